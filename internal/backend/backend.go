@@ -1,0 +1,102 @@
+// Package backend is the seam between the agent and a platform. A backend does
+// what its platform does and nothing more: it knows none of our rules, and a
+// simulated one accepts whatever the real API accepts.
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Backend is what every host can do.
+type Backend interface {
+	// Inventory reads the whole host in one pass. Claims are left out: they are the
+	// agent's, in the Store.
+	Inventory(ctx context.Context) (gpu.Host, error)
+}
+
+// HyperV is what a Hyper-V host can be told to do. Every method re-reads first and
+// succeeds when the host already is as asked, so that a step may be repeated after
+// a crash. Methods return only when the host shows the result, and report failures
+// as *Error. Ids are compared without case.
+type HyperV interface {
+	Backend
+
+	// SetPartitionCount sets Msvm_PartitionableGpu.PartitionCount. InUse while a
+	// running VM holds a partition of the GPU; InvalidParameter for a count that is
+	// not in the valid list.
+	SetPartitionCount(ctx context.Context, gpuID string, count int) error
+
+	// AddPartitionAdapter gives the VM one more adapter and returns its id.
+	// InvalidState unless the VM is off.
+	AddPartitionAdapter(ctx context.Context, vmID string, a gpu.PartitionAdapter) (string, error)
+	// SetPartitionQuotas replaces an adapter's quotas. InvalidState unless the VM is off.
+	SetPartitionQuotas(ctx context.Context, vmID, adapterID string, q gpu.Quotas) error
+	// RemovePartitionAdapter succeeds when there is no such adapter.
+	RemovePartitionAdapter(ctx context.Context, vmID, adapterID string) error
+
+	// DismountDevice takes a GPU from the host so that a VM can hold it whole.
+	// Force skips the platform's checks (ACS, device mitigations).
+	DismountDevice(ctx context.Context, gpuID string, force bool) error
+	// MountDevice gives it back to the host. InUse while a VM has it.
+	MountDevice(ctx context.Context, gpuID string) error
+
+	// CreatePool makes an empty PciExpress pool; it succeeds when there is one.
+	CreatePool(ctx context.Context, name string) error
+	// SetPoolMembers replaces the members of a pool. Each must be dismounted. InUse
+	// when a member that leaves is held by a VM.
+	SetPoolMembers(ctx context.Context, name string, gpuIDs []string) error
+	// DeletePool succeeds when there is no such pool. InUse while a VM draws from it.
+	DeletePool(ctx context.Context, name string) error
+
+	// AddDevice gives a VM a GPU of a pool or a named dismounted GPU, and returns the
+	// setting's id. InvalidState unless the VM is off.
+	AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (string, error)
+	// RemoveDevice succeeds when there is no such device setting.
+	RemoveDevice(ctx context.Context, vmID, deviceID string) error
+
+	// ApplyVMSettings writes the settings that are not nil. Memory-mapped IO space
+	// and cache types need the VM off (InvalidState); an offline action needs a
+	// clustered VM (NotSupported).
+	ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSettings) error
+
+	// ShutDownVM asks the guest to shut down and waits until the VM is off or ctx
+	// ends (Timeout). Locked when the guest says that it is in use, unless force.
+	ShutDownVM(ctx context.Context, vmID string, force bool) error
+	// TurnOffVM cuts the power.
+	TurnOffVM(ctx context.Context, vmID string) error
+	// StartVM starts the VM and waits until it runs. Insufficient when no GPU has a
+	// free partition or the pool no free GPU.
+	StartVM(ctx context.Context, vmID string) error
+}
+
+// Store keeps what the agent itself must remember on the host. Update runs f on
+// the current state under an exclusive lock across processes and saves what f made
+// of it, atomically, unless f fails.
+type Store interface {
+	Load(ctx context.Context) (State, error)
+	Update(ctx context.Context, f func(*State) error) error
+}
+
+// State is the agent's memory of one host.
+type State struct {
+	Claims []gpu.Claim `json:"claims,omitempty"`
+	Lease  *Lease      `json:"lease,omitempty"`
+	// Fence is the last fencing token given out; it only rises.
+	Fence int64 `json:"fence,omitempty"`
+	// Journal holds the changes that are not settled yet. Only the agent reads it.
+	Journal []json.RawMessage `json:"journal,omitempty"`
+}
+
+// Lease says who may change the host now.
+type Lease struct {
+	Run     string    `json:"run"`              // id of the Terraform run
+	Owner   string    `json:"owner,omitempty"`  // provider attribute owner
+	Holder  string    `json:"holder,omitempty"` // user@machine, pid
+	Fence   int64     `json:"fence"`
+	Since   time.Time `json:"since"`
+	Expires time.Time `json:"expires"`
+}

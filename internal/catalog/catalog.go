@@ -1,0 +1,40 @@
+// Package catalog holds what vendors document about GPU models: which sharing
+// modes a model has, which partition counts its driver offers, and where that is
+// written. A host's own answer always wins over the catalog.
+package catalog
+
+import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+
+// Model is one GPU model.
+type Model struct {
+	Name   string // "NVIDIA A2", unique
+	Vendor string // "NVIDIA"
+	Family string // architecture: "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell"
+	// Devices are the PCI device ids under which the model appears ("25B6"), upper case.
+	Devices []string
+	VRAM    gpu.Bytes // of one GPU, as sold
+	// GPUP and DDA tell which of the two Hyper-V modes the vendor supports.
+	GPUP, DDA bool
+	// PartitionCounts are the valid counts, ascending; empty when not documented.
+	PartitionCounts []int
+	// CountsInferred is true when the counts follow from NVIDIA's vGPU profiles
+	// rather than from a page about GPU-P.
+	CountsInferred bool
+	Sources        []Source
+}
+
+// Source says where a fact is documented.
+type Source struct {
+	Fact  string // what it says, in our words
+	Title string // title of the page
+	URL   string
+}
+
+// ByPCI finds the model of a device by its vendor and device id.
+func ByPCI(id gpu.PCIID) (Model, bool) { return byPCI(id) }
+
+// ByName finds a model by name, without case, with or without the vendor ("A2").
+func ByName(name string) (Model, bool) { return byName(name) }
+
+// All lists the models by name.
+func All() []Model { return all() }

@@ -1,0 +1,145 @@
+package gpu
+
+import "strings"
+
+// Platform is the family of a host's hypervisor or operating system.
+type Platform string
+
+// Platforms.
+const (
+	HyperV Platform = "hyperv"
+	Linux  Platform = "linux"
+)
+
+// Host is everything that one inventory of a host tells. It is a value: two
+// equal hosts hold the same things.
+type Host struct {
+	// Name is what the machine calls itself; inside a cluster it is the node's name.
+	Name     string   `json:"name"`
+	Platform Platform `json:"platform"`
+	OS       OS       `json:"os"`
+	// Cluster is nil on a standalone host.
+	Cluster *Cluster `json:"cluster,omitempty"`
+	// Policies are the host settings that can forbid an assignment.
+	Policies Policies `json:"policies"`
+	GPUs     []GPU    `json:"gpus"`
+	// VMs that live on this host now. A clustered VM is listed by its owner node only.
+	VMs         []VM         `json:"vms"`
+	Pools       []Pool       `json:"pools"`
+	Controllers []Controller `json:"controllers,omitempty"`
+	// Claims are the provider's own records, kept by the agent on the host.
+	Claims []Claim `json:"claims,omitempty"`
+}
+
+// OS names an operating system, for rules that depend on its build.
+type OS struct {
+	Name    string `json:"name"`              // "Azure Local", "Windows Server 2025 Datacenter", ...
+	Version string `json:"version,omitempty"` // marketing version, "24H2"
+	Build   int    `json:"build,omitempty"`   // 26100; 0 when not known
+}
+
+// Cluster is a failover cluster as one of its nodes sees it.
+type Cluster struct {
+	Name  string `json:"name"`
+	Nodes []Node `json:"nodes"`
+}
+
+// Node is one member of a cluster.
+type Node struct {
+	Name  string    `json:"name"`
+	State NodeState `json:"state"`
+}
+
+// NodeState is a cluster node's state. MSCluster_Node knows up, down, paused and
+// joining; draining is a paused node whose drain is not finished.
+type NodeState string
+
+// Node states.
+const (
+	NodeUp       NodeState = "up"
+	NodeDown     NodeState = "down"
+	NodePaused   NodeState = "paused"
+	NodeDraining NodeState = "draining"
+	NodeJoining  NodeState = "joining"
+)
+
+// Policies are the registry values under HKLM\SOFTWARE\Policies\Microsoft\Windows\HyperV
+// that make Hyper-V refuse a device. Nil means that the value is not set.
+type Policies struct {
+	RequireSecureDeviceAssignment    *bool `json:"require_secure_device_assignment,omitempty"`
+	RequireSupportedDeviceAssignment *bool `json:"require_supported_device_assignment,omitempty"`
+}
+
+// Controller is other software on the host that manages or uses its GPUs.
+type Controller struct {
+	Name string         `json:"name"` // "nvidia-mig-manager", "SCVMM agent", ...
+	Role ControllerRole `json:"role"`
+}
+
+// ControllerRole says what a controller does with GPUs.
+type ControllerRole string
+
+// Controller roles: a layout controller changes partitions itself, a consumer
+// only uses them, a broker starts and stops VMs.
+const (
+	LayoutController   ControllerRole = "layout"
+	ConsumerController ControllerRole = "consumer"
+	BrokerController   ControllerRole = "broker"
+)
+
+// GPU finds a GPU by its id, without case. Ids are unique only within their host.
+func (h *Host) GPU(id string) (*GPU, bool) {
+	for i := range h.GPUs {
+		if SameID(h.GPUs[i].ID, id) {
+			return &h.GPUs[i], true
+		}
+	}
+	return nil, false
+}
+
+// VM finds a virtual machine by its id.
+func (h *Host) VM(id string) (*VM, bool) {
+	for i := range h.VMs {
+		if SameID(h.VMs[i].ID, id) {
+			return &h.VMs[i], true
+		}
+	}
+	return nil, false
+}
+
+// Pool finds a resource pool by name. Hyper-V compares pool names without case.
+func (h *Host) Pool(name string) (*Pool, bool) {
+	for i := range h.Pools {
+		if SameID(h.Pools[i].Name, name) {
+			return &h.Pools[i], true
+		}
+	}
+	return nil, false
+}
+
+// ClusterName is the name of the host's cluster, or "".
+func (h *Host) ClusterName() string {
+	if h.Cluster == nil {
+		return ""
+	}
+	return h.Cluster.Name
+}
+
+// NodeState is this host's state in its cluster, or "" on a standalone host.
+func (h *Host) NodeState() NodeState {
+	if h.Cluster == nil {
+		return ""
+	}
+	for _, n := range h.Cluster.Nodes {
+		if SameID(n.Name, h.Name) {
+			return n.State
+		}
+	}
+	return ""
+}
+
+// SameID compares ids and names as Windows does: without case.
+func SameID(a, b string) bool { return strings.EqualFold(a, b) }
+
+// FoldID is the form of an id to use as a map key.
+func FoldID(id string) string { return strings.ToLower(id) }

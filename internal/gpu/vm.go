@@ -1,0 +1,208 @@
+package gpu
+
+// VM is one virtual machine on its owner host.
+type VM struct {
+	ID         string  `json:"id"` // GUID, upper case as Hyper-V prints it
+	Name       string  `json:"name"`
+	State      VMState `json:"state"`
+	Generation int     `json:"generation"`
+	Clustered  bool    `json:"clustered,omitempty"`
+	// PossibleOwners are the nodes that may run a clustered VM; empty means all.
+	PossibleOwners []string   `json:"possible_owners,omitempty"`
+	Settings       VMSettings `json:"settings"`
+	DynamicMemory  bool       `json:"dynamic_memory,omitempty"`
+	// Checkpoints is the VM's checkpoint type (UserSnapshotType).
+	Checkpoints CheckpointType `json:"checkpoints,omitempty"`
+	// PartitionAdapters are configured adapters (Msvm_GpuPartitionSettingData). They
+	// want a partition; which one is known only while the VM runs.
+	PartitionAdapters []PartitionAdapter `json:"partition_adapters,omitempty"`
+	// Devices are whole GPUs given to the VM (Msvm_PciExpressSettingData).
+	Devices []DeviceAssignment `json:"devices,omitempty"`
+}
+
+// VMState is a VM's state. Hyper-V has more; those that are neither of the named
+// ones are transitional or critical and read as VMOther.
+type VMState string
+
+// VM states.
+const (
+	VMRunning  VMState = "running"
+	VMOff      VMState = "off"
+	VMSaved    VMState = "saved"
+	VMPaused   VMState = "paused"
+	VMStarting VMState = "starting"
+	VMStopping VMState = "stopping"
+	VMOther    VMState = "other"
+)
+
+// CheckpointType is Hyper-V's UserSnapshotType.
+type CheckpointType string
+
+// Checkpoint types.
+const (
+	CheckpointsDisabled       CheckpointType = "disabled"
+	CheckpointsProduction     CheckpointType = "production"
+	CheckpointsProductionOnly CheckpointType = "production_only"
+	CheckpointsStandard       CheckpointType = "standard"
+)
+
+// StopAction is what happens to a VM when its host shuts down (AutomaticShutdownAction).
+type StopAction string
+
+// Automatic stop actions.
+const (
+	StopTurnOff  StopAction = "turn_off"
+	StopSave     StopAction = "save"
+	StopShutDown StopAction = "shut_down"
+)
+
+// OfflineAction is what the cluster does with a VM whose resource goes offline
+// (values 0 to 3 of the cluster resource's OfflineAction).
+type OfflineAction string
+
+// Offline actions.
+const (
+	OfflineTurnOff        OfflineAction = "turn_off"
+	OfflineSave           OfflineAction = "save"
+	OfflineShutDown       OfflineAction = "shut_down"
+	OfflineForcedShutdown OfflineAction = "force_shutdown"
+)
+
+// VMSettings are the settings of a VM that matter to a GPU. In an inventory every
+// setting that the VM has is filled in; in a change only what is to be written.
+type VMSettings struct {
+	LowMemoryMappedIOSpace  *Bytes      `json:"low_memory_mapped_io_space,omitempty"`
+	HighMemoryMappedIOSpace *Bytes      `json:"high_memory_mapped_io_space,omitempty"`
+	GuestControlledCache    *bool       `json:"guest_controlled_cache_types,omitempty"`
+	AutomaticStopAction     *StopAction `json:"automatic_stop_action,omitempty"`
+	// OfflineAction is nil for a VM that is not clustered.
+	OfflineAction *OfflineAction `json:"offline_action,omitempty"`
+}
+
+// Empty tells whether nothing is set.
+func (s VMSettings) Empty() bool { return s == VMSettings{} }
+
+// Overlay returns s with the settings that o has.
+func (s VMSettings) Overlay(o VMSettings) VMSettings {
+	if o.LowMemoryMappedIOSpace != nil {
+		s.LowMemoryMappedIOSpace = o.LowMemoryMappedIOSpace
+	}
+	if o.HighMemoryMappedIOSpace != nil {
+		s.HighMemoryMappedIOSpace = o.HighMemoryMappedIOSpace
+	}
+	if o.GuestControlledCache != nil {
+		s.GuestControlledCache = o.GuestControlledCache
+	}
+	if o.AutomaticStopAction != nil {
+		s.AutomaticStopAction = o.AutomaticStopAction
+	}
+	if o.OfflineAction != nil {
+		s.OfflineAction = o.OfflineAction
+	}
+	return s
+}
+
+// Only returns the settings of s that are also set in mask.
+func (s VMSettings) Only(mask VMSettings) VMSettings {
+	var out VMSettings
+	if mask.LowMemoryMappedIOSpace != nil {
+		out.LowMemoryMappedIOSpace = s.LowMemoryMappedIOSpace
+	}
+	if mask.HighMemoryMappedIOSpace != nil {
+		out.HighMemoryMappedIOSpace = s.HighMemoryMappedIOSpace
+	}
+	if mask.GuestControlledCache != nil {
+		out.GuestControlledCache = s.GuestControlledCache
+	}
+	if mask.AutomaticStopAction != nil {
+		out.AutomaticStopAction = s.AutomaticStopAction
+	}
+	if mask.OfflineAction != nil {
+		out.OfflineAction = s.OfflineAction
+	}
+	return out
+}
+
+// Differs returns the settings of want that s has otherwise or does not have.
+func (s VMSettings) Differs(want VMSettings) VMSettings {
+	var out VMSettings
+	if differs(s.LowMemoryMappedIOSpace, want.LowMemoryMappedIOSpace) {
+		out.LowMemoryMappedIOSpace = want.LowMemoryMappedIOSpace
+	}
+	if differs(s.HighMemoryMappedIOSpace, want.HighMemoryMappedIOSpace) {
+		out.HighMemoryMappedIOSpace = want.HighMemoryMappedIOSpace
+	}
+	if differs(s.GuestControlledCache, want.GuestControlledCache) {
+		out.GuestControlledCache = want.GuestControlledCache
+	}
+	if differs(s.AutomaticStopAction, want.AutomaticStopAction) {
+		out.AutomaticStopAction = want.AutomaticStopAction
+	}
+	if differs(s.OfflineAction, want.OfflineAction) {
+		out.OfflineAction = want.OfflineAction
+	}
+	return out
+}
+
+// NeedOff tells whether any of the settings can be written only while the VM is
+// off. The stop action and the offline action can be changed at any time.
+func (s VMSettings) NeedOff() bool {
+	return s.LowMemoryMappedIOSpace != nil || s.HighMemoryMappedIOSpace != nil || s.GuestControlledCache != nil
+}
+
+func differs[T comparable](have, want *T) bool {
+	return want != nil && (have == nil || *have != *want)
+}
+
+// PartitionAdapter is a VM's GPU partition adapter.
+type PartitionAdapter struct {
+	ID string `json:"id"` // GUID of the adapter; "" before it is added
+	// PinnedGPU is the GPU that the partition must come from; "" lets Hyper-V choose.
+	PinnedGPU string `json:"pinned_gpu,omitempty"`
+	Quotas    Quotas `json:"quotas"`
+}
+
+// Quotas are an adapter's minimum, maximum and optimal shares. Nil leaves a value
+// to the host; 2^64-1 means "no limit" for everything but VRAM. VRAM is bytes,
+// the rest driver units.
+type Quotas struct {
+	VRAM    Quota `json:"vram"`
+	Encode  Quota `json:"encode"`
+	Decode  Quota `json:"decode"`
+	Compute Quota `json:"compute"`
+}
+
+// Quota is one resource's share.
+type Quota struct {
+	Min     *uint64 `json:"min,omitempty"`
+	Max     *uint64 `json:"max,omitempty"`
+	Optimal *uint64 `json:"optimal,omitempty"`
+}
+
+// Empty tells whether no quota is set.
+func (q Quotas) Empty() bool { return q == Quotas{} }
+
+// Equal compares two sets of quotas by value.
+func (q Quotas) Equal(o Quotas) bool {
+	return q.VRAM.equal(o.VRAM) && q.Encode.equal(o.Encode) && q.Decode.equal(o.Decode) && q.Compute.equal(o.Compute)
+}
+
+func (q Quota) equal(o Quota) bool {
+	return equalPtr(q.Min, o.Min) && equalPtr(q.Max, o.Max) && equalPtr(q.Optimal, o.Optimal)
+}
+
+func equalPtr[T comparable](a, b *T) bool {
+	return a == b || (a != nil && b != nil && *a == *b)
+}
+
+// DeviceAssignment is a whole GPU for a VM, from a pool or by its id. Exactly one
+// of Pool and GPU is configured; a running VM's pool assignment also has the GPU
+// that it got.
+type DeviceAssignment struct {
+	ID   string `json:"id"` // id of the setting; "" before it is added
+	Pool string `json:"pool,omitempty"`
+	GPU  string `json:"gpu,omitempty"`
+}
+
+// Runs tells whether the VM executes or is about to.
+func (v *VM) Runs() bool { return v.State == VMRunning || v.State == VMStarting }

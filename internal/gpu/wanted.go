@@ -1,0 +1,182 @@
+package gpu
+
+import "time"
+
+// Want is what one Terraform resource wants of the hosts. Exactly one field is set.
+type Want struct {
+	Config     *PartitionConfig `json:"partition_config,omitempty"`
+	Pool       *PoolConfig      `json:"pool,omitempty"`
+	Assignment *Assignment      `json:"vm_assignment,omitempty"`
+}
+
+// Empty tells whether nothing is wanted.
+func (w Want) Empty() bool { return w.Config == nil && w.Pool == nil && w.Assignment == nil }
+
+// Disruption is how much a change may disturb what runs, in rising order.
+type Disruption string
+
+// Disruption classes.
+const (
+	DisruptNone           Disruption = "none"
+	DisruptProcessRestart Disruption = "process_restart"
+	DisruptVMRestart      Disruption = "vm_restart"
+	DisruptGPUReset       Disruption = "gpu_reset"
+)
+
+// Disruptions lists the classes in rising order.
+func Disruptions() []Disruption {
+	return []Disruption{DisruptNone, DisruptProcessRestart, DisruptVMRestart, DisruptGPUReset}
+}
+
+// Exceeds tells whether d disturbs more than the limit allows. An empty class is none.
+func (d Disruption) Exceeds(limit Disruption) bool { return d.rank() > limit.rank() }
+
+func (d Disruption) rank() int {
+	for i, c := range Disruptions() {
+		if c == d {
+			return i
+		}
+	}
+	return 0
+}
+
+// PartitionConfig is one layout on a set of GPUs across hosts.
+type PartitionConfig struct {
+	ID    string `json:"id"`
+	Name  string `json:"name,omitempty"`
+	Count int    `json:"partition_count"`
+	// GPUs are the selected GPUs of each host, keyed by the provider's name for
+	// the host. A host with an empty list is in the config but has no GPU for it.
+	GPUs          map[string][]string `json:"gpus"`
+	MaxDisruption Disruption          `json:"max_disruption,omitempty"`
+	// Restore puts a GPU that leaves back to the layout it had when it joined.
+	Restore bool `json:"restore,omitempty"`
+}
+
+// PoolConfig is one pool of whole GPUs across hosts.
+type PoolConfig struct {
+	ID      string              `json:"id"`
+	Name    string              `json:"name"`
+	Members map[string][]string `json:"members"` // host → GPU ids
+	// Force dismounts without the platform's checks (ACS, device mitigations).
+	Force bool `json:"force,omitempty"`
+	// MountBack returns a GPU that leaves the pool to its host.
+	MountBack bool `json:"mount_back,omitempty"`
+}
+
+// Assignment gives a VM one partition, a pool's GPUs, or devices. Exactly one of
+// Partition, Pool and Device is set.
+type Assignment struct {
+	// VM is the name or id as the user wrote it. VMID, VMName and Host are what it
+	// resolved to, when it did.
+	VM     string `json:"vm"`
+	VMID   string `json:"vm_id,omitempty"`
+	VMName string `json:"vm_name,omitempty"`
+	Host   string `json:"host,omitempty"` // owner host, as the provider names it
+
+	Partition *PartitionWant `json:"partition,omitempty"`
+	Pool      *PoolWant      `json:"pool,omitempty"`
+	Device    *DeviceWant    `json:"device,omitempty"`
+
+	// Settings are those that the user asked for; only they are written.
+	Settings VMSettings `json:"settings"`
+	Power    Power      `json:"power"`
+}
+
+// PartitionWant asks for one GPU partition.
+type PartitionWant struct {
+	Config string `json:"config,omitempty"` // id of a partition config
+	// VRAM, when set, is an assertion on the size of the partition, in whole MiB.
+	VRAM      *Bytes `json:"vram,omitempty"`
+	PinnedGPU string `json:"gpu_id,omitempty"`
+	Quotas    Quotas `json:"quotas"`
+}
+
+// PoolWant asks for GPUs of a pool.
+type PoolWant struct {
+	ID    string `json:"id"`   // pool id as the provider names it
+	Name  string `json:"name"` // pool name on the hosts
+	Count int    `json:"count"`
+}
+
+// DeviceWant asks for named GPUs of one host (plain DDA).
+type DeviceWant struct {
+	Host   string   `json:"host"`
+	GPUIDs []string `json:"gpu_ids"`
+}
+
+// Power says what may be done to a running VM.
+type Power struct {
+	AllowShutdown bool `json:"allow_shutdown,omitempty"` // ask the guest to shut down
+	ForceShutdown bool `json:"force_shutdown,omitempty"` // even when the guest says that it is locked
+	AllowTurnOff  bool `json:"allow_turn_off,omitempty"` // power off when the guest does not answer
+	// StayOff leaves a VM off that ran before (start_after = "never").
+	StayOff         bool          `json:"stay_off,omitempty"`
+	ShutdownTimeout time.Duration `json:"shutdown_timeout,omitempty"` // nanoseconds; 0 means DefaultShutdownTimeout
+	// NextOff waits for the VM's next power-off instead of stopping it.
+	NextOff bool `json:"next_off,omitempty"`
+}
+
+// DefaultShutdownTimeout is how long a guest may take to shut down.
+const DefaultShutdownTimeout = 5 * time.Minute
+
+// Timeout is the shutdown timeout in force.
+func (p Power) Timeout() time.Duration {
+	if p.ShutdownTimeout <= 0 {
+		return DefaultShutdownTimeout
+	}
+	return p.ShutdownTimeout
+}
+
+// ClaimKind is the kind of object that a claim is for.
+type ClaimKind string
+
+// Claim kinds.
+const (
+	ClaimConfig     ClaimKind = "partition_config"
+	ClaimPool       ClaimKind = "pool"
+	ClaimAssignment ClaimKind = "vm_assignment"
+)
+
+// Claim is the record, kept on a host, that a Terraform resource manages an object
+// there. It answers whose a holder is, what may be stopped and what was there before.
+type Claim struct {
+	Kind ClaimKind `json:"kind"`
+	// ID is the config's id, the pool's name or the VM's id.
+	ID string `json:"id"`
+	// Token names the resource instance. A resource that takes an object over
+	// writes its own token; one that finds another's token no longer owns the object.
+	Token string `json:"token"`
+	// Owner names the Terraform state (provider attribute owner); "" when it has no name.
+	Owner string `json:"owner,omitempty"`
+	// Want is what the resource asked for when the claim was written.
+	Want Want `json:"want"`
+	// GPUs are the GPUs of this host that the claim covers.
+	GPUs []string `json:"gpus,omitempty"`
+	// LayoutBefore is the partition count of each GPU when it joined the config.
+	LayoutBefore map[string]int `json:"layout_before,omitempty"`
+	// Dismounted are the GPUs that the pool dismounted itself.
+	Dismounted []string `json:"dismounted,omitempty"`
+	// SettingsBefore holds, for each setting that was written, what it was.
+	SettingsBefore VMSettings `json:"settings_before"`
+	// Incomplete marks an object that a failed change left half done.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// Pending marks an assignment that waits for the VM's next power-off.
+	Pending bool `json:"pending,omitempty"`
+	// Revision rises with each write, so that of two claims for a VM that moved
+	// between nodes the newer one is known.
+	Revision int64 `json:"revision"`
+}
+
+// Is tells whether the claim is for an object.
+func (c *Claim) Is(kind ClaimKind, id string) bool { return c.Kind == kind && SameID(c.ID, id) }
+
+// Covers tells whether the claim covers a GPU.
+func (c *Claim) Covers(gpuID string) bool {
+	for _, g := range c.GPUs {
+		if SameID(g, gpuID) {
+			return true
+		}
+	}
+	return false
+}
