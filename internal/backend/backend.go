@@ -99,4 +99,6 @@ type Lease struct {
 	Fence   int64     `json:"fence"`
 	Since   time.Time `json:"since"`
 	Expires time.Time `json:"expires"`
+	// TTL is how long each write renews the lease for.
+	TTL time.Duration `json:"ttl,omitempty"` // nanoseconds
 }

@@ -1,6 +1,9 @@
 // Package catalog holds what vendors document about GPU models: which sharing
 // modes a model has, which partition counts its driver offers, and where that is
 // written. A host's own answer always wins over the catalog.
+//
+// A false or an empty field means that no page we know says so. It does not mean
+// that the GPU cannot do it.
 package catalog
 
 import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -10,9 +13,14 @@ type Model struct {
 	Name   string // "NVIDIA A2", unique
 	Vendor string // "NVIDIA"
 	Family string // architecture: "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell"
+	// Aliases are other names under which hosts and documents know the model.
+	Aliases []string
 	// Devices are the PCI device ids under which the model appears ("25B6"), upper case.
 	Devices []string
-	VRAM    gpu.Bytes // of one GPU, as sold
+	// Subsystems tell the model from others that share a device id ("157E10DE").
+	// Empty means that the device id alone is enough.
+	Subsystems []string
+	VRAM       gpu.Bytes // of one GPU, as sold
 	// GPUP and DDA tell which of the two Hyper-V modes the vendor supports.
 	GPUP, DDA bool
 	// PartitionCounts are the valid counts, ascending; empty when not documented.

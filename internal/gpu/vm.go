@@ -206,3 +206,12 @@ type DeviceAssignment struct {
 
 // Runs tells whether the VM executes or is about to.
 func (v *VM) Runs() bool { return v.State == VMRunning || v.State == VMStarting }
+
+// Has tells whether q has every quota that want sets.
+func (q Quotas) Has(want Quotas) bool {
+	return q.VRAM.has(want.VRAM) && q.Encode.has(want.Encode) && q.Decode.has(want.Decode) && q.Compute.has(want.Compute)
+}
+
+func (q Quota) has(want Quota) bool {
+	return !differs(q.Min, want.Min) && !differs(q.Max, want.Max) && !differs(q.Optimal, want.Optimal)
+}

@@ -40,10 +40,24 @@ func (d Disruption) rank() int {
 	return 0
 }
 
+// Scope is how a resource names its hosts and GPUs, as declared.
+type Scope struct {
+	Hosts    []string  `json:"hosts,omitempty"`
+	Cluster  string    `json:"cluster,omitempty"`
+	Selector *Selector `json:"selector,omitempty"`
+}
+
+// Selector narrows the GPUs of the hosts in scope. What is empty does not narrow.
+type Selector struct {
+	Models []string            `json:"models,omitempty"`
+	GPUIDs map[string][]string `json:"gpu_ids,omitempty"` // host → GPU ids
+}
+
 // PartitionConfig is one layout on a set of GPUs across hosts.
 type PartitionConfig struct {
 	ID    string `json:"id"`
 	Name  string `json:"name,omitempty"`
+	Scope Scope  `json:"scope"`
 	Count int    `json:"partition_count"`
 	// GPUs are the selected GPUs of each host, keyed by the provider's name for
 	// the host. A host with an empty list is in the config but has no GPU for it.
@@ -57,6 +71,7 @@ type PartitionConfig struct {
 type PoolConfig struct {
 	ID      string              `json:"id"`
 	Name    string              `json:"name"`
+	Scope   Scope               `json:"scope"`   // empty when the members are declared one by one
 	Members map[string][]string `json:"members"` // host → GPU ids
 	// Force dismounts without the platform's checks (ACS, device mitigations).
 	Force bool `json:"force,omitempty"`
@@ -163,6 +178,8 @@ type Claim struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Pending marks an assignment that waits for the VM's next power-off.
 	Pending bool `json:"pending,omitempty"`
+	// Holds is what the VM still has while the claim is pending; nil for nothing.
+	Holds *Assignment `json:"holds,omitempty"`
 	// Revision rises with each write, so that of two claims for a VM that moved
 	// between nodes the newer one is known.
 	Revision int64 `json:"revision"`

@@ -3,9 +3,17 @@
 // wants, and at what the other resources of the same run want. The provider asks
 // at plan, the agent asks again at apply under the host's lease, and the registry
 // prints the documentation.
+//
+// A caller with many resources keeps two indexed structures and hands them to
+// every check, so that one check costs what its own hosts hold and not what the
+// fleet holds: Fleet for the inventories and the claims in them, Book for the plans
+// of the run. Both are updated one host or one plan at a time and are safe for
+// concurrent use. A caller with one host fills World.Hosts and leaves them nil.
 package rules
 
 import (
+	"slices"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -50,11 +58,15 @@ const (
 type World struct {
 	// Hosts are the inventories at hand, keyed by the provider's name for the host.
 	// A host that could not be asked is missing: a rule that needs it says nothing.
+	// Check indexes them each time; ignored when Fleet is set.
 	Hosts map[string]*gpu.Host
+	// Fleet is the same, indexed once for many checks.
+	Fleet *Fleet
 	// Owner is the name of this state in claims.
 	Owner string
-	// Others are the other plans of this run. At apply on the agent it is empty.
-	Others []Plan
+	// Others are the plans of this run. The entry with the checked plan's own token is
+	// skipped, so the plan may be in it already. Nil on the agent at apply.
+	Others *Book
 	// Complete is true when every host of the fleet is in Hosts, so that "no host
 	// has it" can be said.
 	Complete bool
@@ -65,7 +77,8 @@ type Plan struct {
 	// Label names the resource for people, by type and key attributes, the same
 	// whichever side of a conflict reports it: `gpu_vm_assignment for VM "avd-02"`.
 	Label string
-	// Token is the instance's token in claims; "" before the first apply.
+	// Token is the instance's token in claims and its key in the Book; "" when it has
+	// none yet.
 	Token string
 	Want  gpu.Want // what the plan wants; empty when it is destroyed
 	Prior gpu.Want // what it had before, from state; empty when it is created
@@ -95,21 +108,23 @@ type Finding struct {
 	// Stood is true for a violation that this change neither creates nor worsens; its
 	// level is then at most a warning.
 	Stood bool `json:"stood,omitempty"`
-
-	// key identifies the violation, to find it again in the world before the change.
-	key string
 }
 
-// Scopes limits a check to rules of some scopes; none means all.
-//
 // Check returns the violations of a plan, errors first, each at its level in
 // force. A violation that holds already for what the resource had before, or for
 // hosts that it does not touch, is at most a warning. A rule that is off, or that
-// cannot be decided with the hosts at hand, returns nothing.
-func Check(w World, p Plan, levels Levels, scopes ...Scope) []Finding { return check(w, p, levels, scopes) }
+// cannot be decided with the hosts at hand, returns nothing. Scopes limits the
+// check to rules of those scopes; none means all.
+//
+// An override of "error" raises a rule that is a warning by default; findings that
+// a stricter rule itself reports as warnings stay warnings. An override of
+// "warning" lowers everything that the rule reports.
+func Check(w World, p Plan, levels Levels, scopes ...Scope) []Finding {
+	return check(w, p, levels, scopes)
+}
 
 // All lists the rules in the order of the documentation.
-func All() []Rule { return registry }
+func All() []Rule { return slices.Clone(registry) }
 
 // Known tells whether there is a rule of that id.
 func Known(id string) bool {

@@ -1,0 +1,6 @@
+import {
+  to = gpu_partition_config.vdi
+  identity = {
+    id = "vdi"
+  }
+}

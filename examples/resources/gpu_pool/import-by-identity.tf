@@ -1,0 +1,7 @@
+import {
+  to = gpu_pool.render
+  identity = {
+    cluster = "azl-vdi" # or host, on a standalone host
+    name    = "render"
+  }
+}

@@ -1,0 +1,4 @@
+import {
+  to = gpu_pool.render
+  id = "hv01/render"
+}

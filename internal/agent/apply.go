@@ -1,0 +1,337 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// proposal is a change worked out on a host as it is now.
+type proposal struct {
+	host     gpu.Host
+	findings []rules.Finding
+	steps    []Step
+	basis    basis
+}
+
+// propose asks the rules and plans the steps. When a rule forbids the change there
+// are no steps.
+func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
+	host, err := s.inventory(ctx)
+	if err != nil {
+		return proposal{}, err
+	}
+	p := proposal{host: host}
+	known := withClaims(host, ch.Claims)
+	if !ch.ClaimOnly {
+		world := rules.World{Hosts: map[string]*gpu.Host{ch.Host: &known}, Owner: ch.Owner}
+		p.findings = rules.Check(world, rules.Plan{Label: ch.Subject, Token: ch.Token, Want: ch.Want, Prior: ch.Prior}, ch.Levels, rules.HostScope)
+		if len(violations(p.findings)) > 0 {
+			return p, nil
+		}
+	}
+	if p.steps, err = plan(known, ch); err != nil {
+		return p, err
+	}
+	p.basis, err = newBasis(&host, p.steps)
+	return p, err
+}
+
+func violations(findings []rules.Finding) []rules.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f rules.Finding) bool { return f.Level != rules.Error })
+}
+
+func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
+	p, err := s.propose(ctx, ch)
+	if err != nil {
+		return Prepared{}, err
+	}
+	text, err := p.basis.encode()
+	if err != nil {
+		return Prepared{}, err
+	}
+	out := Prepared{Steps: p.steps, Disruption: gpu.DisruptNone, Findings: p.findings, Basis: text}
+	for _, step := range p.steps {
+		if step.Op == OpStopVM {
+			out.Disruption = gpu.DisruptVMRestart
+			out.StopsVMs = append(out.StopsVMs, step.vmName())
+		}
+	}
+	return out, nil
+}
+
+// apply makes a change. It returns an error without an outcome when nothing was
+// touched, and one with an outcome when something was and had to be put back.
+func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared string, progress func(StepProgress)) (Outcome, error) {
+	release, err := s.take(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer release()
+	host, err := s.hyperv()
+	if err != nil {
+		return Outcome{}, err
+	}
+	old, lease, err := s.lookup(ctx, fence, ch.ID)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if old != nil {
+		return s.repeat(ctx, old)
+	}
+	defer s.keepAlive(ctx, fence)()
+
+	p, err := s.propose(ctx, ch)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if errs := violations(p.findings); len(errs) > 0 {
+		return Outcome{}, &Error{Kind: RuleViolation, Message: "a rule forbids the change", Findings: errs}
+	}
+	if prepared != "" {
+		changed, err := p.basis.changed(prepared)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if changed != "" {
+			return Outcome{}, &Error{Kind: HostChanged, Message: "the host is not as it was when the change was prepared, and nothing was touched: " + changed}
+		}
+	}
+	undo, expected := schedule(p.host, p.steps)
+	e := &entry{
+		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
+		Status: running, Steps: p.steps, Undo: undo,
+	}
+	return s.work(host, fence, e, progress).make(ctx, expected)
+}
+
+// repeat answers a change that was sent again.
+func (s *Server) repeat(ctx context.Context, e *entry) (Outcome, error) {
+	if e.Status != applied {
+		return Outcome{}, &Error{Kind: Refused, Message: "an earlier attempt at this change is not put back yet; acquire the lease again first"}
+	}
+	host, err := s.inventory(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Host: host, Done: e.Steps}, nil
+}
+
+// settle ends an applied change.
+func (s *Server) settle(ctx context.Context, fence int64, id string, undo bool) (Outcome, error) {
+	release, err := s.take(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer release()
+	host, err := s.hyperv()
+	if err != nil {
+		return Outcome{}, err
+	}
+	e, _, err := s.lookup(ctx, fence, id)
+	switch {
+	case err != nil:
+		return Outcome{}, err
+	case e == nil && undo:
+		return Outcome{}, &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no change %s to undo; it was settled before or never applied", id)}
+	case e == nil:
+		return Outcome{}, nil
+	case e.Status != applied:
+		return Outcome{}, &Error{Kind: BadRequest, Message: fmt.Sprintf("the change %s was not applied", id)}
+	case !undo:
+		if err := s.strike(ctx, fence, e); err != nil {
+			return Outcome{}, failure("settle the change", err)
+		}
+		return Outcome{Done: e.Steps}, nil
+	}
+	defer s.keepAlive(ctx, fence)()
+	e.Status, e.Worker = running, s.worker
+	if err := s.record(ctx, fence, e); err != nil {
+		return Outcome{}, failure("undo the change", err)
+	}
+	return s.work(host, fence, e, nil).putBack(ctx)
+}
+
+// work is one change on its way through its steps.
+type work struct {
+	server   *Server
+	runner   runner
+	fence    int64
+	entry    *entry
+	progress func(StepProgress)
+}
+
+func (s *Server) work(host backend.HyperV, fence int64, e *entry, progress func(StepProgress)) *work {
+	if progress == nil {
+		progress = func(StepProgress) {}
+	}
+	return &work{server: s, fence: fence, entry: e, progress: progress, runner: runner{
+		host:    host,
+		timeout: s.stepTimeout,
+		claims: func(ctx context.Context, edit func([]gpu.Claim) []gpu.Claim) error {
+			return s.guarded(ctx, fence, func(st *backend.State) error {
+				st.Claims = edit(st.Claims)
+				return nil
+			})
+		},
+	}}
+}
+
+// make runs the steps. ctx only says whether to go on: a step that has begun ends by
+// its own means, because one that is cut off in the middle leaves a host that nobody
+// knows.
+func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
+	detached := context.WithoutCancel(ctx)
+	if err := w.server.record(detached, w.fence, w.entry); err != nil {
+		return w.fail(detached, failure("write the journal", err)) // it may have been written all the same
+	}
+	for i, step := range w.entry.Steps {
+		if ctx.Err() != nil {
+			return w.fail(detached, &Error{Kind: Cancelled, Message: "the change was cancelled"})
+		}
+		// Written before the step, so that a step that may have run is known to be one;
+		// after it nothing needs to be written, since what puts it back also fits then.
+		w.entry.Begun = i + 1
+		if err := w.server.record(detached, w.fence, w.entry); err != nil {
+			w.entry.Begun = i
+			return w.fail(detached, failure("write the journal", err))
+		}
+		w.progress(StepProgress{Index: i + 1, Total: len(w.entry.Steps), Text: step.String()})
+		if err := w.runner.run(detached, step); err != nil {
+			return w.fail(detached, stepFailed(step, err))
+		}
+	}
+	host, err := w.server.inventory(detached)
+	if err != nil {
+		return w.fail(detached, failure("read the host back after the change", err))
+	}
+	if wrong := verify(&expected, &host, w.entry.Steps); len(wrong) > 0 {
+		return w.fail(detached, &Error{Kind: StepFailed, Step: "read the host back",
+			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; ")})
+	}
+	w.entry.Status = applied
+	if err := w.server.record(detached, w.fence, w.entry); err != nil {
+		w.entry.Status = running
+		return w.fail(detached, failure("write the journal", err))
+	}
+	return Outcome{Host: host, Done: w.entry.Steps}, nil
+}
+
+func stepFailed(step Step, err error) *Error {
+	var ae *Error
+	if errors.As(err, &ae) && ae.Kind == StaleFence {
+		return ae
+	}
+	e := &Error{Kind: StepFailed, Step: step.String(), Message: "could not " + step.String(), Cause: causeOf(err)}
+	if e.Cause == nil {
+		e.Message += ": " + err.Error()
+	}
+	return e
+}
+
+// fail puts back what was done and adds to the error how that went.
+func (w *work) fail(ctx context.Context, e *Error) (Outcome, error) {
+	if e.Kind == StaleFence {
+		// Whoever holds the lease now finds the journal and puts the change back; two
+		// doing so at once would only get in each other's way.
+		if w.entry.Begun > 0 {
+			e.Outcome = &Outcome{Stands: []string{"a change that was cut off; the run that took the lease over puts it back"}}
+		}
+		return Outcome{}, e
+	}
+	out, err := w.putBack(ctx)
+	if err != nil {
+		out.Stands = append(out.Stands, err.Error())
+	}
+	e.Outcome = &out
+	if out.RolledBack {
+		e.Message += "; everything was put back"
+	}
+	return Outcome{}, e
+}
+
+// putBack undoes the change and ends it in the journal, whether or not everything
+// could be undone. It has its own time, whatever became of the caller.
+func (w *work) putBack(ctx context.Context) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.server.undoTimeout)
+	defer cancel()
+	out := Outcome{}
+	var err error
+	if out.Done, out.Stands, err = w.undo(ctx); err != nil {
+		return out, err
+	}
+	if err := w.close(ctx, len(out.Stands) > 0); err != nil {
+		return out, failure("write the journal", err)
+	}
+	out.RolledBack = len(out.Stands) == 0
+	// The change has ended; a host that cannot be read now is no part of how.
+	if host, err := w.server.inventory(ctx); err == nil {
+		out.Host = host
+	}
+	return out, nil
+}
+
+// close takes the change out of the journal. What stands gets a claim that says so.
+func (w *work) close(ctx context.Context, incomplete bool) error {
+	return w.server.guarded(ctx, w.fence, func(st *backend.State) error {
+		if incomplete {
+			markIncomplete(st, w.entry.Steps)
+		}
+		j, err := readJournal(st)
+		if err != nil {
+			return err
+		}
+		return j.without(func(e *entry) bool { return e.ID == w.entry.ID }).write(st)
+	})
+}
+
+// undo puts the steps back, the last one first. A step that cannot be put back does
+// not keep the others from being tried: a VM that waits to be started again must not
+// stay off for it. It returns the steps that stand and why.
+func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error) {
+	total := w.entry.Begun
+	for i := total - 1; i >= 0; i-- {
+		step := w.entry.Steps[i]
+		if err := w.undoStep(ctx, step, w.entry.Undo[i], total-i, total); err != nil {
+			if lost := staleFence(err); lost != nil {
+				return nil, nil, lost
+			}
+			stand = append(stand, step)
+			why = append(why, err.Error())
+			continue
+		}
+		if len(why) > 0 {
+			continue // a later attempt begins again where this one first failed
+		}
+		w.entry.Begun = i
+		if lost := staleFence(w.server.record(ctx, w.fence, w.entry)); lost != nil {
+			return nil, nil, lost
+		}
+	}
+	slices.Reverse(stand)
+	return stand, why, nil
+}
+
+func (w *work) undoStep(ctx context.Context, step Step, inverse []Step, index, total int) error {
+	for _, back := range inverse {
+		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
+		if err := w.runner.run(ctx, back); err != nil {
+			return fmt.Errorf("%s, since it was not possible to %s: %w", step, back, err)
+		}
+	}
+	return nil
+}
+
+func staleFence(err error) *Error {
+	var ae *Error
+	if errors.As(err, &ae) && ae.Kind == StaleFence {
+		return ae
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// basis is what a prepared change rests on. To callers it is an opaque text; the
+// agent reads it again at apply to say what has changed since.
+type basis struct {
+	Steps []string          `json:"steps"`
+	Facts map[string]string `json:"facts"`
+	// Digest covers the steps in full.
+	Digest string `json:"digest"`
+}
+
+func newBasis(host *gpu.Host, steps []Step) (basis, error) {
+	doc, err := json.Marshal(steps)
+	if err != nil {
+		return basis{}, fmt.Errorf("the steps cannot be written: %w", err)
+	}
+	sum := sha256.Sum256(doc)
+	b := basis{Facts: map[string]string{}, Digest: hex.EncodeToString(sum[:])}
+	for _, f := range observe(host, steps) {
+		b.Facts[f.name] = f.value
+	}
+	for _, s := range steps {
+		b.Steps = append(b.Steps, s.String())
+		if vm, ok := host.VM(s.VM); ok {
+			b.Facts["the power state of VM "+vm.Name] = powerOf(vm)
+		}
+	}
+	return b, nil
+}
+
+func (b basis) encode() (string, error) {
+	doc, err := json.Marshal(b)
+	if err != nil {
+		return "", fmt.Errorf("the basis cannot be written: %w", err)
+	}
+	return string(doc), nil
+}
+
+// changed says what is no longer as it was when the change was prepared, "" for
+// nothing.
+func (b basis) changed(prepared string) (string, error) {
+	var was basis
+	if err := json.Unmarshal([]byte(prepared), &was); err != nil {
+		return "", &Error{Kind: BadRequest, Message: "the basis of the change is not one of this agent"}
+	}
+	var out []string
+	for name, value := range b.Facts {
+		if before, ok := was.Facts[name]; ok && before != value {
+			out = append(out, fmt.Sprintf("%s was %s and is %s", name, before, value))
+		}
+	}
+	slices.Sort(out)
+	for _, s := range b.Steps {
+		if !slices.Contains(was.Steps, s) {
+			out = append(out, "the change would now also "+s)
+		}
+	}
+	for _, s := range was.Steps {
+		if !slices.Contains(b.Steps, s) {
+			out = append(out, "the change would no longer "+s)
+		}
+	}
+	if len(out) == 0 && was.Digest != b.Digest {
+		out = append(out, "the same steps would now do something else")
+	}
+	return strings.Join(out, "; "), nil
+}

@@ -1,0 +1,182 @@
+package agent_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// breaker stands between an agent and its host. It counts the writes, to the host and
+// to the store, and lets one of them fail, or lets the agent die at it.
+type breaker struct {
+	backend.HyperV
+	store backend.Store
+
+	mu     sync.Mutex
+	writes int
+	at     int // the write that goes wrong, from 1; 0 for none
+	mode   mode
+	dead   bool
+	hook   func(write string) // called before each write to the host
+}
+
+type mode int
+
+const (
+	failBefore mode = iota // the write does not happen and fails
+	failAfter              // the write happens and is reported as failed
+	dieBefore              // the agent dies before the write
+	dieAfter               // the agent dies after the write
+)
+
+func (m mode) String() string {
+	return [...]string{"fails", "fails although done", "dies before", "dies after"}[m]
+}
+
+// arm lets a write go wrong, counted from now.
+func (b *breaker) arm(at int, m mode) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writes, b.at, b.mode = 0, at, m
+}
+
+func (b *breaker) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.writes
+}
+
+var (
+	errInjected = &backend.Error{Code: backend.Failed, Op: "write", Object: "the host", Detail: "injected failure"}
+	errDead     = &backend.Error{Code: backend.Unavailable, Op: "write", Object: "the host", Detail: "the agent is dead"}
+)
+
+func (b *breaker) write(name string, do func() error) error {
+	b.mu.Lock()
+	if b.dead {
+		b.mu.Unlock()
+		return errDead
+	}
+	b.writes++
+	hit, hook := b.writes == b.at, b.hook
+	if hit && b.mode >= dieBefore {
+		b.dead = true
+	}
+	b.mu.Unlock()
+	if hook != nil {
+		hook(name)
+	}
+	if !hit {
+		return do()
+	}
+	switch b.mode {
+	case failAfter:
+		if err := do(); err != nil {
+			return err
+		}
+		return errInjected
+	case dieAfter:
+		_ = do()
+		return errDead
+	case dieBefore:
+		return errDead
+	}
+	return errInjected
+}
+
+func (b *breaker) alive() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead {
+		return errDead
+	}
+	return nil
+}
+
+func (b *breaker) Inventory(ctx context.Context) (gpu.Host, error) {
+	if err := b.alive(); err != nil {
+		return gpu.Host{}, err
+	}
+	return b.HyperV.Inventory(ctx)
+}
+
+func (b *breaker) Load(ctx context.Context) (backend.State, error) {
+	if err := b.alive(); err != nil {
+		return backend.State{}, err
+	}
+	return b.store.Load(ctx)
+}
+
+func (b *breaker) Update(ctx context.Context, f func(*backend.State) error) error {
+	return b.write("update", func() error { return b.store.Update(ctx, f) })
+}
+
+func (b *breaker) SetPartitionCount(ctx context.Context, gpuID string, count int) error {
+	return b.write("count", func() error { return b.HyperV.SetPartitionCount(ctx, gpuID, count) })
+}
+
+func (b *breaker) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.PartitionAdapter) (id string, err error) {
+	err = b.write("add adapter", func() error {
+		id, err = b.HyperV.AddPartitionAdapter(ctx, vmID, a)
+		return err
+	})
+	return id, err
+}
+
+func (b *breaker) SetPartitionQuotas(ctx context.Context, vmID, adapterID string, q gpu.Quotas) error {
+	return b.write("quotas", func() error { return b.HyperV.SetPartitionQuotas(ctx, vmID, adapterID, q) })
+}
+
+func (b *breaker) RemovePartitionAdapter(ctx context.Context, vmID, adapterID string) error {
+	return b.write("remove adapter", func() error { return b.HyperV.RemovePartitionAdapter(ctx, vmID, adapterID) })
+}
+
+func (b *breaker) DismountDevice(ctx context.Context, gpuID string, force bool) error {
+	return b.write("dismount", func() error { return b.HyperV.DismountDevice(ctx, gpuID, force) })
+}
+
+func (b *breaker) MountDevice(ctx context.Context, gpuID string) error {
+	return b.write("mount", func() error { return b.HyperV.MountDevice(ctx, gpuID) })
+}
+
+func (b *breaker) CreatePool(ctx context.Context, name string) error {
+	return b.write("create pool", func() error { return b.HyperV.CreatePool(ctx, name) })
+}
+
+func (b *breaker) SetPoolMembers(ctx context.Context, name string, gpuIDs []string) error {
+	return b.write("members", func() error { return b.HyperV.SetPoolMembers(ctx, name, gpuIDs) })
+}
+
+func (b *breaker) DeletePool(ctx context.Context, name string) error {
+	return b.write("delete pool", func() error { return b.HyperV.DeletePool(ctx, name) })
+}
+
+func (b *breaker) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (id string, err error) {
+	err = b.write("add device", func() error {
+		id, err = b.HyperV.AddDevice(ctx, vmID, d)
+		return err
+	})
+	return id, err
+}
+
+func (b *breaker) RemoveDevice(ctx context.Context, vmID, deviceID string) error {
+	return b.write("remove device", func() error { return b.HyperV.RemoveDevice(ctx, vmID, deviceID) })
+}
+
+func (b *breaker) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSettings) error {
+	return b.write("settings", func() error { return b.HyperV.ApplyVMSettings(ctx, vmID, s) })
+}
+
+func (b *breaker) ShutDownVM(ctx context.Context, vmID string, force bool) error {
+	return b.write("shut down", func() error { return b.HyperV.ShutDownVM(ctx, vmID, force) })
+}
+
+func (b *breaker) TurnOffVM(ctx context.Context, vmID string) error {
+	return b.write("turn off", func() error { return b.HyperV.TurnOffVM(ctx, vmID) })
+}
+
+func (b *breaker) StartVM(ctx context.Context, vmID string) error {
+	return b.write("start", func() error { return b.HyperV.StartVM(ctx, vmID) })
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// withClaims returns the host with the claims that other hosts hold for its VMs. Of
+// two claims for one object the newer one counts.
+func withClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
+	host.Claims = slices.Clone(host.Claims)
+	for _, o := range others {
+		if c := findClaim(&host, o.Kind, o.ID); c == nil {
+			host.Claims = append(host.Claims, o)
+		} else if o.Revision > c.Revision {
+			*c = o
+		}
+	}
+	return host
+}
+
+func findClaim(host *gpu.Host, kind gpu.ClaimKind, id string) *gpu.Claim {
+	for i := range host.Claims {
+		if host.Claims[i].Is(kind, id) {
+			return &host.Claims[i]
+		}
+	}
+	return nil
+}
+
+// putClaim writes a claim in the place of the one for the same object.
+func putClaim(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
+	out := slices.Clone(claims)
+	for i := range out {
+		if out[i].Is(c.Kind, c.ID) {
+			out[i] = c
+			return out
+		}
+	}
+	return append(out, c)
+}
+
+func dropClaim(claims []gpu.Claim, kind gpu.ClaimKind, id string) []gpu.Claim {
+	return slices.DeleteFunc(slices.Clone(claims), func(c gpu.Claim) bool { return c.Is(kind, id) })
+}
+
+// owns decides whether a change may act on its object. had and wanted tell whether
+// the resource had the object on this host before and wants it now. On a delete,
+// false without an error means: succeed and touch nothing.
+func (p *planner) owns(kind gpu.ClaimKind, id string, claim *gpu.Claim, had, wanted bool) (bool, error) {
+	ch := p.change
+	switch {
+	case !wanted && claim == nil:
+		return ch.Adopt, nil
+	case !wanted:
+		return claim.Token == ch.Token, nil
+	case claim == nil, claim.Token == ch.Token:
+		return true, nil
+	case claim.Owner != ch.Owner:
+		return false, &Error{Kind: NotOwner, Message: fmt.Sprintf("%s on host %s belongs to %s, not to %s",
+			describeObject(kind, id), p.host.Name, describeOwner(claim.Owner), describeOwner(ch.Owner))}
+	case had:
+		return false, &Error{Kind: NotOwner, Message: fmt.Sprintf(
+			"another resource instance of %s took over %s on host %s; remove this instance from the state, or the other from the configuration",
+			describeOwner(ch.Owner), describeObject(kind, id), p.host.Name)}
+	case ch.Owner == "":
+		return false, &Error{Kind: NotOwner, Message: fmt.Sprintf(
+			"%s on host %s belongs to another resource instance, and without the provider's owner nothing is taken over; destroy the other instance in an apply of its own first",
+			describeObject(kind, id), p.host.Name)}
+	}
+	return true, nil
+}
+
+func describeObject(kind gpu.ClaimKind, id string) string {
+	switch kind {
+	case gpu.ClaimConfig:
+		return fmt.Sprintf("partition config %q", id)
+	case gpu.ClaimPool:
+		return fmt.Sprintf("pool %q", id)
+	case gpu.ClaimAssignment:
+		return "the assignment of VM " + id
+	}
+	return id
+}
+
+func describeOwner(owner string) string {
+	if owner == "" {
+		return "a state without an owner"
+	}
+	return fmt.Sprintf("owner %q", owner)
+}
+
+// newClaim is the claim that the change leaves for its object.
+func (p *planner) newClaim(kind gpu.ClaimKind, id string, old *gpu.Claim) gpu.Claim {
+	c := gpu.Claim{Kind: kind, ID: id, Token: p.change.Token, Owner: p.change.Owner, Incomplete: p.change.Incomplete, Revision: 1}
+	if old != nil {
+		c.Revision = old.Revision + 1
+	}
+	return c
+}
+
+// markIncomplete writes the claim that a half-done change was to leave, so that the
+// next plan knows whose the remains are. A delete keeps the claim that it had: it can
+// simply be tried again.
+func markIncomplete(st *backend.State, steps []Step) {
+	for _, s := range slices.Backward(steps) {
+		switch s.Op {
+		case OpPutClaim:
+			c := *s.Claim
+			c.Incomplete = true
+			st.Claims = putClaim(st.Claims, c)
+			return
+		case OpDropClaim:
+			return
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Client talks to the agent of one host over any connection. Its errors are *Error.
+type Client struct {
+	conn grpc.ClientConnInterface
+	rpc  agentpb.AgentClient
+	host string
+}
+
+// NewClient makes a client. host is the provider's name for the host, for errors.
+func NewClient(conn grpc.ClientConnInterface, host string) *Client {
+	return &Client{conn: conn, rpc: agentpb.NewAgentClient(conn), host: host}
+}
+
+// Close closes the connection that the client was made with.
+func (c *Client) Close() error {
+	if closer, ok := c.conn.(io.Closer); ok {
+		return closer.Close()
+	}
+	return nil
+}
+
+// Hello introduces both ends and fails when they speak different protocols.
+func (c *Client) Hello(ctx context.Context) (Hello, error) {
+	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, ClientVersion: buildVersion()})
+	if err != nil {
+		return Hello{}, fromStatus(c.host, err)
+	}
+	h := Hello{Protocol: int(r.GetProtocol()), AgentVersion: r.GetAgentVersion(), Platform: r.GetPlatform(), HostName: r.GetHostName()}
+	if h.Protocol != Protocol {
+		e := mismatch(Protocol, buildVersion(), h.Protocol, h.AgentVersion)
+		e.Host = c.host
+		return h, e
+	}
+	return h, nil
+}
+
+// Inventory reads the whole host and the claims on it.
+func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
+	r, err := c.rpc.Inventory(ctx, &agentpb.InventoryRequest{})
+	if err != nil {
+		return gpu.Host{}, fromStatus(c.host, err)
+	}
+	var h gpu.Host
+	return h, c.read("inventory", r.GetHost(), &h)
+}
+
+// AcquireLease gives the run the right to change the host, waiting for another
+// holder as long as the request says. The run that holds it gets it again.
+func (c *Client) AcquireLease(ctx context.Context, req LeaseRequest) (fence int64, err error) {
+	r, err := c.rpc.AcquireLease(ctx, &agentpb.AcquireLeaseRequest{
+		Run: req.Run, Owner: req.Owner, Holder: req.Holder, TtlMs: req.TTL.Milliseconds(), WaitMs: req.Wait.Milliseconds(),
+	})
+	if err != nil {
+		return 0, fromStatus(c.host, err)
+	}
+	return r.GetFence(), nil
+}
+
+// ReleaseLease gives the lease back. It succeeds when the lease is gone already.
+func (c *Client) ReleaseLease(ctx context.Context, fence int64) error {
+	_, err := c.rpc.ReleaseLease(ctx, &agentpb.ReleaseLeaseRequest{Fence: fence})
+	return fromStatus(c.host, err)
+}
+
+// Prepare says what a change would do, and touches nothing.
+func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
+	doc, err := encode("change", ch)
+	if err != nil {
+		return Prepared{}, err
+	}
+	r, err := c.rpc.Prepare(ctx, &agentpb.PrepareRequest{Change: doc})
+	if err != nil {
+		return Prepared{}, fromStatus(c.host, err)
+	}
+	var p Prepared
+	return p, c.read("prepared change", r.GetPrepared(), &p)
+}
+
+// How long a cancelled Apply waits for the host: to hear of it, and to put
+// everything back. The second covers the host's own budget (defaultUndoTimeout).
+const (
+	cancelTimeout = 30 * time.Second
+	cancelGrace   = 45 * time.Minute
+)
+
+// Apply makes a prepared change. When ctx ends it does not hang up: it asks the host
+// to stop after the present step and to undo, and returns how that ended.
+func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string, progress func(StepProgress)) (Outcome, error) {
+	doc, err := encode("change", ch)
+	if err != nil {
+		return Outcome{}, err
+	}
+	callCtx, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer hangUp()
+	abandon := context.AfterFunc(ctx, hangUp)
+	stream, err := c.rpc.Apply(callCtx, &agentpb.ApplyRequest{Fence: fence, Change: doc, Basis: basis})
+	if err != nil {
+		return Outcome{}, fromStatus(c.host, err)
+	}
+	// The server sends its header as soon as Cancel can find the change. What goes
+	// wrong here is told by Recv.
+	_, _ = stream.Header()
+	abandon()
+	stopWatching := context.AfterFunc(ctx, func() { c.cancel(callCtx, ch.ID, hangUp) })
+	defer stopWatching()
+	for {
+		ev, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return Outcome{}, &Error{Kind: Unavailable, Host: c.host, Message: "the host ended the change without saying how"}
+		}
+		if err != nil {
+			return Outcome{}, fromStatus(c.host, err)
+		}
+		switch {
+		case ev.GetStep() != nil:
+			if progress != nil {
+				s := ev.GetStep()
+				progress(StepProgress{Index: int(s.GetIndex()), Total: int(s.GetTotal()), Text: s.GetText(), Undo: s.GetUndo()})
+			}
+		case ev.GetOutcome() != nil:
+			var out Outcome
+			return out, c.read("outcome", ev.GetOutcome(), &out)
+		}
+	}
+}
+
+// cancel asks the host to stop a change, and hangs up when it does not hear or does
+// not end: the agent undoes what it began when the connection is gone.
+func (c *Client) cancel(callCtx context.Context, changeID string, hangUp func()) {
+	defer hangUp()
+	ctx, done := context.WithTimeout(callCtx, cancelTimeout)
+	defer done()
+	if _, err := c.rpc.Cancel(ctx, &agentpb.CancelRequest{ChangeId: changeID}); err != nil {
+		return
+	}
+	grace, end := context.WithTimeout(callCtx, cancelGrace)
+	defer end()
+	<-grace.Done() // Apply returned, or the time is over
+}
+
+// Settle ends an applied change: it is kept, or undone because another host failed.
+// The outcome holds the host only when something was undone.
+func (c *Client) Settle(ctx context.Context, fence int64, changeID string, undo bool) (Outcome, error) {
+	r, err := c.rpc.Settle(ctx, &agentpb.SettleRequest{Fence: fence, ChangeId: changeID, Undo: undo})
+	if err != nil {
+		return Outcome{}, fromStatus(c.host, err)
+	}
+	var out Outcome
+	return out, c.read("outcome", r.GetOutcome(), &out)
+}
+
+func (c *Client) read(what string, doc []byte, into any) error {
+	if err := decode(what, doc, into); err != nil {
+		return &Error{Kind: Internal, Host: c.host, Message: err.Error()}
+	}
+	return nil
+}

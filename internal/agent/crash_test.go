@@ -1,0 +1,205 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// prepared is a scenario on the point of its change.
+type prepared struct {
+	scenario
+	file   []byte   // the fleet
+	before gpu.Host // the host before the change
+	after  gpu.Host // and after it
+	writes int      // how many writes the change makes
+}
+
+// prepare brings a scenario to the point of its change, and learns from a run
+// without a failure what the change does.
+func (s scenario) prepare(t *testing.T) prepared {
+	t.Helper()
+	r := newRig(t, s.edit)
+	r.done(s.before...)
+	p := prepared{scenario: s, before: r.look()}
+	var err error
+	if p.file, err = os.ReadFile(r.fleet.Path()); err != nil {
+		t.Fatal(err)
+	}
+	r.breaker.arm(0, failBefore)
+	if err := p.run(t, r); err != nil {
+		t.Fatalf("without a failure: %v", err)
+	}
+	p.writes, p.after = r.breaker.count(), r.look()
+	return p
+}
+
+func (p prepared) rig(t *testing.T) *rig {
+	t.Helper()
+	return copyOf(t, p.file)
+}
+
+func (p prepared) run(t *testing.T, r *rig) error {
+	t.Helper()
+	_, err := r.Client.Apply(t.Context(), r.fence, p.change, "", nil)
+	return err
+}
+
+// TestApplyAndUndo makes each change and then undoes it, as when another host of the
+// same change failed.
+func TestApplyAndUndo(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			r := newRig(t, s.edit)
+			r.done(s.before...)
+			before := r.look()
+			out, err := r.apply(s.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.Host.Name != host || len(out.Done) == 0 || out.RolledBack || len(out.Stands) > 0 {
+				t.Errorf("outcome = %+v", out)
+			}
+			if cmp.Equal(before, r.look()) {
+				t.Fatal("the change changed nothing")
+			}
+			for _, vm := range before.VMs {
+				if now := r.vm(vm.Name); now.State != vm.State {
+					t.Errorf("VM %s was %s and is %s", vm.Name, vm.State, now.State)
+				}
+			}
+			undone, err := r.Settle(t.Context(), r.fence, s.change.ID, true)
+			if err != nil || !undone.RolledBack {
+				t.Fatalf("undo: %+v, %v", undone.Stands, err)
+			}
+			wantSame(t, before, r.look())
+			r.wantJournal(0)
+		})
+	}
+}
+
+// TestFailureAtEveryWrite lets each write of each change fail once, before and after
+// it took effect: the host must be as it was.
+func TestFailureAtEveryWrite(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			for at := 1; at <= p.writes; at++ {
+				for _, m := range []mode{failBefore, failAfter} {
+					t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
+						r := p.rig(t)
+						r.breaker.arm(at, m)
+						if p.run(t, r) == nil {
+							t.Fatal("the change succeeded")
+						}
+						wantSame(t, p.before, r.look())
+						r.wantJournal(0)
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestDeathAtEveryWrite lets the agent die at each write of each change: the next run
+// must find the host as it was, or as it was wanted.
+func TestDeathAtEveryWrite(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			for at := 1; at <= p.writes; at++ {
+				for _, m := range []mode{dieBefore, dieAfter} {
+					t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
+						r := p.rig(t)
+						r.breaker.arm(at, m)
+						if p.run(t, r) == nil {
+							t.Fatal("the change succeeded")
+						}
+						r.clock.advance(2 * time.Minute)
+						r.restart("run-2")
+						if now := r.look(); !cmp.Equal(p.after, now) {
+							wantSame(t, p.before, now)
+						}
+						r.wantJournal(0)
+					})
+				}
+			}
+		})
+	}
+}
+
+// TestDeathWhilePuttingBack lets a write fail, the agent die at each write of putting
+// things back, and the next run finish that.
+func TestDeathWhilePuttingBack(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			for at, last := 1, p.writes; ; at++ {
+				r := p.rig(t)
+				r.breaker.arm(last, failBefore)
+				died := false
+				r.breaker.hook = func(string) {
+					r.breaker.mu.Lock()
+					defer r.breaker.mu.Unlock()
+					if r.breaker.writes == last+at {
+						died = true
+						r.breaker.at, r.breaker.mode, r.breaker.dead = last+at, dieAfter, true
+					}
+				}
+				if p.run(t, r) == nil {
+					t.Fatal("the change succeeded")
+				}
+				r.breaker.hook = nil
+				r.clock.advance(2 * time.Minute)
+				r.restart("run-2")
+				wantSame(t, p.before, r.look())
+				r.wantJournal(0)
+				if t.Failed() {
+					t.Fatalf("died at write %d of putting back", at)
+				}
+				if !died {
+					break
+				}
+			}
+		})
+	}
+}
+
+// TestDeathInRecovery lets the run that puts things back die as well.
+func TestDeathInRecovery(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			for at := 1; ; at++ {
+				r := p.rig(t)
+				r.breaker.arm(p.writes*2/3, dieAfter)
+				if p.run(t, r) == nil {
+					t.Fatal("the change succeeded")
+				}
+				r.clock.advance(2 * time.Minute)
+				r.start()
+				r.breaker.arm(at, dieAfter)
+				_, err := r.AcquireLease(t.Context(), lease("run-2"))
+				r.clock.advance(2 * time.Minute)
+				r.restart("run-3")
+				wantSame(t, p.before, r.look())
+				r.wantJournal(0)
+				if t.Failed() {
+					t.Fatalf("died at write %d of the recovery", at)
+				}
+				if err == nil {
+					break
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// Kind is why a call failed.
+type Kind string
+
+// Kinds.
+const (
+	RuleViolation   Kind = "rule_violation"   // see Findings
+	LeaseHeld       Kind = "lease_held"       // another run changes the host, see Lease
+	StaleFence      Kind = "stale_fence"      // the lease was lost in the meantime
+	HostChanged     Kind = "host_changed"     // the host is not as it was when the change was prepared
+	NotOwner        Kind = "not_owner"        // the object is somebody else's
+	Refused         Kind = "refused"          // the host's state does not allow the change; nothing was touched
+	StepFailed      Kind = "step_failed"      // a step or the read-back failed, see Outcome
+	Cancelled       Kind = "cancelled"        // the caller gave up; what was done is undone, see Outcome
+	Unavailable     Kind = "unavailable"      // the host does not answer
+	VersionMismatch Kind = "version_mismatch" // the two ends speak different protocols
+	BadRequest      Kind = "bad_request"
+	Internal        Kind = "internal"
+)
+
+// Error is a failed call, the same value at both ends. Match it with errors.As.
+type Error struct {
+	Kind Kind `json:"kind"`
+	// Host is the provider's name for the host.
+	Host    string `json:"host,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Step says what was being done, when a step failed.
+	Step string `json:"step,omitempty"`
+	// Findings are the violations, when a rule forbids the change.
+	Findings []rules.Finding `json:"findings,omitempty"`
+	// Lease is the one that stands in the way.
+	Lease *backend.Lease `json:"lease,omitempty"`
+	// Cause is the platform's error.
+	Cause *backend.Error `json:"cause,omitempty"`
+	// Outcome is how a change that began ended; nil when nothing was touched.
+	Outcome *Outcome `json:"outcome,omitempty"`
+
+	// transport is the error of the connection, at the client only.
+	transport error
+}
+
+func (e *Error) Error() string {
+	var parts []string
+	if e.Message != "" {
+		parts = append(parts, e.Message)
+	}
+	for _, f := range e.Findings {
+		parts = append(parts, strings.TrimSpace(f.Title+" ("+f.Rule+"). "+f.Found))
+	}
+	if e.Cause != nil {
+		parts = append(parts, e.Cause.Error())
+	}
+	if len(parts) == 0 {
+		parts = append(parts, string(e.Kind))
+	}
+	if e.Outcome != nil && len(e.Outcome.Stands) > 0 {
+		parts = append(parts, "not put back: "+strings.Join(e.Outcome.Stands, "; "))
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Unwrap gives the platform's error, or that of the connection.
+func (e *Error) Unwrap() error {
+	switch {
+	case e.Cause != nil:
+		return e.Cause
+	case e.transport != nil:
+		return e.transport
+	case e.Kind == Cancelled:
+		return context.Canceled
+	}
+	return nil
+}
+
+// causeOf is the platform's error in err, if there is one.
+func causeOf(err error) *backend.Error {
+	var be *backend.Error
+	if errors.As(err, &be) {
+		return be
+	}
+	return nil
+}
+
+// failure makes any error of a backend or a store the contract's.
+func failure(doing string, err error) *Error {
+	var ae *Error
+	if errors.As(err, &ae) {
+		return ae
+	}
+	e := &Error{Kind: Internal, Message: "could not " + doing, Cause: causeOf(err)}
+	if e.Cause == nil {
+		e.Message += ": " + err.Error()
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		e.Kind = Cancelled
+	case errors.Is(err, context.DeadlineExceeded),
+		e.Cause != nil && (e.Cause.Code == backend.Unavailable || e.Cause.Code == backend.Timeout):
+		e.Kind = Unavailable
+	}
+	return e
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// entry is one change in the journal, from before its first step until it is
+// settled.
+type entry struct {
+	ID      string `json:"id"`
+	Subject string `json:"subject"`
+	Host    string `json:"host"`
+	Run     string `json:"run"`
+	// Worker is the process that works on the change.
+	Worker string `json:"worker"`
+	Status phase  `json:"status"`
+	Steps  []Step `json:"steps"`
+	// Undo holds, for each step, what puts it back. It was worked out before the first
+	// step ran, and each list may be run again from its beginning.
+	Undo [][]Step `json:"undo"`
+	// Begun counts the steps that may have run. It is raised before a step and lowered
+	// after it has been put back.
+	Begun int `json:"begun"`
+	// Attempts counts how often a later run tried to put the change back.
+	Attempts int `json:"attempts,omitempty"`
+}
+
+type phase string
+
+const (
+	running phase = "running" // being made, or being put back
+	applied phase = "applied" // made, and to be kept or put back
+)
+
+type journal []*entry
+
+func readJournal(st *backend.State) (journal, error) {
+	var j journal
+	for _, doc := range st.Journal {
+		e := &entry{}
+		if err := json.Unmarshal(doc, e); err != nil {
+			return nil, &Error{Kind: Internal, Message: fmt.Sprintf("the journal of the host cannot be read: %v", err)}
+		}
+		j = append(j, e)
+	}
+	return j, nil
+}
+
+func (j journal) write(st *backend.State) error {
+	st.Journal = nil
+	for _, e := range j {
+		doc, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("the journal cannot be written: %w", err)
+		}
+		st.Journal = append(st.Journal, doc)
+	}
+	return nil
+}
+
+func (j journal) find(id string) (*entry, bool) {
+	i := slices.IndexFunc(j, func(e *entry) bool { return e.ID == id })
+	if i < 0 {
+		return nil, false
+	}
+	return j[i], true
+}
+
+func (j journal) without(drop func(*entry) bool) journal {
+	return slices.DeleteFunc(slices.Clone(j), drop)
+}
+
+// busyElsewhere tells whether another process may be working on a change.
+func (j journal) busyElsewhere(worker string) bool {
+	return slices.ContainsFunc(j, func(e *entry) bool { return e.Status == running && e.Worker != worker })
+}
+
+// record writes an entry to the journal, under the lease.
+func (s *Server) record(ctx context.Context, fence int64, e *entry) error {
+	return s.rewrite(ctx, fence, e, func(j journal) journal { return append(j, e) })
+}
+
+// strike takes an entry out of the journal, under the lease.
+func (s *Server) strike(ctx context.Context, fence int64, e *entry) error {
+	return s.rewrite(ctx, fence, e, func(j journal) journal { return j })
+}
+
+func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(journal) journal) error {
+	return s.guarded(ctx, fence, func(st *backend.State) error {
+		j, err := readJournal(st)
+		if err != nil {
+			return err
+		}
+		return edit(j.without(func(o *entry) bool { return o.ID == e.ID })).write(st)
+	})
+}
+
+// lookup reads one entry, under the lease.
+func (s *Server) lookup(ctx context.Context, fence int64, id string) (*entry, backend.Lease, error) {
+	var found *entry
+	var lease backend.Lease
+	err := s.guarded(ctx, fence, func(st *backend.State) error {
+		lease = *st.Lease
+		j, err := readJournal(st)
+		if err != nil {
+			return err
+		}
+		found, _ = j.find(id)
+		return nil
+	})
+	if err != nil {
+		return nil, lease, failure("read the journal", err)
+	}
+	return found, lease, nil
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// plan works out the steps that make a host as a change wants it: only what differs.
+// The host carries the claims that other hosts hold for its VMs. The rules have been
+// asked; what is checked here again is what would stop somebody's VM or touch
+// somebody's object.
+func plan(host gpu.Host, ch Change) ([]Step, error) {
+	p := &planner{host: host, change: ch}
+	var err error
+	switch {
+	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
+		err = p.config()
+	case ch.Want.Pool != nil || ch.Want.Empty() && ch.Prior.Pool != nil:
+		err = p.pool()
+	default:
+		err = p.assignment()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.steps, nil
+}
+
+// planner collects the steps of one change to one host.
+type planner struct {
+	host   gpu.Host
+	change Change
+	steps  []Step
+}
+
+func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }
+
+func (p *planner) put(c gpu.Claim) { p.add(Step{Op: OpPutClaim, Claim: &c}) }
+
+func (p *planner) drop(c gpu.Claim) { p.add(Step{Op: OpDropClaim, Claim: &c}) }
+
+// dropOnly tells whether a delete only takes the claim away: it was asked to, or a
+// failed change left the object half done and nobody knows what of it is ours.
+func (p *planner) dropOnly(claim *gpu.Claim) bool {
+	return p.change.ClaimOnly || claim != nil && claim.Incomplete
+}
+
+// refuse is the error of a host whose state does not allow a change.
+func refuse(code backend.Code, op, object, format string, args ...any) *Error {
+	return &Error{Kind: Refused, Cause: &backend.Error{Code: code, Op: op, Object: object, Detail: fmt.Sprintf(format, args...)}}
+}
+
+// stop plans to stop a VM. The caller has made sure that it may.
+func (p *planner) stop(vm *gpu.VM, power gpu.Power) {
+	p.add(Step{Op: OpStopVM, VM: vm.ID, Name: vm.Name, Power: &power})
+}
+
+// start plans to start a VM again, unless its owner wants it to stay off.
+func (p *planner) start(vm *gpu.VM, power gpu.Power) {
+	if !power.StayOff {
+		p.add(Step{Op: OpStartVM, VM: vm.ID, Name: vm.Name, Power: &power})
+	}
+}
+
+// vmNames names VMs for people. A VM that the host does not list goes by its id.
+func (p *planner) vmNames(ids []string) string {
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if vm, ok := p.host.VM(id); ok {
+			id = vm.Name
+		}
+		if !slices.Contains(names, id) {
+			names = append(names, id)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// holders are the VMs that hold partitions of a GPU now.
+func holders(g *gpu.GPU) []string {
+	if g.Partitionable == nil {
+		return nil
+	}
+	var ids []string
+	for _, part := range g.Partitionable.Partitions {
+		ids = append(ids, part.VMID)
+	}
+	return ids
+}
+
+// hasID tells whether a list of ids has one, without case.
+func hasID(ids []string, id string) bool {
+	return slices.ContainsFunc(ids, func(o string) bool { return gpu.SameID(o, id) })
+}
+
+// sameIDs compares two lists of ids as sets.
+func sameIDs(a, b []string) bool {
+	return !slices.ContainsFunc(a, func(id string) bool { return !hasID(b, id) }) &&
+		!slices.ContainsFunc(b, func(id string) bool { return !hasID(a, id) })
+}
+
+// byID looks an id up in a map, without case.
+func byID[V any](m map[string]V, id string) (V, bool) {
+	for k, v := range m {
+		if gpu.SameID(k, id) {
+			return v, true
+		}
+	}
+	var none V
+	return none, false
+}

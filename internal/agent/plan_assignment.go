@@ -1,0 +1,436 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const changeGPU = "change the VM's GPU"
+
+// assignment plans what a VM holds. Whatever it moves between (a partition, a pool, a
+// device), the VM is stopped at most once.
+func (p *planner) assignment() error {
+	want, prior := p.change.Want.Assignment, p.change.Prior.Assignment
+	shape := want
+	if shape == nil {
+		shape = prior
+	}
+	if shape == nil {
+		return &Error{Kind: BadRequest, Message: "the change neither wants anything nor had anything"}
+	}
+	vm, err := p.findVM(shape)
+	if err != nil {
+		return err
+	}
+	id := shape.VMID
+	if vm != nil {
+		id = vm.ID
+	}
+	claim := findClaim(&p.host, gpu.ClaimAssignment, id)
+	ours, err := p.owns(gpu.ClaimAssignment, id, claim, prior != nil, want != nil)
+	if err != nil || !ours {
+		return err
+	}
+	switch {
+	case want == nil && (vm == nil || p.dropOnly(claim)):
+		if claim != nil {
+			p.drop(*claim)
+		}
+		return nil
+	case want == nil:
+		return p.unassign(vm, claim)
+	case p.change.ClaimOnly:
+		c := p.assignmentClaim(id, claim)
+		if claim != nil {
+			c.Pending, c.Holds = claim.Pending, claim.Holds
+		}
+		p.put(c)
+		return nil
+	case vm == nil:
+		return refuse(backend.NotFound, "find the VM", "VM "+shape.VM, "host %s has no such VM", p.host.Name)
+	}
+	return p.assign(vm, claim)
+}
+
+// findVM finds the VM by the id that it resolved to, else as the user wrote it. It
+// returns nil for a VM that is not here.
+func (p *planner) findVM(a *gpu.Assignment) (*gpu.VM, error) {
+	if a.VMID != "" {
+		vm, _ := p.host.VM(a.VMID)
+		return vm, nil
+	}
+	if vm, ok := p.host.VM(a.VM); ok {
+		return vm, nil
+	}
+	var found *gpu.VM
+	for i := range p.host.VMs {
+		if !gpu.SameID(p.host.VMs[i].Name, a.VM) {
+			continue
+		}
+		if found != nil {
+			return nil, &Error{Kind: BadRequest, Message: fmt.Sprintf("host %s has more than one VM called %q; name it by its id", p.host.Name, a.VM)}
+		}
+		found = &p.host.VMs[i]
+	}
+	return found, nil
+}
+
+// assignmentClaim is the claim for the VM with what was recorded before.
+func (p *planner) assignmentClaim(id string, old *gpu.Claim) gpu.Claim {
+	c := p.newClaim(gpu.ClaimAssignment, id, old)
+	want := *p.change.Want.Assignment
+	want.VMID = id
+	c.Want.Assignment = &want
+	if old != nil {
+		c.SettingsBefore, c.Dismounted = old.SettingsBefore, old.Dismounted
+	}
+	if want.Device != nil {
+		c.GPUs = want.Device.GPUIDs
+	}
+	return c
+}
+
+// holding is what the resource gave the VM so far, as far as is known.
+func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
+	switch {
+	case claim != nil && claim.Pending:
+		return claim.Holds
+	case claim != nil:
+		return claim.Want.Assignment
+	}
+	return p.change.Prior.Assignment
+}
+
+func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
+	want, holds := p.change.Want.Assignment, p.holding(claim)
+	c := p.assignmentClaim(vm.ID, claim)
+	m := move{planner: p, vm: vm}
+	m.leave(holds, want)
+	m.arrive(holds, want)
+	m.settings(&c, want.Settings)
+	if m.needsOff() && want.Power.NextOff && vm.Runs() {
+		c = p.assignmentClaim(vm.ID, claim)
+		c.Pending, c.Holds = true, holds
+		p.put(c)
+		return nil
+	}
+	c.Dismounted = m.dismount(want, c.Dismounted)
+	return m.carryOut(want.Power, func() {
+		c.Dismounted = m.mountBack(want, c.Dismounted)
+		p.put(c)
+	})
+}
+
+func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
+	holds := p.holding(claim)
+	power := p.change.Prior.Assignment.Power
+	m := move{planner: p, vm: vm}
+	m.leave(holds, nil)
+	var c gpu.Claim
+	if claim != nil {
+		c = *claim
+	}
+	m.settings(&c, gpu.VMSettings{})
+	if m.needsOff() && power.NextOff && vm.Runs() {
+		return refuse(backend.InvalidState, "take the GPU from the VM", "VM "+vm.Name,
+			"it runs, and its assignment waits for the next power-off; shut it down, or set power.when = \"now\" and apply first")
+	}
+	return m.carryOut(power, func() {
+		m.mountBack(nil, c.Dismounted)
+		if claim != nil {
+			p.drop(*claim)
+		}
+	})
+}
+
+// move is how one VM gets from what it holds to what it shall hold.
+type move struct {
+	*planner
+	vm *gpu.VM
+
+	keepAdapters, keepDevices []string // ids that stay
+	dropAdapters, dropDevices bool
+	quotas                    *gpu.PartitionAdapter // new quotas for an adapter that stays
+	adapter                   *gpu.PartitionAdapter // to add
+	devices                   []gpu.DeviceAssignment
+	write                     gpu.VMSettings
+}
+
+// leave finds what the VM has from us and does not keep. What somebody else gave it
+// stays.
+func (m *move) leave(holds, want *gpu.Assignment) {
+	leaving := map[string]bool{}
+	if holds != nil && holds.Partition != nil {
+		if a := m.ourAdapter(holds.Partition); a != nil && !keepsAdapter(a, want) {
+			leaving[gpu.FoldID(a.ID)] = true
+			m.dropAdapters = true
+		}
+	}
+	for _, d := range m.ourDevices(holds) {
+		if !m.keepsDevice(d, want) {
+			leaving[gpu.FoldID(d.ID)] = true
+			m.dropDevices = true
+		}
+	}
+	for _, a := range m.vm.PartitionAdapters {
+		if !leaving[gpu.FoldID(a.ID)] {
+			m.keepAdapters = append(m.keepAdapters, a.ID)
+		}
+	}
+	for _, d := range m.vm.Devices {
+		if !leaving[gpu.FoldID(d.ID)] {
+			m.keepDevices = append(m.keepDevices, d.ID)
+		}
+	}
+}
+
+// ourAdapter is the adapter that a partition assignment made. Hyper-V marks adapters
+// with nothing of ours, and a change of the partition count makes new ones: the one
+// most like the assignment is it.
+func (m *move) ourAdapter(w *gpu.PartitionWant) *gpu.PartitionAdapter {
+	var pinned *gpu.PartitionAdapter
+	for i := range m.vm.PartitionAdapters {
+		a := &m.vm.PartitionAdapters[i]
+		if !gpu.SameID(a.PinnedGPU, w.PinnedGPU) {
+			continue
+		}
+		if a.Quotas.Equal(w.Quotas) {
+			return a
+		}
+		if pinned == nil {
+			pinned = a
+		}
+	}
+	if pinned == nil && len(m.vm.PartitionAdapters) == 1 {
+		return &m.vm.PartitionAdapters[0]
+	}
+	return pinned
+}
+
+func keepsAdapter(a *gpu.PartitionAdapter, want *gpu.Assignment) bool {
+	return want != nil && want.Partition != nil && gpu.SameID(a.PinnedGPU, want.Partition.PinnedGPU)
+}
+
+// ourDevices are the VM's device settings that an assignment made.
+func (m *move) ourDevices(holds *gpu.Assignment) []gpu.DeviceAssignment {
+	if holds == nil {
+		return nil
+	}
+	var out []gpu.DeviceAssignment
+	for _, d := range m.vm.Devices {
+		switch {
+		case holds.Pool != nil && gpu.SameID(d.Pool, holds.Pool.Name) && len(out) < poolCount(holds.Pool),
+			holds.Device != nil && d.Pool == "" && hasID(holds.Device.GPUIDs, d.GPU):
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (m *move) keepsDevice(d gpu.DeviceAssignment, want *gpu.Assignment) bool {
+	switch {
+	case want == nil:
+		return false
+	case want.Pool != nil && gpu.SameID(d.Pool, want.Pool.Name):
+		// Of a pool's GPUs one is as good as another: the first ones stay.
+		var before int
+		for _, o := range m.vm.Devices {
+			if gpu.SameID(o.ID, d.ID) {
+				break
+			}
+			if gpu.SameID(o.Pool, d.Pool) {
+				before++
+			}
+		}
+		return before < poolCount(want.Pool)
+	case want.Device != nil && d.Pool == "":
+		return hasID(want.Device.GPUIDs, d.GPU)
+	}
+	return false
+}
+
+// poolCount is how many GPUs an assignment draws from its pool.
+func poolCount(w *gpu.PoolWant) int { return max(w.Count, 1) }
+
+// arrive finds what the VM has to be given.
+func (m *move) arrive(holds, want *gpu.Assignment) {
+	switch {
+	case want.Partition != nil:
+		m.arrivePartition(holds, want.Partition)
+	case want.Pool != nil:
+		have := 0
+		for _, d := range m.ourDevices(holds) {
+			if m.keepsDevice(d, want) {
+				have++
+			}
+		}
+		for range poolCount(want.Pool) - have {
+			m.devices = append(m.devices, gpu.DeviceAssignment{Pool: want.Pool.Name})
+		}
+	case want.Device != nil:
+		for _, g := range want.Device.GPUIDs {
+			has := slices.ContainsFunc(m.vm.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && gpu.SameID(d.GPU, g) })
+			if !has {
+				m.devices = append(m.devices, gpu.DeviceAssignment{GPU: g})
+			}
+		}
+	}
+}
+
+func (m *move) arrivePartition(holds *gpu.Assignment, w *gpu.PartitionWant) {
+	var before gpu.Quotas
+	if holds != nil && holds.Partition != nil {
+		before = holds.Partition.Quotas
+		if a := m.ourAdapter(holds.Partition); a != nil && gpu.SameID(a.PinnedGPU, w.PinnedGPU) {
+			if q := newQuotas(a.Quotas, w.Quotas, before); !q.Equal(a.Quotas) {
+				m.quotas = &gpu.PartitionAdapter{ID: a.ID, PinnedGPU: a.PinnedGPU, Quotas: q}
+			}
+			return
+		}
+	}
+	m.adapter = &gpu.PartitionAdapter{PinnedGPU: w.PinnedGPU, Quotas: w.Quotas}
+}
+
+// newQuotas are the quotas of an adapter that stays: those that are wanted, without
+// those that were wanted and no longer are. What nobody of ours wrote stays.
+func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
+	pick := func(have, want, before *uint64) *uint64 {
+		switch {
+		case want != nil:
+			return want
+		case before != nil:
+			return nil
+		}
+		return have
+	}
+	one := func(have, want, before gpu.Quota) gpu.Quota {
+		return gpu.Quota{
+			Min:     pick(have.Min, want.Min, before.Min),
+			Max:     pick(have.Max, want.Max, before.Max),
+			Optimal: pick(have.Optimal, want.Optimal, before.Optimal),
+		}
+	}
+	return gpu.Quotas{
+		VRAM:    one(have.VRAM, want.VRAM, before.VRAM),
+		Encode:  one(have.Encode, want.Encode, before.Encode),
+		Decode:  one(have.Decode, want.Decode, before.Decode),
+		Compute: one(have.Compute, want.Compute, before.Compute),
+	}
+}
+
+// settings finds the settings to write: what is wanted, and what was written before
+// and is no longer wanted goes back to what it was. The claim remembers the former.
+func (m *move) settings(c *gpu.Claim, want gpu.VMSettings) {
+	back := without(c.SettingsBefore, want)
+	m.write = m.vm.Settings.Differs(back.Overlay(want))
+	c.SettingsBefore = m.vm.Settings.Only(want).Overlay(c.SettingsBefore.Only(want))
+}
+
+// without returns the settings of s that mask does not have.
+func without(s, mask gpu.VMSettings) gpu.VMSettings {
+	if mask.LowMemoryMappedIOSpace != nil {
+		s.LowMemoryMappedIOSpace = nil
+	}
+	if mask.HighMemoryMappedIOSpace != nil {
+		s.HighMemoryMappedIOSpace = nil
+	}
+	if mask.GuestControlledCache != nil {
+		s.GuestControlledCache = nil
+	}
+	if mask.AutomaticStopAction != nil {
+		s.AutomaticStopAction = nil
+	}
+	if mask.OfflineAction != nil {
+		s.OfflineAction = nil
+	}
+	return s
+}
+
+// needsOff tells whether anything has to be done that a running VM does not allow.
+func (m *move) needsOff() bool {
+	return m.dropAdapters || m.dropDevices || m.adapter != nil || m.quotas != nil || len(m.devices) > 0 || m.write.NeedOff()
+}
+
+// dismount plans to take whole GPUs from the host for the VM, before the VM is
+// stopped: if the host does not let go, nobody was disturbed. It returns the GPUs
+// that the assignment has dismounted.
+func (m *move) dismount(want *gpu.Assignment, dismounted []string) []string {
+	if want.Device == nil {
+		return dismounted
+	}
+	dismounted = slices.Clone(dismounted)
+	for _, id := range want.Device.GPUIDs {
+		if g, ok := m.host.GPU(id); ok && !g.Dismounted {
+			m.add(Step{Op: OpDismount, GPU: g.ID})
+			if !hasID(dismounted, g.ID) {
+				dismounted = append(dismounted, g.ID)
+			}
+		}
+	}
+	return dismounted
+}
+
+// mountBack gives GPUs that the assignment dismounted and that leave it back to the
+// host. It returns those that stay.
+func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
+	var stay, leaving []string
+	for _, g := range dismounted {
+		if want != nil && want.Device != nil && hasID(want.Device.GPUIDs, g) {
+			stay = append(stay, g)
+		} else {
+			leaving = append(leaving, g)
+		}
+	}
+	m.planner.mountBack(leaving, false)
+	return stay
+}
+
+// carryOut plans the steps, with the VM off if they need it. The claim comes before
+// the start, so that a failure after it does not cost the VM another stop.
+func (m *move) carryOut(power gpu.Power, finish func()) error {
+	off, restart := m.needsOff(), false
+	if off && m.vm.State != gpu.VMOff {
+		switch {
+		case !m.vm.Runs():
+			return refuse(backend.InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s; it has to run or to be off", m.vm.State)
+		case !power.AllowShutdown:
+			return refuse(backend.InvalidState, changeGPU, "VM "+m.vm.Name,
+				"it runs, and its assignment does not allow a shutdown (power.allow_shutdown)")
+		}
+		restart = true
+		m.stop(m.vm, power)
+	}
+	vm := Step{VM: m.vm.ID, Name: m.vm.Name}
+	step := func(op Op, edit func(*Step)) {
+		s := vm
+		s.Op = op
+		edit(&s)
+		m.add(s)
+	}
+	if m.dropAdapters {
+		step(OpRemoveAdapters, func(s *Step) { s.Keep = m.keepAdapters })
+	}
+	if m.dropDevices {
+		step(OpRemoveDevices, func(s *Step) { s.Keep = m.keepDevices })
+	}
+	if !m.write.Empty() {
+		step(OpVMSettings, func(s *Step) { s.Settings = &m.write })
+	}
+	if m.quotas != nil {
+		step(OpSetQuotas, func(s *Step) { s.Adapter = m.quotas })
+	}
+	if m.adapter != nil {
+		step(OpAddAdapter, func(s *Step) { s.Adapter = m.adapter })
+	}
+	for _, d := range m.devices {
+		step(OpAddDevice, func(s *Step) { s.Device = &d })
+	}
+	finish()
+	if restart {
+		m.start(m.vm, power)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// pool plans a pool of whole GPUs. Members are dismounted before they join, and with
+// MountBack every GPU that leaves goes back to its host, whoever dismounted it: a GPU
+// that is in no pool and not mounted is of no use to anybody.
+func (p *planner) pool() error {
+	want, wanted := poolOn(p.change.Want.Pool, p.change.Host)
+	prior, had := poolOn(p.change.Prior.Pool, p.change.Host)
+	shape := want
+	if !wanted {
+		shape = prior
+	}
+	claim := findClaim(&p.host, gpu.ClaimPool, shape.Name)
+	ours, err := p.owns(gpu.ClaimPool, shape.Name, claim, had, wanted)
+	if err != nil || !ours {
+		return err
+	}
+	pool, exists := p.host.Pool(shape.Name)
+	if wanted && !had && claim == nil && exists && !p.change.ClaimOnly {
+		return &Error{Kind: NotOwner, Message: fmt.Sprintf(
+			"host %s has a pool %q already, and no resource manages it; import it instead", p.host.Name, pool.Name)}
+	}
+
+	switch {
+	case !wanted && p.dropOnly(claim):
+	case wanted && p.change.ClaimOnly:
+		p.put(p.poolClaim(want, claim, dismountedBy(claim)))
+		return nil
+	case wanted:
+		return p.poolMembers(want, claim, pool)
+	default:
+		if err := p.deletePool(shape, pool); err != nil {
+			return err
+		}
+	}
+	if claim != nil {
+		p.drop(*claim)
+	}
+	return nil
+}
+
+// poolOn is a pool's part on one host.
+func poolOn(c *gpu.PoolConfig, host string) (gpu.PoolConfig, bool) {
+	if c == nil {
+		return gpu.PoolConfig{}, false
+	}
+	part := *c
+	members, ok := c.Members[host]
+	part.Members = map[string][]string{host: members}
+	return part, ok
+}
+
+func dismountedBy(claim *gpu.Claim) []string {
+	if claim == nil {
+		return nil
+	}
+	return claim.Dismounted
+}
+
+func (p *planner) poolClaim(want gpu.PoolConfig, old *gpu.Claim, dismounted []string) gpu.Claim {
+	c := p.newClaim(gpu.ClaimPool, want.Name, old)
+	c.Want.Pool, c.GPUs = &want, want.Members[p.change.Host]
+	for _, g := range dismounted {
+		if c.Covers(g) {
+			c.Dismounted = append(c.Dismounted, g)
+		}
+	}
+	return c
+}
+
+// poolMembers makes the pool hold exactly the wanted GPUs.
+func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.Pool) error {
+	members := want.Members[p.change.Host]
+	dismounted := slices.Clone(dismountedBy(claim))
+	for _, id := range members {
+		g, ok := p.host.GPU(id)
+		if !ok {
+			return refuse(backend.NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "host %s has no such GPU", p.host.Name)
+		}
+		if g.Dismounted {
+			continue
+		}
+		if h := holders(g); len(h) > 0 {
+			return refuse(backend.InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", p.vmNames(h))
+		}
+		p.add(Step{Op: OpDismount, GPU: g.ID, Force: want.Force})
+		dismounted = append(dismounted, g.ID)
+	}
+	var current []string
+	if pool == nil {
+		p.add(Step{Op: OpCreatePool, Pool: want.Name})
+	} else {
+		current = pool.GPUs
+	}
+	leaving := slices.DeleteFunc(slices.Clone(current), func(g string) bool { return hasID(members, g) })
+	if err := p.notHeld(want.Name, leaving); err != nil {
+		return err
+	}
+	if !sameIDs(current, members) {
+		p.add(Step{Op: OpSetPoolMembers, Pool: want.Name, GPUs: members})
+	}
+	if want.MountBack {
+		p.mountBack(leaving, want.Force)
+	}
+	p.put(p.poolClaim(want, claim, dismounted))
+	return nil
+}
+
+// notHeld refuses to take GPUs from a pool that running VMs have from it.
+func (p *planner) notHeld(pool string, gpus []string) error {
+	for _, vm := range p.host.VMs {
+		for _, d := range vm.Devices {
+			if gpu.SameID(d.Pool, pool) && d.GPU != "" && hasID(gpus, d.GPU) && vm.State != gpu.VMOff {
+				return refuse(backend.InUse, "take the GPU from pool "+pool, "GPU "+d.GPU, "VM %s has it", vm.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// mountBack gives GPUs back to their host.
+func (p *planner) mountBack(gpus []string, force bool) {
+	for _, id := range gpus {
+		if g, ok := p.host.GPU(id); ok && g.Dismounted {
+			p.add(Step{Op: OpMount, GPU: g.ID, Force: force})
+		}
+	}
+}
+
+// deletePool deletes a pool that no VM refers to, running or not: a VM that is off
+// would not start any more.
+func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
+	if pool == nil {
+		return nil
+	}
+	var users []string
+	for _, vm := range p.host.VMs {
+		if slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, pool.Name) }) {
+			users = append(users, vm.ID)
+		}
+	}
+	if len(users) > 0 {
+		return refuse(backend.InUse, "delete the pool", "pool "+pool.Name, "these VMs draw from it: %s; unassign them first", p.vmNames(users))
+	}
+	if len(pool.GPUs) > 0 {
+		p.add(Step{Op: OpSetPoolMembers, Pool: pool.Name})
+	}
+	p.add(Step{Op: OpDeletePool, Pool: pool.Name})
+	if shape.MountBack {
+		p.mountBack(pool.GPUs, shape.Force)
+	}
+	return nil
+}

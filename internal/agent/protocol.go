@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+)
+
+// Protocol is the version of the contract that this build speaks.
+const Protocol = 1
+
+// Hello says who answers at the other end.
+type Hello struct {
+	Protocol     int
+	AgentVersion string
+	Platform     string
+	HostName     string
+}
+
+// StepProgress tells that a step begins.
+type StepProgress struct {
+	Index int // from 1
+	Total int
+	Text  string // "shut down VM avd-01"
+	Undo  bool   // the step puts something back
+}
+
+// A host with 1,000 VMs and their claims is a few MiB of JSON. An error may carry
+// one too, and errors travel in headers.
+const (
+	maxMessageSize = 64 << 20
+	maxHeaderSize  = 64 << 20
+)
+
+// ServerOptions are the gRPC options that a server of this contract needs. A server
+// that stops waits for its changes: they finish or undo what they began.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxMessageSize),
+		grpc.MaxSendMsgSize(maxMessageSize),
+		grpc.MaxHeaderListSize(maxHeaderSize),
+		grpc.WaitForHandlers(true),
+	}
+}
+
+// DialOptions are the gRPC options that a client of this contract needs.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize), grpc.MaxCallSendMsgSize(maxMessageSize)),
+		grpc.WithMaxHeaderListSize(maxHeaderSize),
+	}
+}
+
+// buildVersion is the version of this binary, which both ends name in Hello.
+func buildVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+func mismatch(client int, clientVersion string, server int, serverVersion string) *Error {
+	return &Error{Kind: VersionMismatch, Message: fmt.Sprintf(
+		"the provider (version %s) speaks protocol %d, but the agent on the host (version %s) speaks protocol %d; install matching versions",
+		clientVersion, client, serverVersion, server)}
+}

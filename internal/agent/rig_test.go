@@ -1,0 +1,276 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect" //nolint:depguard // the tests speak through a real connection
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const (
+	host  = "hv01"
+	owner = "vdi-prod"
+)
+
+// rig is one simulated host with an agent and a client that reaches it over gRPC.
+type rig struct {
+	t     *testing.T
+	fleet *simulated.Fleet
+	sim   *simulated.Host
+	clock *clock
+	*agentUnderTest
+}
+
+// agentUnderTest is one process of the agent. A rig may have several, one after
+// another.
+type agentUnderTest struct {
+	*agent.Client
+	breaker *breaker
+	fence   int64
+}
+
+func newRig(t *testing.T, edit func(*gpu.Host)) *rig {
+	t.Helper()
+	h := testHost()
+	if edit != nil {
+		edit(&h)
+	}
+	fleet, err := simulated.Create(filepath.Join(scratch(t), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{h}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rigOn(t, fleet)
+}
+
+// copyOf makes a rig on a copy of a host as another rig left it.
+func copyOf(t *testing.T, fleetFile []byte) *rig {
+	t.Helper()
+	path := filepath.Join(scratch(t), "fleet.json")
+	if err := os.WriteFile(path, fleetFile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fleet, err := simulated.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rigOn(t, fleet)
+}
+
+func rigOn(t *testing.T, fleet *simulated.Fleet) *rig {
+	t.Helper()
+	sim, err := fleet.Host(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, fleet: fleet, sim: sim, clock: &clock{now: time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)}}
+	r.restart("run-1")
+	return r
+}
+
+// scratch is a folder in memory where there is one: the tests write the fleet's file
+// many thousand times.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "gpu-agent-test-") //nolint:usetesting // in memory, see above
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// restart starts another agent process on the host, as one that knows nothing of the
+// one before, and takes the lease for a run.
+func (r *rig) restart(run string) {
+	r.t.Helper()
+	r.start()
+	r.acquire(run)
+}
+
+func (r *rig) start() {
+	r.t.Helper()
+	b := &breaker{HyperV: r.sim, store: r.sim}
+	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(5*time.Second, 20*time.Second))
+	conn, err := connect.InProcess(server)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.agentUnderTest = &agentUnderTest{Client: agent.NewClient(conn, host), breaker: b}
+	r.t.Cleanup(func() { _ = conn.Close() })
+}
+
+func (r *rig) acquire(run string) {
+	r.t.Helper()
+	fence, err := r.AcquireLease(r.t.Context(), lease(run))
+	if err != nil {
+		r.t.Fatalf("acquire the lease: %v", err)
+	}
+	r.fence = fence
+}
+
+func lease(run string) agent.LeaseRequest {
+	return agent.LeaseRequest{Run: run, Owner: owner, Holder: "tester", TTL: time.Minute}
+}
+
+// apply makes a change with the preparation that a provider would do.
+func (r *rig) apply(ch agent.Change) (agent.Outcome, error) {
+	r.t.Helper()
+	p, err := r.Prepare(r.t.Context(), ch)
+	if err != nil {
+		return agent.Outcome{}, err
+	}
+	return r.Client.Apply(r.t.Context(), r.fence, ch, p.Basis, nil)
+}
+
+// done applies and settles changes that have to succeed.
+func (r *rig) done(changes ...agent.Change) {
+	r.t.Helper()
+	for _, ch := range changes {
+		if _, err := r.apply(ch); err != nil {
+			r.t.Fatalf("%s: %v", ch.ID, err)
+		}
+		if _, err := r.Settle(r.t.Context(), r.fence, ch.ID, false); err != nil {
+			r.t.Fatalf("settle %s: %v", ch.ID, err)
+		}
+	}
+}
+
+// look is the host as it is, without what differs from one start of a VM to the next.
+func (r *rig) look() gpu.Host {
+	r.t.Helper()
+	h, err := r.sim.Inventory(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	state := r.state()
+	h.Claims = state.Claims
+	doc, err := json.Marshal(h)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var out gpu.Host
+	if err := json.Unmarshal(doc, &out); err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range out.GPUs {
+		if p := out.GPUs[i].Partitionable; p != nil {
+			for j := range p.Partitions {
+				p.Partitions[j].ID, p.Partitions[j].VFLUID = 0, ""
+			}
+			slices.SortFunc(p.Partitions, func(a, b gpu.Partition) int { return strings.Compare(a.VMID, b.VMID) })
+		}
+	}
+	for i := range out.VMs {
+		for j := range out.VMs[i].PartitionAdapters {
+			out.VMs[i].PartitionAdapters[j].ID = ""
+		}
+		for j := range out.VMs[i].Devices {
+			out.VMs[i].Devices[j].ID = ""
+		}
+	}
+	slices.SortFunc(out.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
+	return out
+}
+
+func (r *rig) state() backend.State {
+	r.t.Helper()
+	state, err := r.sim.Load(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return state
+}
+
+func (r *rig) wantJournal(entries int) {
+	r.t.Helper()
+	if n := len(r.state().Journal); n != entries {
+		r.t.Errorf("the journal has %d entries, want %d", n, entries)
+	}
+}
+
+func (r *rig) vm(name string) gpu.VM {
+	r.t.Helper()
+	for _, vm := range r.look().VMs {
+		if vm.Name == name {
+			return vm
+		}
+	}
+	r.t.Fatalf("no VM %s", name)
+	return gpu.VM{}
+}
+
+func (r *rig) count(id string) int {
+	r.t.Helper()
+	h := r.look()
+	g, ok := h.GPU(id)
+	if !ok || g.Partitionable == nil {
+		r.t.Fatalf("no partitionable GPU %s", id)
+	}
+	return g.Partitionable.Count
+}
+
+func (r *rig) claim(kind gpu.ClaimKind, id string) (gpu.Claim, bool) {
+	r.t.Helper()
+	for _, c := range r.state().Claims {
+		if c.Is(kind, id) {
+			return c, true
+		}
+	}
+	return gpu.Claim{}, false
+}
+
+func wantSame(t *testing.T, before, after gpu.Host) {
+	t.Helper()
+	if d := cmp.Diff(before, after, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("the host is not as it was (-before +after):\n%s", d)
+	}
+}
+
+// wantKind checks the kind of an error and returns it.
+func wantKind(t *testing.T, err error, kind agent.Kind) *agent.Error {
+	t.Helper()
+	var ae *agent.Error
+	if !errors.As(err, &ae) {
+		t.Fatalf("error %v is not of the contract", err)
+	}
+	if ae.Kind != kind {
+		t.Fatalf("error is %s (%v), want %s", ae.Kind, ae, kind)
+	}
+	if ae.Host != host {
+		t.Errorf("error names host %q, want %q", ae.Host, host)
+	}
+	return ae
+}
+
+// clock is moved by hand.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

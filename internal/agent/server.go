@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Times that a host takes for itself, whatever the caller's patience.
+const (
+	// defaultStepTimeout bounds one step other than a guest's shutdown, which has the
+	// VM's own timeout.
+	defaultStepTimeout = 10 * time.Minute
+	// defaultUndoTimeout bounds putting a whole change back.
+	defaultUndoTimeout = 30 * time.Minute
+)
+
+// Server is the agent of one host.
+type Server struct {
+	backend backend.Backend
+	store   backend.Store
+	name    string
+	clock   func() time.Time
+	// worker names this process in the journal: an unfinished change of another
+	// worker may still be going on.
+	worker      string
+	stepTimeout time.Duration
+	undoTimeout time.Duration
+
+	// turn lets one writer at a time through: two changes of one run queue here.
+	turn chan struct{}
+
+	mu      sync.Mutex
+	running map[*calling]bool // the Apply calls in progress
+}
+
+// Option configures a server.
+type Option func(*Server)
+
+// WithHostName says what the host calls itself, for Hello.
+func WithHostName(name string) Option { return func(s *Server) { s.name = name } }
+
+// WithClock replaces the clock that leases are measured with.
+func WithClock(now func() time.Time) Option { return func(s *Server) { s.clock = now } }
+
+// WithTimeouts replaces how long one step, and putting a whole change back, may take.
+func WithTimeouts(step, undo time.Duration) Option {
+	return func(s *Server) { s.stepTimeout, s.undoTimeout = step, undo }
+}
+
+// NewServer makes the agent of the host behind a backend. The store must be the
+// host's own: several agents over one store take turns by its lease.
+func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
+	s := &Server{
+		backend:     b,
+		store:       store,
+		clock:       time.Now,
+		worker:      rand.Text(),
+		stepTimeout: defaultStepTimeout,
+		undoTimeout: defaultUndoTimeout,
+		turn:        make(chan struct{}, 1),
+		running:     map[*calling]bool{},
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// Register puts the agent on a gRPC server, which should have been made with
+// ServerOptions.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	agentpb.RegisterAgentServer(r, &service{server: s})
+}
+
+// take waits for this process's turn to write to the host.
+func (s *Server) take(ctx context.Context) (release func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, &Error{Kind: Cancelled, Message: "the call was cancelled while it waited for another change of this run"}
+	}
+}
+
+// inventory reads the host and the claims on it.
+func (s *Server) inventory(ctx context.Context) (gpu.Host, error) {
+	host, err := s.backend.Inventory(ctx)
+	if err != nil {
+		return gpu.Host{}, failure("read the inventory", err)
+	}
+	state, err := s.store.Load(ctx)
+	if err != nil {
+		return gpu.Host{}, failure("read the claims", err)
+	}
+	host.Claims = state.Claims
+	return host, nil
+}
+
+// hyperv is the backend as one that can be written to.
+func (s *Server) hyperv() (backend.HyperV, error) {
+	h, ok := s.backend.(backend.HyperV)
+	if !ok {
+		return nil, &Error{Kind: BadRequest, Message: "this host is not a Hyper-V host; it cannot be changed in this way"}
+	}
+	return h, nil
+}
+
+// service is the gRPC face of a server: it reads documents and writes them.
+type service struct {
+	agentpb.UnimplementedAgentServer
+	server *Server
+}
+
+func (g *service) Hello(_ context.Context, r *agentpb.HelloRequest) (*agentpb.HelloReply, error) {
+	if r.GetProtocol() != Protocol {
+		return nil, toStatus(mismatch(int(r.GetProtocol()), r.GetClientVersion(), Protocol, buildVersion()))
+	}
+	platform := gpu.Linux
+	if _, ok := g.server.backend.(backend.HyperV); ok {
+		platform = gpu.HyperV
+	}
+	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: buildVersion(), Platform: string(platform), HostName: g.server.name}, nil
+}
+
+func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {
+	host, err := g.server.inventory(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	doc, err := encode("inventory", host)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.InventoryReply{Host: doc}, nil
+}
+
+func (g *service) AcquireLease(ctx context.Context, r *agentpb.AcquireLeaseRequest) (*agentpb.AcquireLeaseReply, error) {
+	fence, err := g.server.acquireLease(ctx, LeaseRequest{
+		Run: r.GetRun(), Owner: r.GetOwner(), Holder: r.GetHolder(),
+		TTL:  time.Duration(r.GetTtlMs()) * time.Millisecond,
+		Wait: time.Duration(r.GetWaitMs()) * time.Millisecond,
+	})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.AcquireLeaseReply{Fence: fence}, nil
+}
+
+func (g *service) ReleaseLease(ctx context.Context, r *agentpb.ReleaseLeaseRequest) (*agentpb.ReleaseLeaseReply, error) {
+	if err := g.server.releaseLease(ctx, r.GetFence()); err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.ReleaseLeaseReply{}, nil
+}
+
+func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agentpb.PrepareReply, error) {
+	ch, err := readChange(r.GetChange())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	prepared, err := g.server.prepare(ctx, ch)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	doc, err := encode("prepared change", prepared)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.PrepareReply{Prepared: doc}, nil
+}
+
+func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServer[agentpb.ApplyEvent]) error {
+	ch, err := readChange(r.GetChange())
+	if err != nil {
+		return toStatus(err)
+	}
+	ctx, forget := g.server.watch(stream.Context(), ch.ID)
+	defer forget()
+	// The header tells the client that Cancel finds the change from now on. Whether the
+	// client still listens is no reason to fail: a change ends by itself.
+	_ = stream.SendHeader(nil)
+	out, err := g.server.apply(ctx, r.GetFence(), ch, r.GetBasis(), func(p StepProgress) {
+		_ = stream.Send(&agentpb.ApplyEvent{Event: &agentpb.ApplyEvent_Step{Step: &agentpb.StepEvent{
+			Index: int32(p.Index), Total: int32(p.Total), Text: p.Text, Undo: p.Undo, //nolint:gosec // a change has a handful of steps
+		}}})
+	})
+	if err != nil {
+		return toStatus(err)
+	}
+	doc, err := encode("outcome", out)
+	if err != nil {
+		return toStatus(err)
+	}
+	return stream.Send(&agentpb.ApplyEvent{Event: &agentpb.ApplyEvent_Outcome{Outcome: doc}})
+}
+
+func (g *service) Cancel(_ context.Context, r *agentpb.CancelRequest) (*agentpb.CancelReply, error) {
+	g.server.mu.Lock()
+	defer g.server.mu.Unlock()
+	for c := range g.server.running {
+		if c.change == r.GetChangeId() {
+			c.stop()
+		}
+	}
+	return &agentpb.CancelReply{}, nil
+}
+
+func (g *service) Settle(ctx context.Context, r *agentpb.SettleRequest) (*agentpb.SettleReply, error) {
+	out, err := g.server.settle(ctx, r.GetFence(), r.GetChangeId(), r.GetUndo())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	doc, err := encode("outcome", out)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.SettleReply{Outcome: doc}, nil
+}
+
+// calling is an Apply call in progress. A change that was sent twice has two.
+type calling struct {
+	change string
+	stop   context.CancelFunc
+}
+
+// watch makes an Apply call known to Cancel until forget is called.
+func (s *Server) watch(ctx context.Context, changeID string) (_ context.Context, forget func()) {
+	ctx, stop := context.WithCancel(ctx)
+	c := &calling{change: changeID, stop: stop}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[c] = true
+	return ctx, func() {
+		stop()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.running, c)
+	}
+}
+
+// readChange reads a change and checks what every part of the agent relies on.
+func readChange(doc []byte) (Change, error) {
+	var ch Change
+	if err := decode("change", doc, &ch); err != nil {
+		return ch, err
+	}
+	switch {
+	case ch.ID == "":
+		return ch, &Error{Kind: BadRequest, Message: "the change has no id"}
+	case ch.Host == "":
+		return ch, &Error{Kind: BadRequest, Message: "the change names no host"}
+	case ch.Token == "" && (!ch.Adopt || !ch.Want.Empty()):
+		return ch, &Error{Kind: BadRequest, Message: "the change has no token"}
+	case ch.Want.Empty() && ch.Prior.Empty():
+		return ch, &Error{Kind: BadRequest, Message: "the change wants nothing and had nothing"}
+	}
+	return ch, nil
+}

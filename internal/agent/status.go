@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+)
+
+// code is the nearest gRPC code, for tools that know only those. Our own ends read
+// the detail.
+func (k Kind) code() codes.Code {
+	switch k {
+	case RuleViolation, Refused, VersionMismatch:
+		return codes.FailedPrecondition
+	case LeaseHeld, StaleFence, HostChanged, StepFailed:
+		return codes.Aborted
+	case NotOwner:
+		return codes.PermissionDenied
+	case Cancelled:
+		return codes.Canceled
+	case Unavailable:
+		return codes.Unavailable
+	case BadRequest:
+		return codes.InvalidArgument
+	case Internal:
+		return codes.Internal
+	}
+	return codes.Unknown
+}
+
+// toStatus makes an error of the server a gRPC status with the error as its detail.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		e = failure("answer", err)
+	}
+	st := status.New(e.Kind.code(), e.Error())
+	doc, err := json.Marshal(e)
+	if err != nil {
+		return st.Err()
+	}
+	detailed, err := st.WithDetails(&agentpb.ErrorDetail{Error: doc})
+	if err != nil {
+		return st.Err()
+	}
+	return detailed.Err()
+}
+
+// fromStatus makes a gRPC status the server's error again. What has no detail of
+// ours comes from the connection.
+func fromStatus(host string, err error) error {
+	if err == nil {
+		return nil
+	}
+	st := status.Convert(err)
+	for _, d := range st.Details() {
+		detail, ok := d.(*agentpb.ErrorDetail)
+		if !ok {
+			continue
+		}
+		e := &Error{}
+		if json.Unmarshal(detail.GetError(), e) == nil {
+			if host != "" {
+				e.Host = host
+			}
+			return e
+		}
+	}
+	e := &Error{Kind: Unavailable, Host: host, Message: "the connection to the host failed: " + st.Message(), transport: err}
+	switch st.Code() {
+	case codes.Canceled:
+		e.Kind, e.Message, e.transport = Cancelled, "the call was cancelled", context.Canceled
+	case codes.DeadlineExceeded:
+		e.Message, e.transport = "the host did not answer in time", context.DeadlineExceeded
+	case codes.Unimplemented:
+		e.Kind, e.Message = VersionMismatch, "the agent on the host is too old for this call: "+st.Message()
+	case codes.ResourceExhausted:
+		e.Kind, e.Message = Internal, "an answer is too large: "+st.Message()
+	}
+	return e
+}
+
+// decode reads a document of the contract.
+func decode(what string, doc []byte, into any) error {
+	if err := json.Unmarshal(doc, into); err != nil {
+		return &Error{Kind: BadRequest, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
+	}
+	return nil
+}
+
+func encode(what string, v any) ([]byte, error) {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return nil, &Error{Kind: Internal, Message: fmt.Sprintf("the %s cannot be written: %v", what, err)}
+	}
+	return doc, nil
+}

@@ -1,0 +1,47 @@
+// Package simulated is a fleet of Hyper-V hosts in one JSON file. It does what the
+// real hosts are documented to do and knows none of our rules, so that a plan can be
+// tried, and a rule proven wrong, without a GPU in reach.
+//
+// # The fleet file
+//
+// The file is in the snapshot format, the very JSON that `gpu-agent inventory
+// --json` prints:
+//
+//	{
+//	  "format": "gpu-fleet/v1",
+//	  "hosts": [ { "name": "hv01", "platform": "hyperv", "gpus": [ ... ], "vms": [ ... ], "pools": [] } ]
+//	}
+//
+// A recording of a real fleet is therefore a twin of it to try a change on. Each
+// host may carry two more objects: "agent", what the agent remembers between runs
+// (its lease and its journal; claims stand in the host's own "claims"), and
+// "simulation", described next. Fields that this version does not know are kept.
+//
+// # The simulation section
+//
+// Everything in it is optional. The type [Simulation] describes each field.
+//
+//	"simulation": {
+//	  "unreachable": false,
+//	  "latency_ms": { "start_vm": 1500, "any": 20 },
+//	  "faults": [
+//	    { "op": "start_vm", "object": "avd-01", "times": 1, "code": "insufficient",
+//	      "detail": "0x800705AA", "moment": "before_effect" }
+//	  ],
+//	  "guests": { "3F2504E0-4F89-11D3-9A0C-0305E82C3301": { "locked": true, "shutdown_ms": 800 } },
+//	  "gpus": { "PCIROOT(16)#PCI(0000)#PCI(0000)": { "needs_force": true, "count_after_reboot": 16 } }
+//	}
+//
+// # Many readers, many writers
+//
+// Every change runs under an exclusive lock on "<file>.lock" and replaces the file
+// as a whole, so any number of processes may use one fleet and a reader never sees
+// half a change. The file may also be edited by hand while it is in use. Where the
+// lock file cannot be created, in a read-only directory, reading works without it.
+//
+// # Where the real behaviour is not documented
+//
+// A few answers of real hosts are not written anywhere. There the simulator does
+// what the cmdlets and Windows Admin Center let an administrator see; a comment at
+// the place says so.
+package simulated

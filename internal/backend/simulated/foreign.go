@@ -1,0 +1,313 @@
+package simulated
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// The methods in this file are what others do to a fleet behind our back: an
+// administrator in Windows Admin Center, the cluster, the hardware. They know no
+// latency and no faults and reach a host that we cannot. VMs are named by id or, if
+// that is unique, by name.
+
+// Edit changes anything. Each host keeps its agent and simulation sections, by name.
+func (f *Fleet) Edit(ctx context.Context, change func(*gpu.Snapshot) error) error {
+	return f.file.update(ctx, func(d *document) error {
+		now := time.Now()
+		s := gpu.Snapshot{Format: d.format}
+		sections := map[string]entry{}
+		for _, e := range d.hosts {
+			rec := clone(e.rec)
+			rec.settle(now)
+			s.Hosts = append(s.Hosts, rec.Host)
+			sections[gpu.FoldID(rec.Name)] = entry{raw: e.raw, rec: rec}
+		}
+		if err := change(&s); err != nil {
+			return err
+		}
+		d.format, d.hosts, d.index, d.touched = s.Format, nil, map[string]int{}, map[int]bool{}
+		for i, host := range s.Hosts {
+			e := sections[gpu.FoldID(host.Name)]
+			rec := &record{Host: host}
+			if e.rec != nil {
+				rec.Agent, rec.Simulation = e.rec.Agent, e.rec.Simulation
+			}
+			d.touched[i] = true
+			d.add(entry{raw: e.raw, rec: rec})
+		}
+		return nil
+	})
+}
+
+// EditSimulation changes a host's simulation section.
+func (f *Fleet) EditSimulation(ctx context.Context, host string, change func(*Simulation)) error {
+	return f.onHost(ctx, host, func(r *record) error {
+		change(&r.Simulation)
+		return nil
+	})
+}
+
+// SetUnreachable cuts a host off, or connects it again.
+func (f *Fleet) SetUnreachable(ctx context.Context, host string, unreachable bool) error {
+	return f.EditSimulation(ctx, host, func(s *Simulation) { s.Unreachable = unreachable })
+}
+
+// InjectFault adds a failure to come.
+func (f *Fleet) InjectFault(ctx context.Context, host string, fault Fault) error {
+	return f.EditSimulation(ctx, host, func(s *Simulation) { s.Faults = append(s.Faults, fault) })
+}
+
+// SetGuest says how the guest of a VM behaves. It moves with the VM.
+func (f *Fleet) SetGuest(ctx context.Context, vm string, g Guest) error {
+	return f.onVM(ctx, vm, func(r *record, vm *gpu.VM) error {
+		r.Simulation.setGuest(vm.ID, g)
+		return nil
+	})
+}
+
+// SetVMState starts, stops, saves or pauses a VM as its owner would in Hyper-V
+// Manager. A VM that finds no partition does not start, which is the error.
+func (f *Fleet) SetVMState(ctx context.Context, vm string, state gpu.VMState) error {
+	return f.onVM(ctx, vm, func(r *record, vm *gpu.VM) error {
+		switch state {
+		case gpu.VMOff, gpu.VMSaved:
+			r.stop(vm, state)
+			return nil
+		case gpu.VMRunning:
+			return complete(r.start(vm), call{op: OpStartVM, vm: vm.ID}, r)
+		default:
+			vm.State = state
+			return nil
+		}
+	})
+}
+
+// RenameVM gives a VM another name.
+func (f *Fleet) RenameVM(ctx context.Context, vm, name string) error {
+	return f.onVM(ctx, vm, func(_ *record, vm *gpu.VM) error {
+		vm.Name = name
+		return nil
+	})
+}
+
+// AddForeignAdapter gives a VM a partition as Windows Admin Center does: it turns a
+// running VM off and starts it again. It returns the adapter's id.
+func (f *Fleet) AddForeignAdapter(ctx context.Context, vm string) (string, error) {
+	id := newGUID()
+	err := f.onVM(ctx, vm, func(r *record, vm *gpu.VM) error {
+		c := call{op: OpAddPartitionAdapter, vm: vm.ID}
+		ran := vm.Runs()
+		if ran {
+			r.stop(vm, gpu.VMOff)
+		}
+		if err := r.addAdapter(vm, id, gpu.PartitionAdapter{}); err != nil {
+			return complete(err, c, r)
+		}
+		if ran {
+			return complete(r.start(vm), c, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return id, nil
+}
+
+// MoveVM moves a VM to another host, as a failover or a cold migration does: a VM
+// that ran is started there and gets a new partition. The move stands even when the
+// VM finds none and stays off, which is the error.
+func (f *Fleet) MoveVM(ctx context.Context, vm, toHost string) error {
+	var refusal error
+	err := f.file.update(ctx, func(d *document) error {
+		now := time.Now()
+		from, moved, err := d.editVM(vm, now)
+		if err != nil {
+			return err
+		}
+		to, ok := d.edit(toHost, now)
+		if !ok {
+			return f.file.fail(fmt.Errorf("there is no host %q in it", toHost))
+		}
+		if from == to {
+			return nil
+		}
+		ran := moved.Runs()
+		from.stop(moved, gpu.VMOff)
+		guest := from.Simulation.guest(moved.ID)
+		from.Simulation.setGuest(moved.ID, Guest{})
+		to.Simulation.setGuest(moved.ID, guest)
+		to.VMs = append(to.VMs, *moved)
+		id := moved.ID
+		from.VMs = slices.DeleteFunc(from.VMs, func(v gpu.VM) bool { return gpu.SameID(v.ID, id) })
+		if ran {
+			there := &to.VMs[len(to.VMs)-1]
+			refusal = complete(to.start(there), call{op: OpStartVM, vm: id}, to)
+		}
+		from.refreshStatuses()
+		to.refreshStatuses()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return refusal
+}
+
+// Reboot stops all VMs of a host and, after the boot, starts those that ran. They get
+// new partitions; one that finds none stays off. A GPU comes up with another count if
+// its CountAfterReboot says so.
+func (f *Fleet) Reboot(ctx context.Context, host string) error {
+	return f.onHost(ctx, host, func(r *record) error {
+		var ran []string
+		for i := range r.VMs {
+			vm := &r.VMs[i]
+			if vm.State == gpu.VMOff || vm.State == gpu.VMSaved {
+				continue
+			}
+			if vm.Runs() {
+				ran = append(ran, vm.ID)
+			}
+			r.stop(vm, gpu.VMOff)
+		}
+		for i := range r.GPUs {
+			g := &r.GPUs[i]
+			count := r.Simulation.hidden(g.ID).CountAfterReboot
+			if p := g.Partitionable; p != nil && count > 0 && count != p.Count {
+				r.recount(g.ID, p, count)
+			}
+		}
+		for _, id := range ran {
+			if vm, ok := r.VM(id); ok {
+				// A VM that does not start is part of what a reboot may bring.
+				_ = r.start(vm)
+			}
+		}
+		return nil
+	})
+}
+
+// SetCountOutside sets a GPU's partition count as an administrator does.
+func (f *Fleet) SetCountOutside(ctx context.Context, host, gpuID string, count int) error {
+	return f.onHost(ctx, host, func(r *record) error {
+		return complete(r.setPartitionCount(gpuID, count), call{op: OpSetPartitionCount, gpu: gpuID}, r)
+	})
+}
+
+// AddGPU plugs a GPU in.
+func (f *Fleet) AddGPU(ctx context.Context, host string, g gpu.GPU) error {
+	return f.onHost(ctx, host, func(r *record) error {
+		r.GPUs = append(r.GPUs, clone(g))
+		return nil
+	})
+}
+
+// RemoveGPU takes a GPU out, or lets it die. VMs that hold it or a part of it go off;
+// settings that name it stay.
+func (f *Fleet) RemoveGPU(ctx context.Context, host, gpuID string) error {
+	return f.onHost(ctx, host, func(r *record) error {
+		g, ok := r.GPU(gpuID)
+		if !ok {
+			return f.file.fail(fmt.Errorf("host %q has no GPU %s", r.Name, gpuID))
+		}
+		id := g.ID
+		for i := range r.VMs {
+			vm := &r.VMs[i]
+			if vm.State != gpu.VMOff && vm.State != gpu.VMSaved && (hasDevice(vm, id) || holdsPartition(g, vm.ID)) {
+				r.stop(vm, gpu.VMOff)
+			}
+		}
+		r.GPUs = slices.DeleteFunc(r.GPUs, func(g gpu.GPU) bool { return gpu.SameID(g.ID, id) })
+		for i := range r.Pools {
+			r.Pools[i].GPUs = slices.DeleteFunc(r.Pools[i].GPUs, func(m string) bool { return gpu.SameID(m, id) })
+		}
+		r.Simulation.setHidden(id, Hidden{})
+		return nil
+	})
+}
+
+func holdsPartition(g *gpu.GPU, vmID string) bool {
+	return g.Partitionable != nil && slices.ContainsFunc(g.Partitionable.Partitions, func(p gpu.Partition) bool {
+		return gpu.SameID(p.VMID, vmID)
+	})
+}
+
+// SetNodeState pauses, drains, stops or resumes a cluster node, in the eyes of every
+// node of its cluster.
+func (f *Fleet) SetNodeState(ctx context.Context, node string, state gpu.NodeState) error {
+	return f.file.update(ctx, func(d *document) error {
+		rec, ok := d.host(node)
+		if !ok || rec.Cluster == nil {
+			return f.file.fail(fmt.Errorf("there is no cluster node %q in it", node))
+		}
+		cluster := rec.Cluster.Name
+		for _, e := range slices.Clone(d.hosts) {
+			if !gpu.SameID(e.rec.ClusterName(), cluster) {
+				continue
+			}
+			peer, _ := d.edit(e.rec.Name, time.Now())
+			for i := range peer.Cluster.Nodes {
+				if gpu.SameID(peer.Cluster.Nodes[i].Name, node) {
+					peer.Cluster.Nodes[i].State = state
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (f *Fleet) onHost(ctx context.Context, host string, change func(*record) error) error {
+	return f.file.update(ctx, func(d *document) error {
+		rec, ok := d.edit(host, time.Now())
+		if !ok {
+			return f.file.fail(fmt.Errorf("there is no host %q in it", host))
+		}
+		if err := change(rec); err != nil {
+			return err
+		}
+		rec.refreshStatuses()
+		return nil
+	})
+}
+
+func (f *Fleet) onVM(ctx context.Context, vm string, change func(*record, *gpu.VM) error) error {
+	return f.file.update(ctx, func(d *document) error {
+		rec, found, err := d.editVM(vm, time.Now())
+		if err != nil {
+			return f.file.fail(err)
+		}
+		if err := change(rec, found); err != nil {
+			return err
+		}
+		rec.refreshStatuses()
+		return nil
+	})
+}
+
+// editVM finds a VM anywhere in the fleet, by id or by a name that is unique.
+func (d *document) editVM(ref string, now time.Time) (*record, *gpu.VM, error) {
+	host, id := "", ""
+	byName := 0
+	for _, e := range d.hosts {
+		if vm, ok := e.rec.VM(ref); ok {
+			host, id, byName = e.rec.Name, vm.ID, 1
+			break
+		}
+		for i := range e.rec.VMs {
+			if gpu.SameID(e.rec.VMs[i].Name, ref) {
+				host, id = e.rec.Name, e.rec.VMs[i].ID
+				byName++
+			}
+		}
+	}
+	if byName != 1 {
+		return nil, nil, fmt.Errorf("%d VMs in it are called %q", byName, ref)
+	}
+	rec, _ := d.edit(host, now)
+	vm, _ := rec.VM(id)
+	return rec, vm, nil
+}

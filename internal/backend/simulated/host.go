@@ -1,0 +1,255 @@
+package simulated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Host is one simulated Hyper-V host. Every call reads the file anew and holds no
+// state of its own.
+type Host struct {
+	fleet *Fleet
+	name  string
+}
+
+var (
+	_ backend.HyperV = (*Host)(nil)
+	_ backend.Store  = (*Host)(nil)
+)
+
+// Name is the host's name.
+func (h *Host) Name() string { return h.name }
+
+// Inventory reads the host.
+func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
+	rec, err := h.look(ctx, call{op: OpInventory})
+	if err != nil {
+		return gpu.Host{}, err
+	}
+	host := rec.Host
+	host.Claims = nil
+	return host, nil
+}
+
+// Load reads what the agent remembers.
+func (h *Host) Load(ctx context.Context) (backend.State, error) {
+	rec, err := h.look(ctx, call{op: OpLoadState})
+	if err != nil {
+		return backend.State{}, err
+	}
+	return rec.state(), nil
+}
+
+// Update changes what the agent remembers. An error of f is returned as it is. The
+// records lie in the fleet file, so f may read the fleet but not change it: a change
+// would wait for the lock that f runs under.
+func (h *Host) Update(ctx context.Context, f func(*backend.State) error) error {
+	return h.do(ctx, call{op: OpUpdateState}, func(r *record) error {
+		state := r.state()
+		if err := f(&state); err != nil {
+			return err
+		}
+		r.Claims = state.Claims
+		state.Claims = nil
+		r.Agent = state
+		return nil
+	})
+}
+
+func (r *record) state() backend.State {
+	state := r.Agent
+	state.Claims = r.Claims
+	return state
+}
+
+// call is one operation on one object.
+type call struct {
+	op            Op
+	vm, gpu, pool string
+}
+
+// names are what a fault may call the object.
+func (c call) names(r *record) []string {
+	var names []string
+	for _, n := range []string{c.gpu, c.vm, c.pool} {
+		if n != "" {
+			names = append(names, n)
+		}
+	}
+	if vm, ok := r.VM(c.vm); ok {
+		names = append(names, vm.Name)
+	}
+	return names
+}
+
+// object is what an error says that something was tried on.
+func (c call) object(r *record) string {
+	switch {
+	case c.vm != "":
+		if vm, ok := r.VM(c.vm); ok {
+			return "VM " + vm.Name
+		}
+		return "VM " + c.vm
+	case c.gpu != "":
+		return "GPU " + c.gpu
+	case c.pool != "":
+		return "pool " + c.pool
+	default:
+		return "host " + r.Name
+	}
+}
+
+// look reads the host. It writes only when a fault has to be counted.
+func (h *Host) look(ctx context.Context, c call) (*record, error) {
+	if err := h.wait(ctx, c); err != nil {
+		return nil, err
+	}
+	rec, err := h.peek(ctx, c)
+	if err != nil || !rec.Simulation.awaits(c, c.names(rec)) {
+		return rec, err
+	}
+	if err := h.transact(ctx, c, func(*record) error { return nil }); err != nil {
+		return nil, err
+	}
+	return h.peek(ctx, c)
+}
+
+// peek returns a copy of the host as it stands at this moment, if it can be reached.
+func (h *Host) peek(ctx context.Context, c call) (*record, error) {
+	doc, err := h.fleet.file.read(ctx)
+	if err != nil {
+		return nil, h.lost(ctx, c, err)
+	}
+	shared, ok := doc.host(h.name)
+	if !ok {
+		return nil, h.gone(c)
+	}
+	if shared.Simulation.Unreachable {
+		return nil, h.unreachable(c)
+	}
+	rec := clone(shared)
+	rec.settle(time.Now())
+	return rec, nil
+}
+
+// do runs one operation: the host's latency, its faults, and then act on the host.
+// What act did is written, unless it fails.
+func (h *Host) do(ctx context.Context, c call, act func(*record) error) error {
+	if err := h.wait(ctx, c); err != nil {
+		return err
+	}
+	return h.transact(ctx, c, act)
+}
+
+// transact is do without the latency.
+func (h *Host) transact(ctx context.Context, c call, act func(*record) error) error {
+	// A refusal is not an error of the update: the faults that it used up are kept.
+	var refusal error
+	err := h.fleet.file.update(ctx, func(d *document) error {
+		now := time.Now()
+		rec, ok := d.edit(h.name, now)
+		if !ok {
+			refusal = h.gone(c)
+			return nil
+		}
+		if rec.Simulation.Unreachable {
+			refusal = h.unreachable(c)
+			return nil
+		}
+		fault := rec.Simulation.takeFault(c, c.names(rec))
+		if fault != nil && fault.Moment != AfterEffect {
+			refusal = complete(fault.err(), c, rec)
+			return nil
+		}
+		before := clone(rec)
+		refusal = h.act(rec, c, act)
+		if refusal != nil {
+			d.replace(before)
+		} else {
+			rec.refreshStatuses()
+		}
+		if fault != nil {
+			refusal = complete(fault.err(), c, rec)
+		}
+		return nil
+	})
+	if err != nil {
+		return h.lost(ctx, c, err)
+	}
+	return refusal
+}
+
+func (h *Host) act(rec *record, c call, act func(*record) error) error {
+	if rec.Platform != gpu.HyperV && !c.op.everywhere() {
+		return complete(refuse(backend.NotSupported, "the host does not run Hyper-V"), c, rec)
+	}
+	return complete(act(rec), c, rec)
+}
+
+// wait lets the operation's latency pass.
+func (h *Host) wait(ctx context.Context, c call) error {
+	doc, err := h.fleet.file.read(ctx)
+	if err != nil {
+		return h.lost(ctx, c, err)
+	}
+	rec, ok := doc.host(h.name)
+	if !ok {
+		return h.gone(c)
+	}
+	if err := sleep(ctx, rec.Simulation.latency(c.op)); err != nil {
+		return complete(refuse(backend.Timeout, "the host had not answered when time ran out: %v", err), c, rec)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// lost is a fleet file that cannot be used: to the caller, a host that does not answer.
+func (h *Host) lost(ctx context.Context, c call, err error) error {
+	code := backend.Unavailable
+	if ctx.Err() != nil {
+		code = backend.Timeout
+	}
+	return &backend.Error{Code: code, Op: phrases[c.op], Object: "host " + h.name, Detail: err.Error()}
+}
+
+func (h *Host) gone(c call) error {
+	return h.lost(context.Background(), c, h.fleet.file.fail(fmt.Errorf("there is no host %q in it any more", h.name)))
+}
+
+func (h *Host) unreachable(c call) error {
+	return h.lost(context.Background(), c, errors.New("the RPC server is unavailable (0x800706BA)"))
+}
+
+// refuse is a refusal that does not say yet what was tried on what.
+func refuse(code backend.Code, format string, args ...any) error {
+	return &backend.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// complete says in a refusal what was tried on what.
+func complete(err error, c call, r *record) error {
+	refusal, ok := errors.AsType[*backend.Error](err)
+	if !ok || refusal.Op != "" {
+		return err
+	}
+	out := *refusal
+	out.Op, out.Object = phrases[c.op], c.object(r)
+	return &out
+}

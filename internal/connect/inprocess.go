@@ -1,0 +1,60 @@
+package connect
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+)
+
+// Registrar is a service that can be put on a gRPC server, such as *agent.Server.
+type Registrar interface {
+	Register(r grpc.ServiceRegistrar)
+}
+
+// Conn is a connection that ends its server, too, when it is closed.
+type Conn struct {
+	*grpc.ClientConn
+	server *grpc.Server
+}
+
+// pipeSize is how much one end may write before the other has read.
+const pipeSize = 256 << 10
+
+// InProcess serves in this process and connects to it through memory.
+func InProcess(services ...Registrar) (*Conn, error) {
+	listener := bufconn.Listen(pipeSize)
+	server := grpc.NewServer(agent.ServerOptions()...)
+	for _, s := range services {
+		s.Register(server)
+	}
+	go func() { _ = server.Serve(listener) }() // ends with Close; a failure shows at the client
+
+	options := append(agent.DialOptions(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	client, err := grpc.NewClient("passthrough:///in-process", options...)
+	if err != nil {
+		server.Stop()
+		return nil, fmt.Errorf("could not connect in process: %w", err)
+	}
+	return &Conn{ClientConn: client, server: server}, nil
+}
+
+// Close hangs up and waits until the server has ended what it was doing: a change in
+// flight is put back.
+func (c *Conn) Close() error {
+	err := c.ClientConn.Close()
+	c.server.Stop()
+	if status.Code(err) == codes.Canceled {
+		return nil // it was closed before
+	}
+	return err
+}

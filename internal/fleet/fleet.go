@@ -1,0 +1,287 @@
+// Package fleet makes many hosts one: a snapshot of each host per run, the ledger
+// of what this run plans, and changes across hosts that either stand everywhere or
+// are put back.
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// Conn is a connection to one host's agent.
+type Conn interface {
+	Inventory(ctx context.Context) (gpu.Host, error)
+	AcquireLease(ctx context.Context, req agent.LeaseRequest) (fence int64, err error)
+	ReleaseLease(ctx context.Context, fence int64) error
+	Prepare(ctx context.Context, change agent.Change) (agent.Prepared, error)
+	Apply(ctx context.Context, fence int64, change agent.Change, basis string, progress func(agent.StepProgress)) (agent.Outcome, error)
+	Settle(ctx context.Context, fence int64, changeID string, undo bool) (agent.Outcome, error)
+	Close() error
+}
+
+// Dial opens the connection to a host. It is called at most once per host and run
+// unless it fails.
+type Dial func(ctx context.Context) (Conn, error)
+
+// Endpoint is how a host is reached.
+type Endpoint struct {
+	Dial Dial
+	// Cluster is the cluster that the configuration says the host is in; "" when it
+	// does not say. The host's own answer wins.
+	Cluster string
+}
+
+// Options configure a fleet for one run.
+type Options struct {
+	// Owner names this Terraform state in claims.
+	Owner string
+	// Hosts are the hosts in reach, by the name that the configuration gives them.
+	Hosts map[string]Endpoint
+	// Levels override the levels of rules.
+	Levels rules.Levels
+	// ReadOnly, when not empty, is the reason why nothing may be written.
+	ReadOnly string
+	// KeepUnreachable keeps what is known of a host that does not answer, with a
+	// warning, instead of failing.
+	KeepUnreachable bool
+	// MaxParallelHosts limits how many hosts are asked or changed at once; 0 means
+	// DefaultMaxParallelHosts.
+	MaxParallelHosts int
+	// MaxConcurrentVMStops limits, per cluster, how many VMs are stopped at once; 0
+	// means 1.
+	MaxConcurrentVMStops int
+	// Power is what assignments fall back to.
+	Power gpu.Power
+	// Unknown is true when which hosts there are is known only after apply.
+	Unknown bool
+	// LeaseWait is how long a change waits for another run that holds a host; 0
+	// means DefaultLeaseWait.
+	LeaseWait time.Duration
+}
+
+// Defaults.
+const (
+	DefaultMaxParallelHosts = 32
+	DefaultLeaseWait        = 2 * time.Minute
+	leaseTTL                = 2 * time.Minute
+	inventoryTimeout        = 2 * time.Minute
+)
+
+// Fleet is the hosts of one provider configuration during one run.
+type Fleet struct {
+	// Ledger records what the resources of this run mean to hold.
+	Ledger *Ledger
+
+	opt      Options
+	run      string
+	holder   string
+	hosts    map[string]*host
+	parallel *semaphore.Weighted
+
+	mu        sync.Mutex
+	stops     map[string]*semaphore.Weighted
+	indexed   *rules.Fleet
+	indexedOf map[string]*gpu.Host
+}
+
+// New makes a fleet. It contacts nobody.
+func New(opt Options) *Fleet {
+	if opt.MaxParallelHosts <= 0 {
+		opt.MaxParallelHosts = DefaultMaxParallelHosts
+	}
+	if opt.MaxConcurrentVMStops <= 0 {
+		opt.MaxConcurrentVMStops = 1
+	}
+	if opt.LeaseWait <= 0 {
+		opt.LeaseWait = DefaultLeaseWait
+	}
+	f := &Fleet{
+		Ledger:   newLedger(),
+		opt:      opt,
+		run:      rand.Text(),
+		holder:   whoAmI(),
+		hosts:    make(map[string]*host, len(opt.Hosts)),
+		parallel: semaphore.NewWeighted(int64(opt.MaxParallelHosts)),
+		stops:    map[string]*semaphore.Weighted{},
+	}
+	for key, ep := range opt.Hosts {
+		f.hosts[key] = newHost(key, ep)
+	}
+	return f
+}
+
+// whoAmI says to people on other machines who holds a lease.
+func whoAmI() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "unknown"
+	}
+	return fmt.Sprintf("%s@%s, process %d", name, machine, os.Getpid())
+}
+
+// Owner is the name of this state in claims.
+func (f *Fleet) Owner() string { return f.opt.Owner }
+
+// Power is the provider's power policy.
+func (f *Fleet) Power() gpu.Power { return f.opt.Power }
+
+// KeepUnreachable tells whether the state of a host that does not answer is kept.
+func (f *Fleet) KeepUnreachable() bool { return f.opt.KeepUnreachable }
+
+// HostNames lists the hosts of the configuration, sorted.
+func (f *Fleet) HostNames() []string { return slices.Sorted(maps.Keys(f.hosts)) }
+
+// Has tells whether the configuration names a host.
+func (f *Fleet) Has(name string) bool { return f.hosts[name] != nil }
+
+// Close ends the connections.
+func (f *Fleet) Close() error {
+	var errs []error
+	for _, h := range f.hosts {
+		errs = append(errs, h.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Snapshot is one host as this run knows it: one inventory call per host and run,
+// shared by all who ask. The host is not to be changed by the caller.
+func (f *Fleet) Snapshot(ctx context.Context, name string) (*gpu.Host, error) {
+	h, ok := f.hosts[name]
+	if !ok {
+		return nil, &UnknownHostError{Host: name, Known: f.HostNames()}
+	}
+	return h.snapshot(ctx, f.parallel)
+}
+
+// View is what a set of hosts answered.
+type View struct {
+	// Hosts that answered, by the provider's name.
+	Hosts map[string]*gpu.Host
+	// Errors of those that did not.
+	Errors map[string]error
+}
+
+// Complete tells whether every host answered.
+func (v View) Complete() bool { return len(v.Errors) == 0 }
+
+// Silent lists the hosts that did not answer, sorted.
+func (v View) Silent() []string { return slices.Sorted(maps.Keys(v.Errors)) }
+
+// Look takes the snapshots of some hosts, in parallel.
+func (f *Fleet) Look(ctx context.Context, names []string) View {
+	v := View{Hosts: make(map[string]*gpu.Host, len(names)), Errors: map[string]error{}}
+	var mu sync.Mutex
+	var g errgroup.Group
+	for _, name := range names {
+		g.Go(func() error {
+			h, err := f.Snapshot(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				v.Errors[name] = err
+			} else {
+				v.Hosts[name] = h
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in the view
+	return v
+}
+
+// LookAll takes the snapshots of every host.
+func (f *Fleet) LookAll(ctx context.Context) View { return f.Look(ctx, f.HostNames()) }
+
+// ClusterHosts are the provider's names of a cluster's hosts, sorted. Hosts whose
+// cluster is neither configured nor answered count as members that do not answer.
+func (f *Fleet) ClusterHosts(v View, cluster string) (members, unknown []string) {
+	for _, name := range f.HostNames() {
+		if h, ok := v.Hosts[name]; ok {
+			if gpu.SameID(h.ClusterName(), cluster) {
+				members = append(members, name)
+			}
+			continue
+		}
+		if c := f.hosts[name].endpoint.Cluster; c == "" || gpu.SameID(c, cluster) {
+			unknown = append(unknown, name)
+		}
+	}
+	return members, unknown
+}
+
+// Check runs the rules on a plan against a view and everything that this run plans.
+func (f *Fleet) Check(v View, p rules.Plan) []rules.Finding {
+	return rules.Check(f.world(v), p, f.opt.Levels)
+}
+
+func (f *Fleet) world(v View) rules.World {
+	return rules.World{
+		Fleet:    f.index(v),
+		Owner:    f.opt.Owner,
+		Others:   f.Ledger.book,
+		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
+	}
+}
+
+// index gives the rules' index of a view. Resources of one run mostly look at the
+// same hosts, so the last one is kept.
+func (f *Fleet) index(v View) *rules.Fleet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.indexed == nil || !maps.Equal(f.indexedOf, v.Hosts) {
+		f.indexed, f.indexedOf = rules.NewFleet(v.Hosts), maps.Clone(v.Hosts)
+	}
+	return f.indexed
+}
+
+// UnknownHostError is a host that the provider's configuration does not name.
+type UnknownHostError struct {
+	Host  string
+	Known []string
+}
+
+func (e *UnknownHostError) Error() string {
+	return fmt.Sprintf("the provider knows no host %q; it knows %v", e.Host, e.Known)
+}
+
+// NotYetKnownError is a host whose address is known only after apply.
+type NotYetKnownError struct{ Host string }
+
+func (e *NotYetKnownError) Error() string {
+	return fmt.Sprintf("how to reach host %q is known only after apply", e.Host)
+}
+
+// Seen is a view of the hosts that this run has looked at already. It asks nobody.
+func (f *Fleet) Seen() View {
+	v := View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
+	for name, h := range f.hosts {
+		h.mu.Lock()
+		if h.seen != nil {
+			v.Hosts[name] = h.seen
+		}
+		h.mu.Unlock()
+	}
+	return v
+}
+
+// Unknown tells whether the hosts themselves are known only after apply.
+func (f *Fleet) Unknown() bool { return f.opt.Unknown }

@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// Ledger records what each resource instance of one run means to hold, so that two
+// resources that cannot both have their way are found at plan.
+//
+// Terraform never tells a provider a resource's address, and plans a replacement
+// with two calls. So an instance is named by a token that it keeps in private
+// state: the second call brings back the token of the first. A token of another
+// run has another nonce and counts for nothing.
+type Ledger struct {
+	nonce string
+	book  *rules.Book
+
+	mu   sync.Mutex
+	next int
+	keys map[string]string // instance → its key in the book
+}
+
+func newLedger() *Ledger {
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), keys: map[string]string{}}
+}
+
+// Instance returns the name of the instance being planned. previous is the name
+// that the instance's private state holds, if any.
+func (l *Ledger) Instance(previous string) string {
+	if strings.HasPrefix(previous, l.nonce+"/") {
+		return previous
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	return l.nonce + "/" + strconv.Itoa(l.next)
+}
+
+// Record replaces what an instance means to hold and returns what the check finds
+// wrong with it. Both happen under one lock: of two instances in conflict the one
+// that comes second always sees the first. In the book an instance that has a claim
+// goes by its claim's token, so that the plan counts and not the claim.
+func (l *Ledger) Record(instance string, p rules.Plan, check func(rules.Plan) []rules.Finding) []rules.Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(instance)
+	if p.Token == "" {
+		p.Token = instance
+	}
+	findings := check(p)
+	l.book.Put(p.Token, p)
+	l.keys[instance] = p.Token
+	return findings
+}
+
+// Forget takes back what an instance meant to hold: it is not known any more.
+func (l *Ledger) Forget(instance string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(instance)
+}
+
+func (l *Ledger) forget(instance string) {
+	if key, ok := l.keys[instance]; ok {
+		l.book.Delete(key)
+		delete(l.keys, instance)
+	}
+}
+
+// Config returns the partition config of that id that this run plans.
+func (l *Ledger) Config(id string) (rules.Plan, bool) { return l.book.Config(id) }

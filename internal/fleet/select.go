@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// SelectPartitionable lists the GPUs of a host that a partition config covers: the
+// ids that the selector names, or else every GPU of the selected models that can be
+// partitioned and that neither a pool nor somebody else holds. configID is the
+// config itself, whose own claim does not stand in the way.
+func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, configID string) []string {
+	if ids, named := named(sel, name); named {
+		return ids
+	}
+	return choose(h, sel, func(g *gpu.GPU) bool {
+		return g.Partitionable != nil && !g.Partitionable.Paravirtual && !g.Dismounted && !taken(h, g.ID, gpu.ClaimConfig, configID)
+	})
+}
+
+// SelectWhole lists the GPUs of a host that a pool takes: the ids that the selector
+// names, or else every GPU of the selected models that no config, pool or VM of
+// others holds and that is not the host's own display.
+func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) []string {
+	if ids, named := named(sel, name); named {
+		return ids
+	}
+	return choose(h, sel, func(g *gpu.GPU) bool {
+		if p, ok := h.Pool(poolName); ok && p.Has(g.ID) {
+			return true
+		}
+		_, known := catalog.ByPCI(g.PCI)
+		busy := g.Partitionable != nil && len(g.Partitionable.Partitions) > 0
+		whole := g.Status == gpu.ReadyForDDA || g.Status == gpu.Partitioned
+		return known && whole && !busy && !g.HostDisplay && !taken(h, g.ID, gpu.ClaimPool, poolName)
+	})
+}
+
+func named(sel *gpu.Selector, host string) ([]string, bool) {
+	if sel == nil {
+		return nil, false
+	}
+	ids, ok := sel.GPUIDs[host]
+	return ids, ok
+}
+
+func choose(h *gpu.Host, sel *gpu.Selector, fits func(*gpu.GPU) bool) []string {
+	out := []string{}
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if fits(g) && modelSelected(sel, g) {
+			out = append(out, g.ID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// modelSelected compares models as people write them: "A2" and "NVIDIA A2" are the
+// same.
+func modelSelected(sel *gpu.Selector, g *gpu.GPU) bool {
+	if sel == nil || len(sel.Models) == 0 {
+		return true
+	}
+	for _, want := range sel.Models {
+		if gpu.SameID(want, g.Model) || gpu.SameID(g.Vendor+" "+want, g.Model) {
+			return true
+		}
+		m, ok := catalog.ByName(want)
+		if have, known := catalog.ByPCI(g.PCI); ok && known && have.Name == m.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// taken tells whether a GPU is in a pool, or in a claim other than the named one.
+func taken(h *gpu.Host, id string, kind gpu.ClaimKind, own string) bool {
+	for i := range h.Pools {
+		p := &h.Pools[i]
+		if p.Has(id) && !(kind == gpu.ClaimPool && gpu.SameID(p.Name, own)) {
+			return true
+		}
+	}
+	for i := range h.Claims {
+		c := &h.Claims[i]
+		if c.Covers(id) && !c.Is(kind, own) && c.Kind != gpu.ClaimAssignment {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,107 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// FoundVM is a VM and the host that owns it now.
+type FoundVM struct {
+	Host string
+	VM   *gpu.VM
+}
+
+// AmbiguousVMError is a name that several VMs have.
+type AmbiguousVMError struct {
+	Name  string
+	Found []FoundVM
+}
+
+func (e *AmbiguousVMError) Error() string {
+	var list []string
+	for _, f := range e.Found {
+		list = append(list, fmt.Sprintf("%s on %s (id %s)", f.VM.Name, f.Host, f.VM.ID))
+	}
+	return fmt.Sprintf("several VMs are called %q: %s", e.Name, strings.Join(list, ", "))
+}
+
+var guid = regexp.MustCompile(`^\{?[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}?$`)
+
+// IsVMID tells whether a reference to a VM is an id rather than a name.
+func IsVMID(ref string) bool { return guid.MatchString(ref) }
+
+// VMID is a VM id without the braces that some tools print around it.
+func VMID(ref string) string { return strings.Trim(ref, "{}") }
+
+// FindVM finds a VM by id or name among the hosts of a view. The error is a
+// *VMGoneError when no host has it, and an *AmbiguousVMError for a name that
+// several VMs have.
+func FindVM(v View, ref string) (FoundVM, error) {
+	var found []FoundVM
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		h := v.Hosts[name]
+		for i := range h.VMs {
+			vm := &h.VMs[i]
+			if gpu.SameID(vm.ID, VMID(ref)) {
+				return FoundVM{Host: name, VM: vm}, nil
+			}
+			if gpu.SameID(vm.Name, ref) {
+				found = append(found, FoundVM{Host: name, VM: vm})
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return FoundVM{}, &VMGoneError{VM: ref, Silent: v.Silent()}
+	case 1:
+		return found[0], nil
+	default:
+		return FoundVM{}, &AmbiguousVMError{Name: ref, Found: found}
+	}
+}
+
+// LookForVM looks at the hosts on which a VM may be: the named hosts, the nodes of a
+// cluster, or else first the hosts of hint with their cluster and then every host.
+func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, cluster string, hint []string) (View, FoundVM, error) {
+	switch {
+	case len(hosts) > 0:
+		v := f.Look(ctx, hosts)
+		found, err := FindVM(v, ref)
+		return v, found, err
+	case cluster != "":
+		all := f.LookAll(ctx)
+		members, unknown := f.ClusterHosts(all, cluster)
+		v := f.Look(ctx, slices.Concat(members, unknown))
+		found, err := FindVM(v, ref)
+		return v, found, err
+	}
+	if len(hint) > 0 {
+		v := f.Look(ctx, f.withPeers(ctx, hint))
+		if found, err := FindVM(v, ref); err == nil {
+			return v, found, nil
+		}
+	}
+	v := f.LookAll(ctx)
+	found, err := FindVM(v, ref)
+	return v, found, err
+}
+
+// AssignmentClaim is the newest claim for a VM on any host of a view.
+func AssignmentClaim(v View, vmID string) (gpu.Claim, bool) {
+	var best gpu.Claim
+	ok := false
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		for _, c := range v.Hosts[name].Claims {
+			if c.Is(gpu.ClaimAssignment, vmID) && (!ok || c.Revision > best.Revision) {
+				best, ok = c, true
+			}
+		}
+	}
+	return best, ok
+}

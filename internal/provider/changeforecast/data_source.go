@@ -1,0 +1,219 @@
+// Package changeforecast is the data source gpu_change_forecast: what a layout would
+// do to the hosts and to what runs there, as known values that a policy can judge.
+package changeforecast
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/datasourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// DataSourceType is the data source's name in configurations.
+const DataSourceType = "gpu_change_forecast"
+
+var (
+	_ datasource.DataSourceWithConfigure        = (*DataSource)(nil)
+	_ datasource.DataSourceWithConfigValidators = (*DataSource)(nil)
+)
+
+// DataSource is gpu_change_forecast.
+type DataSource struct{ fleet *fleet.Fleet }
+
+// New makes the data source.
+func New() datasource.DataSource { return &DataSource{} }
+
+// Metadata implements datasource.DataSource.
+func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
+	resp.TypeName = DataSourceType
+}
+
+// Configure implements datasource.DataSourceWithConfigure.
+func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
+	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
+}
+
+type model struct {
+	Hosts      types.Set    `tfsdk:"hosts"`
+	Cluster    types.String `tfsdk:"cluster"`
+	Selector   types.Object `tfsdk:"selector"`
+	GPUP       types.Object `tfsdk:"gpu_p"`
+	Disruption types.String `tfsdk:"disruption"`
+	Feasible   types.Bool   `tfsdk:"feasible"`
+	GPUs       types.List   `tfsdk:"gpus"`
+	VMs        types.List   `tfsdk:"stops_vms"`
+	Violations types.List   `tfsdk:"violations"`
+}
+
+type gpuPModel struct {
+	PartitionCount types.Int64 `tfsdk:"partition_count"`
+}
+
+type gpuModel struct {
+	Host             string   `tfsdk:"host"`
+	GPUID            string   `tfsdk:"gpu_id"`
+	Model            string   `tfsdk:"model"`
+	From             int64    `tfsdk:"from_partition_count"`
+	To               int64    `tfsdk:"to_partition_count"`
+	PartitionVRAMMiB int64    `tfsdk:"partition_vram_mib"`
+	Holders          []string `tfsdk:"holders"`
+}
+
+type vmModel struct {
+	Host    string `tfsdk:"host"`
+	VM      string `tfsdk:"vm"`
+	VMID    string `tfsdk:"vm_id"`
+	Allowed bool   `tfsdk:"allowed"`
+	Reason  string `tfsdk:"reason"`
+}
+
+type violationModel struct {
+	Rule   string `tfsdk:"rule"`
+	Level  string `tfsdk:"level"`
+	Host   string `tfsdk:"host"`
+	GPUID  string `tfsdk:"gpu_id"`
+	VM     string `tfsdk:"vm"`
+	Found  string `tfsdk:"found"`
+	Wanted string `tfsdk:"wanted"`
+	Fix    string `tfsdk:"fix"`
+}
+
+// Schema implements datasource.DataSource.
+func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	text := func(s string) schema.StringAttribute {
+		return schema.StringAttribute{MarkdownDescription: s, Computed: true}
+	}
+	number := func(s string) schema.Int64Attribute {
+		return schema.Int64Attribute{MarkdownDescription: s, Computed: true}
+	}
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "What a layout would do to the hosts and to what runs there, without doing it. The values are known in the plan, for preconditions, " +
+			"`check` blocks and policy engines.",
+		Attributes: map[string]schema.Attribute{
+			"hosts": schema.SetAttribute{
+				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
+			},
+			"cluster": schema.StringAttribute{MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.", Optional: true},
+			"selector": schema.SingleNestedAttribute{
+				MarkdownDescription: "Narrows the GPUs, as in `gpu_partition_config`.", Optional: true,
+				Attributes: map[string]schema.Attribute{
+					"models": schema.SetAttribute{MarkdownDescription: scope.ModelsText, ElementType: types.StringType, Optional: true, Validators: scope.HostValidators()},
+					"gpu_ids": schema.MapAttribute{
+						MarkdownDescription: scope.GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+					},
+				},
+			},
+			"gpu_p": schema.SingleNestedAttribute{
+				MarkdownDescription: "The wanted GPU-P layout.", Required: true,
+				Attributes: map[string]schema.Attribute{
+					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
+				},
+			},
+			"disruption": text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
+			"feasible":   schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class.", Computed: true},
+			"gpus": schema.ListNestedAttribute{
+				MarkdownDescription: "The GPUs whose layout would change.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"host": text("The host."), "gpu_id": text("The GPU's id."), "model": text("The model."),
+					"from_partition_count": number("The count now."), "to_partition_count": number("The wanted count."),
+					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB."),
+					"holders":            schema.ListAttribute{MarkdownDescription: "Running VMs that hold partitions of the GPU.", ElementType: types.StringType, Computed: true},
+				}},
+			},
+			"stops_vms": schema.ListNestedAttribute{
+				MarkdownDescription: "The running VMs that would be shut down and started again.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"host": text("The VM's owner host."), "vm": text("The VM's name."), "vm_id": text("The VM's id."),
+					"allowed": schema.BoolAttribute{MarkdownDescription: "Whether the VM's own assignment allows its shutdown.", Computed: true},
+					"reason":  text("Why it does not."),
+				}},
+			},
+			"violations": schema.ListNestedAttribute{
+				MarkdownDescription: "What the rules find, errors first.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"rule": text("The rule's id."), "level": text("`error` or `warning`."), "host": text("The host."), "gpu_id": text("The GPU's id."), "vm": text("The VM's name."),
+					"found": text("What was found."), "wanted": text("What is wanted."), "fix": text("What to do."),
+				}},
+			},
+		},
+	}
+}
+
+// ConfigValidators implements datasource.DataSourceWithConfigValidators.
+func (d *DataSource) ConfigValidators(context.Context) []datasource.ConfigValidator {
+	return []datasource.ConfigValidator{datasourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster"))}
+}
+
+// Read implements datasource.DataSource.
+func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
+	var m model
+	diags := &resp.Diagnostics
+	diags.Append(req.Config.Get(ctx, &m)...)
+	if diags.HasError() {
+		return
+	}
+	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
+	layout := object.Decode[gpuPModel](ctx, m.GPUP, diags)
+	if diags.HasError() || layout == nil {
+		return
+	}
+	hosts, v, ok := scope.Hosts(ctx, d.fleet, s, diags)
+	if !report.Unreachable(diags, d.fleet, DataSourceType, v) || !ok {
+		return
+	}
+	want := gpu.PartitionConfig{
+		ID: DataSourceType, Scope: s, Count: int(layout.PartitionCount.ValueInt64()), GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset,
+	}
+	for _, n := range hosts {
+		if h, answered := v.Hosts[n]; answered {
+			want.GPUs[n] = d.fleet.SelectForForecast(n, h, s.Selector)
+		}
+	}
+	p := rules.Plan{Label: DataSourceType, Want: gpu.Want{Config: &want}}
+	disruption := gpu.DisruptNone
+	gpus, vms, violations := []gpuModel{}, []vmModel{}, []violationModel{}
+	for _, f := range d.fleet.Forecasts(v, p) {
+		if f.Disruption.Exceeds(disruption) {
+			disruption = f.Disruption
+		}
+		for _, g := range f.GPUs {
+			gpus = append(gpus, gpuModel{
+				Host: f.Host, GPUID: g.GPU, Model: g.Model, From: int64(g.From), To: int64(g.To), PartitionVRAMMiB: g.PartitionVRAM.MiB(),
+				Holders: append([]string{}, g.Holders...),
+			})
+		}
+		for _, s := range f.StopsVMs {
+			vms = append(vms, vmModel{Host: f.Host, VM: s.Name, VMID: s.ID, Allowed: s.Allowed, Reason: s.Reason})
+		}
+	}
+	feasible := true
+	for _, f := range d.fleet.CheckAlone(v, p) {
+		feasible = feasible && f.Level != rules.Error
+		violations = append(violations, violationModel{
+			Rule: f.Rule, Level: string(f.Level), Host: f.Host, GPUID: f.GPU, VM: f.VM, Found: f.Found, Wanted: f.Wanted, Fix: f.Fix,
+		})
+	}
+	set := func(at string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(at), value)...) }
+	set("hosts", m.Hosts)
+	set("cluster", m.Cluster)
+	set("selector", m.Selector)
+	set("gpu_p", m.GPUP)
+	set("disruption", string(disruption))
+	set("feasible", feasible)
+	set("gpus", gpus)
+	set("stops_vms", vms)
+	set("violations", violations)
+}

@@ -1,0 +1,73 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// simulatedHosts are the hosts of a fleet file, each with an agent inside this
+// process. It returns nil when the file cannot be used.
+func (p *gpuProvider) simulatedHosts(file string, at path.Path, diags *diag.Diagnostics) map[string]fleet.Endpoint {
+	sim, err := simulated.Open(file)
+	if err != nil {
+		diags.AddAttributeError(at, "Simulated fleet cannot be read", badFile(file, err))
+		return nil
+	}
+	out := map[string]fleet.Endpoint{}
+	for _, name := range sim.Hosts() {
+		out[name] = fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) {
+			h, err := sim.Host(name)
+			if err != nil {
+				return nil, err
+			}
+			conn, err := connect.InProcess(agent.NewServer(h, h))
+			if err != nil {
+				return nil, err
+			}
+			if p.observe == nil {
+				return agent.NewClient(conn, name), nil
+			}
+			return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name), nil
+		}}
+	}
+	return out
+}
+
+// recordedHosts are the hosts of a recorded inventory.
+func recordedHosts(file string, at path.Path, diags *diag.Diagnostics) map[string]fleet.Endpoint {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		diags.AddAttributeError(at, "Recorded inventory cannot be read", badFile(file, err))
+		return nil
+	}
+	s, err := gpu.ParseSnapshot(raw)
+	if err != nil {
+		diags.AddAttributeError(at, "Recorded inventory cannot be read", badFile(file, err))
+		return nil
+	}
+	out := make(map[string]fleet.Endpoint, len(s.Hosts))
+	for _, h := range s.Hosts {
+		out[h.Name] = fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) { return connect.Recorded{Host: h}, nil }}
+	}
+	return out
+}
+
+func badFile(file string, err error) string {
+	detail := fmt.Sprintf("File: %s\nFound: %v.", file, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return detail + "\nFix: correct the path. A relative path starts from the folder in which Terraform runs; \"${path.module}/fleet.json\" starts from the module."
+	}
+	return detail + "\nFix: the guide on simulated fleets describes the file; `gpu_inventory` with include_json writes one."
+}

@@ -1,0 +1,71 @@
+// Package instance keeps what names a resource instance in its private state: its
+// name in this run's ledger, and its token in the claims on hosts.
+package instance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+)
+
+const (
+	ledgerKey = "ledger_instance"
+	claimKey  = "claim_token"
+)
+
+// Getter reads private state.
+type Getter interface {
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+}
+
+// Setter writes private state.
+type Setter interface {
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
+// Ledger is the instance's name in the ledger of the run that planned it last.
+func Ledger(ctx context.Context, private Getter) string { return get(ctx, private, ledgerKey) }
+
+// SetLedger keeps it for a second plan call of the same instance.
+func SetLedger(ctx context.Context, private Setter, name string) diag.Diagnostics {
+	return set(ctx, private, ledgerKey, name)
+}
+
+// NewToken makes a token for a new instance.
+func NewToken() string { return rand.Text() }
+
+// Token is the instance's token in claims; "" for an imported object that no claim
+// covers.
+func Token(ctx context.Context, private Getter) string { return get(ctx, private, claimKey) }
+
+// SetToken keeps the token. The ledger's name is of no use after an apply and goes.
+func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostics {
+	diags := set(ctx, private, claimKey, token)
+	diags.Append(private.SetKey(ctx, ledgerKey, nil)...)
+	return diags
+}
+
+func get(ctx context.Context, private Getter, key string) string {
+	raw, diags := private.GetKey(ctx, key)
+	if diags.HasError() || len(raw) == 0 {
+		return ""
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+func set(ctx context.Context, private Setter, key, value string) diag.Diagnostics {
+	if value == "" {
+		return private.SetKey(ctx, key, nil)
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
+	}
+	return private.SetKey(ctx, key, raw)
+}

@@ -1,0 +1,322 @@
+// Package inventory is the data source gpu_inventory: what the hosts have, and who
+// holds what.
+package inventory
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+)
+
+// DataSourceType is the data source's name in configurations.
+const DataSourceType = "gpu_inventory"
+
+var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
+
+// DataSource is gpu_inventory.
+type DataSource struct{ fleet *fleet.Fleet }
+
+// New makes the data source.
+func New() datasource.DataSource { return &DataSource{} }
+
+// Metadata implements datasource.DataSource.
+func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
+	resp.TypeName = DataSourceType
+}
+
+// Configure implements datasource.DataSourceWithConfigure.
+func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
+	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
+}
+
+type model struct {
+	Hosts       types.Set            `tfsdk:"hosts"`
+	IncludeJSON types.Bool           `tfsdk:"include_json"`
+	Inventory   map[string]hostModel `tfsdk:"inventory"`
+	Holders     []holderModel        `tfsdk:"holders"`
+	Silent      []string             `tfsdk:"unreachable_hosts"`
+	JSON        *string              `tfsdk:"json"`
+}
+
+type hostModel struct {
+	Platform  string              `tfsdk:"platform"`
+	OS        string              `tfsdk:"os"`
+	OSBuild   *int64              `tfsdk:"os_build"`
+	Cluster   *string             `tfsdk:"cluster"`
+	NodeState *string             `tfsdk:"node_state"`
+	GPUs      map[string]gpuModel `tfsdk:"gpus"`
+	VMs       map[string]vmModel  `tfsdk:"vms"`
+	Pools     map[string][]string `tfsdk:"pools"`
+}
+
+type gpuModel struct {
+	Model            string  `tfsdk:"model"`
+	Vendor           string  `tfsdk:"vendor"`
+	VRAMMiB          int64   `tfsdk:"vram_mib"`
+	Status           string  `tfsdk:"status"`
+	InstancePath     string  `tfsdk:"instance_path"`
+	DriverVersion    string  `tfsdk:"driver_version"`
+	Dismounted       bool    `tfsdk:"dismounted"`
+	Pool             *string `tfsdk:"pool"`
+	PartitionCount   *int64  `tfsdk:"partition_count"`
+	ValidCounts      []int64 `tfsdk:"valid_partition_counts"`
+	PartitionVRAMMiB *int64  `tfsdk:"partition_vram_mib"`
+	FreePartitions   *int64  `tfsdk:"free_partitions"`
+}
+
+type vmModel struct {
+	Name       string `tfsdk:"name"`
+	State      string `tfsdk:"state"`
+	Generation int64  `tfsdk:"generation"`
+	Clustered  bool   `tfsdk:"clustered"`
+}
+
+type holderModel struct {
+	Host        string  `tfsdk:"host"`
+	VM          string  `tfsdk:"vm"`
+	VMID        string  `tfsdk:"vm_id"`
+	Kind        string  `tfsdk:"kind"`
+	GPUID       *string `tfsdk:"gpu_id"`
+	PartitionID *int64  `tfsdk:"partition_id"`
+	Pool        *string `tfsdk:"pool"`
+	Owner       *string `tfsdk:"owner"`
+}
+
+// Schema implements datasource.DataSource.
+func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, and who holds what.",
+		Attributes: map[string]schema.Attribute{
+			"hosts": schema.SetAttribute{
+				MarkdownDescription: "Hosts to look at, as the provider names them. Default: all.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
+			},
+			"include_json": schema.BoolAttribute{
+				MarkdownDescription: "Whether to fill in `json`. It is large and changes whenever a VM starts or stops.", Optional: true,
+			},
+			"inventory": schema.MapNestedAttribute{
+				MarkdownDescription: "The hosts, by name.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"platform":   text("`hyperv` or `linux`."),
+					"os":         text("The operating system."),
+					"os_build":   number("The operating system's build; null when not known."),
+					"cluster":    text("The failover cluster; null for a standalone host."),
+					"node_state": text("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; null for a standalone host."),
+					"gpus":       gpusAttribute(),
+					"vms": schema.MapNestedAttribute{
+						MarkdownDescription: "The virtual machines that the host owns now, by id.", Computed: true,
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"name":       text("The VM's name."),
+							"state":      text("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
+							"generation": number("1 or 2. A GPU partition needs 2."),
+							"clustered":  schema.BoolAttribute{MarkdownDescription: "Whether the VM is a cluster role.", Computed: true},
+						}},
+					},
+					"pools": schema.MapAttribute{
+						MarkdownDescription: "GPU ids by pool name.", ElementType: types.ListType{ElemType: types.StringType}, Computed: true,
+					},
+				}},
+			},
+			"holders": schema.ListNestedAttribute{
+				MarkdownDescription: "Who holds what: one entry for each GPU partition adapter and each whole GPU of a VM.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"host":         text("The VM's owner host."),
+					"vm":           text("The VM's name."),
+					"vm_id":        text("The VM's id."),
+					"kind":         text("`partition`, `pool` or `device`."),
+					"gpu_id":       text("The GPU; null for a partition or pool of a VM that is off and not bound to a GPU."),
+					"partition_id": number("The partition's number on the GPU, while the VM runs."),
+					"pool":         text("The pool, for kind `pool`."),
+					"owner":        text("The owner in the VM's claim; null when nothing of ours claims the VM."),
+				}},
+			},
+			"unreachable_hosts": schema.ListAttribute{
+				MarkdownDescription: "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`.", ElementType: types.StringType, Computed: true,
+			},
+			"json": text("The hosts in the snapshot format, as a string; null unless `include_json` is set. Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
+		},
+	}
+}
+
+func text(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+}
+
+func number(description string) schema.Int64Attribute {
+	return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
+}
+
+func gpusAttribute() schema.MapNestedAttribute {
+	return schema.MapNestedAttribute{
+		MarkdownDescription: "The GPUs, by id: the PCI location path on Hyper-V.", Computed: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"model":    text("The model."),
+			"vendor":   text("The vendor."),
+			"vram_mib": number("Memory in MiB."),
+			"status": text("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
+				"that a VM has whole."),
+			"instance_path":          text("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
+			"driver_version":         text("The host driver's version."),
+			"dismounted":             schema.BoolAttribute{MarkdownDescription: "Whether the host has given the GPU up for passthrough.", Computed: true},
+			"pool":                   text("The pool that the GPU is in; null for none."),
+			"partition_count":        number("Partitions; null for a GPU that cannot be partitioned."),
+			"valid_partition_counts": schema.ListAttribute{MarkdownDescription: "The counts that the driver offers.", ElementType: types.Int64Type, Computed: true},
+			"partition_vram_mib":     number("Memory of one partition in MiB."),
+			"free_partitions":        number("Partitions that no running VM holds."),
+		}},
+	}
+}
+
+// Read implements datasource.DataSource.
+func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
+	var config struct {
+		Hosts       types.Set    `tfsdk:"hosts"`
+		IncludeJSON types.Bool   `tfsdk:"include_json"`
+		Inventory   types.Map    `tfsdk:"inventory"`
+		Holders     types.List   `tfsdk:"holders"`
+		Silent      types.List   `tfsdk:"unreachable_hosts"`
+		JSON        types.String `tfsdk:"json"`
+	}
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	m := model{Hosts: config.Hosts, IncludeJSON: config.IncludeJSON, Inventory: map[string]hostModel{}, Holders: []holderModel{}, Silent: []string{}}
+	names := d.fleet.HostNames()
+	if !config.Hosts.IsNull() {
+		names = object.Strings(ctx, config.Hosts, &resp.Diagnostics)
+		slices.Sort(names)
+	}
+	for _, n := range names {
+		if !d.fleet.Has(n) {
+			resp.Diagnostics.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.fleet.HostNames()}).Error())
+		}
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	v := d.fleet.Look(ctx, names)
+	if !report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
+		return
+	}
+	m.Silent = append(m.Silent, v.Silent()...)
+	snapshot := gpu.Snapshot{Format: gpu.SnapshotFormat}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		h := v.Hosts[name]
+		m.Inventory[name] = describe(h)
+		m.Holders = append(m.Holders, holders(name, h, v)...)
+		snapshot.Hosts = append(snapshot.Hosts, *h)
+	}
+	if config.IncludeJSON.ValueBool() {
+		raw, err := json.MarshalIndent(snapshot, "", "  ")
+		if err != nil {
+			resp.Diagnostics.AddError("Could not write the inventory", err.Error())
+			return
+		}
+		s := string(raw)
+		m.JSON = &s
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+func describe(h *gpu.Host) hostModel {
+	out := hostModel{Platform: string(h.Platform), OS: h.OS.Name, GPUs: map[string]gpuModel{}, VMs: map[string]vmModel{}, Pools: map[string][]string{}}
+	if h.OS.Build != 0 {
+		out.OSBuild = ptr(int64(h.OS.Build))
+	}
+	if h.Cluster != nil {
+		out.Cluster, out.NodeState = ptr(h.Cluster.Name), ptr(string(h.NodeState()))
+	}
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		x := gpuModel{
+			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
+			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{},
+		}
+		if p := g.Partitionable; p != nil {
+			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = ptr(int64(p.Count)), ptr(p.PartitionVRAM().MiB()), ptr(int64(p.Free()))
+			for _, c := range p.ValidCounts {
+				x.ValidCounts = append(x.ValidCounts, int64(c))
+			}
+			slices.Sort(x.ValidCounts)
+		}
+		for j := range h.Pools {
+			if h.Pools[j].Has(g.ID) {
+				x.Pool = ptr(h.Pools[j].Name)
+			}
+		}
+		out.GPUs[g.ID] = x
+	}
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered}
+	}
+	for _, p := range h.Pools {
+		out.Pools[p.Name] = append([]string{}, p.GPUs...)
+	}
+	return out
+}
+
+func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
+	var out []holderModel
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		base := holderModel{Host: host, VM: vm.Name, VMID: vm.ID}
+		if c, ok := fleet.AssignmentClaim(v, vm.ID); ok {
+			base.Owner = ptr(c.Owner)
+		}
+		held := heldPartitions(h, vm.ID)
+		for j, ad := range vm.PartitionAdapters {
+			x := base
+			x.Kind = "partition"
+			if ad.PinnedGPU != "" {
+				x.GPUID = ptr(ad.PinnedGPU)
+			}
+			if j < len(held) {
+				x.GPUID, x.PartitionID = held[j].GPUID, held[j].PartitionID
+			}
+			out = append(out, x)
+		}
+		for _, dev := range vm.Devices {
+			x := base
+			x.Kind = "device"
+			if dev.Pool != "" {
+				x.Kind, x.Pool = "pool", ptr(dev.Pool)
+			}
+			if dev.GPU != "" {
+				x.GPUID = ptr(dev.GPU)
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func heldPartitions(h *gpu.Host, vmID string) []holderModel {
+	var out []holderModel
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Partitionable == nil {
+			continue
+		}
+		for _, p := range g.Partitionable.Partitions {
+			if gpu.SameID(p.VMID, vmID) {
+				out = append(out, holderModel{GPUID: ptr(g.ID), PartitionID: ptr(int64(p.ID))})
+			}
+		}
+	}
+	return out
+}
+
+func ptr[T any](v T) *T { return &v }

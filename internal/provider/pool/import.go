@@ -1,0 +1,105 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+)
+
+// ImportState takes `host/name` or `cluster/name`, or the identity. Read fills in
+// the rest.
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	at, name, ok := strings.Cut(req.ID, "/")
+	if req.ID == "" {
+		var identity identityModel
+		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
+		at, name = identity.Cluster.ValueString()+identity.Host.ValueString(), identity.Name.ValueString()
+		ok = identity.Cluster.IsNull() != identity.Host.IsNull()
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if !ok || at == "" || name == "" {
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf(
+			"Found: %q.\nAn import id is host/name or cluster/name, such as hv01/render; an identity is name with either host or cluster.", req.ID))
+		return
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), at+"/"+name)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+}
+
+// readImported completes a state of which only the id and the name are known: from
+// the pool's claim when there is one, else from the members that the hosts have.
+func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagnostics) {
+	at, name, _ := strings.Cut(m.ID.ValueString(), "/")
+	var names []string
+	if r.fleet.Has(at) {
+		names = []string{at}
+	} else {
+		members, _ := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), at)
+		names = members
+	}
+	if len(names) == 0 {
+		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", at, r.fleet.HostNames()))
+		return
+	}
+	v := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
+	if !report.Unreachable(diags, r.fleet, label(m.ID.ValueString()), v) {
+		return
+	}
+	c, ok := r.claimed(v, name, diags)
+	if diags.HasError() {
+		return
+	}
+	if !ok {
+		c = gpu.PoolConfig{ID: m.ID.ValueString(), Name: name, Members: map[string][]string{}}
+		for host, h := range v.Hosts {
+			if p, has := h.Pool(name); has {
+				c.Name = p.Name
+				c.Members[host] = p.GPUs
+			}
+		}
+	}
+	if len(c.Members) == 0 {
+		diags.AddError("Pool does not exist", fmt.Sprintf("Found: none of the hosts %v has a pool %q.", slices.Sorted(maps.Keys(v.Hosts)), name))
+		return
+	}
+	m.ID, m.Name = types.StringValue(c.ID), types.StringValue(c.Name)
+	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
+	if len(c.Scope.Hosts) == 0 && c.Scope.Cluster == "" {
+		var d diag.Diagnostics
+		m.Members, d = types.MapValueFrom(ctx, memberType, c.Members)
+		diags.Append(d...)
+	}
+}
+
+// claimed finds the pool as it was declared when it was claimed.
+func (r *Resource) claimed(v fleet.View, name string, diags *diag.Diagnostics) (gpu.PoolConfig, bool) {
+	for _, host := range slices.Sorted(maps.Keys(v.Hosts)) {
+		for _, c := range v.Hosts[host].Claims {
+			if !c.Is(gpu.ClaimPool, name) || c.Want.Pool == nil {
+				continue
+			}
+			if c.Owner != r.fleet.Owner() {
+				diags.AddError("Pool belongs to another owner", fmt.Sprintf(
+					"Found: pool %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
+					name, host, c.Owner, r.fleet.Owner()))
+				return gpu.PoolConfig{}, false
+			}
+			return *c.Want.Pool, true
+		}
+	}
+	return gpu.PoolConfig{}, false
+}

@@ -1,0 +1,203 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+)
+
+type model struct {
+	ID        types.String   `tfsdk:"id"`
+	Name      types.String   `tfsdk:"name"`
+	Members   types.Map      `tfsdk:"members"`
+	Hosts     types.Set      `tfsdk:"hosts"`
+	Cluster   types.String   `tfsdk:"cluster"`
+	Selector  types.Object   `tfsdk:"selector"`
+	Dismount  types.Object   `tfsdk:"dismount"`
+	OnDestroy types.String   `tfsdk:"on_destroy"`
+	Timeouts  timeouts.Value `tfsdk:"timeouts"`
+	GPUs      types.Map      `tfsdk:"gpus"`
+	Drift     types.List     `tfsdk:"drift"`
+}
+
+type identityModel struct {
+	Cluster types.String `tfsdk:"cluster"`
+	Host    types.String `tfsdk:"host"`
+	Name    types.String `tfsdk:"name"`
+}
+
+type dismountModel struct {
+	Force types.Bool `tfsdk:"force"`
+}
+
+type gpuModel struct {
+	Model   types.String `tfsdk:"model"`
+	VRAMMiB types.Int64  `tfsdk:"vram_mib"`
+}
+
+var (
+	gpuType        = types.ObjectType{AttrTypes: map[string]attr.Type{"model": types.StringType, "vram_mib": types.Int64Type}}
+	gpusOfHostType = types.MapType{ElemType: gpuType}
+	memberType     = types.SetType{ElemType: types.StringType}
+)
+
+// poolID is the cluster, or else the first host, and the name: a function of
+// configuration alone, so that it is known at the first plan.
+func poolID(s gpu.Scope, members map[string][]string, name string) string {
+	if s.Cluster != "" {
+		return s.Cluster + "/" + name
+	}
+	hosts := slices.Concat(s.Hosts, slices.Collect(maps.Keys(members)))
+	slices.Sort(hosts)
+	if len(hosts) == 0 {
+		return name
+	}
+	return hosts[0] + "/" + name
+}
+
+// declared reads what the configuration asks for. known is false while any part is
+// unknown. With members the GPUs are those; otherwise they are not chosen yet.
+func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PoolConfig, known bool) {
+	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
+	if !known || !object.Known(ctx, m.Name, m.Members) {
+		return gpu.PoolConfig{}, false
+	}
+	c = gpu.PoolConfig{
+		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, MountBack: m.OnDestroy.ValueString() == onDestroyMountBack,
+		Members: scope.GPUIDs(ctx, m.Members, diags),
+	}
+	if d := object.Decode[dismountModel](ctx, m.Dismount, diags); d != nil {
+		c.Force = d.Force.ValueBool()
+	}
+	return c, true
+}
+
+// prior is declared with the GPUs that the state lists.
+func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.PoolConfig {
+	if m == nil {
+		return nil
+	}
+	c, _ := m.declared(ctx, diags)
+	members := map[string][]string{}
+	for host, gpus := range m.gpus(ctx, diags) {
+		members[host] = slices.Sorted(maps.Keys(gpus))
+	}
+	for host := range c.Members { // a host whose GPUs are all lost is still a member
+		if _, ok := members[host]; !ok {
+			members[host] = []string{}
+		}
+	}
+	c.Members = members
+	return &c
+}
+
+func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]map[string]gpuModel {
+	out := map[string]map[string]gpuModel{}
+	if !m.GPUs.IsNull() && !m.GPUs.IsUnknown() {
+		diags.Append(m.GPUs.ElementsAs(ctx, &out, false)...)
+	}
+	return out
+}
+
+// choose fills in the members of a pool that is declared by hosts or cluster.
+func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
+	if c.Members != nil {
+		return
+	}
+	c.Members = map[string][]string{}
+	for _, name := range hosts {
+		if h, ok := v.Hosts[name]; ok {
+			c.Members[name] = fleet.SelectWhole(name, h, c.Scope.Selector, c.Name)
+		}
+	}
+}
+
+// observe writes what the hosts have into the computed attributes.
+func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
+	before := m.gpus(ctx, diags)
+	all := map[string]map[string]gpuModel{}
+	drift := []string{}
+	choose(&c, hosts, v)
+	for _, name := range hosts {
+		h, answered := v.Hosts[name]
+		if !answered {
+			if b, ok := before[name]; ok {
+				all[name] = b
+			}
+			continue
+		}
+		have, exists := h.Pool(c.Name)
+		if !exists {
+			drift = append(drift, fmt.Sprintf("host %s has no pool %q", name, c.Name))
+			have = &gpu.Pool{}
+		}
+		all[name] = map[string]gpuModel{}
+		for _, id := range c.Members[name] {
+			if exists && !have.Has(id) {
+				drift = append(drift, fmt.Sprintf("host %s: GPU %s is not in pool %q", name, id, c.Name))
+			}
+		}
+		for _, id := range have.GPUs {
+			key, declared := spelled(c.Members[name], id)
+			if !declared {
+				drift = append(drift, fmt.Sprintf("host %s: GPU %s is in pool %q but is not declared", name, id, c.Name))
+			}
+			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
+			if g, ok := h.GPU(id); ok {
+				entry = gpuModel{Model: types.StringValue(g.Model), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
+			}
+			all[name][key] = entry
+		}
+		for i := range h.Claims {
+			if cl := &h.Claims[i]; cl.Is(gpu.ClaimPool, c.Name) && cl.Incomplete {
+				drift = append(drift, fmt.Sprintf("host %s: an earlier change of this pool did not succeed on every host", name))
+			}
+		}
+	}
+	var d diag.Diagnostics
+	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
+	diags.Append(d...)
+	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift)
+	diags.Append(d...)
+}
+
+// spelled finds an id among those that the user wrote, and keeps the user's spelling.
+func spelled(ids []string, id string) (string, bool) {
+	for _, want := range ids {
+		if gpu.SameID(want, id) {
+			return want, true
+		}
+	}
+	return id, false
+}
+
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
+	if m.Drift.IsUnknown() {
+		return nil
+	}
+	return object.Strings(ctx, m.Drift, diags)
+}
+
+// identity splits the id into what Terraform identifies a pool by.
+func (m *model) identity(f *fleet.Fleet) identityModel {
+	at, name, _ := strings.Cut(m.ID.ValueString(), "/")
+	i := identityModel{Cluster: types.StringNull(), Host: types.StringNull(), Name: types.StringValue(name)}
+	if m.Cluster.ValueString() == at || !f.Has(at) {
+		i.Cluster = types.StringValue(at)
+	} else {
+		i.Host = types.StringValue(at)
+	}
+	return i
+}

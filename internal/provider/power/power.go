@@ -1,0 +1,137 @@
+// Package power is the power policy: what may be done to a running VM. The provider
+// has defaults, an assignment may say otherwise.
+package power
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	pschema "github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+// Texts for registry pages.
+const (
+	Text                = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
+	allowShutdownText   = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then an error while it runs."
+	forceShutdownText   = "Whether the guest is shut down even when it says that it is locked or in use, closing open sessions. Default `false`."
+	allowTurnOffText    = "Whether the power may be cut when the guest does not shut down in time. Default `false`."
+	startAfterText      = "`if_was_running` starts the VM again after the change when it ran before (the default); `never` leaves it off."
+	shutdownTimeoutText = "How long the guest may take to shut down, as a duration such as `\"90s\"` or `\"5m\"` (the default)."
+	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); `next_off` leaves a running VM alone " +
+		"and makes the change at the first apply that finds the VM off. Until then `pending` is true."
+)
+
+const (
+	ifWasRunning = "if_was_running"
+	never        = "never"
+	now          = "now"
+	nextOff      = "next_off"
+)
+
+type model struct {
+	AllowShutdown   types.Bool   `tfsdk:"allow_shutdown"`
+	ForceShutdown   types.Bool   `tfsdk:"force_shutdown"`
+	AllowTurnOff    types.Bool   `tfsdk:"allow_turn_off"`
+	StartAfter      types.String `tfsdk:"start_after"`
+	ShutdownTimeout types.String `tfsdk:"shutdown_timeout"`
+	When            types.String `tfsdk:"when"`
+}
+
+// Attribute is the policy of a resource.
+func Attribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: Text + " What is not set here is taken from the provider's `power`.",
+		Optional:            true,
+		Attributes: map[string]schema.Attribute{
+			"allow_shutdown":   schema.BoolAttribute{MarkdownDescription: allowShutdownText, Optional: true},
+			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
+			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
+			"start_after":      schema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
+			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration{}}},
+			"when":             schema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
+		},
+	}
+}
+
+// ProviderAttribute is the provider's default policy.
+func ProviderAttribute() pschema.SingleNestedAttribute {
+	return pschema.SingleNestedAttribute{
+		MarkdownDescription: Text + " These are the defaults for assignments that do not say otherwise, and for their destruction.",
+		Optional:            true,
+		Attributes: map[string]pschema.Attribute{
+			"allow_shutdown":   pschema.BoolAttribute{MarkdownDescription: allowShutdownText, Optional: true},
+			"force_shutdown":   pschema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
+			"allow_turn_off":   pschema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
+			"start_after":      pschema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
+			"shutdown_timeout": pschema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration{}}},
+			"when":             pschema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
+		},
+	}
+}
+
+func oneOf(values ...string) []validator.String {
+	return []validator.String{stringvalidator.OneOf(values...)}
+}
+
+// Decode lays a configured policy over defaults. Unknown parts count as not set.
+func Decode(ctx context.Context, o types.Object, defaults gpu.Power, diags *diag.Diagnostics) gpu.Power {
+	p := defaults
+	m := object.Decode[model](ctx, o, diags)
+	if m == nil {
+		return p
+	}
+	set(&p.AllowShutdown, m.AllowShutdown)
+	set(&p.ForceShutdown, m.ForceShutdown)
+	set(&p.AllowTurnOff, m.AllowTurnOff)
+	if v := m.StartAfter.ValueString(); v != "" {
+		p.StayOff = v == never
+	}
+	if v := m.When.ValueString(); v != "" {
+		p.NextOff = v == nextOff
+	}
+	if d, err := time.ParseDuration(m.ShutdownTimeout.ValueString()); err == nil {
+		p.ShutdownTimeout = d
+	}
+	return p
+}
+
+func set(to *bool, v types.Bool) {
+	if !v.IsNull() && !v.IsUnknown() {
+		*to = v.ValueBool()
+	}
+}
+
+// SamePermission tells whether two policies permit the same to be done to a VM by
+// others: that part of the policy is kept on the host, in the claim.
+func SamePermission(a, b gpu.Power) bool {
+	return a.AllowShutdown == b.AllowShutdown && a.ForceShutdown == b.ForceShutdown && a.AllowTurnOff == b.AllowTurnOff && a.StayOff == b.StayOff
+}
+
+// duration accepts positive Go durations.
+type duration struct{}
+
+func (duration) Description(context.Context) string { return "must be a duration such as 90s or 5m" }
+
+func (d duration) MarkdownDescription(ctx context.Context) string { return d.Description(ctx) }
+
+func (d duration) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if v, err := time.ParseDuration(req.ConfigValue.ValueString()); err != nil || v <= 0 {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid duration", badDuration(req.Path, req.ConfigValue.ValueString()))
+	}
+}
+
+func badDuration(at path.Path, found string) string {
+	return "Attribute " + at.String() + " is " + `"` + found + `", but must be a positive duration such as "90s" or "5m".`
+}

@@ -1,0 +1,289 @@
+// Package provider is the Terraform surface: the provider's configuration, and one
+// package per resource and data source.
+package provider
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/changeforecast"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/inventory"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/partitionconfig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/partitionoptions"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/pool"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// Address is the provider's source address in the public registry.
+const Address = "registry.terraform.io/gpufleet/gpu"
+
+// Environment variables that configure the provider where its block does not.
+const (
+	EnvSimulatedFleet    = "GPU_SIMULATED_FLEET"
+	EnvInventorySnapshot = "GPU_INVENTORY_SNAPSHOT"
+	EnvReadOnly          = "GPU_READ_ONLY"
+)
+
+const onUnreachableKeep = "keep"
+
+type gpuProvider struct {
+	version string
+	observe Observer
+}
+
+var _ provider.Provider = (*gpuProvider)(nil)
+
+// Observer hears of each call to a host: the host's name and the method. Tests
+// count calls with it.
+type Observer func(host, method string)
+
+// New makes the provider. The observer may be nil.
+func New(version string, observe Observer) func() provider.Provider {
+	return func() provider.Provider { return &gpuProvider{version: version, observe: observe} }
+}
+
+type model struct {
+	Hosts             types.Map    `tfsdk:"hosts"`
+	SimulatedFleet    types.String `tfsdk:"simulated_fleet"`
+	InventorySnapshot types.String `tfsdk:"inventory_snapshot"`
+	Owner             types.String `tfsdk:"owner"`
+	ReadOnly          types.Bool   `tfsdk:"read_only"`
+	MaxParallelHosts  types.Int64  `tfsdk:"max_parallel_hosts"`
+	OnUnreachable     types.String `tfsdk:"on_unreachable"`
+	Rules             types.Map    `tfsdk:"rules"`
+	Power             types.Object `tfsdk:"power"`
+	MaxVMStops        types.Int64  `tfsdk:"max_concurrent_vm_stops"`
+}
+
+func (p *gpuProvider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
+	resp.TypeName, resp.Version = "gpu", p.version
+}
+
+func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Shares the GPUs of a fleet of hosts as declared: split into partitions, gathered in pools, handed to virtual machines. " +
+			"One provider block is meant for the whole fleet: conflicts between resources are found at plan within one block.",
+		Attributes: map[string]schema.Attribute{
+			"hosts": schema.MapNestedAttribute{
+				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
+				Optional:            true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"simulated": schema.SingleNestedAttribute{
+						MarkdownDescription: "A host of a simulated fleet.", Required: true,
+						Attributes: map[string]schema.Attribute{
+							"file": schema.StringAttribute{
+								MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true,
+								Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+							},
+						},
+					},
+					"cluster": schema.StringAttribute{
+						MarkdownDescription: "The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer.",
+						Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+					},
+				}},
+			},
+			"simulated_fleet": schema.StringAttribute{
+				MarkdownDescription: "A fleet file: every host in it, simulated. Also from `" + EnvSimulatedFleet + "`, when neither `hosts` nor `inventory_snapshot` is set.",
+				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("hosts"), path.MatchRoot("inventory_snapshot"))},
+			},
+			"inventory_snapshot": schema.StringAttribute{
+				MarkdownDescription: "A recorded inventory to plan against instead of the hosts themselves: every host in it. Nothing can be applied. Also from `" + EnvInventorySnapshot + "`, " +
+					"which takes the place of the hosts however they are configured.",
+				Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"owner": schema.StringAttribute{
+				MarkdownDescription: "Names this Terraform state on the hosts. Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: " +
+					"objects of the same owner may be taken over by a renamed or moved resource, objects of another owner are refused. Use one name per state.",
+				Optional: true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
+			},
+			"read_only": schema.BoolAttribute{
+				MarkdownDescription: "Refuses every change to a host. Default `false`. Also from `" + EnvReadOnly + "`.", Optional: true,
+			},
+			"max_parallel_hosts": schema.Int64Attribute{
+				MarkdownDescription: fmt.Sprintf("How many hosts are asked at the same time. Default `%d`.", fleet.DefaultMaxParallelHosts),
+				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+			},
+			"on_unreachable": schema.StringAttribute{
+				MarkdownDescription: "When a host does not answer: `error` (the default) fails the resources that need it; `keep` keeps what the state knows of it, with a warning. " +
+					"A host that does not answer is never taken for an empty one.",
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf("error", onUnreachableKeep)},
+			},
+			"rules": schema.MapAttribute{
+				MarkdownDescription: "Levels of rules, by rule id: `error`, `warning` or `off`. The guide on rules lists them.",
+				ElementType:         types.StringType, Optional: true,
+				Validators: []validator.Map{
+					mapvalidator.KeysAre(stringvalidator.OneOf(ruleIDs()...)),
+					mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off))),
+				},
+			},
+			"power": power.ProviderAttribute(),
+			"max_concurrent_vm_stops": schema.Int64Attribute{
+				MarkdownDescription: "How many VMs of one cluster are stopped at the same time, across all resources. Default `1`.",
+				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+			},
+		},
+	}
+}
+
+func ruleIDs() []string {
+	var out []string
+	for _, r := range rules.All() {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
+	var m model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	opt := fleet.Options{
+		Owner: m.Owner.ValueString(), KeepUnreachable: m.OnUnreachable.ValueString() == onUnreachableKeep,
+		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
+		// What decides about hosts may be the result of another resource.
+		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown(),
+		Levels:  rules.Levels{},
+	}
+	if object.Known(ctx, m.Rules) {
+		levels := map[string]string{}
+		resp.Diagnostics.Append(m.Rules.ElementsAs(ctx, &levels, false)...)
+		for id, level := range levels {
+			opt.Levels[id] = rules.Level(level)
+		}
+	}
+	opt.Power = power.Decode(ctx, m.Power, opt.Power, &resp.Diagnostics)
+	if readOnly(m, &resp.Diagnostics) {
+		opt.ReadOnly = "the provider is read-only (read_only or " + EnvReadOnly + "), so nothing can be changed"
+	}
+	if !opt.Unknown && !resp.Diagnostics.HasError() {
+		p.endpoints(ctx, m, &opt, &resp.Diagnostics)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	f := fleet.New(opt)
+	resp.ResourceData, resp.DataSourceData = f, f
+}
+
+func readOnly(m model, diags *diag.Diagnostics) bool {
+	if !m.ReadOnly.IsNull() {
+		return m.ReadOnly.ValueBool()
+	}
+	text := os.Getenv(EnvReadOnly)
+	if text == "" {
+		return false
+	}
+	v, err := strconv.ParseBool(text)
+	if err != nil {
+		diags.AddError("Invalid environment variable", fmt.Sprintf("Found: %s is %q, but must be true or false.", EnvReadOnly, text))
+	}
+	return v
+}
+
+// endpoints works out which hosts there are and how to reach each.
+func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options, diags *diag.Diagnostics) {
+	snapshot, at := m.InventorySnapshot.ValueString(), path.Root("inventory_snapshot")
+	if snapshot == "" {
+		snapshot = os.Getenv(EnvInventorySnapshot)
+	}
+	if snapshot != "" {
+		opt.Hosts = recordedHosts(snapshot, at, diags)
+		opt.ReadOnly = fmt.Sprintf("the provider plans against the recorded inventory %s (inventory_snapshot or %s), so nothing can be changed", snapshot, EnvInventorySnapshot)
+		return
+	}
+	if !m.Hosts.IsNull() {
+		opt.Hosts = p.configuredHosts(ctx, m.Hosts, diags)
+		return
+	}
+	file, at := m.SimulatedFleet.ValueString(), path.Root("simulated_fleet")
+	if file == "" {
+		file = os.Getenv(EnvSimulatedFleet)
+	}
+	if file == "" {
+		diags.AddError("No hosts are configured", "The provider needs to know its hosts.\nFix: set hosts, or simulated_fleet (or "+EnvSimulatedFleet+") to try things on a simulated fleet.")
+		return
+	}
+	opt.Hosts = p.simulatedHosts(file, at, diags)
+}
+
+type hostModel struct {
+	Simulated types.Object `tfsdk:"simulated"`
+	Cluster   types.String `tfsdk:"cluster"`
+}
+
+type simulatedModel struct {
+	File types.String `tfsdk:"file"`
+}
+
+func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diags *diag.Diagnostics) map[string]fleet.Endpoint {
+	models := map[string]types.Object{}
+	diags.Append(hosts.ElementsAs(ctx, &models, false)...)
+	out := map[string]fleet.Endpoint{}
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		at := path.Root("hosts").AtMapKey(name)
+		m := object.Decode[hostModel](ctx, models[name], diags)
+		if m == nil || !object.Known(ctx, m.Simulated) {
+			out[name] = notYetKnown(name)
+			continue
+		}
+		s := object.Decode[simulatedModel](ctx, m.Simulated, diags)
+		if s == nil {
+			continue
+		}
+		at = at.AtName("simulated").AtName("file")
+		all := p.simulatedHosts(s.File.ValueString(), at, diags)
+		key := ""
+		for known := range all {
+			if strings.EqualFold(known, name) {
+				key = known
+			}
+		}
+		if key == "" {
+			if all != nil {
+				diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: the fleet file %s has the hosts %v, but no host %q.",
+					s.File.ValueString(), slices.Sorted(maps.Keys(all)), name))
+			}
+			continue
+		}
+		ep := all[key]
+		ep.Cluster = m.Cluster.ValueString()
+		out[name] = ep
+	}
+	return out
+}
+
+func notYetKnown(name string) fleet.Endpoint {
+	return fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) { return nil, &fleet.NotYetKnownError{Host: name} }}
+}
+
+func (p *gpuProvider) Resources(context.Context) []func() resource.Resource {
+	return []func() resource.Resource{partitionconfig.New, pool.New, vmassignment.New}
+}
+
+func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSource {
+	return []func() datasource.DataSource{inventory.New, partitionoptions.New, changeforecast.New, pool.NewDataSource}
+}

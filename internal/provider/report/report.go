@@ -1,0 +1,119 @@
+// Package report turns findings and errors into Terraform diagnostics: a short
+// summary, and a detail that says where, what was found, what was wanted and how
+// to fix it.
+package report
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// Findings adds what the rules found, each at its attribute and level.
+func Findings(diags *diag.Diagnostics, label string, findings []rules.Finding) {
+	for _, f := range findings {
+		detail := label + "\n\n" + f.Detail()
+		at := Path(f.Path)
+		if f.Level == rules.Error {
+			diags.AddAttributeError(at, f.Title, detail)
+		} else {
+			diags.AddAttributeWarning(at, f.Title, detail)
+		}
+	}
+}
+
+// Path reads an attribute path as findings write it: names joined by dots.
+func Path(s string) path.Path {
+	if s == "" {
+		return path.Empty()
+	}
+	names := strings.Split(s, ".")
+	p := path.Root(names[0])
+	for _, n := range names[1:] {
+		p = p.AtName(n)
+	}
+	return p
+}
+
+// Failure adds the error of a change. doing says what was tried, for the summary:
+// "create the partition config".
+func Failure(diags *diag.Diagnostics, doing, label string, err error) {
+	var ae *agent.Error
+	if errors.As(err, &ae) && ae.Kind == agent.RuleViolation {
+		Findings(diags, label, ae.Findings)
+		return
+	}
+	diags.AddError("Could not "+doing, label+"\n\n"+Explain(err))
+}
+
+// Explain says in full what went wrong: the host, the reason, what stands, and what
+// to do next.
+func Explain(err error) string {
+	var b strings.Builder
+	var failure *fleet.Failure
+	if errors.As(err, &failure) {
+		if failure.Host != "" {
+			fmt.Fprintf(&b, "Host: %s\n", failure.Host)
+		}
+		fmt.Fprintf(&b, "Found: %s\n", reason(failure.Err))
+		if s := failure.Summary(); s != "" {
+			b.WriteString("\nHow it ended on each host\n" + s)
+		}
+		if failure.Clean() {
+			b.WriteString("\nNothing of this change remains on any host. Remove the cause and apply again.")
+		} else {
+			b.WriteString("\nThe state holds what the hosts have now. Remove the cause and apply again; after a failed create, " +
+				"`terraform untaint ADDRESS` first keeps Terraform from replacing what stands.")
+		}
+		return b.String()
+	}
+	return reason(err)
+}
+
+func reason(err error) string {
+	var ae *agent.Error
+	if !errors.As(err, &ae) {
+		return err.Error()
+	}
+	if ae.Kind == agent.LeaseHeld && ae.Lease != nil {
+		return fmt.Sprintf("another run is changing this host: %s (owner %q), since %s. Wait for it to end, or for its lease to expire at %s.",
+			ae.Lease.Holder, ae.Lease.Owner, ae.Lease.Since.Format(time.RFC3339), ae.Lease.Expires.Format(time.RFC3339))
+	}
+	return ae.Error()
+}
+
+// Unreachable adds what it means that hosts did not answer: an error, or with keep
+// a warning that what is known is kept. It tells whether to go on.
+func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.View) bool {
+	ok := true
+	for _, name := range v.Silent() {
+		err := v.Errors[name]
+		var unknown *fleet.UnknownHostError
+		var notYet *fleet.NotYetKnownError
+		switch {
+		case errors.As(err, &notYet):
+			// Its checks wait until apply.
+		case errors.As(err, &unknown):
+			diags.AddWarning("Host is not in the provider's configuration", fmt.Sprintf(
+				"%s\n\nHost: %s\nFound: %v.\nWhat the state knows of this host is kept. If the host is gone for good, remove it from this resource "+
+					"as well: its claims are given up without asking it.", label, name, err))
+		case f.KeepUnreachable():
+			diags.AddWarning("Host does not answer", fmt.Sprintf(
+				"%s\n\nHost: %s\nFound: %s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, reason(err)))
+		default:
+			ok = false
+			diags.AddError("Host does not answer", fmt.Sprintf(
+				"%s\n\nHost: %s\nFound: %s\nA host that does not answer is not taken for an empty one, so the state is kept as it is. "+
+					"Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it.", label, name, reason(err)))
+		}
+	}
+	return ok
+}

@@ -1,0 +1,157 @@
+// Package scope is how resources and data sources name hosts and GPUs: hosts or a
+// cluster, and a selector.
+package scope
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+// HostValidators refuse an empty set of hosts and empty names.
+func HostValidators() []validator.Set {
+	return []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+}
+
+// SelectorType is the type of the selector attribute.
+func SelectorType() map[string]attr.Type {
+	return map[string]attr.Type{
+		"models":  types.SetType{ElemType: types.StringType},
+		"gpu_ids": types.MapType{ElemType: types.SetType{ElemType: types.StringType}},
+	}
+}
+
+const (
+	// SelectorText, ModelsText and GPUIDsText describe the selector on registry pages.
+	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`."
+	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map does not narrow anything. " +
+		"A GPU's id is its PCI location path on Hyper-V; data source `gpu_inventory` lists them."
+)
+
+// SelectorAttributes are the attributes inside selector, for a resource.
+func SelectorAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"models": schema.SetAttribute{
+			MarkdownDescription: ModelsText, ElementType: types.StringType, Optional: true, Validators: HostValidators(),
+		},
+		"gpu_ids": schema.MapAttribute{
+			MarkdownDescription: GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true,
+			Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+		},
+	}
+}
+
+type selectorModel struct {
+	Models types.Set `tfsdk:"models"`
+	GPUIDs types.Map `tfsdk:"gpu_ids"`
+}
+
+// Decode reads the scope of a configuration. known is false while any part of it is
+// unknown.
+func Decode(ctx context.Context, hosts types.Set, cluster types.String, selector types.Object, diags *diag.Diagnostics) (s gpu.Scope, known bool) {
+	if !object.Known(ctx, hosts, cluster, selector) {
+		return gpu.Scope{}, false
+	}
+	s.Hosts = object.Strings(ctx, hosts, diags)
+	slices.Sort(s.Hosts)
+	s.Cluster = cluster.ValueString()
+	if m := object.Decode[selectorModel](ctx, selector, diags); m != nil {
+		s.Selector = &gpu.Selector{Models: object.Strings(ctx, m.Models, diags)}
+		slices.Sort(s.Selector.Models)
+		s.Selector.GPUIDs = GPUIDs(ctx, m.GPUIDs, diags)
+	}
+	return s, true
+}
+
+// GPUIDs reads a known map of host → set of GPU ids; null gives nil.
+func GPUIDs(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[string][]string {
+	if m.IsNull() {
+		return nil
+	}
+	out := map[string][]string{}
+	diags.Append(m.ElementsAs(ctx, &out, false)...)
+	for _, ids := range out {
+		slices.Sort(ids)
+	}
+	return out
+}
+
+// Encode is Decode's inverse, for import.
+func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts types.Set, cluster types.String, selector types.Object) {
+	hosts, cluster, selector = types.SetNull(types.StringType), types.StringNull(), types.ObjectNull(SelectorType())
+	if s.Cluster != "" {
+		cluster = types.StringValue(s.Cluster)
+	}
+	var d diag.Diagnostics
+	if len(s.Hosts) > 0 {
+		hosts, d = types.SetValueFrom(ctx, types.StringType, s.Hosts)
+		diags.Append(d...)
+	}
+	if s.Selector != nil {
+		m := selectorModel{Models: types.SetNull(types.StringType), GPUIDs: types.MapNull(types.SetType{ElemType: types.StringType})}
+		if len(s.Selector.Models) > 0 {
+			m.Models, d = types.SetValueFrom(ctx, types.StringType, s.Selector.Models)
+			diags.Append(d...)
+		}
+		if len(s.Selector.GPUIDs) > 0 {
+			m.GPUIDs, d = types.MapValueFrom(ctx, types.SetType{ElemType: types.StringType}, s.Selector.GPUIDs)
+			diags.Append(d...)
+		}
+		selector, d = types.ObjectValueFrom(ctx, SelectorType(), m)
+		diags.Append(d...)
+	}
+	return hosts, cluster, selector
+}
+
+// Hosts resolves a scope to hosts of the provider and looks at them and at the
+// other hosts of their clusters. A name that the provider does not know is an error
+// at the attribute. ok is false when the hosts of a cluster cannot be told because
+// some host does not answer and may belong to it.
+func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnostics) (names []string, v fleet.View, ok bool) {
+	if s.Cluster != "" {
+		v = f.LookAll(ctx)
+		members, unknown := f.ClusterHosts(v, s.Cluster)
+		if len(members) == 0 && len(unknown) == 0 {
+			diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
+				"Found: none of the provider's hosts (%v) is a node of a cluster called %q.\nFix: write the cluster's name as data source "+
+					"gpu_inventory shows it, or name the hosts.", f.HostNames(), s.Cluster))
+			return nil, v, false
+		}
+		// Hosts of other clusters are of no concern, whether they answer or not.
+		out := fleet.View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
+		for _, n := range members {
+			out.Hosts[n] = v.Hosts[n]
+		}
+		for _, n := range unknown {
+			out.Errors[n] = v.Errors[n]
+		}
+		return slices.Concat(members, unknown), out, true
+	}
+	for _, n := range s.Hosts {
+		if !f.Has(n) {
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf(
+				"Found: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.",
+				n, f.HostNames()))
+		}
+	}
+	if diags.HasError() {
+		return nil, fleet.View{}, false
+	}
+	v = f.Look(ctx, s.Hosts)
+	v = f.Look(ctx, f.Peers(v, s.Hosts))
+	return s.Hosts, v, true
+}

@@ -1,0 +1,178 @@
+package vmassignment
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+)
+
+// ImportState takes a VM's id, `host/name`, or the identity. Read fills in the rest.
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	ref := req.ID
+	if ref == "" {
+		var identity identityModel
+		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
+		ref = identity.VMID.ValueString()
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	host, name, hasHost := strings.Cut(ref, "/")
+	var hosts []string
+	if hasHost {
+		hosts, ref = []string{host}, name
+	} else if !fleet.IsVMID(ref) {
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID) or host/name, such as hv01/avd-01.", ref))
+		return
+	}
+	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, "", nil)
+	if err != nil {
+		if report.Unreachable(&resp.Diagnostics, r.fleet, label(ref), view) {
+			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", err))
+		}
+		return
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm_id"), at.VM.ID)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm"), at.VM.Name)...)
+}
+
+// readImported completes a state of which only the VM is known: from its claim when
+// there is one, else from what the VM has.
+func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at fleet.FoundVM, diags *diag.Diagnostics) {
+	claim, claimed := fleet.AssignmentClaim(v, at.VM.ID)
+	if claimed && claim.Owner != r.fleet.Owner() {
+		diags.AddError("VM belongs to another owner", fmt.Sprintf(
+			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy the assignment where it is declared, or use the same owner.",
+			at.VM.Name, at.Host, claim.Owner, r.fleet.Owner()))
+		return
+	}
+	a := found(at)
+	if claimed && claim.Want.Assignment != nil {
+		a = *claim.Want.Assignment
+		m.VM = types.StringValue(a.VM)
+	}
+	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType()), types.ObjectNull(poolType), types.ObjectNull(deviceType)
+	var d diag.Diagnostics
+	switch {
+	case a.Partition != nil:
+		m.Partition, d = types.ObjectValueFrom(ctx, partitionType(), encodePartition(*a.Partition))
+	case a.Pool != nil:
+		id := a.Pool.ID
+		if id == "" {
+			id = poolID(v.Hosts[at.Host], at.Host, a.Pool.Name)
+		}
+		count := types.Int64Null()
+		if a.Pool.Count != 1 {
+			count = types.Int64Value(int64(a.Pool.Count))
+		}
+		m.Pool, d = types.ObjectValueFrom(ctx, poolType, poolModel{ID: types.StringValue(id), Count: count})
+	case a.Device != nil:
+		ids, more := types.SetValueFrom(ctx, types.StringType, a.Device.GPUIDs)
+		diags.Append(more...)
+		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids})
+	default:
+		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: declare the assignment without importing it.",
+			at.VM.Name, at.Host))
+		return
+	}
+	diags.Append(d...)
+	m.settings(a.Settings)
+}
+
+// found is an assignment as the VM itself shows it. A pool's id is not known to the
+// host; it is worked out from where the pool is.
+func found(at fleet.FoundVM) gpu.Assignment {
+	a := gpu.Assignment{VM: at.VM.Name, VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host}
+	switch {
+	case len(at.VM.PartitionAdapters) > 0:
+		ad := at.VM.PartitionAdapters[0]
+		a.Partition = &gpu.PartitionWant{PinnedGPU: ad.PinnedGPU, Quotas: ad.Quotas}
+	case len(at.VM.Devices) > 0 && at.VM.Devices[0].Pool != "":
+		a.Pool = &gpu.PoolWant{Name: at.VM.Devices[0].Pool, Count: len(at.VM.Devices)}
+	case len(at.VM.Devices) > 0:
+		a.Device = &gpu.DeviceWant{Host: at.Host}
+		for _, d := range at.VM.Devices {
+			a.Device.GPUIDs = append(a.Device.GPUIDs, d.GPU)
+		}
+	}
+	return a
+}
+
+// poolID finds how the provider names a pool: by its claim, else by the host.
+func poolID(h *gpu.Host, host, name string) string {
+	for _, c := range h.Claims {
+		if c.Is(gpu.ClaimPool, name) && c.Want.Pool != nil {
+			return c.Want.Pool.ID
+		}
+	}
+	return host + "/" + name
+}
+
+func encodePartition(p gpu.PartitionWant) partitionModel {
+	m := partitionModel{
+		Config: types.StringNull(), GPUID: types.StringNull(), VRAMMiB: types.Int64Null(),
+		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
+		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
+		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),
+		MinCompute: number(p.Quotas.Compute.Min), MaxCompute: number(p.Quotas.Compute.Max), OptimalCompute: number(p.Quotas.Compute.Optimal),
+	}
+	if p.Config != "" {
+		m.Config = types.StringValue(p.Config)
+	}
+	if p.PinnedGPU != "" {
+		m.GPUID = types.StringValue(p.PinnedGPU)
+	}
+	if p.VRAM != nil {
+		m.VRAMMiB = types.Int64Value(p.VRAM.MiB())
+	}
+	return m
+}
+
+func (m *model) settings(s gpu.VMSettings) {
+	if s.LowMemoryMappedIOSpace != nil {
+		m.LowMMIO = types.Int64Value(s.LowMemoryMappedIOSpace.MiB())
+	}
+	if s.HighMemoryMappedIOSpace != nil {
+		m.HighMMIO = types.Int64Value(s.HighMemoryMappedIOSpace.MiB())
+	}
+	if s.GuestControlledCache != nil {
+		m.Cache = types.BoolValue(*s.GuestControlledCache)
+	}
+	if s.AutomaticStopAction != nil {
+		m.Stop = types.StringValue(string(*s.AutomaticStopAction))
+	}
+	if s.OfflineAction != nil {
+		m.Offline = types.StringValue(string(*s.OfflineAction))
+	}
+}
+
+// unitsValidator accepts whole numbers from 0 to 2^64-1.
+type unitsValidator struct{}
+
+func (unitsValidator) Description(context.Context) string {
+	return "must be a whole number from 0 to 18446744073709551615"
+}
+
+func (u unitsValidator) MarkdownDescription(ctx context.Context) string { return u.Description(ctx) }
+
+func (u unitsValidator) ValidateNumber(ctx context.Context, req validator.NumberRequest, resp *validator.NumberResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	f := req.ConfigValue.ValueBigFloat()
+	if n, exact := f.Uint64(); !f.IsInt() || f.Sign() < 0 || exact != big.Exact {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid number of driver units",
+			fmt.Sprintf("Attribute %s is %s, but %s (nearest: %d).", req.Path, f.Text('f', -1), u.Description(ctx), n))
+	}
+}

@@ -1,0 +1,313 @@
+package vmassignment
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+)
+
+type model struct {
+	VM        types.String   `tfsdk:"vm"`
+	Hosts     types.Set      `tfsdk:"hosts"`
+	Cluster   types.String   `tfsdk:"cluster"`
+	Partition types.Object   `tfsdk:"partition"`
+	Pool      types.Object   `tfsdk:"pool"`
+	Device    types.Object   `tfsdk:"device"`
+	Power     types.Object   `tfsdk:"power"`
+	LowMMIO   types.Int64    `tfsdk:"low_memory_mapped_io_space_mib"`
+	HighMMIO  types.Int64    `tfsdk:"high_memory_mapped_io_space_mib"`
+	Cache     types.Bool     `tfsdk:"guest_controlled_cache_types"`
+	Stop      types.String   `tfsdk:"automatic_stop_action"`
+	Offline   types.String   `tfsdk:"offline_action"`
+	Timeouts  timeouts.Value `tfsdk:"timeouts"`
+
+	VMID             types.String `tfsdk:"vm_id"`
+	OwnerHost        types.String `tfsdk:"owner_host"`
+	GPUIDs           types.Set    `tfsdk:"gpu_ids"`
+	PartitionID      types.Int64  `tfsdk:"partition_id"`
+	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
+	Pending          types.Bool   `tfsdk:"pending"`
+	Drift            types.List   `tfsdk:"drift"`
+}
+
+type identityModel struct {
+	VMID types.String `tfsdk:"vm_id"`
+}
+
+type partitionModel struct {
+	Config         types.String `tfsdk:"config"`
+	VRAMMiB        types.Int64  `tfsdk:"vram_mib"`
+	GPUID          types.String `tfsdk:"gpu_id"`
+	MinVRAMMiB     types.Int64  `tfsdk:"min_partition_vram_mib"`
+	MaxVRAMMiB     types.Int64  `tfsdk:"max_partition_vram_mib"`
+	OptimalVRAMMiB types.Int64  `tfsdk:"optimal_partition_vram_mib"`
+	MinEncode      types.Number `tfsdk:"min_partition_encode"`
+	MaxEncode      types.Number `tfsdk:"max_partition_encode"`
+	OptimalEncode  types.Number `tfsdk:"optimal_partition_encode"`
+	MinDecode      types.Number `tfsdk:"min_partition_decode"`
+	MaxDecode      types.Number `tfsdk:"max_partition_decode"`
+	OptimalDecode  types.Number `tfsdk:"optimal_partition_decode"`
+	MinCompute     types.Number `tfsdk:"min_partition_compute"`
+	MaxCompute     types.Number `tfsdk:"max_partition_compute"`
+	OptimalCompute types.Number `tfsdk:"optimal_partition_compute"`
+}
+
+type poolModel struct {
+	ID    types.String `tfsdk:"id"`
+	Count types.Int64  `tfsdk:"count"`
+}
+
+type deviceModel struct {
+	Host   types.String `tfsdk:"host"`
+	GPUIDs types.Set    `tfsdk:"gpu_ids"`
+}
+
+func partitionType() map[string]attr.Type {
+	t := map[string]attr.Type{
+		"config": types.StringType, "vram_mib": types.Int64Type, "gpu_id": types.StringType,
+		"min_partition_vram_mib": types.Int64Type, "max_partition_vram_mib": types.Int64Type, "optimal_partition_vram_mib": types.Int64Type,
+	}
+	for _, share := range []string{"min", "max", "optimal"} {
+		for _, engine := range []string{"encode", "decode", "compute"} {
+			t[share+"_partition_"+engine] = types.NumberType
+		}
+	}
+	return t
+}
+
+var (
+	poolType   = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
+	deviceType = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}}
+)
+
+// declared reads what the configuration asks for. known is false while any part
+// that matters is unknown.
+func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Diagnostics) (a gpu.Assignment, known bool) {
+	if !object.Known(ctx, m.VM, m.Hosts, m.Cluster, m.Partition, m.Pool, m.Device, m.Power, m.LowMMIO, m.HighMMIO, m.Cache, m.Stop, m.Offline) {
+		return gpu.Assignment{}, false
+	}
+	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(ctx, m.Power, defaults, diags)}
+	if p := object.Decode[partitionModel](ctx, m.Partition, diags); p != nil {
+		a.Partition = &gpu.PartitionWant{
+			Config: p.Config.ValueString(), VRAM: bytesOf(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
+			Quotas: gpu.Quotas{
+				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
+				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
+				Decode:  gpu.Quota{Min: units(p.MinDecode), Max: units(p.MaxDecode), Optimal: units(p.OptimalDecode)},
+				Compute: gpu.Quota{Min: units(p.MinCompute), Max: units(p.MaxCompute), Optimal: units(p.OptimalCompute)},
+			},
+		}
+	}
+	if p := object.Decode[poolModel](ctx, m.Pool, diags); p != nil {
+		a.Pool = &gpu.PoolWant{ID: p.ID.ValueString(), Name: poolName(p.ID.ValueString()), Count: 1}
+		if !p.Count.IsNull() {
+			a.Pool.Count = int(p.Count.ValueInt64())
+		}
+	}
+	if d := object.Decode[deviceModel](ctx, m.Device, diags); d != nil {
+		a.Device = &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags)}
+		slices.Sort(a.Device.GPUIDs)
+	}
+	a.Settings = gpu.VMSettings{LowMemoryMappedIOSpace: bytesOf(m.LowMMIO), HighMemoryMappedIOSpace: bytesOf(m.HighMMIO)}
+	if !m.Cache.IsNull() {
+		a.Settings.GuestControlledCache = m.Cache.ValueBoolPointer()
+	}
+	if !m.Stop.IsNull() {
+		v := gpu.StopAction(m.Stop.ValueString())
+		a.Settings.AutomaticStopAction = &v
+	}
+	if !m.Offline.IsNull() {
+		v := gpu.OfflineAction(m.Offline.ValueString())
+		a.Settings.OfflineAction = &v
+	}
+	return a, true
+}
+
+// prior is what the state says was assigned, to which VM and where.
+func (m *model) prior(ctx context.Context, defaults gpu.Power, diags *diag.Diagnostics) *gpu.Assignment {
+	if m == nil {
+		return nil
+	}
+	a, _ := m.declared(ctx, defaults, diags)
+	a.VMID, a.Host = m.VMID.ValueString(), m.OwnerHost.ValueString()
+	return &a
+}
+
+// poolName is the part of a pool's id that hosts know: the id is the cluster or host
+// and the name.
+func poolName(id string) string {
+	if _, name, ok := strings.Cut(id, "/"); ok {
+		return name
+	}
+	return id
+}
+
+func bytesOf(v types.Int64) *gpu.Bytes {
+	if v.IsNull() || v.IsUnknown() {
+		return nil
+	}
+	b := gpu.FromMiB(v.ValueInt64())
+	return &b
+}
+
+func vramUnits(v types.Int64) *uint64 {
+	b := bytesOf(v)
+	if b == nil {
+		return nil
+	}
+	n := uint64(*b)
+	return &n
+}
+
+// units reads driver units, whose largest value does not fit an int64.
+func units(v types.Number) *uint64 {
+	if v.IsNull() || v.IsUnknown() {
+		return nil
+	}
+	n, _ := v.ValueBigFloat().Uint64()
+	return &n
+}
+
+func number(n *uint64) types.Number {
+	if n == nil {
+		return types.NumberNull()
+	}
+	return types.NumberValue(new(big.Float).SetUint64(*n))
+}
+
+func mib(n *uint64) types.Int64 {
+	if n == nil {
+		return types.Int64Null()
+	}
+	return types.Int64Value(gpu.Bytes(*n).MiB())
+}
+
+// observe writes what the host has into the computed attributes. a is what is
+// declared; drift is empty right after an apply.
+func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a gpu.Assignment, diags *diag.Diagnostics) {
+	h := v.Hosts[at.Host]
+	vm := at.VM
+	claim, claimed := fleet.AssignmentClaim(v, vm.ID)
+	m.VMID = types.StringValue(vm.ID)
+	m.OwnerHost = types.StringValue(at.Host)
+	m.Pending = types.BoolValue(claimed && claim.Pending)
+	m.PartitionID, m.PartitionVRAMMiB = types.Int64Null(), types.Int64Null()
+	ids := []string{}
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Partitionable == nil || a.Partition == nil {
+			continue
+		}
+		for _, p := range g.Partitionable.Partitions {
+			if gpu.SameID(p.VMID, vm.ID) {
+				ids = append(ids, g.ID)
+				m.PartitionID = types.Int64Value(int64(p.ID))
+				size := p.VRAM
+				if size == 0 {
+					size = g.Partitionable.PartitionVRAM()
+				}
+				m.PartitionVRAMMiB = types.Int64Value(size.MiB())
+			}
+		}
+	}
+	for _, d := range vm.Devices {
+		if d.GPU != "" {
+			ids = append(ids, d.GPU)
+		}
+	}
+	slices.Sort(ids)
+	var d diag.Diagnostics
+	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
+	diags.Append(d...)
+	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift(vm, a, m.Pending.ValueBool()))
+	diags.Append(d...)
+}
+
+// drift says, in sentences, how the VM differs from what is declared.
+func drift(vm *gpu.VM, a gpu.Assignment, pending bool) []string {
+	out := []string{}
+	if pending {
+		if !vm.Runs() {
+			out = append(out, fmt.Sprintf("VM %s is off now, so the assignment that waited for it can be made", vm.Name))
+		}
+		return out
+	}
+	switch {
+	case a.Partition != nil && len(vm.PartitionAdapters) == 0:
+		out = append(out, fmt.Sprintf("VM %s has no GPU partition adapter", vm.Name))
+	case a.Partition != nil:
+		ad := vm.PartitionAdapters[0]
+		if a.Partition.PinnedGPU != "" && !gpu.SameID(ad.PinnedGPU, a.Partition.PinnedGPU) {
+			out = append(out, fmt.Sprintf("VM %s: the adapter is bound to GPU %q, declared is %q", vm.Name, ad.PinnedGPU, a.Partition.PinnedGPU))
+		}
+		if !a.Partition.Quotas.Empty() && !ad.Quotas.Has(a.Partition.Quotas) {
+			out = append(out, fmt.Sprintf("VM %s: the adapter's quotas are not the declared ones", vm.Name))
+		}
+	case a.Pool != nil:
+		n := 0
+		for _, d := range vm.Devices {
+			if gpu.SameID(d.Pool, a.Pool.Name) {
+				n++
+			}
+		}
+		if n != a.Pool.Count {
+			out = append(out, fmt.Sprintf("VM %s has %d GPUs of pool %s, declared are %d", vm.Name, n, a.Pool.Name, a.Pool.Count))
+		}
+	case a.Device != nil:
+		for _, id := range a.Device.GPUIDs {
+			if !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) {
+				out = append(out, fmt.Sprintf("VM %s does not have GPU %s", vm.Name, id))
+			}
+		}
+	}
+	if diff := vm.Settings.Differs(a.Settings); !diff.Empty() {
+		out = append(out, fmt.Sprintf("VM %s: %s", vm.Name, describeSettings(vm.Settings, diff)))
+	}
+	return out
+}
+
+func describeSettings(have, want gpu.VMSettings) string {
+	var parts []string
+	if want.LowMemoryMappedIOSpace != nil {
+		parts = append(parts, "low memory-mapped IO space")
+	}
+	if want.HighMemoryMappedIOSpace != nil {
+		parts = append(parts, "high memory-mapped IO space")
+	}
+	if want.GuestControlledCache != nil {
+		parts = append(parts, "guest-controlled cache types")
+	}
+	if want.AutomaticStopAction != nil {
+		parts = append(parts, fmt.Sprintf("automatic stop action (has %s)", text(have.AutomaticStopAction)))
+	}
+	if want.OfflineAction != nil {
+		parts = append(parts, fmt.Sprintf("offline action (has %s)", text(have.OfflineAction)))
+	}
+	return strings.Join(parts, ", ") + " not as declared"
+}
+
+func text[T ~string](v *T) string {
+	if v == nil {
+		return "none"
+	}
+	return string(*v)
+}
+
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
+	if m.Drift.IsUnknown() {
+		return nil
+	}
+	return object.Strings(ctx, m.Drift, diags)
+}

@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Book holds the plans of one run by token, indexed by what they are about. It is
+// safe for concurrent use. A plan that was put must not be changed afterwards.
+type Book struct {
+	mu      sync.RWMutex
+	plans   map[string]*entry
+	subject map[string][]*entry // see subjects
+}
+
+// entry is one plan of the run.
+type entry struct {
+	token string
+	plan  Plan
+}
+
+// NewBook makes a book of plans, each under its own token.
+func NewBook(plans ...Plan) *Book {
+	b := &Book{plans: map[string]*entry{}, subject: map[string][]*entry{}}
+	for _, p := range plans {
+		b.Put(p.Token, p)
+	}
+	return b
+}
+
+// Put records a plan or replaces the one with the same token. A plan that destroys
+// belongs in the book too: it says that what its claim holds is going.
+func (b *Book) Put(token string, p Plan) {
+	p.Token = token
+	e := &entry{token: token, plan: p}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(token)
+	b.plans[token] = e
+	for _, s := range subjects(p) {
+		list := b.subject[s]
+		at, _ := slices.BinarySearchFunc(list, e, compareEntries)
+		b.subject[s] = slices.Insert(list, at, e)
+	}
+}
+
+// Delete forgets a plan.
+func (b *Book) Delete(token string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(token)
+}
+
+func (b *Book) drop(token string) {
+	old := b.plans[token]
+	if old == nil {
+		return
+	}
+	delete(b.plans, token)
+	for _, s := range subjects(old.plan) {
+		list := b.subject[s]
+		if at, ok := slices.BinarySearchFunc(list, old, compareEntries); ok {
+			b.subject[s] = slices.Delete(list, at, at+1)
+		}
+		if len(b.subject[s]) == 0 {
+			delete(b.subject, s)
+		}
+	}
+}
+
+// has tells whether a plan of the run goes by that token, so that a claim with it
+// is out of date.
+func (b *Book) has(token string) bool { return token != "" && b.plans[token] != nil }
+
+// about lists the plans that concern one of the subjects, each once.
+func (b *Book) about(subjects ...string) []*entry {
+	if len(subjects) == 1 {
+		return b.subject[subjects[0]]
+	}
+	var out []*entry
+	seen := map[*entry]bool{}
+	for _, s := range subjects {
+		for _, e := range b.subject[s] {
+			if !seen[e] {
+				seen[e] = true
+				out = append(out, e)
+			}
+		}
+	}
+	slices.SortFunc(out, compareEntries)
+	return out
+}
+
+// compareEntries orders by label first: tokens are random, and two runs should
+// name the same side of a conflict.
+func compareEntries(a, b *entry) int {
+	return cmp.Or(cmp.Compare(a.plan.Label, b.plan.Label), cmp.Compare(a.token, b.token))
+}
+
+// Subjects of a plan, as index keys.
+func vmsOn(host string) string     { return "vms on " + host }
+func gpusOn(host string) string    { return "gpus on " + host }
+func configNamed(id string) string { return "config " + gpu.FoldID(id) }
+func poolNamed(id string) string   { return "pool " + gpu.FoldID(id) }
+func vmWithID(id string) string    { return "vm id " + gpu.FoldID(id) }
+func vmNamed(name string) string   { return "vm name " + gpu.FoldID(name) }
+
+// subjects are the index keys of a plan, of what it wants and of what it had.
+func subjects(p Plan) []string {
+	var out []string
+	for _, w := range []gpu.Want{p.Want, p.Prior} {
+		switch {
+		case w.Config != nil:
+			out = append(out, configNamed(w.Config.ID))
+			for host := range w.Config.GPUs {
+				out = append(out, gpusOn(host))
+			}
+		case w.Pool != nil:
+			out = append(out, poolNamed(w.Pool.ID))
+			for host := range w.Pool.Members {
+				out = append(out, gpusOn(host))
+			}
+		case w.Assignment != nil:
+			out = append(out, vmSubjects(w.Assignment)...)
+			if w.Assignment.Host != "" {
+				out = append(out, vmsOn(w.Assignment.Host))
+			}
+			if d := w.Assignment.Device; d != nil && d.Host != "" {
+				out = append(out, gpusOn(d.Host))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// vmSubjects are the ids and names by which an assignment's VM may be known. What
+// the user wrote may be either.
+func vmSubjects(a *gpu.Assignment) []string {
+	var out []string
+	if a.VMID != "" {
+		out = append(out, vmWithID(a.VMID))
+	}
+	if a.VMName != "" {
+		out = append(out, vmNamed(a.VMName))
+	}
+	if a.VM != "" {
+		out = append(out, vmWithID(a.VM), vmNamed(a.VM))
+	}
+	return out
+}

@@ -1,0 +1,355 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func checkCapacity(r *run) {
+	if r.plan.Want.Pool != nil || r.plan.Prior.Pool != nil {
+		r.checkPoolMembers(r.plan.Want.Pool, r.plan.Prior.Pool)
+		return
+	}
+	switch w := r.plan.Want; {
+	case w.Config != nil:
+		r.checkConfigSeats(w.Config)
+	case w.Assignment != nil && w.Assignment.Partition != nil:
+		r.checkPartitionSeat(w.Assignment)
+	case w.Assignment != nil && w.Assignment.Pool != nil:
+		r.checkPoolSeats(w.Assignment)
+	case w.Assignment != nil && w.Assignment.Device != nil:
+		r.checkDeviceFree(w.Assignment)
+	}
+}
+
+// checkConfigSeats compares the partitions that a host will have with the VMs that
+// run on it with an adapter.
+func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		if len(c.GPUs[host]) == 0 {
+			continue
+		}
+		seats := total(r.slots(host, h))
+		running := runningOnly(r.seating(host, h))
+		need, _, names := tally(running)
+		if need <= seats {
+			continue
+		}
+		r.report(Finding{
+			Path:   "gpu_p.partition_count",
+			Title:  "Too few partitions for the VMs that run",
+			Host:   host,
+			Found:  fmt.Sprintf("%s with %s on %s: %s.", plural(need, "seat"), "a partition are in use or planned", hostText(host), joinAll(names)),
+			Wanted: fmt.Sprintf("%s leaves %s there.", r.label(), plural(seats, "partition")),
+			Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs first.",
+		}, overflow("config", host, need-seats)...)
+	}
+}
+
+// overflow has one key per missing seat, so that a larger shortage counts as worse.
+// No host has a thousand seats; the bound keeps absurd counts harmless.
+func overflow(what, host string, n int) []string {
+	keys := make([]string, min(n, 1000))
+	for i := range keys {
+		keys[i] = key("short", what, host, strconv.Itoa(i))
+	}
+	return keys
+}
+
+// checkPartitionSeat asks whether the host of the VM has a partition for it. A VM
+// that has its adapter already takes no new seat.
+func (r *run) checkPartitionSeat(a *gpu.Assignment) {
+	at, ok := r.locate(a)
+	if !ok || len(at.vm.PartitionAdapters) > 0 {
+		return
+	}
+	slots := r.slots(at.key, at.host)
+	seating := r.seating(at.key, at.host)
+	delete(seating, gpu.FoldID(at.vm.ID))
+	where := capital(hostText(at.key))
+	if pin := a.Partition.PinnedGPU; pin != "" {
+		slots = slices.DeleteFunc(slots, func(s slot) bool { return !gpu.SameID(s.gpu.ID, pin) })
+		if len(slots) == 0 {
+			return
+		}
+		maps.DeleteFunc(seating, func(id string, s seated) bool {
+			return !gpu.SameID(s.pinned, pin) && !contains(holderIDs(slots[0].gpu), id)
+		})
+		where = gpuOn(at.key, slots[0].gpu)
+	}
+	seats := total(slots)
+	running, configured, _ := tally(seating)
+	f := Finding{
+		Path:   "partition",
+		Host:   at.key,
+		VM:     at.vm.Name,
+		Title:  "No partition is left",
+		Wanted: fmt.Sprintf("%s needs one more.", r.label()),
+		Fix:    "Choose a larger `partition_count`, give the VM to another host, or unassign another VM.",
+	}
+	switch {
+	case seatedAfter(at.vm, a) && running+1 > seats:
+		_, _, names := tally(runningOnly(seating))
+		f.Found = fmt.Sprintf("%s has %s, and VMs that run use %s: %s.", where, plural(seats, "partition"), verb(running, "1", strconv.Itoa(running)), joinAll(names))
+	case configured+1 > seats:
+		_, _, names := tally(seating)
+		f.Level = Warning
+		f.Title = "More VMs than partitions"
+		f.Found = fmt.Sprintf("%s has %s for %s: %s and this one.", where, plural(seats, "partition"), plural(configured+1, "VM"), join(names))
+		f.Wanted = fmt.Sprintf("%s adds one more. VMs take their partition when they start, so not all of them can run at the same time.", r.label())
+	default:
+		return
+	}
+	r.report(f, key("seat", at.key, at.vm.ID, string(f.Level)))
+}
+
+// checkPoolSeats asks whether the pool on the VM's host has GPUs for it.
+func (r *run) checkPoolSeats(a *gpu.Assignment) {
+	at, ok := r.locate(a)
+	if !ok {
+		return
+	}
+	members, known := r.poolMembers(at, a.Pool)
+	if !known {
+		return
+	}
+	size := len(members)
+	users := r.poolUsers(at.key, at.host, a.Pool.Name)
+	delete(users, gpu.FoldID(at.vm.ID))
+	running, configured, names := tally(users)
+	f := Finding{
+		Path:   "pool",
+		Host:   at.key,
+		VM:     at.vm.Name,
+		Title:  "The pool has too few GPUs",
+		Found:  fmt.Sprintf("Pool %s on %s has %s; drawn from by %s.", quote(a.Pool.Name), hostText(at.key), plural(size, "GPU"), join(names)),
+		Wanted: fmt.Sprintf("%s takes %s.", r.label(), plural(poolCount(a.Pool), "GPU")),
+		Fix:    "Add GPUs to the pool's `members` on this host, lower `count`, or unassign another VM.",
+	}
+	n := poolCount(a.Pool)
+	switch {
+	case n > size || ((at.vm.Runs() && !a.Power.StayOff && !a.Power.NextOff) && running+n > size):
+		r.report(f, overflow("pool "+at.vm.ID, at.key, max(running+n, n)-size)...)
+	case configured+n > size:
+		f.Level = Warning
+		f.Title = "More VMs than GPUs in the pool"
+		f.Wanted += " VMs take their GPUs when they start, so not all of them can run at the same time."
+		r.report(f, overflow("pool use "+at.vm.ID, at.key, configured+n-size)...)
+	}
+}
+
+// checkPoolMembers asks whether the VMs that draw from a pool find as many GPUs in it
+// after the change. A pool that is destroyed but kept on its hosts takes nothing away.
+func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
+	pool := cmp.Or(want, prior)
+	hosts := map[string][]string{}
+	if prior != nil && leavesMounted(want, prior) {
+		for host := range prior.Members {
+			hosts[host] = nil
+		}
+	}
+	if want != nil {
+		maps.Copy(hosts, want.Members)
+	}
+	for host, h := range r.hostsAtHand(hosts) {
+		size := len(hosts[host])
+		users := r.poolUsers(host, h, pool.Name)
+		running, configured, names := tally(users)
+		f := Finding{
+			Path:   "members",
+			Title:  "The pool would have fewer GPUs than its VMs use",
+			Host:   host,
+			Found:  fmt.Sprintf("VMs on %s draw %s from pool %s: %s.", hostText(host), plural(configured, "GPU"), quote(pool.Name), joinAll(names)),
+			Wanted: fmt.Sprintf("%s leaves %s in the pool there.", r.label(), plural(size, "GPU")),
+			Fix:    "Unassign these VMs first, or keep the GPUs in the pool.",
+		}
+		switch {
+		case running > size:
+			r.report(f, overflow("members", host, running-size)...)
+		case configured > size:
+			f.Level = Warning
+			r.report(f, overflow("members", host, configured-size)...)
+		}
+	}
+}
+
+func poolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
+
+// poolUsers lists who draws from a pool on the host once the other plans stand.
+func (r *run) poolUsers(host string, h *gpu.Host, pool string) map[string]seated {
+	out := map[string]seated{}
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		if n := drawn(vm, pool); n > 0 {
+			out[gpu.FoldID(vm.ID)] = seated{name: vm.Name, seats: n, running: vm.Runs()}
+		}
+	}
+	draws := func(a *gpu.Assignment) bool { return a != nil && a.Pool != nil && gpu.SameID(a.Pool.Name, pool) }
+	// First who leaves, then who comes: a renamed resource is both.
+	for e := range r.others(vmsOn(host)) {
+		if prior := e.plan.Prior.Assignment; draws(prior) && !draws(e.plan.Want.Assignment) {
+			if at, ok := r.locate(prior); ok && at.key == host {
+				delete(out, gpu.FoldID(at.vm.ID))
+			}
+		}
+	}
+	for e := range r.others(vmsOn(host)) {
+		a := e.plan.Want.Assignment
+		if !draws(a) {
+			continue
+		}
+		if at, ok := r.locate(a); ok && at.key == host {
+			id := gpu.FoldID(at.vm.ID)
+			out[id] = seated{
+				name:    at.vm.Name,
+				seats:   poolCount(a.Pool),
+				running: out[id].running || seatedAfter(at.vm, a),
+				planned: out[id].seats == 0,
+			}
+		}
+	}
+	return out
+}
+
+// drawn is the number of a VM's devices that come from a pool.
+func drawn(vm *gpu.VM, pool string) int {
+	n := 0
+	for _, d := range vm.Devices {
+		if gpu.SameID(d.Pool, pool) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkDeviceFree asks whether somebody else has one of the named GPUs.
+func (r *run) checkDeviceFree(a *gpu.Assignment) {
+	h, ok := r.host(a.Device.Host)
+	if !ok {
+		return
+	}
+	own := r.vmID(a)
+	for g := range selected(h, a.Device.GPUIDs) {
+		f := Finding{
+			Path:   "device.gpu_ids",
+			Title:  "The GPU belongs to another VM",
+			Host:   a.Device.Host,
+			GPU:    g.ID,
+			VM:     vmWritten(a),
+			Wanted: "A physical GPU is given whole to one VM only.",
+			Fix:    "Choose another GPU, or unassign this one first.",
+		}
+		if e := r.deviceRival(a, g.ID); e != nil {
+			f.Other = labelOf(e.plan)
+			f.Found = fmt.Sprintf("%s both take %s.", r.both(e), gpuOn(a.Device.Host, g))
+			f.Fix = "Give each VM a GPU of its own." + wayOut
+			r.report(f, key("rival", a.Device.Host, g.ID, labelOf(e.plan)))
+			continue
+		}
+		if vm := r.deviceHolder(a.Device.Host, h, g.ID, own); vm != nil {
+			f.Found = fmt.Sprintf("%s is assigned to %s.", capital(gpuOn(a.Device.Host, g)), vmText(vm))
+			f.Wanted = fmt.Sprintf("%s takes it. %s", r.label(), f.Wanted)
+			r.report(f, key("holder", a.Device.Host, g.ID))
+		}
+	}
+}
+
+// deviceRival is another assignment of this run that names the GPU.
+func (r *run) deviceRival(a *gpu.Assignment, id string) *entry {
+	return r.conflict(a.Device.Host, func(w gpu.Want) bool {
+		return w.Assignment != nil && takesWhole(w, a.Device.Host, id) && !r.sameVM(a, w.Assignment)
+	})
+}
+
+// deviceHolder is another VM that has the GPU and keeps it in this run.
+func (r *run) deviceHolder(host string, h *gpu.Host, id, own string) *gpu.VM {
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		if gpu.SameID(vm.ID, own) {
+			continue
+		}
+		if slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) && !r.givesUp(host, vm, id) {
+			return vm
+		}
+	}
+	return nil
+}
+
+// givesUp tells whether a plan of this run takes the GPU away from the VM.
+func (r *run) givesUp(host string, vm *gpu.VM, id string) bool {
+	for e := range r.others(vmWithID(vm.ID), vmNamed(vm.Name)) {
+		if takesWhole(e.plan.Prior, host, id) && !takesWhole(e.plan.Want, host, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkFailoverHeadroom asks, per cluster, whether the other nodes have partitions
+// for the clustered VMs of the node that loses most when it fails.
+func checkFailoverHeadroom(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	done := map[string]bool{}
+	for _, h := range r.hostsAtHand(c.GPUs) {
+		if name := cluster(h); name != "" && !done[name] {
+			done[name] = true
+			r.checkClusterHeadroom(h)
+		}
+	}
+}
+
+func (r *run) checkClusterHeadroom(h *gpu.Host) {
+	type load struct {
+		host        string
+		moves, free int
+	}
+	var loads []load
+	free := 0
+	for _, n := range h.Cluster.Nodes {
+		host, ok := r.fleet.node(h, n.Name)
+		if !ok {
+			return // a node that could not be asked may have room
+		}
+		node := r.fleet.hosts[host]
+		l := load{host: host, free: total(r.slots(host, node))}
+		for _, s := range runningOnly(r.seating(host, node)) {
+			l.free -= s.seats
+			if s.clustered {
+				l.moves += s.seats
+			}
+		}
+		l.free = max(l.free, 0)
+		if s := node.NodeState(); s == gpu.NodeUp || s == "" {
+			free += l.free
+		} else {
+			l.free = 0
+		}
+		loads = append(loads, l)
+	}
+	var worst load
+	for _, l := range loads {
+		if l.moves > worst.moves {
+			worst = l
+		}
+	}
+	short := worst.moves - (free - worst.free)
+	if short <= 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   "gpu_p.partition_count",
+		Title:  "Not enough partitions for a failover",
+		Host:   worst.host,
+		Found:  fmt.Sprintf("When %s fails, %s must move, but the other nodes of cluster %s have %s free.", hostText(worst.host), plural(worst.moves, "running VM"), quote(h.Cluster.Name), plural(free-worst.free, "partition")),
+		Wanted: fmt.Sprintf("The other nodes can take the VMs of any one node; %s would stay off.", plural(short, "VM")),
+		Fix:    "Choose a larger `partition_count`, add a node, or accept that some VMs wait until the node is back.",
+	}, overflow("failover", cluster(h), short)...)
+}

@@ -1,0 +1,208 @@
+package rules
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// run is one evaluation of one rule for one plan.
+type run struct {
+	fleet    *Fleet
+	book     *Book
+	owner    string
+	complete bool
+
+	plan Plan
+	rule *Rule
+	// before is true for the evaluation of what the resource had: rules about a
+	// transition then find none, and rules about a state find what stood.
+	before bool
+
+	found []violation
+}
+
+// violation is a finding with what identifies it, one key per object that is wrong.
+// It stood before when every key did, so that a longer list counts as worse.
+type violation struct {
+	Finding
+	keys []string
+}
+
+func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
+	fleet, book := w.Fleet, w.Others
+	if fleet == nil {
+		fleet = NewFleet(w.Hosts)
+	}
+	if book == nil {
+		book = NewBook()
+	}
+	fleet.mu.RLock()
+	defer fleet.mu.RUnlock()
+	book.mu.RLock()
+	defer book.mu.RUnlock()
+
+	var out []Finding
+	for i := range registry {
+		rule := &registry[i]
+		if levels[rule.ID] == Off || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
+			continue
+		}
+		now := run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, plan: p, rule: rule}
+		rule.check(&now)
+		if len(now.found) == 0 {
+			continue
+		}
+		stood := now.keysBefore()
+		for _, v := range now.found {
+			v.Rule = rule.ID
+			v.Level = levels.inForce(rule, v.Level)
+			v.Stood = p.Unchanged || (len(stood) > 0 && containsAll(stood, v.keys))
+			if v.Stood {
+				v.Level = Warning
+			}
+			out = append(out, v.Finding)
+		}
+	}
+	slices.SortStableFunc(out, compareFindings)
+	return out
+}
+
+// keysBefore evaluates the rule for what the resource had before this change.
+func (r *run) keysBefore() map[string]bool {
+	if r.plan.Unchanged || r.plan.Prior.Empty() {
+		return nil
+	}
+	before := *r
+	before.found = nil
+	before.before = true
+	before.plan.Want = r.plan.Prior
+	r.rule.check(&before)
+	keys := map[string]bool{}
+	for _, v := range before.found {
+		for _, k := range v.keys {
+			keys[k] = true
+		}
+	}
+	return keys
+}
+
+// transition tells whether the plan means to change something: what only a change
+// can violate is not looked at otherwise.
+func (r *run) transition() bool { return !r.before && !r.plan.Unchanged }
+
+// report records a violation. Without keys it is identified by where it is.
+func (r *run) report(f Finding, keys ...string) {
+	if len(keys) == 0 {
+		keys = []string{key(f.Path, f.Host, f.GPU, f.VM)}
+	}
+	r.found = append(r.found, violation{Finding: f, keys: keys})
+}
+
+// key makes a violation's key of its parts; ids are compared without case.
+func key(parts ...string) string { return gpu.FoldID(strings.Join(parts, "\x00")) }
+
+// concerns tells whether the rule looks at plans of that kind.
+func (r *Rule) concerns(p Plan) bool {
+	w := p.Want
+	if w.Empty() {
+		w = p.Prior
+	}
+	switch {
+	case w.Config != nil:
+		return slices.Contains(r.Subjects, gpu.ClaimConfig)
+	case w.Pool != nil:
+		return slices.Contains(r.Subjects, gpu.ClaimPool)
+	case w.Assignment != nil:
+		return slices.Contains(r.Subjects, gpu.ClaimAssignment)
+	}
+	return false
+}
+
+func (l Levels) inForce(rule *Rule, own Level) Level {
+	own = cmp.Or(own, rule.Default)
+	switch l[rule.ID] {
+	case Warning:
+		return Warning
+	case Error:
+		if rule.Default == Warning {
+			return Error
+		}
+	}
+	return own
+}
+
+func containsAll(set map[string]bool, keys []string) bool {
+	for _, k := range keys {
+		if !set[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// compareFindings puts errors first and leaves the order of the rules otherwise.
+func compareFindings(a, b Finding) int {
+	rank := func(f Finding) int {
+		if f.Level == Error {
+			return 0
+		}
+		return 1
+	}
+	if d := cmp.Compare(rank(a), rank(b)); d != 0 || a.Rule != b.Rule {
+		return d
+	}
+	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.VM, b.VM))
+}
+
+// host gives the inventory of a host if it is at hand.
+func (r *run) host(key string) (*gpu.Host, bool) {
+	h, ok := r.fleet.hosts[key]
+	return h, ok
+}
+
+// others are the other plans of the run about the given subjects. The plan itself
+// may be in the book; its token tells.
+func (r *run) others(subjects ...string) iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, e := range r.book.about(subjects...) {
+			if e.token != "" && e.token == r.plan.Token {
+				continue
+			}
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// hostsAtHand goes through the hosts of a config or a pool that are at hand, in the
+// order of their names.
+func (r *run) hostsAtHand(gpus map[string][]string) iter.Seq2[string, *gpu.Host] {
+	return func(yield func(string, *gpu.Host) bool) {
+		for _, key := range sortedKeys(gpus) {
+			if h, ok := r.host(key); ok && !yield(key, h) {
+				return
+			}
+		}
+	}
+}
+
+// selected goes through the GPUs that a list of ids names and that the host has.
+func selected(h *gpu.Host, ids []string) iter.Seq[*gpu.GPU] {
+	return func(yield func(*gpu.GPU) bool) {
+		for _, id := range ids {
+			if g, ok := h.GPU(id); ok && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// contains tells whether a list has an id, without case.
+func contains(ids []string, id string) bool {
+	return slices.ContainsFunc(ids, func(x string) bool { return gpu.SameID(x, id) })
+}

@@ -1,0 +1,330 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func checkSinglePartition(r *run) {
+	a := r.plan.Want.Assignment
+	if a == nil || a.Partition == nil {
+		return
+	}
+	const wanted = "A VM gets at most one GPU partition."
+	for _, e := range r.othersForVM(a) {
+		if o := e.plan.Want.Assignment; o != nil && o.Partition != nil {
+			r.report(Finding{
+				Path:   "vm",
+				Title:  "Two partitions for one VM",
+				Host:   a.Host,
+				VM:     vmWritten(a),
+				Other:  labelOf(e.plan),
+				Found:  fmt.Sprintf("%s both give VM %s a partition.", r.both(e), quote(r.vmName(a, o))),
+				Wanted: wanted,
+				Fix:    "Keep one of the two." + wayOut,
+			}, key("plan", r.vmName(a, o), labelOf(e.plan)))
+		}
+	}
+	at, ok := r.locate(a)
+	if !ok || len(at.vm.PartitionAdapters) == 0 {
+		return
+	}
+	n := len(at.vm.PartitionAdapters)
+	f := Finding{
+		Path:   "vm",
+		Host:   at.key,
+		VM:     at.vm.Name,
+		Title:  "The VM already has a partition",
+		Wanted: fmt.Sprintf("%s gives it one. %s", r.label(), wanted),
+	}
+	claim, claimed := r.claimOnVM(at.vm.ID)
+	switch {
+	case claimed && !r.ours(claim):
+		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"), whose(claim))
+		f.Fix = r.handOver(claim, vmText(at.vm))
+	case !r.hadPartition(at.vm):
+		f.Found = fmt.Sprintf("%s on %s has %s that no Terraform resource manages; it was assigned by other means, such as Windows Admin Center or PowerShell.",
+			vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"))
+		f.Fix = fmt.Sprintf("Adopt it with `terraform import ADDRESS %s`, where ADDRESS is this resource's address, or unassign the partition where it was assigned.",
+			at.vm.ID)
+	case n > 1:
+		f.Title = "The VM has several partitions"
+		f.Found = fmt.Sprintf("%s on %s has %s; only one of them can come from this state.", vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"))
+		f.Fix = "Remove the adapters that were added by other means while the VM is off."
+	default:
+		return
+	}
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = key("adapter", at.vm.ID, fmt.Sprint(i))
+	}
+	r.report(f, keys...)
+}
+
+// vmName names the VM of two assignments in the same words for both.
+func (r *run) vmName(a, b *gpu.Assignment) string {
+	if at, ok := r.locate(a); ok {
+		return at.vm.Name
+	}
+	return min(vmWritten(a), vmWritten(b))
+}
+
+func checkDDAXorPartition(r *run) {
+	switch w := r.plan.Want; {
+	case w.Config != nil:
+		for host, h := range r.hostsAtHand(w.Config.GPUs) {
+			for g := range selected(h, w.Config.GPUs[host]) {
+				r.checkPartitionedGPU(host, h, g)
+			}
+		}
+	case w.Pool != nil:
+		for host, h := range r.hostsAtHand(w.Pool.Members) {
+			for g := range selected(h, w.Pool.Members[host]) {
+				r.checkWholeGPU(host, h, g, "members")
+			}
+		}
+	case w.Assignment != nil:
+		if d := w.Assignment.Device; d != nil {
+			if h, ok := r.host(d.Host); ok {
+				for g := range selected(h, d.GPUIDs) {
+					r.checkWholeGPU(d.Host, h, g, "device.gpu_ids")
+				}
+			}
+		}
+		r.checkBothKinds(w.Assignment)
+	}
+}
+
+const xorWanted = "A physical GPU is either partitioned or given whole to VMs, never both."
+
+// checkPartitionedGPU looks for whoever takes a GPU of this config whole.
+func (r *run) checkPartitionedGPU(host string, h *gpu.Host, g *gpu.GPU) {
+	f := Finding{
+		Path:   "selector",
+		Title:  "The GPU is given away whole",
+		Host:   host,
+		GPU:    g.ID,
+		Wanted: r.label() + " partitions it. " + xorWanted,
+		Fix:    "Leave this GPU out of `selector`, or take it back from the pool or the VM first and mount it on the host.",
+	}
+	if e := r.conflict(host, func(w gpu.Want) bool { return takesWhole(w, host, g.ID) }); e != nil {
+		r.reportXor(f, e, host, g)
+		return
+	}
+	pool := inPool(h, g.ID)
+	switch {
+	case pool != nil:
+		f.Found = fmt.Sprintf("%s is in pool %s.", gpuOn(host, g), quote(pool.Name))
+	case g.Dismounted:
+		f.Found = fmt.Sprintf("%s is dismounted from its host.", gpuOn(host, g))
+	default:
+		r.reportXorClaim(f, h, host, g, gpu.ClaimPool)
+		return
+	}
+	r.report(f, key("whole", host, g.ID))
+}
+
+// checkWholeGPU looks for whoever has partitions of a GPU that this plan takes whole.
+func (r *run) checkWholeGPU(host string, h *gpu.Host, g *gpu.GPU, path string) {
+	f := Finding{
+		Path:   path,
+		Title:  "The GPU is partitioned",
+		Host:   host,
+		GPU:    g.ID,
+		Wanted: r.label() + " takes it whole. " + xorWanted,
+		Fix:    "Choose another GPU in `" + path + "`, or take this one out of its gpu_partition_config and unassign its partitions first.",
+	}
+	if e := r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }); e != nil {
+		r.reportXor(f, e, host, g)
+		return
+	}
+	if ids := holderIDs(g); len(ids) > 0 {
+		f.Found = fmt.Sprintf("Running VMs hold partitions of %s: %s.", gpuOn(host, g), joinAll(vmNames(h, ids)))
+		r.report(f, key("held", host, g.ID))
+		return
+	}
+	r.reportXorClaim(f, h, host, g, gpu.ClaimConfig)
+}
+
+// conflict finds another plan of this run that wants a GPU of the host.
+func (r *run) conflict(host string, wants func(gpu.Want) bool) *entry {
+	for e := range r.others(gpusOn(host)) {
+		if wants(e.plan.Want) {
+			return e
+		}
+	}
+	return nil
+}
+
+// reportXor words a conflict inside the run the same for both sides.
+func (r *run) reportXor(f Finding, e *entry, host string, g *gpu.GPU) {
+	f.Title = "A GPU is both partitioned and given whole"
+	f.Other = labelOf(e.plan)
+	f.Found = fmt.Sprintf("%s both want %s; one partitions it, the other takes it whole.", r.both(e), gpuOn(host, g))
+	f.Wanted = xorWanted
+	f.Fix = "Leave this GPU out of one of the two." + wayOut
+	r.report(f, key("plan", host, g.ID, labelOf(e.plan)))
+}
+
+// reportXorClaim reports a claim of the other kind. One of this state is only worth
+// a warning: its resource is not planned in this run yet, or is being removed in it.
+func (r *run) reportXorClaim(f Finding, h *gpu.Host, host string, g *gpu.GPU, other gpu.ClaimKind) {
+	for i := range h.Claims {
+		c := &h.Claims[i]
+		if c.Kind != other || !c.Covers(g.ID) || r.superseded(c) {
+			continue
+		}
+		f.Found = fmt.Sprintf("%s is claimed by %s %s of %s.", gpuOn(host, g), claimNoun(other), quote(c.ID), whose(c))
+		if r.ours(c) {
+			f.Level = Warning
+			f.Fix = "This works only when that resource gives the GPU up first: apply its removal before this change. " + f.Fix
+		}
+		r.report(f, key("claim", host, g.ID))
+		return
+	}
+}
+
+func claimNoun(k gpu.ClaimKind) string {
+	switch k {
+	case gpu.ClaimConfig:
+		return "partition config"
+	case gpu.ClaimPool:
+		return "pool"
+	}
+	return "VM assignment"
+}
+
+// checkBothKinds finds a plan of this run that gives the VM the other kind.
+func (r *run) checkBothKinds(a *gpu.Assignment) {
+	for _, e := range r.othersForVM(a) {
+		o := e.plan.Want.Assignment
+		if o == nil || (o.Partition == nil) == (a.Partition == nil) {
+			continue
+		}
+		r.report(Finding{
+			Path:   "vm",
+			Title:  "A partition and a whole GPU for one VM",
+			Host:   a.Host,
+			VM:     vmWritten(a),
+			Other:  labelOf(e.plan),
+			Found:  fmt.Sprintf("%s both assign to VM %s; one gives it a partition, the other whole GPUs.", r.both(e), quote(r.vmName(a, o))),
+			Wanted: "A VM gets either one partition or whole GPUs, from one resource.",
+			Fix:    "Keep one of the two." + wayOut,
+		}, key("kinds", r.vmName(a, o), labelOf(e.plan)))
+	}
+}
+
+func checkOneConfigPerGPU(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	shared := map[*entry][]member{}
+	claimed := map[string][]member{} // by the claim's state and config
+	claims := map[string]*gpu.Claim{}
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		for g := range selected(h, c.GPUs[host]) {
+			m := member{host: host, gpu: g}
+			for e := range r.others(gpusOn(host)) {
+				if o := e.plan.Want.Config; o != nil && contains(o.GPUs[host], g.ID) {
+					shared[e] = append(shared[e], m)
+				}
+			}
+			if claim := r.configClaimOver(h, g.ID); claim != nil && !r.ours(claim) {
+				k := claim.Owner + "\x00" + gpu.FoldID(claim.ID)
+				claims[k] = claim
+				claimed[k] = append(claimed[k], m)
+			}
+		}
+	}
+	for _, e := range slices.SortedFunc(maps.Keys(shared), compareEntries) {
+		r.report(Finding{
+			Path:   "selector",
+			Title:  "Two configurations for one GPU",
+			Host:   shared[e][0].host,
+			GPU:    shared[e][0].gpu.ID,
+			Other:  labelOf(e.plan),
+			Found:  fmt.Sprintf("%s both cover %s.", r.both(e), join(gpuTexts(shared[e]))),
+			Wanted: "A GPU has one layout, so one gpu_partition_config covers it.",
+			Fix:    "Tell the two apart with `hosts` or `selector`, or merge them." + wayOut,
+		}, keysOf("shared "+labelOf(e.plan), shared[e])...)
+	}
+	for _, k := range sortedKeys(claimed) {
+		claim := claims[k]
+		r.report(Finding{
+			Path:   "selector",
+			Title:  "The GPU belongs to another configuration",
+			Host:   claimed[k][0].host,
+			GPU:    claimed[k][0].gpu.ID,
+			Found:  fmt.Sprintf("Partition config %s of %s covers %s.", quote(claim.ID), whose(claim), join(gpuTexts(claimed[k]))),
+			Wanted: fmt.Sprintf("%s covers %s too, but a GPU has one layout.", r.label(), verb(len(claimed[k]), "it", "them")),
+			Fix:    r.handOver(claim, "partition config "+quote(claim.ID)),
+		}, keysOf("claimed", claimed[k])...)
+	}
+}
+
+func gpuTexts(members []member) []string {
+	out := make([]string, len(members))
+	for i, m := range members {
+		out[i] = gpuOn(m.host, m.gpu)
+	}
+	return out
+}
+
+func checkUniqueName(r *run) {
+	switch w := r.plan.Want; {
+	case w.Config != nil:
+		for e := range r.others(configNamed(w.Config.ID)) {
+			if o := e.plan.Want.Config; o != nil && gpu.SameID(o.ID, w.Config.ID) {
+				r.reportTwin(e, "name", "partition config "+quote(w.Config.ID), "Give one of the two another `name`.")
+			}
+		}
+	case w.Pool != nil:
+		r.checkPoolTwins(w.Pool)
+	case w.Assignment != nil:
+		for _, e := range r.othersForVM(w.Assignment) {
+			// Partitions on both or on one side have rules of their own.
+			if o := e.plan.Want.Assignment; o != nil && o.Partition == nil && w.Assignment.Partition == nil {
+				r.reportTwin(e, "vm", "VM "+quote(r.vmName(w.Assignment, o)), "Put everything that the VM gets into one gpu_vm_assignment; `pool = { count = 2 }` gives it two GPUs.")
+			}
+		}
+	}
+}
+
+// checkPoolTwins finds pools of the same id, or of the same name on the same host.
+func (r *run) checkPoolTwins(p *gpu.PoolConfig) {
+	about := []string{poolNamed(p.ID)}
+	for _, host := range sortedKeys(p.Members) {
+		about = append(about, gpusOn(host))
+	}
+	for e := range r.others(about...) {
+		o := e.plan.Want.Pool
+		if o == nil || !(gpu.SameID(o.ID, p.ID) || (gpu.SameID(o.Name, p.Name) && shareHost(o.Members, p.Members))) {
+			continue
+		}
+		r.reportTwin(e, "name", "pool "+quote(p.Name), "Give one of the two another `name`, or merge their `members`.")
+	}
+}
+
+func shareHost(a, b map[string][]string) bool {
+	for host := range a {
+		if _, ok := b[host]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) reportTwin(e *entry, path, object, fix string) {
+	r.report(Finding{
+		Path:   path,
+		Title:  "Two resources for one object",
+		Other:  labelOf(e.plan),
+		Found:  fmt.Sprintf("%s both manage %s.", r.both(e), object),
+		Wanted: "Each object is managed by one resource.",
+		Fix:    fix + wayOut,
+	}, key("twin", object, labelOf(e.plan)))
+}

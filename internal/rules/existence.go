@@ -1,0 +1,295 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func checkGPUExists(r *run) {
+	switch w := r.plan.Want; {
+	case w.Config != nil:
+		r.reportMissing(w.Config.GPUs, "selector.gpu_ids")
+	case w.Pool != nil:
+		r.reportMissing(w.Pool.Members, "members")
+	case w.Assignment != nil:
+		if d := w.Assignment.Device; d != nil {
+			r.reportMissing(map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
+		}
+		if p := w.Assignment.Partition; p != nil && p.PinnedGPU != "" {
+			at, ok := r.locate(w.Assignment)
+			if !ok {
+				return
+			}
+			// A GPU that is on another host is the business of vm-and-gpu-same-host.
+			if _, here := at.host.GPU(p.PinnedGPU); !here && len(r.hostsWith(p.PinnedGPU)) == 0 {
+				r.reportMissing(map[string][]string{at.key: {p.PinnedGPU}}, "partition.gpu_id")
+			}
+		}
+	}
+}
+
+func (r *run) reportMissing(gpus map[string][]string, path string) {
+	for host, h := range r.hostsAtHand(gpus) {
+		var missing, keys []string
+		for _, id := range gpus[host] {
+			if _, ok := h.GPU(id); !ok {
+				missing = append(missing, id)
+				keys = append(keys, key("missing", host, id))
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		r.report(Finding{
+			Path:   path,
+			Title:  "The host does not have this GPU",
+			Host:   host,
+			GPU:    missing[0],
+			Found:  fmt.Sprintf("%s has %s.", capital(hostText(host)), join(gpusSeen(h))),
+			Wanted: fmt.Sprintf("%s names %s.", r.label(), join(missing)),
+			Fix:    "Write a GPU id as the `gpu_inventory` data source prints it for this host. A GPU that was moved to another slot has another id.",
+		}, keys...)
+	}
+}
+
+// gpusSeen lists a host's GPUs for a message.
+func gpusSeen(h *gpu.Host) []string {
+	if len(h.GPUs) == 0 {
+		return []string{"no GPU"}
+	}
+	out := make([]string, len(h.GPUs))
+	for i := range h.GPUs {
+		out[i] = gpuText(&h.GPUs[i])
+	}
+	return out
+}
+
+// hostsWith lists the hosts at hand that have a GPU of that id.
+func (r *run) hostsWith(id string) []string {
+	var out []string
+	for key, h := range r.fleet.hosts {
+		if _, ok := h.GPU(id); ok {
+			out = append(out, key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func checkNothingSelected(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	var empty, lines, keys []string
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		if len(c.GPUs[host]) > 0 {
+			continue
+		}
+		empty = append(empty, host)
+		keys = append(keys, key("nothing", host))
+		if len(h.GPUs) == 0 {
+			lines = append(lines, quote(host)+" has no GPU")
+			continue
+		}
+		var why []string
+		for i := range h.GPUs {
+			why = append(why, gpuText(&h.GPUs[i])+" "+r.whyLeftOut(host, h, &h.GPUs[i]))
+		}
+		lines = append(lines, quote(host)+" has "+join(why))
+	}
+	if len(empty) == 0 {
+		return
+	}
+	path := "hosts"
+	if len(empty) < len(c.GPUs) {
+		path = "selector"
+	}
+	r.report(Finding{
+		Path:   path,
+		Title:  "No GPU to partition",
+		Host:   empty[0],
+		Found:  fmt.Sprintf("The selection finds no GPU on %s: %s.", join(quoteAll(empty)), join(lines)),
+		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), plural(c.Count, "partition")),
+		Fix:    "Change `selector` so that it finds a GPU there, or take the host out of `hosts`.",
+	}, keys...)
+}
+
+// whyLeftOut says why the default selection passes a GPU by.
+func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU) string {
+	if pool := inPool(h, g.ID); pool != nil {
+		return "(in pool " + quote(pool.Name) + ")"
+	}
+	if claim := r.configClaimOver(h, g.ID); claim != nil {
+		return "(claimed by partition config " + quote(claim.ID) + " of " + whose(claim) + ")"
+	}
+	switch {
+	case g.Dismounted:
+		return "(dismounted from the host)"
+	case g.Partitionable == nil:
+		return "(its driver offers no partitions; status " + string(cmp.Or(g.Status, gpu.NotAssignable)) + ")"
+	case g.Partitionable.Paravirtual:
+		return "(paravirtualization only: SR-IOV is not enabled on the server)"
+	case r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }) != nil:
+		return "(covered by another gpu_partition_config of this run)"
+	case r.passedThrough(host, g.ID):
+		return "(taken whole by another resource of this run)"
+	}
+	return "(not matched by `selector`)"
+}
+
+func checkExistingPool(r *run) {
+	p := r.plan.Want.Pool
+	if p == nil {
+		return
+	}
+	for host, h := range r.hostsAtHand(p.Members) {
+		pool, ok := h.Pool(p.Name)
+		if !ok || r.isOwnPool(host, h, p.Name) {
+			continue
+		}
+		fix := fmt.Sprintf("Adopt it with `terraform import ADDRESS %s/%s`, where ADDRESS is this resource's address, or choose another `name`.", host, pool.Name)
+		if !r.plan.Prior.Empty() {
+			fix = "Delete that pool on the host once no VM draws from it, or leave the host out of this pool."
+		}
+		r.report(Finding{
+			Path:   "name",
+			Title:  "The pool exists already",
+			Host:   host,
+			Found:  fmt.Sprintf("%s has a pool %s with %s, and no Terraform resource manages it.", capital(hostText(host)), quote(pool.Name), plural(len(pool.GPUs), "GPU")),
+			Wanted: fmt.Sprintf("%s creates a pool of that name there.", r.label()),
+			Fix:    fix,
+		}, key("pool", host, p.Name))
+	}
+}
+
+// isOwnPool tells whether the pool on the host is this resource's already, or has a
+// claim: this state's pool is taken over, another's is reported by not-our-claim.
+func (r *run) isOwnPool(host string, h *gpu.Host, name string) bool {
+	if prior := r.plan.Prior.Pool; prior != nil && gpu.SameID(prior.Name, name) {
+		if _, had := prior.Members[host]; had {
+			return true
+		}
+	}
+	for i := range h.Claims {
+		if h.Claims[i].Is(gpu.ClaimPool, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func checkKnownConfig(r *run) {
+	a := r.plan.Want.Assignment
+	if a == nil || a.Partition == nil || a.Partition.Config == "" || !r.complete {
+		return
+	}
+	id := a.Partition.Config
+	for e := range r.others(configNamed(id)) {
+		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
+			return
+		}
+	}
+	if r.claimed(r.fleet.configClaims[gpu.FoldID(id)]) {
+		return
+	}
+	r.report(Finding{
+		Path:   "partition.config",
+		Title:  "Unknown partition config",
+		VM:     vmWritten(a),
+		Found:  fmt.Sprintf("Neither this run nor any host knows a partition config %s.", quote(id)),
+		Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
+		Fix:    "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, or leave `config` out to take any partition.",
+	}, key("config", id))
+}
+
+func checkKnownPool(r *run) {
+	a := r.plan.Want.Assignment
+	if a == nil || a.Pool == nil || !r.complete {
+		return
+	}
+	for e := range r.others(poolNamed(a.Pool.ID)) {
+		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
+			return
+		}
+	}
+	if r.claimed(r.fleet.poolClaims[gpu.FoldID(a.Pool.ID)]) {
+		return
+	}
+	if at, ok := r.locate(a); ok {
+		if _, has := at.host.Pool(cmp.Or(a.Pool.Name, a.Pool.ID)); has {
+			return
+		}
+	}
+	r.report(Finding{
+		Path:   "pool.id",
+		Title:  "Unknown pool",
+		VM:     vmWritten(a),
+		Found:  fmt.Sprintf("Neither this run nor any host knows a pool %s.", quote(cmp.Or(a.Pool.ID, a.Pool.Name))),
+		Wanted: fmt.Sprintf("%s takes GPUs from it.", r.label()),
+		Fix:    "Refer to the resource, as in `pool = { id = gpu_pool.NAME.id }`.",
+	}, key("pool", a.Pool.ID))
+}
+
+// claimed tells whether one of the claims still stands, whoever has it.
+func (r *run) claimed(claims []placed[gpu.Claim]) bool {
+	return slices.ContainsFunc(claims, func(c placed[gpu.Claim]) bool { return !r.superseded(c.item) })
+}
+
+func checkNotOurClaim(r *run) {
+	switch w := r.plan.Want; {
+	case w.Config != nil:
+		r.reportForeignClaims(w.Config.GPUs, gpu.ClaimConfig, w.Config.ID, "name")
+	case w.Pool != nil:
+		r.reportForeignClaims(w.Pool.Members, gpu.ClaimPool, w.Pool.Name, "name")
+	case w.Assignment != nil:
+		at, ok := r.locate(w.Assignment)
+		if !ok {
+			return
+		}
+		if c, has := r.claimOnVM(at.vm.ID); has && !r.ours(c) {
+			r.reportForeignClaim(c, at.key, vmText(at.vm), "vm", at.vm.Name)
+		}
+	}
+}
+
+func (r *run) reportForeignClaims(gpus map[string][]string, kind gpu.ClaimKind, id, path string) {
+	for host, h := range r.hostsAtHand(gpus) {
+		for i := range h.Claims {
+			if c := &h.Claims[i]; c.Is(kind, id) && !r.ours(c) {
+				r.reportForeignClaim(c, host, claimNoun(kind)+" "+quote(id), path, "")
+			}
+		}
+	}
+}
+
+func (r *run) reportForeignClaim(c *gpu.Claim, host, object, path, vm string) {
+	r.report(Finding{
+		Path:   path,
+		Title:  "Another Terraform state manages this object",
+		Host:   host,
+		VM:     vm,
+		Found:  fmt.Sprintf("On %s, %s is managed by %s.", hostText(host), object, whose(c)),
+		Wanted: fmt.Sprintf("%s would manage it from %s.", r.label(), r.thisState()),
+		Fix:    r.handOver(c, object),
+	}, key("claim", host, object, c.Owner))
+}
+
+func (r *run) thisState() string {
+	if r.owner == "" {
+		return "a state that has no owner name"
+	}
+	return "the state " + quote(r.owner)
+}
+
+// capital makes a sentence's first letter a capital.
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

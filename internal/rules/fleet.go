@@ -1,0 +1,163 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Fleet is a set of inventories, indexed by what rules ask for: virtual machines,
+// clusters and claims. It is safe for concurrent use. A host that was put must not
+// be changed afterwards; put a new one instead.
+type Fleet struct {
+	mu       sync.RWMutex
+	hosts    map[string]*gpu.Host
+	clusters map[string][]string // folded cluster name to host keys, sorted
+
+	vmsByID      placedMap[gpu.VM] // folded id
+	vmsByName    placedMap[gpu.VM] // folded name; names are not unique
+	vmClaims     placedMap[gpu.Claim]
+	configClaims placedMap[gpu.Claim]
+	poolClaims   placedMap[gpu.Claim] // by pool id and by pool name
+}
+
+// NewFleet indexes inventories, keyed by the provider's name for the host.
+func NewFleet(hosts map[string]*gpu.Host) *Fleet {
+	f := &Fleet{
+		hosts:        map[string]*gpu.Host{},
+		clusters:     map[string][]string{},
+		vmsByID:      placedMap[gpu.VM]{},
+		vmsByName:    placedMap[gpu.VM]{},
+		vmClaims:     placedMap[gpu.Claim]{},
+		configClaims: placedMap[gpu.Claim]{},
+		poolClaims:   placedMap[gpu.Claim]{},
+	}
+	for key, h := range hosts {
+		f.put(key, h)
+	}
+	return f
+}
+
+// Put adds a host or replaces its inventory.
+func (f *Fleet) Put(key string, h *gpu.Host) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drop(key)
+	f.put(key, h)
+}
+
+// Delete forgets a host.
+func (f *Fleet) Delete(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drop(key)
+}
+
+func (f *Fleet) put(key string, h *gpu.Host) {
+	if h == nil {
+		return
+	}
+	f.hosts[key] = h
+	if c := h.ClusterName(); c != "" {
+		members := f.clusters[gpu.FoldID(c)]
+		at, _ := slices.BinarySearch(members, key)
+		f.clusters[gpu.FoldID(c)] = slices.Insert(members, at, key)
+	}
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		f.vmsByID.put(gpu.FoldID(vm.ID), key, vm)
+		f.vmsByName.put(gpu.FoldID(vm.Name), key, vm)
+	}
+	for i := range h.Claims {
+		c := &h.Claims[i]
+		index, keys := f.claimIndex(c)
+		for _, k := range keys {
+			index.put(k, key, c)
+		}
+	}
+}
+
+func (f *Fleet) drop(key string) {
+	h := f.hosts[key]
+	if h == nil {
+		return
+	}
+	delete(f.hosts, key)
+	if c := gpu.FoldID(h.ClusterName()); c != "" {
+		f.clusters[c] = slices.DeleteFunc(f.clusters[c], func(k string) bool { return k == key })
+	}
+	for i := range h.VMs {
+		f.vmsByID.drop(gpu.FoldID(h.VMs[i].ID), key)
+		f.vmsByName.drop(gpu.FoldID(h.VMs[i].Name), key)
+	}
+	for i := range h.Claims {
+		index, keys := f.claimIndex(&h.Claims[i])
+		for _, k := range keys {
+			index.drop(k, key)
+		}
+	}
+}
+
+func (f *Fleet) claimIndex(c *gpu.Claim) (placedMap[gpu.Claim], []string) {
+	switch c.Kind {
+	case gpu.ClaimConfig:
+		return f.configClaims, []string{gpu.FoldID(c.ID)}
+	case gpu.ClaimPool:
+		keys := []string{gpu.FoldID(c.ID)}
+		if p := c.Want.Pool; p != nil && !gpu.SameID(p.ID, c.ID) {
+			keys = append(keys, gpu.FoldID(p.ID))
+		}
+		return f.poolClaims, keys
+	default:
+		return f.vmClaims, []string{gpu.FoldID(c.ID)}
+	}
+}
+
+// cluster lists the host keys of the cluster that a host belongs to, itself
+// included; nil for a standalone host.
+func (f *Fleet) cluster(h *gpu.Host) []string {
+	if h.ClusterName() == "" {
+		return nil
+	}
+	return f.clusters[gpu.FoldID(h.ClusterName())]
+}
+
+// node finds a member of h's cluster by its node name.
+func (f *Fleet) node(h *gpu.Host, name string) (string, bool) {
+	for _, key := range f.cluster(h) {
+		if gpu.SameID(f.hosts[key].Name, name) {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// placed is something that lies on a host.
+type placed[T any] struct {
+	host string
+	item *T
+}
+
+// placedMap is a map with several values per key, ordered by host so that what is
+// said does not depend on the order of arrival.
+type placedMap[T any] map[string][]placed[T]
+
+func (m placedMap[T]) put(key, host string, item *T) {
+	list := m[key]
+	at, _ := slices.BinarySearchFunc(list, host, func(p placed[T], h string) int { return strings.Compare(p.host, h) })
+	for at < len(list) && list[at].host == host {
+		at++
+	}
+	m[key] = slices.Insert(list, at, placed[T]{host, item})
+}
+
+func (m placedMap[T]) drop(key, host string) {
+	list := slices.DeleteFunc(m[key], func(p placed[T]) bool { return p.host == host })
+	if len(list) == 0 {
+		delete(m, key)
+		return
+	}
+	m[key] = list
+}

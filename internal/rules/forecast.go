@@ -1,0 +1,187 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Forecast is what a partition config would change on one host, and whom that
+// would disturb.
+type Forecast struct {
+	Host string `json:"host"`
+	// GPUs are those whose partition count changes.
+	GPUs []GPUChange `json:"gpus,omitempty"`
+	// StopsVMs are the running VMs that would be stopped, by name.
+	StopsVMs []VMStop `json:"stops_vms,omitempty"`
+	// Disruption is none when nobody holds a partition of these GPUs.
+	Disruption gpu.Disruption `json:"disruption"`
+}
+
+// GPUChange is the change of one GPU's layout.
+type GPUChange struct {
+	GPU   string `json:"gpu"`
+	Model string `json:"model"`
+	From  int    `json:"from"`
+	To    int    `json:"to"`
+	// PartitionVRAM is what one partition is expected to have at the new count.
+	PartitionVRAM gpu.Bytes `json:"partition_vram"`
+	// Holders are the names of the running VMs that hold partitions of the GPU.
+	Holders []string `json:"holders,omitempty"`
+	// Restore is true for a GPU that leaves the config and gets its former layout
+	// back. That happens only once nobody holds its partitions.
+	Restore bool `json:"restore,omitempty"`
+}
+
+// VMStop is a running VM that has to be stopped.
+type VMStop struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Allowed tells whether the VM's own assignment allows it; Reason says why not.
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// NewForecast tells what a config's plan would change on one host. The claims are
+// those that may hold for VMs of the host, whichever host they lie on; owner is the
+// name of this state in claims.
+func NewForecast(h *gpu.Host, hostKey, owner string, p Plan, claims []gpu.Claim) Forecast {
+	newest := map[string]*gpu.Claim{}
+	for i := range claims {
+		c := &claims[i]
+		id := gpu.FoldID(c.ID)
+		if c.Kind == gpu.ClaimAssignment && (newest[id] == nil || c.Revision > newest[id].Revision) {
+			newest[id] = c
+		}
+	}
+	return forecastHost(h, hostKey, p, func(vmID string) (bool, string) {
+		c := newest[gpu.FoldID(vmID)]
+		return stoppable(c, c != nil, owner, c != nil && owner != "" && c.Owner == owner)
+	})
+}
+
+func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (bool, string)) Forecast {
+	f := Forecast{Host: host, Disruption: gpu.DisruptNone}
+	var want, prior []string
+	restore := false
+	if c := p.Want.Config; c != nil {
+		want, restore = c.GPUs[host], c.Restore
+		for g := range selected(h, want) {
+			f.change(h, g, c.Count, mayStop)
+		}
+	}
+	if c := p.Prior.Config; c != nil {
+		prior = c.GPUs[host]
+		if p.Want.Config == nil {
+			restore = c.Restore
+		}
+	}
+	if restore {
+		for g := range selected(h, prior) {
+			if !contains(want, g.ID) {
+				f.restore(h, g, p)
+			}
+		}
+	}
+	return f
+}
+
+// change records a GPU whose count is not the wanted one and the VMs in the way.
+func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, mayStop func(string) (bool, string)) {
+	if !partitions(g) || g.Partitionable.Count == to {
+		return
+	}
+	ids := holderIDs(g)
+	c := newChange(h, g, to)
+	f.GPUs = append(f.GPUs, c)
+	for _, id := range ids {
+		f.Disruption = gpu.DisruptVMRestart
+		if slices.ContainsFunc(f.StopsVMs, func(s VMStop) bool { return gpu.SameID(s.ID, id) }) {
+			continue
+		}
+		stop := VMStop{ID: id, Name: nameOn(h, id)}
+		stop.Allowed, stop.Reason = mayStop(id)
+		f.StopsVMs = append(f.StopsVMs, stop)
+	}
+	slices.SortFunc(f.StopsVMs, func(a, b VMStop) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+}
+
+// restore records a GPU that gets the count back that it had when it joined.
+func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
+	if !partitions(g) {
+		return
+	}
+	for i := range h.Claims {
+		c := &h.Claims[i]
+		if !c.Is(gpu.ClaimConfig, p.Prior.Config.ID) || c.Token != p.Token {
+			continue
+		}
+		for id, before := range c.LayoutBefore {
+			if gpu.SameID(id, g.ID) && before > 0 && before != g.Partitionable.Count {
+				change := newChange(h, g, before)
+				change.Restore = true
+				f.GPUs = append(f.GPUs, change)
+			}
+		}
+	}
+}
+
+func newChange(h *gpu.Host, g *gpu.GPU, to int) GPUChange {
+	c := GPUChange{GPU: g.ID, Model: g.Model, From: g.Partitionable.Count, To: to, PartitionVRAM: g.Partitionable.EstimatedPartitionVRAM(to)}
+	for _, id := range holderIDs(g) {
+		c.Holders = append(c.Holders, nameOn(h, id))
+	}
+	slices.Sort(c.Holders)
+	return c
+}
+
+func nameOn(h *gpu.Host, vmID string) string {
+	if vm, ok := h.VM(vmID); ok {
+		return cmp.Or(vm.Name, vm.ID)
+	}
+	return vmID
+}
+
+// changes tells the changes of GPUs in words.
+func (f Forecast) changes() string {
+	var out []string
+	for _, c := range f.GPUs {
+		if !c.Restore {
+			out = append(out, fmt.Sprintf("GPU %s from %d to %s", c.GPU, c.From, plural(c.To, "partition")))
+		}
+	}
+	return join(out)
+}
+
+// Disrupted is one row of the table of what changes disturb.
+type Disrupted struct {
+	Change string
+	Idle   string // while nobody holds the GPU, or the VM is off
+	Held   string // while running VMs hold it, or the VM runs
+}
+
+// refused stands where a change is never made, whatever is allowed.
+const refused = "refused"
+
+// DisruptionTable lists what each kind of change disturbs, by whether the object is
+// in use.
+func DisruptionTable() []Disrupted {
+	none, restart := string(gpu.DisruptNone), string(gpu.DisruptVMRestart)
+	return []Disrupted{
+		{"Change a GPU's partition count", none, restart},
+		{"Add a GPU with the right count to a config", none, none},
+		{"Remove a GPU from a config, `on_destroy = \"keep\"`", none, none},
+		{"Remove a GPU from a config, `on_destroy = \"restore\"`", none, refused},
+		{"Give a VM a partition, or take it away", none, restart},
+		{"Change a partition's quotas or pinned GPU", none, restart},
+		{"Give a VM whole GPUs, or take them away", none, restart},
+		{"Create a pool, or add a GPU to it (dismount)", none, refused},
+		{"Remove a GPU from a pool (mount back)", none, refused},
+		{"Change memory-mapped IO space or cache types", none, restart},
+		{"Change the automatic stop action or the offline action", none, none},
+		{"Change `power`, `rollout`, `timeouts` or `on_destroy`", none, none},
+	}
+}

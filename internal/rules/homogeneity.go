@@ -1,0 +1,423 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// kind is what must be the same for GPUs that stand in for each other.
+type kind struct {
+	vendor, family, model string
+	vram                  gpu.Bytes
+}
+
+// kindOf looks the GPU up in the catalog by its PCI id and by its name; a model that
+// the catalog does not know counts by what the host calls it.
+func kindOf(g *gpu.GPU) kind {
+	m, ok := catalog.ByPCI(g.PCI)
+	if !ok {
+		m, ok = catalog.ByName(g.Model)
+	}
+	if !ok {
+		return kind{vendor: g.Vendor, model: g.Model, vram: g.VRAM}
+	}
+	return kind{vendor: m.Vendor, family: m.Family, model: m.Name, vram: g.VRAM}
+}
+
+func (k kind) String() string {
+	out := cmp.Or(k.model, k.vendor, "unknown model")
+	if k.vram > 0 {
+		out += ", " + k.vram.String()
+	}
+	return out
+}
+
+// differs compares with the kind that most GPUs are of: the first aspect that
+// differs, from the gravest on. What is not known does not differ.
+func (k kind) differs(most kind) aspect {
+	unlike := func(a, b string) bool { return a != "" && b != "" && !gpu.SameID(a, b) }
+	switch {
+	case unlike(k.vendor, most.vendor) || unlike(k.family, most.family):
+		return otherFamily
+	case unlike(k.model, most.model):
+		return otherModel
+	case k.vram > 0 && most.vram > 0 && !within(k.vram, most.vram, 1):
+		return otherSize
+	}
+	return same
+}
+
+// within tells whether a is at most so many percent away from b.
+func within(a, b gpu.Bytes, percent gpu.Bytes) bool {
+	if a < b {
+		a, b = b, a
+	}
+	return a-b <= a/100*percent
+}
+
+type aspect int
+
+const (
+	same aspect = iota
+	otherFamily
+	otherModel
+	otherSize
+)
+
+var aspectTitles = map[aspect]string{
+	otherFamily: "GPUs of different vendors or product families",
+	otherModel:  "GPUs of different models",
+	otherSize:   "GPUs with different amounts of memory",
+}
+
+// member is a GPU that belongs to a group of GPUs that should be alike.
+type member struct {
+	host string
+	gpu  *gpu.GPU
+	kind kind
+}
+
+func (m member) text() string { return gpuOn(m.host, m.gpu) + ": " + m.kind.String() }
+
+func (m member) key(what string) string { return key(what, m.host, m.gpu.ID) }
+
+// group is the GPUs of one config or pool inside one cluster, or on its standalone
+// hosts together.
+type group struct {
+	cluster string // "" for the standalone hosts
+	hosts   []string
+	members []member
+}
+
+func (g group) text() string {
+	if g.cluster == "" {
+		return "on its standalone hosts"
+	}
+	return "in cluster " + quote(g.cluster)
+}
+
+// groups sorts the GPUs of a config or a pool by cluster.
+func (r *run) groups(gpus map[string][]string) []group {
+	var out []group
+	for key, h := range r.hostsAtHand(gpus) {
+		at := slices.IndexFunc(out, func(g group) bool { return gpu.SameID(g.cluster, h.ClusterName()) })
+		if at < 0 {
+			out = append(out, group{cluster: h.ClusterName()})
+			at = len(out) - 1
+		}
+		out[at].hosts = append(out[at].hosts, key)
+		for g := range selected(h, gpus[key]) {
+			out[at].members = append(out[at].members, member{key, g, kindOf(g)})
+		}
+	}
+	return out
+}
+
+// wantedGPUs are the GPUs that a config or a pool names, and the attribute that
+// chooses them.
+func wantedGPUs(w gpu.Want) (gpus map[string][]string, path string) {
+	switch {
+	case w.Config != nil:
+		return w.Config.GPUs, "selector"
+	case w.Pool != nil:
+		return w.Pool.Members, "members"
+	}
+	return nil, ""
+}
+
+func checkHomogeneousGPUs(r *run) {
+	gpus, path := wantedGPUs(r.plan.Want)
+	for _, g := range r.groups(gpus) {
+		if len(g.members) == 0 {
+			continue
+		}
+		most := majority(g.members)
+		r.reportUnlike(g, most, path)
+		r.reportDriverBranches(g, path)
+		r.reportProblems(g, path)
+		if r.plan.Want.Config != nil {
+			r.reportUnlikeNeighbours(g, most, path)
+		}
+	}
+}
+
+// majority is the kind that most of the GPUs are of; of two equally frequent ones
+// the one that comes first in the order of the hosts.
+func majority(members []member) kind {
+	model := func(k kind) kind { k.vram = 0; return k }
+	best := mostFrequent(members, func(m member) kind { return model(m.kind) })
+	alike := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return model(m.kind) != best })
+	return mostFrequent(alike, func(m member) kind { return m.kind })
+}
+
+func mostFrequent(members []member, of func(member) kind) kind {
+	count := map[kind]int{}
+	for _, m := range members {
+		count[of(m)]++
+	}
+	best := of(members[0])
+	for _, m := range members {
+		if k := of(m); count[k] > count[best] {
+			best = k
+		}
+	}
+	return best
+}
+
+func (r *run) reportUnlike(g group, most kind, path string) {
+	for _, a := range []aspect{otherFamily, otherModel, otherSize} {
+		var unlike []member
+		for _, m := range g.members {
+			if m.kind.differs(most) == a {
+				unlike = append(unlike, m)
+			}
+		}
+		if len(unlike) == 0 {
+			continue
+		}
+		f := r.unlike(unlike, most, g, path)
+		f.Title = aspectTitles[a]
+		f.Wanted = fmt.Sprintf("%s puts all of them under one name, and they must be of one make, model and size so that a VM finds the same wherever it runs.", r.label())
+		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
+		if path == "members" {
+			f.Fix = "Remove the GPUs that differ from `members`, and give them a pool of their own."
+		}
+		r.report(f, keysOf("unlike", unlike)...)
+	}
+}
+
+func (r *run) unlike(unlike []member, most kind, g group, path string) Finding {
+	return Finding{
+		Path: path,
+		Host: unlike[0].host,
+		GPU:  unlike[0].gpu.ID,
+		Found: fmt.Sprintf("Most GPUs of %s %s are %s, but %s: %s.", r.label(), g.text(), most,
+			verb(len(unlike), "one is not", fmt.Sprintf("%d are not", len(unlike))), join(texts(unlike))),
+	}
+}
+
+func keysOf(what string, members []member) []string {
+	keys := make([]string, len(members))
+	for i, m := range members {
+		keys[i] = m.key(what)
+	}
+	return keys
+}
+
+func texts(members []member) []string {
+	out := make([]string, len(members))
+	for i, m := range members {
+		out[i] = m.text()
+	}
+	return out
+}
+
+// reportDriverBranches warns only: during a rolling driver upgrade branches differ.
+func (r *run) reportDriverBranches(g group, path string) {
+	byBranch := map[string][]member{}
+	for _, m := range g.members {
+		if b := m.gpu.Driver.Branch(); b != "" {
+			byBranch[b] = append(byBranch[b], m)
+		}
+	}
+	if len(byBranch) < 2 {
+		return
+	}
+	branches := sortedKeys(byBranch)
+	most := branches[0]
+	for _, b := range branches {
+		if len(byBranch[b]) > len(byBranch[most]) {
+			most = b
+		}
+	}
+	var lines []string
+	var keys []string
+	var first member
+	for _, b := range branches {
+		hosts := hostsOf(byBranch[b])
+		lines = append(lines, "branch "+b+" on "+join(quoteAll(hosts)))
+		if b == most {
+			continue
+		}
+		if first.gpu == nil {
+			first = byBranch[b][0]
+		}
+		for _, m := range byBranch[b] {
+			keys = append(keys, m.key("branch "+b))
+		}
+	}
+	r.report(Finding{
+		Level:  Warning,
+		Path:   path,
+		Title:  "GPU drivers of different branches",
+		Host:   first.host,
+		GPU:    first.gpu.ID,
+		Found:  fmt.Sprintf("The GPUs of %s %s run drivers of different branches: %s.", r.label(), g.text(), strings.Join(lines, "; ")),
+		Wanted: "Hosts between which VMs move should run one driver branch; a guest's driver may not work with the other one.",
+		Fix:    "Finish the driver upgrade on all hosts.",
+	}, keys...)
+}
+
+func hostsOf(members []member) []string {
+	var out []string
+	for _, m := range members {
+		out = append(out, m.host)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (r *run) reportProblems(g group, path string) {
+	var broken []member
+	var lines []string
+	for _, m := range g.members {
+		if m.gpu.Problem != "" {
+			broken = append(broken, m)
+			lines = append(lines, gpuOn(m.host, m.gpu)+" ("+m.gpu.Problem+")")
+		}
+	}
+	if len(broken) == 0 {
+		return
+	}
+	r.report(Finding{
+		Level:  Warning,
+		Path:   path,
+		Title:  "A GPU does not work",
+		Host:   broken[0].host,
+		GPU:    broken[0].gpu.ID,
+		Found:  fmt.Sprintf("The host reports a problem with %s.", join(lines)),
+		Wanted: r.label() + " needs every GPU that it selects.",
+		Fix:    "Repair the GPU or its driver on the host, or leave the GPU out of the selection.",
+	}, keysOf("problem", broken)...)
+}
+
+// reportUnlikeNeighbours warns of GPUs of the cluster that no part of this plan
+// touches: they stood before, but failover will meet them.
+func (r *run) reportUnlikeNeighbours(g group, most kind, path string) {
+	if g.cluster == "" {
+		return
+	}
+	var unlike []member
+	for _, key := range r.fleet.clusters[gpu.FoldID(g.cluster)] {
+		h := r.fleet.hosts[key]
+		for i := range h.GPUs {
+			n := member{key, &h.GPUs[i], kindOf(&h.GPUs[i])}
+			if partitions(n.gpu) && !contains(r.plan.Want.Config.GPUs[key], n.gpu.ID) && n.kind.differs(most) != same {
+				unlike = append(unlike, n)
+			}
+		}
+	}
+	if len(unlike) == 0 {
+		return
+	}
+	r.report(Finding{
+		Level: Warning,
+		Path:  path,
+		Title: "The cluster has other GPUs outside this configuration",
+		Host:  unlike[0].host,
+		GPU:   unlike[0].gpu.ID,
+		Found: fmt.Sprintf("Most GPUs of %s %s are %s, but the cluster also has %s.", r.label(), g.text(), most, join(texts(unlike))),
+		Wanted: "All partitionable GPUs of a cluster should be of one make, model and size: Hyper-V takes a partition from any of them, " +
+			"on any node where a VM starts.",
+		Fix: "Take these GPUs out of partitioning, for example with a gpu_pool, or move them to another cluster.",
+	}, keysOf("neighbour", unlike)...)
+}
+
+func checkHomogeneousLayout(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	said := map[*entry]bool{}
+	clusters := map[string]bool{}
+	for _, h := range r.hostsAtHand(c.GPUs) {
+		cluster := gpu.FoldID(h.ClusterName())
+		if cluster == "" || clusters[cluster] {
+			continue
+		}
+		clusters[cluster] = true
+		r.reportOtherLayouts(c, h, said)
+		r.reportLeftoverLayouts(c, h)
+	}
+}
+
+// reportOtherLayouts finds configs of this run with another count in the cluster.
+func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*entry]bool) {
+	for _, host := range r.fleet.cluster(h) {
+		for e := range r.others(gpusOn(host)) {
+			o := e.plan.Want.Config
+			if o == nil || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
+				continue
+			}
+			said[e] = true
+			r.report(Finding{
+				Path:  "gpu_p.partition_count",
+				Title: "Two partition counts in one cluster",
+				Host:  host,
+				Other: labelOf(e.plan),
+				Found: fmt.Sprintf("%s want different partition counts in cluster %s: %s.", r.both(e), quote(h.Cluster.Name),
+					join(slices.Sorted(slices.Values([]string{countText(r.label(), c.Count), countText(labelOf(e.plan), o.Count)})))),
+				Wanted: "All GPUs of a cluster must have the same partition count, or a VM gets another amount of memory after a failover.",
+				Fix:    "Give both the same `partition_count`, or cover the whole cluster with one gpu_partition_config." + wayOut,
+			}, key("layout", cluster(h), labelOf(e.plan)))
+		}
+	}
+}
+
+func countText(label string, count int) string {
+	return fmt.Sprintf("%d by %s", count, label)
+}
+
+func cluster(h *gpu.Host) string { return gpu.FoldID(h.ClusterName()) }
+
+// reportLeftoverLayouts warns of GPUs of the cluster that no config of this run
+// covers and that have another count.
+func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
+	var other []member
+	var lines []string
+	for _, host := range r.fleet.cluster(h) {
+		node := r.fleet.hosts[host]
+		for _, s := range r.slots(host, node) {
+			if s.config != "" || contains(c.GPUs[host], s.gpu.ID) || kindOf(s.gpu).vendor != "NVIDIA" {
+				continue
+			}
+			count, by := s.count, ""
+			if claim := r.configClaimOver(node, s.gpu.ID); claim != nil && claim.Want.Config != nil {
+				count, by = claim.Want.Config.Count, ", claimed as "+quote(claim.ID)+" by "+whose(claim)
+			}
+			if count == c.Count {
+				continue
+			}
+			other = append(other, member{host: host, gpu: s.gpu})
+			lines = append(lines, fmt.Sprintf("%s (%s%s)", gpuOn(host, s.gpu), plural(count, "partition"), by))
+		}
+	}
+	if len(other) == 0 {
+		return
+	}
+	r.report(Finding{
+		Level:  Warning,
+		Path:   "gpu_p.partition_count",
+		Title:  "GPUs of the cluster with another partition count",
+		Host:   other[0].host,
+		GPU:    other[0].gpu.ID,
+		Found:  fmt.Sprintf("Cluster %s also has GPUs with another partition count: %s.", quote(h.Cluster.Name), join(lines)),
+		Wanted: fmt.Sprintf("%s wants %s on each GPU, and all GPUs of a cluster should have the same count.", r.label(), plural(c.Count, "partition")),
+		Fix:    "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) + "` instead of `hosts`, or list the missing hosts.",
+	}, keysOf("leftover", other)...)
+}
+
+// configClaimOver is a config's claim on a GPU that no plan of this run replaces.
+func (r *run) configClaimOver(h *gpu.Host, id string) *gpu.Claim {
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Kind == gpu.ClaimConfig && c.Covers(id) && !r.superseded(c) {
+			return c
+		}
+	}
+	return nil
+}

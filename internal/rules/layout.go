@@ -1,0 +1,252 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func checkValidPartitionCount(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	// GPUs of one model and driver accept the same counts: one finding for them all.
+	refused := map[string][]member{}
+	offers := map[string]string{}
+	var unable []member
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		for g := range selected(h, c.GPUs[host]) {
+			m := member{host: host, gpu: g}
+			switch p := g.Partitionable; {
+			case g.Dismounted || (p != nil && p.Paravirtual):
+				// dda-xor-partition and gpu-not-paravirtual say it better.
+			case p == nil:
+				unable = append(unable, m)
+			case len(p.ValidCounts) > 0 && !slices.Contains(p.ValidCounts, c.Count):
+				k := g.Model + "\x00" + fmt.Sprint(p.ValidCounts)
+				refused[k] = append(refused[k], m)
+				offers[k] = validCounts(g)
+			}
+		}
+	}
+	wanted := fmt.Sprintf("%s wants %s on each GPU.", r.label(), plural(c.Count, "partition"))
+	for _, k := range sortedKeys(refused) {
+		m := refused[k][0]
+		r.report(Finding{
+			Path:   "gpu_p.partition_count",
+			Title:  "The GPU does not accept this partition count",
+			Host:   m.host,
+			GPU:    m.gpu.ID,
+			Found:  fmt.Sprintf("%s %s these partition counts only: %s.", join(gpuTexts(refused[k])), verb(len(refused[k]), "accepts", "accept"), offers[k]),
+			Wanted: wanted,
+			Fix:    "Write one of these counts, as in `gpu_p = { partition_count = " + strconv.Itoa(nearest(m.gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
+		}, keysOf("count "+strconv.Itoa(c.Count), refused[k])...)
+	}
+	if len(unable) > 0 {
+		r.report(Finding{
+			Path:   "selector",
+			Title:  "The GPU cannot be partitioned",
+			Host:   unable[0].host,
+			GPU:    unable[0].gpu.ID,
+			Found:  fmt.Sprintf("The driver of %s offers no partitions.", join(gpuTexts(unable))),
+			Wanted: wanted,
+			Fix:    "Install the vendor's driver for virtualization hosts (NVIDIA vGPU host driver) and enable SR-IOV in the firmware, or leave the GPU out of `selector`.",
+		}, keysOf("unable", unable)...)
+	}
+}
+
+// validCounts lists the counts that a GPU accepts with the memory that each gives
+// to a partition.
+func validCounts(g *gpu.GPU) string {
+	p := g.Partitionable
+	out := make([]string, len(p.ValidCounts))
+	for i, n := range slices.Sorted(slices.Values(p.ValidCounts)) {
+		out[i] = strconv.Itoa(n)
+		if size := p.EstimatedPartitionVRAM(n); size > 0 {
+			about := "about "
+			if n == p.Count {
+				about = ""
+			}
+			out[i] += " (" + about + size.String() + " each)"
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// nearest is the valid count that is closest to the wanted one.
+func nearest(counts []int, want int) int {
+	return slices.MinFunc(counts, func(a, b int) int {
+		return cmp.Or(cmp.Compare(abs(a-want), abs(b-want)), cmp.Compare(a, b))
+	})
+}
+
+func abs(n int) int { return max(n, -n) }
+
+func checkNotParavirtual(r *run) {
+	switch w := r.plan.Want; {
+	case w.Config != nil:
+		for host, h := range r.hostsAtHand(w.Config.GPUs) {
+			for g := range selected(h, w.Config.GPUs[host]) {
+				r.reportParavirtual(host, g, "selector")
+			}
+		}
+	case w.Assignment != nil && w.Assignment.Partition != nil && w.Assignment.Partition.PinnedGPU != "":
+		if at, ok := r.locate(w.Assignment); ok {
+			if g, has := at.host.GPU(w.Assignment.Partition.PinnedGPU); has {
+				r.reportParavirtual(at.key, g, "partition.gpu_id")
+			}
+		}
+	}
+}
+
+func (r *run) reportParavirtual(host string, g *gpu.GPU, path string) {
+	if g.Partitionable == nil || !g.Partitionable.Paravirtual {
+		return
+	}
+	r.report(Finding{
+		Path:   path,
+		Title:  "The GPU offers paravirtualization only",
+		Host:   host,
+		GPU:    g.ID,
+		Found:  fmt.Sprintf("%s is shared by paravirtualization (GPU-PV): its driver can partition, but SR-IOV is not enabled on the server.", capital(gpuOn(host, g))),
+		Wanted: fmt.Sprintf("%s needs real partitions (GPU-P).", r.label()),
+		Fix:    "Enable SR-IOV and the IOMMU in the server's firmware and install the vendor's driver for virtualization hosts, or leave this GPU out.",
+	})
+}
+
+// estimateTolerance is how far, in percent, an estimated partition size may be from
+// the asserted one. The driver rounds and reserves; only the present count is exact.
+const estimateTolerance = 5
+
+func checkVRAMMatchesPartition(r *run) {
+	a := r.plan.Want.Assignment
+	if a == nil || a.Partition == nil {
+		return
+	}
+	r.checkQuotaOrder(a.Partition.Quotas)
+	at, ok := r.locate(a)
+	if !ok {
+		return
+	}
+	slots := r.slotsFor(at, a.Partition)
+	if want := a.Partition.VRAM; want != nil {
+		r.checkAssertedVRAM(at, slots, *want)
+	}
+	r.checkQuotaVRAM(at, slots, a.Partition.Quotas.VRAM)
+}
+
+// slotsFor are the GPUs that the assignment's partition can come from: the pinned
+// one, else those of its config, else all of the host.
+func (r *run) slotsFor(at located, p *gpu.PartitionWant) []slot {
+	all := r.slots(at.key, at.host)
+	pick := func(keep func(slot) bool) []slot {
+		return slices.DeleteFunc(slices.Clone(all), func(s slot) bool { return !keep(s) })
+	}
+	if p.PinnedGPU != "" {
+		return pick(func(s slot) bool { return gpu.SameID(s.gpu.ID, p.PinnedGPU) })
+	}
+	if p.Config == "" {
+		return all
+	}
+	return pick(func(s slot) bool {
+		if s.config != "" {
+			return gpu.SameID(s.config, p.Config)
+		}
+		claim := r.configClaimOver(at.host, s.gpu.ID)
+		return claim != nil && gpu.SameID(claim.ID, p.Config)
+	})
+}
+
+func (r *run) checkAssertedVRAM(at located, slots []slot, want gpu.Bytes) {
+	for _, s := range slots {
+		size, exact := s.size()
+		switch {
+		case size == 0:
+			continue
+		case exact && size.MiB() == want.MiB():
+			continue
+		case !exact && within(size, want, estimateTolerance):
+			continue
+		}
+		r.report(Finding{
+			Path:   "partition.vram_mib",
+			Title:  "The partition has another size",
+			Host:   at.key,
+			GPU:    s.gpu.ID,
+			VM:     at.vm.Name,
+			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(at.key, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
+			Wanted: fmt.Sprintf("%s asserts partitions of %d MiB.", r.label(), want.MiB()),
+			Fix:    fmt.Sprintf("Write `vram_mib = %d`, leave it out, or choose another `partition_count` in the config.", size.MiB()),
+		})
+		return
+	}
+}
+
+func sizeText(size gpu.Bytes, exact bool) string {
+	if exact {
+		return fmt.Sprintf("%d MiB", size.MiB())
+	}
+	return fmt.Sprintf("about %d MiB (an estimate, since hosts report the present count only)", size.MiB())
+}
+
+func (r *run) checkQuotaVRAM(at located, slots []slot, q gpu.Quota) {
+	var most uint64
+	for _, v := range []*uint64{q.Min, q.Optimal, q.Max} {
+		if v != nil {
+			most = max(most, *v)
+		}
+	}
+	for _, s := range slots {
+		size, exact := s.size()
+		limit := size
+		if !exact {
+			limit += size / 100 * estimateTolerance
+		}
+		if most == 0 || size == 0 || gpu.Bytes(most) <= limit {
+			continue
+		}
+		r.report(Finding{
+			Path:   "partition",
+			Title:  "A memory quota above the partition's size",
+			Host:   at.key,
+			GPU:    s.gpu.ID,
+			VM:     at.vm.Name,
+			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(at.key, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
+			Wanted: fmt.Sprintf("%s asks for a quota of %d MiB; the VM would not start.", r.label(), gpu.Bytes(most).MiB()),
+			Fix:    fmt.Sprintf("Leave the VRAM quotas out, which gives the whole partition, or write at most %d MiB.", size.MiB()),
+		}, key("quota vram", at.key, s.gpu.ID))
+		return
+	}
+}
+
+func (r *run) checkQuotaOrder(q gpu.Quotas) {
+	for _, of := range []struct {
+		name  string
+		quota gpu.Quota
+	}{{"VRAM", q.VRAM}, {"encode", q.Encode}, {"decode", q.Decode}, {"compute", q.Compute}} {
+		if above(of.quota.Min, of.quota.Optimal) || above(of.quota.Optimal, of.quota.Max) || above(of.quota.Min, of.quota.Max) {
+			r.report(Finding{
+				Path:   "partition",
+				Title:  "Quotas out of order",
+				VM:     vmWritten(r.plan.Want.Assignment),
+				Found:  fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, number(of.quota.Min), number(of.quota.Optimal), number(of.quota.Max)),
+				Wanted: "The minimum is at most the optimal and the optimal at most the maximum.",
+				Fix:    "Put the three values in this order, or leave some of them out.",
+			}, key("quota order", of.name))
+		}
+	}
+}
+
+func above(a, b *uint64) bool { return a != nil && b != nil && *a > *b }
+
+func number(n *uint64) string {
+	if n == nil {
+		return "unset"
+	}
+	return strconv.FormatUint(*n, 10)
+}

@@ -1,0 +1,13 @@
+package rules
+
+import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+
+// Config finds the plan of the run that wants the partition config of an id.
+func (b *Book) Config(id string) (Plan, bool) {
+	for _, e := range b.about(configNamed(id)) {
+		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
+			return e.plan, true
+		}
+	}
+	return Plan{}, false
+}

@@ -1,0 +1,196 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// wantedHosts are the hosts at hand that the wanted object is on, and the attribute
+// that chose them. For an assignment it is the VM's owner host.
+func (r *run) wantedHosts() (hosts []string, path string) {
+	switch w := r.plan.Want; {
+	case w.Config != nil || w.Pool != nil:
+		gpus, _ := wantedGPUs(w)
+		for key := range r.hostsAtHand(gpus) {
+			if len(gpus[key]) > 0 {
+				hosts = append(hosts, key)
+			}
+		}
+		if w.Pool != nil {
+			return hosts, "members"
+		}
+		return hosts, "hosts"
+	case w.Assignment != nil:
+		if at, ok := r.locate(w.Assignment); ok {
+			hosts = append(hosts, at.key)
+		}
+		return hosts, "vm"
+	}
+	return nil, ""
+}
+
+func checkPolicyGate(r *run) {
+	at, ok := r.locate(r.plan.Want.Assignment)
+	if !ok {
+		return
+	}
+	set := func(v *bool) bool { return v != nil && *v }
+	var values []string
+	if set(at.host.Policies.RequireSecureDeviceAssignment) {
+		values = append(values, "RequireSecureDeviceAssignment")
+	}
+	if set(at.host.Policies.RequireSupportedDeviceAssignment) {
+		values = append(values, "RequireSupportedDeviceAssignment")
+	}
+	if len(values) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   "vm",
+		Title:  "A host policy forbids the assignment",
+		Host:   at.key,
+		VM:     at.vm.Name,
+		Found:  fmt.Sprintf("On %s the policy %s is set.", hostText(at.key), join(values)),
+		Wanted: fmt.Sprintf("%s gives %s a GPU; Hyper-V then refuses GPUs that the platform does not list as secure and supported.", r.label(), vmText(at.vm)),
+		Fix:    `Set the value to 0 under HKLM\SOFTWARE\Policies\Microsoft\Windows\HyperV on every node, or relax this rule if the GPU is known to comply.`,
+	})
+}
+
+// Builds of Windows that decide what Hyper-V offers.
+const (
+	buildServer2022     = 20348
+	buildAzureStack22H2 = 20349
+	buildAzureStack23H2 = 25398 // the first whose successors all support GPU-P
+)
+
+// unsupported tells why a build does not offer GPU-P and GPU pools for clusters.
+// Build 0 is not known.
+func unsupported(os gpu.OS) string {
+	switch b := os.Build; {
+	case b == 0 || b == buildAzureStack22H2 || b >= buildAzureStack23H2:
+		return ""
+	case b < buildServer2022:
+		return "does not have this feature"
+	case b == buildServer2022:
+		return "is Windows Server 2022, where this is not supported"
+	}
+	return "is not a release of Windows Server 2025 or Azure Local"
+}
+
+func checkOSBuild(r *run) {
+	hosts, path := r.wantedHosts()
+	feature := "GPU partitions"
+	var clusteredOnly bool
+	switch w := r.plan.Want; {
+	case w.Pool != nil:
+		feature, clusteredOnly = "GPU pools in clusters", true
+	case w.Assignment != nil && w.Assignment.Partition == nil:
+		if at, ok := r.locate(w.Assignment); !ok || w.Assignment.Pool == nil || !at.vm.Clustered {
+			return
+		}
+		feature = "GPU pools for clustered VMs"
+	}
+	byBuild := map[string][]string{}
+	first := ""
+	var keys []string
+	for _, host := range hosts {
+		h := r.fleet.hosts[host]
+		why := unsupported(h.OS)
+		if why == "" || (clusteredOnly && h.Cluster == nil) {
+			continue
+		}
+		if first == "" {
+			first = host
+		}
+		line := fmt.Sprintf("build %d, which %s", h.OS.Build, why)
+		byBuild[line] = append(byBuild[line], host)
+		keys = append(keys, key("build", host))
+	}
+	if len(byBuild) == 0 {
+		return
+	}
+	var lines []string
+	for _, line := range sortedKeys(byBuild) {
+		lines = append(lines, join(quoteAll(byBuild[line]))+" "+verb(len(byBuild[line]), "runs ", "run ")+line)
+	}
+	r.report(Finding{
+		Path:   path,
+		Title:  "The host's operating system is too old",
+		Host:   first,
+		Found:  capital(verb(len(keys), "host ", "hosts ")) + join(lines) + ".",
+		Wanted: fmt.Sprintf("%s needs %s: Windows Server 2025, Azure Local, or Azure Stack HCI from 22H2 on.", r.label(), feature),
+		Fix:    "Upgrade the host, or take it out of this resource.",
+	}, keys...)
+}
+
+func checkForeignController(r *run) {
+	hosts, path := r.wantedHosts()
+	for _, role := range []gpu.ControllerRole{gpu.LayoutController, gpu.BrokerController} {
+		byName := map[string][]string{}
+		var keys []string
+		for _, host := range hosts {
+			for _, c := range r.fleet.hosts[host].Controllers {
+				if c.Role == role {
+					byName[c.Name] = append(byName[c.Name], host)
+					keys = append(keys, key(string(role), host, c.Name))
+				}
+			}
+		}
+		if len(byName) == 0 {
+			continue
+		}
+		names := sortedKeys(byName)
+		var lines []string
+		for _, n := range names {
+			lines = append(lines, n+" on "+join(quoteAll(byName[n])))
+		}
+		f := Finding{
+			Path:   path,
+			Host:   byName[names[0]][0],
+			Title:  "Other software changes the GPUs' layout",
+			Found:  fmt.Sprintf("This software manages GPUs itself: %s.", join(lines)),
+			Wanted: fmt.Sprintf("%s changes them too, and each would undo the other's work.", r.label()),
+			Fix:    "Let one of the two manage the GPUs: stop the other software there, or take the host out of this resource.",
+		}
+		if role == gpu.BrokerController {
+			f.Level = Warning
+			f.Title = "Other software starts and stops VMs"
+			f.Found = fmt.Sprintf("This software starts, stops or places VMs: %s.", join(lines))
+			f.Wanted = fmt.Sprintf("%s may find a VM running, stopped or moved that was not so at plan.", r.label())
+			f.Fix = "Put the hosts or VMs into that software's maintenance mode while applying."
+		}
+		r.report(f, keys...)
+	}
+}
+
+func checkLiveMigrationSupport(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	var without []member
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		if h.Cluster == nil {
+			continue
+		}
+		for g := range selected(h, c.GPUs[host]) {
+			if partitions(g) && (g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration) {
+				without = append(without, member{host: host, gpu: g})
+			}
+		}
+	}
+	if len(without) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   "hosts",
+		Title:  "VMs with partitions cannot be moved while they run",
+		Host:   without[0].host,
+		GPU:    without[0].gpu.ID,
+		Found:  fmt.Sprintf("These GPUs do not report support for incoming live migration: %s.", join(gpuTexts(without))),
+		Wanted: fmt.Sprintf("Clustered VMs with a partition of %s move between nodes without being restarted.", r.label()),
+		Fix: "Live migration with a partition needs Windows Server 2025 or Azure Local 24H2, an IOMMU with DMA bit tracking (AMD EPYC 7002, Intel Xeon of the 4th generation, or newer) " +
+			"and NVIDIA vGPU driver 18 or newer. Without it a move restarts the VM.",
+	}, keysOf("migration", without)...)
+}

@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Where the platform's vendor documents what the rules rest on.
+const (
+	srcPartitioning = "https://learn.microsoft.com/windows-server/virtualization/hyper-v/gpu-partitioning"
+	srcAssign       = "https://learn.microsoft.com/windows-server/virtualization/hyper-v/partition-assign-vm-gpu"
+	srcClusteredVM  = "https://learn.microsoft.com/windows-server/virtualization/hyper-v/deploy/use-gpu-with-clustered-vm"
+	srcPlanDDA      = "https://learn.microsoft.com/windows-server/virtualization/hyper-v/plan/plan-for-deploying-devices-using-discrete-device-assignment"
+	srcAzureLocal   = "https://learn.microsoft.com/azure/azure-local/manage/gpu-preparation"
+	srcProject      = "" // follows from how this provider works
+)
+
+var (
+	configs          = []gpu.ClaimKind{gpu.ClaimConfig}
+	pools            = []gpu.ClaimKind{gpu.ClaimPool}
+	assignments      = []gpu.ClaimKind{gpu.ClaimAssignment}
+	configsAndPools  = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool}
+	poolsAndVMs      = []gpu.ClaimKind{gpu.ClaimPool, gpu.ClaimAssignment}
+	configsAndVMs    = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimAssignment}
+	everyKindOfClaim = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment}
+)
+
+// registry holds every rule, in the order of the documentation: first what exists
+// and whose it is, then what excludes what, then the hardware, then the VMs.
+var registry = []Rule{
+	{
+		ID: "gpu-exists", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkGPUExists,
+		Sentence: "A GPU that is named by its id is on the host.",
+	},
+	{
+		ID: "nothing-selected", Default: Error, Scope: HostScope, Subjects: configs, Source: srcProject, check: checkNothingSelected,
+		Sentence: "A partition config finds at least one GPU on every host that it names.",
+	},
+	{
+		ID: "known-config", Default: Error, Scope: FleetScope, Subjects: assignments, Source: srcProject, check: checkKnownConfig,
+		Sentence: "The partition config of an assignment is planned in this run or claimed on a host.",
+	},
+	{
+		ID: "known-pool", Default: Error, Scope: FleetScope, Subjects: assignments, Source: srcProject, check: checkKnownPool,
+		Sentence: "The pool of an assignment is planned in this run, claimed on a host, or on the VM's host.",
+	},
+	{
+		ID: "unique-name", Default: Error, Scope: FleetScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkUniqueName,
+		Sentence: "No two resources of one run manage the same partition config, pool or VM.",
+	},
+	{
+		ID: "existing-pool", Default: Error, Scope: HostScope, Subjects: pools, Source: srcProject, check: checkExistingPool,
+		Sentence: "A pool of that name that nobody manages is imported, not created again.",
+	},
+	{
+		ID: "not-our-claim", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkNotOurClaim,
+		Sentence: "An object that another Terraform state manages is left to that state.",
+	},
+	{
+		ID: "single-partition-per-vm", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkSinglePartition,
+		Sentence: "A VM gets at most one GPU partition.",
+	},
+	{
+		ID: "dda-xor-partition", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcAzureLocal, check: checkDDAXorPartition,
+		Sentence: "A physical GPU is either partitioned or given whole to VMs, never both.",
+	},
+	{
+		ID: "one-config-per-gpu", Default: Error, Scope: HostScope, Subjects: configs, Source: srcProject, check: checkOneConfigPerGPU,
+		Sentence: "One partition config covers a GPU.",
+	},
+	{
+		ID: "foreign-controller", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkForeignController,
+		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs is a warning.",
+	},
+	{
+		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcClusteredVM, check: checkNodeInService,
+		Sentence: "Nothing is changed on a cluster node that is paused, draining, joining or down.",
+	},
+	{
+		ID: "os-build", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcPartitioning, check: checkOSBuild,
+		Sentence: "GPU partitions and GPU pools in clusters need Windows Server 2025, Azure Local, or Azure Stack HCI from 22H2 on.",
+	},
+	{
+		ID: "policy-gate", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcProject, check: checkPolicyGate,
+		Sentence: "The host's policies RequireSecureDeviceAssignment and RequireSupportedDeviceAssignment do not forbid the assignment.",
+	},
+	{
+		ID: "gpu-not-paravirtual", Default: Error, Scope: HostScope, Subjects: configsAndVMs, Source: srcAssign, check: checkNotParavirtual,
+		Sentence: "Partitions come from GPUs with SR-IOV, not from paravirtualized ones (GPU-PV).",
+	},
+	{
+		ID: "valid-partition-count", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkValidPartitionCount,
+		Sentence: "The partition count is one that the GPU's driver accepts.",
+	},
+	{
+		ID: "homogeneous-gpus", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign, check: checkHomogeneousGPUs,
+		Sentence: "The GPUs of one config or pool in a cluster, or on its standalone hosts, are of one vendor, family, model and size; driver branches that differ, a GPU that does not work, and other GPUs of the cluster are warnings.",
+	},
+	{
+		ID: "homogeneous-layout", Default: Error, Scope: FleetScope, Subjects: configs, Source: srcPartitioning, check: checkHomogeneousLayout,
+		Sentence: "All GPUs of a cluster have the same partition count; GPUs that no config of the run covers are a warning.",
+	},
+	{
+		ID: "capacity", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcAssign, check: checkCapacity,
+		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a warning.",
+	},
+	{
+		ID: "failover-headroom", Default: Warning, Scope: FleetScope, Subjects: configs, Source: srcClusteredVM, check: checkFailoverHeadroom,
+		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs.",
+	},
+	{
+		ID: "partition-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkPartitionInUse,
+		Sentence: "A partition count changes under running VMs only when the config's `max_disruption` and the own assignment of each VM allow it.",
+	},
+	{
+		ID: "live-migration-support", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPartitioning, check: checkLiveMigrationSupport,
+		Sentence: "The GPUs of cluster nodes support incoming live migration.",
+	},
+	{
+		ID: "pool-counts", Default: Warning, Scope: FleetScope, Subjects: pools, Source: srcClusteredVM, check: checkPoolCounts,
+		Sentence: "A pool has the same number of GPUs on every node of a cluster.",
+	},
+	{
+		ID: "pool-covers-possible-owners", Default: Warning, Scope: FleetScope, Subjects: poolsAndVMs, Source: srcClusteredVM, check: checkPoolCoversOwners,
+		Sentence: "The pool of a clustered VM stands on every node that may own the VM.",
+	},
+	{
+		ID: "vm-and-gpu-same-host", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkSameHost,
+		Sentence: "A VM and its GPU are on the same host.",
+	},
+	{
+		ID: "pinned-gpu-on-clustered-vm", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkPinnedOnClustered,
+		Sentence: "The partition of a clustered VM is not pinned to a GPU; devices of one node are a warning.",
+	},
+	{
+		ID: "generation-2", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcPartitioning, check: checkGeneration2,
+		Sentence: "A VM with a partition is of generation 2.",
+	},
+	{
+		ID: "vram-matches-partition", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVRAMMatchesPartition,
+		Sentence: "A partition has the memory that `vram_mib` asserts, and the quotas fit into it in the order minimum, optimal, maximum.",
+	},
+	{
+		ID: "vm-must-be-off", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVMMustBeOff,
+		Sentence: "A VM whose devices change is off, or its assignment allows to shut it down.",
+	},
+	{
+		ID: "vm-settings", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcPlanDDA, check: checkVMSettings,
+		Sentence: "The VM's memory, memory-mapped IO space and stop action suit a GPU; checkpoint types, and what only matters to a partition, are warnings.",
+	},
+	{
+		ID: "offline-action-for-cluster", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcClusteredVM, check: checkOfflineAction,
+		Sentence: "`offline_action` is set for clustered VMs only; a clustered VM with a GPU whose action is not `force_shutdown` is a warning.",
+	},
+}

@@ -1,0 +1,117 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// listed is how many names a sentence has at most before it says "and N more".
+const listed = 12
+
+// join makes "a, b and c" of names.
+func join(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) == 1:
+		return names[0]
+	case len(names) > listed:
+		return strings.Join(names[:listed], ", ") + fmt.Sprintf(" and %d more", len(names)-listed)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// joinAll is join for names that must all be told.
+func joinAll(names []string) string {
+	if len(names) < 2 {
+		return join(names)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+func quote(s string) string { return strconv.Quote(s) }
+
+func quoteAll(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = quote(n)
+	}
+	return out
+}
+
+// plural is "1 GPU", "2 GPUs".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// verb picks the form that goes with a number.
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// hostText is `host "hv01"`.
+func hostText(key string) string { return "host " + quote(key) }
+
+// gpuText is `GPU PCIROOT(16)#PCI(0000) (NVIDIA A2)`.
+func gpuText(g *gpu.GPU) string { return "GPU " + g.ID + " (" + cmp.Or(g.Model, "unknown model") + ")" }
+
+// gpuOn is gpuText with the host.
+func gpuOn(host string, g *gpu.GPU) string { return gpuText(g) + " on " + hostText(host) }
+
+// vmText is `VM "avd-02"`.
+func vmText(vm *gpu.VM) string { return "VM " + quote(cmp.Or(vm.Name, vm.ID)) }
+
+// vmWritten names an assignment's VM when the VM itself is not at hand.
+func vmWritten(a *gpu.Assignment) string {
+	return cmp.Or(a.VMName, a.VM, a.VMID)
+}
+
+// label names the plan's resource for people.
+func (r *run) label() string { return labelOf(r.plan) }
+
+func labelOf(p Plan) string {
+	if p.Label != "" {
+		return p.Label
+	}
+	w := p.Want
+	if w.Empty() {
+		w = p.Prior
+	}
+	switch {
+	case w.Config != nil:
+		return "gpu_partition_config " + quote(w.Config.ID)
+	case w.Pool != nil:
+		return "gpu_pool " + quote(w.Pool.Name)
+	case w.Assignment != nil:
+		return "gpu_vm_assignment for VM " + quote(vmWritten(w.Assignment))
+	}
+	return "a resource of this run"
+}
+
+// both names the two sides of a conflict in the same order whoever reports it.
+func (r *run) both(e *entry) string {
+	pair := []string{r.label(), labelOf(e.plan)}
+	if pair[0] == pair[1] {
+		return "Two instances of " + pair[0]
+	}
+	slices.Sort(pair)
+	return pair[0] + " and " + pair[1]
+}
+
+// wayOut ends the advice on a conflict inside one configuration: the plan of a
+// plain destroy refreshes and plans the conflicting configuration first.
+const wayOut = " To destroy a configuration that has this conflict, run `terraform destroy -refresh=false`."
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,183 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func checkGeneration2(r *run) {
+	a := r.plan.Want.Assignment
+	if a == nil || a.Partition == nil {
+		return
+	}
+	if at, ok := r.locate(a); ok && at.vm.Generation == 1 {
+		r.report(Finding{
+			Path:   "vm",
+			Title:  "The VM is of generation 1",
+			Host:   at.key,
+			VM:     at.vm.Name,
+			Found:  fmt.Sprintf("%s on %s is of generation 1.", vmText(at.vm), hostText(at.key)),
+			Wanted: fmt.Sprintf("%s gives it a GPU partition, for which the VM must be of generation 2.", r.label()),
+			Fix:    "Create the VM as generation 2; a VM cannot be converted in place. Whole GPUs (`pool`, `device`) work with both generations.",
+		})
+	}
+}
+
+// Memory-mapped IO space that a VM needs besides its GPUs: what it has by default.
+const (
+	baseLowMMIO  = 128 * gpu.MiB
+	baseHighMMIO = 512 * gpu.MiB
+)
+
+func checkVMSettings(r *run) {
+	a := r.plan.Want.Assignment
+	at, ok := r.locate(a)
+	if !ok {
+		return
+	}
+	whole := a.Partition == nil
+	r.checkCheckpoints(at)
+	r.checkDynamicMemory(at, whole)
+	settings := at.vm.Settings.Overlay(a.Settings)
+	r.checkMMIO(at, settings, whole)
+	if stop := settings.AutomaticStopAction; whole && stop != nil && *stop == gpu.StopSave {
+		r.report(Finding{
+			Path:   "automatic_stop_action",
+			Title:  "The VM would be saved when its host stops",
+			Host:   at.key,
+			VM:     at.vm.Name,
+			Found:  fmt.Sprintf("%s on %s has the automatic stop action \"save\".", vmText(at.vm), hostText(at.key)),
+			Wanted: fmt.Sprintf("%s gives it whole GPUs, and a VM with a passed-through device cannot be saved.", r.label()),
+			Fix:    "Write `automatic_stop_action = \"turn_off\"` or `\"shut_down\"`.",
+		})
+	}
+}
+
+func (r *run) checkCheckpoints(at located) {
+	c := at.vm.Checkpoints
+	if c != gpu.CheckpointsProduction && c != gpu.CheckpointsStandard {
+		return
+	}
+	r.report(Finding{
+		Level:  Warning,
+		Path:   "vm",
+		Title:  "The VM allows standard checkpoints",
+		Host:   at.key,
+		VM:     at.vm.Name,
+		Found:  fmt.Sprintf("%s on %s has checkpoints of type %q.", vmText(at.vm), hostText(at.key), c),
+		Wanted: fmt.Sprintf("%s gives it a GPU. Hyper-V refuses standard checkpoints of such a VM, and a production checkpoint falls back to one.", r.label()),
+		Fix:    "Set the VM's checkpoint type to `Disabled` or `ProductionOnly` where the VM is managed.",
+	}, key("checkpoints", at.vm.ID))
+}
+
+func (r *run) checkDynamicMemory(at located, whole bool) {
+	if !at.vm.DynamicMemory {
+		return
+	}
+	f := Finding{
+		Path:  "vm",
+		Title: "The VM has dynamic memory",
+		Host:  at.key,
+		VM:    at.vm.Name,
+		Found: fmt.Sprintf("%s on %s has dynamic memory.", vmText(at.vm), hostText(at.key)),
+		Fix:   "Give the VM static memory where the VM is managed.",
+	}
+	if whole {
+		f.Wanted = fmt.Sprintf("%s gives it whole GPUs, which Hyper-V does not allow together with dynamic memory.", r.label())
+	} else {
+		f.Level = Warning
+		f.Wanted = fmt.Sprintf("%s gives it a partition; its memory then cannot change, and the VM starts only when start and minimum memory are equal.", r.label())
+	}
+	r.report(f, key("memory", at.vm.ID))
+}
+
+// checkMMIO compares the memory-mapped IO space that the VM will have with what its
+// GPUs need. A partition needs less than its whole GPU, so there it is a warning.
+func (r *run) checkMMIO(at located, settings gpu.VMSettings, whole bool) {
+	need, from := r.mmioNeed(at)
+	if need == (gpu.MMIO{}) {
+		return
+	}
+	for _, space := range []struct {
+		path, name string
+		have       *gpu.Bytes
+		need       gpu.Bytes
+	}{
+		{"low_memory_mapped_io_space_mib", "low", settings.LowMemoryMappedIOSpace, need.Low + baseLowMMIO},
+		{"high_memory_mapped_io_space_mib", "high", settings.HighMemoryMappedIOSpace, need.High + baseHighMMIO},
+	} {
+		if space.have == nil || *space.have >= space.need {
+			continue
+		}
+		f := Finding{
+			Path:   space.path,
+			Title:  "Too little memory-mapped IO space",
+			Host:   at.key,
+			GPU:    from.ID,
+			VM:     at.vm.Name,
+			Found:  fmt.Sprintf("%s will have %d MiB of %s memory-mapped IO space.", vmText(at.vm), space.have.MiB(), space.name),
+			Wanted: fmt.Sprintf("With %s it needs %d MiB, its own share included.", gpuOn(at.key, from), space.need.MiB()),
+			Fix:    fmt.Sprintf("Write `%s = %d`.", space.path, space.need.MiB()),
+		}
+		if !whole {
+			f.Level = Warning
+			f.Wanted = fmt.Sprintf("The whole of %s needs %d MiB, the VM's own share included; a partition may do with less, but with too little the VM does not start.",
+				gpuOn(at.key, from), space.need.MiB())
+		}
+		r.report(f, key("mmio "+space.name, at.vm.ID))
+	}
+}
+
+// mmioNeed is the space for the GPUs that the VM may get, and the largest of them.
+// From a pool or by partition it may get any, so the largest counts.
+func (r *run) mmioNeed(at located) (gpu.MMIO, *gpu.GPU) {
+	a := r.plan.Want.Assignment
+	var largest *gpu.GPU
+	consider := func(g *gpu.GPU) {
+		if largest == nil || g.MMIO.Low+g.MMIO.High > largest.MMIO.Low+largest.MMIO.High {
+			largest = g
+		}
+	}
+	times := gpu.Bytes(1)
+	switch {
+	case a.Partition != nil:
+		for _, s := range r.slotsFor(at, a.Partition) {
+			consider(s.gpu)
+		}
+	case a.Pool != nil:
+		times = gpu.Bytes(poolCount(a.Pool))
+		members, _ := r.poolMembers(at, a.Pool)
+		for g := range selected(at.host, members) {
+			consider(g)
+		}
+	case a.Device != nil:
+		var sum gpu.MMIO
+		for g := range selected(at.host, a.Device.GPUIDs) {
+			consider(g)
+			sum.Low += g.MMIO.Low
+			sum.High += g.MMIO.High
+		}
+		return sum, largest
+	}
+	if largest == nil {
+		return gpu.MMIO{}, nil
+	}
+	return gpu.MMIO{Low: largest.MMIO.Low * times, High: largest.MMIO.High * times}, largest
+}
+
+// poolMembers are the GPUs that a pool will have on the VM's host; false when there
+// is no such pool.
+func (r *run) poolMembers(at located, want *gpu.PoolWant) ([]string, bool) {
+	for e := range r.others(gpusOn(at.key)) {
+		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.Name, want.Name) {
+			if ids, has := p.Members[at.key]; has {
+				return ids, true
+			}
+		}
+	}
+	if pool, ok := at.host.Pool(want.Name); ok {
+		return pool.GPUs, true
+	}
+	return nil, false
+}

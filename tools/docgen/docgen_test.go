@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestFill(t *testing.T) {
+	got, err := fill("before\n<!-- table: models -->\nafter\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "before\n" + modelsTable() + "after\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, err := fill("<!-- table: unknown -->\n"); err == nil {
+		t.Error("an unknown table was accepted")
+	}
+}
+
+// parsed is what the tests look at in the schema file.
+type parsed struct {
+	Providers map[string]struct {
+		Provider    parsedSchema            `json:"provider"`
+		Resources   map[string]parsedSchema `json:"resource_schemas"`
+		DataSources map[string]parsedSchema `json:"data_source_schemas"`
+		Identities  map[string]any          `json:"resource_identity_schemas"`
+	} `json:"provider_schemas"`
+}
+
+type parsedSchema struct {
+	Block struct {
+		Description string                     `json:"description"`
+		Attributes  map[string]parsedAttribute `json:"attributes"`
+	} `json:"block"`
+}
+
+type parsedAttribute struct {
+	Description string `json:"description"`
+	Nested      struct {
+		Attributes map[string]parsedAttribute `json:"attributes"`
+	} `json:"nested_type"`
+}
+
+func readSchema(t *testing.T) parsed {
+	t.Helper()
+	data, err := schemaJSON(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p parsed
+	if err := json.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestEverythingIsDescribed(t *testing.T) {
+	gpu := readSchema(t).Providers["gpu"]
+	check := func(name string, s parsedSchema) {
+		if s.Block.Description == "" {
+			t.Errorf("%s has no description", name)
+		}
+		described(t, name, s.Block.Attributes)
+	}
+	check("provider", gpu.Provider)
+	for name, s := range gpu.Resources {
+		check("resource "+name, s)
+	}
+	for name, s := range gpu.DataSources {
+		check("data source "+name, s)
+	}
+}
+
+func described(t *testing.T, at string, attributes map[string]parsedAttribute) {
+	t.Helper()
+	for name, a := range attributes {
+		// The library that makes the timeouts attribute describes only what is in it.
+		if a.Description == "" && name != "timeouts" {
+			t.Errorf("%s: %s has no description", at, name)
+		}
+		described(t, at+"."+name, a.Nested.Attributes)
+	}
+}
+
+func TestEverythingHasExamples(t *testing.T) {
+	gpu := readSchema(t).Providers["gpu"]
+	var wanted []string
+	for _, name := range slices.Sorted(maps.Keys(gpu.Resources)) {
+		for _, file := range []string{"resource.tf", "import.sh", "import-by-string-id.tf", "import-by-identity.tf"} {
+			wanted = append(wanted, filepath.Join("resources", name, file))
+		}
+		if gpu.Identities[name] == nil {
+			t.Errorf("resource %s has no identity", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(gpu.DataSources)) {
+		wanted = append(wanted, filepath.Join("data-sources", name, "data-source.tf"))
+	}
+	for _, file := range wanted {
+		if _, err := os.Stat(filepath.Join("..", "..", "examples", file)); err != nil {
+			t.Errorf("there is no example: %v", err)
+		}
+	}
+}

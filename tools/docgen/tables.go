@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// tables are what a template may ask for with a line `<!-- table: name -->`.
+var tables = map[string]func() string{
+	"rules":      rulesTable,
+	"disruption": disruptionTable,
+	"models":     modelsTable,
+}
+
+const opening, closing = "<!-- table: ", " -->"
+
+// fill replaces the marks in a template by their tables.
+func fill(text string) (string, error) {
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		name, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), opening)
+		if !ok {
+			continue
+		}
+		name = strings.TrimSuffix(name, closing)
+		table, ok := tables[name]
+		if !ok {
+			return "", fmt.Errorf("there is no table %q", name)
+		}
+		lines[i] = table()
+	}
+	return strings.Join(lines, ""), nil
+}
+
+func rulesTable() string {
+	var t table
+	t.row("Rule", "What must hold", "Default", "Decided on", "Applies to", "Source")
+	t.row("---", "---", "---", "---", "---", "---")
+	for _, r := range rules.All() {
+		scope, source := "the fleet", "this provider"
+		if r.Scope == rules.HostScope {
+			scope = "one host"
+		}
+		if r.Source != "" {
+			source = "[Microsoft](" + r.Source + ")"
+		}
+		var subjects []string
+		for _, s := range r.Subjects {
+			subjects = append(subjects, "`gpu_"+string(s)+"`")
+		}
+		t.row("`"+r.ID+"`", r.Sentence, string(r.Default), scope, strings.Join(subjects, ", "), source)
+	}
+	return t.String()
+}
+
+func disruptionTable() string {
+	var t table
+	t.row("Change", "Idle GPU, or VM off", "Held GPU, or VM running")
+	t.row("---", "---", "---")
+	for _, d := range rules.DisruptionTable() {
+		t.row(d.Change, "`"+d.Idle+"`", "`"+d.Held+"`")
+	}
+	return t.String()
+}
+
+// modelsTable numbers the pages that the models rest on and lists them below.
+func modelsTable() string {
+	var t table
+	var pages []string
+	t.row("Model", "Architecture", "Memory", "GPU-P", "Partition counts", "DDA", "Sources")
+	t.row("---", "---", "---", "---", "---", "---", "---")
+	for _, m := range catalog.All() {
+		var numbers []int
+		for _, s := range m.Sources {
+			page := fmt.Sprintf("[%s](%s)", s.Title, s.URL)
+			i := slices.Index(pages, page)
+			if i < 0 {
+				i = len(pages)
+				pages = append(pages, page)
+			}
+			numbers = append(numbers, i+1)
+		}
+		slices.Sort(numbers)
+		t.row(m.Name, m.Family, m.VRAM.String(), yes(m.GPUP), counts(m), yes(m.DDA), list(slices.Compact(numbers)))
+	}
+	t.WriteString("\nSources:\n\n")
+	for i, page := range pages {
+		fmt.Fprintf(&t, "%d. %s\n", i+1, page)
+	}
+	return t.String()
+}
+
+func counts(m catalog.Model) string {
+	if m.CountsInferred {
+		return list(m.PartitionCounts) + " (inferred)"
+	}
+	return list(m.PartitionCounts)
+}
+
+func list(numbers []int) string {
+	var out []string
+	for _, n := range numbers {
+		out = append(out, strconv.Itoa(n))
+	}
+	return strings.Join(out, ", ")
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// table is a Markdown table.
+type table struct{ strings.Builder }
+
+func (t *table) row(cells ...string) {
+	for _, c := range cells {
+		t.WriteString("| ")
+		t.WriteString(strings.ReplaceAll(c, "|", `\|`))
+		t.WriteString(" ")
+	}
+	t.WriteString("|\n")
+}

@@ -1,0 +1,8 @@
+# The development tools, built from their Go modules into tools/bin. buf stays at
+# the last version whose dependencies are all released.
+GOTESTSUM          := gotest.tools/gotestsum@v1.13.0
+GOLANGCI_LINT      := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+TFPLUGINDOCS       := github.com/hashicorp/terraform-plugin-docs/cmd/tfplugindocs@v0.25.0
+BUF                := github.com/bufbuild/buf/cmd/buf@v1.57.0
+PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
