@@ -44,7 +44,7 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 			Path:   "gpu_p.partition_count",
 			Title:  "Too few partitions for the VMs that run",
 			Host:   host,
-			Found:  fmt.Sprintf("%s with %s on %s: %s.", plural(need, "seat"), "a partition are in use or planned", hostText(host), joinAll(names)),
+			Found:  fmt.Sprintf("On %s %s: %s.", hostText(host), verb(need, "1 running VM needs a partition", fmt.Sprintf("%d partitions are needed by running VMs", need)), joinAll(names)),
 			Wanted: fmt.Sprintf("%s leaves %s there.", r.label(), plural(seats, "partition")),
 			Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs first.",
 		}, overflow("config", host, need-seats)...)
@@ -127,7 +127,7 @@ func (r *run) checkPoolSeats(a *gpu.Assignment) {
 		Host:   at.key,
 		VM:     at.vm.Name,
 		Title:  "The pool has too few GPUs",
-		Found:  fmt.Sprintf("Pool %s on %s has %s; drawn from by %s.", quote(a.Pool.Name), hostText(at.key), plural(size, "GPU"), join(names)),
+		Found:  fmt.Sprintf("Pool %s on %s has %s; these VMs use it: %s.", quote(a.Pool.Name), hostText(at.key), plural(size, "GPU"), join(names)),
 		Wanted: fmt.Sprintf("%s takes %s.", r.label(), plural(poolCount(a.Pool), "GPU")),
 		Fix:    "Add GPUs to the pool's `members` on this host, lower `count`, or unassign another VM.",
 	}

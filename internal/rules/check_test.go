@@ -26,6 +26,9 @@ type scenario struct {
 	// change is true for rules about the step from before to after: there is no state
 	// in which their violation stood.
 	change bool
+	// drift is true when the host is not as the resource had it, so that the same want
+	// as before still makes it worse.
+	drift bool
 	// hostless is true when the violation can be told without any inventory.
 	hostless bool
 }
@@ -108,6 +111,7 @@ func (s scenario) stood(t *testing.T) {
 		return
 	}
 	p.Prior = p.Want
+	p.Unchanged = s.drift
 	found := of(s.rule, rules.Check(w, p, nil))
 	// Some objects are this resource's own once it had them; then nothing is wrong.
 	for _, f := range found {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -49,18 +50,25 @@ type VMStop struct {
 // those that may hold for VMs of the host, whichever host they lie on; owner is the
 // name of this state in claims.
 func NewForecast(h *gpu.Host, hostKey, owner string, p Plan, claims []gpu.Claim) Forecast {
-	newest := map[string]*gpu.Claim{}
+	newest := sync.OnceValue(func() map[string]*gpu.Claim { return newestByVM(claims) })
+	return forecastHost(h, hostKey, p, func(vmID string) (bool, string) {
+		c := newest()[gpu.FoldID(vmID)]
+		return stoppable(c, c != nil, owner, c != nil && owner != "" && c.Owner == owner)
+	})
+}
+
+// newestByVM are the newest claims of VMs by folded id. It is made only for a host
+// where a VM is in the way, since the claims may be those of a whole fleet.
+func newestByVM(claims []gpu.Claim) map[string]*gpu.Claim {
+	out := map[string]*gpu.Claim{}
 	for i := range claims {
 		c := &claims[i]
 		id := gpu.FoldID(c.ID)
-		if c.Kind == gpu.ClaimAssignment && (newest[id] == nil || c.Revision > newest[id].Revision) {
-			newest[id] = c
+		if c.Kind == gpu.ClaimAssignment && (out[id] == nil || c.Revision > out[id].Revision) {
+			out[id] = c
 		}
 	}
-	return forecastHost(h, hostKey, p, func(vmID string) (bool, string) {
-		c := newest[gpu.FoldID(vmID)]
-		return stoppable(c, c != nil, owner, c != nil && owner != "" && c.Owner == owner)
-	})
+	return out
 }
 
 func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (bool, string)) Forecast {

@@ -82,7 +82,9 @@ type member struct {
 	kind kind
 }
 
-func (m member) text() string { return gpuOn(m.host, m.gpu) + ": " + m.kind.String() }
+func (m member) text() string {
+	return "GPU " + m.gpu.ID + " on " + hostText(m.host) + " (" + m.kind.String() + ")"
+}
 
 func (m member) key(what string) string { return key(what, m.host, m.gpu.ID) }
 

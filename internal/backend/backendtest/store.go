@@ -66,7 +66,8 @@ func storeScenarios() []scenario {
 			do: func(ctx context.Context, b *bench) error {
 				mine := errors.New("the claim is another's")
 				err := b.Store().Update(ctx, func(s *backend.State) error {
-					s.Claims, s.Fence = nil, 99
+					s.Claims[0].Token, s.Lease.Owner = "mine", "me" // in place
+					s.Claims, s.Fence = append(s.Claims, gpu.Claim{}), 99
 					return mine
 				})
 				if !errors.Is(err, mine) {

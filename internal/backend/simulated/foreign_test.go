@@ -1,9 +1,12 @@
 package simulated_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
@@ -109,6 +112,40 @@ func TestReboot(t *testing.T) {
 	after := h.GPUs[0].Partitionable.Partitions
 	if len(after) > 0 && after[0].VFLUID == before.VFLUID {
 		t.Errorf("the virtual function is still %s", before.VFLUID)
+	}
+}
+
+// A VM that gets only one of its two partitions after the boot holds none.
+func TestRebootIntoTooFewPartitions(t *testing.T) {
+	fleet := newFleet(t, 2)
+	host := hostOf(t, fleet, "hv01")
+	run(t, fleet.RemoveGPU(t.Context(), "hv01", gpu2))
+	addAdapter(t, host, vmID(1))
+	addAdapter(t, host, vmID(1))
+	addAdapter(t, host, vmID(2))
+	run(t,
+		host.StartVM(t.Context(), vmID(1)), host.StartVM(t.Context(), vmID(2)),
+		fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) {
+			s.GPUs = map[string]simulated.Hidden{gpu1: {CountAfterReboot: 1}}
+		}),
+		fleet.Reboot(t.Context(), "hv01"))
+	wantSeats(t, fleet, vmID(1))
+	wantSeats(t, fleet, vmID(2), "hv01 "+gpu1+" 0")
+	if got := state(t, fleet, "hv01", vmID(1)); got != gpu.VMOff {
+		t.Errorf("the VM that found too little is %s", got)
+	}
+}
+
+// What a failed change did before it failed is neither in the file nor in the cache.
+func TestForeignChangeThatFailsLeavesNoTrace(t *testing.T) {
+	fleet := newFleet(t, 9)
+	startWithPartitions(t, fleet, 8)
+	run(t, fleet.SetVMState(t.Context(), "vm-9", gpu.VMRunning))
+	before := inventory(t, fleet, "hv01")
+	_, err := fleet.AddForeignAdapter(t.Context(), "vm-9")
+	wantCode(t, err, backend.Insufficient)
+	if diff := cmp.Diff(before, inventory(t, fleet, "hv01")); diff != "" {
+		t.Errorf("the host changed (-before +after):\n%s", diff)
 	}
 }
 
@@ -263,6 +300,29 @@ func TestThousandVMs(t *testing.T) {
 	}
 	if running != 10 {
 		t.Errorf("%d VMs run, want 10", running)
+	}
+}
+
+func BenchmarkChangeInAFleetOfThousandHosts(b *testing.B) {
+	s := gpu.Snapshot{}
+	for i := range 1000 {
+		h := twoNodes(10).Hosts[0]
+		h.Name = fmt.Sprintf("hv%04d", i)
+		for len(h.GPUs) < 16 {
+			h.GPUs = append(h.GPUs, a2(fmt.Sprintf("PCIROOT(%d)", 100+len(h.GPUs))))
+		}
+		s.Hosts = append(s.Hosts, h)
+	}
+	fleet, err := simulated.Create(b.TempDir()+"/fleet.json", s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	count := 4
+	for b.Loop() {
+		count = 12 - count // 8 and 4 by turns
+		if err := fleet.SetCountOutside(b.Context(), "hv0500", gpu1, count); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

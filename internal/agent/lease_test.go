@@ -1,0 +1,235 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func TestLease(t *testing.T) {
+	r := newRig(t, nil) // run-1 holds the lease
+	ctx := t.Context()
+
+	again, err := r.AcquireLease(ctx, lease("run-1"))
+	if err != nil || again != r.fence {
+		t.Fatalf("the same run got fence %d, %v; want %d again", again, err, r.fence)
+	}
+
+	_, err = r.AcquireLease(ctx, lease("run-2"))
+	e := wantKind(t, err, agent.LeaseHeld)
+	if e.Lease == nil || e.Lease.Run != "run-1" || e.Lease.Holder != "tester" || !e.Lease.Since.Equal(r.clock.Now()) {
+		t.Errorf("the error names lease %+v", e.Lease)
+	}
+
+	r.clock.advance(50 * time.Second)
+	r.done(assign("renews", "vm3", nil, partitionOf(off1, nil)))
+	r.clock.advance(50 * time.Second)
+	if _, err = r.AcquireLease(ctx, lease("run-2")); err == nil {
+		t.Fatal("a lease that a write renewed was taken over")
+	}
+
+	r.clock.advance(time.Minute)
+	fence, err := r.AcquireLease(ctx, lease("run-2"))
+	if err != nil || fence <= r.fence {
+		t.Fatalf("run-2 got fence %d, %v; want one above %d", fence, err, r.fence)
+	}
+	before := r.look()
+	_, err = r.Client.Apply(ctx, r.fence, assign("late", "vm4", nil, partitionOf(off2, nil)), "", nil)
+	wantKind(t, err, agent.StaleFence)
+	_, err = r.Settle(ctx, r.fence, "late", false)
+	wantKind(t, err, agent.StaleFence)
+	wantSame(t, before, r.look())
+
+	if err := r.ReleaseLease(ctx, r.fence); err != nil {
+		t.Errorf("releasing a lost lease: %v", err)
+	}
+	if l := r.state().Lease; l == nil || l.Run != "run-2" {
+		t.Errorf("run-1 released the lease of run-2: %+v", l)
+	}
+	if err := r.ReleaseLease(ctx, fence); err != nil || r.state().Lease != nil {
+		t.Errorf("release: %v, lease %+v", err, r.state().Lease)
+	}
+}
+
+func TestLeaseExpiredButNotTaken(t *testing.T) {
+	r := newRig(t, nil)
+	r.clock.advance(time.Hour)
+	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
+	if l := r.state().Lease; l == nil || !l.Expires.After(r.clock.Now()) {
+		t.Errorf("the write did not renew the lease: %+v", l)
+	}
+}
+
+func TestLeaseWaits(t *testing.T) {
+	r := newRig(t, nil)
+	req := lease("run-2")
+	req.Wait = 10 * time.Second
+	time.AfterFunc(100*time.Millisecond, func() { _ = r.ReleaseLease(context.Background(), r.fence) })
+	if _, err := r.AcquireLease(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+
+	req = lease("run-3")
+	req.Wait = 100 * time.Millisecond
+	_, err := r.AcquireLease(t.Context(), req)
+	wantKind(t, err, agent.LeaseHeld)
+
+	req.Wait = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, err = r.AcquireLease(ctx, req)
+	wantKind(t, err, agent.Cancelled)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v is not context.Canceled", err)
+	}
+}
+
+// TestReleaseKeepsApplied checks that an applied change that nobody settled stays.
+func TestReleaseKeepsApplied(t *testing.T) {
+	for _, end := range []string{"released", "expired"} {
+		t.Run(end, func(t *testing.T) {
+			r := newRig(t, nil)
+			if _, err := r.apply(assign("a", "vm3", nil, partitionOf(off1, nil))); err != nil {
+				t.Fatal(err)
+			}
+			after := r.look()
+			r.wantJournal(1)
+			if end == "released" {
+				if err := r.ReleaseLease(t.Context(), r.fence); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				r.clock.advance(time.Hour)
+			}
+			r.acquire("run-2")
+			wantSame(t, after, r.look())
+			r.wantJournal(0)
+			_, err := r.Settle(t.Context(), r.fence, "a", true)
+			wantKind(t, err, agent.BadRequest)
+		})
+	}
+}
+
+// TestLongStepKeepsLease lets a step take longer than the lease lives.
+func TestLongStepKeepsLease(t *testing.T) {
+	r := newRig(t, nil)
+	short := lease("run-1")
+	short.TTL = 30 * time.Millisecond
+	if _, err := r.AcquireLease(t.Context(), short); err != nil {
+		t.Fatal(err)
+	}
+	other := newClientOn(t, r)
+	r.breaker.hook = func(write string) {
+		if write != "add adapter" {
+			return
+		}
+		for range 20 {
+			r.clock.advance(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond)
+			if _, err := other.AcquireLease(context.Background(), lease("run-2")); err == nil {
+				t.Error("another run took the lease in the middle of a step")
+			}
+		}
+	}
+	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
+}
+
+// newClientOn starts a second agent process on the rig's host.
+func newClientOn(t *testing.T, r *rig) *agent.Client {
+	t.Helper()
+	second := *r
+	second.t = t
+	second.start()
+	return second.Client
+}
+
+// TestSameRunNewProcess has a run come back while its old agent process still works.
+func TestSameRunNewProcess(t *testing.T) {
+	r := newRig(t, nil)
+	other := newClientOn(t, r)
+	var during error
+	r.breaker.hook = func(write string) {
+		if write == "add adapter" {
+			_, during = other.AcquireLease(context.Background(), lease("run-1"))
+		}
+	}
+	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
+	wantKind(t, during, agent.LeaseHeld)
+	if _, err := other.AcquireLease(t.Context(), lease("run-1")); err != nil {
+		t.Errorf("after the change: %v", err)
+	}
+}
+
+// TestLostLeaseInTheMiddle takes the lease away between two steps: the old process
+// stops, and only the new one puts things back.
+func TestLostLeaseInTheMiddle(t *testing.T) {
+	r := newRig(t, onlyOneGPUP)
+	before := r.look()
+	r.breaker.hook = func(write string) {
+		if write == "add adapter" {
+			if err := r.sim.Update(context.Background(), func(st *backend.State) error {
+				st.Fence++
+				st.Lease = &backend.Lease{Run: "thief", Fence: st.Fence, Since: r.clock.Now(), Expires: r.clock.Now().Add(time.Second), TTL: time.Second}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
+	e := wantKind(t, err, agent.StaleFence)
+	if e.Outcome == nil || len(e.Outcome.Stands) == 0 || e.Outcome.RolledBack {
+		t.Errorf("outcome = %+v", e.Outcome)
+	}
+	if r.vm("run-1").State != gpu.VMOff {
+		t.Error("the process that lost the lease went on")
+	}
+	r.clock.advance(time.Minute)
+	r.restart("run-2")
+	wantSame(t, before, r.look())
+	r.wantJournal(0)
+}
+
+// TestConcurrentChanges sends many changes of one run at once.
+func TestConcurrentChanges(t *testing.T) {
+	const n = 12
+	r := newRig(t, func(h *gpu.Host) {
+		for i := range n {
+			vm := h.VMs[2]
+			vm.ID, vm.Name = fmt.Sprintf("CCCCCCCC-0000-0000-0000-%012d", i), fmt.Sprintf("many-%d", i)
+			h.VMs = append(h.VMs, vm)
+		}
+	})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			id := fmt.Sprintf("CCCCCCCC-0000-0000-0000-%012d", i)
+			fence, err := r.AcquireLease(context.Background(), lease("run-1"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ch := assign(fmt.Sprint(i), fmt.Sprint("vm", i), nil, partitionOf(id, nil))
+			if _, err := r.Client.Apply(context.Background(), fence, ch, "", nil); err != nil {
+				t.Error(err)
+			}
+			if _, err := r.Settle(context.Background(), fence, ch.ID, false); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range n {
+		if vm := r.vm(fmt.Sprintf("many-%d", i)); len(vm.PartitionAdapters) != 1 {
+			t.Errorf("VM %s has %d adapters", vm.Name, len(vm.PartitionAdapters))
+		}
+	}
+	r.wantJournal(0)
+}
