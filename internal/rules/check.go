@@ -60,6 +60,9 @@ func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
 		for _, v := range now.found {
 			v.Rule = rule.ID
 			v.Level = levels.inForce(rule, v.Level)
+			if p.Unchanged && v.Level == Warning {
+				continue // it was said when it was planned; every plan after would say it again
+			}
 			v.Stood = p.Unchanged || (len(stood) > 0 && containsAll(stood, v.keys))
 			if v.Stood {
 				v.Level = Warning

@@ -114,6 +114,9 @@ func (s scenario) stood(t *testing.T) {
 	p.Unchanged = s.drift
 	found := of(s.rule, rules.Check(w, p, nil))
 	// Some objects are this resource's own once it had them; then nothing is wrong.
+	if p.Unchanged && s.level == rules.Warning && len(found) > 0 {
+		t.Errorf("a warning is repeated though nothing changes: %+v", found)
+	}
 	for _, f := range found {
 		if f.Level != rules.Warning || !f.Stood {
 			t.Errorf("stood before: got level %q, stood %t: %s", f.Level, f.Stood, f.Found)

@@ -112,7 +112,8 @@ type Finding struct {
 
 // Check returns the violations of a plan, errors first, each at its level in
 // force. A violation that holds already for what the resource had before, or for
-// hosts that it does not touch, is at most a warning. A rule that is off, or that
+// hosts that it does not touch, is at most a warning. For a plan that changes
+// nothing only what would otherwise be an error is returned, as a warning. A rule that is off, or that
 // cannot be decided with the hosts at hand, returns nothing. Scopes limits the
 // check to rules of those scopes; none means all.
 //

@@ -862,13 +862,6 @@ func vmScenarios() []scenario {
 			},
 		},
 		{
-			rule: "vm-settings", name: "MMIO with a partition", level: rules.Warning, path: "low_memory_mapped_io_space_mib",
-			build: given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.Settings.LowMemoryMappedIOSpace = ptr(128 * gpu.MiB) }),
-			satisfy: func(_ *rules.World, p *rules.Plan) {
-				p.Want.Assignment.Settings.LowMemoryMappedIOSpace = ptr(144 * gpu.MiB)
-			},
-		},
-		{
 			rule: "vm-settings", name: "saved when its host stops", level: rules.Error, path: "automatic_stop_action",
 			build: given(dda, func(_ *gpu.Host, v *gpu.VM) { v.Settings.AutomaticStopAction = ptr(gpu.StopSave) }),
 			satisfy: func(_ *rules.World, p *rules.Plan) {

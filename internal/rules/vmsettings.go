@@ -40,8 +40,11 @@ func checkVMSettings(r *run) {
 	r.checkCheckpoints(at)
 	r.checkDynamicMemory(at, whole)
 	settings := at.vm.Settings.Overlay(a.Settings)
-	r.checkMMIO(at, settings, whole)
-	if stop := settings.AutomaticStopAction; whole && stop != nil && *stop == gpu.StopSave {
+	if !whole {
+		return
+	}
+	r.checkMMIO(at, settings)
+	if stop := settings.AutomaticStopAction; stop != nil && *stop == gpu.StopSave {
 		r.report(Finding{
 			Path:   "automatic_stop_action",
 			Title:  "The VM would be saved when its host stops",
@@ -93,8 +96,9 @@ func (r *run) checkDynamicMemory(at located, whole bool) {
 }
 
 // checkMMIO compares the memory-mapped IO space that the VM will have with what its
-// GPUs need. A partition needs less than its whole GPU, so there it is a warning.
-func (r *run) checkMMIO(at located, settings gpu.VMSettings, whole bool) {
+// whole GPUs need. What a partition needs is documented nowhere; it starts with what
+// a VM has by default.
+func (r *run) checkMMIO(at located, settings gpu.VMSettings) {
 	need, from := r.mmioNeed(at)
 	if need == (gpu.MMIO{}) {
 		return
@@ -110,7 +114,7 @@ func (r *run) checkMMIO(at located, settings gpu.VMSettings, whole bool) {
 		if space.have == nil || *space.have >= space.need {
 			continue
 		}
-		f := Finding{
+		r.report(Finding{
 			Path:   space.path,
 			Title:  "Too little memory-mapped IO space",
 			Host:   at.key,
@@ -119,18 +123,12 @@ func (r *run) checkMMIO(at located, settings gpu.VMSettings, whole bool) {
 			Found:  fmt.Sprintf("%s will have %d MiB of %s memory-mapped IO space.", vmText(at.vm), space.have.MiB(), space.name),
 			Wanted: fmt.Sprintf("With %s it needs %d MiB, its own share included.", gpuOn(at.key, from), space.need.MiB()),
 			Fix:    fmt.Sprintf("Write `%s = %d`.", space.path, space.need.MiB()),
-		}
-		if !whole {
-			f.Level = Warning
-			f.Wanted = fmt.Sprintf("The whole of %s needs %d MiB, the VM's own share included; a partition may do with less, but with too little the VM does not start.",
-				gpuOn(at.key, from), space.need.MiB())
-		}
-		r.report(f, key("mmio "+space.name, at.vm.ID))
+		}, key("mmio "+space.name, at.vm.ID))
 	}
 }
 
 // mmioNeed is the space for the GPUs that the VM may get, and the largest of them.
-// From a pool or by partition it may get any, so the largest counts.
+// From a pool it may get any, so the largest counts.
 func (r *run) mmioNeed(at located) (gpu.MMIO, *gpu.GPU) {
 	a := r.plan.Want.Assignment
 	var largest *gpu.GPU
@@ -141,10 +139,6 @@ func (r *run) mmioNeed(at located) (gpu.MMIO, *gpu.GPU) {
 	}
 	times := gpu.Bytes(1)
 	switch {
-	case a.Partition != nil:
-		for _, s := range r.slotsFor(at, a.Partition) {
-			consider(s.gpu)
-		}
 	case a.Pool != nil:
 		times = gpu.Bytes(poolCount(a.Pool))
 		members, _ := r.poolMembers(at, a.Pool)
