@@ -66,7 +66,7 @@ func parse(data []byte, old *document) (*document, error) {
 		}
 	}
 	for i, raw := range raws {
-		if old != nil && i < len(old.hosts) && true {
+		if old != nil && i < len(old.hosts) && bytes.Equal(old.hosts[i].raw, raw) {
 			d.add(old.hosts[i])
 			continue
 		}
