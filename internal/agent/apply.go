@@ -212,8 +212,10 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 		return w.fail(detached, failure("read the host back after the change", err))
 	}
 	if wrong := verify(&expected, &host, w.entry.Steps); len(wrong) > 0 {
-		return w.fail(detached, &Error{Kind: StepFailed, Step: "read the host back",
-			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; ")})
+		return w.fail(detached, &Error{
+			Kind: StepFailed, Step: "read the host back",
+			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; "),
+		})
 	}
 	w.entry.Status = applied
 	if err := w.server.record(detached, w.fence, w.entry); err != nil {

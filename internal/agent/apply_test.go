@@ -49,7 +49,7 @@ func TestInventoryUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.Inventory(t.Context())
-	e := wantKind(t, err, agent.Unavailable)
+	e := kindOf(t, err, agent.Unavailable)
 	var be *backend.Error
 	if !errors.As(err, &be) || be.Code != backend.Unavailable || e.Cause == nil {
 		t.Errorf("the platform's error is lost: %+v", e)
@@ -95,7 +95,7 @@ func TestRuleViolation(t *testing.T) {
 	}
 	before := r.look()
 	_, err = r.Client.Apply(t.Context(), r.fence, bad, p.Basis, nil)
-	e := wantKind(t, err, agent.RuleViolation)
+	e := kindOf(t, err, agent.RuleViolation)
 	if d := cmp.Diff(p.Findings, e.Findings, cmpopts.IgnoreUnexported(rules.Finding{})); d != "" {
 		t.Error(d)
 	}
@@ -106,7 +106,7 @@ func TestRuleViolation(t *testing.T) {
 
 	bad.Levels = rules.Levels{"valid-partition-count": rules.Off}
 	_, err = r.apply(bad)
-	e = wantKind(t, err, agent.StepFailed) // now the host itself says no
+	e = kindOf(t, err, agent.StepFailed) // now the host itself says no
 	if e.Cause == nil || e.Cause.Code != backend.InvalidParameter || e.Step == "" || !e.Outcome.RolledBack {
 		t.Errorf("error = %+v", e)
 	}
@@ -158,7 +158,7 @@ func TestHostChanged(t *testing.T) {
 			tt.meddle(t, r)
 			before := r.look()
 			_, err = r.Client.Apply(t.Context(), r.fence, tt.ch, p.Basis, nil)
-			e := wantKind(t, err, agent.HostChanged)
+			e := kindOf(t, err, agent.HostChanged)
 			if !strings.Contains(e.Message, tt.want) {
 				t.Errorf("message %q does not contain %q", e.Message, tt.want)
 			}
@@ -224,7 +224,7 @@ func TestVMDoesNotStart(t *testing.T) {
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, func(a *gpu.Assignment) {
 		a.Settings.GuestControlledCache = new(true)
 	})))
-	e := wantKind(t, err, agent.StepFailed)
+	e := kindOf(t, err, agent.StepFailed)
 	if e.Step != "start VM run-1" || !e.Outcome.RolledBack || len(e.Outcome.Stands) > 0 || e.Cause == nil {
 		t.Errorf("error = %+v, outcome = %+v", e, e.Outcome)
 	}
@@ -240,7 +240,7 @@ func TestUndoFails(t *testing.T) {
 	r := newRig(t, onlyOneGPUP)
 	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{StartFails: simulated.StartFailsAlways}))
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
-	e := wantKind(t, err, agent.StepFailed)
+	e := kindOf(t, err, agent.StepFailed)
 	if e.Outcome.RolledBack || len(e.Outcome.Stands) != 1 || !strings.HasPrefix(e.Outcome.Stands[0], "shut down VM run-1") {
 		t.Errorf("outcome = %+v", e.Outcome)
 	}
@@ -280,7 +280,7 @@ func TestRecoveryGivesUp(t *testing.T) {
 		r.clock.advance(time.Hour)
 		r.start()
 		_, err := r.AcquireLease(t.Context(), lease(fmt.Sprint("run-", run)))
-		e := wantKind(t, err, agent.StepFailed)
+		e := kindOf(t, err, agent.StepFailed)
 		if e.Outcome == nil || len(e.Outcome.Stands) != 1 || !strings.Contains(e.Outcome.Stands[0], "run-1") {
 			t.Errorf("run %d: outcome = %+v", run, e.Outcome)
 		}
@@ -309,7 +309,7 @@ func TestCancel(t *testing.T) {
 			}
 			ch := assign("a", "vm1", nil, partitionOf(run1, func(a *gpu.Assignment) { a.Settings.GuestControlledCache = new(true) }))
 			_, err := r.Client.Apply(ctx, r.fence, ch, "", nil)
-			e := wantKind(t, err, agent.Cancelled)
+			e := kindOf(t, err, agent.Cancelled)
 			if !errors.Is(err, context.Canceled) || e.Outcome == nil || !e.Outcome.RolledBack {
 				t.Errorf("error = %v, outcome = %+v", err, e.Outcome)
 			}
@@ -359,7 +359,7 @@ func TestReadBack(t *testing.T) {
 	}
 	before := r.look()
 	_, err := r.apply(assign("a", "vm3", nil, partitionOf(off1, nil)))
-	e := wantKind(t, err, agent.StepFailed)
+	e := kindOf(t, err, agent.StepFailed)
 	if !strings.Contains(e.Message, "the GPU partition of VM off-1 is none, but any GPU was wanted") {
 		t.Errorf("message = %q", e.Message)
 	}
@@ -407,7 +407,7 @@ func TestLargeHost(t *testing.T) {
 	})
 	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{StartFails: simulated.StartFailsWithGPU}))
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
-	e := wantKind(t, err, agent.StepFailed)
+	e := kindOf(t, err, agent.StepFailed)
 	if got := len(e.Outcome.Host.VMs); got != n+4 {
 		t.Errorf("the outcome has %d VMs", got)
 	}

@@ -144,17 +144,14 @@ type scenario struct {
 
 // scenarios cover every step in every order that the planners make.
 func scenarios() []scenario {
-	quotas := func(min gpu.Bytes) func(*gpu.Assignment) {
-		return func(a *gpu.Assignment) { a.Partition.Quotas.VRAM.Min = new(uint64(min)) }
-	}
 	withSettings := func(a *gpu.Assignment) {
 		a.Settings = gpu.VMSettings{GuestControlledCache: new(true), HighMemoryMappedIOSpace: new(32 * gib)}
 	}
 	held := []agent.Change{
 		layout("c0", "config", nil, config("vdi", 4, gpuP1)),
-		assign("a0", "vm1", nil, partitionOf(run1, quotas(3*gib))),
+		assign("a0", "vm1", nil, partitionOf(run1, minVRAM(3*gib))),
 		assign("a1", "vm2", nil, partitionOf(run2, nil)),
-		assign("a2", "vm3", nil, partitionOf(off1, quotas(3*gib))),
+		assign("a2", "vm3", nil, partitionOf(off1, minVRAM(3*gib))),
 	}
 	drawn := []agent.Change{
 		pools("p0", "pool", nil, pool("dda", gpuD1, gpuD2)),
@@ -162,37 +159,59 @@ func scenarios() []scenario {
 	}
 	return []scenario{
 		{name: "set the count of an idle GPU", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
-		{name: "change the count under running VMs", edit: onlyOneGPUP, before: held,
-			change: layout("x", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1))},
-		{name: "a GPU leaves the config and another joins",
+		{
+			name: "change the count under running VMs", edit: onlyOneGPUP, before: held,
+			change: layout("x", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1)),
+		},
+		{
+			name:   "a GPU leaves the config and another joins",
 			before: []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1))},
-			change: layout("x", "config", config("vdi", 8, gpuP1), config("vdi", 8, gpuP2))},
-		{name: "a GPU moves between configs",
+			change: layout("x", "config", config("vdi", 8, gpuP1), config("vdi", 8, gpuP2)),
+		},
+		{
+			name:   "a GPU moves between configs",
 			before: []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
-			change: layout("x", "other", nil, config("big", 2, gpuP2))},
-		{name: "delete a config", before: []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
-			change: layout("x", "config", config("vdi", 8, gpuP1, gpuP2), nil)},
+			change: layout("x", "other", nil, config("big", 2, gpuP2)),
+		},
+		{
+			name: "delete a config", before: []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
+			change: layout("x", "config", config("vdi", 8, gpuP1, gpuP2), nil),
+		},
 		{name: "create a pool", change: pools("x", "pool", nil, pool("dda", gpuD1, gpuD2))},
-		{name: "change a pool's members", before: drawn[:1],
-			change: pools("x", "pool", pool("dda", gpuD1, gpuD2), pool("dda", gpuD2, gpuD3))},
+		{
+			name: "change a pool's members", before: drawn[:1],
+			change: pools("x", "pool", pool("dda", gpuD1, gpuD2), pool("dda", gpuD2, gpuD3)),
+		},
 		{name: "delete a pool", before: drawn[:1], change: pools("x", "pool", pool("dda", gpuD1, gpuD2), nil)},
 		{name: "give a running VM a partition", edit: onlyOneGPUP, change: assign("x", "vm1", nil, partitionOf(run1, withSettings))},
-		{name: "give a VM that is off a partition", change: assign("x", "vm3", nil, partitionOf(off1, quotas(gib)))},
-		{name: "change the quotas of a running VM", edit: onlyOneGPUP, before: held,
-			change: assign("x", "vm1", partitionOf(run1, quotas(3*gib)), partitionOf(run1, quotas(2*gib)))},
-		{name: "take the partition from a running VM", edit: onlyOneGPUP,
+		{name: "give a VM that is off a partition", change: assign("x", "vm3", nil, partitionOf(off1, minVRAM(gib)))},
+		{
+			name: "change the quotas of a running VM", edit: onlyOneGPUP, before: held,
+			change: assign("x", "vm1", partitionOf(run1, minVRAM(3*gib)), partitionOf(run1, minVRAM(2*gib))),
+		},
+		{
+			name: "take the partition from a running VM", edit: onlyOneGPUP,
 			before: []agent.Change{assign("a0", "vm1", nil, partitionOf(run1, withSettings))},
-			change: assign("x", "vm1", partitionOf(run1, withSettings), nil)},
+			change: assign("x", "vm1", partitionOf(run1, withSettings), nil),
+		},
 		{name: "give a running VM two GPUs of a pool", before: drawn[:1], change: assign("x", "vm1", nil, poolFor(run1, "dda", 2))},
-		{name: "give a running VM one GPU of a pool less",
+		{
+			name:   "give a running VM one GPU of a pool less",
 			before: []agent.Change{drawn[0], assign("a0", "vm1", nil, poolFor(run1, "dda", 2))},
-			change: assign("x", "vm1", poolFor(run1, "dda", 2), poolFor(run1, "dda", 1))},
-		{name: "move a running VM from a pool to a partition", edit: onlyOneGPUP, before: drawn,
-			change: assign("x", "vm1", poolFor(run1, "dda", 1), partitionOf(run1, withSettings))},
-		{name: "move a running VM from a partition to a device", edit: onlyOneGPUP,
+			change: assign("x", "vm1", poolFor(run1, "dda", 2), poolFor(run1, "dda", 1)),
+		},
+		{
+			name: "move a running VM from a pool to a partition", edit: onlyOneGPUP, before: drawn,
+			change: assign("x", "vm1", poolFor(run1, "dda", 1), partitionOf(run1, withSettings)),
+		},
+		{
+			name: "move a running VM from a partition to a device", edit: onlyOneGPUP,
 			before: []agent.Change{assign("a0", "vm1", nil, partitionOf(run1, withSettings))},
-			change: assign("x", "vm1", partitionOf(run1, withSettings), deviceFor(run1, gpuD1))},
-		{name: "take a device from a running VM", before: []agent.Change{assign("a0", "vm1", nil, deviceFor(run1, gpuD1))},
-			change: assign("x", "vm1", deviceFor(run1, gpuD1), nil)},
+			change: assign("x", "vm1", partitionOf(run1, withSettings), deviceFor(run1, gpuD1)),
+		},
+		{
+			name: "take a device from a running VM", before: []agent.Change{assign("a0", "vm1", nil, deviceFor(run1, gpuD1))},
+			change: assign("x", "vm1", deviceFor(run1, gpuD1), nil),
+		},
 	}
 }

@@ -23,7 +23,7 @@ func TestLease(t *testing.T) {
 	}
 
 	_, err = r.AcquireLease(ctx, lease("run-2"))
-	e := wantKind(t, err, agent.LeaseHeld)
+	e := kindOf(t, err, agent.LeaseHeld)
 	if e.Lease == nil || e.Lease.Run != "run-1" || e.Lease.Holder != "tester" || !e.Lease.Since.Equal(r.clock.Now()) {
 		t.Errorf("the error names lease %+v", e.Lease)
 	}
@@ -184,7 +184,7 @@ func TestLostLeaseInTheMiddle(t *testing.T) {
 		}
 	}
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
-	e := wantKind(t, err, agent.StaleFence)
+	e := kindOf(t, err, agent.StaleFence)
 	if e.Outcome == nil || len(e.Outcome.Stands) == 0 || e.Outcome.RolledBack {
 		t.Errorf("outcome = %+v", e.Outcome)
 	}

@@ -241,8 +241,13 @@ func wantSame(t *testing.T, before, after gpu.Host) {
 	}
 }
 
-// wantKind checks the kind of an error and returns it.
-func wantKind(t *testing.T, err error, kind agent.Kind) *agent.Error {
+func wantKind(t *testing.T, err error, kind agent.Kind) {
+	t.Helper()
+	_ = kindOf(t, err, kind)
+}
+
+// kindOf checks the kind of an error and returns it.
+func kindOf(t *testing.T, err error, kind agent.Kind) *agent.Error {
 	t.Helper()
 	var ae *agent.Error
 	if !errors.As(err, &ae) {

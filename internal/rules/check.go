@@ -21,6 +21,9 @@ type run struct {
 	// before is true for the evaluation of what the resource had: rules about a
 	// transition then find none, and rules about a state find what stood.
 	before bool
+	// othersBefore is true while the other plans of the run count with what they had:
+	// what only this run brings about did not stand before it.
+	othersBefore bool
 
 	found []violation
 }
@@ -63,7 +66,7 @@ func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
 			if p.Unchanged && v.Level == Warning {
 				continue // it was said when it was planned; every plan after would say it again
 			}
-			v.Stood = p.Unchanged || (len(stood) > 0 && containsAll(stood, v.keys))
+			v.Stood = len(stood) > 0 && containsAll(stood, v.keys)
 			if v.Stood {
 				v.Level = Warning
 			}
@@ -74,15 +77,20 @@ func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
 	return out
 }
 
-// keysBefore evaluates the rule for what the resource had before this change.
+// keysBefore evaluates the rule for what the resource, and the others of the run, had
+// before this run. A resource that changes nothing may come into conflict with
+// another one that does: that is new, whichever of the two is planned first.
 func (r *run) keysBefore() map[string]bool {
-	if r.plan.Unchanged || r.plan.Prior.Empty() {
-		return nil
-	}
 	before := *r
 	before.found = nil
-	before.before = true
-	before.plan.Want = r.plan.Prior
+	before.othersBefore = true
+	if !r.plan.Unchanged {
+		if r.plan.Prior.Empty() {
+			return nil
+		}
+		before.before = true
+		before.plan.Want = r.plan.Prior
+	}
 	r.rule.check(&before)
 	keys := map[string]bool{}
 	for _, v := range before.found {
@@ -174,6 +182,11 @@ func (r *run) others(subjects ...string) iter.Seq[*entry] {
 		for _, e := range r.book.about(subjects...) {
 			if e.token != "" && e.token == r.plan.Token {
 				continue
+			}
+			if r.othersBefore {
+				p := e.plan
+				p.Want, p.Prior = p.Prior, gpu.Want{}
+				e = &entry{token: e.token, plan: p}
 			}
 			if !yield(e) {
 				return

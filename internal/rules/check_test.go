@@ -112,6 +112,9 @@ func (s scenario) stood(t *testing.T) {
 	}
 	p.Prior = p.Want
 	p.Unchanged = s.drift
+	if w.Others != nil {
+		w.Others.Settle()
+	}
 	found := of(s.rule, rules.Check(w, p, nil))
 	// Some objects are this resource's own once it had them; then nothing is wrong.
 	if p.Unchanged && s.level == rules.Warning && len(found) > 0 {
@@ -218,6 +221,29 @@ func TestWorseThanBefore(t *testing.T) {
 	found = of("capacity", rules.Check(world(h), p, nil))
 	if len(found) != 1 || found[0].Level != rules.Warning || !found[0].Stood {
 		t.Errorf("as bad as before: got %+v", found)
+	}
+}
+
+// A resource that changes nothing is an obstacle to one that does, whichever of the
+// two is planned first.
+func TestConflictWithAChangeIsNew(t *testing.T) {
+	stands := rules.Plan{Token: "t-config", Want: config("vdi", 4, "hv01"), Prior: config("vdi", 4, "hv01"), Unchanged: true}
+	comes := create("t-pool", pool("dda", "hv01"))
+	for name, p := range map[string]rules.Plan{"the unchanged config": stands, "the new pool": comes} {
+		w := world(host("hv01"))
+		w.Others = rules.NewBook(stands, comes)
+		found := of("dda-xor-partition", rules.Check(w, p, nil))
+		if len(found) != 1 || found[0].Level != rules.Error || found[0].Stood {
+			t.Errorf("%s: got %+v", name, found)
+		}
+	}
+	stood := rules.Plan{Token: "t-pool", Want: comes.Want, Prior: comes.Want, Unchanged: true}
+	w := world(host("hv01"))
+	w.Others = rules.NewBook(stands, stood)
+	for _, f := range of("dda-xor-partition", rules.Check(w, stands, nil)) {
+		if f.Level != rules.Warning || !f.Stood {
+			t.Errorf("both stood before: got %+v", f)
+		}
 	}
 }
 

@@ -137,7 +137,8 @@ func TestCheckOnAnyWorld(t *testing.T) {
 			}
 		}
 		others := rules.NewBook()
-		for i, p := range list(t, "others", drawPlan) {
+		plans := list(t, "others", drawPlan)
+		for i, p := range plans {
 			others.Put(fmt.Sprintf("t%d", i), p)
 		}
 		w := rules.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others, Complete: rapid.Bool().Draw(t, "complete")}
@@ -159,7 +160,7 @@ func TestCheckOnAnyWorld(t *testing.T) {
 			if !rules.Known(f.Rule) || f.Title == "" || f.Found == "" || f.Wanted == "" || f.Fix == "" || f.Path == "" {
 				t.Fatalf("incomplete: %+v", f)
 			}
-			if p.Unchanged && !f.Stood {
+			if p.Unchanged && len(plans) == 0 && !f.Stood {
 				t.Fatalf("an unchanged plan can violate nothing anew: %+v", f)
 			}
 		}

@@ -82,7 +82,8 @@ type Plan struct {
 	Token string
 	Want  gpu.Want // what the plan wants; empty when it is destroyed
 	Prior gpu.Want // what it had before, from state; empty when it is created
-	// Unchanged is true when the plan changes nothing: whatever is wrong stood before.
+	// Unchanged is true when the plan changes nothing: what is wrong stood before, unless
+	// another plan of this run brings it about.
 	Unchanged bool
 }
 
@@ -113,7 +114,8 @@ type Finding struct {
 // Check returns the violations of a plan, errors first, each at its level in
 // force. A violation that holds already for what the resource had before, or for
 // hosts that it does not touch, is at most a warning. For a plan that changes
-// nothing only what would otherwise be an error is returned, as a warning. A rule that is off, or that
+// nothing only what would otherwise be an error is returned, as a warning unless
+// another plan of the run brings it about. A rule that is off, or that
 // cannot be decided with the hosts at hand, returns nothing. Scopes limits the
 // check to rules of those scopes; none means all.
 //

@@ -1,0 +1,193 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// verify compares what the steps touched with what they should have made of it, and
+// says what differs.
+func verify(expected, have *gpu.Host, steps []Step) []string {
+	want, got := observe(expected, steps), observe(have, steps)
+	var out []string
+	for _, f := range want {
+		if found := got.value(f.name); found != f.value {
+			out = append(out, fmt.Sprintf("%s is %s, but %s was wanted", f.name, found, f.value))
+		}
+	}
+	return out
+}
+
+// fact is one thing that a host shows, in words.
+type fact struct{ name, value string }
+
+type facts []fact
+
+func (fs facts) value(name string) string {
+	for _, f := range fs {
+		if f.name == name {
+			return f.value
+		}
+	}
+	return "missing"
+}
+
+// observe reads from a host what some steps change, in a form that can be compared:
+// without ids that the host gives, and without what it decides at each start.
+func observe(host *gpu.Host, steps []Step) facts {
+	var out facts
+	seen := map[string]bool{}
+	note := func(name, value string) {
+		if !seen[name] {
+			seen[name] = true
+			out = append(out, fact{name: name, value: value})
+		}
+	}
+	for _, s := range steps {
+		switch s.Op {
+		case OpSetPartitionCount:
+			note("the partition count of GPU "+s.GPU, countOf(host, s.GPU))
+		case OpDismount, OpMount:
+			note("GPU "+s.GPU, mountOf(host, s.GPU))
+		case OpCreatePool, OpDeletePool, OpSetPoolMembers:
+			note("pool "+s.Pool, membersOf(host, s.Pool))
+		case OpPutClaim, OpDropClaim:
+			note("the record of "+describeObject(s.Claim.Kind, s.Claim.ID), holderOf(host, s.Claim))
+		default:
+			vm, ok := host.VM(s.VM)
+			if !ok {
+				note("VM "+s.vmName(), "missing")
+				continue
+			}
+			switch s.Op {
+			case OpStartVM, OpStopVM:
+				note("the power state of VM "+vm.Name, powerOf(vm))
+			case OpVMSettings:
+				note("the settings of VM "+vm.Name, settingsOf(vm.Settings.Only(*s.Settings)))
+			case OpAddAdapter, OpRemoveAdapters, OpSetQuotas:
+				note("the GPU partition of VM "+vm.Name, adaptersOf(vm))
+			default:
+				note("the GPUs of VM "+vm.Name, devicesOf(vm))
+			}
+		}
+	}
+	return out
+}
+
+func countOf(host *gpu.Host, id string) string {
+	g, ok := host.GPU(id)
+	if !ok || g.Partitionable == nil {
+		return "missing"
+	}
+	return fmt.Sprint(g.Partitionable.Count)
+}
+
+func mountOf(host *gpu.Host, id string) string {
+	g, ok := host.GPU(id)
+	switch {
+	case !ok:
+		return "missing"
+	case g.Dismounted:
+		return "dismounted"
+	}
+	return "mounted"
+}
+
+func membersOf(host *gpu.Host, name string) string {
+	pool, ok := host.Pool(name)
+	if !ok {
+		return "missing"
+	}
+	return list(pool.GPUs, gpu.FoldID)
+}
+
+func holderOf(host *gpu.Host, of *gpu.Claim) string {
+	c := findClaim(host, of.Kind, of.ID)
+	if c == nil {
+		return "missing"
+	}
+	return fmt.Sprintf("that of instance %s (revision %d)", c.Token, c.Revision)
+}
+
+func powerOf(vm *gpu.VM) string {
+	if vm.Runs() {
+		return string(gpu.VMRunning)
+	}
+	return string(vm.State)
+}
+
+func settingsOf(s gpu.VMSettings) string {
+	var out []string
+	if v := s.LowMemoryMappedIOSpace; v != nil {
+		out = append(out, fmt.Sprintf("low memory-mapped IO space %s", *v))
+	}
+	if v := s.HighMemoryMappedIOSpace; v != nil {
+		out = append(out, fmt.Sprintf("high memory-mapped IO space %s", *v))
+	}
+	if v := s.GuestControlledCache; v != nil {
+		out = append(out, fmt.Sprintf("guest-controlled cache types %t", *v))
+	}
+	if v := s.AutomaticStopAction; v != nil {
+		out = append(out, fmt.Sprintf("automatic stop action %s", *v))
+	}
+	if v := s.OfflineAction; v != nil {
+		out = append(out, fmt.Sprintf("offline action %s", *v))
+	}
+	return strings.Join(out, ", ")
+}
+
+func adaptersOf(vm *gpu.VM) string {
+	return list(vm.PartitionAdapters, func(a gpu.PartitionAdapter) string {
+		where := "any GPU"
+		if a.PinnedGPU != "" {
+			where = "GPU " + gpu.FoldID(a.PinnedGPU)
+		}
+		return where + quotasOf(a.Quotas)
+	})
+}
+
+func quotasOf(q gpu.Quotas) string {
+	var out []string
+	for _, r := range []struct {
+		name  string
+		quota gpu.Quota
+	}{{"VRAM", q.VRAM}, {"encode", q.Encode}, {"decode", q.Decode}, {"compute", q.Compute}} {
+		for _, v := range []struct {
+			name  string
+			value *uint64
+		}{{"min", r.quota.Min}, {"max", r.quota.Max}, {"optimal", r.quota.Optimal}} {
+			if v.value != nil {
+				out = append(out, fmt.Sprintf("%s %s %d", r.name, v.name, *v.value))
+			}
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return " with " + strings.Join(out, ", ")
+}
+
+func devicesOf(vm *gpu.VM) string {
+	return list(vm.Devices, func(d gpu.DeviceAssignment) string {
+		if d.Pool != "" {
+			return "one of pool " + gpu.FoldID(d.Pool)
+		}
+		return gpu.FoldID(d.GPU)
+	})
+}
+
+// list names things in an order that does not depend on the host's.
+func list[T any](items []T, name func(T) string) string {
+	if len(items) == 0 {
+		return "none"
+	}
+	names := make([]string, 0, len(items))
+	for _, i := range items {
+		names = append(names, name(i))
+	}
+	slices.Sort(names)
+	return strings.Join(names, " and ")
+}
