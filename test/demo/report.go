@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,11 +18,19 @@ type gpuRow struct {
 	vram                    string
 }
 
+func (r gpuRow) String() string {
+	return fmt.Sprintf("%s, %s partitions of %s, %s in use", r.status, r.partitions, r.vram, r.use)
+}
+
 // vmRow is a VM as the demo shows it.
 type vmRow struct {
 	host, name, id, state string
 	holds                 string
 	hardware              string // what only a VM that is off can be given
+}
+
+func (r vmRow) String() string {
+	return fmt.Sprintf("on %s, %s, holds %s %s", r.host, r.state, r.holds, r.hardware)
 }
 
 // report prints what differs between two states of a fleet.
@@ -61,13 +68,16 @@ func report(out io.Writer, before, after gpu.Snapshot) {
 // diff says what differs between two states of a fleet, in lines for an error.
 func diff(before, after gpu.Snapshot) []string {
 	var out []string
-	if b, a := gpuRows(before), gpuRows(after); !slices.Equal(b, a) {
-		out = append(out, fmt.Sprintf("GPUs were %v and are %v", b, a))
+	was := gpuRows(before)
+	for i, g := range gpuRows(after) {
+		if g != was[i] {
+			out = append(out, fmt.Sprintf("GPU %s on %s: %s", g.id, g.host, arrow(was[i].String(), g.String())))
+		}
 	}
 	for _, w := range vmRows(before) {
 		v, ok := findVM(after, w.id)
 		if !ok || v != w {
-			out = append(out, fmt.Sprintf("VM %s was %v and is %v", w.name, w, v))
+			out = append(out, fmt.Sprintf("VM %s: %s", w.name, arrow(w.String(), v.String())))
 		}
 	}
 	for i, h := range after.Hosts {
