@@ -143,7 +143,9 @@ func TestHostChanged(t *testing.T) {
 			name: "a claim was written", before: []agent.Change{layout("c0", "config", nil, config("vdi", 4, gpuP1))},
 			ch: layout("c", "config", config("vdi", 4, gpuP1), config("vdi", 8, gpuP1)),
 			meddle: func(_ *testing.T, r *rig) {
-				r.done(layout("c1", "config", config("vdi", 4, gpuP1), config("vdi", 4, gpuP1)))
+				other := config("vdi", 4, gpuP1)
+				other.Restore = false
+				r.done(layout("c1", "config", config("vdi", 4, gpuP1), other))
 			},
 			want: `the record of partition config "vdi"`,
 		},

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -41,6 +43,14 @@ func putClaim(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
 		}
 	}
 	return append(out, c)
+}
+
+// sameClaim tells whether writing a claim over another would change nothing.
+func sameClaim(a, b gpu.Claim) bool {
+	a.Revision = b.Revision
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 func dropClaim(claims []gpu.Claim, kind gpu.ClaimKind, id string) []gpu.Claim {

@@ -164,7 +164,7 @@ type move struct {
 func (m *move) leave(holds, want *gpu.Assignment) {
 	leaving := map[string]bool{}
 	if holds != nil && holds.Partition != nil {
-		if a := m.ourAdapter(holds.Partition); a != nil && !keepsAdapter(a, want) {
+		if a := m.vm.AdapterFor(holds.Partition); a != nil && !keepsAdapter(a, want) {
 			leaving[gpu.FoldID(a.ID)] = true
 			m.dropAdapters = true
 		}
@@ -185,29 +185,6 @@ func (m *move) leave(holds, want *gpu.Assignment) {
 			m.keepDevices = append(m.keepDevices, d.ID)
 		}
 	}
-}
-
-// ourAdapter is the adapter that a partition assignment made. Hyper-V marks adapters
-// with nothing of ours, and a change of the partition count makes new ones: the one
-// most like the assignment is it.
-func (m *move) ourAdapter(w *gpu.PartitionWant) *gpu.PartitionAdapter {
-	var pinned *gpu.PartitionAdapter
-	for i := range m.vm.PartitionAdapters {
-		a := &m.vm.PartitionAdapters[i]
-		if !gpu.SameID(a.PinnedGPU, w.PinnedGPU) {
-			continue
-		}
-		if a.Quotas.Equal(w.Quotas) {
-			return a
-		}
-		if pinned == nil {
-			pinned = a
-		}
-	}
-	if pinned == nil && len(m.vm.PartitionAdapters) == 1 {
-		return &m.vm.PartitionAdapters[0]
-	}
-	return pinned
 }
 
 func keepsAdapter(a *gpu.PartitionAdapter, want *gpu.Assignment) bool {
@@ -284,7 +261,7 @@ func (m *move) arrivePartition(holds *gpu.Assignment, w *gpu.PartitionWant) {
 	var before gpu.Quotas
 	if holds != nil && holds.Partition != nil {
 		before = holds.Partition.Quotas
-		if a := m.ourAdapter(holds.Partition); a != nil && gpu.SameID(a.PinnedGPU, w.PinnedGPU) {
+		if a := m.vm.AdapterFor(holds.Partition); a != nil && gpu.SameID(a.PinnedGPU, w.PinnedGPU) {
 			if q := newQuotas(a.Quotas, w.Quotas, before); !q.Equal(a.Quotas) {
 				m.quotas = &gpu.PartitionAdapter{ID: a.ID, PinnedGPU: a.PinnedGPU, Quotas: q}
 			}

@@ -26,16 +26,15 @@ func (p *planner) config() error {
 	if err != nil || !ours {
 		return err
 	}
-	var covered []string // the GPUs that the config has on this host now
+	// The GPUs that the config has on this host. One that it has in the state but not in
+	// a claim joins only now: it was imported, or an earlier change did not come this far.
+	var covered []string
 	before := map[string]int{}
-	switch {
-	case claim != nil:
+	if claim != nil {
 		covered = claim.GPUs
 		for g, count := range claim.LayoutBefore {
 			before[g] = count
 		}
-	case had:
-		covered = prior.GPUs[p.change.Host]
 	}
 	if !wanted && (claim == nil || p.dropOnly(claim)) {
 		if claim != nil {
@@ -97,7 +96,9 @@ func (p *planner) config() error {
 		if len(before) > 0 {
 			c.LayoutBefore = before
 		}
-		p.put(c)
+		if claim == nil || !sameClaim(*claim, c) {
+			p.put(c)
+		}
 	} else {
 		p.drop(*claim)
 	}

@@ -168,8 +168,10 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 		return res, nil
 	}
 
-	t := &transaction{fleet: f, req: req, changes: changes, conns: map[string]Conn{}, prepared: map[string]agent.Prepared{},
-		ends: map[string]HostEnd{}, stands: map[string][]string{}, result: res}
+	t := &transaction{
+		fleet: f, req: req, changes: changes, conns: map[string]Conn{}, prepared: map[string]agent.Prepared{},
+		ends: map[string]HostEnd{}, stands: map[string][]string{}, result: res,
+	}
 	for _, n := range names {
 		t.ends[n] = EndUntouched
 	}
@@ -181,11 +183,11 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 		// Against the hosts as they are now; against the other resources of this run the
 		// plan of this very instance was checked when the apply began.
 		findings := f.CheckAlone(f.refreshed(view, names), rules.Plan{Label: req.Label, Token: req.Token, Want: req.Want, Prior: req.Prior})
-		if errs, warnings := split(findings); len(errs) > 0 {
+		errs, warnings := split(findings)
+		if len(errs) > 0 {
 			return nil, t.failed(errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs})
-		} else {
-			res.Warnings = warnings
 		}
+		res.Warnings = warnings
 	}
 	if err := t.prepare(ctx, names); err != nil {
 		return nil, err
@@ -338,6 +340,9 @@ func (t *transaction) run(ctx context.Context, names []string) error {
 	atOnce := semaphore.NewWeighted(int64(max(1, t.req.MaxUnavailable)))
 	var wg sync.WaitGroup
 	for _, n := range names {
+		if len(t.prepared[n].Steps) == 0 {
+			continue // it is as wanted
+		}
 		if err := atOnce.Acquire(ctx, 1); err != nil {
 			t.note(n, err)
 			break

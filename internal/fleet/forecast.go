@@ -50,12 +50,7 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 // SelectForForecast lists the GPUs that a new config would cover, including those
 // that a config of this state covers now.
 func (f *Fleet) SelectForForecast(name string, h *gpu.Host, sel *gpu.Selector) []string {
-	for _, c := range h.Claims {
-		if c.Kind == gpu.ClaimConfig && c.Owner == f.opt.Owner {
-			return SelectPartitionable(name, h, sel, c.ID)
-		}
-	}
-	return SelectPartitionable(name, h, sel, "")
+	return SelectPartitionable(name, h, sel, func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimConfig && c.Owner == f.opt.Owner })
 }
 
 // CheckAlone runs the rules on a plan against a view, without what the resources of

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -20,13 +21,20 @@ type Ledger struct {
 	nonce string
 	book  *rules.Book
 
-	mu   sync.Mutex
-	next int
-	keys map[string]string // instance → its key in the book
+	mu      sync.Mutex
+	next    int
+	entries map[string]entry // by instance
+}
+
+// entry is what the ledger knows of an instance: its key in the book, and what it
+// had before this run.
+type entry struct {
+	key   string
+	prior gpu.Want
 }
 
 func newLedger() *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), keys: map[string]string{}}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -48,13 +56,17 @@ func (l *Ledger) Instance(previous string) string {
 func (l *Ledger) Record(instance string, p rules.Plan, check func(rules.Plan) []rules.Finding) []rules.Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if p.Prior.Empty() {
+		// The second call for a replacement does not tell what is replaced.
+		p.Prior = l.entries[instance].prior
+	}
 	l.forget(instance)
 	if p.Token == "" {
 		p.Token = instance
 	}
 	findings := check(p)
 	l.book.Put(p.Token, p)
-	l.keys[instance] = p.Token
+	l.entries[instance] = entry{key: p.Token, prior: p.Prior}
 	return findings
 }
 
@@ -66,9 +78,9 @@ func (l *Ledger) Forget(instance string) {
 }
 
 func (l *Ledger) forget(instance string) {
-	if key, ok := l.keys[instance]; ok {
-		l.book.Delete(key)
-		delete(l.keys, instance)
+	if e, ok := l.entries[instance]; ok {
+		l.book.Delete(e.key)
+		delete(l.entries, instance)
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 
 // SelectPartitionable lists the GPUs of a host that a partition config covers: the
 // ids that the selector names, or else every GPU of the selected models that can be
-// partitioned and that neither a pool nor somebody else holds. configID is the
-// config itself, whose own claim does not stand in the way.
-func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, configID string) []string {
+// partitioned and that neither a pool nor somebody else's claim holds. mine tells
+// which claims do not stand in the way.
+func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
 	if ids, named := named(sel, name); named {
 		return ids
 	}
 	return choose(h, sel, func(g *gpu.GPU) bool {
-		return g.Partitionable != nil && !g.Partitionable.Paravirtual && !g.Dismounted && !taken(h, g.ID, gpu.ClaimConfig, configID)
+		return g.Partitionable != nil && !g.Partitionable.Paravirtual && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
 	})
 }
 
@@ -31,10 +31,11 @@ func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) [
 		if p, ok := h.Pool(poolName); ok && p.Has(g.ID) {
 			return true
 		}
+		mine := func(c *gpu.Claim) bool { return c.Is(gpu.ClaimPool, poolName) }
 		_, known := catalog.ByPCI(g.PCI)
 		busy := g.Partitionable != nil && len(g.Partitionable.Partitions) > 0
 		whole := g.Status == gpu.ReadyForDDA || g.Status == gpu.Partitioned
-		return known && whole && !busy && !g.HostDisplay && !taken(h, g.ID, gpu.ClaimPool, poolName)
+		return known && whole && !busy && !g.HostDisplay && !inAPool(h, g.ID, poolName) && !taken(h, g.ID, mine)
 	})
 }
 
@@ -76,17 +77,20 @@ func modelSelected(sel *gpu.Selector, g *gpu.GPU) bool {
 	return false
 }
 
-// taken tells whether a GPU is in a pool, or in a claim other than the named one.
-func taken(h *gpu.Host, id string, kind gpu.ClaimKind, own string) bool {
+// inAPool tells whether a GPU is in a pool other than the named one.
+func inAPool(h *gpu.Host, id, except string) bool {
 	for i := range h.Pools {
-		p := &h.Pools[i]
-		if p.Has(id) && !(kind == gpu.ClaimPool && gpu.SameID(p.Name, own)) {
+		if p := &h.Pools[i]; p.Has(id) && !gpu.SameID(p.Name, except) {
 			return true
 		}
 	}
+	return false
+}
+
+// taken tells whether a claim for GPUs that is not mine covers a GPU.
+func taken(h *gpu.Host, id string, mine func(*gpu.Claim) bool) bool {
 	for i := range h.Claims {
-		c := &h.Claims[i]
-		if c.Covers(id) && !c.Is(kind, own) && c.Kind != gpu.ClaimAssignment {
+		if c := &h.Claims[i]; c.Kind != gpu.ClaimAssignment && c.Covers(id) && !mine(c) {
 			return true
 		}
 	}

@@ -215,3 +215,27 @@ func (q Quotas) Has(want Quotas) bool {
 func (q Quota) has(want Quota) bool {
 	return !differs(q.Min, want.Min) && !differs(q.Max, want.Max) && !differs(q.Optimal, want.Optimal)
 }
+
+// AdapterFor is the adapter that an assignment made, or nil. Hyper-V marks adapters
+// with nothing of ours, and a change of the partition count makes new ones: the one
+// most like what is wanted is it.
+func (v *VM) AdapterFor(w *PartitionWant) *PartitionAdapter {
+	var best *PartitionAdapter
+	likeness := 0
+	for i := range v.PartitionAdapters {
+		a := &v.PartitionAdapters[i]
+		n := 0
+		switch pinned := SameID(a.PinnedGPU, w.PinnedGPU); {
+		case pinned && a.Quotas.Equal(w.Quotas):
+			n = 3
+		case pinned && a.Quotas.Has(w.Quotas):
+			n = 2
+		case pinned || len(v.PartitionAdapters) == 1:
+			n = 1
+		}
+		if n > likeness {
+			best, likeness = a, n
+		}
+	}
+	return best
+}

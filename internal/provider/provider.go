@@ -165,10 +165,11 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		Owner: m.Owner.ValueString(), KeepUnreachable: m.OnUnreachable.ValueString() == onUnreachableKeep,
 		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
 		// What decides about hosts may be the result of another resource.
-		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown(),
-		Levels:  rules.Levels{},
+		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
+			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules), // and these decide about what the hosts say
+		Levels: rules.Levels{},
 	}
-	if object.Known(ctx, m.Rules) {
+	if !opt.Unknown {
 		levels := map[string]string{}
 		resp.Diagnostics.Append(m.Rules.ElementsAs(ctx, &levels, false)...)
 		for id, level := range levels {

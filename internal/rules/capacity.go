@@ -90,7 +90,7 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		VM:     at.vm.Name,
 		Title:  "No partition is left",
 		Wanted: fmt.Sprintf("%s needs one more.", r.label()),
-		Fix:    "Choose a larger `partition_count`, give the VM to another host, or unassign another VM.",
+		Fix:    "Choose a larger `partition_count`, give the VM to another host, or unassign another VM in an apply of its own: what this run removes may go only after this VM is started.",
 	}
 	switch {
 	case seatedAfter(at.vm, a) && running+1 > seats:
@@ -190,6 +190,9 @@ func (r *run) poolUsers(host string, h *gpu.Host, pool string) map[string]seated
 		}
 	}
 	draws := func(a *gpu.Assignment) bool { return a != nil && a.Pool != nil && gpu.SameID(a.Pool.Name, pool) }
+	if at, ok := r.locate(r.plan.Prior.Assignment); ok && draws(r.plan.Prior.Assignment) {
+		delete(out, gpu.FoldID(at.vm.ID))
+	}
 	// First who leaves, then who comes: a renamed resource is both.
 	for e := range r.others(vmsOn(host)) {
 		if prior := e.plan.Prior.Assignment; draws(prior) && !draws(e.plan.Want.Assignment) {

@@ -124,8 +124,8 @@ func writtenName(a *gpu.Assignment) string {
 	return a.VM
 }
 
-// othersForVM are the other plans of the run for the VM of an assignment, whether
-// they want it or had it.
+// othersForVM are the other plans of the run that want something for the VM of an
+// assignment.
 func (r *run) othersForVM(a *gpu.Assignment) []*entry {
 	subjects := vmSubjects(a)
 	if at, ok := r.locate(a); ok {
@@ -133,11 +133,8 @@ func (r *run) othersForVM(a *gpu.Assignment) []*entry {
 	}
 	var out []*entry
 	for e := range r.others(subjects...) {
-		for _, w := range []gpu.Want{e.plan.Want, e.plan.Prior} {
-			if w.Assignment != nil && r.sameVM(a, w.Assignment) {
-				out = append(out, e)
-				break
-			}
+		if o := e.plan.Want.Assignment; o != nil && r.sameVM(a, o) {
+			out = append(out, e)
 		}
 	}
 	return out

@@ -16,7 +16,9 @@ func checkVMMustBeOff(r *run) {
 		a = r.plan.Prior.Assignment
 	}
 	at, ok := r.locate(a)
-	if !ok || at.vm.State == gpu.VMOff || a.Power.NextOff {
+	// Only a destroy cannot wait for the VM's next power-off.
+	destroys, waits := r.plan.Want.Empty(), a != nil && a.Power.NextOff
+	if !ok || at.vm.State == gpu.VMOff || (waits && !destroys) {
 		return
 	}
 	why := r.needsOff(at)
@@ -33,12 +35,17 @@ func checkVMMustBeOff(r *run) {
 	}
 	switch at.vm.State {
 	case gpu.VMRunning, gpu.VMStarting, gpu.VMStopping:
-		if a.Power.AllowShutdown {
+		if a.Power.AllowShutdown && !waits {
 			return
 		}
 		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.vm), hostText(at.key), stateText(at.vm.State))
+		if waits {
+			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.vm), hostText(at.key), stateText(at.vm.State))
+			f.Fix = "Shut the VM down first, or apply `power = { allow_shutdown = true, when = \"now\" }` before the destroy."
+			break
+		}
 		f.Fix = "Write `power = { allow_shutdown = true }` to shut it down and start it again, or `power = { when = \"next_off\" }` to wait for its next power-off."
-		if r.plan.Want.Empty() {
+		if destroys {
 			f.Fix += " A destroy knows only what was applied: apply this attribute first, or set it in the provider's `power` block."
 		}
 	case gpu.VMSaved, gpu.VMPaused:
@@ -72,11 +79,11 @@ func (r *run) needsOff(at located) []string {
 	case a.Partition != nil && !hasPartition:
 		why = append(why, "a partition is added")
 	case a.Partition != nil:
-		adapter := at.vm.PartitionAdapters[0]
-		if !gpu.SameID(adapter.PinnedGPU, a.Partition.PinnedGPU) {
+		adapter := at.vm.AdapterFor(a.Partition)
+		switch {
+		case adapter == nil || !gpu.SameID(adapter.PinnedGPU, a.Partition.PinnedGPU):
 			why = append(why, "the partition comes from another GPU")
-		}
-		if quotasChange(adapter.Quotas, a.Partition.Quotas, r.priorQuotas()) {
+		case quotasChange(adapter.Quotas, a.Partition.Quotas, r.priorQuotas()):
 			why = append(why, "quotas change")
 		}
 	case a.Pool != nil && drawn(at.vm, a.Pool.Name) != poolCount(a.Pool):
@@ -99,10 +106,8 @@ func (r *run) needsOff(at located) []string {
 // removalNeedsOff is needsOff for a destroy, which touches nothing when another
 // resource has taken the VM over.
 func (r *run) removalNeedsOff(at located) []string {
-	for _, e := range r.othersForVM(r.plan.Prior.Assignment) {
-		if !e.plan.Want.Empty() {
-			return nil
-		}
+	if len(r.othersForVM(r.plan.Prior.Assignment)) > 0 {
+		return nil
 	}
 	claim, claimed := r.claimOnVM(at.vm.ID)
 	if claimed && r.plan.Token != "" && claim.Token != r.plan.Token {

@@ -136,6 +136,9 @@ func (r *run) seating(host string, h *gpu.Host) map[string]seated {
 		}
 	}
 	partition := func(a *gpu.Assignment) bool { return a != nil && a.Partition != nil }
+	if at, ok := r.locate(r.plan.Prior.Assignment); ok && partition(r.plan.Prior.Assignment) {
+		delete(out, gpu.FoldID(at.vm.ID))
+	}
 	// First who leaves, then who comes: a renamed resource is both.
 	for e := range r.others(vmsOn(host)) {
 		if prior := e.plan.Prior.Assignment; partition(prior) && !partition(e.plan.Want.Assignment) {

@@ -170,8 +170,11 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if diags.HasError() || layout == nil {
 		return
 	}
+	if !report.NotYet(diags, d.fleet, DataSourceType, fleet.View{}) {
+		return
+	}
 	hosts, v, ok := scope.Hosts(ctx, d.fleet, s, diags)
-	if !report.Unreachable(diags, d.fleet, DataSourceType, v) || !ok {
+	if !report.NotYet(diags, d.fleet, DataSourceType, v) || !report.Unreachable(diags, d.fleet, DataSourceType, v) || !ok {
 		return
 	}
 	want := gpu.PartitionConfig{

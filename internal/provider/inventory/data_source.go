@@ -192,6 +192,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if !report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, fleet.View{}) {
+		return
+	}
 	m := model{Hosts: config.Hosts, IncludeJSON: config.IncludeJSON, Inventory: map[string]hostModel{}, Holders: []holderModel{}, Silent: []string{}}
 	names := d.fleet.HostNames()
 	if !config.Hosts.IsNull() {
@@ -207,7 +210,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		return
 	}
 	v := d.fleet.Look(ctx, names)
-	if !report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
+	if !report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, v) || !report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
 		return
 	}
 	m.Silent = append(m.Silent, v.Silent()...)

@@ -103,7 +103,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		}
 		c = *cl.Want.Config
 	} else {
-		choose(&c, hosts, v)
+		choose(&c, "", hosts, v)
 		c.Count = commonCount(c, v)
 		if c.Count == 0 {
 			diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v can be partitioned and is free of other claims.", hosts))

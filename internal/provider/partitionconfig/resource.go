@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -28,9 +28,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -144,10 +144,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"and never stops a VM to do so. Destroying uses the value of the last apply.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
 			},
-			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
-				Create: true, Update: true, Delete: true,
-				CreateDescription: timeoutText, UpdateDescription: timeoutText, DeleteDescription: timeoutText,
-			}),
+			"timeouts": timeout.Attribute(ctx, timeoutText),
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with its `model`, `layout` (such as `gpu_p:4`), " +
 					"`partition_count` and `partition_vram_mib` as the host reports them.",
@@ -250,7 +247,11 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
-		choose(&want, hosts, v)
+		if !r.allAnswer(hosts, v, p.Label, &resp.Diagnostics) {
+			r.fleet.Ledger.Forget(inst)
+			return
+		}
+		choose(&want, p.Token, hosts, v)
 		view = v
 	}
 	p.Want.Config = &want
@@ -263,6 +264,24 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if !unchanged && !resp.Diagnostics.HasError() {
 		r.forecast(&resp.Diagnostics, view, p)
 	}
+}
+
+// allAnswer refuses to change a layout while some of its hosts are silent, even when
+// their state is kept otherwise: the cluster would end with two layouts.
+func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *diag.Diagnostics) bool {
+	ok := true
+	for _, n := range hosts {
+		err, silent := v.Errors[n]
+		var notYet *fleet.NotYetKnownError
+		if !silent || errors.As(err, &notYet) { // the latter answers at apply, or the apply refuses
+			continue
+		}
+		ok = false
+		diags.AddError("Layout cannot change while a host does not answer", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: %v.\nWanted: a layout changes on all of its hosts or on none.\n"+
+				"Fix: bring the host back, or take it out of this config.", label, n, err))
+	}
+	return ok
 }
 
 // forecast says, once per config, what the change will do to what runs and how
@@ -335,7 +354,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 			return false
 		}
 	}
-	choose(&want, hosts, view)
+	choose(&want, token, hosts, view)
 	req := fleet.Request{
 		Label: label(want.ID), Token: token, Want: gpu.Want{Config: &want}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
@@ -344,10 +363,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
 		req.Prior.Config = prior
 	}
-	if ro := object.Decode[rolloutModel](ctx, plan.Rollout, diags); ro != nil {
-		req.MaxUnavailable = int(ro.MaxUnavailable.ValueInt64())
-		req.StopOnFailure = ro.OnFailure.ValueString() == onFailureStop
-	}
+	plan.roll(ctx, &req, diags)
 	if diags.HasError() {
 		return false
 	}
@@ -363,11 +379,15 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	for name, why := range res.Skipped {
 		diags.AddWarning("Host was left as it is", fmt.Sprintf("%s\n\nHost: %s\nFound: %v\nThe config gave the host up without telling it.", req.Label, name, why))
 	}
-	plan.GPUs = types.MapNull(gpusOfHostType)
-	if state != nil {
-		plan.GPUs = state.GPUs
+	// What the state knows stays for hosts that have not left yet.
+	before := state.gpus(ctx, diags)
+	for name := range res.Skipped {
+		delete(before, name)
 	}
-	plan.observe(ctx, want, hosts, r.fleet.Look(ctx, hosts), diags)
+	var d diag.Diagnostics
+	plan.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, before)
+	diags.Append(d...)
+	plan.observe(ctx, want, hosts, r.fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), diags)
 	return true
 }
 
@@ -375,6 +395,8 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var state model
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	// A version of Terraform that carries no identity wants one whatever comes of the read.
+	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{ID: state.ID})...)
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
@@ -385,10 +407,11 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		}
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
-	hosts, view := r.look(ctx, c.Scope)
+	hosts, view := r.look(ctx, c.Scope, state.gpus(ctx, &resp.Diagnostics))
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view) {
 		return
 	}
+	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
 	if token := instance.Token(ctx, req.Private); token == "" {
 		if cl, ok := claimOf(view, c.ID, r.fleet.Owner()); ok {
@@ -399,16 +422,18 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{ID: state.ID})...)
 }
 
-// look takes the hosts of a scope as the state has it: a host that the provider no
-// longer knows is in the view as one that does not answer.
-func (r *Resource) look(ctx context.Context, s gpu.Scope) ([]string, fleet.View) {
-	if s.Cluster == "" {
-		return s.Hosts, r.fleet.Look(ctx, s.Hosts)
+// look takes the hosts of a scope as the state has it, and looks at those that the
+// state lists besides: a host that the provider no longer knows is in the view as one
+// that does not answer.
+func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[string]gpuModel) ([]string, fleet.View) {
+	hosts := s.Hosts
+	if s.Cluster != "" {
+		members, unknown := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), s.Cluster)
+		hosts = slices.Concat(members, unknown)
 	}
-	all := r.fleet.LookAll(ctx)
-	members, unknown := r.fleet.ClusterHosts(all, s.Cluster)
-	hosts := slices.Concat(members, unknown)
-	return hosts, r.fleet.Look(ctx, hosts)
+	all := slices.Concat(hosts, slices.Collect(maps.Keys(listed)))
+	slices.Sort(all)
+	return hosts, r.fleet.Look(ctx, slices.Compact(all))
 }
 
 // Delete implements resource.Resource.
@@ -422,10 +447,15 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	resp.Diagnostics.Append(d...)
 	prior := state.prior(ctx, &resp.Diagnostics)
 	token := instance.Token(ctx, req.Private)
-	res, err := r.fleet.Apply(ctx, fleet.Request{
+	apply := fleet.Request{
 		Label: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Config: prior}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	})
+	}
+	state.roll(ctx, &apply, &resp.Diagnostics)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	res, err := r.fleet.Apply(ctx, apply)
 	if err != nil {
 		report.Failure(&resp.Diagnostics, "destroy the partition config", label(prior.ID), err)
 		if prior.Restore {

@@ -99,6 +99,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if !report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, fleet.View{}) {
+		return
+	}
 	name := m.Host.ValueString()
 	if !d.fleet.Has(name) {
 		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.fleet.HostNames()}).Error())
@@ -107,7 +110,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	v := d.fleet.Look(ctx, []string{name})
 	h, ok := v.Hosts[name]
 	if !ok {
-		if report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
+		if report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, v) && report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
 			resp.Diagnostics.AddError("Host does not answer", fmt.Sprintf("Host: %s\nThe options of its GPUs are not known without it.", name))
 		}
 		return

@@ -82,6 +82,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if diags.HasError() {
 		return
 	}
+	if !report.NotYet(diags, d.fleet, ResourceType, fleet.View{}) {
+		return
+	}
 	s := gpu.Scope{Cluster: cluster.ValueString()}
 	at := s.Cluster
 	if !host.IsNull() {
@@ -93,7 +96,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	_, v, ok := scope.Hosts(ctx, d.fleet, s, diags)
 	id := at + "/" + name.ValueString()
-	if !report.Unreachable(diags, d.fleet, label(id), v) || !ok {
+	if !report.NotYet(diags, d.fleet, label(id), v) || !report.Unreachable(diags, d.fleet, label(id), v) || !ok {
 		return
 	}
 	gpus, available := map[string]map[string]memberModel{}, map[string]int64{}

@@ -59,7 +59,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 	if !report.Unreachable(diags, r.fleet, label(m.ID.ValueString()), v) {
 		return
 	}
-	c, ok := r.claimed(v, name, diags)
+	c, ok := r.claimed(ctx, v, name, diags)
 	if diags.HasError() {
 		return
 	}
@@ -86,7 +86,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 }
 
 // claimed finds the pool as it was declared when it was claimed.
-func (r *Resource) claimed(v fleet.View, name string, diags *diag.Diagnostics) (gpu.PoolConfig, bool) {
+func (r *Resource) claimed(ctx context.Context, v fleet.View, name string, diags *diag.Diagnostics) (gpu.PoolConfig, bool) {
 	for _, host := range slices.Sorted(maps.Keys(v.Hosts)) {
 		for _, c := range v.Hosts[host].Claims {
 			if !c.Is(gpu.ClaimPool, name) || c.Want.Pool == nil {
@@ -98,8 +98,28 @@ func (r *Resource) claimed(v fleet.View, name string, diags *diag.Diagnostics) (
 					name, host, c.Owner, r.fleet.Owner()))
 				return gpu.PoolConfig{}, false
 			}
-			return *c.Want.Pool, true
+			if len(c.Want.Pool.Scope.Hosts) > 0 || c.Want.Pool.Scope.Cluster != "" {
+				return *c.Want.Pool, true
+			}
+			return r.gathered(ctx, c, diags), true
 		}
 	}
 	return gpu.PoolConfig{}, false
+}
+
+// gathered puts together a pool whose members were declared one by one: the claim on
+// a host has that host's members only, and the other hosts may be any.
+func (r *Resource) gathered(ctx context.Context, c gpu.Claim, diags *diag.Diagnostics) gpu.PoolConfig {
+	all := r.fleet.LookAll(ctx)
+	report.Unreachable(diags, r.fleet, label(c.Want.Pool.ID), all)
+	out := *c.Want.Pool
+	out.Members = map[string][]string{}
+	for _, h := range all.Hosts {
+		for _, other := range h.Claims {
+			if other.Kind == gpu.ClaimPool && other.Token == c.Token && other.Want.Pool != nil {
+				maps.Copy(out.Members, other.Want.Pool.Members)
+			}
+		}
+	}
+	return out
 }

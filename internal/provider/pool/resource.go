@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
@@ -23,14 +22,17 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -95,7 +97,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"members": schema.MapAttribute{
 				MarkdownDescription: "The pool's GPUs, by host. One of `members`, `hosts` and `cluster` is required.",
-				ElementType:         memberType, Optional: true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+				ElementType:         memberType, Optional: true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()},
 			},
 			"hosts": schema.SetAttribute{
 				MarkdownDescription: "Hosts, as the provider names them, whose GPUs the `selector` chooses.",
@@ -126,10 +128,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"Destroying uses the value of the last apply. A pool that a VM draws from is not destroyed.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)},
 			},
-			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
-				Create: true, Update: true, Delete: true,
-				CreateDescription: timeoutText, UpdateDescription: timeoutText, DeleteDescription: timeoutText,
-			}),
+			"timeouts": timeout.Attribute(ctx, timeoutText),
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model` and `vram_mib`.",
 				ElementType:         gpusOfHostType, Computed: true,
@@ -274,11 +273,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	// An identity names where the pool was declared first, and may not change. Older
-	// versions of Terraform do not carry it.
-	if req.Identity == nil || req.Identity.Raw.IsNull() {
-		resp.Diagnostics.Append(resp.Identity.Set(ctx, plan.identity(r.fleet))...)
-	}
+	resp.Diagnostics.Append(keepIdentity(ctx, req.Identity, resp.Identity, plan.identity(r.fleet))...)
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false
@@ -316,6 +311,11 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	res, err := r.fleet.Apply(ctx, req)
 	if err != nil {
 		report.Failure(diags, doing, req.Label, err)
+		if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported && !want.Force {
+			diags.AddAttributeWarning(path.Root("dismount"), "A GPU may need to be dismounted by force", fmt.Sprintf(
+				"%s\n\nFound: %v.\nFix: without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
+					"will have it, set dismount = { force = true }.", req.Label, cause))
+		}
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
 			return false
@@ -337,14 +337,22 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var state model
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
+	if resp.Diagnostics.HasError() {
 		return
 	}
-	if state.Members.IsNull() && state.Hosts.IsNull() && state.Cluster.IsNull() {
+	imported := state.Members.IsNull() && state.Hosts.IsNull() && state.Cluster.IsNull()
+	if !imported {
+		resp.Diagnostics.Append(keepIdentity(ctx, req.Identity, resp.Identity, state.identity(r.fleet))...)
+	}
+	if r.fleet.Unknown() {
+		return
+	}
+	if imported {
 		r.readImported(ctx, &state, &resp.Diagnostics)
 		if resp.Diagnostics.HasError() {
 			return
 		}
+		resp.Diagnostics.Append(resp.Identity.Set(ctx, state.identity(r.fleet))...)
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c)
@@ -368,9 +376,15 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		}
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
-	if req.Identity == nil || req.Identity.Raw.IsNull() {
-		resp.Diagnostics.Append(resp.Identity.Set(ctx, state.identity(r.fleet))...)
+}
+
+// keepIdentity carries an identity that is known, and sets one where the version of
+// Terraform does not: it names where the pool was declared first, and may not change.
+func keepIdentity(ctx context.Context, known, next *tfsdk.ResourceIdentity, is identityModel) diag.Diagnostics {
+	if known != nil && !known.Raw.IsFullyNull() {
+		return nil
 	}
+	return next.Set(ctx, is)
 }
 
 // look takes the hosts of a pool as the state has it: a host that the provider no

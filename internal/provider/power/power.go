@@ -4,11 +4,12 @@ package power
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	pschema "github.com/hashicorp/terraform-plugin-framework/provider/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 )
 
 // Texts for registry pages.
@@ -56,7 +58,7 @@ func Attribute() schema.SingleNestedAttribute {
 			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
 			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
 			"start_after":      schema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration{}}},
+			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{timeout.Duration{}}},
 			"when":             schema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
 		},
 	}
@@ -72,7 +74,7 @@ func ProviderAttribute() pschema.SingleNestedAttribute {
 			"force_shutdown":   pschema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
 			"allow_turn_off":   pschema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
 			"start_after":      pschema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": pschema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration{}}},
+			"shutdown_timeout": pschema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{timeout.Duration{}}},
 			"when":             pschema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
 		},
 	}
@@ -104,6 +106,52 @@ func Decode(ctx context.Context, o types.Object, defaults gpu.Power, diags *diag
 	return p
 }
 
+// Encode is Decode's inverse, for import: what differs from the defaults, or null when
+// nothing does.
+func Encode(ctx context.Context, p, defaults gpu.Power, diags *diag.Diagnostics) types.Object {
+	if p == defaults {
+		return types.ObjectNull(attributeTypes)
+	}
+	var m model
+	flag := func(to *types.Bool, v, usual bool) {
+		if v != usual {
+			*to = types.BoolValue(v)
+		}
+	}
+	choice := func(to *types.String, v, usual bool, yes, no string) {
+		if v != usual {
+			*to = types.StringValue(map[bool]string{true: yes, false: no}[v])
+		}
+	}
+	flag(&m.AllowShutdown, p.AllowShutdown, defaults.AllowShutdown)
+	flag(&m.ForceShutdown, p.ForceShutdown, defaults.ForceShutdown)
+	flag(&m.AllowTurnOff, p.AllowTurnOff, defaults.AllowTurnOff)
+	choice(&m.StartAfter, p.StayOff, defaults.StayOff, never, ifWasRunning)
+	choice(&m.When, p.NextOff, defaults.NextOff, nextOff, now)
+	if p.Timeout() != defaults.Timeout() {
+		m.ShutdownTimeout = types.StringValue(durationText(p.Timeout()))
+	}
+	o, d := types.ObjectValueFrom(ctx, attributeTypes, m)
+	diags.Append(d...)
+	return o
+}
+
+var attributeTypes = map[string]attr.Type{
+	"allow_shutdown": types.BoolType, "force_shutdown": types.BoolType, "allow_turn_off": types.BoolType,
+	"start_after": types.StringType, "shutdown_timeout": types.StringType, "when": types.StringType,
+}
+
+// durationText writes a duration as people do: "5m" and not "5m0s".
+func durationText(d time.Duration) string {
+	switch {
+	case d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d%time.Second == 0:
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	return d.String()
+}
+
 func set(to *bool, v types.Bool) {
 	if !v.IsNull() && !v.IsUnknown() {
 		*to = v.ValueBool()
@@ -114,24 +162,4 @@ func set(to *bool, v types.Bool) {
 // others: that part of the policy is kept on the host, in the claim.
 func SamePermission(a, b gpu.Power) bool {
 	return a.AllowShutdown == b.AllowShutdown && a.ForceShutdown == b.ForceShutdown && a.AllowTurnOff == b.AllowTurnOff && a.StayOff == b.StayOff
-}
-
-// duration accepts positive Go durations.
-type duration struct{}
-
-func (duration) Description(context.Context) string { return "must be a duration such as 90s or 5m" }
-
-func (d duration) MarkdownDescription(ctx context.Context) string { return d.Description(ctx) }
-
-func (d duration) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
-	}
-	if v, err := time.ParseDuration(req.ConfigValue.ValueString()); err != nil || v <= 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid duration", badDuration(req.Path, req.ConfigValue.ValueString()))
-	}
-}
-
-func badDuration(at path.Path, found string) string {
-	return "Attribute " + at.String() + " is " + `"` + found + `", but must be a positive duration such as "90s" or "5m".`
 }

@@ -20,8 +20,8 @@ import (
 // Findings adds what the rules found, each at its attribute and level.
 func Findings(diags *diag.Diagnostics, label string, findings []rules.Finding) {
 	for _, f := range findings {
-		detail := label + "\n\n" + f.Detail()
-		at := Path(f.Path)
+		detail := label + "\n\n" + f.Detail() + "\nAttribute: " + f.Path
+		at := attribute(f.Path)
 		if f.Level == rules.Error {
 			diags.AddAttributeError(at, f.Title, detail)
 		} else {
@@ -30,17 +30,15 @@ func Findings(diags *diag.Diagnostics, label string, findings []rules.Finding) {
 	}
 }
 
-// Path reads an attribute path as findings write it: names joined by dots.
-func Path(s string) path.Path {
-	if s == "" {
+// attribute is the attribute of the resource that a finding's path, names joined by
+// dots, begins with. Terraform shows the line of an attribute, but for a path into a
+// nested one only the resource's first line.
+func attribute(s string) path.Path {
+	first, _, _ := strings.Cut(s, ".")
+	if first == "" {
 		return path.Empty()
 	}
-	names := strings.Split(s, ".")
-	p := path.Root(names[0])
-	for _, n := range names[1:] {
-		p = p.AtName(n)
-	}
-	return p
+	return path.Root(first)
 }
 
 // Failure adds the error of a change. doing says what was tried, for the summary:

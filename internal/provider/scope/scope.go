@@ -5,6 +5,7 @@ package scope
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
@@ -25,6 +26,11 @@ import (
 // HostValidators refuse an empty set of hosts and empty names.
 func HostValidators() []validator.Set {
 	return []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+}
+
+// GPUIDValidator refuses empty GPU ids in a map of host → set of ids.
+func GPUIDValidator() validator.Map {
+	return mapvalidator.ValueSetsAre(setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)))
 }
 
 // SelectorType is the type of the selector attribute.
@@ -50,7 +56,7 @@ func SelectorAttributes() map[string]schema.Attribute {
 		},
 		"gpu_ids": schema.MapAttribute{
 			MarkdownDescription: GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true,
-			Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+			Validators: []validator.Map{mapvalidator.SizeAtLeast(1), GPUIDValidator()},
 		},
 	}
 }
@@ -139,7 +145,8 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 		for _, n := range unknown {
 			out.Errors[n] = v.Errors[n]
 		}
-		return slices.Concat(members, unknown), out, true
+		names = slices.Concat(members, unknown)
+		return names, out, within(s.Selector, names, diags)
 	}
 	for _, n := range s.Hosts {
 		if !f.Has(n) {
@@ -148,10 +155,27 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 				n, f.HostNames()))
 		}
 	}
-	if diags.HasError() {
+	if !within(s.Selector, s.Hosts, diags) || diags.HasError() {
 		return nil, fleet.View{}, false
 	}
 	v = f.Look(ctx, s.Hosts)
 	v = f.Look(ctx, f.Peers(v, s.Hosts))
 	return s.Hosts, v, true
+}
+
+// within refuses a selector that names GPUs of a host outside the scope: it would
+// select nothing there, silently.
+func within(sel *gpu.Selector, hosts []string, diags *diag.Diagnostics) bool {
+	if sel == nil {
+		return true
+	}
+	ok := true
+	for _, n := range slices.Sorted(maps.Keys(sel.GPUIDs)) {
+		if !slices.Contains(hosts, n) {
+			ok = false
+			diags.AddAttributeError(path.Root("selector"), "Host is not in scope", fmt.Sprintf(
+				"Found: selector.gpu_ids names host %q, but the hosts here are %v.\nFix: correct the name, or add the host.", n, hosts))
+		}
+	}
+	return ok
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -61,6 +62,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	if claimed && claim.Want.Assignment != nil {
 		a = *claim.Want.Assignment
 		m.VM = types.StringValue(a.VM)
+		m.Power = power.Encode(ctx, a.Power, r.fleet.Power(), diags)
 	}
 	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType()), types.ObjectNull(poolType), types.ObjectNull(deviceType)
 	var d diag.Diagnostics

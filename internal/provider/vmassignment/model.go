@@ -245,14 +245,13 @@ func drift(vm *gpu.VM, a gpu.Assignment, pending bool) []string {
 		return out
 	}
 	switch {
-	case a.Partition != nil && len(vm.PartitionAdapters) == 0:
-		out = append(out, fmt.Sprintf("VM %s has no GPU partition adapter", vm.Name))
 	case a.Partition != nil:
-		ad := vm.PartitionAdapters[0]
-		if a.Partition.PinnedGPU != "" && !gpu.SameID(ad.PinnedGPU, a.Partition.PinnedGPU) {
-			out = append(out, fmt.Sprintf("VM %s: the adapter is bound to GPU %q, declared is %q", vm.Name, ad.PinnedGPU, a.Partition.PinnedGPU))
-		}
-		if !a.Partition.Quotas.Empty() && !ad.Quotas.Has(a.Partition.Quotas) {
+		switch ad := vm.AdapterFor(a.Partition); {
+		case ad == nil:
+			out = append(out, fmt.Sprintf("VM %s has no such GPU partition adapter", vm.Name))
+		case !gpu.SameID(ad.PinnedGPU, a.Partition.PinnedGPU):
+			out = append(out, fmt.Sprintf("VM %s: the adapter is bound to %s, declared is %s", vm.Name, pinText(ad.PinnedGPU), pinText(a.Partition.PinnedGPU)))
+		case !ad.Quotas.Has(a.Partition.Quotas):
 			out = append(out, fmt.Sprintf("VM %s: the adapter's quotas are not the declared ones", vm.Name))
 		}
 	case a.Pool != nil:
@@ -276,6 +275,13 @@ func drift(vm *gpu.VM, a gpu.Assignment, pending bool) []string {
 		out = append(out, fmt.Sprintf("VM %s: %s", vm.Name, describeSettings(vm.Settings, diff)))
 	}
 	return out
+}
+
+func pinText(id string) string {
+	if id == "" {
+		return "no GPU"
+	}
+	return "GPU " + id
 }
 
 func describeSettings(have, want gpu.VMSettings) string {

@@ -1,0 +1,348 @@
+package provider_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const (
+	examplesDir = "../../examples"
+	vdiFleet    = examplesDir + "/azure-local-vdi/fleet.json"
+)
+
+// example is a copy of an example and of its fleet.
+type example struct {
+	*cli
+	fleet *rig
+}
+
+// copyExample copies files of an example into a folder with a fleet file, and makes
+// the fleet that of a provider without hosts.
+func copyExample(t *testing.T, fleet string, files ...string) example {
+	t.Helper()
+	c := newCLI(t, "")
+	if err := os.Remove(filepath.Join(c.dir, "main.tf")); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append([]string{fleet}, files...) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(c.dir, filepath.Base(file)), string(raw))
+	}
+	f, err := simulated.Open(filepath.Join(c.dir, "fleet.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.env = append(c.env, "GPU_SIMULATED_FLEET="+f.Path())
+	return example{cli: c, fleet: &rig{t: t, fleet: f}}
+}
+
+// powers are the states of all VMs, by name.
+func (e example) powers() map[string]gpu.VMState {
+	out := map[string]gpu.VMState{}
+	for _, h := range e.fleet.snapshot().Hosts {
+		for _, v := range h.VMs {
+			out[v.Name] = v.State
+		}
+	}
+	return out
+}
+
+func (e example) claimed() []string {
+	var out []string
+	for _, h := range e.fleet.snapshot().Hosts {
+		for _, c := range e.fleet.claims(h.Name) {
+			out = append(out, h.Name+": "+c)
+		}
+	}
+	return out
+}
+
+// lifecycle applies the example, plans it again and destroys it.
+func (e example) lifecycle(wantClaims ...string) {
+	e.t.Helper()
+	before := e.powers()
+	e.ok("apply", "-auto-approve", "-input=false")
+	if diff := cmp.Diff(wantClaims, e.claimed()); diff != "" {
+		e.t.Errorf("claims after the apply (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, e.powers()); diff != "" {
+		e.t.Errorf("power states after the apply (-before +after):\n%s", diff)
+	}
+	e.wantNoChanges()
+	e.ok("destroy", "-auto-approve", "-input=false")
+	if left := e.claimed(); len(left) > 0 {
+		e.t.Errorf("claims after the destroy: %v", left)
+	}
+	if diff := cmp.Diff(before, e.powers()); diff != "" {
+		e.t.Errorf("power states after the destroy (-before +after):\n%s", diff)
+	}
+}
+
+// vmsWithGPU lists the VMs that have a GPU or a partition.
+func (e example) vmsWithGPU() []string {
+	var out []string
+	for _, h := range e.fleet.snapshot().Hosts {
+		for _, v := range h.VMs {
+			if len(v.PartitionAdapters)+len(v.Devices) > 0 {
+				out = append(out, v.Name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestAzureLocalVDIExample(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/azure-local-vdi"
+	e := copyExample(t, vdiFleet, dir+"/main.tf")
+	before := e.fleet.snapshot()
+	wantSaid(t, e.ok("plan"), "Plan: 13 to add", "16 → 8 partitions, about 1.9 GiB each")
+	e.fleet.wantUnchanged(before)
+
+	e.ok("apply", "-auto-approve")
+	wantSaid(t, e.ok("output"), "partition_vram_mib = 1896")
+	for _, h := range []string{"hv01", "hv02"} {
+		host := e.fleet.host(h)
+		if g := host.GPUs[0]; g.Partitionable == nil || g.Partitionable.Count != 8 {
+			t.Errorf("%s: %s is not partitioned into eight", h, g.ID)
+		}
+		if p, ok := host.Pool("render"); !ok || len(p.GPUs) != 1 {
+			t.Errorf("%s has no pool render of one GPU", h)
+		}
+	}
+	if got := e.vmsWithGPU(); len(got) != 11 || slices.Contains(got, "avd-12") {
+		t.Errorf("VMs with a GPU: %v", got)
+	}
+	v, _ := e.fleet.vm("avd-01")
+	if *v.Settings.AutomaticStopAction != gpu.StopShutDown {
+		t.Errorf("the stop action of avd-01 is %s", *v.Settings.AutomaticStopAction)
+	}
+	e.wantNoChanges()
+
+	e.ok("destroy", "-auto-approve")
+	after := e.fleet.snapshot() // partitions, pools, settings, power states: all as before
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("after the destroy the fleet is not what it was (-before +after):\n%s", diff)
+	}
+}
+
+func TestEdgeTwoT4Example(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/edge-two-t4"
+	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+	before := e.fleet.snapshot()
+	e.ok("apply", "-auto-approve")
+	if diff := cmp.Diff([]string{"vision-01", "vision-02"}, e.vmsWithGPU()); diff != "" {
+		t.Errorf("VMs with a GPU (-want +got):\n%s", diff)
+	}
+	if v, _ := e.fleet.vm("vision-01"); v.State != gpu.VMRunning || v.Devices[0].GPU == "" {
+		t.Errorf("vision-01 is %s with %+v", v.State, v.Devices)
+	}
+	if v, _ := e.fleet.vm("vision-02"); v.State != gpu.VMOff {
+		t.Errorf("vision-02 is %s", v.State)
+	}
+	e.wantNoChanges()
+	e.ok("destroy", "-auto-approve")
+	if diff := cmp.Diff(before, e.fleet.snapshot()); diff != "" {
+		t.Errorf("after the destroy the fleet is not what it was (-before +after):\n%s", diff)
+	}
+}
+
+// What READMEs of the examples say about errors.
+func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
+	t.Parallel()
+	t.Run("a T4 has no partitions", func(t *testing.T) {
+		t.Parallel()
+		dir := examplesDir + "/edge-two-t4"
+		e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+		write(t, filepath.Join(e.dir, "more.tf"), "resource \"gpu_partition_config\" \"t4\" {\n  hosts = [\"edge01\"]\n  gpu_p = { partition_count = 2 }\n}\n")
+		out, code := e.run("plan")
+		if code != 1 {
+			t.Errorf("exit code %d, want 1", code)
+		}
+		wantSaid(t, out, "its driver offers no partitions", "Rule: nothing-selected")
+	})
+	t.Run("a desktop that may not be shut down", func(t *testing.T) {
+		t.Parallel()
+		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
+		e.edit("main.tf", "allow_shutdown = true", "allow_shutdown = false")
+		out, code := e.run("plan")
+		if code != 1 {
+			t.Errorf("exit code %d, want 1", code)
+		}
+		wantSaid(t, out, "Rule: vm-must-be-off", "avd-01", "allow_shutdown")
+	})
+	t.Run("four partitions are too few for a node", func(t *testing.T) {
+		t.Parallel()
+		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
+		e.edit("main.tf", "partition_count = 8", "partition_count = 4")
+		out, code := e.run("plan")
+		if code != 1 {
+			t.Errorf("exit code %d, want 1", code)
+		}
+		wantSaid(t, out, "No partition is left", "Rule: capacity")
+	})
+}
+
+// edit replaces a text in a file of the example.
+func (e example) edit(file, from, to string) {
+	e.t.Helper()
+	name := filepath.Join(e.dir, file)
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if !strings.Contains(string(raw), from) {
+		e.t.Fatalf("%s does not say %q", file, from)
+	}
+	write(e.t, name, strings.ReplaceAll(string(raw), from, to))
+}
+
+func TestResourceExamples(t *testing.T) {
+	t.Parallel()
+	for name, claims := range map[string][]string{
+		"gpu_partition_config": {"hv01: partition_config vdi", "hv02: partition_config vdi"},
+		"gpu_pool":             {"hv01: pool render", "hv02: pool render"},
+		"gpu_vm_assignment": {
+			"hv01: partition_config vdi", "hv01: vm_assignment AVD-01", "hv01: vm_assignment AVD-02", "hv02: partition_config vdi", "hv02: vm_assignment AVD-07",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := copyExample(t, vdiFleet, filepath.Join(examplesDir, "resources", name, "resource.tf"))
+			for i := range claims { // an assignment's claim goes by the VM's id
+				for _, vm := range []string{"avd-01", "avd-02", "avd-07"} {
+					v, _ := e.fleet.vm(vm)
+					claims[i] = strings.Replace(claims[i], strings.ToUpper(vm), v.ID, 1)
+				}
+			}
+			slices.Sort(claims)
+			e.lifecycle(claims...)
+		})
+	}
+	wantFolders(t, "resources", "gpu_partition_config", "gpu_pool", "gpu_vm_assignment")
+}
+
+func TestDataSourceExamples(t *testing.T) {
+	t.Parallel()
+	for name, claims := range map[string][]string{
+		"gpu_inventory": nil, "gpu_partition_options": nil, "gpu_change_forecast": nil, "gpu_pool": {"hv01: pool render"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := copyExample(t, vdiFleet, filepath.Join(examplesDir, "data-sources", name, "data-source.tf"))
+			e.lifecycle(claims...)
+		})
+	}
+	wantFolders(t, "data-sources", "gpu_inventory", "gpu_partition_options", "gpu_change_forecast", "gpu_pool")
+}
+
+// wantFolders asserts that no example is left out.
+func wantFolders(t *testing.T, kind string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(examplesDir, kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !slices.Contains(names, e.Name()) {
+			t.Errorf("no test applies the example %s/%s", kind, e.Name())
+		}
+	}
+}
+
+func TestProviderExample(t *testing.T) {
+	t.Parallel()
+	e := copyExample(t, vdiFleet, examplesDir+"/provider/provider.tf")
+	write(t, filepath.Join(e.dir, "main.tf"), `
+resource "gpu_partition_config" "vdi" {
+  name     = "vdi"
+  hosts    = ["hv01", "hv02"]
+  selector = { models = ["A2"] }
+  gpu_p    = { partition_count = 8 }
+}
+data "gpu_inventory" "twin" {
+  provider = gpu.twin
+}
+output "hosts" {
+  value = keys(data.gpu_inventory.twin.inventory)
+}
+`)
+	e.lifecycle("hv01: partition_config vdi", "hv02: partition_config vdi")
+}
+
+// The import of each resource's example finds what the example itself has made, and
+// changes nothing on the hosts: what it may add to the state is policy, which no host
+// knows.
+func TestImportExamples(t *testing.T) {
+	t.Parallel()
+	for name, address := range map[string]string{
+		"gpu_partition_config": "gpu_partition_config.vdi", "gpu_pool": "gpu_pool.render", "gpu_vm_assignment": `gpu_vm_assignment.desktop["avd-01"]`,
+	} {
+		dir := filepath.Join(examplesDir, "resources", name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			made := copyExample(t, vdiFleet, filepath.Join(dir, "resource.tf"))
+			made.ok("apply", "-auto-approve")
+			apply := func(t *testing.T, e example) {
+				t.Helper()
+				before := e.fleet.snapshot()
+				e.ok("apply", "-auto-approve", "-target="+address) // a desktop's config is not imported here
+				e.fleet.wantUnchanged(before)
+				if out, code := e.run("plan", "-detailed-exitcode", "-target="+address); code != 0 {
+					t.Errorf("exit code %d, want 0 (no changes)\n%s", code, out)
+				}
+			}
+			imported := func(t *testing.T, files ...string) example {
+				t.Helper()
+				for i := range files {
+					files[i] = filepath.Join(dir, files[i])
+				}
+				e := copyExample(t, made.fleet.fleet.Path(), append(files, filepath.Join(dir, "resource.tf"))...)
+				if name == "gpu_vm_assignment" { // by name, as if another run made it
+					e.edit("resource.tf", "gpu_partition_config.vdi.id", `"vdi"`)
+				}
+				return e
+			}
+			t.Run("block", func(t *testing.T) { apply(t, imported(t, "import-by-string-id.tf")) })
+			t.Run("identity", func(t *testing.T) {
+				e := imported(t, "import-by-identity.tf")
+				if !e.hasIdentity() {
+					t.Skip("import by identity is new in Terraform and OpenTofu 1.12")
+				}
+				apply(t, e)
+			})
+			t.Run("command", func(t *testing.T) {
+				e := imported(t)
+				raw, err := os.ReadFile(filepath.Join(dir, "import.sh"))
+				e.fleet.must(err)
+				lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+				e.ok(strings.Fields(strings.ReplaceAll(strings.TrimPrefix(lines[len(lines)-1], "terraform "), "'", ""))...)
+				apply(t, e)
+			})
+		})
+	}
+}
+
+// hasIdentity tells whether the CLI knows resource identities.
+func (e example) hasIdentity() bool {
+	out := e.ok("version")
+	for _, old := range []string{"v1.8.", "v1.9.", "v1.10.", "v1.11."} {
+		if strings.Contains(out, old) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,371 @@
+package provider_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
+)
+
+// blockFor is a provider block that names some hosts of the rig's fleet one by one.
+func (r *rig) blockFor(hosts []string, more ...string) string {
+	var b strings.Builder
+	for _, h := range hosts {
+		fmt.Fprintf(&b, "    %s = { simulated = { file = %q } }\n", h, r.fleet.Path())
+	}
+	return fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n%s  }\n  %s\n}\n", b.String(), strings.Join(more, "\n  "))
+}
+
+// silent cuts hosts off, or connects them again.
+func (r *rig) silent(yes bool, hosts ...string) {
+	r.t.Helper()
+	for _, h := range hosts {
+		r.must(r.fleet.SetUnreachable(context.Background(), h, yes))
+	}
+}
+
+func TestHostThatLeavesIsGivenUpAsDeclared(t *testing.T) {
+	t.Parallel()
+	for onDestroy, want := range map[string]int{"keep": 4, "restore": 16} {
+		t.Run(onDestroy, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, twoNodes())
+			resource.UnitTest(t, resource.TestCase{
+				ProtoV6ProviderFactories: r.factories(),
+				Steps: []resource.TestStep{
+					{Config: r.block() + config4},
+					{
+						Config:           r.block() + configOf(4, []string{"hv01"}, fmt.Sprintf("on_destroy = %q", onDestroy)),
+						ConfigPlanChecks: configAction(plancheck.ResourceActionUpdate),
+						ConfigStateChecks: []statecheck.StateCheck{
+							statecheck.ExpectKnownValue(vdi, tfjsonpath.New("gpus"), knownvalue.MapSizeExact(1)),
+						},
+						Check: checked(func() {
+							r.wantCounts(4, "hv01")
+							r.wantCounts(want, "hv02")
+							r.hasClaims([]string{"hv01"}, "partition_config vdi")
+							r.hasClaims([]string{"hv02"})
+							r.wantSettled()
+						}),
+					},
+				},
+			})
+		})
+	}
+}
+
+func TestHostThatJoinsGetsTheLayoutAndOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: r.factories(),
+		Steps: []resource.TestStep{
+			{Config: r.block() + configOf(4, []string{"hv01"}), Check: checked(func() { r.wantCounts(16, "hv02") })},
+			{
+				PreConfig:        func() { r.fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) },
+				Config:           r.block() + config4,
+				ConfigPlanChecks: configAction(plancheck.ResourceActionUpdate),
+				Check: checked(func() {
+					r.wantCounts(4, both...)
+					r.hasClaims(both, "partition_config vdi")
+					if before := r.host("hv02").Claims[0].LayoutBefore; before[gpu0] != 16 {
+						t.Errorf("what hv02 had before is recorded as %v", before)
+					}
+				}),
+			},
+		},
+	})
+}
+
+func TestHostThatIsDecommissionedIsRemovedFromConfigAndProviderAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, standalone(node("hv01"), node("hv02")))
+	c := newCLI(t, r.blockFor(both)+config4)
+	c.ok("apply", "-auto-approve")
+	r.silent(true, "hv02") // dead
+	c.write(r.blockFor([]string{"hv01"}) + configOf(4, []string{"hv01"}, `on_destroy = "restore"`))
+	out := c.ok("apply", "-auto-approve")
+	wantSaid(t, out, "0 added, 1 changed, 0 destroyed", "Warning: Host was left as it is", "Host: hv02")
+	c.wantNoChanges()
+	if out := c.ok("plan"); strings.Contains(out, "hv02") {
+		t.Errorf("a host that is gone is still spoken of:\n%s", out)
+	}
+	c.ok("destroy", "-auto-approve")
+	r.wantCounts(16, "hv01")
+}
+
+func TestHostThatIsRemovedFromTheProviderAloneIsKeptInTheState(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, standalone(node("hv01"), node("hv02")))
+	c := newCLI(t, r.blockFor(both)+config4)
+	c.ok("apply", "-auto-approve")
+	c.write(r.blockFor([]string{"hv01"}) + config4)
+	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: Host is not in the provider's configuration", "Host: hv02", "No changes.")
+	c.write(r.blockFor([]string{"hv01"}) + configOf(8, both))
+	out, code := c.run("plan")
+	if code != 1 {
+		t.Errorf("a change for a host that the provider does not know is planned:\n%s", out)
+	}
+	wantSaid(t, out, `"hv02" is not a host of the provider, which knows [hv01]`)
+	c.write(r.blockFor(both) + config4)
+	c.wantNoChanges()
+}
+
+func TestHostThatDoesNotAnswerIsAnErrorAndKeepsTheState(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: r.factories(),
+		Steps: []resource.TestStep{
+			{Config: r.block() + config4},
+			{
+				PreConfig:   func() { r.silent(true, "hv02") },
+				Config:      r.block() + config4,
+				PlanOnly:    true,
+				ExpectError: said("Host: hv02"),
+			},
+			{
+				PreConfig: func() { r.silent(false, "hv02") },
+				Config:    r.block() + config4,
+				PlanOnly:  true,
+			},
+		},
+	})
+	r.hasClaims(both) // the destroy at the end knew both hosts
+}
+
+func TestHostThatDoesNotAnswerIsKeptOnDemandButNotForALayoutChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	keep := r.block(`on_unreachable = "keep"`)
+	byCluster := func(count int) string {
+		return strings.Replace(configOf(count, both), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
+	}
+	c := newCLI(t, keep+byCluster(4))
+	c.ok("apply", "-auto-approve")
+	r.wantCounts(4, both...)
+	r.silent(true, "hv02")
+	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: Host does not answer", "Host: hv02", "No changes.")
+
+	before := r.file()
+	c.write(keep + byCluster(8))
+	out, code := c.run("plan")
+	if code != 1 {
+		t.Errorf("the exit code is %d, want 1", code)
+	}
+	wantSaid(t, out, "Layout cannot change while a host does not answer", "Host: hv02")
+	r.wantUntouched(before)
+
+	r.silent(false, "hv02")
+	c.ok("apply", "-auto-approve")
+	r.wantCounts(8, both...)
+	c.wantNoChanges()
+}
+
+func TestNodeThatLeavesTheClusterIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fourNodes())
+	config := strings.Replace(configOf(4, both, `on_destroy = "restore"`), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: r.factories(),
+		Steps: []resource.TestStep{
+			{Config: r.block() + config, Check: checked(func() { r.wantCounts(4, four...) })},
+			{
+				PreConfig: func() { // hv04 is evicted
+					r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
+						for i := range s.Hosts {
+							s.Hosts[i].Cluster.Nodes = s.Hosts[i].Cluster.Nodes[:3]
+						}
+						s.Hosts[3].Cluster = nil
+						return nil
+					}))
+				},
+				Config:           r.block() + config,
+				ConfigPlanChecks: configAction(plancheck.ResourceActionUpdate),
+				Check: checked(func() {
+					r.wantCounts(4, "hv01", "hv02", "hv03")
+					r.wantCounts(16, "hv04")
+					r.hasClaims([]string{"hv04"})
+				}),
+			},
+		},
+	})
+}
+
+func TestReadOnlyProviderPlansAndRefusesToApply(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	before := r.file()
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: r.factories(),
+		Steps: []resource.TestStep{
+			{Config: r.block("read_only = true") + config4, PlanOnly: true, ExpectNonEmptyPlan: true},
+			{Config: r.block("read_only = true") + config4, ExpectError: said("the provider is read-only")},
+		},
+	})
+	r.wantUntouched(before)
+}
+
+func TestRecordedInventoryProvesAPlanWithoutTheHosts(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "recorded.json")
+	record := func(s gpu.Snapshot) {
+		doc, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, string(doc))
+	}
+	r := newRig(t, twoNodes())
+	block := fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  inventory_snapshot = %q\n}\n", file)
+	record(twoNodes())
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: r.factories(),
+		Steps: []resource.TestStep{
+			{Config: block + heldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
+			{Config: block + heldConfig(4), ExpectError: said("the provider plans against the recorded inventory")},
+			{PreConfig: func() { record(mixedNodes()) }, Config: block + config4, PlanOnly: true, ExpectError: said("GPUs of different models")},
+		},
+	})
+}
+
+// TestThousandAssignmentsNeedOneInventoryOfEachHost plans four hosts with 250 VMs
+// each as Terraform does: the config first, then ten assignments at a time.
+func TestThousandAssignmentsNeedOneInventoryOfEachHost(t *testing.T) {
+	t.Parallel()
+	const each = 250
+	var nodes []gpu.Host
+	for h := range four {
+		n := node(four[h])
+		for v := range each {
+			n.VMs = append(n.VMs, off(desktop(fmt.Sprintf("avd-%d-%03d", h, v), h*each+v+1)))
+		}
+		nodes = append(nodes, n)
+	}
+	r := newRig(t, cluster("azl", nodes...))
+	before := r.file()
+	p := r.protocol()
+	text := func(s string) tftypes.Value { return tftypes.NewValue(tftypes.String, s) }
+	began := time.Now()
+	p.planCreate("gpu_partition_config", map[string]any{
+		"name":  text("vdi"),
+		"hosts": tftypes.NewValue(tftypes.Set{ElementType: tftypes.String}, []tftypes.Value{text("hv01"), text("hv02"), text("hv03"), text("hv04")}),
+		"gpu_p": map[string]any{"partition_count": tftypes.NewValue(tftypes.Number, 16)},
+	})
+	var g errgroup.Group
+	g.SetLimit(10)
+	for _, n := range nodes {
+		for _, vm := range n.VMs {
+			g.Go(func() error {
+				p.planCreate("gpu_vm_assignment", map[string]any{"vm": text(vm.Name), "partition": map[string]any{"config": text("vdi")}})
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // planCreate reports to the test
+	t.Logf("planning 1,000 assignments took %s", time.Since(began).Round(time.Millisecond))
+	if calls := fmt.Sprint(r.calls.take()); calls != "map[hv01:map[Inventory:1] hv02:map[Inventory:1] hv03:map[Inventory:1] hv04:map[Inventory:1]]" {
+		t.Errorf("the plan made the calls %s, want one inventory of each host", calls)
+	}
+	r.wantUntouched(before)
+}
+
+// protocol speaks to a provider without a CLI.
+type protocol struct {
+	t       *testing.T
+	server  tfprotov6.ProviderServer
+	schemas map[string]*tfprotov6.Schema
+}
+
+// protocol starts a provider for the rig's fleet, owner "test".
+func (r *rig) protocol() *protocol {
+	r.t.Helper()
+	start, err := provider.Server("test", r.calls.hear)
+	r.must(err)
+	p := &protocol{t: r.t, server: start()}
+	s, err := p.server.GetProviderSchema(r.t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	r.must(err)
+	p.schemas = s.ResourceSchemas
+	config := p.object(s.Provider, map[string]any{
+		"simulated_fleet": tftypes.NewValue(tftypes.String, r.fleet.Path()), "owner": tftypes.NewValue(tftypes.String, "test"),
+	}, nil)
+	reply, err := p.server.ConfigureProvider(r.t.Context(), &tfprotov6.ConfigureProviderRequest{Config: config})
+	r.must(err)
+	p.wantNoErrors(reply.Diagnostics)
+	return p
+}
+
+// planCreate plans a new resource, which must succeed.
+func (p *protocol) planCreate(resourceType string, set map[string]any) {
+	s := p.schemas[resourceType]
+	none, err := tfprotov6.NewDynamicValue(s.ValueType(), tftypes.NewValue(s.ValueType(), nil))
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	reply, err := p.server.PlanResourceChange(p.t.Context(), &tfprotov6.PlanResourceChangeRequest{
+		TypeName: resourceType, PriorState: &none, Config: p.object(s, set, nil), ProposedNewState: p.object(s, set, tftypes.UnknownValue),
+	})
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	p.wantNoErrors(reply.Diagnostics)
+}
+
+func (p *protocol) wantNoErrors(diags []*tfprotov6.Diagnostic) {
+	for _, d := range diags {
+		if d.Severity == tfprotov6.DiagnosticSeverityError {
+			p.t.Errorf("%s: %s", d.Summary, d.Detail)
+		}
+	}
+}
+
+// object is a value of a schema with some attributes set, the computed ones as given
+// and the others null.
+func (p *protocol) object(s *tfprotov6.Schema, set map[string]any, computed any) *tfprotov6.DynamicValue {
+	ty, _ := s.ValueType().(tftypes.Object)
+	values := fill(ty, set)
+	for _, a := range s.Block.Attributes {
+		if _, isSet := set[a.Name]; a.Computed && !isSet {
+			values[a.Name] = tftypes.NewValue(ty.AttributeTypes[a.Name], computed)
+		}
+	}
+	v, err := tfprotov6.NewDynamicValue(ty, tftypes.NewValue(ty, values))
+	if err != nil {
+		p.t.Error(err)
+	}
+	return &v
+}
+
+func fill(ty tftypes.Object, set map[string]any) map[string]tftypes.Value {
+	values := map[string]tftypes.Value{}
+	for name, at := range ty.AttributeTypes {
+		switch v := set[name].(type) {
+		case tftypes.Value:
+			values[name] = v
+		case map[string]any:
+			inner, _ := at.(tftypes.Object)
+			values[name] = tftypes.NewValue(inner, fill(inner, v))
+		default:
+			values[name] = tftypes.NewValue(at, nil)
+		}
+	}
+	return values
+}

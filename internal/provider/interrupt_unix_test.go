@@ -1,0 +1,64 @@
+//go:build unix
+
+package provider_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestInterruptLeavesEveryHostAsItWas presses Ctrl-C while the first of two hosts is
+// being changed.
+func TestInterruptLeavesEveryHostAsItWas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	c := newCLI(t, r.block()+heldConfig(4))
+	c.ok("apply", "-auto-approve")
+	r.must(r.fleet.EditSimulation(context.Background(), "hv01", func(s *simulated.Simulation) {
+		s.Latency = map[simulated.Op]int{simulated.OpSetPartitionCount: 1500}
+	}))
+	c.write(r.block() + heldConfig(8, `max_disruption = "vm_restart"`))
+
+	cmd := c.command("apply", "-auto-approve", "-no-color")
+	// A process group of its own: a terminal sends Ctrl-C to the plugins as well.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	r.must(cmd.Start())
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if v, _ := r.vm("avd-02"); v.State == gpu.VMOff && len(v.PartitionAdapters) == 0 {
+			break // the VMs are down and the counts are next
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the change does not begin:\n%s", out.String())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	r.must(syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
+	if err := cmd.Wait(); err == nil {
+		t.Errorf("the interrupted apply succeeded:\n%s", out.String())
+	}
+	wantSaid(t, out.String(), "Rolled back: hv01", "Untouched: hv02")
+	r.wantCounts(4, both...)
+	r.wantVM("avd-01", gpu.VMRunning, 1)
+	r.wantVM("avd-02", gpu.VMRunning, 1)
+	r.hasClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+vmID(1), "vm_assignment "+vmID(2))
+	r.wantSettled()
+	if _, err := os.Stat(filepath.Join(c.dir, ".terraform.tfstate.lock.info")); err == nil {
+		t.Error("the state is locked")
+	}
+
+	r.must(r.fleet.EditSimulation(context.Background(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
+	wantSaid(t, c.ok("apply", "-auto-approve"), "0 added, 3 changed, 0 destroyed")
+	r.wantCounts(8, both...)
+	c.wantNoChanges()
+}

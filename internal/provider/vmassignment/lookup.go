@@ -1,0 +1,115 @@
+package vmassignment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+)
+
+// find resolves the VM for a plan that changes something.
+func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, prior *gpu.Assignment, diags *diag.Diagnostics) (fleet.View, fleet.FoundVM, bool) {
+	hosts, cluster := r.within(ctx, plan, diags)
+	if diags.HasError() {
+		return fleet.View{}, fleet.FoundVM{}, false
+	}
+	ref, hint := want.VM, r.hint(want)
+	if prior != nil {
+		hint = append(hint, prior.Host)
+		if prior.VM == want.VM { // the same VM, whatever it is called now
+			ref, hosts, cluster = prior.VMID, nil, ""
+		}
+	}
+	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, cluster, hint)
+	if err != nil {
+		r.notFound(diags, want.VM, view, err)
+		return view, at, false
+	}
+	// Rules need the whole cluster of the VM, and to say that a config is unknown all hosts.
+	around := r.fleet.Look(ctx, r.fleet.Peers(view, []string{at.Host}))
+	maps.Copy(around.Hosts, view.Hosts)
+	if want.Partition != nil && want.Partition.Config != "" {
+		if _, planned := r.fleet.Ledger.Config(want.Partition.Config); !planned {
+			if _, claimed := configClaim(around, want.Partition.Config); !claimed {
+				around = r.fleet.LookAll(ctx)
+			}
+		}
+	}
+	if want.Device != nil && !r.fleet.Has(want.Device.Host) {
+		diags.AddAttributeError(path.Root("device"), "Unknown host", fmt.Sprintf(
+			"Found: device.host is %q, which is not a host of the provider; it knows %v.", want.Device.Host, r.fleet.HostNames()))
+		return around, at, false
+	}
+	return around, at, true
+}
+
+// within reads where the configuration says to look.
+func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics) (hosts []string, cluster string) {
+	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType()), diags)
+	for _, n := range s.Hosts {
+		if !r.fleet.Has(n) {
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %v.", n, r.fleet.HostNames()))
+		}
+	}
+	return s.Hosts, s.Cluster
+}
+
+func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, err error) {
+	var ambiguous *fleet.AmbiguousVMError
+	switch {
+	case errors.As(err, &ambiguous):
+		diags.AddAttributeError(path.Root("vm"), "VM name is not unique", fmt.Sprintf(
+			"%s\n\nFound: %v.\nFix: write the VM's id, or say where to look with hosts or cluster.", label(ref), err))
+	case v.Complete():
+		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
+			"%s\n\nFound: none of the hosts %v has a VM with the name or id %q.\nFix: correct the name. For a VM that is made in the same run, refer to its "+
+				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), slices.Sorted(maps.Keys(v.Hosts)), ref))
+	default:
+		report.Unreachable(diags, r.fleet, label(ref), v)
+	}
+}
+
+// hint is where a VM's partition config is: the VM is most likely there.
+func (r *Resource) hint(a gpu.Assignment) []string {
+	if a.Host != "" {
+		return []string{a.Host}
+	}
+	if a.Partition != nil {
+		if c, ok := r.fleet.Ledger.Config(a.Partition.Config); ok && c.Want.Config != nil {
+			return slices.Sorted(maps.Keys(c.Want.Config.GPUs))
+		}
+	}
+	return nil
+}
+
+// configChanges tells whether this run changes the layout that the VM's partition
+// comes from: then the VM gets another partition, though nothing of the assignment
+// itself changes.
+func (r *Resource) configChanges(a gpu.Assignment) bool {
+	if a.Partition == nil || a.Partition.Config == "" {
+		return false
+	}
+	c, ok := r.fleet.Ledger.Config(a.Partition.Config)
+	return ok && !c.Unchanged && c.Prior.Config != nil && c.Want.Config != nil && c.Prior.Config.Count != c.Want.Config.Count
+}
+
+func configClaim(v fleet.View, id string) (gpu.Claim, bool) {
+	for _, h := range v.Hosts {
+		for _, c := range h.Claims {
+			if c.Is(gpu.ClaimConfig, id) {
+				return c, true
+			}
+		}
+	}
+	return gpu.Claim{}, false
+}

@@ -1,0 +1,205 @@
+package vmassignment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// ModifyPlan finds the VM, decides whether it has to be touched, and proves the plan
+// against the hosts and the rest of this run.
+func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if r.fleet == nil {
+		return // the validate walk
+	}
+	var state *model
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if req.Plan.Raw.IsNull() {
+		r.planDestroy(ctx, req, state, &resp.Diagnostics)
+		return
+	}
+	var plan model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
+
+	want, known := plan.declared(ctx, r.fleet.Power(), &resp.Diagnostics)
+	prior := state.prior(ctx, r.fleet.Power(), &resp.Diagnostics)
+	drifted := []string{}
+	if state != nil {
+		drifted = state.drifted(ctx, &resp.Diagnostics)
+	}
+	sameVM := state != nil && plan.VM.Equal(state.VM)
+	// An assignment that waited for the VM's power-off, and may not wait any more.
+	due := state != nil && state.Pending.ValueBool() && !want.Power.NextOff
+	same := known && sameVM && !due && len(drifted) == 0 && plan.Partition.Equal(state.Partition) && plan.Pool.Equal(state.Pool) && plan.Device.Equal(state.Device) &&
+		want.Settings.Differs(prior.Settings).Empty() && prior.Settings.Differs(want.Settings).Empty()
+	unchanged := same && !r.configChanges(want)
+
+	switch {
+	case unchanged:
+		plan.keep(state)
+	case known && sameVM && !due && onlyLiveSettings(want, *prior, drifted):
+		plan.keep(state) // nothing that the VM holds can change
+		plan.Drift = types.ListUnknown(types.StringType)
+	default:
+		plan.forget()
+	}
+	if state != nil && plan.VM.IsUnknown() {
+		// A reference that is not known yet mostly means a VM that is made anew. A
+		// replacement is right whichever VM it turns out to be.
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
+		plan.VMID = types.StringUnknown()
+	}
+	if !known || r.fleet.Unknown() {
+		r.fleet.Ledger.Forget(inst) // its checks wait until apply
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		return
+	}
+
+	p := rules.Plan{Label: label(want.VM), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p.Prior.Assignment, p.Want.Assignment = prior, &want
+	if unchanged {
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		r.planUnchanged(inst, p, &resp.Diagnostics)
+		return
+	}
+	view, at, ok := r.find(ctx, &plan, want, prior, &resp.Diagnostics)
+	if !ok {
+		r.fleet.Ledger.Forget(inst)
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		return
+	}
+	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
+	switch {
+	case state == nil:
+	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
+		r.checkTakenOver(&resp.Diagnostics, view, p)
+	default:
+		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
+		plan.VMID = types.StringUnknown()
+		r.planDestroy(ctx, req, state, &resp.Diagnostics)
+	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	r.record(inst, p, view, &resp.Diagnostics)
+	for _, d := range drifted {
+		resp.Diagnostics.AddWarning("Assignment differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
+	}
+}
+
+// planUnchanged records what the resource goes on holding. It goes by what this run
+// has seen: a change of policy alone asks nobody.
+func (r *Resource) planUnchanged(inst string, p rules.Plan, diags *diag.Diagnostics) {
+	want, view := p.Want.Assignment, r.fleet.Seen()
+	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
+	if at, err := fleet.FindVM(view, want.VMID); err == nil {
+		want.VMName, want.Host = at.VM.Name, at.Host
+		r.warnOfName(diags, *want)
+	}
+	r.checkTakenOver(diags, view, p)
+	r.record(inst, p, view, diags)
+}
+
+// record puts the plan into the ledger and reports what the rules find.
+func (r *Resource) record(inst string, p rules.Plan, v fleet.View, diags *diag.Diagnostics) {
+	check := func(p rules.Plan) []rules.Finding { return r.fleet.Check(v, p) }
+	report.Findings(diags, p.Label, r.fleet.Ledger.Record(inst, p, check))
+}
+
+// warnOfName says that a name in the configuration is out of date: the VM that it
+// meant when it was applied is the one that counts.
+func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
+	if fleet.IsVMID(a.VM) || gpu.SameID(a.VM, a.VMName) {
+		return
+	}
+	diags.AddAttributeWarning(path.Root("vm"), "The VM has another name now", fmt.Sprintf(
+		"%s\n\nFound: the VM (id %s) is called %q on %s.\nFix: write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
+}
+
+// checkTakenOver finds that another resource of this owner has taken the VM over, as
+// a renamed or moved resource does: two that stay would do so by turns. Within one
+// run the ledger tells; this is for a second provider block or state.
+func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+	c, ok := fleet.AssignmentClaim(v, p.Prior.Assignment.VMID)
+	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.fleet.Owner() {
+		return
+	}
+	title, text := "Another resource manages this VM", fmt.Sprintf(
+		"%s\n\nFound: since this resource was applied, another resource of owner %q has taken VM %s over, from another provider block or another state.\n"+
+			"Fix: keep one of the two. Removing this one touches nothing on the hosts.", p.Label, c.Owner, p.Prior.Assignment.VM)
+	if p.Unchanged {
+		diags.AddAttributeWarning(path.Root("vm"), title, text)
+	} else {
+		diags.AddAttributeError(path.Root("vm"), title, text)
+	}
+}
+
+// planDestroy proves that the GPU can be taken from the VM.
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, state *model, diags *diag.Diagnostics) {
+	if state == nil || r.fleet.Unknown() {
+		return
+	}
+	prior := state.prior(ctx, r.fleet.Power(), diags)
+	view, at, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
+	if err != nil {
+		return // the destroy itself says what is wrong, if anything is
+	}
+	prior.VMName, prior.Host = at.VM.Name, at.Host
+	p := rules.Plan{Label: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
+	if c, ok := fleet.AssignmentClaim(view, at.VM.ID); ok && p.Token != "" && c.Token != p.Token {
+		return // another instance has taken the VM over: nothing will be touched
+	}
+	report.Findings(diags, p.Label, r.fleet.Check(view, p))
+}
+
+// onlyLiveSettings tells whether all that changes are settings that a running VM
+// takes.
+func onlyLiveSettings(want, prior gpu.Assignment, drifted []string) bool {
+	a, b := want, prior
+	a.Settings, b.Settings = gpu.VMSettings{}, gpu.VMSettings{}
+	changed := want.Settings.Differs(prior.Settings).Overlay(prior.Settings.Differs(want.Settings))
+	return len(drifted) == 0 && samePlace(a, b) && !changed.Empty() && !changed.NeedOff()
+}
+
+func samePlace(a, b gpu.Assignment) bool {
+	switch {
+	case a.Partition != nil && b.Partition != nil:
+		x, y := *a.Partition, *b.Partition
+		same := x.Config == y.Config && x.PinnedGPU == y.PinnedGPU && x.Quotas.Equal(y.Quotas)
+		return same && (x.VRAM == y.VRAM || x.VRAM != nil && y.VRAM != nil && *x.VRAM == *y.VRAM)
+	case a.Pool != nil && b.Pool != nil:
+		return *a.Pool == *b.Pool
+	case a.Device != nil && b.Device != nil:
+		return a.Device.Host == b.Device.Host && slices.Equal(a.Device.GPUIDs, b.Device.GPUIDs)
+	}
+	return false
+}
+
+// keep copies the computed attributes of the state.
+func (m *model) keep(state *model) {
+	m.VMID, m.OwnerHost, m.GPUIDs, m.PartitionID = state.VMID, state.OwnerHost, state.GPUIDs, state.PartitionID
+	m.PartitionVRAMMiB, m.Pending, m.Drift = state.PartitionVRAMMiB, state.Pending, state.Drift
+}
+
+// forget makes what an apply may change unknown. The VM's id stays as it is planned.
+func (m *model) forget() {
+	m.OwnerHost, m.GPUIDs, m.PartitionID = types.StringUnknown(), types.SetUnknown(types.StringType), types.Int64Unknown()
+	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), types.ListUnknown(types.StringType)
+}

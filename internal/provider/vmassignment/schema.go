@@ -1,0 +1,156 @@
+package vmassignment
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
+)
+
+// IdentitySchema implements resource.ResourceWithIdentity.
+func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
+	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
+		"vm_id": identityschema.StringAttribute{Description: "The VM's id (GUID).", RequiredForImport: true},
+	}}
+}
+
+// Schema implements resource.Resource.
+func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Gives a virtual machine one GPU partition, GPUs of a pool, or named GPUs.\n\n" +
+			"A GPU is given and taken only while the VM is off: a VM that runs is shut down, if `power` allows it, and started again. " +
+			"A VM that does not start with its GPU is put back exactly as it was. When a clustered VM moves to another node, nothing has to change.",
+		Attributes: map[string]schema.Attribute{
+			"vm": schema.StringAttribute{
+				MarkdownDescription: "The VM's name or id (GUID). Refer to a VM resource's *id* if the VM is made in the same run: an id is unknown until the VM exists, " +
+					"and its checks then wait for it, while a name that no host has is an error. Changing the reference replaces the assignment only " +
+					"when it means another VM.",
+				Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"hosts": schema.SetAttribute{
+				MarkdownDescription: "Where to look for the VM, when its name is not unique.",
+				ElementType:         types.StringType, Optional: true, Validators: scope.HostValidators(),
+			},
+			"cluster": schema.StringAttribute{
+				MarkdownDescription: "The cluster in which to look for the VM, when its name is not unique.",
+				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"partition": schema.SingleNestedAttribute{
+				MarkdownDescription: "One GPU partition. `partition = {}` takes any. The host chooses the GPU when the VM starts. " +
+					"Exactly one of `partition`, `pool` and `device` is required.",
+				Optional: true, Attributes: partitionAttributes(),
+			},
+			"pool": schema.SingleNestedAttribute{
+				MarkdownDescription: "Whole GPUs of a pool (DDA). A clustered VM finds the pool of the same name on every node.",
+				Optional:            true,
+				Attributes: map[string]schema.Attribute{
+					"id": schema.StringAttribute{MarkdownDescription: "The `id` of a `gpu_pool`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+					"count": schema.Int64Attribute{
+						MarkdownDescription: "How many GPUs of the pool. Default `1`.", Optional: true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+					},
+				},
+			},
+			"device": schema.SingleNestedAttribute{
+				MarkdownDescription: "Named whole GPUs of one host (plain DDA), for a VM that stays on that host. A GPU that is not dismounted from the host yet " +
+					"is dismounted for the assignment, and mounted back when the assignment ends.",
+				Optional: true,
+				Attributes: map[string]schema.Attribute{
+					"host":    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+					"gpu_ids": schema.SetAttribute{MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true, Validators: scope.HostValidators()},
+				},
+			},
+			"power": power.Attribute(),
+			"low_memory_mapped_io_space_mib": schema.Int64Attribute{
+				MarkdownDescription: "Memory-mapped IO space below 4 GiB in MiB. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(128, 3584)},
+			},
+			"high_memory_mapped_io_space_mib": schema.Int64Attribute{
+				MarkdownDescription: "Memory-mapped IO space above 4 GiB in MiB. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(0, maxMiB)},
+			},
+			"guest_controlled_cache_types": schema.BoolAttribute{MarkdownDescription: "Whether the guest controls cache types. " + settingText, Optional: true},
+			"automatic_stop_action": schema.StringAttribute{
+				MarkdownDescription: "What happens to the VM when its host shuts down: `turn_off`, `save` or `shut_down`. " + settingText,
+				Optional:            true, Validators: []validator.String{stringvalidator.OneOf("turn_off", "save", "shut_down")},
+			},
+			"offline_action": schema.StringAttribute{
+				MarkdownDescription: "What the cluster does with the VM when its resource goes offline: `turn_off`, `save`, `shut_down` or `force_shutdown`. A VM with a GPU " +
+					"cannot be saved, so that `force_shutdown` lets it leave a node that drains. " + settingText,
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf("turn_off", "save", "shut_down", "force_shutdown")},
+			},
+			"timeouts": timeout.Attribute(ctx, timeoutText),
+			"vm_id": schema.StringAttribute{
+				MarkdownDescription: "The VM's id.", Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+			},
+			"owner_host": schema.StringAttribute{MarkdownDescription: "The host that owns the VM now.", Computed: true},
+			"gpu_ids": schema.SetAttribute{
+				MarkdownDescription: "The GPUs that the VM holds now. Empty while a VM with a partition is off: the partition is chosen at its start.",
+				ElementType:         types.StringType, Computed: true,
+			},
+			"partition_id":       schema.Int64Attribute{MarkdownDescription: "The number of the partition on its GPU, while the VM runs.", Computed: true},
+			"partition_vram_mib": schema.Int64Attribute{MarkdownDescription: "The memory of the partition in MiB, while the VM runs.", Computed: true},
+			"pending":            schema.BoolAttribute{MarkdownDescription: "Whether the assignment waits for the VM's next power-off (`power.when = \"next_off\"`).", Computed: true},
+			"drift": schema.ListAttribute{
+				MarkdownDescription: "Where the VM differs from what is declared, one sentence each. Empty after an apply.",
+				ElementType:         types.StringType, Computed: true,
+			},
+		},
+	}
+}
+
+const (
+	// maxMiB keeps an amount of memory below what 64 bits of bytes can tell.
+	maxMiB      = 1 << 43
+	settingText = "Written only when set; what it was before is recorded and put back when the assignment ends."
+	timeoutText = "Time for the VM's shutdown, the change and its start, as a duration such as `\"10m\"`. Default `20m`."
+)
+
+func partitionAttributes() map[string]schema.Attribute {
+	a := map[string]schema.Attribute{
+		"config": schema.StringAttribute{
+			MarkdownDescription: "The `id` of the `gpu_partition_config` that makes the partitions. It orders the two, and lets the plan prove that there is a partition for the VM.",
+			Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+		},
+		"vram_mib": schema.Int64Attribute{
+			MarkdownDescription: "An assertion: the partition must have this much memory, in MiB.", Optional: true, Validators: []validator.Int64{int64validator.Between(1, maxMiB)},
+		},
+		"gpu_id": schema.StringAttribute{
+			MarkdownDescription: "Binds the VM to a partition of this GPU. Refused for a clustered VM, which could then not fail over.",
+			Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+		},
+	}
+	for _, share := range []string{"min", "max", "optimal"} {
+		a[share+"_partition_vram_mib"] = schema.Int64Attribute{
+			MarkdownDescription: fmt.Sprintf("The adapter's %s memory in MiB.", shareWord[share]), Optional: true, Validators: []validator.Int64{int64validator.Between(0, maxMiB)},
+		}
+		for _, engine := range []string{"encode", "decode", "compute"} {
+			a[share+"_partition_"+engine] = schema.NumberAttribute{
+				MarkdownDescription: fmt.Sprintf("The adapter's %s %s, in the driver's units; 18446744073709551615 means no limit.", shareWord[share], engine),
+				Optional:            true, Validators: []validator.Number{unitsValidator{}},
+			}
+		}
+	}
+	return a
+}
+
+var shareWord = map[string]string{"min": "minimum", "max": "maximum", "optimal": "optimal"}
+
+// ConfigValidators implements resource.ResourceWithConfigValidators.
+func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
+	return []resource.ConfigValidator{
+		resourcevalidator.ExactlyOneOf(path.MatchRoot("partition"), path.MatchRoot("pool"), path.MatchRoot("device")),
+		resourcevalidator.Conflicting(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
+	}
+}
