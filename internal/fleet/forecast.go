@@ -60,3 +60,20 @@ func (f *Fleet) CheckAlone(v View, p rules.Plan) []rules.Finding {
 	w.Others = rules.NewBook()
 	return rules.Check(w, p, f.opt.Levels)
 }
+
+// Interruption tells, in a sentence, which running VM an assignment's plan shuts
+// down and why; "" when none.
+func (f *Fleet) Interruption(v View, p rules.Plan) string {
+	host, vm, why := rules.Stops(f.world(v), p)
+	if vm == "" {
+		return ""
+	}
+	then, a := "started again", p.Want.Assignment
+	if a == nil {
+		a = p.Prior.Assignment
+	}
+	if a.Power.StayOff {
+		then = "left off"
+	}
+	return fmt.Sprintf("VM %s runs on %s and will be shut down and %s: %s.", vm, host, then, strings.Join(why, ", "))
+}

@@ -382,7 +382,7 @@ output "rules" {
 			},
 			Check: func(s *terraform.State) error {
 				var got []string
-				if err := json.Unmarshal([]byte(s.RootModule().Outputs["rules"].Value.(string)), &got); err != nil {
+				if err := json.Unmarshal([]byte(fmt.Sprint(s.RootModule().Outputs["rules"].Value)), &got); err != nil {
 					return err
 				}
 				for _, want := range []string{"homogeneous-gpus", "valid-partition-count"} {

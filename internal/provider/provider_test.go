@@ -33,8 +33,8 @@ func TestSchemasAreValid(t *testing.T) {
 	if d := ps.Schema.ValidateImplementation(ctx); d.HasError() {
 		t.Errorf("provider: %v", d)
 	}
-	for _, make := range p.Resources(ctx) {
-		r := make()
+	for _, newResource := range p.Resources(ctx) {
+		r := newResource()
 		var s resource.SchemaResponse
 		r.Schema(ctx, resource.SchemaRequest{}, &s)
 		if d := s.Schema.ValidateImplementation(ctx); d.HasError() {
@@ -51,8 +51,8 @@ func TestSchemasAreValid(t *testing.T) {
 			t.Errorf("identity of %T: %v", r, d)
 		}
 	}
-	for _, make := range p.DataSources(ctx) {
-		d := make()
+	for _, newDataSource := range p.DataSources(ctx) {
+		d := newDataSource()
 		var s datasource.SchemaResponse
 		d.Schema(ctx, datasource.SchemaRequest{}, &s)
 		if diags := s.Schema.ValidateImplementation(ctx); diags.HasError() {

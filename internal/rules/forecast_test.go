@@ -88,3 +88,28 @@ func TestAllIsACopy(t *testing.T) {
 		t.Error("the registry can be changed from outside")
 	}
 }
+
+func TestStopsTellsOfRunningVMsOnly(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		state gpu.VMState
+		edit  func(*rules.Plan)
+		want  string
+	}{
+		{name: "a running VM gets a partition", state: gpu.VMRunning, want: "a"},
+		{name: "a VM that is off", state: gpu.VMOff},
+		{name: "a VM that may keep running until it is off", state: gpu.VMRunning, edit: func(p *rules.Plan) { p.Want.Assignment.Power.NextOff = true }},
+		{name: "a plan that changes nothing", state: gpu.VMRunning, edit: func(p *rules.Plan) { p.Unchanged = true }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w, p := world(host("hv01", vm("a", test.state))), create("t", partition("a", "hv01"))
+			if test.edit != nil {
+				test.edit(&p)
+			}
+			h, name, why := rules.Stops(w, p)
+			if name != test.want || (len(why) > 0) != (test.want != "") || (h == "hv01") != (test.want != "") {
+				t.Errorf("got host %q, VM %q, why %v; want VM %q", h, name, why, test.want)
+			}
+		})
+	}
+}

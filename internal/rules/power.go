@@ -66,6 +66,35 @@ func stateText(s gpu.VMState) string {
 	return string(s)
 }
 
+// Stops tells whether an assignment's plan stops a VM that runs now: the host it is
+// on, its name, and what needs it off. Nothing is said of a VM that is not at hand.
+func Stops(w World, p Plan) (host, vm string, why []string) {
+	fleet, book := w.Fleet, w.Others
+	if fleet == nil {
+		fleet = NewFleet(w.Hosts)
+	}
+	if book == nil {
+		book = NewBook()
+	}
+	fleet.mu.RLock()
+	defer fleet.mu.RUnlock()
+	book.mu.RLock()
+	defer book.mu.RUnlock()
+	r := run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, plan: p}
+	a := p.Want.Assignment
+	if a == nil {
+		a = p.Prior.Assignment
+	}
+	at, ok := r.locate(a)
+	if !ok || !at.vm.Runs() || a.Power.NextOff || p.Unchanged {
+		return "", "", nil
+	}
+	if why = r.needsOff(at); len(why) == 0 {
+		return "", "", nil
+	}
+	return at.key, at.vm.Name, why
+}
+
 // needsOff lists what the plan changes on the VM that needs it off. It compares with
 // what the VM has, so that a claim that is only taken over stops nothing.
 func (r *run) needsOff(at located) []string {

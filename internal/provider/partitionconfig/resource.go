@@ -27,10 +27,10 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -144,7 +144,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"and never stops a VM to do so. Destroying uses the value of the last apply.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
 			},
-			"timeouts": timeout.Attribute(ctx, timeoutText),
+			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with its `model`, `layout` (such as `gpu_p:4`), " +
 					"`partition_count` and `partition_vram_mib` as the host reports them.",

@@ -136,7 +136,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			"Found: host %s has no GPU %q that can be partitioned.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
 		return
 	}
-	var diags = &resp.Diagnostics
+	diags := &resp.Diagnostics
 	set := func(p string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(p), value)...) }
 	set("host", m.Host)
 	set("gpu_id", m.GPUID)

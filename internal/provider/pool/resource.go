@@ -29,10 +29,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -128,7 +128,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"Destroying uses the value of the last apply. A pool that a VM draws from is not destroyed.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)},
 			},
-			"timeouts": timeout.Attribute(ctx, timeoutText),
+			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model` and `vram_mib`.",
 				ElementType:         gpusOfHostType, Computed: true,

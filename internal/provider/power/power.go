@@ -16,8 +16,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 )
 
 // Texts for registry pages.
@@ -58,7 +58,7 @@ func Attribute() schema.SingleNestedAttribute {
 			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
 			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
 			"start_after":      schema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{timeout.Duration{}}},
+			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive{}}},
 			"when":             schema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
 		},
 	}
@@ -74,7 +74,7 @@ func ProviderAttribute() pschema.SingleNestedAttribute {
 			"force_shutdown":   pschema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
 			"allow_turn_off":   pschema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
 			"start_after":      pschema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": pschema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{timeout.Duration{}}},
+			"shutdown_timeout": pschema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive{}}},
 			"when":             pschema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
 		},
 	}

@@ -41,8 +41,8 @@ func SelectorType() map[string]attr.Type {
 	}
 }
 
+// What the parts of the selector are, for registry pages.
 const (
-	// SelectorText, ModelsText and GPUIDsText describe the selector on registry pages.
 	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`."
 	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map does not narrow anything. " +
 		"A GPU's id is its PCI location path on Hyper-V; data source `gpu_inventory` lists them."

@@ -99,6 +99,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	r.record(inst, p, view, &resp.Diagnostics)
+	r.warnOfStop(&resp.Diagnostics, view, p)
 	for _, d := range drifted {
 		resp.Diagnostics.AddWarning("Assignment differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
 	}
@@ -167,6 +168,17 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 		return // another instance has taken the VM over: nothing will be touched
 	}
 	report.Findings(diags, p.Label, r.fleet.Check(view, p))
+	r.warnOfStop(diags, view, p)
+}
+
+// warnOfStop says that a running VM will be shut down. An error says more.
+func (r *Resource) warnOfStop(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+	if diags.HasError() {
+		return
+	}
+	if text := r.fleet.Interruption(v, p); text != "" {
+		diags.AddAttributeWarning(path.Root("vm"), "A running VM will be shut down", p.Label+"\n\n"+text)
+	}
 }
 
 // onlyLiveSettings tells whether all that changes are settings that a running VM

@@ -16,9 +16,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/timeout"
 )
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -90,7 +90,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"cannot be saved, so that `force_shutdown` lets it leave a node that drains. " + settingText,
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf("turn_off", "save", "shut_down", "force_shutdown")},
 			},
-			"timeouts": timeout.Attribute(ctx, timeoutText),
+			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"vm_id": schema.StringAttribute{
 				MarkdownDescription: "The VM's id.", Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},

@@ -1,5 +1,5 @@
-// Package timeout is how configurations say how long something may take.
-package timeout
+// Package duration is how configurations say how long something may take.
+package duration
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 )
 
-// Attribute is a resource's timeouts: create, update and delete, each described by
+// Timeouts are a resource's timeouts: create, update and delete, each described by
 // text.
-func Attribute(ctx context.Context, text string) schema.Attribute {
+func Timeouts(ctx context.Context, text string) schema.Attribute {
 	a := timeouts.Attributes(ctx, timeouts.Opts{
 		Create: true, Update: true, Delete: true, CreateDescription: text, UpdateDescription: text, DeleteDescription: text,
 	})
@@ -25,24 +25,24 @@ func Attribute(ctx context.Context, text string) schema.Attribute {
 	nested.MarkdownDescription = "How long a create, an update and a delete may take."
 	for name, operation := range nested.Attributes {
 		if s, isString := operation.(schema.StringAttribute); isString {
-			s.Validators = []validator.String{Duration{}}
+			s.Validators = []validator.String{Positive{}}
 			nested.Attributes[name] = s
 		}
 	}
 	return nested
 }
 
-// Duration accepts positive durations as Go writes them.
-type Duration struct{}
+// Positive accepts positive durations as Go writes them.
+type Positive struct{}
 
 // Description implements validator.String.
-func (Duration) Description(context.Context) string { return "must be a duration such as 90s or 5m" }
+func (Positive) Description(context.Context) string { return "must be a duration such as 90s or 5m" }
 
 // MarkdownDescription implements validator.String.
-func (d Duration) MarkdownDescription(ctx context.Context) string { return d.Description(ctx) }
+func (p Positive) MarkdownDescription(ctx context.Context) string { return p.Description(ctx) }
 
 // ValidateString implements validator.String.
-func (Duration) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+func (Positive) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
 		return
 	}

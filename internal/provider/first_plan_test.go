@@ -1,0 +1,68 @@
+package provider_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// readme is the README's example on the rig's fleet.
+func readme(r *rig) string {
+	return r.block() + config4 + `
+resource "gpu_vm_assignment" "avd" {
+  for_each  = toset(["avd-01", "avd-02", "avd-03"])
+  vm        = each.key
+  partition = { config = gpu_partition_config.vdi.id }
+  power     = { allow_shutdown = true }
+}
+`
+}
+
+func TestFirstPlanTellsWhatWillHappen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	out := newCLI(t, readme(r)).ok("plan")
+	wantSaid(t, out,
+		"16 → 4 partitions, about 3.7 GiB each",
+		"A running VM will be shut down",
+		"will be shut down and started again: a partition is added")
+}
+
+func TestFirstPlanShowsTheConflictsAndTouchesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	if _, err := r.fleet.AddForeignAdapter(t.Context(), "avd-03"); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, r.fleet.Path())
+	out, code := newCLI(t, readme(r)).run("plan")
+	if code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	wantSaid(t, out, `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm", "Fix:", `host "hv01"`)
+	if read(t, r.fleet.Path()) != before {
+		t.Error("the plan changed the fleet")
+	}
+}
+
+func TestFirstPlanShowsMixedGPUs(t *testing.T) {
+	t.Parallel()
+	fleet := twoNodes()
+	fleet.Hosts[1].GPUs = []gpu.GPU{a2(gpu0), a16(gpu1)}
+	r := newRig(t, fleet)
+	out, code := newCLI(t, readme(r)).run("plan")
+	if code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	wantSaid(t, out, "Rule: homogeneous-gpus", gpu1, "NVIDIA A16", "NVIDIA A2", "hv02")
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
