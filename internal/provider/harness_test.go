@@ -310,7 +310,7 @@ func cliPath(t *testing.T) string {
 func newCLI(t *testing.T, hcl string) *cli {
 	t.Helper()
 	buildOnce.Do(func() {
-		if buildDir, errBuild = os.MkdirTemp("", "terraform-provider-gpu"); errBuild != nil {
+		if buildDir, errBuild = os.MkdirTemp("", "terraform-provider-gpu"); errBuild != nil { //nolint:usetesting // all tests share it; TestMain removes it
 			return
 		}
 		out, err := exec.Command("go", "build", "-o", filepath.Join(buildDir, "terraform-provider-gpu"), "../..").CombinedOutput() //nolint:noctx // bounded by go test's timeout

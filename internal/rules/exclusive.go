@@ -44,7 +44,7 @@ func checkSinglePartition(r *run) {
 	switch {
 	case claimed && !r.ours(claim):
 		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"), whose(claim))
-		f.Fix = r.handOver(claim, vmText(at.vm))
+		f.Fix = r.handOver(vmText(at.vm))
 	case !r.hadPartition(at.vm):
 		f.Found = fmt.Sprintf("%s on %s has %s that no Terraform resource manages; it was assigned by other means, such as Windows Admin Center or PowerShell.",
 			vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"))
@@ -261,7 +261,7 @@ func checkOneConfigPerGPU(r *run) {
 			GPU:    claimed[k][0].gpu.ID,
 			Found:  fmt.Sprintf("Partition config %s of %s covers %s.", quote(claim.ID), whose(claim), join(gpuTexts(claimed[k]))),
 			Wanted: fmt.Sprintf("%s covers %s too, but a GPU has one layout.", r.label(), verb(len(claimed[k]), "it", "them")),
-			Fix:    r.handOver(claim, "partition config "+quote(claim.ID)),
+			Fix:    r.handOver("partition config "+quote(claim.ID)),
 		}, keysOf("claimed", claimed[k])...)
 	}
 }

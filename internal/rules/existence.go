@@ -275,7 +275,7 @@ func (r *run) reportForeignClaim(c *gpu.Claim, host, object, path, vm string) {
 		VM:     vm,
 		Found:  fmt.Sprintf("On %s, %s is managed by %s.", hostText(host), object, whose(c)),
 		Wanted: fmt.Sprintf("%s would manage it from %s.", r.label(), r.thisState()),
-		Fix:    r.handOver(c, object),
+		Fix:    r.handOver(object),
 	}, key("claim", host, object, c.Owner))
 }
 

@@ -38,7 +38,7 @@ func whose(c *gpu.Claim) string {
 }
 
 // handOver says how an object changes hands.
-func (r *run) handOver(c *gpu.Claim, object string) string {
+func (r *run) handOver(object string) string {
 	if r.owner == "" {
 		return "Set `owner` on the provider, so that resources of this state recognise each other; without it a handover between two resources takes two applies: " +
 			"first destroy the resource that manages " + object + " now, then create this one."

@@ -6,9 +6,9 @@ import "reflect"
 // or change what it was given while the cache stays as the file is. Unexported
 // fields (a time's location) are shared.
 func clone[T any](v T) T {
-	out := reflect.New(reflect.TypeFor[T]()).Elem()
-	copyInto(out, reflect.ValueOf(&v).Elem())
-	return out.Interface().(T)
+	var out T
+	copyInto(reflect.ValueOf(&out).Elem(), reflect.ValueOf(&v).Elem())
+	return out
 }
 
 func copyInto(dst, src reflect.Value) {

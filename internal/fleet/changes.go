@@ -1,0 +1,174 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// changes works out which hosts a request concerns and what each has to do.
+func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Change, View, map[string]error, error) {
+	base := agent.Change{
+		Subject: req.Label, Owner: f.opt.Owner, Token: req.Token, Adopt: req.Adopt, ClaimOnly: req.ClaimOnly,
+		Want: req.Want, Prior: req.Prior, Levels: f.opt.Levels,
+	}
+	out, skipped := map[string]agent.Change{}, map[string]error{}
+	put := func(name string, edit func(*agent.Change)) {
+		ch := base
+		ch.ID, ch.Host = rand.Text(), name
+		if edit != nil {
+			edit(&ch)
+		}
+		out[name] = ch
+	}
+
+	if req.Want.Assignment != nil || req.Prior.Assignment != nil {
+		view := f.LookAll(ctx)
+		err := f.assignmentChanges(req, view, put)
+		return out, view, skipped, err
+	}
+
+	joining, leaving := members(req.Want), members(req.Prior)
+	for n := range joining {
+		delete(leaving, n)
+	}
+	view := f.Look(ctx, f.withPeers(ctx, slices.Concat(slices.Collect(maps.Keys(joining)), slices.Collect(maps.Keys(leaving)))))
+	for n := range joining {
+		if err, silent := view.Errors[n]; silent {
+			return nil, view, nil, &Failure{Label: req.Label, Host: n, Err: err}
+		}
+		put(n, nil)
+	}
+	for n := range leaving {
+		err, silent := view.Errors[n]
+		switch {
+		case !silent:
+			put(n, func(ch *agent.Change) { ch.Want = gpu.Want{} })
+		case !f.Has(n) || f.opt.KeepUnreachable:
+			// A host that is decommissioned must not hold its object hostage; nothing can be
+			// put back there any more.
+			skipped[n] = err
+		default:
+			return nil, view, nil, &Failure{Label: req.Label, Host: n, Err: err}
+		}
+	}
+	for n, ch := range out {
+		ch.Claims = claimsElsewhere(view, n)
+		out[n] = ch
+	}
+	return out, view, skipped, nil
+}
+
+// members are the hosts that a want concerns.
+func members(w gpu.Want) map[string]bool {
+	out := map[string]bool{}
+	if w.Config != nil {
+		for n := range w.Config.GPUs {
+			out[n] = true
+		}
+	}
+	if w.Pool != nil {
+		for n := range w.Pool.Members {
+			out[n] = true
+		}
+	}
+	return out
+}
+
+// withPeers adds the other hosts of the same clusters: rules about clusters need
+// them, and claims for VMs that moved may lie there.
+func (f *Fleet) withPeers(ctx context.Context, names []string) []string {
+	return f.Peers(f.Look(ctx, names), names)
+}
+
+// Peers returns names and the hosts that share a cluster with them, sorted.
+func (f *Fleet) Peers(v View, names []string) []string {
+	set := map[string]bool{}
+	clusters := map[string]bool{}
+	for _, n := range names {
+		set[n] = true
+		if h, ok := v.Hosts[n]; ok && h.Cluster != nil {
+			clusters[gpu.FoldID(h.Cluster.Name)] = true
+			for _, node := range h.Cluster.Nodes {
+				for _, key := range f.HostNames() {
+					if gpu.SameID(key, node.Name) {
+						set[key] = true
+					}
+				}
+			}
+		}
+	}
+	for key, h := range f.hosts {
+		if c := h.endpoint.Cluster; c != "" && clusters[gpu.FoldID(c)] {
+			set[key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// claimsElsewhere are the claims for VMs of a host that other hosts hold.
+func claimsElsewhere(v View, name string) []gpu.Claim {
+	here, ok := v.Hosts[name]
+	if !ok {
+		return nil
+	}
+	var out []gpu.Claim
+	for _, n := range slices.Sorted(maps.Keys(v.Hosts)) {
+		if n == name {
+			continue
+		}
+		for _, c := range v.Hosts[n].Claims {
+			if c.Kind != gpu.ClaimAssignment {
+				continue
+			}
+			if _, lives := here.VM(c.ID); lives {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(*agent.Change))) error {
+	id := ""
+	if a := req.Prior.Assignment; a != nil {
+		id = a.VMID
+	}
+	if a := req.Want.Assignment; a != nil {
+		id = a.VMID
+	}
+	owner := ""
+	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {
+		if _, ok := view.Hosts[n].VM(id); ok {
+			owner = n
+		}
+	}
+	if owner == "" && (!req.Want.Empty() || !view.Complete() && !f.opt.KeepUnreachable) {
+		return &VMGoneError{VM: id, Silent: view.Silent()}
+	}
+	if owner != "" {
+		put(owner, func(ch *agent.Change) { ch.Claims = claimsElsewhere(view, owner) })
+	}
+	// A claim that an earlier owner host still holds goes away with this write.
+	for n, h := range view.Hosts {
+		if n == owner {
+			continue
+		}
+		for _, c := range h.Claims {
+			if !c.Is(gpu.ClaimAssignment, id) || c.Owner != f.opt.Owner {
+				continue
+			}
+			put(n, func(ch *agent.Change) {
+				ch.Want, ch.ClaimOnly, ch.Token = gpu.Want{}, true, c.Token
+				if ch.Prior.Empty() {
+					ch.Prior = c.Want
+				}
+			})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// conn is a host that does as a test says and remembers what it was asked.
+type conn struct {
+	mu    sync.Mutex
+	host  gpu.Host
+	asked []string
+
+	inventory func() // runs inside each inventory, before the host is read
+	apply     func(agent.Change) (agent.Outcome, error)
+	lease     func() error
+	stops     []string
+}
+
+func (c *conn) note(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, what)
+}
+
+func (c *conn) times(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, a := range c.asked {
+		if a == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *conn) read() gpu.Host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.host
+}
+
+func (c *conn) Inventory(context.Context) (gpu.Host, error) {
+	c.note("inventory")
+	h := c.read()
+	if c.inventory != nil {
+		c.inventory()
+	}
+	return h, nil
+}
+
+func (c *conn) AcquireLease(context.Context, agent.LeaseRequest) (int64, error) {
+	c.note("lease")
+	if c.lease != nil {
+		return 0, c.lease()
+	}
+	return 1, nil
+}
+
+func (c *conn) ReleaseLease(context.Context, int64) error { c.note("release"); return nil }
+
+func (c *conn) Prepare(context.Context, agent.Change) (agent.Prepared, error) {
+	c.note("prepare")
+	return agent.Prepared{Steps: []agent.Step{{Op: agent.OpSetPartitionCount}}, StopsVMs: c.stops}, nil
+}
+
+func (c *conn) Apply(_ context.Context, _ int64, ch agent.Change, _ string, _ func(agent.StepProgress)) (agent.Outcome, error) {
+	c.note("apply")
+	if c.apply != nil {
+		return c.apply(ch)
+	}
+	return agent.Outcome{Host: c.read()}, nil
+}
+
+func (c *conn) Settle(_ context.Context, _ int64, _ string, undo bool) (agent.Outcome, error) {
+	c.note(fmt.Sprintf("settle undo=%t", undo))
+	return agent.Outcome{Host: c.read(), RolledBack: undo}, nil
+}
+
+func (c *conn) Close() error { return nil }
+
+// hosts makes a fleet of connections, each to a host with one partitionable GPU.
+func hosts(t *testing.T, opt fleet.Options, names ...string) (*fleet.Fleet, map[string]*conn) {
+	t.Helper()
+	conns := map[string]*conn{}
+	opt.Hosts = map[string]fleet.Endpoint{}
+	for _, n := range names {
+		c := &conn{host: gpu.Host{
+			Name: n, Platform: gpu.HyperV,
+			GPUs: []gpu.GPU{{ID: "g", Model: "NVIDIA A2", Vendor: "NVIDIA", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 4}}},
+		}}
+		conns[n] = c
+		opt.Hosts[n] = fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) { return c, nil }}
+	}
+	return fleet.New(opt), conns
+}
+
+func configFor(names ...string) gpu.Want {
+	c := &gpu.PartitionConfig{ID: "c", Count: 2, GPUs: map[string][]string{}}
+	for _, n := range names {
+		c.GPUs[n] = []string{"g"}
+	}
+	return gpu.Want{Config: c}
+}
+
+func TestSnapshotIsOneInventoryForAllWhoAsk(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{}, "a")
+	conns["a"].inventory = func() { time.Sleep(10 * time.Millisecond) }
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			if h, err := f.Snapshot(t.Context(), "a"); err != nil || h.Name != "a" {
+				t.Errorf("got %v, %v", h, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := conns["a"].times("inventory"); n != 1 {
+		t.Errorf("%d inventories, want 1", n)
+	}
+}
+
+func TestInventoryThatBeganBeforeAWriteIsNotKept(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{}, "a")
+	c := conns["a"]
+	if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	written := gpu.Host{Name: "a", Platform: gpu.HyperV, GPUs: []gpu.GPU{{ID: "g", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 2}}}}
+	c.apply = func(agent.Change) (agent.Outcome, error) { return agent.Outcome{Host: written}, nil }
+	if _, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a")}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := f.Snapshot(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.GPUs[0].Partitionable.Count != 2 {
+		t.Errorf("the snapshot is older than the write: count %d, want 2", h.GPUs[0].Partitionable.Count)
+	}
+	if n := c.times("inventory"); n != 1 {
+		t.Errorf("%d inventories, want 1: the change itself tells what the host is like after it", n)
+	}
+}
+
+func TestFailedInventoryIsAskedAgain(t *testing.T) {
+	var dials atomic.Int32
+	c := &conn{host: gpu.Host{Name: "a", Platform: gpu.HyperV}}
+	f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{"a": {Dial: func(context.Context) (fleet.Conn, error) {
+		if dials.Add(1) == 1 {
+			return nil, errors.New("no route")
+		}
+		return c, nil
+	}}}})
+	if _, err := f.Snapshot(t.Context(), "a"); err == nil {
+		t.Fatal("the first attempt succeeded")
+	}
+	if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+		t.Errorf("the second attempt: %v", err)
+	}
+}
+
+func TestLookTellsWhoAnsweredAndWhoDidNot(t *testing.T) {
+	f, _ := hosts(t, fleet.Options{}, "a", "b")
+	v := f.Look(t.Context(), []string{"a", "gone"})
+	var unknown *fleet.UnknownHostError
+	if len(v.Hosts) != 1 || v.Complete() || !slices.Equal(v.Silent(), []string{"gone"}) || !errors.As(v.Errors["gone"], &unknown) {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		stop bool
+		want map[string]fleet.HostEnd
+	}{
+		{"rollback", false, map[string]fleet.HostEnd{"a": fleet.EndRolledBack, "b": fleet.EndRolledBack, "c": fleet.EndRolledBack, "d": fleet.EndUntouched}},
+		{"stop", true, map[string]fleet.HostEnd{"a": fleet.EndApplied, "b": fleet.EndApplied, "c": fleet.EndRolledBack, "d": fleet.EndUntouched}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, conns := hosts(t, fleet.Options{}, "a", "b", "c", "d")
+			conns["c"].apply = func(agent.Change) (agent.Outcome, error) {
+				return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Host: conns["c"].read(), RolledBack: true}}
+			}
+			_, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a", "b", "c", "d"), StopOnFailure: test.stop})
+			var failure *fleet.Failure
+			if !errors.As(err, &failure) || failure.Host != "c" {
+				t.Fatalf("got %v", err)
+			}
+			for n, end := range test.want {
+				if failure.Ends[n] != end {
+					t.Errorf("host %s: %s, want %s", n, failure.Ends[n], end)
+				}
+			}
+			if failure.Clean() == test.stop {
+				t.Errorf("clean: %t", failure.Clean())
+			}
+			for n, c := range conns {
+				if c.times("lease") != 1 || c.times("release") != 1 {
+					t.Errorf("host %s: the lease was taken %d times and given back %d times", n, c.times("lease"), c.times("release"))
+				}
+			}
+			if conns["d"].times("apply") != 0 {
+				t.Error("host d was begun after the failure")
+			}
+		})
+	}
+}
+
+func TestHostHeldByAnotherRunLeavesTheOthersUntouched(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{}, "a", "b")
+	conns["b"].lease = func() error { return &agent.Error{Kind: agent.LeaseHeld} }
+	_, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a", "b")})
+	var failure *fleet.Failure
+	if !errors.As(err, &failure) || failure.Host != "b" || !failure.Clean() {
+		t.Fatalf("got %v", err)
+	}
+	if conns["a"].times("apply") != 0 || conns["a"].times("release") != 1 {
+		t.Errorf("host a was asked %v", conns["a"].asked)
+	}
+}
+
+func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: 1}, "a", "b", "c")
+	var at, most atomic.Int32
+	for _, c := range conns {
+		c.host.Cluster = &gpu.Cluster{Name: "clu"}
+		c.stops = []string{"vm"}
+		c.apply = func(agent.Change) (agent.Outcome, error) {
+			most.Store(max(most.Load(), at.Add(1)))
+			time.Sleep(10 * time.Millisecond)
+			at.Add(-1)
+			return agent.Outcome{Host: c.read()}, nil
+		}
+	}
+	f.LookAll(t.Context())
+	var wg sync.WaitGroup
+	for n := range conns {
+		wg.Go(func() {
+			if _, err := f.Apply(t.Context(), fleet.Request{Label: n, Token: n, Want: configFor(n)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d changes that stop VMs ran at once, want 1", most.Load())
+	}
+}
+
+func TestReadOnlyFleetIsNotAsked(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{ReadOnly: "because"}, "a")
+	_, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a")})
+	var refused *fleet.ReadOnlyError
+	if !errors.As(err, &refused) || len(conns["a"].asked) != 0 {
+		t.Errorf("got %v, asked %v", err, conns["a"].asked)
+	}
+}
+
+func TestLedgerNamesAReplacementOnce(t *testing.T) {
+	f, _ := hosts(t, fleet.Options{}, "a")
+	none := func(rules.Plan) []rules.Finding { return nil }
+	first := f.Ledger.Instance("")
+	f.Ledger.Record(first, rules.Plan{Label: "one", Want: configFor("a")}, none)
+	if again := f.Ledger.Instance(first); again != first {
+		t.Errorf("the second call is %q, want %q", again, first)
+	}
+	if other := f.Ledger.Instance("another run/1"); other == first || strings.HasPrefix(other, "another run") {
+		t.Errorf("a name of another run was taken for one of this run: %q", other)
+	}
+	if p, ok := f.Ledger.Config("C"); !ok || p.Label != "one" {
+		t.Errorf("the config is not in the ledger: %v", p)
+	}
+	f.Ledger.Forget(first)
+	if _, ok := f.Ledger.Config("c"); ok {
+		t.Error("the config is still in the ledger")
+	}
+}
