@@ -261,7 +261,7 @@ func checkOneConfigPerGPU(r *run) {
 			GPU:    claimed[k][0].gpu.ID,
 			Found:  fmt.Sprintf("Partition config %s of %s covers %s.", quote(claim.ID), whose(claim), join(gpuTexts(claimed[k]))),
 			Wanted: fmt.Sprintf("%s covers %s too, but a GPU has one layout.", r.label(), verb(len(claimed[k]), "it", "them")),
-			Fix:    r.handOver("partition config "+quote(claim.ID)),
+			Fix:    r.handOver("partition config " + quote(claim.ID)),
 		}, keysOf("claimed", claimed[k])...)
 	}
 }
