@@ -306,7 +306,7 @@ func TestCancel(t *testing.T) {
 			r.breaker.hook = func(write string) {
 				if write == at && ctx.Err() == nil {
 					cancel()
-					time.Sleep(100 * time.Millisecond) // the host hears of it in the middle of the step
+					r.ending.wait(t) // the host hears of it in the middle of the step
 				}
 			}
 			ch := assign("a", "vm1", nil, partitionOf(run1, func(a *gpu.Assignment) { a.Settings.GuestControlledCache = new(true) }))
@@ -333,7 +333,7 @@ func TestConnectionBreaks(t *testing.T) {
 				_ = r.Close() // waits for the agent
 				close(broke)
 			}()
-			time.Sleep(100 * time.Millisecond)
+			r.ending.wait(t)
 		}
 	}
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))

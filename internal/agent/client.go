@@ -89,8 +89,9 @@ func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
 	return p, c.read("prepared change", r.GetPrepared(), &p)
 }
 
-// How long a cancelled Apply waits for the host: to hear of it, and to put
-// everything back. The second covers the host's own budget (defaultUndoTimeout).
+// How long a cancelled Apply waits for the host: to hear of the change and of its
+// end, and to put everything back. The second covers the host's own budget
+// (defaultUndoTimeout).
 const (
 	cancelTimeout = 30 * time.Second
 	cancelGrace   = 45 * time.Minute
@@ -103,26 +104,29 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 	if err != nil {
 		return Outcome{}, err
 	}
+	if ctx.Err() != nil {
+		return Outcome{}, &Error{Kind: Cancelled, Host: c.host, Message: "the call was cancelled"}
+	}
 	callCtx, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	abandon := context.AfterFunc(ctx, hangUp)
+	heard := make(chan struct{})
+	stopWatching := context.AfterFunc(ctx, func() { c.cancel(callCtx, ch.ID, heard, hangUp) })
+	defer stopWatching()
 	stream, err := c.rpc.Apply(callCtx, &agentpb.ApplyRequest{Fence: fence, Change: doc, Basis: basis})
 	if err != nil {
-		return Outcome{}, fromStatus(c.host, err)
+		return Outcome{}, c.unheard(err)
 	}
 	// The server sends its header as soon as Cancel can find the change. What goes
 	// wrong here is told by Recv.
 	_, _ = stream.Header()
-	abandon()
-	stopWatching := context.AfterFunc(ctx, func() { c.cancel(callCtx, ch.ID, hangUp) })
-	defer stopWatching()
+	close(heard)
 	for {
 		ev, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return Outcome{}, &Error{Kind: Unavailable, Host: c.host, Message: "the host ended the change without saying how"}
 		}
 		if err != nil {
-			return Outcome{}, fromStatus(c.host, err)
+			return Outcome{}, c.unheard(err)
 		}
 		switch {
 		case ev.GetStep() != nil:
@@ -137,12 +141,29 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 	}
 }
 
-// cancel asks the host to stop a change, and hangs up when it does not hear or does
-// not end: the agent undoes what it began when the connection is gone.
-func (c *Client) cancel(callCtx context.Context, changeID string, hangUp func()) {
+// unheard is the error of a change whose stream broke off. That the call was given up
+// here does not mean that the host touched nothing.
+func (c *Client) unheard(err error) error {
+	failed := fromStatus(c.host, err)
+	var e *Error
+	if errors.As(failed, &e) && e.Kind == Cancelled && e.transport != nil {
+		e.Kind, e.Message = Unavailable, "the call was given up before the host said how the change ended"
+	}
+	return failed
+}
+
+// cancel asks the host to stop a change as soon as the host has heard of it, and
+// hangs up when it does not hear or does not end: the agent undoes what it began when
+// the connection is gone.
+func (c *Client) cancel(callCtx context.Context, changeID string, heard <-chan struct{}, hangUp func()) {
 	defer hangUp()
 	ctx, done := context.WithTimeout(callCtx, cancelTimeout)
 	defer done()
+	select {
+	case <-heard:
+	case <-ctx.Done():
+		return
+	}
 	if _, err := c.rpc.Cancel(ctx, &agentpb.CancelRequest{ChangeId: changeID}); err != nil {
 		return
 	}

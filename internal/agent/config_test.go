@@ -67,6 +67,7 @@ func TestCountNotAllowed(t *testing.T) {
 		name   string
 		assign func(*agent.Change)
 		config func(*gpu.PartitionConfig)
+		change func(*agent.Change)
 		meddle func(*testing.T, *rig)
 		want   string
 	}{
@@ -80,6 +81,10 @@ func TestCountNotAllowed(t *testing.T) {
 			meddle: func(t *testing.T, r *rig) { check(t, r.sim.StartVM(t.Context(), off1)) },
 		},
 		{name: "the VM is another state's", assign: func(ch *agent.Change) { ch.Owner = "lab" }, want: `owner "lab"`},
+		{
+			name: "neither state has a name", want: "a state without an owner",
+			assign: func(ch *agent.Change) { ch.Owner = "" }, change: func(ch *agent.Change) { ch.Owner = "" },
+		},
 		{
 			name: "nobody of ours manages the VM", assign: func(ch *agent.Change) { ch.Want = gpu.Want{} }, want: "no gpu_vm_assignment",
 			meddle: func(t *testing.T, r *rig) {
@@ -115,6 +120,9 @@ func TestCountNotAllowed(t *testing.T) {
 			}
 			ch := layout("x", "config", nil, c)
 			ch.Levels = levels
+			if tt.change != nil {
+				tt.change(&ch)
+			}
 			_, err := r.apply(ch)
 			e := kindOf(t, err, agent.Refused)
 			if e.Cause == nil || !strings.Contains(e.Error(), tt.want) || !strings.Contains(e.Error(), "off-1") {

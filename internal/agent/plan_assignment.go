@@ -301,29 +301,8 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 // settings finds the settings to write: what is wanted, and what was written before
 // and is no longer wanted goes back to what it was. The claim remembers the former.
 func (m *move) settings(c *gpu.Claim, want gpu.VMSettings) {
-	back := without(c.SettingsBefore, want)
-	m.write = m.vm.Settings.Differs(back.Overlay(want))
+	m.write = m.vm.Settings.Differs(c.SettingsBefore.Overlay(want))
 	c.SettingsBefore = m.vm.Settings.Only(want).Overlay(c.SettingsBefore.Only(want))
-}
-
-// without returns the settings of s that mask does not have.
-func without(s, mask gpu.VMSettings) gpu.VMSettings {
-	if mask.LowMemoryMappedIOSpace != nil {
-		s.LowMemoryMappedIOSpace = nil
-	}
-	if mask.HighMemoryMappedIOSpace != nil {
-		s.HighMemoryMappedIOSpace = nil
-	}
-	if mask.GuestControlledCache != nil {
-		s.GuestControlledCache = nil
-	}
-	if mask.AutomaticStopAction != nil {
-		s.AutomaticStopAction = nil
-	}
-	if mask.OfflineAction != nil {
-		s.OfflineAction = nil
-	}
-	return s
 }
 
 // needsOff tells whether anything has to be done that a running VM does not allow.

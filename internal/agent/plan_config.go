@@ -248,7 +248,7 @@ func (l *layout) permission(vm *gpu.VM) (gpu.Power, error) {
 	switch {
 	case claim == nil || claim.Want.Assignment == nil:
 		return no("it holds a partition and no gpu_vm_assignment manages it")
-	case claim.Owner != l.change.Owner:
+	case claim.Owner != l.change.Owner || claim.Owner == "": // two states without a name cannot be told apart
 		return no("its assignment belongs to %s", describeOwner(claim.Owner))
 	case !claim.Want.Assignment.Power.AllowShutdown:
 		return no("its assignment does not allow a shutdown (power.allow_shutdown)")

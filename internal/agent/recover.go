@@ -39,17 +39,8 @@ func (s *Server) settleDead(ctx context.Context, lease backend.Lease) error {
 	if err != nil {
 		return err
 	}
-	var stands []string
-	for _, e := range slices.Backward(dead) {
-		left, err := s.settleOne(ctx, lease, e)
-		if err != nil {
-			return err
-		}
-		for _, l := range left {
-			stands = append(stands, fmt.Sprintf("of %s: %s", e.Subject, l))
-		}
-	}
-	if len(stands) == 0 {
+	stands, err := s.settleEach(ctx, lease, dead)
+	if err == nil && len(stands) == 0 {
 		return nil
 	}
 	_ = s.store.Update(context.WithoutCancel(ctx), func(st *backend.State) error {
@@ -58,7 +49,26 @@ func (s *Server) settleDead(ctx context.Context, lease backend.Lease) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
 	return &Error{Kind: StepFailed, Message: "a change that an earlier run began could not be put back", Outcome: &Outcome{Stands: stands}}
+}
+
+// settleEach settles dead changes, the last one first, and says what could not be put
+// back.
+func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journal) ([]string, error) {
+	var stands []string
+	for _, e := range slices.Backward(dead) {
+		left, err := s.settleOne(ctx, lease, e)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range left {
+			stands = append(stands, fmt.Sprintf("of %s: %s", e.Subject, l))
+		}
+	}
+	return stands, nil
 }
 
 // dead are the changes in the journal that nobody works on or will settle.

@@ -25,6 +25,9 @@ import (
 const (
 	host  = "hv01"
 	owner = "vdi-prod"
+	// patience is how long a test waits for what has to happen. A busy machine takes
+	// its time.
+	patience = time.Minute
 )
 
 // rig is one simulated host with an agent and a client that reaches it over gRPC.
@@ -41,6 +44,7 @@ type rig struct {
 type agentUnderTest struct {
 	*agent.Client
 	breaker *breaker
+	ending  *ending
 	fence   int64
 }
 
@@ -105,12 +109,13 @@ func (r *rig) restart(run string) {
 func (r *rig) start() {
 	r.t.Helper()
 	b := &breaker{HyperV: r.sim, store: r.sim}
-	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(5*time.Second, 20*time.Second))
-	conn, err := connect.InProcess(server)
+	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience))
+	e := &ending{server: server, heard: make(chan struct{})}
+	conn, err := connect.InProcess(e)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.agentUnderTest = &agentUnderTest{Client: agent.NewClient(conn, host), breaker: b}
+	r.agentUnderTest = &agentUnderTest{Client: agent.NewClient(conn, host), breaker: b, ending: e}
 	r.t.Cleanup(func() { _ = conn.Close() })
 }
 

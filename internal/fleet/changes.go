@@ -159,7 +159,7 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 			continue
 		}
 		for _, c := range h.Claims {
-			if !c.Is(gpu.ClaimAssignment, id) || c.Owner != f.opt.Owner {
+			if !c.Is(gpu.ClaimAssignment, id) || c.Owner != f.opt.Owner && c.Token != req.Token {
 				continue
 			}
 			put(n, func(ch *agent.Change) {

@@ -186,6 +186,17 @@ func (v View) Complete() bool { return len(v.Errors) == 0 }
 // Silent lists the hosts that did not answer, sorted.
 func (v View) Silent() []string { return slices.Sorted(maps.Keys(v.Errors)) }
 
+// Claims are those that some of the hosts hold.
+func (v View) Claims(names []string) []gpu.Claim {
+	var out []gpu.Claim
+	for _, name := range names {
+		if h, ok := v.Hosts[name]; ok {
+			out = append(out, h.Claims...)
+		}
+	}
+	return out
+}
+
 // Look takes the snapshots of some hosts, in parallel.
 func (f *Fleet) Look(ctx context.Context, names []string) View {
 	v := View{Hosts: make(map[string]*gpu.Host, len(names)), Errors: map[string]error{}}

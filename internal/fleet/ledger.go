@@ -24,6 +24,8 @@ type Ledger struct {
 	mu      sync.Mutex
 	next    int
 	entries map[string]entry // by instance
+	// reshaped are the ids of the partition configs that will change a partition count.
+	reshaped map[string]bool
 }
 
 // entry is what the ledger knows of an instance: its key in the book, and what it
@@ -34,7 +36,7 @@ type entry struct {
 }
 
 func newLedger() *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -86,3 +88,18 @@ func (l *Ledger) forget(instance string) {
 
 // Config returns the partition config of that id that this run plans.
 func (l *Ledger) Config(id string) (rules.Plan, bool) { return l.book.Config(id) }
+
+// Reshape records whether this run changes the count of a GPU that the partition
+// config has: the VMs on it then get other partitions.
+func (l *Ledger) Reshape(config string, yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reshaped[config] = yes
+}
+
+// Reshaped tells what Reshape recorded.
+func (l *Ledger) Reshaped(config string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reshaped[config]
+}

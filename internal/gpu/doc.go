@@ -3,8 +3,8 @@
 // those of Hyper-V and of NVIDIA's documentation. The package imports nothing
 // of ours and does nothing by itself.
 //
-// Every type marshals to the snapshot format: the JSON that `gpu-agent
-// inventory --json` prints, that a simulated fleet is kept in, and that travels
+// Every type marshals to the snapshot format: the JSON that the data source
+// gpu_inventory gives, that a simulated fleet is kept in, and that travels
 // between the provider and a host. Memory is in bytes there; Terraform and
 // people see MiB, rounded down.
 package gpu

@@ -8,28 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// untouched asserts at the end of a test that nothing in the fleet changed.
-func (r *rig) untouched() {
-	r.t.Helper()
-	before := r.snapshot()
-	r.t.Cleanup(func() {
-		if diff := cmp.Diff(before, r.snapshot()); diff != "" {
-			r.t.Errorf("the fleet changed (-was +is):\n%s", diff)
-		}
-	})
-}
-
-// assignmentOf is an assignment with a name in the configuration.
-func assignmentOf(name, vm string, more ...string) string {
-	return strings.Replace(assignment(vm, more...), `"a"`, `"`+name+`"`, 1)
-}
 
 const wayOut = "To destroy a configuration that has this conflict, run `terraform destroy -refresh=false`."
 
@@ -49,23 +32,23 @@ resource "gpu_vm_assignment" "a" {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, twoNodes())
-			r.untouched()
-			r.play(r.rejects(r.block()+config, both), r.rejects(r.block()+config, wayOut))
+			r.staysUnchanged()
+			r.steps(r.rejects(r.block()+config, both, wayOut))
 		})
 	}
 	t.Run("name and id", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, twoNodes())
-		r.untouched()
+		r.staysUnchanged()
 		config := r.block() + assignmentOf("a", "avd-03", anyPartition) + assignmentOf("b", vmID(3), anyPartition)
-		r.play(r.rejects(config, fmt.Sprintf(`gpu_vm_assignment for VM "%s" and gpu_vm_assignment for VM "avd-03" both give VM "avd-03" a partition.`, vmID(3))))
+		r.steps(r.rejects(config, fmt.Sprintf(`gpu_vm_assignment for VM "%s" and gpu_vm_assignment for VM "avd-03" both give VM "avd-03" a partition.`, vmID(3))))
 	})
 	t.Run("partition and device", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, standalone(node("edge", off(desktop("vm-1", 1)))))
-		r.untouched()
+		r.staysUnchanged()
 		device := `device = { host = "edge", gpu_ids = ["` + gpu0 + `"] }`
-		r.play(
+		r.steps(
 			r.rejects(r.block()+assignmentOf("a", "vm-1", anyPartition)+assignmentOf("b", "vm-1", device, wholeGPU(1)), "one gives it a partition, the other whole GPUs."),
 			r.rejects(r.block()+assignmentOf("a", "vm-1", device, wholeGPU(1))+assignmentOf("b", "vm-1", device, wholeGPU(1)), `both manage VM "vm-1".`),
 		)
@@ -75,7 +58,7 @@ resource "gpu_vm_assignment" "a" {
 func TestTwoAssignmentsInTwoModulesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	r.untouched()
+	r.staysUnchanged()
 	c := newCLI(t, r.block()+`
 module "one" {
   source = "./desktop"
@@ -87,44 +70,31 @@ module "two" {
 	r.must(os.Mkdir(filepath.Join(c.dir, "desktop"), 0o700))
 	write(t, filepath.Join(c.dir, "desktop", "main.tf"), "terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+assignment("avd-03", anyPartition))
 	c.ok("get")
-	out, code := c.run("plan", "-input=false")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	wantSaid(t, out, `Two instances of gpu_vm_assignment for VM "avd-03" both give VM "avd-03" a partition.`, wayOut)
+	wantSaid(t, c.fails("plan"), `Two instances of gpu_vm_assignment for VM "avd-03" both give VM "avd-03" a partition.`, wayOut)
 }
 
 func TestAConfigurationThatConflictsIsDestroyedWithoutRefresh(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	c := newCLI(t, r.block()+assignmentOf("a", "avd-03", anyPartition))
-	c.ok("apply", "-auto-approve", "-input=false")
+	c.apply()
 	r.wantVM("avd-03", gpu.VMOff, 1)
 	c.write(r.block() + assignmentOf("a", "avd-03", anyPartition) + assignmentOf("b", "avd-03", anyPartition))
-	out, code := c.run("destroy", "-auto-approve", "-input=false")
-	if code != 1 {
-		t.Errorf("exit code %d of the destroy, want 1", code)
-	}
-	wantSaid(t, out, wayOut)
+	wantSaid(t, c.fails("destroy", "-auto-approve"), wayOut)
 	r.wantVM("avd-03", gpu.VMOff, 1)
-	c.ok("destroy", "-refresh=false", "-auto-approve", "-input=false")
+	c.destroy("-refresh=false")
 	r.wantVM("avd-03", gpu.VMOff, 0)
-	if got := r.claims("hv01"); len(got) != 0 {
-		t.Errorf("claims on hv01: %v", got)
-	}
+	r.wantClaims([]string{"hv01"})
 }
 
 func TestAVMThatSomebodyElseGaveAPartitionIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	if _, err := r.fleet.AddForeignAdapter(context.Background(), "avd-02"); err != nil {
-		t.Fatal(err)
-	}
-	r.untouched()
+	r.addForeignAdapter("avd-02")
+	r.staysUnchanged()
 	config := r.block() + assignment("avd-02", anyPartition, mayStop)
-	r.play(
-		r.rejects(config, `VM "avd-02" on host "hv01" has 1 GPU partition adapter that no Terraform resource manages`),
-		r.rejects(config, "terraform import ADDRESS "+vmID(2)),
+	r.steps(
+		r.rejects(config, `VM "avd-02" on host "hv01" has 1 GPU partition adapter that no Terraform resource manages`, "terraform import ADDRESS "+vmID(2)),
 	)
 }
 
@@ -133,20 +103,14 @@ func TestASecondAdapterOfOthersIsAWarningAndStays(t *testing.T) {
 	r := newRig(t, twoNodes())
 	quotas := "partition = { max_partition_decode = 90 }"
 	c := newCLI(t, r.block()+assignment("avd-03", quotas))
-	c.ok("apply", "-auto-approve", "-input=false")
-	if _, err := r.fleet.AddForeignAdapter(context.Background(), "avd-03"); err != nil {
-		t.Fatal(err)
-	}
+	c.apply()
+	r.addForeignAdapter("avd-03")
 	// Whichever of the two the host lists first.
 	r.editVM("avd-03", func(v *gpu.VM) {
 		v.PartitionAdapters[0], v.PartitionAdapters[1] = v.PartitionAdapters[1], v.PartitionAdapters[0]
 	})
-	out, code := c.run("plan", "-detailed-exitcode", "-input=false")
-	if code != 0 {
-		t.Errorf("exit code %d, want 0 (no changes)", code)
-	}
-	wantSaid(t, out, "Warning: The VM has several partitions", `VM "avd-03" on host "hv01" has 2 GPU partition adapters; only one of them can come from this state.`)
-	c.ok("destroy", "-auto-approve", "-input=false")
+	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: The VM has several partitions", `VM "avd-03" on host "hv01" has 2 GPU partition adapters; only one of them can come from this state.`)
+	c.destroy()
 	v, _ := r.vm("avd-03")
 	if len(v.PartitionAdapters) != 1 || !v.PartitionAdapters[0].Quotas.Empty() {
 		t.Errorf("avd-03 has the adapters %+v, want only the one of others", v.PartitionAdapters)
@@ -156,12 +120,12 @@ func TestASecondAdapterOfOthersIsAWarningAndStays(t *testing.T) {
 func TestAnotherOwnersAssignmentIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	theirs := newCLI(t, strings.Replace(r.block(), `"test"`, `"vdi-prod"`, 1)+assignment("avd-03", anyPartition))
-	theirs.ok("apply", "-auto-approve", "-input=false")
-	r.untouched()
-	r.play(
+	theirs := newCLI(t, r.blockOf("vdi-prod")+assignment("avd-03", anyPartition))
+	theirs.apply()
+	r.staysUnchanged()
+	r.steps(
 		r.rejects(r.block()+assignment("avd-03", anyPartition), `managed by the Terraform state "vdi-prod"`),
-		r.rejects(strings.Replace(r.block(), `owner = "test"`, "", 1)+assignment("avd-03", anyPartition), "Set `owner` on the provider"),
+		r.rejects(r.blockOf("")+assignment("avd-03", anyPartition), "Set `owner` on the provider"),
 	)
 }
 
@@ -179,17 +143,16 @@ func TestTheAssignmentThatOverflowsSaysWhoHoldsThePartitions(t *testing.T) {
 	r, provider := full(t)
 	first := assignmentOf("one", "vm-1", anyPartition) + assignmentOf("two", "vm-2", anyPartition)
 	third := first + assignmentOf("three", "vm-3", anyPartition)
-	r.play(
+	r.steps(
 		// In one run, whichever is planned last.
 		r.rejects(provider+third, "(planned in this run)"),
-		resource.TestStep{Config: provider + first, Check: afterwards(func() { r.wantVM("vm-1", gpu.VMRunning, 1); r.wantVM("vm-2", gpu.VMRunning, 1) })},
-		r.rejects(provider+third, `Host "edge" has 2 partitions, and VMs that run use 2: "vm-1" and "vm-2".`),
-		r.rejects(provider+third, `gpu_vm_assignment for VM "vm-3" needs one more.`),
+		resource.TestStep{Config: provider + first, Check: then(func() { r.wantVM("vm-1", gpu.VMRunning, 1); r.wantVM("vm-2", gpu.VMRunning, 1) })},
+		r.rejects(provider+third, `Host "edge" has 2 partitions, and VMs that run use 2: "vm-1" and "vm-2".`, `gpu_vm_assignment for VM "vm-3" needs one more.`),
 		// VMs that are off may be more than there are partitions.
 		resource.TestStep{
 			Config:           provider + first + assignmentOf("four", "vm-4", anyPartition),
-			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction("gpu_vm_assignment.four", plancheck.ResourceActionCreate)}},
-			Check:            afterwards(func() { r.wantVM("vm-4", gpu.VMOff, 1) }),
+			ConfigPlanChecks: planned("gpu_vm_assignment.four", plancheck.ResourceActionCreate),
+			Check:            then(func() { r.wantVM("vm-4", gpu.VMOff, 1) }),
 		},
 	)
 }
@@ -198,8 +161,7 @@ func TestMoreVMsThanPartitionsIsAWarning(t *testing.T) {
 	t.Parallel()
 	r, provider := full(t)
 	c := newCLI(t, provider+assignmentOf("one", "vm-1", anyPartition)+assignmentOf("four", "vm-4", anyPartition)+assignmentOf("five", "vm-5", anyPartition))
-	out := c.ok("apply", "-auto-approve", "-input=false")
-	wantSaid(t, out, "Warning: More VMs than partitions", "VMs take their partition when they start, so not all of them can run at the same time.")
+	wantSaid(t, c.apply(), "Warning: More VMs than partitions", "VMs take their partition when they start, so not all of them can run at the same time.")
 	r.wantVM("vm-5", gpu.VMOff, 1)
 	c.wantNoChanges()
 }
@@ -208,13 +170,13 @@ func TestASeatChangesHandsOnAFullHost(t *testing.T) {
 	t.Parallel()
 	r, provider := full(t)
 	two := assignmentOf("two", "vm-2", anyPartition)
-	r.play(
+	r.steps(
 		resource.TestStep{Config: provider + two + assignment("vm-1", anyPartition)},
 		// The same resource turns to another VM: what it gives up is free for it.
 		resource.TestStep{
 			Config:           provider + two + assignment("vm-3", anyPartition),
 			ConfigPlanChecks: planned("gpu_vm_assignment.a", plancheck.ResourceActionDestroyBeforeCreate),
-			Check: afterwards(func() {
+			Check: then(func() {
 				r.wantVM("vm-1", gpu.VMRunning, 0)
 				r.wantVM("vm-2", gpu.VMRunning, 1)
 				r.wantVM("vm-3", gpu.VMRunning, 1)
@@ -228,7 +190,7 @@ func TestAVMThatCannotBeFoundIsAnErrorAtTheAttribute(t *testing.T) {
 	s := twoNodes()
 	s.Hosts = append(s.Hosts, node("edge", off(desktop("avd-03", 9))))
 	r := newRig(t, s)
-	r.play(
+	r.steps(
 		r.rejects(r.block()+assignment("nosuch", anyPartition), `none of the hosts [edge hv01 hv02] has a VM with the name or id "nosuch".`),
 		r.rejects(r.block()+assignment("avd-03", anyPartition), `several VMs are called "avd-03": avd-03 on edge`),
 		r.rejects(r.block()+assignment("avd-03", anyPartition, `hosts = ["nosuch"]`), "Unknown host"),
@@ -236,7 +198,7 @@ func TestAVMThatCannotBeFoundIsAnErrorAtTheAttribute(t *testing.T) {
 		resource.TestStep{
 			Config: r.block() + assignmentOf("a", "avd-03", anyPartition, `hosts = ["edge"]`) + assignmentOf("b", "avd-03", anyPartition, `cluster = "azl"`) +
 				assignmentOf("c", "{"+strings.ToLower(vmID(6))+"}", anyPartition),
-			Check: afterwards(func() {
+			Check: then(func() {
 				for host, id := range map[string]string{"edge": vmID(9), "hv01": vmID(3), "hv02": vmID(6)} {
 					if vm, ok := r.host(host).VM(id); !ok || len(vm.PartitionAdapters) != 1 {
 						t.Errorf("VM %s on %s has no partition", id, host)
@@ -268,11 +230,7 @@ func TestASecondProviderBlockOfAnotherOwnerIsRefusedByTheClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	c := newCLI(t, twoAliases(r, "other")+assignmentOf("b", "avd-03", anyPartition, viaSecond, "depends_on = [gpu_vm_assignment.a]"))
-	out, code := c.run("apply", "-auto-approve", "-input=false")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	wantSaid(t, out, `managed by the Terraform state "test"`)
+	wantSaid(t, c.fails("apply", "-auto-approve"), `managed by the Terraform state "test"`)
 	r.wantVM("avd-03", gpu.VMOff, 1)
 	if got := strings.Fields(c.ok("state", "list")); len(got) != 1 || got[0] != "gpu_vm_assignment.a" {
 		t.Errorf("the state has %v", got)
@@ -284,18 +242,14 @@ func TestASecondProviderBlockOfOneOwnerTakesOverAndTheNextPlanSaysSo(t *testing.
 	r := newRig(t, twoNodes())
 	config := twoAliases(r, "test") + assignmentOf("b", "avd-03", anyPartition, viaSecond, "depends_on = [gpu_vm_assignment.a]")
 	c := newCLI(t, config)
-	c.ok("apply", "-auto-approve", "-input=false")
+	c.apply()
 	r.wantVM("avd-03", gpu.VMOff, 1)
-	out, code := c.run("plan", "-detailed-exitcode", "-input=false")
-	if code != 0 {
-		t.Errorf("exit code %d, want 0 (no changes)", code)
-	}
-	wantSaid(t, out, "Another resource manages this VM")
+	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Another resource manages this VM")
 	// Removing the one that lost touches nothing; removing the other takes the partition.
 	c.write(strings.ReplaceAll(strings.Replace(config, assignmentOf("a", "avd-03", anyPartition), "", 1), "depends_on = [gpu_vm_assignment.a]", ""))
-	c.ok("apply", "-auto-approve", "-input=false")
+	c.apply()
 	r.wantVM("avd-03", gpu.VMOff, 1)
 	c.wantNoChanges()
-	c.ok("destroy", "-auto-approve", "-input=false")
+	c.destroy()
 	r.wantVM("avd-03", gpu.VMOff, 0)
 }

@@ -14,40 +14,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
-	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// jsonpath finds a value below an attribute: strings are names, numbers positions.
-func jsonpath(root string, steps ...any) tfjsonpath.Path {
-	p := tfjsonpath.New(root)
-	for _, s := range steps {
-		switch s := s.(type) {
-		case string:
-			p = p.AtMapKey(s)
-		case int:
-			p = p.AtSliceIndex(s)
-		}
-	}
-	return p
-}
-
-// console is the display adapter of a management controller: no GPU to give away.
-func console() gpu.GPU {
-	return gpu.GPU{
-		ID: "PCIROOT(0)#PCI(1C00)#PCI(0000)#PCI(0000)", InstancePath: `PCI\VEN_1A03&DEV_2000&SUBSYS_20001A03&REV_52\6&1`, Model: "ASPEED Graphics",
-		Vendor: "ASPEED", PCI: gpu.PCIID{Vendor: "1A03", Device: "2000"}, Status: gpu.NotAssignable, HostDisplay: true,
-	}
-}
-
-// unpartitionable is a GPU whose driver offers no partitions.
-func unpartitionable(id string) gpu.GPU {
-	g := a2(id)
-	g.Model, g.PCI, g.Partitionable, g.Status = "NVIDIA T4", gpu.PCIID{Vendor: "10DE", Device: "1EB8"}, nil, gpu.ReadyForDDA
-	return g
-}
 
 func TestInventoryShowsTheStatusesOfWindowsAdminCenterAndWhoHoldsWhat(t *testing.T) {
 	t.Parallel()
@@ -58,8 +28,7 @@ func TestInventoryShowsTheStatusesOfWindowsAdminCenterAndWhoHoldsWhat(t *testing
 	s.Hosts[0].GPUs = append(s.Hosts[0].GPUs, paravirtual, console())
 	s.Hosts[1].GPUs = append(s.Hosts[1].GPUs, t4)
 	r := newRig(t, s)
-	_, err := r.fleet.AddForeignAdapter(t.Context(), "avd-01")
-	r.must(err)
+	r.addForeignAdapter("avd-01")
 	r.setPool("hv02", "render", gpu1)
 	h, err := r.fleet.Host("hv02")
 	r.must(err)
@@ -146,7 +115,7 @@ func TestInventoryLeavesAHostOutOnlyWhenToldToKeep(t *testing.T) {
 	r.must(r.fleet.SetUnreachable(t.Context(), "hv02", true))
 	const data = `data "gpu_inventory" "all" {}`
 	r.steps(
-		resource.TestStep{Config: r.block() + data, ExpectError: inWords("Host does not answer", "Host: hv02")},
+		resource.TestStep{Config: r.block() + data, ExpectError: says("Host does not answer", "Host: hv02")},
 		resource.TestStep{
 			Config: r.block(`on_unreachable = "keep"`) + data,
 			ConfigStateChecks: []statecheck.StateCheck{
@@ -160,8 +129,7 @@ func TestInventoryLeavesAHostOutOnlyWhenToldToKeep(t *testing.T) {
 func TestInventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	_, err := r.fleet.AddForeignAdapter(t.Context(), "avd-01")
-	r.must(err)
+	r.addForeignAdapter("avd-01")
 	copied := filepath.Join(t.TempDir(), "copy.json")
 	on := func(argument string) string {
 		return fmt.Sprintf("provider \"gpu\" {\n  %s = %q\n  owner = \"test\"\n}\n", argument, copied)
@@ -186,10 +154,10 @@ func TestInventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
 			Config:             on("inventory_snapshot") + config4,
 			PlanOnly:           true,
 			ExpectNonEmptyPlan: true,
-			ExpectError:        inWords(`avd-01`, "Rule: partition-in-use"),
+			ExpectError:        says(`avd-01`, "Rule: partition-in-use"),
 		},
 		resource.TestStep{ // a twin: what is applied to it does not reach the hosts
-			Config: on("simulated_fleet") + strings.Replace(config4With(""), "4 }", "16 }", 1),
+			Config: on("simulated_fleet") + configOf(16, both),
 			Check: then(func() {
 				twin, err := simulated.Open(copied)
 				r.must(err)
@@ -207,8 +175,7 @@ func TestInventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
 func TestRecordedInventoryIsPlannedAgainstAndNeverApplied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	before, err := os.ReadFile(r.fleet.Path())
-	r.must(err)
+	before := r.file()
 	block := fmt.Sprintf("provider \"gpu\" {\n  inventory_snapshot = %q\n  owner = \"test\"\n}\n", r.fleet.Path())
 	r.steps(
 		resource.TestStep{
@@ -218,14 +185,10 @@ func TestRecordedInventoryIsPlannedAgainstAndNeverApplied(t *testing.T) {
 		},
 		resource.TestStep{
 			Config:      block + config4,
-			ExpectError: inWords("Could not create the partition config", "recorded inventory", "nothing can be changed"),
+			ExpectError: says("Could not create the partition config", "recorded inventory", "nothing can be changed"),
 		},
 	)
-	after, err := os.ReadFile(r.fleet.Path())
-	r.must(err)
-	if string(before) != string(after) {
-		t.Error("the recorded inventory was written to")
-	}
+	r.wantUntouched(before)
 }
 
 func TestPartitionOptionsListEachValidCountWithItsMemory(t *testing.T) {
@@ -280,11 +243,11 @@ resource "terraform_data" "largest" {
 		},
 		resource.TestStep{
 			Config:      r.block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv09\"\n}\n",
-			ExpectError: inWords("Unknown host", `host = "hv09"`, "hv01"),
+			ExpectError: says("Unknown host", `host = "hv09"`, "hv01"),
 		},
 		resource.TestStep{
 			Config:      r.block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv01\"\n  gpu_id = \"" + console().ID + "\"\n}\n",
-			ExpectError: inWords("GPU cannot be partitioned", "gpu_id", console().ID),
+			ExpectError: says("GPU cannot be partitioned", "gpu_id", console().ID),
 		},
 	)
 }
@@ -331,8 +294,7 @@ func TestForecastOfAnIdleFleetDisturbsNobody(t *testing.T) {
 func TestForecastNamesTheVMsThatAChangeStops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	_, err := r.fleet.AddForeignAdapter(t.Context(), "avd-01")
-	r.must(err)
+	r.addForeignAdapter("avd-01")
 	before := r.snapshot()
 	const four = "data.gpu_change_forecast.four"
 	r.steps(resource.TestStep{
@@ -395,7 +357,7 @@ output "rules" {
 		},
 		resource.TestStep{
 			Config:      r.block() + "data \"gpu_change_forecast\" \"x\" {\n  cluster = \"nowhere\"\n  gpu_p = { partition_count = 3 }\n}\n",
-			ExpectError: inWords("Unknown cluster", `cluster = "nowhere"`),
+			ExpectError: says("Unknown cluster", `cluster = "nowhere"`),
 		},
 	)
 }
@@ -440,11 +402,11 @@ func TestPoolDataSourceShowsWhatIsFree(t *testing.T) {
 		},
 		resource.TestStep{
 			Config:      r.block() + "data \"gpu_pool\" \"render\" {\n  name = \"cad\"\n  host = \"hv01\"\n}\n",
-			ExpectError: inWords("Pool does not exist", "cad"),
+			ExpectError: says("Pool does not exist", "cad"),
 		},
 		resource.TestStep{
 			Config:      r.block() + "data \"gpu_pool\" \"render\" {\n  name = \"render\"\n  host = \"hv09\"\n}\n",
-			ExpectError: inWords("Unknown host", "hv09"),
+			ExpectError: says("Unknown host", "hv09"),
 		},
 	)
 }

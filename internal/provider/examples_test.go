@@ -72,7 +72,7 @@ func (e example) claimed() []string {
 func (e example) lifecycle(wantClaims ...string) {
 	e.t.Helper()
 	before := e.powers()
-	e.ok("apply", "-auto-approve", "-input=false")
+	e.apply()
 	if diff := cmp.Diff(wantClaims, e.claimed()); diff != "" {
 		e.t.Errorf("claims after the apply (-want +got):\n%s", diff)
 	}
@@ -80,7 +80,7 @@ func (e example) lifecycle(wantClaims ...string) {
 		e.t.Errorf("power states after the apply (-before +after):\n%s", diff)
 	}
 	e.wantNoChanges()
-	e.ok("destroy", "-auto-approve", "-input=false")
+	e.destroy()
 	if left := e.claimed(); len(left) > 0 {
 		e.t.Errorf("claims after the destroy: %v", left)
 	}
@@ -111,9 +111,9 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	wantSaid(t, e.ok("plan"), "Plan: 13 to add", "16 → 8 partitions, about 1.9 GiB each")
 	e.fleet.wantUnchanged(before)
 
-	e.ok("apply", "-auto-approve")
+	e.apply()
 	wantSaid(t, e.ok("output"), "partition_vram_mib = 1896")
-	for _, h := range []string{"hv01", "hv02"} {
+	for _, h := range both {
 		host := e.fleet.host(h)
 		if g := host.GPUs[0]; g.Partitionable == nil || g.Partitionable.Count != 8 {
 			t.Errorf("%s: %s is not partitioned into eight", h, g.ID)
@@ -131,11 +131,8 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	}
 	e.wantNoChanges()
 
-	e.ok("destroy", "-auto-approve")
-	after := e.fleet.snapshot() // partitions, pools, settings, power states: all as before
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("after the destroy the fleet is not what it was (-before +after):\n%s", diff)
-	}
+	e.destroy()
+	e.fleet.wantUnchanged(before) // partitions, pools, settings, power states: all as before
 }
 
 func TestEdgeTwoT4Example(t *testing.T) {
@@ -143,7 +140,7 @@ func TestEdgeTwoT4Example(t *testing.T) {
 	dir := examplesDir + "/edge-two-t4"
 	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
 	before := e.fleet.snapshot()
-	e.ok("apply", "-auto-approve")
+	e.apply()
 	if diff := cmp.Diff([]string{"vision-01", "vision-02"}, e.vmsWithGPU()); diff != "" {
 		t.Errorf("VMs with a GPU (-want +got):\n%s", diff)
 	}
@@ -154,10 +151,8 @@ func TestEdgeTwoT4Example(t *testing.T) {
 		t.Errorf("vision-02 is %s", v.State)
 	}
 	e.wantNoChanges()
-	e.ok("destroy", "-auto-approve")
-	if diff := cmp.Diff(before, e.fleet.snapshot()); diff != "" {
-		t.Errorf("after the destroy the fleet is not what it was (-before +after):\n%s", diff)
-	}
+	e.destroy()
+	e.fleet.wantUnchanged(before)
 }
 
 // What READMEs of the examples say about errors.
@@ -168,31 +163,21 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		dir := examplesDir + "/edge-two-t4"
 		e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
 		write(t, filepath.Join(e.dir, "more.tf"), "resource \"gpu_partition_config\" \"t4\" {\n  hosts = [\"edge01\"]\n  gpu_p = { partition_count = 2 }\n}\n")
-		out, code := e.run("plan")
-		if code != 1 {
-			t.Errorf("exit code %d, want 1", code)
-		}
+		out := e.fails("plan")
 		wantSaid(t, out, "its driver offers no partitions", "Rule: nothing-selected")
 	})
 	t.Run("a desktop that may not be shut down", func(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
 		e.edit("main.tf", "allow_shutdown = true", "allow_shutdown = false")
-		out, code := e.run("plan")
-		if code != 1 {
-			t.Errorf("exit code %d, want 1", code)
-		}
+		out := e.fails("plan")
 		wantSaid(t, out, "Rule: vm-must-be-off", "avd-01", "allow_shutdown")
 	})
 	t.Run("four partitions are too few for a node", func(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
 		e.edit("main.tf", "partition_count = 8", "partition_count = 4")
-		out, code := e.run("plan")
-		if code != 1 {
-			t.Errorf("exit code %d, want 1", code)
-		}
-		wantSaid(t, out, "No partition is left", "Rule: capacity")
+		wantSaid(t, e.fails("plan"), "No partition is left", "Rule: capacity")
 	})
 }
 
@@ -295,11 +280,11 @@ func TestImportExamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			made := copyExample(t, vdiFleet, filepath.Join(dir, "resource.tf"))
-			made.ok("apply", "-auto-approve")
+			made.apply()
 			apply := func(t *testing.T, e example) {
 				t.Helper()
 				before := e.fleet.snapshot()
-				e.ok("apply", "-auto-approve", "-target="+address) // a desktop's config is not imported here
+				e.apply("-target=" + address) // a desktop's config is not imported here
 				e.fleet.wantUnchanged(before)
 				if out, code := e.run("plan", "-detailed-exitcode", "-target="+address); code != 0 {
 					t.Errorf("exit code %d, want 0 (no changes)\n%s", code, out)

@@ -1,7 +1,6 @@
 package provider_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -32,18 +31,10 @@ func TestFirstPlanTellsWhatWillHappen(t *testing.T) {
 func TestFirstPlanShowsTheConflictsAndTouchesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	if _, err := r.fleet.AddForeignAdapter(t.Context(), "avd-03"); err != nil {
-		t.Fatal(err)
-	}
-	before := read(t, r.fleet.Path())
-	out, code := newCLI(t, readme(r)).run("plan")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	wantSaid(t, out, `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm", "Fix:", `host "hv01"`)
-	if read(t, r.fleet.Path()) != before {
-		t.Error("the plan changed the fleet")
-	}
+	r.addForeignAdapter("avd-03")
+	before := r.file()
+	wantSaid(t, newCLI(t, readme(r)).fails("plan"), `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm", "Fix:", `host "hv01"`)
+	r.wantUntouched(before)
 }
 
 func TestFirstPlanShowsMixedGPUs(t *testing.T) {
@@ -51,18 +42,5 @@ func TestFirstPlanShowsMixedGPUs(t *testing.T) {
 	fleet := twoNodes()
 	fleet.Hosts[1].GPUs = []gpu.GPU{a2(gpu0), a16(gpu1)}
 	r := newRig(t, fleet)
-	out, code := newCLI(t, readme(r)).run("plan")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	wantSaid(t, out, "Rule: homogeneous-gpus", gpu1, "NVIDIA A16", "NVIDIA A2", "hv02")
-}
-
-func read(t *testing.T, file string) string {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
+	wantSaid(t, newCLI(t, readme(r)).fails("plan"), "Rule: homogeneous-gpus", gpu1, "NVIDIA A16", "NVIDIA A2", "hv02")
 }

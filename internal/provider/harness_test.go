@@ -1,18 +1,24 @@
 package provider_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -73,11 +79,6 @@ func (r *rig) factories() map[string]func() (tfprotov6.ProviderServer, error) {
 			return server(), nil
 		},
 	}
-}
-
-// block is a provider block for the rig's fleet, owner "test", with more arguments.
-func (r *rig) block(more ...string) string {
-	return fmt.Sprintf("provider \"gpu\" {\n  simulated_fleet = %q\n  owner = \"test\"\n  %s\n}\n", r.fleet.Path(), strings.Join(more, "\n  "))
 }
 
 // snapshot reads the fleet file.
@@ -167,172 +168,320 @@ func (r *rig) must(err error) {
 	}
 }
 
-// GPU ids of the hosts that node makes: every host has the same, as identical
-// machines do.
-const (
-	gpu0 = "PCIROOT(16)#PCI(0000)#PCI(0000)"
-	gpu1 = "PCIROOT(B0)#PCI(0200)#PCI(0000)"
-)
-
-// usable is the memory that all partitions of an NVIDIA A2 have together.
-const usable = 15168 * gpu.MiB
-
-// a2 is an NVIDIA A2 with 16 partitions.
-func a2(id string) gpu.GPU {
-	part := uint64(usable / 16)
-	capacity := func(total uint64) gpu.Capacity {
-		return gpu.Capacity{Total: total, Available: total, Min: total / 16, Max: total / 16, Optimal: total / 16}
-	}
-	path := map[string]string{gpu0: "4&18416dc3&0&0000", gpu1: "4&5906f5e&0&0010"}[id]
-	return gpu.GPU{
-		ID: id, InstancePath: `PCI\VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\` + path,
-		Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6", Subsystem: "157E10DE"},
-		VRAM: 16 * 1024 * gpu.MiB, Driver: gpu.Driver{Version: "573.39"}, Status: gpu.Partitioned,
-		MMIO: gpu.MMIO{Low: 16 * gpu.MiB, High: 16*1024*gpu.MiB + 32*gpu.MiB},
-		Partitionable: &gpu.Partitionable{
-			Name:        `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1#` + path + `#{064092b3-625e-43bf-9eb5-dc845897dd59}`,
-			ValidCounts: []int{1, 2, 4, 8, 16}, Count: 16,
-			VRAM:   gpu.Capacity{Total: uint64(usable), Available: uint64(usable), Min: part, Max: part, Optimal: part},
-			Encode: capacity(1600), Decode: capacity(1600), Compute: capacity(16000),
-		},
-	}
+// steps runs a test in this process. After each step that applies, the framework
+// asserts that a second plan is empty; after the last one it destroys.
+func (r *rig) steps(steps ...resource.TestStep) {
+	r.t.Helper()
+	resource.UnitTest(r.t, resource.TestCase{ProtoV6ProviderFactories: r.factories(), Steps: steps})
 }
 
-// a16 is one GPU of an NVIDIA A16 board: it may not share a cluster with A2s.
-func a16(id string) gpu.GPU {
-	g := a2(id)
-	g.Model, g.PCI.Subsystem = "NVIDIA A16", "14A910DE"
-	return g
+// rejects is a step whose plan fails with texts, in this order.
+func (r *rig) rejects(config string, texts ...string) resource.TestStep {
+	return resource.TestStep{Config: config, PlanOnly: true, ExpectError: says(texts...)}
 }
 
-// vmID makes a VM id from a number.
-func vmID(n int) string { return fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n) }
+// says matches texts in an error, in this order, wherever Terraform breaks lines.
+func says(texts ...string) *regexp.Regexp {
+	parts := make([]string, len(texts))
+	for i, text := range texts {
+		words := strings.Fields(text)
+		for j := range words {
+			words[j] = regexp.QuoteMeta(words[j])
+		}
+		parts[i] = strings.Join(words, `[\s│]+`)
+	}
+	return regexp.MustCompile(`(?s)` + strings.Join(parts, ".*"))
+}
 
-// desktop is a Generation 2 VM that runs.
-func desktop(name string, n int) gpu.VM {
-	low, high, cache, stop := 128*gpu.MiB, 512*gpu.MiB, false, gpu.StopSave
-	return gpu.VM{
-		ID: vmID(n), Name: name, State: gpu.VMRunning, Generation: 2, Checkpoints: gpu.CheckpointsDisabled,
-		Settings: gpu.VMSettings{LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop},
+// then makes a check of a step out of a function that reads the fleet.
+func then(check func()) resource.TestCheckFunc {
+	return func(*terraform.State) error {
+		check()
+		return nil
 	}
 }
 
-// off turns a VM off.
-func off(v gpu.VM) gpu.VM {
-	v.State = gpu.VMOff
+// planned asserts what the plan means to do with a resource.
+func planned(address string, a plancheck.ResourceActionType) resource.ConfigPlanChecks {
+	return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, a)}}
+}
+
+// wantClaims asserts the claims of each host, as claims lists them.
+func (r *rig) wantClaims(hosts []string, want ...string) {
+	r.t.Helper()
+	for _, h := range hosts {
+		if got := r.claims(h); !slices.Equal(got, want) {
+			r.t.Errorf("host %s has the claims %q, want %q", h, got, want)
+		}
+	}
+}
+
+// wantUnchanged asserts that the hosts are as they were.
+func (r *rig) wantUnchanged(before gpu.Snapshot) {
+	r.t.Helper()
+	if diff := cmp.Diff(before, r.snapshot()); diff != "" {
+		r.t.Errorf("the fleet has changed (-before +after):\n%s", diff)
+	}
+}
+
+// staysUnchanged asserts at the end of a test that the hosts are as they are now.
+func (r *rig) staysUnchanged() {
+	r.t.Helper()
+	before := r.snapshot()
+	r.t.Cleanup(func() { r.wantUnchanged(before) })
+}
+
+// file is the fleet file as it lies on the disk.
+func (r *rig) file() []byte {
+	r.t.Helper()
+	raw, err := os.ReadFile(r.fleet.Path())
+	r.must(err)
+	return raw
+}
+
+// wantUntouched asserts that nothing was written to the fleet file, no lease either.
+func (r *rig) wantUntouched(before []byte) {
+	r.t.Helper()
+	if !bytes.Equal(before, r.file()) {
+		r.t.Error("the fleet file has changed")
+	}
+}
+
+// fail lets an operation on a host fail, so many times (0: always) after some that
+// succeed.
+func (r *rig) fail(host string, op simulated.Op, object string, after, times int) {
+	r.t.Helper()
+	r.must(r.fleet.InjectFault(context.Background(), host, simulated.Fault{Op: op, Object: object, After: after, Times: times, Detail: "injected by the test"}))
+}
+
+// neverStops makes every stop of a VM fail, or of all VMs of the hosts if it is "".
+func (r *rig) neverStops(vm string, hosts ...string) {
+	r.t.Helper()
+	for _, h := range hosts {
+		r.fail(h, simulated.OpShutDownVM, vm, 0, 0)
+		r.fail(h, simulated.OpTurnOffVM, vm, 0, 0)
+	}
+}
+
+// stopsOnce lets a VM shut down once; a second time fails, and so does cutting its
+// power.
+func (r *rig) stopsOnce(host, vm string) {
+	r.t.Helper()
+	r.fail(host, simulated.OpShutDownVM, vm, 1, 0)
+	r.fail(host, simulated.OpTurnOffVM, vm, 0, 0)
+}
+
+// clearFaults takes the faults of a host back and returns those that were left.
+func (r *rig) clearFaults(host string) (left []simulated.Fault) {
+	r.t.Helper()
+	r.must(r.fleet.EditSimulation(context.Background(), host, func(s *simulated.Simulation) { left, s.Faults = s.Faults, nil }))
+	return left
+}
+
+// addForeignAdapter gives a VM a partition as somebody else would.
+func (r *rig) addForeignAdapter(vm string) {
+	r.t.Helper()
+	_, err := r.fleet.AddForeignAdapter(context.Background(), vm)
+	r.must(err)
+}
+
+// silent cuts hosts off, or connects them again.
+func (r *rig) silent(yes bool, hosts ...string) {
+	r.t.Helper()
+	for _, h := range hosts {
+		r.must(r.fleet.SetUnreachable(context.Background(), h, yes))
+	}
+}
+
+// editHost changes a host as somebody else would.
+func (r *rig) editHost(name string, change func(*gpu.Host)) {
+	r.t.Helper()
+	r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
+		for i := range s.Hosts {
+			if s.Hosts[i].Name == name {
+				change(&s.Hosts[i])
+				return nil
+			}
+		}
+		return fmt.Errorf("no host %q", name)
+	}))
+}
+
+// editVM changes a VM behind the provider's back.
+func (r *rig) editVM(name string, change func(*gpu.VM)) {
+	r.t.Helper()
+	r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
+		for i := range s.Hosts {
+			for j := range s.Hosts[i].VMs {
+				if s.Hosts[i].VMs[j].Name == name {
+					change(&s.Hosts[i].VMs[j])
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+// setPool makes a pool on a host as somebody else would, and dismounts its GPUs.
+func (r *rig) setPool(host, name string, gpus ...string) {
+	r.t.Helper()
+	h, err := r.fleet.Host(host)
+	r.must(err)
+	ctx := context.Background()
+	for _, g := range gpus {
+		r.must(h.DismountDevice(ctx, g, true))
+	}
+	r.must(h.CreatePool(ctx, name))
+	r.must(h.SetPoolMembers(ctx, name, gpus))
+}
+
+// draw gives a VM that is off a GPU of a pool as somebody else would.
+func (r *rig) draw(vm, pool string) {
+	r.t.Helper()
+	v, host := r.vm(vm)
+	h, err := r.fleet.Host(host)
+	r.must(err)
+	_, err = h.AddDevice(context.Background(), v.ID, gpu.DeviceAssignment{Pool: pool})
+	r.must(err)
+}
+
+// machine is what of a VM must be as it was when a change is undone: all but the ids
+// that a host gives anew.
+func (r *rig) machine(name string) gpu.VM {
+	r.t.Helper()
+	v, _ := r.vm(name)
+	for i := range v.PartitionAdapters {
+		v.PartitionAdapters[i].ID = ""
+	}
+	for i := range v.Devices {
+		v.Devices[i].ID = ""
+	}
 	return v
 }
 
-// node is a host with two A2 and some VMs.
-func node(name string, vms ...gpu.VM) gpu.Host {
-	return gpu.Host{
-		Name: name, Platform: gpu.HyperV, OS: gpu.OS{Name: "Azure Local", Version: "24H2", Build: 26100},
-		GPUs: []gpu.GPU{a2(gpu0), a2(gpu1)}, VMs: vms, Pools: []gpu.Pool{},
-	}
-}
-
-// cluster joins hosts to a failover cluster and makes their VMs its roles.
-func cluster(name string, hosts ...gpu.Host) gpu.Snapshot {
-	c := &gpu.Cluster{Name: name}
-	for _, h := range hosts {
-		c.Nodes = append(c.Nodes, gpu.Node{Name: h.Name, State: gpu.NodeUp})
-	}
-	for i := range hosts {
-		hosts[i].Cluster = &gpu.Cluster{Name: c.Name, Nodes: slices.Clone(c.Nodes)}
-		for j := range hosts[i].VMs {
-			action := gpu.OfflineForcedShutdown
-			hosts[i].VMs[j].Clustered, hosts[i].VMs[j].Settings.OfflineAction = true, &action
+// partitionOf is the partition that a VM holds on a host, and its GPU.
+func (r *rig) partitionOf(name string) (gpuID string, p gpu.Partition) {
+	r.t.Helper()
+	v, host := r.vm(name)
+	for _, g := range r.host(host).GPUs {
+		if g.Partitionable == nil {
+			continue
+		}
+		for _, p := range g.Partitionable.Partitions {
+			if gpu.SameID(p.VMID, v.ID) {
+				return g.ID, p
+			}
 		}
 	}
-	return gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: hosts}
+	return "", gpu.Partition{}
 }
 
-// standalone is hosts without a cluster.
-func standalone(hosts ...gpu.Host) gpu.Snapshot {
-	return gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: hosts}
-}
-
-// twoNodes is the usual fleet: hv01 with avd-01 (runs), avd-02 (runs), avd-03 (off),
-// hv02 with avd-04 (runs), avd-05 (runs), avd-06 (off).
-func twoNodes() gpu.Snapshot {
-	return cluster("azl",
-		node("hv01", desktop("avd-01", 1), desktop("avd-02", 2), off(desktop("avd-03", 3))),
-		node("hv02", desktop("avd-04", 4), desktop("avd-05", 5), off(desktop("avd-06", 6))))
-}
-
-// config4 is a partition config of four partitions on both nodes of twoNodes.
-const config4 = `
-resource "gpu_partition_config" "vdi" {
-  name  = "vdi"
-  hosts = ["hv01", "hv02"]
-  gpu_p = { partition_count = 4 }
-}
-`
-
-// cli runs a real Terraform or OpenTofu with the real provider binary, a new
-// process for each command, in a folder of its own.
-type cli struct {
-	t   *testing.T
-	dir string
-	env []string
-}
-
-var (
-	buildOnce sync.Once
-	buildDir  string
-	errBuild  error
-)
-
-// TestMain removes the binary that cli builds.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if buildDir != "" {
-		_ = os.RemoveAll(buildDir)
-	}
-	os.Exit(code)
-}
-
-// cliPath finds the CLI that make test names, or else an installed one.
-func cliPath(t *testing.T) string {
-	t.Helper()
-	if p := os.Getenv("TF_ACC_TERRAFORM_PATH"); p != "" {
-		return p
-	}
-	for _, name := range []string{"terraform", "tofu"} {
-		if p, err := exec.LookPath(name); err == nil {
-			return p
+// token is the token of a VM's claim.
+func (r *rig) token(vm string) string {
+	r.t.Helper()
+	v, host := r.vm(vm)
+	for _, c := range r.host(host).Claims {
+		if c.Is(gpu.ClaimAssignment, v.ID) {
+			return c.Token
 		}
 	}
-	t.Skip("neither terraform nor tofu is installed: `make test` builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
 	return ""
 }
 
-func newCLI(t *testing.T, hcl string) *cli {
-	t.Helper()
-	buildOnce.Do(func() {
-		if buildDir, errBuild = os.MkdirTemp("", "terraform-provider-gpu"); errBuild != nil { //nolint:usetesting // all tests share it; TestMain removes it
-			return
+// wantHeld asserts that each VM has one partition and one claim, on its own host, and
+// is in the state that it should be in.
+func (r *rig) wantHeld(state gpu.VMState, vms ...string) {
+	r.t.Helper()
+	for _, name := range vms {
+		r.wantVM(name, state, 1)
+		v, host := r.vm(name)
+		for _, h := range r.snapshot().Hosts {
+			n := 0
+			for _, c := range h.Claims {
+				if c.Is(gpu.ClaimAssignment, v.ID) {
+					n++
+				}
+			}
+			if want := map[bool]int{true: 1}[h.Name == host]; n != want {
+				r.t.Errorf("host %s has %d claims for %s, want %d", h.Name, n, name, want)
+			}
 		}
-		out, err := exec.Command("go", "build", "-o", filepath.Join(buildDir, "terraform-provider-gpu"), "../..").CombinedOutput() //nolint:noctx // bounded by go test's timeout
-		if err != nil {
-			errBuild = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if errBuild != nil {
-		t.Fatal(errBuild)
 	}
-	c := &cli{t: t, dir: t.TempDir()}
-	rc := filepath.Join(c.dir, "cli.rc")
-	write(t, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", buildDir))
-	c.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1")
-	c.write(hcl)
-	return c
 }
 
-// write replaces the configuration.
-func (c *cli) write(hcl string) {
-	c.t.Helper()
-	write(c.t, filepath.Join(c.dir, "main.tf"), "terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+hcl)
+// wantFree asserts that VMs have no partition and no claim, and run.
+func (r *rig) wantFree(state gpu.VMState, vms ...string) {
+	r.t.Helper()
+	for _, name := range vms {
+		r.wantVM(name, state, 0)
+		v, _ := r.vm(name)
+		for _, h := range r.snapshot().Hosts {
+			for _, c := range h.Claims {
+				if c.Is(gpu.ClaimAssignment, v.ID) {
+					r.t.Errorf("host %s has a claim for %s", h.Name, name)
+				}
+			}
+		}
+	}
+}
+
+// wantPool asserts that hosts have a pool with exactly these GPUs, all dismounted.
+func (r *rig) wantPool(name string, gpus []string, hosts ...string) {
+	r.t.Helper()
+	for _, n := range hosts {
+		h := r.host(n)
+		p, ok := h.Pool(name)
+		if !ok {
+			r.t.Errorf("host %s has no pool %q", n, name)
+			continue
+		}
+		if got := slices.Sorted(slices.Values(p.GPUs)); !slices.Equal(got, slices.Sorted(slices.Values(gpus))) {
+			r.t.Errorf("host %s: pool %q has %v, want %v", n, name, got, gpus)
+		}
+		for _, id := range gpus {
+			if g, ok := h.GPU(id); !ok || !g.Dismounted || !strings.HasPrefix(g.InstancePath, `PCIP\`) {
+				r.t.Errorf("host %s: GPU %s is not dismounted", n, id)
+			}
+		}
+	}
+}
+
+// wantNoPool asserts that hosts do not have a pool.
+func (r *rig) wantNoPool(name string, hosts ...string) {
+	r.t.Helper()
+	for _, n := range hosts {
+		if p, ok := r.host(n).Pool(name); ok {
+			r.t.Errorf("host %s still has the pool %q with %v", n, name, p.GPUs)
+		}
+	}
+}
+
+// wantDismounted asserts which GPUs of a host are dismounted.
+func (r *rig) wantDismounted(host string, gpus ...string) {
+	r.t.Helper()
+	got := []string{}
+	for _, g := range r.host(host).GPUs {
+		if g.Dismounted {
+			got = append(got, g.ID)
+		}
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(gpus))) {
+		r.t.Errorf("host %s has %v dismounted, want %v", host, got, gpus)
+	}
+}
+
+// wantSettled asserts that no host keeps a lease or an unfinished change.
+func (r *rig) wantSettled() {
+	r.t.Helper()
+	for _, name := range r.fleet.Hosts() {
+		h, err := r.fleet.Host(name)
+		r.must(err)
+		st, err := h.Load(context.Background())
+		r.must(err)
+		if st.Lease != nil || len(st.Journal) > 0 {
+			r.t.Errorf("host %s keeps the lease %+v and %d changes in its journal", name, st.Lease, len(st.Journal))
+		}
+	}
 }
 
 func write(t *testing.T, file, text string) {
@@ -342,58 +491,25 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// command prepares one command of the CLI.
-func (c *cli) command(args ...string) *exec.Cmd {
-	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), cliPath(c.t), args...)
-	cmd.Dir, cmd.Env = c.dir, c.env
-	return cmd
-}
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// run runs one command and returns what it printed and its exit code.
-func (c *cli) run(args ...string) (string, int) {
-	c.t.Helper()
-	cmd := c.command(append(args, "-no-color")...)
-	out, err := cmd.CombinedOutput()
-	if err != nil && cmd.ProcessState == nil {
-		c.t.Fatalf("%v: %v", args, err)
-	}
-	return string(out), cmd.ProcessState.ExitCode()
-}
-
-// ok runs one command that must succeed.
-func (c *cli) ok(args ...string) string {
-	c.t.Helper()
-	out, code := c.run(args...)
-	if code != 0 {
-		c.t.Fatalf("%v: exit code %d\n%s", args, code, out)
-	}
-	return out
-}
-
-// wantNoChanges asserts that a plan is empty.
-func (c *cli) wantNoChanges() {
-	c.t.Helper()
-	if out, code := c.run("plan", "-detailed-exitcode", "-input=false"); code != 0 {
-		c.t.Errorf("a second plan has exit code %d, want 0 (no changes)\n%s", code, out)
-	}
-}
-
-// sentence joins wrapped output, so that a text can be looked for whatever the
-// width: Terraform breaks lines and draws a border.
-func sentence(out string) string {
-	return strings.Join(strings.Fields(strings.NewReplacer("│", " ", "╷", " ", "╵", " ").Replace(out)), " ")
-}
-
-// wantSaid asserts that an output has texts, whatever the line breaks.
-func wantSaid(t *testing.T, out string, texts ...string) {
-	t.Helper()
-	joined := sentence(out)
-	for _, s := range texts {
-		if !strings.Contains(joined, s) {
-			t.Errorf("the output does not say %q:\n%s", s, out)
+// jsonpath finds a value below an attribute: strings are names, numbers positions.
+func jsonpath(root string, steps ...any) tfjsonpath.Path {
+	p := tfjsonpath.New(root)
+	for _, s := range steps {
+		switch s := s.(type) {
+		case string:
+			p = p.AtMapKey(s)
+		case int:
+			p = p.AtSliceIndex(s)
 		}
 	}
+	return p
 }
 
-func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// onPlan is a plan check that calls a function between the plan and its apply.
+type onPlan func()
+
+func (f onPlan) CheckPlan(context.Context, plancheck.CheckPlanRequest, *plancheck.CheckPlanResponse) {
+	f()
+}

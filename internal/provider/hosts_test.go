@@ -23,49 +23,29 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
 
-// blockFor is a provider block that names some hosts of the rig's fleet one by one.
-func (r *rig) blockFor(hosts []string, more ...string) string {
-	var b strings.Builder
-	for _, h := range hosts {
-		fmt.Fprintf(&b, "    %s = { simulated = { file = %q } }\n", h, r.fleet.Path())
-	}
-	return fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n%s  }\n  %s\n}\n", b.String(), strings.Join(more, "\n  "))
-}
-
-// silent cuts hosts off, or connects them again.
-func (r *rig) silent(yes bool, hosts ...string) {
-	r.t.Helper()
-	for _, h := range hosts {
-		r.must(r.fleet.SetUnreachable(context.Background(), h, yes))
-	}
-}
-
 func TestHostThatLeavesIsGivenUpAsDeclared(t *testing.T) {
 	t.Parallel()
 	for onDestroy, want := range map[string]int{"keep": 4, "restore": 16} {
 		t.Run(onDestroy, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, twoNodes())
-			resource.UnitTest(t, resource.TestCase{
-				ProtoV6ProviderFactories: r.factories(),
-				Steps: []resource.TestStep{
-					{Config: r.block() + config4},
-					{
-						Config:           r.block() + configOf(4, []string{"hv01"}, fmt.Sprintf("on_destroy = %q", onDestroy)),
-						ConfigPlanChecks: configAction(plancheck.ResourceActionUpdate),
-						ConfigStateChecks: []statecheck.StateCheck{
-							statecheck.ExpectKnownValue(vdi, tfjsonpath.New("gpus"), knownvalue.MapSizeExact(1)),
-						},
-						Check: checked(func() {
-							r.wantCounts(4, "hv01")
-							r.wantCounts(want, "hv02")
-							r.hasClaims([]string{"hv01"}, "partition_config vdi")
-							r.hasClaims([]string{"hv02"})
-							r.wantSettled()
-						}),
+			r.steps(
+				resource.TestStep{Config: r.block() + config4},
+				resource.TestStep{
+					Config:           r.block() + configOf(4, []string{"hv01"}, fmt.Sprintf("on_destroy = %q", onDestroy)),
+					ConfigPlanChecks: planned(vdi, plancheck.ResourceActionUpdate),
+					ConfigStateChecks: []statecheck.StateCheck{
+						statecheck.ExpectKnownValue(vdi, tfjsonpath.New("gpus"), knownvalue.MapSizeExact(1)),
 					},
+					Check: then(func() {
+						r.wantCounts(4, "hv01")
+						r.wantCounts(want, "hv02")
+						r.wantClaims([]string{"hv01"}, "partition_config vdi")
+						r.wantClaims([]string{"hv02"})
+						r.wantSettled()
+					}),
 				},
-			})
+			)
 		})
 	}
 }
@@ -73,40 +53,37 @@ func TestHostThatLeavesIsGivenUpAsDeclared(t *testing.T) {
 func TestHostThatJoinsGetsTheLayoutAndOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: r.block() + configOf(4, []string{"hv01"}), Check: checked(func() { r.wantCounts(16, "hv02") })},
-			{
-				PreConfig:        func() { r.fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) },
-				Config:           r.block() + config4,
-				ConfigPlanChecks: configAction(plancheck.ResourceActionUpdate),
-				Check: checked(func() {
-					r.wantCounts(4, both...)
-					r.hasClaims(both, "partition_config vdi")
-					if before := r.host("hv02").Claims[0].LayoutBefore; before[gpu0] != 16 {
-						t.Errorf("what hv02 had before is recorded as %v", before)
-					}
-				}),
-			},
+	r.steps(
+		resource.TestStep{Config: r.block() + configOf(4, []string{"hv01"}), Check: then(func() { r.wantCounts(16, "hv02") })},
+		resource.TestStep{
+			PreConfig:        func() { r.fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) },
+			Config:           r.block() + config4,
+			ConfigPlanChecks: planned(vdi, plancheck.ResourceActionUpdate),
+			Check: then(func() {
+				r.wantCounts(4, both...)
+				r.wantClaims(both, "partition_config vdi")
+				if before := r.host("hv02").Claims[0].LayoutBefore; before[gpu0] != 16 {
+					t.Errorf("what hv02 had before is recorded as %v", before)
+				}
+			}),
 		},
-	})
+	)
 }
 
 func TestHostThatIsDecommissionedIsRemovedFromConfigAndProviderAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, standalone(node("hv01"), node("hv02")))
 	c := newCLI(t, r.blockFor(both)+config4)
-	c.ok("apply", "-auto-approve")
+	c.apply()
 	r.silent(true, "hv02") // dead
 	c.write(r.blockFor([]string{"hv01"}) + configOf(4, []string{"hv01"}, `on_destroy = "restore"`))
-	out := c.ok("apply", "-auto-approve")
+	out := c.apply()
 	wantSaid(t, out, "0 added, 1 changed, 0 destroyed", "Warning: Host was left as it is", "Host: hv02")
 	c.wantNoChanges()
 	if out := c.ok("plan"); strings.Contains(out, "hv02") {
 		t.Errorf("a host that is gone is still spoken of:\n%s", out)
 	}
-	c.ok("destroy", "-auto-approve")
+	c.destroy()
 	r.wantCounts(16, "hv01")
 }
 
@@ -114,15 +91,11 @@ func TestHostThatIsRemovedFromTheProviderAloneIsKeptInTheState(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, standalone(node("hv01"), node("hv02")))
 	c := newCLI(t, r.blockFor(both)+config4)
-	c.ok("apply", "-auto-approve")
+	c.apply()
 	c.write(r.blockFor([]string{"hv01"}) + config4)
 	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: Host is not in the provider's configuration", "Host: hv02", "No changes.")
 	c.write(r.blockFor([]string{"hv01"}) + configOf(8, both))
-	out, code := c.run("plan")
-	if code != 1 {
-		t.Errorf("a change for a host that the provider does not know is planned:\n%s", out)
-	}
-	wantSaid(t, out, `"hv02" is not a host of the provider, which knows [hv01]`)
+	wantSaid(t, c.fails("plan"), `"hv02" is not a host of the provider, which knows [hv01]`)
 	c.write(r.blockFor(both) + config4)
 	c.wantNoChanges()
 }
@@ -130,24 +103,21 @@ func TestHostThatIsRemovedFromTheProviderAloneIsKeptInTheState(t *testing.T) {
 func TestHostThatDoesNotAnswerIsAnErrorAndKeepsTheState(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: r.block() + config4},
-			{
-				PreConfig:   func() { r.silent(true, "hv02") },
-				Config:      r.block() + config4,
-				PlanOnly:    true,
-				ExpectError: said("Host: hv02"),
-			},
-			{
-				PreConfig: func() { r.silent(false, "hv02") },
-				Config:    r.block() + config4,
-				PlanOnly:  true,
-			},
+	r.steps(
+		resource.TestStep{Config: r.block() + config4},
+		resource.TestStep{
+			PreConfig:   func() { r.silent(true, "hv02") },
+			Config:      r.block() + config4,
+			PlanOnly:    true,
+			ExpectError: says("Host: hv02"),
 		},
-	})
-	r.hasClaims(both) // the destroy at the end knew both hosts
+		resource.TestStep{
+			PreConfig: func() { r.silent(false, "hv02") },
+			Config:    r.block() + config4,
+			PlanOnly:  true,
+		},
+	)
+	r.wantClaims(both) // the destroy at the end knew both hosts
 }
 
 func TestHostThatDoesNotAnswerIsKeptOnDemandButNotForALayoutChange(t *testing.T) {
@@ -158,22 +128,18 @@ func TestHostThatDoesNotAnswerIsKeptOnDemandButNotForALayoutChange(t *testing.T)
 		return strings.Replace(configOf(count, both), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
 	}
 	c := newCLI(t, keep+byCluster(4))
-	c.ok("apply", "-auto-approve")
+	c.apply()
 	r.wantCounts(4, both...)
 	r.silent(true, "hv02")
 	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: Host does not answer", "Host: hv02", "No changes.")
 
 	before := r.file()
 	c.write(keep + byCluster(8))
-	out, code := c.run("plan")
-	if code != 1 {
-		t.Errorf("the exit code is %d, want 1", code)
-	}
-	wantSaid(t, out, "Layout cannot change while a host does not answer", "Host: hv02")
+	wantSaid(t, c.fails("plan"), "Layout cannot change while a host does not answer", "Host: hv02")
 	r.wantUntouched(before)
 
 	r.silent(false, "hv02")
-	c.ok("apply", "-auto-approve")
+	c.apply()
 	r.wantCounts(8, both...)
 	c.wantNoChanges()
 }
@@ -182,43 +148,37 @@ func TestNodeThatLeavesTheClusterIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, fourNodes())
 	config := strings.Replace(configOf(4, both, `on_destroy = "restore"`), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: r.block() + config, Check: checked(func() { r.wantCounts(4, four...) })},
-			{
-				PreConfig: func() { // hv04 is evicted
-					r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
-						for i := range s.Hosts {
-							s.Hosts[i].Cluster.Nodes = s.Hosts[i].Cluster.Nodes[:3]
-						}
-						s.Hosts[3].Cluster = nil
-						return nil
-					}))
-				},
-				Config:           r.block() + config,
-				ConfigPlanChecks: configAction(plancheck.ResourceActionUpdate),
-				Check: checked(func() {
-					r.wantCounts(4, "hv01", "hv02", "hv03")
-					r.wantCounts(16, "hv04")
-					r.hasClaims([]string{"hv04"})
-				}),
+	r.steps(
+		resource.TestStep{Config: r.block() + config, Check: then(func() { r.wantCounts(4, four...) })},
+		resource.TestStep{
+			PreConfig: func() { // hv04 is evicted
+				r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
+					for i := range s.Hosts {
+						s.Hosts[i].Cluster.Nodes = s.Hosts[i].Cluster.Nodes[:3]
+					}
+					s.Hosts[3].Cluster = nil
+					return nil
+				}))
 			},
+			Config:           r.block() + config,
+			ConfigPlanChecks: planned(vdi, plancheck.ResourceActionUpdate),
+			Check: then(func() {
+				r.wantCounts(4, "hv01", "hv02", "hv03")
+				r.wantCounts(16, "hv04")
+				r.wantClaims([]string{"hv04"})
+			}),
 		},
-	})
+	)
 }
 
 func TestReadOnlyProviderPlansAndRefusesToApply(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	before := r.file()
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: r.block("read_only = true") + config4, PlanOnly: true, ExpectNonEmptyPlan: true},
-			{Config: r.block("read_only = true") + config4, ExpectError: said("the provider is read-only")},
-		},
-	})
+	r.steps(
+		resource.TestStep{Config: r.block("read_only = true") + config4, PlanOnly: true, ExpectNonEmptyPlan: true},
+		resource.TestStep{Config: r.block("read_only = true") + config4, ExpectError: says("the provider is read-only")},
+	)
 	r.wantUntouched(before)
 }
 
@@ -235,14 +195,11 @@ func TestRecordedInventoryProvesAPlanWithoutTheHosts(t *testing.T) {
 	r := newRig(t, twoNodes())
 	block := fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  inventory_snapshot = %q\n}\n", file)
 	record(twoNodes())
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: block + heldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
-			{Config: block + heldConfig(4), ExpectError: said("the provider plans against the recorded inventory")},
-			{PreConfig: func() { record(mixedNodes()) }, Config: block + config4, PlanOnly: true, ExpectError: said("GPUs of different models")},
-		},
-	})
+	r.steps(
+		resource.TestStep{Config: block + heldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
+		resource.TestStep{Config: block + heldConfig(4), ExpectError: says("the provider plans against the recorded inventory")},
+		resource.TestStep{PreConfig: func() { record(mixedNodes()) }, Config: block + config4, PlanOnly: true, ExpectError: says("GPUs of different models")},
+	)
 }
 
 // TestThousandAssignmentsNeedOneInventoryOfEachHost plans four hosts with 250 VMs

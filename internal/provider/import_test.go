@@ -143,12 +143,11 @@ resource "gpu_partition_config" "vdi" {
 }
 `,
 			arrange: func(r *rig) {
-				_, err := r.fleet.AddForeignAdapter(r.t.Context(), "avd-01")
-				r.must(err)
+				r.addForeignAdapter("avd-01")
 			},
 		},
 		"named partition config": {
-			address: "gpu_partition_config.vdi", ids: []string{"vdi@hv02,hv01:gpu_p"}, hcl: strings.Replace(config4, "= 4 }", "= 16 }", 1), arrange: func(*rig) {},
+			address: "gpu_partition_config.vdi", ids: []string{"vdi@hv02,hv01:gpu_p"}, hcl: configOf(16, both), arrange: func(*rig) {},
 		},
 		"pool": {
 			address: "gpu_pool.render", ids: []string{"hv01/render"},
@@ -168,8 +167,7 @@ resource "gpu_vm_assignment" "desktop" {
 }
 `,
 			arrange: func(r *rig) {
-				_, err := r.fleet.AddForeignAdapter(r.t.Context(), "avd-01")
-				r.must(err)
+				r.addForeignAdapter("avd-01")
 			},
 		},
 		"GPU of a pool": {
@@ -192,10 +190,9 @@ resource "gpu_vm_assignment" "render" {
 			o.arrange(r)
 			before := r.snapshot()
 			c := newCLI(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0])+o.hcl)
-			out := c.ok("plan")
-			wantSaid(t, out, "Plan: 1 to import, 0 to add")
+			wantSaid(t, c.ok("plan"), "Plan: 1 to import, 0 to add")
 			r.wantUnchanged(before)
-			c.ok("apply", "-auto-approve")
+			c.apply()
 			c.wantNoChanges()
 			after := r.snapshot()
 			for i := range after.Hosts { // at most claims were written
@@ -204,14 +201,14 @@ resource "gpu_vm_assignment" "render" {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("adopting changed the hosts (-before +after):\n%s", diff)
 			}
-			c.ok("destroy", "-auto-approve")
-			for _, h := range []string{"hv01", "hv02"} {
-				r.wantClaims([]string{}, h)
+			c.destroy()
+			for _, h := range both {
+				r.wantClaims([]string{h})
 				r.wantNoPool("nothing", h)
 			}
 			switch {
 			case strings.HasPrefix(o.address, "gpu_pool"):
-				r.wantNoPool("render", "hv01", "hv02")
+				r.wantNoPool("render", both...)
 			case strings.HasPrefix(o.address, "gpu_vm"):
 				for _, vm := range []string{"avd-01", "avd-03"} {
 					if v, _ := r.vm(vm); len(v.PartitionAdapters)+len(v.Devices) > 0 {
@@ -220,7 +217,7 @@ resource "gpu_vm_assignment" "render" {
 				}
 				r.wantVM("avd-01", gpu.VMRunning, 0)
 			default:
-				r.wantCounts(16, "hv01", "hv02")
+				r.wantCounts(16, both...)
 			}
 		})
 	}
@@ -254,11 +251,7 @@ resource "gpu_vm_assignment" "desktop" {
 		{"gpu_vm_assignment.desktop", vmID(99), []string{"VM does not exist", vmID(99)}},
 		{"gpu_vm_assignment.desktop", "hv01/avd-01", []string{"VM has no GPU", "avd-01"}},
 	} {
-		out, code := c.run("import", x.address, x.id)
-		if code != 1 {
-			t.Errorf("import %s %q: exit code %d, want 1", x.address, x.id, code)
-		}
-		wantSaid(t, out, x.says...)
+		wantSaid(t, c.fails("import", x.address, x.id), x.says...)
 	}
 	r.wantUnchanged(before)
 }
@@ -270,16 +263,12 @@ func TestAnotherOwnersObjectsAreNotImported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, twoNodes())
-			other := newCLI(t, strings.Replace(r.block(), `"test"`, `"other"`, 1)+o.hcl)
-			other.ok("apply", "-auto-approve")
+			other := newCLI(t, r.blockOf("other")+o.hcl)
+			other.apply()
 			before := r.snapshot()
 			c := newCLI(t, r.block()+o.hcl)
 			for _, id := range o.ids {
-				out, code := c.run("import", o.address, id)
-				if code != 1 {
-					t.Errorf("exit code %d, want 1", code)
-				}
-				wantSaid(t, out, "belongs to another owner", `"other"`, `"test"`)
+				wantSaid(t, c.fails("import", o.address, id), "belongs to another owner", `"other"`, `"test"`)
 			}
 			r.wantUnchanged(before)
 		})
@@ -295,13 +284,12 @@ func TestGeneratedConfigurationRoundTrips(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, twoNodes())
 			made := newCLI(t, r.block()+o.hcl)
-			made.ok("apply", "-auto-approve")
+			made.apply()
 			before := r.snapshot()
 
 			c := newCLI(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0]))
-			out := c.ok("plan", "-generate-config-out=generated.tf")
-			wantSaid(t, out, "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
-			c.ok("apply", "-auto-approve")
+			wantSaid(t, c.ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+			c.apply()
 			c.wantNoChanges()
 			if t.Failed() {
 				raw, err := os.ReadFile(filepath.Join(c.dir, "generated.tf"))

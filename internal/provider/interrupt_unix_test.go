@@ -21,7 +21,7 @@ func TestInterruptLeavesEveryHostAsItWas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	c := newCLI(t, r.block()+heldConfig(4))
-	c.ok("apply", "-auto-approve")
+	c.apply()
 	r.must(r.fleet.EditSimulation(context.Background(), "hv01", func(s *simulated.Simulation) {
 		s.Latency = map[simulated.Op]int{simulated.OpSetPartitionCount: 1500}
 	}))
@@ -51,14 +51,14 @@ func TestInterruptLeavesEveryHostAsItWas(t *testing.T) {
 	r.wantCounts(4, both...)
 	r.wantVM("avd-01", gpu.VMRunning, 1)
 	r.wantVM("avd-02", gpu.VMRunning, 1)
-	r.hasClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+vmID(1), "vm_assignment "+vmID(2))
+	r.wantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+vmID(1), "vm_assignment "+vmID(2))
 	r.wantSettled()
 	if _, err := os.Stat(filepath.Join(c.dir, ".terraform.tfstate.lock.info")); err == nil {
 		t.Error("the state is locked")
 	}
 
 	r.must(r.fleet.EditSimulation(context.Background(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
-	wantSaid(t, c.ok("apply", "-auto-approve"), "0 added, 3 changed, 0 destroyed")
+	wantSaid(t, c.apply(), "0 added, 3 changed, 0 destroyed")
 	r.wantCounts(8, both...)
 	c.wantNoChanges()
 }

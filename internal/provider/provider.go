@@ -83,7 +83,7 @@ func (p *gpuProvider) Metadata(_ context.Context, _ provider.MetadataRequest, re
 func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Shares the GPUs of a fleet of hosts as declared: split into partitions, gathered in pools, handed to virtual machines. " +
-			"One provider block is meant for the whole fleet: conflicts between resources are found at plan within one block.",
+			"Use one provider block for the whole fleet: resources of one block are checked against each other at plan.",
 		Attributes: map[string]schema.Attribute{
 			"hosts": schema.MapNestedAttribute{
 				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
@@ -122,16 +122,16 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				MarkdownDescription: "Refuses every change to a host. Default `false`. Also from `" + EnvReadOnly + "`.", Optional: true,
 			},
 			"max_parallel_hosts": schema.Int64Attribute{
-				MarkdownDescription: fmt.Sprintf("How many hosts are asked at the same time. Default `%d`.", fleet.DefaultMaxParallelHosts),
+				MarkdownDescription: fmt.Sprintf("How many hosts are asked for their inventory at the same time. Default `%d`.", fleet.DefaultMaxParallelHosts),
 				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 			"on_unreachable": schema.StringAttribute{
 				MarkdownDescription: "When a host does not answer: `error` (the default) fails the resources that need it; `keep` keeps what the state knows of it, with a warning. " +
-					"A host that does not answer is never taken for an empty one.",
+					"With `keep`, what is destroyed on such a host is given up without asking it. A host that does not answer is never taken for an empty one.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf("error", onUnreachableKeep)},
 			},
 			"rules": schema.MapAttribute{
-				MarkdownDescription: "Levels of rules, by rule id: `error`, `warning` or `off`. The guide on rules lists them.",
+				MarkdownDescription: "Levels of rules, by rule id: `error`, `warning` or `off`. The [guide on rules](guides/rules.md) lists them and says what no level lifts.",
 				ElementType:         types.StringType, Optional: true,
 				Validators: []validator.Map{
 					mapvalidator.KeysAre(stringvalidator.OneOf(ruleIDs()...)),
@@ -140,8 +140,9 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			},
 			"power": power.ProviderAttribute(),
 			"max_concurrent_vm_stops": schema.Int64Attribute{
-				MarkdownDescription: "How many VMs of one cluster are stopped at the same time, across all resources. Default `1`.",
-				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+				MarkdownDescription: "How many VMs of one cluster, or of one host that stands alone, this run stops at the same time. Default `1`. " +
+					"A change of a partition count stops all VMs that hold the GPU together, even if they are more.",
+				Optional: true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 		},
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -172,10 +171,7 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 			if x.env != "" {
 				c.env = append(c.env, x.env)
 			}
-			out, code := c.run("plan", "-input=false")
-			if code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
+			out := c.fails("plan")
 			wantSaid(t, out, x.says...)
 			if strings.Contains(out, "panic") {
 				t.Errorf("it panics:\n%s", out)
@@ -249,10 +245,7 @@ func TestBadArgumentsAreRefusedAtTheirAttribute(t *testing.T) {
 		fmt.Fprintf(&hcl, "resource %q %q {\n %s\n}\n", x.kind, name, x.body)
 	}
 	c := newCLI(t, hcl.String())
-	out, code := c.run("validate", "-json")
-	if code != 1 {
-		t.Fatalf("exit code %d, want 1", code)
-	}
+	out := c.fails("validate", "-json")
 	var answer struct {
 		Diagnostics []struct {
 			Severity, Summary, Detail string
@@ -318,6 +311,11 @@ resource "gpu_vm_assignment" "vm" {
   vm        = "nobody"
   partition = {}
 }
+resource "gpu_vm_assignment" "cluster" {
+  vm        = "avd-04"
+  cluster   = "elsewhere"
+  partition = {}
+}
 resource "gpu_vm_assignment" "config" {
   vm        = "avd-03"
   partition = { config = "nothing" }
@@ -327,10 +325,7 @@ resource "gpu_vm_assignment" "device" {
   device = { host = "hv09", gpu_ids = ["`+gpu1+`"] }
 }
 `)
-	out, code := c.run("plan", "-input=false")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
+	out := c.fails("plan")
 	r.wantUnchanged(before)
 	for _, x := range []struct{ address, line, says string }{
 		{"gpu_partition_config.host", `hosts = ["hv01", "hv09"]`, `"hv09" is not a host of the provider, which knows [hv01 hv02]`},
@@ -340,6 +335,7 @@ resource "gpu_vm_assignment" "device" {
 		{"gpu_pool.host", "members = { hv09", `"hv09" is not a host`},
 		{"gpu_pool.gpu", "members = { hv02", "PCIROOT(98)"},
 		{"gpu_vm_assignment.vm", `vm = "nobody"`, "VM does not exist"},
+		{"gpu_vm_assignment.cluster", `cluster = "elsewhere"`, "is a node of a cluster called"},
 		{"gpu_vm_assignment.config", `partition = { config = "nothing" }`, "Rule: known-config"},
 		{"gpu_vm_assignment.device", `device = { host = "hv09"`, `device.host is "hv09", which is not a host`},
 	} {
@@ -365,18 +361,15 @@ func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 
 	readOnly := *c
 	readOnly.env = append(slices.Clone(c.env), "GPU_READ_ONLY=1")
-	out, code := readOnly.run("apply", "-auto-approve")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
+	out := readOnly.fails("apply", "-auto-approve")
 	wantSaid(t, out, "Could not create the partition config", "read-only", "GPU_READ_ONLY")
 	r.wantUnchanged(before)
 
 	// The block's own word counts more.
 	c.write(`provider "gpu" {` + "\n" + `  owner = "test"` + "\n  read_only = false\n}\n" + config4)
 	c.env = append(c.env, "GPU_READ_ONLY=1")
-	c.ok("apply", "-auto-approve")
-	r.wantCounts(4, "hv01", "hv02")
+	c.apply()
+	r.wantCounts(4, both...)
 
 	// A snapshot in the environment takes the place of the hosts in the block.
 	other := twoNodes()
@@ -388,10 +381,7 @@ func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 	twin := newCLI(t, r.block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+config4)
 	twin.env = append(twin.env, "GPU_INVENTORY_SNAPSHOT="+recorded.Path())
 	wantSaid(t, twin.ok("plan"), "it has 1 GPU")
-	out, code = twin.run("apply", "-auto-approve")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
+	out = twin.fails("apply", "-auto-approve")
 	wantSaid(t, out, "nothing can be changed", recorded.Path())
 }
 
@@ -438,8 +428,8 @@ output "hosts" {
 			}
 			c := newCLI(t, hcl(1))
 			wantSaid(t, c.ok("plan"), "Plan: 4 to add")
-			c.ok("apply", "-auto-approve")
-			r.wantPool("render", []string{gpu1}, "hv01", "hv02")
+			c.apply()
+			r.wantPool("render", []string{gpu1}, both...)
 			r.wantVM("avd-01", gpu.VMRunning, 1)
 			wantSaid(t, c.ok("output"), `"hv01", "hv02"`)
 			c.wantNoChanges()
@@ -448,7 +438,7 @@ output "hosts" {
 			before := r.snapshot()
 			c.write(hcl(2))
 			wantSaid(t, c.ok("plan"), "1 to add, 0 to change, 1 to destroy")
-			c.ok("apply", "-auto-approve")
+			c.apply()
 			r.wantUnchanged(before)
 			c.wantNoChanges()
 		})
@@ -477,11 +467,7 @@ data %q "x" {
   %s
 }
 `, r.fleet.Path(), name, data))
-			out, code := c.run("plan")
-			if code != 1 {
-				t.Errorf("exit code %d, want 1", code)
-			}
-			wantSaid(t, out, "Hosts are not known yet", "depends_on")
+			wantSaid(t, c.fails("plan"), "Hosts are not known yet", "depends_on")
 		})
 	}
 }
@@ -514,10 +500,10 @@ resource "gpu_vm_assignment" "desktop" {
 func TestTwoAppliesAtOnceLeaveAValidFleet(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, standalone(node("hv01", desktop("a", 1)), node("hv02", desktop("b", 2))))
-	for _, h := range []string{"hv01", "hv02"} {
+	for _, h := range both {
 		r.must(r.fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) { s.Latency = map[simulated.Op]int{simulated.OpAny: 5} }))
 	}
-	one := newCLI(t, strings.Replace(r.block(), `"test"`, `"one"`, 1)+`
+	one := newCLI(t, r.blockOf("one")+`
 resource "gpu_partition_config" "vdi" {
   name     = "vdi"
   hosts    = ["hv01", "hv02"]
@@ -530,7 +516,7 @@ resource "gpu_vm_assignment" "a" {
   power     = { allow_shutdown = true }
 }
 `)
-	two := newCLI(t, strings.Replace(r.block(), `"test"`, `"two"`, 1)+renderPool(secondGPUs))
+	two := newCLI(t, r.blockOf("two")+renderPool(secondGPUs))
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i, c := range []*cli{one, two} {
@@ -544,19 +530,17 @@ resource "gpu_vm_assignment" "a" {
 	wg.Wait()
 	r.must(errors.Join(errs...))
 
-	raw, err := os.ReadFile(r.fleet.Path())
-	r.must(err)
-	if _, err := gpu.ParseSnapshot(raw); err != nil {
+	if _, err := gpu.ParseSnapshot(r.file()); err != nil {
 		t.Errorf("the fleet file is not valid any more: %v", err)
 	}
-	r.wantPool("render", []string{gpu1}, "hv01", "hv02")
-	for _, h := range []string{"hv01", "hv02"} {
+	r.wantPool("render", []string{gpu1}, both...)
+	for _, h := range both {
 		if n := r.counts(h)[gpu0]; n != 4 {
 			t.Errorf("%s has %d partitions, want 4", h, n)
 		}
 	}
 	r.wantVM("a", gpu.VMRunning, 1)
-	r.wantClaims([]string{"partition_config vdi", "pool render", "vm_assignment " + vmID(1)}, "hv01")
+	r.wantClaims([]string{"hv01"}, "partition_config vdi", "pool render", "vm_assignment "+vmID(1))
 	one.wantNoChanges()
 	two.wantNoChanges()
 }

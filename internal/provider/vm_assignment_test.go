@@ -3,7 +3,6 @@ package provider_test
 import (
 	"context"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,129 +12,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
-	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// play runs a test in this process. After each step that applies, the framework
-// asserts that a second plan is empty; after the last one it destroys.
-func (r *rig) play(steps ...resource.TestStep) {
-	r.t.Helper()
-	resource.UnitTest(r.t, resource.TestCase{ProtoV6ProviderFactories: r.factories(), Steps: steps})
-}
-
-// afterwards makes a check of a step out of a function that reads the fleet.
-func afterwards(check func()) resource.TestCheckFunc {
-	return func(*terraform.State) error {
-		check()
-		return nil
-	}
-}
-
-// wrapped matches a text in Terraform's output, wherever it breaks lines.
-func wrapped(text string) *regexp.Regexp {
-	words := strings.Fields(text)
-	for i := range words {
-		words[i] = regexp.QuoteMeta(words[i])
-	}
-	return regexp.MustCompile(strings.Join(words, `[\s│]+`))
-}
-
-// rejects is a step whose plan fails with a text and that touches nothing.
-func (r *rig) rejects(config, text string) resource.TestStep {
-	return resource.TestStep{Config: config, PlanOnly: true, ExpectError: wrapped(text)}
-}
-
-// planned asserts what the plan means to do with a resource.
-func planned(address string, a plancheck.ResourceActionType) resource.ConfigPlanChecks {
-	return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(address, a)}}
-}
-
-// stopsOnce counts, from now on, how often a host shuts VMs down or cuts their power:
-// the second time fails.
-func (r *rig) stopsOnce(host, vm string) {
-	r.t.Helper()
-	for _, op := range []simulated.Op{simulated.OpShutDownVM, simulated.OpTurnOffVM} {
-		after := 1
-		if op == simulated.OpTurnOffVM {
-			after = 0
-		}
-		r.must(r.fleet.InjectFault(context.Background(), host, simulated.Fault{Op: op, Object: vm, After: after, Code: backend.Failed, Detail: "a stop too many"}))
-	}
-}
-
-// neverStops makes every stop of a VM fail.
-func (r *rig) neverStops(host, vm string) {
-	r.t.Helper()
-	for _, op := range []simulated.Op{simulated.OpShutDownVM, simulated.OpTurnOffVM} {
-		r.must(r.fleet.InjectFault(context.Background(), host, simulated.Fault{Op: op, Object: vm, Code: backend.Failed, Detail: "a stop that was not asked for"}))
-	}
-}
-
-// clearFaults takes the faults of a host back.
-func (r *rig) clearFaults(host string) {
-	r.t.Helper()
-	r.must(r.fleet.EditSimulation(context.Background(), host, func(s *simulated.Simulation) { s.Faults = nil }))
-}
-
-// editVM changes a VM behind the provider's back.
-func (r *rig) editVM(name string, change func(*gpu.VM)) {
-	r.t.Helper()
-	r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
-		for i := range s.Hosts {
-			for j := range s.Hosts[i].VMs {
-				if s.Hosts[i].VMs[j].Name == name {
-					change(&s.Hosts[i].VMs[j])
-				}
-			}
-		}
-		return nil
-	}))
-}
-
-// machine is what of a VM must be as it was when a change is undone: all but the ids
-// that a host gives anew.
-func (r *rig) machine(name string) gpu.VM {
-	r.t.Helper()
-	v, _ := r.vm(name)
-	for i := range v.PartitionAdapters {
-		v.PartitionAdapters[i].ID = ""
-	}
-	for i := range v.Devices {
-		v.Devices[i].ID = ""
-	}
-	return v
-}
-
-// partitionOf is the partition that a VM holds on a host, and its GPU.
-func (r *rig) partitionOf(name string) (gpuID string, p gpu.Partition) {
-	r.t.Helper()
-	v, host := r.vm(name)
-	for _, g := range r.host(host).GPUs {
-		if g.Partitionable == nil {
-			continue
-		}
-		for _, p := range g.Partitionable.Partitions {
-			if gpu.SameID(p.VMID, v.ID) {
-				return g.ID, p
-			}
-		}
-	}
-	return "", gpu.Partition{}
-}
-
-const mayStop = "power = { allow_shutdown = true }"
-
-// assignment is an assignment called a, of any partition to a VM.
-func assignment(vm string, more ...string) string {
-	return "resource \"gpu_vm_assignment\" \"a\" {\n  vm = \"" + vm + "\"\n  " + strings.Join(more, "\n  ") + "\n}\n"
-}
-
-const anyPartition = "partition = {}"
 
 func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 	t.Parallel()
@@ -143,13 +24,12 @@ func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 	config := func(more ...string) string {
 		return r.block() + config4 + assignment("avd-01", append(more, "partition = { config = gpu_partition_config.vdi.id }")...)
 	}
-	r.play(
-		r.rejects(config(), `and its assignment does not allow to shut it down.`),
-		r.rejects(config(), "Write `power = { allow_shutdown = true }` to shut it down and start it again"),
+	r.steps(
+		r.rejects(config(), `and its assignment does not allow to shut it down.`, "Write `power = { allow_shutdown = true }` to shut it down and start it again"),
 		resource.TestStep{
 			PreConfig: func() {
 				r.wantVM("avd-01", gpu.VMRunning, 0)
-				r.wantCounts(16, "hv01", "hv02")
+				r.wantCounts(16, both...)
 				r.stopsOnce("hv01", "avd-01")
 			},
 			Config: config(mayStop),
@@ -167,14 +47,12 @@ func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("pending"), knownvalue.Bool(false)),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("drift"), knownvalue.ListSizeExact(0)),
 			},
-			Check: afterwards(func() {
+			Check: then(func() {
 				r.wantVM("avd-01", gpu.VMRunning, 1)
 				if id, p := r.partitionOf("avd-01"); id != gpu0 || p.VRAM.MiB() != 3792 {
 					t.Errorf("avd-01 holds %+v on GPU %q", p, id)
 				}
-				if got := r.claims("hv01"); !slices.Equal(got, []string{"partition_config vdi", "vm_assignment " + vmID(1)}) {
-					t.Errorf("claims on hv01: %v", got)
-				}
+				r.wantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+vmID(1))
 				r.clearFaults("hv01")
 				r.stopsOnce("hv01", "avd-01")
 			}),
@@ -182,9 +60,7 @@ func TestARunningVMIsStoppedGivenAPartitionAndStarted(t *testing.T) {
 	)
 	// The destroy took the partition back, with one stop, and started the VM again.
 	r.wantVM("avd-01", gpu.VMRunning, 0)
-	if got := r.claims("hv01"); len(got) != 0 {
-		t.Errorf("claims on hv01 after destroy: %v", got)
-	}
+	r.wantClaims([]string{"hv01"})
 }
 
 func TestAVMThatIsOffStaysOffAndShowsItsPartitionOnceItRuns(t *testing.T) {
@@ -194,14 +70,14 @@ func TestAVMThatIsOffStaysOffAndShowsItsPartitionOnceItRuns(t *testing.T) {
 	null := func(attribute string) statecheck.StateCheck {
 		return statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New(attribute), knownvalue.Null())
 	}
-	r.play(
+	r.steps(
 		resource.TestStep{
 			Config: config,
 			ConfigStateChecks: []statecheck.StateCheck{
 				null("partition_id"), null("partition_vram_mib"),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetSizeExact(0)),
 			},
-			Check: afterwards(func() { r.wantVM("avd-03", gpu.VMOff, 1) }),
+			Check: then(func() { r.wantVM("avd-03", gpu.VMOff, 1) }),
 		},
 		resource.TestStep{
 			PreConfig:        func() { r.must(r.fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning)) },
@@ -215,10 +91,10 @@ func TestAVMThatIsOffStaysOffAndShowsItsPartitionOnceItRuns(t *testing.T) {
 		},
 		resource.TestStep{
 			// Only so that the destroy may stop the VM: a change of policy.
-			PreConfig:        func() { r.neverStops("hv01", "avd-03") },
+			PreConfig:        func() { r.neverStops("avd-03", "hv01") },
 			Config:           r.block() + assignment("avd-03", anyPartition, mayStop),
 			ConfigPlanChecks: planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
-			Check:            afterwards(func() { r.clearFaults("hv01") }),
+			Check:            then(func() { r.clearFaults("hv01") }),
 		},
 	)
 	r.wantVM("avd-03", gpu.VMRunning, 0)
@@ -228,18 +104,18 @@ func TestADestroyThatMayNotStopTheVMIsRefusedAtPlan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	config := r.block() + assignment("avd-03", anyPartition)
-	r.play(
+	r.steps(
 		resource.TestStep{Config: config},
 		resource.TestStep{
 			PreConfig:   func() { r.must(r.fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning)) },
 			Config:      r.block(),
-			ExpectError: wrapped("A destroy knows only what was applied: apply this attribute first, or set it in the provider's `power` block."),
+			ExpectError: says("A destroy knows only what was applied: apply this attribute first, or set it in the provider's `power` block."),
 		},
 		// The provider's power is what a destroy falls back to.
 		resource.TestStep{
 			PreConfig: func() { r.wantVM("avd-03", gpu.VMRunning, 1) },
 			Config:    r.block("power = { allow_shutdown = true }"),
-			Check:     afterwards(func() { r.wantVM("avd-03", gpu.VMRunning, 0) }),
+			Check:     then(func() { r.wantVM("avd-03", gpu.VMRunning, 0) }),
 		},
 	)
 }
@@ -247,9 +123,9 @@ func TestADestroyThatMayNotStopTheVMIsRefusedAtPlan(t *testing.T) {
 func TestStartAfterNeverLeavesTheVMOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	r.play(resource.TestStep{
+	r.steps(resource.TestStep{
 		Config: r.block() + assignment("avd-01", anyPartition, `power = { allow_shutdown = true, start_after = "never" }`),
-		Check:  afterwards(func() { r.wantVM("avd-01", gpu.VMOff, 1) }),
+		Check:  then(func() { r.wantVM("avd-01", gpu.VMOff, 1) }),
 	})
 	r.wantVM("avd-01", gpu.VMOff, 0)
 }
@@ -261,25 +137,25 @@ func TestNextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
 	pending := func(v bool) []statecheck.StateCheck {
 		return []statecheck.StateCheck{statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("pending"), knownvalue.Bool(v))}
 	}
-	r.play(
+	r.steps(
 		resource.TestStep{
-			PreConfig:         func() { r.neverStops("hv01", "avd-01") },
+			PreConfig:         func() { r.neverStops("avd-01", "hv01") },
 			Config:            config, // and its second plan is empty
 			ConfigStateChecks: pending(true),
-			Check:             afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 0) }),
+			Check:             then(func() { r.wantVM("avd-01", gpu.VMRunning, 0) }),
 		},
 		resource.TestStep{
 			PreConfig:         func() { r.must(r.fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff)) },
 			Config:            config,
 			ConfigPlanChecks:  planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
 			ConfigStateChecks: pending(false),
-			Check:             afterwards(func() { r.wantVM("avd-01", gpu.VMOff, 1) }),
+			Check:             then(func() { r.wantVM("avd-01", gpu.VMOff, 1) }),
 		},
 		// While it runs, next_off cannot take the partition back either.
 		resource.TestStep{
 			PreConfig:   func() { r.must(r.fleet.SetVMState(context.Background(), "avd-01", gpu.VMRunning)) },
 			Config:      r.block(),
-			ExpectError: wrapped("its assignment waits for its next power-off."),
+			ExpectError: says("its assignment waits for its next power-off."),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -287,7 +163,7 @@ func TestNextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
 				r.must(r.fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff))
 			},
 			Config: r.block(),
-			Check:  afterwards(func() { r.wantVM("avd-01", gpu.VMOff, 0) }),
+			Check:  then(func() { r.wantVM("avd-01", gpu.VMOff, 0) }),
 		},
 	)
 }
@@ -295,10 +171,10 @@ func TestNextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
 func TestAPendingAssignmentIsMadeWhenItNeedNotWaitAnyMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	r.play(
+	r.steps(
 		resource.TestStep{
 			Config: r.block() + assignment("avd-01", anyPartition, `power = { when = "next_off" }`),
-			Check:  afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 0) }),
+			Check:  then(func() { r.wantVM("avd-01", gpu.VMRunning, 0) }),
 		},
 		r.rejects(r.block()+assignment("avd-01", anyPartition), "The VM must be off"),
 		resource.TestStep{
@@ -306,7 +182,7 @@ func TestAPendingAssignmentIsMadeWhenItNeedNotWaitAnyMore(t *testing.T) {
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("pending"), knownvalue.Bool(false)),
 			},
-			Check: afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
+			Check: then(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
 		},
 	)
 }
@@ -324,13 +200,13 @@ func TestAPendingChangeLeavesTheVMWhatItHas(t *testing.T) {
 	pending := func(v bool) []statecheck.StateCheck {
 		return []statecheck.StateCheck{statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("pending"), knownvalue.Bool(v))}
 	}
-	r.play(
+	r.steps(
 		resource.TestStep{Config: config("", "now")},
 		resource.TestStep{
-			PreConfig:         func() { r.neverStops("hv01", "avd-01") },
+			PreConfig:         func() { r.neverStops("avd-01", "hv01") },
 			Config:            config("max_partition_decode = 90", "next_off"),
 			ConfigStateChecks: pending(true),
-			Check: afterwards(func() {
+			Check: then(func() {
 				if r.wantVM("avd-01", gpu.VMRunning, 1); decode() != nil {
 					t.Errorf("the quota is %d already", *decode())
 				}
@@ -343,7 +219,7 @@ func TestAPendingChangeLeavesTheVMWhatItHas(t *testing.T) {
 			PreConfig:         func() { r.clearFaults("hv01"); r.stopsOnce("hv01", "avd-01") },
 			Config:            config("max_partition_decode = 80", "now"),
 			ConfigStateChecks: pending(false),
-			Check: afterwards(func() {
+			Check: then(func() {
 				if r.wantVM("avd-01", gpu.VMRunning, 1); decode() == nil || *decode() != 80 {
 					t.Errorf("the quota is %v, want 80", decode())
 				}
@@ -357,14 +233,12 @@ func TestAPendingChangeLeavesTheVMWhatItHas(t *testing.T) {
 func TestAPendingAssignmentIsDestroyedWithoutTouchingTheVM(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	r.play(resource.TestStep{
-		PreConfig: func() { r.neverStops("hv01", "avd-01") },
+	r.steps(resource.TestStep{
+		PreConfig: func() { r.neverStops("avd-01", "hv01") },
 		Config:    r.block() + assignment("avd-01", anyPartition, `power = { when = "next_off" }`),
 	})
 	r.wantVM("avd-01", gpu.VMRunning, 0)
-	if got := r.claims("hv01"); len(got) != 0 {
-		t.Errorf("claims on hv01: %v", got)
-	}
+	r.wantClaims([]string{"hv01"})
 }
 
 func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
@@ -372,11 +246,11 @@ func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 	r := newRig(t, twoNodes())
 	r.must(r.fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{Locked: true}))
 	before := r.machine("avd-01")
-	r.play(
+	r.steps(
 		resource.TestStep{
 			// The power is not cut either: somebody is at work.
 			Config:      r.block() + assignment("avd-01", anyPartition, "power = { allow_shutdown = true, allow_turn_off = true }"),
-			ExpectError: wrapped("the machine is locked and cannot be shut down without the force option"),
+			ExpectError: says("the machine is locked and cannot be shut down without the force option"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -385,7 +259,7 @@ func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 				}
 			},
 			Config: r.block() + assignment("avd-01", anyPartition, "power = { allow_shutdown = true, force_shutdown = true }"),
-			Check:  afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
+			Check:  then(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
 		},
 	)
 }
@@ -394,15 +268,15 @@ func TestAGuestThatDoesNotHearIsTurnedOffOnlyWhenAllowed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	r.must(r.fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{NoIntegration: true}))
-	r.play(
+	r.steps(
 		resource.TestStep{
 			Config:      r.block() + assignment("avd-01", anyPartition, `power = { allow_shutdown = true, shutdown_timeout = "300ms" }`),
-			ExpectError: wrapped("the guest had not shut down when time ran out"),
+			ExpectError: says("the guest had not shut down when time ran out"),
 		},
 		resource.TestStep{
 			PreConfig: func() { r.wantVM("avd-01", gpu.VMRunning, 0) },
 			Config:    r.block() + assignment("avd-01", anyPartition, `power = { allow_shutdown = true, allow_turn_off = true, shutdown_timeout = "300ms" }`),
-			Check:     afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
+			Check:     then(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
 		},
 	)
 }
@@ -411,9 +285,9 @@ func TestAGuestThatIsTooSlowIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	r.must(r.fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{ShutdownMS: 1500}))
-	r.play(resource.TestStep{
+	r.steps(resource.TestStep{
 		Config:      r.block() + assignment("avd-01", anyPartition, `power = { allow_shutdown = true, shutdown_timeout = "300ms" }`),
-		ExpectError: wrapped("the guest had not shut down when time ran out"),
+		ExpectError: says("the guest had not shut down when time ran out"),
 	})
 	r.wantVM("avd-01", gpu.VMRunning, 0)
 }
@@ -423,16 +297,14 @@ func TestAVMThatDoesNotStartWithItsGPUIsPutBackAndRuns(t *testing.T) {
 	r := newRig(t, twoNodes())
 	r.must(r.fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{StartFails: simulated.StartFailsWithGPU}))
 	before := r.machine("avd-01")
-	r.play(resource.TestStep{
+	r.steps(resource.TestStep{
 		Config:      r.block() + assignment("avd-01", anyPartition, mayStop, "high_memory_mapped_io_space_mib = 33280", `automatic_stop_action = "turn_off"`),
-		ExpectError: wrapped("the virtual machine failed to start"),
+		ExpectError: says("the virtual machine failed to start"),
 	})
 	if diff := cmp.Diff(before, r.machine("avd-01")); diff != "" {
 		t.Errorf("avd-01 is not as it was (-was +is):\n%s", diff)
 	}
-	if got := r.claims("hv01"); len(got) != 0 {
-		t.Errorf("claims on hv01: %v", got)
-	}
+	r.wantClaims([]string{"hv01"})
 }
 
 func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
@@ -449,10 +321,10 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 		}
 	}
 	low, high, cache, stop, offline := 3072*gpu.MiB, 33280*gpu.MiB, true, gpu.StopTurnOff, gpu.OfflineShutDown
-	r.play(
+	r.steps(
 		resource.TestStep{
 			Config: r.block() + assignment("avd-01", anyPartition, mayStop, "low_memory_mapped_io_space_mib = 3072", "high_memory_mapped_io_space_mib = 33280"),
-			Check: afterwards(func() {
+			Check: then(func() {
 				want(func(s *gpu.VMSettings) { s.LowMemoryMappedIOSpace, s.HighMemoryMappedIOSpace = &low, &high })
 			}),
 		},
@@ -460,19 +332,19 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 		resource.TestStep{
 			PreConfig: func() { r.stopsOnce("hv01", "avd-01") },
 			Config:    r.block() + assignment("avd-01", anyPartition, mayStop, "high_memory_mapped_io_space_mib = 33280", "guest_controlled_cache_types = true"),
-			Check: afterwards(func() {
+			Check: then(func() {
 				want(func(s *gpu.VMSettings) { s.HighMemoryMappedIOSpace, s.GuestControlledCache = &high, &cache })
 			}),
 		},
 		// The stop action and the offline action change while the VM runs.
 		resource.TestStep{
-			PreConfig: func() { r.clearFaults("hv01"); r.neverStops("hv01", "avd-01") },
+			PreConfig: func() { r.clearFaults("hv01"); r.neverStops("avd-01", "hv01") },
 			Config: r.block() + assignment("avd-01", anyPartition, mayStop, "high_memory_mapped_io_space_mib = 33280", "guest_controlled_cache_types = true",
 				`automatic_stop_action = "turn_off"`, `offline_action = "shut_down"`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_id"), knownvalue.Int64Exact(0)),
 			}},
-			Check: afterwards(func() {
+			Check: then(func() {
 				want(func(s *gpu.VMSettings) {
 					s.HighMemoryMappedIOSpace, s.GuestControlledCache, s.AutomaticStopAction, s.OfflineAction = &high, &cache, &stop, &offline
 				})
@@ -487,7 +359,7 @@ func TestSettingsAreWrittenOnlyWhenSetAndPutBack(t *testing.T) {
 			Config: r.block() + assignment("avd-01", anyPartition, mayStop, "high_memory_mapped_io_space_mib = 33280", "guest_controlled_cache_types = true",
 				`automatic_stop_action = "turn_off"`),
 			ConfigPlanChecks: planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
-			Check: afterwards(func() {
+			Check: then(func() {
 				want(func(s *gpu.VMSettings) {
 					s.HighMemoryMappedIOSpace, s.GuestControlledCache, s.AutomaticStopAction = &high, &cache, &stop
 				})
@@ -520,7 +392,7 @@ func TestQuotasAreWrittenChangedAndTakenBack(t *testing.T) {
 		Decode:  gpu.Quota{Min: n(10), Optimal: n(50), Max: n(100)},
 		Compute: gpu.Quota{Min: n(1), Optimal: n(2), Max: n(1000)},
 	}
-	r.play(
+	r.steps(
 		r.rejects(config(`min_partition_encode = 1.5`), "but must be a whole number from 0 to 18446744073709551615"),
 		r.rejects(config(`max_partition_encode = 18446744073709551616`), "but must be a whole number from 0 to 18446744073709551615"),
 		r.rejects(config(`min_partition_decode = 7, max_partition_decode = 6`), "Quotas out of order"),
@@ -530,7 +402,7 @@ func TestQuotasAreWrittenChangedAndTakenBack(t *testing.T) {
 				min_partition_encode = 0, optimal_partition_encode = 18446744073709551615, max_partition_encode = 18446744073709551615,
 				min_partition_decode = 10, optimal_partition_decode = 50, max_partition_decode = 100,
 				min_partition_compute = 1, optimal_partition_compute = 2, max_partition_compute = 1000`),
-			Check: afterwards(func() {
+			Check: then(func() {
 				if diff := cmp.Diff(all, quotas()); diff != "" {
 					t.Errorf("quotas (-want +is):\n%s", diff)
 				}
@@ -538,7 +410,7 @@ func TestQuotasAreWrittenChangedAndTakenBack(t *testing.T) {
 		},
 		resource.TestStep{
 			Config: config(`max_partition_decode = 90`),
-			Check: afterwards(func() {
+			Check: then(func() {
 				if diff := cmp.Diff(gpu.Quotas{Decode: gpu.Quota{Max: n(90)}}, quotas()); diff != "" {
 					t.Errorf("quotas (-want +is):\n%s", diff)
 				}
@@ -554,9 +426,9 @@ func TestVRAMIsAnAssertion(t *testing.T) {
 	config := func(mib string) string {
 		return r.block() + config4 + assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id, vram_mib = "+mib+" }", mayStop)
 	}
-	r.play(
+	r.steps(
 		r.rejects(config("8000"), "asserts partitions of 8000 MiB."),
-		resource.TestStep{Config: config("3792"), Check: afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 1) })},
+		resource.TestStep{Config: config("3792"), Check: then(func() { r.wantVM("avd-01", gpu.VMRunning, 1) })},
 		r.rejects(config("3791"), "Write `vram_mib = 3792`, leave it out"),
 	)
 }
@@ -564,14 +436,14 @@ func TestVRAMIsAnAssertion(t *testing.T) {
 func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, standalone(node("edge", desktop("vm-1", 1))))
-	r.play(
+	r.steps(
 		r.rejects(r.block()+assignment("vm-1", `partition = { gpu_id = "PCIROOT(99)#PCI(0000)" }`, mayStop), "names PCIROOT(99)#PCI(0000)"),
 		resource.TestStep{
 			Config: r.block() + assignment("vm-1", `partition = { gpu_id = "`+gpu1+`" }`, mayStop),
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(gpu1)})),
 			},
-			Check: afterwards(func() {
+			Check: then(func() {
 				if id, _ := r.partitionOf("vm-1"); id != gpu1 {
 					t.Errorf("vm-1 has a partition of GPU %q, want %q", id, gpu1)
 				}
@@ -582,7 +454,7 @@ func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
 			PreConfig:        func() { r.stopsOnce("edge", "vm-1") },
 			Config:           r.block() + assignment("vm-1", `partition = { gpu_id = "`+gpu0+`" }`, mayStop),
 			ConfigPlanChecks: planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
-			Check: afterwards(func() {
+			Check: then(func() {
 				if id, _ := r.partitionOf("vm-1"); id != gpu0 {
 					t.Errorf("vm-1 has a partition of GPU %q, want %q", id, gpu0)
 				}
@@ -592,13 +464,7 @@ func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
 		},
 	)
 	c := newRig(t, twoNodes())
-	c.play(c.rejects(c.block()+assignment("avd-03", `partition = { gpu_id = "`+gpu0+`" }`), "A fixed GPU for a clustered VM"))
-}
-
-// wholeGPU is what a VM needs for n whole A2.
-func wholeGPU(n int) string {
-	return `automatic_stop_action = "turn_off"` + "\n" + `low_memory_mapped_io_space_mib = 512` + "\n" +
-		`high_memory_mapped_io_space_mib = ` + map[int]string{1: "16928", 2: "33344"}[n]
+	c.steps(c.rejects(c.block()+assignment("avd-03", `partition = { gpu_id = "`+gpu0+`" }`), "A fixed GPU for a clustered VM"))
 }
 
 func TestAVMMovesFromAPartitionToAPoolInOneStop(t *testing.T) {
@@ -618,7 +484,7 @@ resource "gpu_pool" "p" {
 		}
 	}
 	before := r.machine("avd-03")
-	r.play(
+	r.steps(
 		resource.TestStep{Config: r.block() + pool},
 		resource.TestStep{
 			PreConfig: func() {
@@ -630,7 +496,7 @@ resource "gpu_pool" "p" {
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetSizeExact(1)),
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("partition_id"), knownvalue.Null()),
 			},
-			Check: afterwards(func() { devices(1); r.wantVM("avd-03", gpu.VMRunning, 0) }),
+			Check: then(func() { devices(1); r.wantVM("avd-03", gpu.VMRunning, 0) }),
 		},
 		resource.TestStep{
 			PreConfig: func() { r.clearFaults("hv01"); r.stopsOnce("hv01", "avd-03") },
@@ -638,7 +504,7 @@ resource "gpu_pool" "p" {
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(gpu0), knownvalue.StringExact(gpu1)})),
 			},
-			Check: afterwards(func() { devices(2); r.clearFaults("hv01") }),
+			Check: then(func() { devices(2); r.clearFaults("hv01") }),
 		},
 		r.rejects(r.block()+pool+assignment("avd-03", "pool = { id = gpu_pool.p.id, count = 3 }", mayStop, wholeGPU(2)), "The pool has too few GPUs"),
 		r.rejects(r.block()+pool+assignment("avd-03", `pool = { id = "hv01/nosuch" }`, mayStop, wholeGPU(2)), "Unknown pool"),
@@ -657,10 +523,10 @@ resource "gpu_pool" "p" {
   members = { edge = ["` + gpu1 + `"] }
 }
 `
-	s.play(
+	s.steps(
 		resource.TestStep{
 			Config: s.block() + edgePool + assignment("vm-1", anyPartition, mayStop),
-			Check:  afterwards(func() { s.wantVM("vm-1", gpu.VMRunning, 1) }),
+			Check:  then(func() { s.wantVM("vm-1", gpu.VMRunning, 1) }),
 		},
 		resource.TestStep{
 			PreConfig:        func() { s.stopsOnce("edge", "vm-1") },
@@ -669,7 +535,7 @@ resource "gpu_pool" "p" {
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(gpu1)})),
 			},
-			Check: afterwards(func() {
+			Check: then(func() {
 				s.wantVM("vm-1", gpu.VMRunning, 0)
 				s.clearFaults("edge")
 				s.stopsOnce("edge", "vm-1")
@@ -677,7 +543,7 @@ resource "gpu_pool" "p" {
 		},
 		resource.TestStep{
 			Config: s.block() + edgePool + assignment("vm-1", anyPartition, mayStop),
-			Check: afterwards(func() {
+			Check: then(func() {
 				s.wantVM("vm-1", gpu.VMRunning, 1)
 				if v, _ := s.vm("vm-1"); len(v.Devices) != 0 {
 					t.Errorf("vm-1 still has the devices %+v", v.Devices)
@@ -699,7 +565,7 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 		return `device = { host = "edge", gpu_ids = ["` + strings.Join(ids, `", "`) + `"] }`
 	}
 	before := r.machine("vm-1")
-	r.play(
+	r.steps(
 		r.rejects(r.block()+assignment("vm-1", `device = { host = "nosuch", gpu_ids = ["x"] }`, mayStop), "Unknown host"),
 		r.rejects(r.block()+assignment("vm-1", device("PCIROOT(99)"), mayStop), "The host does not have this GPU"),
 		resource.TestStep{
@@ -708,7 +574,7 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("gpu_vm_assignment.a", tfjsonpath.New("gpu_ids"), knownvalue.SetExact([]knownvalue.Check{knownvalue.StringExact(gpu0)})),
 			},
-			Check: afterwards(func() {
+			Check: then(func() {
 				v, _ := r.vm("vm-1")
 				if len(v.Devices) != 1 || v.Devices[0].GPU != gpu0 || v.State != gpu.VMRunning || !dismounted(gpu0) {
 					t.Errorf("vm-1 is %s with the devices %+v, GPU dismounted: %t", v.State, v.Devices, dismounted(gpu0))
@@ -718,7 +584,7 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 		resource.TestStep{
 			PreConfig: func() { r.clearFaults("edge"); r.stopsOnce("edge", "vm-1") },
 			Config:    r.block() + assignment("vm-1", device(gpu1), mayStop, wholeGPU(2)),
-			Check: afterwards(func() {
+			Check: then(func() {
 				v, _ := r.vm("vm-1")
 				if len(v.Devices) != 1 || v.Devices[0].GPU != gpu1 || dismounted(gpu0) || !dismounted(gpu1) {
 					t.Errorf("vm-1 has the devices %+v; dismounted: %t and %t", v.Devices, dismounted(gpu0), dismounted(gpu1))
@@ -743,7 +609,7 @@ func TestADeviceThatOthersDismountedStaysDismounted(t *testing.T) {
 		g.Dismounted, g.Partitionable, g.Status = true, nil, gpu.ReadyForDDA
 		return nil
 	}))
-	r.play(resource.TestStep{Config: r.block() + assignment("vm-1", `device = { host = "edge", gpu_ids = ["`+gpu0+`"] }`, wholeGPU(1))})
+	r.steps(resource.TestStep{Config: r.block() + assignment("vm-1", `device = { host = "edge", gpu_ids = ["`+gpu0+`"] }`, wholeGPU(1))})
 	if g, _ := r.host("edge").GPU(gpu0); !g.Dismounted {
 		t.Error("the assignment mounted a GPU that it had not dismounted")
 	}
@@ -755,7 +621,7 @@ func TestAPartitionThatWasTakenAwayIsGivenAgain(t *testing.T) {
 	r := newRig(t, twoNodes())
 	config := func(more ...string) string { return r.block() + assignment("avd-01", append(more, anyPartition)...) }
 	taken := func() { r.editVM("avd-01", func(v *gpu.VM) { v.PartitionAdapters = nil }) }
-	r.play(
+	r.steps(
 		resource.TestStep{Config: config(mayStop)},
 		resource.TestStep{
 			PreConfig: func() {
@@ -767,12 +633,12 @@ func TestAPartitionThatWasTakenAwayIsGivenAgain(t *testing.T) {
 			PlanOnly:           true,
 			ExpectNonEmptyPlan: true,
 		},
-		resource.TestStep{Config: config(), ExpectError: wrapped("The VM must be off")},
+		resource.TestStep{Config: config(), ExpectError: says("The VM must be off")},
 		resource.TestStep{
 			PreConfig:        func() { r.wantVM("avd-01", gpu.VMRunning, 0); r.stopsOnce("hv01", "avd-01") },
 			Config:           config(mayStop),
 			ConfigPlanChecks: planned("gpu_vm_assignment.a", plancheck.ResourceActionUpdate),
-			Check:            afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 1); r.clearFaults("hv01") }),
+			Check:            then(func() { r.wantVM("avd-01", gpu.VMRunning, 1); r.clearFaults("hv01") }),
 		},
 	)
 }
@@ -782,41 +648,35 @@ func TestWhatCannotBePutBackIsToldAndRepaired(t *testing.T) {
 	r := newRig(t, twoNodes())
 	c := newCLI(t, r.block()+assignment("avd-01", anyPartition, mayStop))
 	r.must(r.fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{StartFails: simulated.StartFailsAlways}))
-	out, code := c.run("apply", "-auto-approve", "-input=false")
-	if code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	wantSaid(t, out, "Left half done: hv01", "On hv01 there still stands:", "start VM avd-01", "terraform untaint")
+	wantSaid(t, c.fails("apply", "-auto-approve"), "Left half done: hv01", "On hv01 there still stands:", "start VM avd-01", "terraform untaint")
 	r.wantVM("avd-01", gpu.VMOff, 0)
 	r.must(r.fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{}))
-	c.ok("apply", "-auto-approve", "-input=false")
+	c.apply()
 	r.wantVM("avd-01", gpu.VMOff, 1)
 	c.wantNoChanges()
-	c.ok("destroy", "-auto-approve", "-input=false")
+	c.destroy()
 	r.wantVM("avd-01", gpu.VMOff, 0)
-	if got := r.claims("hv01"); len(got) != 0 {
-		t.Errorf("claims on hv01: %v", got)
-	}
+	r.wantClaims([]string{"hv01"})
 }
 
 func TestAnotherPartitionCountGivesTheVMAnotherPartitionInOneStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	config := func(count string) string {
-		return r.block() + strings.Replace(config4, "partition_count = 4 }", "partition_count = "+count+" }\n  max_disruption = \"vm_restart\"", 1) +
+	config := func(count int) string {
+		return r.block() + configOf(count, both, `max_disruption = "vm_restart"`) +
 			assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id }", mayStop) +
 			"output \"vram\" {\n  value = gpu_vm_assignment.a.partition_vram_mib\n}\n"
 	}
 	vram := func(mib int64) []statecheck.StateCheck {
 		return []statecheck.StateCheck{statecheck.ExpectKnownOutputValue("vram", knownvalue.Int64Exact(mib))}
 	}
-	r.play(
-		resource.TestStep{Config: config("4"), ConfigStateChecks: vram(3792)},
+	r.steps(
+		resource.TestStep{Config: config(4), ConfigStateChecks: vram(3792)},
 		resource.TestStep{
 			PreConfig:         func() { r.stopsOnce("hv01", "avd-01") },
-			Config:            config("8"),
+			Config:            config(8),
 			ConfigStateChecks: vram(1896),
-			Check:             afterwards(func() { r.wantVM("avd-01", gpu.VMRunning, 1); r.wantCounts(8, "hv01", "hv02"); r.clearFaults("hv01") }),
+			Check:             then(func() { r.wantVM("avd-01", gpu.VMRunning, 1); r.wantCounts(8, both...); r.clearFaults("hv01") }),
 		},
 	)
 }

@@ -133,7 +133,7 @@ func (r *run) checkPoolSeats(a *gpu.Assignment) {
 	}
 	n := poolCount(a.Pool)
 	switch {
-	case n > size || ((at.vm.Runs() && !a.Power.StayOff && !a.Power.NextOff) && running+n > size):
+	case n > size || seatedAfter(at.vm, a) && running+n > size:
 		r.report(f, overflow("pool "+at.vm.ID, at.key, max(running+n, n)-size)...)
 	case configured+n > size:
 		f.Level = Warning

@@ -35,7 +35,8 @@ type violation struct {
 	keys []string
 }
 
-func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
+// begin makes an evaluation of a plan. What it looks at stays as it is until done.
+func begin(w World, p Plan) (start run, done func()) {
 	fleet, book := w.Fleet, w.Others
 	if fleet == nil {
 		fleet = NewFleet(w.Hosts)
@@ -44,9 +45,16 @@ func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
 		book = NewBook()
 	}
 	fleet.mu.RLock()
-	defer fleet.mu.RUnlock()
 	book.mu.RLock()
-	defer book.mu.RUnlock()
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, plan: p}, func() {
+		book.mu.RUnlock()
+		fleet.mu.RUnlock()
+	}
+}
+
+func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
+	start, done := begin(w, p)
+	defer done()
 
 	var out []Finding
 	for i := range registry {
@@ -54,7 +62,8 @@ func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
 		if levels[rule.ID] == Off || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
 			continue
 		}
-		now := run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, plan: p, rule: rule}
+		now := start
+		now.rule = rule
 		rule.check(&now)
 		if len(now.found) == 0 {
 			continue

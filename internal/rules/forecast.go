@@ -52,8 +52,7 @@ type VMStop struct {
 func NewForecast(h *gpu.Host, hostKey, owner string, p Plan, claims []gpu.Claim) Forecast {
 	newest := sync.OnceValue(func() map[string]*gpu.Claim { return newestByVM(claims) })
 	return forecastHost(h, hostKey, p, func(vmID string) (bool, string) {
-		c := newest()[gpu.FoldID(vmID)]
-		return stoppable(c, c != nil, owner, c != nil && owner != "" && c.Owner == owner)
+		return stoppable(newest()[gpu.FoldID(vmID)], owner)
 	})
 }
 

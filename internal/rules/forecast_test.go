@@ -65,19 +65,10 @@ func TestForecastRestore(t *testing.T) {
 	}
 }
 
-func TestDocsListEveryRule(t *testing.T) {
-	page := rules.Docs()
+func TestEveryRuleSaysWhatMustHoldAndForWhat(t *testing.T) {
 	for _, r := range rules.All() {
-		if !strings.Contains(page, "| `"+r.ID+"` | "+r.Sentence) {
-			t.Errorf("rule %s is not on the page", r.ID)
-		}
 		if !strings.HasSuffix(r.Sentence, ".") || len(r.Subjects) == 0 {
 			t.Errorf("rule %s: sentence %q, subjects %v", r.ID, r.Sentence, r.Subjects)
-		}
-	}
-	for _, row := range rules.DisruptionTable() {
-		if !strings.Contains(page, row.Change) {
-			t.Errorf("the change %q is not on the page", row.Change)
 		}
 	}
 }

@@ -141,8 +141,8 @@ func checkHomogeneousGPUs(r *run) {
 		most := majority(g.members)
 		r.reportUnlike(g, most, path)
 		r.reportDriverBranches(g, path)
-		r.reportProblems(g, path)
-		if r.plan.Want.Config != nil {
+		if r.plan.Want.Config != nil { // of a pool gpu-assignable says it
+			r.reportProblems(g, path)
 			r.reportUnlikeNeighbours(g, most, path)
 		}
 	}

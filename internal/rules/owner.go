@@ -43,8 +43,8 @@ func (r *run) handOver(object string) string {
 		return "Set `owner` on the provider, so that resources of this state recognise each other; without it a handover between two resources takes two applies: " +
 			"first destroy the resource that manages " + object + " now, then create this one."
 	}
-	return "If both are the same state, give both providers the same `owner`. Otherwise remove " + object +
-		" from the other state first (`terraform destroy`, or `terraform state rm` followed by `terraform import` here)."
+	return "If both are the same state, give both providers the same `owner`. Otherwise destroy the resource that manages " + object +
+		" in the other state first; the guide on ownership tells how an object moves between states without being destroyed."
 }
 
 // located is a VM on its owner host.

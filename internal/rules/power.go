@@ -69,18 +69,8 @@ func stateText(s gpu.VMState) string {
 // Stops tells whether an assignment's plan stops a VM that runs now: the host it is
 // on, its name, and what needs it off. Nothing is said of a VM that is not at hand.
 func Stops(w World, p Plan) (host, vm string, why []string) {
-	fleet, book := w.Fleet, w.Others
-	if fleet == nil {
-		fleet = NewFleet(w.Hosts)
-	}
-	if book == nil {
-		book = NewBook()
-	}
-	fleet.mu.RLock()
-	defer fleet.mu.RUnlock()
-	book.mu.RLock()
-	defer book.mu.RUnlock()
-	r := run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, plan: p}
+	r, done := begin(w, p)
+	defer done()
 	a := p.Want.Assignment
 	if a == nil {
 		a = p.Prior.Assignment
@@ -126,20 +116,30 @@ func (r *run) needsOff(at located) []string {
 	if a.Partition == nil && hasPartition && r.had(partitionKind) {
 		why = append(why, "its partition is removed")
 	}
-	if at.vm.Settings.Differs(a.Settings).NeedOff() {
+	if r.settingsChange(at).NeedOff() {
 		why = append(why, "memory-mapped IO space or cache types change")
 	}
 	return why
 }
 
+// settingsChange are the settings that the plan writes: those that it wants, and what
+// they were before for those that it no longer sets.
+func (r *run) settingsChange(at located) gpu.VMSettings {
+	want := r.plan.Want.Assignment.Settings
+	if c, ok := r.claimOnVM(at.vm.ID); ok && r.ours(c) {
+		want = c.SettingsBefore.Overlay(want)
+	}
+	return at.vm.Settings.Differs(want)
+}
+
 // removalNeedsOff is needsOff for a destroy, which touches nothing when another
-// resource has taken the VM over.
+// resource has taken the VM over, or when a failed change left the object half done.
 func (r *run) removalNeedsOff(at located) []string {
 	if len(r.othersForVM(r.plan.Prior.Assignment)) > 0 {
 		return nil
 	}
 	claim, claimed := r.claimOnVM(at.vm.ID)
-	if claimed && r.plan.Token != "" && claim.Token != r.plan.Token {
+	if claimed && (claim.Incomplete || r.plan.Token != "" && claim.Token != r.plan.Token) {
 		return nil
 	}
 	var why []string
@@ -225,20 +225,24 @@ func (r *run) configHosts() []string {
 // mayStop tells whether a VM's own assignment, as its claim has it, allows that a
 // resource of this state stops it; if not, why.
 func (r *run) mayStop(vmID string) (bool, string) {
-	c, ok := r.claimOnVM(vmID)
-	return stoppable(c, ok, r.owner, ok && r.ours(c))
+	c, _ := r.claimOnVM(vmID)
+	return stoppable(c, r.owner)
 }
 
-func stoppable(c *gpu.Claim, found bool, owner string, ours bool) (bool, string) {
+// stoppable goes by the owner's name alone: the host, which asks again at apply, knows
+// no other plans of this run.
+func stoppable(c *gpu.Claim, owner string) (bool, string) {
 	switch {
-	case !found:
+	case c == nil:
 		return false, "no gpu_vm_assignment manages it"
-	case !ours && owner == "":
+	case owner == "":
 		return false, "this state has no owner name, so its assignment cannot be recognised"
-	case !ours:
+	case c.Owner != owner:
 		return false, "its assignment belongs to " + whose(c)
 	case c.Want.Assignment == nil || !c.Want.Assignment.Power.AllowShutdown:
 		return false, "its assignment does not have `power = { allow_shutdown = true }`"
+	case c.Want.Assignment.Power.NextOff:
+		return false, "its assignment waits for its next power-off (`power.when`)"
 	}
 	return true, ""
 }
@@ -360,7 +364,7 @@ func (r *run) touched() []string {
 	if !ok {
 		return nil
 	}
-	if len(r.needsOff(at)) > 0 || (w.Assignment != nil && !at.vm.Settings.Differs(w.Assignment.Settings).Empty()) {
+	if len(r.needsOff(at)) > 0 || (w.Assignment != nil && !r.settingsChange(at).Empty()) {
 		return []string{at.key}
 	}
 	return nil

@@ -88,6 +88,10 @@ var registry = []Rule{
 		Sentence: "Partitions come from GPUs with SR-IOV, not from paravirtualized ones (GPU-PV).",
 	},
 	{
+		ID: "gpu-assignable", Default: Error, Scope: HostScope, Subjects: poolsAndVMs, Source: srcPlanDDA, check: checkGPUAssignable,
+		Sentence: "A GPU that a pool or a VM takes whole is one that its host can give away: a device that works, that can be assigned, and that does not drive the host's own display.",
+	},
+	{
 		ID: "valid-partition-count", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkValidPartitionCount,
 		Sentence: "The partition count is one that the GPU's driver accepts.",
 	},
@@ -145,7 +149,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "vm-settings", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcPlanDDA, check: checkVMSettings,
-		Sentence: "The VM's memory, memory-mapped IO space and stop action suit a GPU; checkpoint types, and what only matters to a partition, are warnings.",
+		Sentence: "A VM with whole GPUs has static memory, enough memory-mapped IO space and a stop action other than `save`; standard checkpoints, and dynamic memory of a VM with a partition, are warnings.",
 	},
 	{
 		ID: "offline-action-for-cluster", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcClusteredVM, check: checkOfflineAction,

@@ -1,8 +1,8 @@
 // Package rules holds every rule of the project once, as a pure function with an
 // id. A rule looks at hosts as an inventory showed them, at what one resource
 // wants, and at what the other resources of the same run want. The provider asks
-// at plan, the agent asks again at apply under the host's lease, and the registry
-// prints the documentation.
+// at plan, the agent asks again at apply under the host's lease, and the guide on
+// rules is generated from the registry.
 //
 // A caller with many resources keeps two indexed structures and hands them to
 // every check, so that one check costs what its own hosts hold and not what the

@@ -453,6 +453,38 @@ func hardwareScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
 		},
 		{
+			rule: "gpu-assignable", name: "pool members", level: rules.Error, path: "members",
+			says: []string{gpu0, `"hv01"`, "drives the host's own display", `"hv02"`, "status not_assignable"},
+			build: func() (rules.World, rules.Plan) {
+				one, two := host("hv01"), host("hv02")
+				one.GPUs[0].HostDisplay = true
+				two.GPUs[0].Status = gpu.NotAssignable
+				return world(one, two), create("t", pool("dda", "hv01", "hv02"))
+			},
+			satisfy: func(_ *rules.World, p *rules.Plan) {
+				p.Want.Pool.Members["hv01"], p.Want.Pool.Members["hv02"] = []string{gpu1}, []string{gpu1}
+			},
+		},
+		{
+			rule: "gpu-assignable", name: "device that does not work", level: rules.Error, path: "device.gpu_ids", says: []string{gpu0, "code 43"},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				h.GPUs[0].Problem, h.GPUs[0].Dismounted = "code 43", true
+				return world(h), create("t", device("a", "hv01", "hv01", gpu0))
+			},
+			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].GPUs[0].Problem = "" },
+		},
+		{
+			rule: "gpu-assignable", name: "device of the host's console", level: rules.Error, path: "device.gpu_ids", says: []string{gpu0, "own display"},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				h.GPUs[0].HostDisplay = true
+				return world(h), create("t", device("a", "hv01", "hv01", gpu0))
+			},
+			// A host that has dismounted it has let go of it.
+			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].GPUs[0].Dismounted = true },
+		},
+		{
 			rule: "valid-partition-count", name: "refused", level: rules.Error, path: "gpu_p.partition_count",
 			says: []string{"1 (about 14.8 GiB each), 2 (about 7.4 GiB each), 4 (3.7 GiB each)", "partition_count = 2 }"},
 			build: func() (rules.World, rules.Plan) {
@@ -639,6 +671,35 @@ func powerScenarios() []scenario {
 			},
 		},
 		{
+			rule: "vm-must-be-off", name: "settings that are no longer set", level: rules.Error, path: "power", change: true, says: []string{"memory-mapped IO space"},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				holds(h, "a", 0)
+				claimVM(h, "vdi", "a", gpu.Assignment{})
+				h.Claims[0].SettingsBefore.LowMemoryMappedIOSpace = ptr(128 * gpu.MiB)
+				p := create("claim-a", partition("a", "hv01"))
+				p.Want.Assignment.Power.AllowShutdown = false
+				p.Prior = partition("a", "hv01")
+				return world(h), p
+			},
+			satisfy: func(_ *rules.World, p *rules.Plan) {
+				p.Want.Assignment.Settings.LowMemoryMappedIOSpace = ptr(1024 * gpu.MiB)
+			},
+		},
+		{
+			rule: "vm-must-be-off", name: "unassign what is complete", level: rules.Error, path: "power", change: true,
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				holds(h, "a", 0)
+				claimVM(h, "vdi", "a", gpu.Assignment{})
+				p := partition("a", "hv01")
+				p.Assignment.Power.AllowShutdown = false
+				return world(h), rules.Plan{Label: label(p), Token: "claim-a", Prior: p}
+			},
+			// Of what a failed change left only the claim goes.
+			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Claims[0].Incomplete = true },
+		},
+		{
 			rule: "vm-must-be-off", name: "unassign", level: rules.Error, path: "power", change: true, says: []string{"apply this attribute first"},
 			build: func() (rules.World, rules.Plan) {
 				h := host("hv01", vm("a", gpu.VMRunning))
@@ -659,6 +720,19 @@ func powerScenarios() []scenario {
 				return world(h), create("t", config("vdi", 8, "hv01"))
 			},
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptVMRestart },
+		},
+		{
+			rule: "partition-in-use", name: "the VM waits for its next power-off", level: rules.Error, path: "gpu_p.partition_count", change: true,
+			says: []string{`"a" (its assignment waits for its next power-off`},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				holds(h, "a", 0)
+				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true, NextOff: true}})
+				p := config("vdi", 8, "hv01")
+				p.Config.MaxDisruption = gpu.DisruptVMRestart
+				return world(h), create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Claims[0].Want.Assignment.Power.NextOff = false },
 		},
 		{
 			rule: "partition-in-use", name: "not allowed by the VM", level: rules.Error, path: "gpu_p.partition_count", change: true,

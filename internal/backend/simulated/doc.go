@@ -4,18 +4,18 @@
 //
 // # The fleet file
 //
-// The file is in the snapshot format, the very JSON that `gpu-agent inventory
-// --json` prints:
+// The file is in the snapshot format, the JSON that the data source gpu_inventory
+// gives:
 //
 //	{
 //	  "format": "gpu-fleet/v1",
 //	  "hosts": [ { "name": "hv01", "platform": "hyperv", "gpus": [ ... ], "vms": [ ... ], "pools": [] } ]
 //	}
 //
-// A recording of a real fleet is therefore a twin of it to try a change on. Each
-// host may carry two more objects: "agent", what the agent remembers between runs
-// (its lease and its journal; claims stand in the host's own "claims"), and
-// "simulation", described next. Fields that this version does not know are kept.
+// A recorded inventory is therefore a twin of its fleet to try a change on. Each host
+// may carry two more objects: "agent", what the agent remembers between runs (its
+// lease and its journal; claims stand in the host's own "claims"), and "simulation",
+// described next. Fields that this version does not know are kept.
 //
 // # The simulation section
 //

@@ -4,6 +4,7 @@ package simulated
 
 import (
 	"io/fs"
+	"path/filepath"
 
 	"github.com/google/renameio/v2"
 )
@@ -11,5 +12,5 @@ import (
 // replaceFile writes a file in such a way that a reader sees the old one or the new
 // one, never a part.
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	return renameio.WriteFile(path, data, mode, renameio.WithExistingPermissions())
+	return renameio.WriteFile(path, data, mode, renameio.WithExistingPermissions(), renameio.WithTempDir(filepath.Dir(path)))
 }

@@ -6,8 +6,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 const (
@@ -45,6 +50,24 @@ func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostic
 	diags := set(ctx, private, claimKey, token)
 	diags.Append(private.SetKey(ctx, ledgerKey, nil)...)
 	return diags
+}
+
+// OtherOwner adds to the drift of an instance that claims of its own name another
+// owner than the provider does: until they are written again, the other resources of
+// this state do not know them for theirs.
+func OtherOwner(ctx context.Context, private Getter, owner string, claims []gpu.Claim, drift types.List, diags *diag.Diagnostics) types.List {
+	token := Token(ctx, private)
+	for _, c := range claims {
+		if token == "" || c.Token != token || c.Owner == owner {
+			continue
+		}
+		said := object.Strings(ctx, drift, diags)
+		said = append(said, fmt.Sprintf("the record on the hosts names the owner %q, and the provider's owner is %q", c.Owner, owner))
+		list, d := types.ListValueFrom(ctx, types.StringType, said)
+		diags.Append(d...)
+		return list
+	}
+	return drift
 }
 
 func get(ctx context.Context, private Getter, key string) string {

@@ -107,6 +107,18 @@ func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]ma
 	return out
 }
 
+// hasOtherCount tells whether a GPU has another count than the wanted one.
+func (m *model) hasOtherCount(ctx context.Context, want int, diags *diag.Diagnostics) bool {
+	for _, gpus := range m.gpus(ctx, diags) {
+		for _, g := range gpus {
+			if g.PartitionCount.ValueInt64() != int64(want) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // roll fills in how a change goes through the hosts.
 func (m *model) roll(ctx context.Context, req *fleet.Request, diags *diag.Diagnostics) {
 	if ro := object.Decode[rolloutModel](ctx, m.Rollout, diags); ro != nil {

@@ -82,7 +82,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Splits a homogeneous set of GPUs, across one or several hosts, into equal partitions.\n\n" +
 			"Every GPU that the selector covers gets the same partition count. Only what differs is touched. " +
-			"What the hosts really have is in `gpus`; a difference from what is declared is in `drift` and is put right by the next apply.",
+			"What the hosts really have is in `gpus`; a difference from what is declared is in `drift` and is put right by the next apply.\n\n" +
+			"All partitioned GPUs of a cluster should have the same count ([Microsoft](https://learn.microsoft.com/windows-server/virtualization/hyper-v/gpu-partitioning)), " +
+			"so one config usually covers a cluster. A change that fails on one host is undone on all of them.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				MarkdownDescription: "`name`, or else a digest of the kind, the hosts or cluster, and the selector. Known at the first plan.",
@@ -254,6 +256,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		choose(&want, p.Token, hosts, v)
 		view = v
 	}
+	if state != nil { // the second call for a replacement does not tell what is replaced
+		r.fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want.Count, &resp.Diagnostics))
+	}
 	p.Want.Config = &want
 	p.Prior.Config = prior
 	findings := r.fleet.Ledger.Record(inst, p, func(p rules.Plan) []rules.Finding { return r.fleet.Check(view, p) })
@@ -413,6 +418,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
+	state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), view.Claims(hosts), state.Drift, &resp.Diagnostics)
 	if token := instance.Token(ctx, req.Private); token == "" {
 		if cl, ok := claimOf(view, c.ID, r.fleet.Owner()); ok {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, cl.Token)...)

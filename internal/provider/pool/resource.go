@@ -124,8 +124,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				},
 			},
 			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` gives it back to its host. " +
-					"Destroying uses the value of the last apply. A pool that a VM draws from is not destroyed.",
+				MarkdownDescription: "What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` gives it back to its host, whoever dismounted it. " +
+					"A destroy deletes the pool in either case, and uses the value of the last apply. A pool that a VM draws from, even one that is off, is not destroyed.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
@@ -364,6 +364,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
+	state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), view.Claims(hosts), state.Drift, &resp.Diagnostics)
 	if instance.Token(ctx, req.Private) == "" {
 		for _, n := range hosts {
 			if h, ok := view.Hosts[n]; ok {

@@ -25,11 +25,11 @@ const (
 	Text                = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
 	allowShutdownText   = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then an error while it runs."
 	forceShutdownText   = "Whether the guest is shut down even when it says that it is locked or in use, closing open sessions. Default `false`."
-	allowTurnOffText    = "Whether the power may be cut when the guest does not shut down in time. Default `false`."
+	allowTurnOffText    = "Whether the power may be cut when the guest does not shut down within `shutdown_timeout`. Default `false`: the change then fails and is undone."
 	startAfterText      = "`if_was_running` starts the VM again after the change when it ran before (the default); `never` leaves it off."
 	shutdownTimeoutText = "How long the guest may take to shut down, as a duration such as `\"90s\"` or `\"5m\"` (the default)."
 	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); `next_off` leaves a running VM alone " +
-		"and makes the change at the first apply that finds the VM off. Until then `pending` is true."
+		"and makes the change at the first apply that finds the VM off: nothing watches the VM in between. Until then `pending` is true, and a destroy of what the VM holds fails while it runs."
 )
 
 const (
@@ -161,5 +161,6 @@ func set(to *bool, v types.Bool) {
 // SamePermission tells whether two policies permit the same to be done to a VM by
 // others: that part of the policy is kept on the host, in the claim.
 func SamePermission(a, b gpu.Power) bool {
-	return a.AllowShutdown == b.AllowShutdown && a.ForceShutdown == b.ForceShutdown && a.AllowTurnOff == b.AllowTurnOff && a.StayOff == b.StayOff
+	return a.AllowShutdown == b.AllowShutdown && a.ForceShutdown == b.ForceShutdown && a.AllowTurnOff == b.AllowTurnOff &&
+		a.StayOff == b.StayOff && a.NextOff == b.NextOff
 }

@@ -123,6 +123,14 @@ func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts ty
 	return hosts, cluster, selector
 }
 
+// UnknownCluster says that no host is a node of the cluster that the configuration
+// names.
+func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
+	diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
+		"Found: none of the provider's hosts (%v) is a node of a cluster called %q.\nFix: write the cluster's name as data source "+
+			"gpu_inventory shows it, or name the hosts.", f.HostNames(), cluster))
+}
+
 // Hosts resolves a scope to hosts of the provider and looks at them and at the
 // other hosts of their clusters. A name that the provider does not know is an error
 // at the attribute. ok is false when the hosts of a cluster cannot be told because
@@ -132,9 +140,7 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 		v = f.LookAll(ctx)
 		members, unknown := f.ClusterHosts(v, s.Cluster)
 		if len(members) == 0 && len(unknown) == 0 {
-			diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
-				"Found: none of the provider's hosts (%v) is a node of a cluster called %q.\nFix: write the cluster's name as data source "+
-					"gpu_inventory shows it, or name the hosts.", f.HostNames(), s.Cluster))
+			UnknownCluster(f, s.Cluster, diags)
 			return nil, v, false
 		}
 		// Hosts of other clusters are of no concern, whether they answer or not.

@@ -32,6 +32,10 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 	}
 	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, cluster, hint)
 	if err != nil {
+		if cluster != "" && len(view.Hosts) == 0 && view.Complete() {
+			scope.UnknownCluster(r.fleet, cluster, diags)
+			return view, at, false
+		}
 		r.notFound(diags, want.VM, view, err)
 		return view, at, false
 	}
@@ -96,11 +100,7 @@ func (r *Resource) hint(a gpu.Assignment) []string {
 // comes from: then the VM gets another partition, though nothing of the assignment
 // itself changes.
 func (r *Resource) configChanges(a gpu.Assignment) bool {
-	if a.Partition == nil || a.Partition.Config == "" {
-		return false
-	}
-	c, ok := r.fleet.Ledger.Config(a.Partition.Config)
-	return ok && !c.Unchanged && c.Prior.Config != nil && c.Want.Config != nil && c.Prior.Config.Count != c.Want.Config.Count
+	return a.Partition != nil && r.fleet.Ledger.Reshaped(a.Partition.Config)
 }
 
 func configClaim(v fleet.View, id string) (gpu.Claim, bool) {

@@ -184,6 +184,11 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	id := state.VMID.ValueString()
 	view, at, err := r.fleet.LookForVM(ctx, id, nil, "", append(hint, s.Hosts...))
 	if err != nil {
+		for _, h := range hint {
+			if !r.fleet.Has(h) { // the VM may well be there still, where nobody can ask
+				view.Errors[h] = &fleet.UnknownHostError{Host: h, Known: r.fleet.HostNames()}
+			}
+		}
 		if view.Complete() {
 			resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
 			return
@@ -199,10 +204,11 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	a, _ := state.declared(ctx, r.fleet.Power(), &resp.Diagnostics)
 	state.observe(ctx, view, at, a, &resp.Diagnostics)
-	if instance.Token(ctx, req.Private) == "" {
-		if c, ok := fleet.AssignmentClaim(view, at.VM.ID); ok && c.Owner == r.fleet.Owner() {
+	if c, ok := fleet.AssignmentClaim(view, at.VM.ID); ok {
+		if instance.Token(ctx, req.Private) == "" && c.Owner == r.fleet.Owner() {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, c.Token)...)
 		}
+		state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), []gpu.Claim{c}, state.Drift, &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
 }

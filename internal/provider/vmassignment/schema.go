@@ -33,7 +33,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Gives a virtual machine one GPU partition, GPUs of a pool, or named GPUs.\n\n" +
 			"A GPU is given and taken only while the VM is off: a VM that runs is shut down, if `power` allows it, and started again. " +
-			"A VM that does not start with its GPU is put back exactly as it was. When a clustered VM moves to another node, nothing has to change.",
+			"A VM that does not start with its GPU gets back what it had and is started as it was. When a clustered VM moves to another node, nothing has to change.\n\n" +
+			"A VM has at most one assignment. A partition or GPU that another resource gives up is free for this one only in a later apply.",
 		Attributes: map[string]schema.Attribute{
 			"vm": schema.StringAttribute{
 				MarkdownDescription: "The VM's name or id (GUID). Refer to a VM resource's *id* if the VM is made in the same run: an id is unknown until the VM exists, " +
@@ -75,7 +76,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"power": power.Attribute(),
 			"low_memory_mapped_io_space_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory-mapped IO space below 4 GiB in MiB. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(128, 3584)},
+				MarkdownDescription: "Memory-mapped IO space below 4 GiB in MiB, from 128 to 3584. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(128, 3584)},
 			},
 			"high_memory_mapped_io_space_mib": schema.Int64Attribute{
 				MarkdownDescription: "Memory-mapped IO space above 4 GiB in MiB. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(0, maxMiB)},
@@ -101,7 +102,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"partition_id":       schema.Int64Attribute{MarkdownDescription: "The number of the partition on its GPU, while the VM runs.", Computed: true},
 			"partition_vram_mib": schema.Int64Attribute{MarkdownDescription: "The memory of the partition in MiB, while the VM runs.", Computed: true},
-			"pending":            schema.BoolAttribute{MarkdownDescription: "Whether the assignment waits for the VM's next power-off (`power.when = \"next_off\"`).", Computed: true},
+			"pending":            schema.BoolAttribute{MarkdownDescription: "Whether the assignment waits for an apply that finds the VM off (`power.when = \"next_off\"`).", Computed: true},
 			"drift": schema.ListAttribute{
 				MarkdownDescription: "Where the VM differs from what is declared, one sentence each. Empty after an apply.",
 				ElementType:         types.StringType, Computed: true,

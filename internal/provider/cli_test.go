@@ -1,0 +1,162 @@
+package provider_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// cli runs a real Terraform or OpenTofu with the real provider binary, a new
+// process for each command, in a folder of its own.
+type cli struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+var (
+	buildOnce sync.Once
+	buildDir  string
+	errBuild  error
+)
+
+// TestMain removes the binary that cli builds. It turns garbage collection off in the
+// suite's thousands of CLI processes (not in its own): they end before it pays.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("GOGC", "off"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if buildDir != "" {
+		_ = os.RemoveAll(buildDir)
+	}
+	os.Exit(code)
+}
+
+// cliPath finds the CLI that make test names, or else an installed one.
+func cliPath(t *testing.T) string {
+	t.Helper()
+	if p := os.Getenv("TF_ACC_TERRAFORM_PATH"); p != "" {
+		return p
+	}
+	for _, name := range []string{"terraform", "tofu"} {
+		if p, err := exec.LookPath(name); err == nil {
+			return p
+		}
+	}
+	t.Skip("neither terraform nor tofu is installed: `make test` builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
+	return ""
+}
+
+func newCLI(t *testing.T, hcl string) *cli {
+	t.Helper()
+	buildOnce.Do(func() {
+		if buildDir, errBuild = os.MkdirTemp("", "terraform-provider-gpu"); errBuild != nil { //nolint:usetesting // all tests share it; TestMain removes it
+			return
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(buildDir, "terraform-provider-gpu"), "../..") //nolint:noctx // bounded by go test's timeout
+		// What TestMain sets is not for a linker.
+		build.Env = append(os.Environ(), "GOGC=100")
+		out, err := build.CombinedOutput()
+		if err != nil {
+			errBuild = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if errBuild != nil {
+		t.Fatal(errBuild)
+	}
+	c := &cli{t: t, dir: t.TempDir()}
+	rc := filepath.Join(c.dir, "cli.rc")
+	write(t, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", buildDir))
+	// Making certificates for a pipe between two processes takes longer than a plan.
+	c.env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1")
+	c.write(hcl)
+	return c
+}
+
+// write replaces the configuration.
+func (c *cli) write(hcl string) {
+	c.t.Helper()
+	write(c.t, filepath.Join(c.dir, "main.tf"), "terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+hcl)
+}
+
+// command prepares one command of the CLI.
+func (c *cli) command(args ...string) *exec.Cmd {
+	c.t.Helper()
+	cmd := exec.CommandContext(c.t.Context(), cliPath(c.t), args...)
+	cmd.Dir, cmd.Env = c.dir, c.env
+	return cmd
+}
+
+// run runs one command and returns what it printed and its exit code.
+func (c *cli) run(args ...string) (string, int) {
+	c.t.Helper()
+	cmd := c.command(append(args, "-no-color")...)
+	out, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		c.t.Fatalf("%v: %v", args, err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// ok runs one command that must succeed.
+func (c *cli) ok(args ...string) string {
+	c.t.Helper()
+	out, code := c.run(args...)
+	if code != 0 {
+		c.t.Fatalf("%v: exit code %d\n%s", args, code, out)
+	}
+	return out
+}
+
+// apply applies the configuration, which must succeed.
+func (c *cli) apply(args ...string) string {
+	c.t.Helper()
+	return c.ok(append([]string{"apply", "-auto-approve"}, args...)...)
+}
+
+// destroy destroys what the state has, which must succeed.
+func (c *cli) destroy(args ...string) string {
+	c.t.Helper()
+	return c.ok(append([]string{"destroy", "-auto-approve"}, args...)...)
+}
+
+// fails runs one command that must end with an error.
+func (c *cli) fails(args ...string) string {
+	c.t.Helper()
+	out, code := c.run(args...)
+	if code != 1 {
+		c.t.Errorf("%v: exit code %d, want 1\n%s", args, code, out)
+	}
+	return out
+}
+
+// wantNoChanges asserts that a plan is empty.
+func (c *cli) wantNoChanges() {
+	c.t.Helper()
+	if out, code := c.run("plan", "-detailed-exitcode"); code != 0 {
+		c.t.Errorf("a second plan has exit code %d, want 0 (no changes)\n%s", code, out)
+	}
+}
+
+// sentence joins wrapped output, so that a text can be looked for whatever the
+// width: Terraform breaks lines and draws a border.
+func sentence(out string) string {
+	return strings.Join(strings.Fields(strings.NewReplacer("│", " ", "╷", " ", "╵", " ").Replace(out)), " ")
+}
+
+// wantSaid asserts that an output has texts, whatever the line breaks.
+func wantSaid(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	joined := sentence(out)
+	for _, s := range texts {
+		if !strings.Contains(joined, s) {
+			t.Errorf("the output does not say %q:\n%s", s, out)
+		}
+	}
+}

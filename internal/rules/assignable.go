@@ -1,0 +1,61 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// checkGPUAssignable finds GPUs that a pool or a VM wants whole and that their host
+// cannot give away. That a GPU cannot be partitioned is said by
+// valid-partition-count and gpu-not-paravirtual.
+func checkGPUAssignable(r *run) {
+	switch w := r.plan.Want; {
+	case w.Pool != nil:
+		r.reportUnassignable(w.Pool.Members, "members")
+	case w.Assignment != nil && w.Assignment.Device != nil:
+		d := w.Assignment.Device
+		r.reportUnassignable(map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
+	}
+}
+
+func (r *run) reportUnassignable(gpus map[string][]string, path string) {
+	var unfit []member
+	var lines []string
+	for host, h := range r.hostsAtHand(gpus) {
+		for g := range selected(h, gpus[host]) {
+			if why := unassignable(g); why != "" {
+				unfit = append(unfit, member{host: host, gpu: g})
+				lines = append(lines, gpuOn(host, g)+" "+why)
+			}
+		}
+	}
+	if len(unfit) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   path,
+		Title:  "The host cannot give this GPU away",
+		Host:   unfit[0].host,
+		GPU:    unfit[0].gpu.ID,
+		Found:  capital(join(lines)) + ".",
+		Wanted: fmt.Sprintf("%s takes %s whole, for which the host has to let go of it and a VM has to be able to use it.", r.label(), verb(len(unfit), "it", "each of them")),
+		Fix:    "Name other GPUs in `" + path + "`; the `gpu_inventory` data source shows the `status` of each.",
+	}, keysOf("unassignable", unfit)...)
+}
+
+// unassignable says why a GPU cannot be given to a VM, "" when it can. A host that
+// has dismounted a device has let go of it already.
+func unassignable(g *gpu.GPU) string {
+	switch {
+	case g.Problem != "":
+		return "does not work (" + g.Problem + ")"
+	case g.Dismounted:
+		return ""
+	case g.HostDisplay:
+		return "drives the host's own display"
+	case g.Status == gpu.NotAssignable:
+		return "cannot be assigned (status " + string(gpu.NotAssignable) + ")"
+	}
+	return ""
+}
