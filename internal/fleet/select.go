@@ -22,7 +22,7 @@ func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, mine func(
 
 // SelectWhole lists the GPUs of a host that a pool takes: the ids that the selector
 // names, or else every GPU of the selected models that no config, pool or VM of
-// others holds and that is not the host's own display.
+// others holds, that works and that is not the host's own display.
 func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) []string {
 	if ids, named := named(sel, name); named {
 		return ids
@@ -35,7 +35,7 @@ func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) [
 		_, known := catalog.ByPCI(g.PCI)
 		busy := g.Partitionable != nil && len(g.Partitionable.Partitions) > 0
 		whole := g.Status == gpu.ReadyForDDA || g.Status == gpu.Partitioned
-		return known && whole && !busy && !g.HostDisplay && !inAPool(h, g.ID, poolName) && !taken(h, g.ID, mine)
+		return known && whole && !busy && !g.HostDisplay && g.Problem == "" && !inAPool(h, g.ID, poolName) && !taken(h, g.ID, mine)
 	})
 }
 
