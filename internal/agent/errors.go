@@ -98,8 +98,11 @@ func failure(doing string, err error) *Error {
 		return ae
 	}
 	e := &Error{Kind: Internal, Message: "could not " + doing, Cause: causeOf(err)}
-	if e.Cause == nil {
+	switch {
+	case e.Cause == nil:
 		e.Message += ": " + err.Error()
+	case e.Cause.Op == doing:
+		e.Message = "" // the cause says it, and of what
 	}
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -135,6 +135,9 @@ func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	if host.Unfinished, err = g.server.unfinished(ctx); err != nil {
+		return nil, toStatus(err)
+	}
 	doc, err := encode("inventory", host)
 	if err != nil {
 		return nil, toStatus(err)

@@ -77,8 +77,10 @@ type Options struct {
 // Defaults.
 const (
 	DefaultMaxParallelHosts = 32
-	DefaultLeaseWait        = 2 * time.Minute
-	leaseTTL                = 2 * time.Minute
+	// DefaultLeaseWait is longer than a lease lives: a run that was killed does not
+	// fail the next one.
+	DefaultLeaseWait = 3 * time.Minute
+	leaseTTL         = time.Minute
 	inventoryTimeout        = 2 * time.Minute
 )
 
@@ -94,6 +96,7 @@ type Fleet struct {
 	parallel *semaphore.Weighted
 
 	mu        sync.Mutex
+	told      map[string]bool // hosts whose unfinished changes were told of
 	stops     map[string]*semaphore.Weighted
 	indexed   *rules.Fleet
 	indexedOf map[string]*gpu.Host
@@ -118,6 +121,7 @@ func New(opt Options) *Fleet {
 		hosts:    make(map[string]*host, len(opt.Hosts)),
 		parallel: semaphore.NewWeighted(int64(opt.MaxParallelHosts)),
 		stops:    map[string]*semaphore.Weighted{},
+		told:     map[string]bool{},
 	}
 	for key, ep := range opt.Hosts {
 		f.hosts[key] = newHost(key, ep)
@@ -192,6 +196,29 @@ func (v View) Claims(names []string) []gpu.Claim {
 	for _, name := range names {
 		if h, ok := v.Hosts[name]; ok {
 			out = append(out, h.Claims...)
+		}
+	}
+	return out
+}
+
+// With adds what other hosts answered to the view. Those that did not answer are left
+// out: nothing is wanted of them.
+func (v View) With(other View) View {
+	out := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors}
+	maps.Copy(out.Hosts, other.Hosts)
+	return out
+}
+
+// Unfinished are the changes that were begun on hosts of a view and have not ended,
+// by host. Each host is told of once per run.
+func (f *Fleet) Unfinished(v View) map[string][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string][]string{}
+	for name, h := range v.Hosts {
+		if len(h.Unfinished) > 0 && !f.told[name] {
+			f.told[name] = true
+			out[name] = h.Unfinished
 		}
 	}
 	return out

@@ -29,6 +29,9 @@ type Host struct {
 	Controllers []Controller `json:"controllers,omitempty"`
 	// Claims are the provider's own records, kept by the agent on the host.
 	Claims []Claim `json:"claims,omitempty"`
+	// Unfinished are the changes that a run began here and has neither finished nor
+	// put back, each by the resource that it was for. A run may be at it, or was killed.
+	Unfinished []string `json:"unfinished,omitempty"`
 }
 
 // OS names an operating system, for rules that depend on its build.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -60,5 +61,42 @@ func TestInterruptLeavesEveryHostAsItWas(t *testing.T) {
 	r.must(r.fleet.EditSimulation(context.Background(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
 	wantSaid(t, c.apply(), "0 added, 3 changed, 0 destroyed")
 	r.wantCounts(8, both...)
+	c.wantNoChanges()
+}
+
+func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, standalone(node("hv01", desktop("avd-01", 1))))
+	r.must(r.fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) {
+		s.Latency = map[simulated.Op]int{simulated.OpStartVM: 60_000}
+	}))
+	c := newCLI(t, r.block()+assignment("avd-01", anyPartition, mayStop))
+	cmd := c.command("apply", "-auto-approve", "-no-color")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	r.must(cmd.Start())
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if v, _ := r.vm("avd-01"); v.State == gpu.VMOff && len(v.PartitionAdapters) == 1 {
+			break // it waits for its start
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the change does not begin:\n%s", out.String())
+		}
+	}
+	r.must(syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
+	_ = cmd.Wait() // killed, as it should be
+	r.must(r.fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
+
+	wantSaid(t, c.ok("plan"), "A change of this host has not ended", `a change for gpu_vm_assignment for VM "avd-01" was begun`)
+	h, err := r.fleet.Host("hv01")
+	r.must(err)
+	r.must(h.Update(t.Context(), func(st *backend.State) error {
+		st.Lease.Expires = time.Now() // a minute passes
+		return nil
+	}))
+	c.apply()
+	r.wantVM("avd-01", gpu.VMRunning, 1)
+	r.wantSettled()
 	c.wantNoChanges()
 }

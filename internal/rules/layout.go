@@ -230,11 +230,15 @@ func (r *run) checkQuotaOrder(q gpu.Quotas) {
 		quota gpu.Quota
 	}{{"VRAM", q.VRAM}, {"encode", q.Encode}, {"decode", q.Decode}, {"compute", q.Compute}} {
 		if above(of.quota.Min, of.quota.Optimal) || above(of.quota.Optimal, of.quota.Max) || above(of.quota.Min, of.quota.Max) {
+			text := number
+			if of.name == "VRAM" {
+				text = mebibytes
+			}
 			r.report(Finding{
 				Path:   "partition",
 				Title:  "Quotas out of order",
 				VM:     vmWritten(r.plan.Want.Assignment),
-				Found:  fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, number(of.quota.Min), number(of.quota.Optimal), number(of.quota.Max)),
+				Found:  fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, text(of.quota.Min), text(of.quota.Optimal), text(of.quota.Max)),
 				Wanted: "The minimum is at most the optimal and the optimal at most the maximum.",
 				Fix:    "Put the three values in this order, or leave some of them out.",
 			}, key("quota order", of.name))
@@ -243,6 +247,13 @@ func (r *run) checkQuotaOrder(q gpu.Quotas) {
 }
 
 func above(a, b *uint64) bool { return a != nil && b != nil && *a > *b }
+
+func mebibytes(n *uint64) string {
+	if n == nil {
+		return "unset"
+	}
+	return strconv.FormatInt(gpu.Bytes(*n).MiB(), 10) + " MiB"
+}
 
 func number(n *uint64) string {
 	if n == nil {

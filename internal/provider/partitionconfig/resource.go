@@ -255,6 +255,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 		choose(&want, p.Token, hosts, v)
 		view = v
+		if prior != nil { // hosts that leave matter as well
+			view = v.With(r.fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
+		}
 	}
 	if state != nil { // the second call for a replacement does not tell what is replaced
 		r.fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want.Count, &resp.Diagnostics))

@@ -207,6 +207,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 		choose(&want, hosts, v)
 		view = v
+		if prior != nil { // hosts that leave matter as well
+			view = v.With(r.fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
+		}
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
 	report.Findings(&resp.Diagnostics, p.Label, r.fleet.Ledger.Record(inst, p, func(p rules.Plan) []rules.Finding { return r.fleet.Check(view, p) }))

@@ -6,6 +6,8 @@ package report
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -88,10 +90,24 @@ func reason(err error) string {
 	return ae.Error()
 }
 
+// Unfinished warns of changes that a run began on the hosts of a view and that have
+// not ended, once per host and run.
+func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
+	unfinished := f.Unfinished(v)
+	for _, name := range slices.Sorted(maps.Keys(unfinished)) {
+		diags.AddWarning("A change of this host has not ended", fmt.Sprintf(
+			"Host: %s\nFound: a change for %s was begun and is neither finished nor put back. Another run is at it, or a run was killed.\n"+
+				"Fix: if no other run is at work, apply again: the first change of this host puts back what was cut off, VMs that it stopped included.",
+			name, strings.Join(unfinished[name], ", ")))
+	}
+}
+
 // Unreachable adds what it means that hosts did not answer: an error, or with keep
-// a warning that what is known is kept. It tells whether to go on.
+// a warning that what is known is kept. It tells whether to go on. Of hosts that
+// answered it tells what a killed run left.
 func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.View) bool {
 	ok := true
+	Unfinished(diags, f, v)
 	for _, name := range v.Silent() {
 		err := v.Errors[name]
 		var unknown *fleet.UnknownHostError

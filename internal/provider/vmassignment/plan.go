@@ -87,6 +87,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 		return
 	}
+	report.Unfinished(&resp.Diagnostics, r.fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
 	switch {
 	case state == nil:

@@ -196,6 +196,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		report.Unreachable(&resp.Diagnostics, r.fleet, label(state.VM.ValueString()), view)
 		return
 	}
+	report.Unfinished(&resp.Diagnostics, r.fleet, view)
 	if state.Partition.IsNull() && state.Pool.IsNull() && state.Device.IsNull() {
 		r.readImported(ctx, &state, view, at, &resp.Diagnostics)
 		if resp.Diagnostics.HasError() {
