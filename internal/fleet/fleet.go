@@ -81,7 +81,7 @@ const (
 	// fail the next one.
 	DefaultLeaseWait = 3 * time.Minute
 	leaseTTL         = time.Minute
-	inventoryTimeout        = 2 * time.Minute
+	inventoryTimeout = 2 * time.Minute
 )
 
 // Fleet is the hosts of one provider configuration during one run.
