@@ -384,9 +384,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		}
 		res = &failure.Result
 	}
-	for name, why := range res.Skipped {
-		diags.AddWarning("Host was left as it is", fmt.Sprintf("%s\n\nHost: %s\nFound: %v\nThe config gave the host up without telling it.", req.Label, name, why))
-	}
+	report.Skipped(diags, req.Label, res.Skipped)
 	// What the state knows stays for hosts that have not left yet.
 	before := state.gpus(ctx, diags)
 	for name := range res.Skipped {
@@ -472,9 +470,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		}
 		return
 	}
-	for name, why := range res.Skipped {
-		resp.Diagnostics.AddWarning("Host was left as it is", fmt.Sprintf("%s\n\nHost: %s\nFound: %v\nIts claim, if it has one, stays there.", label(prior.ID), name, why))
-	}
+	report.Skipped(&resp.Diagnostics, label(prior.ID), res.Skipped)
 }
 
 // claimOf finds a config's claim on any host.

@@ -325,9 +325,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		}
 		res = &failure.Result
 	}
-	for name, why := range res.Skipped {
-		diags.AddWarning("Host was left as it is", fmt.Sprintf("%s\n\nHost: %s\nFound: %v\nThe pool gave the host up without telling it.", req.Label, name, why))
-	}
+	report.Skipped(diags, req.Label, res.Skipped)
 	plan.GPUs = types.MapNull(gpusOfHostType)
 	if state != nil {
 		plan.GPUs = state.GPUs
@@ -426,7 +424,5 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		report.Failure(&resp.Diagnostics, "destroy the pool", label(prior.ID), err)
 		return
 	}
-	for name, why := range res.Skipped {
-		resp.Diagnostics.AddWarning("Host was left as it is", fmt.Sprintf("%s\n\nHost: %s\nFound: %v\nThe pool, if the host still has it, stays there.", label(prior.ID), name, why))
-	}
+	report.Skipped(&resp.Diagnostics, label(prior.ID), res.Skipped)
 }

@@ -90,6 +90,14 @@ func reason(err error) string {
 	return ae.Error()
 }
 
+// Skipped warns of hosts that an object left without their being told.
+func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
+	for _, name := range slices.Sorted(maps.Keys(skipped)) {
+		diags.AddWarning("Host was left as it is", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: %v\nThe host was given up without being told. What it has stays there, with its claim.", label, name, skipped[name]))
+	}
+}
+
 // Unfinished warns of changes that a run began on the hosts of a view and that have
 // not ended, once per host and run.
 func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
