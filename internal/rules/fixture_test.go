@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -155,4 +156,9 @@ func of(rule string, found []rules.Finding) []rules.Finding {
 		}
 	}
 	return out
+}
+
+// known tells whether there is a rule of that id.
+func known(id string) bool {
+	return slices.ContainsFunc(rules.All(), func(r rules.Rule) bool { return r.ID == id })
 }

@@ -128,13 +128,3 @@ func Check(w World, p Plan, levels Levels, scopes ...Scope) []Finding {
 
 // All lists the rules in the order of the documentation.
 func All() []Rule { return slices.Clone(registry) }
-
-// Known tells whether there is a rule of that id.
-func Known(id string) bool {
-	for _, r := range registry {
-		if r.ID == id {
-			return true
-		}
-	}
-	return false
-}

@@ -242,7 +242,7 @@ func guestOf(vmID string, g Guest) arrangement {
 	return func(t *testing.T, f Fixture) {
 		guests, ok := f.(Guests)
 		if !ok {
-			t.Skip("this backend's fixture has no guests")
+			t.Skip("the fixture cannot say how a guest behaves: implement Guests on it to run this scenario")
 		}
 		guests.SetGuest(t, vmID, g)
 	}
@@ -252,7 +252,7 @@ func needsForce(gpuID string) arrangement {
 	return func(t *testing.T, f Fixture) {
 		devices, ok := f.(Devices)
 		if !ok {
-			t.Skip("this backend's fixture has no device checks")
+			t.Skip("the fixture cannot say which devices need force: implement Devices on it to run this scenario")
 		}
 		devices.NeedsForce(t, gpuID)
 	}

@@ -231,7 +231,11 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	var d diag.Diagnostics
 	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
 	diags.Append(d...)
-	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift(vm, a, m.Pending.ValueBool()))
+	differs := drift(vm, a, m.Pending.ValueBool())
+	if claimed && claim.Incomplete {
+		differs = append(differs, fmt.Sprintf("an earlier change of VM %s failed and could not be put back", vm.Name))
+	}
+	m.Drift, d = types.ListValueFrom(ctx, types.StringType, differs)
 	diags.Append(d...)
 }
 

@@ -97,10 +97,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 			plan.keep(&planned)
 			plan.Drift = drift
 		}
-	} else {
-		r.updatePermission(ctx, &plan, &state, token, timeout, &resp.Diagnostics)
-	}
-	if resp.Diagnostics.HasError() {
+	} else if r.updatePermission(ctx, &plan, &state, token, timeout, &resp.Diagnostics); resp.Diagnostics.HasError() {
 		return
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
