@@ -88,6 +88,7 @@ type HelloReply struct {
 	AgentVersion  string                 `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
 	Platform      string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`
 	HostName      string                 `protobuf:"bytes,4,opt,name=host_name,json=hostName,proto3" json:"host_name,omitempty"`
+	Role          string                 `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"` // "operator" or "reader", decided on the host
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -146,6 +147,13 @@ func (x *HelloReply) GetPlatform() string {
 func (x *HelloReply) GetHostName() string {
 	if x != nil {
 		return x.HostName
+	}
+	return ""
+}
+
+func (x *HelloReply) GetRole() string {
+	if x != nil {
+		return x.Role
 	}
 	return ""
 }
@@ -231,12 +239,14 @@ func (x *InventoryReply) GetHost() []byte {
 }
 
 type AcquireLeaseRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	Holder        string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	TtlMs         int64                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	WaitMs        int64                  `protobuf:"varint,5,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Run    string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Owner  string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	Holder string                 `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
+	TtlMs  int64                  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	WaitMs int64                  `protobuf:"varint,5,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// With the lease of the host goes that of its cluster, when it is in one.
+	Cluster       bool `protobuf:"varint,6,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +314,13 @@ func (x *AcquireLeaseRequest) GetWaitMs() int64 {
 		return x.WaitMs
 	}
 	return 0
+}
+
+func (x *AcquireLeaseRequest) GetCluster() bool {
+	if x != nil {
+		return x.Cluster
+	}
+	return false
 }
 
 type AcquireLeaseReply struct {
@@ -912,6 +929,262 @@ func (x *SettleReply) GetOutcome() []byte {
 	return nil
 }
 
+type ClaimsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimsRequest) Reset() {
+	*x = ClaimsRequest{}
+	mi := &file_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimsRequest) ProtoMessage() {}
+
+func (x *ClaimsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimsRequest.ProtoReflect.Descriptor instead.
+func (*ClaimsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{17}
+}
+
+type ClaimsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Claims        []byte                 `protobuf:"bytes,1,opt,name=claims,proto3" json:"claims,omitempty"` // a list of gpu.Claim
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimsReply) Reset() {
+	*x = ClaimsReply{}
+	mi := &file_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimsReply) ProtoMessage() {}
+
+func (x *ClaimsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimsReply.ProtoReflect.Descriptor instead.
+func (*ClaimsReply) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ClaimsReply) GetClaims() []byte {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+type ForgetClaimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fence         int64                  `protobuf:"varint,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetClaimRequest) Reset() {
+	*x = ForgetClaimRequest{}
+	mi := &file_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetClaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetClaimRequest) ProtoMessage() {}
+
+func (x *ForgetClaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetClaimRequest.ProtoReflect.Descriptor instead.
+func (*ForgetClaimRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ForgetClaimRequest) GetFence() int64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *ForgetClaimRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ForgetClaimRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ForgetClaimReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetClaimReply) Reset() {
+	*x = ForgetClaimReply{}
+	mi := &file_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetClaimReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetClaimReply) ProtoMessage() {}
+
+func (x *ForgetClaimReply) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetClaimReply.ProtoReflect.Descriptor instead.
+func (*ForgetClaimReply) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{20}
+}
+
+type JournalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JournalRequest) Reset() {
+	*x = JournalRequest{}
+	mi := &file_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JournalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JournalRequest) ProtoMessage() {}
+
+func (x *JournalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
+func (*JournalRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{21}
+}
+
+type JournalReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Journal       []byte                 `protobuf:"bytes,1,opt,name=journal,proto3" json:"journal,omitempty"` // agent.Journal
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JournalReply) Reset() {
+	*x = JournalReply{}
+	mi := &file_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JournalReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JournalReply) ProtoMessage() {}
+
+func (x *JournalReply) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JournalReply.ProtoReflect.Descriptor instead.
+func (*JournalReply) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *JournalReply) GetJournal() []byte {
+	if x != nil {
+		return x.Journal
+	}
+	return nil
+}
+
 // ErrorDetail goes with the gRPC status of every failed call.
 type ErrorDetail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -922,7 +1195,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1207,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1220,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ErrorDetail) GetError() []byte {
@@ -964,22 +1237,24 @@ const file_agent_proto_rawDesc = "" +
 	"\vagent.proto\x12\x11gpufleet.agent.v1\"Q\n" +
 	"\fHelloRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12%\n" +
-	"\x0eclient_version\x18\x02 \x01(\tR\rclientVersion\"\x86\x01\n" +
+	"\x0eclient_version\x18\x02 \x01(\tR\rclientVersion\"\x9a\x01\n" +
 	"\n" +
 	"HelloReply\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x1a\n" +
 	"\bplatform\x18\x03 \x01(\tR\bplatform\x12\x1b\n" +
-	"\thost_name\x18\x04 \x01(\tR\bhostName\"\x12\n" +
+	"\thost_name\x18\x04 \x01(\tR\bhostName\x12\x12\n" +
+	"\x04role\x18\x05 \x01(\tR\x04role\"\x12\n" +
 	"\x10InventoryRequest\"$\n" +
 	"\x0eInventoryReply\x12\x12\n" +
-	"\x04host\x18\x01 \x01(\fR\x04host\"\x85\x01\n" +
+	"\x04host\x18\x01 \x01(\fR\x04host\"\x9f\x01\n" +
 	"\x13AcquireLeaseRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x16\n" +
 	"\x06holder\x18\x03 \x01(\tR\x06holder\x12\x15\n" +
 	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x17\n" +
-	"\await_ms\x18\x05 \x01(\x03R\x06waitMs\")\n" +
+	"\await_ms\x18\x05 \x01(\x03R\x06waitMs\x12\x18\n" +
+	"\acluster\x18\x06 \x01(\bR\acluster\")\n" +
 	"\x11AcquireLeaseReply\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\x03R\x05fence\"+\n" +
 	"\x13ReleaseLeaseRequest\x12\x14\n" +
@@ -1011,9 +1286,20 @@ const file_agent_proto_rawDesc = "" +
 	"\tchange_id\x18\x02 \x01(\tR\bchangeId\x12\x12\n" +
 	"\x04undo\x18\x03 \x01(\bR\x04undo\"'\n" +
 	"\vSettleReply\x12\x18\n" +
-	"\aoutcome\x18\x01 \x01(\fR\aoutcome\"#\n" +
+	"\aoutcome\x18\x01 \x01(\fR\aoutcome\"\x0f\n" +
+	"\rClaimsRequest\"%\n" +
+	"\vClaimsReply\x12\x16\n" +
+	"\x06claims\x18\x01 \x01(\fR\x06claims\"N\n" +
+	"\x12ForgetClaimRequest\x12\x14\n" +
+	"\x05fence\x18\x01 \x01(\x03R\x05fence\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\x12\n" +
+	"\x10ForgetClaimReply\"\x10\n" +
+	"\x0eJournalRequest\"(\n" +
+	"\fJournalReply\x12\x18\n" +
+	"\ajournal\x18\x01 \x01(\fR\ajournal\"#\n" +
 	"\vErrorDetail\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\fR\x05error2\x93\x05\n" +
+	"\x05error\x18\x01 \x01(\fR\x05error2\x89\a\n" +
 	"\x05Agent\x12G\n" +
 	"\x05Hello\x12\x1f.gpufleet.agent.v1.HelloRequest\x1a\x1d.gpufleet.agent.v1.HelloReply\x12S\n" +
 	"\tInventory\x12#.gpufleet.agent.v1.InventoryRequest\x1a!.gpufleet.agent.v1.InventoryReply\x12\\\n" +
@@ -1022,7 +1308,10 @@ const file_agent_proto_rawDesc = "" +
 	"\aPrepare\x12!.gpufleet.agent.v1.PrepareRequest\x1a\x1f.gpufleet.agent.v1.PrepareReply\x12I\n" +
 	"\x05Apply\x12\x1f.gpufleet.agent.v1.ApplyRequest\x1a\x1d.gpufleet.agent.v1.ApplyEvent0\x01\x12J\n" +
 	"\x06Cancel\x12 .gpufleet.agent.v1.CancelRequest\x1a\x1e.gpufleet.agent.v1.CancelReply\x12J\n" +
-	"\x06Settle\x12 .gpufleet.agent.v1.SettleRequest\x1a\x1e.gpufleet.agent.v1.SettleReplyBCZAgithub.com/gpufleet/terraform-provider-gpu/internal/agent/agentpbb\x06proto3"
+	"\x06Settle\x12 .gpufleet.agent.v1.SettleRequest\x1a\x1e.gpufleet.agent.v1.SettleReply\x12J\n" +
+	"\x06Claims\x12 .gpufleet.agent.v1.ClaimsRequest\x1a\x1e.gpufleet.agent.v1.ClaimsReply\x12Y\n" +
+	"\vForgetClaim\x12%.gpufleet.agent.v1.ForgetClaimRequest\x1a#.gpufleet.agent.v1.ForgetClaimReply\x12M\n" +
+	"\aJournal\x12!.gpufleet.agent.v1.JournalRequest\x1a\x1f.gpufleet.agent.v1.JournalReplyBCZAgithub.com/gpufleet/terraform-provider-gpu/internal/agent/agentpbb\x06proto3"
 
 var (
 	file_agent_proto_rawDescOnce sync.Once
@@ -1036,7 +1325,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_agent_proto_goTypes = []any{
 	(*HelloRequest)(nil),        // 0: gpufleet.agent.v1.HelloRequest
 	(*HelloReply)(nil),          // 1: gpufleet.agent.v1.HelloReply
@@ -1055,7 +1344,13 @@ var file_agent_proto_goTypes = []any{
 	(*CancelReply)(nil),         // 14: gpufleet.agent.v1.CancelReply
 	(*SettleRequest)(nil),       // 15: gpufleet.agent.v1.SettleRequest
 	(*SettleReply)(nil),         // 16: gpufleet.agent.v1.SettleReply
-	(*ErrorDetail)(nil),         // 17: gpufleet.agent.v1.ErrorDetail
+	(*ClaimsRequest)(nil),       // 17: gpufleet.agent.v1.ClaimsRequest
+	(*ClaimsReply)(nil),         // 18: gpufleet.agent.v1.ClaimsReply
+	(*ForgetClaimRequest)(nil),  // 19: gpufleet.agent.v1.ForgetClaimRequest
+	(*ForgetClaimReply)(nil),    // 20: gpufleet.agent.v1.ForgetClaimReply
+	(*JournalRequest)(nil),      // 21: gpufleet.agent.v1.JournalRequest
+	(*JournalReply)(nil),        // 22: gpufleet.agent.v1.JournalReply
+	(*ErrorDetail)(nil),         // 23: gpufleet.agent.v1.ErrorDetail
 }
 var file_agent_proto_depIdxs = []int32{
 	12, // 0: gpufleet.agent.v1.ApplyEvent.step:type_name -> gpufleet.agent.v1.StepEvent
@@ -1067,16 +1362,22 @@ var file_agent_proto_depIdxs = []int32{
 	10, // 6: gpufleet.agent.v1.Agent.Apply:input_type -> gpufleet.agent.v1.ApplyRequest
 	13, // 7: gpufleet.agent.v1.Agent.Cancel:input_type -> gpufleet.agent.v1.CancelRequest
 	15, // 8: gpufleet.agent.v1.Agent.Settle:input_type -> gpufleet.agent.v1.SettleRequest
-	1,  // 9: gpufleet.agent.v1.Agent.Hello:output_type -> gpufleet.agent.v1.HelloReply
-	3,  // 10: gpufleet.agent.v1.Agent.Inventory:output_type -> gpufleet.agent.v1.InventoryReply
-	5,  // 11: gpufleet.agent.v1.Agent.AcquireLease:output_type -> gpufleet.agent.v1.AcquireLeaseReply
-	7,  // 12: gpufleet.agent.v1.Agent.ReleaseLease:output_type -> gpufleet.agent.v1.ReleaseLeaseReply
-	9,  // 13: gpufleet.agent.v1.Agent.Prepare:output_type -> gpufleet.agent.v1.PrepareReply
-	11, // 14: gpufleet.agent.v1.Agent.Apply:output_type -> gpufleet.agent.v1.ApplyEvent
-	14, // 15: gpufleet.agent.v1.Agent.Cancel:output_type -> gpufleet.agent.v1.CancelReply
-	16, // 16: gpufleet.agent.v1.Agent.Settle:output_type -> gpufleet.agent.v1.SettleReply
-	9,  // [9:17] is the sub-list for method output_type
-	1,  // [1:9] is the sub-list for method input_type
+	17, // 9: gpufleet.agent.v1.Agent.Claims:input_type -> gpufleet.agent.v1.ClaimsRequest
+	19, // 10: gpufleet.agent.v1.Agent.ForgetClaim:input_type -> gpufleet.agent.v1.ForgetClaimRequest
+	21, // 11: gpufleet.agent.v1.Agent.Journal:input_type -> gpufleet.agent.v1.JournalRequest
+	1,  // 12: gpufleet.agent.v1.Agent.Hello:output_type -> gpufleet.agent.v1.HelloReply
+	3,  // 13: gpufleet.agent.v1.Agent.Inventory:output_type -> gpufleet.agent.v1.InventoryReply
+	5,  // 14: gpufleet.agent.v1.Agent.AcquireLease:output_type -> gpufleet.agent.v1.AcquireLeaseReply
+	7,  // 15: gpufleet.agent.v1.Agent.ReleaseLease:output_type -> gpufleet.agent.v1.ReleaseLeaseReply
+	9,  // 16: gpufleet.agent.v1.Agent.Prepare:output_type -> gpufleet.agent.v1.PrepareReply
+	11, // 17: gpufleet.agent.v1.Agent.Apply:output_type -> gpufleet.agent.v1.ApplyEvent
+	14, // 18: gpufleet.agent.v1.Agent.Cancel:output_type -> gpufleet.agent.v1.CancelReply
+	16, // 19: gpufleet.agent.v1.Agent.Settle:output_type -> gpufleet.agent.v1.SettleReply
+	18, // 20: gpufleet.agent.v1.Agent.Claims:output_type -> gpufleet.agent.v1.ClaimsReply
+	20, // 21: gpufleet.agent.v1.Agent.ForgetClaim:output_type -> gpufleet.agent.v1.ForgetClaimReply
+	22, // 22: gpufleet.agent.v1.Agent.Journal:output_type -> gpufleet.agent.v1.JournalReply
+	12, // [12:23] is the sub-list for method output_type
+	1,  // [1:12] is the sub-list for method input_type
 	1,  // [1:1] is the sub-list for extension type_name
 	1,  // [1:1] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
@@ -1097,7 +1398,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,9 @@ const (
 	Agent_Apply_FullMethodName        = "/gpufleet.agent.v1.Agent/Apply"
 	Agent_Cancel_FullMethodName       = "/gpufleet.agent.v1.Agent/Cancel"
 	Agent_Settle_FullMethodName       = "/gpufleet.agent.v1.Agent/Settle"
+	Agent_Claims_FullMethodName       = "/gpufleet.agent.v1.Agent/Claims"
+	Agent_ForgetClaim_FullMethodName  = "/gpufleet.agent.v1.Agent/ForgetClaim"
+	Agent_Journal_FullMethodName      = "/gpufleet.agent.v1.Agent/Journal"
 )
 
 // AgentClient is the client API for Agent service.
@@ -61,6 +64,12 @@ type AgentClient interface {
 	// Settle ends a change that was applied: keep it, or undo it because another
 	// host failed. An applied change that is never settled is kept.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleReply, error)
+	// Claims lists the claims on the host without reading the host itself.
+	Claims(ctx context.Context, in *ClaimsRequest, opts ...grpc.CallOption) (*ClaimsReply, error)
+	// ForgetClaim drops one claim. What the claim stands for stays as it is.
+	ForgetClaim(ctx context.Context, in *ForgetClaimRequest, opts ...grpc.CallOption) (*ForgetClaimReply, error)
+	// Journal lists the changes that are not settled, and says who holds the lease.
+	Journal(ctx context.Context, in *JournalRequest, opts ...grpc.CallOption) (*JournalReply, error)
 }
 
 type agentClient struct {
@@ -160,6 +169,36 @@ func (c *agentClient) Settle(ctx context.Context, in *SettleRequest, opts ...grp
 	return out, nil
 }
 
+func (c *agentClient) Claims(ctx context.Context, in *ClaimsRequest, opts ...grpc.CallOption) (*ClaimsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClaimsReply)
+	err := c.cc.Invoke(ctx, Agent_Claims_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) ForgetClaim(ctx context.Context, in *ForgetClaimRequest, opts ...grpc.CallOption) (*ForgetClaimReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetClaimReply)
+	err := c.cc.Invoke(ctx, Agent_ForgetClaim_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) Journal(ctx context.Context, in *JournalRequest, opts ...grpc.CallOption) (*JournalReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JournalReply)
+	err := c.cc.Invoke(ctx, Agent_Journal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -183,6 +222,12 @@ type AgentServer interface {
 	// Settle ends a change that was applied: keep it, or undo it because another
 	// host failed. An applied change that is never settled is kept.
 	Settle(context.Context, *SettleRequest) (*SettleReply, error)
+	// Claims lists the claims on the host without reading the host itself.
+	Claims(context.Context, *ClaimsRequest) (*ClaimsReply, error)
+	// ForgetClaim drops one claim. What the claim stands for stays as it is.
+	ForgetClaim(context.Context, *ForgetClaimRequest) (*ForgetClaimReply, error)
+	// Journal lists the changes that are not settled, and says who holds the lease.
+	Journal(context.Context, *JournalRequest) (*JournalReply, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -216,6 +261,15 @@ func (UnimplementedAgentServer) Cancel(context.Context, *CancelRequest) (*Cancel
 }
 func (UnimplementedAgentServer) Settle(context.Context, *SettleRequest) (*SettleReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedAgentServer) Claims(context.Context, *ClaimsRequest) (*ClaimsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Claims not implemented")
+}
+func (UnimplementedAgentServer) ForgetClaim(context.Context, *ForgetClaimRequest) (*ForgetClaimReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForgetClaim not implemented")
+}
+func (UnimplementedAgentServer) Journal(context.Context, *JournalRequest) (*JournalReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Journal not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -375,6 +429,60 @@ func _Agent_Settle_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Claims_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClaimsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Claims(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Claims_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Claims(ctx, req.(*ClaimsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_ForgetClaim_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetClaimRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).ForgetClaim(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_ForgetClaim_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).ForgetClaim(ctx, req.(*ForgetClaimRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_Journal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JournalRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Journal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Journal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Journal(ctx, req.(*JournalRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -409,6 +517,18 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _Agent_Settle_Handler,
+		},
+		{
+			MethodName: "Claims",
+			Handler:    _Agent_Claims_Handler,
+		},
+		{
+			MethodName: "ForgetClaim",
+			Handler:    _Agent_ForgetClaim_Handler,
+		},
+		{
+			MethodName: "Journal",
+			Handler:    _Agent_Journal_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
