@@ -25,7 +25,7 @@ func TestHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := agent.Hello{Protocol: agent.Protocol, Platform: string(gpu.HyperV), HostName: "HV01"}
+	want := agent.Hello{Protocol: agent.Protocol, Platform: string(gpu.HyperV), HostName: "HV01", Role: agent.Operator}
 	if d := cmp.Diff(want, h, cmpopts.IgnoreFields(agent.Hello{}, "AgentVersion")); d != "" {
 		t.Error(d)
 	}

@@ -110,4 +110,6 @@ type LeaseRequest struct {
 	Holder string        `json:"holder,omitempty"`
 	TTL    time.Duration `json:"ttl"`  // how long it lives without a call
 	Wait   time.Duration `json:"wait"` // how long to wait for another holder
+	// Cluster asks for the lease of the host's cluster as well, when it is in one.
+	Cluster bool `json:"cluster,omitempty"`
 }

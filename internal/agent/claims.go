@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -82,6 +83,38 @@ func (p *planner) owns(kind gpu.ClaimKind, id string, claim *gpu.Claim, had, wan
 			describeObject(kind, id), p.host.Name)}
 	}
 	return true, nil
+}
+
+// forget drops a claim, under the lease. A claim that a change in the journal writes is
+// left: putting the change back would bring it again.
+func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id string) error {
+	release, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = s.guarded(ctx, fence, func(st *backend.State) error {
+		entries, err := readJournal(st)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if slices.ContainsFunc(e.Steps, func(step Step) bool { return step.Claim != nil && step.Claim.Is(kind, id) }) {
+				return &Error{Kind: Refused, Message: fmt.Sprintf("a change that is not settled (%s) writes the claim for %s; it has to end first",
+					e.Subject, describeObject(kind, id))}
+			}
+		}
+		left := dropClaim(st.Claims, kind, id)
+		if len(left) == len(st.Claims) {
+			return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no claim for %s on this host", describeObject(kind, id))}
+		}
+		st.Claims = left
+		return nil
+	})
+	if err != nil {
+		return failure("forget the claim", err)
+	}
+	return nil
 }
 
 func describeObject(kind gpu.ClaimKind, id string) string {

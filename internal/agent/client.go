@@ -17,11 +17,25 @@ type Client struct {
 	conn grpc.ClientConnInterface
 	rpc  agentpb.AgentClient
 	host string
+	// version is what the client calls itself in Hello.
+	version string
+}
+
+// ClientOption configures a client.
+type ClientOption func(*Client)
+
+// WithClientVersion says which version of the client Hello names.
+func WithClientVersion(version string) ClientOption {
+	return func(c *Client) { c.version = version }
 }
 
 // NewClient makes a client. host is the provider's name for the host, for errors.
-func NewClient(conn grpc.ClientConnInterface, host string) *Client {
-	return &Client{conn: conn, rpc: agentpb.NewAgentClient(conn), host: host}
+func NewClient(conn grpc.ClientConnInterface, host string, opts ...ClientOption) *Client {
+	c := &Client{conn: conn, rpc: agentpb.NewAgentClient(conn), host: host, version: unversioned}
+	for _, o := range opts {
+		o(c)
+	}
+	return c
 }
 
 // Close closes the connection that the client was made with.
@@ -34,13 +48,13 @@ func (c *Client) Close() error {
 
 // Hello introduces both ends and fails when they speak different protocols.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, ClientVersion: buildVersion()})
+	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, ClientVersion: c.version})
 	if err != nil {
 		return Hello{}, fromStatus(c.host, err)
 	}
-	h := Hello{Protocol: int(r.GetProtocol()), AgentVersion: r.GetAgentVersion(), Platform: r.GetPlatform(), HostName: r.GetHostName()}
+	h := Hello{Protocol: int(r.GetProtocol()), AgentVersion: r.GetAgentVersion(), Platform: r.GetPlatform(), HostName: r.GetHostName(), Role: Role(r.GetRole())}
 	if h.Protocol != Protocol {
-		e := mismatch(Protocol, buildVersion(), h.Protocol, h.AgentVersion)
+		e := mismatch(Protocol, c.version, h.Protocol, h.AgentVersion)
 		e.Host = c.host
 		return h, e
 	}
@@ -61,7 +75,7 @@ func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
 // holder as long as the request says. The run that holds it gets it again.
 func (c *Client) AcquireLease(ctx context.Context, req LeaseRequest) (fence int64, err error) {
 	r, err := c.rpc.AcquireLease(ctx, &agentpb.AcquireLeaseRequest{
-		Run: req.Run, Owner: req.Owner, Holder: req.Holder, TtlMs: req.TTL.Milliseconds(), WaitMs: req.Wait.Milliseconds(),
+		Run: req.Run, Owner: req.Owner, Holder: req.Holder, TtlMs: req.TTL.Milliseconds(), WaitMs: req.Wait.Milliseconds(), Cluster: req.Cluster,
 	})
 	if err != nil {
 		return 0, fromStatus(c.host, err)
@@ -181,6 +195,32 @@ func (c *Client) Settle(ctx context.Context, fence int64, changeID string, undo 
 	}
 	var out Outcome
 	return out, c.read("outcome", r.GetOutcome(), &out)
+}
+
+// Claims lists the claims on the host without reading the host itself.
+func (c *Client) Claims(ctx context.Context) ([]gpu.Claim, error) {
+	r, err := c.rpc.Claims(ctx, &agentpb.ClaimsRequest{})
+	if err != nil {
+		return nil, fromStatus(c.host, err)
+	}
+	var claims []gpu.Claim
+	return claims, c.read("list of claims", r.GetClaims(), &claims)
+}
+
+// ForgetClaim drops one claim, under the lease. What it stands for stays as it is.
+func (c *Client) ForgetClaim(ctx context.Context, fence int64, kind gpu.ClaimKind, id string) error {
+	_, err := c.rpc.ForgetClaim(ctx, &agentpb.ForgetClaimRequest{Fence: fence, Kind: string(kind), Id: id})
+	return fromStatus(c.host, err)
+}
+
+// Journal lists the changes that are not settled, and says who holds the lease.
+func (c *Client) Journal(ctx context.Context) (Journal, error) {
+	r, err := c.rpc.Journal(ctx, &agentpb.JournalRequest{})
+	if err != nil {
+		return Journal{}, fromStatus(c.host, err)
+	}
+	var j Journal
+	return j, c.read("journal", r.GetJournal(), &j)
 }
 
 func (c *Client) read(what string, doc []byte, into any) error {

@@ -24,6 +24,7 @@ const (
 	Cancelled       Kind = "cancelled"        // the caller gave up; what was done is undone, see Outcome
 	Unavailable     Kind = "unavailable"      // the host does not answer
 	VersionMismatch Kind = "version_mismatch" // the two ends speak different protocols
+	Denied          Kind = "denied"           // the caller's role does not allow the call
 	BadRequest      Kind = "bad_request"
 	Internal        Kind = "internal"
 )

@@ -9,6 +9,46 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
 
+// Journal is what a host has not settled yet.
+type Journal struct {
+	// Lease says who may change the host now.
+	Lease   *backend.Lease `json:"lease,omitempty"`
+	Changes []Unsettled    `json:"changes"`
+}
+
+// Unsettled is a change that was begun and is neither kept nor put back.
+type Unsettled struct {
+	ID      string   `json:"id"`
+	Subject string   `json:"subject"`
+	Run     string   `json:"run"`
+	Status  string   `json:"status"` // running: being made or put back; applied: made, not settled
+	Steps   []string `json:"steps"`
+	Begun   int      `json:"begun"` // how many steps may have run
+}
+
+func (s *Server) openJournal(ctx context.Context) (Journal, error) {
+	state, err := s.store.Load(ctx)
+	if err != nil {
+		return Journal{}, failure("read the journal", err)
+	}
+	entries, err := readJournal(&state)
+	if err != nil {
+		return Journal{}, err
+	}
+	j := Journal{Changes: []Unsettled{}}
+	if state.Lease != nil && state.Lease.Expires.After(s.clock()) {
+		j.Lease = state.Lease
+	}
+	for _, e := range entries {
+		u := Unsettled{ID: e.ID, Subject: e.Subject, Run: e.Run, Status: string(e.Status), Begun: e.Begun}
+		for _, step := range e.Steps {
+			u.Steps = append(u.Steps, step.String())
+		}
+		j.Changes = append(j.Changes, u)
+	}
+	return j, nil
+}
+
 // entry is one change in the journal, from before its first step until it is
 // settled.
 type entry struct {

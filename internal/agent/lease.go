@@ -21,37 +21,63 @@ const (
 // acquireLease gives a run the lease, waiting for another holder as long as the
 // request says, and then settles what dead runs left.
 func (s *Server) acquireLease(ctx context.Context, req LeaseRequest) (int64, error) {
+	lease, err := s.waitForLease(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	return lease.Fence, s.settleBefore(ctx, lease)
+}
+
+// waitForLease takes the lease of the cluster, if one is asked for, and then that of
+// the host.
+func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (backend.Lease, error) {
 	if req.Run == "" {
-		return 0, &Error{Kind: BadRequest, Message: "a lease needs the id of a run"}
+		return backend.Lease{}, &Error{Kind: BadRequest, Message: "a lease needs the id of a run"}
 	}
 	if req.TTL <= 0 {
 		req.TTL = defaultLeaseTTL
 	}
 	waited := time.NewTimer(req.Wait)
 	defer waited.Stop()
+	var fence int64
+	if req.Cluster {
+		var err error
+		if fence, err = s.enterCluster(ctx, req, waited.C); err != nil {
+			return backend.Lease{}, err
+		}
+	}
+	lease, err := s.poll(ctx, req, waited.C, "the host", func() (backend.Lease, *backend.Lease, error) { return s.tryLease(ctx, req, fence) })
+	if err != nil && fence != 0 {
+		_ = s.leaveCluster(context.WithoutCancel(ctx), fence) // else it expires
+	}
+	return lease, err
+}
+
+// poll asks for a lease until it is free, waited has fired or ctx has ended.
+func (s *Server) poll(ctx context.Context, req LeaseRequest, waited <-chan time.Time, of string, try func() (backend.Lease, *backend.Lease, error)) (backend.Lease, error) {
 	for poll := firstLeasePoll; ; poll = min(2*poll, lastLeasePoll) {
-		lease, held, err := s.tryLease(ctx, req)
+		lease, held, err := try()
 		if err != nil {
-			return 0, failure("acquire the lease", err)
+			return lease, failure("acquire the lease", err)
 		}
 		if held == nil {
-			return lease.Fence, s.settleDead(ctx, lease)
+			return lease, nil
 		}
-		refusal := &Error{Kind: LeaseHeld, Lease: held, Message: describeHolder(held)}
+		refusal := &Error{Kind: LeaseHeld, Lease: held, Message: describeHolder(of, held)}
 		if req.Wait <= 0 {
-			return 0, refusal
+			return lease, refusal
 		}
 		select {
 		case <-time.After(poll):
-		case <-waited.C:
-			return 0, refusal
+		case <-waited:
+			return lease, refusal
 		case <-ctx.Done():
-			return 0, &Error{Kind: Cancelled, Lease: held, Message: "the call was cancelled while it waited: " + describeHolder(held)}
+			return lease, &Error{Kind: Cancelled, Lease: held, Message: "the call was cancelled while it waited: " + describeHolder(of, held)}
 		}
 	}
 }
 
-func describeHolder(l *backend.Lease) string {
+func describeHolder(of string, l *backend.Lease) string {
 	holder := l.Holder
 	if holder == "" {
 		holder = "somebody"
@@ -59,12 +85,12 @@ func describeHolder(l *backend.Lease) string {
 	if l.Owner != "" {
 		holder += fmt.Sprintf(" (owner %q)", l.Owner)
 	}
-	return fmt.Sprintf("another run changes the host: %s, run %s, since %s; its lease ends at %s unless it is renewed",
-		holder, l.Run, l.Since.UTC().Format(time.RFC3339), l.Expires.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("another run changes %s: %s, run %s, since %s; its lease ends at %s unless it is renewed",
+		of, holder, l.Run, l.Since.UTC().Format(time.RFC3339), l.Expires.UTC().Format(time.RFC3339))
 }
 
 // tryLease takes the lease, or returns the one that stands in the way.
-func (s *Server) tryLease(ctx context.Context, req LeaseRequest) (lease backend.Lease, held *backend.Lease, err error) {
+func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64) (lease backend.Lease, held *backend.Lease, err error) {
 	err = s.store.Update(ctx, func(st *backend.State) error {
 		held = nil
 		now := s.clock()
@@ -80,12 +106,16 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest) (lease backend.
 				held = &other
 				return nil
 			}
-			l.TTL, l.Expires = req.TTL, now.Add(req.TTL)
+			l.TTL, l.Expires, l.Worker = req.TTL, now.Add(req.TTL), s.worker
+			l.ClusterFence = clusterFence
 			lease = *l
 			return nil
 		}
 		st.Fence++
-		lease = backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL}
+		lease = backend.Lease{
+			Run: req.Run, Owner: req.Owner, Holder: req.Holder, Worker: s.worker,
+			Fence: st.Fence, ClusterFence: clusterFence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL,
+		}
 		st.Lease = &lease
 		return nil
 	})
@@ -100,44 +130,73 @@ func (s *Server) releaseLease(ctx context.Context, fence int64) error {
 		return err
 	}
 	defer release()
-	err = s.store.Update(ctx, func(st *backend.State) error {
-		if st.Lease == nil || st.Lease.Fence != fence {
-			return nil
-		}
-		entries, err := readJournal(st)
-		if err != nil {
-			return err
-		}
-		st.Lease = nil
-		return entries.without(func(e *entry) bool { return e.Status == applied }).write(st)
-	})
-	if err != nil {
+	if err := s.giveBack(ctx, fence, keepApplied); err != nil {
 		return failure("release the lease", err)
 	}
 	return nil
 }
 
+// keepApplied takes the changes that nobody settled out of the journal: they stay.
+func keepApplied(st *backend.State) error {
+	entries, err := readJournal(st)
+	if err != nil {
+		return err
+	}
+	return entries.without(func(e *entry) bool { return e.Status == applied }).write(st)
+}
+
+// giveBack ends a lease and this host's part in that of its cluster. before may still
+// write, or refuse. A lease that is gone already is no error.
+func (s *Server) giveBack(ctx context.Context, fence int64, before func(*backend.State) error) error {
+	var cluster int64
+	err := s.store.Update(ctx, func(st *backend.State) error {
+		cluster = 0
+		if st.Lease == nil || st.Lease.Fence != fence {
+			return nil
+		}
+		if err := before(st); err != nil {
+			return err
+		}
+		cluster = st.Lease.ClusterFence
+		st.Lease = nil
+		return nil
+	})
+	if err != nil || cluster == 0 {
+		return err
+	}
+	return s.leaveCluster(ctx, cluster)
+}
+
 // guarded makes a write under the lease, and renews it. A lease that expired but
 // that nobody took since is still good: nobody can have written in between.
 func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.State) error) error {
-	return s.store.Update(ctx, func(st *backend.State) error {
-		if err := checkFence(st, fence); err != nil {
+	var lease backend.Lease
+	err := s.store.Update(ctx, func(st *backend.State) error {
+		if err := checkFence(st, fence, "the host"); err != nil {
+			return err
+		}
+		if err := s.checkCluster(ctx, st.Lease.ClusterFence); err != nil {
 			return err
 		}
 		st.Lease.Expires = s.clock().Add(st.Lease.TTL)
+		lease = *st.Lease
 		return write(st)
 	})
+	if err != nil {
+		return err
+	}
+	return s.renewCluster(ctx, lease)
 }
 
-func checkFence(st *backend.State, fence int64) error {
+func checkFence(st *backend.State, fence int64, of string) error {
 	switch {
 	case st.Lease != nil && st.Lease.Fence == fence:
 		return nil
 	case st.Lease != nil:
 		other := *st.Lease
-		return &Error{Kind: StaleFence, Lease: &other, Message: "this run lost its lease on the host; " + describeHolder(st.Lease)}
+		return &Error{Kind: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s; %s", of, describeHolder(of, st.Lease))}
 	default:
-		return &Error{Kind: StaleFence, Message: "this run holds no lease on the host"}
+		return &Error{Kind: StaleFence, Message: fmt.Sprintf("this run holds no lease on %s", of)}
 	}
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"google.golang.org/grpc"
 )
@@ -16,6 +15,8 @@ type Hello struct {
 	AgentVersion string
 	Platform     string
 	HostName     string
+	// Role is what the host lets this caller do.
+	Role Role
 }
 
 // StepProgress tells that a step begins.
@@ -52,16 +53,8 @@ func DialOptions() []grpc.DialOption {
 	}
 }
 
-// buildVersion is the version of this binary, which both ends name in Hello.
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
 func mismatch(client int, clientVersion string, server int, serverVersion string) *Error {
 	return &Error{Kind: VersionMismatch, Message: fmt.Sprintf(
-		"the provider (version %s) speaks protocol %d, but the agent on the host (version %s) speaks protocol %d; install matching versions",
+		"the client (version %s) speaks protocol %d, but the agent on the host (version %s) speaks protocol %d; install matching versions",
 		clientVersion, client, serverVersion, server)}
 }

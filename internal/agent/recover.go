@@ -2,8 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -32,62 +35,124 @@ func (s *Server) unfinished(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// settleDead settles what runs left that ended without settling their changes: one
-// that was applied stays, one that was cut off is put back. It runs under a fresh
-// lease, which it gives back when it fails.
-func (s *Server) settleDead(ctx context.Context, lease backend.Lease) error {
-	state, err := s.store.Load(ctx)
+// Settled is a change of a run that ended without settling it.
+type Settled struct {
+	Subject string
+	// Kept is true when the change was complete and stays.
+	Kept bool
+	// Stands says what could not be put back.
+	Stands []string
+}
+
+// Reconcile settles what runs left that are dead, and touches nothing else. It waits
+// for a run that is at work as long as it is told. What could not be put back is in
+// the answer and no error.
+func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, error) {
+	holder, err := os.Hostname()
 	if err != nil {
-		return failure("read the journal", err)
+		holder = "this host"
 	}
-	if dead, err := s.dead(&state, lease); err != nil || len(dead) == 0 {
-		return err
+	lease, err := s.waitForLease(ctx, LeaseRequest{Run: "reconcile-" + s.worker, Holder: fmt.Sprintf("reconcile on %s, process %d", holder, os.Getpid()), Wait: wait, Cluster: true})
+	if err != nil {
+		return nil, err
 	}
+	settled, err := s.settleDead(ctx, lease)
+	if released := s.releaseLease(context.WithoutCancel(ctx), lease.Fence); err == nil {
+		err = released
+	}
+	return settled, err
+}
+
+// Shutdown ends this process's part in the host, after its calls have ended: changes
+// that it applied and that nobody settled are kept, and its lease is given back, so
+// that the next run need not wait for it to expire. What another process took over is
+// left to it.
+func (s *Server) Shutdown(ctx context.Context) error {
 	release, err := s.take(ctx)
 	if err != nil {
 		return err
+	}
+	defer release()
+	state, err := s.store.Load(ctx)
+	if err != nil {
+		return failure("give the lease back", err)
+	}
+	if state.Lease == nil || state.Lease.Worker != s.worker {
+		return nil
+	}
+	err = s.giveBack(ctx, state.Lease.Fence, func(st *backend.State) error {
+		if st.Lease.Worker != s.worker {
+			return errTakenOver
+		}
+		return keepApplied(st)
+	})
+	switch {
+	case errors.Is(err, errTakenOver):
+		return nil
+	case err != nil:
+		return failure("give the lease back", err)
+	}
+	return nil
+}
+
+var errTakenOver = errors.New("another process has the lease")
+
+// settleDead settles what runs left that ended without settling their changes, the last
+// one first: one that was applied stays, one that was cut off is put back. It runs
+// under a fresh lease.
+func (s *Server) settleDead(ctx context.Context, lease backend.Lease) ([]Settled, error) {
+	state, err := s.store.Load(ctx)
+	if err != nil {
+		return nil, failure("read the journal", err)
+	}
+	if dead, err := s.dead(&state, lease); err != nil || len(dead) == 0 {
+		return nil, err
+	}
+	release, err := s.take(ctx)
+	if err != nil {
+		return nil, err
 	}
 	defer release()
 	defer s.keepAlive(ctx, lease.Fence)()
 
 	// What was in progress in this process has ended by now.
 	if state, err = s.store.Load(ctx); err != nil {
-		return failure("read the journal", err)
+		return nil, failure("read the journal", err)
 	}
 	dead, err := s.dead(&state, lease)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	stands, err := s.settleEach(ctx, lease, dead)
+	var settled []Settled
+	for _, e := range slices.Backward(dead) {
+		end := Settled{Subject: e.Subject, Kept: e.Status == applied}
+		if end.Stands, err = s.settleOne(ctx, lease, e); err != nil {
+			return settled, err
+		}
+		settled = append(settled, end)
+	}
+	return settled, nil
+}
+
+// settleBefore settles what dead runs left for a run that has just got the lease, and gives
+// the lease back when something stands.
+func (s *Server) settleBefore(ctx context.Context, lease backend.Lease) error {
+	settled, err := s.settleDead(ctx, lease)
+	var stands []string
+	for _, end := range settled {
+		for _, left := range end.Stands {
+			stands = append(stands, fmt.Sprintf("of %s: %s", end.Subject, left))
+		}
+	}
 	if err == nil && len(stands) == 0 {
 		return nil
 	}
-	_ = s.store.Update(context.WithoutCancel(ctx), func(st *backend.State) error {
-		if st.Lease != nil && st.Lease.Fence == lease.Fence {
-			st.Lease = nil // else it expires
-		}
-		return nil
-	})
+	// Else it expires.
+	_ = s.giveBack(context.WithoutCancel(ctx), lease.Fence, func(*backend.State) error { return nil })
 	if err != nil {
 		return err
 	}
 	return &Error{Kind: StepFailed, Message: "a change that an earlier run began could not be put back", Outcome: &Outcome{Stands: stands}}
-}
-
-// settleEach settles dead changes, the last one first, and says what could not be put
-// back.
-func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journal) ([]string, error) {
-	var stands []string
-	for _, e := range slices.Backward(dead) {
-		left, err := s.settleOne(ctx, lease, e)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range left {
-			stands = append(stands, fmt.Sprintf("of %s: %s", e.Subject, l))
-		}
-	}
-	return stands, nil
 }
 
 // dead are the changes in the journal that nobody works on or will settle.

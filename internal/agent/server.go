@@ -27,6 +27,8 @@ type Server struct {
 	backend backend.Backend
 	store   backend.Store
 	name    string
+	version string
+	role    func(context.Context) (Role, error)
 	clock   func() time.Time
 	// worker names this process in the journal: an unfinished change of another
 	// worker may still be going on.
@@ -47,6 +49,18 @@ type Option func(*Server)
 // WithHostName says what the host calls itself, for Hello.
 func WithHostName(name string) Option { return func(s *Server) { s.name = name } }
 
+// unversioned is the version of a build that was told none.
+const unversioned = "unknown"
+
+// WithVersion says which version of the agent Hello names.
+func WithVersion(version string) Option { return func(s *Server) { s.version = version } }
+
+// WithRole decides for each call what its caller may do; an error refuses the call.
+// Without it every caller is an operator.
+func WithRole(role func(context.Context) (Role, error)) Option {
+	return func(s *Server) { s.role = role }
+}
+
 // WithClock replaces the clock that leases are measured with.
 func WithClock(now func() time.Time) Option { return func(s *Server) { s.clock = now } }
 
@@ -61,6 +75,8 @@ func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 	s := &Server{
 		backend:     b,
 		store:       store,
+		version:     unversioned,
+		role:        func(context.Context) (Role, error) { return Operator, nil },
 		clock:       time.Now,
 		worker:      rand.Text(),
 		stepTimeout: defaultStepTimeout,
@@ -119,18 +135,25 @@ type service struct {
 	server *Server
 }
 
-func (g *service) Hello(_ context.Context, r *agentpb.HelloRequest) (*agentpb.HelloReply, error) {
+func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.HelloReply, error) {
+	role, err := g.server.admit(ctx, reads)
+	if err != nil {
+		return nil, toStatus(err)
+	}
 	if r.GetProtocol() != Protocol {
-		return nil, toStatus(mismatch(int(r.GetProtocol()), r.GetClientVersion(), Protocol, buildVersion()))
+		return nil, toStatus(mismatch(int(r.GetProtocol()), r.GetClientVersion(), Protocol, g.server.version))
 	}
 	platform := gpu.Linux
 	if _, ok := g.server.backend.(backend.HyperV); ok {
 		platform = gpu.HyperV
 	}
-	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: buildVersion(), Platform: string(platform), HostName: g.server.name}, nil
+	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: g.server.version, Platform: string(platform), HostName: g.server.name, Role: string(role)}, nil
 }
 
 func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {
+	if _, err := g.server.admit(ctx, reads); err != nil {
+		return nil, toStatus(err)
+	}
 	host, err := g.server.inventory(ctx)
 	if err != nil {
 		return nil, toStatus(err)
@@ -146,10 +169,13 @@ func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*
 }
 
 func (g *service) AcquireLease(ctx context.Context, r *agentpb.AcquireLeaseRequest) (*agentpb.AcquireLeaseReply, error) {
+	if _, err := g.server.admit(ctx, writes); err != nil {
+		return nil, toStatus(err)
+	}
 	fence, err := g.server.acquireLease(ctx, LeaseRequest{
 		Run: r.GetRun(), Owner: r.GetOwner(), Holder: r.GetHolder(),
 		TTL:  time.Duration(r.GetTtlMs()) * time.Millisecond,
-		Wait: time.Duration(r.GetWaitMs()) * time.Millisecond,
+		Wait: time.Duration(r.GetWaitMs()) * time.Millisecond, Cluster: r.GetCluster(),
 	})
 	if err != nil {
 		return nil, toStatus(err)
@@ -158,6 +184,9 @@ func (g *service) AcquireLease(ctx context.Context, r *agentpb.AcquireLeaseReque
 }
 
 func (g *service) ReleaseLease(ctx context.Context, r *agentpb.ReleaseLeaseRequest) (*agentpb.ReleaseLeaseReply, error) {
+	if _, err := g.server.admit(ctx, writes); err != nil {
+		return nil, toStatus(err)
+	}
 	if err := g.server.releaseLease(ctx, r.GetFence()); err != nil {
 		return nil, toStatus(err)
 	}
@@ -165,6 +194,9 @@ func (g *service) ReleaseLease(ctx context.Context, r *agentpb.ReleaseLeaseReque
 }
 
 func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agentpb.PrepareReply, error) {
+	if _, err := g.server.admit(ctx, reads); err != nil {
+		return nil, toStatus(err)
+	}
 	ch, err := readChange(r.GetChange())
 	if err != nil {
 		return nil, toStatus(err)
@@ -181,6 +213,9 @@ func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agen
 }
 
 func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServer[agentpb.ApplyEvent]) error {
+	if _, err := g.server.admit(stream.Context(), writes); err != nil {
+		return toStatus(err)
+	}
 	ch, err := readChange(r.GetChange())
 	if err != nil {
 		return toStatus(err)
@@ -205,7 +240,10 @@ func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServ
 	return stream.Send(&agentpb.ApplyEvent{Event: &agentpb.ApplyEvent_Outcome{Outcome: doc}})
 }
 
-func (g *service) Cancel(_ context.Context, r *agentpb.CancelRequest) (*agentpb.CancelReply, error) {
+func (g *service) Cancel(ctx context.Context, r *agentpb.CancelRequest) (*agentpb.CancelReply, error) {
+	if _, err := g.server.admit(ctx, writes); err != nil {
+		return nil, toStatus(err)
+	}
 	g.server.mu.Lock()
 	defer g.server.mu.Unlock()
 	for c := range g.server.running {
@@ -217,6 +255,9 @@ func (g *service) Cancel(_ context.Context, r *agentpb.CancelRequest) (*agentpb.
 }
 
 func (g *service) Settle(ctx context.Context, r *agentpb.SettleRequest) (*agentpb.SettleReply, error) {
+	if _, err := g.server.admit(ctx, writes); err != nil {
+		return nil, toStatus(err)
+	}
 	out, err := g.server.settle(ctx, r.GetFence(), r.GetChangeId(), r.GetUndo())
 	if err != nil {
 		return nil, toStatus(err)
@@ -226,6 +267,46 @@ func (g *service) Settle(ctx context.Context, r *agentpb.SettleRequest) (*agentp
 		return nil, toStatus(err)
 	}
 	return &agentpb.SettleReply{Outcome: doc}, nil
+}
+
+func (g *service) Claims(ctx context.Context, _ *agentpb.ClaimsRequest) (*agentpb.ClaimsReply, error) {
+	if _, err := g.server.admit(ctx, reads); err != nil {
+		return nil, toStatus(err)
+	}
+	state, err := g.server.store.Load(ctx)
+	if err != nil {
+		return nil, toStatus(failure("read the claims", err))
+	}
+	doc, err := encode("list of claims", state.Claims)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.ClaimsReply{Claims: doc}, nil
+}
+
+func (g *service) ForgetClaim(ctx context.Context, r *agentpb.ForgetClaimRequest) (*agentpb.ForgetClaimReply, error) {
+	if _, err := g.server.admit(ctx, writes); err != nil {
+		return nil, toStatus(err)
+	}
+	if err := g.server.forget(ctx, r.GetFence(), gpu.ClaimKind(r.GetKind()), r.GetId()); err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.ForgetClaimReply{}, nil
+}
+
+func (g *service) Journal(ctx context.Context, _ *agentpb.JournalRequest) (*agentpb.JournalReply, error) {
+	if _, err := g.server.admit(ctx, reads); err != nil {
+		return nil, toStatus(err)
+	}
+	j, err := g.server.openJournal(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	doc, err := encode("journal", j)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.JournalReply{Journal: doc}, nil
 }
 
 // calling is an Apply call in progress. A change that was sent twice has two.

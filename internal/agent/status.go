@@ -20,7 +20,7 @@ func (k Kind) code() codes.Code {
 		return codes.FailedPrecondition
 	case LeaseHeld, StaleFence, HostChanged, StepFailed:
 		return codes.Aborted
-	case NotOwner:
+	case NotOwner, Denied:
 		return codes.PermissionDenied
 	case Cancelled:
 		return codes.Canceled

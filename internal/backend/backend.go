@@ -73,6 +73,23 @@ type HyperV interface {
 	StartVM(ctx context.Context, vmID string) error
 }
 
+// Clustered is a backend whose host may be a node of a cluster. Some things belong to
+// the cluster and not to one node: who owns a VM, its offline action, pools of one
+// name.
+type Clustered interface {
+	// Cluster is the cluster that the host is a node of now, nil when it is in none.
+	Cluster(ctx context.Context) (*Cluster, error)
+}
+
+// Cluster is a node's part in its cluster.
+type Cluster struct {
+	Name string
+	// Node is what the cluster calls the host.
+	Node string
+	// Store is what all nodes share.
+	Store Store
+}
+
 // Store keeps what the agent itself must remember on the host. Update runs f on
 // the current state under an exclusive lock across processes and saves what f made
 // of it, atomically, unless f fails.
@@ -101,4 +118,11 @@ type Lease struct {
 	Expires time.Time `json:"expires"`
 	// TTL is how long each write renews the lease for.
 	TTL time.Duration `json:"ttl,omitempty"` // nanoseconds
+	// Worker is the agent process that last took the lease for the run.
+	Worker string `json:"worker,omitempty"`
+	// ClusterFence is the fencing token of the cluster's lease that goes with a host's;
+	// 0 for none.
+	ClusterFence int64 `json:"cluster_fence,omitempty"`
+	// Hosts are the nodes for which the run holds a cluster's lease.
+	Hosts []string `json:"hosts,omitempty"`
 }

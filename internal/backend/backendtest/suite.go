@@ -92,8 +92,20 @@ type bench struct {
 // Run runs all scenarios on the fixtures of a backend.
 func Run(t *testing.T, factory Factory) {
 	t.Helper()
+	run(t, factory, subjects())
+}
+
+// RunStore runs the scenarios of a store alone, for one that stands apart from any
+// backend.
+func RunStore(t *testing.T, factory Factory) {
+	t.Helper()
+	run(t, factory, []subject{{"store", storeScenarios()}})
+}
+
+func run(t *testing.T, factory Factory, subjects []subject) {
+	t.Helper()
 	count := 0
-	for _, subject := range subjects() {
+	for _, subject := range subjects {
 		t.Run(subject.name, func(t *testing.T) {
 			for _, s := range subject.scenarios {
 				count++

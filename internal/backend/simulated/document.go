@@ -44,6 +44,8 @@ type document struct {
 	index  map[string]int
 	// touched marks the hosts that an update may have changed.
 	touched map[int]bool
+	// shared is true when an update changed extra.
+	shared bool
 }
 
 // parse reads a document. Hosts whose bytes are those of the old document are taken
@@ -188,7 +190,7 @@ func (d *document) replace(rec *record) {
 // encode brings the bytes of the touched hosts up to date and returns the file, or
 // nil when nothing in it changed.
 func (d *document) encode() ([]byte, error) {
-	changed := false
+	changed := d.shared
 	for i := range d.touched {
 		e := &d.hosts[i]
 		raw, err := encodeHost(e.rec, e.raw)

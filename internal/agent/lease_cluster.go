@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// cluster is the host's cluster, nil when it is in none.
+func (s *Server) cluster(ctx context.Context) (*backend.Cluster, error) {
+	c, ok := s.backend.(backend.Clustered)
+	if !ok {
+		return nil, nil
+	}
+	return c.Cluster(ctx)
+}
+
+// enterCluster takes the lease of the host's cluster for a run, or joins it: all hosts
+// of a run hold it together. It returns 0 when the host is in no cluster.
+func (s *Server) enterCluster(ctx context.Context, req LeaseRequest, waited <-chan time.Time) (int64, error) {
+	cluster, err := s.cluster(ctx)
+	if err != nil {
+		return 0, failure("acquire the lease of the cluster", err)
+	}
+	if cluster == nil {
+		return 0, nil
+	}
+	lease, err := s.poll(ctx, req, waited, "cluster "+cluster.Name, func() (lease backend.Lease, held *backend.Lease, err error) {
+		err = cluster.Store.Update(ctx, func(st *backend.State) error {
+			held = nil
+			now := s.clock()
+			l := st.Lease
+			switch {
+			case l != nil && l.Run == req.Run:
+				l.TTL, l.Expires = req.TTL, now.Add(req.TTL)
+			case l != nil && l.Expires.After(now):
+				other := *l
+				held = &other
+				return nil
+			default:
+				st.Fence++
+				l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL}
+				st.Lease = l
+			}
+			if !slices.Contains(l.Hosts, cluster.Node) {
+				l.Hosts = append(slices.Clone(l.Hosts), cluster.Node)
+			}
+			lease = *l
+			return nil
+		})
+		return lease, held, err
+	})
+	return lease.Fence, err
+}
+
+// leaveCluster ends this host's part in the cluster's lease. The last host of the run
+// gives it back.
+func (s *Server) leaveCluster(ctx context.Context, fence int64) error {
+	cluster, err := s.cluster(ctx)
+	if err != nil || cluster == nil {
+		return err
+	}
+	return cluster.Store.Update(ctx, func(st *backend.State) error {
+		if st.Lease == nil || st.Lease.Fence != fence {
+			return nil
+		}
+		st.Lease.Hosts = slices.DeleteFunc(slices.Clone(st.Lease.Hosts), func(h string) bool { return h == cluster.Node })
+		if len(st.Lease.Hosts) == 0 {
+			st.Lease = nil
+		}
+		return nil
+	})
+}
+
+// checkCluster fails when the run has lost the lease of the cluster.
+func (s *Server) checkCluster(ctx context.Context, fence int64) error {
+	if fence == 0 {
+		return nil
+	}
+	cluster, err := s.cluster(ctx)
+	if err != nil {
+		return err
+	}
+	if cluster == nil {
+		return &Error{Kind: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
+	}
+	state, err := cluster.Store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	return checkFence(&state, fence, "cluster "+cluster.Name)
+}
+
+// renewCluster renews the cluster's lease once a third of its time has gone: it is
+// shared by many hosts, and each write of each would be one more to it.
+func (s *Server) renewCluster(ctx context.Context, host backend.Lease) error {
+	if host.ClusterFence == 0 {
+		return nil
+	}
+	cluster, err := s.cluster(ctx)
+	if err != nil || cluster == nil {
+		return err
+	}
+	state, err := cluster.Store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	now := s.clock()
+	if l := state.Lease; l != nil && l.Fence == host.ClusterFence && l.Expires.Sub(now) > 2*l.TTL/3 {
+		return nil
+	}
+	return cluster.Store.Update(ctx, func(st *backend.State) error {
+		if err := checkFence(st, host.ClusterFence, "cluster "+cluster.Name); err != nil {
+			return err
+		}
+		st.Lease.Expires = now.Add(st.Lease.TTL)
+		return nil
+	})
+}
