@@ -6,9 +6,7 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -19,16 +17,12 @@ type Registrar interface {
 	Register(r grpc.ServiceRegistrar)
 }
 
-// Conn is a connection that ends its server, too, when it is closed.
-type Conn struct {
-	*grpc.ClientConn
-	server *grpc.Server
-}
-
 // pipeSize is how much one end may write before the other has read.
 const pipeSize = 256 << 10
 
-// InProcess serves in this process and connects to it through memory.
+// InProcess serves in this process and connects to it through memory. Closing the
+// connection waits until the server has ended what it was doing: a change in flight is
+// put back.
 func InProcess(services ...Registrar) (*Conn, error) {
 	listener := bufconn.Listen(pipeSize)
 	server := grpc.NewServer(agent.ServerOptions()...)
@@ -45,16 +39,5 @@ func InProcess(services ...Registrar) (*Conn, error) {
 		server.Stop()
 		return nil, fmt.Errorf("could not connect in process: %w", err)
 	}
-	return &Conn{ClientConn: client, server: server}, nil
-}
-
-// Close hangs up and waits until the server has ended what it was doing: a change in
-// flight is put back.
-func (c *Conn) Close() error {
-	err := c.ClientConn.Close()
-	c.server.Stop()
-	if status.Code(err) == codes.Canceled {
-		return nil // it was closed before
-	}
-	return err
+	return &Conn{ClientConn: client, close: func() error { server.Stop(); return nil }}, nil
 }

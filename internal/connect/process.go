@@ -1,0 +1,82 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// Command is an agent to start.
+type Command struct {
+	Path string
+	Args []string // such as serve --stdio
+	// Env is added to this process's environment.
+	Env []string
+}
+
+// exitGrace is how long the exit status of a process whose output has ended is waited
+// for.
+const exitGrace = 2 * time.Second
+
+// Process starts an agent as a child process. The child has its own process session:
+// it outlives a parent that is killed for as long as it has a change to end.
+func Process(ctx context.Context, host string, command Command, o Options) (*Conn, error) {
+	cmd := exec.Command(command.Path, command.Args...) //nolint:noctx // it ends when its standard input does, with no change half done
+	cmd.Env = append(os.Environ(), command.Env...)
+	cmd.SysProcAttr = ownSession()
+	cmd.WaitDelay = exitGrace
+	said := &tail{}
+	cmd.Stderr = said
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, &Error{Host: host, Kind: Settings, Found: "could not make a pipe for the agent", Err: err}
+	}
+	stdout, childOut, err := os.Pipe()
+	if err != nil {
+		return nil, &Error{Host: host, Kind: Settings, Found: "could not make a pipe for the agent", Err: err}
+	}
+	cmd.Stdout = childOut
+	err = cmd.Start()
+	_ = childOut.Close() // the child has its own
+	if err != nil {
+		_, _ = stdin.Close(), stdout.Close()
+		return nil, notStarted(host, command.Path, err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the exit status is in cmd
+		close(exited)
+	}()
+	conn, err := overStdio(ctx, host, stdout, stdin, func() (string, int, bool) {
+		select {
+		case <-exited:
+			return said.String(), cmd.ProcessState.ExitCode(), true
+		case <-time.After(exitGrace):
+			return said.String(), 0, false
+		}
+	}, o)
+	if err != nil {
+		// Nothing was asked of it, and it may not be an agent at all.
+		_ = cmd.Process.Kill()
+		<-exited
+		return nil, err
+	}
+	hangUp := conn.close
+	conn.close = func() error {
+		err := hangUp()
+		<-exited
+		return err
+	}
+	return conn, nil
+}
+
+func notStarted(host, path string, err error) *Error {
+	e := &Error{Host: host, Kind: Blocked, Found: "the agent could not be started", Err: err, Fix: "see that agent_path is a gpu-agent for this platform that this user may run"}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+		e.Kind, e.Found, e.Fix = NoAgent, "there is no agent at "+path, "install gpu-agent, or say in agent_path where it is"
+	}
+	return e
+}

@@ -1,0 +1,7 @@
+package connect
+
+import "syscall"
+
+func ownSession() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
+}
