@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func newClaims(o *hostOptions) *cobra.Command {
+	var asJSON bool
+	list := func(cmd *cobra.Command, _ []string) error {
+		client, _, err := o.client()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Close() }() // in process
+		claims, err := client.Claims(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(cmd.OutOrStdout(), claims)
+		}
+		if len(claims) == 0 {
+			_, _ = fmt.Fprintln(cmd.OutOrStdout(), "no claims")
+			return nil
+		}
+		t := newTable(cmd.OutOrStdout(), "Claims")
+		t.AppendHeader(table.Row{"Kind", "Id", "Owner", "State"})
+		for _, c := range claims {
+			state := "complete"
+			switch {
+			case c.Incomplete:
+				state = "incomplete"
+			case c.Pending:
+				state = "waits for the VM to be off"
+			}
+			t.AppendRow(table.Row{c.Kind, c.ID, c.Owner, state})
+		}
+		t.Render()
+		return nil
+	}
+	cmd := &cobra.Command{
+		Use:   "claims",
+		Short: "List what Terraform manages on this host, or forget one claim",
+		Args:  usage(cobra.NoArgs),
+		RunE:  list,
+	}
+	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the claims", Args: usage(cobra.NoArgs), RunE: list}, newForget(o))
+	return cmd
+}
+
+func newForget(o *hostOptions) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "forget KIND ID",
+		Short: "Drop one claim and touch nothing else",
+		Long: `forget drops the record of who manages an object. The object itself (partitions, pool,
+the VM's GPU) stays as it is, and what was there before is no longer known. The state
+that managed it takes it for lost at its next plan.
+
+KIND and ID are those that "gpu-agent claims" prints.`,
+		Args: usage(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.mayWrite("claims forget"); err != nil {
+				return err
+			}
+			if !yes {
+				return &codedError{code: exitBadUsage, err: errors.New("a claim that is forgotten cannot be brought back; --yes says that you mean it")}
+			}
+			client, _, err := o.client()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = client.Close() }() // in process
+			return underLease(cmd.Context(), client, "claims forget", func(fence int64) error {
+				if err := client.ForgetClaim(cmd.Context(), fence, gpu.ClaimKind(args[0]), args[1]); err != nil {
+					return err
+				}
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "forgot the claim %s %s; what it stood for is as it was\n", args[0], args[1])
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return cmd
+}
+
+// mayWrite refuses a command that writes to a reader.
+func (o *hostOptions) mayWrite(command string) error {
+	if agent.Role(o.role) != agent.Operator {
+		return fmt.Errorf("%s changes the host, and the role is %s", command, o.role)
+	}
+	return nil
+}
+
+// leaseWait is how long a command waits for a run that is at work.
+const leaseWait = 10 * time.Second
+
+// underLease does something under the host's lease.
+func underLease(ctx context.Context, client *agent.Client, command string, do func(fence int64) error) error {
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "this host"
+	}
+	fence, err := client.AcquireLease(ctx, agent.LeaseRequest{
+		Run: fmt.Sprintf("%s-%d-%d", command, os.Getpid(), time.Now().UnixNano()), Holder: fmt.Sprintf("gpu-agent %s on %s, process %d", command, machine, os.Getpid()),
+		TTL: time.Minute, Wait: leaseWait, Cluster: true,
+	})
+	if err != nil {
+		return err
+	}
+	err = do(fence)
+	return errors.Join(err, client.ReleaseLease(context.WithoutCancel(ctx), fence))
+}
+
+// writeJSON prints a document as people and the provider read it.
+func writeJSON(out interface{ Write([]byte) (int, error) }, v any) error {
+	doc, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(doc, '\n'))
+	return err
+}

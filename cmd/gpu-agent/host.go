@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+)
+
+// hostOptions say which host this is and where it keeps its state.
+type hostOptions struct {
+	backend, fleet, host, stateDir, role string
+}
+
+func (o *hostOptions) register(flags *pflag.FlagSet) {
+	flags.StringVar(&o.backend, "backend", "", "the platform: simulated (GPU_AGENT_BACKEND)")
+	flags.StringVar(&o.fleet, "fleet", "", "fleet file of the simulated backend (GPU_AGENT_FLEET)")
+	flags.StringVar(&o.host, "host", "", "host of the fleet file (GPU_AGENT_HOST)")
+	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; the simulated backend keeps them in the fleet file without it (GPU_AGENT_STATE_DIR)")
+	flags.StringVar(&o.role, "role", string(agent.Operator), "what the caller may do: operator or reader (GPU_AGENT_ROLE)")
+}
+
+func (o *hostOptions) complete(flags *pflag.FlagSet) error {
+	if err := fromEnvironment(flags, "backend", "fleet", "host", "state-dir", "role"); err != nil {
+		return err
+	}
+	if !agent.Role(o.role).Valid() {
+		return &codedError{code: exitBadUsage, err: fmt.Errorf("--role is %q; it must be %s or %s", o.role, agent.Operator, agent.Reader)}
+	}
+	return nil
+}
+
+// open opens the platform and the agent's store.
+func (o *hostOptions) open() (backend.Backend, backend.Store, error) {
+	switch o.backend {
+	case "simulated":
+		return o.openSimulated()
+	case "":
+		return nil, nil, errors.New("this build has no backend for this platform yet; --backend simulated --fleet FILE --host NAME works on a simulated host")
+	}
+	return nil, nil, &codedError{code: exitBadUsage, err: fmt.Errorf("--backend is %q; this build has only: simulated", o.backend)}
+}
+
+func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
+	if o.fleet == "" {
+		return nil, nil, &codedError{code: exitBadUsage, err: errors.New("--backend simulated needs --fleet FILE")}
+	}
+	fleet, err := simulated.Open(o.fleet)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := o.host
+	if name == "" {
+		names := fleet.Hosts()
+		if len(names) != 1 {
+			return nil, nil, &codedError{code: exitBadUsage, err: fmt.Errorf("%s has the hosts %v; --host NAME says which of them this is", o.fleet, names)}
+		}
+		name = names[0]
+	}
+	host, err := fleet.Host(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.stateDir == "" {
+		return host, host, nil
+	}
+	store, err := statedir.Open(o.stateDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	return host, store, nil
+}
+
+// server makes the agent of this host.
+func (o *hostOptions) server(opts ...agent.Option) (*agent.Server, error) {
+	b, store, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = ""
+	}
+	role := func(context.Context) (agent.Role, error) { return agent.Role(o.role), nil }
+	return agent.NewServer(b, store, append([]agent.Option{agent.WithHostName(name), agent.WithVersion(version), agent.WithRole(role)}, opts...)...), nil
+}
+
+// client speaks with the agent in this process, through the same contract as a
+// provider.
+func (o *hostOptions) client() (*agent.Client, *agent.Server, error) {
+	server, err := o.server()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := connect.InProcess(server)
+	if err != nil {
+		return nil, nil, err
+	}
+	return agent.NewClient(conn, "", agent.WithClientVersion(version)), server, nil
+}

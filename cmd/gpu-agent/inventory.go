@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func newInventory(o *hostOptions) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inventory",
+		Short: "Show the host's GPUs, VMs, pools and claims",
+		Long: `inventory reads the host once and changes nothing. With --json it prints a snapshot: the
+provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, _, err := o.client()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = client.Close() }() // in process
+			host, err := client.Inventory(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{host}})
+			}
+			show(cmd.OutOrStdout(), &host)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a snapshot")
+	return cmd
+}
+
+// newTable is a table as all commands print it.
+func newTable(out io.Writer, title string) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(out)
+	t.SetTitle(title)
+	t.SetStyle(table.StyleLight)
+	t.Style().Options = table.OptionsNoBordersAndSeparators
+	return t
+}
+
+// show prints a host for people.
+func show(out io.Writer, h *gpu.Host) {
+	_, _ = fmt.Fprintf(out, "Host %s, %s\n", h.Name, strings.TrimSpace(h.OS.Name+" "+h.OS.Version))
+	if h.Cluster != nil {
+		_, _ = fmt.Fprintf(out, "Node of cluster %s, %s\n", h.Cluster.Name, h.NodeState())
+	}
+	for _, subject := range h.Unfinished {
+		_, _ = fmt.Fprintf(out, "A change for %s was begun and has not ended\n", subject)
+	}
+	_, _ = fmt.Fprintln(out)
+
+	gpus := newTable(out, "GPUs")
+	gpus.AppendHeader(table.Row{"Model", "Id", "Status", "Partitions", "Valid counts", "Each has"})
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		row := table.Row{g.Model, g.ID, g.Status, "", "", ""}
+		if p := g.Partitionable; p != nil {
+			counts := make([]string, len(p.ValidCounts))
+			for j, c := range p.ValidCounts {
+				counts[j] = strconv.Itoa(c)
+			}
+			row[3], row[4], row[5] = fmt.Sprintf("%d, %d free", p.Count, p.Free()), strings.Join(counts, " "), p.PartitionVRAM()
+		}
+		gpus.AppendRow(row)
+	}
+	gpus.Render()
+
+	vms := newTable(out, "\nVMs with a GPU")
+	vms.AppendHeader(table.Row{"VM", "State", "Has", "From"})
+	for i := range h.VMs {
+		for _, has := range holdings(h, &h.VMs[i]) {
+			vms.AppendRow(table.Row{h.VMs[i].Name, h.VMs[i].State, has[0], has[1]})
+		}
+	}
+	if vms.Length() > 0 {
+		vms.Render()
+	}
+	_, _ = fmt.Fprintf(out, "\n%d VMs in all\n", len(h.VMs))
+
+	if len(h.Pools) > 0 {
+		pools := newTable(out, "\nPools")
+		pools.AppendHeader(table.Row{"Pool", "GPUs"})
+		for _, p := range h.Pools {
+			pools.AppendRow(table.Row{p.Name, strings.Join(p.GPUs, "\n")})
+		}
+		pools.Render()
+	}
+	if len(h.Claims) > 0 {
+		claims := newTable(out, "\nClaims")
+		claims.AppendHeader(table.Row{"Kind", "Id", "Owner"})
+		for _, c := range h.Claims {
+			claims.AppendRow(table.Row{c.Kind, c.ID, c.Owner})
+		}
+		claims.Render()
+	}
+}
+
+// holdings are what a VM has of GPUs, and from where.
+func holdings(h *gpu.Host, vm *gpu.VM) [][2]string {
+	var out [][2]string
+	for range vm.PartitionAdapters {
+		out = append(out, [2]string{"partition", "any GPU with a free one, at start"})
+	}
+	n := 0
+	for i := range h.GPUs {
+		p := h.GPUs[i].Partitionable
+		if p == nil {
+			continue
+		}
+		for _, held := range p.Partitions {
+			if gpu.SameID(held.VMID, vm.ID) && n < len(out) {
+				out[n][1] = h.GPUs[i].ID
+				n++
+			}
+		}
+	}
+	for _, d := range vm.Devices {
+		switch {
+		case d.Pool != "" && d.GPU != "":
+			out = append(out, [2]string{"whole GPU", "pool " + d.Pool + ": " + d.GPU})
+		case d.Pool != "":
+			out = append(out, [2]string{"whole GPU", "pool " + d.Pool})
+		default:
+			out = append(out, [2]string{"whole GPU", d.GPU})
+		}
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+// Command gpu-agent works on one GPU host: it serves the provider, and shows people
+// what the host has.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the release build.
+var version = "dev"
+
+// Exit codes.
+const (
+	exitFailed   = 1
+	exitDiffers  = 2 // assert: the host does not have the layout
+	exitBadUsage = 64
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := newRoot().ExecuteContext(ctx)
+	if err == nil {
+		return
+	}
+	code := exitFailed
+	var coded *codedError
+	if errors.As(err, &coded) {
+		code = coded.code
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(os.Stderr, "gpu-agent:", text)
+	}
+	os.Exit(code)
+}
+
+// codedError is a failure with an exit code of its own.
+type codedError struct {
+	code int
+	err  error // nil when everything is said
+}
+
+func (e *codedError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *codedError) Unwrap() error { return e.err }

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newReconcile(o *hostOptions) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Settle what killed runs left",
+		Long: `reconcile takes the lease and settles the journal: a change that was complete stays, one
+that was cut off is put back, and the VMs that it had stopped are started. It touches
+nothing else, and no VM that has moved to another node. Run it at boot, before kubelet
+and container engines; it gives up after --timeout.
+
+It exits with 1 when something could not be put back.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.mayWrite("reconcile"); err != nil {
+				return err
+			}
+			server, err := o.server()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			settled, err := server.Reconcile(ctx, timeout)
+			out := cmd.OutOrStdout()
+			stands := 0
+			for _, s := range settled {
+				switch {
+				case len(s.Stands) > 0:
+					stands++
+					_, _ = fmt.Fprintf(out, "%s: not everything could be put back\n", s.Subject)
+					for _, what := range s.Stands {
+						_, _ = fmt.Fprintf(out, "  %s\n", what)
+					}
+				case s.Kept:
+					_, _ = fmt.Fprintf(out, "%s: complete, kept\n", s.Subject)
+				default:
+					_, _ = fmt.Fprintf(out, "%s: put back\n", s.Subject)
+				}
+			}
+			switch {
+			case err != nil:
+				return err
+			case stands > 0:
+				return &codedError{code: exitFailed}
+			case len(settled) == 0:
+				_, _ = fmt.Fprintln(out, "nothing to settle")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "when to give up")
+	return cmd
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+)
+
+// newRoot is the command line.
+func newRoot() *cobra.Command {
+	o := &hostOptions{}
+	root := &cobra.Command{
+		Use:   "gpu-agent",
+		Short: "Works on the GPUs of this host for the Terraform provider gpu",
+		Long: `gpu-agent reads and changes the GPU partitions, pools and assignments of one host.
+
+Terraform starts it through SSH when it needs it (serve --stdio), or it runs as a
+service (serve --listen). The other commands are for people.
+
+Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{code: exitBadUsage, err: err} })
+	o.register(root.PersistentFlags())
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
+	root.AddCommand(newServe(o), newInventory(o), newAssert(o), newClaims(o), newReconcile(o), newSelftest(o), newVersion())
+	return root
+}
+
+// usage checks the arguments of a command and says wrong use by its exit code.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &codedError{code: exitBadUsage, err: err}
+		}
+		return nil
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, the protocol and the platform",
+		Args:  usage(cobra.NoArgs),
+		Run: func(cmd *cobra.Command, _ []string) {
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "gpu-agent %s, protocol %d, %s/%s, %s\n", version, agent.Protocol, runtime.GOOS, runtime.GOARCH, runtime.Version())
+		},
+	}
+}
+
+// fromEnvironment gives flags that were not set their value from GPU_AGENT_<NAME>.
+func fromEnvironment(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		key := "GPU_AGENT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		value := os.Getenv(key)
+		if value == "" || flags.Changed(name) {
+			continue
+		}
+		if err := flags.Set(name, value); err != nil {
+			return &codedError{code: exitBadUsage, err: fmt.Errorf("%s: %w", key, err)}
+		}
+	}
+	return nil
+}

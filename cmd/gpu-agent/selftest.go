@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func newSelftest(o *hostOptions) *cobra.Command {
+	var write bool
+	cmd := &cobra.Command{
+		Use:   "selftest",
+		Short: "Check that the agent can work on this host",
+		Long: `selftest checks the platform, the state directory, the lease, the journal and the claims.
+It only reads; --write also takes the lease and gives it back.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, _, err := o.client()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = client.Close() }() // in process
+			failed := 0
+			for _, c := range checks(client, write) {
+				said, err := c.run(cmd.Context())
+				if err != nil {
+					failed++
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "failed  %s: %v\n", c.name, err)
+					continue
+				}
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "ok      %s: %s\n", c.name, said)
+			}
+			if failed > 0 {
+				return &codedError{code: exitFailed, err: fmt.Errorf("%d checks failed", failed)}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&write, "write", false, "also take the lease and give it back")
+	return cmd
+}
+
+// check is one thing that has to be right. It says what it found.
+type check struct {
+	name string
+	run  func(context.Context) (string, error)
+}
+
+func checks(client *agent.Client, write bool) []check {
+	out := []check{
+		{"agent", func(ctx context.Context) (string, error) {
+			h, err := client.Hello(ctx)
+			return fmt.Sprintf("version %s, protocol %d, platform %s, role %s", h.AgentVersion, h.Protocol, h.Platform, h.Role), err
+		}},
+		{"inventory", func(ctx context.Context) (string, error) { return readTwice(ctx, client) }},
+		{"claims", func(ctx context.Context) (string, error) { return claimsStand(ctx, client) }},
+		{"lease", func(ctx context.Context) (string, error) {
+			j, err := client.Journal(ctx)
+			if err != nil || j.Lease == nil {
+				return "free", err
+			}
+			return fmt.Sprintf("held by %s, run %s, since %s", j.Lease.Holder, j.Lease.Run, j.Lease.Since), nil
+		}},
+		{"journal", func(ctx context.Context) (string, error) {
+			j, err := client.Journal(ctx)
+			switch {
+			case err != nil:
+				return "", err
+			case len(j.Changes) > 0 && j.Lease == nil:
+				return "", fmt.Errorf("a run that has ended left %d changes unsettled, the first for %s; run `gpu-agent reconcile`", len(j.Changes), j.Changes[0].Subject)
+			}
+			return fmt.Sprintf("%d changes in progress", len(j.Changes)), nil
+		}},
+	}
+	if write {
+		out = append(out, check{"write", func(ctx context.Context) (string, error) {
+			return "the lease was taken and given back", underLease(ctx, client, "selftest", func(int64) error { return nil })
+		}})
+	}
+	return out
+}
+
+// readTwice reads the inventory twice. What differs would be a false drift in every
+// plan.
+func readTwice(ctx context.Context, client *agent.Client) (string, error) {
+	var docs [2]string
+	var host gpu.Host
+	for i := range docs {
+		var err error
+		if host, err = client.Inventory(ctx); err != nil {
+			return "", err
+		}
+		doc, err := json.Marshal(host)
+		if err != nil {
+			return "", err
+		}
+		docs[i] = string(doc)
+	}
+	if docs[0] != docs[1] {
+		return "", errors.New("two inventories, one after the other, differ; if nothing changed in between, this is a mistake of the agent")
+	}
+	return fmt.Sprintf("host %s, %d GPUs, %d VMs", host.Name, len(host.GPUs), len(host.VMs)), nil
+}
+
+// claimsStand checks that what the claims name is there.
+func claimsStand(ctx context.Context, client *agent.Client) (string, error) {
+	host, err := client.Inventory(ctx)
+	if err != nil {
+		return "", err
+	}
+	moved := 0
+	for _, c := range host.Claims {
+		switch c.Kind {
+		case gpu.ClaimAssignment:
+			if _, ok := host.VM(c.ID); !ok {
+				moved++ // a clustered VM's claim stays where it was written
+			}
+		case gpu.ClaimPool:
+			if _, ok := host.Pool(c.ID); !ok && !c.Incomplete {
+				return "", fmt.Errorf("the claim for pool %s has no pool", c.ID)
+			}
+		}
+	}
+	return fmt.Sprintf("%d, of which %d are for VMs that are not here now", len(host.Claims), moved), nil
+}

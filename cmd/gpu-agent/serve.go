@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+)
+
+const (
+	// shutdownTimeout bounds what is left to write after the last call has ended.
+	shutdownTimeout = 30 * time.Second
+	// settleTimeout bounds what a service does at its start.
+	settleTimeout = 2 * time.Minute
+)
+
+type serveOptions struct {
+	*hostOptions
+	stdio               bool
+	listen              string
+	cert, key, clientCA string
+	deadAfter           time.Duration
+}
+
+func newServe(host *hostOptions) *cobra.Command {
+	o := &serveOptions{hostOptions: host}
+	cmd := &cobra.Command{
+		Use:   "serve --stdio | --listen ADDRESS",
+		Short: "Serve the provider",
+		Long: `serve --stdio serves one connection on standard input and output; sshd starts it.
+It outlives its session: when the connection ends in the middle of a change, the change
+is put back, VMs are started again, and only then does it end.
+
+serve --listen serves TLS 1.3. A client needs a certificate of --client-ca whose
+organisation is gpu-operator or gpu-reader. Certificates are read for each connection.
+At its start it settles what a killed predecessor left.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case o.stdio == (o.listen != ""):
+				return &codedError{code: exitBadUsage, err: errors.New("serve needs either --stdio or --listen ADDRESS")}
+			case o.stdio:
+				return o.onStdio(cmd.Context())
+			case o.cert == "" || o.key == "" || o.clientCA == "":
+				return &codedError{code: exitBadUsage, err: errors.New("--listen needs --cert, --key and --client-ca: without them anyone could change the host")}
+			}
+			return o.onTLS(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.stdio, "stdio", false, "serve one connection on standard input and output")
+	flags.StringVar(&o.listen, "listen", "", "address to listen on, such as :8443")
+	flags.StringVar(&o.cert, "cert", "", "certificate of the host (PEM)")
+	flags.StringVar(&o.key, "key", "", "its private key (PEM)")
+	flags.StringVar(&o.clientCA, "client-ca", "", "authority that signs the certificates of clients (PEM)")
+	flags.DurationVar(&o.deadAfter, "dead-after", connect.DefaultDeadAfter, "how long a client may give no sign of life")
+	return cmd
+}
+
+// logger writes to standard error, which sshd sends to the client. A client that is
+// gone is no reason to fail.
+func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
+
+func (o *serveOptions) onStdio(ctx context.Context) error {
+	done, err := leaveSession()
+	if err != nil || done {
+		return err
+	}
+	server, err := o.server()
+	if err != nil {
+		return err
+	}
+	in, out := stdio()
+	g := grpc.NewServer(connect.ServerOptions(o.deadAfter)...)
+	server.Register(g)
+	err = connect.ServeStdio(ctx, in, out, g)
+	return errors.Join(err, end(ctx, server))
+}
+
+func (o *serveOptions) onTLS(ctx context.Context) error {
+	log := logger()
+	server, err := o.server(agent.WithRole(connect.RoleOf))
+	if err != nil {
+		return err
+	}
+	options, err := connect.TLSServerOptions(o.cert, o.key, o.clientCA, o.deadAfter)
+	if err != nil {
+		return err
+	}
+	settling, cancel := context.WithTimeout(ctx, settleTimeout)
+	settled, err := server.Reconcile(settling, 0)
+	cancel()
+	for _, s := range settled {
+		log.Info("settled a change of a run that had ended", "subject", s.Subject, "kept", s.Kept, "stands", s.Stands)
+	}
+	if err != nil {
+		log.Warn("what earlier runs left is not settled; the next run tries again", "error", err) // another agent may be at work
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return fmt.Errorf("could not listen on %s: %w", o.listen, err)
+	}
+	log.Info("listening", "address", listener.Addr().String(), "version", version)
+	g := grpc.NewServer(options...)
+	server.Register(g)
+	stop := context.AfterFunc(ctx, g.Stop)
+	defer stop()
+	if err := g.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	g.Stop() // waits for the calls
+	return end(ctx, server)
+}
+
+// end settles what is left when the last call has ended.
+func end(ctx context.Context, server *agent.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	return server.Shutdown(ctx)
+}
