@@ -1,0 +1,200 @@
+package connect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/kevinburke/ssh_config"
+)
+
+const defaultSSHPort = 22
+
+// sshConfig is what ~/.ssh/config says.
+type sshConfig struct{ parsed *ssh_config.Config }
+
+func readSSHConfig() (sshConfig, error) {
+	path := inHome(".ssh", "config")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return sshConfig{}, nil
+	}
+	if err != nil {
+		return sshConfig{}, err
+	}
+	parsed, err := ssh_config.DecodeBytes(withoutMatch(text))
+	if err != nil {
+		return sshConfig{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return sshConfig{parsed: parsed}, nil
+}
+
+// withoutMatch leaves Match blocks out: to evaluate one may mean to run a command. The
+// lines stay, empty, so that errors name the right one.
+func withoutMatch(text []byte) []byte {
+	lines := bytes.Split(text, []byte("\n"))
+	inMatch := false
+	for i, line := range lines {
+		switch fields := strings.FieldsFunc(string(line), func(r rune) bool { return r == ' ' || r == '\t' || r == '=' }); {
+		case len(fields) > 0 && strings.EqualFold(fields[0], "Match"):
+			inMatch = true
+		case len(fields) > 0 && strings.EqualFold(fields[0], "Host"):
+			inMatch = false
+		}
+		if inMatch {
+			lines[i] = nil
+		}
+	}
+	return bytes.Join(lines, []byte("\n"))
+}
+
+func (c sshConfig) get(alias, key string) string {
+	if c.parsed == nil {
+		return ""
+	}
+	value, err := c.parsed.Get(alias, key)
+	if err != nil {
+		return ""
+	}
+	return value
+}
+
+func (c sshConfig) all(alias, key string) []string {
+	if c.parsed == nil {
+		return nil
+	}
+	values, err := c.parsed.GetAll(alias, key)
+	if err != nil {
+		return nil
+	}
+	return values
+}
+
+// resolve gives every setting its value: from the provider, else from ssh_config, else
+// OpenSSH's default.
+func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
+	e, err := s.endpoint(host, config, s.Address, s.User, s.Port)
+	if err != nil {
+		return e, err
+	}
+	e.hostKey = s.HostKey
+	jumps := s.ProxyJump
+	if jumps == "" {
+		jumps = config.get(s.Address, "ProxyJump")
+	}
+	if jumps == "" || strings.EqualFold(jumps, "none") {
+		return e, nil
+	}
+	for _, text := range strings.Split(jumps, ",") {
+		name, alias, port, err := splitJump(text)
+		if err != nil {
+			return e, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("proxy_jump is %q", jumps), Err: err, Fix: "write it as [user@]host[:port], several separated by commas"}
+		}
+		hop, err := s.endpoint(host, config, alias, name, port)
+		if err != nil {
+			return e, err
+		}
+		e.jumps = append(e.jumps, hop)
+	}
+	return e, nil
+}
+
+// endpoint resolves one server, the host itself or a jump host.
+func (s SSH) endpoint(host string, config sshConfig, alias, name string, port int) (endpoint, error) {
+	e := endpoint{host: alias, port: port, user: name, password: s.Password, keyText: s.PrivateKey}
+	if real := config.get(alias, "HostName"); real != "" {
+		e.host = strings.ReplaceAll(real, "%h", alias)
+	}
+	if e.port == 0 {
+		e.port = defaultSSHPort
+		if text := config.get(alias, "Port"); text != "" {
+			var err error
+			if e.port, err = strconv.Atoi(text); err != nil {
+				return e, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number"}
+			}
+		}
+	}
+	if e.user == "" {
+		e.user = config.get(alias, "User")
+	}
+	if e.user == "" {
+		u, err := user.Current()
+		if err != nil {
+			return e, &Error{Host: host, Kind: Settings, Found: "there is no user to log in as", Err: err, Fix: "set user"}
+		}
+		e.user = u.Username[strings.LastIndex(u.Username, `\`)+1:] // without a Windows domain
+	}
+	switch {
+	case s.PrivateKeyFile != "":
+		e.keyFiles = []string{expandHome(s.PrivateKeyFile)}
+	case s.PrivateKey == "":
+		for _, file := range config.all(alias, "IdentityFile") {
+			e.keyFiles = append(e.keyFiles, expandHome(strings.ReplaceAll(file, "%d", home())))
+		}
+	}
+	given := e.keyText != "" || len(e.keyFiles) > 0 || e.password != ""
+	if !given {
+		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+			e.defaultKeys = append(e.defaultKeys, inHome(".ssh", name))
+		}
+	}
+	useAgent := s.PrivateKey == "" && s.PrivateKeyFile == "" && s.Password == ""
+	if s.UseAgent != nil {
+		useAgent = *s.UseAgent
+	}
+	if useAgent {
+		e.agentSocket = agentSocket(config.get(alias, "IdentityAgent"))
+	}
+	switch files := config.get(alias, "UserKnownHostsFile"); {
+	case s.KnownHostsFile != "":
+		e.knownHosts, e.knownHostsSaid = []string{expandHome(s.KnownHostsFile)}, true
+	case files != "":
+		for _, file := range strings.Fields(files) {
+			e.knownHosts = append(e.knownHosts, expandHome(strings.ReplaceAll(file, "%d", home())))
+		}
+	default:
+		e.knownHosts = []string{inHome(".ssh", "known_hosts"), inHome(".ssh", "known_hosts2")}
+	}
+	if s.KnownHostsFile == "" && runtime.GOOS != "windows" {
+		e.knownHosts = append(e.knownHosts, "/etc/ssh/ssh_known_hosts")
+	}
+	return e, nil
+}
+
+// agentSocket is where the SSH agent listens, "" for none.
+func agentSocket(configured string) string {
+	switch {
+	case strings.EqualFold(configured, "none"):
+		return ""
+	case configured == "" || configured == "SSH_AUTH_SOCK":
+		return os.Getenv("SSH_AUTH_SOCK")
+	case strings.HasPrefix(configured, "$"):
+		return os.Getenv(strings.Trim(configured[1:], "{}"))
+	}
+	return expandHome(configured)
+}
+
+func home() string {
+	dir, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+func inHome(parts ...string) string { return filepath.Join(append([]string{home()}, parts...)...) }
+
+// expandHome writes ~ as the home directory.
+func expandHome(path string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, `~\`) {
+		return filepath.Join(home(), path[1:])
+	}
+	return path
+}
