@@ -83,6 +83,12 @@ func (e *Error) Unwrap() error {
 	return nil
 }
 
+// Broken tells whether the connection is why the call failed, and not the host: what
+// the host did is not known, and a new connection is needed.
+func (e *Error) Broken() bool {
+	return e.Kind == Unavailable && e.transport != nil && !errors.Is(e.transport, context.DeadlineExceeded)
+}
+
 // causeOf is the platform's error in err, if there is one.
 func causeOf(err error) *backend.Error {
 	var be *backend.Error

@@ -2,19 +2,15 @@ package connect
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 )
@@ -23,6 +19,28 @@ import (
 type Options struct {
 	// Version is the provider's, for Hello.
 	Version string
+
+	// patience replaces defaultPatience, and pulse clientKeepalive.
+	patience time.Duration
+	pulse    keepalive.ClientParameters
+}
+
+// defaultPatience is how long an agent may take to start, and then to answer the first
+// call. Whoever runs Terraform should not have to guess which host it waits for.
+const defaultPatience = 30 * time.Second
+
+func (o Options) wait() time.Duration {
+	if o.patience > 0 {
+		return o.patience
+	}
+	return defaultPatience
+}
+
+func (o Options) keepalive() grpc.DialOption {
+	if o.pulse.Time > 0 {
+		return grpc.WithKeepaliveParams(o.pulse)
+	}
+	return grpc.WithKeepaliveParams(clientKeepalive)
 }
 
 // Conn is the connection to one agent. It never connects again by itself: after it has
@@ -32,117 +50,73 @@ type Conn struct {
 	// Hello is what the agent said of itself. In process nobody asks.
 	Hello agent.Hello
 
+	link  *link
 	once  sync.Once
 	close func() error
 	err   error
 }
 
-// Close hangs up, and waits for what belongs to the connection on this machine.
-func (c *Conn) Close() error {
-	c.once.Do(func() {
-		c.err = c.ClientConn.Close()
-		if status.Code(c.err) == codes.Canceled {
-			c.err = nil // it was closed before
-		}
-		c.err = errors.Join(c.err, c.close())
-	})
-	return c.err
-}
-
-// ServerOptions are the options of an agent's server whose clients may vanish: one that
-// answers nothing for so long is taken for dead, and its changes are put back.
-func ServerOptions(deadAfter time.Duration) []grpc.ServerOption {
-	return append(agent.ServerOptions(),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: deadAfter / 2, Timeout: deadAfter / 2}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
-}
-
-// DefaultDeadAfter is how long an agent waits for the sign of life of a client.
-const DefaultDeadAfter = 50 * time.Second
-
-// helloTimeout bounds the first call.
-const helloTimeout = 30 * time.Second
-
-// overConn makes a client over an open connection and introduces both ends.
-func overConn(ctx context.Context, host string, raw net.Conn, o Options, dial ...grpc.DialOption) (*Conn, error) {
-	w := &watched{Conn: raw, done: make(chan struct{})}
-	var used atomic.Bool
-	options := append(agent.DialOptions(), dial...)
+// newConn makes a client over an open connection. finish waits for what ends with it.
+func newConn(l *link, finish func() error, extra ...grpc.DialOption) (*Conn, error) {
+	options := append(agent.DialOptions(), extra...)
 	options = append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // what is secure is underneath
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
-			if used.Swap(true) {
-				return nil, errEnded
-			}
-			return w, nil
-		}),
+		grpc.WithContextDialer(l.dial),
 		grpc.WithIdleTimeout(0), // an idle connection would be closed and could not be opened again
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig())
 	client, err := grpc.NewClient("passthrough:///agent", options...)
 	if err != nil {
-		_ = raw.Close() // the first error counts
+		_ = l.Close() // the first error counts
+		return nil, err
+	}
+	return &Conn{ClientConn: client, link: l, close: finish}, nil
+}
+
+// Done is closed when the connection has ended, from either side.
+func (c *Conn) Done() <-chan struct{} { return c.link.done }
+
+// Close hangs up, and waits for what belongs to the connection on this machine.
+func (c *Conn) Close() error {
+	c.once.Do(func() {
+		c.err = errors.Join(c.ClientConn.Close(), c.link.Close(), c.close())
+	})
+	return c.err
+}
+
+// overConn makes a client over an open connection and introduces both ends. Its errors
+// are *Error, or *agent.Error when the caller gave up.
+func overConn(ctx context.Context, host string, raw net.Conn, o Options, dial ...grpc.DialOption) (*Conn, error) {
+	c, err := newConn(newLink(raw), func() error { return nil }, dial...)
+	if err != nil {
 		return nil, fmt.Errorf("could not make a client for host %s: %w", host, err)
 	}
-	c := &Conn{ClientConn: client, close: func() error { _ = w.Close(); return nil }} // the other end may have closed it
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.wait())
 	defer cancel()
-	c.Hello, err = agent.NewClient(client, host, agent.WithClientVersion(o.Version)).Hello(ctx)
+	c.Hello, err = agent.NewClient(c.ClientConn, host, agent.WithClientVersion(o.Version)).Hello(ctx)
 	if err != nil {
 		_ = c.Close() // the first error counts
-		return nil, greeting(host, err, w)
+		return nil, refusal(host, err, o.wait())
 	}
 	return c, nil
 }
 
-var errEnded = errors.New("the connection to the agent has ended")
-
-// greeting is the error of a first call.
-func greeting(host string, err error, w *watched) error {
-	var ae *agent.Error
-	alert, isAlert := errors.AsType[tls.AlertError](w.failure())
+// refusal is the error of a first call.
+func refusal(host string, err error, waited time.Duration) error {
+	ae, ok := errors.AsType[*agent.Error](err)
 	switch {
-	case isAlert:
-		// In TLS 1.3 the client learns only now that its certificate was refused.
-		return &Error{Host: host, Kind: Certificate, Found: "the host did not accept the client's certificate", Err: alert,
-			Fix: "use a certificate of the authority that the agent was started with (--client-ca), not expired, for client authentication"}
-	case errors.As(err, &ae) && ae.Kind == agent.VersionMismatch:
-		return &Error{Host: host, Kind: Version, Found: ae.Message, Fix: "install the gpu-agent that belongs to this version of the provider, or set upload = \"auto\""}
-	case errors.As(err, &ae) && ae.Kind == agent.Unavailable:
-		return &Error{Host: host, Kind: Ended, Found: "the connection ended before the agent had answered", Err: err,
+	case !ok:
+		return err
+	case ae.Kind == agent.VersionMismatch:
+		return &Error{Host: host, Kind: Version, Found: ae.Message, Fix: "install the gpu-agent that belongs to this version of the provider"}
+	case ae.Kind == agent.Denied:
+		return &Error{Host: host, Kind: Authentication, Found: ae.Message, Fix: "use a key or certificate that the host gives a role"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Host: host, Kind: Unreachable, Found: fmt.Sprintf("gpu-agent started, but did not answer the first call within %s", waited), Err: err,
+			Fix: "look at the load of the host and at the agent's log there"}
+	case ae.Kind == agent.Unavailable:
+		return &Error{Host: host, Kind: Ended, Found: "the connection ended before the agent had answered the first call", Err: err,
 			Fix: "look at the agent's log on the host"}
 	}
 	return err
-}
-
-// watched is a connection that tells when it has ended, and why.
-type watched struct {
-	net.Conn
-	once sync.Once
-	done chan struct{}
-	mu   sync.Mutex
-	err  error
-}
-
-func (w *watched) Read(b []byte) (int, error) {
-	n, err := w.Conn.Read(b)
-	if err != nil {
-		w.mu.Lock()
-		if w.err == nil {
-			w.err = err
-		}
-		w.mu.Unlock()
-	}
-	return n, err
-}
-
-func (w *watched) Close() error {
-	defer w.once.Do(func() { close(w.done) })
-	return w.Conn.Close()
-}
-
-func (w *watched) failure() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
 }

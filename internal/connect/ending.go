@@ -6,13 +6,34 @@ import (
 	"sync"
 )
 
-// endedEarly is the error of a process that ended before it had said anything. Shells
-// and operating systems say why in different words; the exit status alone tells little.
-func endedEarly(host string, ended ending) *Error {
+// ending says how the process at the other end of a stream ended: what it wrote to its
+// standard error, and its exit status if that is known. It is asked after the stream
+// has ended, and may wait shortly for both.
+type ending func() (stderr string, exit int, known bool)
+
+// endedEarly is the error of a process that ended before it had answered. printed is
+// what it wrote to its standard output instead.
+func endedEarly(host, printed string, ended ending) *Error {
 	stderr, exit, known := ended()
-	said := printable(strings.TrimSpace(stderr))
-	e := &Error{Host: host, Kind: Ended, Found: "the agent ended before it had answered", Fix: "start the agent on the host by hand and look what it says"}
-	text := strings.ToLower(stderr)
+	said := strings.TrimSpace(strings.TrimSpace(printed) + "\n" + strings.TrimSpace(stderr))
+	kind, found, fix := explain(said, exit, known)
+	if kind == Ended && printed != "" && !strings.HasPrefix(Preamble, printed) {
+		return garbage(host, printed)
+	}
+	if known {
+		found += fmt.Sprintf(" (exit status %d)", exit)
+	}
+	if said != "" {
+		found += "; it said " + quote(said, maxTail)
+	}
+	return &Error{Host: host, Kind: kind, Found: found, Fix: fix}
+}
+
+// explain tells from what was said, and from the exit status, why an agent did not run.
+// Shells and operating systems say it in different words, and the status alone tells
+// little: cmd.exe and PowerShell give 1 for everything.
+func explain(said string, exit int, known bool) (kind Kind, found, fix string) {
+	text := strings.ToLower(said)
 	has := func(parts ...string) bool {
 		for _, p := range parts {
 			if strings.Contains(text, p) {
@@ -21,31 +42,44 @@ func endedEarly(host string, ended ending) *Error {
 		}
 		return false
 	}
+	// An agent that runs may say "permission denied" of something else; a shell says it
+	// of the agent, and then has its own exit status.
+	shell := !known || exit == 126 || exit == 127
 	switch {
 	case has("sudo:") && has("password is required", "terminal is required", "not allowed", "not in the sudoers"):
-		e.Kind, e.Found = Authentication, "sudo does not let this user run the agent without a password"
-		e.Fix = "add to sudoers: USER ALL=(root) NOPASSWD: /path/to/gpu-agent serve --stdio"
-	case has("application control", "group policy", "blocked by your administrator", "0xc0e90002"),
-		exit == 126 && has("operation not permitted"):
-		e.Kind, e.Found = Blocked, "the host's application control does not let the agent run"
-		e.Fix = "install the agent's package and allow it in the policy (Windows Defender Application Control, fapolicyd, SELinux)"
-	case has("exec format error", "cannot execute binary file", "not a valid win32 application", "not compatible with the version of windows", "machine type mismatch", "is not a valid application for this os platform"):
-		e.Kind, e.Found = WrongPlatform, "the file that was started as the agent is built for another platform"
-		e.Fix = "install the gpu-agent for the host's operating system and architecture"
-	case exit == 126, has("sudo: unable to execute"):
-		e.Kind, e.Found = Blocked, "the host does not let this user run the agent"
-		e.Fix = "look at the file's mode, and whether its directory is mounted noexec"
-	case exit == 127, has("command not found", "is not recognized"):
-		e.Kind, e.Found = NoAgent, "there is no gpu-agent on the host"
-		e.Fix = "install the agent's package, say in agent_path where it is, or set upload = \"auto\""
+		return Authentication, "sudo does not let this user run the agent without a password",
+			"add to sudoers: USER ALL=(root) NOPASSWD: /path/to/gpu-agent serve --stdio"
+	case has("exec format error", "cannot execute binary file", "bad cpu type in executable", "error while loading shared libraries",
+		"not a valid win32 application", "not compatible with the version of windows", "machine type mismatch",
+		"not a valid application for this os platform"):
+		return WrongPlatform, "the file that was started as the agent is built for another platform",
+			"install the gpu-agent for the host's operating system and architecture"
+	case has("application control", "group policy", "blocked by your administrator", "potentially unwanted software"),
+		shell && has("operation not permitted"):
+		return Blocked, "the host's application control does not let the agent run",
+			"install the agent's package and allow it in the policy (App Control for Business, AppLocker, fapolicyd, SELinux)"
+	case known && exit == 126, !known && has("permission denied", "access is denied"), has("sudo: unable to execute"):
+		return Blocked, "the host does not let this user run the agent",
+			"look at the file's mode, and whether its directory is mounted noexec"
+	case known && exit == 127, has("command not found", "is not recognized"),
+		!known && has("not found", "no such file", "cannot find the file", "cannot find the path"):
+		return NoAgent, "there is no gpu-agent",
+			"install the agent's package, or say in agent_path where it is; over SSH, upload = \"auto\" brings it"
 	}
-	if known {
-		e.Found += fmt.Sprintf(" (exit status %d)", exit)
+	return Ended, "the agent ended before it had answered", "start the agent on the host by hand and look what it says"
+}
+
+// maxQuote is how much of a text that is not ours is quoted.
+const maxQuote = 200
+
+// quote makes a foreign text safe to show: control characters are made visible, and
+// what is too long is cut.
+func quote(text string, limit int) string {
+	cut := ""
+	if r := []rune(text); len(r) > limit {
+		text, cut = string(r[:limit]), " (cut)"
 	}
-	if said != "" {
-		e.Found += fmt.Sprintf("; it said %q", said)
-	}
-	return e
+	return fmt.Sprintf("%q", text) + cut
 }
 
 // tail keeps the end of what is written to it.

@@ -55,3 +55,7 @@ func (e *Error) Unwrap() error { return e.Err }
 func (e *Error) Local() bool {
 	return e.Kind == Settings || e.Kind == HostKey || e.Kind == Certificate
 }
+
+func unreachable(host, address string, err error) *Error {
+	return &Error{Host: host, Kind: Unreachable, Found: "nothing answers at " + address, Err: err, Fix: "look at the address, the firewall, and whether the host is up"}
+}

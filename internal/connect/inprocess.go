@@ -1,12 +1,9 @@
 package connect
 
 import (
-	"context"
 	"fmt"
-	"net"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -31,13 +28,14 @@ func InProcess(services ...Registrar) (*Conn, error) {
 	}
 	go func() { _ = server.Serve(listener) }() // ends with Close; a failure shows at the client
 
-	options := append(agent.DialOptions(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	client, err := grpc.NewClient("passthrough:///in-process", options...)
-	if err != nil {
-		server.Stop()
-		return nil, fmt.Errorf("could not connect in process: %w", err)
+	stop := func() error { server.Stop(); return nil }
+	raw, err := listener.Dial()
+	if err == nil {
+		var conn *Conn
+		if conn, err = newConn(newLink(raw), stop); err == nil {
+			return conn, nil
+		}
 	}
-	return &Conn{ClientConn: client, close: func() error { server.Stop(); return nil }}, nil
+	server.Stop()
+	return nil, fmt.Errorf("could not connect in process: %w", err)
 }

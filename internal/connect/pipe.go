@@ -1,61 +1,50 @@
 package connect
 
 import (
-	"errors"
 	"io"
 	"net"
 	"sync"
 	"time"
 )
 
+// flushTime is how long closing a pipe waits for what was written already.
+const flushTime = time.Second
+
 // Pipe makes a connection of a reader and a writer, such as the standard input and
-// output of a process. Closing it ends a Read in progress even where closing the
-// reader does not, as with a blocking file.
+// output of a process. Closing it ends a Read or a Write in progress even where closing
+// the file does not, as with a blocking one: gRPC waits for both.
 func Pipe(r io.ReadCloser, w io.WriteCloser) net.Conn {
-	in, feed := io.Pipe()
-	p := &pipe{r: r, w: w, in: in, closed: make(chan struct{})}
+	near, far := net.Pipe()
+	p := &pipe{Conn: near, r: r, w: w, flushed: make(chan struct{})}
 	go func() {
-		_, err := io.Copy(feed, r)
-		feed.CloseWithError(err) // nil gives EOF
+		_, _ = io.Copy(far, r) // however it failed, the stream has ended
+		_ = far.Close()
+	}()
+	go func() {
+		defer close(p.flushed)
+		_, _ = io.Copy(w, far)
+		_ = far.Close()
 	}()
 	return p
 }
 
 type pipe struct {
-	r      io.ReadCloser
-	w      io.WriteCloser
-	in     *io.PipeReader
-	once   sync.Once
-	closed chan struct{}
-	err    error
+	net.Conn
+	r       io.ReadCloser
+	w       io.WriteCloser
+	flushed chan struct{}
+	once    sync.Once
 }
-
-func (p *pipe) Read(b []byte) (int, error) { return p.in.Read(b) }
-
-func (p *pipe) Write(b []byte) (int, error) { return p.w.Write(b) }
 
 func (p *pipe) Close() error {
 	p.once.Do(func() {
-		close(p.closed)
-		p.err = errors.Join(p.w.Close(), p.in.Close(), p.r.Close())
+		_ = p.Conn.Close() // a pipe in memory
+		select {
+		case <-p.flushed:
+		case <-time.After(flushTime):
+		}
+		// The process at the other end may have closed its ends.
+		_, _ = p.w.Close(), p.r.Close()
 	})
-	return p.err
+	return nil
 }
-
-func (p *pipe) LocalAddr() net.Addr { return pipeAddr{} }
-
-func (p *pipe) RemoteAddr() net.Addr { return pipeAddr{} }
-
-// Deadlines are not needed: what waits on the connection has a context, and closing
-// the connection ends every call.
-func (p *pipe) SetDeadline(time.Time) error { return nil }
-
-func (p *pipe) SetReadDeadline(time.Time) error { return nil }
-
-func (p *pipe) SetWriteDeadline(time.Time) error { return nil }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "stdio" }
-
-func (pipeAddr) String() string { return "stdio" }

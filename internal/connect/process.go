@@ -47,16 +47,20 @@ func Process(ctx context.Context, host string, command Command, o Options) (*Con
 	}
 	exited := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the exit status is in cmd
+		_ = cmd.Wait() // how it ended is in cmd
 		close(exited)
 	}()
 	conn, err := overStdio(ctx, host, stdout, stdin, func() (string, int, bool) {
 		select {
 		case <-exited:
-			return said.String(), cmd.ProcessState.ExitCode(), true
 		case <-time.After(exitGrace):
 			return said.String(), 0, false
 		}
+		state := cmd.ProcessState
+		if !state.Exited() {
+			return said.String() + "\n" + state.String(), 0, false // such as "signal: killed"
+		}
+		return said.String(), state.ExitCode(), true
 	}, o)
 	if err != nil {
 		// Nothing was asked of it, and it may not be an agent at all.
@@ -64,19 +68,20 @@ func Process(ctx context.Context, host string, command Command, o Options) (*Con
 		<-exited
 		return nil, err
 	}
-	hangUp := conn.close
-	conn.close = func() error {
-		err := hangUp()
-		<-exited
-		return err
-	}
+	// An agent whose input has ended ends by itself: at once, or when the change in
+	// flight is put back. It is never killed.
+	conn.close = func() error { <-exited; return nil }
 	return conn, nil
 }
 
+// notStarted is the error of an agent that the operating system did not start.
 func notStarted(host, path string, err error) *Error {
-	e := &Error{Host: host, Kind: Blocked, Found: "the agent could not be started", Err: err, Fix: "see that agent_path is a gpu-agent for this platform that this user may run"}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
-		e.Kind, e.Found, e.Fix = NoAgent, "there is no agent at "+path, "install gpu-agent, or say in agent_path where it is"
+	kind, found, fix := explain(err.Error(), 0, false)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound):
+		kind, found, fix = NoAgent, "there is no agent at "+path, "install gpu-agent, or say in agent_path where it is"
+	case kind == Ended:
+		kind, found, fix = Blocked, "the agent could not be started", "see that agent_path is a gpu-agent for this platform that this user may run"
 	}
-	return e
+	return &Error{Host: host, Kind: kind, Found: found, Fix: fix, Err: err}
 }

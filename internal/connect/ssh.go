@@ -329,10 +329,6 @@ func (e endpoint) connect(ctx context.Context, host string, dial func(context.Co
 	return nil, &Error{Host: host, Kind: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: err, Fix: "see that sshd answers at this address, and look at its log"}
 }
 
-func unreachable(host, address string, err error) *Error {
-	return &Error{Host: host, Kind: Unreachable, Found: "nothing answers at " + address, Err: err, Fix: "look at the address, the firewall, and whether the host is up"}
-}
-
 // endpoint is one SSH server with everything that its settings say.
 type endpoint struct {
 	host           string // address without port

@@ -133,10 +133,10 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 	}
 	switch {
 	case s.PrivateKeyFile != "":
-		e.keyFiles = []string{expandHome(s.PrivateKeyFile)}
+		e.keyFiles = []string{ExpandHome(s.PrivateKeyFile)}
 	case s.PrivateKey == "":
 		for _, file := range config.all(alias, "IdentityFile") {
-			e.keyFiles = append(e.keyFiles, expandHome(strings.ReplaceAll(file, "%d", home())))
+			e.keyFiles = append(e.keyFiles, ExpandHome(strings.ReplaceAll(file, "%d", home())))
 		}
 	}
 	given := e.keyText != "" || len(e.keyFiles) > 0 || e.password != ""
@@ -154,10 +154,10 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 	}
 	switch files := config.get(alias, "UserKnownHostsFile"); {
 	case s.KnownHostsFile != "":
-		e.knownHosts, e.knownHostsSaid = []string{expandHome(s.KnownHostsFile)}, true
+		e.knownHosts, e.knownHostsSaid = []string{ExpandHome(s.KnownHostsFile)}, true
 	case files != "":
 		for _, file := range strings.Fields(files) {
-			e.knownHosts = append(e.knownHosts, expandHome(strings.ReplaceAll(file, "%d", home())))
+			e.knownHosts = append(e.knownHosts, ExpandHome(strings.ReplaceAll(file, "%d", home())))
 		}
 	default:
 		e.knownHosts = []string{inHome(".ssh", "known_hosts"), inHome(".ssh", "known_hosts2")}
@@ -178,7 +178,7 @@ func agentSocket(configured string) string {
 	case strings.HasPrefix(configured, "$"):
 		return os.Getenv(strings.Trim(configured[1:], "{}"))
 	}
-	return expandHome(configured)
+	return ExpandHome(configured)
 }
 
 func home() string {
@@ -191,8 +191,8 @@ func home() string {
 
 func inHome(parts ...string) string { return filepath.Join(append([]string{home()}, parts...)...) }
 
-// expandHome writes ~ as the home directory.
-func expandHome(path string) string {
+// ExpandHome writes ~ as the home directory.
+func ExpandHome(path string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, `~\`) {
 		return filepath.Join(home(), path[1:])
 	}

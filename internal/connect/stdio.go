@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"google.golang.org/grpc"
 )
@@ -17,13 +17,8 @@ import (
 // (a banner, a shell profile that prints) would be taken for the protocol.
 const Preamble = "gpu-agent/1\n"
 
-const (
-	// preambleTimeout bounds the time from the start of the agent to its first byte.
-	preambleTimeout = 30 * time.Second
-	// quoteTime is how long more of an unexpected text is waited for.
-	quoteTime = 300 * time.Millisecond
-	maxQuote  = 200
-)
+// quoteTime is how long more of an unexpected text is waited for.
+const quoteTime = 300 * time.Millisecond
 
 // ServeStdio serves one connection on a standard input and output. It returns when the
 // connection has ended, or ctx, and every call with it: a change in flight is put back
@@ -32,10 +27,10 @@ func ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser, serve
 	if _, err := io.WriteString(out, Preamble); err != nil {
 		return fmt.Errorf("could not greet the client: %w", err)
 	}
-	conn := Pipe(in, out)
-	stop := context.AfterFunc(ctx, server.Stop)
+	only := &oneConn{link: newLink(Pipe(in, out))}
+	stop := context.AfterFunc(ctx, func() { _ = only.Close() })
 	defer stop()
-	err := server.Serve(&oneConn{conn: &watched{Conn: conn, done: make(chan struct{})}})
+	err := server.Serve(only)
 	server.Stop() // waits for the calls
 	if errors.Is(err, io.EOF) || errors.Is(err, grpc.ErrServerStopped) {
 		return nil
@@ -45,92 +40,97 @@ func ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser, serve
 
 // oneConn is a listener that accepts one connection and ends with it.
 type oneConn struct {
-	conn *watched
+	link *link
 	used bool
 }
 
 func (l *oneConn) Accept() (net.Conn, error) {
 	if !l.used {
 		l.used = true
-		return l.conn, nil
+		return l.link, nil
 	}
-	<-l.conn.done
+	<-l.link.done
 	return nil, io.EOF
 }
 
-func (l *oneConn) Close() error { return l.conn.Close() }
+func (l *oneConn) Close() error { return l.link.Close() }
 
-func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
-
-// ending says how the process at the other end of a stream ended: what it wrote to
-// its standard error, and its exit status if that is known.
-type ending func() (stderr string, exit int, known bool)
+func (l *oneConn) Addr() net.Addr { return l.link.LocalAddr() }
 
 // overStdio is the client's side: it waits for the preamble and connects over the
 // stream.
 func overStdio(ctx context.Context, host string, r io.ReadCloser, w io.WriteCloser, ended ending, o Options) (*Conn, error) {
-	conn := Pipe(r, w)
-	if err := awaitPreamble(ctx, host, conn, ended); err != nil {
-		_ = conn.Close() // the first error counts
+	stream := Pipe(r, w)
+	if err := awaitPreamble(ctx, host, stream, ended, o.wait()); err != nil {
+		_ = stream.Close() // the first error counts
 		return nil, err
 	}
-	return overConn(ctx, host, conn, o)
+	conn, err := overConn(ctx, host, stream, o)
+	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Ended {
+		return nil, endedEarly(host, "", ended) // it may have said why
+	}
+	return conn, err
 }
 
-func awaitPreamble(ctx context.Context, host string, conn net.Conn, ended ending) error {
-	ctx, cancel := context.WithTimeout(ctx, preambleTimeout)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+// awaitPreamble reads what the other end writes first.
+func awaitPreamble(ctx context.Context, host string, stream net.Conn, ended ending, patience time.Duration) error {
+	_ = stream.SetReadDeadline(time.Now().Add(patience)) // pipes in memory have deadlines
+	stop := context.AfterFunc(ctx, func() { _ = stream.SetReadDeadline(time.Now()) })
 	defer stop()
 
-	var got []byte
-	b := make([]byte, 1)
-	for len(got) < len(Preamble) {
-		if _, err := io.ReadFull(conn, b); err != nil {
-			if len(got) > 0 {
-				return garbage(host, string(got))
-			}
-			if ctx.Err() != nil {
-				return &Error{Host: host, Kind: Unreachable, Found: fmt.Sprintf("the agent did not answer within %s", preambleTimeout), Err: ctx.Err(),
-					Fix: "look on the host what its login or its gpu-agent waits for"}
-			}
-			return endedEarly(host, ended)
-		}
-		got = append(got, b[0])
-		if !strings.HasPrefix(Preamble, string(got)) {
-			return garbage(host, string(got)+more(conn))
+	// Not a byte more than the preamble may be read: what follows is the protocol's.
+	got := make([]byte, 0, len(Preamble))
+	for strings.HasPrefix(Preamble, string(got)) && len(got) < len(Preamble) {
+		n, err := stream.Read(got[len(got):cap(got)])
+		got = got[:len(got)+n]
+		switch {
+		case err == nil || !strings.HasPrefix(Preamble, string(got)):
+			continue
+		case ctx.Err() != nil:
+			return &Error{Host: host, Kind: Unreachable, Found: "the agent had not answered when the call was given up", Err: ctx.Err()}
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			_ = stream.Close() // it may say what it waited for
+			return silent(host, patience, ended)
+		default:
+			return endedEarly(host, string(got), ended)
 		}
 	}
-	return nil
+	if string(got) == Preamble {
+		return stream.SetReadDeadline(time.Time{})
+	}
+	text, over := more(stream, got)
+	if over {
+		return endedEarly(host, text, ended)
+	}
+	return garbage(host, text)
 }
 
-// more reads what else comes soon, to quote it.
-func more(conn net.Conn) string {
-	end := time.AfterFunc(quoteTime, func() { _ = conn.Close() })
-	defer end.Stop()
-	text, _ := io.ReadAll(io.LimitReader(conn, maxQuote))
-	return string(text)
+// more reads what else comes soon, to quote it, and tells whether that was all.
+func more(stream net.Conn, got []byte) (text string, over bool) {
+	_ = stream.SetReadDeadline(time.Now().Add(quoteTime))
+	rest, err := io.ReadAll(io.LimitReader(stream, 4*maxQuote)) // bytes; a character has at most four
+	return string(got) + string(rest), err == nil && len(rest) < 4*maxQuote
 }
 
 func garbage(host, text string) *Error {
+	found := "something else than gpu-agent answered; it printed " + quote(text, maxQuote)
+	if before, _, ok := strings.Cut(text, Preamble); ok {
+		found = "something printed " + quote(before, maxQuote) + " before gpu-agent answered"
+	}
 	return &Error{
-		Host: host, Kind: Garbage,
-		Found: fmt.Sprintf("something else than gpu-agent answered; it printed %q", printable(text)),
+		Host: host, Kind: Garbage, Found: found,
 		Fix: "make the shell's profile print only for terminals, keep banners out of a forced command, " +
 			"or give sshd a `Subsystem gpu-agent`, which runs no shell profile of yours; and see that agent_path is a gpu-agent",
 	}
 }
 
-// printable cuts a text to what may be quoted in a message.
-func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return '.'
-	}, strings.ToValidUTF8(text, "."))
-	if r := []rune(text); len(r) > maxQuote {
-		return string(r[:maxQuote]) + "..."
+func silent(host string, patience time.Duration, ended ending) *Error {
+	e := &Error{
+		Host: host, Kind: Unreachable, Found: fmt.Sprintf("the agent did not answer within %s", patience),
+		Fix: "look on the host what its login or its gpu-agent waits for",
 	}
-	return text
+	if stderr, _, _ := ended(); strings.TrimSpace(stderr) != "" {
+		e.Found += "; it said " + quote(strings.TrimSpace(stderr), maxTail)
+	}
+	return e
 }

@@ -1,28 +1,14 @@
 package connect
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"slices"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
-
-	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
-)
-
-// Organisations in a client's certificate that give it a role.
-const (
-	OperatorOrganization = "gpu-operator"
-	ReaderOrganization   = "gpu-reader"
 )
 
 // TLS is an agent that listens.
@@ -42,21 +28,69 @@ func DialTLS(ctx context.Context, host string, t TLS, o Options) (*Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.Address)
+	raw, err := (&net.Dialer{}).DialContext(dialCtx, "tcp", t.Address)
 	if err != nil {
 		return nil, unreachable(host, t.Address, err)
 	}
 	conn := tls.Client(raw, config)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	stream, err := shakeHands(dialCtx, host, t.Address, conn)
+	if err != nil {
 		_ = raw.Close() // the first error counts
-		return nil, badHandshake(host, t.Address, err)
+		return nil, err
 	}
-	return overConn(ctx, host, conn, o, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 20 * time.Second, PermitWithoutStream: true}))
+	return overConn(ctx, host, stream, o, o.keepalive())
 }
 
+// shakeHands returns when the agent has accepted the client's certificate. In TLS 1.3
+// the client's side of the handshake ends before that, and a refusal comes with the
+// first read; by then a write may have failed with nothing but a broken pipe. So nothing
+// is written before the agent has, which as every HTTP/2 server does so at once.
+func shakeHands(ctx context.Context, host, address string, conn *tls.Conn) (net.Conn, error) {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, badHandshake(host, address, err)
+	}
+	if conn.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
+		return nil, badHandshake(host, address, errNotHTTP2)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	s := spoken{Conn: conn, r: bufio.NewReader(conn)}
+	_, err := s.r.Peek(1)
+	switch alert := alertIn(err); {
+	case alert != nil:
+		return nil, &Error{Host: host, Kind: Certificate, Found: "the host did not accept the client's certificate", Err: alert,
+			Fix: "use a certificate of the authority that the agent was started with, not expired, and made for client authentication"}
+	case err != nil && ctx.Err() != nil:
+		return nil, badHandshake(host, address, ctx.Err())
+	case err != nil:
+		return nil, badHandshake(host, address, err)
+	}
+	return s, nil
+}
+
+// spoken is a connection whose other end has begun to speak.
+type spoken struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (s spoken) Read(b []byte) (int, error) { return s.r.Read(b) }
+
+// protocolHTTP2 is what gRPC wants to be agreed in the handshake.
+const protocolHTTP2 = "h2"
+
+var errNotHTTP2 = errors.New("the other end speaks TLS, but not HTTP/2")
+
 func (t TLS) config(host string) (*tls.Config, error) {
+	name, _, err := net.SplitHostPort(t.Address)
+	if err != nil {
+		return nil, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("the address %q is not host:port", t.Address), Err: err, Fix: "write it as hv01.corp.example:8443"}
+	}
+	if t.ServerName != "" {
+		name = t.ServerName
+	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(t.CA) {
 		return nil, &Error{Host: host, Kind: Settings, Found: "the certificate authority (ca_file) holds no certificate in PEM", Fix: "give the authority that signed the host's certificate"}
@@ -65,79 +99,40 @@ func (t TLS) config(host string) (*tls.Config, error) {
 	if err != nil {
 		return nil, &Error{Host: host, Kind: Settings, Found: "the client's certificate and key (cert_file, key_file) cannot be used", Err: err, Fix: "give a certificate and its own private key, both in PEM"}
 	}
-	name := t.ServerName
-	if name == "" {
-		if name, _, err = net.SplitHostPort(t.Address); err != nil {
-			return nil, &Error{Host: host, Kind: Settings, Found: "the address is not host:port", Err: err, Fix: "write it as hv01.corp.example:8443"}
-		}
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{cert}, ServerName: name, NextProtos: []string{"h2"}}, nil
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: name, RootCAs: roots,
+		// Sent even when the host asks for another authority's: its refusal says more
+		// than that no certificate came.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },
+	}, nil
 }
 
-func unreachable(host, address string, err error) *Error {
-	return &Error{Host: host, Kind: Unreachable, Found: "nothing answers at " + address, Err: err, Fix: "look at the address, the firewall, and whether the host is up"}
-}
-
+// badHandshake is the error of a handshake: whose certificate, or whether it is TLS at
+// all.
 func badHandshake(host, address string, err error) *Error {
-	var verify *tls.CertificateVerificationError
-	if errors.As(err, &verify) {
+	const service = "look at the port, and whether `gpu-agent serve --listen` runs there"
+	if verify, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return &Error{Host: host, Kind: Certificate, Found: "the certificate of " + address + " is not to be trusted", Err: verify.Err,
 			Fix: "see that ca_file is the authority that signed it, that it is not expired, and that address or server_name is a name in it"}
 	}
-	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+	if alert := alertIn(err); alert != nil {
 		return &Error{Host: host, Kind: Certificate, Found: address + " refused the handshake", Err: alert,
-			Fix: "use a certificate of the authority that the agent was started with (--client-ca); both ends must speak TLS 1.3"}
+			Fix: service + "; both ends must speak TLS 1.3"}
 	}
-	return &Error{Host: host, Kind: Unreachable, Found: "no gpu-agent with TLS answers at " + address, Err: err, Fix: "look at the port, and whether `gpu-agent serve --listen` runs there"}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, errNotHTTP2) {
+		return &Error{Host: host, Kind: Garbage, Found: "something else than gpu-agent answers at " + address, Err: err, Fix: service}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return &Error{Host: host, Kind: Unreachable, Found: address + " did not answer the handshake", Err: err, Fix: service}
+	}
+	return &Error{Host: host, Kind: Ended, Found: "the handshake with " + address + " broke off", Err: err, Fix: service}
 }
 
-// TLSServerOptions are the options of a server that listens. Certificates are read for
-// each connection, so that they can be replaced while it runs.
-func TLSServerOptions(certFile, keyFile, clientCAFile string, deadAfter time.Duration) ([]grpc.ServerOption, error) {
-	load := func() (*tls.Config, error) {
-		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, fmt.Errorf("the host's certificate cannot be used: %w", err)
-		}
-		pem, err := os.ReadFile(clientCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("the clients' certificate authority cannot be read: %w", err)
-		}
-		clients := x509.NewCertPool()
-		if !clients.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", clientCAFile)
-		}
-		return &tls.Config{
-			MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"},
-			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
-		}, nil
+// alertIn is what the other end said when it refused: package tls gives its alerts no
+// type of their own.
+func alertIn(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+		return op.Err
 	}
-	config, err := load()
-	if err != nil {
-		return nil, err
-	}
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return load() }
-	return append(ServerOptions(deadAfter), grpc.Creds(credentials.NewTLS(config))), nil
-}
-
-// RoleOf is the role of the caller of a server that was made with TLSServerOptions: the
-// organisation in its certificate.
-func RoleOf(ctx context.Context) (agent.Role, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return "", errors.New("the caller is not known")
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
-		return "", errors.New("the caller has shown no certificate")
-	}
-	subject := info.State.VerifiedChains[0][0].Subject
-	switch {
-	case slices.Contains(subject.Organization, OperatorOrganization):
-		return agent.Operator, nil
-	case slices.Contains(subject.Organization, ReaderOrganization):
-		return agent.Reader, nil
-	}
-	return "", fmt.Errorf("the certificate of %q gives no role: its organisation is %q, and must be %s or %s",
-		subject.CommonName, subject.Organization, OperatorOrganization, ReaderOrganization)
+	return nil
 }

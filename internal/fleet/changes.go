@@ -48,7 +48,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 		switch {
 		case !silent:
 			put(n, func(ch *agent.Change) { ch.Want = gpu.Want{} })
-		case !f.Has(n) || f.opt.KeepUnreachable:
+		case !f.Has(n) || f.opt.KeepUnreachable && !NeedsHand(err):
 			// A host that is decommissioned must not hold its object hostage; nothing can be
 			// put back there any more.
 			skipped[n] = err

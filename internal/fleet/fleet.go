@@ -13,12 +13,14 @@ import (
 	"os/user"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -34,9 +36,10 @@ type Conn interface {
 	Close() error
 }
 
-// Dial opens the connection to a host. It is called at most once per host and run
-// unless it fails.
-type Dial func(ctx context.Context) (Conn, error)
+// Dial opens the connection to a host. It is called once per host and run, and again
+// when it failed or the connection has broken. mayInstall tells that this run changes
+// hosts, so that an agent may be brought to one that has none: never in a plan.
+type Dial func(ctx context.Context, mayInstall bool) (Conn, error)
 
 // Endpoint is how a host is reached.
 type Endpoint struct {
@@ -95,8 +98,11 @@ type Fleet struct {
 	hosts    map[string]*host
 	parallel *semaphore.Weighted
 
+	// applying is true once this run changes something.
+	applying atomic.Bool
+
 	mu        sync.Mutex
-	told      map[string]bool // hosts whose unfinished changes were told of
+	told      map[string]bool // what was told once
 	stops     map[string]*semaphore.Weighted
 	indexed   *rules.Fleet
 	indexedOf map[string]*gpu.Host
@@ -124,7 +130,7 @@ func New(opt Options) *Fleet {
 		told:     map[string]bool{},
 	}
 	for key, ep := range opt.Hosts {
-		f.hosts[key] = newHost(key, ep)
+		f.hosts[key] = newHost(key, ep, &f.applying)
 	}
 	return f
 }
@@ -141,6 +147,9 @@ func whoAmI() string {
 	}
 	return fmt.Sprintf("%s@%s, process %d", name, machine, os.Getpid())
 }
+
+// Applying says that this run changes hosts: that it is no plan.
+func (f *Fleet) Applying() { f.applying.Store(true) }
 
 // Owner is the name of this state in claims.
 func (f *Fleet) Owner() string { return f.opt.Owner }
@@ -216,12 +225,28 @@ func (f *Fleet) Unfinished(v View) map[string][]string {
 	defer f.mu.Unlock()
 	out := map[string][]string{}
 	for name, h := range v.Hosts {
-		if len(h.Unfinished) > 0 && !f.told[name] {
-			f.told[name] = true
+		if key := "unfinished on " + name; len(h.Unfinished) > 0 && !f.told[key] {
+			f.told[key] = true
 			out[name] = h.Unfinished
 		}
 	}
 	return out
+}
+
+// TellOnce tells whether something is to be said now: once per run.
+func (f *Fleet) TellOnce(what string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := !f.told[what]
+	f.told[what] = true
+	return first
+}
+
+// NeedsHand tells whether a host was not reached because of a setting on this machine
+// or because one end does not trust the other. Such a host is not merely away.
+func NeedsHand(err error) bool {
+	ce, ok := errors.AsType[*connect.Error](err)
+	return ok && ce.Local()
 }
 
 // Look takes the snapshots of some hosts, in parallel.
@@ -301,10 +326,18 @@ func (e *UnknownHostError) Error() string {
 	return fmt.Sprintf("the provider knows no host %q; it knows %v", e.Host, e.Known)
 }
 
-// NotYetKnownError is a host whose address is known only after apply.
-type NotYetKnownError struct{ Host string }
+// NotYetKnownError is a host that only an apply can ask: its address is not known
+// before, or it has no agent yet.
+type NotYetKnownError struct {
+	Host string
+	// Reason is why, when it is not the address.
+	Reason string
+}
 
 func (e *NotYetKnownError) Error() string {
+	if e.Reason != "" {
+		return e.Reason
+	}
 	return fmt.Sprintf("how to reach host %q is known only after apply", e.Host)
 }
 

@@ -103,7 +103,7 @@ func hosts(t *testing.T, opt fleet.Options, names ...string) (*fleet.Fleet, map[
 			GPUs: []gpu.GPU{{ID: "g", Model: "NVIDIA A2", Vendor: "NVIDIA", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 4}}},
 		}}
 		conns[n] = c
-		opt.Hosts[n] = fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) { return c, nil }}
+		opt.Hosts[n] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 	}
 	return fleet.New(opt), conns
 }
@@ -159,7 +159,7 @@ func TestInventoryThatBeganBeforeAWriteIsNotKept(t *testing.T) {
 func TestFailedInventoryIsAskedAgain(t *testing.T) {
 	var dials atomic.Int32
 	c := &conn{host: gpu.Host{Name: "a", Platform: gpu.HyperV}}
-	f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{"a": {Dial: func(context.Context) (fleet.Conn, error) {
+	f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{"a": {Dial: func(context.Context, bool) (fleet.Conn, error) {
 		if dials.Add(1) == 1 {
 			return nil, errors.New("no route")
 		}

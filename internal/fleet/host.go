@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -17,6 +18,8 @@ import (
 type host struct {
 	name     string
 	endpoint Endpoint
+	// applying tells whether this run changes hosts.
+	applying *atomic.Bool
 	flight   singleflight.Group
 
 	// turn lets one change at a time through, in the order in which they asked.
@@ -33,8 +36,8 @@ type host struct {
 	seen       *gpu.Host
 }
 
-func newHost(name string, ep Endpoint) *host {
-	return &host{name: name, endpoint: ep, turn: semaphore.NewWeighted(1)}
+func newHost(name string, ep Endpoint, applying *atomic.Bool) *host {
+	return &host{name: name, endpoint: ep, applying: applying, turn: semaphore.NewWeighted(1)}
 }
 
 // connect dials once and keeps the connection. A failure is not kept: the next
@@ -47,7 +50,7 @@ func (h *host) connect(ctx context.Context) (Conn, error) {
 		if c != nil {
 			return c, nil
 		}
-		c, err := h.endpoint.Dial(ctx)
+		c, err := h.endpoint.Dial(ctx, h.applying.Load())
 		if err != nil {
 			return nil, err
 		}
@@ -61,6 +64,40 @@ func (h *host) connect(ctx context.Context) (Conn, error) {
 	}
 	conn, _ := c.(Conn)
 	return conn, nil
+}
+
+// drop forgets a connection that has broken, so that the next call dials again.
+func (h *host) drop(broken Conn) {
+	h.mu.Lock()
+	if h.conn == broken {
+		h.conn = nil
+	}
+	h.mu.Unlock()
+	_ = broken.Close() // it has ended already
+}
+
+// ask makes a call that may be repeated. When the connection turns out to have ended
+// since it was last used, it is opened again, once.
+func (h *host) ask(ctx context.Context, call func(Conn) error) (Conn, error) {
+	for again := false; ; again = true {
+		conn, err := h.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err = call(conn); err == nil {
+			return conn, nil
+		}
+		if again || !broken(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		h.drop(conn)
+	}
+}
+
+// broken tells whether the connection is why a call failed.
+func broken(err error) bool {
+	ae, ok := errors.AsType[*agent.Error](err)
+	return ok && ae.Broken()
 }
 
 func (h *host) snapshot(ctx context.Context, parallel *semaphore.Weighted) (*gpu.Host, error) {
@@ -79,18 +116,14 @@ func (h *host) snapshot(ctx context.Context, parallel *semaphore.Weighted) (*gpu
 				return nil, err
 			}
 			defer parallel.Release(1)
-			conn, err := h.connect(ctx)
-			if err != nil {
-				return nil, err
-			}
 			h.mu.Lock()
 			began, again := h.generation, h.seen != nil
 			h.mu.Unlock()
 			if again {
 				return nil, nil
 			}
-			fresh, err := conn.Inventory(ctx)
-			if err != nil {
+			var fresh gpu.Host
+			if _, err := h.ask(ctx, func(conn Conn) (err error) { fresh, err = conn.Inventory(ctx); return err }); err != nil {
 				return nil, err
 			}
 			h.keep(&fresh, began)
@@ -131,18 +164,19 @@ func (h *host) enter(ctx context.Context, req agent.LeaseRequest) (Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	conn, err := h.connect(ctx)
+	conn, err := h.lease(ctx, req)
 	if err != nil {
 		h.turn.Release(1)
-		return nil, err
 	}
-	fence, err := conn.AcquireLease(ctx, req) // renews what this run holds already
-	if err != nil {
-		h.turn.Release(1)
-		return nil, err
-	}
-	h.fence = fence
-	return conn, nil
+	return conn, err
+}
+
+// lease takes the host's lease, or renews what this run holds already.
+func (h *host) lease(ctx context.Context, req agent.LeaseRequest) (Conn, error) {
+	return h.ask(ctx, func(conn Conn) (err error) {
+		h.fence, err = conn.AcquireLease(ctx, req)
+		return err
+	})
 }
 
 // leave passes the turn on. The lease goes back only when nobody in this run waits

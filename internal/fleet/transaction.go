@@ -32,15 +32,32 @@ type transaction struct {
 }
 
 func (t *transaction) enter(ctx context.Context, names []string) error {
-	lease := agent.LeaseRequest{Run: t.fleet.run, Owner: t.fleet.opt.Owner, Holder: t.fleet.holder, TTL: leaseTTL, Wait: t.fleet.opt.LeaseWait}
+	lease := t.lease(t.fleet.opt.LeaseWait)
 	for _, n := range names {
 		conn, err := t.fleet.hosts[n].enter(ctx, lease)
 		if err != nil {
 			return t.failed(n, err)
 		}
-		t.conns[n] = conn
+		t.connected(n, conn)
 	}
 	return nil
+}
+
+// conn is the connection to a host, which changes when it had to be opened again.
+func (t *transaction) conn(n string) Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conns[n]
+}
+
+func (t *transaction) connected(n string, conn Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.conns[n] = conn
+}
+
+func (t *transaction) lease(wait time.Duration) agent.LeaseRequest {
+	return agent.LeaseRequest{Run: t.fleet.run, Owner: t.fleet.opt.Owner, Holder: t.fleet.holder, TTL: leaseTTL, Wait: wait, Cluster: true}
 }
 
 func (t *transaction) leave(ctx context.Context) {
@@ -55,7 +72,7 @@ func (t *transaction) leave(ctx context.Context) {
 
 func (t *transaction) prepare(ctx context.Context, names []string) error {
 	for _, n := range names {
-		p, err := t.conns[n].Prepare(ctx, t.changes[n])
+		p, err := t.conn(n).Prepare(ctx, t.changes[n])
 		if err != nil {
 			return t.failed(n, err)
 		}
@@ -164,7 +181,7 @@ func (t *transaction) one(ctx context.Context, n string) {
 			t.req.Progress(n, p.Text)
 		}
 	}
-	out, err := t.conns[n].Apply(ctx, t.fleet.hosts[n].fence, t.changes[n], t.prepared[n].Basis, progress)
+	out, err := t.conn(n).Apply(ctx, t.fleet.hosts[n].fence, t.changes[n], t.prepared[n].Basis, progress)
 	if err == nil {
 		t.took(n, EndApplied, &out)
 		return
@@ -176,15 +193,59 @@ func (t *transaction) one(ctx context.Context, n string) {
 		t.took(n, EndPartial, ae.Outcome)
 	case errors.As(err, &ae) && ae.Outcome != nil && ae.Outcome.RolledBack:
 		t.took(n, EndRolledBack, ae.Outcome)
-	case errors.As(err, &ae) && ae.Kind == agent.Unavailable:
-		// The connection broke with the change in flight: the agent ends it by itself,
-		// but how is not known here.
-		t.took(n, EndPartial, nil)
-		t.stand(n, []string{"the connection broke in the middle; the agent finishes or undoes the change by itself, and the next plan shows which"})
+	case errors.As(err, &ae) && ae.Kind == agent.Unavailable && ae.Cause == nil:
+		t.cutOff(ctx, n, err)
+		return
 	default:
 		t.took(n, end, nil)
 	}
 	t.note(n, err)
+}
+
+// cutOffWait is how long the agent that was cut off from its client is given to end the
+// change, on top of the change's own time.
+const cutOffWait = 2 * time.Minute
+
+// cutOff finds out how a change ended whose connection broke. The agent ends it by
+// itself, without a client; its lease is free when it has.
+func (t *transaction) cutOff(ctx context.Context, n string, broke error) {
+	h, ch := t.fleet.hosts[n], t.changes[n]
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.req.HostTimeout+cutOffWait)
+	defer cancel()
+	h.drop(t.conn(n))
+	conn, err := h.lease(ctx, t.lease(t.req.HostTimeout+cutOffWait))
+	if err != nil {
+		t.took(n, EndPartial, nil)
+		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended (%v); "+
+			"the agent finishes or undoes it by itself, and the next plan shows which", err)})
+		t.note(n, broke)
+		return
+	}
+	t.connected(n, conn)
+	host, err := conn.Inventory(ctx)
+	var left agent.Prepared
+	if err == nil {
+		left, err = conn.Prepare(ctx, ch)
+	}
+	end, broken := EndRolledBack, fmt.Errorf("the connection broke in the middle; the agent put the change back by itself: %w", broke)
+	switch {
+	case err != nil:
+		t.took(n, EndPartial, &agent.Outcome{Host: host})
+		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended: %v", err)})
+		t.note(n, broke)
+		return
+	case len(left.Steps) == 0:
+		// Only the answer was lost.
+		t.took(n, EndApplied, &agent.Outcome{Host: host})
+		return
+	case slices.ContainsFunc(host.Claims, func(c gpu.Claim) bool { return c.Token == ch.Token && c.Incomplete }):
+		end, broken = EndPartial, broke
+		t.took(n, end, &agent.Outcome{Host: host})
+		t.stand(n, []string{"what the agent could not put back after the connection broke; the next plan shows it"})
+	default:
+		t.took(n, end, &agent.Outcome{Host: host})
+	}
+	t.note(n, broken)
 }
 
 // took records how a host ended and what it looks like now.
@@ -236,7 +297,7 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 		if t.ends[n] != EndApplied {
 			continue
 		}
-		out, err := t.conns[n].Settle(ctx, t.fleet.hosts[n].fence, t.changes[n].ID, undo)
+		out, err := t.conn(n).Settle(ctx, t.fleet.hosts[n].fence, t.changes[n].ID, undo)
 		switch {
 		case !undo && err != nil:
 			// What the host has is right; only its journal still lists the change, which
@@ -274,12 +335,12 @@ func (t *transaction) markIncomplete(ctx context.Context, names []string) {
 		}
 		ch := t.changes[n]
 		ch.ID, ch.ClaimOnly, ch.Incomplete = rand.Text(), true, true
-		out, err := t.conns[n].Apply(ctx, t.fleet.hosts[n].fence, ch, "", func(agent.StepProgress) {})
+		out, err := t.conn(n).Apply(ctx, t.fleet.hosts[n].fence, ch, "", func(agent.StepProgress) {})
 		if err != nil {
 			t.stand(n, []string{fmt.Sprintf("a claim that does not say that the object is incomplete: %v", err)})
 			continue
 		}
-		_, _ = t.conns[n].Settle(ctx, t.fleet.hosts[n].fence, ch.ID, false)
+		_, _ = t.conn(n).Settle(ctx, t.fleet.hosts[n].fence, ch.ID, false)
 		t.took(n, EndApplied, &out)
 	}
 }

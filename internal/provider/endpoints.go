@@ -27,22 +27,27 @@ func (p *gpuProvider) simulatedHosts(file string, at path.Path, diags *diag.Diag
 	}
 	out := map[string]fleet.Endpoint{}
 	for _, name := range sim.Hosts() {
-		out[name] = fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) {
+		out[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) {
 			h, err := sim.Host(name)
 			if err != nil {
 				return nil, err
 			}
-			conn, err := connect.InProcess(agent.NewServer(h, h))
+			conn, err := connect.InProcess(agent.NewServer(h, h, agent.WithHostName(name), agent.WithVersion(p.version)))
 			if err != nil {
 				return nil, err
 			}
-			if p.observe == nil {
-				return agent.NewClient(conn, name), nil
-			}
-			return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name), nil
+			return p.client(name, conn), nil
 		}}
 	}
 	return out
+}
+
+// client speaks with the agent at the other end of a connection.
+func (p *gpuProvider) client(name string, conn *connect.Conn) fleet.Conn {
+	if p.observe == nil {
+		return agent.NewClient(conn, name, agent.WithClientVersion(p.version))
+	}
+	return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name)
 }
 
 // recordedHosts are the hosts of a recorded inventory.
@@ -59,7 +64,7 @@ func recordedHosts(file string, at path.Path, diags *diag.Diagnostics) map[strin
 	}
 	out := make(map[string]fleet.Endpoint, len(s.Hosts))
 	for _, h := range s.Hosts {
-		out[h.Name] = fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) { return connect.Recorded{Host: h}, nil }}
+		out[h.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return connect.Recorded{Host: h}, nil }}
 	}
 	return out
 }

@@ -5,11 +5,8 @@ package provider
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
@@ -43,6 +40,9 @@ const (
 	EnvSimulatedFleet    = "GPU_SIMULATED_FLEET"
 	EnvInventorySnapshot = "GPU_INVENTORY_SNAPSHOT"
 	EnvReadOnly          = "GPU_READ_ONLY"
+	EnvSSHUser           = "GPU_SSH_USER"
+	EnvSSHPrivateKey     = "GPU_SSH_PRIVATE_KEY"
+	EnvSSHPassword       = "GPU_SSH_PASSWORD"
 )
 
 const onUnreachableKeep = "keep"
@@ -88,21 +88,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"hosts": schema.MapNestedAttribute{
 				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
 				Optional:            true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"simulated": schema.SingleNestedAttribute{
-						MarkdownDescription: "A host of a simulated fleet.", Required: true,
-						Attributes: map[string]schema.Attribute{
-							"file": schema.StringAttribute{
-								MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true,
-								Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-							},
-						},
-					},
-					"cluster": schema.StringAttribute{
-						MarkdownDescription: "The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer.",
-						Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-					},
-				}},
+				NestedObject: schema.NestedAttributeObject{Attributes: hostAttributes()},
 			},
 			"simulated_fleet": schema.StringAttribute{
 				MarkdownDescription: "A fleet file: every host in it, simulated. Also from `" + EnvSimulatedFleet + "`, when neither `hosts` nor `inventory_snapshot` is set.",
@@ -230,56 +216,6 @@ func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options
 		return
 	}
 	opt.Hosts = p.simulatedHosts(file, at, diags)
-}
-
-type hostModel struct {
-	Simulated types.Object `tfsdk:"simulated"`
-	Cluster   types.String `tfsdk:"cluster"`
-}
-
-type simulatedModel struct {
-	File types.String `tfsdk:"file"`
-}
-
-func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diags *diag.Diagnostics) map[string]fleet.Endpoint {
-	models := map[string]types.Object{}
-	diags.Append(hosts.ElementsAs(ctx, &models, false)...)
-	out := map[string]fleet.Endpoint{}
-	for _, name := range slices.Sorted(maps.Keys(models)) {
-		at := path.Root("hosts").AtMapKey(name)
-		m := object.Decode[hostModel](ctx, models[name], diags)
-		if m == nil || !object.Known(ctx, m.Simulated) {
-			out[name] = notYetKnown(name)
-			continue
-		}
-		s := object.Decode[simulatedModel](ctx, m.Simulated, diags)
-		if s == nil {
-			continue
-		}
-		at = at.AtName("simulated").AtName("file")
-		all := p.simulatedHosts(s.File.ValueString(), at, diags)
-		key := ""
-		for known := range all {
-			if strings.EqualFold(known, name) {
-				key = known
-			}
-		}
-		if key == "" {
-			if all != nil {
-				diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: the fleet file %s has the hosts %v, but no host %q.",
-					s.File.ValueString(), slices.Sorted(maps.Keys(all)), name))
-			}
-			continue
-		}
-		ep := all[key]
-		ep.Cluster = m.Cluster.ValueString()
-		out[name] = ep
-	}
-	return out
-}
-
-func notYetKnown(name string) fleet.Endpoint {
-	return fleet.Endpoint{Dial: func(context.Context) (fleet.Conn, error) { return nil, &fleet.NotYetKnownError{Host: name} }}
 }
 
 func (p *gpuProvider) Resources(context.Context) []func() resource.Resource {

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -79,6 +80,14 @@ func Explain(err error) string {
 }
 
 func reason(err error) string {
+	var ce *connect.Error
+	if errors.As(err, &ce) {
+		found := ce.Found
+		if ce.Err != nil && ce.Kind != connect.Version {
+			found += fmt.Sprintf(" (%v)", ce.Err)
+		}
+		return found + ".\nFix: " + ce.Fix + "."
+	}
 	var ae *agent.Error
 	if !errors.As(err, &ae) {
 		return err.Error()
@@ -123,11 +132,14 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		switch {
 		case errors.As(err, &notYet):
 			// Its checks wait until apply.
+			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
+				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, notYet.Reason))
+			}
 		case errors.As(err, &unknown):
 			diags.AddWarning("Host is not in the provider's configuration", fmt.Sprintf(
 				"%s\n\nHost: %s\nFound: %v.\nWhat the state knows of this host is kept. If the host is gone for good, remove it from this resource "+
 					"as well: its claims are given up without asking it.", label, name, err))
-		case f.KeepUnreachable():
+		case f.KeepUnreachable() && !fleet.NeedsHand(err):
 			diags.AddWarning("Host does not answer", fmt.Sprintf(
 				"%s\n\nHost: %s\nFound: %s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, reason(err)))
 		default:

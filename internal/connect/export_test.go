@@ -1,0 +1,25 @@
+package connect
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// WithPatience replaces how long an agent may take to answer.
+func (o Options) WithPatience(d time.Duration) Options {
+	o.patience = d
+	return o
+}
+
+// ServerOptionsWithIdle are the server's options with another idle time.
+func ServerOptionsWithIdle(deadAfter, idle time.Duration) []grpc.ServerOption {
+	return serverOptions(deadAfter, idle)
+}
+
+// WithKeepalive replaces how a client over TLS finds out that its host has vanished.
+func (o Options) WithKeepalive(every, timeout time.Duration) Options {
+	o.pulse = keepalive.ClientParameters{Time: every, Timeout: timeout, PermitWithoutStream: true}
+	return o
+}

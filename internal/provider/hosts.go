@@ -1,0 +1,361 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+const (
+	uploadNever = "never"
+	uploadAuto  = "auto"
+)
+
+// hostAttributes are how one host is reached.
+func hostAttributes() map[string]schema.Attribute {
+	ways := path.Expressions{}
+	for _, way := range []string{"local", "simulated", "ssh", "tls"} {
+		ways = append(ways, path.MatchRelative().AtParent().AtName(way))
+	}
+	filled := []validator.String{stringvalidator.LengthAtLeast(1)}
+	agentPath := schema.StringAttribute{
+		MarkdownDescription: "Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.",
+		Optional:            true, Validators: []validator.String{remotePath{}},
+	}
+	localPath := agentPath
+	localPath.MarkdownDescription = "Where `gpu-agent` is. Default: beside the provider, else in `PATH`."
+	localPath.Validators = filled
+	return map[string]schema.Attribute{
+		"local": schema.SingleNestedAttribute{
+			MarkdownDescription: "The machine that Terraform runs on. The agent is started as a child process.",
+			Optional:            true, Attributes: map[string]schema.Attribute{"agent_path": localPath},
+		},
+		"simulated": schema.SingleNestedAttribute{
+			MarkdownDescription: "A host of a simulated fleet.", Optional: true, Validators: []validator.Object{objectvalidator.ExactlyOneOf(ways...)},
+			Attributes: map[string]schema.Attribute{
+				"file": schema.StringAttribute{
+					MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true, Validators: filled,
+				},
+			},
+		},
+		"ssh": schema.SingleNestedAttribute{
+			MarkdownDescription: "A host whose sshd starts the agent: one connection and one session for each run. What is not set comes from the environment and `~/.ssh/config`; see [Reaching hosts](guides/hosts.md).",
+			Optional:            true,
+			Attributes: map[string]schema.Attribute{
+				"address": schema.StringAttribute{MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true, Validators: filled},
+				"port": schema.Int64Attribute{
+					MarkdownDescription: "Default: that of `~/.ssh/config`, else `22`.", Optional: true, Validators: []validator.Int64{int64validator.Between(1, 65535)},
+				},
+				"user": schema.StringAttribute{
+					MarkdownDescription: "Default: `" + EnvSSHUser + "`, else that of `~/.ssh/config`, else the user that runs Terraform.", Optional: true, Validators: filled,
+				},
+				"private_key": schema.StringAttribute{
+					MarkdownDescription: "The private key itself, without a passphrase. Also from `" + EnvSSHPrivateKey + "`.", Optional: true, Sensitive: true,
+					Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("private_key_file"))},
+				},
+				"private_key_file": schema.StringAttribute{
+					MarkdownDescription: "File with the private key. Default: `IdentityFile` of `~/.ssh/config`, else OpenSSH's own names.", Optional: true, Validators: filled,
+				},
+				"password": schema.StringAttribute{
+					MarkdownDescription: "The user's password. Also from `" + EnvSSHPassword + "`. A key is better.", Optional: true, Sensitive: true, Validators: filled,
+				},
+				"use_agent": schema.BoolAttribute{
+					MarkdownDescription: "Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. Default: unless a key or a password is given.", Optional: true,
+				},
+				"known_hosts_file": schema.StringAttribute{
+					MarkdownDescription: "Instead of OpenSSH's own files. The host's key is always checked.", Optional: true, Validators: filled,
+				},
+				"host_key": schema.StringAttribute{
+					MarkdownDescription: "The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", Optional: true, Validators: []validator.String{hostKey{}},
+				},
+				"proxy_jump": schema.StringAttribute{
+					MarkdownDescription: "Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too.", Optional: true, Validators: filled,
+				},
+				"sudo": schema.BoolAttribute{
+					MarkdownDescription: "Start the agent with `sudo -n`. Default `false`.", Optional: true,
+				},
+				"agent_path": agentPath,
+				"upload": schema.StringAttribute{
+					MarkdownDescription: "`never` (the default) or `auto`: bring the agent that was shipped with the provider to a host that has none. Only in a run that applies; in a plan the checks of such a host wait.",
+					Optional:            true, Validators: []validator.String{stringvalidator.OneOf(uploadNever, uploadAuto)},
+				},
+			},
+		},
+		"tls": schema.SingleNestedAttribute{
+			MarkdownDescription: "A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.",
+			Optional:            true,
+			Attributes: map[string]schema.Attribute{
+				"address":     schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
+				"ca_file":     schema.StringAttribute{MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true, Validators: filled},
+				"cert_file":   schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
+				"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM.", Required: true, Validators: filled},
+				"server_name": schema.StringAttribute{MarkdownDescription: "The name in the host's certificate. Default: that of the address.", Optional: true, Validators: filled},
+			},
+		},
+		"cluster": schema.StringAttribute{
+			MarkdownDescription: "The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer.",
+			Optional:            true, Validators: filled,
+		},
+	}
+}
+
+// remotePath is a path that may stand in a command on a host.
+type remotePath struct{}
+
+func (remotePath) Description(context.Context) string {
+	return "a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"
+}
+
+func (v remotePath) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (v remotePath) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if s := req.ConfigValue; !s.IsNull() && !s.IsUnknown() && !connect.ValidAgentPath(s.ValueString()) {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), v.Description(ctx)))
+	}
+}
+
+// hostKey is a public key or a fingerprint.
+type hostKey struct{}
+
+func (hostKey) Description(context.Context) string {
+	return "a public key (ssh-ed25519 AAAA...) or a fingerprint (SHA256:...)"
+}
+
+func (v hostKey) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (v hostKey) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if s := req.ConfigValue; !s.IsNull() && !s.IsUnknown() && connect.CheckHostKey(s.ValueString()) != nil {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), v.Description(ctx)))
+	}
+}
+
+type hostModel struct {
+	Local     types.Object `tfsdk:"local"`
+	Simulated types.Object `tfsdk:"simulated"`
+	SSH       types.Object `tfsdk:"ssh"`
+	TLS       types.Object `tfsdk:"tls"`
+	Cluster   types.String `tfsdk:"cluster"`
+}
+
+type localModel struct {
+	AgentPath types.String `tfsdk:"agent_path"`
+}
+
+type simulatedModel struct {
+	File types.String `tfsdk:"file"`
+}
+
+type sshModel struct {
+	Address        types.String `tfsdk:"address"`
+	Port           types.Int64  `tfsdk:"port"`
+	User           types.String `tfsdk:"user"`
+	PrivateKey     types.String `tfsdk:"private_key"`
+	PrivateKeyFile types.String `tfsdk:"private_key_file"`
+	Password       types.String `tfsdk:"password"`
+	UseAgent       types.Bool   `tfsdk:"use_agent"`
+	KnownHostsFile types.String `tfsdk:"known_hosts_file"`
+	HostKey        types.String `tfsdk:"host_key"`
+	ProxyJump      types.String `tfsdk:"proxy_jump"`
+	Sudo           types.Bool   `tfsdk:"sudo"`
+	AgentPath      types.String `tfsdk:"agent_path"`
+	Upload         types.String `tfsdk:"upload"`
+}
+
+type tlsModel struct {
+	Address    types.String `tfsdk:"address"`
+	CAFile     types.String `tfsdk:"ca_file"`
+	CertFile   types.String `tfsdk:"cert_file"`
+	KeyFile    types.String `tfsdk:"key_file"`
+	ServerName types.String `tfsdk:"server_name"`
+}
+
+// configuredHosts are the hosts of the provider's block. It contacts nobody.
+func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diags *diag.Diagnostics) map[string]fleet.Endpoint {
+	models := map[string]types.Object{}
+	diags.Append(hosts.ElementsAs(ctx, &models, false)...)
+	out := map[string]fleet.Endpoint{}
+	for _, name := range slices.Sorted(maps.Keys(models)) {
+		m := object.Decode[hostModel](ctx, models[name], diags)
+		if m == nil || !object.Known(ctx, m.Local, m.Simulated, m.SSH, m.TLS) {
+			out[name] = notYetKnown(name)
+			continue
+		}
+		if dial := p.way(ctx, name, m, diags); dial != nil {
+			out[name] = fleet.Endpoint{Dial: dial, Cluster: m.Cluster.ValueString()}
+		}
+	}
+	return out
+}
+
+// way is how one host is reached, nil when its settings are wrong.
+func (p *gpuProvider) way(ctx context.Context, name string, m *hostModel, diags *diag.Diagnostics) fleet.Dial {
+	at := path.Root("hosts").AtMapKey(name)
+	switch {
+	case !m.SSH.IsNull():
+		if s := object.Decode[sshModel](ctx, m.SSH, diags); s != nil {
+			return p.overSSH(name, s, at.AtName("ssh"), diags)
+		}
+	case !m.TLS.IsNull():
+		if t := object.Decode[tlsModel](ctx, m.TLS, diags); t != nil {
+			return p.overTLS(name, t, at.AtName("tls"), diags)
+		}
+	case !m.Local.IsNull():
+		if l := object.Decode[localModel](ctx, m.Local, diags); l != nil {
+			return p.asChild(name, l.AgentPath.ValueString())
+		}
+	default:
+		if s := object.Decode[simulatedModel](ctx, m.Simulated, diags); s != nil {
+			return p.simulatedHost(name, s.File.ValueString(), at.AtName("simulated").AtName("file"), diags)
+		}
+	}
+	return nil
+}
+
+func (p *gpuProvider) simulatedHost(name, file string, at path.Path, diags *diag.Diagnostics) fleet.Dial {
+	all := p.simulatedHosts(file, at, diags)
+	for known, ep := range all {
+		if strings.EqualFold(known, name) {
+			return ep.Dial
+		}
+	}
+	if all != nil {
+		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: the fleet file %s has the hosts %v, but no host %q.",
+			file, slices.Sorted(maps.Keys(all)), name))
+	}
+	return nil
+}
+
+func (p *gpuProvider) options() connect.Options { return connect.Options{Version: p.version} }
+
+// overSSH reaches a host by its sshd.
+func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *diag.Diagnostics) fleet.Dial {
+	s := connect.SSH{
+		Address: m.Address.ValueString(), Port: int(m.Port.ValueInt64()), User: orEnvironment(m.User, EnvSSHUser),
+		PrivateKey: m.PrivateKey.ValueString(), PrivateKeyFile: m.PrivateKeyFile.ValueString(), Password: orEnvironment(m.Password, EnvSSHPassword),
+		UseAgent: m.UseAgent.ValueBoolPointer(), KnownHostsFile: m.KnownHostsFile.ValueString(), HostKey: m.HostKey.ValueString(),
+		ProxyJump: m.ProxyJump.ValueString(), Sudo: m.Sudo.ValueBool(), AgentPath: m.AgentPath.ValueString(),
+	}
+	if m.PrivateKey.IsNull() && m.PrivateKeyFile.IsNull() {
+		s.PrivateKey = os.Getenv(EnvSSHPrivateKey)
+	}
+	for attribute, file := range map[string]string{"private_key_file": s.PrivateKeyFile, "known_hosts_file": s.KnownHostsFile} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(connect.ExpandHome(file)); err != nil {
+			diags.AddAttributeError(at.AtName(attribute), "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+			return nil
+		}
+	}
+	upload := m.Upload.ValueString() == uploadAuto
+	return func(ctx context.Context, mayInstall bool) (fleet.Conn, error) {
+		way := s
+		if upload && mayInstall {
+			way.Upload = &connect.Upload{Dir: besideProvider(""), Version: p.version}
+		}
+		conn, err := connect.DialSSH(ctx, name, way, p.options())
+		var missing *connect.Error
+		switch {
+		case err == nil:
+			return p.client(name, conn), nil
+		case upload && !mayInstall && errors.As(err, &missing) && missing.Kind == connect.NoAgent:
+			return nil, &fleet.NotYetKnownError{Host: name, Reason: fmt.Sprintf("host %s has no gpu-agent yet; the apply uploads it", name)}
+		}
+		return nil, err
+	}
+}
+
+// overTLS reaches an agent that listens.
+func (p *gpuProvider) overTLS(name string, m *tlsModel, at path.Path, diags *diag.Diagnostics) fleet.Dial {
+	read := func(attribute string, file types.String) []byte {
+		data, err := os.ReadFile(connect.ExpandHome(file.ValueString()))
+		if err != nil {
+			diags.AddAttributeError(at.AtName(attribute), "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+		}
+		return data
+	}
+	t := connect.TLS{
+		Address: m.Address.ValueString(), ServerName: m.ServerName.ValueString(),
+		CA: read("ca_file", m.CAFile), Cert: read("cert_file", m.CertFile), Key: read("key_file", m.KeyFile),
+	}
+	return func(ctx context.Context, _ bool) (fleet.Conn, error) {
+		conn, err := connect.DialTLS(ctx, name, t, p.options())
+		if err != nil {
+			return nil, err
+		}
+		return p.client(name, conn), nil
+	}
+}
+
+// asChild starts the agent on this machine.
+func (p *gpuProvider) asChild(name, agentPath string) fleet.Dial {
+	return func(ctx context.Context, _ bool) (fleet.Conn, error) {
+		conn, err := connect.Process(ctx, name, connect.Command{Path: localAgent(agentPath), Args: []string{"serve", "--stdio"}}, p.options())
+		if err != nil {
+			return nil, err
+		}
+		return p.client(name, conn), nil
+	}
+}
+
+// localAgent is the agent of this machine: the one that is named, one that lies beside
+// the provider, or the one in PATH.
+func localAgent(named string) string {
+	if named != "" {
+		return connect.ExpandHome(named)
+	}
+	file := "gpu-agent"
+	if runtime.GOOS == "windows" {
+		file += ".exe"
+	}
+	for _, beside := range []string{besideProvider(file), besideProvider(connect.AgentFile(runtime.GOOS, runtime.GOARCH))} {
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside
+		}
+	}
+	if found, err := exec.LookPath(file); err == nil {
+		return found
+	}
+	return file
+}
+
+// besideProvider is a path in the directory of the provider's own file.
+func besideProvider(file string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return file
+	}
+	return filepath.Join(filepath.Dir(self), file)
+}
+
+// orEnvironment is an argument, or else an environment variable.
+func orEnvironment(s types.String, env string) string {
+	if s.IsNull() {
+		return os.Getenv(env)
+	}
+	return s.ValueString()
+}
+
+func notYetKnown(name string) fleet.Endpoint {
+	return fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return nil, &fleet.NotYetKnownError{Host: name} }}
+}
