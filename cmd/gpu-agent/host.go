@@ -95,14 +95,14 @@ func (o *hostOptions) server(opts ...agent.Option) (*agent.Server, error) {
 
 // client speaks with the agent in this process, through the same contract as a
 // provider.
-func (o *hostOptions) client() (*agent.Client, *agent.Server, error) {
+func (o *hostOptions) client() (*agent.Client, error) {
 	server, err := o.server()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	conn, err := connect.InProcess(server)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return agent.NewClient(conn, "", agent.WithClientVersion(version)), server, nil
+	return agent.NewClient(conn, "", agent.WithClientVersion(version)), nil
 }

@@ -21,7 +21,7 @@ func newInventory(o *hostOptions) *cobra.Command {
 provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, _, err := o.client()
+			client, err := o.client()
 			if err != nil {
 				return err
 			}

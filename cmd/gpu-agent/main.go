@@ -21,12 +21,14 @@ const (
 	exitBadUsage = 64
 )
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {
-		return
+		return 0
 	}
 	code := exitFailed
 	var coded *codedError
@@ -36,7 +38,7 @@ func main() {
 	if text := err.Error(); text != "" {
 		fmt.Fprintln(os.Stderr, "gpu-agent:", text)
 	}
-	os.Exit(code)
+	return code
 }
 
 // codedError is a failure with an exit code of its own.

@@ -21,7 +21,7 @@ func newSelftest(o *hostOptions) *cobra.Command {
 It only reads; --write also takes the lease and gives it back.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, _, err := o.client()
+			client, err := o.client()
 			if err != nil {
 				return err
 			}

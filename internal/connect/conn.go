@@ -112,11 +112,15 @@ func refusal(host string, err error, waited time.Duration) error {
 	case ae.Kind == agent.Denied:
 		return &Error{Host: host, Kind: Authentication, Found: ae.Message, Fix: "use a key or certificate that the host gives a role"}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Error{Host: host, Kind: Unreachable, Found: fmt.Sprintf("gpu-agent started, but did not answer the first call within %s", waited), Err: err,
-			Fix: "look at the load of the host and at the agent's log there"}
+		return &Error{
+			Host: host, Kind: Unreachable, Found: fmt.Sprintf("gpu-agent started, but did not answer the first call within %s", waited), Err: err,
+			Fix: "look at the load of the host and at the agent's log there",
+		}
 	case ae.Kind == agent.Unavailable:
-		return &Error{Host: host, Kind: Ended, Found: "the connection ended before the agent had answered the first call", Err: err,
-			Fix: "look at the agent's log on the host"}
+		return &Error{
+			Host: host, Kind: Ended, Found: "the connection ended before the agent had answered the first call", Err: err,
+			Fix: "look at the agent's log on the host",
+		}
 	}
 	return err
 }

@@ -1,7 +1,12 @@
 package connect
 
-import "syscall"
+import (
+	"syscall"
 
+	"golang.org/x/sys/windows"
+)
+
+// ownSession keeps Ctrl-C and the closing of a console window from the child.
 func ownSession() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_NO_WINDOW}
 }

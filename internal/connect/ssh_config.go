@@ -109,8 +109,8 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 // endpoint resolves one server, the host itself or a jump host.
 func (s SSH) endpoint(host string, config sshConfig, alias, name string, port int) (endpoint, error) {
 	e := endpoint{host: alias, port: port, user: name, password: s.Password, keyText: s.PrivateKey}
-	if real := config.get(alias, "HostName"); real != "" {
-		e.host = strings.ReplaceAll(real, "%h", alias)
+	if name := config.get(alias, "HostName"); name != "" {
+		e.host = strings.ReplaceAll(name, "%h", alias)
 	}
 	if e.port == 0 {
 		e.port = defaultSSHPort

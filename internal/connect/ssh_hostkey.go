@@ -64,7 +64,7 @@ func (e endpoint) judge(host, name string, key ssh.PublicKey, err error) error {
 		return &Error{
 			Host: host, Kind: HostKey,
 			Found: fmt.Sprintf("the host key of %s is not known: %s %s; looked in %s", name, key.Type(), ssh.FingerprintSHA256(key), strings.Join(e.knownHosts, ", ")),
-			Fix:   "compare the fingerprint with the host's, then add this line to known_hosts, or the key as host_key:\n" + knownhosts.Line([]string{name}, key) + "\n",
+			Fix:   "compare the fingerprint with the host's, then add the key as host_key, or this line to known_hosts:\n  " + knownhosts.Line([]string{name}, key), // Terraform does not wrap what is indented
 		}
 	}
 	return &Error{Host: host, Kind: HostKey, Found: "the host key of " + name + " was refused", Err: err, Fix: "look at known_hosts"}

@@ -60,8 +60,10 @@ func shakeHands(ctx context.Context, host, address string, conn *tls.Conn) (net.
 	_, err := s.r.Peek(1)
 	switch alert := alertIn(err); {
 	case alert != nil:
-		return nil, &Error{Host: host, Kind: Certificate, Found: "the host did not accept the client's certificate", Err: alert,
-			Fix: "use a certificate of the authority that the agent was started with, not expired, and made for client authentication"}
+		return nil, &Error{
+			Host: host, Kind: Certificate, Found: "the host did not accept the client's certificate", Err: alert,
+			Fix: "use a certificate of the authority that the agent was started with, not expired, and made for client authentication",
+		}
 	case err != nil && ctx.Err() != nil:
 		return nil, badHandshake(host, address, ctx.Err())
 	case err != nil:
@@ -112,12 +114,16 @@ func (t TLS) config(host string) (*tls.Config, error) {
 func badHandshake(host, address string, err error) *Error {
 	const service = "look at the port, and whether `gpu-agent serve --listen` runs there"
 	if verify, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &Error{Host: host, Kind: Certificate, Found: "the certificate of " + address + " is not to be trusted", Err: verify.Err,
-			Fix: "see that ca_file is the authority that signed it, that it is not expired, and that address or server_name is a name in it"}
+		return &Error{
+			Host: host, Kind: Certificate, Found: "the certificate of " + address + " is not to be trusted", Err: verify.Err,
+			Fix: "see that ca_file is the authority that signed it, that it is not expired, and that address or server_name is a name in it",
+		}
 	}
 	if alert := alertIn(err); alert != nil {
-		return &Error{Host: host, Kind: Certificate, Found: address + " refused the handshake", Err: alert,
-			Fix: service + "; both ends must speak TLS 1.3"}
+		return &Error{
+			Host: host, Kind: Certificate, Found: address + " refused the handshake", Err: alert,
+			Fix: service + "; both ends must speak TLS 1.3",
+		}
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, errNotHTTP2) {
 		return &Error{Host: host, Kind: Garbage, Found: "something else than gpu-agent answers at " + address, Err: err, Fix: service}

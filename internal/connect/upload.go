@@ -108,8 +108,10 @@ func platformOf(host string, client *ssh.Client) (goos, goarch string, err error
 		goarch = map[string]string{"x86_64": "amd64", "amd64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ARM64": "arm64"}[fields[1]]
 	}
 	if goos == "" || goarch == "" {
-		return "", "", &Error{Host: host, Kind: WrongPlatform, Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
-			Fix: "install gpu-agent on the host and set agent_path; Linux and Windows on amd64 and arm64 are shipped"}
+		return "", "", &Error{
+			Host: host, Kind: WrongPlatform, Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
+			Fix: "install gpu-agent on the host and set agent_path; Linux and Windows on amd64 and arm64 are shipped",
+		}
 	}
 	return goos, goarch, nil
 }

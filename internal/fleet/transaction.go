@@ -194,7 +194,7 @@ func (t *transaction) one(ctx context.Context, n string) {
 	case errors.As(err, &ae) && ae.Outcome != nil && ae.Outcome.RolledBack:
 		t.took(n, EndRolledBack, ae.Outcome)
 	case errors.As(err, &ae) && ae.Kind == agent.Unavailable && ae.Cause == nil:
-		t.cutOff(ctx, n, err)
+		t.cutOff(ctx, n, *ae)
 		return
 	default:
 		t.took(n, end, nil)
@@ -208,7 +208,7 @@ const cutOffWait = 2 * time.Minute
 
 // cutOff finds out how a change ended whose connection broke. The agent ends it by
 // itself, without a client; its lease is free when it has.
-func (t *transaction) cutOff(ctx context.Context, n string, broke error) {
+func (t *transaction) cutOff(ctx context.Context, n string, broke agent.Error) {
 	h, ch := t.fleet.hosts[n], t.changes[n]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.req.HostTimeout+cutOffWait)
 	defer cancel()
@@ -218,7 +218,7 @@ func (t *transaction) cutOff(ctx context.Context, n string, broke error) {
 		t.took(n, EndPartial, nil)
 		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended (%v); "+
 			"the agent finishes or undoes it by itself, and the next plan shows which", err)})
-		t.note(n, broke)
+		t.note(n, &broke)
 		return
 	}
 	t.connected(n, conn)
@@ -227,25 +227,22 @@ func (t *transaction) cutOff(ctx context.Context, n string, broke error) {
 	if err == nil {
 		left, err = conn.Prepare(ctx, ch)
 	}
-	end, broken := EndRolledBack, fmt.Errorf("the connection broke in the middle; the agent put the change back by itself: %w", broke)
 	switch {
 	case err != nil:
 		t.took(n, EndPartial, &agent.Outcome{Host: host})
 		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended: %v", err)})
-		t.note(n, broke)
-		return
 	case len(left.Steps) == 0:
 		// Only the answer was lost.
 		t.took(n, EndApplied, &agent.Outcome{Host: host})
 		return
 	case slices.ContainsFunc(host.Claims, func(c gpu.Claim) bool { return c.Token == ch.Token && c.Incomplete }):
-		end, broken = EndPartial, broke
-		t.took(n, end, &agent.Outcome{Host: host})
+		t.took(n, EndPartial, &agent.Outcome{Host: host})
 		t.stand(n, []string{"what the agent could not put back after the connection broke; the next plan shows it"})
 	default:
-		t.took(n, end, &agent.Outcome{Host: host})
+		broke.Message += "; the agent went on without it and put the change back"
+		t.took(n, EndRolledBack, &agent.Outcome{Host: host})
 	}
-	t.note(n, broken)
+	t.note(n, &broke)
 }
 
 // took records how a host ended and what it looks like now.

@@ -86,6 +86,9 @@ func reason(err error) string {
 		if ce.Err != nil && ce.Kind != connect.Version {
 			found += fmt.Sprintf(" (%v)", ce.Err)
 		}
+		if strings.Contains(ce.Fix, "\n") {
+			return found + ".\nFix: " + ce.Fix // it ends with something to copy
+		}
 		return found + ".\nFix: " + ce.Fix + "."
 	}
 	var ae *agent.Error
@@ -97,6 +100,36 @@ func reason(err error) string {
 			ae.Lease.Holder, ae.Lease.Owner, ae.Lease.Since.Format(time.RFC3339), ae.Lease.Expires.Format(time.RFC3339))
 	}
 	return ae.Error()
+}
+
+// silence is the summary for a host that was not reached.
+func silence(err error) string {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return "Host does not answer"
+	}
+	switch ce.Kind {
+	case connect.HostKey:
+		return "Host key is not trusted"
+	case connect.Authentication:
+		return "Host does not let the provider in"
+	case connect.NoAgent:
+		return "Host has no agent"
+	case connect.Blocked:
+		return "Host does not let the agent run"
+	case connect.WrongPlatform:
+		return "Agent is for another platform"
+	case connect.Garbage:
+		return "Host did not answer as an agent"
+	case connect.Version:
+		return "Agent and provider do not match"
+	case connect.Certificate:
+		return "Certificate is not accepted"
+	case connect.Settings:
+		return "Host cannot be reached with these settings"
+	case connect.Unreachable, connect.Ended:
+	}
+	return "Host does not answer"
 }
 
 // Skipped warns of hosts that an object left without their being told.
@@ -144,9 +177,12 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 				"%s\n\nHost: %s\nFound: %s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, reason(err)))
 		default:
 			ok = false
-			diags.AddError("Host does not answer", fmt.Sprintf(
-				"%s\n\nHost: %s\nFound: %s\nA host that does not answer is not taken for an empty one, so the state is kept as it is. "+
-					"Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it.", label, name, reason(err)))
+			way := "Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
+			if fleet.NeedsHand(err) {
+				way = "on_unreachable = \"keep\" does not lift this."
+			}
+			diags.AddError(silence(err), fmt.Sprintf(
+				"%s\n\nHost: %s\nFound: %s\n\nA host that does not answer is not taken for an empty one, so the state is kept as it is. %s", label, name, reason(err), way))
 		}
 	}
 	return ok

@@ -1,0 +1,457 @@
+package ssh_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
+)
+
+const vdi = `
+resource "gpu_partition_config" "vdi" {
+  name  = "vdi"
+  hosts = ["hv01", "hv02"]
+  gpu_p = { partition_count = 4 }
+}
+resource "gpu_vm_assignment" "avd" {
+  for_each  = toset(["avd-01", "avd-02", "avd-03"])
+  vm        = each.key
+  partition = { config = gpu_partition_config.vdi.id }
+  power     = { allow_shutdown = true }
+}
+`
+
+// one is a config on one host.
+const one = `
+resource "gpu_partition_config" "vdi" {
+  hosts = ["hv01"]
+  gpu_p = { partition_count = 4 }
+}
+`
+
+// first is a fleet of the example's first host alone.
+func first(t *testing.T) []gpu.Host {
+	t.Helper()
+	h := example(t)[0]
+	h.Cluster = nil
+	for i := range h.VMs {
+		h.VMs[i].Clustered, h.VMs[i].PossibleOwners = false, nil
+	}
+	return []gpu.Host{h}
+}
+
+func (r *rig) both(arguments ...string) []string {
+	return []string{r.reach("hv01", arguments...), r.reach("hv02", arguments...)}
+}
+
+// TestExample applies the README's example over SSH, from plan to destroy. Each run of
+// the provider has one connection and one session for each host.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, example(t), nil)
+	r.write(r.both(), vdi)
+	before, ran := r.snapshot(), r.running()
+
+	sessions := func() int { return r.server["hv01"].Sessions() }
+	r.ok("plan")
+	if n := sessions(); n != 1 {
+		t.Errorf("a plan opened %d sessions, want 1", n)
+	}
+	out := r.ok("apply", "-auto-approve")
+	says(t, out, "Apply complete! Resources: 4 added")
+	if n := sessions(); n > 3 { // an apply plans first, in a process of its own
+		t.Errorf("a plan and an apply opened %d sessions, want 3 at the most", n)
+	}
+	if diff := cmp.Diff(ran, r.running()); diff != "" {
+		t.Errorf("VMs that run (-before +after):\n%s", diff)
+	}
+	r.wantNoChanges()
+	r.wantQuiet()
+	r.ok("destroy", "-auto-approve")
+	after := r.snapshot()
+	for i, h := range after.Hosts {
+		if len(h.Claims) > 0 {
+			t.Errorf("host %s keeps the claims %+v", h.Name, h.Claims)
+		}
+		if diff := cmp.Diff(before.Hosts[i].VMs, h.VMs, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("VMs of %s (-before +after):\n%s", h.Name, diff)
+		}
+	}
+	r.wantQuiet()
+	for name, s := range r.server {
+		if s.Sessions() != s.Connections() {
+			t.Errorf("host %s: %d sessions on %d connections", name, s.Sessions(), s.Connections())
+		}
+	}
+}
+
+// TestFiftyResourcesInParallel stays within stock limits of sshd: ten sessions and ten
+// connections at once.
+func TestFiftyResourcesInParallel(t *testing.T) {
+	t.Parallel()
+	hosts := first(t)
+	vm := hosts[0].VMs[0]
+	hosts[0].VMs = nil
+	for i := range 50 {
+		v := vm
+		v.ID, v.Name, v.State = fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprintf("vm-%02d", i), gpu.VMOff
+		hosts[0].VMs = append(hosts[0].VMs, v)
+	}
+	r := newRig(t, hosts, func(_ string, o *sshd.Options) {
+		o.Lines = append(o.Lines, "MaxSessions 10", "MaxStartups 10:30:100")
+	})
+	r.write([]string{r.reach("hv01")}, `
+resource "gpu_vm_assignment" "vm" {
+  count     = 50
+  vm        = format("vm-%02d", count.index)
+  partition = {}
+}
+`)
+	out := r.ok("apply", "-auto-approve", "-parallelism=50")
+	says(t, out, "Apply complete! Resources: 50 added")
+	if n := r.server["hv01"].Sessions(); n > 2 {
+		t.Errorf("an apply of 50 resources opened %d sessions, want one for each process of the provider (2)", n)
+	}
+	for _, v := range r.snapshot().Hosts[0].VMs {
+		if len(v.PartitionAdapters) != 1 {
+			t.Errorf("VM %s has %d adapters", v.Name, len(v.PartitionAdapters))
+		}
+	}
+	r.wantNoChanges()
+	r.wantQuiet()
+}
+
+func TestWaysToLogIn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, first(t), nil)
+	s := r.server["hv01"]
+	key, err := os.ReadFile(s.ClientKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("key in the configuration", func(t *testing.T) {
+		r.write([]string{r.reach("hv01", "private_key_file = null", fmt.Sprintf("private_key = %q", key))}, one)
+		out := r.ok("plan")
+		says(t, out, "1 to add")
+		if strings.Contains(out, "PRIVATE KEY") {
+			t.Error("the plan shows the key")
+		}
+	})
+	t.Run("key and user from the environment", func(t *testing.T) {
+		r.write([]string{r.reach("hv01", "private_key_file = null", "user = null")}, one)
+		usual := r.env
+		defer func() { r.env = usual }()
+		r.env = append(r.env, "GPU_SSH_PRIVATE_KEY="+string(key), "GPU_SSH_USER="+s.User)
+		says(t, r.ok("plan"), "1 to add")
+	})
+	t.Run("agent", func(t *testing.T) {
+		if _, err := exec.LookPath("ssh-agent"); err != nil {
+			t.Skip("there is no ssh-agent: apt-get install --no-install-recommends openssh-client")
+		}
+		socket := filepath.Join(t.TempDir(), "agent")
+		keeper := exec.CommandContext(t.Context(), "ssh-agent", "-D", "-a", socket)
+		if err := keeper.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = keeper.Process.Kill(); _ = keeper.Wait() }()
+		eventually(t, "the agent listens", func() bool { _, err := os.Stat(socket); return err == nil })
+		add := exec.CommandContext(t.Context(), "ssh-add", "-q", s.ClientKey())
+		add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+socket)
+		if out, err := add.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		r.write([]string{r.reach("hv01", "private_key_file = null")}, one)
+		usual := r.env
+		defer func() { r.env = usual }()
+		r.env = append(r.env, "SSH_AUTH_SOCK="+socket)
+		says(t, r.ok("plan"), "1 to add")
+	})
+	t.Run("wrong key", func(t *testing.T) {
+		other := filepath.Join(t.TempDir(), "other")
+		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other).CombinedOutput(); err != nil {
+			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
+		}
+		r.write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", other))}, one)
+		says(t, r.fails("Host does not let the provider in", "plan"), "Host: hv01", "does not let user", "tried: key "+other)
+	})
+	t.Run("encrypted key", func(t *testing.T) {
+		locked := filepath.Join(t.TempDir(), "locked")
+		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked).CombinedOutput(); err != nil {
+			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
+		}
+		r.write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", locked))}, one)
+		says(t, r.fails("Host cannot be reached with these settings", "plan"), "is encrypted with a passphrase", "use_agent = true")
+	})
+}
+
+// TestUnknownHostKey adds the very line that the error prints.
+func TestUnknownHostKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, first(t), nil)
+	s := r.server["hv01"]
+	known := filepath.Join(t.TempDir(), "known_hosts")
+	write(t, known, "")
+	r.write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known))}, one)
+	out := r.fails("Host key is not trusted", "plan")
+	says(t, out, "Host: hv01", "is not known")
+	var line string
+	for l := range strings.Lines(out) {
+		if at := strings.Index(l, "[127.0.0.1]"); at >= 0 && strings.Contains(l, "AAAA") {
+			line = strings.TrimSpace(l[at:])
+		}
+	}
+	if want := strings.TrimSpace(s.KnownHostsLine()); line != want {
+		t.Fatalf("the error prints the line %q, want %q", line, want)
+	}
+	write(t, known, line+"\n")
+	says(t, r.ok("plan"), "1 to add")
+
+	other, err := sshd.Start(t.Context(), sshd.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	at, _, _ := strings.Cut(line, " ")
+	_, otherKey, _ := strings.Cut(other.KnownHostsLine(), " ")
+	write(t, known, at+" "+otherKey+"\n")
+	says(t, r.fails("Host key is not trusted", "plan"), "has changed", known+" line 1")
+
+	fields := strings.Fields(line)
+	r.write([]string{r.reach("hv01", "known_hosts_file = null", fmt.Sprintf("host_key = %q", fields[1]+" "+fields[2]))}, one)
+	says(t, r.ok("plan"), "1 to add")
+}
+
+func TestJumpHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, first(t), nil)
+	bastion, err := sshd.Start(t.Context(), sshd.Options{Dir: t.TempDir(), Lines: []string{"AllowTcpForwarding yes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bastion.Close()
+	key, err := os.ReadFile(r.server["hv01"].ClientKey() + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(bastion.Dir, "authorized_keys"), string(key)+"\n")
+	known := filepath.Join(t.TempDir(), "known_hosts")
+	write(t, known, r.server["hv01"].KnownHostsLine()+"\n"+bastion.KnownHostsLine()+"\n")
+	r.write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known), fmt.Sprintf("proxy_jump = %q", bastion.User+"@"+bastion.Address()))}, one)
+	says(t, r.ok("plan"), "1 to add")
+	if bastion.Connections() != 1 || bastion.Sessions() != 0 {
+		t.Errorf("the jump host had %d connections and %d sessions", bastion.Connections(), bastion.Sessions())
+	}
+	write(t, known, r.server["hv01"].KnownHostsLine()+"\n")
+	says(t, r.fails("Host key is not trusted", "plan"), bastion.Address())
+}
+
+// TestReader gives the key a forced command: it may plan, and the host refuses to let
+// it apply.
+func TestReader(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
+		o.KeyOptions = fmt.Sprintf(`restrict,command="%s serve --stdio --role reader"`, agentPath())
+	})
+	r.write([]string{r.reach("hv01", "agent_path = null")}, one)
+	says(t, r.ok("plan"), "1 to add")
+	before := r.snapshot()
+	says(t, r.fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
+	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the fleet changed (-before +after):\n%s", diff)
+	}
+}
+
+// TestSubsystem lets sshd_config say what runs.
+func TestSubsystem(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
+		o.Lines = append(o.Lines, "Subsystem gpu-agent "+agentPath()+" serve --stdio")
+	})
+	r.write([]string{r.reach("hv01", `agent_path = "/nowhere/gpu-agent"`)}, one)
+	says(t, r.ok("apply", "-auto-approve"), "1 added")
+	r.wantNoChanges()
+	r.wantQuiet()
+}
+
+func TestSudo(t *testing.T) {
+	t.Parallel()
+	if err := exec.CommandContext(t.Context(), "sudo", "-n", "true").Run(); err != nil {
+		t.Skipf("sudo without a password does not work here (%v): apt-get install sudo, and run as root", err)
+	}
+	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
+		// sudo empties the environment, so the agent's settings come from a file.
+		o.Env = nil
+	})
+	script := filepath.Join(t.TempDir(), "gpu-agent")
+	write(t, script, fmt.Sprintf("#!/bin/sh\nexec %s --backend simulated --fleet %s --host hv01 \"$@\"\n", agentPath(), r.fleet.Path()))
+	if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // a script
+		t.Fatal(err)
+	}
+	r.write([]string{r.reach("hv01", "sudo = true", fmt.Sprintf("agent_path = %q", script))}, one)
+	says(t, r.ok("apply", "-auto-approve"), "1 added")
+	r.wantNoChanges()
+	r.wantQuiet()
+}
+
+// cuttable is an assignment whose VM takes long to stop and to start.
+const cuttable = `
+resource "gpu_vm_assignment" "avd" {
+  vm        = "avd-01"
+  partition = {}
+  power     = { allow_shutdown = true }
+}
+`
+
+// TestCutInTheMiddle cuts the connection, or kills Terraform, while a VM is off for a
+// change. The agent puts everything back without either.
+func TestCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(t *testing.T, r *rig, terraform *os.Process){
+		"sshd of the connection killed": func(t *testing.T, r *rig, _ *os.Process) {
+			if err := r.server["hv01"].Cut(); err != nil {
+				t.Error(err)
+			}
+		},
+		"Terraform and the provider killed": func(t *testing.T, _ *rig, terraform *os.Process) {
+			if err := syscall.Kill(-terraform.Pid, syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, first(t), nil)
+			r.t = t
+			r.delay("hv01", map[string]int{"shut_down_vm": 1500, "start_vm": 500})
+			ran := r.running()
+			if !ran["avd-01"] {
+				t.Fatal("avd-01 does not run")
+			}
+			r.write([]string{r.reach("hv01")}, cuttable)
+			apply := r.command("apply", "-auto-approve")
+			apply.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			var out strings.Builder
+			apply.Stdout, apply.Stderr = &out, &out
+			if err := apply.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the VM is being stopped", func() bool { return len(r.state("hv01").Journal) > 0 })
+			cut(t, r, apply.Process)
+			err := apply.Wait()
+			if err == nil {
+				t.Errorf("the apply succeeded:\n%s", out.String())
+			}
+			eventually(t, "everything that ran runs, no change is open and nobody holds the lease", func() bool {
+				s := r.state("hv01")
+				return cmp.Equal(ran, r.running()) && len(s.Journal) == 0 && s.Lease == nil
+			})
+			r.wantQuiet()
+			if strings.HasPrefix(name, "sshd") {
+				says(t, out.String(), "Host: hv01", "the connection to the host failed", "put the change back", "Rolled back: hv01")
+			}
+			r.delay("hv01", nil)
+			lock := filepath.Join(r.dir, ".terraform.tfstate.lock.info")
+			_ = os.Remove(lock) // what `terraform force-unlock` does
+			says(t, r.ok("apply", "-auto-approve"), "Apply complete")
+			r.wantNoChanges()
+			if !r.running()["avd-01"] {
+				t.Error("avd-01 does not run")
+			}
+		})
+	}
+}
+
+// TestBadHosts has one clear error for each way in which a host can be wrong, and none
+// touches the state.
+func TestBadHosts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, first(t), nil)
+	r.write([]string{r.reach("hv01")}, one)
+	r.ok("apply", "-auto-approve")
+	state := filepath.Join(r.dir, "terraform.tfstate")
+	before, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := func(text string) string {
+		file := filepath.Join(t.TempDir(), "agent")
+		write(t, file, text)
+		if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // a script
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("agent_path = %q", file)
+	}
+	blocked := script("#!/bin/sh\n")
+	if err := os.Chmod(strings.Trim(strings.TrimPrefix(blocked, "agent_path = "), `"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, argument, title string
+		texts                 []string
+	}{
+		{"refused port", "port = 1", "Host does not answer", []string{"nothing answers at 127.0.0.1:1", "connection refused"}},
+		{"unknown name", `address = "no-such-host.invalid"`, "Host does not answer", []string{"nothing answers at no-such-host.invalid"}},
+		{"no agent", `agent_path = "/nowhere/gpu-agent"`, "Host has no agent", []string{"exit status 127", "agent_path"}},
+		{"not executable", blocked, "Host does not let the agent run", []string{"exit status 126"}},
+		{"wrong platform", script("MZ\x90\x00\x03\x00\x00\x00"), "Agent is for another platform", []string{"built for another platform"}},
+		{"banner", script("#!/bin/sh\necho Welcome to hv01\nexec " + agentPath() + " \"$@\"\n"), "Host did not answer as an agent", []string{"Welcome to hv01"}},
+		{"ends early", script("#!/bin/sh\necho no licence >&2\nexit 3\n"), "Host does not answer", []string{"exit status 3", "no licence"}},
+		{"truncated", script("#!/bin/sh\nprintf 'gpu-agent/1\\n'\nexit 0\n"), "Host does not answer", []string{"ended before"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.write([]string{r.reach("hv01", c.argument)}, one)
+			says(t, r.fails(c.title, "plan"), append(c.texts, "Host: hv01")...)
+			after, err := os.ReadFile(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(before) != string(after) {
+				t.Error("the state changed")
+			}
+		})
+	}
+	r.write([]string{r.reach("hv01")}, one)
+	r.wantNoChanges()
+}
+
+// TestUpload starts without an agent on the host: a plan leaves nothing there, an apply
+// brings it, and the next one finds it.
+func TestUpload(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
+		o.SFTPDir = home
+	})
+	r.write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, one)
+	out := r.ok("plan")
+	says(t, out, "1 to add", "Host cannot be checked yet", "the apply uploads it")
+	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 {
+		t.Fatalf("a plan left %v on the host", left)
+	}
+	says(t, r.ok("apply", "-auto-approve"), "1 added")
+	uploaded, err := filepath.Glob(filepath.Join(home, ".cache/gpu-agent/1.2.3-test-*/gpu-agent"))
+	if err != nil || len(uploaded) != 1 {
+		t.Fatalf("uploaded: %v, %v", uploaded, err)
+	}
+	info, err := os.Stat(uploaded[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, strings.Replace(one, "4", "2", 1))
+	r.ok("apply", "-auto-approve")
+	again, err := os.Stat(uploaded[0])
+	if err != nil || !again.ModTime().Equal(info.ModTime()) {
+		t.Errorf("the second apply uploaded again: %v", err)
+	}
+	r.write([]string{r.reach("hv01", fmt.Sprintf("agent_path = %q", uploaded[0]))}, strings.Replace(one, "4", "2", 1))
+	r.wantNoChanges()
+}
