@@ -106,7 +106,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 	undo, expected := schedule(p.host, p.steps)
 	e := &entry{
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
-		Status: running, Steps: p.steps, Undo: undo,
+		Status: running, Steps: p.steps, Before: observe(&p.host, hostSteps(p.steps)), Undo: undo,
 	}
 	return s.work(host, fence, e, progress).make(ctx, expected)
 }
@@ -165,6 +165,9 @@ type work struct {
 	fence    int64
 	entry    *entry
 	progress func(StepProgress)
+	// hostIsBack is true when an earlier attempt has put the host back, and only the
+	// claims may be left.
+	hostIsBack bool
 }
 
 func (s *Server) work(host backend.HyperV, fence int64, e *entry, progress func(StepProgress)) *work {
@@ -299,8 +302,11 @@ func (w *work) close(ctx context.Context, incomplete bool) error {
 func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error) {
 	total := w.entry.Begun
 	for i := total - 1; i >= 0; i-- {
-		step := w.entry.Steps[i]
-		if err := w.undoStep(ctx, step, w.entry.Undo[i], total-i, total); err != nil {
+		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
+		if w.hostIsBack && step.Claim == nil {
+			inverse = nil
+		}
+		if err := w.undoStep(ctx, step, inverse, total-i, total); err != nil {
 			if lost := staleFence(err); lost != nil {
 				return nil, nil, lost
 			}

@@ -28,7 +28,7 @@ func newBasis(host *gpu.Host, steps []Step) (basis, error) {
 	sum := sha256.Sum256(doc)
 	b := basis{Facts: map[string]string{}, Digest: hex.EncodeToString(sum[:])}
 	for _, f := range observe(host, steps) {
-		b.Facts[f.name] = f.value
+		b.Facts[f.Name] = f.Value
 	}
 	for _, s := range steps {
 		b.Steps = append(b.Steps, s.String())

@@ -60,6 +60,9 @@ type entry struct {
 	Worker string `json:"worker"`
 	Status phase  `json:"status"`
 	Steps  []Step `json:"steps"`
+	// Before is what the host showed of all that the steps change, but for the claims. A
+	// host that shows it again was put back by an attempt that could not write so.
+	Before facts `json:"before,omitempty"`
 	// Undo holds, for each step, what puts it back. It was worked out before the first
 	// step ran, and each list may be run again from its beginning.
 	Undo [][]Step `json:"undo"`

@@ -14,22 +14,25 @@ func verify(expected, have *gpu.Host, steps []Step) []string {
 	want, got := observe(expected, steps), observe(have, steps)
 	var out []string
 	for _, f := range want {
-		if found := got.value(f.name); found != f.value {
-			out = append(out, fmt.Sprintf("%s is %s, but %s was wanted", f.name, found, f.value))
+		if found := got.value(f.Name); found != f.Value {
+			out = append(out, fmt.Sprintf("%s is %s, but %s was wanted", f.Name, found, f.Value))
 		}
 	}
 	return out
 }
 
 // fact is one thing that a host shows, in words.
-type fact struct{ name, value string }
+type fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 type facts []fact
 
 func (fs facts) value(name string) string {
 	for _, f := range fs {
-		if f.name == name {
-			return f.value
+		if f.Name == name {
+			return f.Value
 		}
 	}
 	return "missing"
@@ -43,7 +46,7 @@ func observe(host *gpu.Host, steps []Step) facts {
 	note := func(name, value string) {
 		if !seen[name] {
 			seen[name] = true
-			out = append(out, fact{name: name, value: value})
+			out = append(out, fact{Name: name, Value: value})
 		}
 	}
 	for _, s := range steps {

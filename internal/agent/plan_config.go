@@ -313,6 +313,9 @@ func (l *layout) fits(a gpu.PartitionAdapter, counts map[string]int) bool {
 		}
 		count, changes := counts[gpu.FoldID(g.ID)]
 		if !changes {
+			if counts != nil && g.Partitionable.Free() <= 0 {
+				continue // others hold all of it, and keep it
+			}
 			count = g.Partitionable.Count
 		}
 		if quotasFit(a.Quotas, g.Partitionable, count) {

@@ -192,6 +192,9 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTimeout)
 	defer cancel()
 	w := s.work(host, lease.Fence, e, nil)
+	if w.hostIsBack, err = s.hostIsBack(ctx, e); err != nil {
+		return nil, err
+	}
 	_, stands, err := w.undo(ctx)
 	if err != nil {
 		return nil, err
@@ -203,4 +206,21 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 		return nil, failure("write the journal", err)
 	}
 	return stands, nil
+}
+
+// hostIsBack tells whether the host shows what it showed before a change. An attempt to
+// put the change back that could not write its progress, because the disk was full, has
+// done so; doing it once more would need the VMs off that have been started again.
+func (s *Server) hostIsBack(ctx context.Context, e *entry) (bool, error) {
+	host, err := s.inventory(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := observe(&host, hostSteps(e.Steps))
+	return len(e.Before) > 0 && slices.Equal(now, e.Before), nil
+}
+
+// hostSteps are the steps that change the host and not only the claims.
+func hostSteps(steps []Step) []Step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Claim != nil })
 }

@@ -1,0 +1,338 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// binary is the agent as it is released.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "gpu-agent-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "gpu-agent")
+	build := exec.Command("go", "build", "-ldflags", "-s -w -X main.version=1.2.3", "-o", binary, ".") //nolint:noctx // bounded by go test's timeout
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+const (
+	gpu1 = "PCIROOT(16)#PCI(0000)#PCI(0000)"
+	gpu2 = "PCIROOT(17)#PCI(0000)#PCI(0000)"
+	vm1  = "00000000-0000-0000-0000-000000000001"
+)
+
+// host is a host with a partitionable GPU, one in a pool, and a VM that runs.
+func host() gpu.Host {
+	partitionable := func() *gpu.Partitionable {
+		return &gpu.Partitionable{
+			Name: `\\?\PCI#VEN_10DE`, ValidCounts: []int{1, 2, 4}, Count: 4,
+			VRAM: gpu.Capacity{Total: 16 << 30, Available: 16 << 30, Min: 4 << 30, Max: 4 << 30, Optimal: 4 << 30},
+		}
+	}
+	return gpu.Host{
+		Name: "hv01", Platform: gpu.HyperV, OS: gpu.OS{Name: "Windows Server 2025 Datacenter", Build: 26100},
+		GPUs: []gpu.GPU{
+			{ID: gpu1, Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6"}, VRAM: 16 << 30, Status: gpu.Partitioned, Partitionable: partitionable()},
+			{ID: gpu2, Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6"}, VRAM: 16 << 30, Status: gpu.ReadyForDDA, Dismounted: true},
+		},
+		VMs:   []gpu.VM{{ID: vm1, Name: "avd-01", State: gpu.VMRunning, Generation: 2, Checkpoints: gpu.CheckpointsDisabled}},
+		Pools: []gpu.Pool{{Name: "render", GPUs: []string{gpu2}}},
+		Claims: []gpu.Claim{
+			{Kind: gpu.ClaimPool, ID: "render", Owner: "vdi-prod", Token: "t1", Revision: 1},
+		},
+	}
+}
+
+// rig is a fleet with one host, and the agent's command line.
+type rig struct {
+	t     *testing.T
+	fleet *simulated.Fleet
+	env   []string
+}
+
+func newRig(t *testing.T, hosts ...gpu.Host) *rig {
+	t.Helper()
+	if len(hosts) == 0 {
+		hosts = []gpu.Host{host()}
+	}
+	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: hosts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &rig{t: t, fleet: fleet, env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + fleet.Path(), "GPU_AGENT_HOST=hv01"}}
+}
+
+func (r *rig) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(r.t.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), r.env...)
+	return cmd
+}
+
+// run runs a command, which must end with an exit code, and returns what it printed.
+func (r *rig) run(code int, args ...string) (stdout, stderr string) {
+	r.t.Helper()
+	cmd := r.command(args...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		r.t.Fatal(err)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		r.t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got, code, out.String(), said.String())
+	}
+	return out.String(), said.String()
+}
+
+func (r *rig) host() *simulated.Host {
+	r.t.Helper()
+	h, err := r.fleet.Host("hv01")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return h
+}
+
+func (r *rig) file() string {
+	r.t.Helper()
+	data, err := os.ReadFile(r.fleet.Path())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(data)
+}
+
+func wantSaid(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	for _, s := range texts {
+		if !strings.Contains(out, s) {
+			t.Errorf("the output does not say %q:\n%s", s, out)
+		}
+	}
+}
+
+func TestInventory(t *testing.T) {
+	r := newRig(t)
+	before := r.file()
+	out, _ := r.run(0, "inventory")
+	wantSaid(t, out, "Host hv01, Windows Server 2025 Datacenter", "NVIDIA A2", gpu1, "4, 4 free", "1 2 4", "4.0 GiB", "render", "vdi-prod", "1 VMs in all")
+	for line := range strings.Lines(out) {
+		if n := len([]rune(strings.TrimRight(line, " \n"))); n > 120 {
+			t.Errorf("a line has %d columns: %s", n, line)
+		}
+	}
+	doc, _ := r.run(0, "inventory", "--json")
+	s, err := gpu.ParseSnapshot([]byte(doc))
+	if err != nil || len(s.Hosts) != 1 || s.Hosts[0].Name != "hv01" || len(s.Hosts[0].Claims) != 1 {
+		t.Errorf("snapshot %+v, %v", s, err)
+	}
+	if r.file() != before {
+		t.Error("reading the host wrote to it")
+	}
+}
+
+func TestAssert(t *testing.T) {
+	r := newRig(t)
+	wanted := func(text string) string {
+		file := filepath.Join(t.TempDir(), "layout.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	snapshot, _ := r.run(0, "inventory", "--json")
+	for _, c := range []struct {
+		name, layout string
+		code         int
+		says         []string
+	}{
+		{"matches", `{"format":"gpu-layout/v1","gpus":[{"id":"` + strings.ToLower(gpu1) + `","partition_count":4}],"pools":[{"name":"RENDER","gpus":["` + gpu2 + `"]}]}`, 0, []string{"host hv01 has the layout"}},
+		{"count", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","partition_count":2}]}`, 2, []string{"GPU " + gpu1 + ": partition_count\n- 4\n+ 2"}},
+		{"dismounted", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu2 + `","partition_count":2,"dismounted":false}]}`, 2, []string{"cannot be partitioned now", "dismounted\n- true\n+ false"}},
+		{"no such GPU", `{"format":"gpu-layout/v1","gpus":[{"id":"x"}]}`, 2, []string{"not on this host"}},
+		{"pool", `{"format":"gpu-layout/v1","pools":[{"name":"render","gpus":[]},{"name":"more","gpus":["` + gpu2 + `"]}]}`, 2, []string{"pool more\n- no such pool", "pool render\n- " + gpu2}},
+		{"its own snapshot", snapshot, 0, nil},
+		{"another snapshot", strings.Replace(snapshot, `"partition_count": 4`, `"partition_count": 1`, 1), 2, []string{"partition_count\n- 4\n+ 1"}},
+		{"snapshot of others", strings.Replace(snapshot, `"hv01"`, `"hv09"`, 1), 1, nil},
+		{"empty", `{"format":"gpu-layout/v1"}`, 1, nil},
+		{"another format", `{"format":"x"}`, 1, nil},
+		{"no JSON", `gpus:`, 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, said := r.run(c.code, "assert", wanted(c.layout))
+			wantSaid(t, out, c.says...)
+			if c.code == 1 && said == "" {
+				t.Error("no reason was given")
+			}
+		})
+	}
+	_, said := r.run(1, "assert", "/nowhere.json")
+	wantSaid(t, said, "/nowhere.json")
+}
+
+func TestClaims(t *testing.T) {
+	r := newRig(t)
+	out, _ := r.run(0, "claims")
+	wantSaid(t, out, "pool", "render", "vdi-prod", "complete")
+	doc, _ := r.run(0, "claims", "list", "--json")
+	var claims []gpu.Claim
+	if err := json.Unmarshal([]byte(doc), &claims); err != nil || len(claims) != 1 {
+		t.Errorf("%v: %s", err, doc)
+	}
+	_, said := r.run(64, "claims", "forget", "pool", "render")
+	wantSaid(t, said, "--yes")
+	_, said = r.run(1, "--role", "reader", "claims", "forget", "pool", "render", "--yes")
+	wantSaid(t, said, "reader")
+	_, said = r.run(1, "claims", "forget", "pool", "other", "--yes")
+	wantSaid(t, said, `pool "other"`)
+	out, _ = r.run(0, "claims", "forget", "pool", "render", "--yes")
+	wantSaid(t, out, "forgot the claim pool render")
+	h, err := r.host().Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := h.Pool("render"); !ok {
+		t.Error("forgetting a claim deleted the pool")
+	}
+	out, _ = r.run(0, "claims")
+	wantSaid(t, out, "no claims")
+	if s, err := r.host().Load(t.Context()); err != nil || s.Lease != nil {
+		t.Errorf("lease %+v, %v", s.Lease, err)
+	}
+}
+
+func TestSelftest(t *testing.T) {
+	r := newRig(t)
+	before := r.file()
+	out, _ := r.run(0, "selftest")
+	wantSaid(t, out, "ok      agent: version 1.2.3", "ok      inventory: host hv01, 2 GPUs, 1 VMs", "ok      lease: free", "ok      journal: 0 changes")
+	if r.file() != before {
+		t.Error("the self-test wrote to the host")
+	}
+	out, _ = r.run(0, "selftest", "--write")
+	wantSaid(t, out, "taken and given back")
+
+	gone := host()
+	gone.Pools = nil
+	out, said := newRig(t, gone).run(1, "selftest")
+	wantSaid(t, out, "failed  claims: the claim for pool render has no pool")
+	wantSaid(t, said, "1 checks failed")
+}
+
+func TestBadUse(t *testing.T) {
+	r := newRig(t, host(), func() gpu.Host { h := host(); h.Name = "hv02"; return h }())
+	for _, c := range []struct {
+		name string
+		args []string
+		env  []string
+		code int
+		says string
+	}{
+		{"no backend", []string{"inventory"}, []string{"GPU_AGENT_BACKEND="}, 1, "no backend for this platform yet"},
+		{"unknown backend", []string{"--backend", "xen", "inventory"}, nil, 64, "xen"},
+		{"no fleet", []string{"inventory"}, []string{"GPU_AGENT_FLEET="}, 64, "--fleet"},
+		{"missing fleet", []string{"--fleet", "/nowhere.json", "inventory"}, nil, 1, "/nowhere.json"},
+		{"which host", []string{"inventory"}, []string{"GPU_AGENT_HOST="}, 64, "[hv01 hv02]"},
+		{"unknown host", []string{"--host", "hv09", "inventory"}, nil, 1, `no host "hv09"`},
+		{"role", []string{"--role", "admin", "inventory"}, nil, 64, "admin"},
+		{"role from the environment", []string{"inventory"}, []string{"GPU_AGENT_ROLE=admin"}, 64, "admin"},
+		{"flag", []string{"--bogus"}, nil, 64, "bogus"},
+		{"command", []string{"bogus"}, nil, 1, "bogus"},
+		{"arguments", []string{"assert"}, nil, 64, "accepts 1 arg"},
+		{"serve", []string{"serve"}, nil, 64, "either --stdio or --listen"},
+		{"serve both", []string{"serve", "--stdio", "--listen", ":0"}, nil, 64, "either --stdio or --listen"},
+		{"serve without certificates", []string{"serve", "--listen", ":0"}, nil, 64, "--client-ca"},
+		{"reconcile as a reader", []string{"--role", "reader", "reconcile"}, nil, 1, "reader"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			other := *r
+			other.t, other.env = t, append(append([]string{}, r.env...), c.env...)
+			out, said := other.run(c.code, c.args...)
+			wantSaid(t, said, c.says)
+			if out != "" {
+				t.Errorf("an error was printed to standard output: %s", out)
+			}
+		})
+	}
+}
+
+func TestVersionAndCompletion(t *testing.T) {
+	r := newRig(t)
+	out, _ := r.run(0, "version")
+	wantSaid(t, out, "gpu-agent 1.2.3, protocol 1, ")
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out, _ := r.run(0, "completion", shell); !strings.Contains(out, "gpu-agent") {
+			t.Errorf("%s: %q", shell, out)
+		}
+	}
+	info, err := os.Stat(binary)
+	if err != nil || info.Size() > 15_000_000 {
+		t.Errorf("the agent has %d bytes, want less than 15 MB (%v)", info.Size(), err)
+	}
+}
+
+// TestStateDir keeps claims beside the fleet file instead of in it.
+func TestStateDir(t *testing.T) {
+	h := host()
+	h.Claims = nil
+	r := newRig(t, h)
+	dir := filepath.Join(t.TempDir(), "state")
+	r.env = append(r.env, "GPU_AGENT_STATE_DIR="+dir)
+	before := r.file()
+	r.run(0, "selftest", "--write")
+	if r.file() != before {
+		t.Error("the fleet file was written to")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// patience is how long a test waits for what has to happen.
+const patience = 30 * time.Second
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it did not come about within %s: %s", patience, what)
+		}
+	}
+}
+
+func (r *rig) vmState() gpu.VMState {
+	r.t.Helper()
+	h, err := r.host().Inventory(context.Background())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	vm, ok := h.VM(vm1)
+	if !ok {
+		r.t.Fatal("the VM is gone")
+	}
+	return vm.State
+}
