@@ -20,6 +20,8 @@ type breaker struct {
 	mode   mode
 	dead   bool
 	hook   func(write string) // called before each write to the host
+	// everyWrite is called before each write, with its number.
+	everyWrite func(n int)
 }
 
 type mode int
@@ -60,13 +62,16 @@ func (b *breaker) write(name string, do func() error) error {
 		return errDead
 	}
 	b.writes++
-	hit, hook := b.writes == b.at, b.hook
+	n, hit, hook, everyWrite := b.writes, b.writes == b.at, b.hook, b.everyWrite
 	if hit && b.mode >= dieBefore {
 		b.dead = true
 	}
 	b.mu.Unlock()
 	if hook != nil {
 		hook(name)
+	}
+	if everyWrite != nil {
+		everyWrite(n)
 	}
 	if !hit {
 		return do()
@@ -111,6 +116,26 @@ func (b *breaker) Load(ctx context.Context) (backend.State, error) {
 
 func (b *breaker) Update(ctx context.Context, f func(*backend.State) error) error {
 	return b.write("update", func() error { return b.store.Update(ctx, f) })
+}
+
+// Cluster is the host's cluster; what goes to its store is counted too.
+func (b *breaker) Cluster(ctx context.Context) (*backend.Cluster, error) {
+	c, err := b.HyperV.(backend.Clustered).Cluster(ctx)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	c.Store = &brokenStore{Store: c.Store, breaker: b}
+	return c, nil
+}
+
+// brokenStore is the store of the cluster behind a breaker.
+type brokenStore struct {
+	backend.Store
+	breaker *breaker
+}
+
+func (s *brokenStore) Update(ctx context.Context, f func(*backend.State) error) error {
+	return s.breaker.write("update cluster", func() error { return s.Store.Update(ctx, f) })
 }
 
 func (b *breaker) SetPartitionCount(ctx context.Context, gpuID string, count int) error {

@@ -21,18 +21,18 @@ const (
 // acquireLease gives a run the lease, waiting for another holder as long as the
 // request says, and then settles what dead runs left.
 func (s *Server) acquireLease(ctx context.Context, req LeaseRequest) (int64, error) {
-	lease, err := s.waitForLease(ctx, req)
+	lease, fresh, err := s.waitForLease(ctx, req)
 	if err != nil {
 		return 0, err
 	}
-	return lease.Fence, s.settleBefore(ctx, lease)
+	return lease.Fence, s.settleBefore(ctx, lease, fresh)
 }
 
 // waitForLease takes the lease of the cluster, if one is asked for, and then that of
-// the host.
-func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (backend.Lease, error) {
+// the host. It is fresh unless the run had it already.
+func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease backend.Lease, fresh bool, err error) {
 	if req.Run == "" {
-		return backend.Lease{}, &Error{Kind: BadRequest, Message: "a lease needs the id of a run"}
+		return lease, false, &Error{Kind: BadRequest, Message: "a lease needs the id of a run"}
 	}
 	if req.TTL <= 0 {
 		req.TTL = defaultLeaseTTL
@@ -41,16 +41,28 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (backend.Le
 	defer waited.Stop()
 	var fence int64
 	if req.Cluster {
-		var err error
 		if fence, err = s.enterCluster(ctx, req, waited.C); err != nil {
-			return backend.Lease{}, err
+			return lease, false, err
 		}
 	}
-	lease, err := s.poll(ctx, req, waited.C, "the host", func() (backend.Lease, *backend.Lease, error) { return s.tryLease(ctx, req, fence) })
+	lease, err = s.poll(ctx, req, waited.C, "the host", func() (lease backend.Lease, held *backend.Lease, err error) {
+		lease, held, fresh, err = s.tryLease(ctx, req, fence)
+		return lease, held, err
+	})
 	if err != nil && fence != 0 {
-		_ = s.leaveCluster(context.WithoutCancel(ctx), fence) // else it expires
+		s.stepBack(context.WithoutCancel(ctx), req.Run, fence)
 	}
-	return lease, err
+	return lease, fresh, err
+}
+
+// stepBack leaves the cluster's lease again after that of the host could not be had,
+// unless another call of the same run has both. A failure leaves it to expire.
+func (s *Server) stepBack(ctx context.Context, run string, fence int64) {
+	state, err := s.store.Load(ctx)
+	if err != nil || (state.Lease != nil && state.Lease.Run == run && state.Lease.ClusterFence == fence) {
+		return
+	}
+	_ = s.leaveCluster(ctx, fence)
 }
 
 // poll asks for a lease until it is free, waited has fired or ctx has ended.
@@ -90,9 +102,9 @@ func describeHolder(of string, l *backend.Lease) string {
 }
 
 // tryLease takes the lease, or returns the one that stands in the way.
-func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64) (lease backend.Lease, held *backend.Lease, err error) {
+func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64) (lease backend.Lease, held *backend.Lease, fresh bool, err error) {
 	err = s.store.Update(ctx, func(st *backend.State) error {
-		held = nil
+		held, fresh = nil, false
 		now := s.clock()
 		if l := st.Lease; l != nil && l.Expires.After(now) {
 			entries, err := readJournal(st)
@@ -112,6 +124,7 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 			return nil
 		}
 		st.Fence++
+		fresh = true
 		lease = backend.Lease{
 			Run: req.Run, Owner: req.Owner, Holder: req.Holder, Worker: s.worker,
 			Fence: st.Fence, ClusterFence: clusterFence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL,
@@ -119,7 +132,7 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 		st.Lease = &lease
 		return nil
 	})
-	return lease, held, err
+	return lease, held, fresh, err
 }
 
 // releaseLease gives the lease back, and keeps what the run applied and did not

@@ -52,7 +52,7 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, 
 	if err != nil {
 		holder = "this host"
 	}
-	lease, err := s.waitForLease(ctx, LeaseRequest{Run: "reconcile-" + s.worker, Holder: fmt.Sprintf("reconcile on %s, process %d", holder, os.Getpid()), Wait: wait, Cluster: true})
+	lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "reconcile-" + s.worker, Holder: fmt.Sprintf("reconcile on %s, process %d", holder, os.Getpid()), Wait: wait, Cluster: true})
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +134,9 @@ func (s *Server) settleDead(ctx context.Context, lease backend.Lease) ([]Settled
 	return settled, nil
 }
 
-// settleBefore settles what dead runs left for a run that has just got the lease, and gives
-// the lease back when something stands.
-func (s *Server) settleBefore(ctx context.Context, lease backend.Lease) error {
+// settleBefore settles what dead runs left for a run that has got the lease. When
+// something stands it gives the lease back, unless the run had it already.
+func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bool) error {
 	settled, err := s.settleDead(ctx, lease)
 	var stands []string
 	for _, end := range settled {
@@ -147,8 +147,10 @@ func (s *Server) settleBefore(ctx context.Context, lease backend.Lease) error {
 	if err == nil && len(stands) == 0 {
 		return nil
 	}
-	// Else it expires.
-	_ = s.giveBack(context.WithoutCancel(ctx), lease.Fence, func(*backend.State) error { return nil })
+	if fresh {
+		// Else it expires.
+		_ = s.giveBack(context.WithoutCancel(ctx), lease.Fence, func(*backend.State) error { return nil })
+	}
 	if err != nil {
 		return err
 	}
