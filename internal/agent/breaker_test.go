@@ -120,7 +120,11 @@ func (b *breaker) Update(ctx context.Context, f func(*backend.State) error) erro
 
 // Cluster is the host's cluster; what goes to its store is counted too.
 func (b *breaker) Cluster(ctx context.Context) (*backend.Cluster, error) {
-	c, err := b.HyperV.(backend.Clustered).Cluster(ctx)
+	clustered, ok := b.HyperV.(backend.Clustered)
+	if !ok {
+		return nil, nil
+	}
+	c, err := clustered.Cluster(ctx)
 	if err != nil || c == nil {
 		return nil, err
 	}

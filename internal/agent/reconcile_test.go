@@ -189,4 +189,3 @@ func TestShutdownAfterATakeover(t *testing.T) {
 		t.Errorf("the old process gave back the lease of the new one: %+v", l)
 	}
 }
-
