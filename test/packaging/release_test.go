@@ -1,0 +1,174 @@
+package packaging_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+)
+
+// release is what matters here of .goreleaser.yml.
+type release struct {
+	Before struct {
+		Hooks []string
+	}
+	Builds []struct {
+		ID, Binary   string
+		Goos, Goarch []string
+	}
+	Archives []struct {
+		ID    string
+		IDs   []string `yaml:"ids"`
+		Files []file
+	}
+	Nfpms []struct {
+		Contents []struct{ Src string }
+		Scripts  map[string]string
+	}
+}
+
+// file is a file of an archive. Some are only a name, which is then Src.
+type file struct {
+	Src         string
+	StripParent bool `yaml:"strip_parent"`
+}
+
+func (f *file) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.ScalarNode {
+		return node.Decode(&f.Src)
+	}
+	type plain file
+	return node.Decode((*plain)(f))
+}
+
+func readRelease(t *testing.T) release {
+	t.Helper()
+	var r release
+	if err := yaml.Unmarshal([]byte(read(t, ".goreleaser.yml")), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestProviderFindsItsAgents holds the files beside the provider against those that it
+// uploads and starts.
+func TestProviderFindsItsAgents(t *testing.T) {
+	t.Parallel()
+	r := readRelease(t)
+	wanted := []string{connect.ChecksumsFile}
+	for _, b := range r.Builds {
+		if b.ID != "agent" {
+			continue
+		}
+		for _, goos := range b.Goos {
+			for _, goarch := range b.Goarch {
+				wanted = append(wanted, connect.AgentFile(goos, goarch))
+			}
+		}
+	}
+	slices.Sort(wanted)
+	if len(wanted) < 5 {
+		t.Errorf("the release has only %q", wanted)
+	}
+
+	// Before the builds, tools/agents fills a directory.
+	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\}$`)
+	var dir string
+	for _, h := range r.Before.Hooks {
+		if m := hook.FindStringSubmatch(h); m != nil {
+			dir = m[1]
+		}
+	}
+	if dir == "" {
+		t.Fatalf("no hook builds the agents: %q", r.Before.Hooks)
+	}
+	work := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(work, dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(built(t), "other") {
+		if err := os.WriteFile(filepath.Join(work, dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// The provider's archives take them out of it.
+	var shipped []string
+	for _, a := range r.Archives {
+		if !slices.Equal(a.IDs, []string{"provider"}) {
+			continue
+		}
+		for _, f := range a.Files {
+			if !f.StripParent {
+				continue
+			}
+			found, err := filepath.Glob(filepath.Join(work, f.Src))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range found {
+				shipped = append(shipped, filepath.Base(path))
+			}
+		}
+	}
+	slices.Sort(shipped)
+	if !slices.Equal(shipped, wanted) {
+		t.Errorf("beside the provider lie\n%q\nand not\n%q", shipped, wanted)
+	}
+	for _, name := range shipped {
+		if strings.HasPrefix(name, "terraform-provider-gpu") {
+			t.Errorf("Terraform may take %s for the provider", name)
+		}
+	}
+}
+
+// built are the names of what tools/agents builds if it is not told for what.
+func built(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./tools/agents", "-help")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m := regexp.MustCompile(`what to build for \(default "([^"]+)"\)`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("it does not say for what it builds:\n%s", out)
+	}
+	names := []string{connect.ChecksumsFile}
+	for platform := range strings.SplitSeq(string(m[1]), ",") {
+		goos, goarch, _ := strings.Cut(platform, "/")
+		names = append(names, connect.AgentFile(goos, goarch))
+	}
+	return names
+}
+
+func TestPackagesFindTheirFiles(t *testing.T) {
+	t.Parallel()
+	var files []string
+	for _, p := range readRelease(t).Nfpms {
+		for _, c := range p.Contents {
+			if c.Src != "" {
+				files = append(files, c.Src)
+			}
+		}
+		for _, script := range p.Scripts {
+			files = append(files, script)
+		}
+	}
+	if len(files) == 0 {
+		t.Error("the packages have no files")
+	}
+	for _, f := range files {
+		if info, err := os.Stat(filepath.Join(root, f)); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("the packages have no %s: %v", f, err)
+		}
+	}
+}
