@@ -54,7 +54,7 @@ or a snapshot ("gpu-agent inventory --json"), of which this host's partition cou
 dismounted devices and pools are compared.`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.client()
+			client, err := o.client(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ import (
 func newClaims(o *hostOptions) *cobra.Command {
 	var asJSON bool
 	list := func(cmd *cobra.Command, _ []string) error {
-		client, err := o.client()
+		client, err := o.client(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ KIND and ID are those that "gpu-agent claims" prints.`,
 			if !yes {
 				return &codedError{code: exitBadUsage, err: errors.New("a claim that is forgotten cannot be brought back; --yes says that you mean it")}
 			}
-			client, err := o.client()
+			client, err := o.client(cmd.Context())
 			if err != nil {
 				return err
 			}

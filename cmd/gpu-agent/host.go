@@ -21,10 +21,10 @@ type hostOptions struct {
 }
 
 func (o *hostOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.backend, "backend", "", "the platform: simulated (GPU_AGENT_BACKEND)")
+	flags.StringVar(&o.backend, "backend", platform, "the platform: hyperv or simulated (GPU_AGENT_BACKEND)")
 	flags.StringVar(&o.fleet, "fleet", "", "fleet file of the simulated backend (GPU_AGENT_FLEET)")
 	flags.StringVar(&o.host, "host", "", "host of the fleet file (GPU_AGENT_HOST)")
-	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; the simulated backend keeps them in the fleet file without it (GPU_AGENT_STATE_DIR)")
+	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; "+statedir.DefaultDir()+" without it, the fleet file with a simulated host (GPU_AGENT_STATE_DIR)")
 	flags.StringVar(&o.role, "role", string(agent.Operator), "what the caller may do: operator or reader (GPU_AGENT_ROLE)")
 }
 
@@ -39,14 +39,30 @@ func (o *hostOptions) complete(flags *pflag.FlagSet) error {
 }
 
 // open opens the platform and the agent's store.
-func (o *hostOptions) open() (backend.Backend, backend.Store, error) {
+func (o *hostOptions) open(ctx context.Context) (backend.Backend, backend.Store, error) {
 	switch o.backend {
 	case "simulated":
 		return o.openSimulated()
-	case "":
-		return nil, nil, errors.New("this build has no backend for this platform yet; --backend simulated --fleet FILE --host NAME works on a simulated host")
+	case platform:
+		host, err := openPlatform(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		dir := o.stateDir
+		if dir == "" {
+			dir = statedir.DefaultDir()
+		}
+		store, err := statedir.Open(dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		return host, store, nil
 	}
-	return nil, nil, &codedError{code: exitBadUsage, err: fmt.Errorf("--backend is %q; this build has only: simulated", o.backend)}
+	known := "simulated"
+	if platform != "" {
+		known = platform + " and simulated"
+	}
+	return nil, nil, &codedError{code: exitBadUsage, err: fmt.Errorf("--backend is %q; this build has only: %s", o.backend, known)}
 }
 
 func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
@@ -80,8 +96,8 @@ func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
 }
 
 // server makes the agent of this host.
-func (o *hostOptions) server(opts ...agent.Option) (*agent.Server, error) {
-	b, store, err := o.open()
+func (o *hostOptions) server(ctx context.Context, opts ...agent.Option) (*agent.Server, error) {
+	b, store, err := o.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +111,8 @@ func (o *hostOptions) server(opts ...agent.Option) (*agent.Server, error) {
 
 // client speaks with the agent in this process, through the same contract as a
 // provider.
-func (o *hostOptions) client() (*agent.Client, error) {
-	server, err := o.server()
+func (o *hostOptions) client(ctx context.Context) (*agent.Client, error) {
+	server, err := o.server(ctx)
 	if err != nil {
 		return nil, err
 	}

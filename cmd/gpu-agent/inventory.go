@@ -21,7 +21,7 @@ func newInventory(o *hostOptions) *cobra.Command {
 provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := o.client()
+			client, err := o.client(cmd.Context())
 			if err != nil {
 				return err
 			}

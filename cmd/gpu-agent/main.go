@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,11 +22,23 @@ const (
 	exitBadUsage = 64
 )
 
-func main() { os.Exit(run()) }
+// Where messages go; a Windows service has its own place.
+var (
+	logHandler slog.Handler = slog.NewTextHandler(os.Stderr, nil)
+	complain                = func(text string) { fmt.Fprintln(os.Stderr, "gpu-agent:", text) }
+)
 
-func run() int {
+func main() {
+	if code, ran := asService(run); ran {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	code := run(ctx)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context) int {
 	err := newRoot().ExecuteContext(ctx)
 	if err == nil {
 		return 0
@@ -36,7 +49,7 @@ func run() int {
 		code = coded.code
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintln(os.Stderr, "gpu-agent:", text)
+		complain(text)
 	}
 	return code
 }

@@ -261,6 +261,7 @@ func TestBadUse(t *testing.T) {
 		{"role", []string{"--role", "admin", "inventory"}, nil, 64, "admin"},
 		{"role from the environment", []string{"inventory"}, []string{"GPU_AGENT_ROLE=admin"}, 64, "admin"},
 		{"flag", []string{"--bogus"}, nil, 64, "bogus"},
+		{"command", []string{"inventry"}, nil, 64, "did you mean inventory"},
 		{"command", []string{"bogus"}, nil, 1, "bogus"},
 		{"arguments", []string{"assert"}, nil, 64, "accepts 1 arg"},
 		{"serve", []string{"serve"}, nil, 64, "either --stdio or --listen"},

@@ -16,7 +16,8 @@ func newReconcile(o *hostOptions) *cobra.Command {
 		Long: `reconcile takes the lease and settles the journal: a change that was complete stays, one
 that was cut off is put back, and the VMs that it had stopped are started. It touches
 nothing else, and no VM that has moved to another node. Run it at boot, before kubelet
-and container engines; it gives up after --timeout.
+and container engines. It waits for a run that is at work until --timeout; what it has
+begun to put back it finishes.
 
 It exits with 1 when something could not be put back.`,
 		Args: usage(cobra.NoArgs),
@@ -24,7 +25,7 @@ It exits with 1 when something could not be put back.`,
 			if err := o.mayWrite("reconcile"); err != nil {
 				return err
 			}
-			server, err := o.server()
+			server, err := o.server(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -58,6 +59,6 @@ It exits with 1 when something could not be put back.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "when to give up")
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait for a run that is at work")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -26,11 +27,23 @@ service (serve --listen). The other commands are for people.
 Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			text := fmt.Sprintf("there is no command %q", args[0])
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				text += "; did you mean " + strings.Join(near, " or ") + "?"
+			}
+			return &codedError{code: exitBadUsage, err: errors.New(text)}
+		},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{code: exitBadUsage, err: err} })
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
 	root.AddCommand(newServe(o), newInventory(o), newAssert(o), newClaims(o), newReconcile(o), newSelftest(o), newVersion())
+	root.AddCommand(platformCommands()...)
 	return root
 }
 

@@ -5,23 +5,30 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func newSelftest(o *hostOptions) *cobra.Command {
-	var write bool
+	var write, answers bool
 	cmd := &cobra.Command{
 		Use:   "selftest",
 		Short: "Check that the agent can work on this host",
 		Long: `selftest checks the platform, the state directory, the lease, the journal and the claims.
-It only reads; --write also takes the lease and gives it back.`,
+It only reads; --write also takes the lease and gives it back.
+
+--answers prints how this host answers what its platform's documentation leaves open.
+Send it in with a report about a mistake: it has the names of VMs, GPUs and pools in it,
+and no secrets.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := o.client()
+			client, err := o.client(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -36,6 +43,11 @@ It only reads; --write also takes the lease and gives it back.`,
 				}
 				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "ok      %s: %s\n", c.name, said)
 			}
+			if answers {
+				if err := o.answer(cmd.Context(), cmd.OutOrStdout()); err != nil {
+					return err
+				}
+			}
 			if failed > 0 {
 				return &codedError{code: exitFailed, err: fmt.Errorf("%d checks failed", failed)}
 			}
@@ -43,7 +55,32 @@ It only reads; --write also takes the lease and gives it back.`,
 		},
 	}
 	cmd.Flags().BoolVar(&write, "write", false, "also take the lease and give it back")
+	cmd.Flags().BoolVar(&answers, "answers", false, "also print how this host answers open questions about its platform")
 	return cmd
+}
+
+// answer prints what a platform wants to know of hosts.
+func (o *hostOptions) answer(ctx context.Context, out io.Writer) error {
+	host, _, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	tester, ok := host.(backend.SelfTester)
+	if !ok {
+		_, _ = fmt.Fprintln(out, "\nThis platform has no open questions.")
+		return nil
+	}
+	for _, a := range tester.SelfTest(ctx) {
+		found := a.Found
+		if found == "" {
+			found = "nothing to see it by"
+		}
+		if a.Err != nil {
+			found += "\n" + a.Err.Error()
+		}
+		_, _ = fmt.Fprintf(out, "\n%s\n    %s\n", a.Question, strings.ReplaceAll(found, "\n", "\n    "))
+	}
+	return nil
 }
 
 // check is one thing that has to be right. It says what it found.

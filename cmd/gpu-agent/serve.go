@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,16 +65,16 @@ At its start it settles what a killed predecessor left.`,
 	return cmd
 }
 
-// logger writes to standard error, which sshd sends to the client. A client that is
-// gone is no reason to fail.
-func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
+// logger writes to standard error, which sshd sends to the client, or to the log of a
+// service. A client that is gone is no reason to fail.
+func logger() *slog.Logger { return slog.New(logHandler) }
 
 func (o *serveOptions) onStdio(ctx context.Context) error {
 	done, err := leaveSession()
 	if err != nil || done {
 		return err
 	}
-	server, err := o.server()
+	server, err := o.server(ctx)
 	if err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func (o *serveOptions) onStdio(ctx context.Context) error {
 
 func (o *serveOptions) onTLS(ctx context.Context) error {
 	log := logger()
-	server, err := o.server(agent.WithRole(connect.RoleOf))
+	server, err := o.server(ctx, agent.WithRole(connect.RoleOf))
 	if err != nil {
 		return err
 	}

@@ -126,3 +126,18 @@ type Lease struct {
 	// Hosts are the nodes for which the run holds a cluster's lease.
 	Hosts []string `json:"hosts,omitempty"`
 }
+
+// SelfTester is a backend that can tell, by reading only, how this host answers what
+// its platform's documentation leaves open.
+type SelfTester interface {
+	SelfTest(ctx context.Context) []Answer
+}
+
+// Answer is one answer of a host.
+type Answer struct {
+	Question string
+	// Found is what the host showed, "" when there was nothing to see it by.
+	Found string
+	// Err is set when the question could not be asked.
+	Err error
+}

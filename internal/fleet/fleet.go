@@ -84,7 +84,6 @@ const (
 	// fail the next one.
 	DefaultLeaseWait = 3 * time.Minute
 	leaseTTL         = time.Minute
-	inventoryTimeout = 2 * time.Minute
 )
 
 // Fleet is the hosts of one provider configuration during one run.
@@ -165,15 +164,6 @@ func (f *Fleet) HostNames() []string { return slices.Sorted(maps.Keys(f.hosts)) 
 
 // Has tells whether the configuration names a host.
 func (f *Fleet) Has(name string) bool { return f.hosts[name] != nil }
-
-// Close ends the connections.
-func (f *Fleet) Close() error {
-	var errs []error
-	for _, h := range f.hosts {
-		errs = append(errs, h.close())
-	}
-	return errors.Join(errs...)
-}
 
 // Snapshot is one host as this run knows it: one inventory call per host and run,
 // shared by all who ask. The host is not to be changed by the caller.

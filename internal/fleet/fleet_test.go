@@ -23,10 +23,13 @@ type conn struct {
 	host  gpu.Host
 	asked []string
 
-	inventory func() // runs inside each inventory, before the host is read
+	inventory func() error // runs inside each inventory, after the host is read
 	apply     func(agent.Change) (agent.Outcome, error)
 	lease     func() error
+	settle    func(undo bool) (agent.Outcome, error)
 	stops     []string
+	// left is what Prepare answers, if it is set.
+	left *agent.Prepared
 }
 
 func (c *conn) note(what string) {
@@ -57,7 +60,7 @@ func (c *conn) Inventory(context.Context) (gpu.Host, error) {
 	c.note("inventory")
 	h := c.read()
 	if c.inventory != nil {
-		c.inventory()
+		return h, c.inventory()
 	}
 	return h, nil
 }
@@ -65,7 +68,9 @@ func (c *conn) Inventory(context.Context) (gpu.Host, error) {
 func (c *conn) AcquireLease(context.Context, agent.LeaseRequest) (int64, error) {
 	c.note("lease")
 	if c.lease != nil {
-		return 0, c.lease()
+		if err := c.lease(); err != nil {
+			return 0, err
+		}
 	}
 	return 1, nil
 }
@@ -74,6 +79,9 @@ func (c *conn) ReleaseLease(context.Context, int64) error { c.note("release"); r
 
 func (c *conn) Prepare(context.Context, agent.Change) (agent.Prepared, error) {
 	c.note("prepare")
+	if c.left != nil {
+		return *c.left, nil
+	}
 	return agent.Prepared{Steps: []agent.Step{{Op: agent.OpSetPartitionCount}}, StopsVMs: c.stops}, nil
 }
 
@@ -87,21 +95,29 @@ func (c *conn) Apply(_ context.Context, _ int64, ch agent.Change, _ string, _ fu
 
 func (c *conn) Settle(_ context.Context, _ int64, _ string, undo bool) (agent.Outcome, error) {
 	c.note(fmt.Sprintf("settle undo=%t", undo))
+	if c.settle != nil {
+		return c.settle(undo)
+	}
 	return agent.Outcome{Host: c.read(), RolledBack: undo}, nil
 }
 
-func (c *conn) Close() error { return nil }
+func (c *conn) Close() error { c.note("close"); return nil }
 
-// hosts makes a fleet of connections, each to a host with one partitionable GPU.
+// connection is one to a host with one partitionable GPU.
+func connection(host string) *conn {
+	return &conn{host: gpu.Host{
+		Name: host, Platform: gpu.HyperV,
+		GPUs: []gpu.GPU{{ID: "g", Model: "NVIDIA A2", Vendor: "NVIDIA", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 4}}},
+	}}
+}
+
+// hosts makes a fleet of connections, one to each host.
 func hosts(t *testing.T, opt fleet.Options, names ...string) (*fleet.Fleet, map[string]*conn) {
 	t.Helper()
 	conns := map[string]*conn{}
 	opt.Hosts = map[string]fleet.Endpoint{}
 	for _, n := range names {
-		c := &conn{host: gpu.Host{
-			Name: n, Platform: gpu.HyperV,
-			GPUs: []gpu.GPU{{ID: "g", Model: "NVIDIA A2", Vendor: "NVIDIA", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 4}}},
-		}}
+		c := connection(n)
 		conns[n] = c
 		opt.Hosts[n] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 	}
@@ -118,7 +134,7 @@ func configFor(names ...string) gpu.Want {
 
 func TestSnapshotIsOneInventoryForAllWhoAsk(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{}, "a")
-	conns["a"].inventory = func() { time.Sleep(10 * time.Millisecond) }
+	conns["a"].inventory = func() error { time.Sleep(10 * time.Millisecond); return nil }
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
@@ -25,8 +26,10 @@ type host struct {
 	// turn lets one change at a time through, in the order in which they asked.
 	turn    *semaphore.Weighted
 	waiting atomic.Int64
-	// fence is the lease that the holder of the turn has, 0 for none.
-	fence int64
+	// fence is the lease that the holder of the turn has, 0 for none, and leased the
+	// connection that it was taken with.
+	fence  int64
+	leased Conn
 
 	mu   sync.Mutex
 	conn Conn
@@ -34,46 +37,99 @@ type host struct {
 	// kept after it.
 	generation int
 	seen       *gpu.Host
+	failed     *failedLook
 }
+
+// failedLook is why an inventory failed, for those who ask soon after.
+type failedLook struct {
+	err      error
+	applying bool      // whether the run was applying then
+	ends     time.Time // until when it counts; zero for as long as the run only plans
+}
+
+const (
+	// dialTimeout bounds opening a connection, the upload of an agent included.
+	dialTimeout      = 5 * time.Minute
+	inventoryTimeout = 2 * time.Minute
+	releaseTimeout   = 10 * time.Second
+	// slowFailure is how long a failure takes that is remembered.
+	slowFailure = time.Second
+)
 
 func newHost(name string, ep Endpoint, applying *atomic.Bool) *host {
 	return &host{name: name, endpoint: ep, applying: applying, turn: semaphore.NewWeighted(1)}
 }
 
-// connect dials once and keeps the connection. A failure is not kept: the next
-// caller tries again.
+// share does work that several callers want at the same time once for all of them. It
+// goes on when one of them gives up, the first one included.
+func (h *host) share(ctx context.Context, what string, work func(context.Context) error) error {
+	for {
+		applying := h.applying.Load()
+		done := h.flight.DoChan(what, func() (any, error) {
+			began := h.applying.Load()
+			return began, work(context.WithoutCancel(ctx))
+		})
+		select {
+		case r := <-done:
+			// An apply may bring an agent to the host. That a plan, which may not, found none
+			// says nothing to it.
+			if began, _ := r.Val.(bool); r.Err == nil || began == applying {
+				return r.Err
+			}
+		case <-ctx.Done():
+			return h.gaveUp("before the host had answered")
+		}
+	}
+}
+
+// gaveUp is the error of a caller whose run was cancelled.
+func (h *host) gaveUp(when string) error {
+	return &agent.Error{Kind: agent.Cancelled, Host: h.name, Message: "the run was cancelled " + when}
+}
+
+// connect dials once and keeps the connection.
 func (h *host) connect(ctx context.Context) (Conn, error) {
-	c, err, _ := h.flight.Do("connect", func() (any, error) {
-		h.mu.Lock()
-		c := h.conn
-		h.mu.Unlock()
-		if c != nil {
+	for {
+		if c := h.connected(); c != nil {
 			return c, nil
 		}
-		c, err := h.endpoint.Dial(ctx, h.applying.Load())
-		if err != nil {
+		if err := h.share(ctx, "connect", h.dial); err != nil {
 			return nil, err
 		}
-		h.mu.Lock()
-		h.conn = c
-		h.mu.Unlock()
-		return c, nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	conn, _ := c.(Conn)
-	return conn, nil
+}
+
+func (h *host) connected() Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conn
+}
+
+func (h *host) dial(ctx context.Context) error {
+	if h.connected() != nil {
+		return nil // since the caller looked
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := h.endpoint.Dial(ctx, h.applying.Load())
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conn = c
+	return nil
 }
 
 // drop forgets a connection that has broken, so that the next call dials again.
 func (h *host) drop(broken Conn) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.conn == broken {
 		h.conn = nil
 	}
-	h.mu.Unlock()
-	_ = broken.Close() // it has ended already
+	// An agent on this machine ends its change before it closes, which may take long.
+	go func() { _ = broken.Close() }()
 }
 
 // ask makes a call that may be repeated. When the connection turns out to have ended
@@ -102,39 +158,67 @@ func broken(err error) bool {
 
 func (h *host) snapshot(ctx context.Context, parallel *semaphore.Weighted) (*gpu.Host, error) {
 	for {
-		h.mu.Lock()
-		seen := h.seen
-		h.mu.Unlock()
-		if seen != nil {
-			return seen, nil
+		if seen, err := h.known(); seen != nil || err != nil {
+			return seen, err
 		}
-		_, err, _ := h.flight.Do("inventory", func() (any, error) {
-			// One caller's cancellation must not fail the others that share the flight.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inventoryTimeout)
-			defer cancel()
-			if err := parallel.Acquire(ctx, 1); err != nil {
-				return nil, err
-			}
-			defer parallel.Release(1)
-			h.mu.Lock()
-			began, again := h.generation, h.seen != nil
-			h.mu.Unlock()
-			if again {
-				return nil, nil
-			}
-			var fresh gpu.Host
-			if _, err := h.ask(ctx, func(conn Conn) (err error) { fresh, err = conn.Inventory(ctx); return err }); err != nil {
-				return nil, err
-			}
-			h.keep(&fresh, began)
-			return nil, nil
-		})
-		if err != nil {
+		if err := h.share(ctx, "inventory", func(ctx context.Context) error { return h.look(ctx, parallel) }); err != nil {
 			return nil, err
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
+	}
+}
+
+// known is what the host looked like last, or why it could not be looked at a moment
+// ago.
+func (h *host) known() (*gpu.Host, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f := h.failed; h.seen == nil && f != nil && f.applying == h.applying.Load() && (f.ends.IsZero() || time.Now().Before(f.ends)) {
+		return nil, f.err
+	}
+	return h.seen, nil
+}
+
+// look takes an inventory. How long the hosts before it took is not held against it.
+func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
+	if err := parallel.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer parallel.Release(1)
+	if seen, err := h.known(); seen != nil || err != nil {
+		return err // since the caller looked
+	}
+	applying, start := h.applying.Load(), time.Now()
+	h.mu.Lock()
+	began := h.generation
+	h.mu.Unlock()
+	var fresh gpu.Host
+	_, err := h.ask(ctx, func(conn Conn) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
+		defer cancel()
+		fresh, err = conn.Inventory(ctx)
+		return err
+	})
+	if err == nil {
+		h.keep(&fresh, began)
+	} else {
+		h.fail(err, applying, time.Since(start))
+	}
+	return err
+}
+
+// fail remembers why the host could not be looked at: for a while when that took long to
+// find out, since hundreds of resources would else wait for it one after the other, and
+// for the whole plan when only an apply can ask the host.
+func (h *host) fail(err error, applying bool, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed = nil
+	_, notYet := errors.AsType[*NotYetKnownError](err)
+	switch {
+	case notYet && !applying:
+		h.failed = &failedLook{err: err}
+	case took > slowFailure:
+		h.failed = &failedLook{err: err, applying: applying, ends: time.Now().Add(took)}
 	}
 }
 
@@ -162,7 +246,8 @@ func (h *host) enter(ctx context.Context, req agent.LeaseRequest) (Conn, error) 
 	err := h.turn.Acquire(ctx, 1)
 	h.waiting.Add(-1)
 	if err != nil {
-		return nil, err
+		h.giveBack(ctx) // whoever had the turn may have left the lease to this change
+		return nil, h.gaveUp("while this change waited for others of the same host")
 	}
 	conn, err := h.lease(ctx, req)
 	if err != nil {
@@ -173,31 +258,36 @@ func (h *host) enter(ctx context.Context, req agent.LeaseRequest) (Conn, error) 
 
 // lease takes the host's lease, or renews what this run holds already.
 func (h *host) lease(ctx context.Context, req agent.LeaseRequest) (Conn, error) {
-	return h.ask(ctx, func(conn Conn) (err error) {
+	conn, err := h.ask(ctx, func(conn Conn) (err error) {
 		h.fence, err = conn.AcquireLease(ctx, req)
 		return err
 	})
+	h.leased = conn
+	return conn, err
 }
 
-// leave passes the turn on. The lease goes back only when nobody in this run waits
-// for the host, so that a run is not interleaved with another one.
-func (h *host) leave(ctx context.Context, conn Conn) error {
+// leave passes the turn on, and the lease with it.
+func (h *host) leave(ctx context.Context) {
+	h.turn.Release(1)
+	h.giveBack(ctx)
+}
+
+// giveBack ends the lease when nobody in this run works on the host or waits for it,
+// so that a run is not interleaved with another one. It goes over the connection that
+// the lease was taken with: if that has broken, the agent behind it may still be at
+// work under the lease, and gives it back itself.
+func (h *host) giveBack(ctx context.Context) {
+	if h.waiting.Load() > 0 || !h.turn.TryAcquire(1) {
+		return
+	}
 	defer h.turn.Release(1)
-	if h.waiting.Load() > 0 {
-		return nil
+	if h.leased == nil || h.fence == 0 {
+		return
 	}
-	fence := h.fence
+	// The lease has to go back even when the run is being cancelled; one that does not
+	// go back expires.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = h.leased.ReleaseLease(ctx, h.fence)
 	h.fence = 0
-	return conn.ReleaseLease(ctx, fence)
-}
-
-func (h *host) close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conn == nil {
-		return nil
-	}
-	err := h.conn.Close()
-	h.conn = nil
-	return err
 }

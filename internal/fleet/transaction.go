@@ -60,14 +60,13 @@ func (t *transaction) lease(wait time.Duration) agent.LeaseRequest {
 	return agent.LeaseRequest{Run: t.fleet.run, Owner: t.fleet.opt.Owner, Holder: t.fleet.holder, TTL: leaseTTL, Wait: wait, Cluster: true}
 }
 
+// leave passes on the turn of every host that the change has entered.
 func (t *transaction) leave(ctx context.Context) {
-	// The lease has to go back even when the run is being cancelled; one that does
-	// not go back expires.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	for n, conn := range t.conns {
-		_ = t.fleet.hosts[n].leave(ctx, conn)
+	var wg sync.WaitGroup
+	for n := range t.conns {
+		wg.Go(func() { t.fleet.hosts[n].leave(ctx) })
 	}
+	wg.Wait()
 }
 
 func (t *transaction) prepare(ctx context.Context, names []string) error {
@@ -109,7 +108,7 @@ func (t *transaction) reserveStops(ctx context.Context) (func(), error) {
 		sem, n := t.fleet.stopLimit(domain), int64(min(need[domain], limit))
 		if err := sem.Acquire(ctx, n); err != nil {
 			release()
-			return nil, t.failed("", err)
+			return nil, t.failed("", &agent.Error{Kind: agent.Cancelled, Message: "the run was cancelled while this change waited until it may stop VMs"})
 		}
 		taken = append(taken, held{sem, n})
 	}
@@ -148,7 +147,7 @@ func (t *transaction) run(ctx context.Context, names []string) error {
 			continue // it is as wanted
 		}
 		if err := atOnce.Acquire(ctx, 1); err != nil {
-			t.note(n, err)
+			t.note(n, t.fleet.hosts[n].gaveUp("before this host was begun"))
 			break
 		}
 		if t.stopped() {
@@ -186,7 +185,6 @@ func (t *transaction) one(ctx context.Context, n string) {
 		t.took(n, EndApplied, &out)
 		return
 	}
-	end := EndUntouched
 	var ae *agent.Error
 	switch {
 	case errors.As(err, &ae) && ae.Outcome != nil && len(ae.Outcome.Stands) > 0:
@@ -197,7 +195,7 @@ func (t *transaction) one(ctx context.Context, n string) {
 		t.cutOff(ctx, n, *ae)
 		return
 	default:
-		t.took(n, end, nil)
+		t.took(n, EndUntouched, nil)
 	}
 	t.note(n, err)
 }
@@ -206,43 +204,55 @@ func (t *transaction) one(ctx context.Context, n string) {
 // change, on top of the change's own time.
 const cutOffWait = 2 * time.Minute
 
-// cutOff finds out how a change ended whose connection broke. The agent ends it by
-// itself, without a client; its lease is free when it has.
+// cutOff records how a change ended whose connection broke.
 func (t *transaction) cutOff(ctx context.Context, n string, broke agent.Error) {
+	out, end, err := t.findOut(ctx, n)
+	t.took(n, end, out)
+	switch {
+	case err != nil:
+		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended (%v); "+
+			"the agent finishes or undoes it by itself, and the next plan shows which", err)})
+	case end == EndApplied:
+		return // only the answer was lost
+	case end == EndPartial:
+		t.stand(n, []string{"what the agent could not put back after the connection broke; the next plan shows it"})
+	default:
+		broke.Message += "; the agent went on without it and put the change back"
+	}
+	t.note(n, &broke)
+}
+
+// findOut connects to a host again and finds out how a change ended that was cut off.
+// The agent ends it by itself, without a client; its lease is free when it has. With an
+// error it is not known how: the host then counts as left half done.
+func (t *transaction) findOut(ctx context.Context, n string) (*agent.Outcome, HostEnd, error) {
 	h, ch := t.fleet.hosts[n], t.changes[n]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.req.HostTimeout+cutOffWait)
 	defer cancel()
 	h.drop(t.conn(n))
 	conn, err := h.lease(ctx, t.lease(t.req.HostTimeout+cutOffWait))
 	if err != nil {
-		t.took(n, EndPartial, nil)
-		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended (%v); "+
-			"the agent finishes or undoes it by itself, and the next plan shows which", err)})
-		t.note(n, &broke)
-		return
+		return nil, EndPartial, err
 	}
 	t.connected(n, conn)
 	host, err := conn.Inventory(ctx)
-	var left agent.Prepared
-	if err == nil {
-		left, err = conn.Prepare(ctx, ch)
+	if err != nil {
+		return nil, EndPartial, err
 	}
+	out := &agent.Outcome{Host: host}
+	left, err := conn.Prepare(ctx, ch)
+	if err != nil {
+		return out, EndPartial, err
+	}
+	// A change that a rule forbids now has no steps either.
+	forbidden, _ := split(left.Findings)
 	switch {
-	case err != nil:
-		t.took(n, EndPartial, &agent.Outcome{Host: host})
-		t.stand(n, []string{fmt.Sprintf("the connection broke in the middle, and it could not be found out how the change ended: %v", err)})
-	case len(left.Steps) == 0:
-		// Only the answer was lost.
-		t.took(n, EndApplied, &agent.Outcome{Host: host})
-		return
+	case len(left.Steps) == 0 && len(forbidden) == 0:
+		return out, EndApplied, nil
 	case slices.ContainsFunc(host.Claims, func(c gpu.Claim) bool { return c.Token == ch.Token && c.Incomplete }):
-		t.took(n, EndPartial, &agent.Outcome{Host: host})
-		t.stand(n, []string{"what the agent could not put back after the connection broke; the next plan shows it"})
-	default:
-		broke.Message += "; the agent went on without it and put the change back"
-		t.took(n, EndRolledBack, &agent.Outcome{Host: host})
+		return out, EndPartial, nil
 	}
-	t.note(n, &broke)
+	return out, EndRolledBack, nil
 }
 
 // took records how a host ended and what it looks like now.
@@ -250,16 +260,16 @@ func (t *transaction) took(n string, end HostEnd, out *agent.Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ends[n] = end
-	if out == nil || out.Host.Name == "" {
+	if out != nil && len(out.Stands) > 0 {
+		t.stands[n] = out.Stands
+	}
+	if out == nil || out.Host.Name == "" { // the host could not be read after the change
 		t.fleet.hosts[n].wrote(nil)
 		return
 	}
 	fresh := out.Host
 	t.fleet.hosts[n].wrote(&fresh)
 	t.result.Hosts[n] = &fresh
-	if len(out.Stands) > 0 {
-		t.stands[n] = out.Stands
-	}
 }
 
 func (t *transaction) stand(n string, what []string) {
@@ -299,6 +309,8 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 		case !undo && err != nil:
 			// What the host has is right; only its journal still lists the change, which
 			// the next lease settles the same way.
+		case undo && broken(err):
+			t.undoCutOff(ctx, n, err)
 		case undo && err != nil:
 			t.took(n, EndPartial, nil)
 			t.stand(n, []string{fmt.Sprintf("the change, which could not be undone: %v", err)})
@@ -321,6 +333,20 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 	}
 	t.failure.Result = *t.result
 	return t.failure
+}
+
+// undoCutOff records how the undoing of a change ended whose connection broke.
+func (t *transaction) undoCutOff(ctx context.Context, n string, broke error) {
+	out, end, err := t.findOut(ctx, n)
+	if end == EndRolledBack {
+		t.took(n, end, out)
+		return
+	}
+	t.took(n, EndPartial, out)
+	if err == nil {
+		err = broke
+	}
+	t.stand(n, []string{fmt.Sprintf("the change, which could not be undone: %v", err)})
 }
 
 // markIncomplete says in the claims of the hosts that keep the change that the

@@ -18,23 +18,44 @@ type cli struct {
 	env []string
 }
 
+// buildDir is where the binaries that the tests run are built.
+var buildDir string
+
 var (
-	buildOnce sync.Once
-	buildDir  string
-	errBuild  error
+	providerBinary = sync.OnceValues(func() (string, error) { return build("terraform-provider-gpu", "../..") })
+	agentBinary    = sync.OnceValues(func() (string, error) { return build("gpu-agent", "../../cmd/gpu-agent") })
 )
 
-// TestMain removes the binary that cli builds. It turns garbage collection off in the
-// suite's thousands of CLI processes (not in its own): they end before it pays.
+func build(name, pkg string) (string, error) {
+	file := filepath.Join(buildDir, name)
+	cmd := exec.Command("go", "build", "-o", file, pkg) //nolint:noctx // bounded by go test's timeout
+	// What TestMain sets is not for a linker.
+	cmd.Env = append(os.Environ(), "GOGC=100")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", pkg, err, out)
+	}
+	return file, nil
+}
+
+// TestMain makes and removes the directory of the binaries. It turns garbage collection
+// off in the suite's thousands of CLI processes (not in its own): they end before it
+// pays. With foreignAgent set this process is no test but an agent.
 func TestMain(m *testing.M) {
+	if os.Getenv(foreignAgent) != "" {
+		serveForeignAgent()
+		return
+	}
 	if err := os.Setenv("GOGC", "off"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
-	if buildDir != "" {
-		_ = os.RemoveAll(buildDir)
+	var err error
+	if buildDir, err = os.MkdirTemp("", "terraform-provider-gpu"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(buildDir)
 	os.Exit(code)
 }
 
@@ -55,20 +76,8 @@ func cliPath(t *testing.T) string {
 
 func newCLI(t *testing.T, hcl string) *cli {
 	t.Helper()
-	buildOnce.Do(func() {
-		if buildDir, errBuild = os.MkdirTemp("", "terraform-provider-gpu"); errBuild != nil { //nolint:usetesting // all tests share it; TestMain removes it
-			return
-		}
-		build := exec.Command("go", "build", "-o", filepath.Join(buildDir, "terraform-provider-gpu"), "../..") //nolint:noctx // bounded by go test's timeout
-		// What TestMain sets is not for a linker.
-		build.Env = append(os.Environ(), "GOGC=100")
-		out, err := build.CombinedOutput()
-		if err != nil {
-			errBuild = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if errBuild != nil {
-		t.Fatal(errBuild)
+	if _, err := providerBinary(); err != nil {
+		t.Fatal(err)
 	}
 	c := &cli{t: t, dir: t.TempDir()}
 	rc := filepath.Join(c.dir, "cli.rc")

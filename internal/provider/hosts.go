@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -33,10 +32,6 @@ const (
 
 // hostAttributes are how one host is reached.
 func hostAttributes() map[string]schema.Attribute {
-	ways := path.Expressions{}
-	for _, way := range []string{"local", "simulated", "ssh", "tls"} {
-		ways = append(ways, path.MatchRelative().AtParent().AtName(way))
-	}
 	filled := []validator.String{stringvalidator.LengthAtLeast(1)}
 	agentPath := schema.StringAttribute{
 		MarkdownDescription: "Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.",
@@ -51,7 +46,7 @@ func hostAttributes() map[string]schema.Attribute {
 			Optional:            true, Attributes: map[string]schema.Attribute{"agent_path": localPath},
 		},
 		"simulated": schema.SingleNestedAttribute{
-			MarkdownDescription: "A host of a simulated fleet.", Optional: true, Validators: []validator.Object{objectvalidator.ExactlyOneOf(ways...)},
+			MarkdownDescription: "A host of a simulated fleet.", Optional: true,
 			Attributes: map[string]schema.Attribute{
 				"file": schema.StringAttribute{
 					MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true, Validators: filled,
@@ -117,6 +112,40 @@ func hostAttributes() map[string]schema.Attribute {
 			Optional:            true, Validators: filled,
 		},
 	}
+}
+
+// oneWay is a host that is reached in exactly one way.
+type oneWay struct{}
+
+func (oneWay) Description(context.Context) string {
+	return "exactly one of local, simulated, ssh and tls"
+}
+
+func (v oneWay) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (v oneWay) ValidateObject(ctx context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
+	if req.ConfigValue.IsUnknown() {
+		return
+	}
+	var ways []string
+	unknown := false
+	for _, way := range []string{"local", "simulated", "ssh", "tls"} {
+		switch value := req.ConfigValue.Attributes()[way]; {
+		case value == nil || value.IsNull():
+		case value.IsUnknown():
+			unknown = true
+		default:
+			ways = append(ways, way)
+		}
+	}
+	if len(ways) == 1 || len(ways) == 0 && unknown {
+		return
+	}
+	found := "none"
+	if len(ways) > 0 {
+		found = strings.Join(ways, " and ")
+	}
+	resp.Diagnostics.AddAttributeError(req.Path, "Host must be reached in one way", fmt.Sprintf("Found: %s.\nWanted: %s.", found, v.Description(ctx)))
 }
 
 // remotePath is a path that may stand in a command on a host.

@@ -88,7 +88,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"hosts": schema.MapNestedAttribute{
 				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
 				Optional:            true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
-				NestedObject: schema.NestedAttributeObject{Attributes: hostAttributes()},
+				NestedObject: schema.NestedAttributeObject{Attributes: hostAttributes(), Validators: []validator.Object{oneWay{}}},
 			},
 			"simulated_fleet": schema.StringAttribute{
 				MarkdownDescription: "A fleet file: every host in it, simulated. Also from `" + EnvSimulatedFleet + "`, when neither `hosts` nor `inventory_snapshot` is set.",
