@@ -108,7 +108,7 @@ type LeaseRequest struct {
 	Run    string        `json:"run"`
 	Owner  string        `json:"owner,omitempty"`
 	Holder string        `json:"holder,omitempty"`
-	TTL    time.Duration `json:"ttl"`  // how long it lives without a call
+	TTL    time.Duration `json:"ttl"`  // how long it outlives its holder
 	Wait   time.Duration `json:"wait"` // how long to wait for another holder
 	// Cluster asks for the lease of the host's cluster as well, when it is in one.
 	Cluster bool `json:"cluster,omitempty"`

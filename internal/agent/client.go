@@ -19,6 +19,7 @@ type Client struct {
 	host string
 	// version is what the client calls itself in Hello.
 	version string
+	held    heldLease
 }
 
 // ClientOption configures a client.
@@ -40,6 +41,7 @@ func NewClient(conn grpc.ClientConnInterface, host string, opts ...ClientOption)
 
 // Close closes the connection that the client was made with.
 func (c *Client) Close() error {
+	c.held.end()
 	if closer, ok := c.conn.(io.Closer); ok {
 		return closer.Close()
 	}
@@ -69,24 +71,6 @@ func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
 	}
 	var h gpu.Host
 	return h, c.read("inventory", r.GetHost(), &h)
-}
-
-// AcquireLease gives the run the right to change the host, waiting for another
-// holder as long as the request says. The run that holds it gets it again.
-func (c *Client) AcquireLease(ctx context.Context, req LeaseRequest) (fence int64, err error) {
-	r, err := c.rpc.AcquireLease(ctx, &agentpb.AcquireLeaseRequest{
-		Run: req.Run, Owner: req.Owner, Holder: req.Holder, TtlMs: req.TTL.Milliseconds(), WaitMs: req.Wait.Milliseconds(), Cluster: req.Cluster,
-	})
-	if err != nil {
-		return 0, fromStatus(c.host, err)
-	}
-	return r.GetFence(), nil
-}
-
-// ReleaseLease gives the lease back. It succeeds when the lease is gone already.
-func (c *Client) ReleaseLease(ctx context.Context, fence int64) error {
-	_, err := c.rpc.ReleaseLease(ctx, &agentpb.ReleaseLeaseRequest{Fence: fence})
-	return fromStatus(c.host, err)
 }
 
 // Prepare says what a change would do, and touches nothing.
@@ -150,18 +134,31 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 			}
 		case ev.GetOutcome() != nil:
 			var out Outcome
-			return out, c.read("outcome", ev.GetOutcome(), &out)
+			if err := c.read("outcome", ev.GetOutcome(), &out); err != nil {
+				return Outcome{}, c.unheard(err)
+			}
+			return out, nil
 		}
 	}
 }
 
-// unheard is the error of a change whose stream broke off. That the call was given up
-// here does not mean that the host touched nothing.
+// unheard is the error of a change of which the host's last word was not heard: the
+// stream broke off, the call was given up here, or the word cannot be read. None of
+// them means that the host touched nothing.
 func (c *Client) unheard(err error) error {
-	failed := fromStatus(c.host, err)
 	var e *Error
-	if errors.As(failed, &e) && e.Kind == Cancelled && e.transport != nil {
+	if errors.As(err, &e) {
+		return &Error{Kind: Unavailable, Host: c.host, Message: "how the change ended cannot be read: " + e.Message, transport: err}
+	}
+	failed := fromStatus(c.host, err)
+	if !errors.As(failed, &e) || e.transport == nil {
+		return failed
+	}
+	switch e.Kind {
+	case Cancelled:
 		e.Kind, e.Message = Unavailable, "the call was given up before the host said how the change ended"
+	case Internal:
+		e.Kind = Unavailable
 	}
 	return failed
 }

@@ -25,11 +25,21 @@ func (s *Server) acquireLease(ctx context.Context, req LeaseRequest) (int64, err
 	if err != nil {
 		return 0, err
 	}
+	if !fresh {
+		// The run may have come back over a new connection while this process still ends a
+		// change of the broken one. It would take a host in between for the result.
+		release, err := s.take(ctx)
+		if err != nil {
+			return 0, err
+		}
+		release()
+	}
 	return lease.Fence, s.settleBefore(ctx, lease, fresh)
 }
 
 // waitForLease takes the lease of the cluster, if one is asked for, and then that of
-// the host. It is fresh unless the run had it already.
+// the host, until both are had, the time is over or ctx has ended. The lease is fresh
+// unless the run had it already.
 func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease backend.Lease, fresh bool, err error) {
 	if req.Run == "" {
 		return lease, false, &Error{Kind: BadRequest, Message: "a lease needs the id of a run"}
@@ -39,54 +49,58 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease back
 	}
 	waited := time.NewTimer(req.Wait)
 	defer waited.Stop()
-	var fence int64
-	if req.Cluster {
-		if fence, err = s.enterCluster(ctx, req, waited.C); err != nil {
-			return lease, false, err
+	var fence int64 // of the cluster's lease
+	defer func() {
+		if err != nil && fence != 0 {
+			s.stepBack(context.WithoutCancel(ctx), fence)
+		}
+	}()
+	for poll := firstLeasePoll; ; poll = min(2*poll, lastLeasePoll) {
+		var refusal *Error
+		// The cluster is joined each time: its lease must neither expire while the run waits
+		// for the host, nor go with another process of the run that ends meanwhile.
+		if req.Cluster {
+			joined, other, err := s.joinCluster(ctx, req)
+			if err != nil {
+				return lease, false, err
+			}
+			fence, refusal = joined, other
+		}
+		if refusal == nil {
+			if lease, fresh, refusal, err = s.tryLease(ctx, req, fence); err != nil {
+				return lease, false, failure("acquire the lease", err)
+			}
+		}
+		if refusal == nil {
+			return lease, fresh, nil
+		}
+		if req.Wait <= 0 {
+			return lease, false, refusal
+		}
+		select {
+		case <-time.After(poll):
+		case <-waited.C:
+			return lease, false, refusal
+		case <-ctx.Done():
+			refusal.Kind, refusal.Message = Cancelled, "the call was cancelled while it waited: "+refusal.Message
+			return lease, false, refusal
 		}
 	}
-	lease, err = s.poll(ctx, req, waited.C, "the host", func() (lease backend.Lease, held *backend.Lease, err error) {
-		lease, held, fresh, err = s.tryLease(ctx, req, fence)
-		return lease, held, err
-	})
-	if err != nil && fence != 0 {
-		s.stepBack(context.WithoutCancel(ctx), req.Run, fence)
-	}
-	return lease, fresh, err
 }
 
 // stepBack leaves the cluster's lease again after that of the host could not be had,
-// unless another call of the same run has both. A failure leaves it to expire.
-func (s *Server) stepBack(ctx context.Context, run string, fence int64) {
+// unless another call to this process has both. A failure leaves it to expire.
+func (s *Server) stepBack(ctx context.Context, fence int64) {
 	state, err := s.store.Load(ctx)
-	if err != nil || (state.Lease != nil && state.Lease.Run == run && state.Lease.ClusterFence == fence) {
+	if err != nil || (state.Lease != nil && state.Lease.Worker == s.worker && state.Lease.ClusterFence == fence) {
 		return
 	}
 	_ = s.leaveCluster(ctx, fence)
 }
 
-// poll asks for a lease until it is free, waited has fired or ctx has ended.
-func (s *Server) poll(ctx context.Context, req LeaseRequest, waited <-chan time.Time, of string, try func() (backend.Lease, *backend.Lease, error)) (backend.Lease, error) {
-	for poll := firstLeasePoll; ; poll = min(2*poll, lastLeasePoll) {
-		lease, held, err := try()
-		if err != nil {
-			return lease, failure("acquire the lease", err)
-		}
-		if held == nil {
-			return lease, nil
-		}
-		refusal := &Error{Kind: LeaseHeld, Lease: held, Message: describeHolder(of, held)}
-		if req.Wait <= 0 {
-			return lease, refusal
-		}
-		select {
-		case <-time.After(poll):
-		case <-waited:
-			return lease, refusal
-		case <-ctx.Done():
-			return lease, &Error{Kind: Cancelled, Lease: held, Message: "the call was cancelled while it waited: " + describeHolder(of, held)}
-		}
-	}
+func heldBy(of string, l *backend.Lease) *Error {
+	other := *l
+	return &Error{Kind: LeaseHeld, Lease: &other, Message: describeHolder(of, l)}
 }
 
 func describeHolder(of string, l *backend.Lease) string {
@@ -101,10 +115,10 @@ func describeHolder(of string, l *backend.Lease) string {
 		of, holder, l.Run, l.Since.UTC().Format(time.RFC3339), l.Expires.UTC().Format(time.RFC3339))
 }
 
-// tryLease takes the lease, or returns the one that stands in the way.
-func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64) (lease backend.Lease, held *backend.Lease, fresh bool, err error) {
+// tryLease takes the lease of the host, or tells who has it.
+func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64) (lease backend.Lease, fresh bool, refusal *Error, err error) {
 	err = s.store.Update(ctx, func(st *backend.State) error {
-		held, fresh = nil, false
+		fresh, refusal = false, nil
 		now := s.clock()
 		if l := st.Lease; l != nil && l.Expires.After(now) {
 			entries, err := readJournal(st)
@@ -114,8 +128,7 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 			// The same run may come back through a new process while the old one still puts
 			// things in order; that one renews the lease until it is done.
 			if l.Run != req.Run || entries.busyElsewhere(s.worker) {
-				other := *l
-				held = &other
+				refusal = heldBy("the host", l)
 				return nil
 			}
 			l.TTL, l.Expires, l.Worker = req.TTL, now.Add(req.TTL), s.worker
@@ -132,7 +145,7 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 		st.Lease = &lease
 		return nil
 	})
-	return lease, held, fresh, err
+	return lease, fresh, refusal, err
 }
 
 // releaseLease gives the lease back, and keeps what the run applied and did not
@@ -213,6 +226,14 @@ func checkFence(st *backend.State, fence int64, of string) error {
 	}
 }
 
+// renewLease lets the lease live on without a write.
+func (s *Server) renewLease(ctx context.Context, fence int64) error {
+	if err := s.guarded(ctx, fence, func(*backend.State) error { return nil }); err != nil {
+		return failure("renew the lease", err)
+	}
+	return nil
+}
+
 // keepAlive renews the lease while a change takes its time, until stop is called. A
 // renewal that fails is no reason to stop a change: the next write finds out.
 func (s *Server) keepAlive(ctx context.Context, fence int64) (stop func()) {
@@ -229,7 +250,7 @@ func (s *Server) keepAlive(ctx context.Context, fence int64) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				_ = s.guarded(ctx, fence, func(*backend.State) error { return nil })
+				_ = s.renewLease(ctx, fence)
 			case <-ctx.Done():
 				return
 			}

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -17,56 +16,63 @@ func (s *Server) cluster(ctx context.Context) (*backend.Cluster, error) {
 	return c.Cluster(ctx)
 }
 
-// enterCluster takes the lease of the host's cluster for a run, or joins it: all hosts
-// of a run hold it together. It returns 0 when the host is in no cluster.
-func (s *Server) enterCluster(ctx context.Context, req LeaseRequest, waited <-chan time.Time) (int64, error) {
+// member is what the cluster's lease calls this process. A node has two for a while when
+// one still ends a change and the run has come back through the other: neither may take
+// the lease from the other when it ends.
+func (s *Server) member(c *backend.Cluster) string { return c.Node + "/" + s.worker }
+
+// joinCluster takes the lease of the host's cluster for a run, or joins it: all hosts
+// of a run hold it together. It tells who else has it, and its fence is 0 when the host
+// is in no cluster.
+func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64, refusal *Error, err error) {
 	cluster, err := s.cluster(ctx)
 	if err != nil {
-		return 0, failure("acquire the lease of the cluster", err)
+		return 0, nil, failure("acquire the lease of the cluster", err)
 	}
 	if cluster == nil {
-		return 0, nil
+		return 0, nil, nil
 	}
-	lease, err := s.poll(ctx, req, waited, "cluster "+cluster.Name, func() (lease backend.Lease, held *backend.Lease, err error) {
-		err = cluster.Store.Update(ctx, func(st *backend.State) error {
-			held = nil
-			now := s.clock()
-			l := st.Lease
-			switch {
-			case l != nil && l.Run == req.Run:
-				l.TTL, l.Expires = req.TTL, now.Add(req.TTL)
-			case l != nil && l.Expires.After(now):
-				other := *l
-				held = &other
-				return nil
-			default:
-				st.Fence++
-				l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL}
-				st.Lease = l
-			}
-			if !slices.Contains(l.Hosts, cluster.Node) {
-				l.Hosts = append(slices.Clone(l.Hosts), cluster.Node)
-			}
-			lease = *l
+	self := s.member(cluster)
+	err = cluster.Store.Update(ctx, func(st *backend.State) error {
+		fence, refusal = 0, nil
+		now := s.clock()
+		l := st.Lease
+		switch {
+		case l != nil && l.Run == req.Run:
+			l.TTL, l.Expires = req.TTL, now.Add(req.TTL)
+		case l != nil && l.Expires.After(now):
+			refusal = heldBy("cluster "+cluster.Name, l)
 			return nil
-		})
-		return lease, held, err
+		default:
+			st.Fence++
+			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL}
+			st.Lease = l
+		}
+		if !slices.Contains(l.Hosts, self) {
+			l.Hosts = append(slices.Clone(l.Hosts), self)
+		}
+		fence = l.Fence
+		return nil
 	})
-	return lease.Fence, err
+	if err != nil {
+		return 0, nil, failure("acquire the lease of the cluster", err)
+	}
+	return fence, refusal, nil
 }
 
-// leaveCluster ends this host's part in the cluster's lease. The last host of the run
+// leaveCluster ends this process's part in the cluster's lease. The last one of the run
 // gives it back.
 func (s *Server) leaveCluster(ctx context.Context, fence int64) error {
 	cluster, err := s.cluster(ctx)
 	if err != nil || cluster == nil {
 		return err
 	}
+	self := s.member(cluster)
 	return cluster.Store.Update(ctx, func(st *backend.State) error {
 		if st.Lease == nil || st.Lease.Fence != fence {
 			return nil
 		}
-		st.Lease.Hosts = slices.DeleteFunc(slices.Clone(st.Lease.Hosts), func(h string) bool { return h == cluster.Node })
+		st.Lease.Hosts = slices.DeleteFunc(slices.Clone(st.Lease.Hosts), func(h string) bool { return h == self })
 		if len(st.Lease.Hosts) == 0 {
 			st.Lease = nil
 		}

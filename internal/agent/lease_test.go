@@ -147,6 +147,31 @@ func TestLongStepKeepsLease(t *testing.T) {
 	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
 }
 
+// TestLeaseLivesWithItsClient has a run hold a lease for longer than the lease lives
+// without doing anything, as one that waits for another host.
+func TestLeaseLivesWithItsClient(t *testing.T) {
+	r := newRig(t, nil)
+	short := lease("run-1")
+	short.TTL = 30 * time.Millisecond
+	if _, err := r.AcquireLease(t.Context(), short); err != nil {
+		t.Fatal(err)
+	}
+	other := newClientOn(t, r)
+	for range 3 { // longer than the lease lives, but each time less
+		r.clock.advance(20 * time.Millisecond)
+		until(t, "the lease is renewed", func() bool { return !r.state().Lease.Expires.Before(r.clock.Now().Add(short.TTL)) })
+		_, err := other.AcquireLease(t.Context(), lease("run-2"))
+		wantKind(t, err, agent.LeaseHeld)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.clock.advance(time.Minute)
+	if _, err := other.AcquireLease(t.Context(), lease("run-2")); err != nil {
+		t.Errorf("after its holder had gone: %v", err)
+	}
+}
+
 // newClientOn starts a second agent process on the rig's host.
 func newClientOn(t *testing.T, r *rig) *agent.Client {
 	t.Helper()

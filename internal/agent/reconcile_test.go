@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -141,6 +143,53 @@ func TestReconcileTouchesNothingElse(t *testing.T) {
 		t.Errorf("settled %+v, %v", settled, err)
 	}
 	wantSame(t, before, r.look())
+}
+
+// TestReconcileOfASettledHostWritesNothing leaves the lease of a dead run as well: it has
+// expired and stands in nobody's way.
+func TestReconcileOfASettledHostWritesNothing(t *testing.T) {
+	r := newRig(t, nil)
+	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
+	r.clock.advance(2 * time.Minute)
+	r.breaker.arm(0, failBefore)
+	settled, err := r.ending.server.Reconcile(t.Context(), 0)
+	if err != nil || len(settled) != 0 {
+		t.Errorf("settled %+v, %v", settled, err)
+	}
+	if n := r.breaker.count(); n != 0 {
+		t.Errorf("it wrote %d times", n)
+	}
+}
+
+// TestAHostThatCannotBeReadWasNotTried has recovery find a host that does not answer, as
+// often as a change is tried: when the host answers again, it is tried all the same.
+func TestAHostThatCannotBeReadWasNotTried(t *testing.T) {
+	r := newRig(t, onlyOneGPUP)
+	before := r.look()
+	r.killedAt("add adapter")
+	fail := func(op simulated.Op, times int) {
+		if err := r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: op, Times: times, Code: backend.Unavailable}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const tries = 3
+	fail(simulated.OpInventory, tries)
+	for range tries {
+		if settled, err := r.anotherAgent().Reconcile(t.Context(), 0); err == nil {
+			t.Fatalf("a host that cannot be read was settled: %+v", settled)
+		}
+	}
+	fail(simulated.OpStartVM, 1)
+	settled, err := r.anotherAgent().Reconcile(t.Context(), 0)
+	if err != nil || len(settled) != 1 || len(settled[0].Stands) == 0 {
+		t.Fatalf("settled %+v, %v", settled, err)
+	}
+	r.wantJournal(1)
+	if _, err := r.anotherAgent().Reconcile(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	wantSame(t, before, r.look())
+	r.wantJournal(0)
 }
 
 // TestShutdown ends an agent process whose client has gone: what it applied stays, its

@@ -48,6 +48,14 @@ type Settled struct {
 // for a run that is at work as long as it is told. What could not be put back is in
 // the answer and no error.
 func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, error) {
+	// Most often nothing is left, and a host that boots does not need its cluster for that.
+	state, err := s.store.Load(ctx)
+	if err != nil {
+		return nil, failure("read the journal", err)
+	}
+	if len(state.Journal) == 0 && (state.Lease == nil || !state.Lease.Expires.After(s.clock())) {
+		return nil, nil
+	}
 	holder, err := os.Hostname()
 	if err != nil {
 		holder = "this host"
@@ -186,6 +194,10 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 		}
 		return nil, nil
 	}
+	back, err := s.hostIsBack(ctx, e)
+	if err != nil {
+		return nil, err // a host that cannot be read was not tried
+	}
 	e.Worker = s.worker
 	e.Attempts++
 	if err := s.record(ctx, lease.Fence, e); err != nil {
@@ -194,9 +206,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTimeout)
 	defer cancel()
 	w := s.work(host, lease.Fence, e, nil)
-	if w.hostIsBack, err = s.hostIsBack(ctx, e); err != nil {
-		return nil, err
-	}
+	w.hostIsBack = back
 	_, stands, err := w.undo(ctx)
 	if err != nil {
 		return nil, err

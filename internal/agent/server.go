@@ -183,6 +183,16 @@ func (g *service) AcquireLease(ctx context.Context, r *agentpb.AcquireLeaseReque
 	return &agentpb.AcquireLeaseReply{Fence: fence}, nil
 }
 
+func (g *service) RenewLease(ctx context.Context, r *agentpb.RenewLeaseRequest) (*agentpb.RenewLeaseReply, error) {
+	if _, err := g.server.admit(ctx, writes); err != nil {
+		return nil, toStatus(err)
+	}
+	if err := g.server.renewLease(ctx, r.GetFence()); err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.RenewLeaseReply{}, nil
+}
+
 func (g *service) ReleaseLease(ctx context.Context, r *agentpb.ReleaseLeaseRequest) (*agentpb.ReleaseLeaseReply, error) {
 	if _, err := g.server.admit(ctx, writes); err != nil {
 		return nil, toStatus(err)

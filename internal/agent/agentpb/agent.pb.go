@@ -367,6 +367,86 @@ func (x *AcquireLeaseReply) GetFence() int64 {
 	return 0
 }
 
+type RenewLeaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fence         int64                  `protobuf:"varint,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeaseRequest) Reset() {
+	*x = RenewLeaseRequest{}
+	mi := &file_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeaseRequest) ProtoMessage() {}
+
+func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
+func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RenewLeaseRequest) GetFence() int64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+type RenewLeaseReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewLeaseReply) Reset() {
+	*x = RenewLeaseReply{}
+	mi := &file_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewLeaseReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewLeaseReply) ProtoMessage() {}
+
+func (x *RenewLeaseReply) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewLeaseReply.ProtoReflect.Descriptor instead.
+func (*RenewLeaseReply) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{7}
+}
+
 type ReleaseLeaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fence         int64                  `protobuf:"varint,1,opt,name=fence,proto3" json:"fence,omitempty"`
@@ -376,7 +456,7 @@ type ReleaseLeaseRequest struct {
 
 func (x *ReleaseLeaseRequest) Reset() {
 	*x = ReleaseLeaseRequest{}
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +468,7 @@ func (x *ReleaseLeaseRequest) String() string {
 func (*ReleaseLeaseRequest) ProtoMessage() {}
 
 func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +481,7 @@ func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReleaseLeaseRequest) GetFence() int64 {
@@ -419,7 +499,7 @@ type ReleaseLeaseReply struct {
 
 func (x *ReleaseLeaseReply) Reset() {
 	*x = ReleaseLeaseReply{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +511,7 @@ func (x *ReleaseLeaseReply) String() string {
 func (*ReleaseLeaseReply) ProtoMessage() {}
 
 func (x *ReleaseLeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +524,7 @@ func (x *ReleaseLeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseLeaseReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 type PrepareRequest struct {
@@ -456,7 +536,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +548,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +561,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PrepareRequest) GetChange() []byte {
@@ -500,7 +580,7 @@ type PrepareReply struct {
 
 func (x *PrepareReply) Reset() {
 	*x = PrepareReply{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +592,7 @@ func (x *PrepareReply) String() string {
 func (*PrepareReply) ProtoMessage() {}
 
 func (x *PrepareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +605,7 @@ func (x *PrepareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareReply.ProtoReflect.Descriptor instead.
 func (*PrepareReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PrepareReply) GetPrepared() []byte {
@@ -546,7 +626,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +638,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +651,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ApplyRequest) GetFence() int64 {
@@ -608,7 +688,7 @@ type ApplyEvent struct {
 
 func (x *ApplyEvent) Reset() {
 	*x = ApplyEvent{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +700,7 @@ func (x *ApplyEvent) String() string {
 func (*ApplyEvent) ProtoMessage() {}
 
 func (x *ApplyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +713,7 @@ func (x *ApplyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyEvent.ProtoReflect.Descriptor instead.
 func (*ApplyEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ApplyEvent) GetEvent() isApplyEvent_Event {
@@ -689,7 +769,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +781,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +794,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StepEvent) GetIndex() int32 {
@@ -754,7 +834,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +846,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +859,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CancelRequest) GetChangeId() string {
@@ -797,7 +877,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +889,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +902,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 type SettleRequest struct {
@@ -836,7 +916,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +928,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +941,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SettleRequest) GetFence() int64 {
@@ -894,7 +974,7 @@ type SettleReply struct {
 
 func (x *SettleReply) Reset() {
 	*x = SettleReply{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +986,7 @@ func (x *SettleReply) String() string {
 func (*SettleReply) ProtoMessage() {}
 
 func (x *SettleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +999,7 @@ func (x *SettleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleReply.ProtoReflect.Descriptor instead.
 func (*SettleReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SettleReply) GetOutcome() []byte {
@@ -937,7 +1017,7 @@ type ClaimsRequest struct {
 
 func (x *ClaimsRequest) Reset() {
 	*x = ClaimsRequest{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1029,7 @@ func (x *ClaimsRequest) String() string {
 func (*ClaimsRequest) ProtoMessage() {}
 
 func (x *ClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1042,7 @@ func (x *ClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 type ClaimsReply struct {
@@ -974,7 +1054,7 @@ type ClaimsReply struct {
 
 func (x *ClaimsReply) Reset() {
 	*x = ClaimsReply{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1066,7 @@ func (x *ClaimsReply) String() string {
 func (*ClaimsReply) ProtoMessage() {}
 
 func (x *ClaimsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1079,7 @@ func (x *ClaimsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimsReply.ProtoReflect.Descriptor instead.
 func (*ClaimsReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClaimsReply) GetClaims() []byte {
@@ -1020,7 +1100,7 @@ type ForgetClaimRequest struct {
 
 func (x *ForgetClaimRequest) Reset() {
 	*x = ForgetClaimRequest{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1112,7 @@ func (x *ForgetClaimRequest) String() string {
 func (*ForgetClaimRequest) ProtoMessage() {}
 
 func (x *ForgetClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1125,7 @@ func (x *ForgetClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClaimRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClaimRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ForgetClaimRequest) GetFence() int64 {
@@ -1077,7 +1157,7 @@ type ForgetClaimReply struct {
 
 func (x *ForgetClaimReply) Reset() {
 	*x = ForgetClaimReply{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1169,7 @@ func (x *ForgetClaimReply) String() string {
 func (*ForgetClaimReply) ProtoMessage() {}
 
 func (x *ForgetClaimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1182,7 @@ func (x *ForgetClaimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClaimReply.ProtoReflect.Descriptor instead.
 func (*ForgetClaimReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 type JournalRequest struct {
@@ -1113,7 +1193,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1205,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1218,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 type JournalReply struct {
@@ -1150,7 +1230,7 @@ type JournalReply struct {
 
 func (x *JournalReply) Reset() {
 	*x = JournalReply{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1242,7 @@ func (x *JournalReply) String() string {
 func (*JournalReply) ProtoMessage() {}
 
 func (x *JournalReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1255,7 @@ func (x *JournalReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalReply.ProtoReflect.Descriptor instead.
 func (*JournalReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JournalReply) GetJournal() []byte {
@@ -1195,7 +1275,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1287,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1300,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ErrorDetail) GetError() []byte {
@@ -1256,7 +1336,10 @@ const file_agent_proto_rawDesc = "" +
 	"\await_ms\x18\x05 \x01(\x03R\x06waitMs\x12\x18\n" +
 	"\acluster\x18\x06 \x01(\bR\acluster\")\n" +
 	"\x11AcquireLeaseReply\x12\x14\n" +
-	"\x05fence\x18\x01 \x01(\x03R\x05fence\"+\n" +
+	"\x05fence\x18\x01 \x01(\x03R\x05fence\")\n" +
+	"\x11RenewLeaseRequest\x12\x14\n" +
+	"\x05fence\x18\x01 \x01(\x03R\x05fence\"\x11\n" +
+	"\x0fRenewLeaseReply\"+\n" +
 	"\x13ReleaseLeaseRequest\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\x03R\x05fence\"\x13\n" +
 	"\x11ReleaseLeaseReply\"(\n" +
@@ -1299,11 +1382,13 @@ const file_agent_proto_rawDesc = "" +
 	"\fJournalReply\x12\x18\n" +
 	"\ajournal\x18\x01 \x01(\fR\ajournal\"#\n" +
 	"\vErrorDetail\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\fR\x05error2\x89\a\n" +
+	"\x05error\x18\x01 \x01(\fR\x05error2\xe1\a\n" +
 	"\x05Agent\x12G\n" +
 	"\x05Hello\x12\x1f.gpufleet.agent.v1.HelloRequest\x1a\x1d.gpufleet.agent.v1.HelloReply\x12S\n" +
 	"\tInventory\x12#.gpufleet.agent.v1.InventoryRequest\x1a!.gpufleet.agent.v1.InventoryReply\x12\\\n" +
-	"\fAcquireLease\x12&.gpufleet.agent.v1.AcquireLeaseRequest\x1a$.gpufleet.agent.v1.AcquireLeaseReply\x12\\\n" +
+	"\fAcquireLease\x12&.gpufleet.agent.v1.AcquireLeaseRequest\x1a$.gpufleet.agent.v1.AcquireLeaseReply\x12V\n" +
+	"\n" +
+	"RenewLease\x12$.gpufleet.agent.v1.RenewLeaseRequest\x1a\".gpufleet.agent.v1.RenewLeaseReply\x12\\\n" +
 	"\fReleaseLease\x12&.gpufleet.agent.v1.ReleaseLeaseRequest\x1a$.gpufleet.agent.v1.ReleaseLeaseReply\x12M\n" +
 	"\aPrepare\x12!.gpufleet.agent.v1.PrepareRequest\x1a\x1f.gpufleet.agent.v1.PrepareReply\x12I\n" +
 	"\x05Apply\x12\x1f.gpufleet.agent.v1.ApplyRequest\x1a\x1d.gpufleet.agent.v1.ApplyEvent0\x01\x12J\n" +
@@ -1325,7 +1410,7 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_agent_proto_goTypes = []any{
 	(*HelloRequest)(nil),        // 0: gpufleet.agent.v1.HelloRequest
 	(*HelloReply)(nil),          // 1: gpufleet.agent.v1.HelloReply
@@ -1333,51 +1418,55 @@ var file_agent_proto_goTypes = []any{
 	(*InventoryReply)(nil),      // 3: gpufleet.agent.v1.InventoryReply
 	(*AcquireLeaseRequest)(nil), // 4: gpufleet.agent.v1.AcquireLeaseRequest
 	(*AcquireLeaseReply)(nil),   // 5: gpufleet.agent.v1.AcquireLeaseReply
-	(*ReleaseLeaseRequest)(nil), // 6: gpufleet.agent.v1.ReleaseLeaseRequest
-	(*ReleaseLeaseReply)(nil),   // 7: gpufleet.agent.v1.ReleaseLeaseReply
-	(*PrepareRequest)(nil),      // 8: gpufleet.agent.v1.PrepareRequest
-	(*PrepareReply)(nil),        // 9: gpufleet.agent.v1.PrepareReply
-	(*ApplyRequest)(nil),        // 10: gpufleet.agent.v1.ApplyRequest
-	(*ApplyEvent)(nil),          // 11: gpufleet.agent.v1.ApplyEvent
-	(*StepEvent)(nil),           // 12: gpufleet.agent.v1.StepEvent
-	(*CancelRequest)(nil),       // 13: gpufleet.agent.v1.CancelRequest
-	(*CancelReply)(nil),         // 14: gpufleet.agent.v1.CancelReply
-	(*SettleRequest)(nil),       // 15: gpufleet.agent.v1.SettleRequest
-	(*SettleReply)(nil),         // 16: gpufleet.agent.v1.SettleReply
-	(*ClaimsRequest)(nil),       // 17: gpufleet.agent.v1.ClaimsRequest
-	(*ClaimsReply)(nil),         // 18: gpufleet.agent.v1.ClaimsReply
-	(*ForgetClaimRequest)(nil),  // 19: gpufleet.agent.v1.ForgetClaimRequest
-	(*ForgetClaimReply)(nil),    // 20: gpufleet.agent.v1.ForgetClaimReply
-	(*JournalRequest)(nil),      // 21: gpufleet.agent.v1.JournalRequest
-	(*JournalReply)(nil),        // 22: gpufleet.agent.v1.JournalReply
-	(*ErrorDetail)(nil),         // 23: gpufleet.agent.v1.ErrorDetail
+	(*RenewLeaseRequest)(nil),   // 6: gpufleet.agent.v1.RenewLeaseRequest
+	(*RenewLeaseReply)(nil),     // 7: gpufleet.agent.v1.RenewLeaseReply
+	(*ReleaseLeaseRequest)(nil), // 8: gpufleet.agent.v1.ReleaseLeaseRequest
+	(*ReleaseLeaseReply)(nil),   // 9: gpufleet.agent.v1.ReleaseLeaseReply
+	(*PrepareRequest)(nil),      // 10: gpufleet.agent.v1.PrepareRequest
+	(*PrepareReply)(nil),        // 11: gpufleet.agent.v1.PrepareReply
+	(*ApplyRequest)(nil),        // 12: gpufleet.agent.v1.ApplyRequest
+	(*ApplyEvent)(nil),          // 13: gpufleet.agent.v1.ApplyEvent
+	(*StepEvent)(nil),           // 14: gpufleet.agent.v1.StepEvent
+	(*CancelRequest)(nil),       // 15: gpufleet.agent.v1.CancelRequest
+	(*CancelReply)(nil),         // 16: gpufleet.agent.v1.CancelReply
+	(*SettleRequest)(nil),       // 17: gpufleet.agent.v1.SettleRequest
+	(*SettleReply)(nil),         // 18: gpufleet.agent.v1.SettleReply
+	(*ClaimsRequest)(nil),       // 19: gpufleet.agent.v1.ClaimsRequest
+	(*ClaimsReply)(nil),         // 20: gpufleet.agent.v1.ClaimsReply
+	(*ForgetClaimRequest)(nil),  // 21: gpufleet.agent.v1.ForgetClaimRequest
+	(*ForgetClaimReply)(nil),    // 22: gpufleet.agent.v1.ForgetClaimReply
+	(*JournalRequest)(nil),      // 23: gpufleet.agent.v1.JournalRequest
+	(*JournalReply)(nil),        // 24: gpufleet.agent.v1.JournalReply
+	(*ErrorDetail)(nil),         // 25: gpufleet.agent.v1.ErrorDetail
 }
 var file_agent_proto_depIdxs = []int32{
-	12, // 0: gpufleet.agent.v1.ApplyEvent.step:type_name -> gpufleet.agent.v1.StepEvent
+	14, // 0: gpufleet.agent.v1.ApplyEvent.step:type_name -> gpufleet.agent.v1.StepEvent
 	0,  // 1: gpufleet.agent.v1.Agent.Hello:input_type -> gpufleet.agent.v1.HelloRequest
 	2,  // 2: gpufleet.agent.v1.Agent.Inventory:input_type -> gpufleet.agent.v1.InventoryRequest
 	4,  // 3: gpufleet.agent.v1.Agent.AcquireLease:input_type -> gpufleet.agent.v1.AcquireLeaseRequest
-	6,  // 4: gpufleet.agent.v1.Agent.ReleaseLease:input_type -> gpufleet.agent.v1.ReleaseLeaseRequest
-	8,  // 5: gpufleet.agent.v1.Agent.Prepare:input_type -> gpufleet.agent.v1.PrepareRequest
-	10, // 6: gpufleet.agent.v1.Agent.Apply:input_type -> gpufleet.agent.v1.ApplyRequest
-	13, // 7: gpufleet.agent.v1.Agent.Cancel:input_type -> gpufleet.agent.v1.CancelRequest
-	15, // 8: gpufleet.agent.v1.Agent.Settle:input_type -> gpufleet.agent.v1.SettleRequest
-	17, // 9: gpufleet.agent.v1.Agent.Claims:input_type -> gpufleet.agent.v1.ClaimsRequest
-	19, // 10: gpufleet.agent.v1.Agent.ForgetClaim:input_type -> gpufleet.agent.v1.ForgetClaimRequest
-	21, // 11: gpufleet.agent.v1.Agent.Journal:input_type -> gpufleet.agent.v1.JournalRequest
-	1,  // 12: gpufleet.agent.v1.Agent.Hello:output_type -> gpufleet.agent.v1.HelloReply
-	3,  // 13: gpufleet.agent.v1.Agent.Inventory:output_type -> gpufleet.agent.v1.InventoryReply
-	5,  // 14: gpufleet.agent.v1.Agent.AcquireLease:output_type -> gpufleet.agent.v1.AcquireLeaseReply
-	7,  // 15: gpufleet.agent.v1.Agent.ReleaseLease:output_type -> gpufleet.agent.v1.ReleaseLeaseReply
-	9,  // 16: gpufleet.agent.v1.Agent.Prepare:output_type -> gpufleet.agent.v1.PrepareReply
-	11, // 17: gpufleet.agent.v1.Agent.Apply:output_type -> gpufleet.agent.v1.ApplyEvent
-	14, // 18: gpufleet.agent.v1.Agent.Cancel:output_type -> gpufleet.agent.v1.CancelReply
-	16, // 19: gpufleet.agent.v1.Agent.Settle:output_type -> gpufleet.agent.v1.SettleReply
-	18, // 20: gpufleet.agent.v1.Agent.Claims:output_type -> gpufleet.agent.v1.ClaimsReply
-	20, // 21: gpufleet.agent.v1.Agent.ForgetClaim:output_type -> gpufleet.agent.v1.ForgetClaimReply
-	22, // 22: gpufleet.agent.v1.Agent.Journal:output_type -> gpufleet.agent.v1.JournalReply
-	12, // [12:23] is the sub-list for method output_type
-	1,  // [1:12] is the sub-list for method input_type
+	6,  // 4: gpufleet.agent.v1.Agent.RenewLease:input_type -> gpufleet.agent.v1.RenewLeaseRequest
+	8,  // 5: gpufleet.agent.v1.Agent.ReleaseLease:input_type -> gpufleet.agent.v1.ReleaseLeaseRequest
+	10, // 6: gpufleet.agent.v1.Agent.Prepare:input_type -> gpufleet.agent.v1.PrepareRequest
+	12, // 7: gpufleet.agent.v1.Agent.Apply:input_type -> gpufleet.agent.v1.ApplyRequest
+	15, // 8: gpufleet.agent.v1.Agent.Cancel:input_type -> gpufleet.agent.v1.CancelRequest
+	17, // 9: gpufleet.agent.v1.Agent.Settle:input_type -> gpufleet.agent.v1.SettleRequest
+	19, // 10: gpufleet.agent.v1.Agent.Claims:input_type -> gpufleet.agent.v1.ClaimsRequest
+	21, // 11: gpufleet.agent.v1.Agent.ForgetClaim:input_type -> gpufleet.agent.v1.ForgetClaimRequest
+	23, // 12: gpufleet.agent.v1.Agent.Journal:input_type -> gpufleet.agent.v1.JournalRequest
+	1,  // 13: gpufleet.agent.v1.Agent.Hello:output_type -> gpufleet.agent.v1.HelloReply
+	3,  // 14: gpufleet.agent.v1.Agent.Inventory:output_type -> gpufleet.agent.v1.InventoryReply
+	5,  // 15: gpufleet.agent.v1.Agent.AcquireLease:output_type -> gpufleet.agent.v1.AcquireLeaseReply
+	7,  // 16: gpufleet.agent.v1.Agent.RenewLease:output_type -> gpufleet.agent.v1.RenewLeaseReply
+	9,  // 17: gpufleet.agent.v1.Agent.ReleaseLease:output_type -> gpufleet.agent.v1.ReleaseLeaseReply
+	11, // 18: gpufleet.agent.v1.Agent.Prepare:output_type -> gpufleet.agent.v1.PrepareReply
+	13, // 19: gpufleet.agent.v1.Agent.Apply:output_type -> gpufleet.agent.v1.ApplyEvent
+	16, // 20: gpufleet.agent.v1.Agent.Cancel:output_type -> gpufleet.agent.v1.CancelReply
+	18, // 21: gpufleet.agent.v1.Agent.Settle:output_type -> gpufleet.agent.v1.SettleReply
+	20, // 22: gpufleet.agent.v1.Agent.Claims:output_type -> gpufleet.agent.v1.ClaimsReply
+	22, // 23: gpufleet.agent.v1.Agent.ForgetClaim:output_type -> gpufleet.agent.v1.ForgetClaimReply
+	24, // 24: gpufleet.agent.v1.Agent.Journal:output_type -> gpufleet.agent.v1.JournalReply
+	13, // [13:25] is the sub-list for method output_type
+	1,  // [1:13] is the sub-list for method input_type
 	1,  // [1:1] is the sub-list for extension type_name
 	1,  // [1:1] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
@@ -1388,7 +1477,7 @@ func file_agent_proto_init() {
 	if File_agent_proto != nil {
 		return
 	}
-	file_agent_proto_msgTypes[11].OneofWrappers = []any{
+	file_agent_proto_msgTypes[13].OneofWrappers = []any{
 		(*ApplyEvent_Step)(nil),
 		(*ApplyEvent_Outcome)(nil),
 	}
@@ -1398,7 +1487,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,7 @@ const (
 	Agent_Hello_FullMethodName        = "/gpufleet.agent.v1.Agent/Hello"
 	Agent_Inventory_FullMethodName    = "/gpufleet.agent.v1.Agent/Inventory"
 	Agent_AcquireLease_FullMethodName = "/gpufleet.agent.v1.Agent/AcquireLease"
+	Agent_RenewLease_FullMethodName   = "/gpufleet.agent.v1.Agent/RenewLease"
 	Agent_ReleaseLease_FullMethodName = "/gpufleet.agent.v1.Agent/ReleaseLease"
 	Agent_Prepare_FullMethodName      = "/gpufleet.agent.v1.Agent/Prepare"
 	Agent_Apply_FullMethodName        = "/gpufleet.agent.v1.Agent/Apply"
@@ -51,6 +52,8 @@ type AgentClient interface {
 	Inventory(ctx context.Context, in *InventoryRequest, opts ...grpc.CallOption) (*InventoryReply, error)
 	// AcquireLease gives one run the right to change the host.
 	AcquireLease(ctx context.Context, in *AcquireLeaseRequest, opts ...grpc.CallOption) (*AcquireLeaseReply, error)
+	// RenewLease lets a lease live on. Every write does so too.
+	RenewLease(ctx context.Context, in *RenewLeaseRequest, opts ...grpc.CallOption) (*RenewLeaseReply, error)
 	ReleaseLease(ctx context.Context, in *ReleaseLeaseRequest, opts ...grpc.CallOption) (*ReleaseLeaseReply, error)
 	// Prepare says what a change would do. It touches nothing.
 	Prepare(ctx context.Context, in *PrepareRequest, opts ...grpc.CallOption) (*PrepareReply, error)
@@ -104,6 +107,16 @@ func (c *agentClient) AcquireLease(ctx context.Context, in *AcquireLeaseRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AcquireLeaseReply)
 	err := c.cc.Invoke(ctx, Agent_AcquireLease_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentClient) RenewLease(ctx context.Context, in *RenewLeaseRequest, opts ...grpc.CallOption) (*RenewLeaseReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewLeaseReply)
+	err := c.cc.Invoke(ctx, Agent_RenewLease_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -209,6 +222,8 @@ type AgentServer interface {
 	Inventory(context.Context, *InventoryRequest) (*InventoryReply, error)
 	// AcquireLease gives one run the right to change the host.
 	AcquireLease(context.Context, *AcquireLeaseRequest) (*AcquireLeaseReply, error)
+	// RenewLease lets a lease live on. Every write does so too.
+	RenewLease(context.Context, *RenewLeaseRequest) (*RenewLeaseReply, error)
 	ReleaseLease(context.Context, *ReleaseLeaseRequest) (*ReleaseLeaseReply, error)
 	// Prepare says what a change would do. It touches nothing.
 	Prepare(context.Context, *PrepareRequest) (*PrepareReply, error)
@@ -246,6 +261,9 @@ func (UnimplementedAgentServer) Inventory(context.Context, *InventoryRequest) (*
 }
 func (UnimplementedAgentServer) AcquireLease(context.Context, *AcquireLeaseRequest) (*AcquireLeaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method AcquireLease not implemented")
+}
+func (UnimplementedAgentServer) RenewLease(context.Context, *RenewLeaseRequest) (*RenewLeaseReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RenewLease not implemented")
 }
 func (UnimplementedAgentServer) ReleaseLease(context.Context, *ReleaseLeaseRequest) (*ReleaseLeaseReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseLease not implemented")
@@ -342,6 +360,24 @@ func _Agent_AcquireLease_Handler(srv interface{}, ctx context.Context, dec func(
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServer).AcquireLease(ctx, req.(*AcquireLeaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Agent_RenewLease_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewLeaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).RenewLease(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_RenewLease_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).RenewLease(ctx, req.(*RenewLeaseRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -501,6 +537,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AcquireLease",
 			Handler:    _Agent_AcquireLease_Handler,
+		},
+		{
+			MethodName: "RenewLease",
+			Handler:    _Agent_RenewLease_Handler,
 		},
 		{
 			MethodName: "ReleaseLease",

@@ -158,7 +158,11 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, []string{at.Host}), []string{at.Host}))
 	now, err := fleet.FindVM(view, want.VMID)
 	if err != nil {
-		diags.AddError("VM disappeared", fmt.Sprintf("%s\n\nFound: %v, right after the change.", req.Label, err))
+		title := "VM disappeared"
+		if !view.Complete() {
+			title = "It is not known how the VM is now"
+		}
+		diags.AddError(title, fmt.Sprintf("%s\n\nFound: %v, right after the change.", req.Label, err))
 		now = at
 		view.Hosts[at.Host] = &gpu.Host{Name: at.Host}
 	}
