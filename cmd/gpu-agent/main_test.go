@@ -262,7 +262,7 @@ func TestBadUse(t *testing.T) {
 		{"role from the environment", []string{"inventory"}, []string{"GPU_AGENT_ROLE=admin"}, 64, "admin"},
 		{"flag", []string{"--bogus"}, nil, 64, "bogus"},
 		{"command", []string{"inventry"}, nil, 64, "did you mean inventory"},
-		{"command", []string{"bogus"}, nil, 1, "bogus"},
+		{"command", []string{"bogus"}, nil, 64, "bogus"},
 		{"arguments", []string{"assert"}, nil, 64, "accepts 1 arg"},
 		{"serve", []string{"serve"}, nil, 64, "either --stdio or --listen"},
 		{"serve both", []string{"serve", "--stdio", "--listen", ":0"}, nil, 64, "either --stdio or --listen"},

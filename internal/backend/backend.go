@@ -123,7 +123,7 @@ type Lease struct {
 	// ClusterFence is the fencing token of the cluster's lease that goes with a host's;
 	// 0 for none.
 	ClusterFence int64 `json:"cluster_fence,omitempty"`
-	// Hosts are the nodes for which the run holds a cluster's lease.
+	// Hosts are the agents, as node/worker, for which the run holds a cluster's lease.
 	Hosts []string `json:"hosts,omitempty"`
 }
 

@@ -38,6 +38,9 @@ type host struct {
 	generation int
 	seen       *gpu.Host
 	failed     *failedLook
+	// cluster is the first cluster that the host was seen in, folded. It stays for the
+	// run, since all changes of the run take their turns in one order.
+	cluster string
 }
 
 // failedLook is why an inventory failed, for those who ask soon after.
@@ -226,8 +229,16 @@ func (h *host) fail(err error, applying bool, took time.Duration) {
 func (h *host) keep(fresh *gpu.Host, began int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.note(fresh)
 	if h.generation == began {
 		h.seen = fresh
+	}
+}
+
+// note remembers the host's cluster. The caller holds the lock.
+func (h *host) note(fresh *gpu.Host) {
+	if h.cluster == "" && fresh != nil {
+		h.cluster = gpu.FoldID(fresh.ClusterName())
 	}
 }
 
@@ -236,6 +247,7 @@ func (h *host) keep(fresh *gpu.Host, began int) {
 func (h *host) wrote(fresh *gpu.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.note(fresh)
 	h.generation++
 	h.seen = fresh
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -31,8 +32,13 @@ type transaction struct {
 	failure *Failure
 }
 
+// enter takes the turn and the lease of each host. All runs take the clusters in one
+// order, and so the hosts: two that meet would otherwise wait for each other.
 func (t *transaction) enter(ctx context.Context, names []string) error {
 	lease := t.lease(t.fleet.opt.LeaseWait)
+	names = slices.SortedFunc(slices.Values(names), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.fleet.stopDomain(a), t.fleet.stopDomain(b)), cmp.Compare(a, b))
+	})
 	for _, n := range names {
 		conn, err := t.fleet.hosts[n].enter(ctx, lease)
 		if err != nil {
@@ -120,8 +126,8 @@ func (f *Fleet) stopDomain(name string) string {
 	h := f.hosts[name]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen != nil && h.seen.Cluster != nil {
-		return "cluster " + gpu.FoldID(h.seen.Cluster.Name)
+	if h.cluster != "" {
+		return "cluster " + h.cluster
 	}
 	return "host " + name
 }
