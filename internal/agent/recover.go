@@ -53,8 +53,8 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, 
 	if err != nil {
 		return nil, failure("read the journal", err)
 	}
-	if len(state.Journal) == 0 && (state.Lease == nil || !state.Lease.Expires.After(s.clock())) {
-		return nil, nil
+	if len(state.Journal) == 0 && s.expired(&state) {
+		return nil, s.dropExpired(ctx, state.Lease)
 	}
 	holder, err := os.Hostname()
 	if err != nil {
@@ -69,6 +69,28 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, 
 		err = released
 	}
 	return settled, err
+}
+
+func (s *Server) expired(st *backend.State) bool {
+	return st.Lease == nil || !st.Lease.Expires.After(s.clock())
+}
+
+// dropExpired takes the lease of a run that died before its first step from the records
+// of this host. What it had in the cluster expires there.
+func (s *Server) dropExpired(ctx context.Context, lease *backend.Lease) error {
+	if lease == nil {
+		return nil
+	}
+	err := s.store.Update(ctx, func(st *backend.State) error {
+		if st.Lease != nil && st.Lease.Fence == lease.Fence && s.expired(st) {
+			st.Lease = nil
+		}
+		return nil
+	})
+	if err != nil {
+		return failure("drop an expired lease", err)
+	}
+	return nil
 }
 
 // Shutdown ends this process's part in the host, after its calls have ended: changes
