@@ -20,9 +20,10 @@ type Options struct {
 	// Version is the provider's, for Hello.
 	Version string
 
-	// patience replaces defaultPatience, and pulse clientKeepalive.
+	// patience replaces defaultPatience, pulse clientKeepalive, and beat sshBeat.
 	patience time.Duration
 	pulse    keepalive.ClientParameters
+	beat     time.Duration
 }
 
 // defaultPatience is how long an agent may take to start, and then to answer the first
@@ -41,6 +42,13 @@ func (o Options) keepalive() grpc.DialOption {
 		return grpc.WithKeepaliveParams(o.pulse)
 	}
 	return grpc.WithKeepaliveParams(clientKeepalive)
+}
+
+func (o Options) sshBeat() time.Duration {
+	if o.beat > 0 {
+		return o.beat
+	}
+	return sshBeat
 }
 
 // Conn is the connection to one agent. It never connects again by itself: after it has

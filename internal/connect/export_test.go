@@ -23,3 +23,9 @@ func (o Options) WithKeepalive(every, timeout time.Duration) Options {
 	o.pulse = keepalive.ClientParameters{Time: every, Timeout: timeout, PermitWithoutStream: true}
 	return o
 }
+
+// WithBeat replaces how often a client over SSH asks its host for a sign of life.
+func (o Options) WithBeat(every time.Duration) Options {
+	o.beat = every
+	return o
+}

@@ -1,11 +1,14 @@
 package connect
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -39,44 +42,57 @@ func (l *login) tried() string {
 
 // login gathers keys, those of an SSH agent and the password. Keys are one method of
 // the protocol, so they are offered together, the ones that were given first.
-func (e endpoint) login(host string) (*login, error) {
+func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 	l := &login{close: func() {}}
 	var signers []ssh.Signer
 	if e.keyText != "" {
 		signer, err := ssh.ParsePrivateKey([]byte(e.keyText))
-		if err != nil {
+		switch {
+		case err == nil:
+			signers = append(signers, signer)
+			l.note("the private key")
+		case e.agentSocket == "" || !isLocked(err): // an agent may hold a locked key
 			return nil, badKey(host, "private_key", err)
 		}
-		signers = append(signers, signer)
-		l.note("the private key")
 	}
 	for _, file := range e.keyFiles {
-		signer, err := readKey(file)
-		if err != nil {
-			return nil, badKey(host, "the private key "+file, err)
+		if strings.ContainsAny(file, "\r\n") {
+			// It is a key, and must not be in a message.
+			return nil, &Error{Host: host, Kind: Settings, Found: "private_key_file is not the name of a file", Fix: "name a file, or give the key itself as private_key"}
 		}
-		signers = append(signers, signer)
-		l.note("key " + file)
-	}
-	for _, file := range e.defaultKeys {
-		if signer, err := readKey(file); err == nil { // others are not there or need a passphrase
+		signer, err := readKey(file)
+		switch {
+		case err == nil:
 			signers = append(signers, signer)
 			l.note("key " + file)
+		case e.agentSocket == "" || !isLocked(err):
+			return nil, badKey(host, "the private key "+file, err)
+		}
+	}
+	for i, file := range slices.Concat(e.configKeys, e.defaultKeys) {
+		signer, err := readKey(file)
+		switch {
+		case err == nil:
+			signers = append(signers, signer)
+			l.note("key " + file)
+		case isLocked(err):
+			l.note("not key " + file + ", which is encrypted with a passphrase")
+		case i < len(e.configKeys):
+			l.note("not key " + file + ", which cannot be used")
 		}
 	}
 	if e.agentSocket != "" {
-		conn, err := dialAgent(e.agentSocket)
-		if err != nil {
+		conn, held, err := askAgent(ctx, e.agentSocket)
+		switch {
+		case err == nil:
+			l.close = func() { _ = conn.Close() }
+			signers = append(signers, held...)
+			l.note(fmt.Sprintf("the SSH agent with %d keys", len(held)))
+		case e.agentAsked:
 			return nil, &Error{Host: host, Kind: Settings, Found: "the SSH agent does not answer", Err: err, Fix: "start it, or set use_agent = false"}
+		default: // it is asked because SSH_AUTH_SOCK is set, perhaps by a login of yesterday
+			l.note("not the SSH agent, which does not answer")
 		}
-		l.close = func() { _ = conn.Close() }
-		held, err := agent.NewClient(conn).Signers()
-		if err != nil {
-			_ = conn.Close()
-			return nil, &Error{Host: host, Kind: Settings, Found: "the SSH agent does not list its keys", Err: err, Fix: "look at the agent, or set use_agent = false"}
-		}
-		signers = append(signers, held...)
-		l.note(fmt.Sprintf("the SSH agent with %d keys", len(held)))
 	}
 	if len(signers) > 0 {
 		l.methods = append(l.methods, ssh.PublicKeys(signers...))
@@ -105,9 +121,8 @@ func readKey(file string) (ssh.Signer, error) {
 
 func badKey(host, what string, err error) *Error {
 	e := &Error{Host: host, Kind: Settings, Found: what + " cannot be used", Err: err, Fix: "give a private key in PEM or OpenSSH's format"}
-	var locked *ssh.PassphraseMissingError
 	switch {
-	case errors.As(err, &locked):
+	case isLocked(err):
 		e.Found, e.Err, e.Fix = what+" is encrypted with a passphrase", nil, "load it into an SSH agent and set use_agent = true, or give a key without a passphrase"
 	case errors.Is(err, fs.ErrNotExist):
 		e.Fix = "say where the key is"
@@ -115,4 +130,24 @@ func badKey(host, what string, err error) *Error {
 	return e
 }
 
-func dialAgent(socket string) (net.Conn, error) { return net.Dial("unix", socket) } //nolint:noctx // a socket on this machine
+// isLocked tells whether a key is encrypted with a passphrase.
+func isLocked(err error) bool {
+	_, locked := errors.AsType[*ssh.PassphraseMissingError](err)
+	return locked
+}
+
+// askAgent lists the keys that an SSH agent holds. They need the connection to sign; it
+// ends with ctx, since an agent may wait for its user.
+func askAgent(ctx context.Context, socket string) (io.Closer, []ssh.Signer, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	held, err := agent.NewClient(conn).Signers()
+	if err != nil {
+		_ = conn.Close() // the first error counts
+		return nil, nil, fmt.Errorf("%s: %w", socket, err)
+	}
+	return conn, held, nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -101,6 +102,7 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 		if err != nil {
 			return e, err
 		}
+		hop.isJump = true
 		e.jumps = append(e.jumps, hop)
 	}
 	return e, nil
@@ -110,14 +112,14 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 func (s SSH) endpoint(host string, config sshConfig, alias, name string, port int) (endpoint, error) {
 	e := endpoint{host: alias, port: port, user: name, password: s.Password, keyText: s.PrivateKey}
 	if name := config.get(alias, "HostName"); name != "" {
-		e.host = strings.ReplaceAll(name, "%h", alias)
+		e.host = strings.NewReplacer("%h", alias, "%%", "%").Replace(name)
 	}
 	if e.port == 0 {
 		e.port = defaultSSHPort
 		if text := config.get(alias, "Port"); text != "" {
 			var err error
-			if e.port, err = strconv.Atoi(text); err != nil {
-				return e, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number"}
+			if e.port, err = strconv.Atoi(text); err != nil || e.port < 1 || e.port > 65535 {
+				return e, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number from 1 to 65535"}
 			}
 		}
 	}
@@ -131,15 +133,16 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 		}
 		e.user = u.Username[strings.LastIndex(u.Username, `\`)+1:] // without a Windows domain
 	}
+	expand := e.tokens(alias)
 	switch {
 	case s.PrivateKeyFile != "":
 		e.keyFiles = []string{ExpandHome(s.PrivateKeyFile)}
 	case s.PrivateKey == "":
 		for _, file := range config.all(alias, "IdentityFile") {
-			e.keyFiles = append(e.keyFiles, ExpandHome(strings.ReplaceAll(file, "%d", home())))
+			e.configKeys = append(e.configKeys, ExpandHome(expand(file)))
 		}
 	}
-	given := e.keyText != "" || len(e.keyFiles) > 0 || e.password != ""
+	given := e.keyText != "" || len(e.keyFiles)+len(e.configKeys) > 0 || e.password != ""
 	if !given {
 		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
 			e.defaultKeys = append(e.defaultKeys, inHome(".ssh", name))
@@ -147,7 +150,7 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 	}
 	useAgent := s.PrivateKey == "" && s.PrivateKeyFile == "" && s.Password == ""
 	if s.UseAgent != nil {
-		useAgent = *s.UseAgent
+		useAgent, e.agentAsked = *s.UseAgent, *s.UseAgent
 	}
 	if useAgent {
 		e.agentSocket = agentSocket(config.get(alias, "IdentityAgent"))
@@ -157,7 +160,7 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 		e.knownHosts, e.knownHostsSaid = []string{ExpandHome(s.KnownHostsFile)}, true
 	case files != "":
 		for _, file := range strings.Fields(files) {
-			e.knownHosts = append(e.knownHosts, ExpandHome(strings.ReplaceAll(file, "%d", home())))
+			e.knownHosts = append(e.knownHosts, ExpandHome(expand(file)))
 		}
 	default:
 		e.knownHosts = []string{inHome(".ssh", "known_hosts"), inHome(".ssh", "known_hosts2")}
@@ -166,6 +169,11 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 		e.knownHosts = append(e.knownHosts, "/etc/ssh/ssh_known_hosts")
 	}
 	return e, nil
+}
+
+// tokens writes out what ssh_config(5) allows in the names of files.
+func (e endpoint) tokens(alias string) func(string) string {
+	return strings.NewReplacer("%%", "%", "%d", home(), "%h", e.host, "%n", alias, "%p", strconv.Itoa(e.port), "%r", e.user).Replace
 }
 
 // agentSocket is where the SSH agent listens, "" for none.
@@ -197,4 +205,45 @@ func ExpandHome(path string) string {
 		return filepath.Join(home(), path[1:])
 	}
 	return path
+}
+
+// endpoint is one SSH server with everything that its settings say.
+type endpoint struct {
+	host           string // address without port
+	port           int
+	user           string
+	keyText        string
+	keyFiles       []string // given; each must be of use
+	configKeys     []string // of ssh_config; those that are of use
+	defaultKeys    []string // OpenSSH's; those that are there and of use
+	password       string
+	agentSocket    string // "" when no agent is asked
+	agentAsked     bool   // by the configuration, so the agent must answer
+	knownHosts     []string
+	knownHostsSaid bool // by the configuration, so the file must be there
+	hostKey        string
+	jumps          []endpoint
+	isJump         bool
+}
+
+func (e endpoint) address() string { return net.JoinHostPort(e.host, strconv.Itoa(e.port)) }
+
+// splitJump reads [user@]host[:port].
+func splitJump(text string) (name, host string, port int, err error) {
+	text = strings.TrimPrefix(strings.TrimSpace(text), "ssh://")
+	if at := strings.LastIndex(text, "@"); at >= 0 {
+		name, text = text[:at], text[at+1:]
+	}
+	host = text
+	if h, p, splitErr := net.SplitHostPort(text); splitErr == nil {
+		host = h
+		if port, err = strconv.Atoi(p); err != nil || port < 1 || port > 65535 {
+			return "", "", 0, fmt.Errorf("%q is not a port", p)
+		}
+	}
+	host = strings.Trim(host, "[]")
+	if host == "" {
+		return "", "", 0, errors.New("a jump host has no name")
+	}
+	return name, host, port, nil
 }

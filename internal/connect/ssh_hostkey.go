@@ -1,11 +1,14 @@
 package connect
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/skeema/knownhosts"
@@ -15,8 +18,10 @@ import (
 
 // hostKeys checks the key of a server.
 type hostKeys struct {
-	check      func(host, name string, remote net.Addr, key ssh.PublicKey) error
-	algorithms []string // nil: any
+	check func(host, name string, remote net.Addr, key ssh.PublicKey) error
+	// offers are lists of algorithms, the best first. There are several where one
+	// connection cannot tell whether the server has the key that is meant.
+	offers [][]string
 }
 
 func (e endpoint) hostKeys() (hostKeys, error) {
@@ -39,35 +44,94 @@ func (e endpoint) hostKeys() (hostKeys, error) {
 	}
 	callback := db.HostKeyCallback()
 	return hostKeys{
-		// Servers have several keys. Only one of a kind that is known can be checked.
-		algorithms: db.HostKeyAlgorithms(e.address()),
+		offers: [][]string{algorithmsFor(db.HostKeys(e.address()))},
 		check: func(host, name string, remote net.Addr, key ssh.PublicKey) error {
 			return e.judge(host, name, key, callback(name, remote, key))
 		},
 	}, nil
 }
 
+// algorithmsFor asks a server, which may have several keys, for one of a kind that is
+// known. The other kinds come last, so that a server without such a key is refused by
+// name. A certificate counts only where its authority is known, whose own key may be of
+// another kind.
+func algorithmsFor(known []knownhosts.PublicKey) []string {
+	plain, certificates := hostKeyAlgorithms()
+	var out []string
+	add := func(names ...string) {
+		for _, name := range names {
+			if !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	for _, key := range known {
+		if key.Cert {
+			add(certificates...)
+		}
+	}
+	for _, key := range known {
+		if !key.Cert {
+			add(algorithmsOf(key.Type())...)
+		}
+	}
+	add(plain...)
+	return out
+}
+
+// algorithmsOf are the algorithms for a kind of key. RSA has several, for signatures.
+func algorithmsOf(kind string) []string {
+	if kind == ssh.KeyAlgoRSA {
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	}
+	return []string{kind}
+}
+
+// hostKeyAlgorithms are those without known weaknesses, OpenSSH's favourite first.
+func hostKeyAlgorithms() (plain, certificates []string) {
+	plain = []string{ssh.KeyAlgoED25519}
+	for _, name := range ssh.SupportedAlgorithms().HostKeys {
+		switch {
+		case strings.Contains(name, "-cert-"):
+			certificates = append(certificates, name)
+		case name != ssh.KeyAlgoED25519:
+			plain = append(plain, name)
+		}
+	}
+	return plain, certificates
+}
+
 // judge makes what known_hosts says about a key an error that tells what to do.
 func (e endpoint) judge(host, name string, key ssh.PublicKey, err error) error {
 	var other *xknownhosts.KeyError
+	add := "add the key as host_key, or this line to known_hosts"
+	if e.isJump {
+		name, add = "jump host "+name, "add this line to known_hosts"
+	}
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &other) && len(other.Want) > 0:
 		want := other.Want[0]
+		for _, known := range other.Want {
+			if known.Key.Type() == key.Type() {
+				want = known
+				break
+			}
+		}
 		return &Error{
 			Host: host, Kind: HostKey,
-			Found: fmt.Sprintf("the host key of %s has changed: it shows %s %s, but %s line %d has another one", name, key.Type(), ssh.FingerprintSHA256(key), want.Filename, want.Line),
+			Found: fmt.Sprintf("the host key of %s has changed: it shows %s, but %s line %d has another one", name, shown(key), want.Filename, want.Line),
 			Fix:   "find out why before you go on. If the host was installed anew, replace that line; otherwise somebody may be in between",
 		}
 	case knownhosts.IsHostUnknown(err):
 		return &Error{
 			Host: host, Kind: HostKey,
-			Found: fmt.Sprintf("the host key of %s is not known: %s %s; looked in %s", name, key.Type(), ssh.FingerprintSHA256(key), strings.Join(e.knownHosts, ", ")),
-			Fix:   "compare the fingerprint with the host's, then add the key as host_key, or this line to known_hosts:\n  " + knownhosts.Line([]string{name}, key), // Terraform does not wrap what is indented
+			Found: fmt.Sprintf("the host key of %s is not known: %s; looked in %s", name, shown(key), strings.Join(e.knownHosts, ", ")),
+			Fix:   "compare the fingerprint with the host's, then " + add + ":\n  " + knownhosts.Line([]string{e.address()}, key), // Terraform does not wrap what is indented
 		}
 	}
-	return &Error{Host: host, Kind: HostKey, Found: "the host key of " + name + " was refused", Err: err, Fix: "look at known_hosts"}
+	return &Error{Host: host, Kind: HostKey, Found: "the host key of " + name + " was refused", Err: foreign{err}, Fix: "look at known_hosts"}
 }
 
 // CheckHostKey tells whether a text is a public key or a fingerprint.
@@ -79,29 +143,44 @@ func CheckHostKey(text string) error {
 // pinned accepts one key.
 func pinned(text string) (hostKeys, error) {
 	text = strings.TrimSpace(text)
-	if strings.HasPrefix(text, "SHA256:") {
-		return hostKeys{check: func(host, name string, _ net.Addr, key ssh.PublicKey) error {
-			if found := ssh.FingerprintSHA256(key); found != strings.TrimRight(text, "=") {
-				return differs(host, name, found, text)
-			}
-			return nil
-		}}, nil
+	if strings.HasPrefix(text, fingerprintPrefix) {
+		return fingerprinted(text)
 	}
 	want, _, _, _, err := ssh.ParseAuthorizedKey([]byte(text))
 	if err != nil {
 		return hostKeys{}, errors.New("host_key is neither a public key (ssh-ed25519 AAAA...) nor a fingerprint (SHA256:...)")
 	}
-	algorithms := []string{want.Type()}
-	if want.Type() == ssh.KeyAlgoRSA { // one kind of key, three of signatures
-		algorithms = []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
-	}
-	return hostKeys{algorithms: algorithms, check: func(host, name string, _ net.Addr, key ssh.PublicKey) error {
+	offer := algorithmsFor([]knownhosts.PublicKey{{PublicKey: want}})
+	return hostKeys{offers: [][]string{offer}, check: func(host, name string, _ net.Addr, key ssh.PublicKey) error {
 		if string(key.Marshal()) != string(want.Marshal()) {
-			return differs(host, name, ssh.FingerprintSHA256(key), ssh.FingerprintSHA256(want))
+			return differs(host, name, shown(key), shown(want))
 		}
 		return nil
 	}}, nil
 }
+
+const fingerprintPrefix = "SHA256:"
+
+// fingerprinted accepts the key with a fingerprint, which does not tell its kind: a
+// server is asked for one after the other.
+func fingerprinted(text string) (hostKeys, error) {
+	want := strings.TrimRight(text, "=")
+	sum, err := base64.RawStdEncoding.DecodeString(strings.TrimPrefix(want, fingerprintPrefix))
+	if err != nil || len(sum) != sha256.Size {
+		return hostKeys{}, errors.New("host_key begins like a fingerprint, but after SHA256: there are not 43 characters of base64")
+	}
+	kinds := [][]string{{ssh.KeyAlgoED25519}, {ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521}, algorithmsOf(ssh.KeyAlgoRSA)}
+	var found []string
+	return hostKeys{offers: kinds, check: func(host, name string, _ net.Addr, key ssh.PublicKey) error {
+		if ssh.FingerprintSHA256(key) == want {
+			return nil
+		}
+		found = append(found, shown(key))
+		return differs(host, name, strings.Join(found, ", "), want)
+	}}, nil
+}
+
+func shown(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) }
 
 func differs(host, name, found, want string) error {
 	return &Error{

@@ -4,17 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -25,7 +25,13 @@ import (
 type Upload struct {
 	Dir     string // where the files lie
 	Version string // of the provider, in the name of the directory on the host
+	// LookOnly uses an agent that was uploaded before, and writes nothing.
+	LookOnly bool
 }
+
+// uploadTime is how long an upload may take. The agent has some 15 MB, and a host may be
+// behind a slow line.
+const uploadTime = 10 * time.Minute
 
 // ChecksumsFile lists the SHA-256 of each agent, as sha256sum prints it.
 const ChecksumsFile = "gpu-agent_SHA256SUMS"
@@ -41,39 +47,59 @@ func AgentFile(goos, goarch string) string {
 
 // install puts the agent for the host's platform into a directory from which it can be
 // run, unless it is there, and returns its path. The directory is the user's own and
-// named after the version and the file's checksum.
-func (u *Upload) install(ctx context.Context, host string, client *ssh.Client) (string, error) {
-	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
-	defer stop()
-	goos, goarch, err := platformOf(host, client)
+// named after the version and the file's checksum. No command may take longer than wait.
+func (u *Upload) install(ctx context.Context, host string, client *sshClient, wait time.Duration) (string, error) {
+	on, err := target(ctx, host, client, wait)
 	if err != nil {
 		return "", err
 	}
-	agent, sum, err := u.read(host, goos, goarch)
+	agent, sum, err := u.read(host, on.goos, on.goarch)
 	if err != nil {
 		return "", err
 	}
-	files, err := sftp.NewClient(client)
-	if err != nil {
-		return "", &Error{Host: host, Kind: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: err, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
+	inTime := client.within(ctx, uploadTime)
+	found, err := u.firstThatRuns(ctx, host, client, on, agent, sum, wait)
+	if late := inTime(); late != nil {
+		return "", &Error{Host: host, Kind: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
 	}
-	defer func() { _ = files.Close() }() // nothing is buffered
+	return found, err
+}
+
+// firstThatRuns tries the candidates in order.
+func (u *Upload) firstThatRuns(ctx context.Context, host string, client *sshClient, on platform, agent []byte, sum string, wait time.Duration) (string, error) {
+	raw, err := sftp.NewClient(client.Client, sftp.UseConcurrentWrites(true))
+	if err != nil {
+		return "", &Error{Host: host, Kind: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
+	}
+	defer func() { _ = raw.Close() }() // nothing is buffered
+	files := remoteFiles{raw, on}
 	var reasons []string
-	for _, base := range u.candidates(files, goos) {
-		dir := path.Join(base, fmt.Sprintf("%s-%s", u.Version, sum[:12]))
-		file, err := place(files, dir, goos, agent, sum)
-		if err == nil {
-			var e *Error
-			command := runnable(file, goos)
-			if e = proves(host, client, command); e == nil {
-				return command, nil
+	for _, c := range files.candidates() {
+		dir := path.Join(c.trusted, c.own, fmt.Sprintf("%s-%s", u.Version, sum[:12]))
+		file := path.Join(dir, files.agentName())
+		switch err := files.look(c.trusted, file, sum); {
+		case err == nil: // it is there
+		case u.LookOnly:
+			continue
+		default:
+			err = files.place(c.trusted, file, agent, sum)
+			if err != nil {
+				reasons = append(reasons, fmt.Sprintf("%s: %v", dir, foreign{err}))
+				continue
 			}
-			if e.Kind == WrongPlatform {
-				return "", e
-			}
-			err = errors.New(e.Found)
 		}
-		reasons = append(reasons, fmt.Sprintf("%s: %v", base, err))
+		command := on.runnable(file)
+		failed := proves(ctx, host, client, command, wait)
+		if failed == nil {
+			return command, nil
+		}
+		if failed.Kind == WrongPlatform || failed.Kind == Unreachable {
+			return "", failed
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %s", dir, failed.Found))
+	}
+	if u.LookOnly && len(reasons) == 0 {
+		return "", &Error{Host: host, Kind: NoAgent, Found: "there is no gpu-agent, and none was uploaded", Fix: "apply once, which uploads it, or install the agent's package"}
 	}
 	return "", &Error{
 		Host: host, Kind: Blocked, Found: "the agent was not put into any directory from which it can be run (" + strings.Join(reasons, "; ") + ")",
@@ -81,50 +107,52 @@ func (u *Upload) install(ctx context.Context, host string, client *ssh.Client) (
 	}
 }
 
-// candidates are directories to try, in order. /tmp is none of them: others may write
-// there, and it is often mounted noexec.
-func (u *Upload) candidates(files *sftp.Client, goos string) []string {
-	var out []string
-	if home, err := files.Getwd(); err == nil && home != "/" {
-		out = append(out, path.Join(home, ".cache", "gpu-agent"))
-	}
-	if goos != "windows" {
-		out = append(out, "/var/lib/gpu-agent/bin", "/opt/gpu-agent")
-	}
-	return out
+// platform is what an agent has to be built for, and whom its files belong to.
+type platform struct {
+	goos, goarch string
+	uid          uint32 // of the user; Windows has none
 }
 
-// platformOf finds out for which platform the agent has to be.
-func platformOf(host string, client *ssh.Client) (goos, goarch string, err error) {
-	windows := strings.Contains(string(client.ServerVersion()), "Windows")
-	command := "uname -sm"
-	if windows {
+// target finds out what the host is.
+func target(ctx context.Context, host string, client *sshClient, wait time.Duration) (platform, error) {
+	command := "uname -sm; id -u"
+	if strings.Contains(string(client.ServerVersion()), "Windows") {
 		command = "cmd /c echo Windows %PROCESSOR_ARCHITECTURE%"
 	}
-	said, err := run(client, command)
-	fields := strings.Fields(said)
-	if err == nil && len(fields) == 2 {
-		goos = map[string]string{"Linux": "linux", "Windows": "windows"}[fields[0]]
-		goarch = map[string]string{"x86_64": "amd64", "amd64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ARM64": "arm64"}[fields[1]]
+	said, err := client.run(ctx, command, wait)
+	if e, ok := errors.AsType[*lateError](err); ok {
+		return platform{}, e.of(host, command)
 	}
-	if goos == "" || goarch == "" {
-		return "", "", &Error{
+	fields := strings.Fields(said)
+	var on platform
+	if err == nil && len(fields) >= 2 {
+		on.goos = map[string]string{"Linux": "linux", "Windows": "windows"}[fields[0]]
+		on.goarch = map[string]string{"x86_64": "amd64", "amd64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64", "ARM64": "arm64"}[fields[1]]
+	}
+	known := on.goarch != "" && (on.goos == "windows" && len(fields) == 2 || on.goos == "linux" && len(fields) == 3)
+	if known && on.goos == "linux" {
+		var uid uint64
+		uid, err = strconv.ParseUint(fields[2], 10, 32)
+		on.uid, known = uint32(uid), err == nil
+	}
+	if !known {
+		if err != nil {
+			err = foreign{err}
+		}
+		return platform{}, &Error{
 			Host: host, Kind: WrongPlatform, Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
 			Fix: "install gpu-agent on the host and set agent_path; Linux and Windows on amd64 and arm64 are shipped",
 		}
 	}
-	return goos, goarch, nil
+	return on, nil
 }
 
-// run runs a command that is made of constants and checked paths.
-func run(client *ssh.Client, command string) (string, error) {
-	session, err := client.NewSession()
-	if err != nil {
-		return "", err
+// runnable writes a path of SFTP as the host's shell knows it.
+func (on platform) runnable(file string) string {
+	if on.goos == "windows" {
+		return strings.ReplaceAll(strings.TrimPrefix(file, "/"), "/", `\`)
 	}
-	defer func() { _ = session.Close() }() // it has ended by itself
-	out, err := session.CombinedOutput(command)
-	return string(out), err
+	return file
 }
 
 // read reads the agent for a platform and proves that it is the one that was shipped.
@@ -156,102 +184,59 @@ func (u *Upload) read(host, goos, goarch string) (agent []byte, sum string, err 
 	return nil, "", bad(fmt.Sprintf("%s does not list %s; nothing was uploaded", ChecksumsFile, name), nil)
 }
 
-// place writes the agent into a directory of its own. It appears under its name only
-// when it is complete and has been read back.
-func place(files *sftp.Client, dir, goos string, agent []byte, sum string) (string, error) {
-	if err := files.MkdirAll(dir); err != nil {
-		return "", fmt.Errorf("the directory cannot be made: %w", err)
-	}
-	if goos != "windows" {
-		if err := files.Chmod(dir, 0o700); err != nil {
-			return "", fmt.Errorf("the directory cannot be made private: %w", err)
-		}
-		if err := private(files, dir); err != nil {
-			return "", err
-		}
-	}
-	file := path.Join(dir, "gpu-agent")
-	if goos == "windows" {
-		file += ".exe"
-	}
-	if hashOf(files, file) == sum {
-		return file, nil
-	}
-	temporary := file + "." + strings.ToLower(rand.Text()[:10]) + ".part"
-	defer func() { _ = files.Remove(temporary) }() // there is none after success
-	out, err := files.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-	if err != nil {
-		return "", fmt.Errorf("a file cannot be made: %w", err)
-	}
-	_, err = out.ReadFrom(bytes.NewReader(agent))
-	if err = errors.Join(err, out.Close()); err != nil {
-		return "", fmt.Errorf("the file cannot be written: %w", err)
-	}
-	if goos != "windows" {
-		if err := files.Chmod(temporary, 0o700); err != nil {
-			return "", fmt.Errorf("the file cannot be made executable: %w", err)
-		}
-	}
-	if found := hashOf(files, temporary); found != sum {
-		return "", fmt.Errorf("the file was read back with the SHA-256 %q instead of %s", found, sum)
-	}
-	if err := files.PosixRename(temporary, file); err != nil {
-		return "", fmt.Errorf("the file cannot be renamed: %w", err)
-	}
-	return file, nil
-}
-
-// private refuses a directory that others can put files into.
-func private(files *sftp.Client, dir string) error {
-	info, err := files.Lstat(dir)
-	switch {
-	case err != nil:
-		return err
-	case info.Mode()&fs.ModeSymlink != 0 || !info.IsDir():
-		return errors.New("it is a link")
-	case info.Mode().Perm()&0o022 != 0:
-		return errors.New("others can write to it")
-	}
-	return nil
-}
-
-// hashOf is the SHA-256 of a file on the host, "" when it cannot be read.
-func hashOf(files *sftp.Client, file string) string {
-	in, err := files.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = in.Close() }() // nothing was written
-	h := sha256.New()
-	if _, err := io.Copy(h, in); err != nil {
-		return ""
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-// runnable writes a path of SFTP as the host's shell knows it.
-func runnable(file, goos string) string {
-	if goos == "windows" {
-		return strings.ReplaceAll(strings.TrimPrefix(file, "/"), "/", `\`)
-	}
-	return file
-}
-
 // proves runs the uploaded agent. A noexec mount and application control show only
 // here.
-func proves(host string, client *ssh.Client, file string) *Error {
+func proves(ctx context.Context, host string, client *sshClient, file string, wait time.Duration) *Error {
 	command, err := SSH{AgentPath: file}.invoke(host, "version")
 	if err != nil {
 		return &Error{Host: host, Kind: Blocked, Found: "its path has characters that are not used in commands"}
 	}
-	said, err := run(client, command)
+	said, err := client.run(ctx, command, wait)
+	if e, ok := errors.AsType[*lateError](err); ok {
+		return e.of(host, command)
+	}
 	if err == nil && strings.HasPrefix(said, "gpu-agent ") {
 		return nil
 	}
-	exit, known := 0, false
-	var status *ssh.ExitError
-	if errors.As(err, &status) {
+	exit, known := 0, err == nil
+	if status, ok := errors.AsType[*ssh.ExitError](err); ok {
 		exit, known = status.ExitStatus(), true
 	}
 	return endedEarly(host, "", func() (string, int, bool) { return said, exit, known })
+}
+
+// run runs a command that is made of constants and checked paths. It gives the end of
+// what was said.
+func (c *sshClient) run(ctx context.Context, command string, wait time.Duration) (string, error) {
+	inTime := c.within(ctx, wait)
+	said := &tail{}
+	err := c.runInto(said, command)
+	if late := inTime(); late != nil {
+		return "", &lateError{wait, late}
+	}
+	return said.String(), err
+}
+
+func (c *sshClient) runInto(said io.Writer, command string) error {
+	session, err := c.NewSession()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close() }() // it has ended by itself
+	session.Stdout, session.Stderr = said, said
+	return session.Run(command)
+}
+
+// lateError is a command that did not end, or that nobody waits for any more.
+type lateError struct {
+	wait time.Duration
+	err  error
+}
+
+func (e *lateError) Error() string { return e.err.Error() }
+
+func (e *lateError) Unwrap() error { return e.err }
+
+func (e *lateError) of(host, command string) *Error {
+	return &Error{Host: host, Kind: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, e.wait), Err: e, Fix: "look on the host what its login waits for"}
 }

@@ -1,0 +1,224 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// dialer opens one connection, on the network or through a jump host.
+type dialer func(ctx context.Context, address string) (net.Conn, error)
+
+// dial connects, through jump hosts where there are any.
+func (s SSH) dial(ctx context.Context, host string, o Options) (*sshClient, error) {
+	config, err := readSSHConfig()
+	if err != nil {
+		return nil, &Error{Host: host, Kind: Settings, Found: "the SSH configuration cannot be read", Err: err, Fix: "mend the file"}
+	}
+	target, err := s.resolve(host, config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.wait())
+	defer cancel()
+	// Handshakes know no context, and ending one that goes through a jump host would
+	// wait for that host. So what ends is the connection underneath them all.
+	stop := func() bool { return true }
+	var next dialer = func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
+		}
+		return conn, err
+	}
+	out := &sshClient{done: make(chan struct{})}
+	for _, hop := range append(target.jumps, target) {
+		client, err := hop.connect(ctx, host, next)
+		if err != nil {
+			out.Close()
+			return nil, err
+		}
+		out.hops, out.Client = append(out.hops, client), client
+		next = func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := client.DialContext(ctx, "tcp", address)
+			if err != nil {
+				return nil, fmt.Errorf("through %s: %w", hop.address(), foreign{err})
+			}
+			return conn, nil
+		}
+	}
+	if !stop() {
+		out.Close()
+		return nil, unreachable(host, target.address(), ctx.Err())
+	}
+	go out.keepAlive(o.sshBeat())
+	return out, nil
+}
+
+// connect opens one connection over what dial gives: more than one after the other only
+// while the server's key is not the one that is meant, and it may have others.
+func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.Client, error) {
+	keys, err := e.hostKeys()
+	if err != nil {
+		return nil, &Error{Host: host, Kind: Settings, Found: "the known hosts cannot be read", Err: err, Fix: "mend the file, or set known_hosts_file or host_key"}
+	}
+	login, err := e.login(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	defer login.close()
+	var refused error
+	for _, offer := range keys.offers {
+		client, err := e.handshake(ctx, host, dial, keys, offer, login)
+		if err == nil {
+			return client, nil
+		}
+		var ours *Error
+		var none *ssh.AlgorithmNegotiationError
+		switch {
+		case errors.As(err, &ours) && ours.Kind == HostKey:
+			refused = err
+		case !errors.As(err, &none):
+			return nil, err
+		case refused == nil:
+			refused = err
+		}
+	}
+	return nil, refused
+}
+
+// handshake opens one connection.
+func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys hostKeys, algorithms []string, login *login) (*ssh.Client, error) {
+	raw, err := dial(ctx, e.address())
+	if err != nil {
+		return nil, unreachable(host, e.address(), err)
+	}
+	verified := false
+	conn, channels, requests, err := ssh.NewClientConn(raw, e.address(), &ssh.ClientConfig{
+		User: e.user, Auth: login.methods, HostKeyAlgorithms: algorithms,
+		HostKeyCallback: func(name string, remote net.Addr, key ssh.PublicKey) error {
+			err := keys.check(host, name, remote, key)
+			verified = err == nil
+			return err
+		},
+	})
+	if err == nil {
+		return ssh.NewClient(conn, channels, requests), nil
+	}
+	_ = raw.Close() // the first error counts
+	var ours *Error
+	var network net.Error
+	switch {
+	case errors.As(err, &ours):
+		return nil, ours
+	case ctx.Err() != nil:
+		return nil, &Error{Host: host, Kind: Unreachable, Found: e.address() + " accepts connections, but no SSH server there answered in time", Err: ctx.Err(), Fix: "look at the address and at the load of the host"}
+	case verified && !errors.As(err, &network) && !errors.Is(err, io.EOF):
+		refused := &Error{
+			Host: host, Kind: Authentication,
+			Found: fmt.Sprintf("%s does not let user %q in; tried: %s", e.address(), e.user, login.tried()),
+			Fix:   "see that the user is right, and that one of its authorized_keys is a key that was tried",
+		}
+		if !strings.Contains(err.Error(), "unable to authenticate") {
+			refused.Err = foreign{err} // it was hung up on, such as for too many keys
+		}
+		return nil, refused
+	}
+	return nil, &Error{Host: host, Kind: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err}, Fix: "see that sshd answers at this address, and look at its log"}
+}
+
+// foreign is an error with words of the other end, which need not be the host that is
+// meant. A terminal must not obey them.
+type foreign struct{ error }
+
+func (f foreign) Error() string {
+	var b strings.Builder
+	for i, r := range []rune(f.error.Error()) {
+		switch {
+		case i == 2*maxQuote:
+			return b.String() + " (cut)"
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+func (f foreign) Unwrap() error { return f.error }
+
+// sshClient is a connection with the jump hosts that it goes through.
+type sshClient struct {
+	*ssh.Client
+	hops []*ssh.Client // the last one is the client
+	once sync.Once
+	done chan struct{}
+}
+
+// Close ends the connection. It begins underneath, with the network: to end what goes
+// through a jump host needs that host, which may be gone.
+func (c *sshClient) Close() {
+	c.once.Do(func() {
+		close(c.done)
+		for _, hop := range c.hops {
+			_ = hop.Close() // the other end may have closed it
+		}
+	})
+}
+
+// within closes the connection when the caller gives up, or when what is asked of the
+// host takes longer than it may: requests know no context. What it returns ends the
+// watch, and says why it was closed.
+func (c *sshClient) within(ctx context.Context, limit time.Duration) func() error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	stop := context.AfterFunc(ctx, c.Close)
+	return func() error {
+		defer cancel()
+		if stop() {
+			return nil
+		}
+		return ctx.Err()
+	}
+}
+
+// keepAlive closes the connection when the host does not answer any more.
+func (c *sshClient) keepAlive(every time.Duration) {
+	answered := make(chan error, 1)
+	missed := 0
+	for {
+		select {
+		case <-time.After(every):
+		case <-c.done:
+			return
+		}
+		if missed == 0 {
+			go func() {
+				_, _, err := c.SendRequest("keepalive@openssh.com", true, nil)
+				answered <- err
+			}()
+		}
+		select {
+		case err := <-answered:
+			if err != nil {
+				c.Close()
+				return
+			}
+			missed = 0
+		default:
+			if missed++; missed > keepaliveMisses {
+				c.Close()
+				return
+			}
+		}
+	}
+}
