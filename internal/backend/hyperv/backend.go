@@ -1,0 +1,138 @@
+package hyperv
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Backend is one Hyper-V host.
+type Backend struct {
+	wmi WMI
+	// turn is held by the call that changes settings. Hyper-V takes calls at the same
+	// time, but two that replace the members of one pool would lose one, and which of
+	// two new adapters is whose could not be told. Starting and stopping VMs takes
+	// minutes and needs no turn.
+	turn    chan struct{}
+	cluster clusterStore
+	// settle bounds the wait for the host to show what it was told to do.
+	settle time.Duration
+}
+
+var (
+	_ backend.HyperV     = (*Backend)(nil)
+	_ backend.Clustered  = (*Backend)(nil)
+	_ backend.SelfTester = (*Backend)(nil)
+)
+
+// settleTime is how long a driver may take to show a new partition count, and Plug and
+// Play a device that moved.
+const settleTime = time.Minute
+
+// New is a backend over an open connection, which stays the caller's to close.
+func New(wmi WMI) *Backend {
+	return &Backend{wmi: wmi, turn: make(chan struct{}, 1), settle: settleTime}
+}
+
+// Inventory reads the host.
+func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
+	v, err := b.read(ctx)
+	if err != nil {
+		return gpu.Host{}, complete(ctx, err, "read the inventory", "the host")
+	}
+	return v.host, nil
+}
+
+// change runs a call that changes settings, when its turn comes, on a fresh view.
+func (b *Backend) change(ctx context.Context, op, object string, act func(*view) error) error {
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return complete(ctx, ctx.Err(), op, object)
+	}
+	v, err := b.read(ctx)
+	if err == nil {
+		err = act(v)
+	}
+	return complete(ctx, err, op, object)
+}
+
+// changeVM is change on a VM, which errors name as people do.
+func (b *Backend) changeVM(ctx context.Context, op, vmID string, act func(*view, *gpu.VM) error) error {
+	name := "VM " + vmID
+	err := b.change(ctx, "", "", func(v *view) error {
+		vm, ok := v.host.VM(vmID)
+		if !ok {
+			return refuse(backend.NotFound, "the host has no such VM")
+		}
+		name = "VM " + vm.Name
+		if v.machine(vm).settings == "" {
+			return refuse(backend.Unavailable, "the host does not show the VM's settings yet")
+		}
+		return act(v, vm)
+	})
+	return complete(ctx, err, op, name)
+}
+
+// mustBeOff refuses a VM whose hardware cannot be changed now. One that is saved or
+// paused is not off: its memory still knows the old hardware.
+func mustBeOff(vm *gpu.VM) error {
+	if vm.State == gpu.VMOff {
+		return nil
+	}
+	return refuse(backend.InvalidState, "the VM is %s and must be off", vm.State)
+}
+
+// until polls until the host shows what it was told to do.
+func (b *Backend) until(ctx context.Context, what string, shown func() (bool, error)) error {
+	deadline := time.Now().Add(b.settle)
+	for i := 0; ; i++ {
+		done, err := shown()
+		if err != nil || done {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return refuse(backend.Timeout, "the host took the call, but %s after %s", what, b.settle)
+		}
+		if err := sleep(ctx, jobPolls[min(i, len(jobPolls)-1)]); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+// service is the path of a service of Hyper-V, of which each host has one.
+func (b *Backend) service(ctx context.Context, class string) (string, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class, "Name")
+	if err != nil {
+		return "", err
+	}
+	if len(rows) == 0 {
+		return "", refuse(backend.Unavailable, "the host has no %s: Hyper-V does not run properly", class)
+	}
+	return rows[0].Path, nil
+}
+
+// template is the settings that a new device of a VM begins with: the row that Hyper-V
+// calls the default. Rows of VMs are in the same class.
+func (b *Backend) template(ctx context.Context, class string) (*embedded, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization,
+		"SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal("%"+defaultSuffix), "InstanceID", "ResourceSubType")
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		if !hasPrefixFold(row.String("InstanceID"), definitionPrefix) {
+			continue
+		}
+		text, err := b.wmi.Text(ctx, Virtualization, row.Path)
+		if err != nil {
+			return nil, err
+		}
+		return parseEmbedded(text)
+	}
+	return nil, refuse(backend.NotSupported, "the host has no template for %s: it has no such devices to give", class)
+}

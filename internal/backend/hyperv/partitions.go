@@ -1,0 +1,216 @@
+package hyperv
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const managementService = "Msvm_VirtualSystemManagementService"
+
+// SetPartitionCount sets the one property of Msvm_PartitionableGpu that can be written.
+// The driver divides the GPU anew, which may take a moment longer than the call.
+func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int) error {
+	return b.change(ctx, "set the partition count", "GPU "+gpuID, func(v *view) error {
+		g, ok := v.host.GPU(gpuID)
+		switch {
+		case !ok:
+			return refuse(backend.NotFound, "the host has no such GPU")
+		case g.Dismounted:
+			return refuse(backend.NotSupported, "the device is dismounted from the host")
+		case g.Partitionable == nil:
+			return refuse(backend.NotSupported, "its driver offers no GPU partitioning")
+		}
+		p := g.Partitionable
+		if !slices.Contains(p.ValidCounts, count) {
+			return refuse(backend.InvalidParameter, "the driver offers no %d partitions, only %s", count, listCounts(p.ValidCounts))
+		}
+		if p.Count == count {
+			return nil
+		}
+		if p.Paravirtual {
+			return refuse(backend.NotSupported, "the GPU is paravirtual: SR-IOV is not in use and its partition count is fixed at %d", p.Count)
+		}
+		if len(p.Partitions) > 0 {
+			return refuse(backend.InUse, "partitions are assigned to %s", v.holders(p))
+		}
+		face := v.device(g).face
+		if err := b.wmi.Put(ctx, Virtualization, face, map[string]any{"PartitionCount": int32(count)}); err != nil { //nolint:gosec // one of the driver's counts
+			return err
+		}
+		return b.until(ctx, fmt.Sprintf("it does not show %d partitions", count), func() (bool, error) {
+			row, err := b.wmi.Get(ctx, Virtualization, face, "PartitionCount")
+			return err == nil && row.Uint("PartitionCount") == uint64(count), err //nolint:gosec // as above
+		})
+	})
+}
+
+// holders names the VMs that hold partitions.
+func (v *view) holders(p *gpu.Partitionable) string {
+	var names []string
+	for _, part := range p.Partitions {
+		name := part.VMID
+		if vm, ok := v.host.VM(part.VMID); ok {
+			name = vm.Name
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return "VM " + strings.Join(slices.Compact(names), ", ")
+}
+
+func listCounts(counts []int) string {
+	words := make([]string, len(counts))
+	for i, n := range slices.Sorted(slices.Values(counts)) {
+		words[i] = fmt.Sprint(n)
+	}
+	return strings.Join(words, ", ")
+}
+
+// AddPartitionAdapter adds the default adapter, pinned if it is asked for. Quotas are
+// set afterwards: hosts differ in whether they take them with the addition.
+func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.PartitionAdapter) (string, error) {
+	var id string
+	err := b.changeVM(ctx, "add a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
+		if err := mustBeOff(vm); err != nil {
+			return err
+		}
+		settings, err := b.template(ctx, "Msvm_GpuPartitionSettingData")
+		if err != nil {
+			return err
+		}
+		if a.PinnedGPU != "" {
+			g, ok := v.host.GPU(a.PinnedGPU)
+			if !ok || v.device(g).face == "" {
+				return refuse(backend.InvalidParameter, "GPU %s cannot be partitioned on this host", a.PinnedGPU)
+			}
+			settings.set("HostResource", []string{v.device(g).face})
+		}
+		m := v.machine(vm)
+		path, err := b.add(ctx, m, "Msvm_GpuPartitionSettingData", settings, m.adapters)
+		if err != nil {
+			return err
+		}
+		if !a.Quotas.Empty() {
+			if err := b.writeQuotas(ctx, path, a.Quotas); err != nil {
+				return b.takeBack(ctx, path, err)
+			}
+		}
+		_, id, _ = settingID(keyOf(path, "InstanceID"))
+		return nil
+	})
+	return id, err
+}
+
+// takeBack removes a setting that was added and could not be finished.
+func (b *Backend) takeBack(ctx context.Context, path string, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.settle)
+	defer cancel()
+	if err := b.remove(ctx, path); err != nil {
+		return refuse(backend.Failed, "%v; and the adapter that was added could not be removed: %v", cause, err)
+	}
+	return cause
+}
+
+// add gives a VM a device and returns the path of its setting. What a job made is not
+// among the results of the call, so the VM's settings are read again: the one that was
+// not there before is it.
+func (b *Backend) add(ctx context.Context, m *machine, class string, settings *embedded, before map[string]string) (string, error) {
+	service, err := b.service(ctx, managementService)
+	if err != nil {
+		return "", err
+	}
+	if err := b.invoke(ctx, service, "AddResourceSettings", map[string]any{
+		"AffectedConfiguration": m.settings, "ResourceSettings": []string{settings.String()},
+	}); err != nil {
+		return "", err
+	}
+	owner := keyOf(m.path, "Name")
+	var added string
+	err = b.until(ctx, "its settings do not show the device", func() (bool, error) {
+		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class, "InstanceID")
+		if err != nil {
+			return false, err
+		}
+		for _, row := range rows {
+			vm, id, ok := settingID(row.String("InstanceID"))
+			if _, old := before[gpu.FoldID(id)]; ok && !old && gpu.SameID(vm, owner) {
+				added = row.Path
+			}
+		}
+		return added != "", nil
+	})
+	return added, err
+}
+
+// remove takes a device's setting from its VM.
+func (b *Backend) remove(ctx context.Context, path string) error {
+	service, err := b.service(ctx, managementService)
+	if err != nil {
+		return err
+	}
+	err = b.invoke(ctx, service, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}})
+	return err
+}
+
+// SetPartitionQuotas replaces an adapter's quotas.
+func (b *Backend) SetPartitionQuotas(ctx context.Context, vmID, adapterID string, q gpu.Quotas) error {
+	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
+		i := slices.IndexFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.ID, adapterID) })
+		if i < 0 {
+			return refuse(backend.NotFound, "the VM has no GPU partition adapter %s", adapterID)
+		}
+		if vm.PartitionAdapters[i].Quotas.Equal(q) {
+			return nil
+		}
+		if err := mustBeOff(vm); err != nil {
+			return err
+		}
+		return b.writeQuotas(ctx, v.machine(vm).adapters[gpu.FoldID(adapterID)], q)
+	})
+}
+
+// writeQuotas writes all twelve figures; those that are not asked for are taken away.
+func (b *Backend) writeQuotas(ctx context.Context, path string, q gpu.Quotas) error {
+	text, err := b.wmi.Text(ctx, Virtualization, path)
+	if err != nil {
+		return err
+	}
+	settings, err := parseEmbedded(text)
+	if err != nil {
+		return err
+	}
+	for resource, quota := range map[string]gpu.Quota{"VRAM": q.VRAM, "Encode": q.Encode, "Decode": q.Decode, "Compute": q.Compute} {
+		for figure, n := range map[string]*uint64{"Min": quota.Min, "Max": quota.Max, "Optimal": quota.Optimal} {
+			var value any
+			if n != nil {
+				value = *n
+			}
+			settings.set(figure+"Partition"+resource, value)
+		}
+	}
+	service, err := b.service(ctx, managementService)
+	if err != nil {
+		return err
+	}
+	err = b.invoke(ctx, service, "ModifyResourceSettings", map[string]any{"ResourceSettings": []string{settings.String()}})
+	return err
+}
+
+// RemovePartitionAdapter takes an adapter from a VM.
+func (b *Backend) RemovePartitionAdapter(ctx context.Context, vmID, adapterID string) error {
+	return b.changeVM(ctx, "remove a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
+		path, ok := v.machine(vm).adapters[gpu.FoldID(adapterID)]
+		if !ok {
+			return nil
+		}
+		if err := mustBeOff(vm); err != nil {
+			return err
+		}
+		return b.remove(ctx, path)
+	})
+}

@@ -1,0 +1,250 @@
+package hyperv
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const (
+	poolService    = "Msvm_ResourcePoolConfigurationService"
+	primordialName = "Primordial"
+)
+
+// CreatePool makes an empty pool below the primordial one: its settings are the
+// primordial pool's own under another name, its one allocation setting the default.
+func (b *Backend) CreatePool(ctx context.Context, name string) error {
+	return b.change(ctx, "create the pool", "pool "+name, func(v *view) error {
+		if name == "" || strings.EqualFold(name, primordialName) {
+			return refuse(backend.InvalidParameter, "the name %q is that of the pool of all devices", name)
+		}
+		if _, ok := v.host.Pool(name); ok {
+			return nil
+		}
+		parent, settings, err := b.primordial(ctx)
+		if err != nil {
+			return err
+		}
+		settings.set("PoolID", name)
+		allocation, err := b.template(ctx, "Msvm_PciExpressSettingData")
+		if err != nil {
+			return err
+		}
+		service, err := b.service(ctx, poolService)
+		if err != nil {
+			return err
+		}
+		create := func() error {
+			err := b.invoke(ctx, service, "CreatePool", map[string]any{
+				"PoolSettings": settings.String(), "ParentPools": []string{parent}, "AllocationSettings": []string{allocation.String()},
+			})
+			return err
+		}
+		err = create()
+		if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.InvalidParameter {
+			// Some pools want the child's name in the allocation setting, and nothing reserved.
+			allocation.set("PoolID", name)
+			for _, figure := range []string{"Reservation", "Limit", "VirtualQuantity"} {
+				allocation.set(figure, uint64(0))
+			}
+			err = create()
+		}
+		if err != nil {
+			return err
+		}
+		return b.until(ctx, "the pool is not there", func() (bool, error) {
+			path, err := b.poolPath(ctx, name)
+			return path != "", err
+		})
+	})
+}
+
+// primordial is the path and the settings of the pool of all assignable devices.
+func (b *Backend) primordial(ctx context.Context) (string, *embedded, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
+	if err != nil {
+		return "", nil, err
+	}
+	for _, row := range rows {
+		if !row.Bool("Primordial") {
+			continue
+		}
+		settings, err := b.wmi.Query(ctx, Virtualization,
+			"ASSOCIATORS OF {"+row.Path+"} WHERE AssocClass=Msvm_SettingsDefineState ResultClass=Msvm_ResourcePoolSettingData", "InstanceID")
+		if err != nil {
+			return "", nil, err
+		}
+		if len(settings) == 0 {
+			return "", nil, refuse(backend.Failed, "the pool of all devices has no settings to begin a pool with")
+		}
+		text, err := b.wmi.Text(ctx, Virtualization, settings[0].Path)
+		if err != nil {
+			return "", nil, err
+		}
+		e, err := parseEmbedded(text)
+		return row.Path, e, err
+	}
+	return "", nil, refuse(backend.NotSupported, "the host has no pool of assignable devices: Discrete Device Assignment is not available on it")
+}
+
+// poolPath is the path of a PciExpress pool, "" if there is none.
+func (b *Backend) poolPath(ctx context.Context, name string) (string, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
+	if err != nil {
+		return "", err
+	}
+	for _, row := range rows {
+		if !row.Bool("Primordial") && gpu.SameID(row.String("PoolID"), name) {
+			return row.Path, nil
+		}
+	}
+	return "", nil
+}
+
+// SetPoolMembers replaces the members of a pool. The call takes all of a pool's
+// allocation settings and parents, in one order.
+func (b *Backend) SetPoolMembers(ctx context.Context, name string, gpuIDs []string) error {
+	return b.change(ctx, "set the members of the pool", "pool "+name, func(v *view) error {
+		p, ok := v.host.Pool(name)
+		if !ok {
+			return refuse(backend.NotFound, "the host has no such pool")
+		}
+		members, err := v.members(p, gpuIDs)
+		if err != nil {
+			return err
+		}
+		if v.same(p, members) {
+			return nil
+		}
+		return b.replaceMembers(ctx, v.pools[gpu.FoldID(p.Name)].path, members)
+	})
+}
+
+// members are the paths of the wanted members, each once.
+func (v *view) members(p *gpu.Pool, gpuIDs []string) ([]string, error) {
+	var paths []string
+	stays := map[string]bool{}
+	for _, id := range gpuIDs {
+		g, ok := v.host.GPU(id)
+		if !ok {
+			return nil, refuse(backend.NotFound, "the host has no GPU %s", id)
+		}
+		path := v.device(g).assignable
+		if path == "" {
+			return nil, refuse(backend.InvalidState, "GPU %s is not dismounted from the host", g.ID)
+		}
+		for i := range v.host.Pools {
+			if other := &v.host.Pools[i]; !gpu.SameID(other.Name, p.Name) && other.Has(g.ID) {
+				return nil, refuse(backend.InUse, "GPU %s is a member of pool %s", g.ID, other.Name)
+			}
+		}
+		if !stays[gpu.FoldID(g.ID)] {
+			stays[gpu.FoldID(g.ID)] = true
+			paths = append(paths, path)
+		}
+	}
+	for _, id := range p.GPUs {
+		if holder := v.assignee(id, holdsHardware); holder != nil && !stays[gpu.FoldID(id)] {
+			return nil, refuse(backend.InUse, "GPU %s is held by VM %s", id, holder.Name)
+		}
+	}
+	return paths, nil
+}
+
+func (v *view) same(p *gpu.Pool, paths []string) bool {
+	var have []string
+	for _, id := range p.GPUs {
+		if g, ok := v.host.GPU(id); ok {
+			have = append(have, v.device(g).assignable)
+		}
+	}
+	slices.Sort(have)
+	return slices.Equal(have, slices.Sorted(slices.Values(paths)))
+}
+
+func (b *Backend) replaceMembers(ctx context.Context, poolPath string, members []string) error {
+	rows, err := b.allocations(ctx, poolPath)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return refuse(backend.Failed, "the pool has no allocation setting that could name its members")
+	}
+	var parents, allocations []string
+	for i, row := range rows {
+		parent, err := b.parent(ctx, row.Path)
+		if err != nil {
+			return err
+		}
+		text, err := b.wmi.Text(ctx, Virtualization, row.Path)
+		if err != nil {
+			return err
+		}
+		e, err := parseEmbedded(text)
+		if err != nil {
+			return err
+		}
+		// A pool has one setting for each parent, and ours have one parent.
+		if i == 0 {
+			e.set("HostResource", members)
+		} else {
+			e.set("HostResource", []string{})
+		}
+		parents, allocations = append(parents, parent), append(allocations, e.String())
+	}
+	service, err := b.service(ctx, poolService)
+	if err != nil {
+		return err
+	}
+	err = b.invoke(ctx, service, "ModifyPoolResources", map[string]any{
+		"ChildPool": poolPath, "ParentPools": parents, "AllocationSettings": allocations,
+	})
+	return err
+}
+
+// parent is the pool that an allocation setting of another pool draws from.
+func (b *Backend) parent(ctx context.Context, allocationPath string) (string, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization,
+		"ASSOCIATORS OF {"+allocationPath+"} WHERE AssocClass=Msvm_ResourceAllocationFromPool ResultClass=CIM_ResourcePool", "PoolID")
+	if err != nil {
+		return "", err
+	}
+	if len(rows) == 0 {
+		return "", refuse(backend.Failed, "the pool that %s draws from is not there", keyOf(allocationPath, "InstanceID"))
+	}
+	return rows[0].Path, nil
+}
+
+// DeletePool removes a pool; its members stay dismounted. A VM that is off and draws
+// from it would not start any more, so it counts as a user.
+func (b *Backend) DeletePool(ctx context.Context, name string) error {
+	return b.change(ctx, "delete the pool", "pool "+name, func(v *view) error {
+		p, ok := v.host.Pool(name)
+		if !ok {
+			return nil
+		}
+		for i := range v.host.VMs {
+			for _, d := range v.host.VMs[i].Devices {
+				if d.Pool != "" && gpu.SameID(d.Pool, name) {
+					return refuse(backend.InUse, "VM %s draws from it", v.host.VMs[i].Name)
+				}
+			}
+		}
+		path := v.pools[gpu.FoldID(p.Name)].path
+		if len(p.GPUs) > 0 {
+			if err := b.replaceMembers(ctx, path, nil); err != nil {
+				return err
+			}
+		}
+		service, err := b.service(ctx, poolService)
+		if err != nil {
+			return err
+		}
+		err = b.invoke(ctx, service, "DeletePool", map[string]any{"Pool": path})
+		return err
+	})
+}

@@ -1,0 +1,350 @@
+package hyperv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// displayClass is the base class of display controllers among PCI's class codes; it
+// also covers the 3D controllers that Windows has no driver for.
+const displayClass = `PCI\CC_03`
+
+// Device properties, by the names that Windows gives their keys.
+const (
+	locationPathsKey = "DEVPKEY_Device_LocationPaths"
+	driverVersionKey = "DEVPKEY_Device_DriverVersion"
+	deviceTypeKey    = "DEVPKEY_PciDevice_DeviceType"
+	reservedMemKey   = "DEVPKEY_PciDevice_RequiresReservedMemoryRegion"
+)
+
+// assignableTypes are the PCI device types that can be given to a VM: a PCI Express
+// endpoint, a legacy endpoint (for display controllers), one that is part of the root
+// complex. The others are conventional PCI devices, bridges and switch ports.
+var assignableTypes = []uint64{2, 3, 4}
+
+// Codes of the device manager.
+const (
+	problemNone     = 0
+	problemDisabled = 22
+)
+
+var problemNames = map[uint64]string{
+	10: "CM_PROB_FAILED_START", 12: "CM_PROB_NORMAL_CONFLICT", 14: "CM_PROB_NEED_RESTART", 18: "CM_PROB_REINSTALL",
+	28: "CM_PROB_FAILED_INSTALL", 31: "CM_PROB_FAILED_ADD", 43: "CM_PROB_FAILED_POST_START", 52: "CM_PROB_UNSIGNED_DRIVER",
+}
+
+// entities lists the GPUs among the host's devices.
+func (r *reader) entities(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, CIMv2,
+		`SELECT * FROM Win32_PnPEntity WHERE PNPClass='Display' OR DeviceID LIKE 'PCI\\%' OR DeviceID LIKE 'PCIP\\%'`,
+		"DeviceID", "Name", "PNPClass", "CompatibleID", "ConfigManagerErrorCode")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		instance := row.String("DeviceID")
+		id, ok := pciID(instance)
+		if !ok || vendors[id.Vendor] == "" || !isDisplay(row, id) {
+			continue
+		}
+		if err := r.entity(ctx, row, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isDisplay tells a GPU from what else sits on its card: an audio function, a USB
+// port. A dismounted device is in no class any more.
+func isDisplay(row Row, id gpu.PCIID) bool {
+	if strings.EqualFold(row.String("PNPClass"), "Display") {
+		return true
+	}
+	if slices.ContainsFunc(row.Strings("CompatibleID"), func(s string) bool {
+		return strings.HasPrefix(strings.ToUpper(s), displayClass)
+	}) {
+		return true
+	}
+	_, known := catalog.ByPCI(id)
+	return known && isDismounted(row.String("DeviceID"))
+}
+
+func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) error {
+	instance := row.String("DeviceID")
+	properties, err := r.deviceProperties(ctx, row.Path, locationPathsKey, driverVersionKey, deviceTypeKey, reservedMemKey)
+	if err != nil {
+		return err
+	}
+	g := gpu.GPU{
+		InstancePath: instance,
+		Model:        row.String("Name"),
+		Vendor:       vendors[id.Vendor],
+		PCI:          id,
+		Dismounted:   isDismounted(instance),
+	}
+	if m, ok := catalog.ByPCI(id); ok {
+		g.Model, g.VRAM = m.Name, m.VRAM
+	}
+	if paths := properties[locationPathsKey].Strings("Data"); len(paths) > 0 {
+		g.ID = paths[0]
+	} else {
+		// What is left of the path is as lasting as the slot that the device is in.
+		g.ID = strings.ToUpper(slot(instance))
+	}
+	if !g.Dismounted {
+		g.Driver.Version = driverVersion(g.Vendor, properties[driverVersionKey].String("Data"))
+	}
+	if !assignable(properties) {
+		g.Status = gpu.NotAssignable
+	}
+	code := row.Uint("ConfigManagerErrorCode")
+	if code != problemNone && code != problemDisabled {
+		g.Problem = fmt.Sprintf("device manager code %d", code)
+		if name, ok := problemNames[code]; ok {
+			g.Problem = fmt.Sprintf("%s (%d)", name, code)
+		}
+	}
+	if _, twice := r.host.GPU(g.ID); twice {
+		return fmt.Errorf("two devices have the location path %s: %s is one of them", g.ID, instance)
+	}
+	r.host.GPUs = append(r.host.GPUs, g)
+	r.bySlot[slot(instance)] = len(r.host.GPUs) - 1
+	r.devices[gpu.FoldID(g.ID)] = &device{entity: row.Path, disabled: code == problemDisabled}
+	return nil
+}
+
+// assignable asks what Microsoft's survey script asks of a device that is to be given
+// away, but for what a dismount by force overrides (access control services). A
+// property that the host does not tell is no obstacle.
+func assignable(properties map[string]Row) bool {
+	if t := properties[deviceTypeKey].UintPtr("Data"); t != nil && !slices.Contains(assignableTypes, *t) {
+		return false
+	}
+	n := properties[reservedMemKey].UintPtr("Data")
+	return n == nil || *n == 0
+}
+
+// deviceProperties are rows with the property Data, by key. A property without a value
+// has a row without Data; one that Windows does not know has none.
+func (b *Backend) deviceProperties(ctx context.Context, entity string, keys ...string) (map[string]Row, error) {
+	res, err := b.wmi.Invoke(ctx, CIMv2, entity, "GetDeviceProperties", map[string]any{"devicePropertyKeys": keys})
+	if err != nil {
+		if errors.Is(err, NotFound) {
+			return nil, nil // the device has just gone
+		}
+		return nil, err
+	}
+	if res.ReturnValue != completed {
+		return nil, refused("GetDeviceProperties", res.ReturnValue, "")
+	}
+	out := map[string]Row{}
+	for _, row := range (Row{Values: res.Out}).Rows("deviceProperties") {
+		out[row.String("KeyName")] = row
+	}
+	return out, nil
+}
+
+// displays finds the GPU that drives the host's own console.
+func (r *reader) displays(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_VideoController", "PNPDeviceID", "CurrentHorizontalResolution")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if g := r.gpuAt(row.String("PNPDeviceID")); g != nil && row.Uint("CurrentHorizontalResolution") > 0 {
+			g.HostDisplay = true
+		}
+	}
+	return nil
+}
+
+// addresses adds up the memory-mapped IO space of each GPU. A range of memory belongs
+// to every device between the root and the one that uses it, so a GPU is asked for by
+// its own path.
+func (r *reader) addresses(ctx context.Context) error {
+	if len(r.host.GPUs) == 0 {
+		return nil
+	}
+	ranges, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_DeviceMemoryAddress", "StartingAddress", "EndingAddress")
+	if err != nil {
+		return err
+	}
+	size := map[string]Row{}
+	for _, row := range ranges {
+		size[row.String("StartingAddress")] = row
+	}
+	owners, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_PNPAllocatedResource", "Antecedent", "Dependent")
+	if err != nil {
+		return err
+	}
+	const fourGiB = 1 << 32
+	for _, row := range owners {
+		g := r.gpuAt(keyOf(row.String("Dependent"), "DeviceID"))
+		memory, ok := size[keyOf(row.String("Antecedent"), "StartingAddress")]
+		if g == nil || !ok || !strings.Contains(row.String("Antecedent"), "Win32_DeviceMemoryAddress") {
+			continue
+		}
+		start, end := memory.Uint("StartingAddress"), memory.Uint("EndingAddress")
+		if start < fourGiB {
+			g.MMIO.Low += gpu.Bytes(end - start + 1)
+		} else {
+			g.MMIO.High += gpu.Bytes(end - start + 1)
+		}
+	}
+	return nil
+}
+
+// assignables reads the devices that the host has given up. A running VM has a row of
+// its own for each device that it holds.
+func (r *reader) assignables(ctx context.Context) error {
+	r.drawn = map[string]string{}
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "SystemName", "DeviceID", "DeviceInstancePath", "LocationPath")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		g := r.gpuAt(row.String("DeviceInstancePath"))
+		if g == nil {
+			continue // another kind of device
+		}
+		if _, setting, ok := settingID(row.String("DeviceID")); ok && guid.MatchString(row.String("SystemName")) {
+			r.drawn[gpu.FoldID(setting)] = g.ID
+			continue
+		}
+		d := r.device(g)
+		d.assignable = row.Path
+		if path := row.String("LocationPath"); path != "" && !gpu.SameID(path, g.ID) {
+			delete(r.devices, gpu.FoldID(g.ID))
+			g.ID = path
+			r.devices[gpu.FoldID(g.ID)] = d
+		}
+	}
+	return nil
+}
+
+// partitionables reads the GPU-P face of each GPU. A GPU may have two, one of which is
+// only paravirtual; the real one counts.
+func (r *reader) partitionables(ctx context.Context) error {
+	properties := []string{"Name", "ValidPartitionCounts", "PartitionCount", "SupportsIncomingLiveMigration"}
+	for _, resource := range []string{"VRAM", "Encode", "Decode", "Compute"} {
+		for _, figure := range []string{"Total", "Available", "MinPartition", "MaxPartition", "OptimalPartition"} {
+			properties = append(properties, figure+resource)
+		}
+	}
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PartitionableGpu", properties...)
+	if errors.Is(err, InvalidClass) {
+		return nil // Windows before GPU partitioning
+	}
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		instance, paravirtual := instanceOf(row.String("Name"))
+		g := r.gpuAt(instance)
+		if g == nil || g.Dismounted || (g.Partitionable != nil && paravirtual) {
+			continue
+		}
+		p := &gpu.Partitionable{
+			Name:        row.String("Name"),
+			Count:       int(row.Uint("PartitionCount")), //nolint:gosec // a uint16
+			VRAM:        capacity(row, "VRAM"),
+			Encode:      capacity(row, "Encode"),
+			Decode:      capacity(row, "Decode"),
+			Compute:     capacity(row, "Compute"),
+			Paravirtual: paravirtual,
+
+			SupportsIncomingLiveMigration: row.BoolPtr("SupportsIncomingLiveMigration"),
+		}
+		for _, n := range row.Uints("ValidPartitionCounts") {
+			p.ValidCounts = append(p.ValidCounts, int(n)) //nolint:gosec // a uint16
+		}
+		if g.VRAM == 0 && !paravirtual {
+			g.VRAM = gpu.Bytes(p.VRAM.Total)
+		}
+		g.Partitionable = p
+		r.device(g).face = row.Path
+	}
+	return nil
+}
+
+func capacity(row Row, resource string) gpu.Capacity {
+	return gpu.Capacity{
+		Total:     row.Uint("Total" + resource),
+		Available: row.Uint("Available" + resource),
+		Min:       row.Uint("MinPartition" + resource),
+		Max:       row.Uint("MaxPartition" + resource),
+		Optimal:   row.Uint("OptimalPartition" + resource),
+	}
+}
+
+// partitions reads which running VM holds a partition of which GPU.
+func (r *reader) partitions(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition",
+		"SystemName", "DeviceID", "DeviceInstancePath", "PartitionId", "PartitionVfLuid", "CurrentVRAM", "SupportsOutgoingLiveMigration")
+	if errors.Is(err, InvalidClass) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		vm, ok := r.host.VM(row.String("SystemName"))
+		if !ok {
+			continue
+		}
+		g := r.partitionOf(row, vm)
+		if g == nil {
+			return refuse(backend.Failed, "VM %s holds a partition of device %q, which is none of the host's partitionable GPUs", vm.Name, row.String("DeviceInstancePath"))
+		}
+		g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{
+			ID:     int(row.Uint("PartitionId")), //nolint:gosec // a uint16
+			VMID:   vm.ID,
+			VFLUID: row.String("PartitionVfLuid"),
+			VRAM:   gpu.Bytes(row.Uint("CurrentVRAM")),
+
+			SupportsOutgoingLiveMigration: row.BoolPtr("SupportsOutgoingLiveMigration"),
+		})
+	}
+	for i := range r.host.GPUs {
+		if p := r.host.GPUs[i].Partitionable; p != nil {
+			slices.SortFunc(p.Partitions, func(a, b gpu.Partition) int { return a.ID - b.ID })
+		}
+	}
+	return nil
+}
+
+// partitionOf finds the GPU of a partition. Whether the path is that of the GPU or of
+// the virtual function is not documented: where it is not a GPU's, the VM's pin
+// decides, or that there is only one GPU.
+func (r *reader) partitionOf(row Row, vm *gpu.VM) *gpu.GPU {
+	path := row.String("DeviceInstancePath")
+	instance, _ := instanceOf(path)
+	if g := r.gpuAt(instance); g != nil && g.Partitionable != nil {
+		return g
+	}
+	var candidates []*gpu.GPU
+	for i := range r.host.GPUs {
+		if r.host.GPUs[i].Partitionable != nil {
+			candidates = append(candidates, &r.host.GPUs[i])
+		}
+	}
+	if len(candidates) == 1 {
+		return candidates[0]
+	}
+	_, adapter, _ := settingID(row.String("DeviceID"))
+	for _, a := range vm.PartitionAdapters {
+		if gpu.SameID(a.ID, adapter) && a.PinnedGPU != "" {
+			if g, ok := r.host.GPU(a.PinnedGPU); ok && g.Partitionable != nil {
+				return g
+			}
+		}
+	}
+	return nil
+}

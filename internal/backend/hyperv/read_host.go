@@ -1,0 +1,218 @@
+package hyperv
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func (r *reader) operatingSystem(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_OperatingSystem", "Caption", "BuildNumber")
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return errors.New("the host does not tell its operating system")
+	}
+	build, _ := strconv.Atoi(rows[0].String("BuildNumber"))
+	r.host.OS = gpu.OS{
+		Name:  strings.TrimSpace(strings.TrimPrefix(rows[0].String("Caption"), "Microsoft ")),
+		Build: build,
+	}
+	version, err := r.registry(ctx, "GetStringValue", `SOFTWARE\Microsoft\Windows NT\CurrentVersion`, "DisplayVersion")
+	if err != nil {
+		return err
+	}
+	r.host.OS.Version, _ = version["sValue"].(string)
+	return nil
+}
+
+// policyKey holds the values that forbid devices which are not certified.
+const policyKey = `SOFTWARE\Policies\Microsoft\Windows\HyperV`
+
+func (r *reader) policies(ctx context.Context) error {
+	for name, value := range map[string]**bool{
+		"RequireSecureDeviceAssignment":    &r.host.Policies.RequireSecureDeviceAssignment,
+		"RequireSupportedDeviceAssignment": &r.host.Policies.RequireSupportedDeviceAssignment,
+	} {
+		out, err := r.registry(ctx, "GetDWORDValue", policyKey, name)
+		if err != nil {
+			return err
+		}
+		if n, ok := number(out["uValue"]); ok {
+			set := n != 0
+			*value = &set
+		}
+	}
+	return nil
+}
+
+// localMachine is HKEY_LOCAL_MACHINE, 0x80000002 as a signed number.
+const localMachine int32 = -0x7ffffffe
+
+// registry reads a value; there are no out parameters when there is none.
+func (r *reader) registry(ctx context.Context, method, key, value string) (map[string]any, error) {
+	res, err := r.wmi.Invoke(ctx, Registry, "StdRegProv", method, map[string]any{
+		"hDefKey": localMachine, "sSubKeyName": key, "sValueName": value,
+	})
+	if err != nil {
+		return nil, err
+	}
+	const fileNotFound = 2
+	switch res.ReturnValue {
+	case completed:
+		return res.Out, nil
+	case fileNotFound, 1: // 1 is what StdRegProv says of a value of another type
+		return nil, nil
+	default:
+		return nil, refused("read registry value "+key+`\`+value, res.ReturnValue, "")
+	}
+}
+
+// Values of Msvm_ComputerSystem.EnabledState that do not pass by themselves, and the
+// two that tell where a VM is going.
+var vmStates = map[uint64]gpu.VMState{
+	2: gpu.VMRunning, 3: gpu.VMOff, 4: gpu.VMStopping, 6: gpu.VMSaved, 9: gpu.VMPaused, 10: gpu.VMStarting,
+}
+
+func vmState(enabled uint64) gpu.VMState {
+	if s, ok := vmStates[enabled]; ok {
+		return s
+	}
+	return gpu.VMOther
+}
+
+// computers reads the host's own row and those of its VMs. A VM's row is known by its
+// name, which is a GUID; captions are in the host's language.
+func (r *reader) computers(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem", "Name", "ElementName", "EnabledState")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		id := row.String("Name")
+		if !guid.MatchString(id) {
+			r.host.Name = row.String("ElementName")
+			continue
+		}
+		r.host.VMs = append(r.host.VMs, gpu.VM{
+			ID: strings.ToUpper(id), Name: row.String("ElementName"), State: vmState(row.Uint("EnabledState")),
+		})
+		r.machines[gpu.FoldID(id)] = &machine{path: row.Path, adapters: map[string]string{}, devices: map[string]string{}}
+	}
+	if r.host.Name == "" {
+		return errors.New("the host has no row in Msvm_ComputerSystem: Hyper-V does not run properly")
+	}
+	slices.SortFunc(r.host.VMs, func(a, b gpu.VM) int {
+		return strings.Compare(gpu.FoldID(a.Name)+"\x00"+a.ID, gpu.FoldID(b.Name)+"\x00"+b.ID)
+	})
+	return nil
+}
+
+const (
+	realized    = "Microsoft:Hyper-V:System:Realized"
+	generation2 = "Microsoft:Hyper-V:SubType:2"
+)
+
+var (
+	stopActions     = map[uint64]gpu.StopAction{2: gpu.StopTurnOff, 3: gpu.StopSave, 4: gpu.StopShutDown}
+	checkpointTypes = map[uint64]gpu.CheckpointType{
+		2: gpu.CheckpointsDisabled, 3: gpu.CheckpointsProduction, 4: gpu.CheckpointsProductionOnly, 5: gpu.CheckpointsStandard,
+	}
+	offlineActions = map[uint64]gpu.OfflineAction{
+		0: gpu.OfflineTurnOff, 1: gpu.OfflineSave, 2: gpu.OfflineShutDown, 3: gpu.OfflineForcedShutdown,
+	}
+)
+
+// settings reads the settings of VMs. A checkpoint has a row of its own, of another
+// type.
+func (r *reader) settings(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, Virtualization,
+		"SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized),
+		"VirtualSystemIdentifier", "VirtualSystemSubType", "LowMmioGapSize", "HighMmioGapSize",
+		"GuestControlledCacheTypes", "AutomaticShutdownAction", "UserSnapshotType")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		vm, ok := r.host.VM(row.String("VirtualSystemIdentifier"))
+		if !ok {
+			continue // the VM was created after the rows of the VMs were read
+		}
+		r.machine(vm).settings = row.Path
+		vm.Generation = 1
+		if row.String("VirtualSystemSubType") == generation2 {
+			vm.Generation = 2
+		}
+		vm.Checkpoints = checkpointTypes[row.Uint("UserSnapshotType")]
+		vm.Settings = gpu.VMSettings{
+			LowMemoryMappedIOSpace:  megabytes(row.UintPtr("LowMmioGapSize")),
+			HighMemoryMappedIOSpace: megabytes(row.UintPtr("HighMmioGapSize")),
+			GuestControlledCache:    row.BoolPtr("GuestControlledCacheTypes"),
+		}
+		if action, ok := stopActions[row.Uint("AutomaticShutdownAction")]; ok {
+			vm.Settings.AutomaticStopAction = &action
+		}
+	}
+	return nil
+}
+
+func megabytes(n *uint64) *gpu.Bytes {
+	if n == nil {
+		return nil
+	}
+	b := gpu.Bytes(*n) * gpu.MiB
+	return &b
+}
+
+// memory reads which VMs have dynamic memory.
+func (r *reader) memory(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData", "InstanceID", "DynamicMemoryEnabled")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if id, _, ok := settingID(row.String("InstanceID")); ok {
+			if vm, ok := r.host.VM(id); ok {
+				vm.DynamicMemory = row.Bool("DynamicMemoryEnabled")
+			}
+		}
+	}
+	return nil
+}
+
+// finish brings what was read in a lasting order and derives the statuses.
+func (r *reader) finish() {
+	for i := range r.host.GPUs {
+		r.host.GPUs[i].Status = r.status(&r.host.GPUs[i])
+	}
+	slices.SortFunc(r.host.GPUs, func(a, b gpu.GPU) int { return strings.Compare(gpu.FoldID(a.ID), gpu.FoldID(b.ID)) })
+	slices.SortFunc(r.host.Pools, func(a, b gpu.Pool) int { return strings.Compare(gpu.FoldID(a.Name), gpu.FoldID(b.Name)) })
+}
+
+// status is the assigned status, in the order in which Windows Admin Center asks.
+func (r *reader) status(g *gpu.GPU) gpu.Status {
+	for i := range r.host.VMs {
+		for _, d := range r.host.VMs[i].Devices {
+			if gpu.SameID(d.GPU, g.ID) {
+				return gpu.Assigned
+			}
+		}
+	}
+	switch {
+	case g.Dismounted:
+		return gpu.ReadyForDDA
+	case g.Partitionable != nil && g.Partitionable.Paravirtual:
+		return gpu.Paravirtualization
+	case g.Partitionable != nil:
+		return gpu.Partitioned
+	case g.Status == gpu.NotAssignable:
+		return gpu.NotAssignable
+	default:
+		return gpu.ReadyForDDA
+	}
+}

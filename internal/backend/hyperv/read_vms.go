@@ -1,0 +1,153 @@
+package hyperv
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// pciExpressType is the resource type of pools of PCI Express devices.
+const pciExpressType = "32769"
+
+// poolMembers reads the PciExpress pools. A pool's members are the devices that its
+// allocation settings name; pools of other resources may have the same name.
+func (r *reader) poolMembers(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, Virtualization,
+		"SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if row.Bool("Primordial") {
+			continue
+		}
+		p := gpu.Pool{Name: row.String("PoolID"), GPUs: []string{}}
+		allocations, err := r.allocations(ctx, row.Path)
+		if err != nil {
+			return err
+		}
+		for _, a := range allocations {
+			for _, path := range a.Strings("HostResource") {
+				// A member that has left the host is still named; it is none of the GPUs.
+				if g := r.byAssignable(path); g != nil && !p.Has(g.ID) {
+					p.GPUs = append(p.GPUs, g.ID)
+				}
+			}
+		}
+		r.host.Pools = append(r.host.Pools, p)
+		r.pools[gpu.FoldID(p.Name)] = &pool{path: row.Path}
+	}
+	return nil
+}
+
+// allocations are a pool's allocation settings.
+func (b *Backend) allocations(ctx context.Context, poolPath string) ([]Row, error) {
+	return b.wmi.Query(ctx, Virtualization, "ASSOCIATORS OF {"+poolPath+"} WHERE AssocClass=Msvm_SettingsDefineState"+
+		" ResultClass=CIM_ResourceAllocationSettingData ResultRole=SettingData", "InstanceID", "HostResource", "PoolID")
+}
+
+// byAssignable finds the GPU that a path of an Msvm_PciExpress names. Paths are
+// compared by their keys: hosts prefix them in several ways.
+func (r *reader) byAssignable(path string) *gpu.GPU {
+	for i := range r.host.GPUs {
+		g := &r.host.GPUs[i]
+		if own := r.device(g).assignable; own != "" && strings.EqualFold(keyOf(own, "DeviceID"), keyOf(path, "DeviceID")) {
+			return g
+		}
+	}
+	return nil
+}
+
+// adapters reads the GPU partition adapters of VMs, running or not.
+func (r *reader) adapters(ctx context.Context) error {
+	properties := []string{"InstanceID", "HostResource"}
+	for _, resource := range []string{"VRAM", "Encode", "Decode", "Compute"} {
+		for _, figure := range []string{"Min", "Max", "Optimal"} {
+			properties = append(properties, figure+"Partition"+resource)
+		}
+	}
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData", properties...)
+	if errors.Is(err, InvalidClass) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		vm, id, ok := r.owner(row)
+		if !ok {
+			continue
+		}
+		a := gpu.PartitionAdapter{ID: id, Quotas: gpu.Quotas{
+			VRAM: quota(row, "VRAM"), Encode: quota(row, "Encode"), Decode: quota(row, "Decode"), Compute: quota(row, "Compute"),
+		}}
+		if pins := row.Strings("HostResource"); len(pins) > 0 && pins[0] != "" {
+			a.PinnedGPU = r.pinned(pins[0])
+		}
+		vm.PartitionAdapters = append(vm.PartitionAdapters, a)
+		r.machine(vm).adapters[gpu.FoldID(id)] = row.Path
+	}
+	return nil
+}
+
+// owner is the VM whose realized settings a row belongs to. Templates, and the settings
+// of checkpoints and pools, belong to none.
+func (r *reader) owner(row Row) (vm *gpu.VM, setting string, ok bool) {
+	id, setting, ok := settingID(row.String("InstanceID"))
+	if !ok {
+		return nil, "", false
+	}
+	vm, ok = r.host.VM(id)
+	return vm, setting, ok
+}
+
+// pinned is the GPU that an adapter is pinned to. One that has left the host is known
+// by what its path says.
+func (r *reader) pinned(path string) string {
+	instance, _ := instanceOf(keyOf(path, "Name"))
+	if g := r.gpuAt(instance); g != nil {
+		return g.ID
+	}
+	return instance
+}
+
+func quota(row Row, resource string) gpu.Quota {
+	return gpu.Quota{
+		Min:     row.UintPtr("MinPartition" + resource),
+		Max:     row.UintPtr("MaxPartition" + resource),
+		Optimal: row.UintPtr("OptimalPartition" + resource),
+	}
+}
+
+// assignments reads the whole devices of VMs. Which one of a pool a VM has is known
+// only while it runs.
+func (r *reader) assignments(ctx context.Context) error {
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData", "InstanceID", "HostResource", "PoolID")
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		vm, id, ok := r.owner(row)
+		if !ok {
+			continue
+		}
+		d := gpu.DeviceAssignment{ID: id, Pool: row.String("PoolID")}
+		if d.Pool != "" {
+			if p, ok := r.host.Pool(d.Pool); ok {
+				d.Pool = p.Name
+			}
+			d.GPU = r.drawn[gpu.FoldID(id)]
+		} else if paths := row.Strings("HostResource"); len(paths) > 0 {
+			g := r.byAssignable(paths[0])
+			if g == nil {
+				continue // not a GPU
+			}
+			d.GPU = g.ID
+		}
+		vm.Devices = append(vm.Devices, d)
+		r.machine(vm).devices[gpu.FoldID(id)] = row.Path
+	}
+	return nil
+}
