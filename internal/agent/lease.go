@@ -49,6 +49,7 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease back
 	}
 	waited := time.NewTimer(req.Wait)
 	defer waited.Stop()
+	var onHost, inCluster sighting
 	var fence int64 // of the cluster's lease
 	defer func() {
 		if err != nil && fence != 0 {
@@ -60,14 +61,14 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease back
 		// The cluster is joined each time: its lease must neither expire while the run waits
 		// for the host, nor go with another process of the run that ends meanwhile.
 		if req.Cluster {
-			joined, other, err := s.joinCluster(ctx, req)
+			joined, other, err := s.joinCluster(ctx, req, &inCluster)
 			if err != nil {
 				return lease, false, err
 			}
 			fence, refusal = joined, other
 		}
 		if refusal == nil {
-			if lease, fresh, refusal, err = s.tryLease(ctx, req, fence); err != nil {
+			if lease, fresh, refusal, err = s.tryLease(ctx, req, fence, &onHost); err != nil {
 				return lease, false, failure("acquire the lease", err)
 			}
 		}
@@ -115,12 +116,28 @@ func describeHolder(of string, l *backend.Lease) string {
 		of, holder, l.Run, l.Since.UTC().Format(time.RFC3339), l.Expires.UTC().Format(time.RFC3339))
 }
 
+// sighting is what a waiting run has seen of another one's lease.
+type sighting struct {
+	fence   int64
+	expires time.Time
+	first   time.Time
+}
+
+// abandoned tells whether the lease has not been renewed for as long as it lives while
+// this run looked on. That needs nobody else's clock, and none that is never set back.
+func (g *sighting) abandoned(l *backend.Lease, now time.Time) bool {
+	if g.fence != l.Fence || !g.expires.Equal(l.Expires) {
+		*g = sighting{fence: l.Fence, expires: l.Expires, first: now}
+	}
+	return now.Sub(g.first) > l.TTL
+}
+
 // tryLease takes the lease of the host, or tells who has it.
-func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64) (lease backend.Lease, fresh bool, refusal *Error, err error) {
+func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64, seen *sighting) (lease backend.Lease, fresh bool, refusal *Error, err error) {
 	err = s.store.Update(ctx, func(st *backend.State) error {
 		fresh, refusal = false, nil
 		now := s.clock()
-		if l := st.Lease; l != nil && l.Expires.After(now) {
+		if l := st.Lease; l != nil && l.Expires.After(now) && !seen.abandoned(l, now) {
 			entries, err := readJournal(st)
 			if err != nil {
 				return err

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -24,7 +26,7 @@ func (s *Server) member(c *backend.Cluster) string { return c.Node + "/" + s.wor
 // joinCluster takes the lease of the host's cluster for a run, or joins it: all hosts
 // of a run hold it together. It tells who else has it, and its fence is 0 when the host
 // is in no cluster.
-func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64, refusal *Error, err error) {
+func (s *Server) joinCluster(ctx context.Context, req LeaseRequest, seen *sighting) (fence int64, refusal *Error, err error) {
 	cluster, err := s.cluster(ctx)
 	if err != nil {
 		return 0, nil, failure("acquire the lease of the cluster", err)
@@ -40,7 +42,7 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64
 		switch {
 		case l != nil && l.Run == req.Run:
 			l.TTL, l.Expires = req.TTL, now.Add(req.TTL)
-		case l != nil && l.Expires.After(now):
+		case l != nil && !expiredInCluster(l, cluster.Node, now) && !seen.abandoned(l, now):
 			refusal = heldBy("cluster "+cluster.Name, l)
 			return nil
 		default:
@@ -58,6 +60,20 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64
 		return 0, nil, failure("acquire the lease of the cluster", err)
 	}
 	return fence, refusal, nil
+}
+
+// maxSkew is how far apart the clocks of two nodes may be: Kerberos, which a cluster
+// needs, does not work beyond.
+const maxSkew = 5 * time.Minute
+
+// expiredInCluster tells whether a lease has certainly expired, by the clock of this
+// node. Another node may have written the time, and its clock may be ahead or behind.
+func expiredInCluster(l *backend.Lease, node string, now time.Time) bool {
+	skew := time.Duration(0)
+	if slices.ContainsFunc(l.Hosts, func(member string) bool { return !strings.HasPrefix(member, node+"/") }) {
+		skew = maxSkew
+	}
+	return now.After(l.Expires.Add(skew))
 }
 
 // leaveCluster ends this process's part in the cluster's lease. The last one of the run

@@ -130,7 +130,7 @@ func TestClusterLeaseWaits(t *testing.T) {
 func TestClusterLeaseOfADeadRun(t *testing.T) {
 	n := newNodes(t)
 	dead := n.enters("run-1")
-	n.clock.advance(2 * time.Minute)
+	n.clock.advance(10 * time.Minute)
 	n.other.enters("run-2")
 	before := n.look()
 	ch := assign("late", "vm3", nil, partitionOf(off1, nil))
@@ -144,6 +144,58 @@ func TestClusterLeaseOfADeadRun(t *testing.T) {
 	}
 	if l := n.clusterLease(); l == nil || l.Run != "run-2" {
 		t.Errorf("the dead run gave back the lease of the living: %+v", l)
+	}
+}
+
+// TestClusterLeaseOfThisNodeExpiresInTime needs no allowance for another node's clock.
+func TestClusterLeaseOfThisNodeExpiresInTime(t *testing.T) {
+	n := newNodes(t)
+	n.enters("run-1")
+	n.clock.advance(61 * time.Second)
+	n.restart("run-2")
+	n.enters("run-2")
+}
+
+// TestClocksOfNodes has two nodes whose clocks differ: neither takes the lease of a run
+// that lives, and both that of one which is dead, once they have watched it for as long
+// as it lives.
+func TestClocksOfNodes(t *testing.T) {
+	for _, skew := range []time.Duration{90 * time.Second, 4 * time.Minute, -90 * time.Second, -5 * time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			t.Parallel()
+			n := newNodes(t)
+			n.other.clock = &clock{now: n.clock.Now().Add(skew)}
+			n.other.start()
+			fence := n.enters("run-1")
+			elapse := func(d time.Duration) { n.clock.advance(d); n.other.clock.advance(d) }
+
+			asked := make(chan error, 1)
+			go func() {
+				req := inCluster("run-2")
+				req.Wait = patience
+				_, err := n.other.AcquireLease(context.Background(), req)
+				asked <- err
+			}()
+			for range 4 {
+				time.Sleep(100 * time.Millisecond) // the other looks on
+				elapse(40 * time.Second)
+				if again := n.enters("run-1"); again != fence {
+					t.Fatalf("the run that lives had lost its lease %d, and has %d now", fence, again)
+				}
+			}
+			select {
+			case err := <-asked:
+				t.Fatalf("the run that waits did not wait: %v", err)
+			default:
+			}
+			for range 2 {
+				time.Sleep(3 * time.Second) // longer than the other waits between two looks
+				elapse(40 * time.Second)
+			}
+			if err := <-asked; err != nil {
+				t.Errorf("the lease of a dead run stays: %v", err)
+			}
+		})
 	}
 }
 
