@@ -9,10 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode"
 
+	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/semaphore"
 )
 
 // dialer opens one connection, on the network or through a jump host.
@@ -78,7 +81,9 @@ func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.C
 	defer login.close()
 	var refused error
 	for _, offer := range keys.offers {
-		client, err := e.handshake(ctx, host, dial, keys, offer, login)
+		client, err := e.inTurn(ctx, host, func() (*ssh.Client, error) {
+			return e.handshake(ctx, host, dial, keys, offer, login)
+		})
 		if err == nil {
 			return client, nil
 		}
@@ -96,16 +101,57 @@ func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.C
 	return nil, refused
 }
 
+// handshakesAtOnce is how many logins one server gets at once from this process, such as
+// a jump host from a run with many hosts. A stock sshd begins to hang up on callers at ten.
+const handshakesAtOnce = 8
+
+// turns holds a *semaphore.Weighted for each address.
+var turns sync.Map
+
+// inTurn logs in when it is this one's turn, and once more when the server hung up
+// before it said who it is: others may be logging in as well.
+func (e endpoint) inTurn(ctx context.Context, host string, login func() (*ssh.Client, error)) (*ssh.Client, error) {
+	found, _ := turns.LoadOrStore(e.address(), semaphore.NewWeighted(handshakesAtOnce))
+	turn, _ := found.(*semaphore.Weighted)
+	var last error
+	client, err := backoff.Retry(ctx, func() (*ssh.Client, error) {
+		if err := turn.Acquire(ctx, 1); err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		defer turn.Release(1)
+		var client *ssh.Client
+		if client, last = login(); last != nil && !errors.Is(last, errHungUp) {
+			return nil, backoff.Permanent(last)
+		}
+		return client, last
+	}, backoff.WithMaxTries(handshakeTries))
+	switch {
+	case err == nil:
+		return client, nil
+	case last != nil: // and not that time ran out before the next try
+		return nil, last
+	}
+	return nil, unreachable(host, e.address(), err)
+}
+
+// handshakeTries is how often a server is asked that hangs up, over some five seconds.
+const handshakeTries = 5
+
+// errHungUp is that a server ended the connection before it had shown its key, as sshd
+// does when too many log in at once.
+var errHungUp = errors.New("the server hung up")
+
 // handshake opens one connection.
 func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys hostKeys, algorithms []string, login *login) (*ssh.Client, error) {
 	raw, err := dial(ctx, e.address())
 	if err != nil {
 		return nil, unreachable(host, e.address(), err)
 	}
-	verified := false
+	shown, verified := false, false
 	conn, channels, requests, err := ssh.NewClientConn(raw, e.address(), &ssh.ClientConfig{
 		User: e.user, Auth: login.methods, HostKeyAlgorithms: algorithms,
 		HostKeyCallback: func(name string, remote net.Addr, key ssh.PublicKey) error {
+			shown = true
 			err := keys.check(host, name, remote, key)
 			verified = err == nil
 			return err
@@ -132,6 +178,9 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 			refused.Err = foreign{err} // it was hung up on, such as for too many keys
 		}
 		return nil, refused
+	}
+	if !shown && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		err = fmt.Errorf("%w: %w", errHungUp, err)
 	}
 	return nil, &Error{Host: host, Kind: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err}, Fix: "see that sshd answers at this address, and look at its log"}
 }

@@ -3,10 +3,12 @@ package connect_test
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 )
@@ -117,5 +119,78 @@ func TestJumpHostThatVanishes(t *testing.T) {
 	case <-ended:
 	case <-time.After(patience):
 		t.Fatal("it still waits")
+	}
+}
+
+// TestManyThroughOneJumpHost has a run reach many hosts through a jump host that hangs
+// up when more than nine callers are not logged in, as a stock sshd does, and on the
+// first ones whatever they do.
+func TestManyThroughOneJumpHost(t *testing.T) {
+	newHome(t)
+	target := newSSHServer(t, nil)
+	var mu sync.Mutex
+	coming, most, hungUp := 0, 0, 0
+	jump := newSSHServer(t, func(s *sshServer) {
+		s.config.PublicKeyCallback = target.config.PublicKeyCallback
+		s.wrap = func(c net.Conn) net.Conn {
+			mu.Lock()
+			defer mu.Unlock()
+			if coming >= 9 || hungUp < 2 {
+				hungUp++
+				_ = c.Close() // what is refused is not served
+				return c
+			}
+			coming++
+			most = max(most, coming)
+			return c
+		}
+		s.config.AuthLogCallback = func(_ ssh.ConnMetadata, _ string, err error) {
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				coming--
+			}
+		}
+	})
+	way := target.way()
+	way.ProxyJump, way.HostKey = jump.hop(), ""
+	way.KnownHostsFile = knownHosts(t, target, jump)
+	var hosts sync.WaitGroup
+	for range 30 {
+		hosts.Go(func() {
+			c, err := connect.DialSSH(t.Context(), host, way, options)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	hosts.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("at most %d logged in at once, and %d were hung up on", most, hungUp)
+	if hungUp < 2 {
+		t.Error("nobody was hung up on")
+	}
+}
+
+// TestAServerThatHangsUp ends the connection whenever it is called, which is no reason
+// to call it for ever.
+func TestAServerThatHangsUp(t *testing.T) {
+	newHome(t)
+	var calls atomic.Int32
+	s := newSSHServer(t, func(s *sshServer) {
+		s.wrap = func(c net.Conn) net.Conn {
+			calls.Add(1)
+			_ = c.Close() // what is refused is not served
+			return c
+		}
+	})
+	refuses(t, s.way(), options, connect.Unreachable, s.address, "hung up")
+	if n := calls.Load(); n < 2 || n > 5 {
+		t.Errorf("it was called %d times", n)
 	}
 }
