@@ -58,6 +58,7 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	}
 	out := Prepared{Steps: p.steps, Disruption: gpu.DisruptNone, Findings: p.findings, Basis: text}
 	for _, step := range p.steps {
+		out.Drains = out.Drains || step.Op == OpDrainNode
 		if step.Op == OpStopVM {
 			out.Disruption = gpu.DisruptVMRestart
 			out.StopsVMs = append(out.StopsVMs, step.vmName())

@@ -209,3 +209,11 @@ func (b *breaker) TurnOffVM(ctx context.Context, vmID string) error {
 func (b *breaker) StartVM(ctx context.Context, vmID string) error {
 	return b.write("start", func() error { return b.HyperV.StartVM(ctx, vmID) })
 }
+
+func (b *breaker) DrainNode(ctx context.Context) error {
+	return b.write("drain", func() error { return b.HyperV.DrainNode(ctx) })
+}
+
+func (b *breaker) ResumeNode(ctx context.Context) error {
+	return b.write("resume", func() error { return b.HyperV.ResumeNode(ctx) })
+}

@@ -75,6 +75,8 @@ const (
 	OpAddDevice         Op = "add_device"
 	OpRemoveDevices     Op = "remove_devices" // all of the VM's but Keep
 	OpVMSettings        Op = "set_vm_settings"
+	OpDrainNode         Op = "drain_node"
+	OpResumeNode        Op = "resume_node"
 	OpStopVM            Op = "stop_vm"
 	OpStartVM           Op = "start_vm"
 	OpPutClaim          Op = "put_claim"
@@ -86,6 +88,7 @@ type Prepared struct {
 	Steps      []Step          `json:"steps"`
 	Disruption gpu.Disruption  `json:"disruption"`
 	StopsVMs   []string        `json:"stops_vms,omitempty"` // names of running VMs that would be stopped
+	Drains     bool            `json:"drains,omitempty"`    // the running VMs move to other nodes meanwhile
 	Findings   []rules.Finding `json:"findings,omitempty"`
 	// Basis is a digest of what the steps rest on. Apply refuses when it changed.
 	Basis string `json:"basis"`

@@ -19,13 +19,16 @@ type nodes struct {
 	other *rig
 }
 
-func newNodes(t *testing.T) nodes {
+func newNodes(t *testing.T, edit ...func(first, second *gpu.Host)) nodes {
 	t.Helper()
 	cluster := &gpu.Cluster{Name: "cl1", Nodes: []gpu.Node{{Name: host, State: gpu.NodeUp}, {Name: "hv02", State: gpu.NodeUp}}}
 	first, second := testHost(), testHost()
 	first.Cluster, second.Cluster, second.Name = cluster, cluster, "hv02"
 	for i := range second.VMs {
 		second.VMs[i].ID = "D" + second.VMs[i].ID[1:]
+	}
+	for _, e := range edit {
+		e(&first, &second)
 	}
 	fleet, err := simulated.Create(filepath.Join(scratch(t), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{first, second}})
 	if err != nil {

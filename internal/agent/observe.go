@@ -57,6 +57,8 @@ func observe(host *gpu.Host, steps []Step) facts {
 			note("GPU "+s.GPU, mountOf(host, s.GPU))
 		case OpCreatePool, OpDeletePool, OpSetPoolMembers:
 			note("pool "+s.Pool, membersOf(host, s.Pool))
+		case OpDrainNode, OpResumeNode:
+			note("the state of node "+host.Name, string(host.NodeState()))
 		case OpPutClaim, OpDropClaim:
 			note("the record of "+describeObject(s.Claim.Kind, s.Claim.ID), holderOf(host, s.Claim))
 		default:

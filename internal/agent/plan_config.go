@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 const setCount = "set the partition count"
@@ -82,11 +83,18 @@ func (p *planner) config() error {
 		}
 	}
 
-	seats, err := l.seats()
-	if err != nil {
+	var seats []seat
+	// An idle node as well: else VMs of the node before would be moved to it meanwhile.
+	drain := want.Drain && len(l.order) > 0 && rules.WhyNotDrained(&p.host) == ""
+	if drain {
+		p.add(Step{Op: OpDrainNode})
+	} else if seats, err = l.seats(); err != nil {
 		return err
 	}
 	l.reshape(seats)
+	if drain {
+		p.add(Step{Op: OpResumeNode})
+	}
 	for _, c := range others {
 		p.put(c)
 	}

@@ -27,6 +27,10 @@ func project(host gpu.Host, s Step) gpu.Host {
 		}
 	case OpCreatePool, OpDeletePool, OpSetPoolMembers:
 		host.Pools = projectPools(slices.Clone(host.Pools), s)
+	case OpDrainNode:
+		return drained(host)
+	case OpResumeNode:
+		host.Cluster = inState(host, gpu.NodeUp)
 	case OpPutClaim:
 		host.Claims = putClaim(host.Claims, *s.Claim)
 	case OpDropClaim:
@@ -38,6 +42,42 @@ func project(host gpu.Host, s Step) gpu.Host {
 		}
 	}
 	return host
+}
+
+// drained is a node whose running clustered VMs have moved away.
+func drained(host gpu.Host) gpu.Host {
+	host.Cluster = inState(host, gpu.NodePaused)
+	moved := func(vm gpu.VM) bool { return vm.Clustered && vm.Runs() }
+	before := host
+	host.VMs = slices.DeleteFunc(slices.Clone(host.VMs), moved)
+	host.GPUs = slices.Clone(host.GPUs)
+	for i := range host.GPUs {
+		if host.GPUs[i].Partitionable == nil {
+			continue
+		}
+		part := *host.GPUs[i].Partitionable
+		part.Partitions = slices.DeleteFunc(slices.Clone(part.Partitions), func(p gpu.Partition) bool {
+			vm, ok := before.VM(p.VMID)
+			return ok && moved(*vm)
+		})
+		host.GPUs[i].Partitionable = &part
+	}
+	return host
+}
+
+// inState is the host's cluster with the host in another state.
+func inState(host gpu.Host, state gpu.NodeState) *gpu.Cluster {
+	if host.Cluster == nil {
+		return nil
+	}
+	c := *host.Cluster
+	c.Nodes = slices.Clone(c.Nodes)
+	for i := range c.Nodes {
+		if gpu.SameID(c.Nodes[i].Name, host.Name) {
+			c.Nodes[i].State = state
+		}
+	}
+	return &c
 }
 
 func projectGPU(g *gpu.GPU, s Step) {

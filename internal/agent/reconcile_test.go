@@ -21,6 +21,12 @@ func (r *rig) anotherAgent() *agent.Server {
 // expire.
 func (r *rig) killedAt(write string) {
 	r.t.Helper()
+	r.killedWith(assign("a", "vm1", nil, partitionOf(run1, nil)), write)
+}
+
+// killedWith is killedAt for any change.
+func (r *rig) killedWith(ch agent.Change, write string) {
+	r.t.Helper()
 	r.breaker.hook = func(w string) {
 		if w == write {
 			r.breaker.mu.Lock()
@@ -28,7 +34,7 @@ func (r *rig) killedAt(write string) {
 			r.breaker.mu.Unlock()
 		}
 	}
-	if _, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil))); err == nil {
+	if _, err := r.apply(ch); err == nil {
 		r.t.Fatal("the change succeeded")
 	}
 	r.clock.advance(2 * time.Minute)

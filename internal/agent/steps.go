@@ -25,9 +25,17 @@ func (r *runner) run(ctx context.Context, s Step) error {
 	if s.Op == OpStopVM {
 		return r.stop(ctx, s)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	limit := r.timeout
+	if s.Op == OpDrainNode {
+		limit *= drainTimes
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	switch s.Op {
+	case OpDrainNode:
+		return r.host.DrainNode(ctx)
+	case OpResumeNode:
+		return r.host.ResumeNode(ctx)
 	case OpSetPartitionCount:
 		return r.host.SetPartitionCount(ctx, s.GPU, s.Count)
 	case OpAddAdapter:
@@ -63,6 +71,10 @@ func (r *runner) run(ctx context.Context, s Step) error {
 	}
 	return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no step %q", s.Op)}
 }
+
+// drainTimes is how many steps' time a drain may take: it moves the memory of all VMs of
+// a node over the network.
+const drainTimes = 6
 
 // stop asks the guest first. The power is cut only where that is allowed, and never
 // for a guest that answers that somebody is working in it.
@@ -200,6 +212,10 @@ func (s Step) String() string {
 		return fmt.Sprintf("take the GPUs from VM %s", s.vmName())
 	case OpVMSettings:
 		return fmt.Sprintf("write the settings of VM %s", s.vmName())
+	case OpDrainNode:
+		return "drain the cluster node"
+	case OpResumeNode:
+		return "resume the cluster node"
 	case OpStopVM:
 		return fmt.Sprintf("shut down VM %s", s.vmName())
 	case OpStartVM:
@@ -285,6 +301,14 @@ func inverse(host *gpu.Host, s Step) []Step {
 			was := vm.Settings.Only(*s.Settings)
 			back.Settings = &was
 			return one(OpVMSettings)
+		}
+	case OpDrainNode:
+		if host.NodeState() == gpu.NodeUp {
+			return one(OpResumeNode)
+		}
+	case OpResumeNode:
+		if host.NodeState() != gpu.NodeUp {
+			return one(OpDrainNode)
 		}
 	case OpStopVM:
 		if vm != nil && vm.Runs() {

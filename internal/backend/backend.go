@@ -63,6 +63,14 @@ type HyperV interface {
 	// clustered VM (NotSupported).
 	ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSettings) error
 
+	// DrainNode pauses the node that the host is in its cluster and waits until the
+	// cluster has moved its running VMs to other nodes. InUse when some stay: the node is
+	// paused then all the same. NotSupported on a host that is in no cluster.
+	DrainNode(ctx context.Context) error
+	// ResumeNode lets the cluster place VMs on the node again. Those that were moved away
+	// stay where they are.
+	ResumeNode(ctx context.Context) error
+
 	// ShutDownVM asks the guest to shut down and waits until the VM is off or ctx
 	// ends (Timeout). Locked when the guest says that it is in use, unless force.
 	ShutDownVM(ctx context.Context, vmID string, force bool) error

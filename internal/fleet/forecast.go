@@ -36,6 +36,12 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 		for _, g := range x.GPUs {
 			fmt.Fprintf(&b, "%s, GPU %s (%s): %d → %d partitions, about %s each.\n", x.Host, g.GPU, g.Model, g.From, g.To, g.PartitionVRAM)
 		}
+		if len(x.MovesVMs) > 0 {
+			fmt.Fprintf(&b, "%s: the node is drained first, and these VMs move to other nodes of its cluster by live migration: %s.\n", x.Host, strings.Join(x.MovesVMs, ", "))
+		}
+		if x.NotDrained != "" {
+			fmt.Fprintf(&b, "%s: it is not drained: %s.\n", x.Host, x.NotDrained)
+		}
 		var stops []string
 		for _, s := range x.StopsVMs {
 			stops = append(stops, s.Name)
@@ -54,10 +60,10 @@ func (f *Fleet) SelectForForecast(name string, h *gpu.Host, sel *gpu.Selector) [
 }
 
 // CheckAlone runs the rules on a plan against a view, without what the resources of
-// this run plan.
+// this run plan, and whatever the time is.
 func (f *Fleet) CheckAlone(v View, p rules.Plan) []rules.Finding {
 	w := f.world(v)
-	w.Others = rules.NewBook()
+	w.Others, w.Window = rules.NewBook(), nil
 	return rules.Check(w, p, f.opt.Levels)
 }
 

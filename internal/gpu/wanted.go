@@ -63,6 +63,9 @@ type PartitionConfig struct {
 	// the host. A host with an empty list is in the config but has no GPU for it.
 	GPUs          map[string][]string `json:"gpus"`
 	MaxDisruption Disruption          `json:"max_disruption,omitempty"`
+	// Drain moves the VMs in the way to other nodes of the cluster where they can be
+	// migrated live, instead of stopping them.
+	Drain bool `json:"drain,omitempty"`
 	// Restore puts a GPU that leaves back to the layout it had when it joined.
 	Restore bool `json:"restore,omitempty"`
 }

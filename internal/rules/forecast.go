@@ -16,6 +16,11 @@ type Forecast struct {
 	Host string `json:"host"`
 	// GPUs are those whose partition count changes.
 	GPUs []GPUChange `json:"gpus,omitempty"`
+	// MovesVMs are the running VMs that move to other nodes of the cluster by live
+	// migration because the node is drained, by name.
+	MovesVMs []string `json:"moves_vms,omitempty"`
+	// NotDrained says why VMs are stopped although a drain was asked for.
+	NotDrained string `json:"not_drained,omitempty"`
 	// StopsVMs are the running VMs that would be stopped, by name.
 	StopsVMs []VMStop `json:"stops_vms,omitempty"`
 	// Disruption is none when nobody holds a partition of these GPUs.
@@ -76,8 +81,25 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 	restore := false
 	if c := p.Want.Config; c != nil {
 		want, restore = c.GPUs[host], c.Restore
+		drain := false
+		if c.Drain {
+			why := WhyNotDrained(h)
+			drain = why == ""
+			f.NotDrained = why
+		}
 		for g := range selected(h, want) {
-			f.change(h, g, c.Count, mayStop)
+			f.change(h, g, c.Count, drain, mayStop)
+		}
+		if drain && len(f.GPUs) > 0 {
+			for i := range h.VMs {
+				if h.VMs[i].Clustered && h.VMs[i].Runs() {
+					f.MovesVMs = append(f.MovesVMs, nameOn(h, h.VMs[i].ID))
+				}
+			}
+			slices.Sort(f.MovesVMs)
+		}
+		if len(f.StopsVMs) == 0 {
+			f.NotDrained = ""
 		}
 	}
 	if c := p.Prior.Config; c != nil {
@@ -97,7 +119,7 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 }
 
 // change records a GPU whose count is not the wanted one and the VMs in the way.
-func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, mayStop func(string) (bool, string)) {
+func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, drain bool, mayStop func(string) (bool, string)) {
 	if !partitions(g) || g.Partitionable.Count == to {
 		return
 	}
@@ -105,6 +127,9 @@ func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, mayStop func(string) 
 	c := newChange(h, g, to)
 	f.GPUs = append(f.GPUs, c)
 	for _, id := range ids {
+		if drain {
+			continue
+		}
 		f.Disruption = gpu.DisruptVMRestart
 		if slices.ContainsFunc(f.StopsVMs, func(s VMStop) bool { return gpu.SameID(s.ID, id) }) {
 			continue
@@ -179,6 +204,7 @@ func DisruptionTable() []Disrupted {
 	none, restart := string(gpu.DisruptNone), string(gpu.DisruptVMRestart)
 	return []Disrupted{
 		{"Change a GPU's partition count", none, restart},
+		{"Change it with `rollout.drain`, where every VM in the way can migrate live", none, none},
 		{"Add a GPU with the right count to a config", none, none},
 		{"Remove a GPU from a config, `on_destroy = \"keep\"`", none, none},
 		{"Remove a GPU from a config, `on_destroy = \"restore\"`", none, refused},

@@ -136,25 +136,31 @@ func (f *Fleet) MoveVM(ctx context.Context, vm, toHost string) error {
 		if from == to {
 			return nil
 		}
-		ran := moved.Runs()
-		from.stop(moved, gpu.VMOff)
-		guest := from.Simulation.guest(moved.ID)
-		from.Simulation.setGuest(moved.ID, Guest{})
-		to.Simulation.setGuest(moved.ID, guest)
-		to.VMs = append(to.VMs, *moved)
 		id := moved.ID
-		from.VMs = slices.DeleteFunc(from.VMs, func(v gpu.VM) bool { return gpu.SameID(v.ID, id) })
-		if ran {
-			there := &to.VMs[len(to.VMs)-1]
-			refusal = complete(to.start(there), call{op: OpStartVM, vm: id}, to)
-		}
-		from.refreshStatuses()
-		to.refreshStatuses()
+		refusal = complete(move(from, to, moved), call{op: OpStartVM, vm: id}, to)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	return refusal
+}
+
+// move takes a VM to another host. One that ran and finds no room there stays off.
+func move(from, to *record, vm *gpu.VM) error {
+	ran, id := vm.Runs(), vm.ID
+	from.stop(vm, gpu.VMOff)
+	guest := from.Simulation.guest(id)
+	from.Simulation.setGuest(id, Guest{})
+	to.Simulation.setGuest(id, guest)
+	to.VMs = append(to.VMs, *vm)
+	from.VMs = slices.DeleteFunc(from.VMs, func(v gpu.VM) bool { return gpu.SameID(v.ID, id) })
+	var refusal error
+	if ran {
+		refusal = to.start(&to.VMs[len(to.VMs)-1])
+	}
+	from.refreshStatuses()
+	to.refreshStatuses()
 	return refusal
 }
 
@@ -244,20 +250,23 @@ func (f *Fleet) SetNodeState(ctx context.Context, node string, state gpu.NodeSta
 		if !ok || rec.Cluster == nil {
 			return f.file.fail(fmt.Errorf("there is no cluster node %q in it", node))
 		}
-		cluster := rec.Cluster.Name
-		for _, e := range slices.Clone(d.hosts) {
-			if !gpu.SameID(e.rec.ClusterName(), cluster) {
-				continue
-			}
-			peer, _ := d.edit(e.rec.Name, time.Now())
-			for i := range peer.Cluster.Nodes {
-				if gpu.SameID(peer.Cluster.Nodes[i].Name, node) {
-					peer.Cluster.Nodes[i].State = state
-				}
-			}
-		}
+		d.setNodeState(rec, state)
 		return nil
 	})
+}
+
+func (d *document) setNodeState(node *record, state gpu.NodeState) {
+	for _, e := range slices.Clone(d.hosts) {
+		if !gpu.SameID(e.rec.ClusterName(), node.Cluster.Name) {
+			continue
+		}
+		peer, _ := d.edit(e.rec.Name, time.Now())
+		for i := range peer.Cluster.Nodes {
+			if gpu.SameID(peer.Cluster.Nodes[i].Name, node.Name) {
+				peer.Cluster.Nodes[i].State = state
+			}
+		}
+	}
 }
 
 func (f *Fleet) onHost(ctx context.Context, host string, change func(*record) error) error {

@@ -148,6 +148,12 @@ func (h *Host) do(ctx context.Context, c call, act func(*record) error) error {
 
 // transact is do without the latency.
 func (h *Host) transact(ctx context.Context, c call, act func(*record) error) error {
+	return h.transactAll(ctx, c, func(_ *document, r *record) error { return act(r) })
+}
+
+// transactAll is transact for what concerns other hosts of the fleet as well. When act
+// fails it has to have left those as they were.
+func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *record) error) error {
 	// A refusal is not an error of the update: the faults that it used up are kept.
 	var refusal error
 	err := h.fleet.file.update(ctx, func(d *document) error {
@@ -167,7 +173,7 @@ func (h *Host) transact(ctx context.Context, c call, act func(*record) error) er
 			return nil
 		}
 		before := clone(rec)
-		refusal = h.act(rec, c, act)
+		refusal = h.act(rec, c, func(r *record) error { return act(d, r) })
 		if refusal != nil {
 			d.replace(before)
 		} else {

@@ -44,6 +44,8 @@ const (
 	OpRemoveDevice           Op = "remove_device"
 	OpApplyVMSettings        Op = "apply_vm_settings"
 	OpShutDownVM             Op = "shut_down_vm"
+	OpDrainNode              Op = "drain_node"
+	OpResumeNode             Op = "resume_node"
 	OpTurnOffVM              Op = "turn_off_vm"
 	OpStartVM                Op = "start_vm"
 	OpLoadState              Op = "load_state"
@@ -69,6 +71,8 @@ var phrases = map[Op]string{
 	OpRemoveDevice:           "remove a device",
 	OpApplyVMSettings:        "change the settings",
 	OpShutDownVM:             "shut down",
+	OpDrainNode:              "drain",
+	OpResumeNode:             "resume",
 	OpTurnOffVM:              "turn off",
 	OpStartVM:                "start",
 	OpLoadState:              "read the agent's records",

@@ -48,6 +48,7 @@ type gpuPModel struct {
 
 type rolloutModel struct {
 	MaxUnavailable types.Int64  `tfsdk:"max_unavailable"`
+	Drain          types.Bool   `tfsdk:"drain"`
 	OnFailure      types.String `tfsdk:"on_failure"`
 }
 
@@ -80,6 +81,9 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Pa
 	c = gpu.PartitionConfig{
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, GPUs: map[string][]string{},
 		MaxDisruption: gpu.Disruption(m.MaxDisruption.ValueString()), Restore: m.OnDestroy.ValueString() == onDestroyRestore,
+	}
+	if ro := object.Decode[rolloutModel](ctx, m.Rollout, diags); ro != nil {
+		c.Drain = ro.Drain.ValueBool()
 	}
 	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
 		c.Count = int(p.PartitionCount.ValueInt64())

@@ -134,6 +134,13 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 						MarkdownDescription: "How many hosts are changed at the same time. Default `1`.",
 						Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 					},
+					"drain": schema.BoolAttribute{
+						MarkdownDescription: "Default `false`. Before the count of a GPU changes whose partitions VMs hold, pause the cluster node and have the " +
+							"cluster move its VMs to other nodes; then resume the node. It is done where every VM in the way is clustered and its partition " +
+							"supports live migration; on other nodes VMs are stopped as `max_disruption` and their own assignments allow. VMs stay on the " +
+							"nodes that they have moved to.",
+						Optional: true,
+					},
 					"on_failure": schema.StringAttribute{
 						MarkdownDescription: "When a host fails: `rollback` (the default) puts the hosts that were changed back as they were; `stop` leaves them " +
 							"changed and goes no further.",

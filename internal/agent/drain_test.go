@@ -1,0 +1,147 @@
+package agent_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// canMigrate makes run-1 and run-2 clustered, with GPUs that support live migration on
+// both nodes, of which each has one with partitions.
+func canMigrate(first, second *gpu.Host) {
+	for _, h := range []*gpu.Host{first, second} {
+		onlyOneGPUP(h)
+		h.GPUs[0].Partitionable.SupportsIncomingLiveMigration = new(true)
+		for i := range h.VMs {
+			h.VMs[i].Clustered = true
+			h.VMs[i].Settings.OfflineAction = new(gpu.OfflineSave)
+		}
+	}
+	second.VMs = second.VMs[2:] // its running ones would be in the way
+}
+
+func drained(from, to int) agent.Change {
+	before, after := config("vdi", from, gpuP1), config("vdi", to, gpuP1)
+	before.MaxDisruption, after.MaxDisruption = gpu.DisruptNone, gpu.DisruptNone
+	before.Drain, after.Drain = true, true
+	return layout("x", "config", before, after)
+}
+
+// twoHold gives both running VMs a partition, and has none of them stopped for more.
+func (n nodes) twoHold() {
+	n.acquire("run-1")
+	n.done(
+		layout("c0", "config", nil, config("vdi", 4, gpuP1)),
+		assign("a0", "vm1", nil, partitionOf(run1, nil)),
+		assign("a1", "vm2", nil, partitionOf(run2, nil)),
+	)
+}
+
+func (n nodes) nodeState() gpu.NodeState {
+	n.t.Helper()
+	h, err := n.sim.Inventory(n.t.Context())
+	check(n.t, err)
+	return h.NodeState()
+}
+
+// TestDrain changes the count under VMs that nobody may stop: they go on, elsewhere.
+func TestDrain(t *testing.T) {
+	n := newNodes(t, canMigrate)
+	n.twoHold()
+	p, err := n.Prepare(t.Context(), drained(4, 8))
+	check(t, err)
+	if !p.Drains || p.Disruption != gpu.DisruptNone || len(p.StopsVMs) > 0 {
+		t.Errorf("prepared: %+v", p)
+	}
+	n.done(drained(4, 8))
+	if n.count(gpuP1) != 8 || n.nodeState() != gpu.NodeUp {
+		t.Errorf("%d partitions, and the node is %s", n.count(gpuP1), n.nodeState())
+	}
+	for _, name := range []string{"run-1", "run-2"} {
+		if vm := n.other.vm(name); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 {
+			t.Errorf("VM %s is %s with adapters %+v", name, vm.State, vm.PartitionAdapters)
+		}
+	}
+	again, err := n.Prepare(t.Context(), drained(8, 8))
+	check(t, err)
+	if len(again.Steps) > 0 {
+		t.Errorf("the second time: %v", again.Steps)
+	}
+}
+
+// TestDrainOrStop has VMs that cannot migrate: they are stopped where that is allowed,
+// and else nothing is touched.
+func TestDrainOrStop(t *testing.T) {
+	n := newNodes(t, canMigrate, func(first, _ *gpu.Host) { first.GPUs[0].Partitionable.SupportsIncomingLiveMigration = new(false) })
+	n.twoHold()
+	before := n.look()
+	_, err := n.apply(drained(4, 8))
+	wantKind(t, err, agent.RuleViolation)
+	wantSame(t, before, n.look())
+	ch := drained(4, 8)
+	ch.Want.Config.MaxDisruption = gpu.DisruptVMRestart
+	p, err := n.Prepare(t.Context(), ch)
+	check(t, err)
+	if p.Drains || len(p.StopsVMs) != 2 {
+		t.Errorf("prepared: %+v", p)
+	}
+	n.done(ch)
+	if vm := n.vm("run-1"); n.count(gpuP1) != 8 || vm.State != gpu.VMRunning {
+		t.Errorf("%d partitions, VM run-1 is %s", n.count(gpuP1), vm.State)
+	}
+}
+
+// TestDrainThatFails has steps fail and the agent killed: the node is resumed.
+func TestDrainThatFails(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		op   simulated.Op
+		edit func(first, second *gpu.Host)
+		says string
+	}{
+		{name: "the count", op: simulated.OpSetPartitionCount, says: "set 8 partitions"},
+		{name: "the drain", op: simulated.OpDrainNode, says: "drain the cluster node"},
+		{name: "the resumption", op: simulated.OpResumeNode, says: "resume the cluster node"},
+		{
+			name: "no room on the other node", says: "run-1",
+			edit: func(_, second *gpu.Host) { second.GPUs[0] = whole(gpuP1) },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNodes(t, canMigrate)
+			if tt.edit != nil {
+				n = newNodes(t, canMigrate, tt.edit)
+			}
+			n.twoHold()
+			if tt.op != "" {
+				check(t, n.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: tt.op, Times: 1, Code: backend.Failed}))
+			}
+			_, err := n.apply(drained(4, 8))
+			wantKind(t, err, agent.StepFailed)
+			if !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "everything was put back") {
+				t.Errorf("it says %v", err)
+			}
+			if n.count(gpuP1) != 4 || n.nodeState() != gpu.NodeUp {
+				t.Errorf("%d partitions, and the node is %s", n.count(gpuP1), n.nodeState())
+			}
+			n.wantJournal(0)
+		})
+	}
+	t.Run("the agent is killed", func(t *testing.T) {
+		n := newNodes(t, canMigrate)
+		n.twoHold()
+		n.killedWith(drained(4, 8), "count")
+		if state := n.nodeState(); state != gpu.NodePaused {
+			t.Fatalf("the node is %s", state)
+		}
+		settled, err := n.anotherAgent().Reconcile(t.Context(), 0)
+		check(t, err)
+		if len(settled) != 1 || len(settled[0].Stands) > 0 || n.nodeState() != gpu.NodeUp || n.count(gpuP1) != 4 {
+			t.Errorf("settled %+v; the node is %s, %d partitions", settled, n.nodeState(), n.count(gpuP1))
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package simulated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// DrainNode pauses the node and moves its running clustered VMs to other nodes, live.
+func (h *Host) DrainNode(ctx context.Context) error {
+	c := call{op: OpDrainNode}
+	if err := h.wait(ctx, c); err != nil {
+		return err
+	}
+	var stayed []string
+	err := h.transactAll(ctx, c, func(d *document, r *record) error {
+		if r.Cluster == nil {
+			return notClustered()
+		}
+		d.setNodeState(r, gpu.NodePaused)
+		stayed = d.moveAway(r)
+		return nil
+	})
+	if err != nil || len(stayed) == 0 {
+		return err
+	}
+	return &backend.Error{
+		Code: backend.InUse, Op: phrases[c.op], Object: "host " + h.name,
+		Detail: "the drain has failed: no node could take " + strings.Join(stayed, "; "),
+	}
+}
+
+// ResumeNode lets the cluster place VMs on the node again.
+func (h *Host) ResumeNode(ctx context.Context) error {
+	c := call{op: OpResumeNode}
+	if err := h.wait(ctx, c); err != nil {
+		return err
+	}
+	return h.transactAll(ctx, c, func(d *document, r *record) error {
+		if r.Cluster == nil {
+			return notClustered()
+		}
+		d.setNodeState(r, gpu.NodeUp)
+		return nil
+	})
+}
+
+func notClustered() error {
+	return refuse(backend.NotSupported, "the host is in no cluster")
+}
+
+// moveAway moves the running clustered VMs of a node, and says which stay and why.
+func (d *document) moveAway(r *record) (stayed []string) {
+	// The record is not the host's any more once a migration has been taken back.
+	from, nodes := r.Name, slices.Clone(r.Cluster.Nodes)
+	for _, vm := range slices.Clone(r.VMs) {
+		if !vm.Clustered || !vm.Runs() {
+			continue
+		}
+		why := "no other node is up"
+		for _, n := range nodes {
+			if n.State != gpu.NodeUp || gpu.SameID(n.Name, from) {
+				continue
+			}
+			err := d.liveMigrate(from, vm.ID, n.Name)
+			if err == nil {
+				why = ""
+				break
+			}
+			why = fmt.Sprintf("node %s: %v", n.Name, reason(err))
+		}
+		if why != "" {
+			stayed = append(stayed, fmt.Sprintf("VM %s (%s)", vm.Name, why))
+		}
+	}
+	return stayed
+}
+
+// reason is a refusal without what was tried on what, which its caller says.
+func reason(err error) string {
+	if refusal, ok := errors.AsType[*backend.Error](err); ok && refusal.Detail != "" {
+		return refusal.Detail
+	}
+	return err.Error()
+}
+
+// LiveMigrate moves a running VM to another node of its cluster without stopping it. It
+// stays where it is when it cannot.
+func (f *Fleet) LiveMigrate(ctx context.Context, vm, toHost string) error {
+	var refusal error
+	err := f.file.update(ctx, func(d *document) error {
+		from, moved, err := d.editVM(vm, time.Now())
+		if err != nil {
+			return err
+		}
+		refusal = d.liveMigrate(from.Name, moved.ID, toHost)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return refusal
+}
+
+// liveMigrate needs a partition that can leave and, on the other node, one that can
+// come. A whole GPU cannot migrate.
+func (d *document) liveMigrate(fromHost, vmID, toHost string) error {
+	now := time.Now()
+	from, ok := d.edit(fromHost, now)
+	if !ok {
+		return refuse(backend.NotFound, "there is no node %s", fromHost)
+	}
+	to, ok := d.edit(toHost, now)
+	if !ok {
+		return refuse(backend.NotFound, "there is no node %s", toHost)
+	}
+	vm, ok := from.VM(vmID)
+	switch {
+	case !ok:
+		return refuse(backend.NotFound, "the VM is not on node %s", fromHost)
+	case len(vm.Devices) > 0:
+		return refuse(backend.NotSupported, "a VM with a whole GPU cannot migrate")
+	case len(vm.PossibleOwners) > 0 && !slices.ContainsFunc(vm.PossibleOwners, func(o string) bool { return gpu.SameID(o, toHost) }):
+		return refuse(backend.InvalidParameter, "node %s is no possible owner of the VM", toHost)
+	case !from.canMigrate(vmID):
+		return refuse(backend.NotSupported, "its partition does not support live migration")
+	}
+	before, beforeThere := clone(from), clone(to)
+	err := move(from, to, vm)
+	if err == nil && !to.canMigrate(vmID) {
+		err = refuse(backend.NotSupported, "no GPU of node %s supports incoming live migration", toHost)
+	}
+	if err != nil {
+		d.replace(before)
+		d.replace(beforeThere)
+	}
+	return err
+}
+
+// canMigrate tells whether each partition of a VM supports live migration.
+func (r *record) canMigrate(vmID string) bool {
+	for i := range r.GPUs {
+		if r.GPUs[i].Partitionable == nil {
+			continue
+		}
+		for _, p := range r.GPUs[i].Partitionable.Partitions {
+			if gpu.SameID(p.VMID, vmID) && (p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,94 @@
+package gpu
+
+import "slices"
+
+// MIG is the Multi-Instance GPU face of a GPU.
+type MIG struct {
+	// Enabled is the mode in force. Pending is the mode after the next GPU reset; the
+	// two differ only while one is due, which Hopper and later never need.
+	Enabled bool `json:"enabled"`
+	Pending bool `json:"pending"`
+	// Profiles are the GPU instance profiles that this GPU offers, in the driver's order.
+	Profiles  []MIGProfile  `json:"profiles,omitempty"`
+	Instances []GPUInstance `json:"instances,omitempty"`
+}
+
+// MIGProfile is a GPU instance profile. Start and size count memory slices, of which
+// most GPUs have eight.
+type MIGProfile struct {
+	// ID is the hardware's profile id, as nvidia-smi lists it: 19 is an A100's smallest.
+	ID   int    `json:"id"`
+	Name string `json:"name"` // "1g.10gb", "1g.10gb+me"
+	// Slices is the number of compute slices.
+	Slices int   `json:"slices"`
+	Memory Bytes `json:"memory"`
+	// Max is how many instances of the profile an empty GPU takes.
+	Max int `json:"max"`
+	// Size is the number of memory slices of one instance; Starts are the first memory
+	// slices at which one may begin, ascending.
+	Size   int   `json:"size"`
+	Starts []int `json:"starts"`
+}
+
+// GPUInstance is one MIG GPU instance. It is known by its GPU, profile and start: ids
+// and UUIDs change when it is made again.
+type GPUInstance struct {
+	ID      int    `json:"id"` // the driver's, reused
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
+	Size    int    `json:"size"`
+	Memory  Bytes  `json:"memory"`
+	// Compute are the compute instances. One that fills the GPU instance is what
+	// workloads see as the MIG device.
+	Compute []ComputeInstance `json:"compute_instances,omitempty"`
+}
+
+// ComputeInstance is one MIG compute instance.
+type ComputeInstance struct {
+	ID   int    `json:"id"`
+	UUID string `json:"uuid"` // "MIG-..." of the MIG device
+	// Slices is the number of compute slices.
+	Slices int `json:"slices"`
+}
+
+// MIGPlacement is one wanted or existing GPU instance.
+type MIGPlacement struct {
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
+}
+
+// Placement is where the instance is.
+func (i *GPUInstance) Placement() MIGPlacement {
+	return MIGPlacement{Profile: i.Profile, Start: i.Start}
+}
+
+// Profile finds a GPU instance profile by its name.
+func (m *MIG) Profile(name string) (MIGProfile, bool) {
+	i := slices.IndexFunc(m.Profiles, func(p MIGProfile) bool { return p.Name == name })
+	if i < 0 {
+		return MIGProfile{}, false
+	}
+	return m.Profiles[i], true
+}
+
+// MIGLayout is a wanted set of GPU instances for each of some GPUs. Exactly one of the
+// two is set.
+type MIGLayout struct {
+	// Profiles are numbers of instances by profile, placed by the solver.
+	Profiles map[string]int `json:"profiles,omitempty"`
+	// Placements are taken as written.
+	Placements []MIGPlacement `json:"placements,omitempty"`
+}
+
+// Process is a process that uses a GPU.
+type Process struct {
+	PID  int    `json:"pid"`
+	Name string `json:"name,omitempty"`
+	// Holder says who the process is: "unit foo.service", "container 3f2a...", "VM web-01";
+	// "" when it cannot be told.
+	Holder string `json:"holder,omitempty"`
+	Memory Bytes  `json:"memory,omitempty"`
+	// GPUInstance and ComputeInstance are where it runs on a GPU in MIG mode, else nil.
+	GPUInstance     *int `json:"gpu_instance,omitempty"`
+	ComputeInstance *int `json:"compute_instance,omitempty"`
+}

@@ -1,0 +1,43 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// WhyNotDrained says why a host cannot have its VMs moved to other nodes of its cluster
+// by live migration, "" when it can. A drain moves all running clustered VMs, so each of
+// them that has a GPU must be one that can migrate, whatever GPU it has; those that are
+// not clustered stay, so none of them may hold a partition. Whether another node has
+// room is the cluster's to say.
+func WhyNotDrained(h *gpu.Host) string {
+	if h.Cluster == nil {
+		return "the host is in no cluster"
+	}
+	if !slices.ContainsFunc(h.Cluster.Nodes, func(n gpu.Node) bool { return !gpu.SameID(n.Name, h.Name) && n.State == gpu.NodeUp }) {
+		return "no other node of the cluster is up"
+	}
+	for i := range h.VMs {
+		vm := &h.VMs[i]
+		switch {
+		case !vm.Runs():
+		case !vm.Clustered && len(vm.PartitionAdapters) > 0:
+			return fmt.Sprintf("VM %s holds a partition and is not clustered", vm.Name)
+		case vm.Clustered && len(vm.Devices) > 0:
+			return fmt.Sprintf("VM %s has a whole GPU, which cannot migrate", vm.Name)
+		}
+	}
+	for i := range h.GPUs {
+		if h.GPUs[i].Partitionable == nil {
+			continue
+		}
+		for _, p := range h.GPUs[i].Partitionable.Partitions {
+			if p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration {
+				return fmt.Sprintf("the partition of VM %s cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", nameOn(h, p.VMID))
+			}
+		}
+	}
+	return ""
+}
