@@ -81,6 +81,34 @@ type HyperV interface {
 	StartVM(ctx context.Context, vmID string) error
 }
 
+// MIG is what a Linux host with NVIDIA GPUs can be told to do about Multi-Instance GPU.
+// GPUs are named by their UUID, and instances by profile and start. As with HyperV, every
+// method re-reads first, succeeds when the host already is as asked, and returns only
+// when the host shows the result.
+type MIG interface {
+	Backend
+
+	// SetMIGMode turns MIG mode on or off. Where that takes a reset of the GPU, it is
+	// reset alone and only if reset is true; else InvalidState, and no mode is pending
+	// then. InUse while processes use the GPU or it has instances, naming them.
+	SetMIGMode(ctx context.Context, gpuID string, on, reset bool) error
+	// CreateInstance makes a GPU instance at its start with one compute instance that
+	// fills it, and completes one that has none. InvalidState without MIG mode;
+	// InvalidParameter for a profile or a start that the GPU does not offer; Insufficient
+	// when the place is taken.
+	CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error
+	// DestroyInstance removes a GPU instance and the compute instances in it. It succeeds
+	// when there is none. InUse while processes run in it, naming them.
+	DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error
+	// RefreshDevices has device nodes and CDI specifications follow the instances.
+	RefreshDevices(ctx context.Context) error
+
+	// StopUnit stops a systemd unit, and StartUnit starts it. NotFound when the host has
+	// no such unit; stopping one that does not run succeeds.
+	StopUnit(ctx context.Context, name string) error
+	StartUnit(ctx context.Context, name string) error
+}
+
 // Clustered is a backend whose host may be a node of a cluster. Some things belong to
 // the cluster and not to one node: who owns a VM, its offline action, pools of one
 // name.

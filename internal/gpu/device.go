@@ -39,6 +39,14 @@ type GPU struct {
 	Status       Status `json:"status"`
 	// MMIO is the memory-mapped IO space that a VM needs to hold the whole device.
 	MMIO MMIO `json:"mmio"`
+	// Address is the PCI address on Linux, "0000:1a:00.0".
+	Address string `json:"address,omitempty"`
+	// MIG is nil when the GPU has no Multi-Instance GPU.
+	MIG *MIG `json:"mig,omitempty"`
+	// Processes use the GPU or its MIG instances now.
+	Processes []Process `json:"processes,omitempty"`
+	// ComputeMode says how many processes may use the GPU; "" where it is not known.
+	ComputeMode ComputeMode `json:"compute_mode,omitempty"`
 	// Partitionable is nil when the GPU's driver offers no GPU-P.
 	Partitionable *Partitionable `json:"partitionable,omitempty"`
 	// Dismounted is true while the device is given up by the host for passthrough.
@@ -48,6 +56,16 @@ type GPU struct {
 	// Problem is the host's own word for a GPU that does not work ("" when it does).
 	Problem string `json:"problem,omitempty"`
 }
+
+// ComputeMode is the driver's compute mode of a GPU.
+type ComputeMode string
+
+// Compute modes.
+const (
+	ComputeDefault          ComputeMode = "default"
+	ComputeExclusiveProcess ComputeMode = "exclusive_process"
+	ComputeProhibited       ComputeMode = "prohibited"
+)
 
 // PCIID is the hexadecimal identity of a PCI function, four digits each, as in
 // PCI\VEN_10DE&DEV_25B6&SUBSYS_157E10DE.

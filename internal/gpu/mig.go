@@ -1,6 +1,9 @@
 package gpu
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // MIG is the Multi-Instance GPU face of a GPU.
 type MIG struct {
@@ -8,6 +11,8 @@ type MIG struct {
 	// two differ only while one is due, which Hopper and later never need.
 	Enabled bool `json:"enabled"`
 	Pending bool `json:"pending"`
+	// NeedsReset is true when a change of the mode takes a reset of the GPU (Ampere).
+	NeedsReset bool `json:"needs_reset,omitempty"`
 	// Profiles are the GPU instance profiles that this GPU offers, in the driver's order.
 	Profiles  []MIGProfile  `json:"profiles,omitempty"`
 	Instances []GPUInstance `json:"instances,omitempty"`
@@ -78,6 +83,27 @@ type MIGLayout struct {
 	Profiles map[string]int `json:"profiles,omitempty"`
 	// Placements are taken as written.
 	Placements []MIGPlacement `json:"placements,omitempty"`
+}
+
+// Empty tells whether nothing is wanted on the GPU, not even MIG mode.
+func (l *MIGLayout) Empty() bool { return l == nil || len(l.Profiles)+len(l.Placements) == 0 }
+
+// MIGState is the mode and the instances of one GPU.
+type MIGState struct {
+	Enabled    bool           `json:"enabled"`
+	Placements []MIGPlacement `json:"placements,omitempty"`
+}
+
+// State is the mode in force and the instances, by start.
+func (m *MIG) State() MIGState {
+	s := MIGState{Enabled: m.Enabled}
+	for i := range m.Instances {
+		s.Placements = append(s.Placements, m.Instances[i].Placement())
+	}
+	slices.SortFunc(s.Placements, func(a, b MIGPlacement) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
+	})
+	return s
 }
 
 // Process is a process that uses a GPU.

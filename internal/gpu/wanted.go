@@ -58,7 +58,13 @@ type PartitionConfig struct {
 	ID    string `json:"id"`
 	Name  string `json:"name,omitempty"`
 	Scope Scope  `json:"scope"`
-	Count int    `json:"partition_count"`
+	// Count is the partition count of kind GPU-P, and MIG the layout of kind MIG. Exactly
+	// one of the two is set.
+	Count int        `json:"partition_count,omitempty"`
+	MIG   *MIGLayout `json:"mig,omitempty"`
+	// QuiesceUnits are systemd units that only watch GPUs. They are stopped for a change
+	// of MIG mode, and started again.
+	QuiesceUnits []string `json:"quiesce_units,omitempty"`
 	// GPUs are the selected GPUs of each host, keyed by the provider's name for
 	// the host. A host with an empty list is in the config but has no GPU for it.
 	GPUs          map[string][]string `json:"gpus"`
@@ -68,6 +74,23 @@ type PartitionConfig struct {
 	Drain bool `json:"drain,omitempty"`
 	// Restore puts a GPU that leaves back to the layout it had when it joined.
 	Restore bool `json:"restore,omitempty"`
+}
+
+// Kind is how a partition config shares its GPUs.
+type Kind string
+
+// Kinds.
+const (
+	KindGPUP Kind = "gpu_p"
+	KindMIG  Kind = "mig"
+)
+
+// Kind tells which of the kinds the config is of.
+func (c *PartitionConfig) Kind() Kind {
+	if c.MIG != nil {
+		return KindMIG
+	}
+	return KindGPUP
 }
 
 // PoolConfig is one pool of whole GPUs across hosts.
@@ -173,6 +196,10 @@ type Claim struct {
 	GPUs []string `json:"gpus,omitempty"`
 	// LayoutBefore is the partition count of each GPU when it joined the config.
 	LayoutBefore map[string]int `json:"layout_before,omitempty"`
+	// MIGBefore is the mode and the instances of each GPU when it joined the config.
+	// MIGLayout is where its instances were placed: what a reboot loses is put back there.
+	MIGBefore map[string]MIGState       `json:"mig_before,omitempty"`
+	MIGLayout map[string][]MIGPlacement `json:"mig_layout,omitempty"`
 	// Dismounted are the GPUs that the pool dismounted itself.
 	Dismounted []string `json:"dismounted,omitempty"`
 	// SettingsBefore holds, for each setting that was written, what it was.
