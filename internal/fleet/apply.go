@@ -77,6 +77,16 @@ func (e *Failure) Error() string {
 
 func (e *Failure) Unwrap() error { return e.Err }
 
+// Begun tells whether a host was touched, even if it is as it was before.
+func (e *Failure) Begun() bool {
+	for _, end := range e.Ends {
+		if end != EndUntouched {
+			return true
+		}
+	}
+	return false
+}
+
 // Clean tells whether no host keeps anything of the change.
 func (e *Failure) Clean() bool {
 	for _, end := range e.Ends {
@@ -128,9 +138,9 @@ func (e *VMGoneError) Error() string {
 }
 
 // Apply makes a change on all its hosts: it waits for each host's turn and lease in
-// sorted order, asks the rules again, lets every host prepare, and only then
-// changes MaxUnavailable hosts at a time. When one fails, the others are put back,
-// or left with StopOnFailure.
+// sorted order, asks the rules again, lets every host prepare, and only then, inside
+// of the change window if it disturbs anybody, changes MaxUnavailable hosts at a time.
+// When one fails, the others are put back, or left with StopOnFailure.
 func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 	if f.opt.ReadOnly != "" {
 		return nil, &ReadOnlyError{Reason: f.opt.ReadOnly}
@@ -188,6 +198,11 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	if err := t.prepare(ctx, names); err != nil {
 		return nil, err
 	}
+	warnings, refused := t.inWindow(names...)
+	if refused != nil {
+		return nil, t.failed(refused.Host, refused)
+	}
+	res.Warnings = append(res.Warnings, warnings...)
 	release, err := t.reserveStops(ctx)
 	if err != nil {
 		return nil, err

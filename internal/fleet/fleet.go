@@ -70,6 +70,10 @@ type Options struct {
 	MaxConcurrentVMStops int
 	// Power is what assignments fall back to.
 	Power gpu.Power
+	// Window is when changes may disturb what runs; nil means always. Now is the clock
+	// that it goes by; nil means time.Now.
+	Window *rules.Window
+	Now    func() time.Time
 	// Unknown is true when which hosts there are is known only after apply.
 	Unknown bool
 	// LeaseWait is how long a change waits for another run that holds a host; 0
@@ -117,6 +121,9 @@ func New(opt Options) *Fleet {
 	}
 	if opt.LeaseWait <= 0 {
 		opt.LeaseWait = DefaultLeaseWait
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
 	}
 	f := &Fleet{
 		Ledger:   newLedger(),
@@ -292,6 +299,8 @@ func (f *Fleet) world(v View) rules.World {
 		Owner:    f.opt.Owner,
 		Others:   f.Ledger.book,
 		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
+		Window:   f.opt.Window,
+		Now:      f.opt.Now(),
 	}
 }
 

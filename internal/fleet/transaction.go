@@ -132,6 +132,15 @@ func (f *Fleet) stopDomain(name string) string {
 	return "host " + name
 }
 
+// forget has the hosts of a domain read again when they are asked for next.
+func (f *Fleet) forget(domain string) {
+	for n, h := range f.hosts {
+		if f.stopDomain(n) == domain {
+			h.wrote(nil)
+		}
+	}
+}
+
 func (f *Fleet) stopLimit(domain string) *semaphore.Weighted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,10 +152,11 @@ func (f *Fleet) stopLimit(domain string) *semaphore.Weighted {
 	return s
 }
 
-// run changes the hosts, MaxUnavailable at a time. No host is begun after a failure
-// or a cancellation; those that have begun end by themselves.
+// run changes the hosts, MaxUnavailable at a time. No host is begun after a failure or
+// a cancellation, or outside of the window; those that have begun end by themselves.
 func (t *transaction) run(ctx context.Context, names []string) error {
-	atOnce := semaphore.NewWeighted(int64(max(1, t.req.MaxUnavailable)))
+	names, limit := t.turns(names)
+	atOnce := semaphore.NewWeighted(int64(limit))
 	var wg sync.WaitGroup
 	for _, n := range names {
 		if len(t.prepared[n].Steps) == 0 {
@@ -160,6 +170,11 @@ func (t *transaction) run(ctx context.Context, names []string) error {
 			atOnce.Release(1)
 			break
 		}
+		if _, refused := t.inWindow(n); refused != nil { // it closed while others had their turn
+			t.note(n, refused)
+			atOnce.Release(1)
+			break
+		}
 		wg.Go(func() {
 			defer atOnce.Release(1)
 			t.one(ctx, n)
@@ -167,6 +182,23 @@ func (t *transaction) run(ctx context.Context, names []string) error {
 	}
 	wg.Wait()
 	return t.settle(ctx, names)
+}
+
+// turns is the order of the hosts, and how many have their turn at once. A node that is
+// drained needs the others, so these go one by one, and last: VMs that move would else
+// stand in the way on nodes that come later and are not drained.
+func (t *transaction) turns(names []string) (order []string, atOnce int) {
+	drained := func(n string) int {
+		if t.prepared[n].Drains {
+			return 1
+		}
+		return 0
+	}
+	order = slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return drained(a) - drained(b) })
+	if slices.ContainsFunc(order, func(n string) bool { return drained(n) > 0 }) {
+		return order, 1
+	}
+	return order, max(1, t.req.MaxUnavailable)
 }
 
 func (t *transaction) stopped() bool {
@@ -268,6 +300,9 @@ func (t *transaction) took(n string, end HostEnd, out *agent.Outcome) {
 	t.ends[n] = end
 	if out != nil && len(out.Stands) > 0 {
 		t.stands[n] = out.Stands
+	}
+	if t.prepared[n].Drains { // VMs have come to other nodes
+		t.fleet.forget(t.fleet.stopDomain(n))
 	}
 	if out == nil || out.Host.Name == "" { // the host could not be read after the change
 		t.fleet.hosts[n].wrote(nil)

@@ -24,10 +24,10 @@ type Host struct {
 	Policies Policies `json:"policies"`
 	GPUs     []GPU    `json:"gpus"`
 	// VMs that live on this host now. A clustered VM is listed by its owner node only.
-	VMs         []VM         `json:"vms"`
-	Pools       []Pool       `json:"pools"`
+	VMs   []VM   `json:"vms"`
+	Pools []Pool `json:"pools"`
 	// Units are the systemd units of the host that run and that GPUs concern, by name.
-	Units []string `json:"units,omitempty"`
+	Units       []string     `json:"units,omitempty"`
 	Controllers []Controller `json:"controllers,omitempty"`
 	// Claims are the provider's own records, kept by the agent on the host.
 	Claims []Claim `json:"claims,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
@@ -50,6 +51,7 @@ const onUnreachableKeep = "keep"
 type gpuProvider struct {
 	version string
 	observe Observer
+	now     func() time.Time
 }
 
 var _ provider.Provider = (*gpuProvider)(nil)
@@ -58,9 +60,21 @@ var _ provider.Provider = (*gpuProvider)(nil)
 // count calls with it.
 type Observer func(host, method string)
 
+// Option changes how a provider is made.
+type Option func(*gpuProvider)
+
+// WithClock gives the provider a clock to go by in place of the machine's.
+func WithClock(now func() time.Time) Option { return func(p *gpuProvider) { p.now = now } }
+
 // New makes the provider. The observer may be nil.
-func New(version string, observe Observer) func() provider.Provider {
-	return func() provider.Provider { return &gpuProvider{version: version, observe: observe} }
+func New(version string, observe Observer, options ...Option) func() provider.Provider {
+	return func() provider.Provider {
+		p := &gpuProvider{version: version, observe: observe, now: time.Now}
+		for _, o := range options {
+			o(p)
+		}
+		return p
+	}
 }
 
 type model struct {
@@ -74,6 +88,7 @@ type model struct {
 	Rules             types.Map    `tfsdk:"rules"`
 	Power             types.Object `tfsdk:"power"`
 	MaxVMStops        types.Int64  `tfsdk:"max_concurrent_vm_stops"`
+	ChangeWindow      types.Object `tfsdk:"change_window"`
 }
 
 func (p *gpuProvider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
@@ -124,7 +139,8 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 					mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off))),
 				},
 			},
-			"power": power.ProviderAttribute(),
+			"power":         power.ProviderAttribute(),
+			"change_window": changeWindowAttribute(),
 			"max_concurrent_vm_stops": schema.Int64Attribute{
 				MarkdownDescription: "How many VMs of one cluster, or of one host that stands alone, this run stops at the same time. Default `1`. " +
 					"A change of a partition count stops all VMs that hold the GPU together, even if they are more.",
@@ -153,8 +169,9 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
 		// What decides about hosts may be the result of another resource.
 		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
-			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules), // and these decide about what the hosts say
+			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
 		Levels: rules.Levels{},
+		Window: decodeWindow(ctx, m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now,
 	}
 	if !opt.Unknown {
 		levels := map[string]string{}

@@ -15,8 +15,8 @@ import (
 // ends, with the call's loggers and stream: thousands of resources cost hundreds of
 // MiB. One context for all calls, each cancelled on its own, keeps that small. With
 // TF_LOG set the contexts stay as they are, since the loggers in them are wanted.
-func Server(version string, observe Observer) (func() tfprotov6.ProviderServer, error) {
-	inner, err := providerserver.NewProtocol6WithError(New(version, observe)())()
+func Server(version string, observe Observer, options ...Option) (func() tfprotov6.ProviderServer, error) {
+	inner, err := providerserver.NewProtocol6WithError(New(version, observe, options...)())()
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -15,6 +16,8 @@ type run struct {
 	book     *Book
 	owner    string
 	complete bool
+	window   *Window
+	now      time.Time
 
 	plan Plan
 	rule *Rule
@@ -46,7 +49,7 @@ func begin(w World, p Plan) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, plan: p}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, window: w.Window, now: w.Now, plan: p}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}

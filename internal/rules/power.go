@@ -75,14 +75,20 @@ func Stops(w World, p Plan) (host, vm string, why []string) {
 	if a == nil {
 		a = p.Prior.Assignment
 	}
-	at, ok := r.locate(a)
-	if !ok || !at.vm.Runs() || a.Power.NextOff || p.Unchanged {
-		return "", "", nil
-	}
-	if why = r.needsOff(at); len(why) == 0 {
+	at, why := r.stops(a)
+	if len(why) == 0 {
 		return "", "", nil
 	}
 	return at.key, at.vm.Name, why
+}
+
+// stops finds the VM of an assignment, and why the plan stops it; nothing if it does not.
+func (r *run) stops(a *gpu.Assignment) (at located, why []string) {
+	at, ok := r.locate(a)
+	if !ok || !at.vm.Runs() || a.Power.NextOff || r.plan.Unchanged {
+		return at, nil
+	}
+	return at, r.needsOff(at)
 }
 
 // needsOff lists what the plan changes on the VM that needs it off. It compares with

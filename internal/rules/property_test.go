@@ -141,7 +141,10 @@ func TestCheckOnAnyWorld(t *testing.T) {
 		for i, p := range plans {
 			others.Put(fmt.Sprintf("t%d", i), p)
 		}
-		w := rules.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others, Complete: rapid.Bool().Draw(t, "complete")}
+		w := rules.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others, Complete: rapid.Bool().Draw(t, "complete"), Now: afternoon}
+		if rapid.Bool().Draw(t, "closed") {
+			w.Window = nightly()
+		}
 		p := drawPlan(t)
 
 		found := rules.Check(w, p, nil)

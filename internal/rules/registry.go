@@ -116,6 +116,10 @@ var registry = []Rule{
 		Sentence: "A partition count changes under running VMs only when the config's `max_disruption` and the own assignment of each VM allow it.",
 	},
 	{
+		ID: changeWindow, Default: Error, Scope: FleetScope, Subjects: configsAndVMs, Source: srcProject, check: checkChangeWindow,
+		Sentence: "What disturbs a workload is done inside of the provider's `change_window`; a plan outside of it is a warning, an apply an error before the first step.",
+	},
+	{
 		ID: "live-migration-support", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPartitioning, check: checkLiveMigrationSupport,
 		Sentence: "The GPUs of cluster nodes support incoming live migration.",
 	},

@@ -13,6 +13,7 @@ package rules
 
 import (
 	"slices"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -70,6 +71,10 @@ type World struct {
 	// Complete is true when every host of the fleet is in Hosts, so that "no host
 	// has it" can be said.
 	Complete bool
+	// Window is when disruption is wanted; nil means always. Now is the time that it goes
+	// by.
+	Window *Window
+	Now    time.Time
 }
 
 // Plan is what one resource instance means to hold.

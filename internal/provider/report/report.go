@@ -22,8 +22,12 @@ import (
 
 // Findings adds what the rules found, each at its attribute and level.
 func Findings(diags *diag.Diagnostics, label string, findings []rules.Finding) {
+	report(diags, label, findings, "")
+}
+
+func report(diags *diag.Diagnostics, label string, findings []rules.Finding, more string) {
 	for _, f := range findings {
-		detail := label + "\n\n" + f.Detail() + "\nAttribute: " + f.Path
+		detail := label + "\n\n" + f.Detail() + "\nAttribute: " + f.Path + more
 		at := attribute(f.Path)
 		if f.Level == rules.Error {
 			diags.AddAttributeError(at, f.Title, detail)
@@ -49,7 +53,11 @@ func attribute(s string) path.Path {
 func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 	var ae *agent.Error
 	if errors.As(err, &ae) && ae.Kind == agent.RuleViolation {
-		Findings(diags, label, ae.Findings)
+		more := ""
+		if failure, ok := errors.AsType[*fleet.Failure](err); ok && failure.Begun() { // the rule came in the way of a later host
+			more = "\n" + ending(failure)
+		}
+		report(diags, label, ae.Findings, more)
 		return
 	}
 	diags.AddError("Could not "+doing, label+"\n\n"+Explain(err))
@@ -65,18 +73,23 @@ func Explain(err error) string {
 			fmt.Fprintf(&b, "Host: %s\n", failure.Host)
 		}
 		fmt.Fprintf(&b, "Found: %s\n", reason(failure.Err))
-		if s := failure.Summary(); s != "" {
-			b.WriteString("\nHow it ended on each host\n" + s)
-		}
-		if failure.Clean() {
-			b.WriteString("\nNothing of this change remains on any host. Remove the cause and apply again.")
-		} else {
-			b.WriteString("\nThe state holds what the hosts have now. Remove the cause and apply again; after a failed create, " +
-				"`terraform untaint ADDRESS` first keeps Terraform from replacing what stands.")
-		}
+		b.WriteString(ending(failure))
 		return b.String()
 	}
 	return reason(err)
+}
+
+// ending says how a change ended on each host, and what to do next.
+func ending(failure *fleet.Failure) string {
+	text := ""
+	if s := failure.Summary(); s != "" {
+		text = "\nHow it ended on each host\n" + s
+	}
+	if failure.Clean() {
+		return text + "\nNothing of this change remains on any host. Remove the cause and apply again."
+	}
+	return text + "\nThe state holds what the hosts have now. Remove the cause and apply again; after a failed create, " +
+		"`terraform untaint ADDRESS` first keeps Terraform from replacing what stands."
 }
 
 func reason(err error) string {

@@ -1,0 +1,309 @@
+package provider_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
+)
+
+// nightly is a change window that is closed by day.
+const nightly = `change_window = {
+    start    = "22:00"
+    end      = "04:00"
+    timezone = "Europe/Berlin"
+  }`
+
+// byDay is two minutes to eight hours before nightly opens, and atNight is inside of it.
+var (
+	byDay   = time.Date(2025, time.November, 18, 13, 2, 0, 0, time.UTC)
+	atNight = time.Date(2025, time.November, 18, 23, 0, 0, 0, time.UTC)
+)
+
+// clock is what time a test says it is.
+type clock struct{ now atomic.Pointer[time.Time] }
+
+func (c *clock) set(to time.Time) { c.now.Store(&to) }
+
+// clocked gives the rig's provider a clock.
+func (r *rig) clocked() *clock {
+	c := &clock{}
+	c.set(byDay)
+	r.options = []provider.Option{provider.WithClock(func() time.Time { return *c.now.Load() })}
+	return c
+}
+
+func TestAssignmentIsMadeAndDestroyedInsideOfTheWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	now := r.clocked()
+	layout := r.block(nightly) + config4
+	assigned := layout + assign("avd-01", "allow_shutdown = true")
+	refused := says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`, `Where: host "hv01", VM "avd-01"`,
+		"It is Tue 2025-11-18 14:02 CET", "every day from 22:00 to 04:00 of the next day (Europe/Berlin)",
+		`disturbs VM "avd-01" on host "hv01", which is shut down`, "on Tue 2025-11-18 22:00 CET (in 7 h 58 min)", "Rule: change-window")
+	var before gpu.Snapshot
+	r.steps(
+		resource.TestStep{ // the GPUs are idle
+			Config: layout,
+			Check:  then(func() { r.wantCounts(4, both...) }),
+		},
+		resource.TestStep{
+			PreConfig:   func() { r.neverStops("avd-01", "hv01") },
+			Config:      assigned,
+			ExpectError: refused,
+		},
+		resource.TestStep{
+			PreConfig: func() {
+				r.wantFree(gpu.VMRunning, "avd-01")
+				r.wantSettled()
+				r.clearFaults("hv01")
+				now.set(atNight)
+			},
+			Config:           assigned,
+			ConfigPlanChecks: planned("gpu_vm_assignment.avd-01", plancheck.ResourceActionCreate), // nothing is tainted
+			Check:            then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+		},
+		resource.TestStep{
+			PreConfig: func() {
+				now.set(byDay)
+				before = r.snapshot()
+			},
+			Config:      layout, // without the assignment
+			ExpectError: refused,
+		},
+		resource.TestStep{
+			PreConfig: func() {
+				r.wantUnchanged(before)
+				r.wantSettled()
+				now.set(atNight)
+			},
+			Config: layout,
+			Check:  then(func() { r.wantFree(gpu.VMRunning, "avd-01") }),
+		},
+	)
+}
+
+func TestWhatStopsNoVMIsDoneOutsideOfTheWindow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	r.clocked()
+	r.neverStops("", both...)
+	const a = "gpu_vm_assignment.avd-01"
+	r.steps(
+		resource.TestStep{
+			Config: r.block(nightly) + config4 + assign("avd-03", "allow_shutdown = true") + assign("avd-01", `allow_shutdown = true, when = "next_off"`),
+			Check: resource.ComposeAggregateTestCheckFunc(
+				resource.TestCheckResourceAttr(a, "pending", "true"),
+				then(func() {
+					r.wantHeld(gpu.VMOff, "avd-03") // it is off anyway
+					r.wantVM("avd-01", gpu.VMRunning, 0)
+					r.must(r.fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff))
+				}),
+			),
+			ExpectNonEmptyPlan: true, // it is off now
+		},
+		resource.TestStep{
+			Config: r.block(nightly) + config4 + assign("avd-03", "allow_shutdown = true") + assign("avd-01", `allow_shutdown = true, when = "next_off"`),
+			Check:  then(func() { r.wantHeld(gpu.VMOff, "avd-01", "avd-03") }),
+		},
+	)
+}
+
+func TestLevelLiftsTheWindow(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"warning", "off"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, twoNodes())
+			r.clocked()
+			r.steps(resource.TestStep{
+				Config: r.block(nightly, fmt.Sprintf("rules = { change-window = %q }", level)) + config4 + assign("avd-01", "allow_shutdown = true"),
+				Check:  then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+			})
+		})
+	}
+}
+
+// TestWindowThatClosesBeforeTheSecondHost lets the window close while hv01 is changed.
+func TestWindowThatClosesBeforeTheSecondHost(t *testing.T) {
+	t.Parallel()
+	held := func(count int, more ...string) string {
+		return configOf(count, both, append(more, `max_disruption = "vm_restart"`)...) + assign("avd-01", "allow_shutdown = true") + assign("avd-04", "allow_shutdown = true")
+	}
+	for name, test := range map[string]struct {
+		onFailure, ended string
+		first            int // the count on hv01 then
+	}{
+		"rollback": {undo, "Rolled back: hv01 Untouched: hv02 Nothing of this change remains on any host.", 4},
+		"stop":     {goNoOn, "Applied: hv01 Untouched: hv02 The state holds what the hosts have now.", 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, twoNodes())
+			var closes atomic.Bool
+			r.options = []provider.Option{provider.WithClock(func() time.Time {
+				if closes.Load() && r.calls.heard("hv01", "Apply") {
+					return byDay
+				}
+				return atNight
+			})}
+			r.steps(
+				resource.TestStep{Config: r.block(nightly) + held(4)},
+				resource.TestStep{
+					PreConfig: func() {
+						r.calls.take()
+						closes.Store(true)
+					},
+					Config:      r.block(nightly) + held(8, test.onFailure),
+					ExpectError: says("The change window is closed", `disturbs VM "avd-04" on host "hv02"`, test.ended),
+				},
+				resource.TestStep{
+					PreConfig: func() {
+						r.wantCounts(test.first, "hv01")
+						r.wantCounts(4, "hv02")
+						r.wantVM("avd-01", gpu.VMRunning, 1)
+						r.wantVM("avd-04", gpu.VMRunning, 1)
+						r.wantSettled()
+						closes.Store(false)
+					},
+					Config: r.block(nightly) + held(8, test.onFailure),
+					Check:  then(func() { r.wantCounts(8, both...) }),
+				},
+			)
+		})
+	}
+}
+
+// closedNow is a change window that is closed while a test runs, whenever that is.
+func closedNow() string {
+	opens := time.Now().UTC().Add(2 * time.Hour)
+	return fmt.Sprintf("change_window = { start = %q, end = %q }", opens.Format("15:04"), opens.Add(time.Hour).Format("15:04"))
+}
+
+func TestPlanOutsideOfTheWindowSaysWhenItOpens(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	warned := []string{
+		"Warning: The change window is closed", "disturbs VM \"avd-01\" on host \"hv01\", which is shut down", "Apply when it opens, on ", "UTC (in ", "Rule: change-window",
+	}
+	hcl := config4 + assign("avd-01", "allow_shutdown = true")
+	c := newCLI(t, r.block(closedNow())+hcl)
+	before := r.file()
+	out := c.ok("plan")
+	wantSaid(t, out, append(warned, "2 to add")...)
+	if n := strings.Count(out, "The change window is closed"); n != 1 {
+		t.Errorf("it warns %d times:\n%s", n, out)
+	}
+	r.wantUntouched(before)
+
+	c.write(r.block() + hcl)
+	c.apply()
+	c.write(r.block(closedNow()) + hcl)
+	if out := c.ok("plan"); strings.Contains(out, "change window") {
+		t.Errorf("it warns of a plan that changes nothing:\n%s", out)
+	}
+	wantSaid(t, c.ok("plan", "-destroy"), warned...)
+	wantSaid(t, c.fails("destroy", "-auto-approve"), "Error: The change window is closed")
+	r.wantHeld(gpu.VMRunning, "avd-01")
+	c.write(r.block(`change_window = { start = "00:00", end = "24:00" }`) + hcl)
+	if out := c.destroy(); strings.Contains(out, "change window") {
+		t.Errorf("it warns inside of the window:\n%s", out)
+	}
+}
+
+func TestBadChangeWindowIsRefused(t *testing.T) {
+	t.Parallel()
+	days := func(names ...string) any {
+		var out []tftypes.Value
+		for _, n := range names {
+			out = append(out, tftypes.NewValue(tftypes.String, n))
+		}
+		return out
+	}
+	for name, x := range map[string]struct {
+		window fields
+		says   []string // one error each
+	}{
+		"good":         {window: fields{"start": "22:00", "end": "04:00", "timezone": "America/New_York", "days": days("monday", "sunday")}},
+		"whole day":    {window: fields{"start": "00:00", "end": "24:00"}},
+		"until 24:00":  {window: fields{"start": "22:00", "end": "24:00"}},
+		"bad start":    {fields{"start": "10pm", "end": "04:00"}, []string{`change_window.start: Invalid time of day: Found: change_window.start is "10pm".`}},
+		"bad end":      {fields{"start": "22:00", "end": "4:00"}, []string{`change_window.end: Invalid time of day: Found: change_window.end is "4:00".`}},
+		"both are bad": {fields{"start": "22", "end": "25:00"}, []string{"change_window.start: Invalid", "change_window.end: Invalid"}},
+		"starts at the end of the day": {
+			fields{"start": "24:00", "end": "04:00"}, []string{`change_window.start: Invalid change window: Found: change_window.start is "24:00".`},
+		},
+		"no time at all": {
+			fields{"start": "22:00", "end": "22:00"}, []string{`change_window.end: Invalid change window: Found: change_window.start and change_window.end are both "22:00".`},
+		},
+		"unknown day": {
+			fields{"start": "22:00", "end": "04:00", "days": days("monday", "Tue")},
+			[]string{`change_window.days: Invalid day: Found: change_window.days has "Tue".` + "\nWanted: monday, tuesday, wednesday, thursday, friday, saturday, sunday."},
+		},
+		"no days":         {fields{"start": "22:00", "end": "04:00", "days": days()}, []string{"change_window.days: Invalid change window: Found: change_window.days is empty"}},
+		"unknown zone":    {fields{"start": "22:00", "end": "04:00", "timezone": "Europe/Atlantis"}, []string{`change_window.timezone: Unknown time zone: Found: change_window.timezone is "Europe/Atlantis".`}},
+		"zone of whoever": {fields{"start": "22:00", "end": "04:00", "timezone": "Local"}, []string{`change_window.timezone: Unknown time zone: Found: change_window.timezone is "Local".`}},
+		"empty zone":      {fields{"start": "22:00", "end": "04:00", "timezone": ""}, []string{"change_window.timezone: Unknown time zone"}},
+		// What is known is checked, and only that.
+		"start is not known": {window: fields{"start": tftypes.UnknownValue, "end": "00:00"}},
+		"zone is not known":  {fields{"start": "22:00", "end": "4", "timezone": tftypes.UnknownValue}, []string{"change_window.end: Invalid time of day"}},
+		"days are not known": {window: fields{"start": "22:00", "end": "04:00", "days": tftypes.UnknownValue}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, schema := newProtocol(t)
+			config, err := tfprotov6.NewDynamicValue(schema.ValueType(), valueOf(schema.ValueType(), fields{"change_window": x.window, "owner": "test"}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			valid, err := p.server.ValidateProviderConfig(t.Context(), &tfprotov6.ValidateProviderConfigRequest{Config: &config})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrong := errorsIn(valid.Diagnostics)
+			if len(wrong) != len(x.says) {
+				t.Fatalf("got %q, want %d errors", wrong, len(x.says))
+			}
+			for i, want := range x.says {
+				if !strings.HasPrefix(wrong[i], want) {
+					t.Errorf("got %q, want %q", wrong[i], want)
+				}
+			}
+		})
+	}
+}
+
+// A window that is known only after apply lifts nothing: nothing is done without it.
+func TestWindowThatIsNotKnownYet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, twoNodes())
+	now := r.clocked()
+	block := `resource "terraform_data" "night" { input = "22:00" }
+` + r.block(`change_window = { start = terraform_data.night.output, end = "04:00", timezone = "Europe/Berlin" }`)
+	hcl := block + config4 + assign("avd-01", "allow_shutdown = true")
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: r.factories(),
+		Steps: []resource.TestStep{
+			{Config: hcl, ExpectError: says("The change window is closed")},
+			{
+				PreConfig: func() {
+					r.wantFree(gpu.VMRunning, "avd-01")
+					now.set(atNight)
+				},
+				Config: hcl,
+				Check:  then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+			},
+		},
+	})
+}

@@ -1,0 +1,143 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// changeWindow is the id of the rule that two ways lead to: Check forecasts, and
+// CheckWindow goes by what the hosts have prepared.
+const changeWindow = "change-window"
+
+// Disturbed is a host where a change disturbs what runs.
+type Disturbed struct {
+	Host  string
+	Class gpu.Disruption
+	// VMs are the names of the running VMs that are shut down.
+	VMs []string
+}
+
+// CheckWindow is the rule change-window at apply: the hosts have prepared the change, so
+// what it disturbs is known. Outside of the window that is an error unless the levels say
+// otherwise.
+func CheckWindow(w World, p Plan, disturbed []Disturbed, levels Levels) []Finding {
+	if len(disturbed) == 0 || w.Window == nil || w.Window.Open(w.Now) || levels[changeWindow] == Off {
+		return nil
+	}
+	f := outsideOf(w.Window, w.Now, p, disturbed)
+	f.Rule = changeWindow
+	for i := range registry {
+		if registry[i].ID == changeWindow {
+			f.Level = levels.inForce(&registry[i], f.Level)
+		}
+	}
+	return []Finding{f}
+}
+
+// checkChangeWindow forecasts what a plan will disturb. Its finding is a warning: the
+// window may well be open when the plan is applied. What may not be disturbed at all
+// is the business of other rules.
+func checkChangeWindow(r *run) {
+	if r.window == nil || !r.transition() || r.window.Open(r.now) {
+		return
+	}
+	disturbed := r.disturbs()
+	if len(disturbed) == 0 {
+		return
+	}
+	f := outsideOf(r.window, r.now, r.plan, disturbed)
+	f.Level = Warning
+	r.report(f)
+}
+
+// disturbs forecasts what the plan will disturb, by host, as far as it is allowed to.
+func (r *run) disturbs() []Disturbed {
+	a := r.plan.Want.Assignment
+	switch {
+	case r.plan.Want.Config != nil:
+		return r.configDisturbs(r.plan.Want.Config)
+	case a == nil:
+		a = r.plan.Prior.Assignment // a config or pool that is destroyed disturbs nobody
+	}
+	if at, why := r.stops(a); len(why) > 0 && a.Power.AllowShutdown {
+		return []Disturbed{{Host: at.key, Class: gpu.DisruptVMRestart, VMs: []string{at.vm.Name}}}
+	}
+	return nil
+}
+
+func (r *run) configDisturbs(c *gpu.PartitionConfig) []Disturbed {
+	var out []Disturbed
+	for _, host := range r.configHosts() {
+		h, ok := r.host(host)
+		if !ok {
+			continue
+		}
+		f := forecastHost(h, host, r.plan, r.mayStop)
+		forbidden := slices.ContainsFunc(f.StopsVMs, func(vm VMStop) bool { return !vm.Allowed })
+		if !f.Disruption.Exceeds(gpu.DisruptNone) || f.Disruption.Exceeds(c.MaxDisruption) || forbidden {
+			continue
+		}
+		d := Disturbed{Host: host, Class: f.Disruption}
+		for _, vm := range f.StopsVMs {
+			d.VMs = append(d.VMs, vm.Name)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// outsideOf is the finding, without rule and level.
+func outsideOf(w *Window, now time.Time, p Plan, disturbed []Disturbed) Finding {
+	f := Finding{
+		Path:  "name",
+		Title: "The change window is closed",
+		Found: fmt.Sprintf("It is %s, and the provider's `change_window` is open %s.", clockText(now.In(w.Zone)), w),
+		Fix: fmt.Sprintf("Apply when it opens, on %s (in %s). To go ahead earlier, set `rules = { %s = \"warning\" }` in the provider.",
+			clockText(w.Opens(now)), untilText(w.Opens(now).Sub(now)), changeWindow),
+	}
+	switch {
+	case p.Want.Config != nil || p.Prior.Config != nil:
+		f.Path = "max_disruption"
+	case p.Want.Assignment != nil || p.Prior.Assignment != nil:
+		f.Path = "power"
+	}
+	var parts []string
+	for _, d := range disturbed {
+		if len(d.VMs) == 0 {
+			parts = append(parts, fmt.Sprintf("what runs on %s (%s)", hostText(d.Host), d.Class))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %s on %s, which %s shut down", verb(len(d.VMs), "VM", "VMs"), joinAll(quoteAll(d.VMs)), hostText(d.Host), verb(len(d.VMs), "is", "are")))
+	}
+	f.Wanted = fmt.Sprintf("%s disturbs %s.", labelOf(p), strings.Join(parts, "; "))
+	if len(disturbed) == 1 {
+		f.Host = disturbed[0].Host
+		if len(disturbed[0].VMs) == 1 {
+			f.VM = disturbed[0].VMs[0]
+		}
+	}
+	return f
+}
+
+// clockText writes a moment for people: "Tue 2025-11-18 22:00 CET".
+func clockText(t time.Time) string { return t.Format("Mon 2006-01-02 15:04 MST") }
+
+// untilText writes a duration for people, in minutes rounded up: "1 d 7 h 57 min".
+func untilText(d time.Duration) string {
+	minutes := int((d + time.Minute - 1) / time.Minute)
+	var parts []string
+	for _, unit := range []struct {
+		name    string
+		minutes int
+	}{{"d", 24 * 60}, {"h", 60}, {"min", 1}} {
+		if n := minutes / unit.minutes; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, unit.name))
+		}
+		minutes %= unit.minutes
+	}
+	return strings.Join(parts, " ")
+}
