@@ -1,6 +1,6 @@
 // Package catalog holds what vendors document about GPU models: which sharing
-// modes a model has, which partition counts its driver offers, and where that is
-// written. A host's own answer always wins over the catalog.
+// modes a model has, which partition counts its driver offers, how MIG divides it, and
+// where that is written. A host's own answer always wins over the catalog.
 //
 // A false or an empty field means that no page we know says so. It does not mean
 // that the GPU cannot do it.
@@ -28,7 +28,9 @@ type Model struct {
 	// CountsInferred is true when the counts follow from NVIDIA's vGPU profiles
 	// rather than from a page about GPU-P.
 	CountsInferred bool
-	Sources        []Source
+	// MIG is nil when the model has none that we know of.
+	MIG     *MIGTable
+	Sources []Source
 }
 
 // Source says where a fact is documented.
@@ -43,6 +45,9 @@ func ByPCI(id gpu.PCIID) (Model, bool) { return byPCI(id) }
 
 // ByName finds a model by name, without case, with or without the vendor ("A2").
 func ByName(name string) (Model, bool) { return byName(name) }
+
+// HyperV tells whether a vendor documents the model for Hyper-V.
+func (m Model) HyperV() bool { return m.GPUP || m.DDA }
 
 // All lists the models by name.
 func All() []Model { return all() }

@@ -46,7 +46,7 @@ func TestModelsAreComplete(t *testing.T) {
 			if m.VRAM < gib || m.VRAM%gib != 0 {
 				t.Errorf("VRAM is %d bytes, not whole GiB", m.VRAM)
 			}
-			if !m.GPUP && !m.DDA {
+			if !m.HyperV() && m.MIG == nil {
 				t.Error("it supports no mode")
 			}
 			if len(m.Sources) == 0 {
@@ -131,6 +131,8 @@ func TestByPCI(t *testing.T) {
 		{"any subsystem", gpu.PCIID{Vendor: "10DE", Device: "1EB8", Subsystem: "12A210DE"}, "NVIDIA T4"},
 		{"another vendor's device", gpu.PCIID{Vendor: "1002", Device: "26B9"}, ""},
 		{"management controller", gpu.PCIID{Vendor: "1A03", Device: "2000"}, ""},
+		{"RTX PRO 5000 with 48 GB", gpu.PCIID{Vendor: "10DE", Device: "2BB3", Subsystem: "204D10DE"}, "NVIDIA RTX PRO 5000 Blackwell"},
+		{"RTX PRO 5000 with 72 GB", gpu.PCIID{Vendor: "10DE", Device: "2BB3", Subsystem: "227A10DE"}, ""},
 		{"nothing", gpu.PCIID{}, ""},
 	}
 	for _, tt := range tests {
@@ -232,6 +234,12 @@ func TestModelsAreCopies(t *testing.T) {
 		}
 		if len(m.Subsystems) > 0 {
 			m.Subsystems[0] = ""
+		}
+		if m.MIG != nil {
+			m.MIG.Slices = 0
+			m.MIG.Profiles[0].Name = ""
+			m.MIG.Profiles[1].Starts[0] = 99
+			m.MIG.Sources[0].URL = ""
 		}
 	}
 	if diff := cmp.Diff(before, catalog.All()); diff != "" {

@@ -61,6 +61,7 @@ func (m Model) clone() Model {
 	m.Devices = slices.Clone(m.Devices)
 	m.Subsystems = slices.Clone(m.Subsystems)
 	m.PartitionCounts = slices.Clone(m.PartitionCounts)
+	m.MIG = m.MIG.clone()
 	m.Sources = slices.Clone(m.Sources)
 	return m
 }

@@ -1,6 +1,11 @@
 package catalog
 
-import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
 
 const gib = 1024 * gpu.MiB
 
@@ -20,8 +25,14 @@ const (
 	sizes48GB = "1, 2, 3, 4, 6, 8, 12, 16, 24 and 48"
 )
 
-// models is sorted by name.
-var models = []Model{
+// models are all models, sorted by name.
+var models = slices.SortedFunc(
+	slices.Values(slices.Concat(hyperVModels, migModels)),
+	func(a, b Model) int { return strings.Compare(a.Name, b.Name) },
+)
+
+// hyperVModels are those that Microsoft or NVIDIA document for Hyper-V.
+var hyperVModels = []Model{
 	{
 		Name: "NVIDIA A10", Vendor: nvidia, Family: "Ampere",
 		Devices: []string{"2236"},
@@ -74,6 +85,7 @@ var models = []Model{
 		Devices: []string{"2321"},
 		VRAM:    94 * gib, GPUP: true, DDA: true,
 		PartitionCounts: []int{1, 2, 4, 6, 8, 15, 23}, CountsInferred: true,
+		MIG: migH100("525.85.12", h100With94GB),
 		Sources: []Source{
 			azureLocalH100(),
 			pciIDs("2321 10DE 1839"), vgpuSizes("C", "4, 6, 11, 15, 23, 47 and 94"),
@@ -84,6 +96,7 @@ var models = []Model{
 		Devices: []string{"2331"},
 		VRAM:    80 * gib, GPUP: true, DDA: true,
 		PartitionCounts: []int{1, 2, 4, 5, 8, 10, 16, 20}, CountsInferred: true,
+		MIG: migH100("525.85.12", h100With80GB, h100Listing()),
 		Sources: []Source{
 			azureLocalH100(),
 			pciIDs("2331 10DE 1626"), vgpuSizes("C", "4, 5, 8, 10, 16, 20, 40 and 80"),
@@ -141,6 +154,7 @@ var models = []Model{
 		Devices: []string{"2BB5"},
 		VRAM:    96 * gib, GPUP: true, DDA: true,
 		PartitionCounts: []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32}, CountsInferred: true,
+		MIG: migRTXPro6000,
 		Sources: []Source{
 			azureLocal("DDA and GPU-P"),
 			pciIDs("2BB5 10DE 204E and 220B"), vgpuSizes("Q", "3, 4, 6, 8, 12, 16, 24, 32, 48 and 96"),

@@ -19,6 +19,9 @@ const (
 	driverTitle = "NVIDIA open GPU kernel modules, compatible GPUs"
 	driverURL   = "https://github.com/NVIDIA/open-gpu-kernel-modules#compatible-gpus"
 
+	pciListTitle = "The PCI ID repository"
+	pciListURL   = "https://pci-ids.ucw.cz/read/PC/10de"
+
 	vgpuTypesTitle = "NVIDIA open GPU kernel modules, vGPU types by PCI id"
 	vgpuTypesURL   = "https://github.com/NVIDIA/open-gpu-kernel-modules/blob/main/src/common/shared/inc/g_vgpu_chip_flags.h"
 )
@@ -60,6 +63,14 @@ func pciIDs(ids string) Source {
 	return Source{
 		Fact:  fmt.Sprintf("PCI device and subsystem: %s.", ids),
 		Title: driverTitle, URL: driverURL,
+	}
+}
+
+// pciList is for GPUs that NVIDIA's table leaves out.
+func pciList(ids string) Source {
+	return Source{
+		Fact:  fmt.Sprintf("PCI device: %s.", ids),
+		Title: pciListTitle, URL: pciListURL,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -29,6 +30,14 @@ type parsed struct {
 		Resources   map[string]parsedSchema `json:"resource_schemas"`
 		DataSources map[string]parsedSchema `json:"data_source_schemas"`
 		Identities  map[string]any          `json:"resource_identity_schemas"`
+		Functions   map[string]struct {
+			Summary     string `json:"summary"`
+			Description string `json:"description"`
+			Parameters  []struct {
+				Name        string `json:"name"`
+				Description string `json:"description"`
+			} `json:"parameters"`
+		} `json:"functions"`
 	} `json:"provider_schemas"`
 }
 
@@ -74,6 +83,31 @@ func TestEverythingIsDescribed(t *testing.T) {
 	for name, s := range gpu.DataSources {
 		check("data source "+name, s)
 	}
+	if len(gpu.Functions) == 0 {
+		t.Error("there are no functions")
+	}
+	for name, f := range gpu.Functions {
+		if f.Summary == "" || f.Description == "" || len(f.Parameters) == 0 {
+			t.Errorf("function %s has no summary, description or parameters", name)
+		}
+		for _, p := range f.Parameters {
+			if p.Description == "" {
+				t.Errorf("function %s: %s has no description", name, p.Name)
+			}
+		}
+	}
+}
+
+func TestModelsTableIsAboutHyperV(t *testing.T) {
+	models, mig := modelsTable(), migTable()
+	for name, want := range map[string][2]bool{
+		"NVIDIA A2": {true, false}, "NVIDIA B200": {false, true}, "NVIDIA H100 NVL": {true, true},
+	} {
+		row := "| " + name + " |"
+		if got := [2]bool{strings.Contains(models, row), strings.Contains(mig, row)}; got != want {
+			t.Errorf("%s is in the tables of Hyper-V and MIG: %v, want %v", name, got, want)
+		}
+	}
 }
 
 func described(t *testing.T, at string, attributes map[string]parsedAttribute) {
@@ -100,6 +134,9 @@ func TestEverythingHasExamples(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(gpu.DataSources)) {
 		wanted = append(wanted, filepath.Join("data-sources", name, "data-source.tf"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(gpu.Functions)) {
+		wanted = append(wanted, filepath.Join("functions", name, "function.tf"))
 	}
 	for _, file := range wanted {
 		if _, err := os.Stat(filepath.Join("..", "..", "examples", file)); err != nil {

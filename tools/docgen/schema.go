@@ -27,6 +27,23 @@ type providerSchema struct {
 	Resources   map[string]schema         `json:"resource_schemas"`
 	DataSources map[string]schema         `json:"data_source_schemas"`
 	Identities  map[string]identitySchema `json:"resource_identity_schemas"`
+	Functions   map[string]functionSchema `json:"functions,omitempty"`
+}
+
+type functionSchema struct {
+	Description string       `json:"description,omitempty"`
+	Summary     string       `json:"summary,omitempty"`
+	Deprecation string       `json:"deprecation_message,omitempty"`
+	Return      tftypes.Type `json:"return_type"`
+	Parameters  []parameter  `json:"parameters,omitempty"`
+	Variadic    *parameter   `json:"variadic_parameter,omitempty"`
+}
+
+type parameter struct {
+	Name        string       `json:"name"`
+	Description string       `json:"description,omitempty"`
+	Nullable    bool         `json:"is_nullable,omitempty"`
+	Type        tftypes.Type `json:"type"`
 }
 
 type schema struct {
@@ -96,6 +113,7 @@ func schemaJSON(ctx context.Context) ([]byte, error) {
 		Resources:   map[string]schema{},
 		DataSources: map[string]schema{},
 		Identities:  map[string]identitySchema{},
+		Functions:   map[string]functionSchema{},
 	}
 	for name, s := range schemas.ResourceSchemas {
 		gpu.Resources[name] = fromSchema(s)
@@ -105,6 +123,9 @@ func schemaJSON(ctx context.Context) ([]byte, error) {
 	}
 	for name, s := range identities.IdentitySchemas {
 		gpu.Identities[name] = fromIdentity(s)
+	}
+	for name, f := range schemas.Functions {
+		gpu.Functions[name] = fromFunction(f)
 	}
 	return json.MarshalIndent(document{
 		FormatVersion: "1.0",
@@ -158,6 +179,27 @@ func fromIdentity(s *tfprotov6.ResourceIdentitySchema) identitySchema {
 		}
 	}
 	return out
+}
+
+func fromFunction(f *tfprotov6.Function) functionSchema {
+	out := functionSchema{
+		Description: f.Description,
+		Summary:     f.Summary,
+		Deprecation: f.DeprecationMessage,
+		Return:      f.Return.Type,
+	}
+	for _, p := range f.Parameters {
+		out.Parameters = append(out.Parameters, fromParameter(p))
+	}
+	if f.VariadicParameter != nil {
+		p := fromParameter(f.VariadicParameter)
+		out.Variadic = &p
+	}
+	return out
+}
+
+func fromParameter(p *tfprotov6.FunctionParameter) parameter {
+	return parameter{Name: p.Name, Description: p.Description, Nullable: p.AllowNullValue, Type: p.Type}
 }
 
 func kind(k tfprotov6.StringKind) string { return strings.ToLower(k.String()) }

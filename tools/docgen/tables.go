@@ -15,6 +15,7 @@ var tables = map[string]func() string{
 	"rules":      rulesTable,
 	"disruption": disruptionTable,
 	"models":     modelsTable,
+	"mig":        migTable,
 }
 
 const opening, closing = "<!-- table: ", " -->"
@@ -68,31 +69,75 @@ func disruptionTable() string {
 	return t.String()
 }
 
-// modelsTable numbers the pages that the models rest on and lists them below.
+// modelsTable has the models that are documented for Hyper-V.
 func modelsTable() string {
 	var t table
-	var pages []string
+	var p pages
 	t.row("Model", "Architecture", "Memory", "GPU-P", "Partition counts", "DDA", "Sources")
 	t.row("---", "---", "---", "---", "---", "---", "---")
 	for _, m := range catalog.All() {
-		var numbers []int
-		for _, s := range m.Sources {
-			page := fmt.Sprintf("[%s](%s)", s.Title, s.URL)
-			i := slices.Index(pages, page)
-			if i < 0 {
-				i = len(pages)
-				pages = append(pages, page)
-			}
-			numbers = append(numbers, i+1)
+		if m.HyperV() {
+			t.row(m.Name, m.Family, m.VRAM.String(), yes(m.GPUP), counts(m), yes(m.DDA), p.cite(m.Sources))
 		}
-		slices.Sort(numbers)
-		t.row(m.Name, m.Family, m.VRAM.String(), yes(m.GPUP), counts(m), yes(m.DDA), list(slices.Compact(numbers)))
 	}
-	t.WriteString("\nSources:\n\n")
-	for i, page := range pages {
-		fmt.Fprintf(&t, "%d. %s\n", i+1, page)
+	return t.String() + p.String()
+}
+
+// migTable has the models with MIG.
+func migTable() string {
+	var t table
+	var p pages
+	t.row("Model", "Architecture", "Memory slices", "Profiles", "Driver from", "Inferred", "Sources")
+	t.row("---", "---", "---", "---", "---", "---", "---")
+	for _, m := range catalog.All() {
+		if m.MIG == nil {
+			continue
+		}
+		var profiles, inferred []string
+		for _, profile := range m.MIG.Profiles {
+			profiles = append(profiles, fmt.Sprintf("%d × `%s`", profile.Max, profile.Name))
+		}
+		for _, fact := range []struct {
+			inferred bool
+			name     string
+		}{{m.MIG.PlacementsInferred, "placements"}, {m.MIG.MemoryInferred, "memory"}} {
+			if fact.inferred {
+				inferred = append(inferred, fact.name)
+			}
+		}
+		t.row(m.Name, m.Family, strconv.Itoa(m.MIG.Slices), strings.Join(profiles, ", "), m.MIG.MinDriver,
+			strings.Join(inferred, ", "), p.cite(slices.Concat(m.MIG.Sources, m.Sources)))
 	}
-	return t.String()
+	return t.String() + p.String()
+}
+
+// pages numbers the pages that a table rests on.
+type pages []string
+
+// cite gives the numbers of some sources.
+func (p *pages) cite(sources []catalog.Source) string {
+	var numbers []int
+	for _, s := range sources {
+		page := fmt.Sprintf("[%s](%s)", s.Title, s.URL)
+		i := slices.Index(*p, page)
+		if i < 0 {
+			i = len(*p)
+			*p = append(*p, page)
+		}
+		numbers = append(numbers, i+1)
+	}
+	slices.Sort(numbers)
+	return list(slices.Compact(numbers))
+}
+
+// String lists the pages.
+func (p *pages) String() string {
+	var b strings.Builder
+	b.WriteString("\nSources:\n\n")
+	for i, page := range *p {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, page)
+	}
+	return b.String()
 }
 
 func counts(m catalog.Model) string {

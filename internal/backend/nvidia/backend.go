@@ -1,0 +1,121 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"context"
+	"os"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Options say where the driver's parts are. What is left out is looked for where a
+// driver puts it.
+type Options struct {
+	// Library is the path or name of NVML.
+	Library string
+	// Root is put before the paths of /proc, /etc and /var/run.
+	Root string
+	// SMI, CTK, Modprobe and Systemctl are nvidia-smi, nvidia-ctk, nvidia-modprobe and
+	// systemctl, by path or name.
+	SMI, CTK, Modprobe, Systemctl string
+}
+
+const defaultLibrary = "libnvidia-ml.so.1"
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		at   *string
+		name string
+	}{
+		{&o.Library, defaultLibrary}, {&o.SMI, "nvidia-smi"}, {&o.CTK, "nvidia-ctk"},
+		{&o.Modprobe, "nvidia-modprobe"}, {&o.Systemctl, "systemctl"},
+	} {
+		if *d.at == "" {
+			*d.at = d.name
+		}
+	}
+	return o
+}
+
+// Backend is a Linux host with NVIDIA GPUs.
+type Backend struct {
+	opt Options
+
+	mu      sync.Mutex // writers one after the other; NVML itself may be called at once
+	session *session   // nil until the first call
+}
+
+var _ backend.MIG = (*Backend)(nil)
+
+// New is a backend that loads the driver's library when it is first asked.
+func New(o Options) *Backend { return &Backend{opt: o.withDefaults()} }
+
+// Close lets go of the driver.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hangUp()
+}
+
+// Inventory reads the host.
+func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
+	var host gpu.Host
+	err := b.ask(ctx, "read the inventory", "the host", func(s *session) error {
+		name, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		host = gpu.Host{Name: name, Platform: gpu.Linux, OS: b.os(), GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}}
+		driver, ret := s.lib.SystemGetDriverVersion()
+		if ret != nvml.SUCCESS {
+			return failed("nvmlSystemGetDriverVersion", ret)
+		}
+		devices, err := s.devices()
+		if err != nil {
+			return err
+		}
+		for _, d := range devices {
+			d.read(gpu.Driver{Version: driver})
+			if err := b.fill(s, d); err != nil {
+				return err
+			}
+			host.GPUs = append(host.GPUs, d.GPU)
+		}
+		host.Units, host.Controllers = b.controllers(ctx, host.GPUs)
+		return nil
+	})
+	return host, err
+}
+
+// ask runs a call against the driver, which is loaded if it is not.
+func (b *Backend) ask(ctx context.Context, op, object string, call func(*session) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ctx.Err() != nil {
+		return complete(ctx, ctx.Err(), op, object)
+	}
+	s, err := b.open()
+	if err == nil {
+		err = call(s)
+	}
+	if isStale(err) {
+		_ = b.hangUp() // the next call loads the driver that is there then
+	}
+	return complete(ctx, err, op, object)
+}
+
+// change is ask for one GPU, by its UUID.
+func (b *Backend) change(ctx context.Context, op, gpuID string, call func(*session, *device) error) error {
+	return b.ask(ctx, op, "GPU "+gpuID, func(s *session) error {
+		d, err := s.byUUID(gpuID)
+		if err != nil {
+			return err
+		}
+		return call(s, d)
+	})
+}

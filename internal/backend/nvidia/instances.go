@@ -1,0 +1,264 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// instance is a GPU instance and its handle.
+type instance struct {
+	gpu.GPUInstance
+	handle   nvml.GpuInstance
+	computes []nvml.ComputeInstance
+}
+
+// instances lists the GPU instances of a GPU in MIG mode, by start.
+func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
+	var out []instance
+	for _, p := range profiles {
+		found, ret := d.handle.GetGpuInstances(&p.info)
+		switch ret {
+		case nvml.SUCCESS:
+		case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED: // none, or MIG mode has gone meanwhile
+			continue
+		default:
+			return nil, failed("nvmlDeviceGetGpuInstances", ret)
+		}
+		for _, handle := range found {
+			info, ret := handle.GetInfo()
+			if ret == nvml.ERROR_NOT_FOUND {
+				continue // it has gone meanwhile
+			}
+			if ret != nvml.SUCCESS {
+				return nil, failed("nvmlGpuInstanceGetInfo", ret)
+			}
+			i := instance{handle: handle, GPUInstance: gpu.GPUInstance{
+				ID: int(info.Id), Profile: p.Name, Start: int(info.Placement.Start), Size: int(info.Placement.Size), Memory: p.Memory,
+			}}
+			if err := i.readComputes(); err != nil {
+				return nil, err
+			}
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b instance) int { return cmp.Compare(a.Start, b.Start) })
+	return out, nil
+}
+
+// readComputes lists the compute instances. Some profiles are listed under two numbers.
+func (i *instance) readComputes() error {
+	for n := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		profile, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		if ret != nvml.SUCCESS || profile.InstanceCount == 0 {
+			continue // the GPU instance has no such profile
+		}
+		found, ret := i.handle.GetComputeInstances(&profile)
+		switch ret {
+		case nvml.SUCCESS:
+		case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED:
+			continue
+		default:
+			return failed("nvmlGpuInstanceGetComputeInstances", ret)
+		}
+		for _, handle := range found {
+			info, ret := handle.GetInfo()
+			if ret == nvml.ERROR_NOT_FOUND {
+				continue
+			}
+			if ret != nvml.SUCCESS {
+				return failed("nvmlComputeInstanceGetInfo", ret)
+			}
+			c := gpu.ComputeInstance{ID: int(info.Id), Slices: int(profile.SliceCount)}
+			if slices.ContainsFunc(i.Compute, func(o gpu.ComputeInstance) bool { return o.ID == c.ID }) {
+				continue
+			}
+			if info.Device != nil {
+				if c.UUID, ret = info.Device.GetUUID(); ret != nvml.SUCCESS {
+					return failed("nvmlDeviceGetUUID of a MIG device", ret)
+				}
+			}
+			i.Compute = append(i.Compute, c)
+			i.computes = append(i.computes, handle)
+		}
+	}
+	return nil
+}
+
+// CreateInstance makes a GPU instance at its start with one compute instance that fills it.
+func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
+	return b.change(ctx, fmt.Sprintf("create the GPU instance %s at %d", p.Profile, p.Start), gpuID, func(s *session, d *device) error {
+		profiles, err := s.inMIGMode(d)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(profiles, func(o profile) bool { return o.Name == p.Profile })
+		if at < 0 {
+			return refuse(backend.InvalidParameter, "the GPU offers no profile %s; it offers %s", p.Profile, offered(profiles))
+		}
+		want := profiles[at]
+		if !slices.Contains(want.Starts, p.Start) {
+			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %v", p.Profile, p.Start, want.Starts)
+		}
+		have, err := s.instances(d, profiles)
+		if err != nil {
+			return err
+		}
+		for _, i := range have {
+			if i.Placement() == p {
+				return i.fill()
+			}
+		}
+		if blocker := overlapping(have, p.Start, want.Size); blocker != "" {
+			return refuse(backend.Insufficient, "the place is taken by %s", blocker)
+		}
+		handle, ret := d.handle.CreateGpuInstanceWithPlacement(&want.info, &nvml.GpuInstancePlacement{
+			Start: uint32(p.Start), Size: uint32(want.Size), //nolint:gosec // some eight
+		})
+		if ret == nvml.ERROR_INSUFFICIENT_RESOURCES {
+			return refuse(backend.Insufficient, "the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each other", want.Max, p.Profile)
+		}
+		if ret != nvml.SUCCESS {
+			return failed("nvmlDeviceCreateGpuInstanceWithPlacement", ret)
+		}
+		made := instance{handle: handle, GPUInstance: gpu.GPUInstance{Profile: p.Profile, Start: p.Start, Size: want.Size}}
+		if err := made.fill(); err != nil {
+			_ = handle.Destroy() // the first error counts; a half-made instance is completed the next time
+			return err
+		}
+		return s.wantInstance(d, profiles, p, true)
+	})
+}
+
+// inMIGMode are the profiles of a GPU in MIG mode.
+func (s *session) inMIGMode(d *device) ([]profile, error) {
+	current, _, ret := d.handle.GetMigMode()
+	switch {
+	case ret == nvml.ERROR_NOT_SUPPORTED:
+		return nil, refuse(backend.NotSupported, "the GPU has no Multi-Instance GPU")
+	case ret != nvml.SUCCESS:
+		return nil, failed("nvmlDeviceGetMigMode", ret)
+	case current != nvml.DEVICE_MIG_ENABLE:
+		return nil, refuse(backend.InvalidState, "the GPU is not in MIG mode")
+	}
+	return s.profilesOf(d)
+}
+
+func offered(profiles []profile) string {
+	var names []string
+	for _, p := range profiles {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func overlapping(have []instance, start, size int) string {
+	for _, i := range have {
+		if i.Start < start+size && start < i.Start+i.Size {
+			return fmt.Sprintf("the instance %s at %d", i.Profile, i.Start)
+		}
+	}
+	return ""
+}
+
+// fill makes the compute instance that fills a GPU instance, unless it has some.
+func (i *instance) fill() error {
+	if len(i.Compute) > 0 {
+		return nil
+	}
+	var largest nvml.ComputeInstanceProfileInfo
+	for n := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		profile, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		if ret == nvml.SUCCESS && profile.SliceCount > largest.SliceCount {
+			largest = profile
+		}
+	}
+	if largest.SliceCount == 0 {
+		return refuse(backend.Failed, "the GPU instance offers no compute instance")
+	}
+	if _, ret := i.handle.CreateComputeInstance(&largest); ret != nvml.SUCCESS {
+		return failed("nvmlGpuInstanceCreateComputeInstance", ret)
+	}
+	return nil
+}
+
+// wantInstance reads back whether an instance is there.
+func (s *session) wantInstance(d *device, profiles []profile, p gpu.MIGPlacement, there bool) error {
+	have, err := s.instances(d, profiles)
+	if err != nil {
+		return err
+	}
+	is := slices.ContainsFunc(have, func(i instance) bool { return i.Placement() == p && (len(i.Compute) > 0 || !there) })
+	switch {
+	case is == there:
+		return nil
+	case there:
+		return refuse(backend.Failed, "the driver took the call, but does not list the instance with its compute instance")
+	default:
+		return refuse(backend.Failed, "the driver took the call, but still lists the instance")
+	}
+}
+
+// DestroyInstance removes a GPU instance and the compute instances in it.
+func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
+	return b.change(ctx, fmt.Sprintf("destroy the GPU instance %s at %d", p.Profile, p.Start), gpuID, func(s *session, d *device) error {
+		profiles, err := s.inMIGMode(d)
+		if be, ok := err.(*backend.Error); ok && be.Code == backend.InvalidState {
+			return nil // without MIG mode there is none
+		}
+		if err != nil {
+			return err
+		}
+		have, err := s.instances(d, profiles)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(have, func(i instance) bool { return i.Placement() == p })
+		if at < 0 {
+			return nil
+		}
+		gone := have[at]
+		users, err := b.processes(s, d)
+		if err != nil {
+			return err
+		}
+		if who := in(users, gone.ID); who != "" {
+			return refuse(backend.InUse, "it is in use by %s", who)
+		}
+		for _, c := range gone.computes {
+			if ret := c.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
+				return b.whoHolds(s, d, gone, failed("nvmlComputeInstanceDestroy", ret))
+			}
+		}
+		if ret := gone.handle.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
+			return b.whoHolds(s, d, gone, failed("nvmlGpuInstanceDestroy", ret))
+		}
+		return s.wantInstance(d, profiles, p, false)
+	})
+}
+
+// whoHolds adds to a refusal who came into an instance since it was looked at.
+func (b *Backend) whoHolds(s *session, d *device, i instance, err error) error {
+	if !isReturn(err, nvml.ERROR_IN_USE) {
+		return err
+	}
+	users, readErr := b.processes(s, d)
+	if who := in(users, i.ID); readErr == nil && who != "" {
+		return refuse(backend.InUse, "it is in use by %s", who)
+	}
+	return refuse(backend.InUse, "the driver says that it is in use (%v), and lists no process in it: something holds it open, such as a monitoring agent", err)
+}
+
+// in names the processes in a GPU instance.
+func in(users []gpu.Process, id int) string {
+	return who(slices.DeleteFunc(slices.Clone(users), func(p gpu.Process) bool { return p.GPUInstance == nil || *p.GPUInstance != id }))
+}

@@ -1,0 +1,187 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// SetMIGMode turns MIG mode on or off. A mode that could only be made pending is taken
+// back: it would change at the next reset, whoever does that.
+func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) error {
+	op := "turn MIG mode off"
+	mode := nvml.DEVICE_MIG_DISABLE
+	if on {
+		op, mode = "turn MIG mode on", nvml.DEVICE_MIG_ENABLE
+	}
+	return b.change(ctx, op, gpuID, func(s *session, d *device) error {
+		current, pending, ret := d.handle.GetMigMode()
+		switch {
+		case ret == nvml.ERROR_NOT_SUPPORTED:
+			return refuse(backend.NotSupported, "the GPU has no Multi-Instance GPU")
+		case ret != nvml.SUCCESS:
+			return failed("nvmlDeviceGetMigMode", ret)
+		case current == mode && pending == mode:
+			return nil
+		}
+		if err := b.mayChangeMode(s, d, on); err != nil {
+			return err
+		}
+		needsReset, err := d.needsReset()
+		if err != nil {
+			return err
+		}
+		if current != mode && needsReset {
+			if !reset {
+				return refuse(backend.InvalidState, "on this GPU the mode changes with a reset of the GPU, which this change does not allow")
+			}
+			if err := s.resetsAlone(d); err != nil {
+				return err
+			}
+		}
+		activation, ret := d.handle.SetMigMode(mode)
+		if ret != nvml.SUCCESS {
+			return failed("nvmlDeviceSetMigMode", ret)
+		}
+		// The handle may be of a GPU that has been detached and attached again.
+		if d, err = s.byUUID(gpuID); err != nil {
+			return err
+		}
+		if current, _, ret = d.handle.GetMigMode(); ret != nvml.SUCCESS {
+			return failed("nvmlDeviceGetMigMode", ret)
+		}
+		if current == mode {
+			return nil
+		}
+		if needsReset && reset {
+			err = b.reset(ctx, gpuID)
+		} else {
+			err = refuse(backend.InUse, "the driver would change it at the next reset only (%s): something holds the GPU open, such as a monitoring agent", names[activation])
+		}
+		return b.settleMode(gpuID, mode, err)
+	})
+}
+
+// settleMode checks the mode after a change that went wrong or needed a reset, and takes
+// back one that is only pending.
+func (b *Backend) settleMode(gpuID string, mode int, why error) error {
+	s, err := b.open() // a reset has ended the session
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	d, err := s.byUUID(gpuID)
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	current, pending, ret := d.handle.GetMigMode()
+	switch {
+	case ret != nvml.SUCCESS:
+		return errors.Join(why, failed("nvmlDeviceGetMigMode", ret))
+	case current == mode:
+		return nil
+	case why == nil:
+		why = refuse(backend.Failed, "the GPU was reset, and the mode is as it was")
+	}
+	if pending != current {
+		if _, ret := d.handle.SetMigMode(current); ret != nvml.SUCCESS {
+			return errors.Join(why, fmt.Errorf("and the mode stays pending: %w", failed("nvmlDeviceSetMigMode", ret)))
+		}
+	}
+	return why
+}
+
+// mayChangeMode refuses while somebody uses the GPU: the driver may detach it.
+func (b *Backend) mayChangeMode(s *session, d *device, on bool) error {
+	users, err := b.processes(s, d)
+	if err != nil {
+		return err
+	}
+	if who := who(users); who != "" {
+		return refuse(backend.InUse, "the GPU is in use by %s", who)
+	}
+	if on {
+		return nil
+	}
+	profiles, err := s.profilesOf(d)
+	if err != nil {
+		return err
+	}
+	left, err := s.instances(d, profiles)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, i := range left {
+		names = append(names, fmt.Sprintf("%s at %d", i.Profile, i.Start))
+	}
+	if len(names) > 0 {
+		return refuse(backend.InUse, "the GPU still has the instances %s", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// resetsAlone refuses a GPU that others are linked to without a switch between them: a
+// reset would have to take them along.
+func (s *session) resetsAlone(d *device) error {
+	if !s.offers("nvmlDeviceGetNvLinkState") || !s.offers("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+		return nil
+	}
+	all, err := s.devices()
+	if err != nil {
+		return err
+	}
+	var peers []string
+	for link := range nvml.NVLINK_MAX_LINKS {
+		state, ret := d.handle.GetNvLinkState(link)
+		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
+			continue
+		}
+		remote, ret := d.handle.GetNvLinkRemotePciInfo(link)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		bus := address(text(remote.BusId[:]))
+		for _, o := range all {
+			o.read(gpu.Driver{})
+			if o.Address == bus && !slices.Contains(peers, o.ID) {
+				peers = append(peers, o.ID)
+			}
+		}
+	}
+	if len(peers) > 0 {
+		return refuse(backend.InvalidState, "it is linked by NVLink to GPU %s, which would have to be reset as well; reset them together by hand, after the mode was set with nvidia-smi", strings.Join(peers, ", "))
+	}
+	return nil
+}
+
+// reset resets one GPU. NVML has no function for it, and this process must not hold the GPU.
+func (b *Backend) reset(ctx context.Context, gpuID string) error {
+	if err := b.hangUp(); err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, b.opt.SMI, "--gpu-reset", "-i", gpuID).CombinedOutput() //nolint:gosec // its arguments are no shell's
+	if err != nil {
+		return refuse(backend.InUse, "the GPU could not be reset (%s: %v): %s", b.opt.SMI, err, oneLine(out))
+	}
+	return nil
+}
+
+// oneLine is what a program said, for an error.
+func oneLine(out []byte) string {
+	const most = 500
+	said := strings.Join(strings.Fields(string(out)), " ")
+	if len(said) > most {
+		return said[:most] + " (cut)"
+	}
+	return said
+}

@@ -1,0 +1,180 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// noInstance is what NVML says of a process that runs in no MIG instance.
+const noInstance = 0xFFFFFFFF
+
+// processes are those that use a GPU, by id. A process that computes and draws is one.
+func (b *Backend) processes(s *session, d *device) ([]gpu.Process, error) {
+	lists := []struct {
+		call string
+		read func() ([]nvml.ProcessInfo, nvml.Return)
+	}{
+		{"nvmlDeviceGetComputeRunningProcesses", d.handle.GetComputeRunningProcesses},
+		{"nvmlDeviceGetGraphicsRunningProcesses", d.handle.GetGraphicsRunningProcesses},
+	}
+	if s.offers("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
+		lists = append(lists, struct {
+			call string
+			read func() ([]nvml.ProcessInfo, nvml.Return)
+		}{"nvmlDeviceGetMPSComputeRunningProcesses", d.handle.GetMPSComputeRunningProcesses})
+	}
+	byPID := map[string]gpu.Process{}
+	for _, list := range lists {
+		found, ret := list.read()
+		if ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.ERROR_NOT_FOUND {
+			continue
+		}
+		if ret != nvml.SUCCESS {
+			return nil, failed(list.call, ret)
+		}
+		for _, p := range found {
+			out := b.identify(int(p.Pid))
+			if p.UsedGpuMemory != ^uint64(0) { // NVML cannot tell everybody's
+				out.Memory = gpu.Bytes(p.UsedGpuMemory)
+			}
+			out.GPUInstance, out.ComputeInstance = instanceID(p.GpuInstanceId), instanceID(p.ComputeInstanceId)
+			byPID[fmt.Sprint(p.Pid, p.GpuInstanceId, p.ComputeInstanceId)] = out
+		}
+	}
+	var out []gpu.Process
+	for _, p := range byPID {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b gpu.Process) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(deref(a.GPUInstance), deref(b.GPUInstance)), cmp.Compare(deref(a.ComputeInstance), deref(b.ComputeInstance)))
+	})
+	return out, nil
+}
+
+func instanceID(id uint32) *int {
+	if id == noInstance {
+		return nil
+	}
+	return new(int(id))
+}
+
+func deref(n *int) int {
+	if n == nil {
+		return -1
+	}
+	return *n
+}
+
+// who names processes for people.
+func who(list []gpu.Process) string {
+	var names []string
+	for _, p := range list {
+		name := fmt.Sprintf("process %d", p.PID)
+		switch {
+		case p.Name != "" && p.Holder != "":
+			name += fmt.Sprintf(" (%s, %s)", p.Name, p.Holder)
+		case p.Name+p.Holder != "":
+			name += fmt.Sprintf(" (%s)", p.Name+p.Holder)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// identify tells who a process is, as far as /proc does. It may have ended meanwhile.
+func (b *Backend) identify(pid int) gpu.Process {
+	dir := filepath.Join(b.opt.Root, "/proc", strconv.Itoa(pid))
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return ""
+		}
+		return string(text)
+	}
+	return gpu.Process{PID: pid, Name: strings.TrimSpace(read("comm")), Holder: holder(read("cgroup"), strings.Split(read("cmdline"), "\x00"))}
+}
+
+var (
+	containerID = regexp.MustCompile(`(?:^|[-/])([0-9a-f]{64})(?:\.scope)?$`)
+	machine     = regexp.MustCompile(`^machine-qemu\\x2d[0-9]+\\x2d(.+)\.scope$`)
+	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})`)
+	guestName   = regexp.MustCompile(`(?:^|,)guest=((?:[^,]|,,)+)`)
+)
+
+// holder is the VM, the container or the unit that a process belongs to, by its
+// arguments and its control groups.
+func holder(cgroups string, args []string) string {
+	if name := qemuGuest(args); name != "" {
+		return "VM " + name
+	}
+	for line := range strings.Lines(cgroups) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		path := fields[2]
+		leaf := filepath.Base(path)
+		if m := machine.FindStringSubmatch(leaf); m != nil {
+			return "VM " + unescapeUnit(m[1])
+		}
+		if m := containerID.FindStringSubmatch(leaf); m != nil {
+			name := "container " + m[1][:12]
+			if pod := podUID.FindStringSubmatch(path); pod != nil {
+				name += " of pod " + strings.ReplaceAll(pod[1], "_", "-")
+			}
+			return name
+		}
+		for part := range strings.SplitSeq(path, "/") {
+			if strings.HasSuffix(part, ".service") && !strings.HasPrefix(part, "user@") {
+				return "unit " + part
+			}
+		}
+	}
+	return ""
+}
+
+// qemuGuest is the name that a QEMU process has for its VM.
+func qemuGuest(args []string) string {
+	if len(args) == 0 || !strings.HasPrefix(filepath.Base(args[0]), "qemu") {
+		return ""
+	}
+	for i, a := range args[:len(args)-1] {
+		if a != "-name" {
+			continue
+		}
+		if m := guestName.FindStringSubmatch(args[i+1]); m != nil {
+			return strings.ReplaceAll(m[1], ",,", ",")
+		}
+		name, _, _ := strings.Cut(args[i+1], ",")
+		return name
+	}
+	return ""
+}
+
+// unescapeUnit undoes systemd's escapes in a unit's name: \x2d is a dash.
+func unescapeUnit(name string) string {
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if name[i] == '\\' && i+3 < len(name) && name[i+1] == 'x' {
+			if n, err := strconv.ParseUint(name[i+2:i+4], 16, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}

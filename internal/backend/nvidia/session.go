@@ -1,0 +1,90 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// session is an initialised NVML. What does not change while it lasts is read once.
+type session struct {
+	lib nvml.Interface
+	has map[string]bool // by symbol
+	// profiles are those of each GPU, by UUID.
+	profiles map[string][]profile
+}
+
+// required are the functions without which there is no point in going on. All of them
+// are in the oldest driver that is supported.
+var required = []string{
+	"nvmlErrorString", "nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByUUID",
+	"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetArchitecture", "nvmlDeviceGetComputeMode",
+	"nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses_v2",
+	"nvmlDeviceGetMigMode", "nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+	"nvmlDeviceGetGpuInstances", "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceDestroy", "nvmlGpuInstanceGetInfo",
+	"nvmlGpuInstanceGetComputeInstanceProfileInfo", "nvmlGpuInstanceGetComputeInstances", "nvmlGpuInstanceCreateComputeInstance",
+	"nvmlComputeInstanceDestroy", "nvmlComputeInstanceGetInfo_v2",
+}
+
+// oldest is the oldest driver branch that has all of them.
+const oldest = "R470"
+
+// open loads and initialises NVML, once.
+func (b *Backend) open() (*session, error) {
+	if b.session != nil {
+		return b.session, nil
+	}
+	lib := nvml.New(nvml.WithLibraryPath(b.opt.Library))
+	// Nothing may be called before this has succeeded: it would end the process.
+	switch ret := lib.Init(); ret {
+	case nvml.SUCCESS:
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return nil, refuse(backend.NotSupported, "the host has no NVIDIA driver: %s cannot be loaded; install the driver, or its libnvidia-ml package", b.opt.Library)
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return nil, refuse(backend.Unavailable, "the NVIDIA kernel driver is not loaded, although its library is installed: modprobe nvidia, and look at dmesg")
+	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return nil, refuse(backend.Unavailable, "the library is of another version than the kernel driver that runs: the driver was upgraded; reload it, or reboot the host")
+	default:
+		return nil, failed("nvmlInit", ret)
+	}
+	s := &session{lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}}
+	var missing []string
+	for _, symbol := range required {
+		if !s.offers(symbol) {
+			missing = append(missing, symbol)
+		}
+	}
+	if len(missing) > 0 {
+		_ = lib.Shutdown() // the first error counts
+		return nil, refuse(backend.NotSupported, "the driver lacks %s; gpu-agent needs a driver of branch %s or newer", strings.Join(missing, ", "), oldest)
+	}
+	b.session = s
+	return s, nil
+}
+
+// hangUp lets go of the driver, as a reset of a GPU needs it.
+func (b *Backend) hangUp() error {
+	if b.session == nil {
+		return nil
+	}
+	ret := b.session.lib.Shutdown()
+	b.session = nil
+	if ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
+		return failed("nvmlShutdown", ret)
+	}
+	return nil
+}
+
+// offers tells whether the driver has a function.
+func (s *session) offers(symbol string) bool {
+	known, asked := s.has[symbol]
+	if !asked {
+		known = s.lib.Extensions().LookupSymbol(symbol) == nil
+		s.has[symbol] = known
+	}
+	return known
+}

@@ -1,0 +1,159 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// roles are the programs that manage or use GPUs, by the name of their unit or of their
+// process, of which the kernel keeps 15 bytes.
+var roles = []struct {
+	name string
+	role gpu.ControllerRole
+}{
+	{"nvidia-mig-manager", gpu.LayoutController},
+	{"mig-parted", gpu.LayoutController},
+	{"nvidia-mig-parted", gpu.LayoutController},
+	{"nvidia-vgpu-dm", gpu.LayoutController},
+	{"gpu-kubelet-plugin", gpu.ConsumerController}, // the DRA driver, which makes instances only where it is told to
+	{"nvidia-device-plugin", gpu.ConsumerController},
+	{"slurmd", gpu.ConsumerController},
+	{"kubelet", gpu.ConsumerController},
+	{"nomad", gpu.ConsumerController},
+}
+
+// watchers are units that hold GPUs open without working on them.
+var watchers = []string{"nvidia-persistenced", "nvidia-dcgm", "dcgm", "dcgm-exporter", "nvsm", "nvidia-fabricmanager", "nvidia-powerd"}
+
+const unitSuffix = ".service"
+
+// controllers are the running units that GPUs concern, and what manages or uses GPUs.
+func (b *Backend) controllers(ctx context.Context, gpus []gpu.GPU) ([]string, []gpu.Controller) {
+	var units []string
+	var out []gpu.Controller
+	see := func(name string) {
+		for _, r := range roles {
+			if r.name != name && !(len(name) == comm && strings.HasPrefix(r.name, name)) {
+				continue
+			}
+			if !slices.ContainsFunc(out, func(c gpu.Controller) bool { return c.Name == r.name }) {
+				out = append(out, gpu.Controller{Name: r.name, Role: r.role})
+			}
+		}
+	}
+	for _, unit := range b.runningUnits(ctx) {
+		name := strings.TrimSuffix(unit, unitSuffix)
+		see(name)
+		if slices.Contains(watchers, name) || slices.ContainsFunc(out, func(c gpu.Controller) bool { return c.Name == name }) {
+			units = append(units, unit)
+		}
+	}
+	for _, name := range b.running() {
+		see(name)
+	}
+	for _, g := range gpus {
+		for _, p := range g.Processes {
+			if unit, ok := strings.CutPrefix(p.Holder, "unit "); ok && !slices.Contains(units, unit) {
+				units = append(units, unit)
+			}
+		}
+	}
+	slices.Sort(units)
+	slices.SortFunc(out, func(a, b gpu.Controller) int { return strings.Compare(a.Name, b.Name) })
+	return units, out
+}
+
+// comm is how many bytes of a process's name the kernel keeps.
+const comm = 15
+
+// running are the names of the processes of the host. Those in containers are among them.
+func (b *Backend) running() []string {
+	dirs, err := filepath.Glob(filepath.Join(b.opt.Root, "/proc", "[0-9]*", "comm"))
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, file := range dirs {
+		if name, err := os.ReadFile(file); err == nil { // it may have ended
+			out = append(out, strings.TrimSpace(string(name)))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// runningUnits are the services that run. A host without systemd has none.
+func (b *Backend) runningUnits(ctx context.Context) []string {
+	out, err := exec.CommandContext(ctx, b.opt.Systemctl, "list-units", "--type=service", "--state=running", "--plain", "--no-legend", "--no-pager").Output() //nolint:gosec // fixed arguments
+	if err != nil {
+		return nil
+	}
+	var units []string
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
+			units = append(units, fields[0])
+		}
+	}
+	return units
+}
+
+// StopUnit stops a systemd unit.
+func (b *Backend) StopUnit(ctx context.Context, name string) error {
+	return b.unit(ctx, "stop", name)
+}
+
+// StartUnit starts a systemd unit.
+func (b *Backend) StartUnit(ctx context.Context, name string) error {
+	return b.unit(ctx, "start", name)
+}
+
+var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.@\\-]{1,255}$`)
+
+func (b *Backend) unit(ctx context.Context, verb, name string) error {
+	op, object := verb+" the unit", "unit "+name
+	if !unitName.MatchString(name) || strings.HasPrefix(name, "-") {
+		return complete(ctx, refuse(backend.InvalidParameter, "this is no name of a unit"), op, object)
+	}
+	loaded, err := exec.CommandContext(ctx, b.opt.Systemctl, "show", "--property=LoadState", "--value", "--", name).CombinedOutput() //nolint:gosec // checked above
+	if err != nil {
+		return complete(ctx, refuse(backend.NotSupported, "the host has no systemd that answers (%v): %s", err, oneLine(loaded)), op, object)
+	}
+	if state := strings.TrimSpace(string(loaded)); state == "not-found" {
+		return complete(ctx, refuse(backend.NotFound, "the host has no such unit"), op, object)
+	}
+	if out, err := exec.CommandContext(ctx, b.opt.Systemctl, verb, "--", name).CombinedOutput(); err != nil { //nolint:gosec // checked above
+		return complete(ctx, refuse(backend.Failed, "systemctl: %v: %s", err, oneLine(out)), op, object)
+	}
+	return nil
+}
+
+// os names the operating system.
+func (b *Backend) os() gpu.OS {
+	text, err := os.ReadFile(filepath.Join(b.opt.Root, "/etc/os-release"))
+	if err != nil {
+		return gpu.OS{Name: "Linux"}
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			values[k] = strings.Trim(v, `"'`)
+		}
+	}
+	out := gpu.OS{Name: values["NAME"], Version: values["VERSION_ID"]}
+	if out.Name == "" {
+		out.Name = "Linux"
+	}
+	return out
+}

@@ -1,0 +1,305 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// migFault is a layout that GPUs cannot have, for one reason.
+type migFault struct {
+	Finding
+	members []member
+}
+
+func checkMIGProfileSupported(r *run) {
+	c := r.plan.Want.Config
+	if c == nil || c.MIG == nil {
+		return
+	}
+	var without []member
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		for g := range selected(h, c.GPUs[host]) {
+			if g.MIG == nil && h.Platform == gpu.Linux {
+				without = append(without, member{host: host, gpu: g})
+			}
+		}
+	}
+	if len(without) > 0 {
+		r.report(Finding{
+			Path:   "selector",
+			Title:  "The GPU has no Multi-Instance GPU",
+			Host:   without[0].host,
+			GPU:    without[0].gpu.ID,
+			Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
+			Wanted: r.wantedMIG(c),
+			Fix:    "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a hypervisor keeps MIG to itself.",
+		}, keysOf("no mig", without)...)
+	}
+	r.reportMIGFaults(c)
+}
+
+func checkMIGPlacement(r *run) {
+	if c := r.plan.Want.Config; c != nil && c.MIG != nil {
+		r.reportMIGFaults(c)
+	}
+}
+
+// reportMIGFaults reports those faults of the layout that the rule at hand is about.
+func (r *run) reportMIGFaults(c *gpu.PartitionConfig) {
+	for _, f := range r.migFaults(c) {
+		if f.Rule != r.rule.ID {
+			continue
+		}
+		f.Wanted = r.wantedMIG(c)
+		if len(f.members) == 0 { // a model
+			r.report(f.Finding, key("mig", f.Found))
+			continue
+		}
+		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
+		f.Found = fmt.Sprintf("On %s: %s", join(gpuTexts(f.members)), f.Found)
+		r.report(f.Finding, keysOf("mig "+MIGLayoutText(c.MIG), f.members)...)
+	}
+}
+
+func (r *run) wantedMIG(c *gpu.PartitionConfig) string {
+	return fmt.Sprintf("%s wants on each GPU: %s.", r.label(), MIGLayoutText(c.MIG))
+}
+
+// migFaults asks each GPU for the layout: what the GPU can never have, and, of a plan
+// that changes something, what the instances in use do not leave room for. GPUs of one
+// reason are one fault.
+func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
+	byReason := map[string]*migFault{}
+	asked := false
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		asked = true
+		for g := range selected(h, c.GPUs[host]) {
+			if g.MIG == nil {
+				continue
+			}
+			profiles := MIGProfiles(g)
+			_, err := layOut(profiles, nil, c.MIG)
+			if err == nil && r.transition() && !HasMIGLayout(g, c.MIG) {
+				_, err = LayOutMIG(g, c.MIG)
+			}
+			if err == nil {
+				continue
+			}
+			f := migFinding(err)
+			reason := f.Title + "\x00" + f.Found
+			if byReason[reason] == nil {
+				byReason[reason] = &migFault{Finding: f}
+			}
+			byReason[reason].members = append(byReason[reason].members, member{host: host, gpu: g})
+		}
+	}
+	if !asked && !r.plan.Unchanged {
+		return r.documentedFaults(c)
+	}
+	var out []migFault
+	for _, reason := range sortedKeys(byReason) {
+		out = append(out, *byReason[reason])
+	}
+	return out
+}
+
+// migFinding words what is wrong with a layout. An instance in use stays, whatever
+// max_disruption allows.
+func migFinding(err error) Finding {
+	f := MIGFinding(err)
+	var held *MIGInUseError
+	if errors.As(err, &held) {
+		f.Fix = "Stop what uses these instances, or keep them in the layout: with `placements` where they are, with `profiles` in their number."
+	}
+	return f
+}
+
+// documentedFaults compares the layout with what is documented for the models that the
+// selector names, since no host of the config could be asked. Names of profiles differ a
+// little between drivers, and some places are inferred: those are worth a warning.
+func (r *run) documentedFaults(c *gpu.PartitionConfig) []migFault {
+	if c.Scope.Selector == nil {
+		return nil
+	}
+	var out []migFault
+	for _, name := range c.Scope.Selector.Models {
+		m, ok := catalog.ByName(name)
+		if !ok {
+			continue
+		}
+		if m.MIG == nil {
+			out = append(out, migFault{Finding: Finding{
+				Rule: "mig-profile-supported", Level: Warning, Path: "selector", Title: "The GPU has no Multi-Instance GPU",
+				Found: fmt.Sprintf("No MIG is documented for %s.", m.Name), Fix: "Choose another model.",
+			}})
+			continue
+		}
+		_, err := layOut(m.MIG.Profiles, nil, c.MIG)
+		if err == nil {
+			continue
+		}
+		f := migFinding(err)
+		f.Found = fmt.Sprintf("The hosts cannot be asked. By what is documented for %s: %s", m.Name, f.Found)
+		var unknown *MIGUnknownProfileError
+		if m.MIG.PlacementsInferred || errors.As(err, &unknown) {
+			f.Level = Warning
+		}
+		out = append(out, migFault{Finding: f})
+	}
+	return out
+}
+
+func checkMIGMode(r *run) {
+	if !r.transition() {
+		return
+	}
+	for _, host := range r.configHosts() {
+		h, ok := r.host(host)
+		if !ok {
+			continue
+		}
+		limit := r.allowedDisruption()
+		var busy, resets []member
+		var by []string
+		for _, change := range forecastHost(h, host, r.plan, r.mayStop).GPUs {
+			g, _ := h.GPU(change.GPU)
+			switch m := change.MIG; {
+			case m == nil:
+			case change.Restore:
+				r.reportMIGRestore(host, g, m, limit)
+			case len(m.InTheWay) > 0:
+				busy = append(busy, member{host: host, gpu: g})
+				by = append(by, fmt.Sprintf("%s: %s", gpuText(g), joinAll(m.InTheWay)))
+			case m.Resets && gpu.DisruptGPUReset.Exceeds(limit):
+				resets = append(resets, member{host: host, gpu: g})
+			}
+		}
+		r.reportMIGBusy(host, busy, by)
+		r.reportMIGReset(host, resets, limit)
+	}
+}
+
+// allowedDisruption is the limit of the config, or of what it was when it is destroyed.
+func (r *run) allowedDisruption() gpu.Disruption {
+	for _, c := range []*gpu.PartitionConfig{r.plan.Want.Config, r.plan.Prior.Config} {
+		if c != nil {
+			return c.MaxDisruption
+		}
+	}
+	return gpu.DisruptNone
+}
+
+func (r *run) reportMIGBusy(host string, busy []member, by []string) {
+	if len(busy) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   "mig",
+		Title:  "Processes use GPUs whose MIG mode changes",
+		Host:   host,
+		GPU:    busy[0].gpu.ID,
+		Found:  fmt.Sprintf("On %s these processes use the GPUs: %s.", hostText(host), strings.Join(by, "; ")),
+		Wanted: fmt.Sprintf("%s switches MIG mode on, which takes a GPU that nothing uses. No process is ever ended for it.", r.label()),
+		Fix:    "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again.",
+	}, keysOf("mig mode", busy)...)
+}
+
+func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption) {
+	if len(resets) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   "max_disruption",
+		Title:  "The change of MIG mode resets GPUs",
+		Host:   host,
+		GPU:    resets[0].gpu.ID,
+		Found:  fmt.Sprintf("%s %s MIG mode only with a reset.", capital(join(gpuTexts(resets))), verb(len(resets), "switches", "switch")),
+		Wanted: fmt.Sprintf("%s switches MIG mode on. Its `max_disruption` allows %s only.", r.label(), quote(string(orNone(limit)))),
+		Fix:    "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",
+	}, keysOf("mig reset", resets)...)
+}
+
+// reportMIGRestore warns of a GPU that leaves the config and cannot be put back.
+func (r *run) reportMIGRestore(host string, g *gpu.GPU, m *MIGChange, limit gpu.Disruption) {
+	f := Finding{
+		Level:  Warning,
+		Path:   "on_destroy",
+		Title:  "The former layout cannot be put back",
+		Host:   host,
+		GPU:    g.ID,
+		Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Giving a GPU up ends no process.", r.label(), migStateWords(m.To)),
+	}
+	switch {
+	case len(m.InTheWay) > 0:
+		f.Found = fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(m.InTheWay))
+		f.Fix = "Stop what uses it first, or set `on_destroy = \"keep\"`."
+	case m.Resets && gpu.DisruptGPUReset.Exceeds(limit):
+		f.Found = fmt.Sprintf("%s switches MIG mode only with a reset, and `max_disruption` allows %s only.", capital(gpuOn(host, g)), quote(string(orNone(limit))))
+		f.Fix = "Apply `max_disruption = \"gpu_reset\"` first, or set `on_destroy = \"keep\"`."
+	default:
+		return
+	}
+	r.report(f, key("mig restore", host, g.ID))
+}
+
+// migStateWords is a mode with its instances in words.
+func migStateWords(s gpu.MIGState) string {
+	switch {
+	case !s.Enabled:
+		return "no MIG mode"
+	case len(s.Placements) == 0:
+		return "MIG mode without instances"
+	}
+	return "the instances " + placementsText(s.Placements)
+}
+
+// checkKindOnPlatform compares what is wanted with what the hosts are.
+func checkKindOnPlatform(r *run) {
+	var (
+		needs = gpu.HyperV
+		hosts []string
+		what  string
+		path  string
+		fix   = "Leave the host out of this resource."
+	)
+	switch w := r.plan.Want; {
+	case w.Config != nil && w.Config.Kind() == gpu.KindMIG:
+		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `mig`", "hosts"
+		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
+	case w.Config != nil:
+		hosts, what, path = sortedKeys(w.Config.GPUs), "A gpu_partition_config with `gpu_p`", "hosts"
+		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig`."
+	case w.Pool != nil:
+		hosts, what, path = sortedKeys(w.Pool.Members), "A gpu_pool", "members"
+	case w.Assignment != nil:
+		at, ok := r.locate(w.Assignment)
+		if !ok {
+			return
+		}
+		hosts, what, path = []string{at.key}, "A gpu_vm_assignment", "vm"
+	}
+	var wrong, keys []string
+	for _, host := range hosts {
+		if h, ok := r.host(host); ok && h.Platform != "" && h.Platform != needs {
+			wrong = append(wrong, host)
+			keys = append(keys, key("platform", host))
+		}
+	}
+	if len(wrong) == 0 {
+		return
+	}
+	names := map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
+	has := names[r.fleet.hosts[wrong[0]].Platform]
+	r.report(Finding{
+		Path:   path,
+		Title:  "The host is of another platform",
+		Host:   wrong[0],
+		Found:  capital(verb(len(wrong), "host ", "hosts ")) + join(quoteAll(wrong)) + verb(len(wrong), " is a "+has+" host.", " are "+has+" hosts."),
+		Wanted: what + " is for " + names[needs] + " hosts.",
+		Fix:    fix,
+	}, keys...)
+}

@@ -1,0 +1,233 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// MIGProfiles are the profiles that a GPU offers. Some drivers list none while MIG mode
+// is off; then they are those that are documented for the model.
+func MIGProfiles(g *gpu.GPU) []gpu.MIGProfile {
+	if g.MIG != nil && len(g.MIG.Profiles) > 0 {
+		return g.MIG.Profiles
+	}
+	m, ok := catalog.ByPCI(g.PCI)
+	if !ok {
+		m, ok = catalog.ByName(g.Model)
+	}
+	if !ok || m.MIG == nil {
+		return nil
+	}
+	return m.MIG.Profiles
+}
+
+// MIGInstances are the instances of a GPU. Those that processes run in are held by them.
+func MIGInstances(g *gpu.GPU) []MIGInstance {
+	if g.MIG == nil || !g.MIG.Enabled {
+		return nil
+	}
+	out := make([]MIGInstance, len(g.MIG.Instances))
+	for i := range g.MIG.Instances {
+		in := &g.MIG.Instances[i]
+		out[i] = MIGInstance{MIGPlacement: in.Placement(), Size: in.Size}
+		var by []string
+		for _, p := range g.Processes {
+			if p.GPUInstance != nil && *p.GPUInstance == in.ID {
+				by = append(by, processText(p))
+			}
+		}
+		if len(by) > 0 {
+			out[i].Held = joinAll(by)
+		}
+	}
+	return out
+}
+
+// processText is "process 4711 (python, container 3f2a)".
+func processText(p gpu.Process) string {
+	text := fmt.Sprintf("process %d", p.PID)
+	if who := slices.DeleteFunc([]string{p.Name, p.Holder}, func(s string) bool { return s == "" }); len(who) > 0 {
+		text += " (" + strings.Join(who, ", ") + ")"
+	}
+	return text
+}
+
+// LayOutMIG plans a layout on a GPU as it is now.
+func LayOutMIG(g *gpu.GPU, l *gpu.MIGLayout) (MIGPlan, error) {
+	return layOut(MIGProfiles(g), MIGInstances(g), l)
+}
+
+func layOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MIGPlan, error) {
+	if len(l.Placements) > 0 {
+		return FollowMIG(profiles, have, l.Placements)
+	}
+	return PlaceMIG(profiles, have, l.Profiles)
+}
+
+// HasMIGLayout tells whether a GPU is in MIG mode with exactly the wanted instances,
+// each ready for workloads. Wanted numbers of profiles may stand wherever they do.
+func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
+	if g.MIG == nil || !g.MIG.Enabled || len(incomplete(g)) > 0 {
+		return false
+	}
+	have := g.MIG.State().Placements
+	if len(l.Placements) > 0 {
+		return slices.Equal(have, sortPlacements(slices.Clone(l.Placements)))
+	}
+	counts := map[string]int{}
+	for _, p := range have {
+		counts[p.Profile]++
+	}
+	return maps.Equal(counts, l.Profiles)
+}
+
+// incomplete are the instances that no workload can use: they have no compute instance.
+func incomplete(g *gpu.GPU) []gpu.MIGPlacement {
+	var out []gpu.MIGPlacement
+	for i := range g.MIG.Instances {
+		if in := &g.MIG.Instances[i]; len(in.Compute) == 0 {
+			out = append(out, in.Placement())
+		}
+	}
+	return sortPlacements(out)
+}
+
+// MIGChange is the change of one GPU's mode and instances.
+type MIGChange struct {
+	From gpu.MIGState `json:"from"`
+	To   gpu.MIGState `json:"to"`
+	// Keeps, Removes and Creates are instances; what is kept may still get the compute
+	// instance that it lacks.
+	Keeps   []gpu.MIGPlacement `json:"keeps,omitempty"`
+	Removes []gpu.MIGPlacement `json:"removes,omitempty"`
+	Creates []gpu.MIGPlacement `json:"creates,omitempty"`
+	// Completes are those of the kept ones that lack one.
+	Completes []gpu.MIGPlacement `json:"completes,omitempty"`
+	// Resets is true when the change of mode resets the GPU.
+	Resets bool `json:"resets,omitempty"`
+	// InTheWay are the processes that keep the change from being made.
+	InTheWay []string `json:"in_the_way,omitempty"`
+}
+
+// ChangesMode tells whether MIG mode is switched.
+func (c *MIGChange) ChangesMode() bool { return c.From.Enabled != c.To.Enabled }
+
+// wantMIG works out what a config changes on a GPU; nil when it is as wanted. The error
+// is that of a layout which the GPU cannot have.
+func wantMIG(g *gpu.GPU, c *gpu.PartitionConfig) (*MIGChange, error) {
+	if g.MIG == nil || HasMIGLayout(g, c.MIG) {
+		return nil, nil
+	}
+	p, err := LayOutMIG(g, c.MIG)
+	if err != nil {
+		return nil, err
+	}
+	change := newMIGChange(g, p, true)
+	if change.ChangesMode() {
+		change.InTheWay = users(g, c.QuiesceUnits)
+	}
+	return change, nil
+}
+
+// restoreMIG works out what puts a GPU back to what it was; nil when it still is so.
+func restoreMIG(g *gpu.GPU, before gpu.MIGState, quiesced []string) *MIGChange {
+	if g.MIG == nil {
+		return nil
+	}
+	have := MIGInstances(g)
+	p, err := FollowMIG(MIGProfiles(g), have, before.Placements)
+	if err != nil {
+		var held *MIGInUseError
+		change := newMIGChange(g, MIGPlan{}, before.Enabled)
+		change.To.Placements = before.Placements
+		if errors.As(err, &held) {
+			for _, b := range held.Blocking {
+				change.InTheWay = append(change.InTheWay, b.Held)
+			}
+		}
+		return change
+	}
+	if !p.Changes() && g.MIG.Enabled == before.Enabled {
+		return nil
+	}
+	change := newMIGChange(g, p, before.Enabled)
+	if change.ChangesMode() {
+		change.InTheWay = users(g, quiesced)
+	}
+	return change
+}
+
+func newMIGChange(g *gpu.GPU, p MIGPlan, enabled bool) *MIGChange {
+	change := &MIGChange{
+		From: g.MIG.State(), To: gpu.MIGState{Enabled: enabled, Placements: p.Layout()},
+		Keeps: p.Keep, Removes: p.Remove, Creates: p.Create,
+	}
+	change.Resets = change.ChangesMode() && g.MIG.NeedsReset
+	for _, at := range incomplete(g) {
+		if slices.Contains(p.Keep, at) {
+			change.Completes = append(change.Completes, at)
+		}
+	}
+	return change
+}
+
+// users are the processes that have a GPU open, but for those of units that are stopped
+// meanwhile.
+func users(g *gpu.GPU, quiesced []string) []string {
+	var out []string
+	for _, p := range g.Processes {
+		if unit, ok := strings.CutPrefix(p.Holder, "unit "); ok && slices.ContainsFunc(quiesced, func(q string) bool { return unitName(q) == unitName(unit) }) {
+			continue
+		}
+		out = append(out, processText(p))
+	}
+	return out
+}
+
+// unitName is a unit's name in full: systemd takes one without a suffix for a service.
+func unitName(s string) string {
+	if strings.Contains(s, ".") {
+		return s
+	}
+	return s + ".service"
+}
+
+// MIGText writes mode and instances: "3g.40gb@0+1g.10gb@4", "none" for MIG mode without
+// instances, "off" without MIG mode.
+func MIGText(s gpu.MIGState) string {
+	switch {
+	case !s.Enabled:
+		return "off"
+	case len(s.Placements) == 0:
+		return "none"
+	}
+	return placementsText(s.Placements)
+}
+
+func placementsText(list []gpu.MIGPlacement) string {
+	out := make([]string, len(list))
+	for i, p := range list {
+		out[i] = fmt.Sprintf("%s@%d", p.Profile, p.Start)
+	}
+	return strings.Join(out, "+")
+}
+
+// MIGLayoutText writes a wanted layout: "1 × 3g.40gb, 2 × 1g.10gb" for numbers of
+// instances.
+func MIGLayoutText(l *gpu.MIGLayout) string {
+	if len(l.Placements) > 0 {
+		return placementsText(sortPlacements(slices.Clone(l.Placements)))
+	}
+	var out []string
+	for _, name := range sortedKeys(l.Profiles) {
+		out = append(out, fmt.Sprintf("%d × %s", l.Profiles[name], name))
+	}
+	return cmp.Or(strings.Join(out, ", "), "MIG mode without instances")
+}
