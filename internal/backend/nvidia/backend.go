@@ -32,8 +32,11 @@ func (o Options) withDefaults() Options {
 		at   *string
 		name string
 	}{
-		{&o.Library, defaultLibrary}, {&o.SMI, "nvidia-smi"}, {&o.CTK, "nvidia-ctk"},
-		{&o.Modprobe, "nvidia-modprobe"}, {&o.Systemctl, "systemctl"},
+		{&o.Library, defaultLibrary},
+		{&o.SMI, "nvidia-smi"},
+		{&o.CTK, "nvidia-ctk"},
+		{&o.Modprobe, "nvidia-modprobe"},
+		{&o.Systemctl, "systemctl"},
 	} {
 		if *d.at == "" {
 			*d.at = d.name

@@ -4,6 +4,7 @@ package nvidia
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -50,9 +51,19 @@ func (s *session) byUUID(uuid string) (*device, error) {
 	case nvml.SUCCESS:
 		return &device{GPU: gpu.GPU{ID: uuid}, handle: h}, nil
 	case nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT:
-		return nil, refuse(backend.NotFound, "the host has no such GPU")
+	default:
+		return nil, failed("nvmlDeviceGetHandleByUUID", ret)
 	}
-	return nil, failed("nvmlDeviceGetHandleByUUID", ret)
+	all, err := s.devices() // NVML compares with case
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range all {
+		if gpu.SameID(d.ID, uuid) && d.handle != nil {
+			return d, nil
+		}
+	}
+	return nil, refuse(backend.NotFound, "the host has no such GPU")
 }
 
 const vendor = "NVIDIA"
@@ -153,6 +164,7 @@ func (b *Backend) fill(s *session, d *device) error {
 		return err
 	}
 	for _, p := range profiles {
+		p.Starts = slices.Clone(p.Starts) // the session keeps its own
 		mig.Profiles = append(mig.Profiles, p.MIGProfile)
 	}
 	if len(mig.Profiles) == 0 {

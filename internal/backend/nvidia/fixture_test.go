@@ -71,6 +71,9 @@ func card(g *gpu.GPU) nvmltest.GPU {
 	if id, err := strconv.ParseUint(g.PCI.Device+g.PCI.Vendor, 16, 32); err == nil {
 		c.DeviceID = uint32(id)
 	}
+	if id, err := strconv.ParseUint(g.PCI.Subsystem, 16, 32); err == nil {
+		c.SubsystemID = uint32(id)
+	}
 	if g.Address != "" {
 		c.BusID = "0000" + strings.ToUpper(g.Address)
 	}
@@ -88,6 +91,7 @@ const systemctl = `#!/bin/sh
 dir=%s
 verb=$1
 for unit in "$@"; do :; done
+case $unit in *.*) ;; *) unit=$unit.service ;; esac
 case $verb in
 show) if [ -e "$dir/$unit" ]; then echo loaded; else echo not-found; fi ;;
 stop) echo inactive >"$dir/$unit" ;;

@@ -5,8 +5,10 @@ package nvidia
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -107,7 +109,7 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		}
 		want := profiles[at]
 		if !slices.Contains(want.Starts, p.Start) {
-			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %v", p.Profile, p.Start, want.Starts)
+			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, numbers(want.Starts))
 		}
 		have, err := s.instances(d, profiles)
 		if err != nil {
@@ -141,12 +143,14 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 
 // inMIGMode are the profiles of a GPU in MIG mode.
 func (s *session) inMIGMode(d *device) ([]profile, error) {
-	current, _, ret := d.handle.GetMigMode()
+	current, pending, ret := d.handle.GetMigMode()
 	switch {
 	case ret == nvml.ERROR_NOT_SUPPORTED:
 		return nil, refuse(backend.NotSupported, "the GPU has no Multi-Instance GPU")
 	case ret != nvml.SUCCESS:
 		return nil, failed("nvmlDeviceGetMigMode", ret)
+	case current != nvml.DEVICE_MIG_ENABLE && pending == nvml.DEVICE_MIG_ENABLE:
+		return nil, refuse(backend.InvalidState, "MIG mode waits for a reset of the GPU")
 	case current != nvml.DEVICE_MIG_ENABLE:
 		return nil, refuse(backend.InvalidState, "the GPU is not in MIG mode")
 	}
@@ -159,6 +163,14 @@ func offered(profiles []profile) string {
 		names = append(names, p.Name)
 	}
 	return strings.Join(names, ", ")
+}
+
+func numbers(list []int) string {
+	var out []string
+	for _, n := range list {
+		out = append(out, strconv.Itoa(n))
+	}
+	return strings.Join(out, ", ")
 }
 
 func overlapping(have []instance, start, size int) string {
@@ -212,7 +224,7 @@ func (s *session) wantInstance(d *device, profiles []profile, p gpu.MIGPlacement
 func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
 	return b.change(ctx, fmt.Sprintf("destroy the GPU instance %s at %d", p.Profile, p.Start), gpuID, func(s *session, d *device) error {
 		profiles, err := s.inMIGMode(d)
-		if be, ok := err.(*backend.Error); ok && be.Code == backend.InvalidState {
+		if be, ok := errors.AsType[*backend.Error](err); ok && be.Code == backend.InvalidState {
 			return nil // without MIG mode there is none
 		}
 		if err != nil {

@@ -22,15 +22,14 @@ var specifications = []string{"/var/run/cdi/nvidia.yaml", "/etc/cdi/nvidia.yaml"
 // RefreshDevices has device nodes and CDI specifications follow the instances. Tools and
 // specifications that the host does not have are none of ours to make.
 func (b *Backend) RefreshDevices(ctx context.Context) error {
-	err := b.ask(ctx, "refresh the device nodes", "the host", func(s *session) error { return b.deviceNodes(ctx, s) })
-	if err != nil {
-		return err
+	if err := b.deviceNodes(ctx); err != nil {
+		return complete(ctx, err, "refresh the device nodes", "the host")
 	}
 	return complete(ctx, b.specification(ctx), "refresh the CDI specification", "the host")
 }
 
 // deviceNodes makes the capability devices of MIG instances, which containers need.
-func (b *Backend) deviceNodes(ctx context.Context, s *session) error {
+func (b *Backend) deviceNodes(ctx context.Context) error {
 	modprobe, err := exec.LookPath(b.opt.Modprobe)
 	if err != nil {
 		return nil //nolint:nilerr // without the tool udev or the toolkit does it

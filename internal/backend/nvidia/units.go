@@ -127,6 +127,9 @@ func (b *Backend) unit(ctx context.Context, verb, name string) error {
 		return complete(ctx, refuse(backend.InvalidParameter, "this is no name of a unit"), op, object)
 	}
 	loaded, err := exec.CommandContext(ctx, b.opt.Systemctl, "show", "--property=LoadState", "--value", "--", name).CombinedOutput() //nolint:gosec // checked above
+	if ctx.Err() != nil {
+		return complete(ctx, ctx.Err(), op, object)
+	}
 	if err != nil {
 		return complete(ctx, refuse(backend.NotSupported, "the host has no systemd that answers (%v): %s", err, oneLine(loaded)), op, object)
 	}

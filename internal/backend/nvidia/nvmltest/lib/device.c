@@ -13,7 +13,7 @@ static nvmlReturn_t count(const char *function, unsigned int *n) {
   if (r == NVML_SUCCESS && !n) r = NVML_ERROR_INVALID_ARGUMENT;
   if (r != NVML_SUCCESS) return end(r);
   *n = 0;
-  EACH(gpu, g) *n += !g->lost;
+  EACH(gpu, g) ++*n; // one that is lost as well
   return end(NVML_SUCCESS);
 }
 
