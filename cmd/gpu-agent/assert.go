@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/migparted"
 )
 
 // layoutFormat marks a wanted layout.
@@ -28,6 +29,8 @@ type gpuLayout struct {
 	// PartitionCount is nil where it does not matter.
 	PartitionCount *int  `json:"partition_count,omitempty"`
 	Dismounted     *bool `json:"dismounted,omitempty"`
+	// MIG is the mode and the instances with their places; nil where they do not matter.
+	MIG *gpu.MIGState `json:"mig,omitempty"`
 }
 
 type poolLayout struct {
@@ -36,7 +39,8 @@ type poolLayout struct {
 }
 
 func newAssert(o *hostOptions) *cobra.Command {
-	return &cobra.Command{
+	var label string
+	cmd := &cobra.Command{
 		Use:   "assert FILE",
 		Short: "Tell whether the host has a wanted layout",
 		Long: `assert compares the host with a wanted layout and changes nothing. Exit code 0: it has
@@ -50,8 +54,10 @@ FILE is a layout, of which only what it names is compared:
     "pools": [{ "name": "render", "gpus": ["PCIROOT(17)#PCI(0000)#PCI(0000)"] }]
   }
 
-or a snapshot ("gpu-agent inventory --json"), of which this host's partition counts,
-dismounted devices and pools are compared.`,
+or, of a GPU with MIG, "mig": { "enabled": true, "placements": [{ "profile": "3g.40gb",
+"start": 0 }] }. It may also be a snapshot ("gpu-agent inventory --json"), of which this
+host's partition counts, MIG instances, dismounted devices and pools are compared, or a
+configuration of nvidia-mig-parted, of which --label says what is wanted.`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := o.client(cmd.Context())
@@ -63,11 +69,10 @@ dismounted devices and pools are compared.`,
 			if err != nil {
 				return err
 			}
-			want, err := readLayout(args[0], host.Name)
+			diff, err := compare(args[0], label, &host)
 			if err != nil {
 				return err
 			}
-			diff := want.differs(&host)
 			if len(diff) == 0 {
 				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "host %s has the layout\n", host.Name)
 				return nil
@@ -76,13 +81,38 @@ dismounted devices and pools are compared.`,
 			return &codedError{code: exitDiffers}
 		},
 	}
+	cmd.Flags().StringVar(&label, "label", "", "which label of a mig-parted configuration is wanted")
+	return cmd
 }
 
-func readLayout(file, host string) (layout, error) {
+// compare lists what a host has otherwise than a file says.
+func compare(file, label string, host *gpu.Host) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return layout{}, err
+		return nil, err
 	}
+	if label != "" {
+		config, err := migparted.Parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		diff, err := migparted.Diff(host, config, label)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		return diff, nil
+	}
+	want, err := readLayout(file, data, host.Name)
+	if err != nil {
+		if _, isMIGParted := migparted.Parse(data); isMIGParted == nil {
+			return nil, &codedError{code: exitBadUsage, err: fmt.Errorf("%s is a configuration of mig-parted: say with --label which of its labels is wanted", file)}
+		}
+		return nil, err
+	}
+	return want.differs(host), nil
+}
+
+func readLayout(file string, data []byte, host string) (layout, error) {
 	var l layout
 	if err := json.Unmarshal(data, &l); err != nil {
 		return l, fmt.Errorf("%s is not a layout: %w", file, err)
@@ -129,6 +159,9 @@ func layoutOf(h *gpu.Host) layout {
 		if p := h.GPUs[i].Partitionable; p != nil {
 			g.PartitionCount = &p.Count
 		}
+		if m := h.GPUs[i].MIG; m != nil {
+			g.MIG = new(m.State())
+		}
 		l.GPUs = append(l.GPUs, g)
 	}
 	for _, p := range h.Pools {
@@ -157,6 +190,15 @@ func (l layout) differs(h *gpu.Host) []string {
 				line("GPU "+g.ID+": partition_count", g.Partitionable.Count, *want.PartitionCount)
 			}
 		}
+		if want.MIG != nil {
+			has, wanted := "no MIG", migText(*want.MIG)
+			if g.MIG != nil {
+				has = migText(g.MIG.State())
+			}
+			if has != wanted {
+				line("GPU "+g.ID+": mig", has, wanted)
+			}
+		}
 		if want.Dismounted != nil && g.Dismounted != *want.Dismounted {
 			line("GPU "+g.ID+": dismounted", g.Dismounted, *want.Dismounted)
 		}
@@ -171,6 +213,21 @@ func (l layout) differs(h *gpu.Host) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// migText is the mode and the instances of a GPU, by start.
+func migText(s gpu.MIGState) string {
+	if !s.Enabled {
+		return "off"
+	}
+	var out []string
+	for _, p := range slices.SortedFunc(slices.Values(s.Placements), func(a, b gpu.MIGPlacement) int { return a.Start - b.Start }) {
+		out = append(out, fmt.Sprintf("%s at %d", p.Profile, p.Start))
+	}
+	if len(out) == 0 {
+		return "on, without instances"
+	}
+	return strings.Join(out, ", ")
 }
 
 func sorted(ids []string) string {

@@ -63,18 +63,10 @@ func show(out io.Writer, h *gpu.Host) {
 	_, _ = fmt.Fprintln(out)
 
 	gpus := newTable(out, "GPUs")
-	gpus.AppendHeader(table.Row{"Model", "Id", "Status", "Partitions", "Valid counts", "Each has"})
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		row := table.Row{g.Model, g.ID, g.Status, "", "", ""}
-		if p := g.Partitionable; p != nil {
-			counts := make([]string, len(p.ValidCounts))
-			for j, c := range p.ValidCounts {
-				counts[j] = strconv.Itoa(c)
-			}
-			row[3], row[4], row[5] = fmt.Sprintf("%d, %d free", p.Count, p.Free()), strings.Join(counts, " "), p.PartitionVRAM()
-		}
-		gpus.AppendRow(row)
+	if h.Platform == gpu.Linux {
+		showMIG(gpus, h)
+	} else {
+		showPartitions(gpus, h)
 	}
 	gpus.Render()
 
@@ -105,6 +97,53 @@ func show(out io.Writer, h *gpu.Host) {
 			claims.AppendRow(table.Row{c.Kind, c.ID, c.Owner})
 		}
 		claims.Render()
+	}
+}
+
+// showPartitions lists the GPUs of a Hyper-V host.
+func showPartitions(gpus table.Writer, h *gpu.Host) {
+	gpus.AppendHeader(table.Row{"Model", "Id", "Status", "Partitions", "Valid counts", "Each has"})
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		row := table.Row{g.Model, g.ID, g.Status, "", "", ""}
+		if p := g.Partitionable; p != nil {
+			counts := make([]string, len(p.ValidCounts))
+			for j, c := range p.ValidCounts {
+				counts[j] = strconv.Itoa(c)
+			}
+			row[3], row[4], row[5] = fmt.Sprintf("%d, %d free", p.Count, p.Free()), strings.Join(counts, " "), p.PartitionVRAM()
+		}
+		gpus.AppendRow(row)
+	}
+}
+
+// showMIG lists the GPUs of a Linux host.
+func showMIG(gpus table.Writer, h *gpu.Host) {
+	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "MIG", "Instances", "In use by"})
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		row := table.Row{g.Model, g.ID, g.Address, "none", "", ""}
+		if g.Problem != "" {
+			row[3] = g.Problem
+		}
+		if m := g.MIG; m != nil {
+			row[3] = "off"
+			if m.Enabled {
+				row[3] = "on"
+			}
+			if m.Enabled != m.Pending {
+				row[3] = fmt.Sprintf("%s until a reset", row[3])
+			}
+			if m.Enabled {
+				row[4] = strings.ReplaceAll(migText(m.State()), ", ", "\n")
+			}
+		}
+		var users []string
+		for _, p := range g.Processes {
+			users = append(users, strings.TrimSpace(fmt.Sprintf("%d %s %s", p.PID, p.Name, p.Holder)))
+		}
+		row[5] = strings.Join(users, "\n")
+		gpus.AppendRow(row)
 	}
 }
 

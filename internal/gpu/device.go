@@ -47,6 +47,9 @@ type GPU struct {
 	Processes []Process `json:"processes,omitempty"`
 	// ComputeMode says how many processes may use the GPU; "" where it is not known.
 	ComputeMode ComputeMode `json:"compute_mode,omitempty"`
+	// ECC and Persistence are modes of the driver; nil where they are not known.
+	ECC         *bool `json:"ecc,omitempty"`
+	Persistence *bool `json:"persistence,omitempty"`
 	// Partitionable is nil when the GPU's driver offers no GPU-P.
 	Partitionable *Partitionable `json:"partitionable,omitempty"`
 	// Dismounted is true while the device is given up by the host for passthrough.

@@ -102,6 +102,12 @@ func (d *device) read(driver gpu.Driver) {
 	if mode, ret := d.handle.GetComputeMode(); ret == nvml.SUCCESS {
 		d.ComputeMode = computeModes[mode]
 	}
+	if ecc, _, ret := d.handle.GetEccMode(); ret == nvml.SUCCESS {
+		d.ECC = new(ecc == nvml.FEATURE_ENABLED)
+	}
+	if kept, ret := d.handle.GetPersistenceMode(); ret == nvml.SUCCESS {
+		d.Persistence = new(kept == nvml.FEATURE_ENABLED)
+	}
 }
 
 var computeModes = map[nvml.ComputeMode]gpu.ComputeMode{
