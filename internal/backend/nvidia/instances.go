@@ -47,7 +47,7 @@ func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 			i := instance{handle: handle, GPUInstance: gpu.GPUInstance{
 				ID: int(info.Id), Profile: p.Name, Start: int(info.Placement.Start), Size: int(info.Placement.Size), Memory: p.Memory,
 			}}
-			if err := i.readComputes(); err != nil {
+			if err := i.readComputes(p); err != nil {
 				return nil, err
 			}
 			out = append(out, i)
@@ -57,13 +57,13 @@ func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 	return out, nil
 }
 
-// readComputes lists the compute instances. Some profiles are listed under two numbers.
-func (i *instance) readComputes() error {
-	for n := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		profile, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-		if ret != nvml.SUCCESS || profile.InstanceCount == 0 {
-			continue // the GPU instance has no such profile
-		}
+// readComputes lists the compute instances.
+func (i *instance) readComputes(p profile) error {
+	profiles, err := i.computeProfiles(p)
+	if err != nil {
+		return err
+	}
+	for _, profile := range profiles {
 		found, ret := i.handle.GetComputeInstances(&profile)
 		switch ret {
 		case nvml.SUCCESS:
@@ -81,9 +81,6 @@ func (i *instance) readComputes() error {
 				return failed("nvmlComputeInstanceGetInfo", ret)
 			}
 			c := gpu.ComputeInstance{ID: int(info.Id), Slices: int(profile.SliceCount)}
-			if slices.ContainsFunc(i.Compute, func(o gpu.ComputeInstance) bool { return o.ID == c.ID }) {
-				continue
-			}
 			if info.Device != nil {
 				if c.UUID, ret = info.Device.GetUUID(); ret != nvml.SUCCESS {
 					return failed("nvmlDeviceGetUUID of a MIG device", ret)
@@ -94,6 +91,31 @@ func (i *instance) readComputes() error {
 		}
 	}
 	return nil
+}
+
+// computeProfiles are what an instance of a profile can be divided into, ascending. Some
+// have two numbers in NVML's list and one id.
+func (i *instance) computeProfiles(p profile) ([]nvml.ComputeInstanceProfileInfo, error) {
+	if len(*p.computes) > 0 {
+		return *p.computes, nil
+	}
+	var out []nvml.ComputeInstanceProfileInfo
+	for n := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		info, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		switch {
+		case ret == nvml.ERROR_NOT_SUPPORTED, ret == nvml.ERROR_INVALID_ARGUMENT, ret == nvml.ERROR_NOT_FOUND:
+			continue // the GPU instance has no such profile
+		case ret != nvml.SUCCESS:
+			return nil, failed("nvmlGpuInstanceGetComputeInstanceProfileInfo", ret)
+		}
+		known := slices.ContainsFunc(out, func(o nvml.ComputeInstanceProfileInfo) bool { return o.Id == info.Id })
+		if info.InstanceCount > 0 && !known {
+			out = append(out, info)
+		}
+	}
+	slices.SortFunc(out, func(a, b nvml.ComputeInstanceProfileInfo) int { return cmp.Compare(a.SliceCount, b.SliceCount) })
+	*p.computes = out
+	return out, nil
 }
 
 // CreateInstance makes a GPU instance at its start with one compute instance that fills it.
@@ -111,34 +133,45 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		if !slices.Contains(want.Starts, p.Start) {
 			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, numbers(want.Starts))
 		}
-		have, err := s.instances(d, profiles)
+		have, err := s.instances(d, profiles[at:at+1])
 		if err != nil {
 			return err
 		}
 		for _, i := range have {
 			if i.Placement() == p {
-				return i.fill()
+				return i.fill(want)
 			}
-		}
-		if blocker := overlapping(have, p.Start, want.Size); blocker != "" {
-			return refuse(backend.Insufficient, "the place is taken by %s", blocker)
 		}
 		handle, ret := d.handle.CreateGpuInstanceWithPlacement(&want.info, &nvml.GpuInstancePlacement{
 			Start: uint32(p.Start), Size: uint32(want.Size), //nolint:gosec // some eight
 		})
 		if ret == nvml.ERROR_INSUFFICIENT_RESOURCES {
-			return refuse(backend.Insufficient, "the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each other", want.Max, p.Profile)
+			return s.noRoom(d, profiles, want, p)
 		}
 		if ret != nvml.SUCCESS {
 			return failed("nvmlDeviceCreateGpuInstanceWithPlacement", ret)
 		}
-		made := instance{handle: handle, GPUInstance: gpu.GPUInstance{Profile: p.Profile, Start: p.Start, Size: want.Size}}
-		if err := made.fill(); err != nil {
+		made := instance{handle: handle}
+		if err := made.fill(want); err != nil {
 			_ = handle.Destroy() // the first error counts; a half-made instance is completed the next time
 			return err
 		}
-		return s.wantInstance(d, profiles, p, true)
+		return s.wantInstance(d, want, p, true)
 	})
+}
+
+// noRoom says what the driver does not: who is in the way.
+func (s *session) noRoom(d *device, profiles []profile, want profile, p gpu.MIGPlacement) error {
+	have, err := s.instances(d, profiles)
+	if err != nil {
+		return err
+	}
+	for _, i := range have {
+		if i.Start < p.Start+want.Size && p.Start < i.Start+i.Size {
+			return refuse(backend.Insufficient, "the place is taken by the instance %s at %d", i.Profile, i.Start)
+		}
+	}
+	return refuse(backend.Insufficient, "the driver has no room for it although no instance is in its place: the GPU takes at most %d of %s, and some profiles exclude each other", want.Max, p.Profile)
 }
 
 // inMIGMode are the profiles of a GPU in MIG mode.
@@ -173,39 +206,27 @@ func numbers(list []int) string {
 	return strings.Join(out, ", ")
 }
 
-func overlapping(have []instance, start, size int) string {
-	for _, i := range have {
-		if i.Start < start+size && start < i.Start+i.Size {
-			return fmt.Sprintf("the instance %s at %d", i.Profile, i.Start)
-		}
-	}
-	return ""
-}
-
 // fill makes the compute instance that fills a GPU instance, unless it has some.
-func (i *instance) fill() error {
+func (i *instance) fill(p profile) error {
 	if len(i.Compute) > 0 {
 		return nil
 	}
-	var largest nvml.ComputeInstanceProfileInfo
-	for n := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		profile, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-		if ret == nvml.SUCCESS && profile.SliceCount > largest.SliceCount {
-			largest = profile
-		}
+	profiles, err := i.computeProfiles(p)
+	if err != nil {
+		return err
 	}
-	if largest.SliceCount == 0 {
+	if len(profiles) == 0 {
 		return refuse(backend.Failed, "the GPU instance offers no compute instance")
 	}
-	if _, ret := i.handle.CreateComputeInstance(&largest); ret != nvml.SUCCESS {
+	if _, ret := i.handle.CreateComputeInstance(&profiles[len(profiles)-1]); ret != nvml.SUCCESS {
 		return failed("nvmlGpuInstanceCreateComputeInstance", ret)
 	}
 	return nil
 }
 
 // wantInstance reads back whether an instance is there.
-func (s *session) wantInstance(d *device, profiles []profile, p gpu.MIGPlacement, there bool) error {
-	have, err := s.instances(d, profiles)
+func (s *session) wantInstance(d *device, of profile, p gpu.MIGPlacement, there bool) error {
+	have, err := s.instances(d, []profile{of})
 	if err != nil {
 		return err
 	}
@@ -230,7 +251,11 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 		if err != nil {
 			return err
 		}
-		have, err := s.instances(d, profiles)
+		of := slices.IndexFunc(profiles, func(o profile) bool { return o.Name == p.Profile })
+		if of < 0 {
+			return nil
+		}
+		have, err := s.instances(d, profiles[of:of+1])
 		if err != nil {
 			return err
 		}
@@ -254,7 +279,7 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 		if ret := gone.handle.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
 			return b.whoHolds(s, d, gone, failed("nvmlGpuInstanceDestroy", ret))
 		}
-		return s.wantInstance(d, profiles, p, false)
+		return s.wantInstance(d, profiles[of], p, false)
 	})
 }
 

@@ -19,6 +19,9 @@ import (
 type profile struct {
 	gpu.MIGProfile
 	info nvml.GpuInstanceProfileInfo
+	// computes are the compute instance profiles of its instances, each number of slices
+	// once; they are asked of the first instance that is seen.
+	computes *[]nvml.ComputeInstanceProfileInfo
 }
 
 // suffixes are the kinds of profiles that have the slices of another one, by their
@@ -51,7 +54,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 		default:
 			return nil, failed("nvmlDeviceGetGpuInstanceProfileInfo", ret)
 		}
-		p := profile{info: info, MIGProfile: gpu.MIGProfile{
+		p := profile{info: info, computes: new([]nvml.ComputeInstanceProfileInfo), MIGProfile: gpu.MIGProfile{
 			ID: int(info.Id), Slices: int(info.SliceCount), Memory: gpu.FromMiB(int64(info.MemorySizeMB)), //nolint:gosec // megabytes of one GPU
 			Max: int(info.InstanceCount),
 		}}

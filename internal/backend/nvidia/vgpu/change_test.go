@@ -90,6 +90,12 @@ func TestDisableRefusesWhileThereAreVGPUs(t *testing.T) {
 	}
 }
 
+func TestVirtualFunctionsThatDoNotGo(t *testing.T) {
+	k, h := ready(t, l40s())
+	k.Idle()
+	refused(t, h.DisableVFs(t.Context(), address), backend.Failed, "sriov_numvfs reads 16, wanted 0")
+}
+
 func TestCreateAndRemove(t *testing.T) {
 	tests := map[string]struct {
 		card vgputest.Card
