@@ -21,7 +21,7 @@ type hostOptions struct {
 }
 
 func (o *hostOptions) register(flags *pflag.FlagSet) {
-	flags.StringVar(&o.backend, "backend", platform, "the platform: hyperv or simulated (GPU_AGENT_BACKEND)")
+	flags.StringVar(&o.backend, "backend", platform, "the platform: hyperv, nvidia or simulated (GPU_AGENT_BACKEND)")
 	flags.StringVar(&o.fleet, "fleet", "", "fleet file of the simulated backend (GPU_AGENT_FLEET)")
 	flags.StringVar(&o.host, "host", "", "host of the fleet file (GPU_AGENT_HOST)")
 	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; "+statedir.DefaultDir()+" without it, the fleet file with a simulated host (GPU_AGENT_STATE_DIR)")

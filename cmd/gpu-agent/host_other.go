@@ -1,4 +1,4 @@
-//go:build !windows
+//go:build !windows && !(linux && cgo)
 
 package main
 
@@ -9,10 +9,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
 
-// platform is the backend of a host when nothing else is said; this platform has none
-// yet.
+// platform is the backend of a host when nothing else is said; this build has
+// none: NVML, on Linux, needs cgo.
 const platform = ""
 
 func openPlatform(context.Context) (backend.Backend, error) {
-	return nil, errors.New("this build has no backend for this platform yet; --backend simulated --fleet FILE --host NAME works on a simulated host")
+	return nil, errors.New("this build has no backend for this platform (on Linux, gpu-agent has to be built with cgo); --backend simulated --fleet FILE --host NAME works on a simulated host")
 }

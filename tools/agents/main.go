@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
@@ -19,29 +21,60 @@ func main() {
 	out := flag.String("out", "bin/agents", "directory to write to")
 	version := flag.String("version", "dev", "version of the build")
 	platforms := flag.String("platforms", "linux/amd64,linux/arm64,windows/amd64,windows/arm64", "what to build for")
+	when := flag.String("sign", signNever, "when the agents for Windows are signed: never, if-possible or always")
 	flag.Parse()
-	if err := build(*out, *version, strings.Split(*platforms, ",")); err != nil {
+	if !slices.Contains([]string{signNever, signIfPossible, signAlways}, *when) {
+		log.Fatalf("-sign is %q; it must be %s, %s or %s", *when, signNever, signIfPossible, signAlways)
+	}
+	if err := build(*out, *version, strings.Split(*platforms, ","), *when); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func build(out, version string, platforms []string) error {
+// compilers are the C compilers that the agent for Linux needs, which loads NVML. The
+// one for this machine is gcc.
+var compilers = map[string]string{"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}
+
+// cgo is the part of the environment that says whether and how C is compiled.
+func cgo(goos, goarch string) []string {
+	if goos != "linux" {
+		return []string{"CGO_ENABLED=0"}
+	}
+	compiler := compilers[goarch]
+	if goarch == runtime.GOARCH {
+		compiler = "gcc"
+	}
+	if _, err := exec.LookPath(compiler); err != nil {
+		log.Printf("linux/%s: %s is not installed, so this agent is built without NVML and works on simulated hosts only", goarch, compiler)
+		return []string{"CGO_ENABLED=0"}
+	}
+	return []string{"CGO_ENABLED=1", "CC=" + compiler, "CGO_LDFLAGS=-Wl,-z,lazy", "CGO_CFLAGS=-O2 -Wno-deprecated-declarations"}
+}
+
+func build(out, version string, platforms []string, when string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
 	var sums strings.Builder
+	// Without the tag, gRPC brings a web page of traces that nobody serves, and templates
+	// for it: a fifth of the agent.
 	for _, platform := range platforms {
 		goos, goarch, ok := strings.Cut(platform, "/")
 		if !ok {
 			return fmt.Errorf("%q is not os/architecture", platform)
 		}
 		name := connect.AgentFile(goos, goarch)
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version="+version, //nolint:noctx // ends with the tool
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, //nolint:noctx // ends with the tool
 			"-o", filepath.Join(out, name), "./cmd/gpu-agent")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
+		cmd.Env = append(os.Environ(), append(cgo(goos, goarch), "GOOS="+goos, "GOARCH="+goarch)...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
+		}
+		if goos == "windows" {
+			if err := sign(filepath.Join(out, name), when); err != nil {
+				return err
+			}
 		}
 		data, err := os.ReadFile(filepath.Join(out, name))
 		if err != nil {

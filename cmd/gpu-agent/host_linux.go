@@ -1,0 +1,19 @@
+//go:build linux && cgo
+
+package main
+
+import (
+	"context"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
+)
+
+// platform is the backend of a host when nothing else is said.
+const platform = "nvidia"
+
+// openPlatform opens the backend of this platform, which loads the driver's library when
+// it is first asked and keeps it as long as the process lives.
+func openPlatform(context.Context) (backend.Backend, error) {
+	return nvidia.New(nvidia.Options{}), nil
+}

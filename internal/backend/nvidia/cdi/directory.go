@@ -1,0 +1,190 @@
+//go:build linux
+
+package cdi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	"tags.cncf.io/container-device-interface/specs-go"
+)
+
+// Directory is the place of a host's generated CDI specifications. Specifications that
+// are not ours are read, but never written or removed.
+type Directory struct {
+	// Root is where the host's files are seen, "" for the host itself.
+	Root string
+}
+
+// Written is a share's specification after it was written.
+type Written struct {
+	// Device is what a container asks for.
+	Device string
+	File   string
+	// Changed is false if the specification was there already, to the letter.
+	Changed bool
+	// Note says what to do when the driver's libraries are not in it, in a sentence or two;
+	// else "".
+	Note string
+}
+
+// Found is a specification of ours.
+type Found struct {
+	Name   string
+	Device string
+	File   string
+}
+
+// Write writes the specification of a share, or brings it up to date. Containers see it
+// whole or not at all.
+func (d *Directory) Write(s *Share) (Written, error) {
+	if err := s.Validate(); err != nil {
+		return Written{}, err
+	}
+	out := Written{Device: QualifiedName(s.Name), File: d.file(s.Name)}
+	spec, note, err := d.specification(s)
+	if err != nil {
+		return Written{}, fmt.Errorf("share %q: %w", s.Name, err)
+	}
+	out.Note = note
+	data, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return Written{}, fmt.Errorf("share %q: write its CDI specification: %w", s.Name, err)
+	}
+	data = append(data, '\n')
+	old, err := d.read(s.Name)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return Written{}, err
+	case err == nil && bytes.Equal(old, data):
+		return out, nil
+	}
+	if err := replace(out.File, data); err != nil {
+		return Written{}, fmt.Errorf("share %q: write its CDI specification %s: %w", s.Name, out.File, err)
+	}
+	out.Changed = true
+	return out, nil
+}
+
+// Remove removes the specification of a share, if there is one.
+func (d *Directory) Remove(name string) error {
+	if err := ValidateName(name); err != nil {
+		return err
+	}
+	if _, err := d.read(name); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("share %q: remove its CDI specification: %w", name, err)
+	}
+	return nil
+}
+
+// List finds our specifications, by name of the share. One that nobody declares any more
+// is for its reader to remove.
+func (d *Directory) List() ([]Found, error) {
+	entries, err := os.ReadDir(d.path(cdi.DefaultDynamicDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the CDI specifications: %w", err)
+	}
+	var out []Found
+	for _, entry := range entries {
+		name, ours := nameOf(entry.Name())
+		if !ours {
+			continue
+		}
+		if _, err := d.read(name); err != nil {
+			continue // not of our making, or gone meanwhile
+		}
+		out = append(out, Found{Name: name, Device: QualifiedName(name), File: d.file(name)})
+	}
+	slices.SortFunc(out, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// specification is written for the oldest version of CDI that has all it needs.
+func (d *Directory) specification(s *Share) (*specs.Spec, string, error) {
+	nodes, err := d.nodes(s)
+	if err != nil {
+		return nil, "", err
+	}
+	host, note, err := d.hostEdits(s)
+	if err != nil {
+		return nil, "", err
+	}
+	spec := &specs.Spec{
+		Kind:    Vendor + "/" + Class,
+		Devices: []specs.Device{{Name: s.Name, ContainerEdits: merge(host, s.edits(nodes))}},
+	}
+	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
+		return nil, "", fmt.Errorf("choose a version of CDI: %w", err)
+	}
+	return spec, note, nil
+}
+
+// replace has the library read the file, as a runtime will, before it takes its place.
+func replace(path string, data []byte) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users' runtimes read it
+		return err
+	}
+	pending, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o644))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pending.Cleanup()) }()
+	if _, err := pending.Write(data); err != nil {
+		return err
+	}
+	if _, err := cdi.ReadSpec(pending.Name(), 0); err != nil {
+		return err
+	}
+	return pending.CloseAtomicallyReplace()
+}
+
+// read is the specification of a share, if it is ours.
+func (d *Directory) read(name string) ([]byte, error) {
+	data, err := os.ReadFile(d.file(name))
+	if err != nil {
+		return nil, fmt.Errorf("share %q: %w", name, err)
+	}
+	spec, err := cdi.ParseSpec(data)
+	if err != nil || spec == nil || !ours(spec, name) {
+		return nil, fmt.Errorf("share %q: %s was not written by this provider, and stays as it is; move it away, or give the share another name", name, d.file(name))
+	}
+	return data, nil
+}
+
+func ours(spec *specs.Spec, name string) bool {
+	return spec.Kind == Vendor+"/"+Class && len(spec.Devices) == 1 && spec.Devices[0].Name == name &&
+		slices.Contains(spec.Devices[0].ContainerEdits.Env, shareVariable+"="+name)
+}
+
+const extension = ".json"
+
+func (d *Directory) file(name string) string {
+	return filepath.Join(d.path(cdi.DefaultDynamicDir), cdi.GenerateTransientSpecName(Vendor, Class, name)+extension)
+}
+
+// nameOf is the share whose specification has a file's name.
+func nameOf(file string) (string, bool) {
+	name, ours := strings.CutPrefix(file, cdi.GenerateTransientSpecName(Vendor, Class, ""))
+	if !ours || filepath.Ext(name) != extension {
+		return "", false
+	}
+	name = strings.TrimSuffix(name, extension)
+	return name, parser.ValidateDeviceName(name) == nil
+}
