@@ -71,9 +71,42 @@ func TestGPUsAgreeWithTheCatalog(t *testing.T) {
 	}
 }
 
+func TestMIGAgreesWithTheCatalog(t *testing.T) {
+	for name, fleet := range fleets(t) {
+		for _, h := range fleet.Hosts {
+			for _, g := range h.GPUs {
+				m, _ := catalog.ByPCI(g.PCI)
+				if (m.MIG != nil && h.Platform == gpu.Linux) != (g.MIG != nil) {
+					t.Errorf("%s, %s: GPU %s has MIG: %t, but the catalog says otherwise of a %s", name, h.Name, g.ID, g.MIG != nil, m.Name)
+					continue
+				}
+				if g.MIG == nil {
+					continue
+				}
+				if g.MIG.NeedsReset != m.MIG.ModeNeedsReset {
+					t.Errorf("%s, %s: GPU %s changes its mode by reset: %t", name, h.Name, g.ID, g.MIG.NeedsReset)
+				}
+				if diff := cmp.Diff(m.MIG.Profiles, g.MIG.Profiles); diff != "" {
+					t.Errorf("%s, %s: profiles of GPU %s (-catalog +fleet):\n%s", name, h.Name, g.ID, diff)
+				}
+				for _, i := range g.MIG.Instances {
+					p, _ := g.MIG.Profile(i.Profile)
+					whole := len(i.Compute) == 1 && i.Compute[0].Slices == p.Slices
+					if !g.MIG.Enabled || !slices.Contains(p.Starts, i.Start) || i.Size != p.Size || i.Memory != p.Memory || !whole {
+						t.Errorf("%s, %s: GPU %s cannot have the instance %+v", name, h.Name, g.ID, i)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestPathsAndIDsAgree(t *testing.T) {
 	for name, fleet := range fleets(t) {
 		for _, h := range fleet.Hosts {
+			if h.Platform == gpu.Linux {
+				continue // its GPUs are known by UUID and PCI address
+			}
 			for _, g := range h.GPUs {
 				want := `PCI\VEN_` + g.PCI.Vendor + "&DEV_" + g.PCI.Device + "&SUBSYS_" + g.PCI.Subsystem + "&"
 				if !strings.HasPrefix(g.InstancePath, want) {
@@ -151,5 +184,29 @@ func TestAzureLocalVDI(t *testing.T) {
 	}
 	if diff := cmp.Diff(hosts[0].GPUs, hosts[1].GPUs); diff != "" {
 		t.Errorf("the nodes are not identical (-hv01 +hv02):\n%s", diff)
+	}
+}
+
+func TestLinuxHGX(t *testing.T) {
+	layouts := map[string][]int{} // instances of each GPU
+	ids := map[string]bool{}
+	for _, h := range fleets(t)["linux-hgx"].Hosts {
+		for _, g := range h.GPUs {
+			if ids[g.ID] || !strings.HasPrefix(g.ID, "GPU-") || g.Address == "" || g.Driver.Version == "" {
+				t.Errorf("%s: GPU %s is not like the others: %s, %+v", h.Name, g.ID, g.Address, g.Driver)
+			}
+			ids[g.ID] = true
+			for _, i := range g.MIG.Instances {
+				if ids[i.Compute[0].UUID] {
+					t.Errorf("%s: the MIG device %s is there twice", h.Name, i.Compute[0].UUID)
+				}
+				ids[i.Compute[0].UUID] = true
+			}
+			layouts[h.Name] = append(layouts[h.Name], len(g.MIG.Instances))
+		}
+	}
+	want := map[string][]int{"hgx01": {0, 0, 0, 0, 0, 0, 0, 0}, "hgx02": {7, 2, 0, 0, 0, 0, 0, 0}}
+	if diff := cmp.Diff(want, layouts); diff != "" {
+		t.Errorf("instances (-want +got):\n%s", diff)
 	}
 }

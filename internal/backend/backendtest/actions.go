@@ -183,8 +183,8 @@ func turnOff(vmID string) action {
 func nothing(context.Context, *bench) error { return nil }
 
 // each runs actions one after the other and stops at the first that fails.
-func each(actions ...action) action {
-	return func(ctx context.Context, b *bench) error {
+func each[A ~func(context.Context, B) error, B any](actions ...A) A {
+	return func(ctx context.Context, b B) error {
 		for _, a := range actions {
 			if err := a(ctx, b); err != nil {
 				return err

@@ -12,8 +12,8 @@ import (
 )
 
 // together runs actions at the same time and returns the first error.
-func together(actions ...action) action {
-	return func(ctx context.Context, b *bench) error {
+func together[A ~func(context.Context, B) error, B any](actions ...A) A {
+	return func(ctx context.Context, b B) error {
 		var group errgroup.Group
 		for _, a := range actions {
 			group.Go(func() error { return a(ctx, b) })
@@ -24,8 +24,8 @@ func together(actions ...action) action {
 
 // oneOf runs actions at the same time, of which one must succeed and the others be
 // refused with a code.
-func oneOf(code backend.Code, actions ...action) action {
-	return func(ctx context.Context, b *bench) error {
+func oneOf[A ~func(context.Context, B) error, B any](code backend.Code, actions ...A) A {
+	return func(ctx context.Context, b B) error {
 		results := make(chan error, len(actions))
 		for _, a := range actions {
 			go func() { results <- a(ctx, b) }()

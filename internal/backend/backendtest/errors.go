@@ -9,13 +9,6 @@ import (
 
 // A refusal says what was tried on what, in words that a person finds again.
 func errorScenarios() []scenario {
-	stopped := func(a action) action {
-		return func(ctx context.Context, b *bench) error {
-			ctx, cancel := context.WithCancel(ctx)
-			cancel()
-			return a(ctx, b)
-		}
-	}
 	return []scenario{
 		{
 			name:   "a refusal about a GPU names it",
@@ -54,5 +47,14 @@ func errorScenarios() []scenario {
 			fails: backend.Timeout,
 			then:  []check{isNow(alpha, gpu.VMOff)},
 		},
+	}
+}
+
+// stopped is an action whose caller has gone.
+func stopped[A ~func(context.Context, B) error, B any](a A) A {
+	return func(ctx context.Context, b B) error {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return a(ctx, b)
 	}
 }

@@ -181,23 +181,30 @@ func (s scenario) judge(t *testing.T, b *bench, err error) {
 		}
 		return
 	}
+	wantRefusal(t, err, s.fails, s.saying)
+	if !s.leaves {
+		sameHost(t, "a refused call changed the host", b.before, b.after)
+	}
+}
+
+// wantRefusal compares a refusal with the one that is expected. It must contain words
+// by which a person knows what to do.
+func wantRefusal(t *testing.T, err error, code backend.Code, saying []string) {
+	t.Helper()
 	refusal, ok := errors.AsType[*backend.Error](err)
 	if !ok {
-		t.Fatalf("must be refused as %s, got %v", s.fails, err)
+		t.Fatalf("must be refused as %s, got %v", code, err)
 	}
-	if refusal.Code != s.fails {
-		t.Errorf("refused as %s, want %s: %v", refusal.Code, s.fails, err)
+	if refusal.Code != code {
+		t.Errorf("refused as %s, want %s: %v", refusal.Code, code, err)
 	}
 	if refusal.Op == "" || refusal.Object == "" {
 		t.Errorf("the refusal does not say what was tried on what: %#v", refusal)
 	}
-	for _, word := range s.saying {
+	for _, word := range saying {
 		if !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(word)) {
 			t.Errorf("the refusal does not say %q: %v", word, err)
 		}
-	}
-	if !s.leaves {
-		sameHost(t, "a refused call changed the host", b.before, b.after)
 	}
 }
 

@@ -11,8 +11,20 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	conform(t, func(t *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) {
+		t.Helper()
+		return simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+	})
+}
+
+func TestConformanceInMemory(t *testing.T) {
+	conform(t, func(_ *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) { return simulated.InMemory(s) })
+}
+
+func conform(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
+	t.Helper()
 	backendtest.Run(t, func(t *testing.T, initial gpu.Host) backendtest.Fixture {
-		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
+		fleet, err := create(t, gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,6 +33,41 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		return fixture{fleet: fleet, host: host}
+	})
+}
+
+func TestClusterConformance(t *testing.T) {
+	backendtest.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (backendtest.Fixture, func(*testing.T, string) gpu.Host) {
+		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fixture{fleet: fleet, host: hostOf(t, fleet, "hv01")}, func(t *testing.T, name string) gpu.Host {
+			t.Helper()
+			return inventory(t, fleet, name)
+		}
+	})
+}
+
+func TestMIGConformance(t *testing.T) {
+	backendtest.RunMIG(t, func(t *testing.T, initial gpu.Host) backendtest.MIGFixture {
+		t.Helper()
+		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return migFixture{fleet: fleet, host: hostOf(t, fleet, initial.Name)}
+	})
+}
+
+func TestMIGConformanceInMemory(t *testing.T) {
+	backendtest.RunMIG(t, func(t *testing.T, initial gpu.Host) backendtest.MIGFixture {
+		t.Helper()
+		fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{initial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return migFixture{fleet: fleet, host: hostOf(t, fleet, initial.Name)}
 	})
 }
 

@@ -189,8 +189,11 @@ func hasDevice(vm *gpu.VM, gpuID string) bool {
 
 // refreshStatuses brings the assigned status of all GPUs up to date, in the order in
 // which Windows Admin Center asks. That a device is not assignable at all is a
-// property of the hardware and stays.
+// property of the hardware and stays. Linux hosts have no such status.
 func (r *record) refreshStatuses() {
+	if r.Platform != gpu.HyperV {
+		return
+	}
 	for i := range r.GPUs {
 		g := &r.GPUs[i]
 		_, taken := r.assignee(g.ID)

@@ -1,6 +1,7 @@
-// Package simulated is a fleet of Hyper-V hosts in one JSON file. It does what the
-// real hosts are documented to do and knows none of our rules, so that a plan can be
-// tried, and a rule proven wrong, without a GPU in reach.
+// Package simulated is a fleet in one JSON file: hosts with Hyper-V, and Linux hosts
+// with NVIDIA GPUs. It does what the real hosts are documented to do and knows none of
+// our rules, so that a plan can be tried, and a rule proven wrong, without a GPU in
+// reach.
 //
 // # The fleet file
 //
@@ -29,7 +30,8 @@
 //	      "detail": "0x800705AA", "moment": "before_effect" }
 //	  ],
 //	  "guests": { "3F2504E0-4F89-11D3-9A0C-0305E82C3301": { "locked": true, "shutdown_ms": 800 } },
-//	  "gpus": { "PCIROOT(16)#PCI(0000)#PCI(0000)": { "needs_force": true, "count_after_reboot": 16 } }
+//	  "gpus": { "PCIROOT(16)#PCI(0000)#PCI(0000)": { "needs_force": true, "count_after_reboot": 16 } },
+//	  "units": { "nvidia-dcgm.service": { "holds_gpus": true } }
 //	}
 //
 // # Many readers, many writers

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -19,13 +21,22 @@ type record struct {
 	// Agent is what the agent remembers, without the claims: they stand in the host.
 	Agent      backend.State `json:"agent,omitzero"`
 	Simulation Simulation    `json:"simulation,omitzero"`
+	// halfway is true while a call is to stop after the first of its two steps.
+	halfway bool
 }
 
 // hostFields are the fields of a host object that record has; all others are an
 // editor's and are written back as they were.
-var hostFields = []string{
-	"name", "platform", "os", "cluster", "policies", "gpus", "vms", "pools", "controllers", "claims",
-	"agent", "simulation",
+var hostFields = jsonFields(reflect.TypeFor[record]())
+
+func jsonFields(t reflect.Type) []string {
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // entry is a host with the bytes that it was read from. Entries are shared between

@@ -34,6 +34,8 @@ func (e *FileError) Unwrap() error { return e.Err }
 // file is the fleet file with what was last read from it.
 type file struct {
 	path string
+	// inMemory is a file that is not there: what was last written is all there is.
+	inMemory bool
 	// turn is held by the goroutine that changes the file, so that the goroutines
 	// of one process queue up instead of polling for the lock.
 	turn chan struct{}
@@ -51,8 +53,9 @@ func newFile(path string) *file { return &file{path: path, turn: make(chan struc
 
 // read returns the document as it is now. Nobody may change it.
 func (f *file) read(ctx context.Context) (*document, error) {
-	if f.changing.Load() {
-		// The lock is ours, and the file is as it was before the change.
+	if f.inMemory || f.changing.Load() {
+		// Nobody else has it; or the lock is ours, and the file is as it was before
+		// the change.
 		return f.load()
 	}
 	lock := flock.New(f.path + ".lock")
@@ -78,11 +81,13 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 	case <-ctx.Done():
 		return f.fail(ctx.Err())
 	}
-	lock := flock.New(f.path + ".lock")
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return f.fail(fmt.Errorf("the file cannot be locked, so it can only be read: %w", err))
+	if !f.inMemory {
+		lock := flock.New(f.path + ".lock")
+		if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+			return f.fail(fmt.Errorf("the file cannot be locked, so it can only be read: %w", err))
+		}
+		defer unlock(lock)
 	}
-	defer unlock(lock)
 	f.changing.Store(true)
 	defer f.changing.Store(false)
 
@@ -111,6 +116,9 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 func (f *file) load() (*document, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.inMemory {
+		return f.doc, nil
+	}
 
 	in, err := os.Open(f.path)
 	if err != nil {
@@ -155,8 +163,10 @@ func (f *file) store(doc *document, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.info = nil
-	if err := replaceFile(f.path, data, 0o600); err != nil {
-		return f.fail(err)
+	if !f.inMemory {
+		if err := replaceFile(f.path, data, 0o600); err != nil {
+			return f.fail(err)
+		}
 	}
 	doc.touched = nil
 	f.doc, f.data = doc, data

@@ -36,17 +36,39 @@ func Open(path string) (*Fleet, error) {
 
 // Create writes a new fleet file, in place of one that may be there, and opens it.
 func Create(path string, s gpu.Snapshot) (*Fleet, error) {
+	data, err := marshal(s)
+	if err != nil {
+		return nil, &FileError{Path: path, Err: err}
+	}
+	if err := replaceFile(path, data, 0o600); err != nil {
+		return nil, &FileError{Path: path, Err: err}
+	}
+	return Open(path)
+}
+
+// InMemory makes a fleet that only this process has, without a file. It is for tests
+// where files are slow.
+func InMemory(s gpu.Snapshot) (*Fleet, error) {
+	const name = "in memory"
+	data, err := marshal(s)
+	if err != nil {
+		return nil, &FileError{Path: name, Err: err}
+	}
+	doc, err := parse(data, nil)
+	if err != nil {
+		return nil, &FileError{Path: name, Err: err}
+	}
+	f := newFile(name)
+	f.inMemory, f.doc, f.data = true, doc, data
+	return &Fleet{file: f}, nil
+}
+
+func marshal(s gpu.Snapshot) ([]byte, error) {
 	if s.Format == "" {
 		s.Format = gpu.SnapshotFormat
 	}
 	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return nil, &FileError{Path: path, Err: err}
-	}
-	if err := replaceFile(path, append(data, '\n'), 0o600); err != nil {
-		return nil, &FileError{Path: path, Err: err}
-	}
-	return Open(path)
+	return append(data, '\n'), err
 }
 
 // Path is the fleet file.

@@ -10,7 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// Host is one simulated Hyper-V host. Every call reads the file anew and holds no
+// Host is one simulated host, of Hyper-V or of Linux. Every call reads the file anew and holds no
 // state of its own.
 type Host struct {
 	fleet *Fleet
@@ -19,6 +19,7 @@ type Host struct {
 
 var (
 	_ backend.HyperV = (*Host)(nil)
+	_ backend.MIG    = (*Host)(nil)
 	_ backend.Store  = (*Host)(nil)
 )
 
@@ -69,14 +70,15 @@ func (r *record) state() backend.State {
 
 // call is one operation on one object.
 type call struct {
-	op            Op
-	vm, gpu, pool string
+	op                  Op
+	vm, gpu, pool, unit string
+	place               string // of an instance on the GPU
 }
 
 // names are what a fault may call the object.
 func (c call) names(r *record) []string {
 	var names []string
-	for _, n := range []string{c.gpu, c.vm, c.pool} {
+	for _, n := range []string{c.gpu, c.place, c.vm, c.pool, c.unit} {
 		if n != "" {
 			names = append(names, n)
 		}
@@ -95,8 +97,12 @@ func (c call) object(r *record) string {
 			return "VM " + vm.Name
 		}
 		return "VM " + c.vm
+	case c.gpu != "" && c.place != "":
+		return "GPU " + c.gpu + ", " + c.place
 	case c.gpu != "":
 		return "GPU " + c.gpu
+	case c.unit != "":
+		return "unit " + c.unit + " of host " + r.Name
 	case c.pool != "":
 		return "pool " + c.pool
 	default:
@@ -168,15 +174,17 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 			return nil
 		}
 		fault := rec.Simulation.takeFault(c, c.names(rec))
-		if fault != nil && fault.Moment != AfterEffect {
+		if fault != nil && fault.Moment != AfterEffect && fault.Moment != HalfWay {
 			refusal = complete(fault.err(), c, rec)
 			return nil
 		}
 		before := clone(rec)
+		rec.halfway = fault != nil && fault.Moment == HalfWay
 		refusal = h.act(rec, c, func(r *record) error { return act(d, r) })
 		if refusal != nil {
 			d.replace(before)
 		} else {
+			rec.halfway = false
 			rec.refreshStatuses()
 		}
 		if fault != nil {
@@ -191,8 +199,8 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 }
 
 func (h *Host) act(rec *record, c call, act func(*record) error) error {
-	if rec.Platform != gpu.HyperV && !c.op.everywhere() {
-		return complete(refuse(backend.NotSupported, "the host does not run Hyper-V"), c, rec)
+	if err := c.op.offeredBy(rec.Platform); err != nil {
+		return complete(err, c, rec)
 	}
 	return complete(act(rec), c, rec)
 }

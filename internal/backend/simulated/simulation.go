@@ -23,6 +23,11 @@ type Simulation struct {
 	Guests map[string]Guest `json:"guests,omitempty"`
 	// GPUs is what the host knows of a GPU beyond the snapshot, by GPU id.
 	GPUs map[string]Hidden `json:"gpus,omitempty"`
+	// Units are systemd units of a Linux host by name, "nvidia-dcgm.service": those that
+	// do not run, and those of which there is something to say.
+	Units map[string]Unit `json:"units,omitempty"`
+	// LastPID is the id of the process that was started last.
+	LastPID int `json:"last_pid,omitempty"`
 }
 
 // Op names an operation of the backend, in latencies and faults.
@@ -48,6 +53,12 @@ const (
 	OpResumeNode             Op = "resume_node"
 	OpTurnOffVM              Op = "turn_off_vm"
 	OpStartVM                Op = "start_vm"
+	OpSetMIGMode             Op = "set_mig_mode"
+	OpCreateInstance         Op = "create_gpu_instance"
+	OpDestroyInstance        Op = "destroy_gpu_instance"
+	OpRefreshDevices         Op = "refresh_devices"
+	OpStopUnit               Op = "stop_unit"
+	OpStartUnit              Op = "start_unit"
 	OpLoadState              Op = "load_state"
 	OpUpdateState            Op = "update_state"
 
@@ -75,6 +86,12 @@ var phrases = map[Op]string{
 	OpResumeNode:             "resume",
 	OpTurnOffVM:              "turn off",
 	OpStartVM:                "start",
+	OpSetMIGMode:             "set the MIG mode",
+	OpCreateInstance:         "create the GPU instance",
+	OpDestroyInstance:        "destroy the GPU instance",
+	OpRefreshDevices:         "refresh the device nodes",
+	OpStopUnit:               "stop",
+	OpStartUnit:              "start",
 	OpLoadState:              "read the agent's records",
 	OpUpdateState:            "write the agent's records",
 }
@@ -83,8 +100,8 @@ var phrases = map[Op]string{
 type Fault struct {
 	// Op is the operation that fails.
 	Op Op `json:"op"`
-	// Object is the GPU id, the VM's id or name, or the pool that it fails for.
-	// Empty means any.
+	// Object is the GPU id, the GPU instance ("3g.40gb@4"), the VM's id or name, the
+	// pool or the unit that it fails for. Empty means any.
 	Object string `json:"object,omitempty"`
 	// After lets that many calls pass first.
 	After int `json:"after,omitempty"`
@@ -93,8 +110,10 @@ type Fault struct {
 	// Code and Detail are what the caller gets. No code means "failed".
 	Code   backend.Code `json:"code"`
 	Detail string       `json:"detail,omitempty"`
-	// Moment is before_effect (the default) or after_effect: the host does as it
-	// was told, or refuses on its own account, and the answer is lost.
+	// Moment is before_effect (the default), after_effect: the host does as it was
+	// told, or refuses on its own account, and the answer is lost; or half_way, for
+	// what the host does in two steps: a GPU instance is left without its compute
+	// instance, a MIG mode waits for the reset.
 	Moment Moment `json:"moment,omitempty"`
 }
 
@@ -105,6 +124,7 @@ type Moment string
 const (
 	BeforeEffect Moment = "before_effect"
 	AfterEffect  Moment = "after_effect"
+	HalfWay      Moment = "half_way"
 )
 
 // Guest is how a VM's operating system behaves.
@@ -282,8 +302,14 @@ func (s *Simulation) check() error {
 		if !f.Op.known() {
 			return fmt.Errorf("faults: there is no operation %q", f.Op)
 		}
-		if f.Moment != "" && f.Moment != BeforeEffect && f.Moment != AfterEffect {
-			return fmt.Errorf("faults: the moment is %q, but must be %q or %q", f.Moment, BeforeEffect, AfterEffect)
+		switch f.Moment {
+		case "", BeforeEffect, AfterEffect:
+		case HalfWay:
+			if !f.Op.inTwoSteps() {
+				return fmt.Errorf("faults: %q has no step at which it could fail %q", f.Op, HalfWay)
+			}
+		default:
+			return fmt.Errorf("faults: the moment is %q, but must be %q, %q or %q", f.Moment, BeforeEffect, AfterEffect, HalfWay)
 		}
 	}
 	for id, g := range s.Guests {
@@ -299,5 +325,24 @@ func (op Op) known() bool {
 	return ok || op == OpAny
 }
 
-// everywhere tells whether a host of any platform can do it.
-func (op Op) everywhere() bool { return op == OpInventory || op == OpLoadState || op == OpUpdateState }
+// inTwoSteps tells whether a host can fail half way.
+func (op Op) inTwoSteps() bool {
+	return op == OpSetMIGMode || op == OpCreateInstance || op == OpDestroyInstance
+}
+
+// offeredBy refuses what hosts of a platform cannot do.
+func (op Op) offeredBy(p gpu.Platform) error {
+	switch op {
+	case OpInventory, OpLoadState, OpUpdateState:
+		return nil
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
+		if p != gpu.Linux {
+			return refuse(backend.NotSupported, "the host does not run Linux")
+		}
+	default:
+		if p != gpu.HyperV {
+			return refuse(backend.NotSupported, "the host does not run Hyper-V")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package simulated
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// SetMIGMode turns MIG mode on or off.
+func (h *Host) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) error {
+	return h.do(ctx, call{op: OpSetMIGMode, gpu: gpuID}, func(r *record) error {
+		return r.setMIGMode(gpuID, on, reset)
+	})
+}
+
+// RefreshDevices has nothing to do: device nodes are not in an inventory.
+func (h *Host) RefreshDevices(ctx context.Context) error {
+	return h.do(ctx, call{op: OpRefreshDevices}, func(*record) error { return nil })
+}
+
+func (r *record) setMIGMode(gpuID string, on, reset bool) error {
+	g, err := r.migGPU(gpuID)
+	if err != nil {
+		return err
+	}
+	m := g.MIG
+	if m.Enabled == on {
+		m.Pending = on // a mode that waits for a reset is taken back without one
+		return nil
+	}
+	if err := g.idle(); err != nil {
+		return err
+	}
+	if !m.NeedsReset {
+		if !r.halfway {
+			g.switchMode(on)
+		}
+		return nil
+	}
+	if !reset {
+		return refuse(backend.InvalidState, "its MIG mode changes with a reset of the GPU, which is not allowed here")
+	}
+	if watchers := r.watchers(); len(watchers) > 0 {
+		return refuse(backend.InUse, "it cannot be reset while it is kept open by unit %s", strings.Join(watchers, ", "))
+	}
+	if m.Pending = on; r.halfway {
+		return nil
+	}
+	g.reset()
+	return nil
+}
+
+// migFace adds what a GPU does with its MIG mode.
+type migFace struct{ *gpu.GPU }
+
+// migGPU finds a GPU that has Multi-Instance GPU.
+func (r *record) migGPU(gpuID string) (migFace, error) {
+	g, ok := r.GPU(gpuID)
+	switch {
+	case !ok:
+		return migFace{}, refuse(backend.NotFound, "the host has no such GPU")
+	case g.MIG == nil:
+		return migFace{}, refuse(backend.NotSupported, "a %s has no Multi-Instance GPU", cmp.Or(g.Model, "GPU of this model"))
+	}
+	return migFace{g}, nil
+}
+
+// idle refuses when something keeps the mode of the GPU as it is.
+func (g migFace) idle() error {
+	var reasons []string
+	if len(g.Processes) > 0 {
+		reasons = append(reasons, "used by "+listProcesses(g.Processes))
+	}
+	if len(g.MIG.Instances) > 0 {
+		reasons = append(reasons, "divided into "+listInstances(g.MIG.Instances))
+	}
+	if len(reasons) > 0 {
+		return refuse(backend.InUse, "the GPU is %s", strings.Join(reasons, " and "))
+	}
+	return nil
+}
+
+func (g migFace) switchMode(on bool) {
+	g.MIG.Enabled, g.MIG.Pending = on, on
+	g.resetComputeMode()
+}
+
+// reset ends what runs on the GPU, and brings a mode into force that waits for it.
+func (g migFace) reset() {
+	g.Processes = nil
+	g.MIG.Instances = nil
+	g.switchMode(g.MIG.Pending)
+}
+
+// resetComputeMode puts the compute mode back, if it is known at all.
+func (g migFace) resetComputeMode() {
+	if g.ComputeMode != "" {
+		g.ComputeMode = gpu.ComputeDefault
+	}
+}
+
+// rebootGPUs does to the GPUs what a reboot does: Ampere keeps its MIG mode, later ones
+// lose it with the driver, and instances, processes and compute modes are kept by none.
+func (r *record) rebootGPUs() {
+	for i := range r.GPUs {
+		g := migFace{&r.GPUs[i]}
+		g.Processes = nil
+		g.resetComputeMode()
+		if g.MIG == nil {
+			continue
+		}
+		if !g.MIG.NeedsReset {
+			g.MIG.Pending = false
+		}
+		g.reset()
+	}
+}
+
+func listProcesses(processes []gpu.Process) string {
+	words := make([]string, len(processes))
+	for i, p := range processes {
+		words[i] = fmt.Sprintf("process %d", p.PID)
+		if about := slices.DeleteFunc([]string{p.Name, p.Holder}, func(s string) bool { return s == "" }); len(about) > 0 {
+			words[i] += " (" + strings.Join(about, ", ") + ")"
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func listInstances(instances []gpu.GPUInstance) string {
+	words := make([]string, len(instances))
+	for i := range instances {
+		words[i] = placeText(instances[i].Placement())
+	}
+	return strings.Join(words, ", ")
+}
+
+func placeText(p gpu.MIGPlacement) string { return fmt.Sprintf("%s@%d", p.Profile, p.Start) }
