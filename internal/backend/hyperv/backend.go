@@ -2,6 +2,7 @@ package hyperv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,9 +33,13 @@ var (
 // Play a device that moved.
 const settleTime = time.Minute
 
+// undoTime is the budget of what takes a change back that failed. It is apart from the
+// caller's, whose time may have run out.
+const undoTime = time.Minute
+
 // New is a backend over an open connection, which stays the caller's to close.
 func New(wmi WMI) *Backend {
-	return &Backend{wmi: wmi, turn: make(chan struct{}, 1), settle: settleTime}
+	return &Backend{wmi: placed{wmi}, turn: make(chan struct{}, 1), settle: settleTime}
 }
 
 // Inventory reads the host.
@@ -102,6 +107,15 @@ func (b *Backend) until(ctx context.Context, what string, shown func() (bool, er
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
+}
+
+// gone tells whether an instance does not exist any more.
+func (b *Backend) gone(ctx context.Context, path string) (bool, error) {
+	_, err := b.wmi.Get(ctx, Virtualization, path)
+	if errors.Is(err, NotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // service is the path of a service of Hyper-V, of which each host has one.

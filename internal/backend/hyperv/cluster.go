@@ -42,7 +42,7 @@ func (b *Backend) nodeRuns(ctx context.Context, node string) error {
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	if state := nodeStates[rows[0].Uint("State")]; state != gpu.NodeUp {
+	if state := nodeState(rows[0]); state != gpu.NodeUp {
 		return refuse(backend.Unavailable, "the cluster places no VM on node %s, which is %s", node, state)
 	}
 	return nil

@@ -3,6 +3,7 @@ package hyperv
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -56,16 +57,20 @@ func (b *Backend) Cluster(ctx context.Context) (*backend.Cluster, error) {
 }
 
 func (b *Backend) readCluster(ctx context.Context) (*backend.Cluster, error) {
-	clusters, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Cluster", "Name")
-	if errors.Is(err, InvalidNamespace) || (err == nil && len(clusters) == 0) {
-		return nil, nil
-	}
-	if err != nil {
+	name, err := b.clusterName(ctx)
+	if err != nil || name == "" {
 		return nil, err
 	}
 	volumes, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_ClusterSharedVolume", "Name")
-	if err != nil || len(volumes) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	if len(volumes) == 0 {
+		if b.cluster.known != nil {
+			// Other nodes may still see it, and the lease on it.
+			return nil, refuse(backend.Unavailable, "cluster %s does not show the shared volume any more that %s is on", name, b.cluster.volumes)
+		}
+		return nil, nil
 	}
 	// Every node has to find the same one.
 	var names []string
@@ -78,16 +83,25 @@ func (b *Backend) readCluster(ctx context.Context) (*backend.Cluster, error) {
 		return nil, err
 	}
 	dir := strings.TrimRight(names[0], `\`) + sharedFolder
-	known := &backend.Cluster{Name: clusters[0].String("Name"), Node: node}
+	known := &backend.Cluster{Name: name, Node: node}
 	if c := &b.cluster; c.known != nil && c.volumes == dir {
 		known.Store = c.known.Store
 		return known, nil
 	}
 	if known.Store, err = b.cluster.open(dir); err != nil {
-		return nil, err
+		return nil, sharedFolderError(dir, name, err)
 	}
 	b.cluster.volumes = dir
 	return known, nil
+}
+
+// sharedFolderError says what the folder is for, which its path does not tell.
+func sharedFolderError(dir, cluster string, err error) error {
+	code := backend.Failed
+	if errors.Is(err, fs.ErrPermission) {
+		code = backend.AccessDenied
+	}
+	return refuse(code, "the agents of cluster %s keep their common lease in %s, which must be a folder that the agent's account can write to on every node: %v", cluster, dir, err)
 }
 
 // nodeName is what the host calls itself.
@@ -101,5 +115,5 @@ func (b *Backend) nodeName(ctx context.Context) (string, error) {
 			return row.String("ElementName"), nil
 		}
 	}
-	return "", errors.New("the host has no row in Msvm_ComputerSystem: Hyper-V does not run properly")
+	return "", b.nothingShown(ctx)
 }

@@ -34,16 +34,17 @@ func (b *Backend) DismountDevice(ctx context.Context, gpuID string, force bool) 
 				return err
 			}
 		}
-		if err := b.dismount(ctx, g, force); err != nil {
-			if d.disabled {
-				return err
-			}
-			return b.enableAgain(ctx, d, err)
+		err := looked(b.outlast(ctx, b.dismount(ctx, g, force)))
+		if err == nil {
+			err = b.until(ctx, "the device is not among those that can be assigned", func() (bool, error) {
+				path, err := b.assignable(ctx, g)
+				return path != "", err
+			})
 		}
-		return b.until(ctx, "the device is not among those that can be assigned", func() (bool, error) {
-			path, err := b.assignable(ctx, g)
-			return path != "", err
-		})
+		if err != nil && !d.disabled {
+			return b.giveBack(ctx, g, d, err)
+		}
+		return err
 	})
 }
 
@@ -55,9 +56,19 @@ func (b *Backend) disable(ctx context.Context, d *device) error {
 		return err
 	}
 	if reboot {
-		return b.enableAgain(ctx, d, refuse(backend.RebootNeeded, "Windows can disable the device only with a reboot of the host: something on the host uses it"))
+		return b.enableAgain(ctx, d, refuse(backend.RebootNeeded,
+			"Windows can disable the device only with a reboot of the host: something on the host uses it"))
 	}
 	return nil
+}
+
+// enable starts the host's driver for a device.
+func (b *Backend) enable(ctx context.Context, d *device) error {
+	reboot, err := b.power(ctx, d, "Enable")
+	if err == nil && reboot {
+		return refuse(backend.RebootNeeded, "the device is back on the host, and Windows can enable it only with a reboot")
+	}
+	return err
 }
 
 // power enables or disables a device.
@@ -67,19 +78,42 @@ func (b *Backend) power(ctx context.Context, d *device, method string) (reboot b
 		return false, err
 	}
 	if res.ReturnValue != completed {
-		return false, refused(method, res.ReturnValue, "")
+		return false, refusedByWindows(method, res.ReturnValue, deviceRight)
 	}
 	return Row{Values: res.Out}.Bool("RebootNeeded"), nil
 }
 
+// asBefore is what a dismount that failed leaves.
+const asBefore = "the device is enabled and mounted as before"
+
+// giveBack undoes a dismount that failed. One that was cut off may have ended well all
+// the same, and the device is then mounted first.
+func (b *Backend) giveBack(ctx context.Context, g *gpu.GPU, d *device, cause error) error {
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	path, err := b.assignable(undo, g)
+	switch {
+	case err != nil:
+		return aftermath(ctx, cause, "what became of the device could not be read", err)
+	case path == "":
+		return b.enableAgain(ctx, d, cause)
+	}
+	given := *g
+	given.InstancePath = dismountedBus + g.InstancePath[len(hostBus):]
+	if err := b.mount(undo, &given); err != nil {
+		return aftermath(ctx, cause, "the device could not be mounted again", err)
+	}
+	return undone(ctx, cause, asBefore)
+}
+
 // enableAgain gives a device back to the host's driver after something went wrong.
 func (b *Backend) enableAgain(ctx context.Context, d *device, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.settle)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	if _, err := b.power(ctx, d, "Enable"); err != nil {
-		return refuse(backend.Failed, "%v; and the device could not be enabled again: %v", cause, err)
+	if err := b.enable(undo, d); err != nil {
+		return aftermath(ctx, cause, "the device could not be enabled again", err)
 	}
-	return cause
+	return undone(ctx, cause, asBefore)
 }
 
 func (b *Backend) dismount(ctx context.Context, g *gpu.GPU, force bool) error {
@@ -92,8 +126,7 @@ func (b *Backend) dismount(ctx context.Context, g *gpu.GPU, force bool) error {
 	settings.set("DeviceLocationPath", g.ID)
 	settings.set("RequireAcsSupport", !force)
 	settings.set("RequireDeviceMitigations", !force)
-	err = b.invoke(ctx, service, "DismountAssignableDevice", map[string]any{"DismountSettingData": settings.String()})
-	return err
+	return b.invoke(ctx, service, "DismountAssignableDevice", map[string]any{"DismountSettingData": settings.String()})
 }
 
 // assignable is the path of a GPU among the devices that the host has given up.
@@ -123,8 +156,7 @@ func (b *Backend) MountDevice(ctx context.Context, gpuID string) error {
 			if !d.disabled {
 				return nil
 			}
-			_, err := b.power(ctx, d, "Enable")
-			return err
+			return b.enable(ctx, d)
 		}
 		for i := range v.host.Pools {
 			if v.host.Pools[i].Has(g.ID) {
@@ -143,9 +175,9 @@ func (b *Backend) mount(ctx context.Context, g *gpu.GPU) error {
 	if err != nil {
 		return err
 	}
-	if err := b.invoke(ctx, service, "MountAssignableDevice", map[string]any{
+	if err := looked(b.invoke(ctx, service, "MountAssignableDevice", map[string]any{
 		"DeviceInstancePath": g.InstancePath, "DeviceLocationPath": g.ID,
-	}); err != nil {
+	})); err != nil {
 		return err
 	}
 	// The device comes back as it was given up: disabled.
@@ -158,8 +190,7 @@ func (b *Backend) mount(ctx context.Context, g *gpu.GPU) error {
 		if rows[0].Uint("ConfigManagerErrorCode") != problemDisabled {
 			return true, nil
 		}
-		_, err = b.power(ctx, &device{entity: rows[0].Path}, "Enable")
-		return false, err
+		return false, b.enable(ctx, &device{entity: rows[0].Path})
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -54,14 +55,17 @@ var returnValues = map[uint32]struct {
 	32788:              {backend.InUse, "the object exists"},
 }
 
-// refused is a method's or a job's refusal. Text is the host's own, which also tells
-// apart what comes under one number.
+// Names for the numbers of the pools' service that say which object is not there.
+const firstObjectNotFound, lastObjectNotFound = 32781, 32787
+
+// refused is a refusal of a method or of a job of Hyper-V. Text is the host's own, which
+// also tells apart what comes under one number.
 func refused(method string, value uint32, text string) error {
 	known, ok := returnValues[value]
 	if !ok {
 		known.code, known.name = backend.Failed, "failed"
 	}
-	if value >= 32781 && value <= 32787 {
+	if value >= firstObjectNotFound && value <= lastObjectNotFound {
 		known.code, known.name = backend.NotFound, "object not found"
 	}
 	if code, ok := codeInText(text); ok {
@@ -71,7 +75,29 @@ func refused(method string, value uint32, text string) error {
 	if text != "" {
 		detail += ": " + text
 	}
+	if value == rvAccessDenied {
+		detail += ": " + hypervRight
+	}
 	return &backend.Error{Code: known.code, Detail: detail}
+}
+
+// Return values of methods of Windows that are none of Hyper-V's.
+const (
+	winFileNotFound   = 2    // ERROR_FILE_NOT_FOUND
+	winAccessDenied   = 5    // ERROR_ACCESS_DENIED
+	winNotDisableable = 0x28 // CR_NOT_DISABLEABLE
+)
+
+// refusedByWindows is a refusal of a method of Windows itself.
+func refusedByWindows(what string, value uint32, right string) error {
+	switch value {
+	case winAccessDenied:
+		return refuse(backend.AccessDenied, "%s: access denied (%d): %s", what, value, right)
+	case winNotDisableable:
+		return refuse(backend.NotSupported, "%s: Windows cannot disable the device (0x%X)", what, value)
+	default:
+		return refuse(backend.Failed, "%s: failed (%d)", what, value)
+	}
 }
 
 // refuse is a refusal of ours that does not say yet what was tried on what.
@@ -84,26 +110,84 @@ func complete(ctx context.Context, err error, op, object string) error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := errors.AsType[*backend.Error](err); ok {
-		out := *e
-		if out.Op == "" {
-			out.Op, out.Object = op, object
-		}
-		return &out
+	out := *asRefusal(ctx, err)
+	if out.Op == "" {
+		out.Op, out.Object = op, object
 	}
-	e := &backend.Error{Code: backend.Failed, Op: op, Object: object, Detail: err.Error()}
-	fault, isFault := errors.AsType[*Fault](err)
-	switch {
-	case ctx.Err() != nil:
-		e.Code = backend.Timeout
-		e.Detail = "the host had not answered when time ran out: " + err.Error()
-	case isFault:
-		e.Code = fault.Code.backend()
-		if code, ok := codeInText(fault.Text); ok {
-			e.Code = code
-		}
+	return &out
+}
+
+// asRefusal is any error as what the backend answers with.
+func asRefusal(ctx context.Context, err error) *backend.Error {
+	if e, ok := errors.AsType[*backend.Error](err); ok {
+		return e
+	}
+	if cut, ok := errors.AsType[*cutOff](err); ok {
+		return &backend.Error{Code: backend.Timeout, Detail: cut.Error()}
+	}
+	if ctx.Err() != nil {
+		return &backend.Error{Code: backend.Timeout, Detail: "the host had not answered when time ran out: " + err.Error()}
+	}
+	fault, ok := errors.AsType[*Fault](err)
+	if !ok {
+		return &backend.Error{Code: backend.Failed, Detail: err.Error()}
+	}
+	e := &backend.Error{Code: fault.Code.backend(), Detail: err.Error()}
+	if code, ok := codeInText(fault.Text); ok {
+		e.Code = code
+	}
+	if advice := fault.advice(); advice != "" {
+		e.Detail += ": " + advice
 	}
 	return e
+}
+
+// undone is an error after which all is as before.
+func undone(ctx context.Context, cause error, what string) error {
+	out := *asRefusal(ctx, cause)
+	out.Detail = reason(&out) + "; " + what
+	return &out
+}
+
+// aftermath is an error after which something could not be put right. It keeps the code
+// of its cause: whether the host answered is what a caller decides by.
+func aftermath(ctx context.Context, cause error, what string, err error) error {
+	out := *asRefusal(ctx, cause)
+	out.Detail = fmt.Sprintf("%s; and %s: %s", reason(&out), what, reason(err))
+	return &out
+}
+
+// reason is what an error says, without what was tried.
+func reason(err error) string {
+	if e, ok := errors.AsType[*backend.Error](err); ok && e.Op == "" {
+		if e.Detail == "" {
+			return string(e.Code)
+		}
+		return e.Detail
+	}
+	return err.Error()
+}
+
+// advice is what a person does about a fault.
+func (f *Fault) advice() string {
+	hyperv := strings.EqualFold(f.Namespace, Virtualization)
+	switch f.Code {
+	case AccessDenied, DCOMDenied:
+		return rightFor(f.Code, f.Namespace, f.Class != "")
+	case InvalidNamespace:
+		if hyperv {
+			return "the host has no Hyper-V: install it with Install-WindowsFeature Hyper-V -IncludeManagementTools -Restart"
+		}
+	case ProviderNotFound, ProviderNoLoad, ProviderNoInit:
+		if hyperv {
+			return "the service of Hyper-V may not run: Start-Service vmms"
+		}
+	case InvalidClass:
+		if hyperv {
+			return "this build of Windows cannot do it"
+		}
+	}
+	return ""
 }
 
 func (c Code) backend() backend.Code {
@@ -116,7 +200,7 @@ func (c Code) backend() backend.Code {
 		return backend.InvalidParameter
 	case InvalidNamespace, InvalidClass, InvalidMethod:
 		return backend.NotSupported
-	case ServerUnavail, CallFailed, Disconnected, ShuttingDown, sharingPaused:
+	case ServerUnavail, CallFailed, Disconnected, ShuttingDown, sharingPaused, ProviderNotFound, ProviderNoLoad, ProviderNoInit:
 		return backend.Unavailable
 	case noSystemResources:
 		return backend.Insufficient

@@ -35,12 +35,19 @@ const (
 	jobVendor = 32768
 )
 
+var endedJobs = map[uint64]string{8: "terminated", 9: "killed", jobException: "failed"}
+
 // jobPolls are the waits between two looks at a job: quick at first, because most
 // jobs are.
 var jobPolls = []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}
 
+// errJobGone is a job that is not there any more: hosts drop jobs some minutes after
+// their end. Whether it did what it should is to be seen by the result.
+var errJobGone = errors.New("the job is gone, and with it how it ended")
+
 // invoke calls a method of Hyper-V and awaits its job. What it made has to be looked
-// up: a job has no out parameters.
+// up: a job has no out parameters. Callers that look at the result in any case ignore
+// errJobGone with looked.
 func (b *Backend) invoke(ctx context.Context, path, method string, in map[string]any) error {
 	res, err := b.wmi.Invoke(ctx, Virtualization, path, method, in)
 	if err != nil {
@@ -57,7 +64,39 @@ func (b *Backend) invoke(ctx context.Context, path, method string, in map[string
 	}
 }
 
-// await waits for a job. A job goes on when ctx ends, which the error says.
+// looked is an error of invoke to a caller that looks at the result itself.
+func looked(err error) error {
+	if errors.Is(err, errJobGone) {
+		return nil
+	}
+	return err
+}
+
+// lockWaits are the waits before a VM's settings are tried again. A VM that has just
+// been turned off is shown as off a little before its settings may be changed.
+var lockWaits = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
+
+// manage calls a method that changes the settings of a VM, which was seen to be in a
+// state that allows it.
+func (b *Backend) manage(ctx context.Context, method string, in map[string]any) error {
+	service, err := b.service(ctx, managementService)
+	if err != nil {
+		return err
+	}
+	for _, wait := range lockWaits {
+		err := b.invoke(ctx, service, method, in)
+		if e, ok := errors.AsType[*backend.Error](err); !ok || e.Code != backend.InvalidState {
+			return err
+		}
+		if sleep(ctx, wait) != nil {
+			return err
+		}
+	}
+	return b.invoke(ctx, service, method, in)
+}
+
+// await waits for a job. A job goes on when ctx ends or the host does not answer any
+// more, which the error says.
 func (b *Backend) await(ctx context.Context, method, path string) error {
 	if path == "" {
 		return fmt.Errorf("%s: the host says that a job has begun, but not which", method)
@@ -66,34 +105,58 @@ func (b *Backend) await(ctx context.Context, method, path string) error {
 		job, err := b.wmi.Get(ctx, Virtualization, path, "JobState", "ErrorCode", "ErrorDescription", "ErrorSummaryDescription")
 		switch {
 		case errors.Is(err, NotFound):
-			// Jobs are dropped some minutes after their end. Callers look at the result.
-			return nil
+			return fmt.Errorf("%s: %w", method, errJobGone)
 		case err != nil && ctx.Err() == nil:
-			return err
+			return fmt.Errorf("%s: its job has begun and may still end: %w", method, err)
 		case err == nil:
 			if done, failure := ended(method, job); done {
 				return failure
 			}
 		}
 		if err := sleep(ctx, jobPolls[min(i, len(jobPolls)-1)]); err != nil {
-			return refuse(backend.Timeout, "%s: the job had not ended when time ran out, and may still end", method)
+			return &cutOff{method: method, job: path}
 		}
 	}
 }
 
+// cutOff is a job that had not ended when time ran out.
+type cutOff struct{ method, job string }
+
+func (e *cutOff) Error() string {
+	return e.method + ": the job had not ended when time ran out, and may still end"
+}
+
+// outlast waits for the end of a job that was cut off, under a budget of its own. It is
+// for calls in the middle of others, which can be neither left so nor taken back while
+// it is open how the call ends.
+func (b *Backend) outlast(ctx context.Context, err error) error {
+	cut, ok := errors.AsType[*cutOff](err)
+	if !ok {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	return b.await(ctx, cut.method, cut.job)
+}
+
 func ended(method string, job Row) (done bool, failure error) {
-	switch state := job.Uint("JobState"); {
-	case state == jobCompleted, state >= jobVendor:
+	state := job.Uint("JobState")
+	if state == jobCompleted || state >= jobVendor {
 		return true, nil
-	case state > jobCompleted && state <= jobException:
-		text := job.String("ErrorDescription")
-		if text == "" {
-			text = job.String("ErrorSummaryDescription")
-		}
-		return true, refused(method, uint32(job.Uint("ErrorCode")), strings.TrimSpace(text)) //nolint:gosec // a uint16
-	default:
+	}
+	how, ok := endedJobs[state]
+	if !ok {
 		return false, nil
 	}
+	text := job.String("ErrorDescription")
+	if text == "" {
+		text = job.String("ErrorSummaryDescription")
+	}
+	code := uint32(job.Uint("ErrorCode")) //nolint:gosec // a uint16
+	if code == completed {
+		return true, refuse(backend.Failed, "%s: the job was %s: %s", method, how, strings.TrimSpace(text))
+	}
+	return true, refused(method, code, strings.TrimSpace(text))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

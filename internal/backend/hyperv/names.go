@@ -50,6 +50,16 @@ func slot(instance string) string {
 	return gpu.FoldID(instance)
 }
 
+// bus is what the instance paths of the functions of one bus share: PCI's part is
+// <depth>&<parent>&0&<address>, and a GPU's virtual functions have its parent.
+func bus(instance string) string {
+	last := instance[strings.LastIndexByte(instance, '\\')+1:]
+	if at := strings.LastIndexByte(last, '&'); at >= 0 {
+		last = last[:at]
+	}
+	return gpu.FoldID(last)
+}
+
 func isDismounted(instance string) bool {
 	return len(instance) >= len(dismountedBus) && strings.EqualFold(instance[:len(dismountedBus)], dismountedBus)
 }

@@ -2,6 +2,7 @@ package hyperv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,13 +41,32 @@ func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int
 		}
 		face := v.device(g).face
 		if err := b.wmi.Put(ctx, Virtualization, face, map[string]any{"PartitionCount": int32(count)}); err != nil { //nolint:gosec // one of the driver's counts
-			return err
+			return b.takenSince(ctx, g.ID, err)
 		}
 		return b.until(ctx, fmt.Sprintf("it does not show %d partitions", count), func() (bool, error) {
 			row, err := b.wmi.Get(ctx, Virtualization, face, "PartitionCount")
+			if errors.Is(err, NotFound) {
+				return false, nil // the driver starts anew
+			}
 			return err == nil && row.Uint("PartitionCount") == uint64(count), err //nolint:gosec // as above
 		})
 	})
+}
+
+// takenSince says of a count that was refused which VMs have started since the host was
+// read. The refusal itself is in the host's language and without a number.
+func (b *Backend) takenSince(ctx context.Context, gpuID string, cause error) error {
+	if _, isFault := errors.AsType[*Fault](cause); !isFault {
+		return cause
+	}
+	v, err := b.read(ctx)
+	if err != nil {
+		return cause
+	}
+	if g, ok := v.host.GPU(gpuID); ok && g.Partitionable != nil && len(g.Partitionable.Partitions) > 0 {
+		return refuse(backend.InUse, "partitions are assigned to %s (%v)", v.holders(g.Partitionable), cause)
+	}
+	return cause
 }
 
 // holders names the VMs that hold partitions.
@@ -108,10 +128,10 @@ func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.Pa
 
 // takeBack removes a setting that was added and could not be finished.
 func (b *Backend) takeBack(ctx context.Context, path string, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.settle)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	if err := b.remove(ctx, path); err != nil {
-		return refuse(backend.Failed, "%v; and the adapter that was added could not be removed: %v", cause, err)
+		return aftermath(ctx, cause, "the adapter that was added could not be removed", err)
 	}
 	return cause
 }
@@ -120,18 +140,14 @@ func (b *Backend) takeBack(ctx context.Context, path string, cause error) error 
 // among the results of the call, so the VM's settings are read again: the one that was
 // not there before is it.
 func (b *Backend) add(ctx context.Context, m *machine, class string, settings *embedded, before map[string]string) (string, error) {
-	service, err := b.service(ctx, managementService)
-	if err != nil {
-		return "", err
-	}
-	if err := b.invoke(ctx, service, "AddResourceSettings", map[string]any{
+	if err := looked(b.manage(ctx, "AddResourceSettings", map[string]any{
 		"AffectedConfiguration": m.settings, "ResourceSettings": []string{settings.String()},
-	}); err != nil {
+	})); err != nil {
 		return "", err
 	}
 	owner := keyOf(m.path, "Name")
 	var added string
-	err = b.until(ctx, "its settings do not show the device", func() (bool, error) {
+	err := b.until(ctx, "its settings do not show the device", func() (bool, error) {
 		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class, "InstanceID")
 		if err != nil {
 			return false, err
@@ -147,14 +163,15 @@ func (b *Backend) add(ctx context.Context, m *machine, class string, settings *e
 	return added, err
 }
 
-// remove takes a device's setting from its VM.
+// remove takes a device's setting from its VM. That somebody else was faster is fine.
 func (b *Backend) remove(ctx context.Context, path string) error {
-	service, err := b.service(ctx, managementService)
-	if err != nil {
+	if err := looked(b.manage(ctx, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}})); err != nil {
+		if gone, lookErr := b.gone(ctx, path); lookErr == nil && gone {
+			return nil
+		}
 		return err
 	}
-	err = b.invoke(ctx, service, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}})
-	return err
+	return b.until(ctx, "its settings still show the device", func() (bool, error) { return b.gone(ctx, path) })
 }
 
 // SetPartitionQuotas replaces an adapter's quotas.
@@ -193,12 +210,19 @@ func (b *Backend) writeQuotas(ctx context.Context, path string, q gpu.Quotas) er
 			settings.set(figure+"Partition"+resource, value)
 		}
 	}
-	service, err := b.service(ctx, managementService)
-	if err != nil {
+	err = b.manage(ctx, "ModifyResourceSettings", map[string]any{"ResourceSettings": []string{settings.String()}})
+	if !errors.Is(err, errJobGone) {
 		return err
 	}
-	err = b.invoke(ctx, service, "ModifyResourceSettings", map[string]any{"ResourceSettings": []string{settings.String()}})
-	return err
+	row, lookErr := b.wmi.Get(ctx, Virtualization, path, quotaProperties()...)
+	switch {
+	case lookErr != nil:
+		return lookErr
+	case !quotas(row).Equal(q):
+		return refuse(backend.Failed, "%v; the adapter does not have the quotas", err)
+	default:
+		return nil
+	}
 }
 
 // RemovePartitionAdapter takes an adapter from a VM.

@@ -39,21 +39,23 @@ func (b *Backend) CreatePool(ctx context.Context, name string) error {
 			return err
 		}
 		create := func() error {
-			err := b.invoke(ctx, service, "CreatePool", map[string]any{
+			return looked(b.invoke(ctx, service, "CreatePool", map[string]any{
 				"PoolSettings": settings.String(), "ParentPools": []string{parent}, "AllocationSettings": []string{allocation.String()},
-			})
-			return err
+			}))
 		}
 		err = create()
 		if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.InvalidParameter {
 			// Some pools want the child's name in the allocation setting, and nothing reserved.
 			allocation.set("PoolID", name)
-			for _, figure := range []string{"Reservation", "Limit", "VirtualQuantity"} {
+			for _, figure := range []string{"Reservation", "Limit", "VirtualQuantity", "Weight"} {
 				allocation.set(figure, uint64(0))
 			}
 			err = create()
 		}
 		if err != nil {
+			if path, lookErr := b.poolPath(ctx, name); lookErr == nil && path != "" {
+				return nil // somebody else was faster
+			}
 			return err
 		}
 		return b.until(ctx, "the pool is not there", func() (bool, error) {
@@ -200,10 +202,27 @@ func (b *Backend) replaceMembers(ctx context.Context, poolPath string, members [
 	if err != nil {
 		return err
 	}
-	err = b.invoke(ctx, service, "ModifyPoolResources", map[string]any{
+	if err := looked(b.invoke(ctx, service, "ModifyPoolResources", map[string]any{
 		"ChildPool": poolPath, "ParentPools": parents, "AllocationSettings": allocations,
+	})); err != nil {
+		return err
+	}
+	wanted := deviceIDs(members)
+	return b.until(ctx, "the pool does not show its new members", func() (bool, error) {
+		shown, err := b.membersOf(ctx, poolPath)
+		return slices.Equal(deviceIDs(shown), wanted), err
 	})
-	return err
+}
+
+// deviceIDs are the keys of paths of devices, in order: hosts prefix paths in several
+// ways.
+func deviceIDs(paths []string) []string {
+	var out []string
+	for _, path := range paths {
+		out = append(out, gpu.FoldID(keyOf(path, "DeviceID")))
+	}
+	slices.Sort(out)
+	return out
 }
 
 // parent is the pool that an allocation setting of another pool draws from.
@@ -234,17 +253,57 @@ func (b *Backend) DeletePool(ctx context.Context, name string) error {
 				}
 			}
 		}
-		path := v.pools[gpu.FoldID(p.Name)].path
-		if len(p.GPUs) > 0 {
-			if err := b.replaceMembers(ctx, path, nil); err != nil {
-				return err
-			}
-		}
-		service, err := b.service(ctx, poolService)
-		if err != nil {
-			return err
-		}
-		err = b.invoke(ctx, service, "DeletePool", map[string]any{"Pool": path})
-		return err
+		return b.deletePool(ctx, v.pools[gpu.FoldID(p.Name)].path)
 	})
+}
+
+// deletePool empties a pool and deletes it. The members go back when that is refused.
+func (b *Backend) deletePool(ctx context.Context, path string) error {
+	members, err := b.membersOf(ctx, path)
+	if err != nil {
+		return err
+	}
+	if len(members) > 0 {
+		err = b.replaceMembers(ctx, path, nil)
+	}
+	if err == nil {
+		err = b.dropPool(ctx, path)
+	}
+	if err == nil {
+		return nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	if gone, lookErr := b.gone(undo, path); lookErr == nil && gone {
+		return nil
+	}
+	now, lookErr := b.membersOf(undo, path)
+	if lookErr == nil && slices.Equal(deviceIDs(now), deviceIDs(members)) {
+		return err
+	}
+	if undoErr := b.replaceMembers(undo, path, members); undoErr != nil {
+		return aftermath(ctx, err, "its members could not be put back", undoErr)
+	}
+	return err
+}
+
+// membersOf are the paths of a pool's members.
+func (b *Backend) membersOf(ctx context.Context, poolPath string) ([]string, error) {
+	rows, err := b.allocations(ctx, poolPath)
+	var out []string
+	for _, row := range rows {
+		out = append(out, row.Strings("HostResource")...)
+	}
+	return out, err
+}
+
+func (b *Backend) dropPool(ctx context.Context, path string) error {
+	service, err := b.service(ctx, poolService)
+	if err != nil {
+		return err
+	}
+	if err := looked(b.outlast(ctx, b.invoke(ctx, service, "DeletePool", map[string]any{"Pool": path}))); err != nil {
+		return err
+	}
+	return b.until(ctx, "the pool is still there", func() (bool, error) { return b.gone(ctx, path) })
 }

@@ -45,6 +45,10 @@ func (b *Backend) vm(ctx context.Context, id string) (vm, error) {
 		return vm{}, err
 	}
 	if len(rows) == 0 {
+		// Hyper-V shows nothing to an account without rights, and no VM is then no answer.
+		if _, err := b.nodeName(ctx); err != nil {
+			return vm{}, err
+		}
 		return vm{}, refuse(backend.NotFound, "the host has no such VM")
 	}
 	return vm{path: rows[0].Path, id: id, name: rows[0].String("ElementName"), state: vmState(rows[0].Uint("EnabledState"))}, nil
@@ -99,6 +103,9 @@ func (b *Backend) ask(ctx context.Context, v vm, force bool) (asked bool, err er
 	res, err := b.wmi.Invoke(ctx, Virtualization, rows[0].Path, "InitiateShutdown", map[string]any{
 		"Force": force, "Reason": "the GPU of this virtual machine is being changed",
 	})
+	if errors.Is(err, NotFound) {
+		return false, nil // the guest has gone down since
+	}
 	if err != nil {
 		return false, err
 	}
@@ -107,9 +114,14 @@ func (b *Backend) ask(ctx context.Context, v vm, force bool) (asked bool, err er
 		return true, nil
 	case jobStarted:
 		job, _ := res.Out["Job"].(string)
-		return true, b.await(ctx, "InitiateShutdown", job)
+		return true, looked(b.await(ctx, "InitiateShutdown", job))
 	case rvNotReady:
 		return false, nil
+	case rvInvalidState:
+		if now, err := b.vm(ctx, v.id); err == nil && now.state != gpu.VMRunning {
+			return false, nil // it has left the state in which it can be asked
+		}
+		return false, refused("InitiateShutdown", res.ReturnValue, "")
 	case rvLocked:
 		return false, refuse(backend.Locked, "the machine is locked and cannot be shut down without the force option (%d)", rvLocked)
 	default:
@@ -165,7 +177,7 @@ func (b *Backend) StartVM(ctx context.Context, vmID string) error {
 // request asks Hyper-V for a VM's next state. That the VM is on its way there already,
 // because somebody else asked, is no failure.
 func (b *Backend) request(ctx context.Context, v vm, state int32, wanted gpu.VMState) error {
-	err := b.invoke(ctx, v.path, "RequestStateChange", map[string]any{"RequestedState": state})
+	err := looked(b.invoke(ctx, v.path, "RequestStateChange", map[string]any{"RequestedState": state}))
 	e, ok := errors.AsType[*backend.Error](err)
 	if !ok || e.Code != backend.InvalidState {
 		return err
@@ -177,21 +189,32 @@ func (b *Backend) request(ctx context.Context, v vm, state int32, wanted gpu.VMS
 	return err
 }
 
-// reaches waits until the VM is as wanted.
+// reaches waits until the VM is as wanted. The host took the call, so a VM that stays
+// as it was for long, or falls back, will not come there any more.
 func (b *Backend) reaches(ctx context.Context, v vm, wanted gpu.VMState) error {
+	began := time.Now()
+	last := v.state
 	for {
 		now, err := b.vm(ctx, v.id)
-		if err != nil && ctx.Err() == nil {
+		switch e, _ := errors.AsType[*backend.Error](err); {
+		case err == nil:
+			last = now.state
+		case e != nil && e.Code == backend.NotFound:
+			return refuse(backend.NotFound, "the host does not have the VM any more: it was deleted, or its cluster runs it on another node")
+		case ctx.Err() == nil:
 			return err
 		}
-		if err == nil && now.state == wanted {
+		if last == wanted {
 			return nil
 		}
-		if err == nil && wanted == gpu.VMRunning && now.state == gpu.VMOff && v.state != gpu.VMOff {
+		if wanted == gpu.VMRunning && last == gpu.VMOff && v.state != gpu.VMOff {
 			return refuse(backend.Failed, "the VM went off while it started")
 		}
+		if last == v.state && v.state != gpu.VMStarting && time.Since(began) > b.settle {
+			return refuse(backend.Failed, "the host took the call, but the VM is still %s after %s", last, b.settle)
+		}
 		if err := sleep(ctx, powerPoll); err != nil {
-			return refuse(backend.Timeout, "the VM was %s when time ran out, not %s", now.state, wanted)
+			return refuse(backend.Timeout, "the VM was %s when time ran out, not %s", last, wanted)
 		}
 	}
 }

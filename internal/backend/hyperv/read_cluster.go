@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -14,34 +15,74 @@ var nodeStates = map[uint64]gpu.NodeState{0: gpu.NodeUp, 1: gpu.NodeDown, 2: gpu
 
 const drainInProgress = 1 // MSCluster_Node.NodeDrainStatus
 
+// nodeState is a node's state. One that drains takes no VMs, whether it shows as paused
+// yet or not; on one of which the cluster does not know the state nothing can be placed.
+func nodeState(row Row) gpu.NodeState {
+	state, ok := nodeStates[row.Uint("State")]
+	switch {
+	case !ok:
+		return gpu.NodeDown
+	case (state == gpu.NodePaused || state == gpu.NodeUp) && row.Uint("NodeDrainStatus") == drainInProgress:
+		return gpu.NodeDraining
+	default:
+		return state
+	}
+}
+
+// States of the cluster service on a node (MSCluster_Cluster.GetNodeClusterState).
+const (
+	clusterNotInstalled  = 0
+	clusterNotConfigured = 1
+	clusterNotRunning    = 3
+)
+
+// clusterName is the name of the host's cluster, "" if it is in none. A host without the
+// feature does not have the namespace; one with it may still be in no cluster, and a
+// node whose service stands still looks like it.
+func (b *Backend) clusterName(ctx context.Context) (string, error) {
+	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Cluster", "Name")
+	switch {
+	case errors.Is(err, InvalidNamespace):
+		return "", nil
+	case err == nil && len(rows) > 0:
+		return rows[0].String("Name"), nil
+	}
+	res, stateErr := b.wmi.Invoke(ctx, MSCluster, "MSCluster_Cluster", "GetNodeClusterState", nil)
+	if stateErr != nil {
+		if err == nil {
+			err = stateErr
+		}
+		return "", err
+	}
+	switch (Row{Values: res.Out}).Uint("ClusterState") {
+	case clusterNotInstalled, clusterNotConfigured:
+		return "", nil
+	case clusterNotRunning:
+		return "", refuse(backend.Unavailable, "the host is a node of a cluster, and its cluster service does not run: Start-ClusterNode")
+	}
+	if err == nil {
+		err = refuse(backend.Failed, "the cluster service runs and shows no cluster in %s: %s", MSCluster, clusterRight)
+	}
+	return "", err
+}
+
 // The resource type of a clustered VM.
 const virtualMachineType = "Virtual Machine"
 
-// clusterNodes reads the failover cluster, if the host is a node of one. A host without the
-// feature does not have the namespace; a cluster that does not answer is an error,
-// because nobody knows then who owns which VM.
+// clusterNodes reads the failover cluster, if the host is a node of one. A cluster that
+// does not answer is an error, because nobody knows then who owns which VM.
 func (r *reader) clusterNodes(ctx context.Context) error {
-	clusters, err := r.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Cluster", "Name")
-	if errors.Is(err, InvalidNamespace) || (err == nil && len(clusters) == 0) {
-		return nil
-	}
-	if err != nil {
+	name, err := r.clusterName(ctx)
+	if err != nil || name == "" {
 		return err
 	}
-	c := &gpu.Cluster{Name: clusters[0].String("Name")}
+	c := &gpu.Cluster{Name: name}
 	nodes, err := r.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Node", "Name", "State", "NodeDrainStatus")
 	if err != nil {
 		return err
 	}
 	for _, row := range nodes {
-		state, ok := nodeStates[row.Uint("State")]
-		switch {
-		case !ok:
-			state = gpu.NodeDown // unknown: nothing can be placed on it
-		case state == gpu.NodePaused && row.Uint("NodeDrainStatus") == drainInProgress:
-			state = gpu.NodeDraining
-		}
-		c.Nodes = append(c.Nodes, gpu.Node{Name: row.String("Name"), State: state})
+		c.Nodes = append(c.Nodes, gpu.Node{Name: row.String("Name"), State: nodeState(row)})
 	}
 	r.host.Cluster = c
 	return r.clusteredVMs(ctx)
@@ -51,7 +92,7 @@ func (r *reader) clusterNodes(ctx context.Context) error {
 // VMs of all nodes; ids come with braces or without.
 func (r *reader) clusteredVMs(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType),
-		"Name", "OwnerGroup", "PrivateProperties")
+		"Name", "PrivateProperties")
 	if err != nil {
 		return err
 	}
@@ -66,8 +107,7 @@ func (r *reader) clusteredVMs(ctx context.Context) error {
 		if action, ok := offlineActions[private.Uint("OfflineAction")]; ok && private.Has("OfflineAction") {
 			vm.Settings.OfflineAction = &action
 		}
-		m := r.machine(vm)
-		m.resource, m.group = row.Path, row.String("OwnerGroup")
+		r.machine(vm).resource = row.Path
 		byResource[gpu.FoldID(row.String("Name"))] = vm
 	}
 	if len(byResource) == 0 {

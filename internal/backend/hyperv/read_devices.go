@@ -44,7 +44,7 @@ var problemNames = map[uint64]string{
 func (r *reader) entities(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, CIMv2,
 		`SELECT * FROM Win32_PnPEntity WHERE PNPClass='Display' OR DeviceID LIKE 'PCI\\%' OR DeviceID LIKE 'PCIP\\%'`,
-		"DeviceID", "Name", "PNPClass", "CompatibleID", "ConfigManagerErrorCode")
+		"DeviceID", "Name", "PNPClass", "CompatibleID", "ConfigManagerErrorCode", "Present")
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,10 @@ func (r *reader) entities(ctx context.Context) error {
 		instance := row.String("DeviceID")
 		id, ok := pciID(instance)
 		if !ok || vendors[id.Vendor] == "" || !isDisplay(row, id) {
+			continue
+		}
+		// What a dismount leaves behind on the host's bus is a device that is not there.
+		if present := row.BoolPtr("Present"); present != nil && !*present {
 			continue
 		}
 		if err := r.entity(ctx, row, id); err != nil {
@@ -142,7 +146,7 @@ func (b *Backend) deviceProperties(ctx context.Context, entity string, keys ...s
 		return nil, err
 	}
 	if res.ReturnValue != completed {
-		return nil, refused("GetDeviceProperties", res.ReturnValue, "")
+		return nil, refusedByWindows("GetDeviceProperties", res.ReturnValue, deviceRight)
 	}
 	out := map[string]Row{}
 	for _, row := range (Row{Values: res.Out}).Rows("deviceProperties") {
@@ -176,9 +180,14 @@ func (r *reader) addresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A range of memory is known by its start alone, where that of a port above the
+	// device begins too: the device's is the smallest.
 	size := map[string]Row{}
 	for _, row := range ranges {
-		size[row.String("StartingAddress")] = row
+		start := row.String("StartingAddress")
+		if other, twice := size[start]; !twice || row.Uint("EndingAddress") < other.Uint("EndingAddress") {
+			size[start] = row
+		}
 	}
 	owners, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_PNPAllocatedResource", "Antecedent", "Dependent")
 	if err != nil {
@@ -206,6 +215,9 @@ func (r *reader) addresses(ctx context.Context) error {
 func (r *reader) assignables(ctx context.Context) error {
 	r.drawn = map[string]string{}
 	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "SystemName", "DeviceID", "DeviceInstancePath", "LocationPath")
+	if errors.Is(err, InvalidClass) {
+		return nil // Windows before Discrete Device Assignment
+	}
 	if err != nil {
 		return err
 	}
@@ -248,7 +260,11 @@ func (r *reader) partitionables(ctx context.Context) error {
 	for _, row := range rows {
 		instance, paravirtual := instanceOf(row.String("Name"))
 		g := r.gpuAt(instance)
-		if g == nil || g.Dismounted || (g.Partitionable != nil && paravirtual) {
+		if g == nil {
+			r.others[slot(instance)] = true
+			continue
+		}
+		if g.Dismounted || (g.Partitionable != nil && paravirtual) {
 			continue
 		}
 		p := &gpu.Partitionable{
@@ -299,9 +315,14 @@ func (r *reader) partitions(ctx context.Context) error {
 		if !ok {
 			continue
 		}
+		path := row.String("DeviceInstancePath")
+		if instance, _ := instanceOf(path); r.others[slot(instance)] {
+			continue // of an adapter that is none of our GPUs
+		}
 		g := r.partitionOf(row, vm)
 		if g == nil {
-			return refuse(backend.Failed, "VM %s holds a partition of device %q, which is none of the host's partitionable GPUs", vm.Name, row.String("DeviceInstancePath"))
+			return refuse(backend.Failed, "VM %s holds a partition of device %q, and which of the host's GPUs that is cannot be told; "+
+				"stop the VM, or pin its adapter to a GPU, and please report the output of gpu-agent selftest", vm.Name, path)
 		}
 		g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{
 			ID:     int(row.Uint("PartitionId")), //nolint:gosec // a uint16
@@ -321,29 +342,34 @@ func (r *reader) partitions(ctx context.Context) error {
 }
 
 // partitionOf finds the GPU of a partition. Whether the path is that of the GPU or of
-// the virtual function is not documented: where it is not a GPU's, the VM's pin
-// decides, or that there is only one GPU.
+// the virtual function is not documented: where it is not a GPU's, the adapter's pin
+// decides, then that only one GPU can be meant.
 func (r *reader) partitionOf(row Row, vm *gpu.VM) *gpu.GPU {
-	path := row.String("DeviceInstancePath")
-	instance, _ := instanceOf(path)
+	instance, _ := instanceOf(row.String("DeviceInstancePath"))
 	if g := r.gpuAt(instance); g != nil && g.Partitionable != nil {
 		return g
 	}
-	var candidates []*gpu.GPU
-	for i := range r.host.GPUs {
-		if r.host.GPUs[i].Partitionable != nil {
-			candidates = append(candidates, &r.host.GPUs[i])
-		}
-	}
-	if len(candidates) == 1 {
-		return candidates[0]
-	}
 	_, adapter, _ := settingID(row.String("DeviceID"))
 	for _, a := range vm.PartitionAdapters {
-		if gpu.SameID(a.ID, adapter) && a.PinnedGPU != "" {
-			if g, ok := r.host.GPU(a.PinnedGPU); ok && g.Partitionable != nil {
-				return g
-			}
+		if g, ok := r.host.GPU(a.PinnedGPU); ok && gpu.SameID(a.ID, adapter) && g.Partitionable != nil {
+			return g
+		}
+	}
+	var ofVendor, ofBus []*gpu.GPU
+	function, isPCI := pciID(instance)
+	for i := range r.host.GPUs {
+		g := &r.host.GPUs[i]
+		if g.Partitionable == nil || (isPCI && !strings.EqualFold(function.Vendor, g.PCI.Vendor)) {
+			continue
+		}
+		ofVendor = append(ofVendor, g)
+		if isPCI && bus(instance) == bus(g.InstancePath) {
+			ofBus = append(ofBus, g)
+		}
+	}
+	for _, candidates := range [][]*gpu.GPU{ofBus, ofVendor} {
+		if len(candidates) == 1 {
+			return candidates[0]
 		}
 	}
 	return nil

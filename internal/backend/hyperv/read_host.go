@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -62,16 +63,19 @@ func (r *reader) registry(ctx context.Context, method, key, value string) (map[s
 	if err != nil {
 		return nil, err
 	}
-	const fileNotFound = 2
 	switch res.ReturnValue {
 	case completed:
 		return res.Out, nil
-	case fileNotFound, 1: // 1 is what StdRegProv says of a value of another type
+	case winFileNotFound, otherType, uint32(typeMismatch):
 		return nil, nil
 	default:
-		return nil, refused("read registry value "+key+`\`+value, res.ReturnValue, "")
+		return nil, refusedByWindows("read registry value "+key+`\`+value, res.ReturnValue, policyRight)
 	}
 }
+
+// otherType is what StdRegProv answers for a value of another type, where it does not
+// answer WBEM_E_TYPE_MISMATCH.
+const otherType = 1
 
 // Values of Msvm_ComputerSystem.EnabledState that do not pass by themselves, and the
 // two that tell where a VM is going.
@@ -105,12 +109,28 @@ func (r *reader) computers(ctx context.Context) error {
 		r.machines[gpu.FoldID(id)] = &machine{path: row.Path, adapters: map[string]string{}, devices: map[string]string{}}
 	}
 	if r.host.Name == "" {
-		return errors.New("the host has no row in Msvm_ComputerSystem: Hyper-V does not run properly")
+		return r.nothingShown(ctx)
 	}
 	slices.SortFunc(r.host.VMs, func(a, b gpu.VM) int {
 		return strings.Compare(gpu.FoldID(a.Name)+"\x00"+a.ID, gpu.FoldID(b.Name)+"\x00"+b.ID)
 	})
 	return nil
+}
+
+// nothingShown is why Hyper-V shows not even the host itself. It does not deny access to
+// accounts without rights, it shows them nothing.
+func (b *Backend) nothingShown(ctx context.Context) error {
+	rows, err := b.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_Service WHERE Name='vmms'", "Name", "State")
+	switch {
+	case err != nil:
+		return err
+	case len(rows) == 0:
+		return refuse(backend.NotSupported, "the host has no Hyper-V: there is no service vmms")
+	case rows[0].String("State") != "Running":
+		return refuse(backend.Unavailable, "the service of Hyper-V is %s: Start-Service vmms", rows[0].String("State"))
+	default:
+		return refuse(backend.AccessDenied, "Hyper-V runs and shows nothing in Msvm_ComputerSystem of %s: %s", Virtualization, hypervRight)
+	}
 }
 
 const (
@@ -133,8 +153,7 @@ var (
 func (r *reader) settings(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, Virtualization,
 		"SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized),
-		"VirtualSystemIdentifier", "VirtualSystemSubType", "LowMmioGapSize", "HighMmioGapSize",
-		"GuestControlledCacheTypes", "AutomaticShutdownAction", "UserSnapshotType")
+		append([]string{"VirtualSystemIdentifier", "VirtualSystemSubType", "UserSnapshotType"}, settingProperties...)...)
 	if err != nil {
 		return err
 	}
@@ -149,16 +168,24 @@ func (r *reader) settings(ctx context.Context) error {
 			vm.Generation = 2
 		}
 		vm.Checkpoints = checkpointTypes[row.Uint("UserSnapshotType")]
-		vm.Settings = gpu.VMSettings{
-			LowMemoryMappedIOSpace:  megabytes(row.UintPtr("LowMmioGapSize")),
-			HighMemoryMappedIOSpace: megabytes(row.UintPtr("HighMmioGapSize")),
-			GuestControlledCache:    row.BoolPtr("GuestControlledCacheTypes"),
-		}
-		if action, ok := stopActions[row.Uint("AutomaticShutdownAction")]; ok {
-			vm.Settings.AutomaticStopAction = &action
-		}
+		vm.Settings = settingsOf(row)
 	}
 	return nil
+}
+
+// settingProperties are those of a VM's settings that matter to a GPU.
+var settingProperties = []string{"LowMmioGapSize", "HighMmioGapSize", "GuestControlledCacheTypes", "AutomaticShutdownAction"}
+
+func settingsOf(row Row) gpu.VMSettings {
+	out := gpu.VMSettings{
+		LowMemoryMappedIOSpace:  megabytes(row.UintPtr("LowMmioGapSize")),
+		HighMemoryMappedIOSpace: megabytes(row.UintPtr("HighMmioGapSize")),
+		GuestControlledCache:    row.BoolPtr("GuestControlledCacheTypes"),
+	}
+	if action, ok := stopActions[row.Uint("AutomaticShutdownAction")]; ok {
+		out.AutomaticStopAction = &action
+	}
+	return out
 }
 
 func megabytes(n *uint64) *gpu.Bytes {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -62,13 +63,8 @@ func (r *reader) byAssignable(path string) *gpu.GPU {
 
 // adapters reads the GPU partition adapters of VMs, running or not.
 func (r *reader) adapters(ctx context.Context) error {
-	properties := []string{"InstanceID", "HostResource"}
-	for _, resource := range []string{"VRAM", "Encode", "Decode", "Compute"} {
-		for _, figure := range []string{"Min", "Max", "Optimal"} {
-			properties = append(properties, figure+"Partition"+resource)
-		}
-	}
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData", properties...)
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData",
+		append(quotaProperties(), "InstanceID", "HostResource")...)
 	if errors.Is(err, InvalidClass) {
 		return nil
 	}
@@ -80,9 +76,7 @@ func (r *reader) adapters(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		a := gpu.PartitionAdapter{ID: id, Quotas: gpu.Quotas{
-			VRAM: quota(row, "VRAM"), Encode: quota(row, "Encode"), Decode: quota(row, "Decode"), Compute: quota(row, "Compute"),
-		}}
+		a := gpu.PartitionAdapter{ID: id, Quotas: quotas(row)}
 		if pins := row.Strings("HostResource"); len(pins) > 0 && pins[0] != "" {
 			a.PinnedGPU = r.pinned(pins[0])
 		}
@@ -113,6 +107,21 @@ func (r *reader) pinned(path string) string {
 	return instance
 }
 
+// quotaProperties are those of an adapter's setting that are quotas.
+func quotaProperties() []string {
+	var out []string
+	for _, resource := range []string{"VRAM", "Encode", "Decode", "Compute"} {
+		for _, figure := range []string{"Min", "Max", "Optimal"} {
+			out = append(out, figure+"Partition"+resource)
+		}
+	}
+	return out
+}
+
+func quotas(row Row) gpu.Quotas {
+	return gpu.Quotas{VRAM: quota(row, "VRAM"), Encode: quota(row, "Encode"), Decode: quota(row, "Decode"), Compute: quota(row, "Compute")}
+}
+
 func quota(row Row, resource string) gpu.Quota {
 	return gpu.Quota{
 		Min:     row.UintPtr("MinPartition" + resource),
@@ -125,6 +134,9 @@ func quota(row Row, resource string) gpu.Quota {
 // only while it runs.
 func (r *reader) assignments(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData", "InstanceID", "HostResource", "PoolID")
+	if errors.Is(err, InvalidClass) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -133,6 +145,8 @@ func (r *reader) assignments(ctx context.Context) error {
 		if !ok {
 			continue
 		}
+		// A setting can be removed whatever it names.
+		r.machine(vm).devices[gpu.FoldID(id)] = row.Path
 		d := gpu.DeviceAssignment{ID: id, Pool: row.String("PoolID")}
 		if d.Pool != "" {
 			if p, ok := r.host.Pool(d.Pool); ok {
@@ -140,14 +154,29 @@ func (r *reader) assignments(ctx context.Context) error {
 			}
 			d.GPU = r.drawn[gpu.FoldID(id)]
 		} else if paths := row.Strings("HostResource"); len(paths) > 0 {
-			g := r.byAssignable(paths[0])
-			if g == nil {
+			if d.GPU = r.assigned(paths[0]); d.GPU == "" {
 				continue // not a GPU
 			}
-			d.GPU = g.ID
 		}
 		vm.Devices = append(vm.Devices, d)
-		r.machine(vm).devices[gpu.FoldID(id)] = row.Path
 	}
 	return nil
+}
+
+// assigned is the GPU that a device setting names, "" for what is no GPU. One that has
+// left the host, or was mounted again, keeps its VM from starting: it is shown by what
+// is left of its path.
+func (r *reader) assigned(path string) string {
+	if g := r.byAssignable(path); g != nil {
+		return g.ID
+	}
+	instance := strings.TrimPrefix(keyOf(path, "DeviceID"), instancePrefix)
+	if g := r.gpuAt(instance); g != nil {
+		return g.ID
+	}
+	id, ok := pciID(instance)
+	if _, known := catalog.ByPCI(id); ok && known {
+		return instance
+	}
+	return ""
 }

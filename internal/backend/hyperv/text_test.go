@@ -50,6 +50,28 @@ func TestInterfacePathsAreInstancePaths(t *testing.T) {
 	}
 }
 
+func TestClassesAreReadFromPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		`\\HV01.corp.example\root\virtualization\v2:Msvm_ComputerSystem.CreationClassName="Msvm_ComputerSystem",Name="a=b.c"`: "Msvm_ComputerSystem",
+		`Win32_PnPEntity.DeviceID="PCI\\VEN:1"`:  "Win32_PnPEntity",
+		`StdRegProv`:                             "StdRegProv",
+		`\\.\root\cimv2:Win32_OperatingSystem=@`: "Win32_OperatingSystem",
+		``:                                       "",
+	} {
+		if got := hyperv.ClassOf(path); got != want {
+			t.Errorf("%s is of class %q, want %q", path, got, want)
+		}
+	}
+}
+
+// Names compare without case, as WMI's do: a class declares rebootNeeded.
+func TestValuesAreFoundWithoutCase(t *testing.T) {
+	row := hyperv.Row{Values: map[string]any{"rebootNeeded": true, "VmID": "x", "Count": int32(-1), "None": nil}}
+	if !row.Bool("RebootNeeded") || row.String("vmid") != "x" || row.Uint("COUNT") != 4294967295 || !row.Has("none") || row.Has("other") || row.UintPtr("None") != nil {
+		t.Errorf("the row reads %t, %q, %d, %t, %t", row.Bool("RebootNeeded"), row.String("vmid"), row.Uint("COUNT"), row.Has("none"), row.Has("other"))
+	}
+}
+
 func TestDriverVersions(t *testing.T) {
 	for _, c := range []struct{ vendor, windows, want string }{
 		{"NVIDIA", "32.0.15.7339", "573.39"},

@@ -30,7 +30,6 @@ type machine struct {
 	adapters map[string]string // Msvm_GpuPartitionSettingData, by folded id
 	devices  map[string]string // Msvm_PciExpressSettingData, by folded id
 	resource string            // MSCluster_Resource; "" unless clustered
-	group    string            // MSCluster_ResourceGroup's name
 }
 
 // pool is the WMI side of a resource pool.
@@ -45,7 +44,7 @@ func (b *Backend) read(ctx context.Context) (*view, error) {
 		machines: map[string]*machine{},
 		pools:    map[string]*pool{},
 	}
-	r := &reader{Backend: b, view: v, bySlot: map[string]int{}}
+	r := &reader{Backend: b, view: v, bySlot: map[string]int{}, others: map[string]bool{}}
 	for _, step := range []func(context.Context) error{
 		r.operatingSystem, r.policies, r.computers, r.settings, r.memory, r.clusterNodes,
 		r.entities, r.displays, r.addresses, r.assignables, r.partitionables,
@@ -65,6 +64,9 @@ type reader struct {
 	*view
 	// bySlot finds a GPU, by its index in the host, from an instance path of either bus.
 	bySlot map[string]int
+	// others are the instance paths, without their bus, of partitionable adapters that
+	// are none of our GPUs.
+	others map[string]bool
 	// drawn are the GPUs that running VMs have drawn from pools, by folded setting id.
 	drawn map[string]string
 }

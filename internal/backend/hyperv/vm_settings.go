@@ -2,6 +2,7 @@ package hyperv
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -34,20 +35,36 @@ func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSett
 		if offline == nil {
 			return nil
 		}
-		if err := b.wmi.Put(ctx, MSCluster, m.resource, map[string]any{
-			"PrivateProperties": map[string]any{"OfflineAction": values.offline},
-		}); err != nil {
+		if err := b.writeOfflineAction(ctx, m, values.offline); err != nil {
 			return b.restoreSettings(ctx, m, vm.Settings.Only(change), err)
 		}
 		return nil
 	})
 }
 
+// writeOfflineAction writes a private property of the VM's cluster resource, and looks
+// whether the cluster took it.
+func (b *Backend) writeOfflineAction(ctx context.Context, m *machine, action int32) error {
+	if err := b.wmi.Put(ctx, MSCluster, m.resource, map[string]any{
+		"PrivateProperties": map[string]any{"OfflineAction": action},
+	}); err != nil {
+		return err
+	}
+	row, err := b.wmi.Get(ctx, MSCluster, m.resource, "PrivateProperties")
+	if err != nil {
+		return err
+	}
+	if now := row.Row("PrivateProperties").Uint("OfflineAction"); now != uint64(action) { //nolint:gosec // 0 to 3
+		return refuse(backend.Failed, "the cluster took the offline action %d and still has %d", action, now)
+	}
+	return nil
+}
+
 func (b *Backend) restoreSettings(ctx context.Context, m *machine, before gpu.VMSettings, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.settle)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	if err := b.writeSettings(ctx, m, before); err != nil {
-		return refuse(backend.Failed, "%v; and the VM's other settings could not be put back: %v", cause, err)
+		return aftermath(ctx, cause, "the VM's other settings could not be put back", err)
 	}
 	return cause
 }
@@ -120,10 +137,16 @@ func (b *Backend) writeSettings(ctx context.Context, m *machine, s gpu.VMSetting
 	if s.AutomaticStopAction != nil {
 		e.set("AutomaticShutdownAction", values.stop)
 	}
-	service, err := b.service(ctx, managementService)
-	if err != nil {
+	err = b.manage(ctx, "ModifySystemSettings", map[string]any{"SystemSettings": e.String()})
+	if !errors.Is(err, errJobGone) {
 		return err
 	}
-	err = b.invoke(ctx, service, "ModifySystemSettings", map[string]any{"SystemSettings": e.String()})
-	return err
+	row, lookErr := b.wmi.Get(ctx, Virtualization, m.settings, settingProperties...)
+	if lookErr != nil {
+		return lookErr
+	}
+	if now := settingsOf(row); !now.Differs(s).Empty() {
+		return refuse(backend.Failed, "%v; the VM does not have the settings", err)
+	}
+	return nil
 }

@@ -12,7 +12,6 @@ const (
 	Virtualization = `root\virtualization\v2`
 	CIMv2          = `root\cimv2`
 	MSCluster      = `root\MSCluster`
-	StandardCIMv2  = `root\StandardCimv2`
 	Registry       = `root\default`
 )
 
@@ -55,21 +54,40 @@ type Result struct {
 	Out map[string]any
 }
 
+// lookup finds a value by its name, which WMI compares without case: out parameters
+// are spelled as a class declares them (rebootNeeded), and classes differ.
+func (r Row) lookup(name string) (value any, ok bool) {
+	if value, ok = r.Values[name]; ok {
+		return value, true
+	}
+	for key, value := range r.Values {
+		if strings.EqualFold(key, name) {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
+func (r Row) value(name string) any {
+	value, _ := r.lookup(name)
+	return value
+}
+
 // Has tells whether the class has the property on this build of Windows.
 func (r Row) Has(name string) bool {
-	_, ok := r.Values[name]
+	_, ok := r.lookup(name)
 	return ok
 }
 
 // String is a string's value, "" for none.
 func (r Row) String(name string) string {
-	s, _ := r.Values[name].(string)
+	s, _ := r.value(name).(string)
 	return s
 }
 
 // Strings are an array's values.
 func (r Row) Strings(name string) []string {
-	list, _ := r.Values[name].([]any)
+	list, _ := r.value(name).([]any)
 	var out []string
 	for _, v := range list {
 		if s, ok := v.(string); ok {
@@ -81,13 +99,13 @@ func (r Row) Strings(name string) []string {
 
 // Bool is a boolean's value, false for none.
 func (r Row) Bool(name string) bool {
-	b, _ := r.Values[name].(bool)
+	b, _ := r.value(name).(bool)
 	return b
 }
 
 // BoolPtr is a boolean's value, nil for none.
 func (r Row) BoolPtr(name string) *bool {
-	b, ok := r.Values[name].(bool)
+	b, ok := r.value(name).(bool)
 	if !ok {
 		return nil
 	}
@@ -96,13 +114,13 @@ func (r Row) BoolPtr(name string) *bool {
 
 // Uint is a number's value, 0 for none.
 func (r Row) Uint(name string) uint64 {
-	n, _ := number(r.Values[name])
+	n, _ := number(r.value(name))
 	return n
 }
 
 // UintPtr is a number's value, nil for none.
 func (r Row) UintPtr(name string) *uint64 {
-	n, ok := number(r.Values[name])
+	n, ok := number(r.value(name))
 	if !ok {
 		return nil
 	}
@@ -111,7 +129,7 @@ func (r Row) UintPtr(name string) *uint64 {
 
 // Uints are an array's values.
 func (r Row) Uints(name string) []uint64 {
-	list, _ := r.Values[name].([]any)
+	list, _ := r.value(name).([]any)
 	var out []uint64
 	for _, v := range list {
 		if n, ok := number(v); ok {
@@ -123,13 +141,13 @@ func (r Row) Uints(name string) []uint64 {
 
 // Row is an embedded object.
 func (r Row) Row(name string) Row {
-	inner, _ := r.Values[name].(Row)
+	inner, _ := r.value(name).(Row)
 	return inner
 }
 
 // Rows are embedded objects.
 func (r Row) Rows(name string) []Row {
-	list, _ := r.Values[name].([]any)
+	list, _ := r.value(name).([]any)
 	var out []Row
 	for _, v := range list {
 		if inner, ok := v.(Row); ok {
@@ -161,6 +179,9 @@ type Fault struct {
 	Code Code
 	// Op is what was asked: "query SELECT ...", "call AddResourceSettings".
 	Op string
+	// Namespace and Class are where. The backend fills them in: an implementation of
+	// the seam need not.
+	Namespace, Class string
 	// Text is the service's own description, in the host's language.
 	Text string
 }
@@ -175,9 +196,13 @@ const (
 	InvalidParameter Code = 0x80041008 // WBEM_E_INVALID_PARAMETER
 	InvalidNamespace Code = 0x8004100E // WBEM_E_INVALID_NAMESPACE
 	InvalidClass     Code = 0x80041010 // WBEM_E_INVALID_CLASS
+	ProviderNotFound Code = 0x80041011 // WBEM_E_PROVIDER_NOT_FOUND
+	ProviderNoLoad   Code = 0x80041013 // WBEM_E_PROVIDER_LOAD_FAILURE
+	ProviderNoInit   Code = 0x80041014 // WBEM_E_INITIALIZATION_FAILURE
 	InvalidQuery     Code = 0x80041017 // WBEM_E_INVALID_QUERY
 	InvalidMethod    Code = 0x8004102E // WBEM_E_INVALID_METHOD
 	ShuttingDown     Code = 0x80041033 // WBEM_E_SHUTTING_DOWN
+	typeMismatch     Code = 0x80041005 // WBEM_E_TYPE_MISMATCH
 	DCOMDenied       Code = 0x80070005 // E_ACCESSDENIED
 	ServerUnavail    Code = 0x800706BA // RPC_S_SERVER_UNAVAILABLE
 	CallFailed       Code = 0x800706BE // RPC_S_CALL_FAILED
@@ -189,6 +214,7 @@ const (
 var codeNames = map[Code]string{
 	NotFound: "not found", AccessDenied: "access denied", InvalidParameter: "invalid parameter",
 	InvalidNamespace: "invalid namespace", InvalidClass: "invalid class", InvalidQuery: "invalid query",
+	ProviderNotFound: "provider not found", ProviderNoLoad: "the provider does not load", ProviderNoInit: "the provider does not start",
 	InvalidMethod: "invalid method", ShuttingDown: "the WMI service is shutting down",
 	DCOMDenied: "access denied by DCOM", ServerUnavail: "the WMI service does not answer",
 	CallFailed: "the call to the WMI service failed", Disconnected: "the WMI service has gone",
@@ -203,7 +229,14 @@ func (c Code) String() string {
 }
 
 func (f *Fault) Error() string {
-	msg := "WMI: " + f.Op + ": " + f.Code.String()
+	msg := "WMI: " + f.Op
+	if f.Class != "" {
+		msg += " of " + f.Class
+	}
+	if f.Namespace != "" && !strings.Contains(f.Op, f.Namespace) {
+		msg += " in " + f.Namespace
+	}
+	msg += ": " + f.Code.String()
 	if text := strings.TrimSpace(f.Text); text != "" {
 		msg += ": " + text
 	}

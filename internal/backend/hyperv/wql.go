@@ -2,9 +2,11 @@ package hyperv
 
 import "strings"
 
+var literalEscapes = strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+
 // literal writes a string as a WQL literal.
 func literal(s string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
+	return "'" + literalEscapes.Replace(s) + "'"
 }
 
 // keyOf reads one key out of an object path,

@@ -108,9 +108,8 @@ func (v *view) settingsDefineState() []*Object {
 			}
 		}
 	}
-	for i := range v.host.Pools {
-		name := v.host.Pools[i].Name
-		define(v.pool(pciExpressResource, name, 0), v.poolAllocation(&v.host.Pools[i]))
+	for _, p := range v.devicePools() {
+		define(v.pool(pciExpressResource, p.Name, 0), v.poolAllocation(&p))
 	}
 	for _, pair := range [][2]string{{"Msvm_GpuPartition", partitionResource.class}, {"Msvm_PciExpress", pciExpressResource.class}} {
 		for _, d := range v.instances(pair[0]) {
@@ -160,8 +159,8 @@ func (v *view) elementAllocatedFromPool() []*Object {
 	allocate := func(r resource, dependent *Object) {
 		out = append(out, v.link("Msvm_ElementAllocatedFromPool", "Antecedent", v.pool(r, "", 0), "Dependent", dependent))
 	}
-	for i := range v.host.Pools {
-		allocate(pciExpressResource, v.pool(pciExpressResource, v.host.Pools[i].Name, 0))
+	for _, p := range v.devicePools() {
+		allocate(pciExpressResource, v.pool(pciExpressResource, p.Name, 0))
 	}
 	if name, ok := v.memoryPool(); ok {
 		allocate(memoryResource, v.pool(memoryResource, name, 0))

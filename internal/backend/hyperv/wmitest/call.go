@@ -66,6 +66,9 @@ func (n *Namespace) call(ctx context.Context, path, name string, in *Object) (*O
 	if !ok {
 		return nil, fault(hyperv.InvalidMethod, "%s has no method %s", target.Class.Name, name)
 	}
+	if err := n.machine.faults.deny(target.Class.Name + "." + m.Name); err != nil {
+		return nil, err
+	}
 	if target.class && !m.Static {
 		return nil, fault(invalidMethodParameters, "%s is called on an instance", m.Name)
 	}
@@ -144,8 +147,14 @@ func (c *invocation) answer(err error) (*Object, error) {
 // a job. What effect puts into its argument are the out parameters, which a job has
 // nobody to give to.
 func (c *invocation) job(kind uint64, effect func(context.Context, *Object) error) error {
+	return c.jobThen(kind, effect, func() {})
+}
+
+// jobThen is job with what happens at its end, however it ends.
+func (c *invocation) jobThen(kind uint64, effect func(context.Context, *Object) error, end func()) error {
 	method, faults := c.method.Name, &c.machine.faults
 	act := func(ctx context.Context, out *Object) error {
+		defer end()
 		if failure, ok := faults.takeFailure(method); ok {
 			return &failure
 		}
@@ -156,6 +165,9 @@ func (c *invocation) job(kind uint64, effect func(context.Context, *Object) erro
 	}
 	results := c.method.Results()
 	id := c.machine.jobs.begin(method, kind, faults.time(), func(ctx context.Context) error { return act(ctx, results) })
+	if faults.takeDrop(method) {
+		c.machine.jobs.forget(id)
+	}
 	job := c.make("Msvm_ConcreteJob", fields{"InstanceID": id})
 	if err := c.out.Set("Job", job.Path); err != nil {
 		return err

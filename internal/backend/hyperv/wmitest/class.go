@@ -73,11 +73,12 @@ type Method struct {
 
 // Property finds a property by its name, without case.
 func (c *Class) Property(name string) (*Property, bool) {
-	i := slices.IndexFunc(c.Properties, func(p Property) bool { return strings.EqualFold(p.Name, name) })
-	if i < 0 {
-		return nil, false
+	for i := range c.Properties {
+		if strings.EqualFold(c.Properties[i].Name, name) {
+			return &c.Properties[i], true
+		}
 	}
-	return &c.Properties[i], true
+	return nil, false
 }
 
 // Method finds a method by its name, without case.

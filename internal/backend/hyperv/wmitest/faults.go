@@ -15,8 +15,8 @@ const defaultJobTime = 5 * time.Millisecond
 // faults are what was brought about on a machine that a fleet has no word for.
 type faults struct {
 	mu sync.Mutex
-	// denied and hidden are folded names: of namespaces, of classes, and for hidden
-	// also "class.property".
+	// denied and hidden are folded names: of namespaces, of classes, of their methods
+	// ("class.method") and properties ("class.property").
 	denied, hidden map[string]bool
 	// left is how many calls the service still answers, less than zero for all.
 	left int
@@ -27,11 +27,21 @@ type faults struct {
 	answers     map[string][]uint32
 	busy        map[string]bool
 	childPools  bool
+	dropped     map[string]int
+
+	// blind, stopped and functions are what Unprivileged, StopHyperV and
+	// FunctionPaths brought about.
+	blind, stopped, functions bool
+	// service is what ClusterService brought about, less than zero for nothing.
+	service int
+	// volumes are the paths of the cluster's shared volumes.
+	volumes []string
 }
 
 func (f *faults) init() {
-	f.left, f.jobTime = -1, defaultJobTime
+	f.left, f.jobTime, f.service, f.volumes = -1, defaultJobTime, -1, []string{sharedVolumes + `\Volume1`}
 	f.denied, f.hidden, f.synchronous, f.busy = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	f.dropped = map[string]int{}
 	f.failing, f.answers = map[string][]refusal{}, map[string][]uint32{}
 }
 
@@ -41,7 +51,8 @@ func (m *Machine) bring(about func(*faults)) {
 	about(&m.faults)
 }
 
-// Deny denies access to a namespace, or to a class in any.
+// Deny denies access to a namespace, to a class in any, to "class.method", or to
+// "class.Put" for writing its instances.
 func (m *Machine) Deny(name string) { m.bring(func(f *faults) { f.denied[foldSlashes(name)] = true }) }
 
 // Allow grants access again.
@@ -56,8 +67,39 @@ func (m *Machine) Gone(n int) { m.bring(func(f *faults) { f.left = max(n, 0) }) 
 // Back lets the service answer again.
 func (m *Machine) Back() { m.bring(func(f *faults) { f.left = -1 }) }
 
-// Hide takes a class, or "class.property", away, as on a build that does not have it.
-func (m *Machine) Hide(name string) { m.bring(func(f *faults) { f.hidden[fold(name)] = true }) }
+// Hide takes a namespace, a class, or "class.property", away, as on a build of Windows
+// that does not have it or a host without the feature.
+func (m *Machine) Hide(name string) { m.bring(func(f *faults) { f.hidden[foldSlashes(name)] = true }) }
+
+// Unprivileged makes Hyper-V show nothing, as it does to an account that is in neither
+// of the groups Administrators and Hyper-V Administrators. That is no error.
+func (m *Machine) Unprivileged() { m.bring(func(f *faults) { f.blind = true }) }
+
+// StopHyperV stops Hyper-V's service, and with it the provider of its namespace.
+func (m *Machine) StopHyperV() { m.bring(func(f *faults) { f.stopped = true }) }
+
+// States of the cluster service on a node, for ClusterService.
+const (
+	ClusterNotConfigured = 1
+	ClusterNotRunning    = 3
+	ClusterRunning       = 19
+)
+
+// ClusterService is the state of the cluster service on the host. Unless it runs, the
+// host has the namespace of the cluster with nothing in it, in a cluster or not.
+func (m *Machine) ClusterService(state int) { m.bring(func(f *faults) { f.service = state }) }
+
+// SharedVolumes are the paths of the cluster's shared volumes, as this node sees them.
+// There is one unless a test says otherwise.
+func (m *Machine) SharedVolumes(paths ...string) { m.bring(func(f *faults) { f.volumes = paths }) }
+
+// FunctionPaths makes partitions show the path of their virtual function, not that of
+// the GPU. Which of the two a host shows is documented nowhere.
+func (m *Machine) FunctionPaths() { m.bring(func(f *faults) { f.functions = true }) }
+
+// DropJob makes the next job of a method vanish at once. It does what it should, or
+// fails if FailJob says so; only nobody can see it any more.
+func (m *Machine) DropJob(method string) { m.bring(func(f *faults) { f.dropped[fold(method)]++ }) }
 
 // JobTime is how long jobs take, and how long a driver takes to show a new partition
 // count.
@@ -91,6 +133,48 @@ func (m *Machine) Busy(gpuID string) { m.bring(func(f *faults) { f.busy[gpu.Fold
 // made and reserve nothing. Which pools of which builds do is documented nowhere.
 func (m *Machine) ChildPoolID() { m.bring(func(f *faults) { f.childPools = true }) }
 
+// takeDrop uses up a vanishing job.
+func (f *faults) takeDrop(method string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dropped[fold(method)] == 0 {
+		return false
+	}
+	f.dropped[fold(method)]--
+	return true
+}
+
+func (f *faults) showsNothing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.blind
+}
+
+func (f *faults) hypervStopped() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
+func (f *faults) showsFunctions() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.functions
+}
+
+// clusterService is the state of the cluster service, and whether a test set it.
+func (f *faults) clusterService() (state int, set bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.service, f.service >= 0
+}
+
+func (f *faults) clusterVolumes() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.volumes
+}
+
 // strike is the fault that a call meets in a namespace, or who opens one.
 func (f *faults) strike(namespace string, opening bool) error {
 	f.mu.Lock()
@@ -101,10 +185,13 @@ func (f *faults) strike(namespace string, opening bool) error {
 	if f.left > 0 && !opening {
 		f.left--
 	}
+	if f.stopped && !opening && namespace == hyperv.Virtualization {
+		return &hyperv.Fault{Code: hyperv.ProviderNoLoad, Text: "Provider load failure"}
+	}
 	return f.deniedLocked(namespace)
 }
 
-// deny is the fault that a call meets at a class.
+// deny is the fault that a call meets at a class or one of its methods.
 func (f *faults) deny(class string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,6 +203,12 @@ func (f *faults) deniedLocked(name string) error {
 		return &hyperv.Fault{Code: hyperv.AccessDenied, Text: "Access denied"}
 	}
 	return nil
+}
+
+func (f *faults) hidesNothing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.hidden) == 0
 }
 
 func (f *faults) isHidden(name string) bool {

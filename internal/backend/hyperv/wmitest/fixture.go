@@ -1,7 +1,6 @@
 package wmitest
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -12,7 +11,7 @@ import (
 )
 
 // Fixture is a machine with the production backend on it, for the conformance suite
-// and for tests of the backend's own. The records are kept in the fleet file.
+// and for tests of the backend's own. The records are kept in the fleet.
 type Fixture struct {
 	Fleet   *simulated.Fleet
 	Host    *simulated.Host
@@ -29,7 +28,7 @@ var (
 // machine's own door, or through COM.
 func NewFixture(t *testing.T, initial gpu.Host, connect func(*testing.T, *Machine) hyperv.WMI) *Fixture {
 	t.Helper()
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
+	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{initial}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package wmitest_test
 
 import (
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ func newRig(t *testing.T, change ...func(*gpu.Snapshot)) *rig {
 	for _, c := range change {
 		c(&s)
 	}
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+	fleet, err := simulated.InMemory(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,9 +70,11 @@ var (
 
 // resources are those that the host has.
 func (v *view) resources() []resource {
-	out := []resource{memoryResource, pciExpressResource}
-	if _, ok := v.class(partitionResource.class); ok {
-		out = append(out, partitionResource)
+	out := []resource{memoryResource}
+	for _, r := range []resource{pciExpressResource, partitionResource} {
+		if _, ok := v.class(r.class); ok {
+			out = append(out, r)
+		}
 	}
 	return out
 }

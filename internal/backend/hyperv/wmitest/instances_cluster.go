@@ -29,7 +29,7 @@ func (v *view) clusters() []*Object {
 	name := v.host.Cluster.Name
 	return []*Object{v.make("MSCluster_Cluster", fields{
 		"CreationClassName": "MSCluster_Cluster", "Name": name, "Fqdn": name + "." + domain,
-		"ClusterFunctionalLevel": 12, "DrainOnShutdown": 1, "SharedVolumesRoot": `C:\ClusterStorage`,
+		"ClusterFunctionalLevel": 12, "DrainOnShutdown": 1, "SharedVolumesRoot": sharedVolumes,
 	})}
 }
 
@@ -41,6 +41,7 @@ var nodeStates = map[gpu.NodeState]int{
 const (
 	drainInProgress = 1
 	drainCompleted  = 2
+	drainFailed     = 3
 )
 
 func (v *view) clusterNodes() []*Object {
@@ -55,10 +56,24 @@ func (v *view) clusterNodes() []*Object {
 			f["NodeDrainStatus"] = drainInProgress
 		case gpu.NodePaused:
 			f["NodeDrainStatus"] = drainCompleted
+			if v.keepsVMs(n.Name) {
+				f["NodeDrainStatus"] = drainFailed
+			}
 		}
 		out = append(out, v.make("MSCluster_Node", f))
 	}
 	return out
+}
+
+// keepsVMs tells whether clustered VMs run on a node, from which a drain has moved all
+// that could be moved.
+func (v *view) keepsVMs(node string) bool {
+	for _, h := range v.nodes {
+		if gpu.SameID(h.Name, node) {
+			return slices.ContainsFunc(h.VMs, func(vm gpu.VM) bool { return vm.Clustered && vm.Runs() })
+		}
+	}
+	return false
 }
 
 // coreOwner is the node that runs what belongs to the cluster itself.
@@ -204,10 +219,17 @@ func (r role) clusterID() string {
 	}
 }
 
+// sharedVolumes is where the cluster's shared volumes are, on every node.
+const sharedVolumes = `C:\ClusterStorage`
+
 func (v *view) sharedVolumes() []*Object {
-	return []*Object{v.make("MSCluster_ClusterSharedVolume", fields{
-		"Name": `C:\ClusterStorage\Volume1`, "VolumeName": `\\?\Volume{` + strings.ToLower(derivedGUID("volume")) + `}\`, "FaultState": 0,
-	})}
+	var out []*Object
+	for _, path := range v.machine.faults.clusterVolumes() {
+		out = append(out, v.make("MSCluster_ClusterSharedVolume", fields{
+			"Name": path, "VolumeName": `\\?\Volume{` + strings.ToLower(derivedGUID("volume", path)) + `}\`, "FaultState": 0,
+		}))
+	}
+	return out
 }
 
 // possibleOwners are, for each VM, the nodes that may run it. A VM that nobody

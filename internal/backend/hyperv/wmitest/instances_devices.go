@@ -57,13 +57,21 @@ func (v *view) device(g *gpu.GPU, system, id string) *Object {
 	})
 }
 
-// assignablePath is the path of a device that the host has given up, or had.
-func (v *view) assignablePath(gpuID string) string {
-	g, ok := v.host.GPU(gpuID)
-	if !ok {
-		g = &gpu.GPU{ID: gpuID, InstancePath: `PCIP\` + derivedGUID("gone", gpuID)}
+// assignablePaths are the paths of devices that the host has given up, or had. A build
+// without such devices has none.
+func (v *view) assignablePaths(gpuIDs ...string) []string {
+	out := []string{}
+	if _, ok := v.class("Msvm_PciExpress"); !ok {
+		return out
 	}
-	return v.device(g, v.host.Name, "Microsoft:"+instancePath(g)).Path
+	for _, id := range gpuIDs {
+		g, ok := v.host.GPU(id)
+		if !ok {
+			g = &gpu.GPU{ID: id, InstancePath: `PCIP\` + derivedGUID("gone", id)}
+		}
+		out = append(out, v.device(g, v.host.Name, "Microsoft:"+instancePath(g)).Path)
+	}
+	return out
 }
 
 // assignableAt is the GPU that a path of a device of the host names.
@@ -89,7 +97,7 @@ func (v *view) pciExpressSettings() []*Object {
 			for _, d := range vm.Devices {
 				f := fields{"PoolID": d.Pool, "VirtualFunctions": []any{0}}
 				if d.Pool == "" {
-					f["HostResource"] = []string{v.assignablePath(d.GPU)}
+					f["HostResource"] = v.assignablePaths(d.GPU)
 				}
 				out = append(out, v.setting(pciExpressResource, settingID(owner, d.ID), f))
 			}
@@ -103,9 +111,5 @@ func (v *view) pciExpressSettings() []*Object {
 
 // poolAllocation is a pool's allocation setting, whose host resources are its members.
 func (v *view) poolAllocation(p *gpu.Pool) *Object {
-	members := []string{}
-	for _, id := range p.GPUs {
-		members = append(members, v.assignablePath(id))
-	}
-	return v.setting(pciExpressResource, allocationID(p.Name), fields{"HostResource": members})
+	return v.setting(pciExpressResource, allocationID(p.Name), fields{"HostResource": v.assignablePaths(p.GPUs...)})
 }

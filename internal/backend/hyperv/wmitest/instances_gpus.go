@@ -1,6 +1,7 @@
 package wmitest
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -65,7 +66,7 @@ func (v *view) partitions() []*Object {
 			f := fields{
 				"SystemCreationClassName": "Msvm_ComputerSystem", "SystemName": strings.ToUpper(part.VMID), "CreationClassName": class,
 				"DeviceID": settingID(part.VMID, adapter), "ElementName": "GPU Partition",
-				"DeviceInstancePath": p.Name, "PartitionId": part.ID, "PartitionVfLuid": part.VFLUID,
+				"DeviceInstancePath": v.partitionDevice(&v.host.GPUs[i], part), "PartitionId": part.ID, "PartitionVfLuid": part.VFLUID,
 				"CurrentVRAM": uint64(part.VRAM), "CurrentEncode": p.Encode.Min, "CurrentDecode": p.Decode.Min, "CurrentCompute": p.Compute.Min,
 			}
 			if part.SupportsOutgoingLiveMigration != nil {
@@ -75,6 +76,16 @@ func (v *view) partitions() []*Object {
 		}
 	}
 	return out
+}
+
+// partitionDevice is the path that a partition shows: its GPU's, or that of its virtual
+// function, which is another address on the GPU's bus.
+func (v *view) partitionDevice(g *gpu.GPU, part gpu.Partition) string {
+	if !v.machine.faults.showsFunctions() {
+		return g.Partitionable.Name
+	}
+	instance := instancePath(g)
+	return fmt.Sprintf("%s&%04X", instance[:strings.LastIndexByte(instance, '&')], 8*(part.ID+1))
 }
 
 // partitionSettings are the adapters of VMs, those in checkpoints, and the templates:

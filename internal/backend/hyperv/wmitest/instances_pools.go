@@ -1,5 +1,7 @@
 package wmitest
 
+import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+
 // poolGUID tells pools apart: pools of different resources may share a name.
 func poolGUID(r resource, name string) string { return derivedGUID("pool", r.subType, name) }
 
@@ -31,14 +33,21 @@ func (v *view) pools() []*Object {
 		}
 		out = append(out, v.pool(r, "", capacity))
 	}
-	for i := range v.host.Pools {
-		p := &v.host.Pools[i]
+	for _, p := range v.devicePools() {
 		out = append(out, v.pool(pciExpressResource, p.Name, len(p.GPUs)))
 	}
 	if name, ok := v.memoryPool(); ok {
 		out = append(out, v.pool(memoryResource, name, 0))
 	}
 	return out
+}
+
+// devicePools are the host's pools, on a build that has them.
+func (v *view) devicePools() []gpu.Pool {
+	if _, ok := v.class(pciExpressResource.class); !ok {
+		return nil
+	}
+	return v.host.Pools
 }
 
 // memoryPool is the name of the pool of memory, if the host has one.

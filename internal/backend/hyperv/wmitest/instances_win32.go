@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -17,6 +18,7 @@ func windowsSources() sources {
 		"Win32_VideoController":      (*view).videoControllers,
 		"Win32_DeviceMemoryAddress":  (*view).memoryAddresses,
 		"Win32_PNPAllocatedResource": (*view).allocatedResources,
+		"Win32_Service":              (*view).services,
 	}
 }
 
@@ -26,6 +28,26 @@ func (v *view) operatingSystems() []*Object {
 		"Caption": "Microsoft " + v.host.OS.Name, "Name": "Microsoft " + v.host.OS.Name + `|C:\Windows|\Device\Harddisk0\Partition3`,
 		"BuildNumber": build, "Version": "10.0." + build, "CSName": v.host.Name, "OSArchitecture": "64-bit", "ProductType": 3, "Status": "OK",
 	})}
+}
+
+// services are those of Windows that a host of virtual machines has, if it has Hyper-V.
+func (v *view) services() []*Object {
+	faults := &v.machine.faults
+	service := func(name, display string, runs bool) *Object {
+		f := fields{
+			"CreationClassName": "Win32_Service", "SystemCreationClassName": "Win32_ComputerSystem", "SystemName": v.host.Name,
+			"Name": name, "DisplayName": display, "StartMode": "Auto", "Started": runs, "State": "Stopped", "Status": "OK", "ProcessId": 0,
+		}
+		if runs {
+			f["State"], f["ProcessId"] = "Running", 1200
+		}
+		return v.make("Win32_Service", f)
+	}
+	out := []*Object{service("Winmgmt", "Windows Management Instrumentation", true)}
+	if !faults.isHidden(foldSlashes(hyperv.Virtualization)) {
+		out = append(out, service("vmms", "Hyper-V Virtual Machine Management", !faults.hypervStopped()))
+	}
+	return out
 }
 
 // workgroup is what a host that is in no cluster is taken to be in.

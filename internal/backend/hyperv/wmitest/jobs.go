@@ -83,3 +83,10 @@ func (j *jobs) begin(name string, kind uint64, delay time.Duration, effect func(
 	})
 	return started.id
 }
+
+// forget drops a job, which goes on.
+func (j *jobs) forget(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.list = slices.DeleteFunc(j.list, func(one *job) bool { return one.id == id })
+}

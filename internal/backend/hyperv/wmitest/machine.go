@@ -51,7 +51,10 @@ func (m *Machine) Open(namespace string) (*Namespace, error) {
 	if err := m.faults.strike(name, true); err != nil {
 		return nil, faultOf(context.Background(), op+" to "+namespace, err)
 	}
-	if name != hyperv.MSCluster {
+	if m.faults.isHidden(foldSlashes(name)) {
+		return nil, faultOf(context.Background(), op+" to "+namespace, noNamespace(namespace))
+	}
+	if _, set := m.faults.clusterService(); set || name != hyperv.MSCluster {
 		return n, nil
 	}
 	host, err := m.read(context.Background())

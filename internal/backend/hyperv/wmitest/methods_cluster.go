@@ -41,11 +41,12 @@ const (
 	resourceNotOnline hyperv.Code = 0x8007138C // ERROR_RESOURCE_NOT_ONLINE
 )
 
-// clusterRunning is what GetNodeClusterState says of a node whose service runs.
-const clusterRunning = 19
-
 func (c *invocation) nodeClusterState() error {
-	return c.out.Set("ClusterState", int64(clusterRunning))
+	state, set := c.machine.faults.clusterService()
+	if !set {
+		state = ClusterRunning
+	}
+	return c.out.Set("ClusterState", int64(state))
 }
 
 // role is the VM that a group or a resource is for.
@@ -175,7 +176,7 @@ func (c *invocation) pauseNode() error {
 	c.machine.jobs.begin(c.method.Name, 0, c.machine.faults.time(), func(ctx context.Context) error {
 		for _, r := range leave {
 			for _, to := range c.destinations(r, node, target) {
-				if fleet.MoveVM(ctx, r.vm.ID, to) == nil {
+				if fleet.LiveMigrate(ctx, r.vm.ID, to) == nil {
 					break
 				}
 			}

@@ -57,10 +57,7 @@ func (c *invocation) passing(vm *gpu.VM, state gpu.VMState, kind uint64, effect 
 	if !ok {
 		return refuse(rvInvalidState, "the VM is on its way to another state")
 	}
-	return c.job(kind, func(ctx context.Context, _ *Object) error {
-		defer end()
-		return effect(ctx)
-	})
+	return c.jobThen(kind, func(ctx context.Context, _ *Object) error { return effect(ctx) }, end)
 }
 
 // shutdownPoll is how often a guest that was asked is looked at.

@@ -189,6 +189,9 @@ func (n *Namespace) put(ctx context.Context, o *Object) error {
 	if err != nil {
 		return err
 	}
+	if err := n.machine.faults.deny(current.Class.Name + ".Put"); err != nil {
+		return err
+	}
 	change, err := changeOf(current, o)
 	if err != nil || len(change) == 0 {
 		return err

@@ -121,6 +121,8 @@ func isName(s string) bool {
 	return true
 }
 
+var keyEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
 // pathTo is the full path of an instance. WMI lists the keys in the order of their
 // names; strings and numbers of 64 bits are quoted.
 func pathTo(server, namespace string, o *Object) string {
@@ -138,7 +140,7 @@ func pathTo(server, namespace string, o *Object) string {
 		}
 		switch v := o.values[fold(p.Name)].(type) {
 		case string:
-			keys[p.Name] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(v) + `"`
+			keys[p.Name] = `"` + keyEscapes.Replace(v) + `"`
 		case uint64:
 			keys[p.Name] = strconv.FormatUint(v, 10)
 			if p.Type == Uint64 {

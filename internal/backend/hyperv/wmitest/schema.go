@@ -28,6 +28,26 @@ var namespaceFiles = map[string]string{
 type schema struct {
 	classes []*Class
 	index   map[string]*Class
+	// whole are the classes of builds of which nothing is hidden, which nobody changes.
+	whole sync.Map
+}
+
+// wholeKey is a class of a build.
+type wholeKey struct {
+	name  string
+	build int
+}
+
+// wholeClass is class with nothing hidden.
+func (s *schema) wholeClass(name string, build int) *Class {
+	key := wholeKey{fold(name), build}
+	if c, ok := s.whole.Load(key); ok {
+		c, _ := c.(*Class)
+		return c
+	}
+	c := s.class(name, build, func(string) bool { return false })
+	s.whole.Store(key, c)
+	return c
 }
 
 // schemas reads all classes, once.

@@ -56,6 +56,9 @@ func (n *Namespace) look(ctx context.Context) (*view, error) {
 	if n.name != hyperv.MSCluster {
 		return v, nil
 	}
+	if v.silent() {
+		return v, nil
+	}
 	if host.Cluster == nil {
 		return nil, noNamespace(n.name)
 	}
@@ -75,7 +78,11 @@ func (n *Namespace) look(ctx context.Context) (*view, error) {
 func (v *view) class(name string) (*Class, bool) {
 	c, known := v.classes[fold(name)]
 	if !known {
-		c = v.schema.class(name, v.build(), v.machine.faults.isHidden)
+		if v.machine.faults.hidesNothing() {
+			c = v.schema.wholeClass(name, v.build())
+		} else {
+			c = v.schema.class(name, v.build(), v.machine.faults.isHidden)
+		}
 		v.classes[fold(name)] = c
 	}
 	return c, c != nil
@@ -89,9 +96,25 @@ func (v *view) build() int {
 	return v.host.OS.Build
 }
 
+// silent tells whether a namespace is there and shows nothing.
+func (v *view) silent() bool {
+	switch v.name {
+	case hyperv.Virtualization:
+		return v.machine.faults.showsNothing()
+	case hyperv.MSCluster:
+		state, set := v.machine.faults.clusterService()
+		return set && (state != ClusterRunning || v.host.Cluster == nil)
+	default:
+		return false
+	}
+}
+
 // instances are those of a class and of the classes derived from it.
 func (v *view) instances(class string) []*Object {
 	var out []*Object
+	if v.silent() {
+		return nil
+	}
 	for _, name := range v.schema.derived(class) {
 		if _, ok := v.class(name); !ok {
 			continue
@@ -125,7 +148,7 @@ func (v *view) embed(class string, all ...fields) *Object {
 		for name, value := range f {
 			p, ok := c.Property(name)
 			if !ok {
-				if newest := v.schema.class(class, math.MaxInt, func(string) bool { return false }); newest != nil {
+				if newest := v.schema.wholeClass(class, math.MaxInt); newest != nil {
 					_, ok = newest.Property(name)
 				}
 				if !ok {
@@ -184,8 +207,11 @@ func (v *view) local(path string) (objectPath, bool) {
 }
 
 func (v *view) namespaces() []*Object {
-	names := []string{"cimv2", "default", "virtualization"}
-	if v.host.Cluster != nil {
+	names := []string{"cimv2", "default"}
+	if !v.machine.faults.isHidden(foldSlashes(hyperv.Virtualization)) {
+		names = append(names, "virtualization")
+	}
+	if _, set := v.machine.faults.clusterService(); set || v.host.Cluster != nil {
 		names = append(names, "MSCluster")
 	}
 	var out []*Object
