@@ -29,17 +29,17 @@ var (
 )
 
 func main() {
-	if code, ran := asService(run); ran {
-		os.Exit(code)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx)
+	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
 
-func run(ctx context.Context) int {
-	err := newRoot().ExecuteContext(ctx)
+// run runs a command line and returns its exit code.
+func run(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}

@@ -20,14 +20,21 @@ import (
 // binary is the agent as it is released.
 var binary string
 
+// built names an agent to test instead of building it, where there is no Go: under Wine.
+const built = "GPU_TEST_AGENT"
+
 func TestMain(m *testing.M) {
+	if binary = os.Getenv(built); binary != "" {
+		os.Exit(m.Run())
+	}
 	dir, err := os.MkdirTemp("", "gpu-agent-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binary = filepath.Join(dir, "gpu-agent")
-	build := exec.Command("go", "build", "-ldflags", "-s -w -X main.version=1.2.3", "-o", binary, ".") //nolint:noctx // bounded by go test's timeout
+	// The suffix does no harm elsewhere.
+	binary = filepath.Join(dir, "gpu-agent.exe")
+	build := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=1.2.3", "-o", binary, ".") //nolint:noctx // bounded by go test's timeout
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s\n", err, out)
@@ -252,10 +259,9 @@ func TestBadUse(t *testing.T) {
 		code int
 		says string
 	}{
-		{"no backend", []string{"inventory"}, []string{"GPU_AGENT_BACKEND="}, 1, "no backend for this platform yet"},
 		{"unknown backend", []string{"--backend", "xen", "inventory"}, nil, 64, "xen"},
 		{"no fleet", []string{"inventory"}, []string{"GPU_AGENT_FLEET="}, 64, "--fleet"},
-		{"missing fleet", []string{"--fleet", "/nowhere.json", "inventory"}, nil, 1, "/nowhere.json"},
+		{"missing fleet", []string{"--fleet", "/nowhere.json", "inventory"}, nil, 1, "nowhere.json"},
 		{"which host", []string{"inventory"}, []string{"GPU_AGENT_HOST="}, 64, "[hv01 hv02]"},
 		{"unknown host", []string{"--host", "hv09", "inventory"}, nil, 1, `no host "hv09"`},
 		{"role", []string{"--role", "admin", "inventory"}, nil, 64, "admin"},

@@ -12,11 +12,13 @@ func newReconcile(o *hostOptions) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "reconcile",
-		Short: "Settle what killed runs left",
+		Short: "Settle what killed runs left, and restore what a reboot lost",
 		Long: `reconcile takes the lease and settles the journal: a change that was complete stays, one
-that was cut off is put back, and the VMs that it had stopped are started. It touches
-nothing else, and no VM that has moved to another node. Run it at boot, before kubelet
-and container engines. It waits for a run that is at work until --timeout; what it has
+that was cut off is put back, and the VMs that it had stopped are started. Then it puts
+back what a reboot took from the MIG layouts that are declared for this host: the mode,
+where that takes no reset of the GPU, and missing instances. It removes no instance, and
+leaves a GPU alone whose instances are in the way. It touches nothing else, and no VM
+that has moved to another node. Run it at boot, before kubelet and container engines. It waits for a run that is at work until --timeout; what it has
 begun to put back it finishes.
 
 It exits with 1 when something could not be put back.`,
@@ -34,14 +36,22 @@ It exits with 1 when something could not be put back.`,
 			settled, err := server.Reconcile(ctx, timeout)
 			out := cmd.OutOrStdout()
 			stands := 0
+			list := func(what []string) {
+				for _, one := range what {
+					_, _ = fmt.Fprintf(out, "  %s\n", one)
+				}
+			}
 			for _, s := range settled {
+				if len(s.Restored) > 0 {
+					_, _ = fmt.Fprintf(out, "%s: restored\n", s.Subject)
+					list(s.Restored)
+				}
 				switch {
 				case len(s.Stands) > 0:
 					stands++
 					_, _ = fmt.Fprintf(out, "%s: not everything could be put back\n", s.Subject)
-					for _, what := range s.Stands {
-						_, _ = fmt.Fprintf(out, "  %s\n", what)
-					}
+					list(s.Stands)
+				case len(s.Restored) > 0:
 				case s.Kept:
 					_, _ = fmt.Fprintf(out, "%s: complete, kept\n", s.Subject)
 				default:

@@ -27,7 +27,9 @@ service (serve --listen). The other commands are for people.
 Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.ArbitraryArgs,
+		// As far from a command as a typing mistake is.
+		SuggestionsMinimumDistance: 2,
+		Args:                       cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cmd.Help()

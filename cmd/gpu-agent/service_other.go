@@ -2,13 +2,7 @@
 
 package main
 
-import (
-	"context"
+import "github.com/spf13/cobra"
 
-	"github.com/spf13/cobra"
-)
-
-// asService is for Windows; elsewhere a service is a process like any other.
-func asService(func(context.Context) int) (code int, ran bool) { return 0, false }
-
+// platformCommands are for Windows; elsewhere a service is a process like any other.
 func platformCommands() []*cobra.Command { return nil }

@@ -19,28 +19,25 @@ import (
 // serviceName is the name of the service, and of its source in the event log.
 const serviceName = "gpu-agent"
 
-// asService runs the agent under the service manager, if that started this process.
-// The service's command line is one that people could type too.
-func asService(run func(context.Context) int) (code int, ran bool) {
-	if is, err := svc.IsWindowsService(); err != nil || !is {
-		return 0, false
+// runService runs a command line under the service manager, which has started this
+// process. The command line is one that people could type too.
+func runService(args []string) error {
+	s := &service{args: args}
+	err := svc.Run(serviceName, s)
+	switch {
+	case errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT):
+		return &codedError{code: exitBadUsage, err: errors.New("only the service manager runs this; start the service with: sc.exe start " + serviceName)}
+	case err != nil:
+		return fmt.Errorf("the service manager refused the service: %w", err)
+	case s.code != 0:
+		return &codedError{code: s.code} // it has said why
 	}
-	if events, err := eventlog.Open(serviceName); err == nil {
-		defer func() { _ = events.Close() }() // nothing is buffered
-		logHandler = &eventHandler{log: events}
-		complain = func(text string) { slog.New(logHandler).Error(text) }
-	}
-	s := &service{run: run}
-	if err := svc.Run(serviceName, s); err != nil {
-		complain("the service manager refused the service: " + err.Error())
-		return exitFailed, true
-	}
-	return s.code, true
+	return nil
 }
 
 // service answers the service manager.
 type service struct {
-	run  func(context.Context) int
+	args []string
 	code int
 }
 
@@ -50,10 +47,15 @@ const stopHint = 30 * time.Second
 
 // Execute implements svc.Handler.
 func (s *service) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
+	if events, err := eventlog.Open(serviceName); err == nil {
+		defer func() { _ = events.Close() }() // nothing is buffered
+		logHandler = &eventHandler{log: events}
+		complain = func(text string) { slog.New(logHandler).Error(text) }
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan int, 1)
-	go func() { done <- s.run(ctx) }()
+	go func() { done <- run(ctx, s.args) }()
 	running := svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}
 	status <- running
 	now := running
@@ -131,6 +133,7 @@ func newService() *cobra.Command {
 		Use:   "service",
 		Short: "Install or remove the Windows service",
 		Args:  usage(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "install -- serve --listen ADDRESS ...",
@@ -146,6 +149,12 @@ starts with Windows, after Hyper-V's management service, and again when it fails
 		Short: "Remove the service",
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(*cobra.Command, []string) error { return removeService() },
+	}, &cobra.Command{
+		Use:    "run -- serve --listen ADDRESS ...",
+		Short:  "Be the service; the service manager runs this",
+		Hidden: true,
+		Args:   usage(cobra.MinimumNArgs(1)),
+		RunE:   func(_ *cobra.Command, args []string) error { return runService(args) },
 	})
 	return cmd
 }
@@ -165,7 +174,7 @@ func installService(args []string) error {
 		Description:  "Shares the GPUs of this host as Terraform declares it.",
 		StartType:    mgr.StartAutomatic,
 		Dependencies: []string{"vmms"},
-	}, args...)
+	}, append([]string{"service", "run", "--"}, args...)...)
 	if err != nil {
 		return fmt.Errorf("the service %s could not be installed: %w", serviceName, err)
 	}
@@ -197,7 +206,8 @@ func removeService() error {
 	if _, err := s.Control(svc.Stop); err != nil && !errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE) {
 		return fmt.Errorf("the service %s could not be stopped: %w", serviceName, err)
 	}
-	if err := s.Delete(); err != nil {
+	// A service that is marked goes when its last handle is closed.
+	if err := s.Delete(); err != nil && !errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE) {
 		return fmt.Errorf("the service %s could not be removed: %w", serviceName, err)
 	}
 	_ = eventlog.Remove(serviceName) // its messages stay readable either way

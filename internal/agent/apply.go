@@ -39,6 +39,9 @@ func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
 	if p.steps, err = plan(known, ch); err != nil {
 		return p, err
 	}
+	if err := able(s.backend, p.steps); err != nil {
+		return p, err
+	}
 	p.basis, err = newBasis(&host, p.steps)
 	return p, err
 }
@@ -58,10 +61,14 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	}
 	out := Prepared{Steps: p.steps, Disruption: gpu.DisruptNone, Findings: p.findings, Basis: text}
 	for _, step := range p.steps {
-		out.Drains = out.Drains || step.Op == OpDrainNode
-		if step.Op == OpStopVM {
+		switch {
+		case step.Op == OpDrainNode:
+			out.Drains = true
+		case step.Op == OpStopVM:
 			out.Disruption = gpu.DisruptVMRestart
 			out.StopsVMs = append(out.StopsVMs, step.vmName())
+		case step.Op == OpSetMIGMode && step.Force:
+			out.Disruption = gpu.DisruptGPUReset
 		}
 	}
 	return out, nil
@@ -75,10 +82,6 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		return Outcome{}, err
 	}
 	defer release()
-	host, err := s.hyperv()
-	if err != nil {
-		return Outcome{}, err
-	}
 	old, lease, err := s.lookup(ctx, fence, ch.ID)
 	if err != nil {
 		return Outcome{}, err
@@ -109,7 +112,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
 		Status: running, Steps: p.steps, Before: observe(&p.host, hostSteps(p.steps)), Undo: undo,
 	}
-	return s.work(host, fence, e, progress).make(ctx, expected)
+	return s.work(fence, e, progress).make(ctx, expected)
 }
 
 // repeat answers a change that was sent again.
@@ -131,10 +134,6 @@ func (s *Server) settle(ctx context.Context, fence int64, id string, undo bool) 
 		return Outcome{}, err
 	}
 	defer release()
-	host, err := s.hyperv()
-	if err != nil {
-		return Outcome{}, err
-	}
 	e, _, err := s.lookup(ctx, fence, id)
 	switch {
 	case err != nil:
@@ -156,7 +155,7 @@ func (s *Server) settle(ctx context.Context, fence int64, id string, undo bool) 
 	if err := s.record(ctx, fence, e); err != nil {
 		return Outcome{}, failure("undo the change", err)
 	}
-	return s.work(host, fence, e, nil).putBack(ctx)
+	return s.work(fence, e, nil).putBack(ctx)
 }
 
 // work is one change on its way through its steps.
@@ -171,12 +170,12 @@ type work struct {
 	hostIsBack bool
 }
 
-func (s *Server) work(host backend.HyperV, fence int64, e *entry, progress func(StepProgress)) *work {
+func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work {
 	if progress == nil {
 		progress = func(StepProgress) {}
 	}
 	return &work{server: s, fence: fence, entry: e, progress: progress, runner: runner{
-		host:    host,
+		host:    s.backend,
 		timeout: s.stepTimeout,
 		claims: func(ctx context.Context, edit func([]gpu.Claim) []gpu.Claim) error {
 			return s.guarded(ctx, fence, func(st *backend.State) error {
@@ -305,7 +304,7 @@ func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error)
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
 		if w.hostIsBack && step.Claim == nil {
-			inverse = nil
+			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s Step) bool { return s.Op != OpRefreshDevices })
 		}
 		if err := w.undoStep(ctx, step, inverse, total-i, total); err != nil {
 			if lost := staleFence(err); lost != nil {

@@ -12,6 +12,7 @@ import (
 // to the store, and lets one of them fail, or lets the agent die at it.
 type breaker struct {
 	backend.HyperV
+	backend.MIG
 	store backend.Store
 
 	mu     sync.Mutex
@@ -212,6 +213,30 @@ func (b *breaker) StartVM(ctx context.Context, vmID string) error {
 
 func (b *breaker) DrainNode(ctx context.Context) error {
 	return b.write("drain", func() error { return b.HyperV.DrainNode(ctx) })
+}
+
+func (b *breaker) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) error {
+	return b.write("mode", func() error { return b.MIG.SetMIGMode(ctx, gpuID, on, reset) })
+}
+
+func (b *breaker) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
+	return b.write("create instance", func() error { return b.MIG.CreateInstance(ctx, gpuID, p) })
+}
+
+func (b *breaker) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
+	return b.write("destroy instance", func() error { return b.MIG.DestroyInstance(ctx, gpuID, p) })
+}
+
+func (b *breaker) RefreshDevices(ctx context.Context) error {
+	return b.write("refresh", func() error { return b.MIG.RefreshDevices(ctx) })
+}
+
+func (b *breaker) StopUnit(ctx context.Context, name string) error {
+	return b.write("stop unit", func() error { return b.MIG.StopUnit(ctx, name) })
+}
+
+func (b *breaker) StartUnit(ctx context.Context, name string) error {
+	return b.write("start unit", func() error { return b.MIG.StartUnit(ctx, name) })
 }
 
 func (b *breaker) ResumeNode(ctx context.Context) error {

@@ -45,7 +45,12 @@ type Step struct {
 	Name  string `json:"vm_name,omitempty"` // VM name, for people
 	Pool  string `json:"pool,omitempty"`
 	Count int    `json:"count,omitempty"`
-	Force bool   `json:"force,omitempty"`
+	// Force skips checks of a dismount, and allows a GPU's reset for its MIG mode.
+	Force bool `json:"force,omitempty"`
+	// Enable is the MIG mode to set.
+	Enable   bool              `json:"enable,omitempty"`
+	Instance *gpu.MIGPlacement `json:"instance,omitempty"` // of a GPU instance
+	Unit     string            `json:"unit,omitempty"`     // a systemd unit
 	// GPUs are pool members.
 	GPUs     []string              `json:"gpus,omitempty"`
 	Adapter  *gpu.PartitionAdapter `json:"adapter,omitempty"`
@@ -79,6 +84,12 @@ const (
 	OpResumeNode        Op = "resume_node"
 	OpStopVM            Op = "stop_vm"
 	OpStartVM           Op = "start_vm"
+	OpSetMIGMode        Op = "set_mig_mode"
+	OpCreateInstance    Op = "create_gpu_instance" // or complete one that has no compute instance
+	OpDestroyInstance   Op = "destroy_gpu_instance"
+	OpRefreshDevices    Op = "refresh_devices"
+	OpStopUnit          Op = "stop_unit"
+	OpStartUnit         Op = "start_unit"
 	OpPutClaim          Op = "put_claim"
 	OpDropClaim         Op = "drop_claim"
 )

@@ -213,5 +213,24 @@ func scenarios() []scenario {
 			name: "take a device from a running VM", before: []agent.Change{assign("a0", "vm1", nil, deviceFor(run1, gpuD1))},
 			change: assign("x", "vm1", deviceFor(run1, gpuD1), nil),
 		},
+		{
+			name: "turn MIG mode on", edit: onLinux,
+			change: layout("x", "mig", nil, mig("train", map[string]int{g1: 2, g3: 1}, hopper1, ampere)),
+		},
+		{
+			name: "change a MIG layout", edit: onLinux,
+			before: []agent.Change{layout("c0", "mig", nil, mig("train", map[string]int{g1: 3, g3: 1}, hopper1, ampere))},
+			change: layout("x", "mig", mig("train", map[string]int{g1: 3, g3: 1}, hopper1, ampere), mig("train", map[string]int{g1: 1, g2: 1, g3: 1}, hopper1, ampere)),
+		},
+		{
+			name: "a GPU leaves a MIG config and another joins", edit: onLinux,
+			before: []agent.Change{layout("c0", "mig", nil, mig("train", map[string]int{g3: 2}, hopper1, ampere))},
+			change: layout("x", "mig", mig("train", map[string]int{g3: 2}, hopper1, ampere), mig("train", map[string]int{g3: 2}, hopper2, ampere)),
+		},
+		{
+			name: "delete a MIG config", edit: onLinux,
+			before: []agent.Change{layout("c0", "mig", nil, mig("train", map[string]int{g3: 1, g1: 1}, hopper1, ampere))},
+			change: layout("x", "mig", mig("train", map[string]int{g3: 1, g1: 1}, hopper1, ampere), nil),
+		},
 	}
 }

@@ -59,6 +59,13 @@ func observe(host *gpu.Host, steps []Step) facts {
 			note("pool "+s.Pool, membersOf(host, s.Pool))
 		case OpDrainNode, OpResumeNode:
 			note("the state of node "+host.Name, string(host.NodeState()))
+		case OpSetMIGMode:
+			note("the MIG mode of GPU "+s.GPU, modeOf(host, s.GPU))
+		case OpCreateInstance, OpDestroyInstance:
+			note("the MIG layout of GPU "+s.GPU, instancesOf(host, s.GPU))
+		case OpStopUnit, OpStartUnit:
+			note("unit "+s.Unit, unitOf(host, s.Unit))
+		case OpRefreshDevices: // nothing that an inventory shows
 		case OpPutClaim, OpDropClaim:
 			note("the record of "+describeObject(s.Claim.Kind, s.Claim.ID), holderOf(host, s.Claim))
 		default:

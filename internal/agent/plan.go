@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,7 +16,10 @@ import (
 // somebody's object.
 func plan(host gpu.Host, ch Change) ([]Step, error) {
 	p := &planner{host: host, change: ch}
-	var err error
+	err := fits(&host, ch)
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
@@ -28,6 +32,28 @@ func plan(host gpu.Host, ch Change) ([]Step, error) {
 		return nil, err
 	}
 	return p.steps, nil
+}
+
+// fits tells whether a host is of the platform that has what a change wants.
+func fits(host *gpu.Host, ch Change) error {
+	need, names := gpu.HyperV, map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
+	var op string
+	switch c := ch.Want.Config; {
+	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[ch.Host]) == 0:
+		return nil
+	case c != nil && c.Kind() == gpu.KindMIG:
+		need, op = gpu.Linux, "set the MIG layout"
+	case c != nil:
+		op = setCount
+	case ch.Want.Pool != nil:
+		op = "make the pool"
+	default:
+		op = "give a VM a GPU"
+	}
+	if host.Platform == need {
+		return nil
+	}
+	return refuse(backend.NotSupported, op, "host "+host.Name, "that needs a host that runs %s, and this one runs %s", names[need], names[host.Platform])
 }
 
 // planner collects the steps of one change to one host.
@@ -112,4 +138,9 @@ func byID[V any](m map[string]V, id string) (V, bool) {
 	}
 	var none V
 	return none, false
+}
+
+// forgetID takes an id out of a map, without case.
+func forgetID[V any](m map[string]V, id string) {
+	maps.DeleteFunc(m, func(k string, _ V) bool { return gpu.SameID(k, id) })
 }

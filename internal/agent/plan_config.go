@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -11,105 +12,133 @@ import (
 
 const setCount = "set the partition count"
 
-// config plans a partition layout. A GPU whose partitions are held changes its count
-// only while the holders are off and without their adapters, so that is one change:
-// stop, remove, set, add again, start.
+// configChange is what a change does to a config on this host, whatever its kind.
+type configChange struct {
+	id     string
+	want   gpu.PartitionConfig // empty when the config leaves the host
+	wanted bool
+	// shape is what is wanted, or what the config was when it leaves.
+	shape gpu.PartitionConfig
+	claim *gpu.Claim
+	// shrunk are the claims of the configs of ours that GPUs leave for this one.
+	shrunk []gpu.Claim
+}
+
+// config plans a partition config of either kind.
 func (p *planner) config() error {
 	want, wanted := configOn(p.change.Want.Config, p.change.Host)
 	prior, had := configOn(p.change.Prior.Config, p.change.Host)
-	shape := want
+	c := &configChange{want: want, wanted: wanted, shape: want}
 	if !wanted {
-		shape = prior
+		c.shape = prior
 	}
-	id := shape.ID
-	claim := findClaim(&p.host, gpu.ClaimConfig, id)
-	ours, err := p.owns(gpu.ClaimConfig, id, claim, had, wanted)
+	c.id = c.shape.ID
+	c.claim = findClaim(&p.host, gpu.ClaimConfig, c.id)
+	ours, err := p.owns(gpu.ClaimConfig, c.id, c.claim, had, wanted)
 	if err != nil || !ours {
 		return err
 	}
-	// The GPUs that the config has on this host. One that it has in the state but not in
-	// a claim joins only now: it was imported, or an earlier change did not come this far.
-	var covered []string
-	before := map[string]int{}
-	if claim != nil {
-		covered = claim.GPUs
-		for g, count := range claim.LayoutBefore {
-			before[g] = count
-		}
-	}
-	if !wanted && (claim == nil || p.dropOnly(claim)) {
-		if claim != nil {
-			p.drop(*claim)
+	if !wanted && (c.claim == nil || p.dropOnly(c.claim)) {
+		if c.claim != nil {
+			p.drop(*c.claim)
 		}
 		return nil
 	}
+	if c.shape.Kind() == gpu.KindMIG {
+		return p.migLayout(c)
+	}
+	return p.partitionCounts(c)
+}
 
-	l := layout{planner: p, counts: map[string]int{}, limit: want.MaxDisruption}
-	selected := want.GPUs[p.change.Host]
-	var others []gpu.Claim
-	for _, g := range selected {
+// selected are the GPUs that the config shall have on this host.
+func (p *planner) selected(c *configChange) []string { return c.want.GPUs[p.change.Host] }
+
+// covers tells whether a GPU is in the config already. One that it has in the state but
+// not in a claim joins only now: it was imported, or an earlier change did not come this
+// far.
+func (c *configChange) covers(gpuID string) bool { return c.claim != nil && c.claim.Covers(gpuID) }
+
+// leaving are the GPUs that are no longer selected.
+func (p *planner) leaving(c *configChange) []string {
+	if c.claim == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.claim.GPUs), func(g string) bool { return hasID(p.selected(c), g) })
+}
+
+// record plans the claims that the change leaves. keep adds to the config's own what its
+// kind has to remember.
+func (p *planner) record(c *configChange, keep func(*gpu.Claim)) {
+	for _, s := range c.shrunk {
+		p.put(s)
+	}
+	if !c.wanted {
+		p.drop(*c.claim)
+		return
+	}
+	claim := p.newClaim(gpu.ClaimConfig, c.id, c.claim)
+	claim.Want.Config, claim.GPUs = &c.want, p.selected(c)
+	keep(&claim)
+	if c.claim == nil || !sameClaim(*c.claim, claim) {
+		p.put(claim)
+	}
+}
+
+// partitionCounts plans a layout of kind GPU-P. A GPU whose partitions are held changes
+// its count only while the holders are off and without their adapters, so that is one
+// change: stop, remove, set, add again, start.
+func (p *planner) partitionCounts(c *configChange) error {
+	before := map[string]int{}
+	if c.claim != nil {
+		maps.Copy(before, c.claim.LayoutBefore)
+	}
+	l := layout{planner: p, counts: map[string]int{}, limit: c.want.MaxDisruption}
+	for _, g := range p.selected(c) {
 		if !p.change.ClaimOnly {
-			if err := l.wants(g, want.Count); err != nil {
+			if err := l.wants(g, c.want.Count); err != nil {
 				return err
 			}
 		}
-		if hasID(covered, g) {
+		if c.covers(g) {
 			continue
 		}
-		count, known, other, err := p.joins(g, id)
+		other, err := p.joins(c, g)
 		if err != nil {
 			return err
 		}
-		if known {
+		if count, known := p.countBefore(other, g); known {
 			before[g] = count
 		}
-		if other != nil {
-			others = appendShrunk(others, *other, g)
-		}
 	}
-	for _, g := range covered {
-		if hasID(selected, g) {
-			continue
-		}
-		if shape.Restore && !p.change.ClaimOnly {
+	for _, g := range p.leaving(c) {
+		if c.shape.Restore && !p.change.ClaimOnly {
 			if err := l.restores(g, before); err != nil {
 				return err
 			}
 		}
-		for k := range before {
-			if gpu.SameID(k, g) {
-				delete(before, k)
-			}
-		}
+		forgetID(before, g)
 	}
 
 	var seats []seat
 	// An idle node as well: else VMs of the node before would be moved to it meanwhile.
-	drain := want.Drain && len(l.order) > 0 && rules.WhyNotDrained(&p.host) == ""
+	drain := c.want.Drain && len(l.order) > 0 && rules.WhyNotDrained(&p.host) == ""
 	if drain {
 		p.add(Step{Op: OpDrainNode})
-	} else if seats, err = l.seats(); err != nil {
-		return err
+	} else {
+		var err error
+		if seats, err = l.seats(); err != nil {
+			return err
+		}
 	}
 	l.reshape(seats)
 	if drain {
 		p.add(Step{Op: OpResumeNode})
 	}
-	for _, c := range others {
-		p.put(c)
-	}
-	if wanted {
-		c := p.newClaim(gpu.ClaimConfig, id, claim)
-		c.Want.Config, c.GPUs = &want, selected
+	p.record(c, func(claim *gpu.Claim) {
 		if len(before) > 0 {
-			c.LayoutBefore = before
+			claim.LayoutBefore = before
 		}
-		if claim == nil || !sameClaim(*claim, c) {
-			p.put(c)
-		}
-	} else {
-		p.drop(*claim)
-	}
+	})
 	for _, s := range seats {
 		p.start(s.vm, s.power)
 	}
@@ -128,25 +157,33 @@ func configOn(c *gpu.PartitionConfig, host string) (gpu.PartitionConfig, bool) {
 	return part, ok
 }
 
-// joins tells what count a GPU had before it was in any config of ours, and which
-// config it leaves for this one.
-func (p *planner) joins(gpuID, config string) (count int, known bool, other *gpu.Claim, err error) {
+// joins tells which config of ours a GPU leaves for this one, nil for none, and takes it
+// out of that one's claim.
+func (p *planner) joins(c *configChange, gpuID string) (*gpu.Claim, error) {
 	for i := range p.host.Claims {
-		c := &p.host.Claims[i]
-		if c.Kind != gpu.ClaimConfig || gpu.SameID(c.ID, config) || !c.Covers(gpuID) {
+		other := &p.host.Claims[i]
+		if other.Kind != gpu.ClaimConfig || gpu.SameID(other.ID, c.id) || !other.Covers(gpuID) {
 			continue
 		}
-		if c.Owner != p.change.Owner || c.Owner == "" {
-			return 0, false, nil, &Error{Kind: NotOwner, Message: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
-				describeObject(c.Kind, c.ID) + " of " + describeOwner(c.Owner)}
+		if other.Owner != p.change.Owner || other.Owner == "" {
+			return nil, &Error{Kind: NotOwner, Message: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
+				describeObject(other.Kind, other.ID) + " of " + describeOwner(other.Owner)}
 		}
-		count, known = byID(c.LayoutBefore, gpuID)
-		return count, known, c, nil
+		c.shrunk = appendShrunk(c.shrunk, *other, gpuID)
+		return other, nil
+	}
+	return nil, nil
+}
+
+// countBefore is the count that a GPU had before it was in any config of ours.
+func (p *planner) countBefore(other *gpu.Claim, gpuID string) (count int, known bool) {
+	if other != nil {
+		return byID(other.LayoutBefore, gpuID)
 	}
 	if g, ok := p.host.GPU(gpuID); ok && g.Partitionable != nil {
-		return g.Partitionable.Count, true, nil, nil
+		return g.Partitionable.Count, true
 	}
-	return 0, false, nil, nil
+	return 0, false
 }
 
 // appendShrunk takes a GPU out of a claim, which may have lost others already.
@@ -154,17 +191,14 @@ func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	i := slices.IndexFunc(claims, func(o gpu.Claim) bool { return o.Is(c.Kind, c.ID) })
 	if i < 0 {
 		c.Revision++
+		c.LayoutBefore, c.MIGBefore, c.MIGLayout = maps.Clone(c.LayoutBefore), maps.Clone(c.MIGBefore), maps.Clone(c.MIGLayout)
 		claims, i = append(claims, c), len(claims)
 	}
 	shrunk := &claims[i]
 	shrunk.GPUs = slices.DeleteFunc(slices.Clone(shrunk.GPUs), func(g string) bool { return gpu.SameID(g, gpuID) })
-	before := map[string]int{}
-	for g, count := range shrunk.LayoutBefore {
-		if !gpu.SameID(g, gpuID) {
-			before[g] = count
-		}
-	}
-	shrunk.LayoutBefore = before
+	forgetID(shrunk.LayoutBefore, gpuID)
+	forgetID(shrunk.MIGBefore, gpuID)
+	forgetID(shrunk.MIGLayout, gpuID)
 	return claims
 }
 

@@ -13,7 +13,17 @@ func schedule(host gpu.Host, steps []Step) (undo [][]Step, expected gpu.Host) {
 		undo = append(undo, inverse(&host, s))
 		host = project(host, s)
 	}
-	return undo, host
+	return refreshLast(steps, undo), host
+}
+
+// refreshLast has device nodes follow the instances when a change is undone as well:
+// after its first step, which is the last to be put back.
+func refreshLast(steps []Step, undo [][]Step) [][]Step {
+	refreshes := func(s Step) bool { return s.Op == OpRefreshDevices }
+	if i := slices.IndexFunc(steps, refreshes); i >= 0 {
+		undo[0] = append(undo[0], Step{Op: OpRefreshDevices})
+	}
+	return undo
 }
 
 // project returns the host as it should be after a step. What it does not change is
@@ -31,6 +41,18 @@ func project(host gpu.Host, s Step) gpu.Host {
 		return drained(host)
 	case OpResumeNode:
 		host.Cluster = inState(host, gpu.NodeUp)
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance:
+		host.GPUs = slices.Clone(host.GPUs)
+		if g, ok := host.GPU(s.GPU); ok && g.MIG != nil {
+			g.MIG = projectMIG(*g.MIG, s)
+		}
+	case OpStopUnit:
+		host.Units = slices.DeleteFunc(slices.Clone(host.Units), func(u string) bool { return sameUnit(u, s.Unit) })
+	case OpStartUnit:
+		if !runsUnit(&host, s.Unit) {
+			host.Units = append(slices.Clone(host.Units), s.Unit)
+		}
+	case OpRefreshDevices:
 	case OpPutClaim:
 		host.Claims = putClaim(host.Claims, *s.Claim)
 	case OpDropClaim:

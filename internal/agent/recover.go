@@ -35,26 +35,33 @@ func (s *Server) unfinished(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Settled is a change of a run that ended without settling it.
+// Settled is a change of a run that ended without settling it, or a layout of which the
+// host has lost something.
 type Settled struct {
 	Subject string
 	// Kept is true when the change was complete and stays.
 	Kept bool
+	// Restored says what of a layout the host has again, GPU by GPU.
+	Restored []string
 	// Stands says what could not be put back.
 	Stands []string
 }
 
-// Reconcile settles what runs left that are dead, and touches nothing else. It waits
-// for a run that is at work as long as it is told. What could not be put back is in
-// the answer and no error.
+// Reconcile settles what runs left that are dead, and puts back what a reboot took from
+// declared MIG layouts. It touches nothing else. It waits for a run that is at work as
+// long as it is told. What could not be put back is in the answer and no error.
 func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, error) {
 	// Most often nothing is left, and a host that boots does not need its cluster for that.
 	state, err := s.store.Load(ctx)
 	if err != nil {
 		return nil, failure("read the journal", err)
 	}
-	if len(state.Journal) == 0 && s.expired(&state) {
-		return nil, s.dropExpired(ctx, state.Lease)
+	_, lost, err := s.lost(ctx, &state)
+	if err != nil {
+		return nil, err
+	}
+	if len(state.Journal) == 0 && s.expired(&state) && !restorable(lost) {
+		return conflicts(lost), s.dropExpired(ctx, state.Lease)
 	}
 	holder, err := os.Hostname()
 	if err != nil {
@@ -65,6 +72,11 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, 
 		return nil, err
 	}
 	settled, err := s.settleDead(ctx, lease)
+	if err == nil {
+		var restored []Settled
+		restored, err = s.restore(ctx, lease)
+		settled = append(settled, restored...)
+	}
 	if released := s.releaseLease(context.WithoutCancel(ctx), lease.Fence); err == nil {
 		err = released
 	}
@@ -206,10 +218,6 @@ func (s *Server) dead(st *backend.State, lease backend.Lease) (journal, error) {
 
 // settleOne settles one dead change, and says what could not be put back.
 func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) ([]string, error) {
-	host, err := s.hyperv()
-	if err != nil {
-		return nil, err
-	}
 	if e.Status == applied {
 		if err := s.strike(ctx, lease.Fence, e); err != nil {
 			return nil, failure("settle a change of an earlier run", err)
@@ -227,7 +235,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTimeout)
 	defer cancel()
-	w := s.work(host, lease.Fence, e, nil)
+	w := s.work(lease.Fence, e, nil)
 	w.hostIsBack = back
 	_, stands, err := w.undo(ctx)
 	if err != nil {

@@ -108,7 +108,7 @@ func (r *rig) restart(run string) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	b := &breaker{HyperV: r.sim, store: r.sim}
+	b := &breaker{HyperV: r.sim, MIG: r.sim, store: r.sim}
 	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience))
 	e := &ending{server: server, heard: make(chan struct{})}
 	conn, err := connect.InProcess(e)
@@ -155,7 +155,8 @@ func (r *rig) done(changes ...agent.Change) {
 	}
 }
 
-// look is the host as it is, without what differs from one start of a VM to the next.
+// look is the host as it is, without what differs from one start of a VM to the next, or
+// when a GPU instance is made again.
 func (r *rig) look() gpu.Host {
 	r.t.Helper()
 	h, err := r.sim.Inventory(context.Background())
@@ -178,6 +179,11 @@ func (r *rig) look() gpu.Host {
 				p.Partitions[j].ID, p.Partitions[j].VFLUID = 0, ""
 			}
 			slices.SortFunc(p.Partitions, func(a, b gpu.Partition) int { return strings.Compare(a.VMID, b.VMID) })
+		}
+	}
+	for i := range out.GPUs {
+		if m := out.GPUs[i].MIG; m != nil {
+			anonymous(m.Instances)
 		}
 	}
 	for i := range out.VMs {

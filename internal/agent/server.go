@@ -120,15 +120,6 @@ func (s *Server) inventory(ctx context.Context) (gpu.Host, error) {
 	return host, nil
 }
 
-// hyperv is the backend as one that can be written to.
-func (s *Server) hyperv() (backend.HyperV, error) {
-	h, ok := s.backend.(backend.HyperV)
-	if !ok {
-		return nil, &Error{Kind: BadRequest, Message: "this host is not a Hyper-V host; it cannot be changed in this way"}
-	}
-	return h, nil
-}
-
 // service is the gRPC face of a server: it reads documents and writes them.
 type service struct {
 	agentpb.UnimplementedAgentServer
@@ -144,7 +135,12 @@ func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.
 		return nil, toStatus(mismatch(int(r.GetProtocol()), r.GetClientVersion(), Protocol, g.server.version))
 	}
 	platform := gpu.Linux
-	if _, ok := g.server.backend.(backend.HyperV); ok {
+	switch b := g.server.backend.(type) {
+	case interface {
+		Platform(context.Context) gpu.Platform
+	}: // one that can be either
+		platform = b.Platform(ctx)
+	case backend.HyperV:
 		platform = gpu.HyperV
 	}
 	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: g.server.version, Platform: string(platform), HostName: g.server.name, Role: string(role)}, nil

@@ -1,173 +1,12 @@
 package agent
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// runner runs steps on a host.
-type runner struct {
-	host backend.HyperV
-	// claims changes the claims under the lease.
-	claims  func(context.Context, func([]gpu.Claim) []gpu.Claim) error
-	timeout time.Duration
-}
-
-// run makes one step. Each step may be repeated.
-func (r *runner) run(ctx context.Context, s Step) error {
-	if s.Op == OpStopVM {
-		return r.stop(ctx, s)
-	}
-	limit := r.timeout
-	if s.Op == OpDrainNode {
-		limit *= drainTimes
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	switch s.Op {
-	case OpDrainNode:
-		return r.host.DrainNode(ctx)
-	case OpResumeNode:
-		return r.host.ResumeNode(ctx)
-	case OpSetPartitionCount:
-		return r.host.SetPartitionCount(ctx, s.GPU, s.Count)
-	case OpAddAdapter:
-		_, err := r.host.AddPartitionAdapter(ctx, s.VM, *s.Adapter)
-		return err
-	case OpSetQuotas:
-		return r.host.SetPartitionQuotas(ctx, s.VM, s.Adapter.ID, s.Adapter.Quotas)
-	case OpRemoveAdapters:
-		return r.removeAdapters(ctx, s)
-	case OpDismount:
-		return r.host.DismountDevice(ctx, s.GPU, s.Force)
-	case OpMount:
-		return r.host.MountDevice(ctx, s.GPU)
-	case OpCreatePool:
-		return r.host.CreatePool(ctx, s.Pool)
-	case OpDeletePool:
-		return r.host.DeletePool(ctx, s.Pool)
-	case OpSetPoolMembers:
-		return r.host.SetPoolMembers(ctx, s.Pool, s.GPUs)
-	case OpAddDevice:
-		_, err := r.host.AddDevice(ctx, s.VM, *s.Device)
-		return err
-	case OpRemoveDevices:
-		return r.removeDevices(ctx, s)
-	case OpVMSettings:
-		return r.host.ApplyVMSettings(ctx, s.VM, *s.Settings)
-	case OpStartVM:
-		return r.start(ctx, s)
-	case OpPutClaim:
-		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return putClaim(claims, *s.Claim) })
-	case OpDropClaim:
-		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return dropClaim(claims, s.Claim.Kind, s.Claim.ID) })
-	}
-	return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no step %q", s.Op)}
-}
-
-// drainTimes is how many steps' time a drain may take: it moves the memory of all VMs of
-// a node over the network.
-const drainTimes = 6
-
-// stop asks the guest first. The power is cut only where that is allowed, and never
-// for a guest that answers that somebody is working in it.
-func (r *runner) stop(ctx context.Context, s Step) error {
-	power := gpu.Power{}
-	if s.Power != nil {
-		power = *s.Power
-	}
-	asked, cancel := context.WithTimeout(ctx, power.Timeout())
-	defer cancel()
-	err := r.host.ShutDownVM(asked, s.VM, power.ForceShutdown)
-	var be *backend.Error
-	switch {
-	case err == nil || !power.AllowTurnOff:
-		return err
-	case errors.As(err, &be) && (be.Code == backend.Locked || be.Code == backend.AccessDenied || be.Code == backend.NotFound):
-		return err
-	}
-	ctx, cancel = context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	return r.host.TurnOffVM(ctx, s.VM)
-}
-
-// startPoll is how often a VM that is still shutting down is looked at.
-const startPoll = 500 * time.Millisecond
-
-// start starts a VM. One that is still shutting down, because its guest took longer
-// than it was given, is waited for: it would go off later and stay off.
-func (r *runner) start(ctx context.Context, s Step) error {
-	for {
-		err := r.host.StartVM(ctx, s.VM)
-		var be *backend.Error
-		if !errors.As(err, &be) || be.Code != backend.InvalidState {
-			return err
-		}
-		host, readErr := r.host.Inventory(ctx)
-		if readErr != nil {
-			return err
-		}
-		if vm, ok := host.VM(s.VM); !ok || vm.State != gpu.VMStopping {
-			return err
-		}
-		select {
-		case <-time.After(startPoll):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-func (r *runner) removeAdapters(ctx context.Context, s Step) error {
-	host, err := r.host.Inventory(ctx)
-	if err != nil {
-		return err
-	}
-	vm, ok := host.VM(s.VM)
-	if !ok {
-		return vmGone("remove its partition adapters", s)
-	}
-	for _, a := range vm.PartitionAdapters {
-		if hasID(s.Keep, a.ID) {
-			continue
-		}
-		if err := r.host.RemovePartitionAdapter(ctx, vm.ID, a.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *runner) removeDevices(ctx context.Context, s Step) error {
-	host, err := r.host.Inventory(ctx)
-	if err != nil {
-		return err
-	}
-	vm, ok := host.VM(s.VM)
-	if !ok {
-		return vmGone("remove its devices", s)
-	}
-	for _, d := range vm.Devices {
-		if hasID(s.Keep, d.ID) {
-			continue
-		}
-		if err := r.host.RemoveDevice(ctx, vm.ID, d.ID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func vmGone(op string, s Step) error {
-	return &backend.Error{Code: backend.NotFound, Op: op, Object: "VM " + s.vmName(), Detail: "the VM is no longer on this host"}
-}
 
 func (s Step) vmName() string {
 	if s.Name != "" {
@@ -220,6 +59,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("shut down VM %s", s.vmName())
 	case OpStartVM:
 		return fmt.Sprintf("start VM %s", s.vmName())
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
+		return s.migText()
 	case OpPutClaim:
 		return "record " + describeObject(s.Claim.Kind, s.Claim.ID)
 	case OpDropClaim:
@@ -318,6 +159,8 @@ func inverse(host *gpu.Host, s Step) []Step {
 		if vm != nil && !vm.Runs() {
 			return one(OpStopVM)
 		}
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpStopUnit, OpStartUnit:
+		return inverseMIG(host, s)
 	case OpPutClaim, OpDropClaim:
 		if c := findClaim(host, s.Claim.Kind, s.Claim.ID); c != nil {
 			was := *c

@@ -26,7 +26,7 @@ type Host struct {
 	// VMs that live on this host now. A clustered VM is listed by its owner node only.
 	VMs   []VM   `json:"vms"`
 	Pools []Pool `json:"pools"`
-	// Units are the systemd units of the host that run and that GPUs concern, by name.
+	// Units are the systemd services of the host that run, by name.
 	Units       []string     `json:"units,omitempty"`
 	Controllers []Controller `json:"controllers,omitempty"`
 	// Claims are the provider's own records, kept by the agent on the host.

@@ -28,8 +28,9 @@ func MIGProfiles(g *gpu.GPU) []gpu.MIGProfile {
 	return m.MIG.Profiles
 }
 
-// MIGInstances are the instances of a GPU. Those that processes run in are held by them.
-func MIGInstances(g *gpu.GPU) []MIGInstance {
+// MIGInstances are the instances of a GPU. Those that processes run in are held by them,
+// but for processes of units that are stopped meanwhile.
+func MIGInstances(g *gpu.GPU, quiesced ...string) []MIGInstance {
 	if g.MIG == nil || !g.MIG.Enabled {
 		return nil
 	}
@@ -39,7 +40,7 @@ func MIGInstances(g *gpu.GPU) []MIGInstance {
 		out[i] = MIGInstance{MIGPlacement: in.Placement(), Size: in.Size}
 		var by []string
 		for _, p := range g.Processes {
-			if p.GPUInstance != nil && *p.GPUInstance == in.ID {
+			if p.GPUInstance != nil && *p.GPUInstance == in.ID && !ofUnit(p, quiesced) {
 				by = append(by, processText(p))
 			}
 		}
@@ -71,10 +72,11 @@ func layOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MI
 	return PlaceMIG(profiles, have, l.Profiles)
 }
 
-// HasMIGLayout tells whether a GPU is in MIG mode with exactly the wanted instances,
-// each ready for workloads. Wanted numbers of profiles may stand wherever they do.
+// HasMIGLayout tells whether a GPU is in MIG mode, and stays so with the next reset, with
+// exactly the wanted instances, each ready for workloads. Wanted numbers of profiles may
+// stand wherever they do.
 func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
-	if g.MIG == nil || !g.MIG.Enabled || len(incomplete(g)) > 0 {
+	if g.MIG == nil || !g.MIG.Enabled || !g.MIG.Pending || len(incomplete(g)) > 0 {
 		return false
 	}
 	have := g.MIG.State().Placements
@@ -85,7 +87,9 @@ func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
 	for _, p := range have {
 		counts[p.Profile]++
 	}
-	return maps.Equal(counts, l.Profiles)
+	wanted := maps.Clone(l.Profiles)
+	maps.DeleteFunc(wanted, func(_ string, n int) bool { return n == 0 })
+	return maps.Equal(counts, wanted)
 }
 
 // incomplete are the instances that no workload can use: they have no compute instance.
@@ -141,8 +145,10 @@ func restoreMIG(g *gpu.GPU, before gpu.MIGState, quiesced []string) *MIGChange {
 	if g.MIG == nil {
 		return nil
 	}
-	have := MIGInstances(g)
-	p, err := FollowMIG(MIGProfiles(g), have, before.Placements)
+	if g.MIG.Enabled == before.Enabled {
+		quiesced = nil
+	}
+	p, err := FollowMIG(MIGProfiles(g), MIGInstances(g, quiesced...), before.Placements)
 	if err != nil {
 		var held *MIGInUseError
 		change := newMIGChange(g, MIGPlan{}, before.Enabled)
@@ -183,20 +189,19 @@ func newMIGChange(g *gpu.GPU, p MIGPlan, enabled bool) *MIGChange {
 func users(g *gpu.GPU, quiesced []string) []string {
 	var out []string
 	for _, p := range g.Processes {
-		if unit, ok := strings.CutPrefix(p.Holder, "unit "); ok && slices.ContainsFunc(quiesced, func(q string) bool { return unitName(q) == unitName(unit) }) {
-			continue
+		if !ofUnit(p, quiesced) {
+			out = append(out, processText(p))
 		}
-		out = append(out, processText(p))
 	}
 	return out
 }
 
-// unitName is a unit's name in full: systemd takes one without a suffix for a service.
-func unitName(s string) string {
-	if strings.Contains(s, ".") {
-		return s
-	}
-	return s + ".service"
+// ofUnit tells whether a process is of one of some systemd units, whose names may leave
+// out that they are services.
+func ofUnit(p gpu.Process, units []string) bool {
+	bare := func(name string) string { return strings.TrimSuffix(name, ".service") }
+	unit, ok := strings.CutPrefix(p.Holder, "unit ")
+	return ok && slices.ContainsFunc(units, func(u string) bool { return bare(u) == bare(unit) })
 }
 
 // MIGText writes mode and instances: "3g.40gb@0+1g.10gb@4", "none" for MIG mode without

@@ -89,7 +89,7 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			}
 			host.GPUs = append(host.GPUs, d.GPU)
 		}
-		host.Units, host.Controllers = b.controllers(ctx, host.GPUs)
+		host.Units, host.Controllers = b.controllers(ctx)
 		return nil
 	})
 	return host, err

@@ -34,14 +34,11 @@ var roles = []struct {
 	{"nomad", gpu.ConsumerController},
 }
 
-// watchers are units that hold GPUs open without working on them.
-var watchers = []string{"nvidia-persistenced", "nvidia-dcgm", "dcgm", "dcgm-exporter", "nvsm", "nvidia-fabricmanager", "nvidia-powerd"}
-
 const unitSuffix = ".service"
 
-// controllers are the running units that GPUs concern, and what manages or uses GPUs.
-func (b *Backend) controllers(ctx context.Context, gpus []gpu.GPU) ([]string, []gpu.Controller) {
-	var units []string
+// controllers are the services that run, any of which may hold GPUs open, and what
+// manages or uses GPUs.
+func (b *Backend) controllers(ctx context.Context) ([]string, []gpu.Controller) {
 	var out []gpu.Controller
 	see := func(name string) {
 		for _, r := range roles {
@@ -53,22 +50,12 @@ func (b *Backend) controllers(ctx context.Context, gpus []gpu.GPU) ([]string, []
 			}
 		}
 	}
-	for _, unit := range b.runningUnits(ctx) {
-		name := strings.TrimSuffix(unit, unitSuffix)
-		see(name)
-		if slices.Contains(watchers, name) || slices.ContainsFunc(out, func(c gpu.Controller) bool { return c.Name == name }) {
-			units = append(units, unit)
-		}
+	units := b.runningUnits(ctx)
+	for _, unit := range units {
+		see(strings.TrimSuffix(unit, unitSuffix))
 	}
 	for _, name := range b.running() {
 		see(name)
-	}
-	for _, g := range gpus {
-		for _, p := range g.Processes {
-			if unit, ok := strings.CutPrefix(p.Holder, "unit "); ok && !slices.Contains(units, unit) {
-				units = append(units, unit)
-			}
-		}
 	}
 	slices.Sort(units)
 	slices.SortFunc(out, func(a, b gpu.Controller) int { return strings.Compare(a.Name, b.Name) })

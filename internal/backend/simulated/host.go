@@ -26,6 +26,18 @@ var (
 // Name is the host's name.
 func (h *Host) Name() string { return h.name }
 
+// Platform is the platform of the host, Hyper-V while it cannot be read.
+func (h *Host) Platform(ctx context.Context) gpu.Platform {
+	doc, err := h.fleet.file.read(ctx)
+	if err != nil {
+		return gpu.HyperV
+	}
+	if rec, ok := doc.host(h.name); ok {
+		return rec.Platform
+	}
+	return gpu.HyperV
+}
+
 // Inventory reads the host.
 func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 	rec, err := h.look(ctx, call{op: OpInventory})

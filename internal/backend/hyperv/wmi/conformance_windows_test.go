@@ -8,6 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest/comserver"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -16,6 +17,34 @@ import (
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T, initial gpu.Host) backendtest.Fixture {
 		return wmitest.NewFixture(t, initial, throughCOM)
+	})
+}
+
+// TestClusterConformance changes a cluster through one of its nodes. The others are only
+// looked at: a process has one host behind COM.
+func TestClusterConformance(t *testing.T) {
+	const through = "hv01"
+	backendtest.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (backendtest.Fixture, func(*testing.T, string) gpu.Host) {
+		fleet, err := simulated.InMemory(hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := map[string]*wmitest.Fixture{}
+		for _, h := range hosts.Hosts {
+			connect := wmitest.Directly
+			if h.Name == through {
+				connect = throughCOM
+			}
+			nodes[h.Name] = wmitest.FixtureOn(t, fleet, h.Name, connect)
+		}
+		return nodes[through], func(t *testing.T, name string) gpu.Host {
+			t.Helper()
+			host, err := nodes[name].Backend.Inventory(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return host
+		}
 	})
 }
 

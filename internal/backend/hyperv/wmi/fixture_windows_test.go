@@ -3,7 +3,6 @@ package wmi_test
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,7 +25,7 @@ type rig struct {
 // over, no object may be left that the connection has not released.
 func newRig(t testing.TB, vms int) *rig {
 	t.Helper()
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), hosts(vms))
+	fleet, err := simulated.InMemory(hosts(vms))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func newRig(t testing.TB, vms int) *rig {
 
 func hosts(vms int) gpu.Snapshot {
 	s := gpu.Snapshot{Hosts: []gpu.Host{{
-		Name: "hv01", Platform: gpu.HyperV, OS: gpu.OS{Name: "Azure Local", Build: 26100},
+		Name: "hv01", Platform: gpu.HyperV, OS: gpu.OS{Name: "Azure Local", Version: "24H2", Build: 26100},
 		Cluster: &gpu.Cluster{Name: "cl1", Nodes: []gpu.Node{{Name: "hv01", State: gpu.NodeUp}}},
 		GPUs:    []gpu.GPU{a2("PCIROOT(16)#PCI(0000)#PCI(0000)"), a2("PCIROOT(30)#PCI(0000)#PCI(0000)")},
 	}}}

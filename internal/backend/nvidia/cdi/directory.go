@@ -106,8 +106,11 @@ func (d *Directory) List() ([]Found, error) {
 		if !ours {
 			continue
 		}
-		if _, err := d.read(name); err != nil {
-			continue // not of our making, or gone meanwhile
+		switch _, err := d.read(name); {
+		case errors.Is(err, errForeign), errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, err
 		}
 		out = append(out, Found{Name: name, Device: QualifiedName(name), File: d.file(name)})
 	}
@@ -155,6 +158,8 @@ func replace(path string, data []byte) (err error) {
 	return pending.CloseAtomicallyReplace()
 }
 
+var errForeign = errors.New("was not written by this provider, and stays as it is")
+
 // read is the specification of a share, if it is ours.
 func (d *Directory) read(name string) ([]byte, error) {
 	data, err := os.ReadFile(d.file(name))
@@ -163,7 +168,7 @@ func (d *Directory) read(name string) ([]byte, error) {
 	}
 	spec, err := cdi.ParseSpec(data)
 	if err != nil || spec == nil || !ours(spec, name) {
-		return nil, fmt.Errorf("share %q: %s was not written by this provider, and stays as it is; move it away, or give the share another name", name, d.file(name))
+		return nil, fmt.Errorf("share %q: %s %w; move it away, or give the share another name", name, d.file(name), errForeign)
 	}
 	return data, nil
 }

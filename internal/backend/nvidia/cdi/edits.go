@@ -20,7 +20,7 @@ const (
 )
 
 // shareVariable names the share in its container. It is also the marker of our
-// specifications: an annotation would need CDI 0.6, which Debian 12's Podman cannot read.
+// specifications: an annotation would need CDI 0.6, which is newer than some runtimes.
 const shareVariable = "GPUFLEET_SHARE"
 
 // edits is what the share itself does to a container.

@@ -6,8 +6,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
+// Vendor and Class are the kind of our devices: "gpufleet.com/share".
 const (
-	// Vendor and Class are the kind of our devices: "gpufleet.com/share".
 	Vendor = "gpufleet.com"
 	Class  = "share"
 )

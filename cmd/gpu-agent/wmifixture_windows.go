@@ -1,0 +1,44 @@
+//go:build wmifixture
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest/comserver"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+)
+
+// The build for tests has a Hyper-V host of its own: a host of a fleet file stands
+// behind COM in this process, so that everything above runs as it does in a release.
+// Only the tag wmifixture brings it in, and no release is built with it.
+const (
+	fixtureFleet = "GPU_AGENT_WMI_FIXTURE"      // the fleet file
+	fixtureHost  = "GPU_AGENT_WMI_FIXTURE_HOST" // its host
+)
+
+func init() {
+	if os.Getenv(fixtureFleet) == "" {
+		return
+	}
+	if err := serveFixture(os.Getenv(fixtureFleet), os.Getenv(fixtureHost)); err != nil {
+		fmt.Fprintln(os.Stderr, "gpu-agent:", err)
+		os.Exit(exitFailed)
+	}
+}
+
+// serveFixture serves the host until the process ends.
+func serveFixture(file, host string) error {
+	fleet, err := simulated.Open(file)
+	if err != nil {
+		return err
+	}
+	machine, err := wmitest.New(fleet, host)
+	if err != nil {
+		return err
+	}
+	_, err = comserver.Register(machine)
+	return err
+}

@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+const (
+	setMIG     = "set the MIG layout"
+	restoreMIG = "put the MIG layout back"
+
+	orKeep = `, or keep the layout (on_destroy = "keep")`
+)
+
+// migLayout plans a layout of kind MIG. Instances that are as wanted stay, those in use
+// are never removed, and GPUs that are as wanted are not touched.
+func (p *planner) migLayout(c *configChange) error {
+	before, placed := map[string]gpu.MIGState{}, map[string][]gpu.MIGPlacement{}
+	if c.claim != nil {
+		maps.Copy(before, c.claim.MIGBefore)
+		maps.Copy(placed, c.claim.MIGLayout)
+	}
+	m := migChange{planner: p, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
+	for _, id := range p.selected(c) {
+		if !p.change.ClaimOnly {
+			layout, err := m.wants(id, c.want.MIG)
+			if err != nil {
+				return err
+			}
+			forgetID(placed, id)
+			placed[id] = layout
+		}
+		if c.covers(id) {
+			continue
+		}
+		other, err := p.joins(c, id)
+		if err != nil {
+			return err
+		}
+		if state, known := p.stateBefore(other, id); known {
+			before[id] = state
+		}
+		if p.change.ClaimOnly {
+			p.adoptLayout(placed, id)
+		}
+	}
+	for _, id := range p.leaving(c) {
+		if c.shape.Restore && !p.change.ClaimOnly {
+			if err := m.restores(id, before); err != nil {
+				return err
+			}
+		}
+		forgetID(before, id)
+		forgetID(placed, id)
+	}
+	m.steps()
+	p.record(c, func(claim *gpu.Claim) {
+		if len(before) > 0 {
+			claim.MIGBefore = before
+		}
+		if len(placed) > 0 {
+			claim.MIGLayout = placed
+		}
+	})
+	return nil
+}
+
+// stateBefore is the mode and the instances that a GPU had before it was in any config
+// of ours.
+func (p *planner) stateBefore(other *gpu.Claim, gpuID string) (state gpu.MIGState, known bool) {
+	if other != nil {
+		return byID(other.MIGBefore, gpuID)
+	}
+	if g, ok := p.host.GPU(gpuID); ok && g.MIG != nil {
+		return g.MIG.State(), true
+	}
+	return gpu.MIGState{}, false
+}
+
+// adoptLayout notes the layout of a GPU that joins without being touched.
+func (p *planner) adoptLayout(placed map[string][]gpu.MIGPlacement, gpuID string) {
+	if g, ok := p.host.GPU(gpuID); ok && g.MIG != nil && g.MIG.Enabled {
+		placed[gpuID] = g.MIG.State().Placements
+	}
+}
+
+// migChange is what GPUs of a host shall have, as far as it differs from what they have.
+type migChange struct {
+	*planner
+	limit gpu.Disruption
+	// watchers are units that only watch GPUs, and are stopped while a mode changes.
+	watchers []string
+	targets  []migTarget
+}
+
+// migTarget is what one GPU shall have.
+type migTarget struct {
+	gpu    *gpu.GPU
+	enable bool
+	plan   rules.MIGPlan
+	// complete are instances that stay and lack their compute instance.
+	complete []gpu.MIGPlacement
+}
+
+// changesMode tells whether the mode in force has to change, which nobody may use the GPU
+// for.
+func (t *migTarget) changesMode() bool { return t.gpu.MIG.Enabled != t.enable }
+
+// setsMode tells whether the mode has to be set: also when only another one is pending.
+func (t *migTarget) setsMode() bool { return t.changesMode() || t.gpu.MIG.Pending != t.enable }
+
+func (t *migTarget) resets() bool { return t.changesMode() && t.gpu.MIG.NeedsReset }
+
+// wants notes the layout that a selected GPU shall have, and tells where its instances
+// will be.
+func (m *migChange) wants(gpuID string, layout *gpu.MIGLayout) ([]gpu.MIGPlacement, error) {
+	g, ok := m.host.GPU(gpuID)
+	switch {
+	case !ok:
+		return nil, refuse(backend.NotFound, setMIG, "GPU "+gpuID, "host %s has no such GPU", m.host.Name)
+	case g.Dismounted:
+		return nil, refuse(backend.InvalidState, setMIG, "GPU "+g.ID, "it is taken from the host, for passthrough")
+	case g.MIG == nil:
+		return nil, refuse(backend.NotSupported, setMIG, "GPU "+g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model)
+	}
+	plan, err := rules.LayOutMIG(g, layout)
+	if err != nil {
+		return nil, refuseLayout(err, setMIG, g, "")
+	}
+	if err := m.note(migTarget{gpu: g, enable: true, plan: plan}, setMIG, ""); err != nil {
+		return nil, err
+	}
+	return plan.Layout(), nil
+}
+
+// restores notes what a GPU had when it joined. Nothing that runs makes way for it.
+func (m *migChange) restores(gpuID string, before map[string]gpu.MIGState) error {
+	state, known := byID(before, gpuID)
+	g, ok := m.host.GPU(gpuID)
+	if !known || !ok || g.Dismounted || g.MIG == nil {
+		return nil
+	}
+	t := migTarget{gpu: g, enable: state.Enabled}
+	var stopped []string
+	if t.changesMode() {
+		stopped = m.watchers
+	}
+	var err error
+	if t.plan, err = rules.FollowMIG(rules.MIGProfiles(g), rules.MIGInstances(g, stopped...), state.Placements); err != nil {
+		return refuseLayout(err, restoreMIG, g, orKeep)
+	}
+	return m.note(t, restoreMIG, orKeep)
+}
+
+// note takes a target on if there is something to do for it and it may be done. orElse
+// is another way out of a refusal.
+func (m *migChange) note(t migTarget, op, orElse string) error {
+	t.complete = incomplete(t.gpu.MIG, t.plan.Keep)
+	if !t.setsMode() && !t.plan.Changes() && len(t.complete) == 0 {
+		return nil
+	}
+	if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
+		return refuse(backend.InvalidState, op, "GPU "+t.gpu.ID,
+			"to turn its MIG mode %s takes a reset of this GPU; allow it with max_disruption = \"gpu_reset\"%s", onOff(t.enable), orElse)
+	}
+	if users := usersBut(t.gpu, m.watchers); t.changesMode() && users != "" {
+		return refuse(backend.InUse, op, "GPU "+t.gpu.ID,
+			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s; stop that first%s", onOff(t.enable), users, orElse)
+	}
+	m.targets = append(m.targets, t)
+	return nil
+}
+
+// incomplete are the placements whose instance lacks its compute instance.
+func incomplete(mig *gpu.MIG, of []gpu.MIGPlacement) []gpu.MIGPlacement {
+	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool {
+		i, ok := findInstance(mig, p)
+		return !ok || len(i.Compute) > 0
+	})
+}
+
+// usersBut are the processes on a GPU that are of none of some units, "" for none.
+func usersBut(g *gpu.GPU, units []string) string {
+	var who []string
+	for _, p := range g.Processes {
+		if !belongs(p, units) {
+			who = append(who, processText(p))
+		}
+	}
+	return strings.Join(who, ", ")
+}
+
+// steps plans what leads to the targets.
+func (m *migChange) steps() {
+	if len(m.targets) == 0 {
+		return
+	}
+	var stopped []string
+	if slices.ContainsFunc(m.targets, func(t migTarget) bool { return t.changesMode() }) {
+		for _, unit := range m.watchers {
+			if runsUnit(&m.host, unit) {
+				stopped = append(stopped, unit)
+				m.add(Step{Op: OpStopUnit, Unit: unit})
+			}
+		}
+	}
+	for _, t := range m.targets {
+		m.add(t.steps()...)
+	}
+	for _, unit := range slices.Backward(stopped) {
+		m.add(Step{Op: OpStartUnit, Unit: unit})
+	}
+	m.add(Step{Op: OpRefreshDevices})
+}
+
+// steps are those on one GPU. Instances need the mode, so it comes first or last.
+func (t *migTarget) steps() []Step {
+	mode := Step{Op: OpSetMIGMode, GPU: t.gpu.ID, Enable: t.enable, Force: t.resets()}
+	var out []Step
+	if t.enable && t.setsMode() {
+		out = append(out, mode)
+	}
+	for _, p := range t.plan.Remove {
+		out = append(out, Step{Op: OpDestroyInstance, GPU: t.gpu.ID, Instance: &p})
+	}
+	for _, p := range slices.Concat(t.complete, t.plan.Create) {
+		out = append(out, Step{Op: OpCreateInstance, GPU: t.gpu.ID, Instance: &p})
+	}
+	if !t.enable && t.setsMode() {
+		out = append(out, mode)
+	}
+	return out
+}
+
+// belongs tells whether a process is of one of some systemd units.
+func belongs(p gpu.Process, units []string) bool {
+	unit, ok := strings.CutPrefix(p.Holder, "unit ")
+	return ok && slices.ContainsFunc(units, func(u string) bool { return sameUnit(u, unit) })
+}
+
+// processText names a process: "process 4711 (python, unit train.service)".
+func processText(p gpu.Process) string {
+	about := slices.DeleteFunc([]string{p.Name, p.Holder}, func(s string) bool { return s == "" })
+	if len(about) == 0 {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", p.PID, strings.Join(about, ", "))
+}
+
+// refuseLayout is the refusal of a layout that does not fit, or that instances in use
+// are in the way of.
+func refuseLayout(err error, op string, g *gpu.GPU, orElse string) *Error {
+	var inUse *rules.MIGInUseError
+	if errors.As(err, &inUse) {
+		return refuse(backend.InUse, op, "GPU "+g.ID, "%v; stop what uses them first%s", err, orElse)
+	}
+	return refuse(backend.InvalidParameter, op, "GPU "+g.ID, "%s%s", oneLine(err), orElse)
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,271 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// declared is a host with two layouts, of which the run that made them has ended.
+func declared(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t, onLinux)
+	r.done(
+		layout("1", "mig", nil, mig("train", map[string]int{g1: 2, g3: 1}, hopper1, ampere)),
+		layout("2", "two", nil, mig("empty", nil, hopper2)),
+	)
+	check(t, r.ReleaseLease(t.Context(), r.fence))
+	return r
+}
+
+func (r *rig) reboot() {
+	r.t.Helper()
+	check(r.t, r.fleet.Reboot(r.t.Context(), host))
+}
+
+// reconcile is what runs at boot, in a process of its own whose writes are counted.
+func (r *rig) reconcile() []agent.Settled {
+	r.t.Helper()
+	r.start()
+	settled, err := r.ending.server.Reconcile(r.t.Context(), 0)
+	check(r.t, err)
+	if l := r.state().Lease; l != nil {
+		r.t.Errorf("reconcile kept the lease: %+v", l)
+	}
+	return settled
+}
+
+func TestRestoreAfterReboot(t *testing.T) {
+	r := declared(t)
+	before := r.look()
+	if got := r.reconcile(); len(got) > 0 || r.breaker.count() > 0 {
+		t.Errorf("a host that lost nothing: %+v, %d writes", got, r.breaker.count())
+	}
+	r.reboot()
+	r.wantNoMIG(hopper1)
+	r.wantNoMIG(hopper2)
+	r.wantMIG(ampere)
+
+	want := []agent.Settled{
+		{Subject: `the MIG layout of partition config "train"`, Restored: []string{
+			"GPU " + hopper1 + ": MIG mode, 1g.10gb at 0, 1g.10gb at 1, 3g.40gb at 4",
+			"GPU " + ampere + ": 1g.10gb at 0, 1g.10gb at 1, 3g.40gb at 4",
+		}},
+		{Subject: `the MIG layout of partition config "empty"`, Restored: []string{"GPU " + hopper2 + ": MIG mode"}},
+	}
+	if d := cmp.Diff(want, r.reconcile()); d != "" {
+		t.Error(d)
+	}
+	wantSame(t, before, r.look())
+	r.wantJournal(0)
+	if got := r.reconcile(); len(got) > 0 || r.breaker.count() > 0 {
+		t.Errorf("a second time: %+v, %d writes", got, r.breaker.count())
+	}
+}
+
+// TestRestoreTouchesNothingInUse has a part of a layout still there, with a process in it.
+func TestRestoreTouchesNothingInUse(t *testing.T) {
+	r := declared(t)
+	r.process(hopper1, new(at(g3, 4)), gpu.Process{Name: "python"})
+	kept := r.devices(hopper1)[at(g3, 4)]
+	check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper1, at(g1, 1)))
+	check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper1, at(g1, 0)))
+	check(t, r.fleet.HalfMakeInstance(t.Context(), host, hopper1, at(g1, 0)))
+	check(t, r.fleet.CreateInstanceOutside(t.Context(), host, hopper1, at(g2, 2))) // beside what is declared
+	if got := r.reconcile(); len(got) != 1 || len(got[0].Restored) != 1 || len(got[0].Stands) > 0 {
+		t.Errorf("settled %+v", got)
+	}
+	r.wantMIG(hopper1, at(g1, 0), at(g1, 1), at(g2, 2), at(g3, 4))
+	if now := r.devices(hopper1); now[at(g3, 4)] != kept || now[at(g1, 0)] == "" {
+		t.Errorf("devices are %v", now)
+	}
+}
+
+// TestRestoreConflicts has GPUs that cannot get back what they lost. Each is named and
+// left alone, and the others are restored.
+func TestRestoreConflicts(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		gpu    string
+		meddle func(*testing.T, *rig)
+		says   []string
+	}{
+		{"somebody made other instances", hopper1, func(t *testing.T, r *rig) {
+			t.Helper()
+			check(t, r.sim.SetMIGMode(t.Context(), hopper1, true, false))
+			check(t, r.fleet.CreateInstanceOutside(t.Context(), host, hopper1, at(g3, 0)))
+		}, []string{"3g.40gb at 0", "1g.10gb at 1"}},
+		{"somebody uses it without MIG", hopper1, func(t *testing.T, r *rig) {
+			t.Helper()
+			r.process(hopper1, nil, gpu.Process{PID: 4711, Name: "python", Holder: "unit " + trainer})
+		}, []string{"4711", "python", trainer}},
+		{"its mode would take a reset", ampere, func(t *testing.T, r *rig) {
+			t.Helper()
+			check(t, r.fleet.SetMIGModeOutside(t.Context(), host, ampere, false))
+			check(t, r.fleet.ResetGPU(t.Context(), host, ampere))
+		}, []string{"reset"}},
+		{"it is gone", hopper1, func(t *testing.T, r *rig) {
+			t.Helper()
+			check(t, r.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+				s.Hosts[0].GPUs = slices.DeleteFunc(s.Hosts[0].GPUs, func(g gpu.GPU) bool { return g.ID == hopper1 })
+				return nil
+			}))
+		}, []string{"does not have it"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := declared(t)
+			r.reboot()
+			tt.meddle(t, r)
+			h := r.look()
+			g, there := h.GPU(tt.gpu)
+
+			got := r.reconcile()
+			if len(got) != 2 || len(got[0].Restored) != 1 || len(got[0].Stands) != 1 || len(got[1].Stands) > 0 {
+				t.Fatalf("settled %+v", got)
+			}
+			for _, word := range append(tt.says, tt.gpu) {
+				if !strings.Contains(got[0].Stands[0], word) {
+					t.Errorf("it does not say %q: %s", word, got[0].Stands[0])
+				}
+			}
+			if there {
+				h := r.look()
+				now, _ := h.GPU(tt.gpu)
+				if d := cmp.Diff(g, now); d != "" {
+					t.Errorf("the GPU was touched:\n%s", d)
+				}
+			}
+			other := hopper1
+			if tt.gpu == hopper1 {
+				other = ampere
+			}
+			r.wantMIG(other, at(g1, 0), at(g1, 1), at(g3, 4))
+
+			again := r.reconcile()
+			if d := cmp.Diff([]agent.Settled{{Subject: got[0].Subject, Stands: got[0].Stands}}, again); d != "" || r.breaker.count() > 0 {
+				t.Errorf("a second time, with %d writes:\n%s", r.breaker.count(), d)
+			}
+		})
+	}
+}
+
+// TestRestoreGoesOn has one GPU fail: the others are restored all the same, units run,
+// and the next time the rest comes back too.
+func TestRestoreGoesOn(t *testing.T) {
+	r := declared(t)
+	before := r.look()
+	r.reboot()
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpCreateInstance, Object: hopper1, After: 1, Times: 1, Code: backend.Failed}))
+	got := r.reconcile()
+	if len(got) != 2 || len(got[0].Restored) != 1 || !strings.Contains(got[0].Restored[0], ampere) || len(got[0].Stands) != 1 ||
+		!strings.Contains(got[0].Stands[0], hopper1) || len(got[1].Restored) != 1 {
+		t.Fatalf("settled %+v", got)
+	}
+	r.wantMIG(hopper1, at(g1, 0))
+	r.wantJournal(0)
+	if d := cmp.Diff(before.Units, r.units()); d != "" {
+		t.Errorf("units:\n%s", d)
+	}
+	if got := r.reconcile(); len(got) != 1 || len(got[0].Restored) != 1 || len(got[0].Stands) > 0 {
+		t.Errorf("the second time: %+v", got)
+	}
+	wantSame(t, before, r.look())
+}
+
+// TestRestoreNamesAUnit has a unit that does not start again.
+func TestRestoreNamesAUnit(t *testing.T) {
+	r := declared(t)
+	r.reboot()
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpStartUnit, Times: 2}))
+	got := r.reconcile()
+	if len(got) != 2 || len(got[0].Restored) != 2 || len(got[0].Stands) != 1 || !strings.Contains(got[0].Stands[0], dcgm[:11]) {
+		t.Errorf("settled %+v", got)
+	}
+	r.wantJournal(0)
+}
+
+// TestDeathWhileRestoring lets reconcile fail or die at each of its writes, and run again.
+// Instances that are there again stay, since somebody may use them by then.
+func TestDeathWhileRestoring(t *testing.T) {
+	r := declared(t)
+	before := r.look()
+	r.reboot()
+	file, err := os.ReadFile(r.fleet.Path())
+	check(t, err)
+	r.reconcile()
+	writes := r.breaker.count()
+	for at := 1; at <= writes; at++ {
+		for _, m := range []mode{failBefore, failAfter, dieBefore, dieAfter} {
+			t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
+				r := copyOfReleased(t, file)
+				r.start()
+				r.breaker.arm(at, m)
+				_, _ = r.ending.server.Reconcile(t.Context(), 0)
+				devices := r.devices(hopper1)
+				r.clock.advance(2 * time.Minute)
+				r.reconcile()
+				for place, uuid := range devices {
+					if now := r.devices(hopper1)[place]; now != uuid {
+						t.Errorf("instance %v was made again", place)
+					}
+				}
+				wantSame(t, before, r.look())
+				r.wantJournal(0)
+			})
+		}
+	}
+}
+
+// copyOfReleased is copyOf without a run that holds the lease.
+func copyOfReleased(t *testing.T, file []byte) *rig {
+	t.Helper()
+	r := copyOf(t, file)
+	check(t, r.ReleaseLease(t.Context(), r.fence))
+	return r
+}
+
+// TestRebootInTheMiddle lets the host lose its power at each write of each change of MIG:
+// reconcile leaves it as it was or as it was wanted, with nothing to say.
+func TestRebootInTheMiddle(t *testing.T) {
+	for _, s := range scenarios() {
+		if s.change.Want.Config == nil || s.change.Want.Config.MIG == nil {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			for at := 1; at <= p.writes; at++ {
+				for _, m := range []mode{dieBefore, dieAfter} {
+					t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
+						r := p.rig(t)
+						r.breaker.arm(at, m)
+						if p.run(t, r) == nil {
+							t.Fatal("the change succeeded")
+						}
+						r.reboot()
+						r.clock.advance(2 * time.Minute)
+						for _, end := range r.reconcile() {
+							if len(end.Stands) > 0 {
+								t.Errorf("of %s stands %q", end.Subject, end.Stands)
+							}
+						}
+						if now := r.look(); !cmp.Equal(p.after, now) {
+							wantSame(t, p.before, now)
+						}
+						r.wantJournal(0)
+					})
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// runner runs steps on a host.
+type runner struct {
+	host backend.Backend
+	// claims changes the claims under the lease.
+	claims  func(context.Context, func([]gpu.Claim) []gpu.Claim) error
+	timeout time.Duration
+}
+
+// run makes one step. Each step may be repeated.
+func (r *runner) run(ctx context.Context, s Step) error {
+	if s.Op.platform() == gpu.HyperV {
+		host, err := asHyperV(r.host)
+		if err != nil {
+			return err
+		}
+		return (&hypervRunner{host: host, timeout: r.timeout}).run(ctx, s)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	switch s.Op {
+	case OpPutClaim:
+		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return putClaim(claims, *s.Claim) })
+	case OpDropClaim:
+		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return dropClaim(claims, s.Claim.Kind, s.Claim.ID) })
+	}
+	host, err := asMIG(r.host)
+	if err != nil {
+		return err
+	}
+	return runMIG(ctx, host, s)
+}
+
+// platform is the one that can do a step; "" for those that only concern claims.
+func (o Op) platform() gpu.Platform {
+	switch o {
+	case OpPutClaim, OpDropClaim:
+		return ""
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
+		return gpu.Linux
+	}
+	return gpu.HyperV
+}
+
+// able tells whether a host can do all of some steps at all.
+func able(host backend.Backend, steps []Step) error {
+	var err error
+	for _, s := range steps {
+		switch s.Op.platform() {
+		case gpu.HyperV:
+			_, err = asHyperV(host)
+		case gpu.Linux:
+			_, err = asMIG(host)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asHyperV is a host as one that runs Hyper-V.
+func asHyperV(host backend.Backend) (backend.HyperV, error) {
+	h, ok := host.(backend.HyperV)
+	if !ok {
+		return nil, &Error{Kind: BadRequest, Message: "this host is not a Hyper-V host; it cannot be changed in this way"}
+	}
+	return h, nil
+}
+
+// asMIG is a host as one with Multi-Instance GPUs.
+func asMIG(host backend.Backend) (backend.MIG, error) {
+	h, ok := host.(backend.MIG)
+	if !ok {
+		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs; it cannot be changed in this way"}
+	}
+	return h, nil
+}
+
+func noStep(op Op) error {
+	return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no step %q", op)}
+}

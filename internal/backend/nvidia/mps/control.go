@@ -1,0 +1,144 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// Control speaks to one control daemon.
+type Control struct {
+	// Name is the daemon's, for errors.
+	Name string
+	// Program is nvidia-cuda-mps-control.
+	Program string
+	// PipeDir and LogDir are the daemon's directories.
+	PipeDir, LogDir string
+	// Timeout bounds one command.
+	Timeout time.Duration
+}
+
+const (
+	noDaemon       = "Cannot find MPS control daemon process"
+	unknownCommand = "Unknown command"
+	defaultTimeout = 10 * time.Second
+)
+
+// answer is what a command of protocol 2 printed, and what the log says beyond it.
+type answer struct {
+	text   string
+	reason string
+}
+
+// environment is what every invocation of the program runs with, and nothing of ours.
+func environment(pipeDir, logDir string) []string {
+	env := []string{
+		"LC_ALL=C",
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"CUDA_MPS_PIPE_DIRECTORY=" + pipeDir,
+	}
+	if logDir != "" {
+		env = append(env, "CUDA_MPS_LOG_DIRECTORY="+logDir)
+	}
+	return env
+}
+
+// command gives one command of protocol 2.
+func (c *Control) command(ctx context.Context, words ...string) (answer, error) {
+	command := strings.Join(words, " ")
+	log := filepath.Join(c.LogDir, controlLog)
+	before := logSize(log)
+	text, err := c.invoke(ctx, c.timeout(), command+"\n")
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{text: text, reason: reasonFor(logSince(log, before), command, text)}
+	switch {
+	case strings.HasPrefix(text, unknownCommand):
+		return a, refuse(backend.NotSupported, words[0], c.Name, "this driver's MPS does not know the command")
+	case strings.HasPrefix(text, "Insufficient privileges"), strings.HasPrefix(text, "Not enough privilege"):
+		return a, refuse(backend.AccessDenied, words[0], c.Name, "%s", text)
+	case strings.HasPrefix(text, "Server ") && strings.HasSuffix(text, " not found"):
+		return a, refuse(backend.NotFound, words[0], c.Name, "%s", text)
+	}
+	return a, nil
+}
+
+func (c *Control) timeout() time.Duration {
+	if c.Timeout == 0 {
+		return defaultTimeout
+	}
+	return c.Timeout
+}
+
+// invoke runs the program. It fails only when no daemon answers.
+func (c *Control) invoke(ctx context.Context, timeout time.Duration, stdin string, args ...string) (string, error) {
+	op := strings.TrimSpace(stdin + " " + strings.Join(args, " "))
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.Program, args...)
+	cmd.Env = environment(c.PipeDir, c.LogDir)
+	cmd.Dir = string(filepath.Separator)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	said := strings.TrimSpace(stdout.String())
+	if err == nil {
+		return said, nil
+	}
+	problem := strings.TrimSpace(stderr.String())
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return "", refuse(backend.Timeout, op, c.Name, "the control daemon in %s has not answered for %s", c.PipeDir, timeout)
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		return "", missingProgram(op, c.Name, c.Program)
+	case strings.Contains(problem, noDaemon):
+		return "", refuse(backend.Unavailable, op, c.Name, "no control daemon answers in %s", c.PipeDir)
+	}
+	return "", refuse(backend.Failed, op, c.Name, "%s", sentence(said, problem, err.Error()))
+}
+
+func missingProgram(op, name, program string) error {
+	return refuse(backend.NotSupported, op, name, "%s is not installed: it comes with the driver (Debian: package nvidia-cuda-mps in non-free, Ubuntu: nvidia-compute-utils-BRANCH, RHEL: nvidia-driver-cuda)", program)
+}
+
+// list runs a listing of protocol 3 and returns its rows by column. The columns are found
+// by their names, because drivers may add some.
+func (c *Control) list(ctx context.Context, module string) ([]map[string]string, error) {
+	text, err := c.invoke(ctx, c.timeout(), "", module, "list", "--format=csv")
+	if err != nil {
+		return nil, err
+	}
+	in := csv.NewReader(strings.NewReader(text))
+	in.TrimLeadingSpace = true
+	in.FieldsPerRecord = -1
+	rows, err := in.ReadAll()
+	if err != nil {
+		return nil, refuse(backend.Failed, "read its "+module+" list", c.Name, "the list is not CSV: %v", err)
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	header := rows[0]
+	var out []map[string]string
+	for _, row := range rows[1:] {
+		fields := map[string]string{}
+		for i, value := range row[:min(len(row), len(header))] {
+			fields[strings.ToLower(strings.TrimSpace(header[i]))] = strings.TrimSpace(value)
+		}
+		out = append(out, fields)
+	}
+	return out, nil
+}

@@ -1,0 +1,224 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// Disruption is what a change may do to processes that compute.
+type Disruption bool
+
+// Disruptions.
+const (
+	KeepClients Disruption = false
+	EndClients  Disruption = true
+)
+
+// Ensure brings a daemon to its spec and tells whether it had to change anything. It is
+// reversed by Ensure with the spec from before, or by Remove. A daemon whose first start
+// fails leaves nothing behind.
+func (h *Host) Ensure(ctx context.Context, spec Spec, allowed Disruption) (bool, error) {
+	if err := h.check(spec); err != nil {
+		return false, err
+	}
+	s, err := h.look(ctx, spec.Name)
+	if err != nil {
+		return false, failed("read it", spec.Name, err)
+	}
+	effect, err := h.plan(ctx, spec, s)
+	if err != nil {
+		return false, failed("read it", spec.Name, err)
+	}
+	if err := refuseClients("restart it, because "+effect.Why, spec.Name, effect.Clients, allowed); err != nil {
+		return false, err
+	}
+	switch effect.Action {
+	case Keep:
+		return false, nil
+	case Configure:
+		return true, failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
+	case Restart:
+		if err := h.stop(ctx, spec.Name, s); err != nil {
+			return true, failed("stop it", spec.Name, err)
+		}
+	case Start:
+		// Servers that have lost their daemon serve nobody new and hold the GPU.
+		if err := h.end(ctx, s.servers...); err != nil {
+			return false, failed("end the servers that a dead daemon left", spec.Name, err)
+		}
+	}
+	if err := h.start(ctx, spec); err != nil {
+		if s.record == nil && s.control == nil {
+			err = h.undo(ctx, spec.Name, err)
+		}
+		return true, err
+	}
+	return true, nil
+}
+
+func failedOr(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return failed(op, name, err)
+}
+
+func refuseClients(op, name string, clients []Client, allowed Disruption) error {
+	if len(clients) == 0 || allowed == EndClients {
+		return nil
+	}
+	var who []string
+	for _, c := range clients {
+		who = append(who, c.String())
+	}
+	return refuse(backend.InUse, op, name, "%d clients would end: %s. Wait until they have ended, or allow that processes are ended", len(clients), strings.Join(who, ", "))
+}
+
+// start starts a daemon that does not run, with its settings.
+func (h *Host) start(ctx context.Context, spec Spec) error {
+	const op = "start it"
+	p := h.Protocol()
+	l, err := h.launch(spec, p)
+	if err != nil {
+		return err
+	}
+	rec := record{Spec: spec, Protocol: p, Systemd: h.hasSystemd()}
+	for _, prepare := range []func() error{
+		func() error { return h.makeDirs(spec) },
+		func() error { return h.clean(spec.Name) },
+		func() error { return h.rotate(spec.Name) },
+		func() error { return h.writeSettings(spec, p) },
+		func() error { return h.save(rec) },
+	} {
+		if err := prepare(); err != nil {
+			return failed(op, spec.Name, h.explainFull(spec.Name, err, h.opt.RunDir))
+		}
+	}
+	before := logSize(h.controlLog(spec.Name))
+	if err := h.keeper(rec.Systemd).start(ctx, l); err != nil {
+		return h.whyNotUp(spec, before, err)
+	}
+	s, err := h.up(ctx, spec.Name)
+	if err != nil {
+		return h.whyNotUp(spec, before, err)
+	}
+	return failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
+}
+
+// up waits until a daemon that was started answers. systemd may have to find its process.
+func (h *Host) up(ctx context.Context, name string) (*sight, error) {
+	bounded, cancel := context.WithTimeout(ctx, h.opt.StartTimeout)
+	defer cancel()
+	var why string
+	for {
+		s, err := h.look(bounded, name)
+		if err == nil && s.silent == "" {
+			return s, nil
+		}
+		if err == nil {
+			why = s.silent
+			err = pause(bounded)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case bounded.Err() != nil:
+			return nil, &backend.Error{Code: backend.Timeout, Detail: fmt.Sprintf("it was started, and %s later: %s", h.opt.StartTimeout, why)}
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// whyNotUp adds to a failed start what the program does not say: it is silent about a
+// missing option and a full disk, and has the rest in its log.
+func (h *Host) whyNotUp(spec Spec, logged int64, err error) error {
+	var hint string
+	switch why := lastWords(logSince(h.controlLog(spec.Name), logged)); {
+	case why != "":
+		hint = h.controlLog(spec.Name) + " says: " + why
+	case isCrowded(h.opt.RunDir):
+		return refuse(backend.Insufficient, "start it", spec.Name, "%s", sentence(detail(err), h.room(h.opt.RunDir)))
+	case isCrowded(h.opt.LogDir):
+		return refuse(backend.Insufficient, "start it", spec.Name, "%s", sentence(detail(err), h.room(h.opt.LogDir)))
+	case spec.MultiUser:
+		hint = "perhaps this driver's MPS has no server for several users: state one user"
+	}
+	known := failed("start it", spec.Name, err)
+	if out, ok := known.(*backend.Error); ok && hint != "" { //nolint:errorlint // failed has just made it
+		out.Detail = sentence(out.Detail, hint)
+	}
+	return known
+}
+
+// undo takes away what a failed first start has made.
+func (h *Host) undo(ctx context.Context, name string, cause error) error {
+	// What was begun is put away even when the caller has given up.
+	if _, err := h.Remove(context.WithoutCancel(ctx), name, EndClients); err != nil {
+		known := failed("start it", name, cause)
+		if out, ok := known.(*backend.Error); ok { //nolint:errorlint // failed has just made it
+			out.Detail = sentence(out.Detail, "what it left could not be removed: "+detail(err))
+		}
+		return known
+	}
+	return cause
+}
+
+// commands are what brings a fresh daemon of protocol 2 to its settings, for systemd to
+// give at each start. Ensure reads back what came of it.
+func (s Spec) commands() []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "set_default_active_thread_percentage %s\n", formatPercentage(s.percentage()))
+	fmt.Fprintf(&out, "set_default_client_priority %d\n", s.ClientPriority)
+	for ordinal, id := range s.Devices {
+		if limit := s.PinnedMemory[id]; limit != 0 {
+			fmt.Fprintf(&out, "set_default_device_pinned_mem_limit %d %s\n", ordinal, formatLimit(limit))
+		}
+	}
+	return out.Bytes()
+}
+
+// writeSettings writes what a daemon takes its settings from when it starts.
+func (h *Host) writeSettings(spec Spec, p Protocol) error {
+	if p != V3 {
+		return replace(h.commandsPath(spec.Name), spec.commands())
+	}
+	config, err := spec.Configuration()
+	if err != nil {
+		return err
+	}
+	return replace(h.configPath(spec.Name), config)
+}
+
+// configure brings a daemon that answers to its settings. What a restart takes them from
+// is written first, so that a daemon that ends meanwhile comes back with the new ones.
+func (h *Host) configure(ctx context.Context, spec Spec, s *sight) error {
+	p := s.control.protocol()
+	for _, write := range []func() error{
+		func() error { return h.makeDirs(spec) },
+		func() error { return h.writeSettings(spec, p) },
+	} {
+		if err := write(); err != nil {
+			return h.explainFull(spec.Name, err, h.opt.RunDir)
+		}
+	}
+	systemd := h.hasSystemd()
+	if s.record != nil {
+		systemd = s.record.Systemd
+	}
+	if p == V2 {
+		if err := h.setDefaults(ctx, spec); err != nil {
+			return err
+		}
+		if err := h.setServers(ctx, spec); err != nil {
+			return err
+		}
+	}
+	// Last, so that an agent that is killed before this configures again.
+	rec := record{Spec: spec, Protocol: p, Systemd: systemd, PID: s.control.pid, Started: s.control.started}
+	return h.explainFull(spec.Name, h.save(rec), h.opt.RunDir)
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package mps
+
+func isFull(error) bool { return false }

@@ -1,0 +1,177 @@
+package mps
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// Options say where a host's parts are. What is left out is where a Linux host has it.
+type Options struct {
+	// Program and Systemctl are nvidia-cuda-mps-control and systemctl, by path or name.
+	Program, Systemctl string
+	// RunDir and LogDir hold a directory for each daemon. The path of RunDir is short:
+	// the sockets below it have at most 107 characters.
+	RunDir, LogDir string
+	// UnitDir is where units are written that end with the next boot. systemd has made it
+	// where systemd runs; without it daemons are processes.
+	UnitDir string
+	// ProcDir is /proc.
+	ProcDir string
+	// Driver is the driver's version, as NVML tells it. The default is what the kernel
+	// module says of itself.
+	Driver string
+	// StartTimeout, StopTimeout and CommandTimeout bound a daemon's start, what its
+	// clients get to end when it stops, and one command.
+	StartTimeout, StopTimeout, CommandTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		at    *string
+		value string
+	}{
+		{&o.Program, controlProgram},
+		{&o.Systemctl, "systemctl"},
+		{&o.RunDir, "/run/gpu-mps"},
+		{&o.LogDir, "/var/log/gpu-mps"},
+		{&o.UnitDir, "/run/systemd/system"},
+		{&o.ProcDir, "/proc"},
+	} {
+		if *d.at == "" {
+			*d.at = d.value
+		}
+	}
+	for _, d := range []struct {
+		at    *time.Duration
+		value time.Duration
+	}{
+		{&o.StartTimeout, 15 * time.Second},
+		{&o.StopTimeout, 10 * time.Second},
+		{&o.CommandTimeout, defaultTimeout},
+	} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	return o
+}
+
+// Host is the daemons of a host. Its callers change one daemon at a time.
+type Host struct {
+	opt Options
+}
+
+// New is the host that the options describe. Nothing is touched yet.
+func New(o Options) *Host { return &Host{opt: o.withDefaults()} }
+
+var driverVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
+
+// Protocol is the one of this host's driver.
+func (h *Host) Protocol() Protocol {
+	driver := h.opt.Driver
+	if driver == "" {
+		data, err := os.ReadFile(filepath.Join(h.opt.ProcDir, "driver/nvidia/version"))
+		if found := driverVersion.FindSubmatch(data); err == nil && found != nil {
+			driver = string(found[1])
+		}
+	}
+	return ProtocolOf(driver)
+}
+
+// program is the absolute path of nvidia-cuda-mps-control.
+func (h *Host) program(name string) (string, error) {
+	path, err := exec.LookPath(h.opt.Program)
+	if err != nil {
+		return "", missingProgram("start it", name, h.opt.Program)
+	}
+	return filepath.Abs(path)
+}
+
+// control speaks to a daemon of ours.
+func (h *Host) control(name string) *Control {
+	return &Control{Name: name, Program: h.opt.Program, PipeDir: h.pipeDir(name), LogDir: h.logDir(name), Timeout: h.opt.CommandTimeout}
+}
+
+// PipeDir is CUDA_MPS_PIPE_DIRECTORY of a daemon's clients, whether or not it runs.
+func (h *Host) PipeDir(name string) string { return h.pipeDir(name) }
+
+func (h *Host) dir(name string) string          { return filepath.Join(h.opt.RunDir, name) }
+func (h *Host) pipeDir(name string) string      { return filepath.Join(h.dir(name), "pipe") }
+func (h *Host) recordPath(name string) string   { return filepath.Join(h.dir(name), "daemon.json") }
+func (h *Host) commandsPath(name string) string { return filepath.Join(h.dir(name), "commands") }
+func (h *Host) configPath(name string) string   { return filepath.Join(h.dir(name), "config.toml") }
+func (h *Host) logDir(name string) string       { return filepath.Join(h.opt.LogDir, name) }
+func (h *Host) controlLog(name string) string   { return filepath.Join(h.logDir(name), controlLog) }
+func (h *Host) keeper(systemd bool) keeper {
+	if systemd {
+		return &units{opt: h.opt}
+	}
+	return &processes{opt: h.opt}
+}
+
+// hasSystemd tells whether systemd runs here, as sd_booted(3) does.
+func (h *Host) hasSystemd() bool {
+	info, err := os.Stat(h.opt.UnitDir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	_, err = exec.LookPath(h.opt.Systemctl)
+	return err == nil
+}
+
+// launch is all that a daemon is started with.
+type launch struct {
+	name     string
+	program  string
+	args     []string
+	env      []string
+	protocol Protocol
+	pipeDir  string
+	// commands is a file of commands that each start needs, "" in protocol 3.
+	commands string
+}
+
+// keeper starts a daemon, and starts it again where it can.
+type keeper interface {
+	// start returns when the daemon listens, or has failed to.
+	start(ctx context.Context, l launch) error
+	// stop asks the daemon to end. What is left afterwards is ended by force.
+	stop(ctx context.Context, name string, quit func(context.Context) error) error
+	// forget removes what was written for a daemon that has ended.
+	forget(ctx context.Context, name string) error
+}
+
+const longestSocket = 107
+
+func (h *Host) launch(spec Spec, p Protocol) (launch, error) {
+	program, err := h.program(spec.Name)
+	if err != nil {
+		return launch{}, err
+	}
+	pipe := h.pipeDir(spec.Name)
+	if n := len(filepath.Join(pipe, "control_privileged")); n > longestSocket {
+		return launch{}, refuse(backend.InvalidParameter, "start it", spec.Name, "the path of its socket in %s has %d characters, and a socket has at most %d: choose a shorter name", pipe, n, longestSocket)
+	}
+	l := launch{name: spec.Name, program: program, args: []string{"-d"}, protocol: p, pipeDir: pipe}
+	l.env = append(environment(pipe, h.logDir(spec.Name)), visibleDevices+"="+joinDevices(spec.Devices))
+	switch p {
+	case V3:
+		l.args = append(l.args, "-p", fmt.Sprint(int(V3)), "-a", h.configPath(spec.Name))
+		if spec.MultiUser {
+			l.args = append(l.args, "-m")
+		}
+	default:
+		l.commands = h.commandsPath(spec.Name)
+		if spec.MultiUser {
+			l.args = append(l.args, multiUserFlag)
+		}
+	}
+	return l, nil
+}

@@ -1,0 +1,61 @@
+package mps
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const gib = 1024 * gpu.MiB
+
+// RoundLimit is the largest limit up to b that a daemon of protocol 2 takes and shows
+// again: whole MiB below 1 GiB, whole GiB from there on. Of 1536 MiB such a daemon shows
+// 1 GiB, and nothing tells which of the two it enforces.
+func RoundLimit(b gpu.Bytes) gpu.Bytes {
+	if b < gib {
+		return b - b%gpu.MiB
+	}
+	return b - b%gib
+}
+
+// formatLimit writes a limit as commands and TOML take it.
+func formatLimit(b gpu.Bytes) string {
+	if b%gib == 0 {
+		return strconv.FormatInt(int64(b/gib), 10) + "G"
+	}
+	return strconv.FormatInt(b.MiB(), 10) + "M"
+}
+
+// parseLimit reads what a daemon shows as a limit. Nothing is no limit.
+func parseLimit(text string) (gpu.Bytes, error) {
+	unit := gpu.MiB
+	digits, isMiB := strings.CutSuffix(text, "M")
+	if !isMiB {
+		var isGiB bool
+		if digits, isGiB = strings.CutSuffix(text, "G"); isGiB {
+			unit = gib
+		} else if text != "" {
+			return 0, fmt.Errorf("%q is not a memory limit", text)
+		}
+	}
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a memory limit", text)
+	}
+	return gpu.Bytes(n) * unit, nil
+}
+
+// formatPercentage writes a percentage as commands and TOML take it.
+func formatPercentage(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
+
+// isPercentage tells whether a daemon takes a percentage and shows it again: it keeps one
+// digit after the point, and 0 is none.
+func isPercentage(p float64) bool {
+	return p > 0 && p <= 100 && math.Round(p*10)/10 == p
+}

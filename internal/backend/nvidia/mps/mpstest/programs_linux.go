@@ -1,0 +1,109 @@
+package mpstest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The programs.
+const (
+	controlName   = "nvidia-cuda-mps-control"
+	serverName    = "nvidia-cuda-mps-server"
+	clientName    = "cuda-client"
+	systemctlName = "systemctl"
+)
+
+// Behaviour is how the programs behave.
+type Behaviour struct {
+	// Driver is the driver's branch: 535, 550 or 615.
+	Driver int `json:"driver"`
+	// GPU lets servers live. Without one they end at once.
+	GPU bool `json:"gpu"`
+	// MultiUser is whether the daemon knows -multiuser-server.
+	MultiUser bool `json:"multi_user"`
+	// FailsToStart lets the daemon end at its start without a word.
+	FailsToStart bool `json:"fails_to_start"`
+	// Deaf lets the daemon take commands and never answer.
+	Deaf bool `json:"deaf"`
+	// UnitDir is where systemctl finds units.
+	UnitDir string `json:"unit_dir"`
+}
+
+// Programs are installed in a directory.
+type Programs struct {
+	t   testing.TB
+	dir string
+}
+
+const behaviourFile = "behaviour.json"
+
+// Install installs the programs.
+func Install(t testing.TB, b Behaviour) *Programs {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Programs{t: t, dir: t.TempDir()}
+	for _, name := range []string{controlName, serverName, clientName, systemctlName} {
+		if err := os.Symlink(self, filepath.Join(p.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Behave(b)
+	return p
+}
+
+// Behave changes how programs behave that are started from now on.
+func (p *Programs) Behave(b Behaviour) {
+	p.t.Helper()
+	data, err := json.Marshal(b)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.dir, behaviourFile), data, 0o600)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Control is the path of nvidia-cuda-mps-control.
+func (p *Programs) Control() string { return filepath.Join(p.dir, controlName) }
+
+// Systemctl is the path of systemctl.
+func (p *Programs) Systemctl() string { return filepath.Join(p.dir, systemctlName) }
+
+// Main runs the program under whose name the test binary was started, and does not
+// return. Started as a test, it returns at once.
+func Main() {
+	run, known := map[string]func(self, Behaviour) int{
+		controlName:   control,
+		serverName:    serve,
+		clientName:    compute,
+		systemctlName: systemctl,
+	}[filepath.Base(os.Args[0])]
+	if !known {
+		return
+	}
+	me := self{path: os.Args[0], args: os.Args[1:]}
+	var b Behaviour
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(me.path), behaviourFile))
+	if err == nil {
+		err = json.Unmarshal(data, &b)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mpstest:", err)
+		os.Exit(255)
+	}
+	os.Exit(run(me, b))
+}
+
+// self is the program that runs.
+type self struct {
+	path string
+	args []string
+}
+
+func (s self) sibling(name string) string { return filepath.Join(filepath.Dir(s.path), name) }

@@ -1,0 +1,242 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// Action is what has to be done to bring a daemon to its spec.
+type Action string
+
+// Actions.
+const (
+	Keep      Action = "keep"      // nothing
+	Configure Action = "configure" // clients stay; those that come later get the new settings
+	Start     Action = "start"     // it does not run
+	Restart   Action = "restart"   // its clients end
+)
+
+// Effect is what [Host.Ensure] would do, and to whom.
+type Effect struct {
+	Action Action
+	Why    string
+	// Clients are those that would end with a restart.
+	Clients []Client
+}
+
+// Client is a process that computes through a daemon.
+type Client struct {
+	PID    int    `json:"pid"`
+	Name   string `json:"name,omitempty"`
+	Server int    `json:"server,omitempty"` // its server's process id, where the daemon tells
+}
+
+func (c Client) String() string {
+	if c.Name == "" {
+		return fmt.Sprintf("process %d", c.PID)
+	}
+	return fmt.Sprintf("%s (process %d)", c.Name, c.PID)
+}
+
+// sight is what is seen of a daemon of ours.
+type sight struct {
+	record  *record
+	control *process // nil when no control daemon has our pipes
+	servers []process
+	silent  string // why the daemon does not answer, "" when it does
+}
+
+// look finds a daemon by its pipes: whatever an agent noted before it was killed, these
+// are how clients and commands find it.
+func (h *Host) look(ctx context.Context, name string) (*sight, error) {
+	rec, err := h.load(name)
+	if err != nil {
+		return nil, err
+	}
+	all, err := h.mpsProcesses()
+	if err != nil {
+		return nil, err
+	}
+	s := &sight{record: rec}
+	for _, p := range all {
+		if p.pipeDir() != h.pipeDir(name) {
+			continue
+		}
+		if p.program() == serverProgram {
+			s.servers = append(s.servers, p)
+		} else if p.user == os.Geteuid() && (s.control == nil || rec != nil && p.pid == rec.PID && p.started == rec.Started) {
+			s.control = &p
+		}
+	}
+	if s.control == nil {
+		s.silent = "the control daemon does not run"
+	} else if err := h.answers(ctx, name, s.control.protocol()); err != nil {
+		s.silent = detail(err)
+	}
+	return s, ctx.Err()
+}
+
+func (h *Host) answers(ctx context.Context, name string, p Protocol) error {
+	c := h.control(name)
+	if p == V3 {
+		return c.answers3(ctx)
+	}
+	_, err := c.DefaultThreads(ctx)
+	return err
+}
+
+// Plan tells what Ensure would do.
+func (h *Host) Plan(ctx context.Context, spec Spec) (Effect, error) {
+	if err := h.check(spec); err != nil {
+		return Effect{}, err
+	}
+	s, err := h.look(ctx, spec.Name)
+	if err != nil {
+		return Effect{}, failed("read it", spec.Name, err)
+	}
+	effect, err := h.plan(ctx, spec, s)
+	if err != nil {
+		return Effect{}, failed("read it", spec.Name, err)
+	}
+	return effect, nil
+}
+
+// check refuses what this host could never run.
+func (h *Host) check(spec Spec) error {
+	p := h.Protocol()
+	if err := spec.Validate(p); err != nil {
+		return err
+	}
+	_, err := h.launch(spec, p)
+	return err
+}
+
+func (h *Host) plan(ctx context.Context, spec Spec, s *sight) (Effect, error) {
+	if s.control == nil {
+		return Effect{Action: Start, Why: h.whyEnded(s, spec.Name)}, nil
+	}
+	why := h.whyRestart(spec, s)
+	if why != "" {
+		clients, err := h.clients(ctx, spec.Name, s)
+		return Effect{Action: Restart, Why: why, Clients: clients}, err
+	}
+	same, err := h.isConfigured(ctx, spec, s)
+	if err != nil {
+		return Effect{}, err
+	}
+	if !same || !h.isRecorded(spec, s) {
+		return Effect{Action: Configure, Why: "its settings differ"}, nil
+	}
+	return Effect{Action: Keep}, nil
+}
+
+// whyEnded is what is known of the end of a daemon that should run, "" when it never ran.
+func (h *Host) whyEnded(s *sight, name string) string {
+	if s.record == nil || s.record.PID == 0 {
+		return ""
+	}
+	if why := lastWords(logSince(h.controlLog(name), 0)); why != "" {
+		return "it has ended: " + why
+	}
+	return "it has ended, and " + h.controlLog(name) + " gives no reason: it was killed, or the host ran out of memory"
+}
+
+// whyRestart is the reason for which a daemon that runs must start again, "" for none.
+func (h *Host) whyRestart(spec Spec, s *sight) string {
+	wanted := h.Protocol()
+	switch {
+	case s.silent != "":
+		return fmt.Sprintf("process %d runs and does not answer: %s", s.control.pid, s.silent)
+	case s.control.protocol() != wanted:
+		return fmt.Sprintf("it runs protocol %d, and this driver's is %d", s.control.protocol(), wanted)
+	case !slices.Equal(s.control.devices(), spec.Devices):
+		return fmt.Sprintf("its devices are %s, and %s is wanted", orNone(s.control.devices()), orNone(spec.Devices))
+	case s.control.isMultiUser() != spec.MultiUser, s.record != nil && !sameUser(s.record.Spec.User, spec.User):
+		return "it is for other users"
+	case wanted == V3 && !h.hasConfiguration(spec):
+		return "its configuration file differs, which it reads at its start"
+	}
+	return ""
+}
+
+func detail(err error) string {
+	if known, ok := errors.AsType[*backend.Error](err); ok {
+		return known.Detail
+	}
+	return err.Error()
+}
+
+func orNone(ids []string) string {
+	if len(ids) == 0 {
+		return "every GPU"
+	}
+	return strings.Join(ids, ", ")
+}
+
+func sameUser(a, b *int) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+func (h *Host) hasConfiguration(spec Spec) bool {
+	want, err := spec.Configuration()
+	if err != nil {
+		return false
+	}
+	have, err := os.ReadFile(h.configPath(spec.Name))
+	return err == nil && bytes.Equal(have, want)
+}
+
+// isRecorded tells whether what is noted of a daemon is what runs, and what a restart by
+// systemd would bring back.
+func (h *Host) isRecorded(spec Spec, s *sight) bool {
+	if s.record == nil || s.record.PID != s.control.pid || s.record.Started != s.control.started || !s.record.Spec.equal(spec.Settings) {
+		return false
+	}
+	if s.record.Protocol == V3 {
+		return true
+	}
+	have, err := os.ReadFile(h.commandsPath(spec.Name))
+	return !errors.Is(err, fs.ErrNotExist) && bytes.Equal(have, spec.commands())
+}
+
+// clients are the processes that would end with a daemon.
+func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, error) {
+	if s.silent != "" {
+		if len(s.servers) == 0 {
+			return nil, nil
+		}
+		return []Client{{PID: s.servers[0].pid, Name: "an MPS server whose clients cannot be counted"}}, nil
+	}
+	c := h.control(name)
+	if s.control.protocol() == V3 {
+		pids, err := c.clients3(ctx)
+		return h.named(0, pids), err
+	}
+	servers, err := c.Servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Client
+	for _, server := range servers {
+		pids, err := c.Clients(ctx, server)
+		if err != nil && !has(err, backend.NotFound) {
+			return nil, err
+		}
+		out = append(out, h.named(server, pids)...)
+	}
+	return out, nil
+}
+
+func (h *Host) named(server int, pids []int) []Client {
+	var out []Client
+	for _, pid := range pids {
+		out = append(out, Client{PID: pid, Name: h.processName(pid), Server: server})
+	}
+	return out
+}

@@ -1,0 +1,49 @@
+package mps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// processes keeps daemons where no systemd runs. A daemon leaves the agent's session and
+// outlives it. Nobody starts it again when it ends: the agent does, when it is asked next.
+type processes struct {
+	opt Options
+}
+
+func (k *processes) start(ctx context.Context, l launch) error {
+	ctx, cancel := context.WithTimeout(ctx, k.opt.StartTimeout)
+	defer cancel()
+	// With -d the program returns once the daemon, its child, listens.
+	cmd := exec.CommandContext(ctx, l.program, l.args...)
+	cmd.Env = l.env
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.WaitDelay = time.Second
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // the daemon has kept its parent's output, and runs
+	}
+	if err == nil {
+		return nil
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &backend.Error{Code: backend.Timeout, Detail: "the control daemon has not come up for " + k.opt.StartTimeout.String()}
+	}
+	return &backend.Error{Code: backend.Failed, Detail: sentence(strings.TrimSpace(said.String()), l.program+": "+err.Error())}
+}
+
+func (*processes) stop(ctx context.Context, _ string, quit func(context.Context) error) error {
+	return quit(ctx)
+}
+
+func (*processes) forget(context.Context, string) error { return nil }

@@ -1,0 +1,147 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// Daemon is what is seen of a control daemon, of ours or of somebody else.
+type Daemon struct {
+	// Name is ours. Other people's daemons have none.
+	Name string `json:"name,omitempty"`
+	// Spec is what was declared, nil for other people's.
+	Spec *Spec `json:"spec,omitempty"`
+	// PID is 0 when it does not run.
+	PID       int      `json:"pid,omitempty"`
+	User      int      `json:"user"` // the user id it runs as
+	Protocol  Protocol `json:"protocol,omitempty"`
+	Systemd   bool     `json:"systemd,omitempty"`
+	MultiUser bool     `json:"multi_user,omitempty"`
+	// Devices are what its clients see, nil for every GPU.
+	Devices []string `json:"devices,omitempty"`
+	PipeDir string   `json:"pipe_dir"`
+	LogDir  string   `json:"log_dir"`
+	// Settings are read back, nil when the daemon does not tell.
+	Settings *Settings `json:"settings,omitempty"`
+	Servers  []Server  `json:"servers,omitempty"`
+	// Clients are known of ours only.
+	Clients []Client `json:"clients,omitempty"`
+	// Problem says why a daemon of ours does not run or answer.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Server is a process that computes for clients.
+type Server struct {
+	PID    int    `json:"pid"`
+	User   int    `json:"user"`
+	Status string `json:"status,omitempty"` // INITIALIZING, ACTIVE or FAULT, where the driver tells
+}
+
+// Read are the daemons of the host, ours by name, then other people's by process id.
+func (h *Host) Read(ctx context.Context) ([]Daemon, error) {
+	entries, err := os.ReadDir(h.opt.RunDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, &backend.Error{Code: backend.Failed, Op: "read the MPS daemons", Object: h.opt.RunDir, Detail: err.Error()}
+	}
+	var out []Daemon
+	var ours []string
+	for _, e := range entries {
+		if !names.MatchString(e.Name()) {
+			continue
+		}
+		d, err := h.read(ctx, e.Name())
+		if err != nil {
+			return nil, failed("read it", e.Name(), err)
+		}
+		out = append(out, *d)
+		ours = append(ours, d.PipeDir)
+	}
+	all, err := h.mpsProcesses()
+	if err != nil {
+		return nil, &backend.Error{Code: backend.Failed, Op: "read the MPS daemons", Object: h.opt.ProcDir, Detail: err.Error()}
+	}
+	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
+	for _, p := range all {
+		if p.isControl() && !slices.Contains(ours, p.pipeDir()) {
+			out = append(out, foreign(p, all))
+		}
+	}
+	return out, nil
+}
+
+// foreign is somebody else's daemon, as far as /proc tells. Nothing is said to it.
+func foreign(p process, all []process) Daemon {
+	d := Daemon{LogDir: p.env[logDirectory]}
+	if d.LogDir == "" {
+		d.LogDir = defaultLogDir
+	}
+	d.from(p)
+	d.PipeDir = p.pipeDir()
+	for _, s := range all {
+		if s.program() == serverProgram && s.parent == p.pid {
+			d.Servers = append(d.Servers, Server{PID: s.pid, User: s.user})
+		}
+	}
+	return d
+}
+
+// from takes what a control daemon's process tells.
+func (d *Daemon) from(p process) {
+	d.PID, d.User, d.Protocol, d.MultiUser, d.Devices = p.pid, p.user, p.protocol(), p.isMultiUser(), p.devices()
+}
+
+func (h *Host) read(ctx context.Context, name string) (*Daemon, error) {
+	s, err := h.look(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{Name: name, PipeDir: h.pipeDir(name), LogDir: h.logDir(name)}
+	if s.record != nil {
+		d.Spec, d.Protocol, d.Systemd = &s.record.Spec, s.record.Protocol, s.record.Systemd
+	}
+	for _, p := range s.servers {
+		d.Servers = append(d.Servers, Server{PID: p.pid, User: p.user})
+	}
+	if s.control == nil {
+		d.Problem = h.whyEnded(s, name)
+		if d.Problem == "" {
+			d.Problem = "it was declared, and its start was cut off"
+		}
+		return d, nil
+	}
+	d.from(*s.control)
+	if s.silent != "" {
+		d.Problem = "it runs and does not answer: " + s.silent
+		return d, nil
+	}
+	return d, h.ask(ctx, d, s)
+}
+
+// ask completes what is seen of a daemon by what it says.
+func (h *Host) ask(ctx context.Context, d *Daemon, s *sight) error {
+	var err error
+	if d.Clients, err = h.clients(ctx, d.Name, s); err != nil {
+		return err
+	}
+	if d.Protocol == V3 {
+		return nil // what it was started with is in its spec
+	}
+	settings, err := h.defaults(ctx, d.Name, d.Devices)
+	if err != nil {
+		return err
+	}
+	d.Settings = &settings
+	for i := range d.Servers {
+		status, err := h.control(d.Name).ServerStatus(ctx, d.Servers[i].PID)
+		if err != nil && !has(err, backend.NotFound) {
+			return err
+		}
+		d.Servers[i].Status = status
+	}
+	return nil
+}

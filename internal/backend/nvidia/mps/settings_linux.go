@@ -1,0 +1,150 @@
+package mps
+
+import (
+	"context"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// defaults reads what a daemon of protocol 2 gives its next server.
+func (h *Host) defaults(ctx context.Context, name string, devices []string) (Settings, error) {
+	c := h.control(name)
+	var s Settings
+	var err error
+	if s.ActiveThreadPercentage, err = c.DefaultThreads(ctx); err != nil {
+		return s, err
+	}
+	if s.ClientPriority, err = c.DefaultPriority(ctx); err != nil {
+		return s, err
+	}
+	s.PinnedMemory, err = limits(devices, func(ordinal int) (gpu.Bytes, error) { return c.DefaultMemoryLimit(ctx, ordinal) })
+	return s, err
+}
+
+// ofServer reads what a server gives its next client. The priority is the daemon's.
+func (h *Host) ofServer(ctx context.Context, name string, pid int, devices []string, priority int) (Settings, error) {
+	c := h.control(name)
+	s := Settings{ClientPriority: priority}
+	var err error
+	if s.ActiveThreadPercentage, err = c.Threads(ctx, pid); err != nil {
+		return s, err
+	}
+	s.PinnedMemory, err = limits(devices, func(ordinal int) (gpu.Bytes, error) { return c.MemoryLimit(ctx, pid, ordinal) })
+	return s, err
+}
+
+func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[string]gpu.Bytes, error) {
+	var out map[string]gpu.Bytes
+	for ordinal, id := range devices {
+		limit, err := read(ordinal)
+		if err != nil {
+			return nil, err
+		}
+		if limit == 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string]gpu.Bytes{}
+		}
+		out[id] = limit
+	}
+	return out, nil
+}
+
+// isConfigured tells whether a daemon and all its servers have the settings of a spec.
+func (h *Host) isConfigured(ctx context.Context, spec Spec, s *sight) (bool, error) {
+	if s.control.protocol() == V3 {
+		return true, nil // its configuration file was compared
+	}
+	have, err := h.defaults(ctx, spec.Name, spec.Devices)
+	if err != nil || !have.equal(spec.Settings) {
+		return false, err
+	}
+	servers, err := h.control(spec.Name).Servers(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, pid := range servers {
+		have, err := h.ofServer(ctx, spec.Name, pid, spec.Devices, spec.ClientPriority)
+		if has(err, backend.NotFound) {
+			continue // it has ended meanwhile
+		}
+		if err != nil || !have.equal(spec.Settings) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// setDefaults sets what differs of what the next server gets, each by its own command.
+func (h *Host) setDefaults(ctx context.Context, spec Spec) error {
+	c := h.control(spec.Name)
+	have, err := h.defaults(ctx, spec.Name, spec.Devices)
+	if err != nil {
+		return err
+	}
+	if have.percentage() != spec.percentage() {
+		if err := c.SetDefaultThreads(ctx, spec.percentage()); err != nil {
+			return err
+		}
+	}
+	if have.ClientPriority != spec.ClientPriority {
+		if err := c.SetDefaultPriority(ctx, spec.ClientPriority); err != nil {
+			return err
+		}
+	}
+	for ordinal, id := range spec.Devices {
+		if have.PinnedMemory[id] == spec.PinnedMemory[id] {
+			continue
+		}
+		if err := c.SetDefaultMemoryLimit(ctx, ordinal, spec.PinnedMemory[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setServers sets what differs for the next clients of the servers that run. Clients that
+// are there keep what they got.
+func (h *Host) setServers(ctx context.Context, spec Spec) error {
+	servers, err := h.control(spec.Name).Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, pid := range servers {
+		if err := h.setServer(ctx, spec, pid); err != nil && !has(err, backend.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Host) setServer(ctx context.Context, spec Spec, pid int) error {
+	c := h.control(spec.Name)
+	have, err := h.ofServer(ctx, spec.Name, pid, spec.Devices, spec.ClientPriority)
+	if err != nil || have.equal(spec.Settings) {
+		return err
+	}
+	clients, err := c.Clients(ctx, pid)
+	if err != nil {
+		return err
+	}
+	if len(clients) == 0 {
+		return c.ShutdownServer(ctx, pid) // the next one starts with the defaults
+	}
+	if have.percentage() != spec.percentage() {
+		if err := c.SetThreads(ctx, pid, spec.percentage()); err != nil {
+			return err
+		}
+	}
+	for ordinal, id := range spec.Devices {
+		if have.PinnedMemory[id] == spec.PinnedMemory[id] {
+			continue
+		}
+		if err := c.SetMemoryLimit(ctx, pid, ordinal, spec.PinnedMemory[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

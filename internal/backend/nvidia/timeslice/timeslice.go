@@ -1,0 +1,146 @@
+package timeslice
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+)
+
+// Interval is the length of a time slice. NVIDIA does not say how long each is.
+type Interval string
+
+// Intervals.
+const (
+	Default Interval = "default"
+	Short   Interval = "short"
+	Medium  Interval = "medium"
+	Long    Interval = "long"
+)
+
+// Intervals are all of them, in the order of nvidia-smi's numbers.
+func Intervals() []Interval { return []Interval{Default, Short, Medium, Long} }
+
+// SMI is nvidia-smi.
+type SMI struct {
+	// Program is its path or name, "nvidia-smi" when empty.
+	Program string
+}
+
+const (
+	opRead = "read the time slice"
+	opSet  = "set the time slice"
+)
+
+// nvidia-smi's list has a line like "|   0     Timeslice      Default      |".
+var listed = regexp.MustCompile(`(?im)\btime-?slice\b\W+(default|short|medium|long)\b`)
+
+// Read is the interval of a GPU, by its UUID.
+func (s SMI) Read(ctx context.Context, id string) (Interval, error) {
+	out, err := s.run(ctx, opRead, id, "-l")
+	if err != nil {
+		return "", err
+	}
+	found := listed.FindStringSubmatch(out)
+	if found == nil {
+		return "", refuse(backend.NotSupported, opRead, id, "nvidia-smi does not list it: %q", out)
+	}
+	return Interval(strings.ToLower(found[1])), nil
+}
+
+// Set brings a GPU to an interval and tells whether it had to change it. The interval that
+// Read gave before is its inverse.
+func (s SMI) Set(ctx context.Context, id string, want Interval) (bool, error) {
+	number := slices.Index(Intervals(), want)
+	if number < 0 {
+		return false, refuse(backend.InvalidParameter, opSet, id, "%q is none of %v", want, Intervals())
+	}
+	have, unread := s.Read(ctx, id)
+	if unread != nil && !isUnlisted(unread) {
+		return false, unread
+	}
+	if have == want {
+		return false, nil
+	}
+	out, err := s.run(ctx, opSet, id, "--set-timeslice", strconv.Itoa(number))
+	if err != nil {
+		return false, err
+	}
+	if unread != nil {
+		// This driver cannot be asked: what nvidia-smi said is all there is.
+		if strings.Contains(out, "Failed to set") {
+			return false, refuse(backend.Failed, opSet, id, "%s", out)
+		}
+		return true, nil
+	}
+	if have, err = s.Read(ctx, id); err != nil {
+		return true, err
+	}
+	if have != want {
+		return false, refuse(backend.Failed, opSet, id, "%s was wanted, and it stays at %s: %s", want, have, out)
+	}
+	return true, nil
+}
+
+func isUnlisted(err error) bool {
+	known, ok := errors.AsType[*backend.Error](err)
+	return ok && known.Code == backend.NotSupported
+}
+
+func (s SMI) run(ctx context.Context, op, id string, args ...string) (string, error) {
+	program := s.Program
+	if program == "" {
+		program = "nvidia-smi"
+	}
+	cmd := exec.CommandContext(ctx, program, append([]string{"compute-policy", "-i", id}, args...)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	err := cmd.Run()
+	said := strings.TrimSpace(out.String())
+	switch exit, isExit := errors.AsType[*exec.ExitError](err); {
+	case err == nil:
+		return said, nil
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		return "", refuse(backend.Unavailable, op, id, "%s is not installed: it comes with the driver", program)
+	case isExit:
+		return "", refuse(codeOf(exit.ExitCode(), said), op, id, "%s", said)
+	default:
+		return "", refuse(backend.Failed, op, id, "%v", err)
+	}
+}
+
+// codeOf reads nvidia-smi's exit status, which is documented in nvidia-smi(1).
+func codeOf(status int, said string) backend.Code {
+	const invalidArgument, notSupported, noPermission, notFound, notLoaded = 2, 3, 4, 6, 9
+	switch status {
+	case invalidArgument:
+		return backend.InvalidParameter
+	case notSupported:
+		return backend.NotSupported
+	case noPermission:
+		return backend.AccessDenied
+	case notFound:
+		return backend.NotFound
+	case notLoaded:
+		return backend.Unavailable
+	}
+	if strings.Contains(strings.ToLower(said), "not supported") {
+		return backend.NotSupported
+	}
+	return backend.Failed
+}
+
+func refuse(code backend.Code, op, id, format string, args ...any) error {
+	return &backend.Error{Code: code, Op: op, Object: "GPU " + id, Detail: fmt.Sprintf(format, args...)}
+}
