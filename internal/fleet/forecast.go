@@ -34,7 +34,11 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 	var b strings.Builder
 	for _, x := range f.Forecasts(v, p) {
 		for _, g := range x.GPUs {
-			fmt.Fprintf(&b, "%s, GPU %s (%s): %d → %d partitions, about %s each.\n", x.Host, g.GPU, g.Model, g.From, g.To, g.PartitionVRAM)
+			text := fmt.Sprintf("%d → %d partitions, about %s each", g.From, g.To, g.PartitionVRAM)
+			if g.MIG != nil {
+				text = migText(g.MIG)
+			}
+			fmt.Fprintf(&b, "%s, GPU %s (%s): %s.\n", x.Host, g.GPU, g.Model, text)
 		}
 		if len(x.MovesVMs) > 0 {
 			fmt.Fprintf(&b, "%s: the node is drained first, and these VMs move to other nodes of its cluster by live migration: %s.\n", x.Host, strings.Join(x.MovesVMs, ", "))
@@ -53,10 +57,34 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 	return b.String()
 }
 
-// SelectForForecast lists the GPUs that a new config would cover, including those
-// that a config of this state covers now.
-func (f *Fleet) SelectForForecast(name string, h *gpu.Host, sel *gpu.Selector) []string {
-	return SelectPartitionable(name, h, sel, func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimConfig && c.Owner == f.opt.Owner })
+// migText says what becomes of a GPU's mode and instances.
+func migText(m *rules.MIGChange) string {
+	var parts []string
+	if m.ChangesMode() {
+		mode := "MIG mode is switched " + map[bool]string{true: "on", false: "off"}[m.To.Enabled]
+		if m.Resets {
+			mode += ", which resets this GPU"
+		}
+		parts = append(parts, mode)
+	}
+	for _, list := range []struct {
+		verb string
+		of   []gpu.MIGPlacement
+	}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", m.Keeps}} {
+		if len(list.of) > 0 {
+			parts = append(parts, list.verb+" "+rules.MIGText(gpu.MIGState{Enabled: true, Placements: list.of}))
+		}
+	}
+	if len(m.InTheWay) > 0 {
+		parts = append(parts, "in the way: "+strings.Join(m.InTheWay, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// SelectForForecast lists the GPUs that a new config of a kind would cover, including
+// those that a config of this state covers now.
+func (f *Fleet) SelectForForecast(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector) []string {
+	return SelectKind(kind, name, h, sel, func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimConfig && c.Owner == f.opt.Owner })
 }
 
 // CheckAlone runs the rules on a plan against a view, without what the resources of

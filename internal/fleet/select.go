@@ -20,6 +20,26 @@ func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, mine func(
 	})
 }
 
+// SelectMIG lists the GPUs of a host that a config of kind MIG covers: the ids that the
+// selector names, or else every GPU of the selected models that has MIG, that the host
+// has not given away, and that nobody else's claim holds.
+func SelectMIG(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
+	if ids, named := named(sel, name); named {
+		return ids
+	}
+	return choose(h, sel, func(g *gpu.GPU) bool {
+		return g.MIG != nil && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
+	})
+}
+
+// SelectKind is SelectPartitionable or SelectMIG.
+func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
+	if kind == gpu.KindMIG {
+		return SelectMIG(name, h, sel, mine)
+	}
+	return SelectPartitionable(name, h, sel, mine)
+}
+
 // SelectWhole lists the GPUs of a host that a pool takes: the ids that the selector
 // names, or else every GPU of the selected models that no config, pool or VM of
 // others holds, that works and that is not the host's own display.

@@ -155,6 +155,38 @@ func TestEdgeTwoT4Example(t *testing.T) {
 	e.fleet.wantUnchanged(before)
 }
 
+func TestLinuxHGXExample(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/linux-hgx"
+	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+	before := e.fleet.snapshot()
+	wantSaid(t, e.ok("plan"), "Plan: 2 to add", "MIG mode is switched on; creates 2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")
+	out := e.ok("plan", "-target=gpu_partition_config.training") // of two like warnings Terraform shows one
+	wantSaid(t, out, "GPU-6f1d0200-5c1e-4d7a-9b20-3ac2910f2000 (NVIDIA H100 80GB HBM3): removes 1g.10gb@0+1g.10gb@1")
+	if strings.Contains(out, "GPU GPU-6f1d0211-5c1e-4d7a-9b21-3ac2910f2101 (") {
+		t.Errorf("the plan changes a GPU that is as wanted:\n%s", out)
+	}
+	e.fleet.wantUnchanged(before)
+	e.apply()
+	g, _ := e.fleet.host("hgx02").GPU("GPU-6f1d0211-5c1e-4d7a-9b21-3ac2910f2101")
+	was, _ := before.Hosts[1].GPU(g.ID)
+	if diff := cmp.Diff(was, g); diff != "" {
+		t.Errorf("the GPU that was as wanted has changed (-before +after):\n%s", diff)
+	}
+	for _, h := range []string{"hgx01", "hgx02"} {
+		if got, want := e.fleet.host(h).Units, before.Hosts[0].Units; !slices.Equal(got, want) {
+			t.Errorf("%s runs the units %v, want %v", h, got, want)
+		}
+	}
+	e.wantNoChanges()
+	e.destroy()
+	for _, g := range e.fleet.host("hgx01").GPUs { // on_destroy = restore
+		if g.MIG.Enabled {
+			t.Errorf("GPU %s is still in MIG mode", g.ID)
+		}
+	}
+}
+
 // What READMEs of the examples say about errors.
 func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 	t.Parallel()
@@ -172,6 +204,12 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		e.edit("main.tf", "allow_shutdown = true", "allow_shutdown = false")
 		out := e.fails("plan")
 		wantSaid(t, out, "Rule: vm-must-be-off", "avd-01", "allow_shutdown")
+	})
+	t.Run("an instance in use is in the way", func(t *testing.T) {
+		t.Parallel()
+		e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", examplesDir+"/linux-hgx/main.tf")
+		e.edit("main.tf", `profiles = { "3g.40gb" = 2 }`, `profiles = { "7g.80gb" = 1 }`)
+		wantSaid(t, e.fails("plan"), "MIG instances in use are in the way", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
 	})
 	t.Run("four partitions are too few for a node", func(t *testing.T) {
 		t.Parallel()
@@ -218,6 +256,15 @@ func TestResourceExamples(t *testing.T) {
 		})
 	}
 	wantFolders(t, "resources", "gpu_partition_config", "gpu_pool", "gpu_vm_assignment")
+}
+
+func TestMIGResourceExample(t *testing.T) {
+	t.Parallel()
+	e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", examplesDir+"/resources/gpu_partition_config/resource_mig.tf")
+	e.lifecycle("hgx01: partition_config inference", "hgx02: partition_config training")
+	if g, _ := e.fleet.host("hgx02").GPU("GPU-6f1d0222-5c1e-4d7a-9b22-3ac2910f2202"); len(g.MIG.Instances) != 2 {
+		t.Errorf("on_destroy is keep, but the GPU has %+v", g.MIG)
+	}
 }
 
 func TestDataSourceExamples(t *testing.T) {

@@ -12,5 +12,10 @@ import (
 var _ provider.ProviderWithFunctions = (*gpuProvider)(nil)
 
 func (p *gpuProvider) Functions(context.Context) []func() function.Function {
-	return []func() function.Function{functions.NewFromMIGParted, functions.NewMIGPartedConfig}
+	return []func() function.Function{
+		functions.NewDevicePluginConfig,
+		functions.NewFromMIGParted,
+		functions.NewMIGPartedConfig,
+		functions.NewSlurmGres,
+	}
 }

@@ -157,6 +157,20 @@ func TestFunctionExamples(t *testing.T) {
 			`  inference:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        \"1g.10gb\": 7\n` +
 			`  training:\n    - devices: [0]\n      mig-enabled: false\n    - devices: [1]\n      mig-enabled: true\n` +
 			`      mig-devices:\n        \"3g.40gb\": 2\n"}`,
+		"device_plugin_config": `{
+			"mps": "version: v1\nsharing:\n  mps:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 10\n",
+			"time_slicing": "version: v1\nflags:\n  migStrategy: mixed\nsharing:\n  timeSlicing:\n` +
+			`    renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:\n` +
+			`      - name: nvidia.com/gpu\n        replicas: 4\n      - name: nvidia.com/mig-1g.10gb\n        replicas: 2\n"}`,
+		"slurm_gres": `{
+			"gres_conf": "NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-31\n` +
+			`NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia1 Cores=32-63\n` +
+			`NodeName=gpu[01-02] Name=gpu Type=t4 File=/dev/nvidia2\n` +
+			`NodeName=gpu[01-02] Name=mps Count=100 File=/dev/nvidia1\n` +
+			`NodeName=gpu[01-02] Name=shard Count=4 File=/dev/nvidia2\n` +
+			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21,/dev/nvidia-caps/nvidia-cap22\n` +
+			`NodeName=gpu03 AutoDetect=off Name=gpu Type=3g.40gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap30,/dev/nvidia-caps/nvidia-cap31\n",
+			"slurm_conf": ["GresTypes=gpu,mps,shard", "NodeName=gpu03 Gres=gpu:3g.40gb:2", "NodeName=gpu[01-02] Gres=gpu:a100:2,gpu:t4:1,mps:100,shard:4"]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,4 +194,5 @@ func TestFunctionExamples(t *testing.T) {
 			e.wantNoChanges()
 		})
 	}
+	wantFolders(t, "functions", "device_plugin_config", "from_mig_parted", "mig_parted_config", "slurm_gres")
 }

@@ -30,6 +30,8 @@ type rig struct {
 	t     *testing.T
 	fleet *simulated.Fleet
 	calls calls
+	// options are of the provider that factories serves.
+	options []provider.Option
 }
 
 // calls counts what the provider asks of hosts: host → method → times.
@@ -48,6 +50,13 @@ func (c *calls) hear(host, method string) {
 		c.n[host] = map[string]int{}
 	}
 	c.n[host][method]++
+}
+
+// heard tells whether a host has been called so since the last take.
+func (c *calls) heard(host, method string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[host][method] > 0
 }
 
 // take returns the counts since the last take.
@@ -72,7 +81,7 @@ func newRig(t *testing.T, s gpu.Snapshot) *rig {
 func (r *rig) factories() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
 		"gpu": func() (tfprotov6.ProviderServer, error) {
-			server, err := provider.Server("test", r.calls.hear)
+			server, err := provider.Server("test", r.calls.hear, r.options...)
 			if err != nil {
 				return nil, err
 			}

@@ -97,11 +97,11 @@ func (r *run) keysBefore() map[string]bool {
 	before.found = nil
 	before.othersBefore = true
 	if !r.plan.Unchanged {
-		if r.plan.Prior.Empty() {
-			return nil
-		}
 		before.before = true
 		before.plan.Want = r.plan.Prior
+		if r.plan.Prior.Empty() || !r.rule.concerns(before.plan) {
+			return nil
+		}
 	}
 	r.rule.check(&before)
 	keys := map[string]bool{}
@@ -136,7 +136,7 @@ func (r *Rule) concerns(p Plan) bool {
 	}
 	switch {
 	case w.Config != nil:
-		return slices.Contains(r.Subjects, gpu.ClaimConfig)
+		return slices.Contains(r.Subjects, gpu.ClaimConfig) && (r.kind == "" || r.kind == w.Config.Kind())
 	case w.Pool != nil:
 		return slices.Contains(r.Subjects, gpu.ClaimPool)
 	case w.Assignment != nil:

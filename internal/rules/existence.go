@@ -51,7 +51,7 @@ func (r *run) reportMissing(gpus map[string][]string, path string) {
 			GPU:    missing[0],
 			Found:  fmt.Sprintf("%s has %s.", capital(hostText(host)), join(gpusSeen(h))),
 			Wanted: fmt.Sprintf("%s names %s.", r.label(), join(missing)),
-			Fix:    "Write a GPU id as the `gpu_inventory` data source prints it for this host. A GPU that was moved to another slot has another id.",
+			Fix:    "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V a GPU that was moved to another slot has another id, on Linux one that was replaced.",
 		}, keys...)
 	}
 }
@@ -87,7 +87,7 @@ func checkNothingSelected(r *run) {
 	}
 	var empty, lines, keys []string
 	for host, h := range r.hostsAtHand(c.GPUs) {
-		if len(c.GPUs[host]) > 0 {
+		if len(c.GPUs[host]) > 0 || !onPlatform(h, c.Kind()) {
 			continue
 		}
 		empty = append(empty, host)
@@ -98,7 +98,7 @@ func checkNothingSelected(r *run) {
 		}
 		var why []string
 		for i := range h.GPUs {
-			why = append(why, gpuText(&h.GPUs[i])+" "+r.whyLeftOut(host, h, &h.GPUs[i]))
+			why = append(why, gpuText(&h.GPUs[i])+" "+r.whyLeftOut(host, h, &h.GPUs[i], c.Kind()))
 		}
 		lines = append(lines, quote(host)+" has "+join(why))
 	}
@@ -114,13 +114,27 @@ func checkNothingSelected(r *run) {
 		Title:  "No GPU to partition",
 		Host:   empty[0],
 		Found:  fmt.Sprintf("The selection finds no GPU on %s: %s.", join(quoteAll(empty)), join(lines)),
-		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), plural(c.Count, "partition")),
+		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), layoutNoun(c)),
 		Fix:    "Change `selector` so that it finds a GPU there, or take the host out of `hosts`.",
 	}, keys...)
 }
 
+// onPlatform tells whether a host is of the platform that a kind of config is for; what
+// it is when it is not is said by kind-on-platform.
+func onPlatform(h *gpu.Host, kind gpu.Kind) bool {
+	return h.Platform == "" || (h.Platform == gpu.Linux) == (kind == gpu.KindMIG)
+}
+
+// layoutNoun is "4 partitions" or "MIG".
+func layoutNoun(c *gpu.PartitionConfig) string {
+	if c.Kind() == gpu.KindMIG {
+		return "MIG"
+	}
+	return plural(c.Count, "partition")
+}
+
 // whyLeftOut says why the default selection passes a GPU by.
-func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU) string {
+func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) string {
 	if pool := inPool(h, g.ID); pool != nil {
 		return "(in pool " + quote(pool.Name) + ")"
 	}
@@ -130,10 +144,15 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU) string {
 	switch {
 	case g.Dismounted:
 		return "(dismounted from the host)"
+	case kind == gpu.KindMIG && g.MIG == nil:
+		return "(its driver offers no MIG)"
+	case kind == gpu.KindMIG: // paravirtualization is no obstacle to it
 	case g.Partitionable == nil:
 		return "(its driver offers no partitions; status " + string(cmp.Or(g.Status, gpu.NotAssignable)) + ")"
 	case g.Partitionable.Paravirtual:
 		return "(paravirtualization only: SR-IOV is not enabled on the server)"
+	}
+	switch {
 	case r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }) != nil:
 		return "(covered by another gpu_partition_config of this run)"
 	case r.passedThrough(host, g.ID):
@@ -191,6 +210,16 @@ func checkKnownConfig(r *run) {
 	id := a.Partition.Config
 	for e := range r.others(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
+			if c.Kind() != gpu.KindGPUP {
+				r.report(Finding{
+					Path:   "partition.config",
+					Title:  "The partition config has no partitions for VMs",
+					VM:     vmWritten(a),
+					Found:  fmt.Sprintf("%s is of kind `mig`: its instances are for processes and containers of the host.", labelOf(e.plan)),
+					Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
+					Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
+				}, key("config kind", id))
+			}
 			return
 		}
 	}

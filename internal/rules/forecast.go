@@ -14,7 +14,7 @@ import (
 // would disturb.
 type Forecast struct {
 	Host string `json:"host"`
-	// GPUs are those whose partition count changes.
+	// GPUs are those whose layout changes.
 	GPUs []GPUChange `json:"gpus,omitempty"`
 	// MovesVMs are the running VMs that move to other nodes of the cluster by live
 	// migration because the node is drained, by name.
@@ -23,7 +23,7 @@ type Forecast struct {
 	NotDrained string `json:"not_drained,omitempty"`
 	// StopsVMs are the running VMs that would be stopped, by name.
 	StopsVMs []VMStop `json:"stops_vms,omitempty"`
-	// Disruption is none when nobody holds a partition of these GPUs.
+	// Disruption is none when nobody holds a partition of these GPUs and none is reset.
 	Disruption gpu.Disruption `json:"disruption"`
 }
 
@@ -37,6 +37,9 @@ type GPUChange struct {
 	PartitionVRAM gpu.Bytes `json:"partition_vram"`
 	// Holders are the names of the running VMs that hold partitions of the GPU.
 	Holders []string `json:"holders,omitempty"`
+	// MIG is the change of a GPU that has a layout of kind MIG; From, To and PartitionVRAM
+	// are of kind GPU-P.
+	MIG *MIGChange `json:"mig,omitempty"`
 	// Restore is true for a GPU that leaves the config and gets its former layout
 	// back. That happens only once nobody holds its partitions.
 	Restore bool `json:"restore,omitempty"`
@@ -88,6 +91,10 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 			f.NotDrained = why
 		}
 		for g := range selected(h, want) {
+			if c.Kind() == gpu.KindMIG {
+				f.changeMIG(g, c)
+				continue
+			}
 			f.change(h, g, c.Count, drain, mayStop)
 		}
 		if drain && len(f.GPUs) > 0 {
@@ -118,6 +125,24 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 	return f
 }
 
+// changeMIG records a GPU that has not the wanted mode and instances. A layout that the
+// GPU cannot have changes nothing.
+func (f *Forecast) changeMIG(g *gpu.GPU, c *gpu.PartitionConfig) {
+	change, err := wantMIG(g, c)
+	if err != nil || change == nil {
+		return
+	}
+	f.addMIG(g, change)
+}
+
+func (f *Forecast) addMIG(g *gpu.GPU, change *MIGChange) *GPUChange {
+	if change.Resets {
+		f.Disruption = gpu.DisruptGPUReset
+	}
+	f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, MIG: change})
+	return &f.GPUs[len(f.GPUs)-1]
+}
+
 // change records a GPU whose count is not the wanted one and the VMs in the way.
 func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, drain bool, mayStop func(string) (bool, string)) {
 	if !partitions(g) || g.Partitionable.Count == to {
@@ -141,14 +166,22 @@ func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, drain bool, mayStop f
 	slices.SortFunc(f.StopsVMs, func(a, b VMStop) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 }
 
-// restore records a GPU that gets the count back that it had when it joined.
+// restore records a GPU that gets the layout back that it had when it joined.
 func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
-	if !partitions(g) {
-		return
-	}
 	for i := range h.Claims {
 		c := &h.Claims[i]
 		if !c.Is(gpu.ClaimConfig, p.Prior.Config.ID) || c.Token != p.Token {
+			continue
+		}
+		for id, before := range c.MIGBefore {
+			if !gpu.SameID(id, g.ID) {
+				continue
+			}
+			if change := restoreMIG(g, before, p.Prior.Config.QuiesceUnits); change != nil {
+				f.addMIG(g, change).Restore = true
+			}
+		}
+		if !partitions(g) {
 			continue
 		}
 		for id, before := range c.LayoutBefore {
@@ -213,6 +246,9 @@ func DisruptionTable() []Disrupted {
 		{"Give a VM whole GPUs, or take them away", none, restart},
 		{"Create a pool, or add a GPU to it (dismount)", none, refused},
 		{"Remove a GPU from a pool (mount back)", none, refused},
+		{"Create MIG instances, or remove them", none, refused},
+		{"Switch MIG mode, Hopper and later", none, refused},
+		{"Switch MIG mode with a reset of the GPU (Ampere)", string(gpu.DisruptGPUReset), refused},
 		{"Change memory-mapped IO space or cache types", none, restart},
 		{"Change the automatic stop action or the offline action", none, none},
 		{"Change `power`, `rollout`, `timeouts` or `on_destroy`", none, none},

@@ -140,6 +140,10 @@ func checkHomogeneousGPUs(r *run) {
 		}
 		most := majority(g.members)
 		r.reportUnlike(g, most, path)
+		if c := r.plan.Want.Config; c != nil && c.Kind() == gpu.KindMIG {
+			r.reportProblems(g, path)
+			continue // no VM moves between these
+		}
 		r.reportDriverBranches(g, path)
 		if r.plan.Want.Config != nil { // of a pool gpu-assignable says it
 			r.reportProblems(g, path)
@@ -186,6 +190,11 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 		f.Title = aspectTitles[a]
 		f.Wanted = fmt.Sprintf("%s puts all of them under one name, and they must be of one make, model and size so that a VM finds the same wherever it runs.", r.label())
 		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
+		if c := r.plan.Want.Config; c != nil && c.Kind() == gpu.KindMIG {
+			// That each of them has the profiles is the business of mig-profile-supported.
+			f.Level = Warning
+			f.Wanted = fmt.Sprintf("%s gives all of them one layout; a profile of the same name has other memory or speed on another model.", r.label())
+		}
 		if path == "members" {
 			f.Fix = "Remove the GPUs that differ from `members`, and give them a pool of their own."
 		}
@@ -353,7 +362,7 @@ func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*
 	for _, host := range r.fleet.cluster(h) {
 		for e := range r.others(gpusOn(host)) {
 			o := e.plan.Want.Config
-			if o == nil || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
+			if o == nil || o.Kind() != gpu.KindGPUP || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
 				continue
 			}
 			said[e] = true
@@ -389,7 +398,7 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 				continue
 			}
 			count, by := s.count, ""
-			if claim := r.configClaimOver(node, s.gpu.ID); claim != nil && claim.Want.Config != nil {
+			if claim := r.configClaimOver(node, s.gpu.ID); claim != nil && claim.Want.Config != nil && claim.Want.Config.Kind() == gpu.KindGPUP {
 				count, by = claim.Want.Config.Count, ", claimed as "+quote(claim.ID)+" by "+whose(claim)
 			}
 			if count == c.Count {

@@ -162,6 +162,41 @@ func checkForeignController(r *run) {
 		}
 		r.report(f, keys...)
 	}
+	r.reportConsumers()
+}
+
+// reportConsumers warns of software that has to learn of other MIG instances than it
+// found when it started.
+func (r *run) reportConsumers() {
+	if c := r.plan.Want.Config; c == nil || c.Kind() != gpu.KindMIG || !r.transition() {
+		return
+	}
+	byName := map[string][]string{}
+	var hosts, keys, lines []string
+	for _, host := range r.touched() {
+		for _, c := range r.fleet.hosts[host].Controllers {
+			if c.Role == gpu.ConsumerController {
+				byName[c.Name] = append(byName[c.Name], host)
+				hosts = append(hosts, host)
+				keys = append(keys, key("consumer", host, c.Name))
+			}
+		}
+	}
+	if len(byName) == 0 {
+		return
+	}
+	for _, n := range sortedKeys(byName) {
+		lines = append(lines, n+" on "+join(quoteAll(byName[n])))
+	}
+	r.report(Finding{
+		Level:  Warning,
+		Path:   "hosts",
+		Title:  "Software that hands GPUs out has to be told",
+		Host:   hosts[0],
+		Found:  fmt.Sprintf("This software hands GPUs out: %s.", join(lines)),
+		Wanted: fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label()),
+		Fix:    "Keep new work off these hosts while applying, and restart the software afterwards.",
+	}, keys...)
 }
 
 func checkLiveMigrationSupport(r *run) {

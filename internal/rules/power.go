@@ -302,7 +302,7 @@ func orNone(d gpu.Disruption) gpu.Disruption {
 // their former layout, since that never stops a VM.
 func (r *run) reportHeldRestore(host string, h *gpu.Host, f Forecast) {
 	for _, g := range f.GPUs {
-		if !g.Restore || len(g.Holders) == 0 {
+		if !g.Restore || len(g.Holders) == 0 || g.MIG != nil { // of MIG mig-mode says it
 			continue
 		}
 		m, _ := h.GPU(g.GPU)

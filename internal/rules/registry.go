@@ -11,6 +11,8 @@ const (
 	srcClusteredVM  = "https://learn.microsoft.com/windows-server/virtualization/hyper-v/deploy/use-gpu-with-clustered-vm"
 	srcPlanDDA      = "https://learn.microsoft.com/windows-server/virtualization/hyper-v/plan/plan-for-deploying-devices-using-discrete-device-assignment"
 	srcAzureLocal   = "https://learn.microsoft.com/azure/azure-local/manage/gpu-preparation"
+	srcMIG          = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
+	srcMIGProfiles  = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 	srcProject      = "" // follows from how this provider works
 )
 
@@ -69,14 +71,18 @@ var registry = []Rule{
 	},
 	{
 		ID: "foreign-controller", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkForeignController,
-		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs is a warning.",
+		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs, or hands out GPUs whose MIG instances change, is a warning.",
+	},
+	{
+		ID: "kind-on-platform", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkKindOnPlatform,
+		Sentence: "Partition configs of kind `gpu_p`, pools and assignments are for Hyper-V hosts, those of kind `mig` for Linux hosts.",
 	},
 	{
 		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcClusteredVM, check: checkNodeInService,
 		Sentence: "Nothing is changed on a cluster node that is paused, draining, joining or down.",
 	},
 	{
-		ID: "os-build", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcPartitioning, check: checkOSBuild,
+		ID: "os-build", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkOSBuild,
 		Sentence: "GPU partitions and GPU pools in clusters need Windows Server 2025, Azure Local, or Azure Stack HCI from 22H2 on.",
 	},
 	{
@@ -84,7 +90,7 @@ var registry = []Rule{
 		Sentence: "The host's policies RequireSecureDeviceAssignment and RequireSupportedDeviceAssignment do not forbid the assignment.",
 	},
 	{
-		ID: "gpu-not-paravirtual", Default: Error, Scope: HostScope, Subjects: configsAndVMs, Source: srcAssign, check: checkNotParavirtual,
+		ID: "gpu-not-paravirtual", Default: Error, Scope: HostScope, Subjects: configsAndVMs, Source: srcAssign, kind: gpu.KindGPUP, check: checkNotParavirtual,
 		Sentence: "Partitions come from GPUs with SR-IOV, not from paravirtualized ones (GPU-PV).",
 	},
 	{
@@ -92,23 +98,35 @@ var registry = []Rule{
 		Sentence: "A GPU that a pool or a VM takes whole is one that its host can give away: a device that works, that can be assigned, and that does not drive the host's own display.",
 	},
 	{
-		ID: "valid-partition-count", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkValidPartitionCount,
+		ID: "valid-partition-count", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, kind: gpu.KindGPUP, check: checkValidPartitionCount,
 		Sentence: "The partition count is one that the GPU's driver accepts.",
 	},
 	{
-		ID: "homogeneous-gpus", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign, check: checkHomogeneousGPUs,
-		Sentence: "The GPUs of one config or pool in a cluster, or on its standalone hosts, are of one vendor, family, model and size; driver branches that differ, a GPU that does not work, and other GPUs of the cluster are warnings.",
+		ID: "mig-profile-supported", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMIGProfiles, kind: gpu.KindMIG, check: checkMIGProfileSupported,
+		Sentence: "Every GPU of a config has the MIG profiles that it wants; while no host can be asked, what is documented for the models of its selector decides.",
 	},
 	{
-		ID: "homogeneous-layout", Default: Error, Scope: FleetScope, Subjects: configs, Source: srcPartitioning, check: checkHomogeneousLayout,
+		ID: "mig-placement", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGPlacement,
+		Sentence: "The MIG instances have places on the GPU beside each other, and beside those in use, which stay where they are.",
+	},
+	{
+		ID: "mig-mode", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGMode,
+		Sentence: "MIG mode is switched only on a GPU that nothing uses, and where that takes a reset of the GPU only if `max_disruption` allows it.",
+	},
+	{
+		ID: "homogeneous-gpus", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign, check: checkHomogeneousGPUs,
+		Sentence: "The GPUs of one config or pool in a cluster, or on its standalone hosts, are of one vendor, family, model and size; driver branches that differ, a GPU that does not work, other GPUs of the cluster, and unlike GPUs with MIG are warnings.",
+	},
+	{
+		ID: "homogeneous-layout", Default: Error, Scope: FleetScope, Subjects: configs, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkHomogeneousLayout,
 		Sentence: "All GPUs of a cluster have the same partition count; GPUs that no config of the run covers are a warning.",
 	},
 	{
-		ID: "capacity", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcAssign, check: checkCapacity,
+		ID: "capacity", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcAssign, kind: gpu.KindGPUP, check: checkCapacity,
 		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a warning.",
 	},
 	{
-		ID: "failover-headroom", Default: Warning, Scope: FleetScope, Subjects: configs, Source: srcClusteredVM, check: checkFailoverHeadroom,
+		ID: "failover-headroom", Default: Warning, Scope: FleetScope, Subjects: configs, Source: srcClusteredVM, kind: gpu.KindGPUP, check: checkFailoverHeadroom,
 		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs.",
 	},
 	{
@@ -120,7 +138,7 @@ var registry = []Rule{
 		Sentence: "What disturbs a workload is done inside of the provider's `change_window`; a plan outside of it is a warning, an apply an error before the first step.",
 	},
 	{
-		ID: "live-migration-support", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPartitioning, check: checkLiveMigrationSupport,
+		ID: "live-migration-support", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkLiveMigrationSupport,
 		Sentence: "The GPUs of cluster nodes support incoming live migration.",
 	},
 	{

@@ -43,6 +43,8 @@ type Rule struct {
 	// Subjects are the claim kinds whose plans the rule looks at.
 	Subjects []gpu.ClaimKind
 
+	// kind is the only kind of partition config that the rule is about; "" for every kind.
+	kind  gpu.Kind
 	check func(*run)
 }
 

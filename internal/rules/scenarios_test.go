@@ -24,7 +24,9 @@ func scenarios() []scenario {
 	all = append(all, hardwareScenarios()...)
 	all = append(all, capacityScenarios()...)
 	all = append(all, powerScenarios()...)
+	all = append(all, changeWindowScenarios()...)
 	all = append(all, vmScenarios()...)
+	all = append(all, migScenarios()...)
 	return all
 }
 

@@ -47,7 +47,10 @@ func rulesTable() string {
 		if r.Scope == rules.HostScope {
 			scope = "one host"
 		}
-		if r.Source != "" {
+		switch {
+		case strings.Contains(r.Source, "nvidia.com"):
+			source = "[NVIDIA](" + r.Source + ")"
+		case r.Source != "":
 			source = "[Microsoft](" + r.Source + ")"
 		}
 		var subjects []string

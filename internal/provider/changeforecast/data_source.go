@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -51,6 +52,7 @@ type model struct {
 	Cluster    types.String `tfsdk:"cluster"`
 	Selector   types.Object `tfsdk:"selector"`
 	GPUP       types.Object `tfsdk:"gpu_p"`
+	MIG        types.Object `tfsdk:"mig"`
 	Disruption types.String `tfsdk:"disruption"`
 	Feasible   types.Bool   `tfsdk:"feasible"`
 	GPUs       types.List   `tfsdk:"gpus"`
@@ -63,13 +65,24 @@ type gpuPModel struct {
 }
 
 type gpuModel struct {
-	Host             string   `tfsdk:"host"`
-	GPUID            string   `tfsdk:"gpu_id"`
-	Model            string   `tfsdk:"model"`
-	From             int64    `tfsdk:"from_partition_count"`
-	To               int64    `tfsdk:"to_partition_count"`
-	PartitionVRAMMiB int64    `tfsdk:"partition_vram_mib"`
-	Holders          []string `tfsdk:"holders"`
+	Host             string    `tfsdk:"host"`
+	GPUID            string    `tfsdk:"gpu_id"`
+	Model            string    `tfsdk:"model"`
+	From             *int64    `tfsdk:"from_partition_count"`
+	To               *int64    `tfsdk:"to_partition_count"`
+	PartitionVRAMMiB *int64    `tfsdk:"partition_vram_mib"`
+	Holders          []string  `tfsdk:"holders"`
+	MIG              *migModel `tfsdk:"mig"`
+}
+
+type migModel struct {
+	From    string                `tfsdk:"from_layout"`
+	To      string                `tfsdk:"to_layout"`
+	Mode    *string               `tfsdk:"switches_mode"`
+	Resets  bool                  `tfsdk:"resets_gpu"`
+	Keeps   []miglayout.Placement `tfsdk:"keeps"`
+	Removes []miglayout.Placement `tfsdk:"removes"`
+	Creates []miglayout.Placement `tfsdk:"creates"`
 }
 
 type vmModel struct {
@@ -117,9 +130,24 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				},
 			},
 			"gpu_p": schema.SingleNestedAttribute{
-				MarkdownDescription: "The wanted GPU-P layout.", Required: true,
+				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p` and `mig` is required.", Optional: true,
 				Attributes: map[string]schema.Attribute{
 					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
+				},
+			},
+			"mig": schema.SingleNestedAttribute{
+				MarkdownDescription: "The wanted MIG layout, as in `gpu_partition_config`.", Optional: true,
+				Attributes: map[string]schema.Attribute{
+					"profiles": schema.MapAttribute{
+						MarkdownDescription: miglayout.ProfilesText, ElementType: types.Int64Type, Optional: true, Validators: miglayout.ProfilesValidators(),
+					},
+					"placements": schema.SetNestedAttribute{
+						MarkdownDescription: miglayout.PlacementsText, Optional: true, Validators: miglayout.PlacementsValidators(),
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Required: true, Validators: miglayout.ProfileValidators()},
+							"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
+						}},
+					},
 				},
 			},
 			"disruption": text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
@@ -128,9 +156,23 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				MarkdownDescription: "The GPUs whose layout would change.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"host": text("The host."), "gpu_id": text("The GPU's id."), "model": text("The model."),
-					"from_partition_count": number("The count now."), "to_partition_count": number("The wanted count."),
-					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB."),
-					"holders":            schema.ListAttribute{MarkdownDescription: "Running VMs that hold partitions of the GPU.", ElementType: types.StringType, Computed: true},
+					"from_partition_count": number("The count now; null for MIG."), "to_partition_count": number("The wanted count; null for MIG."),
+					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB; null for MIG."),
+					"holders": schema.ListAttribute{
+						MarkdownDescription: "Running VMs that hold partitions of the GPU, or processes that keep its MIG mode from being switched.", ElementType: types.StringType, Computed: true,
+					},
+					"mig": schema.SingleNestedAttribute{
+						MarkdownDescription: "The change of MIG; null for GPU-P.", Computed: true,
+						Attributes: map[string]schema.Attribute{
+							"from_layout":   text("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
+							"to_layout":     text("The layout that the GPU would get."),
+							"switches_mode": text("`on` or `off` when MIG mode is switched, else null."),
+							"resets_gpu":    schema.BoolAttribute{MarkdownDescription: "Whether that resets the GPU.", Computed: true},
+							"keeps":         placements("The instances that stay."),
+							"removes":       placements("The instances that go."),
+							"creates":       placements("The instances that come."),
+						},
+					},
 				}},
 			},
 			"stops_vms": schema.ListNestedAttribute{
@@ -154,7 +196,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 
 // ConfigValidators implements datasource.DataSourceWithConfigValidators.
 func (d *DataSource) ConfigValidators(context.Context) []datasource.ConfigValidator {
-	return []datasource.ConfigValidator{datasourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster"))}
+	return []datasource.ConfigValidator{
+		datasourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
+		datasourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig")),
+	}
 }
 
 // Read implements datasource.DataSource.
@@ -166,8 +211,13 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		return
 	}
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	layout := object.Decode[gpuPModel](ctx, m.GPUP, diags)
-	if diags.HasError() || layout == nil {
+	want := gpu.PartitionConfig{
+		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, MIG: miglayout.Decode(ctx, m.MIG, diags),
+	}
+	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
+		want.Count = int(p.PartitionCount.ValueInt64())
+	}
+	if diags.HasError() {
 		return
 	}
 	if !report.NotYet(diags, d.fleet, DataSourceType, fleet.View{}) {
@@ -177,12 +227,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !report.NotYet(diags, d.fleet, DataSourceType, v) || !report.Unreachable(diags, d.fleet, DataSourceType, v) || !ok {
 		return
 	}
-	want := gpu.PartitionConfig{
-		ID: DataSourceType, Scope: s, Count: int(layout.PartitionCount.ValueInt64()), GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset,
-	}
 	for _, n := range hosts {
 		if h, answered := v.Hosts[n]; answered {
-			want.GPUs[n] = d.fleet.SelectForForecast(n, h, s.Selector)
+			want.GPUs[n] = d.fleet.SelectForForecast(want.Kind(), n, h, s.Selector)
 		}
 	}
 	p := rules.Plan{Label: DataSourceType, Want: gpu.Want{Config: &want}}
@@ -193,10 +240,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			disruption = f.Disruption
 		}
 		for _, g := range f.GPUs {
-			gpus = append(gpus, gpuModel{
-				Host: f.Host, GPUID: g.GPU, Model: g.Model, From: int64(g.From), To: int64(g.To), PartitionVRAMMiB: g.PartitionVRAM.MiB(),
-				Holders: append([]string{}, g.Holders...),
-			})
+			gpus = append(gpus, describe(f.Host, g))
 		}
 		for _, s := range f.StopsVMs {
 			vms = append(vms, vmModel{Host: f.Host, VM: s.Name, VMID: s.ID, Allowed: s.Allowed, Reason: s.Reason})
@@ -214,9 +258,39 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("cluster", m.Cluster)
 	set("selector", m.Selector)
 	set("gpu_p", m.GPUP)
+	set("mig", m.MIG)
 	set("disruption", string(disruption))
 	set("feasible", feasible)
 	set("gpus", gpus)
 	set("stops_vms", vms)
 	set("violations", violations)
+}
+
+func describe(host string, g rules.GPUChange) gpuModel {
+	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.Holders...)}
+	if m := g.MIG; m != nil {
+		out.Holders = append(out.Holders, m.InTheWay...)
+		out.MIG = &migModel{
+			From: rules.MIGText(m.From), To: rules.MIGText(m.To), Resets: m.Resets,
+			Keeps: miglayout.Placements(m.Keeps), Removes: miglayout.Placements(m.Removes), Creates: miglayout.Placements(m.Creates),
+		}
+		if m.ChangesMode() {
+			mode := map[bool]string{true: "on", false: "off"}[m.To.Enabled]
+			out.MIG.Mode = &mode
+		}
+		return out
+	}
+	from, to, size := int64(g.From), int64(g.To), g.PartitionVRAM.MiB()
+	out.From, out.To, out.PartitionVRAMMiB = &from, &to, &size
+	return out
+}
+
+func placements(text string) schema.ListNestedAttribute {
+	return schema.ListNestedAttribute{
+		MarkdownDescription: text, Computed: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Computed: true},
+			"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Computed: true},
+		}},
+	}
 }

@@ -3,8 +3,10 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -74,6 +76,26 @@ type gpuModel struct {
 	ValidCounts      []int64 `tfsdk:"valid_partition_counts"`
 	PartitionVRAMMiB *int64  `tfsdk:"partition_vram_mib"`
 	FreePartitions   *int64  `tfsdk:"free_partitions"`
+
+	Address      *string         `tfsdk:"address"`
+	MIGEnabled   *bool           `tfsdk:"mig_enabled"`
+	MIGInstances []instanceModel `tfsdk:"mig_instances"`
+	Processes    []processModel  `tfsdk:"processes"`
+}
+
+type instanceModel struct {
+	Profile   string   `tfsdk:"profile"`
+	Start     int64    `tfsdk:"start"`
+	MemoryMiB int64    `tfsdk:"memory_mib"`
+	UUIDs     []string `tfsdk:"uuids"`
+}
+
+type processModel struct {
+	PID       int64   `tfsdk:"pid"`
+	Name      *string `tfsdk:"name"`
+	Holder    *string `tfsdk:"holder"`
+	MemoryMiB int64   `tfsdk:"memory_mib"`
+	Instance  *string `tfsdk:"mig_instance"`
 }
 
 type vmModel struct {
@@ -159,7 +181,7 @@ func number(description string) schema.Int64Attribute {
 
 func gpusAttribute() schema.MapNestedAttribute {
 	return schema.MapNestedAttribute{
-		MarkdownDescription: "The GPUs, by id: the PCI location path on Hyper-V.", Computed: true,
+		MarkdownDescription: "The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", Computed: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"model":    text("The model."),
 			"vendor":   text("The vendor."),
@@ -174,6 +196,27 @@ func gpusAttribute() schema.MapNestedAttribute {
 			"valid_partition_counts": schema.ListAttribute{MarkdownDescription: "The counts that the driver offers.", ElementType: types.Int64Type, Computed: true},
 			"partition_vram_mib":     number("Memory of one partition in MiB."),
 			"free_partitions":        number("Partitions that no running VM holds."),
+			"address":                text("The PCI address on Linux; null on Hyper-V."),
+			"mig_enabled":            schema.BoolAttribute{MarkdownDescription: "Whether the GPU is in MIG mode; null for a GPU without MIG.", Computed: true},
+			"mig_instances": schema.ListNestedAttribute{
+				MarkdownDescription: "The MIG instances.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"profile":    text("The instance's profile."),
+					"start":      number("Its first memory slice."),
+					"memory_mib": number("Its memory in MiB."),
+					"uuids":      schema.ListAttribute{MarkdownDescription: "The UUIDs of its compute instances, which are the MIG devices.", ElementType: types.StringType, Computed: true},
+				}},
+			},
+			"processes": schema.ListNestedAttribute{
+				MarkdownDescription: "The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"pid":          number("The process id."),
+					"name":         text("The process's name; null when not known."),
+					"holder":       text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
+					"memory_mib":   number("The memory that it uses, in MiB."),
+					"mig_instance": text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
+				}},
+			},
 		}},
 	}
 }
@@ -246,6 +289,13 @@ func describe(h *gpu.Host) hostModel {
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{},
+			Address: set(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{},
+		}
+		if g.MIG != nil {
+			x.describeMIG(g.MIG)
+		}
+		for _, p := range g.Processes {
+			x.Processes = append(x.Processes, describeProcess(g, p))
 		}
 		if p := g.Partitionable; p != nil {
 			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = ptr(int64(p.Count)), ptr(p.PartitionVRAM().MiB()), ptr(int64(p.Free()))
@@ -322,4 +372,38 @@ func heldPartitions(h *gpu.Host, vmID string) []holderModel {
 	return out
 }
 
+func (x *gpuModel) describeMIG(m *gpu.MIG) {
+	x.MIGEnabled = ptr(m.Enabled)
+	for i := range m.Instances {
+		in := &m.Instances[i]
+		out := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: in.Memory.MiB(), UUIDs: []string{}}
+		for _, c := range in.Compute {
+			out.UUIDs = append(out.UUIDs, c.UUID)
+		}
+		x.MIGInstances = append(x.MIGInstances, out)
+	}
+	slices.SortFunc(x.MIGInstances, func(a, b instanceModel) int { return cmp.Compare(a.Start, b.Start) })
+}
+
+func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
+	out := processModel{PID: int64(p.PID), Name: set(p.Name), Holder: set(p.Holder), MemoryMiB: p.Memory.MiB()}
+	if g.MIG == nil || p.GPUInstance == nil {
+		return out
+	}
+	for i := range g.MIG.Instances {
+		if in := &g.MIG.Instances[i]; in.ID == *p.GPUInstance {
+			out.Instance = ptr(fmt.Sprintf("%s@%d", in.Profile, in.Start))
+		}
+	}
+	return out
+}
+
 func ptr[T any](v T) *T { return &v }
+
+// set is nil for an empty text.
+func set(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -14,10 +15,12 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p` or `vdi@hv01,hv02`. " +
+const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig` or `vdi@hv01,hv02`. " +
 	"A config that is already claimed can also be imported by its identity, the id."
 
 // ImportState takes `[name@]host[,host...][:kind]`, or the identity of a claimed
@@ -38,12 +41,13 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		name, hosts = "", list
 	}
 	names := strings.Split(hosts, ",")
-	if kind != "" && kind != "gpu_p" || slices.Contains(names, "") || hasName && name == "" {
+	if !slices.Contains([]gpu.Kind{"", gpu.KindGPUP, gpu.KindMIG}, gpu.Kind(kind)) || slices.Contains(names, "") || hasName && name == "" {
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\n%s", req.ID, importForm))
 		return
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
+	resp.Diagnostics.Append(keepImportedKind(ctx, resp.Private, kind)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), names)...)
 	if name != "" {
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
@@ -63,10 +67,31 @@ func (r *Resource) importClaimed(ctx context.Context, id string, resp *resource.
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), slices.Sorted(maps.Keys(c.Want.Config.GPUs)))...)
 }
 
+// importKindKey is where private state keeps the kind of an import id until the read that
+// follows.
+const importKindKey = "import_kind"
+
+func keepImportedKind(ctx context.Context, private instance.Setter, kind string) diag.Diagnostics {
+	if kind == "" {
+		return nil
+	}
+	return private.SetKey(ctx, importKindKey, []byte(strconv.Quote(kind)))
+}
+
+// importedKind is the kind of the import id, "" for none.
+func importedKind(ctx context.Context, private instance.Getter) gpu.Kind {
+	raw, diags := private.GetKey(ctx, importKindKey)
+	kind, err := strconv.Unquote(string(raw))
+	if diags.HasError() || err != nil {
+		return ""
+	}
+	return gpu.Kind(kind)
+}
+
 // readImported completes a state of which only the hosts, and perhaps the name or
 // the id, are known: from the config's claim when there is one, else from what the
 // hosts have.
-func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagnostics) {
+func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, diags *diag.Diagnostics) {
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	hosts, v, ok := scope.Hosts(ctx, r.fleet, s, diags)
 	if !ok {
@@ -77,7 +102,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer of every host.", n, err))
 		}
 	}
-	claims := claimsOn(v, hosts)
+	claims := claimsOn(v, hosts, kind)
 	id := m.ID.ValueString()
 	if id == "" && m.Name.ValueString() != "" {
 		id = m.Name.ValueString()
@@ -103,10 +128,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		}
 		c = *cl.Want.Config
 	} else {
-		choose(&c, "", hosts, v)
-		c.Count = commonCount(c, v)
-		if c.Count == 0 {
-			diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v can be partitioned and is free of other claims.", hosts))
+		if !adopt(&c, kind, hosts, v, diags) {
 			return
 		}
 		var err error
@@ -120,17 +142,37 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		m.Name = types.StringValue(c.Name)
 	}
 	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
-	var d diag.Diagnostics
-	m.GPUP, d = types.ObjectValueFrom(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))})
-	diags.Append(d...)
+	m.setLayout(ctx, c, diags)
 }
 
-func claimsOn(v fleet.View, hosts []string) map[string]gpu.Claim {
+// adopt takes the layout that the hosts have. Without a kind it is that of their platform.
+func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, diags *diag.Diagnostics) bool {
+	linux := slices.ContainsFunc(hosts, func(n string) bool { return v.Hosts[n].Platform == gpu.Linux })
+	if kind == gpu.KindMIG || kind == "" && linux {
+		c.MIG = &gpu.MIGLayout{}
+	}
+	choose(c, "", hosts, v)
+	found := ""
+	if c.Kind() == gpu.KindMIG {
+		if c.MIG = commonLayout(*c, v); c.MIG == nil {
+			found = "is in MIG mode"
+		}
+	} else if c.Count = commonCount(*c, v); c.Count == 0 {
+		found = "can be partitioned"
+	}
+	if found != "" {
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v %s and is free of other claims.", hosts, found))
+	}
+	return found == ""
+}
+
+// claimsOn are the claims of configs of a kind, or of every kind, on some hosts.
+func claimsOn(v fleet.View, hosts []string, kind gpu.Kind) map[string]gpu.Claim {
 	out := map[string]gpu.Claim{}
 	for _, n := range hosts {
 		if h, ok := v.Hosts[n]; ok {
 			for _, c := range h.Claims {
-				if c.Kind == gpu.ClaimConfig && c.Want.Config != nil {
+				if c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (kind == "" || c.Want.Config.Kind() == kind) {
 					out[c.ID] = c
 				}
 			}
@@ -157,4 +199,43 @@ func commonCount(c gpu.PartitionConfig, v fleet.View) int {
 		}
 	}
 	return best
+}
+
+// commonLayout is what the chosen GPUs that are in MIG mode have: their placements where
+// all have the same, else the numbers of instances that most of them have; the others
+// show up as drift. It is nil when none is in MIG mode.
+func commonLayout(c gpu.PartitionConfig, v fleet.View) *gpu.MIGLayout {
+	layouts, votes := map[string]*gpu.MIGLayout{}, map[string]int{}
+	var first []gpu.MIGPlacement
+	same, found := true, false
+	for _, host := range slices.Sorted(maps.Keys(c.GPUs)) {
+		for _, id := range c.GPUs[host] {
+			g, ok := v.Hosts[host].GPU(id)
+			if !ok || g.MIG == nil || !g.MIG.Enabled {
+				continue
+			}
+			placements := g.MIG.State().Placements
+			if !found {
+				first, found = placements, true
+			}
+			same = same && slices.Equal(first, placements)
+			l := &gpu.MIGLayout{Profiles: map[string]int{}}
+			for _, p := range placements {
+				l.Profiles[p.Profile]++
+			}
+			text := rules.MIGLayoutText(l)
+			layouts[text] = l
+			votes[text]++
+		}
+	}
+	if same && len(first) > 0 {
+		return &gpu.MIGLayout{Placements: first}
+	}
+	best := ""
+	for _, text := range slices.Sorted(maps.Keys(votes)) {
+		if best == "" || votes[text] > votes[best] {
+			best = text
+		}
+	}
+	return layouts[best]
 }

@@ -8,26 +8,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
-	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -70,130 +59,6 @@ func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, _
 	r.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
 }
 
-// IdentitySchema implements resource.ResourceWithIdentity.
-func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
-	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
-		"id": identityschema.StringAttribute{Description: "The config's id: its name, or a digest of what it covers.", RequiredForImport: true},
-	}}
-}
-
-// Schema implements resource.Resource.
-func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
-	resp.Schema = schema.Schema{
-		MarkdownDescription: "Splits a homogeneous set of GPUs, across one or several hosts, into equal partitions.\n\n" +
-			"Every GPU that the selector covers gets the same partition count. Only what differs is touched. " +
-			"What the hosts really have is in `gpus`; a difference from what is declared is in `drift` and is put right by the next apply.\n\n" +
-			"All partitioned GPUs of a cluster should have the same count ([Microsoft](https://learn.microsoft.com/windows-server/virtualization/hyper-v/gpu-partitioning)), " +
-			"so one config usually covers a cluster. A change that fails on one host is undone on all of them.",
-		Attributes: map[string]schema.Attribute{
-			"id": schema.StringAttribute{
-				MarkdownDescription: "`name`, or else a digest of the kind, the hosts or cluster, and the selector. Known at the first plan.",
-				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
-			},
-			"name": schema.StringAttribute{
-				MarkdownDescription: "Names the config. Changing it makes a new config.",
-				Optional:            true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
-				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
-			},
-			"hosts": schema.SetAttribute{
-				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required. A host that joins gets the layout; " +
-					"one that leaves is treated as if the config were destroyed there.",
-				ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
-			},
-			"cluster": schema.StringAttribute{
-				MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.",
-				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-			},
-			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that can be partitioned, is not dismounted, and is not in a pool or " +
-					"another claim. A GPU that is inserted later is then drift, with a warning.",
-				Optional: true, Attributes: scope.SelectorAttributes(),
-			},
-			"gpu_p": schema.SingleNestedAttribute{
-				MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines.",
-				Optional:            true,
-				Attributes: map[string]schema.Attribute{
-					"partition_count": schema.Int64Attribute{
-						MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
-							"them with the memory that each partition gets.",
-						Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
-					},
-				},
-			},
-			"max_disruption": schema.StringAttribute{
-				MarkdownDescription: "How much a change may disturb what runs: " + disruptionText() + ". Default `none`. The count of a GPU that nobody " +
-					"uses changes without disruption; one whose partitions VMs hold needs `vm_restart`, and each of those VMs' own assignment must allow " +
-					"the shutdown as well.",
-				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
-			},
-			"rollout": schema.SingleNestedAttribute{
-				MarkdownDescription: "How a change goes through several hosts.",
-				Optional:            true,
-				Attributes: map[string]schema.Attribute{
-					"max_unavailable": schema.Int64Attribute{
-						MarkdownDescription: "How many hosts are changed at the same time. Default `1`.",
-						Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
-					},
-					"drain": schema.BoolAttribute{
-						MarkdownDescription: "Default `false`. Before the count of a GPU changes whose partitions VMs hold, pause the cluster node and have the " +
-							"cluster move its VMs to other nodes; then resume the node. It is done where every VM in the way is clustered and its partition " +
-							"supports live migration; on other nodes VMs are stopped as `max_disruption` and their own assignments allow. VMs stay on the " +
-							"nodes that they have moved to.",
-						Optional: true,
-					},
-					"on_failure": schema.StringAttribute{
-						MarkdownDescription: "When a host fails: `rollback` (the default) puts the hosts that were changed back as they were; `stop` leaves them " +
-							"changed and goes no further.",
-						Optional: true, Validators: []validator.String{stringvalidator.OneOf(onFailureUndo, onFailureStop)},
-					},
-				},
-			},
-			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "`keep` (the default) leaves the partitions as they are; `restore` puts back the count that each GPU had when it joined, " +
-					"and never stops a VM to do so. Destroying uses the value of the last apply.",
-				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
-			},
-			"timeouts": duration.Timeouts(ctx, timeoutText),
-			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with its `model`, `layout` (such as `gpu_p:4`), " +
-					"`partition_count` and `partition_vram_mib` as the host reports them.",
-				ElementType: gpusOfHostType, Computed: true,
-			},
-			"partition_vram_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ.", Computed: true,
-			},
-			"isolation": schema.StringAttribute{
-				MarkdownDescription: "What separates two partitions: `hardware` for GPU-P, whose partitions are SR-IOV functions with memory of their own.",
-				Computed:            true,
-			},
-			"drift": schema.ListAttribute{
-				MarkdownDescription: "Where the hosts differ from what is declared, one sentence each. Empty after an apply.",
-				ElementType:         types.StringType, Computed: true,
-			},
-		},
-	}
-}
-
-const timeoutText = "Time for each host, from when its turn comes, as a duration such as `\"10m\"`. Default `30m`."
-
-func disruptionNames() []string {
-	var out []string
-	for _, d := range gpu.Disruptions() {
-		out = append(out, string(d))
-	}
-	return out
-}
-
-func disruptionText() string { return "`" + strings.Join(disruptionNames(), "` < `") + "`" }
-
-// ConfigValidators implements resource.ResourceWithConfigValidators.
-func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
-	return []resource.ConfigValidator{
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p")),
-	}
-}
-
 func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
 // ModifyPlan makes the id, decides whether the hosts have to be touched, and proves
@@ -230,7 +95,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	unchanged := state != nil && known && len(drift) == 0 &&
 		plan.Hosts.Equal(state.Hosts) && plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) &&
-		plan.GPUP.Equal(state.GPUP) && plan.Name.Equal(state.Name)
+		plan.GPUP.Equal(state.GPUP) && plan.MIG.Equal(state.MIG) && plan.Name.Equal(state.Name)
 	if unchanged {
 		plan.GPUs, plan.PartitionVRAMMiB, plan.Drift = state.GPUs, state.PartitionVRAMMiB, state.Drift
 	} else {
@@ -267,7 +132,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 	}
 	if state != nil { // the second call for a replacement does not tell what is replaced
-		r.fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want.Count, &resp.Diagnostics))
+		r.fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want, &resp.Diagnostics))
 	}
 	p.Want.Config = &want
 	p.Prior.Config = prior
@@ -377,6 +242,11 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
+		if prior.Kind() != want.Kind() {
+			diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s.\nWanted: kind %s, which was not known at plan.\n"+
+				"Fix: plan and apply again; the config is then replaced.", label(want.ID), prior.Kind(), want.Kind()))
+			return false
+		}
 		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
 		req.Prior.Config = prior
 	}
@@ -415,8 +285,9 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
-	if state.GPUP.IsNull() {
-		r.readImported(ctx, &state, &resp.Diagnostics)
+	if state.GPUP.IsNull() && state.MIG.IsNull() {
+		r.readImported(ctx, &state, importedKind(ctx, req.Private), &resp.Diagnostics)
+		resp.Diagnostics.Append(resp.Private.SetKey(ctx, importKindKey, nil)...)
 		if resp.Diagnostics.HasError() {
 			return
 		}

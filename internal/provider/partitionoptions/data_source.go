@@ -1,5 +1,5 @@
 // Package partitionoptions is the data source gpu_partition_options: the partition
-// counts that GPUs offer, and the memory that each yields.
+// counts and MIG profiles that GPUs offer, and the memory that each yields.
 package partitionoptions
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -42,13 +43,25 @@ type model struct {
 	Host   types.String `tfsdk:"host"`
 	GPUID  types.String `tfsdk:"gpu_id"`
 	Common types.List   `tfsdk:"common_partition_counts"`
+	MIG    types.List   `tfsdk:"common_mig_profiles"`
 	GPUs   types.Map    `tfsdk:"gpus"`
 }
 
 type gpuModel struct {
-	Model          string        `tfsdk:"model"`
-	PartitionCount int64         `tfsdk:"partition_count"`
-	Options        []optionModel `tfsdk:"options"`
+	Model          string         `tfsdk:"model"`
+	PartitionCount *int64         `tfsdk:"partition_count"`
+	Options        []optionModel  `tfsdk:"options"`
+	MIGEnabled     *bool          `tfsdk:"mig_enabled"`
+	MIGProfiles    []profileModel `tfsdk:"mig_profiles"`
+}
+
+type profileModel struct {
+	Profile   string  `tfsdk:"profile"`
+	Max       int64   `tfsdk:"max"`
+	MemoryMiB int64   `tfsdk:"memory_mib"`
+	Slices    int64   `tfsdk:"compute_slices"`
+	Size      int64   `tfsdk:"memory_slices"`
+	Starts    []int64 `tfsdk:"starts"`
 }
 
 type optionModel struct {
@@ -63,18 +76,21 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		return schema.Int64Attribute{MarkdownDescription: text, Computed: true}
 	}
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "The partition counts that the GPUs of a host offer, and the memory that each partition would get.",
+		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, or the profiles of MIG, and the memory that each partition or instance would get.",
 		Attributes: map[string]schema.Attribute{
 			"host":   schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true},
-			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that can be partitioned.", Optional: true},
+			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions or MIG.", Optional: true},
 			"common_partition_counts": schema.ListAttribute{
-				MarkdownDescription: "The counts that all of these GPUs offer.", ElementType: types.Int64Type, Computed: true,
+				MarkdownDescription: "The counts that all of these GPUs with GPU-P offer.", ElementType: types.Int64Type, Computed: true,
+			},
+			"common_mig_profiles": schema.ListAttribute{
+				MarkdownDescription: "The MIG profiles that all of these GPUs with MIG offer.", ElementType: types.StringType, Computed: true,
 			},
 			"gpus": schema.MapNestedAttribute{
 				MarkdownDescription: "The GPUs, by id.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"model":           schema.StringAttribute{MarkdownDescription: "The model.", Computed: true},
-					"partition_count": number("The count that the GPU has now."),
+					"partition_count": number("The count that the GPU has now; null without GPU-P."),
 					"options": schema.ListNestedAttribute{
 						MarkdownDescription: "The valid counts, ascending.", Computed: true,
 						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -83,6 +99,21 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"estimated": schema.BoolAttribute{
 								MarkdownDescription: "Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly.",
 								Computed:            true,
+							},
+						}},
+					},
+					"mig_enabled": schema.BoolAttribute{MarkdownDescription: "Whether the GPU is in MIG mode; null without MIG.", Computed: true},
+					"mig_profiles": schema.ListNestedAttribute{
+						MarkdownDescription: "The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.",
+						Computed:            true,
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"profile":        schema.StringAttribute{MarkdownDescription: "The profile's name.", Computed: true},
+							"max":            number("How many instances of the profile an empty GPU takes."),
+							"memory_mib":     number("Memory of one instance in MiB."),
+							"compute_slices": number("Compute slices of one instance."),
+							"memory_slices":  number("Memory slices of one instance."),
+							"starts": schema.ListAttribute{
+								MarkdownDescription: "The memory slices at which an instance may begin.", ElementType: types.Int64Type, Computed: true,
 							},
 						}},
 					},
@@ -117,23 +148,28 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	wanted := m.GPUID.ValueString()
 	gpus := map[string]gpuModel{}
-	var common []int
+	var common shared[int]
+	var profiles shared[string]
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		if g.Partitionable == nil || g.Partitionable.Paravirtual || wanted != "" && !gpu.SameID(wanted, g.ID) {
+		gpup := g.Partitionable != nil && !g.Partitionable.Paravirtual
+		if !gpup && g.MIG == nil || wanted != "" && !gpu.SameID(wanted, g.ID) {
 			continue
 		}
-		counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
-		if len(gpus) == 0 {
-			common = counts
-		} else {
-			common = slices.DeleteFunc(common, func(c int) bool { return !slices.Contains(counts, c) })
+		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}}
+		if gpup {
+			counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
+			common.and(counts)
+			out.options(g, counts)
 		}
-		gpus[g.ID] = options(g, counts)
+		if g.MIG != nil {
+			profiles.and(out.profiles(g))
+		}
+		gpus[g.ID] = out
 	}
 	if wanted != "" && len(gpus) == 0 {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
-			"Found: host %s has no GPU %q that can be partitioned.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
+			"Found: host %s has no GPU %q that offers partitions or MIG.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
 		return
 	}
 	diags := &resp.Diagnostics
@@ -141,15 +177,48 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("host", m.Host)
 	set("gpu_id", m.GPUID)
 	set("gpus", gpus)
-	set("common_partition_counts", append([]int{}, common...))
+	set("common_partition_counts", append([]int{}, common.values...))
+	set("common_mig_profiles", append([]string{}, profiles.values...))
 }
 
-func options(g *gpu.GPU, counts []int) gpuModel {
-	out := gpuModel{Model: g.Model, PartitionCount: int64(g.Partitionable.Count), Options: []optionModel{}}
+// shared is what several lists have in common.
+type shared[T comparable] struct {
+	values []T
+	begun  bool
+}
+
+func (s *shared[T]) and(list []T) {
+	if !s.begun {
+		s.values, s.begun = slices.Clone(list), true
+		return
+	}
+	s.values = slices.DeleteFunc(s.values, func(v T) bool { return !slices.Contains(list, v) })
+}
+
+// options fills in the counts of GPU-P.
+func (m *gpuModel) options(g *gpu.GPU, counts []int) {
+	now := int64(g.Partitionable.Count)
+	m.PartitionCount = &now
 	for _, c := range counts {
-		out.Options = append(out.Options, optionModel{
+		m.Options = append(m.Options, optionModel{
 			PartitionCount: int64(c), PartitionVRAMMiB: g.Partitionable.EstimatedPartitionVRAM(c).MiB(), Estimated: c != g.Partitionable.Count,
 		})
 	}
-	return out
+}
+
+// profiles fills in the profiles of MIG and returns their names.
+func (m *gpuModel) profiles(g *gpu.GPU) []string {
+	m.MIGEnabled = &g.MIG.Enabled
+	var names []string
+	for _, p := range rules.MIGProfiles(g) {
+		x := profileModel{
+			Profile: p.Name, Max: int64(p.Max), MemoryMiB: p.Memory.MiB(), Slices: int64(p.Slices), Size: int64(p.Size), Starts: []int64{},
+		}
+		for _, s := range p.Starts {
+			x.Starts = append(x.Starts, int64(s))
+		}
+		m.MIGProfiles = append(m.MIGProfiles, x)
+		names = append(names, p.Name)
+	}
+	return names
 }

@@ -45,7 +45,7 @@ func SelectorType() map[string]attr.Type {
 const (
 	ModelsText = "GPU models to take, such as `\"NVIDIA A2\"` or `\"A2\"`."
 	GPUIDsText = "GPUs to take, by host: on a host that is named here exactly these GPUs are taken, on others the map does not narrow anything. " +
-		"A GPU's id is its PCI location path on Hyper-V; data source `gpu_inventory` lists them."
+		"A GPU's id is its PCI location path on Hyper-V and its UUID on Linux; data source `gpu_inventory` lists them."
 )
 
 // SelectorAttributes are the attributes inside selector, for a resource.

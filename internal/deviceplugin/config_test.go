@@ -1,0 +1,88 @@
+package deviceplugin_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/deviceplugin"
+)
+
+func TestRender(t *testing.T) {
+	yes, no := true, false
+	for name, test := range map[string]struct {
+		config deviceplugin.Config
+		want   string
+	}{
+		"nothing":  {deviceplugin.Config{}, "version: v1\n"},
+		"MIG only": {deviceplugin.Config{MIGStrategy: "single"}, "version: v1\nflags:\n  migStrategy: single\n"},
+		"time-slicing": {
+			deviceplugin.Config{MIGStrategy: "mixed", TimeSlicing: &deviceplugin.Sharing{
+				Replicas: map[string]int{"nvidia.com/mig-1g.10gb": 2, "gpu": 4}, RenameByDefault: &no, FailRequestsGreaterThanOne: &yes,
+			}},
+			`version: v1
+flags:
+  migStrategy: mixed
+sharing:
+  timeSlicing:
+    renameByDefault: false
+    failRequestsGreaterThanOne: true
+    resources:
+      - name: nvidia.com/gpu
+        replicas: 4
+      - name: nvidia.com/mig-1g.10gb
+        replicas: 2
+`,
+		},
+		"MPS": {
+			deviceplugin.Config{MPS: &deviceplugin.Sharing{Replicas: map[string]int{"nvidia.com/gpu": 48}}},
+			"version: v1\nsharing:\n  mps:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 48\n",
+		},
+	} {
+		got, err := deviceplugin.Render(&test.config)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(test.want, string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestRenderRefuses(t *testing.T) {
+	yes := true
+	slices := func(replicas map[string]int) *deviceplugin.Sharing {
+		return &deviceplugin.Sharing{Replicas: replicas}
+	}
+	long := "nvidia.com/" + strings.Repeat("g", 46) // ".shared" makes it 64
+	for says, config := range map[string]deviceplugin.Config{
+		`MIG strategy is "both", but none, single, mixed is wanted`: {MIGStrategy: "both"},
+		`but both are given`:             {TimeSlicing: slices(map[string]int{"gpu": 2}), MPS: slices(map[string]int{"gpu": 2})},
+		`time-slicing: it has no`:        {TimeSlicing: slices(nil)},
+		`MPS: it has no resource`:        {MPS: slices(nil)},
+		`"gpu" has 1 replicas`:           {TimeSlicing: slices(map[string]int{"gpu": 1})},
+		`"gpu" has -4 replicas`:          {MPS: slices(map[string]int{"gpu": -4})},
+		`"amd.com/gpu" is not the name`:  {TimeSlicing: slices(map[string]int{"amd.com/gpu": 2})},
+		`"GPU" is not the name`:          {TimeSlicing: slices(map[string]int{"GPU": 2})},
+		`"nvidia.com/" is not the name`:  {TimeSlicing: slices(map[string]int{"nvidia.com/": 2})},
+		`"gpu\n" is not the name`:        {TimeSlicing: slices(map[string]int{"gpu\n": 2})},
+		`"gpu" and "nvidia.com/gpu" are`: {TimeSlicing: slices(map[string]int{"gpu": 2, "nvidia.com/gpu": 3})},
+		`has 64 characters, but`:         {TimeSlicing: &deviceplugin.Sharing{Replicas: map[string]int{long: 2}, RenameByDefault: &yes}},
+		`"nvidia.com/mig-1g.10gb" exists with the MIG strategy "mixed" only, but it is "single"`: {
+			MIGStrategy: "single", TimeSlicing: slices(map[string]int{"mig-1g.10gb": 2}),
+		},
+		`"nvidia.com/mig-1g.10gb" are MIG devices`:                   {MIGStrategy: "mixed", MPS: slices(map[string]int{"mig-1g.10gb": 2})},
+		`shares "nvidia.com/gpu" only, but "nvidia.com/a100"`:        {MPS: slices(map[string]int{"a100": 2})},
+		`has 49 replicas, but an MPS server takes 48 clients`:        {MPS: slices(map[string]int{"gpu": 49})},
+		`"a/b/c" is not the name of a resource such as "nvidia.com/`: {MPS: slices(map[string]int{"a/b/c": 2})},
+	} {
+		if out, err := deviceplugin.Render(&config); err == nil || !strings.Contains(err.Error(), says) || out != nil {
+			t.Errorf("got %v, want %s", err, says)
+		}
+	}
+	short := deviceplugin.Config{TimeSlicing: slices(map[string]int{long: 2})}
+	if _, err := deviceplugin.Render(&short); err != nil {
+		t.Errorf("57 characters without .shared: %v", err)
+	}
+}

@@ -1,0 +1,69 @@
+package deviceplugin
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// file is the file as YAML has it.
+type file struct {
+	Version string       `yaml:"version"`
+	Flags   *fileFlags   `yaml:"flags,omitempty"`
+	Sharing *fileSharing `yaml:"sharing,omitempty"`
+}
+
+type fileFlags struct {
+	MIGStrategy string `yaml:"migStrategy"`
+}
+
+type fileSharing struct {
+	TimeSlicing *fileResources `yaml:"timeSlicing,omitempty"`
+	MPS         *fileResources `yaml:"mps,omitempty"`
+}
+
+type fileResources struct {
+	RenameByDefault            *bool          `yaml:"renameByDefault,omitempty"`
+	FailRequestsGreaterThanOne *bool          `yaml:"failRequestsGreaterThanOne,omitempty"`
+	Resources                  []fileResource `yaml:"resources"`
+}
+
+type fileResource struct {
+	Name     string `yaml:"name"`
+	Replicas int    `yaml:"replicas"`
+}
+
+// Render writes a file that the plugin reads, its resources sorted.
+func Render(c *Config) ([]byte, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	out := file{Version: Version}
+	if c.MIGStrategy != "" {
+		out.Flags = &fileFlags{MIGStrategy: c.MIGStrategy}
+	}
+	if c.TimeSlicing != nil || c.MPS != nil {
+		out.Sharing = &fileSharing{TimeSlicing: c.TimeSlicing.file(), MPS: c.MPS.file()}
+	}
+	var text bytes.Buffer
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(out); err != nil {
+		return nil, fmt.Errorf("write the device plugin's configuration: %w", err)
+	}
+	return text.Bytes(), nil
+}
+
+func (s *Sharing) file() *fileResources {
+	if s == nil {
+		return nil
+	}
+	out := &fileResources{RenameByDefault: s.RenameByDefault, FailRequestsGreaterThanOne: s.FailRequestsGreaterThanOne}
+	for _, name := range slices.Sorted(maps.Keys(s.Replicas)) {
+		out.Resources = append(out.Resources, fileResource{Name: full(name), Replicas: s.Replicas[name]})
+	}
+	return out
+}

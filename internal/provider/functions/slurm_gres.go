@@ -1,0 +1,134 @@
+package functions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/function"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/slurm"
+)
+
+type slurmGres struct{}
+
+// NewSlurmGres makes the function slurm_gres.
+func NewSlurmGres() function.Function { return slurmGres{} }
+
+func (slurmGres) Metadata(_ context.Context, _ function.MetadataRequest, resp *function.MetadataResponse) {
+	resp.Name = "slurm_gres"
+}
+
+var gresType = map[string]attr.Type{
+	"conf":       types.StringType,
+	"gres_types": types.StringType,
+	"gres":       types.MapType{ElemType: types.StringType},
+}
+
+// gres is the result as Terraform has it.
+type gres struct {
+	Conf  string            `tfsdk:"conf"`
+	Types string            `tfsdk:"gres_types"`
+	Nodes map[string]string `tfsdk:"gres"`
+}
+
+func (slurmGres) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
+	resp.Definition = function.Definition{
+		Summary: "Writes Slurm's gres.conf for GPUs",
+		MarkdownDescription: "Writes what Slurm has to be told of GPUs that are given out whole, as MIG devices, or in parts by MPS or sharding. It returns an object with\n\n" +
+			"- `conf`: the text of `gres.conf`;\n" +
+			"- `gres_types`: the value of `GresTypes` in `slurm.conf`;\n" +
+			"- `gres`: the value of `Gres` in `slurm.conf` for each node. Slurm drains nodes that have less than it says. A node whose GPUs are only detected is missing.",
+		Parameters: []function.Parameter{
+			function.DynamicParameter{
+				Name: "nodes",
+				MarkdownDescription: "A list of objects, each for one node or for several that are alike, with\n\n" +
+					"- `name`: the node's name in `slurm.conf`, as in `gpu01` or `gpu[01-04]`;\n" +
+					"- `auto_detect`: `nvml` or `nvidia` to have Slurm ask the driver too, `off` to keep it from that; optional;\n" +
+					"- `gpus`: a list of objects, optional when GPUs are detected, with\n" +
+					"  - `device`: the number of the device node, 3 for `/dev/nvidia3`;\n" +
+					"  - `type`: what jobs ask for, as in `a100`; optional;\n" +
+					"  - `cores`: the CPU cores beside the GPU, as in `0-15`; optional;\n" +
+					"  - at most one of `mps`, the number of its parts (usually 100, for percents of threads), `shards`, the number of jobs that may have it at once, " +
+					"and `mig`, a list of MIG devices as objects with `type`, as in `1g.10gb`, and `capabilities`, the numbers of the capability devices of its GPU instance and of its compute instance, from `/proc/driver/nvidia-caps/mig-minors`.",
+			},
+		},
+		Return: function.ObjectReturn{AttributeTypes: gresType},
+	}
+}
+
+func (slurmGres) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
+	value, ok := dynamic(ctx, req, resp, "nodes", errNotList, types.ObjectUnknown(gresType))
+	if !ok {
+		return
+	}
+	nodes, err := decodeObjects(value, decodeNode)
+	if err != nil {
+		resp.Error = function.NewArgumentFuncError(0, sentence(fmt.Errorf("nodes: %w", err)))
+		return
+	}
+	out, err := slurm.Render(nodes)
+	if err != nil {
+		resp.Error = function.NewArgumentFuncError(0, sentence(err))
+		return
+	}
+	resp.Error = resp.Result.Set(ctx, gres{Conf: out.Conf, Types: out.Types, Nodes: out.Nodes})
+}
+
+func decodeNode(fields map[string]tftypes.Value) (slurm.Node, error) {
+	var out slurm.Node
+	err := decodeFields(fields, []string{"auto_detect", "gpus", "name"}, func(name string, v tftypes.Value) (err error) {
+		switch name {
+		case "auto_detect":
+			out.AutoDetect, err = text(v)
+		case "gpus":
+			out.GPUs, err = decodeObjects(v, decodeGPU)
+		case "name":
+			out.Name, err = text(v)
+		}
+		return err
+	})
+	return out, err
+}
+
+func decodeGPU(fields map[string]tftypes.Value) (slurm.GPU, error) {
+	var out slurm.GPU
+	if v, ok := fields["device"]; !ok || v.IsNull() {
+		return out, errors.New("device is missing")
+	}
+	err := decodeFields(fields, []string{"cores", "device", "mig", "mps", "shards", "type"}, func(name string, v tftypes.Value) (err error) {
+		switch name {
+		case "cores":
+			out.Cores, err = text(v)
+		case "device":
+			out.Minor, err = whole(v)
+		case "mig":
+			out.MIG, err = decodeObjects(v, decodeMIGDevice)
+		case "mps":
+			out.MPS, err = whole(v)
+		case "shards":
+			out.Shards, err = whole(v)
+		case "type":
+			out.Type, err = text(v)
+		}
+		return err
+	})
+	return out, err
+}
+
+func decodeMIGDevice(fields map[string]tftypes.Value) (slurm.MIGDevice, error) {
+	var out slurm.MIGDevice
+	err := decodeFields(fields, []string{"capabilities", "type"}, func(name string, v tftypes.Value) (err error) {
+		switch name {
+		case "capabilities":
+			out.Capabilities, err = indices(v)
+		case "type":
+			out.Type, err = text(v)
+		}
+		return err
+	})
+	return out, err
+}

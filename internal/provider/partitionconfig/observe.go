@@ -1,0 +1,155 @@
+package partitionconfig
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// observe writes what the hosts have into the computed attributes. Hosts that did
+// not answer keep what the model had, and so do hosts that the config has left
+// without being told.
+func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
+	before := m.gpus(ctx, diags)
+	all := map[string]map[string]gpuModel{}
+	var drift []string
+	for _, name := range hosts {
+		h, answered := v.Hosts[name]
+		if !answered {
+			if b, ok := before[name]; ok {
+				all[name] = b
+			}
+			continue
+		}
+		var found []string
+		all[name], found = observeHost(ctx, c, name, h, before[name], diags)
+		drift = append(drift, found...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		h, answered := v.Hosts[name]
+		if slices.Contains(hosts, name) || answered && claimOn(h, c.ID) == nil {
+			continue
+		}
+		all[name] = before[name]
+		drift = append(drift, fmt.Sprintf("host %s: it is not one of the config's hosts any more, but has not been given up yet", name))
+	}
+
+	sizes := map[int64]bool{}
+	for _, gpus := range all {
+		for _, g := range gpus {
+			if !g.PartitionVRAMMiB.IsNull() {
+				sizes[g.PartitionVRAMMiB.ValueInt64()] = true
+			}
+		}
+	}
+	m.PartitionVRAMMiB = types.Int64Null()
+	if len(sizes) == 1 {
+		for size := range sizes {
+			m.PartitionVRAMMiB = types.Int64Value(size)
+		}
+	}
+	var d diag.Diagnostics
+	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
+	diags.Append(d...)
+	m.Isolation = types.StringValue(isolation)
+	m.Drift, d = types.ListValueFrom(ctx, types.StringType, append([]string{}, drift...))
+	diags.Append(d...)
+}
+
+// observeHost tells what a host has of the config, and where that differs from what
+// is declared. before are the GPUs that the state lists there.
+func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, diags *diag.Diagnostics) (gpus map[string]gpuModel, drift []string) {
+	gpus = map[string]gpuModel{}
+	claim := claimOn(h, c.ID)
+	for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
+		g, ok := h.GPU(id)
+		if !ok || !offers(c.Kind(), g) {
+			continue // lost
+		}
+		text := ""
+		switch covered := claim == nil || claim.Covers(id); {
+		case !covered:
+			// It joins with the next apply, and until then the rules see it as new.
+			text = "is new and not in the config yet; it " + layoutWords(c, g)
+			if old := replaced(h, g, before); old != "" {
+				text = fmt.Sprintf("GPU replaced: it is in PCI slot %s, where GPU %s was, and not in the config yet; it %s", g.Address, old, layoutWords(c, g))
+			}
+		case !hasLayout(c, g) && c.Kind() == gpu.KindMIG:
+			text = migDrift(c, claim, g)
+		case !hasLayout(c, g):
+			text = layoutWords(c, g)
+		}
+		if claim == nil || claim.Covers(id) {
+			gpus[id] = describe(ctx, c.Kind(), g, diags)
+		}
+		if text != "" {
+			drift = append(drift, fmt.Sprintf("host %s, GPU %s (%s): %s", name, id, g.Model, text))
+		}
+	}
+	if claim != nil && claim.Incomplete {
+		drift = append(drift, fmt.Sprintf("host %s: an earlier change of this config did not succeed on every host", name))
+	}
+	return gpus, drift
+}
+
+// replaced is the id of the GPU that was where another one is now, "" for none. On
+// Hyper-V a GPU's id is its place.
+func replaced(h *gpu.Host, g *gpu.GPU, before map[string]gpuModel) string {
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		if _, there := h.GPU(id); !there && g.Address != "" && before[id].Address.ValueString() == g.Address {
+			return id
+		}
+	}
+	return ""
+}
+
+// inSlot is the GPU at a PCI address, nil for none.
+func inSlot(h *gpu.Host, address string) *gpu.GPU {
+	for i := range h.GPUs {
+		if g := &h.GPUs[i]; address != "" && g.Address == address {
+			return g
+		}
+	}
+	return nil
+}
+
+// claimOn is a config's claim on a host.
+func claimOn(h *gpu.Host, id string) *gpu.Claim {
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Is(gpu.ClaimConfig, id) {
+			return c
+		}
+	}
+	return nil
+}
+
+// warnLost tells of GPUs that the model lists and that their hosts no longer offer.
+// There is nothing to apply, so that is no drift.
+func (m *model) warnLost(ctx context.Context, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) {
+	before := m.gpus(ctx, diags)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		h, answered := v.Hosts[name]
+		if !answered {
+			continue
+		}
+		for _, id := range slices.Sorted(maps.Keys(before[name])) {
+			lost := before[name][id]
+			if g, ok := h.GPU(id); ok && offers(c.Kind(), g) {
+				continue
+			}
+			then := "The config goes on without it. When the GPU comes back it is partitioned again."
+			if now := inSlot(h, lost.Address.ValueString()); now != nil {
+				then = fmt.Sprintf("GPU %s (%s) is in its PCI slot %s now. The config goes on with that one where the selector covers it.", now.ID, now.Model, now.Address)
+			}
+			diags.AddWarning("GPU is lost", fmt.Sprintf("%s\n\nHost: %s\nFound: it no longer offers GPU %s (%s) for partitioning.\n%s",
+				label(c.ID), name, id, lost.Model.ValueString(), then))
+		}
+	}
+}

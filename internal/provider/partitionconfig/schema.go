@@ -1,0 +1,202 @@
+package partitionconfig
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/objectplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+)
+
+// IdentitySchema implements resource.ResourceWithIdentity.
+func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
+	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
+		"id": identityschema.StringAttribute{Description: "The config's id: its name, or a digest of what it covers.", RequiredForImport: true},
+	}}
+}
+
+// Schema implements resource.Resource.
+func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "Gives a homogeneous set of GPUs, across one or several hosts, one layout: equal partitions for VMs on Hyper-V (`gpu_p`), or " +
+			"Multi-Instance GPU on Linux hosts with NVIDIA GPUs (`mig`).\n\n" +
+			"Every GPU that the selector covers gets the same layout. Only what differs is touched: a MIG instance that is as declared stays, and so do other GPUs of the host. " +
+			"What the hosts really have is in `gpus`; a difference from what is declared is in `drift` and is put right by the next apply.\n\n" +
+			"All partitioned GPUs of a cluster should have the same count ([Microsoft](https://learn.microsoft.com/windows-server/virtualization/hyper-v/gpu-partitioning)), " +
+			"so one config usually covers a cluster. A change that fails on one host is undone on all of them.",
+		Attributes: map[string]schema.Attribute{
+			"id": schema.StringAttribute{
+				MarkdownDescription: "`name`, or else a digest of the kind, the hosts or cluster, and the selector. Known at the first plan.",
+				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+			},
+			"name": schema.StringAttribute{
+				MarkdownDescription: "Names the config. Changing it makes a new config.",
+				Optional:            true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
+				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			},
+			"hosts": schema.SetAttribute{
+				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required. A host that joins gets the layout; " +
+					"one that leaves is treated as if the config were destroyed there.",
+				ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
+			},
+			"cluster": schema.StringAttribute{
+				MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.",
+				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"selector": schema.SingleNestedAttribute{
+				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that has partitions or MIG, is not dismounted, and is not in a pool or " +
+					"another claim. A GPU that is inserted later is then drift, with a warning.",
+				Optional: true, Attributes: scope.SelectorAttributes(),
+			},
+			"gpu_p": gpuPAttribute(),
+			"mig":   migAttribute(),
+			"quiesce_units": schema.SetAttribute{
+				MarkdownDescription: "With `mig`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode " +
+					"is switched, and started again. Workloads are never stopped; do not name any here.",
+				ElementType: types.StringType, Optional: true,
+				Validators: []validator.Set{
+					setvalidator.SizeAtLeast(1), setvalidator.ConflictsWith(path.MatchRoot("gpu_p")),
+					setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit")),
+				},
+			},
+			"max_disruption": schema.StringAttribute{
+				MarkdownDescription: "How much a change may disturb what runs: " + disruptionText() + ". Default `none`. The count of a GPU that nobody " +
+					"uses changes without disruption; one whose partitions VMs hold needs `vm_restart`, and each of those VMs' own assignment must allow " +
+					"the shutdown as well. MIG instances that nothing uses change without disruption, and those in use never; switching MIG mode takes `gpu_reset` on Ampere GPUs.",
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
+			},
+			"rollout": rolloutAttribute(),
+			"on_destroy": schema.StringAttribute{
+				MarkdownDescription: "`keep` (the default) leaves the layout as it is; `restore` puts back the count, or the MIG mode and instances, that each GPU had when it joined, " +
+					"and never stops a VM or a process to do so. Destroying uses the value of the last apply.",
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
+			},
+			"timeouts": duration.Timeouts(ctx, timeoutText),
+			"gpus": schema.MapAttribute{
+				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with what the host reports: its `model`, its PCI `address` on Linux, its `layout` " +
+					"(such as `gpu_p:4` or `mig:1g.10gb@0+3g.40gb@4`, where `@` stands before the first memory slice), `partition_count` and `partition_vram_mib` for GPU-P, and " +
+					"`instances` for MIG: a list of `profile`, `start`, `memory_mib` and `uuid`. The UUID, by which a workload finds its MIG device, is a new one each time that the instance is made.",
+				ElementType: gpusOfHostType, Computed: true,
+			},
+			"partition_vram_mib": schema.Int64Attribute{
+				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for MIG.", Computed: true,
+			},
+			"isolation": schema.StringAttribute{
+				MarkdownDescription: "What separates two partitions or instances: `hardware`. GPU-P partitions are SR-IOV functions with memory of their own; MIG instances have memory and compute slices of their own.",
+				Computed:            true,
+			},
+			"drift": schema.ListAttribute{
+				MarkdownDescription: "Where the hosts differ from what is declared, one sentence each. Empty after an apply.",
+				ElementType:         types.StringType, Computed: true,
+			},
+		},
+	}
+}
+
+// unitName matches names of systemd units; none of them can be taken for an option.
+var unitName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*$`)
+
+func gpuPAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. One of `gpu_p` and `mig` is required.",
+		Optional:            true,
+		PlanModifiers:       []planmodifier.Object{otherKind()},
+		Attributes: map[string]schema.Attribute{
+			"partition_count": schema.Int64Attribute{
+				MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
+					"them with the memory that each partition gets.",
+				Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
+			},
+		},
+	}
+}
+
+func migAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "MIG: GPU instances on Linux hosts, each with one compute instance that fills it. One of `gpu_p` and `mig` is required. Changing from one to the other makes a new " +
+			"config, since they are for hosts of different platforms.",
+		Optional:      true,
+		PlanModifiers: []planmodifier.Object{otherKind()},
+		Attributes: map[string]schema.Attribute{
+			"profiles": schema.MapAttribute{
+				MarkdownDescription: miglayout.ProfilesText, ElementType: types.Int64Type, Optional: true, Validators: miglayout.ProfilesValidators(),
+			},
+			"placements": schema.SetNestedAttribute{
+				MarkdownDescription: miglayout.PlacementsText, Optional: true, Validators: miglayout.PlacementsValidators(),
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Required: true, Validators: miglayout.ProfileValidators()},
+					"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
+				}},
+			},
+		},
+	}
+}
+
+// otherKind replaces the config when it becomes one of another kind.
+func otherKind() planmodifier.Object {
+	return objectplanmodifier.RequiresReplaceIf(func(_ context.Context, req planmodifier.ObjectRequest, resp *objectplanmodifier.RequiresReplaceIfFuncResponse) {
+		resp.RequiresReplace = !req.PlanValue.IsUnknown() && req.PlanValue.IsNull() != req.StateValue.IsNull()
+	}, "A change of kind makes a new config.", "A change of kind makes a new config.")
+}
+
+func rolloutAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "How a change goes through several hosts.",
+		Optional:            true,
+		Attributes: map[string]schema.Attribute{
+			"max_unavailable": schema.Int64Attribute{
+				MarkdownDescription: "How many hosts are changed at the same time. Default `1`.",
+				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+			},
+			"drain": schema.BoolAttribute{
+				MarkdownDescription: "Default `false`. Before the count of a GPU changes whose partitions VMs hold, pause the cluster node and have the " +
+					"cluster move its VMs to other nodes; then resume the node. It is done where every VM in the way is clustered and its partition " +
+					"supports live migration; on other nodes VMs are stopped as `max_disruption` and their own assignments allow. VMs stay on the " +
+					"nodes that they have moved to.",
+				Optional: true,
+			},
+			"on_failure": schema.StringAttribute{
+				MarkdownDescription: "When a host fails: `rollback` (the default) puts the hosts that were changed back as they were; `stop` leaves them " +
+					"changed and goes no further.",
+				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onFailureUndo, onFailureStop)},
+			},
+		},
+	}
+}
+
+const timeoutText = "Time for each host, from when its turn comes, as a duration such as `\"10m\"`. Default `30m`."
+
+func disruptionNames() []string {
+	var out []string
+	for _, d := range gpu.Disruptions() {
+		out = append(out, string(d))
+	}
+	return out
+}
+
+func disruptionText() string { return "`" + strings.Join(disruptionNames(), "` < `") + "`" }
+
+// ConfigValidators implements resource.ResourceWithConfigValidators.
+func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
+	return []resource.ConfigValidator{
+		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
+		resourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig")),
+	}
+}

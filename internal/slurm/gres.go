@@ -1,0 +1,249 @@
+// Package slurm writes what Slurm has to be told of a cluster's GPUs: the lines of
+// gres.conf, and the values of GresTypes and Gres in slurm.conf that belong to them. The
+// two must agree, as Slurm drains a node that has less than slurm.conf says.
+package slurm
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Node is one or several nodes with the same GPUs.
+type Node struct {
+	// Name is as slurm.conf has it: "gpu01", "gpu[01-04]".
+	Name string
+	// AutoDetect has Slurm ask the driver, which adds what a GPU's line does not say: "nvml"
+	// or "nvidia"; "off" or "" for nothing but the lines.
+	AutoDetect string
+	GPUs       []GPU
+}
+
+// GPU is a GPU of a node. It is offered whole, as MIG devices, or in parts.
+type GPU struct {
+	Minor int    // 3 is /dev/nvidia3
+	Type  string // what jobs ask for, "a100"; may be empty
+	Cores string // the CPU cores beside it, "0-15"; may be empty
+	// MIG are the GPU's MIG devices. MPS and Shards are the numbers of parts: of threads
+	// that MPS gives out (usually 100), of jobs that share the GPU without a limit.
+	MIG    []MIGDevice
+	MPS    int
+	Shards int
+}
+
+// MIGDevice is a MIG device of a GPU.
+type MIGDevice struct {
+	Type string // what jobs ask for, "1g.10gb"
+	// Capabilities are the minors of its devices in /dev/nvidia-caps: that of the GPU instance
+	// and that of the compute instance.
+	Capabilities []int
+}
+
+// Gres is what Slurm has to be told.
+type Gres struct {
+	// Conf is the text of gres.conf.
+	Conf string
+	// Types is the value of GresTypes in slurm.conf, "gpu,mps".
+	Types string
+	// Nodes are the values of Gres in slurm.conf by the node's name, "gpu:a100:2,mps:200". A
+	// node whose GPUs are only detected has none.
+	Nodes map[string]string
+}
+
+var (
+	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.,\[\]-]*[A-Za-z0-9\]])?$`)
+	typeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.+-]*$`)
+	digits   = regexp.MustCompile(`^[0-9]+$`)
+	coreList = regexp.MustCompile(`^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$`)
+)
+
+// detectors are the values of AutoDetect for NVIDIA's GPUs.
+var detectors = []string{"nvml", "nvidia", "off"}
+
+// Render writes the nodes in their order.
+func Render(nodes []Node) (Gres, error) {
+	if len(nodes) == 0 {
+		return Gres{}, errors.New("there is no node, but at least one is wanted")
+	}
+	out := Gres{Nodes: map[string]string{}}
+	var text strings.Builder
+	kinds := map[string]bool{}
+	seen := map[string]bool{}
+	for i := range nodes {
+		node := &nodes[i]
+		if err := node.check(); err != nil {
+			return Gres{}, fmt.Errorf("node %q: %w", node.Name, err)
+		}
+		if seen[node.Name] {
+			return Gres{}, fmt.Errorf("node %q is there twice", node.Name)
+		}
+		seen[node.Name] = true
+		text.WriteString(strings.Join(node.lines(), "\n") + "\n")
+		kinds["gpu"] = true
+		var gres []string
+		for _, o := range node.offers() {
+			kind, _, _ := strings.Cut(o.name, ":")
+			kinds[kind] = true
+			gres = append(gres, o.name+":"+strconv.Itoa(o.count))
+		}
+		if len(gres) > 0 {
+			out.Nodes[node.Name] = strings.Join(gres, ",")
+		}
+	}
+	out.Conf = text.String()
+	var types []string
+	for _, kind := range []string{"gpu", "mps", "shard"} {
+		if kinds[kind] {
+			types = append(types, kind)
+		}
+	}
+	out.Types = strings.Join(types, ",")
+	return out, nil
+}
+
+// lines are the node's lines in gres.conf. Those of GPUs come before those of their parts.
+func (n *Node) lines() []string {
+	node := "NodeName=" + n.Name
+	if n.AutoDetect != "" {
+		node += " AutoDetect=" + n.AutoDetect
+	}
+	if len(n.GPUs) == 0 {
+		return []string{node}
+	}
+	var gpus, mps, shards []string
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		file := "/dev/nvidia" + strconv.Itoa(g.Minor)
+		for _, m := range g.MIG {
+			files := file
+			for _, minor := range m.Capabilities {
+				files += ",/dev/nvidia-caps/nvidia-cap" + strconv.Itoa(minor)
+			}
+			gpus = append(gpus, node+" Name=gpu"+field("Type", m.Type)+" MultipleFiles="+files+field("Cores", g.Cores))
+		}
+		if len(g.MIG) == 0 {
+			gpus = append(gpus, node+" Name=gpu"+field("Type", g.Type)+" File="+file+field("Cores", g.Cores))
+		}
+		if g.MPS > 0 {
+			mps = append(mps, fmt.Sprintf("%s Name=mps Count=%d File=%s", node, g.MPS, file))
+		}
+		if g.Shards > 0 {
+			shards = append(shards, fmt.Sprintf("%s Name=shard Count=%d File=%s", node, g.Shards, file))
+		}
+	}
+	return slices.Concat(gpus, mps, shards)
+}
+
+func field(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return " " + name + "=" + value
+}
+
+// offer is something that jobs ask for: "gpu:a100", "mps".
+type offer struct {
+	name  string
+	count int
+}
+
+// offers are what the node has, GPUs first and in their order.
+func (n *Node) offers() []offer {
+	var gpus, parts []offer
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		for _, m := range g.MIG {
+			gpus = add(gpus, "gpu:"+m.Type, 1)
+		}
+		if len(g.MIG) == 0 {
+			gpus = add(gpus, strings.TrimSuffix("gpu:"+g.Type, ":"), 1)
+		}
+	}
+	for i := range n.GPUs {
+		parts = add(parts, "mps", n.GPUs[i].MPS)
+	}
+	for i := range n.GPUs {
+		parts = add(parts, "shard", n.GPUs[i].Shards)
+	}
+	return append(gpus, parts...)
+}
+
+func add(to []offer, name string, count int) []offer {
+	if count == 0 {
+		return to
+	}
+	if i := slices.IndexFunc(to, func(o offer) bool { return o.name == name }); i >= 0 {
+		to[i].count += count
+		return to
+	}
+	return append(to, offer{name: name, count: count})
+}
+
+// check finds what Slurm would refuse or read as something else.
+func (n *Node) check() error {
+	switch {
+	case !nodeName.MatchString(n.Name):
+		return errors.New("it is not the name of a node such as \"gpu01\" or \"gpu[01-04]\"")
+	case n.AutoDetect != "" && !slices.Contains(detectors, n.AutoDetect):
+		return fmt.Errorf("AutoDetect is %q, but %s is wanted", n.AutoDetect, strings.Join(detectors, ", "))
+	case len(n.GPUs) == 0 && (n.AutoDetect == "" || n.AutoDetect == "off"):
+		return errors.New("it has no GPU, and none is detected")
+	}
+	minors, capabilities := map[int]bool{}, map[int]bool{}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		if minors[g.Minor] {
+			return fmt.Errorf("/dev/nvidia%d is there twice", g.Minor)
+		}
+		minors[g.Minor] = true
+		if err := g.check(capabilities); err != nil {
+			return fmt.Errorf("/dev/nvidia%d: %w", g.Minor, err)
+		}
+	}
+	return nil
+}
+
+func (g *GPU) check(capabilities map[int]bool) error {
+	switch {
+	case g.Minor < 0:
+		return errors.New("its number is below zero")
+	case g.Type != "" && !validType(g.Type):
+		return fmt.Errorf("%q is not a type such as \"a100\"", g.Type)
+	case g.Cores != "" && !coreList.MatchString(g.Cores):
+		return fmt.Errorf("%q is not a list of cores such as \"0-15,32-47\"", g.Cores)
+	case g.MPS < 0 || g.Shards < 0:
+		return errors.New("a number of parts is below zero")
+	case g.MPS > 0 && g.Shards > 0:
+		return errors.New("it is offered by MPS and in shards, but a GPU has one way of sharing")
+	case len(g.MIG) > 0 && g.MPS+g.Shards > 0:
+		return errors.New("it is divided by MIG, so that it cannot be offered by MPS or in shards")
+	case len(g.MIG) > 0 && g.Type != "":
+		return errors.New("it is divided by MIG, so that its MIG devices have types, and not the GPU")
+	}
+	for _, m := range g.MIG {
+		if !validType(m.Type) {
+			return fmt.Errorf("%q is not the type of a MIG device such as \"1g.10gb\"", m.Type)
+		}
+		if len(m.Capabilities) != 2 {
+			return fmt.Errorf("MIG device %q has %d capability devices, but two are wanted: those of its GPU instance and of its compute instance, as /proc/driver/nvidia-caps/mig-minors lists them", m.Type, len(m.Capabilities))
+		}
+		// Compute instances may have their GPU instance in common.
+		for _, minor := range m.Capabilities {
+			if minor < 0 {
+				return fmt.Errorf("MIG device %q: the capability device %d is below zero", m.Type, minor)
+			}
+		}
+		compute := m.Capabilities[1]
+		if capabilities[compute] {
+			return fmt.Errorf("MIG device %q: /dev/nvidia-caps/nvidia-cap%d is another's already", m.Type, compute)
+		}
+		capabilities[compute] = true
+	}
+	return nil
+}
+
+// validType tells whether Slurm takes a type for one, and not for a number.
+func validType(name string) bool { return typeName.MatchString(name) && !digits.MatchString(name) }
