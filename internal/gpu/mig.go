@@ -85,9 +85,6 @@ type MIGLayout struct {
 	Placements []MIGPlacement `json:"placements,omitempty"`
 }
 
-// Empty tells whether nothing is wanted on the GPU, not even MIG mode.
-func (l *MIGLayout) Empty() bool { return l == nil || len(l.Profiles)+len(l.Placements) == 0 }
-
 // MIGState is the mode and the instances of one GPU.
 type MIGState struct {
 	Enabled    bool           `json:"enabled"`
