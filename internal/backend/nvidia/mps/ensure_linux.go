@@ -41,15 +41,11 @@ func (h *Host) Ensure(ctx context.Context, spec Spec, allowed Disruption) (bool,
 		return false, nil
 	case Configure:
 		return true, failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
-	case Restart:
-		if err := h.stop(ctx, spec.Name, s); err != nil {
-			return true, failed("stop it", spec.Name, err)
-		}
-	case Start:
-		// Servers that have lost their daemon serve nobody new and hold the GPU.
-		if err := h.end(ctx, s.servers...); err != nil {
-			return false, failed("end the servers that a dead daemon left", spec.Name, err)
-		}
+	}
+	// One that is dead may be about to come back by systemd, and its servers, which serve
+	// nobody new, hold the GPU.
+	if err := h.stop(ctx, spec.Name, s); err != nil {
+		return effect.Action == Restart, failed("stop it", spec.Name, err)
 	}
 	if err := h.start(ctx, spec); err != nil {
 		if s.record == nil && s.control == nil {
@@ -99,7 +95,7 @@ func (h *Host) start(ctx context.Context, spec Spec) error {
 		}
 	}
 	before := logSize(h.controlLog(spec.Name))
-	if err := h.keeper(rec.Systemd).start(ctx, l); err != nil {
+	if err := h.starter(rec.Systemd).start(ctx, l); err != nil {
 		return h.whyNotUp(spec, before, err)
 	}
 	s, err := h.up(ctx, spec.Name)

@@ -42,8 +42,7 @@ type host struct {
 // newHost is a host on which a program is the control daemon.
 func newHost(t *testing.T, program string, change func(*mps.Options)) *host {
 	t.Helper()
-	// Sockets have short paths, and t.TempDir is long.
-	dir, err := os.MkdirTemp("", "mps")
+	dir, err := os.MkdirTemp("", "mps") //nolint:usetesting // sockets have short paths, and t.TempDir is long
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,10 +76,14 @@ func everyDaemon(t *testing.T, change func(*mps.Options), test func(t *testing.T
 	t.Helper()
 	for _, driver := range []int{535, 550} {
 		t.Run(fmt.Sprintf("mpstest %d", driver), func(t *testing.T) {
+			t.Parallel()
 			test(t, newFake(t, mpstest.Behaviour{Driver: driver}, change))
 		})
 	}
-	t.Run("real", func(t *testing.T) { test(t, newHost(t, realProgram(t), change)) })
+	t.Run("real", func(t *testing.T) {
+		t.Parallel()
+		test(t, newHost(t, realProgram(t), change))
+	})
 }
 
 // realProgram is NVIDIA's, which needs neither a GPU nor a driver to start.

@@ -109,7 +109,8 @@ func (h *Host) commandsPath(name string) string { return filepath.Join(h.dir(nam
 func (h *Host) configPath(name string) string   { return filepath.Join(h.dir(name), "config.toml") }
 func (h *Host) logDir(name string) string       { return filepath.Join(h.opt.LogDir, name) }
 func (h *Host) controlLog(name string) string   { return filepath.Join(h.logDir(name), controlLog) }
-func (h *Host) keeper(systemd bool) keeper {
+
+func (h *Host) starter(systemd bool) starter {
 	if systemd {
 		return &units{opt: h.opt}
 	}
@@ -138,14 +139,9 @@ type launch struct {
 	commands string
 }
 
-// keeper starts a daemon, and starts it again where it can.
-type keeper interface {
-	// start returns when the daemon listens, or has failed to.
+// starter starts a daemon. It returns when the daemon listens, or has failed to.
+type starter interface {
 	start(ctx context.Context, l launch) error
-	// stop asks the daemon to end. What is left afterwards is ended by force.
-	stop(ctx context.Context, name string, quit func(context.Context) error) error
-	// forget removes what was written for a daemon that has ended.
-	forget(ctx context.Context, name string) error
 }
 
 const longestSocket = 107

@@ -14,6 +14,7 @@ import (
 
 // TestLifecycle starts, configures, reads back, restarts and stops a daemon.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		spec := training()
 		h.planned(spec, mps.Start)
@@ -65,6 +66,7 @@ func TestLifecycle(t *testing.T) {
 }
 
 func TestTwoDaemons(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		one := mps.Spec{Name: "one", Devices: []string{gpu1}, User: new(0), Settings: mps.Settings{ActiveThreadPercentage: 10}}
 		two := mps.Spec{Name: "two", Devices: []string{mig1}, User: new(0), Settings: mps.Settings{ActiveThreadPercentage: 20}}
@@ -88,6 +90,7 @@ func TestTwoDaemons(t *testing.T) {
 
 // TestKilledDaemon has a daemon that dies seen, and brought back with its settings.
 func TestKilledDaemon(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		spec := training()
 		h.ensure(spec)
@@ -108,30 +111,36 @@ func TestKilledDaemon(t *testing.T) {
 	})
 }
 
-// TestStaleSocket has a daemon whose socket somebody removed: it runs, nobody reaches it,
-// and it lets no second one start.
-func TestStaleSocket(t *testing.T) {
+// TestLostSocket has a daemon whose sockets somebody removed: it runs, its clients do not
+// reach it, and it lets no second one start.
+func TestLostSocket(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		spec := training()
 		h.ensure(spec)
-		before := h.daemon("training").PID
-		if err := os.Remove(filepath.Join(h.PipeDir("training"), "control")); err != nil {
-			t.Fatal(err)
-		}
-		if d := h.daemon("training"); d.PID != before || !strings.Contains(d.Problem, "does not answer: no control daemon answers in "+d.PipeDir) {
-			t.Errorf("an unreachable daemon is %+v", d)
-		}
-		h.planned(spec, mps.Restart)
-		h.ensure(spec)
-		h.settled(spec)
-		if d := h.daemon("training"); d.PID == before {
-			t.Errorf("after its restart it is %+v", d)
+		for _, lost := range [][]string{{"control"}, {"control", "control_privileged"}} {
+			before := h.daemon("training").PID
+			for _, name := range lost {
+				if err := os.Remove(filepath.Join(h.PipeDir("training"), name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d := h.daemon("training"); d.PID != before || !strings.Contains(d.Problem, "it runs and does not answer: ") {
+				t.Errorf("without %v it is %+v", lost, d)
+			}
+			h.planned(spec, mps.Restart)
+			h.ensure(spec)
+			h.settled(spec)
+			if d := h.daemon("training"); d.PID == before {
+				t.Errorf("after its restart without %v it is %+v", lost, d)
+			}
 		}
 	})
 }
 
 // TestSomebodyElseSets has settings changed past the agent: they are seen and put back.
 func TestSomebodyElseSets(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		spec := training()
 		h.ensure(spec)
@@ -151,6 +160,7 @@ func TestSomebodyElseSets(t *testing.T) {
 // TestLaterAgent finds a daemon again, even when the agent that started it was killed
 // before it noted the process.
 func TestLaterAgent(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		spec := training()
 		h.ensure(spec)
@@ -172,6 +182,7 @@ func TestLaterAgent(t *testing.T) {
 // TestDirectories has nobody but root change what a daemon uses, and nobody but its user
 // reach it.
 func TestDirectories(t *testing.T) {
+	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
 		if os.Geteuid() != 0 {
 			t.Skip("only root may let one other user in: run this test as root")
@@ -189,10 +200,18 @@ func TestDirectories(t *testing.T) {
 				t.Errorf("%s has mode %v, %v, and %v was wanted", dir, info.Mode(), err, want)
 			}
 		}
-		for user, want := range map[int]string{1000: "25.0", 1001: "Cannot find MPS control daemon process"} {
-			if got := h.as(user, "training", "get_default_active_thread_percentage"); got != want {
-				t.Errorf("user %d is told %q, and %q was wanted", user, got, want)
+		for user, want := range map[uint32]bool{1000: true, 1001: false} {
+			if got := h.reaches(user, "training"); got != want {
+				t.Errorf("user %d reaches the daemon: %v", user, got)
 			}
+		}
+		// Another user's daemon is another daemon.
+		spec.User = new(1001)
+		h.planned(spec, mps.Restart)
+		h.ensure(spec)
+		h.settled(spec)
+		if h.reaches(1000, "training") || !h.reaches(1001, "training") {
+			t.Error("the user from before is still let in, or the new one is not")
 		}
 	})
 }

@@ -20,6 +20,7 @@ const (
 
 	saidStarting = "Starting control daemon"
 	saidCommand  = "Cmd:"
+	saidOpen     = "NEW UI"
 	saidClosed   = "UI closed"
 )
 
@@ -82,7 +83,7 @@ func reasonFor(texts []string, command, answer string) string {
 	return strings.Join(reason, "; ")
 }
 
-var chatter = regexp.MustCompile(`^(Accepting connection|NEW UI|NEW CLIENT|UI closed|Cmd:|To connect CUDA|Removed Shm file|Exit with status 0|[0-9.]+[GM]?$|$)`)
+var chatter = regexp.MustCompile(`^(Accepting connection|NEW UI|NEW CLIENT|UI closed|Cmd:|To connect CUDA|Starting new server|Removed Shm file|Exit with status 0|[0-9.]+[GM]?$|$)`)
 
 // isChatter tells whether a line of a log says nothing about what went wrong.
 func isChatter(text string) bool { return chatter.MatchString(text) }
@@ -95,9 +96,17 @@ func lastWords(texts []string) string {
 			break
 		}
 	}
-	texts = slices.DeleteFunc(slices.Clone(texts), isChatter)
-	if len(texts) > 3 {
-		texts = texts[len(texts)-3:]
+	// What is said to a command is an answer to whoever gave it.
+	var words []string
+	inCommand := false
+	for _, text := range texts {
+		switch {
+		case text == saidOpen, text == saidClosed:
+			inCommand = text == saidOpen
+		case !isChatter(text) && (!inCommand || strings.HasPrefix(text, "Server ")):
+			words = append(words, text)
+		}
 	}
-	return strings.Join(texts, "; ")
+	const last = 3
+	return strings.Join(words[max(0, len(words)-last):], "; ")
 }

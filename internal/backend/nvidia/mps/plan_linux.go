@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -84,7 +85,13 @@ func (h *Host) look(ctx context.Context, name string) (*sight, error) {
 	return s, ctx.Err()
 }
 
+// answers tells whether a daemon serves. Root's commands have a socket of their own, so
+// that they are answered even where clients find nobody.
 func (h *Host) answers(ctx context.Context, name string, p Protocol) error {
+	socket := filepath.Join(h.pipeDir(name), "control")
+	if info, err := os.Lstat(socket); err != nil || info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("its clients' socket %s is gone", socket)
+	}
 	c := h.control(name)
 	if p == V3 {
 		return c.answers3(ctx)

@@ -41,9 +41,3 @@ func (k *processes) start(ctx context.Context, l launch) error {
 	}
 	return &backend.Error{Code: backend.Failed, Detail: sentence(strings.TrimSpace(said.String()), l.program+": "+err.Error())}
 }
-
-func (*processes) stop(ctx context.Context, _ string, quit func(context.Context) error) error {
-	return quit(ctx)
-}
-
-func (*processes) forget(context.Context, string) error { return nil }

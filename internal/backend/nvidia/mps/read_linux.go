@@ -119,11 +119,11 @@ func (h *Host) read(ctx context.Context, name string) (*Daemon, error) {
 		d.Problem = "it runs and does not answer: " + s.silent
 		return d, nil
 	}
-	return d, h.ask(ctx, d, s)
+	return d, h.complete(ctx, d, s)
 }
 
-// ask completes what is seen of a daemon by what it says.
-func (h *Host) ask(ctx context.Context, d *Daemon, s *sight) error {
+// complete adds to what is seen of a daemon what it says.
+func (h *Host) complete(ctx context.Context, d *Daemon, s *sight) error {
 	var err error
 	if d.Clients, err = h.clients(ctx, d.Name, s); err != nil {
 		return err

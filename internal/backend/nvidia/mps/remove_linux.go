@@ -33,10 +33,8 @@ func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (boo
 	if err := h.stop(ctx, name, s); err != nil {
 		return found, failed(op, name, err)
 	}
-	for _, k := range []keeper{h.keeper(true), h.keeper(false)} {
-		if err := k.forget(ctx, name); err != nil {
-			return found, failed(op, name, err)
-		}
+	if err := (&units{opt: h.opt}).forget(ctx, name); err != nil {
+		return found, failed(op, name, err)
 	}
 	for _, dir := range []string{h.logDir(name), h.dir(name)} {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -52,30 +50,38 @@ func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (boo
 
 // stop ends a daemon and its servers: by asking, then by signals.
 func (h *Host) stop(ctx context.Context, name string, s *sight) error {
-	quit := func(ctx context.Context) error {
-		if s.control == nil || s.silent != "" {
-			return nil // nobody to ask
-		}
-		c := h.control(name)
-		if s.control.protocol() == V3 {
-			return c.quit3(ctx, h.opt.StopTimeout)
-		}
-		return c.Quit(ctx, h.opt.StopTimeout)
-	}
-	systemd := s.record != nil && s.record.Systemd
-	asked := h.keeper(systemd).stop(ctx, name, quit)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	left := s.servers
 	if s.control != nil {
 		left = append(left, *s.control)
+	}
+	asked := h.ask(ctx, name, s)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if asked == nil {
 		if done, err := h.gone(ctx, afterTerminate, left...); done || err != nil {
 			return err
 		}
 	}
-	// It did not end by being asked. Whatever the reason was, what counts is that it ends.
+	// Whatever the reason was that it did not end by being asked, what counts is that it
+	// ends.
 	return h.end(ctx, left...)
+}
+
+var errSilent = errors.New("there is nobody to ask")
+
+// ask asks a daemon to end. systemd is asked even for a daemon that is dead: it may be
+// about to start it again.
+func (h *Host) ask(ctx context.Context, name string, s *sight) error {
+	if s.record != nil && s.record.Systemd {
+		return (&units{opt: h.opt}).stop(ctx, name)
+	}
+	if s.silent != "" {
+		return errSilent
+	}
+	c := h.control(name)
+	if s.control.protocol() == V3 {
+		return c.quit3(ctx, h.opt.StopTimeout)
+	}
+	return c.Quit(ctx, h.opt.StopTimeout)
 }

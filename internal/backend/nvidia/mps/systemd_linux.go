@@ -86,7 +86,7 @@ func quote(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`).Replace(word) + `"`
 }
 
-func (k *units) stop(ctx context.Context, name string, _ func(context.Context) error) error {
+func (k *units) stop(ctx context.Context, name string) error {
 	if _, err := os.Lstat(k.dropInDir(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil // it was never started, or what is here was removed already
 	}

@@ -4,10 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -67,7 +64,7 @@ func launch(me self) int {
 	if err != nil {
 		return 1
 	}
-	cmd := exec.Command(me.path, me.args...)
+	cmd := command(me.path, me.args...)
 	cmd.Env = append(os.Environ(), asDaemon+"=1")
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -98,9 +95,13 @@ func console() int {
 	return status
 }
 
-// ask gives the daemon a command.
+// ask gives the daemon a command. Root has a socket of its own for
+// them, and uses the other one where it is gone.
 func ask(command string) int {
-	c, err := net.Dial("unix", filepath.Join(pipeDir(), "control"))
+	c, err := dial("control_privileged")
+	if err != nil {
+		c, err = dial("control")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Cannot find MPS control daemon process")
 		return 1

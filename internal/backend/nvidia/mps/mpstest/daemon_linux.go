@@ -36,7 +36,9 @@ type daemon struct {
 
 // daemonize is the daemon's process.
 func daemonize(me self, b Behaviour, config string) int {
-	ready := os.NewFile(3, "ready")
+	const inherited = 3
+	syscall.CloseOnExec(inherited) // no server of ours keeps it open
+	ready := os.NewFile(inherited, "ready")
 	d := &daemon{me: me, b: b, pipe: pipeDir(), threads: 100, priority: "0", limits: map[int]string{}}
 	d.changed = sync.NewCond(&d.mu)
 	d.multiUser = slices.Contains(me.args, "-multiuser-server") || slices.Contains(me.args, "-m")
@@ -96,11 +98,11 @@ func (d *daemon) listen() (net.Listener, string) {
 	for _, name := range []string{"control", "control_privileged", "log"} {
 		os.Remove(filepath.Join(d.pipe, name))
 	}
-	listener, err := net.Listen("unix", filepath.Join(d.pipe, "control"))
+	listener, err := listenOn("control")
 	if err != nil {
 		return nil, ""
 	}
-	privileged, err := net.Listen("unix", filepath.Join(d.pipe, "control_privileged"))
+	privileged, err := listenOn("control_privileged")
 	if err != nil {
 		return nil, ""
 	}
@@ -110,7 +112,7 @@ func (d *daemon) listen() (net.Listener, string) {
 			if err != nil {
 				return
 			}
-			c.Close()
+			go d.serve(c)
 		}
 	}()
 	for name, mode := range map[string]os.FileMode{"control": 0o666, "control_privileged": 0o755} {

@@ -1,9 +1,12 @@
 package mpstest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -107,3 +110,17 @@ type self struct {
 }
 
 func (s self) sibling(name string) string { return filepath.Join(filepath.Dir(s.path), name) }
+
+// The programs end with their processes, and need no context of their own.
+
+func command(path string, args ...string) *exec.Cmd {
+	return exec.CommandContext(context.Background(), path, args...)
+}
+
+func dial(socket string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(context.Background(), "unix", filepath.Join(pipeDir(), socket))
+}
+
+func listenOn(socket string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(context.Background(), "unix", filepath.Join(pipeDir(), socket))
+}

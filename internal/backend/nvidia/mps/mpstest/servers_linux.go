@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -47,7 +46,7 @@ func (d *daemon) clients() int {
 // startServer starts the server of a user. Without a GPU it ends at once, of which only
 // the log tells.
 func (d *daemon) startServer(uid int) *mpsServer {
-	cmd := exec.Command(d.me.sibling(serverName))
+	cmd := command(d.me.sibling(serverName))
 	if err := cmd.Start(); err != nil {
 		d.say("Failed to start server: %v", err)
 		return nil
@@ -135,7 +134,7 @@ func serve(_ self, b Behaviour) int {
 
 // compute is a CUDA process, which holds its connection until it ends.
 func compute(me self, _ Behaviour) int {
-	c, err := net.Dial("unix", filepath.Join(pipeDir(), "control"))
+	c, err := dial("control")
 	if err != nil {
 		fmt.Println("no MPS")
 		return 1
@@ -161,7 +160,7 @@ type Client struct {
 // StartClient starts a CUDA process of a user.
 func (p *Programs) StartClient(pipeDir string, uid int) *Client {
 	p.t.Helper()
-	cmd := exec.Command(filepath.Join(p.dir, clientName), strconv.Itoa(uid))
+	cmd := command(filepath.Join(p.dir, clientName), strconv.Itoa(uid))
 	cmd.Env = []string{pipeVariable + "=" + pipeDir}
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -27,12 +27,12 @@ func systemctl(_ self, b Behaviour) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 5
 	}
-	commands := append(u.start, u.startPost...)
+	commands := slices.Concat(u.start, u.startPost)
 	if verb == "stop" {
 		commands = u.stop
 	}
 	for _, c := range commands {
-		cmd := exec.Command(c[0], c[1:]...)
+		cmd := command(c[0], c[1:]...)
 		cmd.Env, cmd.Dir = u.env, "/"
 		if out, err := cmd.CombinedOutput(); err != nil && verb != "stop" {
 			fmt.Fprintf(os.Stderr, "Job for %s failed: %s: %v: %s\n", os.Args[2], c[0], err, out)
@@ -53,7 +53,7 @@ func load(dir, name string) (*unit, error) {
 	for _, path := range append([]string{filepath.Join(dir, prefix+"@.service")}, files...) {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, fmt.Errorf("Unit %s not found.", name) //nolint:staticcheck,revive // systemctl's words
+			return nil, fmt.Errorf("Unit %s not found.", name) //nolint:staticcheck // systemctl's words
 		}
 		for in := bufio.NewScanner(f); in.Scan(); {
 			key, value, _ := strings.Cut(in.Text(), "=")

@@ -1,0 +1,159 @@
+package mps_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestClientsAreAsked has clients named, and ended only when that is allowed.
+func TestClientsAreAsked(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	spec := training()
+	h.ensure(spec)
+	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	d := h.daemon("training")
+	if len(d.Servers) != 1 || d.Servers[0].Status != "ACTIVE" || len(d.Clients) != 1 || d.Clients[0].PID != client.PID || d.Clients[0].Name != "cuda-client" || d.Clients[0].Server != d.Servers[0].PID {
+		t.Fatalf("seen: %+v", d)
+	}
+
+	spec.Devices, spec.PinnedMemory = []string{gpu1}, nil
+	if e := h.planned(spec, mps.Restart); len(e.Clients) != 1 || e.Clients[0].PID != client.PID {
+		t.Errorf("planned: %+v", e)
+	}
+	changed, err := h.Ensure(t.Context(), spec, mps.KeepClients)
+	refused(t, err, backend.InUse, "1 clients would end", "cuda-client (process ", "its devices are "+gpu1+", "+gpu2)
+	if _, err := h.Remove(t.Context(), "training", mps.KeepClients); changed || err == nil {
+		t.Errorf("changed %v, removed: %v", changed, err)
+	}
+	if now := h.daemon("training"); now.PID != d.PID || len(now.Clients) != 1 {
+		t.Fatalf("a refused change has left %+v", now)
+	}
+
+	if changed, err := h.Ensure(t.Context(), spec, mps.EndClients); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	if !client.Ended() {
+		t.Error("the client computes on, past the daemon")
+	}
+	h.settled(spec)
+	if now := h.daemon("training"); now.PID == d.PID || len(now.Clients) != 0 {
+		t.Errorf("restarted: %+v", now)
+	}
+}
+
+// TestSettingsReachServers has a change of settings reach the servers that run, for their
+// next clients, and end none.
+func TestSettingsReachServers(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	spec := training()
+	h.ensure(spec)
+	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	server := h.daemon("training").Servers[0].PID
+	spec.Settings = mps.Settings{ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: gib}}
+	h.planned(spec, mps.Configure)
+	h.ensure(spec)
+	h.settled(spec)
+	c := h.control("training")
+	threads, err := c.Threads(t.Context(), server)
+	if err != nil || threads != 50 {
+		t.Errorf("the server's percentage is %v, %v", threads, err)
+	}
+	for ordinal, want := range []gpu.Bytes{gib, 0} {
+		if limit, err := c.MemoryLimit(t.Context(), server, ordinal); err != nil || limit != want {
+			t.Errorf("the server's limit on device %d is %v, %v", ordinal, limit, err)
+		}
+	}
+	if got := h.daemon("training").Clients; len(got) != 1 || got[0].PID != client.PID {
+		t.Errorf("clients are %+v", got)
+	}
+
+	// A server without clients ends instead: the next one has all settings.
+	client.Stop()
+	eventually(t, func() bool { return len(h.daemon("training").Clients) == 0 })
+	spec.ActiveThreadPercentage = 60
+	h.ensure(spec)
+	eventually(t, func() bool { return len(h.daemon("training").Servers) == 0 })
+	h.settled(spec)
+}
+
+// TestAnotherUserWaits has the processes of a second user wait for a daemon of protocol 2
+// until those of the first have ended.
+func TestAnotherUserWaits(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	spec := training()
+	h.ensure(spec)
+	first := h.programs.StartClient(h.PipeDir("training"), 1000).Computes(t)
+	second := h.programs.StartClient(h.PipeDir("training"), 1001)
+	if !second.Waits() {
+		t.Fatal("the second user's client computes beside the first's")
+	}
+	if got := h.daemon("training").Clients; len(got) != 1 || got[0].PID != first.PID {
+		t.Errorf("clients are %+v", got)
+	}
+	first.Stop()
+	second.Computes(t)
+	if got := h.daemon("training").Clients; len(got) != 1 || got[0].PID != second.PID {
+		t.Errorf("clients are %+v", got)
+	}
+}
+
+func TestUsersTogether(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{GPU: true, MultiUser: true}, nil)
+	spec := training()
+	spec.User, spec.MultiUser = nil, true
+	h.ensure(spec)
+	h.settled(spec)
+	first := h.programs.StartClient(h.PipeDir("training"), 1000).Computes(t)
+	second := h.programs.StartClient(h.PipeDir("training"), 1001).Computes(t)
+	var pids []int
+	for _, c := range h.daemon("training").Clients {
+		pids = append(pids, c.PID)
+	}
+	slices.Sort(pids)
+	want := []int{first.PID, second.PID}
+	slices.Sort(want)
+	if !slices.Equal(pids, want) || !h.daemon("training").MultiUser {
+		t.Errorf("clients are %v, and %v were wanted", pids, want)
+	}
+	spec.User, spec.MultiUser = new(0), false
+	h.planned(spec, mps.Restart)
+}
+
+// TestOrphanedServer has a server that has lost its daemon end before the next one starts.
+func TestOrphanedServer(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	spec := training()
+	h.ensure(spec)
+	h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	server := h.daemon("training").Servers[0].PID
+	h.kill("training")
+	if d := h.daemon("training"); len(d.Servers) != 1 || d.Servers[0].PID != server {
+		t.Fatalf("after its end: %+v", d)
+	}
+	h.ensure(spec)
+	if d := h.daemon("training"); len(d.Servers) != 0 || d.PID == 0 {
+		t.Errorf("started again: %+v", d)
+	}
+}
+
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for range 200 {
+		if holds() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("it does not come about")
+}

@@ -1,0 +1,159 @@
+package mps_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestCommands has what the program hides made errors, with the reason of its log.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	everyDaemon(t, nil, func(t *testing.T, h *host) {
+		h.ensure(mps.Spec{Name: "training", Devices: []string{gpu1}, User: new(0)})
+		c, ctx := h.control("training"), t.Context()
+		for _, tt := range []struct {
+			name  string
+			run   func() error
+			code  backend.Code
+			words string
+		}{
+			{"no such device", func() error { return c.SetDefaultMemoryLimit(ctx, 99, gib) }, backend.Failed, "Invalid device ordinal!"},
+			{"a limit that is cut", func() error { return c.SetDefaultMemoryLimit(ctx, 0, 1536*gpu.MiB) }, backend.InvalidParameter, "whole GiB"},
+			{"a limit in bytes", func() error { return c.SetDefaultMemoryLimit(ctx, 0, 5) }, backend.InvalidParameter, "whole MiB"},
+			{"no percentage", func() error { return c.SetDefaultThreads(ctx, 0) }, backend.InvalidParameter, "0 is not more than 0"},
+			{"too high a percentage", func() error { return c.SetDefaultThreads(ctx, 101) }, backend.InvalidParameter, "at most 100"},
+			{"too fine a percentage", func() error { return c.SetDefaultThreads(ctx, 33.33) }, backend.InvalidParameter, "one digit"},
+			{"no such priority", func() error { return c.SetDefaultPriority(ctx, 5) }, backend.Failed, "5 was wanted, and it stays at 0"},
+			{"no such server", func() error { return c.SetThreads(ctx, 1, 50) }, backend.NotFound, "Server 1 not found"},
+			{"no such server's clients", func() error { _, err := c.Clients(ctx, 1); return err }, backend.NotFound, "Server 1 not found"},
+			{"no GPU", func() error { return c.StartServer(ctx, 0) }, backend.Failed, "exited with status 1"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				if tt.name == "no GPU" && os.Geteuid() != 0 {
+					t.Skip("only root may start a server: run this test as root")
+				}
+				refused(t, tt.run(), tt.code, "MPS daemon training", tt.words)
+			})
+		}
+		if threads, err := c.DefaultThreads(ctx); err != nil || threads != 100 {
+			t.Errorf("the percentage is %v, %v", threads, err)
+		}
+		for _, want := range []gpu.Bytes{900 * gpu.MiB, gib, 141 * gib, 0} {
+			if err := c.SetDefaultMemoryLimit(ctx, 0, want); err != nil {
+				t.Errorf("limit %v: %v", want, err)
+			}
+		}
+		if servers, err := c.Servers(ctx); err != nil || len(servers) > 0 {
+			t.Errorf("servers %v, %v", servers, err)
+		}
+	})
+}
+
+func TestNoDaemon(t *testing.T) {
+	t.Parallel()
+	everyDaemon(t, nil, func(t *testing.T, h *host) {
+		_, err := h.control("nobody").DefaultThreads(t.Context())
+		refused(t, err, backend.Unavailable, "no control daemon answers in "+h.PipeDir("nobody"))
+	})
+}
+
+// TestServersWithAGPU is what no machine without a GPU can show of the real daemon.
+func TestServersWithAGPU(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	h.ensure(mps.Spec{Name: "training", Devices: []string{gpu1}, User: new(1000)})
+	c := h.control("training")
+	if err := c.StartServer(t.Context(), 1000); err != nil {
+		t.Fatal(err)
+	}
+	servers, err := c.Servers(t.Context())
+	if err != nil || len(servers) != 1 {
+		t.Fatal(servers, err)
+	}
+	if status, err := c.ServerStatus(t.Context(), servers[0]); err != nil || status != "ACTIVE" {
+		t.Errorf("its status is %q, %v", status, err)
+	}
+	if err := c.SetMemoryLimit(t.Context(), servers[0], 0, 2*gib); err != nil {
+		t.Error(err)
+	}
+	if limit, err := c.MemoryLimit(t.Context(), servers[0], 0); err != nil || limit != 2*gib {
+		t.Errorf("its limit is %v, %v", limit, err)
+	}
+	if err := c.ShutdownServer(t.Context(), servers[0]); err != nil {
+		t.Error(err)
+	}
+	eventually(t, func() bool {
+		servers, err := c.Servers(t.Context())
+		return err == nil && len(servers) == 0
+	})
+}
+
+// TestProtocol3 has a driver with protocol 3 get a configuration file instead of commands.
+func TestProtocol3(t *testing.T) {
+	t.Parallel()
+	version := "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  615.42.01  Release Build\nGCC version:  gcc 14\n"
+	h := newFake(t, mpstest.Behaviour{Driver: 615, GPU: true}, func(o *mps.Options) { o.Driver = "615.42.01" })
+	spec := mps.Spec{Name: "team-a", Devices: []string{gpu1, gpu2}, User: new(1000), Settings: mps.Settings{
+		ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: 1536 * gpu.MiB, gpu2: 1536 * gpu.MiB},
+	}}
+	h.ensure(spec)
+	h.settled(spec)
+	client := h.programs.StartClient(h.PipeDir("team-a"), 1000).Computes(t)
+	d := h.daemon("team-a")
+	if d.Protocol != mps.V3 || d.Problem != "" || len(d.Servers) != 1 || len(d.Clients) != 1 || d.Clients[0].PID != client.PID {
+		t.Fatalf("read back: %+v", d)
+	}
+	spec.ActiveThreadPercentage = 60
+	if e := h.planned(spec, mps.Restart); len(e.Clients) != 1 {
+		t.Errorf("planned: %+v", e)
+	}
+	_, err := h.Ensure(t.Context(), spec, mps.KeepClients)
+	refused(t, err, backend.InUse, "its configuration file differs", "cuda-client")
+	if changed, err := h.Ensure(t.Context(), spec, mps.EndClients); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	h.settled(spec)
+	if !client.Ended() {
+		t.Error("the client computes on, past the daemon")
+	}
+
+	// The driver's own word decides where the caller has none, and a daemon of the other
+	// protocol is restarted.
+	proc := filepath.Join(h.dir, "proc")
+	if err := os.MkdirAll(filepath.Join(proc, "driver/nvidia"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "driver/nvidia/version"), []byte(version), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := mps.New(mps.Options{ProcDir: proc}).Protocol(); got != mps.V3 {
+		t.Errorf("the protocol of driver 615 is %d", got)
+	}
+	old := h.opt
+	old.Driver = "550.163.01"
+	spec.PinnedMemory = nil
+	effect, err := mps.New(old).Plan(t.Context(), spec)
+	if err != nil || effect.Action != mps.Restart {
+		t.Errorf("with an older driver: %+v, %v", effect, err)
+	}
+	if _, err := h.Remove(t.Context(), "team-a", mps.KeepClients); err != nil {
+		t.Fatal(err)
+	}
+	h.nothingLeft("team-a")
+}
+
+func TestReadOfNothing(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, mpstest.Behaviour{}, nil)
+	all, err := h.Read(t.Context())
+	if err != nil || slices.ContainsFunc(all, func(d mps.Daemon) bool { return d.Name != "" }) {
+		t.Errorf("a host without daemons has %+v, %v", all, err)
+	}
+}
