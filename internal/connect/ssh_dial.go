@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode"
 
@@ -179,7 +178,7 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 		}
 		return nil, refused
 	}
-	if !shown && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+	if !shown && (errors.Is(err, io.EOF) || errors.Is(err, errReset)) {
 		err = fmt.Errorf("%w: %w", errHungUp, err)
 	}
 	return nil, &Error{Host: host, Kind: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err}, Fix: "see that sshd answers at this address, and look at its log"}

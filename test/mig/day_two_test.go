@@ -129,8 +129,8 @@ func serve(t *testing.T, m *nvmltest.Machine) *agent.Client {
 	}
 	client := agent.NewClient(conn, host)
 	t.Cleanup(func() {
-		for _, close := range []func() error{client.Close, conn.Close, backend.Close} {
-			if err := close(); err != nil && context.Cause(t.Context()) == nil {
+		for _, end := range []func() error{client.Close, conn.Close, backend.Close} {
+			if err := end(); err != nil && context.Cause(t.Context()) == nil {
 				t.Error(err)
 			}
 		}

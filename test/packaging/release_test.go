@@ -22,6 +22,7 @@ type release struct {
 	Builds []struct {
 		ID, Binary   string
 		Goos, Goarch []string
+		Hooks        struct{ Post []string }
 	}
 	Archives []struct {
 		ID    string
@@ -79,7 +80,7 @@ func TestProviderFindsItsAgents(t *testing.T) {
 	}
 
 	// Before the builds, tools/agents fills a directory.
-	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\}$`)
+	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\} -sign \{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}$`)
 	var dir string
 	for _, h := range r.Before.Hooks {
 		if m := hook.FindStringSubmatch(h); m != nil {
@@ -126,6 +127,20 @@ func TestProviderFindsItsAgents(t *testing.T) {
 		if strings.HasPrefix(name, "terraform-provider-gpu") {
 			t.Errorf("Terraform may take %s for the provider", name)
 		}
+	}
+}
+
+// TestInstalledAgentIsTheUploadedOne: both are signed, and two signatures differ.
+func TestInstalledAgentIsTheUploadedOne(t *testing.T) {
+	t.Parallel()
+	const named = "gpu-agent_{{ .Os }}_{{ .Arch }}{{ .Ext }}"
+	for _, b := range readRelease(t).Builds {
+		if b.ID == "agent" && !slices.Equal(b.Hooks.Post, []string{"cp bin/agents/" + named + " {{ .Path }}"}) {
+			t.Errorf("after the build of the agent runs %q", b.Hooks.Post)
+		}
+	}
+	if name := strings.NewReplacer("{{ .Os }}", "windows", "{{ .Arch }}", "arm64", "{{ .Ext }}", ".exe").Replace(named); name != connect.AgentFile("windows", "arm64") {
+		t.Errorf("tools/agents builds %s, and the release takes %s", connect.AgentFile("windows", "arm64"), name)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
 )
 
@@ -58,25 +59,25 @@ func (r *rig) both(arguments ...string) []string {
 func TestExample(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, example(t), nil)
-	r.write(r.both(), vdi)
+	r.Write(r.both(), vdi)
 	before, ran := r.snapshot(), r.running()
 
 	sessions := func() int { return r.server["hv01"].Sessions() }
-	r.ok("plan")
+	r.OK("plan")
 	if n := sessions(); n != 1 {
 		t.Errorf("a plan opened %d sessions, want 1", n)
 	}
-	out := r.ok("apply", "-auto-approve")
-	says(t, out, "Apply complete! Resources: 4 added")
+	out := r.OK("apply", "-auto-approve")
+	cli.WantSays(t, out, "Apply complete! Resources: 4 added")
 	if n := sessions(); n > 3 { // an apply plans first, in a process of its own
 		t.Errorf("a plan and an apply opened %d sessions, want 3 at the most", n)
 	}
 	if diff := cmp.Diff(ran, r.running()); diff != "" {
 		t.Errorf("VMs that run (-before +after):\n%s", diff)
 	}
-	r.wantNoChanges()
+	r.WantNoChanges()
 	r.wantQuiet()
-	r.ok("destroy", "-auto-approve")
+	r.OK("destroy", "-auto-approve")
 	after := r.snapshot()
 	for i, h := range after.Hosts {
 		if len(h.Claims) > 0 {
@@ -109,15 +110,15 @@ func TestFiftyResourcesInParallel(t *testing.T) {
 	r := newRig(t, hosts, func(_ string, o *sshd.Options) {
 		o.Lines = append(o.Lines, "MaxSessions 10", "MaxStartups 10:30:100")
 	})
-	r.write([]string{r.reach("hv01")}, `
+	r.Write([]string{r.reach("hv01")}, `
 resource "gpu_vm_assignment" "vm" {
   count     = 50
   vm        = format("vm-%02d", count.index)
   partition = {}
 }
 `)
-	out := r.ok("apply", "-auto-approve", "-parallelism=50")
-	says(t, out, "Apply complete! Resources: 50 added")
+	out := r.OK("apply", "-auto-approve", "-parallelism=50")
+	cli.WantSays(t, out, "Apply complete! Resources: 50 added")
 	if n := r.server["hv01"].Sessions(); n > 2 {
 		t.Errorf("an apply of 50 resources opened %d sessions, want one for each process of the provider (2)", n)
 	}
@@ -126,7 +127,7 @@ resource "gpu_vm_assignment" "vm" {
 			t.Errorf("VM %s has %d adapters", v.Name, len(v.PartitionAdapters))
 		}
 	}
-	r.wantNoChanges()
+	r.WantNoChanges()
 	r.wantQuiet()
 }
 
@@ -139,19 +140,19 @@ func TestWaysToLogIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("key in the configuration", func(t *testing.T) {
-		r.write([]string{r.reach("hv01", "private_key_file = null", fmt.Sprintf("private_key = %q", key))}, one)
-		out := r.ok("plan")
-		says(t, out, "1 to add")
+		r.Write([]string{r.reach("hv01", "private_key_file = null", fmt.Sprintf("private_key = %q", key))}, one)
+		out := r.OK("plan")
+		cli.WantSays(t, out, "1 to add")
 		if strings.Contains(out, "PRIVATE KEY") {
 			t.Error("the plan shows the key")
 		}
 	})
 	t.Run("key and user from the environment", func(t *testing.T) {
-		r.write([]string{r.reach("hv01", "private_key_file = null", "user = null")}, one)
-		usual := r.env
-		defer func() { r.env = usual }()
-		r.env = append(r.env, "GPU_SSH_PRIVATE_KEY="+string(key), "GPU_SSH_USER="+s.User)
-		says(t, r.ok("plan"), "1 to add")
+		r.Write([]string{r.reach("hv01", "private_key_file = null", "user = null")}, one)
+		usual := r.Env
+		defer func() { r.Env = usual }()
+		r.Env = append(r.Env, "GPU_SSH_PRIVATE_KEY="+string(key), "GPU_SSH_USER="+s.User)
+		cli.WantSays(t, r.OK("plan"), "1 to add")
 	})
 	t.Run("agent", func(t *testing.T) {
 		if _, err := exec.LookPath("ssh-agent"); err != nil {
@@ -163,33 +164,33 @@ func TestWaysToLogIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = keeper.Process.Kill(); _ = keeper.Wait() }()
-		eventually(t, "the agent listens", func() bool { _, err := os.Stat(socket); return err == nil })
+		cli.Eventually(t, "the agent listens", func() bool { _, err := os.Stat(socket); return err == nil })
 		add := exec.CommandContext(t.Context(), "ssh-add", "-q", s.ClientKey())
 		add.Env = append(os.Environ(), "SSH_AUTH_SOCK="+socket)
 		if out, err := add.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		r.write([]string{r.reach("hv01", "private_key_file = null")}, one)
-		usual := r.env
-		defer func() { r.env = usual }()
-		r.env = append(r.env, "SSH_AUTH_SOCK="+socket)
-		says(t, r.ok("plan"), "1 to add")
+		r.Write([]string{r.reach("hv01", "private_key_file = null")}, one)
+		usual := r.Env
+		defer func() { r.Env = usual }()
+		r.Env = append(r.Env, "SSH_AUTH_SOCK="+socket)
+		cli.WantSays(t, r.OK("plan"), "1 to add")
 	})
 	t.Run("wrong key", func(t *testing.T) {
 		other := filepath.Join(t.TempDir(), "other")
 		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other).CombinedOutput(); err != nil {
 			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
 		}
-		r.write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", other))}, one)
-		says(t, r.fails("Host does not let the provider in", "plan"), "Host: hv01", "does not let user", "tried: key "+other)
+		r.Write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", other))}, one)
+		cli.WantSays(t, r.Fails("Host does not let the provider in", "plan"), "Host: hv01", "does not let user", "tried: key "+other)
 	})
 	t.Run("encrypted key", func(t *testing.T) {
 		locked := filepath.Join(t.TempDir(), "locked")
 		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked).CombinedOutput(); err != nil {
 			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
 		}
-		r.write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", locked))}, one)
-		says(t, r.fails("Host cannot be reached with these settings", "plan"), "is encrypted with a passphrase", "use_agent = true")
+		r.Write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", locked))}, one)
+		cli.WantSays(t, r.Fails("Host cannot be reached with these settings", "plan"), "is encrypted with a passphrase", "use_agent = true")
 	})
 }
 
@@ -199,10 +200,10 @@ func TestUnknownHostKey(t *testing.T) {
 	r := newRig(t, first(t), nil)
 	s := r.server["hv01"]
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	write(t, known, "")
-	r.write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known))}, one)
-	out := r.fails("Host key is not trusted", "plan")
-	says(t, out, "Host: hv01", "is not known")
+	cli.WriteFile(t, known, "")
+	r.Write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known))}, one)
+	out := r.Fails("Host key is not trusted", "plan")
+	cli.WantSays(t, out, "Host: hv01", "is not known")
 	var line string
 	for l := range strings.Lines(out) {
 		if at := strings.Index(l, "[127.0.0.1]"); at >= 0 && strings.Contains(l, "AAAA") {
@@ -212,8 +213,8 @@ func TestUnknownHostKey(t *testing.T) {
 	if want := strings.TrimSpace(s.KnownHostsLine()); line != want {
 		t.Fatalf("the error prints the line %q, want %q", line, want)
 	}
-	write(t, known, line+"\n")
-	says(t, r.ok("plan"), "1 to add")
+	cli.WriteFile(t, known, line+"\n")
+	cli.WantSays(t, r.OK("plan"), "1 to add")
 
 	other, err := sshd.Start(t.Context(), sshd.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -222,12 +223,12 @@ func TestUnknownHostKey(t *testing.T) {
 	defer other.Close()
 	at, _, _ := strings.Cut(line, " ")
 	_, otherKey, _ := strings.Cut(other.KnownHostsLine(), " ")
-	write(t, known, at+" "+otherKey+"\n")
-	says(t, r.fails("Host key is not trusted", "plan"), "has changed", known+" line 1")
+	cli.WriteFile(t, known, at+" "+otherKey+"\n")
+	cli.WantSays(t, r.Fails("Host key is not trusted", "plan"), "has changed", known+" line 1")
 
 	fields := strings.Fields(line)
-	r.write([]string{r.reach("hv01", "known_hosts_file = null", fmt.Sprintf("host_key = %q", fields[1]+" "+fields[2]))}, one)
-	says(t, r.ok("plan"), "1 to add")
+	r.Write([]string{r.reach("hv01", "known_hosts_file = null", fmt.Sprintf("host_key = %q", fields[1]+" "+fields[2]))}, one)
+	cli.WantSays(t, r.OK("plan"), "1 to add")
 }
 
 func TestJumpHost(t *testing.T) {
@@ -242,16 +243,16 @@ func TestJumpHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(bastion.Dir, "authorized_keys"), string(key)+"\n")
+	cli.WriteFile(t, filepath.Join(bastion.Dir, "authorized_keys"), string(key)+"\n")
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	write(t, known, r.server["hv01"].KnownHostsLine()+"\n"+bastion.KnownHostsLine()+"\n")
-	r.write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known), fmt.Sprintf("proxy_jump = %q", bastion.User+"@"+bastion.Address()))}, one)
-	says(t, r.ok("plan"), "1 to add")
+	cli.WriteFile(t, known, r.server["hv01"].KnownHostsLine()+"\n"+bastion.KnownHostsLine()+"\n")
+	r.Write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known), fmt.Sprintf("proxy_jump = %q", bastion.User+"@"+bastion.Address()))}, one)
+	cli.WantSays(t, r.OK("plan"), "1 to add")
 	if bastion.Connections() != 1 || bastion.Sessions() != 0 {
 		t.Errorf("the jump host had %d connections and %d sessions", bastion.Connections(), bastion.Sessions())
 	}
-	write(t, known, r.server["hv01"].KnownHostsLine()+"\n")
-	says(t, r.fails("Host key is not trusted", "plan"), bastion.Address())
+	cli.WriteFile(t, known, r.server["hv01"].KnownHostsLine()+"\n")
+	cli.WantSays(t, r.Fails("Host key is not trusted", "plan"), bastion.Address())
 }
 
 // TestReader gives the key a forced command: it may plan, and the host refuses to let
@@ -261,10 +262,10 @@ func TestReader(t *testing.T) {
 	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
 		o.KeyOptions = fmt.Sprintf(`restrict,command="%s serve --stdio --role reader"`, agentPath())
 	})
-	r.write([]string{r.reach("hv01", "agent_path = null")}, one)
-	says(t, r.ok("plan"), "1 to add")
+	r.Write([]string{r.reach("hv01", "agent_path = null")}, one)
+	cli.WantSays(t, r.OK("plan"), "1 to add")
 	before := r.snapshot()
-	says(t, r.fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
+	cli.WantSays(t, r.Fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
 	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the fleet changed (-before +after):\n%s", diff)
 	}
@@ -276,9 +277,9 @@ func TestSubsystem(t *testing.T) {
 	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
 		o.Lines = append(o.Lines, "Subsystem gpu-agent "+agentPath()+" serve --stdio")
 	})
-	r.write([]string{r.reach("hv01", `agent_path = "/nowhere/gpu-agent"`)}, one)
-	says(t, r.ok("apply", "-auto-approve"), "1 added")
-	r.wantNoChanges()
+	r.Write([]string{r.reach("hv01", `agent_path = "/nowhere/gpu-agent"`)}, one)
+	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 added")
+	r.WantNoChanges()
 	r.wantQuiet()
 }
 
@@ -292,13 +293,13 @@ func TestSudo(t *testing.T) {
 		o.Env = nil
 	})
 	script := filepath.Join(t.TempDir(), "gpu-agent")
-	write(t, script, fmt.Sprintf("#!/bin/sh\nexec %s --backend simulated --fleet %s --host hv01 \"$@\"\n", agentPath(), r.fleet.Path()))
+	cli.WriteFile(t, script, fmt.Sprintf("#!/bin/sh\nexec %s --backend simulated --fleet %s --host hv01 \"$@\"\n", agentPath(), r.fleet.Path()))
 	if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // a script
 		t.Fatal(err)
 	}
-	r.write([]string{r.reach("hv01", "sudo = true", fmt.Sprintf("agent_path = %q", script))}, one)
-	says(t, r.ok("apply", "-auto-approve"), "1 added")
-	r.wantNoChanges()
+	r.Write([]string{r.reach("hv01", "sudo = true", fmt.Sprintf("agent_path = %q", script))}, one)
+	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 added")
+	r.WantNoChanges()
 	r.wantQuiet()
 }
 
@@ -330,39 +331,39 @@ func TestCutInTheMiddle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, first(t), nil)
-			r.t = t
+			r.T = t
 			r.delay("hv01", map[string]int{"shut_down_vm": 1500, "start_vm": 500})
 			ran := r.running()
 			if !ran["avd-01"] {
 				t.Fatal("avd-01 does not run")
 			}
-			r.write([]string{r.reach("hv01")}, cuttable)
-			apply := r.command("apply", "-auto-approve")
+			r.Write([]string{r.reach("hv01")}, cuttable)
+			apply := r.Command("apply", "-auto-approve")
 			apply.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			var out strings.Builder
 			apply.Stdout, apply.Stderr = &out, &out
 			if err := apply.Start(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the VM is being stopped", func() bool { return len(r.state("hv01").Journal) > 0 })
+			cli.Eventually(t, "the VM is being stopped", func() bool { return len(r.state("hv01").Journal) > 0 })
 			cut(t, r, apply.Process)
 			err := apply.Wait()
 			if err == nil {
 				t.Errorf("the apply succeeded:\n%s", out.String())
 			}
-			eventually(t, "everything that ran runs, no change is open and nobody holds the lease", func() bool {
+			cli.Eventually(t, "everything that ran runs, no change is open and nobody holds the lease", func() bool {
 				s := r.state("hv01")
 				return cmp.Equal(ran, r.running()) && len(s.Journal) == 0 && s.Lease == nil
 			})
 			r.wantQuiet()
 			if strings.HasPrefix(name, "sshd") {
-				says(t, out.String(), "Host: hv01", "the connection to the host failed", "put the change back", "Rolled back: hv01")
+				cli.WantSays(t, out.String(), "Host: hv01", "the connection to the host failed", "put the change back", "Rolled back: hv01")
 			}
 			r.delay("hv01", nil)
-			lock := filepath.Join(r.dir, ".terraform.tfstate.lock.info")
+			lock := filepath.Join(r.Dir, ".terraform.tfstate.lock.info")
 			_ = os.Remove(lock) // what `terraform force-unlock` does
-			says(t, r.ok("apply", "-auto-approve"), "Apply complete")
-			r.wantNoChanges()
+			cli.WantSays(t, r.OK("apply", "-auto-approve"), "Apply complete")
+			r.WantNoChanges()
 			if !r.running()["avd-01"] {
 				t.Error("avd-01 does not run")
 			}
@@ -375,16 +376,16 @@ func TestCutInTheMiddle(t *testing.T) {
 func TestBadHosts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, first(t), nil)
-	r.write([]string{r.reach("hv01")}, one)
-	r.ok("apply", "-auto-approve")
-	state := filepath.Join(r.dir, "terraform.tfstate")
+	r.Write([]string{r.reach("hv01")}, one)
+	r.OK("apply", "-auto-approve")
+	state := filepath.Join(r.Dir, "terraform.tfstate")
 	before, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	script := func(text string) string {
 		file := filepath.Join(t.TempDir(), "agent")
-		write(t, file, text)
+		cli.WriteFile(t, file, text)
 		if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // a script
 			t.Fatal(err)
 		}
@@ -408,8 +409,8 @@ func TestBadHosts(t *testing.T) {
 		{"truncated", script("#!/bin/sh\nprintf 'gpu-agent/1\\n'\nexit 0\n"), "Host does not answer", []string{"ended before"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r.write([]string{r.reach("hv01", c.argument)}, one)
-			says(t, r.fails(c.title, "plan"), append(c.texts, "Host: hv01")...)
+			r.Write([]string{r.reach("hv01", c.argument)}, one)
+			cli.WantSays(t, r.Fails(c.title, "plan"), append(c.texts, "Host: hv01")...)
 			after, err := os.ReadFile(state)
 			if err != nil {
 				t.Fatal(err)
@@ -419,8 +420,8 @@ func TestBadHosts(t *testing.T) {
 			}
 		})
 	}
-	r.write([]string{r.reach("hv01")}, one)
-	r.wantNoChanges()
+	r.Write([]string{r.reach("hv01")}, one)
+	r.WantNoChanges()
 }
 
 // TestUpload starts without an agent on the host: a plan leaves nothing there, an apply
@@ -431,13 +432,13 @@ func TestUpload(t *testing.T) {
 	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
 		o.SFTPDir = home
 	})
-	r.write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, one)
-	out := r.ok("plan")
-	says(t, out, "1 to add", "Host cannot be checked yet", "the apply uploads it")
+	r.Write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, one)
+	out := r.OK("plan")
+	cli.WantSays(t, out, "1 to add", "Host cannot be checked yet", "the apply uploads it")
 	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 {
 		t.Fatalf("a plan left %v on the host", left)
 	}
-	says(t, r.ok("apply", "-auto-approve"), "1 added")
+	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 added")
 	uploaded, err := filepath.Glob(filepath.Join(home, ".cache/gpu-agent/1.2.3-test-*/gpu-agent"))
 	if err != nil || len(uploaded) != 1 {
 		t.Fatalf("uploaded: %v, %v", uploaded, err)
@@ -446,12 +447,12 @@ func TestUpload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, strings.Replace(one, "4", "2", 1))
-	r.ok("apply", "-auto-approve")
+	r.Write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, strings.Replace(one, "4", "2", 1))
+	r.OK("apply", "-auto-approve")
 	again, err := os.Stat(uploaded[0])
 	if err != nil || !again.ModTime().Equal(info.ModTime()) {
 		t.Errorf("the second apply uploaded again: %v", err)
 	}
-	r.write([]string{r.reach("hv01", fmt.Sprintf("agent_path = %q", uploaded[0]))}, strings.Replace(one, "4", "2", 1))
-	r.wantNoChanges()
+	r.Write([]string{r.reach("hv01", fmt.Sprintf("agent_path = %q", uploaded[0]))}, strings.Replace(one, "4", "2", 1))
+	r.WantNoChanges()
 }

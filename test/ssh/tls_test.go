@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 )
 
 // authority signs certificates for a test.
@@ -74,8 +75,8 @@ func (a *authority) issue(name, organization string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	write(a.t, a.path(name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(a.t, a.path(name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	cli.WriteFile(a.t, a.path(name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	cli.WriteFile(a.t, a.path(name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 }
 
 // TestTLS applies through an agent that listens: operators may, readers may only plan.
@@ -101,7 +102,7 @@ func TestTLS(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait(); _ = out.Close() })
 	address := ""
-	eventually(t, "the agent listens", func() bool {
+	cli.Eventually(t, "the agent listens", func() bool {
 		said, err := os.ReadFile(log)
 		if err != nil {
 			return false
@@ -114,24 +115,24 @@ func TestTLS(t *testing.T) {
 		return []string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), a.path(name+".pem"), a.path(name+".key"))}
 	}
 
-	r.write(as("reader"), one)
-	says(t, r.ok("plan"), "1 to add")
+	r.Write(as("reader"), one)
+	cli.WantSays(t, r.OK("plan"), "1 to add")
 	before := r.snapshot()
-	says(t, r.fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
-	r.write(as("nobody"), one)
-	says(t, r.fails("Host does not let the provider in", "plan"), "Host: hv01", "gives no role", "sales")
+	cli.WantSays(t, r.Fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
+	r.Write(as("nobody"), one)
+	cli.WantSays(t, r.Fails("Host does not let the provider in", "plan"), "Host: hv01", "gives no role", "sales")
 	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the fleet changed (-before +after):\n%s", diff)
 	}
 
-	r.write(as("operator"), one)
-	says(t, r.ok("apply", "-auto-approve"), "1 added")
-	r.wantNoChanges()
+	r.Write(as("operator"), one)
+	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 added")
+	r.WantNoChanges()
 	other := newAuthority(t)
 	other.issue("operator", connect.OperatorOrganization)
-	r.write([]string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), other.path("operator.pem"), other.path("operator.key"))}, one)
-	says(t, r.fails("Certificate is not accepted", "plan"), "Host: hv01")
-	r.write(as("operator"), one)
-	r.ok("destroy", "-auto-approve")
-	eventually(t, "nobody holds the lease", func() bool { return r.state("hv01").Lease == nil })
+	r.Write([]string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), other.path("operator.pem"), other.path("operator.key"))}, one)
+	cli.WantSays(t, r.Fails("Certificate is not accepted", "plan"), "Host: hv01")
+	r.Write(as("operator"), one)
+	r.OK("destroy", "-auto-approve")
+	cli.Eventually(t, "nobody holds the lease", func() bool { return r.state("hv01").Lease == nil })
 }

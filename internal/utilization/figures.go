@@ -1,0 +1,168 @@
+package utilization
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Figures are what two readings of a GPU amount to.
+type Figures struct {
+	ID     string
+	Window time.Duration
+	Use
+	// MIG is nil unless the GPU is in MIG mode.
+	MIG *MIGFigures
+}
+
+// Use is how much of a GPU, or of a MIG instance, is given out and used. Of two readings
+// it has the higher one. What was not measured is nil.
+type Use struct {
+	Allocated   float64
+	Busy        *float64
+	MemoryBusy  *float64
+	SMActivity  *float64
+	MemoryUsed  gpu.Bytes
+	MemoryTotal gpu.Bytes
+	Processes   []gpu.Process // by PID
+	// Idle is true if nothing used it at either reading, and nil if that cannot be told.
+	Idle *bool
+}
+
+// MIGFigures are those of a GPU in MIG mode. Slices of compute are what profiles have in
+// their names, slices of memory are what placements count.
+type MIGFigures struct {
+	Slices          int // of compute, in the whole GPU
+	AllocatedSlices int // of compute, in instances that are given out
+	UsedSlices      int // of compute, in instances that are not idle, as far as that can be told
+
+	MemorySlices int
+	FreeMemory   int // slices of memory without an instance
+	// Unallocatable are free slices of memory that no instance can be made of, as no profile
+	// fits where they lie.
+	Unallocatable int
+
+	Instances []InstanceFigures // by start
+
+	profiles []gpu.MIGProfile
+}
+
+// InstanceFigures are those of a MIG instance.
+type InstanceFigures struct {
+	Profile string
+	Start   int
+	Slices  int // of compute
+	Use
+}
+
+// quiet is the percentage below which an SM activity is taken for none: GPM rounds.
+const quiet = 1
+
+// Assess makes figures of two readings.
+func Assess(g *GPU, w Window) Figures {
+	out := Figures{ID: g.ID, Window: w.Length(), Use: use(g.Allocated, &g.First, &g.Second)}
+	if g.MIG != nil {
+		out.MIG = assessMIG(g.MIG)
+		out.Allocated = ratio(out.MIG.AllocatedSlices, out.MIG.Slices)
+		if out.Idle == nil {
+			out.Idle = out.MIG.idle()
+		}
+	}
+	return out
+}
+
+func use(allocated float64, a, b *Reading) Use {
+	out := Use{
+		Allocated:   allocated,
+		Busy:        higher(a.Busy, b.Busy),
+		MemoryBusy:  higher(a.MemoryBusy, b.MemoryBusy),
+		SMActivity:  higher(a.SMActivity, b.SMActivity),
+		MemoryUsed:  max(a.MemoryUsed, b.MemoryUsed),
+		MemoryTotal: max(a.MemoryTotal, b.MemoryTotal),
+		Processes:   together(a.Processes, b.Processes),
+	}
+	busy := len(out.Processes) > 0 || out.Busy != nil && *out.Busy > 0 || out.SMActivity != nil && *out.SMActivity >= quiet
+	// A GPU without processes is idle. Where they are hidden its counters tell it.
+	if busy || !a.Hidden && !b.Hidden || out.Busy != nil || out.SMActivity != nil {
+		idle := !busy
+		out.Idle = &idle
+	}
+	return out
+}
+
+func assessMIG(m *MIG) *MIGFigures {
+	out := &MIGFigures{profiles: m.Profiles}
+	for _, p := range m.Profiles {
+		out.Slices = max(out.Slices, p.Slices)
+	}
+	for i := range m.Instances {
+		in := &m.Instances[i]
+		f := InstanceFigures{Profile: in.Profile, Start: in.Start, Use: use(in.Allocated, &in.First, &in.Second)}
+		f.Slices = computeSlices(m.Profiles, in.Profile)
+		if f.Allocated > 0 {
+			out.AllocatedSlices += f.Slices
+		}
+		if f.Idle == nil || !*f.Idle {
+			out.UsedSlices += f.Slices
+		}
+		out.Instances = append(out.Instances, f)
+	}
+	slices.SortFunc(out.Instances, func(a, b InstanceFigures) int { return cmp.Compare(a.Start, b.Start) })
+	out.MemorySlices, out.FreeMemory, out.Unallocatable = fragmentation(m)
+	return out
+}
+
+// idle tells whether all instances are, nil if that is not known of one.
+func (m *MIGFigures) idle() *bool {
+	idle := true
+	for i := range m.Instances {
+		switch in := &m.Instances[i]; {
+		case in.Idle == nil:
+			return nil
+		case !*in.Idle:
+			idle = false
+		}
+	}
+	return &idle
+}
+
+func computeSlices(profiles []gpu.MIGProfile, name string) int {
+	for _, p := range profiles {
+		if p.Name == name {
+			return p.Slices
+		}
+	}
+	return 0
+}
+
+func higher(a, b *float64) *float64 {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	h := max(*a, *b)
+	return &h
+}
+
+// together are the processes of both readings, each as the later one has it.
+func together(first, second []gpu.Process) []gpu.Process {
+	out := slices.Clone(second)
+	for i := range first {
+		if !slices.ContainsFunc(out, func(p gpu.Process) bool { return p.PID == first[i].PID }) {
+			out = append(out, first[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b gpu.Process) int { return cmp.Compare(a.PID, b.PID) })
+	return out
+}
+
+func ratio(part, whole int) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}

@@ -1,0 +1,58 @@
+package utilization
+
+import (
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Window is the time between two readings.
+type Window struct {
+	From, To time.Time
+}
+
+// Length is how long the window is.
+func (w Window) Length() time.Duration { return w.To.Sub(w.From) }
+
+// Reading is what a GPU, or a MIG instance of it, said at one time. What it cannot
+// measure is nil.
+type Reading struct {
+	// Busy is the percentage of time that any kernel ran, on however few of the SMs. A GPU
+	// in MIG mode does not measure it.
+	Busy *float64
+	// MemoryBusy is the percentage of time that the memory was read or written.
+	MemoryBusy *float64
+	// SMActivity is the percentage of SMs that worked, averaged since the reading before.
+	// Hopper and later measure it, MIG instances too.
+	SMActivity  *float64
+	MemoryUsed  gpu.Bytes
+	MemoryTotal gpu.Bytes
+	// Processes are those that use it. Hidden is true when the driver does not show them.
+	Processes []gpu.Process
+	Hidden    bool
+}
+
+// GPU is a GPU that was read twice.
+type GPU struct {
+	ID string // its UUID
+	// Allocated is the part that is given out: 0.5 is half, more than 1 oversubscribes it. In
+	// MIG mode the instances have theirs instead.
+	Allocated     float64
+	First, Second Reading
+	MIG           *MIG // nil unless it is in MIG mode
+}
+
+// MIG are the instances of a GPU, and the profiles that it offers.
+type MIG struct {
+	Profiles  []gpu.MIGProfile
+	Instances []Instance
+}
+
+// Instance is a MIG GPU instance that was read twice.
+type Instance struct {
+	Profile       string
+	Start         int
+	Size          int // memory slices
+	Allocated     float64
+	First, Second Reading
+}
