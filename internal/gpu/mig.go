@@ -37,7 +37,7 @@ type MIGProfile struct {
 
 // GPUInstance is one MIG GPU instance. It is known by its GPU, profile and start: ids
 // and UUIDs change when it is made again.
-type GPUInstance struct {
+type GPUInstance struct { //nolint:revive // NVIDIA calls it so
 	ID      int    `json:"id"` // the driver's, reused
 	Profile string `json:"profile"`
 	Start   int    `json:"start"`
