@@ -80,7 +80,7 @@ func TestProviderFindsItsAgents(t *testing.T) {
 	}
 
 	// Before the builds, tools/agents fills a directory.
-	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\} -sign \{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}$`)
+	hook := regexp.MustCompile(`^go run ./tools/agents -out (\S+) -version \{\{ \.Version \}\} -sign (\{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}) -nvml \{\{ if \.IsSnapshot \}\}if-possible\{\{ else \}\}always\{\{ end \}\}$`)
 	var dir string
 	for _, h := range r.Before.Hooks {
 		if m := hook.FindStringSubmatch(h); m != nil {

@@ -22,11 +22,15 @@ func main() {
 	version := flag.String("version", "dev", "version of the build")
 	platforms := flag.String("platforms", "linux/amd64,linux/arm64,windows/amd64,windows/arm64", "what to build for")
 	when := flag.String("sign", signNever, "when the agents for Windows are signed: never, if-possible or always")
+	nvml := flag.String("nvml", ifPossible, "when the agents for Linux are built with NVML: if-possible or always")
 	flag.Parse()
-	if !slices.Contains([]string{signNever, signIfPossible, signAlways}, *when) {
-		log.Fatalf("-sign is %q; it must be %s, %s or %s", *when, signNever, signIfPossible, signAlways)
+	if !slices.Contains([]string{ifPossible, always}, *nvml) {
+		log.Fatalf("-nvml is %q; it must be %s or %s", *nvml, ifPossible, always)
 	}
-	if err := build(*out, *version, strings.Split(*platforms, ","), *when); err != nil {
+	if !slices.Contains([]string{signNever, ifPossible, always}, *when) {
+		log.Fatalf("-sign is %q; it must be %s, %s or %s", *when, signNever, ifPossible, always)
+	}
+	if err := build(*out, *version, strings.Split(*platforms, ","), *when, *nvml == always); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -36,22 +40,25 @@ func main() {
 var compilers = map[string]string{"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}
 
 // cgo is the part of the environment that says whether and how C is compiled.
-func cgo(goos, goarch string) []string {
+func cgo(goos, goarch string, must bool) ([]string, error) {
 	if goos != "linux" {
-		return []string{"CGO_ENABLED=0"}
+		return []string{"CGO_ENABLED=0"}, nil
 	}
 	compiler := compilers[goarch]
 	if goarch == runtime.GOARCH {
 		compiler = "gcc"
 	}
 	if _, err := exec.LookPath(compiler); err != nil {
+		if must {
+			return nil, fmt.Errorf("linux/%s: %w; it is in the package gcc-%s", goarch, err, strings.TrimSuffix(compiler, "-gcc"))
+		}
 		log.Printf("linux/%s: %s is not installed, so this agent is built without NVML and works on simulated hosts only", goarch, compiler)
-		return []string{"CGO_ENABLED=0"}
+		return []string{"CGO_ENABLED=0"}, nil
 	}
-	return []string{"CGO_ENABLED=1", "CC=" + compiler, "CGO_LDFLAGS=-Wl,-z,lazy", "CGO_CFLAGS=-O2 -Wno-deprecated-declarations"}
+	return []string{"CGO_ENABLED=1", "CC=" + compiler, "CGO_LDFLAGS=-Wl,-z,lazy", "CGO_CFLAGS=-O2 -Wno-deprecated-declarations"}, nil
 }
 
-func build(out, version string, platforms []string, when string) error {
+func build(out, version string, platforms []string, when string, nvml bool) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -66,7 +73,11 @@ func build(out, version string, platforms []string, when string) error {
 		name := connect.AgentFile(goos, goarch)
 		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, //nolint:noctx // ends with the tool
 			"-o", filepath.Join(out, name), "./cmd/gpu-agent")
-		cmd.Env = append(os.Environ(), append(cgo(goos, goarch), "GOOS="+goos, "GOARCH="+goarch)...)
+		env, err := cgo(goos, goarch, nvml)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(os.Environ(), append(env, "GOOS="+goos, "GOARCH="+goarch)...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

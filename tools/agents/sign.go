@@ -12,9 +12,9 @@ import (
 
 // When the agents for Windows are signed.
 const (
-	signNever      = "never"
-	signIfPossible = "if-possible" // if the environment has a key
-	signAlways     = "always"
+	signNever  = "never"
+	ifPossible = "if-possible" // if the environment has a key
+	always     = "always"
 )
 
 // The key of the environment, and what goes with it.
@@ -70,7 +70,7 @@ func sign(file, when string) error {
 		return nil
 	}
 	args, err := signing()
-	if errors.Is(err, errNoKey) && when == signIfPossible {
+	if errors.Is(err, errNoKey) && when == ifPossible {
 		log.Printf("%s is not signed: %v", filepath.Base(file), err)
 		return nil
 	}
