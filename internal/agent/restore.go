@@ -59,7 +59,7 @@ func lostLayouts(host *gpu.Host) []lostLayout {
 	for i := range host.Claims {
 		l := lostLayout{claim: &host.Claims[i]}
 		for _, id := range slices.Sorted(maps.Keys(l.claim.MIGLayout)) {
-			t, why := lostOn(host, id, l.claim.MIGLayout[id], quiesced(l.claim))
+			t, why := lostOn(host, id, placedNow(host, l.claim, id), quiesced(l.claim))
 			switch {
 			case why != "":
 				l.conflicts = append(l.conflicts, fmt.Sprintf("GPU %s: %s", id, why))
@@ -69,6 +69,30 @@ func lostLayouts(host *gpu.Host) []lostLayout {
 		}
 		if len(l.targets)+len(l.conflicts) > 0 {
 			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// placedNow is the layout that a claim keeps for a GPU. Where numbers of instances are
+// declared, one that others have put in another place stands for one that is missing: it
+// is as declared, and would be one too many beside the one made again.
+func placedNow(host *gpu.Host, c *gpu.Claim, id string) []gpu.MIGPlacement {
+	layout := c.MIGLayout[id]
+	g, ok := host.GPU(id)
+	if !ok || g.MIG == nil || c.Want.Config == nil || c.Want.Config.MIG == nil || len(c.Want.Config.MIG.Placements) > 0 {
+		return layout
+	}
+	moved := slices.DeleteFunc(g.MIG.State().Placements, func(p gpu.MIGPlacement) bool { return slices.Contains(layout, p) })
+	out := slices.Clone(layout)
+	for i, p := range out {
+		if _, there := findInstance(g.MIG, p); there {
+			continue
+		}
+		at := slices.IndexFunc(moved, func(o gpu.MIGPlacement) bool { return o.Profile == p.Profile })
+		if at >= 0 {
+			out[i] = moved[at]
+			moved = slices.Delete(moved, at, at+1)
 		}
 	}
 	return out

@@ -91,6 +91,23 @@ func TestRestoreTouchesNothingInUse(t *testing.T) {
 	}
 }
 
+// TestRestoreCountsWhatOthersMoved has an instance in another place than the solver's: the
+// numbers are as declared, and it is not made a second time.
+func TestRestoreCountsWhatOthersMoved(t *testing.T) {
+	r := declared(t)
+	check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper1, at(g1, 1)))
+	check(t, r.fleet.CreateInstanceOutside(t.Context(), host, hopper1, at(g1, 2)))
+	if got := r.reconcile(); len(got) > 0 {
+		t.Errorf("a host that lost nothing: %+v", got)
+	}
+	r.wantMIG(hopper1, at(g1, 0), at(g1, 2), at(g3, 4))
+	check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper1, at(g1, 0)))
+	if got := r.reconcile(); len(got) != 1 || len(got[0].Restored) != 1 || len(got[0].Stands) > 0 {
+		t.Errorf("settled %+v", got)
+	}
+	r.wantMIG(hopper1, at(g1, 1), at(g1, 2), at(g3, 4))
+}
+
 // TestRestoreConflicts has GPUs that cannot get back what they lost. Each is named and
 // left alone, and the others are restored.
 func TestRestoreConflicts(t *testing.T) {

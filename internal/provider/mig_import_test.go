@@ -103,6 +103,19 @@ func TestMIGThatOthersMadeIsAdopted(t *testing.T) {
 			}
 		})
 	}
+	t.Run("on some GPUs", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, hgx(h100, 3))
+		r.must(r.fleet.SetMIGModeOutside(t.Context(), "hgx01", migGPU(1), true))
+		r.createOutside(1, at("3g.40gb", 4))
+		r.runs(0, nil, "python")
+		c := newCLI(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = \"ml@hgx01\"\n}\n", ml))
+		wantSaid(t, c.ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+		c.apply()
+		c.wantNoChanges()
+		r.wantLayout("off", 0, 2)
+		r.wantLayout("3g.40gb@4", 1)
+	})
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, hgx(h100, 1))

@@ -3,6 +3,7 @@ package provider_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,7 @@ func TestMIGLifecycle(t *testing.T) {
 			Config: r.block() + migOf("ml", balanced),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue(ml, jsonpath("id"), text("ml")), plancheck.ExpectUnknownValue(ml, jsonpath("gpus")),
+				plancheck.ExpectKnownValue(ml, jsonpath("partition_vram_mib"), knownvalue.Null()),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue(ml, jsonpath("gpus", "hgx01", migGPU(0), "layout"), text("mig:2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")),
@@ -210,7 +212,7 @@ func TestMIGPolicyChangesWithoutAskingAHost(t *testing.T) {
 	r.steps(
 		resource.TestStep{Config: r.block() + migOf("ml", halves), Check: then(func() { before = r.file() })},
 		resource.TestStep{
-			Config: r.block() + migOf("ml", halves, `max_disruption = "gpu_reset"`, `quiesce_units = ["nvidia-dcgm"]`, `on_destroy = "restore"`),
+			Config: r.block() + migOf("ml", halves, `max_disruption = "gpu_reset"`, `on_destroy = "restore"`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectResourceAction(ml, plancheck.ResourceActionUpdate), onPlan(func() { r.calls.take() }),
 			}},
@@ -222,6 +224,31 @@ func TestMIGPolicyChangesWithoutAskingAHost(t *testing.T) {
 			}),
 		},
 	)
+}
+
+// What has to be stopped at the next boot is known to the host, also when it is declared
+// later than the layout.
+func TestMIGQuiesceUnitsReachTheHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, hgx(h100, 1))
+	c := newCLI(t, r.block()+migOf("ml", halves))
+	c.apply()
+	made := r.devices(0)
+	for _, units := range [][]string{{"nvidia-dcgm"}, nil} {
+		more := ""
+		if len(units) > 0 {
+			more = `quiesce_units = ["` + units[0] + `"]`
+		}
+		c.write(r.block() + migOf("ml", halves, more))
+		c.apply()
+		if got := r.host("hgx01").Claims[0].Want.Config.QuiesceUnits; !slices.Equal(got, units) {
+			t.Errorf("the claim has the units %v, want %v", got, units)
+		}
+		c.wantNoChanges()
+	}
+	if diff := cmp.Diff(made, r.devices(0)); diff != "" {
+		t.Errorf("instances were made again (-before +after):\n%s", diff)
+	}
 }
 
 func TestFailedMIGChangeIsPutBack(t *testing.T) {
@@ -278,6 +305,11 @@ func TestBadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 		"too many":                 {migOf("ml", `profiles = { "3g.40gb" = 3 }`), "the GPU takes 2 at most"},
 		"overlap":                  {migOf("ml", `placements = [{ profile = "3g.40gb", start = 0 }, { profile = "1g.10gb", start = 3 }]`), "3g.40gb at 0 (slices 0 to 3) and 1g.10gb at 3 overlap"},
 		"start":                    {migOf("ml", `placements = [{ profile = "3g.40gb", start = 2 }]`), "3g.40gb cannot start at 2: it may start at 0 and 4"},
+		"start, fix":               {migOf("ml", `placements = [{ profile = "3g.40gb", start = 2 }]`), "Fix: Write a start at which the profile may begin"},
+		"overlap, fix":             {migOf("ml", `placements = [{ profile = "3g.40gb", start = 0 }, { profile = "1g.10gb", start = 3 }]`), "Fix: Write places that do not overlap"},
+		"no number":                {migOf("ml", `profiles = { "3g.40gb" = null }`), "Null Map Value"},
+		"no unit":                  {migOf("ml", halves, `quiesce_units = [null]`), "Null Set Value"},
+		"no host":                  {bare("mig = { " + halves + " }\n selector = { gpu_ids = { hgx01 = [null] } }"), "Null Set Value"},
 		"both ways":                {migOf("ml", halves+", "+written), "2 attributes specified when one (and only one)"},
 		"neither way":              {migOf("ml", ""), "No attribute specified when one (and only one)"},
 		"no placements":            {migOf("ml", "placements = []"), "must contain at least 1 elements"},

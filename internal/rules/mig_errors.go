@@ -197,6 +197,8 @@ func MIGFinding(err error) Finding {
 		unknown *MIGUnknownProfileError
 		inUse   *MIGInUseError
 		tooMany *MIGTooManyError
+		start   *MIGStartError
+		overlap *MIGOverlapError
 	)
 	switch {
 	case errors.As(err, &unknown):
@@ -207,6 +209,10 @@ func MIGFinding(err error) Finding {
 		f.Fix = "Stop what uses them, or keep them in the layout where they are. No setting removes an instance in use."
 	case errors.As(err, &tooMany):
 		f.Fix = fmt.Sprintf("Write at most %d for %s.", tooMany.Max, tooMany.Profile)
+	case errors.As(err, &start):
+		f.Fix = "Write a start at which the profile may begin, or `profiles` in place of `placements`: the places are then found for you."
+	case errors.As(err, &overlap):
+		f.Fix = "Write places that do not overlap, or `profiles` in place of `placements`: the places are then found for you."
 	}
 	return f
 }

@@ -34,8 +34,10 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 		case current == mode && pending == mode:
 			return nil
 		}
-		if err := b.mayChangeMode(s, d, on); err != nil {
-			return err
+		if current != mode { // else a pending mode is taken back, which disturbs nobody
+			if err := b.mayChangeMode(s, d, on); err != nil {
+				return err
+			}
 		}
 		needsReset, err := d.needsReset()
 		if err != nil {

@@ -125,7 +125,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				Attributes: map[string]schema.Attribute{
 					"models": schema.SetAttribute{MarkdownDescription: scope.ModelsText, ElementType: types.StringType, Optional: true, Validators: scope.HostValidators()},
 					"gpu_ids": schema.MapAttribute{
-						MarkdownDescription: scope.GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
+						MarkdownDescription: scope.GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()},
 					},
 				},
 			},

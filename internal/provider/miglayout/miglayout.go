@@ -35,6 +35,7 @@ const (
 func ProfilesValidators() []validator.Map {
 	return []validator.Map{
 		mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements")),
+		mapvalidator.NoNullValues(),
 		mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
 		mapvalidator.ValueInt64sAre(int64validator.Between(1, slicesAtMost)),
 	}

@@ -156,6 +156,8 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, 
 	if c.Kind() == gpu.KindMIG {
 		if c.MIG = commonLayout(*c, v); c.MIG == nil {
 			found = "is in MIG mode"
+		} else {
+			c.Scope.Selector = onlyWithLayout(*c, v)
 		}
 	} else if c.Count = commonCount(*c, v); c.Count == 0 {
 		found = "can be partitioned"
@@ -164,6 +166,27 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, 
 		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v %s and is free of other claims.", hosts, found))
 	}
 	return found == ""
+}
+
+// onlyWithLayout selects the GPUs that have a config's layout on hosts where others have
+// not: what is generated from an import must not set those as well. Nil selects all.
+func onlyWithLayout(c gpu.PartitionConfig, v fleet.View) *gpu.Selector {
+	sel := &gpu.Selector{GPUIDs: map[string][]string{}}
+	for host, ids := range c.GPUs {
+		var have []string
+		for _, id := range ids {
+			if g, ok := v.Hosts[host].GPU(id); ok && hasLayout(c, g) {
+				have = append(have, id)
+			}
+		}
+		if len(have) > 0 && len(have) < len(ids) {
+			sel.GPUIDs[host] = have
+		}
+	}
+	if len(sel.GPUIDs) == 0 {
+		return nil
+	}
+	return sel
 }
 
 // claimsOn are the claims of configs of a kind, or of every kind, on some hosts.
@@ -202,8 +225,8 @@ func commonCount(c gpu.PartitionConfig, v fleet.View) int {
 }
 
 // commonLayout is what the chosen GPUs that are in MIG mode have: their placements where
-// all have the same, else the numbers of instances that most of them have; the others
-// show up as drift. It is nil when none is in MIG mode.
+// all have the same, else the numbers of instances that most of them have. It is nil when
+// none is in MIG mode.
 func commonLayout(c gpu.PartitionConfig, v fleet.View) *gpu.MIGLayout {
 	layouts, votes := map[string]*gpu.MIGLayout{}, map[string]int{}
 	var first []gpu.MIGPlacement

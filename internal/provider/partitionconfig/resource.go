@@ -95,11 +95,15 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	unchanged := state != nil && known && len(drift) == 0 &&
 		plan.Hosts.Equal(state.Hosts) && plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) &&
-		plan.GPUP.Equal(state.GPUP) && plan.MIG.Equal(state.MIG) && plan.Name.Equal(state.Name)
+		plan.GPUP.Equal(state.GPUP) && plan.MIG.Equal(state.MIG) && plan.Name.Equal(state.Name) &&
+		plan.QuiesceUnits.Equal(state.QuiesceUnits) // the host keeps it for the next boot
 	if unchanged {
 		plan.GPUs, plan.PartitionVRAMMiB, plan.Drift = state.GPUs, state.PartitionVRAMMiB, state.Drift
 	} else {
 		plan.GPUs, plan.PartitionVRAMMiB, plan.Drift = types.MapUnknown(gpusOfHostType), types.Int64Unknown(), types.ListUnknown(types.StringType)
+	}
+	if known && want.Kind() == gpu.KindMIG {
+		plan.PartitionVRAMMiB = types.Int64Null()
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {

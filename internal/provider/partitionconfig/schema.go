@@ -72,7 +72,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"is switched, and started again. Workloads are never stopped; do not name any here.",
 				ElementType: types.StringType, Optional: true,
 				Validators: []validator.Set{
-					setvalidator.SizeAtLeast(1), setvalidator.ConflictsWith(path.MatchRoot("gpu_p")),
+					setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p")),
 					setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit")),
 				},
 			},

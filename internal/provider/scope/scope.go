@@ -23,14 +23,14 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
-// HostValidators refuse an empty set of hosts and empty names.
+// HostValidators refuse an empty set of hosts and names that are empty or null.
 func HostValidators() []validator.Set {
-	return []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
+	return []validator.Set{setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
 }
 
-// GPUIDValidator refuses empty GPU ids in a map of host → set of ids.
+// GPUIDValidator refuses GPU ids that are empty or null in a map of host → set of ids.
 func GPUIDValidator() validator.Map {
-	return mapvalidator.ValueSetsAre(setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)))
+	return mapvalidator.ValueSetsAre(setvalidator.NoNullValues(), setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1)))
 }
 
 // SelectorType is the type of the selector attribute.
