@@ -8,6 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // canMigrate makes run-1 and run-2 clustered, with GPUs that support live migration on
@@ -92,6 +93,44 @@ func TestDrainOrStop(t *testing.T) {
 	n.done(ch)
 	if vm := n.vm("run-1"); n.count(gpuP1) != 8 || vm.State != gpu.VMRunning {
 		t.Errorf("%d partitions, VM run-1 is %s", n.count(gpuP1), vm.State)
+	}
+}
+
+// TestNoDrainOfWhatCannotMigrate has a VM in the way that runs no more and still holds
+// its partition. Nobody's VM is moved for nothing.
+func TestNoDrainOfWhatCannotMigrate(t *testing.T) {
+	for _, state := range []gpu.VMState{gpu.VMPaused, gpu.VMStopping, gpu.VMOther} {
+		t.Run(string(state), func(t *testing.T) {
+			n := newNodes(t, canMigrate)
+			n.twoHold()
+			check(t, n.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+				vm, _ := s.Hosts[0].VM(run1)
+				vm.State = state
+				return nil
+			}))
+			before := n.look()
+			_, err := n.apply(drained(4, 8))
+			wantKind(t, err, agent.RuleViolation)
+			wantSame(t, before, n.look())
+			if state := n.nodeState(); state != gpu.NodeUp || n.vm("run-2").State != gpu.VMRunning {
+				t.Errorf("the node is %s", state)
+			}
+		})
+	}
+}
+
+// TestDrainOfAPausedNode has an administrator who has paused the node: it stays paused.
+func TestDrainOfAPausedNode(t *testing.T) {
+	n := newNodes(t, canMigrate)
+	n.twoHold()
+	check(t, n.fleet.SetNodeState(t.Context(), host, gpu.NodePaused))
+	ch := drained(4, 8)
+	_, err := n.apply(ch)
+	wantKind(t, err, agent.RuleViolation)
+	ch.Levels = rules.Levels{"node-in-service": rules.Warning}
+	n.done(ch)
+	if n.count(gpuP1) != 8 || n.nodeState() != gpu.NodePaused {
+		t.Errorf("%d partitions, and the node is %s", n.count(gpuP1), n.nodeState())
 	}
 }
 

@@ -41,13 +41,13 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest, seen *sighti
 		l := st.Lease
 		switch {
 		case l != nil && l.Run == req.Run:
-			l.TTL, l.Expires = req.TTL, now.Add(req.TTL)
+			l.TTL, l.Expires, l.Clock = req.TTL, now.Add(req.TTL), cluster.Node
 		case l != nil && !expiredInCluster(l, cluster.Node, now) && !seen.abandoned(l, now):
 			refusal = heldBy("cluster "+cluster.Name, l)
 			return nil
 		default:
 			st.Fence++
-			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL}
+			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), Clock: cluster.Node, TTL: req.TTL}
 			st.Lease = l
 		}
 		if !slices.Contains(l.Hosts, self) {
@@ -67,10 +67,11 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest, seen *sighti
 const maxSkew = 5 * time.Minute
 
 // expiredInCluster tells whether a lease has certainly expired, by the clock of this
-// node. Another node may have written the time, and its clock may be ahead or behind.
+// node. Another node may have written the time, even one that has left the lease since,
+// or be about to renew it, and its clock may be ahead or behind.
 func expiredInCluster(l *backend.Lease, node string, now time.Time) bool {
 	skew := time.Duration(0)
-	if slices.ContainsFunc(l.Hosts, func(member string) bool { return !strings.HasPrefix(member, node+"/") }) {
+	if l.Clock != node || slices.ContainsFunc(l.Hosts, func(member string) bool { return !strings.HasPrefix(member, node+"/") }) {
 		skew = maxSkew
 	}
 	return now.After(l.Expires.Add(skew))
@@ -116,7 +117,9 @@ func (s *Server) checkCluster(ctx context.Context, fence int64) error {
 }
 
 // renewCluster renews the cluster's lease once a third of its time has gone: it is
-// shared by many hosts, and each write of each would be one more to it.
+// shared by many hosts, and each write of each would be one more to it. A time that is
+// further ahead than a lease lives was written by a clock that is ahead, and says nothing
+// about how long ago that was: those who look on would take the run for dead.
 func (s *Server) renewCluster(ctx context.Context, host backend.Lease) error {
 	if host.ClusterFence == 0 {
 		return nil
@@ -130,14 +133,16 @@ func (s *Server) renewCluster(ctx context.Context, host backend.Lease) error {
 		return err
 	}
 	now := s.clock()
-	if l := state.Lease; l != nil && l.Fence == host.ClusterFence && l.Expires.Sub(now) > 2*l.TTL/3 {
-		return nil
+	if l := state.Lease; l != nil && l.Fence == host.ClusterFence {
+		if left := l.Expires.Sub(now); left > 2*l.TTL/3 && left <= l.TTL {
+			return nil
+		}
 	}
 	return cluster.Store.Update(ctx, func(st *backend.State) error {
 		if err := checkFence(st, host.ClusterFence, "cluster "+cluster.Name); err != nil {
 			return err
 		}
-		st.Lease.Expires = now.Add(st.Lease.TTL)
+		st.Lease.Expires, st.Lease.Clock = now.Add(st.Lease.TTL), cluster.Node
 		return nil
 	})
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -197,6 +198,48 @@ func TestClocksOfNodes(t *testing.T) {
 			}
 			if err := <-asked; err != nil {
 				t.Errorf("the lease of a dead run stays: %v", err)
+			}
+		})
+	}
+}
+
+// TestClocksOfANodeThatLeaves has the node leave the run that wrote last until when the
+// cluster's lease lives, by a clock that differs. The run lives on with the other node.
+func TestClocksOfANodeThatLeaves(t *testing.T) {
+	for _, skew := range []time.Duration{-4 * time.Minute, -90 * time.Second, 90 * time.Second, 4 * time.Minute} {
+		t.Run(skew.String(), func(t *testing.T) {
+			t.Parallel()
+			n := newNodes(t)
+			n.other.clock = &clock{now: n.clock.Now().Add(skew)}
+			n.other.start()
+			n.fence = n.enters("run-1")
+			leaves := n.other.enters("run-1")
+			check(t, n.other.ReleaseLease(t.Context(), leaves))
+
+			asked := make(chan error, 1)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			again := &rig{t: t, fleet: n.fleet, sim: n.sim, clock: n.clock}
+			again.start() // another run on the same node, whose clock has not written last
+			go func() {
+				req := inCluster("run-2")
+				req.Wait = patience
+				_, err := again.AcquireLease(ctx, req)
+				asked <- err
+			}()
+			var held *gpu.Assignment
+			for i := range 5 {
+				time.Sleep(2200 * time.Millisecond) // longer than the other waits between two looks
+				n.clock.advance(20 * time.Second)
+				n.other.clock.advance(20 * time.Second)
+				want := partitionOf(off1, minVRAM(gpu.Bytes(i+1)*gpu.MiB*64))
+				n.done(assign(fmt.Sprint("change-", i), "vm3", held, want)) // renews the lease
+				held = want
+			}
+			select {
+			case err := <-asked:
+				t.Fatalf("the run that waits did not wait: %v", err)
+			default:
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func (p *planner) partitionCounts(c *configChange) error {
 		}
 	}
 	l.reshape(seats)
-	if drain {
+	if drain && p.host.NodeState() == gpu.NodeUp { // else somebody else has paused it
 		p.add(Step{Op: OpResumeNode})
 	}
 	p.record(c, func(claim *gpu.Claim) {

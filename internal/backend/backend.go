@@ -152,6 +152,9 @@ type Lease struct {
 	Fence   int64     `json:"fence"`
 	Since   time.Time `json:"since"`
 	Expires time.Time `json:"expires"`
+	// Clock is the node of the cluster by whose clock Expires was written last; "" in the
+	// lease of a host.
+	Clock string `json:"clock,omitempty"`
 	// TTL is how long each write renews the lease for.
 	TTL time.Duration `json:"ttl,omitempty"` // nanoseconds
 	// Worker is the agent process that last took the lease for the run.

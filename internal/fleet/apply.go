@@ -185,10 +185,21 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	if err := t.enter(ctx, names); err != nil {
 		return nil, err
 	}
+	drained, err := t.reserveDrains(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	defer drained()
+	view = f.lookAgain(ctx, view)
+	if req.Want.Assignment == nil && req.Prior.Assignment == nil {
+		for _, n := range names {
+			t.changes[n] = withClaimsOf(t.changes[n], view)
+		}
+	}
 	if !req.ClaimOnly {
 		// Against the hosts as they are now; against the other resources of this run the
 		// plan of this very instance was checked when the apply began.
-		findings := f.CheckAlone(f.refreshed(view, names), rules.Plan{Label: req.Label, Token: req.Token, Want: req.Want, Prior: req.Prior})
+		findings := f.CheckAlone(view, rules.Plan{Label: req.Label, Token: req.Token, Want: req.Want, Prior: req.Prior})
 		errs, warnings := split(findings)
 		if len(errs) > 0 {
 			return nil, t.failed(errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs})
@@ -214,19 +225,11 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	return res, nil
 }
 
-// refreshed replaces the hosts of a change in a view by what this run knows of them
-// now that it holds their leases.
-func (f *Fleet) refreshed(v View, names []string) View {
-	out := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors}
-	for _, n := range names {
-		h := f.hosts[n]
-		h.mu.Lock()
-		if h.seen != nil {
-			out.Hosts[n] = h.seen
-		}
-		h.mu.Unlock()
-	}
-	return out
+// lookAgain is a view as this run knows its hosts now: other changes of the run may have
+// written to them, or moved VMs between them, while this one waited. A host that does not
+// answer any more stays as it was; the change finds out itself.
+func (f *Fleet) lookAgain(ctx context.Context, v View) View {
+	return v.With(f.Look(ctx, slices.Sorted(maps.Keys(v.Hosts))))
 }
 
 func split(findings []rules.Finding) (errs, warnings []rules.Finding) {

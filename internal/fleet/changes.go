@@ -56,11 +56,14 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 			return nil, view, nil, &Failure{Label: req.Label, Host: n, Err: err}
 		}
 	}
-	for n, ch := range out {
-		ch.Claims = claimsElsewhere(view, n)
-		out[n] = ch
-	}
 	return out, view, skipped, nil
+}
+
+// withClaimsOf gives a change the claims that other hosts of a view hold for VMs of its
+// host.
+func withClaimsOf(ch agent.Change, v View) agent.Change {
+	ch.Claims = claimsElsewhere(v, ch.Host)
+	return ch
 }
 
 // members are the hosts that a want concerns.

@@ -105,8 +105,9 @@ type Fleet struct {
 	applying atomic.Bool
 
 	mu        sync.Mutex
-	told      map[string]bool // what was told once
-	stops     map[string]*semaphore.Weighted
+	told      map[string]bool                // what was told once
+	stops     map[string]*semaphore.Weighted // by stopDomain
+	drains    map[string]*semaphore.Weighted // by stopDomain
 	indexed   *rules.Fleet
 	indexedOf map[string]*gpu.Host
 }
@@ -133,6 +134,7 @@ func New(opt Options) *Fleet {
 		hosts:    make(map[string]*host, len(opt.Hosts)),
 		parallel: semaphore.NewWeighted(int64(opt.MaxParallelHosts)),
 		stops:    map[string]*semaphore.Weighted{},
+		drains:   map[string]*semaphore.Weighted{},
 		told:     map[string]bool{},
 	}
 	for key, ep := range opt.Hosts {

@@ -99,24 +99,39 @@ func (t *transaction) reserveStops(ctx context.Context) (func(), error) {
 			need[t.fleet.stopDomain(n)] += len(p.StopsVMs)
 		}
 	}
-	type held struct {
-		sem *semaphore.Weighted
-		n   int64
-	}
-	var taken []held
-	release := func() {
-		for _, h := range taken {
-			h.sem.Release(h.n)
+	limit := t.fleet.opt.MaxConcurrentVMStops
+	return t.reserve(ctx, t.fleet.stops, limit, need, "until it may stop VMs")
+}
+
+// reserveDrains holds the right to drain nodes, per cluster. Two changes that drain nodes
+// of one cluster at once could leave its VMs nowhere to go, and each would take the
+// other's node for one in maintenance.
+func (t *transaction) reserveDrains(ctx context.Context, names []string) (func(), error) {
+	need := map[string]int{}
+	if c := t.req.Want.Config; c != nil && c.Drain && !t.req.ClaimOnly {
+		for _, n := range names {
+			need[t.fleet.stopDomain(n)] = 1
 		}
 	}
-	limit := t.fleet.opt.MaxConcurrentVMStops
+	return t.reserve(ctx, t.fleet.drains, 1, need, "until it may drain nodes")
+}
+
+// reserve takes what is needed of the limit of each domain, in sorted order. More than
+// the limit is all of it.
+func (t *transaction) reserve(ctx context.Context, of map[string]*semaphore.Weighted, limit int, need map[string]int, until string) (func(), error) {
+	var taken []func()
+	release := func() {
+		for _, giveBack := range taken {
+			giveBack()
+		}
+	}
 	for _, domain := range slices.Sorted(maps.Keys(need)) {
-		sem, n := t.fleet.stopLimit(domain), int64(min(need[domain], limit))
+		sem, n := t.fleet.limit(of, domain, limit), int64(min(need[domain], limit))
 		if err := sem.Acquire(ctx, n); err != nil {
 			release()
-			return nil, t.failed("", &agent.Error{Kind: agent.Cancelled, Message: "the run was cancelled while this change waited until it may stop VMs"})
+			return nil, t.failed("", &agent.Error{Kind: agent.Cancelled, Message: "the run was cancelled while this change waited " + until})
 		}
-		taken = append(taken, held{sem, n})
+		taken = append(taken, func() { sem.Release(n) })
 	}
 	return release, nil
 }
@@ -141,13 +156,14 @@ func (f *Fleet) forget(domain string) {
 	}
 }
 
-func (f *Fleet) stopLimit(domain string) *semaphore.Weighted {
+// limit is a domain's semaphore of f.stops or f.drains.
+func (f *Fleet) limit(of map[string]*semaphore.Weighted, domain string, size int) *semaphore.Weighted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, ok := f.stops[domain]
+	s, ok := of[domain]
 	if !ok {
-		s = semaphore.NewWeighted(int64(f.opt.MaxConcurrentVMStops))
-		f.stops[domain] = s
+		s = semaphore.NewWeighted(int64(size))
+		of[domain] = s
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
@@ -70,6 +71,41 @@ func (r *rig) wantDrainsOver() {
 	r.wantSettled()
 }
 
+// TestRollingDrainOfTwoConfigs has one config for each of two nodes, which have only each
+// other to move VMs to. They take turns.
+func TestRollingDrainOfTwoConfigs(t *testing.T) {
+	t.Parallel()
+	s := migrating()
+	s.Hosts[2].GPUs = nil // no room for anybody
+	s.Hosts[2].VMs = nil
+	r := newRig(t, s)
+	configs := func(count int) string {
+		return r.block() + configOf(count, three[:1], draining) + strings.ReplaceAll(configOf(count, three[1:2], draining), `"vdi"`, `"other"`)
+	}
+	for n := 1; n <= 4; n++ {
+		r.addForeignAdapter(fmt.Sprintf("avd-%02d", n))
+	}
+	c := newCLI(t, configs(16))
+	c.apply()
+	for n := 1; n <= 4; n++ {
+		r.must(r.fleet.SetVMState(t.Context(), fmt.Sprintf("avd-%02d", n), gpu.VMOff))
+		r.must(r.fleet.SetVMState(t.Context(), fmt.Sprintf("avd-%02d", n), gpu.VMRunning))
+		r.neverStops(fmt.Sprintf("avd-%02d", n), three...)
+	}
+	for _, h := range three {
+		r.must(r.fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) {
+			s.Latency = map[simulated.Op]int{simulated.OpSetPartitionCount: 500}
+		}))
+	}
+	c.write(configs(8))
+	c.apply()
+	r.wantCounts(8, three[:2]...)
+	for n := 1; n <= 4; n++ {
+		r.wantVM(fmt.Sprintf("avd-%02d", n), gpu.VMRunning, 1)
+	}
+	c.wantNoChanges()
+}
+
 // TestRollingDrainSaysWhatItDoes reads the plan, with one VM that cannot migrate.
 func TestRollingDrainSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
@@ -85,6 +121,8 @@ func TestRollingDrainSaysWhatItDoes(t *testing.T) {
 		"hv01: the node is drained first, and these VMs move to other nodes of its cluster by live migration: avd-01, avd-02.",
 		"hv03: it is not drained: the partition of VM avd-0",
 		"hv03: these VMs run and will be shut down and started again: avd-05, avd-06.")
+	c.write(r.block() + configOf(8, three, draining) + everyVM())
+	wantSaid(t, c.fails("plan"), "The node is not drained: the partition of VM avd-0")
 }
 
 // TestRollingDrainThatFails rolls back what was changed; the node that failed is up.

@@ -10,8 +10,9 @@ import (
 // WhyNotDrained says why a host cannot have its VMs moved to other nodes of its cluster
 // by live migration, "" when it can. A drain moves all running clustered VMs, so each of
 // them that has a GPU must be one that can migrate, whatever GPU it has; those that are
-// not clustered stay, so none of them may hold a partition. Whether another node has
-// room is the cluster's to say.
+// not clustered stay, so none of them may hold a partition, and neither may one that is
+// paused or on its way to another state: no live migration takes it away. Whether
+// another node has room is the cluster's to say.
 func WhyNotDrained(h *gpu.Host) string {
 	if h.Cluster == nil {
 		return "the host is in no cluster"
@@ -22,7 +23,7 @@ func WhyNotDrained(h *gpu.Host) string {
 	for i := range h.VMs {
 		vm := &h.VMs[i]
 		switch {
-		case !vm.Runs():
+		case vm.State == gpu.VMOff || vm.State == gpu.VMSaved:
 		case !vm.Clustered && len(vm.PartitionAdapters) > 0:
 			return fmt.Sprintf("VM %s holds a partition and is not clustered", vm.Name)
 		case vm.Clustered && len(vm.Devices) > 0:
@@ -34,6 +35,12 @@ func WhyNotDrained(h *gpu.Host) string {
 			continue
 		}
 		for _, p := range h.GPUs[i].Partitionable.Partitions {
+			switch vm, ok := h.VM(p.VMID); {
+			case !ok:
+				return fmt.Sprintf("VM %s, which the host does not list, holds a partition", p.VMID)
+			case !vm.Runs():
+				return fmt.Sprintf("VM %s holds a partition and is %s, so it cannot migrate live", vm.Name, stateText(vm.State))
+			}
 			if p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration {
 				return fmt.Sprintf("the partition of VM %s cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", nameOn(h, p.VMID))
 			}

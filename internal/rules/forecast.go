@@ -81,10 +81,9 @@ func newestByVM(claims []gpu.Claim) map[string]*gpu.Claim {
 func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (bool, string)) Forecast {
 	f := Forecast{Host: host, Disruption: gpu.DisruptNone}
 	var want, prior []string
-	restore := false
+	restore, drain := false, false
 	if c := p.Want.Config; c != nil {
 		want, restore = c.GPUs[host], c.Restore
-		drain := false
 		if c.Drain {
 			why := WhyNotDrained(h)
 			drain = why == ""
@@ -96,14 +95,6 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 				continue
 			}
 			f.change(h, g, c.Count, drain, mayStop)
-		}
-		if drain && len(f.GPUs) > 0 {
-			for i := range h.VMs {
-				if h.VMs[i].Clustered && h.VMs[i].Runs() {
-					f.MovesVMs = append(f.MovesVMs, nameOn(h, h.VMs[i].ID))
-				}
-			}
-			slices.Sort(f.MovesVMs)
 		}
 		if len(f.StopsVMs) == 0 {
 			f.NotDrained = ""
@@ -122,7 +113,20 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 			}
 		}
 	}
+	if drain && len(f.GPUs) > 0 {
+		f.moves(h)
+	}
 	return f
+}
+
+// moves records the running VMs that a drain moves.
+func (f *Forecast) moves(h *gpu.Host) {
+	for i := range h.VMs {
+		if h.VMs[i].Clustered && h.VMs[i].Runs() {
+			f.MovesVMs = append(f.MovesVMs, nameOn(h, h.VMs[i].ID))
+		}
+	}
+	slices.Sort(f.MovesVMs)
 }
 
 // changeMIG records a GPU that has not the wanted mode and instances. A layout that the

@@ -276,6 +276,9 @@ func (r *run) reportHeld(host string, f Forecast) {
 		Found:  fmt.Sprintf("Running VMs on %s hold partitions of GPUs whose count changes: %s.", hostText(host), joinAll(names)),
 		Wanted: fmt.Sprintf("%s changes %s, which needs these VMs off.", r.label(), f.changes()),
 	}
+	if f.NotDrained != "" {
+		v.Found += fmt.Sprintf(" The node is not drained: %s.", f.NotDrained)
+	}
 	if tooMuch {
 		v.Path = "max_disruption"
 		v.Wanted += fmt.Sprintf(" Its `max_disruption` allows %s only.", quote(string(orNone(c.MaxDisruption))))

@@ -36,17 +36,22 @@ func (b *Backend) DrainNode(ctx context.Context) error {
 				return err
 			}
 		}
+		paused := false
 		for i := 0; ; i++ {
 			now, err := b.node(ctx, name)
 			if err != nil {
 				return err
 			}
-			switch now.Uint("NodeDrainStatus") {
-			case drainCompleted:
+			state, status := nodeState(now), now.Uint("NodeDrainStatus")
+			switch {
+			case state == gpu.NodeUp && paused:
+				return refuse(backend.InvalidState, "somebody has resumed the node while it was being drained")
+			case status == drainCompleted:
 				return nil
-			case drainFailed:
+			case status == drainFailed:
 				return refuse(backend.InUse, "the drain has failed: the cluster could not move %s away; its event log says why", b.stillOn(ctx, name))
 			}
+			paused = state != gpu.NodeUp
 			if err := sleep(ctx, jobPolls[min(i, len(jobPolls)-1)]); err != nil {
 				return refuse(backend.Timeout, "the cluster had not moved %s away when time ran out", b.stillOn(context.WithoutCancel(ctx), name))
 			}
