@@ -13,6 +13,7 @@ import (
 type breaker struct {
 	backend.HyperV
 	backend.MIG
+	backend.VGPU
 	store backend.Store
 
 	mu     sync.Mutex
@@ -237,6 +238,22 @@ func (b *breaker) StopUnit(ctx context.Context, name string) error {
 
 func (b *breaker) StartUnit(ctx context.Context, name string) error {
 	return b.write("start unit", func() error { return b.MIG.StartUnit(ctx, name) })
+}
+
+func (b *breaker) SetVirtualFunctions(ctx context.Context, gpuID string, on bool) error {
+	return b.write("functions", func() error { return b.VGPU.SetVirtualFunctions(ctx, gpuID, on) })
+}
+
+func (b *breaker) SetHeterogeneous(ctx context.Context, gpuID string, on bool) error {
+	return b.write("heterogeneous", func() error { return b.VGPU.SetHeterogeneous(ctx, gpuID, on) })
+}
+
+func (b *breaker) CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error {
+	return b.write("create vGPU", func() error { return b.VGPU.CreateVGPU(ctx, gpuID, p) })
+}
+
+func (b *breaker) RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error {
+	return b.write("remove vGPU", func() error { return b.VGPU.RemoveVGPU(ctx, gpuID, p) })
 }
 
 func (b *breaker) ResumeNode(ctx context.Context) error {

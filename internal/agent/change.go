@@ -47,10 +47,11 @@ type Step struct {
 	Count int    `json:"count,omitempty"`
 	// Force skips checks of a dismount, and allows a GPU's reset for its MIG mode.
 	Force bool `json:"force,omitempty"`
-	// Enable is the MIG mode to set.
+	// Enable is the mode to set: MIG, virtual functions, or mixed sizes of vGPUs.
 	Enable   bool              `json:"enable,omitempty"`
 	Instance *gpu.MIGPlacement `json:"instance,omitempty"` // of a GPU instance
-	Unit     string            `json:"unit,omitempty"`     // a systemd unit
+	VGPU     *gpu.VGPUPlace    `json:"vgpu,omitempty"`
+	Unit     string            `json:"unit,omitempty"` // a systemd unit
 	// GPUs are pool members.
 	GPUs     []string              `json:"gpus,omitempty"`
 	Adapter  *gpu.PartitionAdapter `json:"adapter,omitempty"`
@@ -87,6 +88,10 @@ const (
 	OpSetMIGMode        Op = "set_mig_mode"
 	OpCreateInstance    Op = "create_gpu_instance" // or complete one that has no compute instance
 	OpDestroyInstance   Op = "destroy_gpu_instance"
+	OpSetFunctions      Op = "set_virtual_functions"
+	OpSetHeterogeneous  Op = "set_heterogeneous"
+	OpCreateVGPU        Op = "create_vgpu"
+	OpRemoveVGPU        Op = "remove_vgpu"
 	OpRefreshDevices    Op = "refresh_devices"
 	OpStopUnit          Op = "stop_unit"
 	OpStartUnit         Op = "start_unit"

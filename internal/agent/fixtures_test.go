@@ -157,7 +157,7 @@ func scenarios() []scenario {
 		pools("p0", "pool", nil, pool("dda", gpuD1, gpuD2)),
 		assign("a0", "vm1", nil, poolFor(run1, "dda", 1)),
 	}
-	return []scenario{
+	return append(vgpuScenarios(), []scenario{
 		{name: "set the count of an idle GPU", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
 		{
 			name: "change the count under running VMs", edit: onlyOneGPUP, before: held,
@@ -232,5 +232,5 @@ func scenarios() []scenario {
 			before: []agent.Change{layout("c0", "mig", nil, mig("train", map[string]int{g3: 1, g1: 1}, hopper1, ampere))},
 			change: layout("x", "mig", mig("train", map[string]int{g3: 1, g1: 1}, hopper1, ampere), nil),
 		},
-	}
+	}...)
 }

@@ -63,6 +63,12 @@ func observe(host *gpu.Host, steps []Step) facts {
 			note("the MIG mode of GPU "+s.GPU, modeOf(host, s.GPU))
 		case OpCreateInstance, OpDestroyInstance:
 			note("the MIG layout of GPU "+s.GPU, instancesOf(host, s.GPU))
+		case OpSetFunctions:
+			note("the virtual functions of GPU "+s.GPU, functionsOf(host, s.GPU))
+		case OpSetHeterogeneous:
+			note("the heterogeneous vGPU mode of GPU "+s.GPU, heterogeneousOf(host, s.GPU))
+		case OpCreateVGPU, OpRemoveVGPU:
+			note("the vGPUs of GPU "+s.GPU, vgpusOf(host, s.GPU))
 		case OpStopUnit, OpStartUnit:
 			note("unit "+s.Unit, unitOf(host, s.Unit))
 		case OpRefreshDevices: // nothing that an inventory shows

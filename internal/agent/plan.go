@@ -42,7 +42,9 @@ func fits(host *gpu.Host, ch Change) error {
 	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[ch.Host]) == 0:
 		return nil
 	case c != nil && c.Kind() == gpu.KindMIG:
-		need, op = gpu.Linux, "set the MIG layout"
+		need, op = gpu.Linux, setMIG
+	case c != nil && c.Kind() == gpu.KindVGPU:
+		need, op = gpu.Linux, setVGPUs
 	case c != nil:
 		op = setCount
 	case ch.Want.Pool != nil:

@@ -24,7 +24,7 @@ type configChange struct {
 	shrunk []gpu.Claim
 }
 
-// config plans a partition config of either kind.
+// config plans a partition config of any kind.
 func (p *planner) config() error {
 	want, wanted := configOn(p.change.Want.Config, p.change.Host)
 	prior, had := configOn(p.change.Prior.Config, p.change.Host)
@@ -44,8 +44,12 @@ func (p *planner) config() error {
 		}
 		return nil
 	}
-	if c.shape.Kind() == gpu.KindMIG {
+	switch c.shape.Kind() {
+	case gpu.KindMIG:
 		return p.migLayout(c)
+	case gpu.KindVGPU:
+		return p.vgpuLayout(c)
+	case gpu.KindGPUP:
 	}
 	return p.partitionCounts(c)
 }
@@ -192,6 +196,7 @@ func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	if i < 0 {
 		c.Revision++
 		c.LayoutBefore, c.MIGBefore, c.MIGLayout = maps.Clone(c.LayoutBefore), maps.Clone(c.MIGBefore), maps.Clone(c.MIGLayout)
+		c.VGPUBefore, c.VGPULayout = maps.Clone(c.VGPUBefore), maps.Clone(c.VGPULayout)
 		claims, i = append(claims, c), len(claims)
 	}
 	shrunk := &claims[i]
@@ -199,6 +204,8 @@ func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	forgetID(shrunk.LayoutBefore, gpuID)
 	forgetID(shrunk.MIGBefore, gpuID)
 	forgetID(shrunk.MIGLayout, gpuID)
+	forgetID(shrunk.VGPUBefore, gpuID)
+	forgetID(shrunk.VGPULayout, gpuID)
 	return claims
 }
 

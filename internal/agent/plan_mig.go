@@ -202,22 +202,28 @@ func (m *migChange) steps() {
 	if len(m.targets) == 0 {
 		return
 	}
+	quiet := slices.ContainsFunc(m.targets, func(t migTarget) bool { return t.changesMode() })
+	m.without(m.watchers, quiet, func() {
+		for _, t := range m.targets {
+			m.add(t.steps()...)
+		}
+	})
+	m.add(Step{Op: OpRefreshDevices})
+}
+
+// without plans steps, with some units stopped meanwhile when that is needed.
+func (p *planner) without(units []string, needed bool, steps func()) {
 	var stopped []string
-	if slices.ContainsFunc(m.targets, func(t migTarget) bool { return t.changesMode() }) {
-		for _, unit := range m.watchers {
-			if runsUnit(&m.host, unit) {
-				stopped = append(stopped, unit)
-				m.add(Step{Op: OpStopUnit, Unit: unit})
-			}
+	for _, unit := range units {
+		if needed && runsUnit(&p.host, unit) {
+			stopped = append(stopped, unit)
+			p.add(Step{Op: OpStopUnit, Unit: unit})
 		}
 	}
-	for _, t := range m.targets {
-		m.add(t.steps()...)
-	}
+	steps()
 	for _, unit := range slices.Backward(stopped) {
-		m.add(Step{Op: OpStartUnit, Unit: unit})
+		p.add(Step{Op: OpStartUnit, Unit: unit})
 	}
-	m.add(Step{Op: OpRefreshDevices})
 }
 
 // steps are those on one GPU. Instances need the mode, so it comes first or last.

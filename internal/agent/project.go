@@ -46,6 +46,11 @@ func project(host gpu.Host, s Step) gpu.Host {
 		if g, ok := host.GPU(s.GPU); ok && g.MIG != nil {
 			g.MIG = projectMIG(*g.MIG, s)
 		}
+	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		host.GPUs = slices.Clone(host.GPUs)
+		if g, ok := host.GPU(s.GPU); ok && g.VGPU != nil {
+			g.VGPU = projectVGPU(*g.VGPU, s)
+		}
 	case OpStopUnit:
 		host.Units = slices.DeleteFunc(slices.Clone(host.Units), func(u string) bool { return sameUnit(u, s.Unit) })
 	case OpStartUnit:

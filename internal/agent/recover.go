@@ -48,7 +48,7 @@ type Settled struct {
 }
 
 // Reconcile settles what runs left that are dead, and puts back what a reboot took from
-// declared MIG layouts. It touches nothing else. It waits for a run that is at work as
+// declared layouts of MIG and vGPUs. It touches nothing else. It waits for a run that is at work as
 // long as it is told. What could not be put back is in the answer and no error.
 func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, error) {
 	// Most often nothing is left, and a host that boots does not need its cluster for that.

@@ -14,21 +14,71 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// lostLayout is what a host lacks of the MIG layout that a config declares there. A
-// reboot takes all GPU instances, and from Hopper on the mode as well.
+// lostLayout is what a host lacks of the MIG layout or the vGPUs that a config declares
+// there. A reboot takes all GPU instances, and from Hopper on the mode as well; it takes
+// virtual functions and all vGPUs.
 type lostLayout struct {
-	claim   *gpu.Claim
-	targets []migTarget
+	claim *gpu.Claim
+	// One of the two is empty: a config is of one kind.
+	mig   []migTarget
+	vgpus []vgpuTarget
 	// conflicts are GPUs that lack something and are not as it would need them to be.
 	conflicts []string
 }
 
 func (l *lostLayout) subject() string {
-	return "the MIG layout of " + describeObject(l.claim.Kind, l.claim.ID)
+	what := "the MIG layout of "
+	if len(l.claim.VGPULayout) > 0 {
+		what = "the vGPUs of "
+	}
+	return what + describeObject(l.claim.Kind, l.claim.ID)
+}
+
+// steps are those that put back what is missing.
+func (l *lostLayout) steps(host *gpu.Host) []Step {
+	p := &planner{host: *host}
+	(&migChange{planner: p, watchers: quiesced(l.claim), targets: l.mig}).steps()
+	(&vgpuChange{planner: p, watchers: quiesced(l.claim), targets: l.vgpus}).steps()
+	return p.steps
+}
+
+// lackings tells by GPU what is missing, for people.
+func (l *lostLayout) lackings() []lacking {
+	var out []lacking
+	for i := range l.mig {
+		out = append(out, lacking{gpu: l.mig[i].gpu.ID, what: l.mig[i].lacks()})
+	}
+	for i := range l.vgpus {
+		out = append(out, lacking{gpu: l.vgpus[i].gpu.ID, what: l.vgpus[i].lacks()})
+	}
+	return out
+}
+
+// lacking is what one GPU lacks, or the conflict that keeps that from being put back.
+type lacking struct {
+	gpu, what, conflict string
+}
+
+// left is what a GPU lacks of the layout now.
+func (l *lostLayout) left(host *gpu.Host, id string) lacking {
+	out := lacking{gpu: id}
+	if layout, ok := byID(l.claim.MIGLayout, id); ok {
+		t, why := lostOn(host, id, layout, nil)
+		if out.conflict = why; t != nil {
+			out.what = t.lacks()
+		}
+	}
+	if layout, ok := byID(l.claim.VGPULayout, id); ok {
+		t, why := lostVGPUs(host, id, layout, nil)
+		if out.conflict = why; t != nil {
+			out.what = t.lacks()
+		}
+	}
+	return out
 }
 
 func restorable(lost []lostLayout) bool {
-	return slices.ContainsFunc(lost, func(l lostLayout) bool { return len(l.targets) > 0 })
+	return slices.ContainsFunc(lost, func(l lostLayout) bool { return len(l.mig)+len(l.vgpus) > 0 })
 }
 
 // conflicts is the answer when nothing can be put back.
@@ -43,7 +93,7 @@ func conflicts(lost []lostLayout) []Settled {
 // lost reads the host and finds what it lacks of the declared layouts. A host that none
 // is declared for is not read.
 func (s *Server) lost(ctx context.Context, st *backend.State) (gpu.Host, []lostLayout, error) {
-	declares := func(c gpu.Claim) bool { return len(c.MIGLayout) > 0 }
+	declares := func(c gpu.Claim) bool { return len(c.MIGLayout)+len(c.VGPULayout) > 0 }
 	if _, ok := s.backend.(backend.MIG); !ok || !slices.ContainsFunc(st.Claims, declares) {
 		return gpu.Host{}, nil, nil
 	}
@@ -64,10 +114,19 @@ func lostLayouts(host *gpu.Host) []lostLayout {
 			case why != "":
 				l.conflicts = append(l.conflicts, fmt.Sprintf("GPU %s: %s", id, why))
 			case t != nil:
-				l.targets = append(l.targets, *t)
+				l.mig = append(l.mig, *t)
 			}
 		}
-		if len(l.targets)+len(l.conflicts) > 0 {
+		for _, id := range slices.Sorted(maps.Keys(l.claim.VGPULayout)) {
+			t, why := lostVGPUs(host, id, l.claim.VGPULayout[id], quiesced(l.claim))
+			switch {
+			case why != "":
+				l.conflicts = append(l.conflicts, fmt.Sprintf("GPU %s: %s", id, why))
+			case t != nil:
+				l.vgpus = append(l.vgpus, *t)
+			}
+		}
+		if len(l.mig)+len(l.vgpus)+len(l.conflicts) > 0 {
 			out = append(out, l)
 		}
 	}
@@ -185,18 +244,18 @@ func (s *Server) restore(ctx context.Context, lease backend.Lease) ([]Settled, e
 // ends is finished.
 func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *gpu.Host, l lostLayout) (Settled, error) {
 	end := Settled{Subject: l.subject(), Stands: l.conflicts}
-	if len(l.targets) == 0 {
+	lackings := l.lackings()
+	if len(lackings) == 0 {
 		return end, nil
 	}
 	if ctx.Err() != nil {
 		return end, &Error{Kind: Cancelled, Message: "there was no time left to put back " + l.subject()}
 	}
 	ctx = context.WithoutCancel(ctx)
-	p := &planner{host: *host}
-	(&migChange{planner: p, watchers: quiesced(l.claim), targets: l.targets}).steps()
+	steps := l.steps(host)
 	e := &entry{
 		ID: rand.Text(), Subject: l.subject(), Host: host.Name, Run: lease.Run, Worker: s.worker,
-		Status: running, Steps: p.steps, Before: observe(host, p.steps), Undo: keepRestored(host, p.steps),
+		Status: running, Steps: steps, Before: observe(host, steps), Undo: keepRestored(host, steps),
 	}
 	w := s.work(lease.Fence, e, nil)
 	failed, err := w.makeEach(ctx)
@@ -219,17 +278,17 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 	if err != nil {
 		return end, err
 	}
-	for _, t := range l.targets {
-		left, conflict := lostOn(&now, t.gpu.ID, t.plan.Layout(), nil)
+	for _, was := range lackings {
+		left := l.left(&now, was.gpu)
 		switch {
-		case len(failed[t.gpu.ID]) > 0:
-			end.Stands = append(end.Stands, failed[t.gpu.ID]...)
-		case conflict != "":
-			end.Stands = append(end.Stands, fmt.Sprintf("GPU %s: %s", t.gpu.ID, conflict))
-		case left != nil:
-			end.Stands = append(end.Stands, fmt.Sprintf("GPU %s does not show %s although every step succeeded", t.gpu.ID, left.lacks()))
+		case len(failed[was.gpu]) > 0:
+			end.Stands = append(end.Stands, failed[was.gpu]...)
+		case left.conflict != "":
+			end.Stands = append(end.Stands, fmt.Sprintf("GPU %s: %s", was.gpu, left.conflict))
+		case left.what != "":
+			end.Stands = append(end.Stands, fmt.Sprintf("GPU %s does not show %s although every step succeeded", was.gpu, left.what))
 		default:
-			end.Restored = append(end.Restored, fmt.Sprintf("GPU %s: %s", t.gpu.ID, t.lacks()))
+			end.Restored = append(end.Restored, fmt.Sprintf("GPU %s: %s", was.gpu, was.what))
 		}
 	}
 	return end, nil

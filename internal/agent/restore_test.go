@@ -251,11 +251,11 @@ func copyOfReleased(t *testing.T, file []byte) *rig {
 	return r
 }
 
-// TestRebootInTheMiddle lets the host lose its power at each write of each change of MIG:
+// TestRebootInTheMiddle lets the host lose its power at each write of each change of MIG and vGPUs:
 // reconcile leaves it as it was or as it was wanted, with nothing to say.
 func TestRebootInTheMiddle(t *testing.T) {
 	for _, s := range scenarios() {
-		if s.change.Want.Config == nil || s.change.Want.Config.MIG == nil {
+		if s.change.Want.Config == nil || s.change.Want.Config.Kind() == gpu.KindGPUP {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {

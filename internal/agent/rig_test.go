@@ -108,7 +108,7 @@ func (r *rig) restart(run string) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	b := &breaker{HyperV: r.sim, MIG: r.sim, store: r.sim}
+	b := &breaker{HyperV: r.sim, MIG: r.sim, VGPU: r.sim, store: r.sim}
 	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience))
 	e := &ending{server: server, heard: make(chan struct{})}
 	conn, err := connect.InProcess(e)

@@ -34,6 +34,13 @@ func (r *runner) run(ctx context.Context, s Step) error {
 	case OpDropClaim:
 		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return dropClaim(claims, s.Claim.Kind, s.Claim.ID) })
 	}
+	if s.Op.onVGPUs() {
+		host, err := asVGPU(r.host)
+		if err != nil {
+			return err
+		}
+		return runVGPU(ctx, host, s)
+	}
 	host, err := asMIG(r.host)
 	if err != nil {
 		return err
@@ -46,7 +53,8 @@ func (o Op) platform() gpu.Platform {
 	switch o {
 	case OpPutClaim, OpDropClaim:
 		return ""
-	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
+		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
 		return gpu.Linux
 	}
 	return gpu.HyperV
@@ -60,7 +68,11 @@ func able(host backend.Backend, steps []Step) error {
 		case gpu.HyperV:
 			_, err = asHyperV(host)
 		case gpu.Linux:
-			_, err = asMIG(host)
+			if s.Op.onVGPUs() {
+				_, err = asVGPU(host)
+			} else {
+				_, err = asMIG(host)
+			}
 		}
 		if err != nil {
 			return err
@@ -83,6 +95,15 @@ func asMIG(host backend.Backend) (backend.MIG, error) {
 	h, ok := host.(backend.MIG)
 	if !ok {
 		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs; it cannot be changed in this way"}
+	}
+	return h, nil
+}
+
+// asVGPU is a host as one that makes vGPUs.
+func asVGPU(host backend.Backend) (backend.VGPU, error) {
+	h, ok := host.(backend.VGPU)
+	if !ok {
+		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux KVM host with NVIDIA's vGPU driver; it cannot be changed in this way"}
 	}
 	return h, nil
 }

@@ -61,6 +61,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("start VM %s", s.vmName())
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
 		return s.migText()
+	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		return s.vgpuText()
 	case OpPutClaim:
 		return "record " + describeObject(s.Claim.Kind, s.Claim.ID)
 	case OpDropClaim:
@@ -161,6 +163,8 @@ func inverse(host *gpu.Host, s Step) []Step {
 		}
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpStopUnit, OpStartUnit:
 		return inverseMIG(host, s)
+	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		return inverseVGPU(g, s)
 	case OpPutClaim, OpDropClaim:
 		if c := findClaim(host, s.Claim.Kind, s.Claim.ID); c != nil {
 			was := *c

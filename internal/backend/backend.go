@@ -109,6 +109,27 @@ type MIG interface {
 	StartUnit(ctx context.Context, name string) error
 }
 
+// VGPU is what a Linux KVM host with NVIDIA's vGPU driver can be told to do about vGPUs.
+// As with MIG, every method re-reads first, succeeds when the host already is as asked,
+// and returns only when the host shows the result.
+type VGPU interface {
+	Backend
+
+	// SetVirtualFunctions turns a GPU's virtual functions on or off. InUse while processes
+	// use the GPU or, off, while there are vGPUs; NotSupported on a GPU without SR-IOV.
+	SetVirtualFunctions(ctx context.Context, gpuID string, on bool) error
+	// SetHeterogeneous turns the mode of mixed frame buffer sizes on or off. InUse while
+	// the GPU has vGPUs; NotSupported where the GPU or driver has no such mode.
+	SetHeterogeneous(ctx context.Context, gpuID string, on bool) error
+	// CreateVGPU makes a vGPU at its place. InvalidParameter for a type that the GPU does
+	// not offer; InvalidState while its functions are off; InUse when the function has
+	// another vGPU; Insufficient when the GPU has no room for it.
+	CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error
+	// RemoveVGPU succeeds when there is none. InUse while a VM holds it, naming it, and
+	// when the place has one of another type.
+	RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error
+}
+
 // Clustered is a backend whose host may be a node of a cluster. Some things belong to
 // the cluster and not to one node: who owns a VM, its offline action, pools of one
 // name.

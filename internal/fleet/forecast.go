@@ -35,8 +35,11 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 	for _, x := range f.Forecasts(v, p) {
 		for _, g := range x.GPUs {
 			text := fmt.Sprintf("%d → %d partitions, about %s each", g.From, g.To, g.PartitionVRAM)
-			if g.MIG != nil {
+			switch {
+			case g.MIG != nil:
 				text = migText(g.MIG)
+			case g.VGPU != nil:
+				text = vgpuText(g.VGPU)
 			}
 			fmt.Fprintf(&b, "%s, GPU %s (%s): %s.\n", x.Host, g.GPU, g.Model, text)
 		}
@@ -77,6 +80,31 @@ func migText(m *rules.MIGChange) string {
 	}
 	if len(m.InTheWay) > 0 {
 		parts = append(parts, "in the way: "+strings.Join(m.InTheWay, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// vgpuText says what becomes of a GPU's modes and vGPUs.
+func vgpuText(c *rules.VGPUChange) string {
+	var parts []string
+	for _, mode := range []struct {
+		what     string
+		from, to bool
+	}{{"virtual functions are", c.From.FunctionsOn, c.To.FunctionsOn}, {"heterogeneous mode is", c.From.Heterogeneous, c.To.Heterogeneous}} {
+		if mode.from != mode.to {
+			parts = append(parts, mode.what+" switched "+map[bool]string{true: "on", false: "off"}[mode.to])
+		}
+	}
+	for _, list := range []struct {
+		verb string
+		of   []gpu.VGPUPlace
+	}{{"removes", c.Removes}, {"creates", c.Creates}, {"keeps", c.Keeps}} {
+		if len(list.of) > 0 {
+			parts = append(parts, list.verb+" "+rules.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(list.of)}))
+		}
+	}
+	if len(c.InTheWay) > 0 {
+		parts = append(parts, "in the way: "+strings.Join(c.InTheWay, ", "))
 	}
 	return strings.Join(parts, "; ")
 }

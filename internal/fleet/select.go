@@ -32,10 +32,24 @@ func SelectMIG(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim
 	})
 }
 
-// SelectKind is SelectPartitionable or SelectMIG.
+// SelectVGPU is SelectMIG for configs of kind vGPU: of GPUs whose driver makes vGPUs.
+func SelectVGPU(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
+	if ids, named := named(sel, name); named {
+		return ids
+	}
+	return choose(h, sel, func(g *gpu.GPU) bool {
+		return g.VGPU != nil && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
+	})
+}
+
+// SelectKind is SelectPartitionable, SelectMIG or SelectVGPU.
 func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
-	if kind == gpu.KindMIG {
+	switch kind {
+	case gpu.KindMIG:
 		return SelectMIG(name, h, sel, mine)
+	case gpu.KindVGPU:
+		return SelectVGPU(name, h, sel, mine)
+	case gpu.KindGPUP:
 	}
 	return SelectPartitionable(name, h, sel, mine)
 }

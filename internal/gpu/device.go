@@ -43,6 +43,8 @@ type GPU struct {
 	Address string `json:"address,omitempty"`
 	// MIG is nil when the GPU has no Multi-Instance GPU.
 	MIG *MIG `json:"mig,omitempty"`
+	// VGPU is nil when the host has no vGPU driver for the GPU.
+	VGPU *VGPU `json:"vgpu,omitempty"`
 	// Processes use the GPU or its MIG instances now.
 	Processes []Process `json:"processes,omitempty"`
 	// ComputeMode says how many processes may use the GPU; "" where it is not known.

@@ -60,8 +60,9 @@ type PartitionConfig struct {
 	Scope Scope  `json:"scope"`
 	// Count is the partition count of kind GPU-P, and MIG the layout of kind MIG. Exactly
 	// one of the two is set.
-	Count int        `json:"partition_count,omitempty"`
-	MIG   *MIGLayout `json:"mig,omitempty"`
+	Count int         `json:"partition_count,omitempty"`
+	MIG   *MIGLayout  `json:"mig,omitempty"`
+	VGPU  *VGPULayout `json:"vgpu,omitempty"`
 	// QuiesceUnits are systemd units that only watch GPUs. They are stopped for a change
 	// of MIG mode, and started again.
 	QuiesceUnits []string `json:"quiesce_units,omitempty"`
@@ -83,12 +84,16 @@ type Kind string
 const (
 	KindGPUP Kind = "gpu_p"
 	KindMIG  Kind = "mig"
+	KindVGPU Kind = "vgpu"
 )
 
 // Kind tells which of the kinds the config is of.
 func (c *PartitionConfig) Kind() Kind {
-	if c.MIG != nil {
+	switch {
+	case c.MIG != nil:
 		return KindMIG
+	case c.VGPU != nil:
+		return KindVGPU
 	}
 	return KindGPUP
 }
@@ -200,6 +205,10 @@ type Claim struct {
 	// MIGLayout is where its instances were placed: what a reboot loses is put back there.
 	MIGBefore map[string]MIGState       `json:"mig_before,omitempty"`
 	MIGLayout map[string][]MIGPlacement `json:"mig_layout,omitempty"`
+	// VGPUBefore is the modes and the vGPUs of each GPU when it joined the config, and
+	// VGPULayout what it was given: a reboot loses all of it.
+	VGPUBefore map[string]VGPUState `json:"vgpu_before,omitempty"`
+	VGPULayout map[string]VGPUState `json:"vgpu_layout,omitempty"`
 	// Dismounted are the GPUs that the pool dismounted itself.
 	Dismounted []string `json:"dismounted,omitempty"`
 	// SettingsBefore holds, for each setting that was written, what it was.

@@ -267,6 +267,24 @@ func TestMIGResourceExample(t *testing.T) {
 	}
 }
 
+func TestVGPUResourceExample(t *testing.T) {
+	t.Parallel()
+	e := copyExample(t, "testdata/linux-kvm/fleet.json", examplesDir+"/resources/gpu_partition_config/resource_vgpu.tf")
+	before, _ := e.fleet.host("kvm01").GPU("GPU-7d2e0102-6a4f-4c1b-8a01-4bd3a2c01002") // a VM holds its only vGPU
+	e.lifecycle("kvm01: partition_config desktops", "kvm02: partition_config workstations")
+	for _, g := range e.fleet.host("kvm01").GPUs { // on_destroy = restore
+		if g.ID != before.ID && (g.VGPU.FunctionsOn || len(g.VGPU.Instances) > 0) {
+			t.Errorf("GPU %s still has %+v", g.ID, g.VGPU.State())
+		}
+	}
+	if g, _ := e.fleet.host("kvm01").GPU(before.ID); !cmp.Equal(g.VGPU, before.VGPU) {
+		t.Errorf("the GPU has %+v, want %+v", g.VGPU, before.VGPU)
+	}
+	if g, _ := e.fleet.host("kvm02").GPU("GPU-7d2e0201-6a4f-4c1b-8a02-4bd3a2c02001"); len(g.VGPU.Instances) != 3 {
+		t.Errorf("on_destroy is keep, but the GPU has %+v", g.VGPU.State())
+	}
+}
+
 func TestDataSourceExamples(t *testing.T) {
 	t.Parallel()
 	for name, claims := range map[string][]string{

@@ -77,7 +77,7 @@ func TestForecastOfAMIGLayout(t *testing.T) {
 	none := knownvalue.ListSizeExact(0)
 	r.steps(resource.TestStep{
 		Config:      r.block() + "data \"gpu_change_forecast\" \"x\" {\n  hosts = [\"hgx01\"]\n}\n",
-		ExpectError: says("Exactly one of these attributes must be configured: [gpu_p,mig]"),
+		ExpectError: says("Exactly one of these attributes must be configured: [gpu_p,mig,vgpu]"),
 	}, resource.TestStep{
 		Config: r.block() + `
 data "gpu_change_forecast" "halves" {

@@ -122,13 +122,17 @@ func checkNothingSelected(r *run) {
 // onPlatform tells whether a host is of the platform that a kind of config is for; what
 // it is when it is not is said by kind-on-platform.
 func onPlatform(h *gpu.Host, kind gpu.Kind) bool {
-	return h.Platform == "" || (h.Platform == gpu.Linux) == (kind == gpu.KindMIG)
+	return h.Platform == "" || (h.Platform == gpu.Linux) == (kind != gpu.KindGPUP)
 }
 
-// layoutNoun is "4 partitions" or "MIG".
+// layoutNoun is "4 partitions", "MIG" or "vGPUs".
 func layoutNoun(c *gpu.PartitionConfig) string {
-	if c.Kind() == gpu.KindMIG {
+	switch c.Kind() {
+	case gpu.KindMIG:
 		return "MIG"
+	case gpu.KindVGPU:
+		return "vGPUs"
+	case gpu.KindGPUP:
 	}
 	return plural(c.Count, "partition")
 }
@@ -146,7 +150,9 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 		return "(dismounted from the host)"
 	case kind == gpu.KindMIG && g.MIG == nil:
 		return "(its driver offers no MIG)"
-	case kind == gpu.KindMIG: // paravirtualization is no obstacle to it
+	case kind == gpu.KindVGPU && g.VGPU == nil:
+		return "(its driver offers no vGPUs)"
+	case kind == gpu.KindMIG, kind == gpu.KindVGPU: // paravirtualization is no obstacle to them
 	case g.Partitionable == nil:
 		return "(its driver offers no partitions; status " + string(cmp.Or(g.Status, gpu.NotAssignable)) + ")"
 	case g.Partitionable.Paravirtual:
@@ -212,10 +218,12 @@ func checkKnownConfig(r *run) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
 			if c.Kind() != gpu.KindGPUP {
 				r.report(Finding{
-					Path:   "partition.config",
-					Title:  "The partition config has no partitions for VMs",
-					VM:     vmWritten(a),
-					Found:  fmt.Sprintf("%s is of kind `mig`: its instances are for processes and containers of the host.", labelOf(e.plan)),
+					Path:  "partition.config",
+					Title: "The partition config has no partitions for VMs",
+					VM:    vmWritten(a),
+					Found: fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind(), map[gpu.Kind]string{
+						gpu.KindMIG: "its instances are for processes and containers of the host", gpu.KindVGPU: "its vGPUs are for VMs of Linux KVM hosts",
+					}[c.Kind()]),
 					Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 					Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
 				}, key("config kind", id))

@@ -40,6 +40,8 @@ type GPUChange struct {
 	// MIG is the change of a GPU that has a layout of kind MIG; From, To and PartitionVRAM
 	// are of kind GPU-P.
 	MIG *MIGChange `json:"mig,omitempty"`
+	// VGPU is the same for a layout of kind vGPU.
+	VGPU *VGPUChange `json:"vgpu,omitempty"`
 	// Restore is true for a GPU that leaves the config and gets its former layout
 	// back. That happens only once nobody holds its partitions.
 	Restore bool `json:"restore,omitempty"`
@@ -90,9 +92,14 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 			f.NotDrained = why
 		}
 		for g := range selected(h, want) {
-			if c.Kind() == gpu.KindMIG {
+			switch c.Kind() {
+			case gpu.KindMIG:
 				f.changeMIG(g, c)
 				continue
+			case gpu.KindVGPU:
+				f.changeVGPU(g, c)
+				continue
+			case gpu.KindGPUP:
 			}
 			f.change(h, g, c.Count, drain, mayStop)
 		}
@@ -147,6 +154,14 @@ func (f *Forecast) addMIG(g *gpu.GPU, change *MIGChange) *GPUChange {
 	return &f.GPUs[len(f.GPUs)-1]
 }
 
+// changeVGPU records a GPU that has not the wanted modes and vGPUs. It disturbs nobody: what
+// is in use is never removed.
+func (f *Forecast) changeVGPU(g *gpu.GPU, c *gpu.PartitionConfig) {
+	if change, err := wantVGPU(g, c); err == nil && change != nil {
+		f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, VGPU: change})
+	}
+}
+
 // change records a GPU whose count is not the wanted one and the VMs in the way.
 func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, drain bool, mayStop func(string) (bool, string)) {
 	if !partitions(g) || g.Partitionable.Count == to {
@@ -183,6 +198,14 @@ func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
 			}
 			if change := restoreMIG(g, before, p.Prior.Config.QuiesceUnits); change != nil {
 				f.addMIG(g, change).Restore = true
+			}
+		}
+		for id, before := range c.VGPUBefore {
+			if !gpu.SameID(id, g.ID) {
+				continue
+			}
+			if change := restoreVGPU(g, before, p.Prior.Config.QuiesceUnits); change != nil {
+				f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, VGPU: change, Restore: true})
 			}
 		}
 		if !partitions(g) {
@@ -253,6 +276,8 @@ func DisruptionTable() []Disrupted {
 		{"Create MIG instances, or remove them", none, refused},
 		{"Switch MIG mode, Hopper and later", none, refused},
 		{"Switch MIG mode with a reset of the GPU (Ampere)", string(gpu.DisruptGPUReset), refused},
+		{"Create vGPUs, or remove them", none, refused},
+		{"Switch virtual functions or heterogeneous vGPU mode", none, refused},
 		{"Change memory-mapped IO space or cache types", none, restart},
 		{"Change the automatic stop action or the offline action", none, none},
 		{"Change `power`, `rollout`, `timeouts` or `on_destroy`", none, none},

@@ -140,7 +140,7 @@ func checkHomogeneousGPUs(r *run) {
 		}
 		most := majority(g.members)
 		r.reportUnlike(g, most, path)
-		if c := r.plan.Want.Config; c != nil && c.Kind() == gpu.KindMIG {
+		if c := r.plan.Want.Config; c != nil && c.Kind() != gpu.KindGPUP {
 			r.reportProblems(g, path)
 			continue // no VM moves between these
 		}
@@ -194,6 +194,10 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 			// That each of them has the profiles is the business of mig-profile-supported.
 			f.Level = Warning
 			f.Wanted = fmt.Sprintf("%s gives all of them one layout; a profile of the same name has other memory or speed on another model.", r.label())
+		} else if c != nil && c.Kind() == gpu.KindVGPU {
+			// That each of them offers the types is the business of vgpu-type-offered.
+			f.Level = Warning
+			f.Wanted = fmt.Sprintf("%s gives all of them one layout; types of vGPU are named after the model that offers them.", r.label())
 		}
 		if path == "members" {
 			f.Fix = "Remove the GPUs that differ from `members`, and give them a pool of their own."

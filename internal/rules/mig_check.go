@@ -270,9 +270,12 @@ func checkKindOnPlatform(r *run) {
 	case w.Config != nil && w.Config.Kind() == gpu.KindMIG:
 		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `mig`", "hosts"
 		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
+	case w.Config != nil && w.Config.Kind() == gpu.KindVGPU:
+		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `vgpu`", "hosts"
+		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
 	case w.Config != nil:
 		hosts, what, path = sortedKeys(w.Config.GPUs), "A gpu_partition_config with `gpu_p`", "hosts"
-		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig`."
+		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig` or `vgpu`."
 	case w.Pool != nil:
 		hosts, what, path = sortedKeys(w.Pool.Members), "A gpu_pool", "members"
 	case w.Assignment != nil:

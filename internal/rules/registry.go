@@ -13,6 +13,7 @@ const (
 	srcAzureLocal   = "https://learn.microsoft.com/azure/azure-local/manage/gpu-preparation"
 	srcMIG          = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
 	srcMIGProfiles  = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
+	srcVGPU         = "https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/"
 	srcProject      = "" // follows from how this provider works
 )
 
@@ -75,7 +76,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "kind-on-platform", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkKindOnPlatform,
-		Sentence: "Partition configs of kind `gpu_p`, pools and assignments are for Hyper-V hosts, those of kind `mig` for Linux hosts.",
+		Sentence: "Partition configs of kind `gpu_p`, pools and assignments are for Hyper-V hosts, those of kind `mig` and `vgpu` for Linux hosts.",
 	},
 	{
 		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcClusteredVM, check: checkNodeInService,
@@ -112,6 +113,22 @@ var registry = []Rule{
 	{
 		ID: "mig-mode", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGMode,
 		Sentence: "MIG mode is switched only on a GPU that nothing uses, and where that takes a reset of the GPU only if `max_disruption` allows it.",
+	},
+	{
+		ID: "vgpu-type-offered", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPU,
+		Sentence: "Every GPU of a config offers the types of vGPU that it wants, as types that share the GPU by time slices, and is not in MIG mode.",
+	},
+	{
+		ID: "vgpu-same-framebuffer", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPU,
+		Sentence: "The vGPUs of a GPU have one frame buffer size, unless the GPU has heterogeneous mode and the config does not switch it off.",
+	},
+	{
+		ID: "vgpu-capacity", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPU,
+		Sentence: "A GPU has the virtual functions and the frame buffer for the number of vGPUs that is wanted of it.",
+	},
+	{
+		ID: "vgpu-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPUInUse,
+		Sentence: "No vGPU that a VM holds is removed, and virtual functions are switched only on a GPU that nothing uses; a GPU that cannot be put back when it leaves is a warning.",
 	},
 	{
 		ID: "homogeneous-gpus", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign, check: checkHomogeneousGPUs,

@@ -27,6 +27,7 @@ func scenarios() []scenario {
 	all = append(all, changeWindowScenarios()...)
 	all = append(all, vmScenarios()...)
 	all = append(all, migScenarios()...)
+	all = append(all, vgpuScenarios()...)
 	return all
 }
 

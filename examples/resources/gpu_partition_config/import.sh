@@ -1,3 +1,3 @@
 # The hosts that share the layout, separated by commas. A kind may follow, as in
-# hgx01:mig, and a name may stand before, as in vdi@hv01,hv02.
+# hgx01:mig or kvm01:vgpu, and a name may stand before, as in vdi@hv01,hv02.
 terraform import gpu_partition_config.vdi hv01,hv02

@@ -5,11 +5,14 @@ package nvidia
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -23,6 +26,8 @@ type Options struct {
 	// SMI, CTK, Modprobe and Systemctl are nvidia-smi, nvidia-ctk, nvidia-modprobe and
 	// systemctl, by path or name.
 	SMI, CTK, Modprobe, Systemctl string
+	// VGPU are settings of the package vgpu, such as where NVIDIA's sriov-manage is.
+	VGPU []vgpu.Option
 }
 
 const defaultLibrary = "libnvidia-ml.so.1"
@@ -47,16 +52,25 @@ func (o Options) withDefaults() Options {
 
 // Backend is a Linux host with NVIDIA GPUs.
 type Backend struct {
-	opt Options
+	opt   Options
+	vgpus *vgpu.Host
 
 	mu      sync.Mutex // writers one after the other; NVML itself may be called at once
 	session *session   // nil until the first call
 }
 
-var _ backend.MIG = (*Backend)(nil)
+var (
+	_ backend.MIG  = (*Backend)(nil)
+	_ backend.VGPU = (*Backend)(nil)
+)
 
 // New is a backend that loads the driver's library when it is first asked.
-func New(o Options) *Backend { return &Backend{opt: o.withDefaults()} }
+func New(o Options) *Backend {
+	b := &Backend{opt: o.withDefaults()}
+	roots := vgpu.WithRoots(filepath.Join("/", o.Root, "sys"), filepath.Join("/", o.Root, "proc"))
+	b.vgpus = vgpu.New(slices.Concat([]vgpu.Option{roots}, o.VGPU, []vgpu.Option{vgpu.WithNVML(library{b})})...)
+	return b
+}
 
 // Close lets go of the driver.
 func (b *Backend) Close() error {
@@ -86,6 +100,11 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			d.read(gpu.Driver{Version: driver})
 			if err := b.fill(s, d); err != nil {
 				return err
+			}
+			if err := b.fillVGPU(ctx, s, d); err != nil {
+				if d.Problem = err.Error(); isStale(err) {
+					return err
+				}
 			}
 			host.GPUs = append(host.GPUs, d.GPU)
 		}

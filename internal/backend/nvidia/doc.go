@@ -6,5 +6,6 @@
 // process, so what is newer than the oldest driver that is supported is looked up first.
 //
 // GPUs are named by their UUID, MIG instances by profile and start: the ids of instances
-// are reused, and the UUIDs of MIG devices are new each time.
+// are reused, and the UUIDs of MIG devices are new each time. vGPUs are read and changed in
+// sysfs, by the package vgpu; NVML tells which types there are.
 package nvidia

@@ -167,7 +167,7 @@ func move(from, to *record, vm *gpu.VM) error {
 // Reboot stops all VMs of a host and, after the boot, starts those that ran. They get
 // new partitions; one that finds none stays off. A GPU comes up with another count if
 // its CountAfterReboot says so. Processes end, MIG is lost as far as the hardware forgets
-// it, and units that are not disabled run.
+// it, vGPUs and their modes are lost, and units that are not disabled run.
 func (f *Fleet) Reboot(ctx context.Context, host string) error {
 	return f.onHost(ctx, host, func(r *record) error {
 		var ran []string

@@ -20,6 +20,7 @@ type Host struct {
 var (
 	_ backend.HyperV = (*Host)(nil)
 	_ backend.MIG    = (*Host)(nil)
+	_ backend.VGPU   = (*Host)(nil)
 	_ backend.Store  = (*Host)(nil)
 )
 
@@ -84,7 +85,7 @@ func (r *record) state() backend.State {
 type call struct {
 	op                  Op
 	vm, gpu, pool, unit string
-	place               string // of an instance on the GPU
+	place               string // of an instance or a vGPU on the GPU
 }
 
 // names are what a fault may call the object.

@@ -79,6 +79,9 @@ func (g migFace) idle() error {
 	if len(g.MIG.Instances) > 0 {
 		reasons = append(reasons, "divided into "+listInstances(g.MIG.Instances))
 	}
+	if g.VGPU != nil && g.VGPU.FunctionsOn {
+		reasons = append(reasons, "bound to its virtual functions")
+	}
 	if len(reasons) > 0 {
 		return refuse(backend.InUse, "the GPU is %s", strings.Join(reasons, " and "))
 	}
@@ -111,6 +114,9 @@ func (r *record) rebootGPUs() {
 		g := migFace{&r.GPUs[i]}
 		g.Processes = nil
 		g.resetComputeMode()
+		if g.VGPU != nil {
+			rebootVGPU(g.VGPU)
+		}
 		if g.MIG == nil {
 			continue
 		}

@@ -59,6 +59,10 @@ const (
 	OpRefreshDevices         Op = "refresh_devices"
 	OpStopUnit               Op = "stop_unit"
 	OpStartUnit              Op = "start_unit"
+	OpSetFunctions           Op = "set_virtual_functions"
+	OpSetHeterogeneous       Op = "set_heterogeneous"
+	OpCreateVGPU             Op = "create_vgpu"
+	OpRemoveVGPU             Op = "remove_vgpu"
 	OpLoadState              Op = "load_state"
 	OpUpdateState            Op = "update_state"
 
@@ -92,6 +96,10 @@ var phrases = map[Op]string{
 	OpRefreshDevices:         "refresh the device nodes",
 	OpStopUnit:               "stop",
 	OpStartUnit:              "start",
+	OpSetFunctions:           "set the virtual functions",
+	OpSetHeterogeneous:       "set the mode of mixed vGPU sizes",
+	OpCreateVGPU:             "create the vGPU",
+	OpRemoveVGPU:             "remove the vGPU",
 	OpLoadState:              "read the agent's records",
 	OpUpdateState:            "write the agent's records",
 }
@@ -100,8 +108,9 @@ var phrases = map[Op]string{
 type Fault struct {
 	// Op is the operation that fails.
 	Op Op `json:"op"`
-	// Object is the GPU id, the GPU instance ("3g.40gb@4"), the VM's id or name, the
-	// pool or the unit that it fails for. Empty means any.
+	// Object is the GPU id, the GPU instance ("3g.40gb@4") or vGPU ("L40S-12Q@0", with
+	// the UUID where it is on no function), the VM's id or name, the pool or the unit that
+	// it fails for. Empty means any.
 	Object string `json:"object,omitempty"`
 	// After lets that many calls pass first.
 	After int `json:"after,omitempty"`
@@ -159,6 +168,9 @@ type Hidden struct {
 	// CountAfterReboot is the partition count that the driver comes up with; 0 keeps
 	// the count. Whether drivers keep it is documented nowhere.
 	CountAfterReboot int `json:"count_after_reboot,omitempty"`
+	// Mediated makes the vGPUs on virtual functions mediated devices with a UUID, as
+	// kernels before 6.8 do. Those on the GPU itself always are.
+	Mediated bool `json:"mediated,omitempty"`
 	// Partitionable is the GPU-P face of a dismounted GPU, which comes back with
 	// its partition count when the device is mounted.
 	Partitionable *gpu.Partitionable `json:"partitionable,omitempty"`
@@ -335,7 +347,8 @@ func (op Op) offeredBy(p gpu.Platform) error {
 	switch op {
 	case OpInventory, OpLoadState, OpUpdateState:
 		return nil
-	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
+		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
 		if p != gpu.Linux {
 			return refuse(backend.NotSupported, "the host does not run Linux")
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -53,6 +54,7 @@ type model struct {
 	Selector   types.Object `tfsdk:"selector"`
 	GPUP       types.Object `tfsdk:"gpu_p"`
 	MIG        types.Object `tfsdk:"mig"`
+	VGPU       types.Object `tfsdk:"vgpu"`
 	Disruption types.String `tfsdk:"disruption"`
 	Feasible   types.Bool   `tfsdk:"feasible"`
 	GPUs       types.List   `tfsdk:"gpus"`
@@ -65,14 +67,25 @@ type gpuPModel struct {
 }
 
 type gpuModel struct {
-	Host             string    `tfsdk:"host"`
-	GPUID            string    `tfsdk:"gpu_id"`
-	Model            string    `tfsdk:"model"`
-	From             *int64    `tfsdk:"from_partition_count"`
-	To               *int64    `tfsdk:"to_partition_count"`
-	PartitionVRAMMiB *int64    `tfsdk:"partition_vram_mib"`
-	Holders          []string  `tfsdk:"holders"`
-	MIG              *migModel `tfsdk:"mig"`
+	Host             string     `tfsdk:"host"`
+	GPUID            string     `tfsdk:"gpu_id"`
+	Model            string     `tfsdk:"model"`
+	From             *int64     `tfsdk:"from_partition_count"`
+	To               *int64     `tfsdk:"to_partition_count"`
+	PartitionVRAMMiB *int64     `tfsdk:"partition_vram_mib"`
+	Holders          []string   `tfsdk:"holders"`
+	MIG              *migModel  `tfsdk:"mig"`
+	VGPU             *vgpuModel `tfsdk:"vgpu"`
+}
+
+type vgpuModel struct {
+	From          string             `tfsdk:"from_layout"`
+	To            string             `tfsdk:"to_layout"`
+	Functions     *string            `tfsdk:"switches_functions"`
+	Heterogeneous *string            `tfsdk:"switches_heterogeneous"`
+	Keeps         []vgpulayout.Place `tfsdk:"keeps"`
+	Removes       []vgpulayout.Place `tfsdk:"removes"`
+	Creates       []vgpulayout.Place `tfsdk:"creates"`
 }
 
 type migModel struct {
@@ -130,7 +143,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				},
 			},
 			"gpu_p": schema.SingleNestedAttribute{
-				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p` and `mig` is required.", Optional: true,
+				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p`, `mig` and `vgpu` is required.", Optional: true,
 				Attributes: map[string]schema.Attribute{
 					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
 				},
@@ -150,19 +163,28 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					},
 				},
 			},
+			"vgpu": schema.SingleNestedAttribute{
+				MarkdownDescription: "The wanted layout of vGPUs, as in `gpu_partition_config`.", Optional: true,
+				Attributes: map[string]schema.Attribute{
+					"type":          schema.StringAttribute{MarkdownDescription: vgpulayout.TypeText, Optional: true, Validators: vgpulayout.TypeValidators()},
+					"count":         schema.Int64Attribute{MarkdownDescription: vgpulayout.CountText, Optional: true, Validators: vgpulayout.CountValidators()},
+					"types":         schema.MapAttribute{MarkdownDescription: vgpulayout.TypesText, ElementType: types.Int64Type, Optional: true, Validators: vgpulayout.TypesValidators()},
+					"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
+				},
+			},
 			"disruption": text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
 			"feasible":   schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class.", Computed: true},
 			"gpus": schema.ListNestedAttribute{
 				MarkdownDescription: "The GPUs whose layout would change.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"host": text("The host."), "gpu_id": text("The GPU's id."), "model": text("The model."),
-					"from_partition_count": number("The count now; null for MIG."), "to_partition_count": number("The wanted count; null for MIG."),
-					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB; null for MIG."),
+					"from_partition_count": number("The count now; null for MIG and vGPUs."), "to_partition_count": number("The wanted count; null for MIG and vGPUs."),
+					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB; null for MIG and vGPUs."),
 					"holders": schema.ListAttribute{
-						MarkdownDescription: "Running VMs that hold partitions of the GPU, or processes that keep its MIG mode from being switched.", ElementType: types.StringType, Computed: true,
+						MarkdownDescription: "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched.", ElementType: types.StringType, Computed: true,
 					},
 					"mig": schema.SingleNestedAttribute{
-						MarkdownDescription: "The change of MIG; null for GPU-P.", Computed: true,
+						MarkdownDescription: "The change of MIG; null for other kinds.", Computed: true,
 						Attributes: map[string]schema.Attribute{
 							"from_layout":   text("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
 							"to_layout":     text("The layout that the GPU would get."),
@@ -171,6 +193,18 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"keeps":         placements("The instances that stay."),
 							"removes":       placements("The instances that go."),
 							"creates":       placements("The instances that come."),
+						},
+					},
+					"vgpu": schema.SingleNestedAttribute{
+						MarkdownDescription: "The change of vGPUs; null for other kinds.", Computed: true,
+						Attributes: map[string]schema.Attribute{
+							"from_layout":            text("The vGPUs now, such as `vgpu:2xL40S-12Q`; `vgpu:none` without any."),
+							"to_layout":              text("The vGPUs that the GPU would get."),
+							"switches_functions":     text("`on` or `off` when the virtual functions are switched, else null."),
+							"switches_heterogeneous": text("`on` or `off` when the mode of different frame buffer sizes is switched, else null."),
+							"keeps":                  places("The vGPUs that stay."),
+							"removes":                places("The vGPUs that go."),
+							"creates":                places("The vGPUs that come."),
 						},
 					},
 				}},
@@ -198,7 +232,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 func (d *DataSource) ConfigValidators(context.Context) []datasource.ConfigValidator {
 	return []datasource.ConfigValidator{
 		datasourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
-		datasourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig")),
+		datasourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu")),
 	}
 }
 
@@ -213,6 +247,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	want := gpu.PartitionConfig{
 		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, MIG: miglayout.Decode(ctx, m.MIG, diags),
+		VGPU: vgpulayout.Decode(ctx, m.VGPU, diags),
 	}
 	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
 		want.Count = int(p.PartitionCount.ValueInt64())
@@ -259,6 +294,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("selector", m.Selector)
 	set("gpu_p", m.GPUP)
 	set("mig", m.MIG)
+	set("vgpu", m.VGPU)
 	set("disruption", string(disruption))
 	set("feasible", feasible)
 	set("gpus", gpus)
@@ -275,14 +311,41 @@ func describe(host string, g rules.GPUChange) gpuModel {
 			Keeps: miglayout.Placements(m.Keeps), Removes: miglayout.Placements(m.Removes), Creates: miglayout.Placements(m.Creates),
 		}
 		if m.ChangesMode() {
-			mode := map[bool]string{true: "on", false: "off"}[m.To.Enabled]
-			out.MIG.Mode = &mode
+			out.MIG.Mode = switched(!m.To.Enabled, m.To.Enabled)
+		}
+		return out
+	}
+	if c := g.VGPU; c != nil {
+		out.Holders = append(out.Holders, c.InTheWay...)
+		out.VGPU = &vgpuModel{
+			From: rules.VGPUText(c.From), To: rules.VGPUText(c.To),
+			Functions: switched(c.From.FunctionsOn, c.To.FunctionsOn), Heterogeneous: switched(c.From.Heterogeneous, c.To.Heterogeneous),
+			Keeps: vgpulayout.Places(c.Keeps), Removes: vgpulayout.Places(c.Removes), Creates: vgpulayout.Places(c.Creates),
 		}
 		return out
 	}
 	from, to, size := int64(g.From), int64(g.To), g.PartitionVRAM.MiB()
 	out.From, out.To, out.PartitionVRAMMiB = &from, &to, &size
 	return out
+}
+
+// switched is "on" or "off" for a mode that changes, else nil.
+func switched(from, to bool) *string {
+	if from == to {
+		return nil
+	}
+	mode := map[bool]string{true: "on", false: "off"}[to]
+	return &mode
+}
+
+func places(text string) schema.ListNestedAttribute {
+	return schema.ListNestedAttribute{
+		MarkdownDescription: text, Computed: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"type":     schema.StringAttribute{MarkdownDescription: vgpulayout.PlaceTypeText, Computed: true},
+			"function": schema.Int64Attribute{MarkdownDescription: vgpulayout.FunctionText, Computed: true},
+		}},
+	}
 }
 
 func placements(text string) schema.ListNestedAttribute {

@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -81,6 +82,19 @@ type gpuModel struct {
 	MIGEnabled   *bool           `tfsdk:"mig_enabled"`
 	MIGInstances []instanceModel `tfsdk:"mig_instances"`
 	Processes    []processModel  `tfsdk:"processes"`
+
+	Functions     *int64      `tfsdk:"virtual_functions"`
+	FunctionsOn   *bool       `tfsdk:"virtual_functions_enabled"`
+	Heterogeneous *bool       `tfsdk:"vgpu_heterogeneous"`
+	VGPUs         []vgpuModel `tfsdk:"vgpus"`
+}
+
+type vgpuModel struct {
+	Type     string  `tfsdk:"type"`
+	Function *int64  `tfsdk:"function"`
+	Address  *string `tfsdk:"address"`
+	UUID     *string `tfsdk:"uuid"`
+	Holder   *string `tfsdk:"holder"`
 }
 
 type instanceModel struct {
@@ -207,6 +221,21 @@ func gpusAttribute() schema.MapNestedAttribute {
 					"uuids":      schema.ListAttribute{MarkdownDescription: "The UUIDs of its compute instances, which are the MIG devices.", ElementType: types.StringType, Computed: true},
 				}},
 			},
+			"virtual_functions":         number("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on the GPU itself; null for a GPU without vGPUs."),
+			"virtual_functions_enabled": schema.BoolAttribute{MarkdownDescription: "Whether the virtual functions are on; null for a GPU without vGPUs.", Computed: true},
+			"vgpu_heterogeneous": schema.BoolAttribute{
+				MarkdownDescription: "Whether the GPU is in the mode in which vGPUs of different frame buffer sizes share it; null for a GPU without vGPUs.", Computed: true,
+			},
+			"vgpus": schema.ListNestedAttribute{
+				MarkdownDescription: "The vGPUs.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"type":     text("The vGPU's type."),
+					"function": number("The index of its virtual function; null for a vGPU on the GPU itself."),
+					"address":  text("The PCI address that a VM is given."),
+					"uuid":     text("The UUID of the mediated device; null for a vGPU that is none."),
+					"holder":   text("Who holds it, such as `VM web-01`; null for nobody."),
+				}},
+			},
 			"processes": schema.ListNestedAttribute{
 				MarkdownDescription: "The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -289,10 +318,13 @@ func describe(h *gpu.Host) hostModel {
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{},
-			Address: set(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{},
+			Address: set(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
+		}
+		if g.VGPU != nil {
+			x.describeVGPUs(g.VGPU)
 		}
 		for _, p := range g.Processes {
 			x.Processes = append(x.Processes, describeProcess(g, p))
@@ -383,6 +415,19 @@ func (x *gpuModel) describeMIG(m *gpu.MIG) {
 		x.MIGInstances = append(x.MIGInstances, out)
 	}
 	slices.SortFunc(x.MIGInstances, func(a, b instanceModel) int { return cmp.Compare(a.Start, b.Start) })
+}
+
+func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
+	x.Functions, x.FunctionsOn, x.Heterogeneous = ptr(int64(v.Functions)), ptr(v.FunctionsOn), ptr(v.Heterogeneous)
+	now := slices.SortedFunc(slices.Values(v.Instances), func(a, b gpu.VGPUInstance) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.UUID, b.UUID))
+	})
+	for i := range now {
+		in := &now[i]
+		x.VGPUs = append(x.VGPUs, vgpuModel{
+			Type: in.Type, Function: vgpulayout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID), Holder: set(in.Holder),
+		})
+	}
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {

@@ -20,7 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig` or `vdi@hv01,hv02`. " +
+const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu` or `vdi@hv01,hv02`. " +
 	"A config that is already claimed can also be imported by its identity, the id."
 
 // ImportState takes `[name@]host[,host...][:kind]`, or the identity of a claimed
@@ -41,7 +41,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		name, hosts = "", list
 	}
 	names := strings.Split(hosts, ",")
-	if !slices.Contains([]gpu.Kind{"", gpu.KindGPUP, gpu.KindMIG}, gpu.Kind(kind)) || slices.Contains(names, "") || hasName && name == "" {
+	if !slices.Contains([]gpu.Kind{"", gpu.KindGPUP, gpu.KindMIG, gpu.KindVGPU}, gpu.Kind(kind)) || slices.Contains(names, "") || hasName && name == "" {
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\n%s", req.ID, importForm))
 		return
 	}
@@ -145,22 +145,32 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 	m.setLayout(ctx, c, diags)
 }
 
-// adopt takes the layout that the hosts have. Without a kind it is that of their platform.
+// adopt takes the layout that the hosts have. Without a kind it is GPU-P or, on Linux, MIG.
 func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, diags *diag.Diagnostics) bool {
 	linux := slices.ContainsFunc(hosts, func(n string) bool { return v.Hosts[n].Platform == gpu.Linux })
-	if kind == gpu.KindMIG || kind == "" && linux {
+	switch {
+	case kind == gpu.KindMIG, kind == "" && linux:
 		c.MIG = &gpu.MIGLayout{}
+	case kind == gpu.KindVGPU:
+		c.VGPU = &gpu.VGPULayout{}
 	}
 	choose(c, "", hosts, v)
 	found := ""
-	if c.Kind() == gpu.KindMIG {
+	switch c.Kind() {
+	case gpu.KindMIG:
 		if c.MIG = commonLayout(*c, v); c.MIG == nil {
 			found = "is in MIG mode"
 		} else {
 			c.Scope.Selector = onlyWithLayout(*c, v)
 		}
-	} else if c.Count = commonCount(*c, v); c.Count == 0 {
-		found = "can be partitioned"
+	case gpu.KindVGPU:
+		if c.VGPU = commonVGPUs(*c, v); c.VGPU == nil {
+			found = "has vGPUs"
+		}
+	case gpu.KindGPUP:
+		if c.Count = commonCount(*c, v); c.Count == 0 {
+			found = "can be partitioned"
+		}
 	}
 	if found != "" {
 		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v %s and is free of other claims.", hosts, found))
@@ -253,6 +263,36 @@ func commonLayout(c gpu.PartitionConfig, v fleet.View) *gpu.MIGLayout {
 	}
 	if same && len(first) > 0 {
 		return &gpu.MIGLayout{Placements: first}
+	}
+	best := ""
+	for _, text := range slices.Sorted(maps.Keys(votes)) {
+		if best == "" || votes[text] > votes[best] {
+			best = text
+		}
+	}
+	return layouts[best]
+}
+
+// commonVGPUs is what most of the chosen GPUs with vGPUs have; the others show up as drift.
+// It is nil when none has any.
+func commonVGPUs(c gpu.PartitionConfig, v fleet.View) *gpu.VGPULayout {
+	layouts, votes := map[string]*gpu.VGPULayout{}, map[string]int{}
+	for host, ids := range c.GPUs {
+		for _, id := range ids {
+			g, ok := v.Hosts[host].GPU(id)
+			if !ok || g.VGPU == nil || len(g.VGPU.Instances) == 0 {
+				continue
+			}
+			l := &gpu.VGPULayout{Types: gpu.VGPUCounts(g.VGPU.State().Places)}
+			text := rules.VGPULayoutText(l)
+			if len(l.Types) == 1 {
+				for name, n := range l.Types {
+					l = &gpu.VGPULayout{Type: name, Count: &n}
+				}
+			}
+			layouts[text] = l
+			votes[text]++
+		}
 	}
 	best := ""
 	for _, text := range slices.Sorted(maps.Keys(votes)) {

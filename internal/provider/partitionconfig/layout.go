@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -28,6 +29,7 @@ type gpuModel struct {
 	PartitionCount   types.Int64  `tfsdk:"partition_count"`
 	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
 	Instances        types.List   `tfsdk:"instances"`
+	VGPUs            types.List   `tfsdk:"vgpus"`
 }
 
 type instanceModel struct {
@@ -37,20 +39,49 @@ type instanceModel struct {
 	UUID      *string `tfsdk:"uuid"`
 }
 
+// vgpuModel is one vGPU. Who holds it is left out: that changes without a change of ours.
+type vgpuModel struct {
+	Type     string  `tfsdk:"type"`
+	Function *int64  `tfsdk:"function"`
+	Address  *string `tfsdk:"address"`
+	UUID     *string `tfsdk:"uuid"`
+}
+
 var (
 	gpuPType     = map[string]attr.Type{"partition_count": types.Int64Type}
 	instanceType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"profile": types.StringType, "start": types.Int64Type, "memory_mib": types.Int64Type, "uuid": types.StringType,
 	}}
+	vgpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"type": types.StringType, "function": types.Int64Type, "address": types.StringType, "uuid": types.StringType,
+	}}
 	gpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"model": types.StringType, "address": types.StringType, "layout": types.StringType,
 		"partition_count": types.Int64Type, "partition_vram_mib": types.Int64Type, "instances": types.ListType{ElemType: instanceType},
+		"vgpus": types.ListType{ElemType: vgpuType},
 	}}
 	gpusOfHostType = types.MapType{ElemType: gpuType}
 )
 
-// isolation of both kinds: partitions and instances have memory of their own.
-const isolation = "hardware"
+// isolation is what separates the shares of a kind. vGPUs of the types that are made here
+// have memory of their own and take turns on the rest of the GPU.
+func isolation(kind gpu.Kind) string {
+	if kind == gpu.KindVGPU {
+		return "memory"
+	}
+	return "hardware"
+}
+
+// plannedIsolation is known as soon as the kind is.
+func (m *model) plannedIsolation() types.String {
+	switch {
+	case m.VGPU.IsUnknown():
+		return types.StringUnknown()
+	case m.VGPU.IsNull():
+		return types.StringValue(isolation(gpu.KindMIG))
+	}
+	return types.StringValue(isolation(gpu.KindVGPU))
+}
 
 // layout reads the layout that the configuration asks for.
 func (m *model) layout(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
@@ -58,11 +89,13 @@ func (m *model) layout(ctx context.Context, c *gpu.PartitionConfig, diags *diag.
 		c.Count = int(p.PartitionCount.ValueInt64())
 	}
 	c.MIG = miglayout.Decode(ctx, m.MIG, diags)
+	c.VGPU = vgpulayout.Decode(ctx, m.VGPU, diags)
 }
 
 // setLayout is layout's inverse, for import.
 func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) {
 	m.GPUP, m.MIG = types.ObjectNull(gpuPType), miglayout.Encode(ctx, c.MIG, diags)
+	m.VGPU = vgpulayout.Encode(ctx, c.VGPU, diags)
 	if c.Kind() == gpu.KindGPUP {
 		var d diag.Diagnostics
 		m.GPUP, d = types.ObjectValueFrom(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))})
@@ -72,24 +105,36 @@ func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *dia
 
 // offers tells whether a GPU can have layouts of a kind at all.
 func offers(kind gpu.Kind, g *gpu.GPU) bool {
-	if kind == gpu.KindMIG {
+	switch kind {
+	case gpu.KindMIG:
 		return g.MIG != nil
+	case gpu.KindVGPU:
+		return g.VGPU != nil
+	case gpu.KindGPUP:
 	}
 	return g.Partitionable != nil
 }
 
 // hasLayout tells whether a GPU has the layout of a config.
 func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
-	if c.Kind() == gpu.KindMIG {
+	switch c.Kind() {
+	case gpu.KindMIG:
 		return rules.HasMIGLayout(g, c.MIG)
+	case gpu.KindVGPU:
+		return rules.HasVGPULayout(g, c.VGPU)
+	case gpu.KindGPUP:
 	}
 	return g.Partitionable.Count == c.Count
 }
 
 // layoutWords tell what a GPU has and what is declared: "has 2 partitions, declared are 4".
 func layoutWords(c gpu.PartitionConfig, g *gpu.GPU) string {
-	if c.Kind() == gpu.KindMIG {
+	switch c.Kind() {
+	case gpu.KindMIG:
 		return fmt.Sprintf("has %s, declared is %s", migWords(g), rules.MIGLayoutText(c.MIG))
+	case gpu.KindVGPU:
+		return fmt.Sprintf("has %s, declared is %s", vgpuWords(g), vgpuWanted(c.VGPU))
+	case gpu.KindGPUP:
 	}
 	return fmt.Sprintf("has %d partitions, declared are %d", g.Partitionable.Count, c.Count)
 }
@@ -107,17 +152,25 @@ func migWords(g *gpu.GPU) string {
 
 // describe makes a GPU's entry in the attribute gpus.
 func describe(ctx context.Context, kind gpu.Kind, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
-	out := gpuModel{Model: types.StringValue(g.Model), Instances: types.ListNull(instanceType)}
+	out := gpuModel{Model: types.StringValue(g.Model), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
 	if g.Address != "" {
 		out.Address = types.StringValue(g.Address)
 	}
-	if kind == gpu.KindGPUP {
+	switch kind {
+	case gpu.KindGPUP:
 		p := g.Partitionable
 		out.Layout = types.StringValue(fmt.Sprintf("gpu_p:%d", p.Count))
 		out.PartitionCount, out.PartitionVRAMMiB = types.Int64Value(int64(p.Count)), types.Int64Value(p.PartitionVRAM().MiB())
-		return out
+	case gpu.KindMIG:
+		out.describeMIG(ctx, g, diags)
+	case gpu.KindVGPU:
+		out.describeVGPUs(ctx, g.VGPU, diags)
 	}
-	out.Layout = types.StringValue("mig:" + rules.MIGText(g.MIG.State()))
+	return out
+}
+
+func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diagnostics) {
+	m.Layout = types.StringValue("mig:" + rules.MIGText(g.MIG.State()))
 	instances := []instanceModel{}
 	for i := range g.MIG.Instances {
 		in := &g.MIG.Instances[i]
@@ -129,7 +182,6 @@ func describe(ctx context.Context, kind gpu.Kind, g *gpu.GPU, diags *diag.Diagno
 	}
 	slices.SortFunc(instances, func(a, b instanceModel) int { return cmp.Compare(a.Start, b.Start) })
 	var d diag.Diagnostics
-	out.Instances, d = types.ListValueFrom(ctx, instanceType, instances)
+	m.Instances, d = types.ListValueFrom(ctx, instanceType, instances)
 	diags.Append(d...)
-	return out
 }

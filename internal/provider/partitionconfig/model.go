@@ -28,6 +28,7 @@ type model struct {
 	Selector         types.Object   `tfsdk:"selector"`
 	GPUP             types.Object   `tfsdk:"gpu_p"`
 	MIG              types.Object   `tfsdk:"mig"`
+	VGPU             types.Object   `tfsdk:"vgpu"`
 	QuiesceUnits     types.Set      `tfsdk:"quiesce_units"`
 	MaxDisruption    types.String   `tfsdk:"max_disruption"`
 	Rollout          types.Object   `tfsdk:"rollout"`
@@ -53,7 +54,7 @@ type rolloutModel struct {
 // unknown. GPUs are not chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PartitionConfig, known bool) {
 	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(ctx, m.GPUP, m.MIG, m.QuiesceUnits, m.Name) {
+	if !known || !object.Known(ctx, m.GPUP, m.MIG, m.VGPU, m.QuiesceUnits, m.Name) {
 		return gpu.PartitionConfig{}, false
 	}
 	c = gpu.PartitionConfig{

@@ -58,7 +58,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 	var d diag.Diagnostics
 	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
 	diags.Append(d...)
-	m.Isolation = types.StringValue(isolation)
+	m.Isolation = types.StringValue(isolation(c.Kind()))
 	m.Drift, d = types.ListValueFrom(ctx, types.StringType, append([]string{}, drift...))
 	diags.Append(d...)
 }
@@ -83,6 +83,8 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 			}
 		case !hasLayout(c, g) && c.Kind() == gpu.KindMIG:
 			text = migDrift(c, claim, g)
+		case !hasLayout(c, g) && c.Kind() == gpu.KindVGPU:
+			text = vgpuDrift(c, claim, g)
 		case !hasLayout(c, g):
 			text = layoutWords(c, g)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 )
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -35,9 +36,9 @@ func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRe
 // Schema implements resource.Resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Gives a homogeneous set of GPUs, across one or several hosts, one layout: equal partitions for VMs on Hyper-V (`gpu_p`), or " +
-			"Multi-Instance GPU on Linux hosts with NVIDIA GPUs (`mig`).\n\n" +
-			"Every GPU that the selector covers gets the same layout. Only what differs is touched: a MIG instance that is as declared stays, and so do other GPUs of the host. " +
+		MarkdownDescription: "Gives a homogeneous set of GPUs, across one or several hosts, one layout: equal partitions for VMs on Hyper-V (`gpu_p`), or, " +
+			"on Linux hosts with NVIDIA GPUs, Multi-Instance GPU (`mig`) or vGPUs for KVM (`vgpu`).\n\n" +
+			"Every GPU that the selector covers gets the same layout. Only what differs is touched: a MIG instance or vGPU that is as declared stays, and so do other GPUs of the host. " +
 			"What the hosts really have is in `gpus`; a difference from what is declared is in `drift` and is put right by the next apply.\n\n" +
 			"All partitioned GPUs of a cluster should have the same count ([Microsoft](https://learn.microsoft.com/windows-server/virtualization/hyper-v/gpu-partitioning)), " +
 			"so one config usually covers a cluster. A change that fails on one host is undone on all of them.",
@@ -61,15 +62,16 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that has partitions or MIG, is not dismounted, and is not in a pool or " +
+				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, MIG or vGPU types), is not dismounted, and is not in a pool or " +
 					"another claim. A GPU that is inserted later is then drift, with a warning.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
 			},
 			"gpu_p": gpuPAttribute(),
 			"mig":   migAttribute(),
+			"vgpu":  vgpuAttribute(),
 			"quiesce_units": schema.SetAttribute{
-				MarkdownDescription: "With `mig`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode " +
-					"is switched, and started again. Workloads are never stopped; do not name any here.",
+				MarkdownDescription: "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode " +
+					"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
 				ElementType: types.StringType, Optional: true,
 				Validators: []validator.Set{
 					setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p")),
@@ -79,12 +81,12 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"max_disruption": schema.StringAttribute{
 				MarkdownDescription: "How much a change may disturb what runs: " + disruptionText() + ". Default `none`. The count of a GPU that nobody " +
 					"uses changes without disruption; one whose partitions VMs hold needs `vm_restart`, and each of those VMs' own assignment must allow " +
-					"the shutdown as well. MIG instances that nothing uses change without disruption, and those in use never; switching MIG mode takes `gpu_reset` on Ampere GPUs.",
+					"the shutdown as well. MIG instances that nothing uses change without disruption, and those in use never; switching MIG mode takes `gpu_reset` on Ampere GPUs. vGPUs that no VM holds change without disruption, and those held never.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
 			},
 			"rollout": rolloutAttribute(),
 			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "`keep` (the default) leaves the layout as it is; `restore` puts back the count, or the MIG mode and instances, that each GPU had when it joined, " +
+				MarkdownDescription: "`keep` (the default) leaves the layout as it is; `restore` puts back the count, or the modes and the MIG instances or vGPUs, that each GPU had when it joined, " +
 					"and never stops a VM or a process to do so. Destroying uses the value of the last apply.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
 			},
@@ -92,14 +94,15 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with what the host reports: its `model`, its PCI `address` on Linux, its `layout` " +
 					"(such as `gpu_p:4` or `mig:1g.10gb@0+3g.40gb@4`, where `@` stands before the first memory slice), `partition_count` and `partition_vram_mib` for GPU-P, and " +
-					"`instances` for MIG: a list of `profile`, `start`, `memory_mib` and `uuid`. The UUID, by which a workload finds its MIG device, is a new one each time that the instance is made.",
+					"`instances` for MIG: a list of `profile`, `start`, `memory_mib` and `uuid`. The UUID, by which a workload finds its MIG device, is a new one each time that the instance is made. For vGPUs the `layout` is such as `vgpu:2xL40S-12Q`, and `vgpus` a list of `type`, `function` (the index of the virtual function; null for a vGPU " +
+					"on the GPU itself), and `address` and `uuid`, by which a VM gets it: the PCI address, or the UUID of a mediated device (else null).",
 				ElementType: gpusOfHostType, Computed: true,
 			},
 			"partition_vram_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for MIG.", Computed: true,
+				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for MIG and vGPUs.", Computed: true,
 			},
 			"isolation": schema.StringAttribute{
-				MarkdownDescription: "What separates two partitions or instances: `hardware`. GPU-P partitions are SR-IOV functions with memory of their own; MIG instances have memory and compute slices of their own.",
+				MarkdownDescription: "What separates two partitions, instances or vGPUs. `hardware` for GPU-P and MIG: GPU-P partitions are SR-IOV functions with memory of their own; MIG instances have memory and compute slices of their own. `memory` for vGPUs: each has frame buffer of its own, and they take turns on the rest of the GPU.",
 				Computed:            true,
 			},
 			"drift": schema.ListAttribute{
@@ -115,7 +118,7 @@ var unitName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*$`)
 
 func gpuPAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. One of `gpu_p` and `mig` is required.",
+		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. One of `gpu_p`, `mig` and `vgpu` is required.",
 		Optional:            true,
 		PlanModifiers:       []planmodifier.Object{otherKind()},
 		Attributes: map[string]schema.Attribute{
@@ -130,8 +133,8 @@ func gpuPAttribute() schema.SingleNestedAttribute {
 
 func migAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "MIG: GPU instances on Linux hosts, each with one compute instance that fills it. One of `gpu_p` and `mig` is required. Changing from one to the other makes a new " +
-			"config, since they are for hosts of different platforms.",
+		MarkdownDescription: "MIG: GPU instances on Linux hosts, each with one compute instance that fills it. One of `gpu_p`, `mig` and `vgpu` is required. Changing from one to another " +
+			"makes a new config.",
 		Optional:      true,
 		PlanModifiers: []planmodifier.Object{otherKind()},
 		Attributes: map[string]schema.Attribute{
@@ -145,6 +148,20 @@ func migAttribute() schema.SingleNestedAttribute {
 					"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
 				}},
 			},
+		},
+	}
+}
+
+func vgpuAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "vGPUs for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices. One of `gpu_p`, `mig` and `vgpu` is required.",
+		Optional:            true,
+		PlanModifiers:       []planmodifier.Object{otherKind()},
+		Attributes: map[string]schema.Attribute{
+			"type":          schema.StringAttribute{MarkdownDescription: vgpulayout.TypeText, Optional: true, Validators: vgpulayout.TypeValidators()},
+			"count":         schema.Int64Attribute{MarkdownDescription: vgpulayout.CountText, Optional: true, Validators: vgpulayout.CountValidators()},
+			"types":         schema.MapAttribute{MarkdownDescription: vgpulayout.TypesText, ElementType: types.Int64Type, Optional: true, Validators: vgpulayout.TypesValidators()},
+			"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
 		},
 	}
 }
@@ -197,6 +214,6 @@ func disruptionText() string { return "`" + strings.Join(disruptionNames(), "` <
 func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
 	return []resource.ConfigValidator{
 		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig")),
+		resourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu")),
 	}
 }

@@ -1,5 +1,5 @@
 // Package partitionoptions is the data source gpu_partition_options: the partition
-// counts and MIG profiles that GPUs offer, and the memory that each yields.
+// counts, MIG profiles and vGPU types that GPUs offer, and the memory that each yields.
 package partitionoptions
 
 import (
@@ -44,6 +44,7 @@ type model struct {
 	GPUID  types.String `tfsdk:"gpu_id"`
 	Common types.List   `tfsdk:"common_partition_counts"`
 	MIG    types.List   `tfsdk:"common_mig_profiles"`
+	VGPU   types.List   `tfsdk:"common_vgpu_types"`
 	GPUs   types.Map    `tfsdk:"gpus"`
 }
 
@@ -53,6 +54,8 @@ type gpuModel struct {
 	Options        []optionModel  `tfsdk:"options"`
 	MIGEnabled     *bool          `tfsdk:"mig_enabled"`
 	MIGProfiles    []profileModel `tfsdk:"mig_profiles"`
+	Heterogeneous  *bool          `tfsdk:"vgpu_heterogeneous_supported"`
+	VGPUTypes      []vgpuModel    `tfsdk:"vgpu_types"`
 }
 
 type profileModel struct {
@@ -62,6 +65,14 @@ type profileModel struct {
 	Slices    int64   `tfsdk:"compute_slices"`
 	Size      int64   `tfsdk:"memory_slices"`
 	Starts    []int64 `tfsdk:"starts"`
+}
+
+type vgpuModel struct {
+	Type           string  `tfsdk:"type"`
+	FrameBufferMiB int64   `tfsdk:"frame_buffer_mib"`
+	Max            int64   `tfsdk:"max"`
+	MaxPerVM       *int64  `tfsdk:"max_per_vm"`
+	MIGProfile     *string `tfsdk:"mig_profile"`
 }
 
 type optionModel struct {
@@ -76,15 +87,18 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		return schema.Int64Attribute{MarkdownDescription: text, Computed: true}
 	}
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, or the profiles of MIG, and the memory that each partition or instance would get.",
+		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get.",
 		Attributes: map[string]schema.Attribute{
 			"host":   schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true},
-			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions or MIG.", Optional: true},
+			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs.", Optional: true},
 			"common_partition_counts": schema.ListAttribute{
 				MarkdownDescription: "The counts that all of these GPUs with GPU-P offer.", ElementType: types.Int64Type, Computed: true,
 			},
 			"common_mig_profiles": schema.ListAttribute{
 				MarkdownDescription: "The MIG profiles that all of these GPUs with MIG offer.", ElementType: types.StringType, Computed: true,
+			},
+			"common_vgpu_types": schema.ListAttribute{
+				MarkdownDescription: "The vGPU types that all of these GPUs with vGPUs offer, without those that are MIG-backed.", ElementType: types.StringType, Computed: true,
 			},
 			"gpus": schema.MapNestedAttribute{
 				MarkdownDescription: "The GPUs, by id.", Computed: true,
@@ -114,6 +128,22 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"memory_slices":  number("Memory slices of one instance."),
 							"starts": schema.ListAttribute{
 								MarkdownDescription: "The memory slices at which an instance may begin.", ElementType: types.Int64Type, Computed: true,
+							},
+						}},
+					},
+					"vgpu_heterogeneous_supported": schema.BoolAttribute{
+						MarkdownDescription: "Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs.", Computed: true,
+					},
+					"vgpu_types": schema.ListNestedAttribute{
+						MarkdownDescription: "The vGPU types of the GPU, in the driver's order.", Computed: true,
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"type":             schema.StringAttribute{MarkdownDescription: "The type's name.", Computed: true},
+							"frame_buffer_mib": number("Frame buffer of one vGPU in MiB."),
+							"max":              number("How many vGPUs of the type an empty GPU takes."),
+							"max_per_vm":       number("How many of them one VM takes; null when the driver does not say."),
+							"mig_profile": schema.StringAttribute{
+								MarkdownDescription: "The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes only the latter.",
+								Computed:            true,
 							},
 						}},
 					},
@@ -149,14 +179,14 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	wanted := m.GPUID.ValueString()
 	gpus := map[string]gpuModel{}
 	var common shared[int]
-	var profiles shared[string]
+	var profiles, vgpus shared[string]
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		gpup := g.Partitionable != nil && !g.Partitionable.Paravirtual
-		if !gpup && g.MIG == nil || wanted != "" && !gpu.SameID(wanted, g.ID) {
+		if !gpup && g.MIG == nil && g.VGPU == nil || wanted != "" && !gpu.SameID(wanted, g.ID) {
 			continue
 		}
-		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}}
+		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}, VGPUTypes: []vgpuModel{}}
 		if gpup {
 			counts := slices.Sorted(slices.Values(g.Partitionable.ValidCounts))
 			common.and(counts)
@@ -165,11 +195,14 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		if g.MIG != nil {
 			profiles.and(out.profiles(g))
 		}
+		if g.VGPU != nil {
+			vgpus.and(out.vgpus(g.VGPU))
+		}
 		gpus[g.ID] = out
 	}
 	if wanted != "" && len(gpus) == 0 {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
-			"Found: host %s has no GPU %q that offers partitions or MIG.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
+			"Found: host %s has no GPU %q that offers partitions, MIG or vGPUs.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
 		return
 	}
 	diags := &resp.Diagnostics
@@ -179,6 +212,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("gpus", gpus)
 	set("common_partition_counts", append([]int{}, common.values...))
 	set("common_mig_profiles", append([]string{}, profiles.values...))
+	set("common_vgpu_types", append([]string{}, vgpus.values...))
 }
 
 // shared is what several lists have in common.
@@ -219,6 +253,26 @@ func (m *gpuModel) profiles(g *gpu.GPU) []string {
 		}
 		m.MIGProfiles = append(m.MIGProfiles, x)
 		names = append(names, p.Name)
+	}
+	return names
+}
+
+// vgpus fills in the types of vGPUs and returns the names of those that a config can have.
+func (m *gpuModel) vgpus(v *gpu.VGPU) []string {
+	m.Heterogeneous = &v.HeterogeneousSupported
+	var names []string
+	for _, t := range v.Types {
+		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max)}
+		if t.MaxPerVM > 0 {
+			n := int64(t.MaxPerVM)
+			x.MaxPerVM = &n
+		}
+		if t.MIGProfile != "" {
+			x.MIGProfile = &t.MIGProfile
+		} else {
+			names = append(names, t.Name)
+		}
+		m.VGPUTypes = append(m.VGPUTypes, x)
 	}
 	return names
 }

@@ -143,6 +143,18 @@ func (m *Machine) StartVGPU(index, vgpuType, instance int, vm string) int {
 	return id
 }
 
+// UnbindGPU takes the driver from a GPU and gives it back, as sriov-manage does: the mode
+// of mixed vGPU sizes and the MIG instances are lost.
+func (m *Machine) UnbindGPU(index int) {
+	m.tb.Helper()
+	m.change(func(s *state) error {
+		m.at(s, index).VGPUMixed = false
+		s.Instances = slices.DeleteFunc(s.Instances, func(i instanceRecord) bool { return i.GPU == index })
+		s.Computes = slices.DeleteFunc(s.Computes, func(c computeRecord) bool { return c.GPU == index })
+		return nil
+	})
+}
+
 // StopVGPU stops a vGPU.
 func (m *Machine) StopVGPU(id int) {
 	m.tb.Helper()

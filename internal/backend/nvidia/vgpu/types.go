@@ -21,6 +21,8 @@ type Type struct {
 	FrameBuffer gpu.Bytes `json:"frame_buffer,omitempty"`
 	// Max is how many an empty GPU takes when all are of this type; 0 when not told.
 	Max int `json:"max,omitempty"`
+	// MaxPerVM is how many of it one VM takes; 0 when not told.
+	MaxPerVM int `json:"max_per_vm,omitempty"`
 	// Instance is the MIG profile that the type lives in, "1g.18gb"; "" for a type that
 	// shares the GPU by time slices, or when not told.
 	Instance string `json:"instance,omitempty"`

@@ -57,6 +57,7 @@ type Kernel struct {
 	idle     bool // sriov-manage does nothing
 	failures map[string]error
 	events   []string
+	driver   Driver
 }
 
 type card struct {
@@ -105,14 +106,18 @@ func (k *Kernel) Device(address string, more ...string) string {
 
 // Host is the production code on this host.
 func (k *Kernel) Host(more ...vgpu.Option) *vgpu.Host {
-	return vgpu.New(append([]vgpu.Option{
+	return vgpu.New(slices.Concat(k.Options(), []vgpu.Option{vgpu.WithNVML(nvml{k})}, more)...)
+}
+
+// Options lead production code to this host. NVML is not among them.
+func (k *Kernel) Options() []vgpu.Option {
+	return []vgpu.Option{
 		vgpu.WithRoots(k.Sys(), k.Proc()),
 		vgpu.WithFiles(k),
 		vgpu.WithScript("sriov-manage"),
 		vgpu.WithRunner(k.run),
-		vgpu.WithNVML(nvml{k}),
 		vgpu.WithPatience(time.Millisecond, 20*time.Millisecond),
-	}, more...)...)
+	}
 }
 
 // Reboot loses what a reboot loses. MIG mode stays, as on Ampere.
@@ -301,6 +306,10 @@ func (c *card) fits(t vgpu.Type) bool {
 func (k *Kernel) ReadFile(path string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	switch filepath.Base(path) {
+	case "creatable_vgpu_types", "available_instances":
+		k.follow()
+	}
 	text, err := os.ReadFile(path)
 	switch filepath.Base(path) {
 	case "placement_id", "gpu_instance_id":
@@ -315,6 +324,7 @@ func (k *Kernel) ReadFile(path string) ([]byte, error) {
 func (k *Kernel) WriteFile(path string, data []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.follow()
 	err := k.write(path, strings.TrimSpace(string(data)))
 	k.render()
 	if err != nil {
@@ -408,6 +418,7 @@ func (k *Kernel) run(_ context.Context, program string, args ...string) ([]byte,
 	if k.idle {
 		return nil, nil
 	}
+	k.follow()
 	if k.nvmlOpen || k.locks > 0 || len(c.processes) > 0 {
 		k.locks = max(k.locks-1, 0)
 		return []byte("Cannot obtain unbindLock for " + c.Address + "\n"), errors.New("exit status 1")
@@ -416,6 +427,9 @@ func (k *Kernel) run(_ context.Context, program string, args ...string) ([]byte,
 		k.tear(f, "")
 	}
 	c.on, c.functions, c.instances, c.heterogeneous = args[0] == "-e", nil, nil, false
+	if k.driver != nil {
+		k.driver.Unbind(c.Address)
+	}
 	for i := range c.VFs {
 		if c.on {
 			c.functions = append(c.functions, &function{index: i, address: VF(c.Address, i)})

@@ -1,0 +1,133 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"context"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// SetVirtualFunctions turns a GPU's virtual functions on or off.
+func (b *Backend) SetVirtualFunctions(ctx context.Context, gpuID string, on bool) error {
+	op := "turn the virtual functions off"
+	if on {
+		op = "turn the virtual functions on"
+	}
+	return b.changeVGPU(ctx, op, gpuID, func(g *vgpu.GPU) error {
+		if g.SRIOV != nil && g.VFsOn() != on {
+			if who := who(g.Processes); who != "" {
+				return refuse(backend.InUse, "the GPU is in use by %s", who)
+			}
+		}
+		if on {
+			return b.vgpus.EnableVFs(ctx, g.Address)
+		}
+		return b.vgpus.DisableVFs(ctx, g.Address)
+	})
+}
+
+// SetHeterogeneous turns the mode of mixed frame buffer sizes on or off.
+func (b *Backend) SetHeterogeneous(ctx context.Context, gpuID string, on bool) error {
+	return b.changeVGPU(ctx, "set the mode of mixed vGPU sizes", gpuID, func(g *vgpu.GPU) error {
+		return b.vgpus.SetHeterogeneous(ctx, g.Address, on)
+	})
+}
+
+// CreateVGPU makes a vGPU at its place.
+func (b *Backend) CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error {
+	return b.changeVGPU(ctx, "create the vGPU "+p.Type, gpuID, func(g *vgpu.GPU) error {
+		t, ok := g.Find(p.Type)
+		switch {
+		case !ok:
+			return refuse(backend.InvalidParameter, "the GPU offers no vGPU type %s, only %s", p.Type, typeNames(g))
+		case g.Shape == vgpu.ShapeOff:
+			return refuse(backend.InvalidState, "the virtual functions of the GPU are off")
+		case !t.MIGBacked() && g.MIG != nil && g.MIG.Enabled:
+			return refuse(backend.InvalidState, "%s is time-sliced, and the GPU is in MIG mode", t.ShortName())
+		}
+		return b.vgpus.Create(ctx, g.Address, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
+	})
+}
+
+// RemoveVGPU takes a vGPU away that nobody holds.
+func (b *Backend) RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error {
+	return b.changeVGPU(ctx, "remove the vGPU "+p.Type, gpuID, func(g *vgpu.GPU) error {
+		// A type that the driver no longer lists has no id; what is there is another one then.
+		t, _ := g.Find(p.Type)
+		return b.vgpus.Remove(ctx, g.Address, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
+	})
+}
+
+// changeVGPU is change for a GPU with vGPU types.
+func (b *Backend) changeVGPU(ctx context.Context, op, gpuID string, call func(*vgpu.GPU) error) error {
+	return b.change(ctx, op, gpuID, func(s *session, d *device) error {
+		d.read(gpu.Driver{})
+		types, err := s.vgpuTypes(d)
+		if err != nil {
+			return err
+		}
+		if len(types) == 0 {
+			return refuse(backend.NotSupported, "the driver offers no vGPU types on this GPU; it takes the driver of NVIDIA's vGPU Manager, and a GPU that it knows")
+		}
+		g, err := b.vgpus.Read(ctx, d.Address)
+		if err != nil {
+			return err
+		}
+		return call(&g)
+	})
+}
+
+// fillVGPU reads the vGPU face of a GPU that has types.
+func (b *Backend) fillVGPU(ctx context.Context, s *session, d *device) error {
+	if d.handle == nil || d.Problem != "" {
+		return nil
+	}
+	types, err := s.vgpuTypes(d)
+	if err != nil || len(types) == 0 {
+		return err
+	}
+	g, err := b.vgpus.Read(ctx, d.Address)
+	if err != nil {
+		return err
+	}
+	v := &gpu.VGPU{FunctionsOn: g.VFsOn(), Heterogeneous: g.Heterogeneous.Enabled, HeterogeneousSupported: g.Heterogeneous.Supported}
+	if g.SRIOV != nil {
+		v.Functions = g.SRIOV.Total
+	}
+	for _, t := range g.Types {
+		v.Types = append(v.Types, gpu.VGPUType{
+			Name: t.ShortName(), FrameBuffer: t.FrameBuffer, Max: t.Max, MaxPerVM: t.MaxPerVM, MIGProfile: t.Instance,
+		})
+	}
+	for _, f := range g.Functions {
+		for _, in := range f.VGPUs {
+			v.Instances = append(v.Instances, gpu.VGPUInstance{
+				VGPUPlace: gpu.VGPUPlace{Type: in.Type.ShortName(), Function: f.Index, UUID: in.UUID},
+				Address:   f.Address, Holder: holdersText(in.Holders),
+			})
+		}
+	}
+	d.VGPU = v
+	return nil
+}
+
+// holdersText names those who have a vGPU open.
+func holdersText(all []vgpu.Holder) string {
+	words := make([]string, len(all))
+	for i, h := range all {
+		words[i] = h.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+func typeNames(g *vgpu.GPU) string {
+	words := make([]string, len(g.Types))
+	for i, t := range g.Types {
+		words[i] = t.ShortName()
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,198 @@
+//go:build linux && cgo
+
+package nvidia_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestVGPUConformance drives go-nvml with a libnvidia-ml, and a sysfs that answers as
+// NVIDIA's vGPU driver does. Both are of one host.
+func TestVGPUConformance(t *testing.T) {
+	backendtest.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) backendtest.VGPUFixture {
+		t.Helper()
+		return newVGPUFixture(t, initial, mediated)
+	})
+}
+
+// vgpuFixture is a Linux KVM host: a machine behind NVML, and a kernel.
+type vgpuFixture struct {
+	*fixture
+	kernel *vgputest.Kernel
+	cards  []vgputest.Card // by GPU; without an address for one without vGPUs
+	vms    map[gpu.VGPUPlace]int
+}
+
+func newVGPUFixture(t *testing.T, initial gpu.Host, mediated []string) *vgpuFixture {
+	t.Helper()
+	f := &vgpuFixture{
+		fixture: &fixture{t: t, tree: nvmltest.NewProcTree(t), units: t.TempDir(), pid: 4700},
+		vms:     map[gpu.VGPUPlace]int{},
+	}
+	var (
+		o     nvmltest.Options
+		cards []vgputest.Card
+	)
+	for i := range initial.GPUs {
+		g := &initial.GPUs[i]
+		f.ids = append(f.ids, g.ID)
+		c, k := card(g), vgputest.Card{}
+		if g.VGPU != nil {
+			k = kernelCard(i, g, slices.Contains(mediated, g.ID))
+			c.VGPU = nvmlTypes(g, k.Types)
+			cards = append(cards, k)
+		}
+		f.cards = append(f.cards, k)
+		o.GPUs = append(o.GPUs, c)
+	}
+	f.machine = nvmltest.New(t, o)
+	f.kernel = vgputest.New(t, cards...)
+	f.kernel.Follow(driver{f})
+	f.open()
+	t.Cleanup(func() {
+		if err := f.backend.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return f
+}
+
+// kernelCard is a GPU of the suite as the kernel knows it.
+func kernelCard(index int, g *gpu.GPU, mediated bool) vgputest.Card {
+	c := vgputest.Card{
+		Address: g.Address, Shape: vgpu.ShapeVFIO, VFs: g.VGPU.Functions,
+		MIG: g.MIG != nil, Heterogeneous: g.VGPU.HeterogeneousSupported, Minor: index,
+	}
+	switch {
+	case g.VGPU.Functions == 0:
+		c.Shape = vgpu.ShapeMdev
+	case mediated:
+		c.Shape = vgpu.ShapeMdevVF
+	}
+	for n, t := range g.VGPU.Types {
+		c.Memory = max(c.Memory, gpu.Bytes(t.Max)*t.FrameBuffer)
+		c.Types = append(c.Types, vgpu.Type{
+			ID: (index+1)*100 + n, Name: "NVIDIA " + t.Name, FrameBuffer: t.FrameBuffer, Max: t.Max, Instance: t.MIGProfile,
+		})
+	}
+	return c
+}
+
+// nvmlTypes are the same types as NVML knows them.
+func nvmlTypes(g *gpu.GPU, types []vgpu.Type) *nvmltest.VGPU {
+	v := &nvmltest.VGPU{Mixable: g.VGPU.HeterogeneousSupported}
+	for n, t := range types {
+		profile := -1
+		if g.MIG != nil {
+			if p, ok := g.MIG.Profile(t.Instance); ok {
+				profile = p.ID
+			}
+		}
+		v.Types = append(v.Types, nvmltest.VGPUType{
+			ID: t.ID, Name: t.Name, Framebuffer: t.FrameBuffer, Max: t.Max, MaxPerVM: g.VGPU.Types[n].MaxPerVM, InstanceProfile: profile,
+		})
+	}
+	return v
+}
+
+func (f *vgpuFixture) open() {
+	f.t.Helper()
+	f.backend = nvidia.New(nvidia.Options{
+		Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(),
+		Systemctl: filepath.Join(f.units, "systemctl"), VGPU: f.kernel.Options(),
+	})
+}
+
+func (f *vgpuFixture) VGPU() backend.VGPU { return f.backend }
+
+func (f *vgpuFixture) StartProcess(t *testing.T, gpuID, name string) int {
+	t.Helper()
+	return f.fixture.StartProcess(t, gpuID, nil, name)
+}
+
+// device is what a VM is given of a vGPU.
+func (f *vgpuFixture) device(gpuID string, p gpu.VGPUPlace) string {
+	if p.UUID != "" {
+		return p.UUID
+	}
+	return vgputest.VF(f.cards[f.index(gpuID)].Address, p.Function)
+}
+
+func (f *vgpuFixture) Hold(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string) {
+	t.Helper()
+	f.pid++
+	f.vms[p] = f.pid
+	f.kernel.HoldVM(f.pid, f.device(gpuID, p), vm)
+}
+
+func (f *vgpuFixture) Release(t *testing.T, _ string, p gpu.VGPUPlace) {
+	t.Helper()
+	f.kernel.End(f.vms[p])
+}
+
+func (f *vgpuFixture) CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace) {
+	t.Helper()
+	address, spec := f.spec(t, gpuID, p)
+	if err := vgpu.New(f.kernel.Options()...).Create(t.Context(), address, spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *vgpuFixture) RemoveOutside(t *testing.T, gpuID string, p gpu.VGPUPlace) {
+	t.Helper()
+	address, spec := f.spec(t, gpuID, p)
+	if err := vgpu.New(f.kernel.Options()...).Remove(t.Context(), address, spec); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *vgpuFixture) spec(t *testing.T, gpuID string, p gpu.VGPUPlace) (string, vgpu.Spec) {
+	t.Helper()
+	c := f.cards[f.index(gpuID)]
+	i := slices.IndexFunc(c.Types, func(typ vgpu.Type) bool { return typ.ShortName() == p.Type })
+	if i < 0 {
+		t.Fatalf("GPU %s has no vGPU type %s", gpuID, p.Type)
+	}
+	return c.Address, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: c.Types[i].ID}
+}
+
+func (f *vgpuFixture) Reboot(t *testing.T) {
+	t.Helper()
+	if err := f.backend.Close(); err != nil {
+		t.Error(err)
+	}
+	f.machine.Reboot()
+	f.kernel.Reboot()
+	f.open()
+}
+
+// driver is the machine behind NVML, to the kernel.
+type driver struct{ f *vgpuFixture }
+
+func (d driver) index(address string) int {
+	d.f.t.Helper()
+	i := slices.IndexFunc(d.f.cards, func(c vgputest.Card) bool { return c.Address == address })
+	if i < 0 {
+		d.f.t.Fatalf("there is no GPU at %s", address)
+	}
+	return i
+}
+
+func (d driver) Open() bool { return len(d.f.machine.Clients()) > 0 }
+
+func (d driver) GPU(address string) vgputest.DriverGPU {
+	g := d.f.machine.GPU(d.index(address))
+	return vgputest.DriverGPU{Heterogeneous: g.VGPUMixed, MIG: g.MIG, Processes: g.Processes}
+}
+
+func (d driver) Unbind(address string) { d.f.machine.UnbindGPU(d.index(address)) }

@@ -1,0 +1,98 @@
+package gpu
+
+import (
+	"cmp"
+	"slices"
+)
+
+// VGPU is the vGPU face of a GPU. It is there only on hosts with NVIDIA's vGPU driver.
+type VGPU struct {
+	// Functions is how many SR-IOV virtual functions the GPU has when they are on, 0 for a
+	// GPU whose vGPUs lie on the GPU itself.
+	Functions   int  `json:"functions,omitempty"`
+	FunctionsOn bool `json:"functions_on,omitempty"`
+	// Heterogeneous is the mode in which vGPUs of different frame buffer sizes share the GPU.
+	Heterogeneous          bool           `json:"heterogeneous,omitempty"`
+	HeterogeneousSupported bool           `json:"heterogeneous_supported,omitempty"`
+	Types                  []VGPUType     `json:"types,omitempty"`
+	Instances              []VGPUInstance `json:"instances,omitempty"`
+}
+
+// VGPUType is a type of vGPU that a GPU offers.
+type VGPUType struct {
+	Name        string `json:"name"` // "L40S-12Q", without the vendor
+	FrameBuffer Bytes  `json:"frame_buffer"`
+	// Max is how many of it one GPU takes, MaxPerVM how many one VM.
+	Max      int `json:"max"`
+	MaxPerVM int `json:"max_per_vm,omitempty"`
+	// MIGProfile is the GPU instance profile of a MIG-backed type, "" of a time-sliced one.
+	MIGProfile string `json:"mig_profile,omitempty"`
+}
+
+// Itself is the function of a vGPU that lies on the GPU and on no virtual function.
+const Itself = -1
+
+// VGPUPlace is one wanted or existing vGPU.
+type VGPUPlace struct {
+	Type string `json:"type"`
+	// Function is the index of the virtual function, or Itself.
+	Function int `json:"function"`
+	// UUID is that of a mediated device; "" where a vGPU has none.
+	UUID string `json:"uuid,omitempty"`
+}
+
+// VGPUInstance is one vGPU and who holds it.
+type VGPUInstance struct {
+	VGPUPlace
+	// Address is the PCI address that a VM is given, of the function or of the GPU.
+	Address string `json:"address,omitempty"`
+	Holder  string `json:"holder,omitempty"` // "VM web-01", "process 4711 (qemu-kvm)"
+}
+
+// VGPULayout is a wanted set of vGPUs for each of some GPUs. Exactly one of Type and
+// Types is set; neither means none.
+type VGPULayout struct {
+	Type string `json:"type,omitempty"`
+	// Count is nil for as many of the type as the GPU takes.
+	Count *int           `json:"count,omitempty"`
+	Types map[string]int `json:"types,omitempty"`
+	// Heterogeneous is nil for on when the types differ in size, else as the GPU has it.
+	Heterogeneous *bool `json:"heterogeneous,omitempty"`
+}
+
+// VGPUState is the modes and the vGPUs of one GPU.
+type VGPUState struct {
+	FunctionsOn   bool        `json:"functions_on,omitempty"`
+	Heterogeneous bool        `json:"heterogeneous,omitempty"`
+	Places        []VGPUPlace `json:"places,omitempty"`
+}
+
+// State is the modes in force and the vGPUs, by function.
+func (v *VGPU) State() VGPUState {
+	s := VGPUState{FunctionsOn: v.FunctionsOn, Heterogeneous: v.Heterogeneous}
+	for i := range v.Instances {
+		s.Places = append(s.Places, v.Instances[i].VGPUPlace)
+	}
+	slices.SortFunc(s.Places, func(a, b VGPUPlace) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Type, b.Type), cmp.Compare(a.UUID, b.UUID))
+	})
+	return s
+}
+
+// VGPUCounts is how many vGPUs there are of each type.
+func VGPUCounts(places []VGPUPlace) map[string]int {
+	out := map[string]int{}
+	for _, p := range places {
+		out[p.Type]++
+	}
+	return out
+}
+
+// Offers finds a type by its name, with or without the vendor and the GPU's name.
+func (v *VGPU) Offers(name string) (VGPUType, bool) {
+	i := slices.IndexFunc(v.Types, func(t VGPUType) bool { return SameID(t.Name, name) || SameID("NVIDIA "+t.Name, name) })
+	if i < 0 {
+		return VGPUType{}, false
+	}
+	return v.Types[i], true
+}

@@ -1,0 +1,237 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// vgpuDemand is a wanted number of vGPUs of one type.
+type vgpuDemand struct {
+	typ   gpu.VGPUType
+	count int
+}
+
+// vgpuTarget is what a GPU is to have, without saying where.
+type vgpuTarget struct {
+	functionsOn, heterogeneous bool
+	wanted                     []vgpuDemand
+}
+
+// HasVGPULayout tells whether a GPU has exactly the wanted vGPUs, wherever they are, and
+// the modes for them.
+func HasVGPULayout(g *gpu.GPU, l *gpu.VGPULayout) bool {
+	t, err := resolveVGPU(g, l)
+	if err != nil || t.functionsOn != g.VGPU.FunctionsOn || t.heterogeneous != g.VGPU.Heterogeneous {
+		return false
+	}
+	missing := len(g.VGPU.Instances)
+	for _, d := range t.wanted {
+		have := 0
+		for i := range g.VGPU.Instances {
+			if sameVGPUType(g.VGPU, g.VGPU.Instances[i].Type, d.typ.Name) {
+				have++
+			}
+		}
+		if have != d.count {
+			return false
+		}
+		missing -= have
+	}
+	return missing == 0
+}
+
+// resolveVGPU works out what a layout means on a GPU, and finds what the GPU can never
+// have of it, whoever uses it now.
+func resolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (vgpuTarget, error) {
+	if g.VGPU == nil {
+		return vgpuTarget{}, &VGPUUnsupportedError{}
+	}
+	wanted, err := vgpuDemands(g.VGPU, l)
+	if err != nil {
+		return vgpuTarget{}, err
+	}
+	if len(wanted) == 0 {
+		return vgpuTarget{}, nil
+	}
+	t := vgpuTarget{functionsOn: g.VGPU.Functions > 0, heterogeneous: mixedSizes(wanted) || g.VGPU.Heterogeneous, wanted: wanted}
+	if l.Heterogeneous != nil {
+		t.heterogeneous = *l.Heterogeneous
+	}
+	if t.heterogeneous && !g.VGPU.HeterogeneousSupported || !t.heterogeneous && mixedSizes(wanted) {
+		return vgpuTarget{}, &VGPUSizesError{Wanted: demandsText(wanted), Mixed: mixedSizes(wanted), Supported: g.VGPU.HeterogeneousSupported}
+	}
+	if l.Type != "" && l.Count == nil {
+		if t.heterogeneous {
+			return vgpuTarget{}, &VGPUCapacityError{Wanted: demandsText(wanted), Untold: true}
+		}
+		wanted[0].count = wanted[0].typ.Max
+		if n := g.VGPU.Functions; n > 0 {
+			wanted[0].count = min(wanted[0].count, n)
+		}
+		if wanted[0].count < 1 {
+			return vgpuTarget{}, &VGPUCapacityError{Wanted: wanted[0].typ.Name, Untold: true}
+		}
+	}
+	if err := vgpuRoom(g.VGPU, wanted); err != nil {
+		return vgpuTarget{}, err
+	}
+	return t, nil
+}
+
+// vgpuDemands gives a layout's names the types that they mean on a GPU, the largest
+// first. The count of a layout that leaves it open is 0.
+func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
+	counts := l.Types
+	if l.Type != "" {
+		counts = map[string]int{l.Type: 0}
+		if l.Count != nil {
+			counts[l.Type] = *l.Count
+		}
+	}
+	var (
+		out   []vgpuDemand
+		fault faults
+	)
+	for _, name := range sortedKeys(counts) {
+		t, ok := v.Offers(name)
+		switch n := counts[name]; {
+		case !ok:
+			fault.add(&VGPUUnknownTypeError{Type: name, Offered: vgpuTypeNames(v)})
+		case t.MIGProfile != "":
+			fault.add(&VGPUMIGBackedError{Type: t.Name, Profile: t.MIGProfile})
+		case n < 0:
+			fault.add(&VGPUCountError{Type: t.Name, Count: n})
+		case n == 0 && (l.Type == "" || l.Count != nil): // none of it
+		default:
+			same := slices.IndexFunc(out, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
+			if same < 0 { // else one type under two of its names
+				out, same = append(out, vgpuDemand{typ: t}), len(out)
+			}
+			out[same].count += n
+		}
+	}
+	slices.SortStableFunc(out, func(a, b vgpuDemand) int {
+		return cmp.Or(cmp.Compare(b.typ.FrameBuffer, a.typ.FrameBuffer), cmp.Compare(a.typ.Name, b.typ.Name))
+	})
+	return out, fault.err()
+}
+
+// vgpuRoom compares numbers of vGPUs with what an empty GPU takes.
+func vgpuRoom(v *gpu.VGPU, wanted []vgpuDemand) error {
+	var (
+		fault       faults
+		total, most int
+		memory      gpu.Bytes
+	)
+	for _, d := range wanted {
+		if d.typ.Max > 0 && d.count > d.typ.Max {
+			fault.add(&VGPUCapacityError{Wanted: demandsText([]vgpuDemand{d}), Max: d.typ.Max})
+		}
+		total += d.count
+		most = max(most, d.typ.Max)
+		memory += gpu.Bytes(max(d.count, 0)) * d.typ.FrameBuffer
+	}
+	if len(fault) > 0 {
+		return fault.err()
+	}
+	text := demandsText(wanted)
+	switch usable := usableByVGPUs(v); {
+	case v.Functions > 0 && total > v.Functions:
+		fault.add(&VGPUCapacityError{Wanted: text, Functions: v.Functions})
+	case !mixedSizes(wanted) && most > 0 && total > most:
+		fault.add(&VGPUCapacityError{Wanted: text, Max: most})
+	case memory > usable:
+		fault.add(&VGPUCapacityError{Wanted: text, Need: memory, Has: usable})
+	}
+	return fault.err()
+}
+
+// usableByVGPUs is the frame buffer that vGPUs can have, as far as the types tell: the
+// most that a GPU full of one type gives out.
+func usableByVGPUs(v *gpu.VGPU) gpu.Bytes {
+	var most gpu.Bytes
+	for _, t := range v.Types {
+		switch {
+		case t.MIGProfile != "":
+		case t.Max <= 0 || t.FrameBuffer == 0:
+			return math.MaxUint64
+		default:
+			most = max(most, gpu.Bytes(t.Max)*t.FrameBuffer)
+		}
+	}
+	return most
+}
+
+func mixedSizes(wanted []vgpuDemand) bool {
+	return slices.ContainsFunc(wanted, func(d vgpuDemand) bool { return d.typ.FrameBuffer != wanted[0].typ.FrameBuffer })
+}
+
+// sameVGPUType compares names of types, of which either may be one that the driver does
+// not list.
+func sameVGPUType(v *gpu.VGPU, a, b string) bool {
+	return gpu.SameID(vgpuTypeName(v, a), vgpuTypeName(v, b))
+}
+
+func vgpuTypeName(v *gpu.VGPU, name string) string {
+	if t, ok := v.Offers(name); ok {
+		return t.Name
+	}
+	return name
+}
+
+// vgpuTypeNames are the types that a config may ask for, by size.
+func vgpuTypeNames(v *gpu.VGPU) []string {
+	types := slices.DeleteFunc(slices.Clone(v.Types), func(t gpu.VGPUType) bool { return t.MIGProfile != "" })
+	slices.SortStableFunc(types, func(a, b gpu.VGPUType) int {
+		return cmp.Or(cmp.Compare(a.FrameBuffer, b.FrameBuffer), cmp.Compare(a.Name, b.Name))
+	})
+	out := make([]string, len(types))
+	for i := range types {
+		out[i] = types[i].Name
+	}
+	return out
+}
+
+func demandsText(wanted []vgpuDemand) string {
+	out := make([]string, len(wanted))
+	for i, d := range wanted {
+		out[i] = d.typ.Name
+		if d.count > 0 {
+			out[i] = fmt.Sprintf("%d × %s", d.count, d.typ.Name)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// VGPUText writes the vGPUs of a GPU: "vgpu:2xL40S-12Q+1xL40S-24Q", "vgpu:none".
+func VGPUText(s gpu.VGPUState) string {
+	counts := map[string]int{}
+	for _, p := range s.Places {
+		counts[p.Type]++
+	}
+	var out []string
+	for _, name := range sortedKeys(counts) {
+		out = append(out, fmt.Sprintf("%dx%s", counts[name], name))
+	}
+	return "vgpu:" + cmp.Or(strings.Join(out, "+"), "none")
+}
+
+// VGPULayoutText writes a wanted layout: "2 × L40S-12Q, 1 × L40S-24Q".
+func VGPULayoutText(l *gpu.VGPULayout) string {
+	switch {
+	case l.Type != "" && l.Count == nil:
+		return "as many " + l.Type + " as it takes"
+	case l.Type != "":
+		return fmt.Sprintf("%d × %s", *l.Count, l.Type)
+	}
+	var out []string
+	for _, name := range sortedKeys(l.Types) {
+		out = append(out, fmt.Sprintf("%d × %s", l.Types[name], name))
+	}
+	return cmp.Or(strings.Join(out, ", "), "no vGPUs")
+}

@@ -1,0 +1,224 @@
+package rules
+
+import (
+	"cmp"
+	"crypto/sha1" //nolint:gosec // name-based UUIDs of version 5 are made with it
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// VGPUPlan is the smallest change that gives a GPU a layout of vGPUs. What is removed goes
+// first, then the modes change, then the rest is made.
+type VGPUPlan struct {
+	Keep, Remove, Create []gpu.VGPUPlace
+	// FunctionsOn and Heterogeneous are the modes that the GPU is to be in.
+	FunctionsOn, Heterogeneous bool
+}
+
+// Changes tells whether a GPU is not yet as planned.
+func (p VGPUPlan) Changes(g *gpu.GPU) bool {
+	return len(p.Remove)+len(p.Create) > 0 || p.FunctionsOn != g.VGPU.FunctionsOn || p.Heterogeneous != g.VGPU.Heterogeneous
+}
+
+// State is what the GPU has after the plan.
+func (p VGPUPlan) State() gpu.VGPUState {
+	return gpu.VGPUState{FunctionsOn: p.FunctionsOn, Heterogeneous: p.Heterogeneous, Places: sortPlaces(slices.Concat(p.Keep, p.Create))}
+}
+
+// LayOutVGPU plans a layout on a GPU as it is now. What is of a wanted type stays where it
+// is, what is held before the rest; what is missing goes to the first free functions.
+// Processes of units that are stopped meanwhile are not in the way.
+func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, quiesced ...string) (VGPUPlan, error) {
+	t, err := resolveVGPU(g, l)
+	if err != nil {
+		return VGPUPlan{}, err
+	}
+	if inMIGMode(g) {
+		return VGPUPlan{}, &VGPUMIGModeError{}
+	}
+	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)}, quiesced)
+}
+
+// FollowVGPU plans modes and vGPUs at given places, as they were before or are declared.
+func FollowVGPU(g *gpu.GPU, s gpu.VGPUState, quiesced ...string) (VGPUPlan, error) {
+	if g.VGPU == nil {
+		return VGPUPlan{}, &VGPUUnsupportedError{}
+	}
+	if changes := len(s.Places) > 0 || s.FunctionsOn != g.VGPU.FunctionsOn; changes && inMIGMode(g) {
+		return VGPUPlan{}, &VGPUMIGModeError{}
+	}
+	if s.Heterogeneous && !g.VGPU.Heterogeneous && !g.VGPU.HeterogeneousSupported {
+		return VGPUPlan{}, &VGPUSizesError{}
+	}
+	s.Places = slices.Clone(s.Places)
+	for i := range s.Places {
+		s.Places[i].Type = vgpuTypeName(g.VGPU, s.Places[i].Type)
+	}
+	if err := checkPlaces(g.VGPU, s); err != nil {
+		return VGPUPlan{}, err
+	}
+	return planVGPU(g, s, quiesced)
+}
+
+// checkPlaces tells whether the vGPUs of a state can be beside each other on a GPU. A type
+// that is not offered stands where it is already.
+func checkPlaces(v *gpu.VGPU, s gpu.VGPUState) error {
+	var (
+		fault  faults
+		wanted []vgpuDemand
+	)
+	for i, p := range s.Places {
+		t, ok := v.Offers(p.Type)
+		there := slices.ContainsFunc(v.Instances, func(in gpu.VGPUInstance) bool { return sameVGPU(v, in.VGPUPlace, p) })
+		switch {
+		case !ok && !there:
+			fault.add(&VGPUUnknownTypeError{Type: p.Type, Offered: vgpuTypeNames(v)})
+		case ok && t.MIGProfile != "":
+			fault.add(&VGPUMIGBackedError{Type: t.Name, Profile: t.MIGProfile})
+		case ok:
+			same := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
+			if same < 0 {
+				wanted, same = append(wanted, vgpuDemand{typ: t}), len(wanted)
+			}
+			wanted[same].count++
+		}
+		if (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= v.Functions && p.Function != gpu.Itself {
+			fault.add(&VGPUFunctionError{Place: p, Functions: v.Functions})
+		}
+		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 && p.Function != gpu.Itself {
+			fault.add(&VGPUFunctionError{Place: p, Other: s.Places[o].Type, Functions: v.Functions})
+		}
+	}
+	if len(fault) > 0 || len(wanted) == 0 {
+		return fault.err()
+	}
+	if !s.Heterogeneous && mixedSizes(wanted) {
+		return &VGPUSizesError{Wanted: demandsText(wanted), Mixed: true, Supported: v.HeterogeneousSupported}
+	}
+	return vgpuRoom(v, wanted)
+}
+
+// inMIGMode tells whether a GPU is in MIG mode, now or with the next reset.
+func inMIGMode(g *gpu.GPU) bool { return g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) }
+
+// planVGPU leads a GPU to a state. Both modes change only while the GPU has no vGPU, and
+// the mode of mixed sizes ends with the functions.
+func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error) {
+	p := VGPUPlan{FunctionsOn: to.FunctionsOn, Heterogeneous: to.Heterogeneous}
+	turns := g.VGPU.FunctionsOn != to.FunctionsOn
+	clears := turns || g.VGPU.Heterogeneous != to.Heterogeneous
+	var held []gpu.VGPUInstance
+	left := slices.Clone(to.Places)
+	for _, in := range byFunction(g) {
+		i := slices.IndexFunc(left, func(w gpu.VGPUPlace) bool { return sameVGPU(g.VGPU, in.VGPUPlace, w) })
+		if i >= 0 && !clears {
+			p.Keep = append(p.Keep, in.VGPUPlace)
+			left = slices.Delete(left, i, i+1)
+			continue
+		}
+		p.Remove = append(p.Remove, in.VGPUPlace)
+		if in.Holder != "" {
+			held = append(held, in)
+		}
+	}
+	if len(held) > 0 {
+		return VGPUPlan{}, &VGPUHeldError{Held: held, Clears: clears}
+	}
+	if by := users(g, quiesced); turns && len(by) > 0 {
+		return VGPUPlan{}, &VGPUBusyError{By: by, On: to.FunctionsOn}
+	}
+	p.Create = left
+	identify(g, p.Keep, p.Create)
+	// The largest go first: small ones in between would leave no room for them.
+	slices.SortStableFunc(p.Create, func(a, b gpu.VGPUPlace) int {
+		return cmp.Or(cmp.Compare(frameBuffer(g.VGPU, b.Type), frameBuffer(g.VGPU, a.Type)), cmp.Compare(a.Function, b.Function))
+	})
+	slices.Reverse(p.Remove)
+	return p, nil
+}
+
+func byFunction(g *gpu.GPU) []gpu.VGPUInstance {
+	return slices.SortedStableFunc(slices.Values(g.VGPU.Instances), func(a, b gpu.VGPUInstance) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.UUID, b.UUID))
+	})
+}
+
+func frameBuffer(v *gpu.VGPU, name string) gpu.Bytes {
+	t, _ := v.Offers(name)
+	return t.FrameBuffer
+}
+
+// arrangeVGPUs finds places for what is wanted.
+func arrangeVGPUs(g *gpu.GPU, wanted []vgpuDemand) []gpu.VGPUPlace {
+	now := byFunction(g)
+	slices.SortStableFunc(now, func(a, b gpu.VGPUInstance) int { return cmp.Compare(min(len(b.Holder), 1), min(len(a.Holder), 1)) })
+	var out []gpu.VGPUPlace
+	missing := slices.Clone(wanted)
+	for _, in := range now {
+		i := slices.IndexFunc(missing, func(d vgpuDemand) bool { return d.count > 0 && sameVGPUType(g.VGPU, in.Type, d.typ.Name) })
+		if i >= 0 {
+			missing[i].count--
+			out = append(out, in.VGPUPlace)
+		}
+	}
+	for _, d := range missing {
+		for range d.count {
+			out = append(out, gpu.VGPUPlace{Type: d.typ.Name, Function: freeFunction(g.VGPU, out)})
+		}
+	}
+	return out
+}
+
+// freeFunction is the first without a vGPU; vgpuRoom has made sure that there is one.
+func freeFunction(v *gpu.VGPU, used []gpu.VGPUPlace) int {
+	if v.Functions == 0 {
+		return gpu.Itself
+	}
+	i := 0
+	for slices.ContainsFunc(used, func(p gpu.VGPUPlace) bool { return p.Function == i }) {
+		i++
+	}
+	return i
+}
+
+// sameVGPU tells whether two places are one. Not every host gives vGPUs a UUID.
+func sameVGPU(v *gpu.VGPU, a, b gpu.VGPUPlace) bool {
+	return a.Function == b.Function && sameVGPUType(v, a.Type, b.Type) && (a.UUID == "" || b.UUID == "" || gpu.SameID(a.UUID, b.UUID))
+}
+
+func sortPlaces(places []gpu.VGPUPlace) []gpu.VGPUPlace {
+	slices.SortFunc(places, func(a, b gpu.VGPUPlace) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Type, b.Type), cmp.Compare(a.UUID, b.UUID))
+	})
+	return places
+}
+
+// identify gives each vGPU without one a UUID that is the same whenever it is made again,
+// so that the virtual machines that name it find it after a reboot.
+func identify(g *gpu.GPU, kept, places []gpu.VGPUPlace) {
+	for i := range places {
+		for n := 0; places[i].UUID == ""; n++ {
+			id := vgpuUUID(g.ID, places[i].Function, n)
+			if !slices.ContainsFunc(slices.Concat(kept, places), func(o gpu.VGPUPlace) bool { return gpu.SameID(o.UUID, id) }) {
+				places[i].UUID = id
+			}
+		}
+	}
+}
+
+// vgpuNamespace is the project's for UUIDs of mediated devices, made once at random.
+var vgpuNamespace = [16]byte{0x5f, 0x0e, 0x5d, 0x3a, 0x91, 0x6c, 0x4b, 0x0e, 0x8d, 0x27, 0x3c, 0x4a, 0x77, 0x1b, 0xe2, 0x90}
+
+// vgpuUUID is the name-based UUID (RFC 9562, version 5) of the n-th vGPU of a function.
+func vgpuUUID(id string, function, n int) string {
+	hash := sha1.New() //nolint:gosec // as RFC 9562 wants it
+	hash.Write(vgpuNamespace[:])
+	fmt.Fprintf(hash, "%s/%d/%d", strings.ToUpper(id), function, n)
+	u := hash.Sum(nil)[:16]
+	u[6] = u[6]&0x0f | 0x50
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}

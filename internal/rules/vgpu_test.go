@@ -1,0 +1,205 @@
+package rules_test
+
+import (
+	"errors"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+func vgpuAt(typ string, function int) gpu.VGPUPlace {
+	return gpu.VGPUPlace{Type: typ, Function: function}
+}
+
+// anyUUID leaves out what is a function of the place.
+var anyUUID = cmpopts.IgnoreFields(gpu.VGPUPlace{}, "UUID")
+
+func TestLayOutVGPU(t *testing.T) {
+	mixing := l40s(migGPU0, q12)
+	mixing.VGPU.Heterogeneous = true
+	tests := map[string]struct {
+		gpu  gpu.GPU
+		want gpu.VGPULayout
+		plan rules.VGPUPlan
+	}{
+		"from nothing, as many as fit": {
+			l40s(migGPU0),
+			gpu.VGPULayout{Type: q24},
+			rules.VGPUPlan{FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0), vgpuAt(q24, 1)}},
+		},
+		"by the driver's name": {
+			l40s(migGPU0),
+			gpu.VGPULayout{Type: "nvidia l40s-24q", Count: ptr(1)},
+			rules.VGPUPlan{FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0)}},
+		},
+		"two sizes, the largest first": {
+			l40s(migGPU0),
+			gpu.VGPULayout{Types: map[string]int{q12: 2, q24: 1}},
+			rules.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0), vgpuAt(q12, 1), vgpuAt(q12, 2)}},
+		},
+		"the held one stays": {
+			heldBy(l40s(migGPU0, q12, q12, q12), 2, "VM web-01"), vgpuTypes(q12, 1),
+			rules.VGPUPlan{FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 2)}, Remove: []gpu.VGPUPlace{vgpuAt(q12, 1), vgpuAt(q12, 0)}},
+		},
+		"a second size ends the first for the mode": {
+			l40s(migGPU0, q12),
+			gpu.VGPULayout{Types: map[string]int{q12: 1, q24: 1}},
+			rules.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q24, 1), vgpuAt(q12, 0)}},
+		},
+		"the mode that nobody asks to end stays": {
+			mixing, vgpuTypes(q12, 2),
+			rules.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 1)}},
+		},
+		"none": {l40s(migGPU0, q12), gpu.VGPULayout{}, rules.VGPUPlan{Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := rules.LayOutVGPU(&tt.gpu, &tt.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tt.plan, got, cmpopts.EquateEmpty(), anyUUID); d != "" {
+				t.Errorf("plan (-want +got):\n%s", d)
+			}
+			if rules.HasVGPULayout(&tt.gpu, &tt.want) || !got.Changes(&tt.gpu) {
+				t.Error("it has the layout already")
+			}
+			s := got.State()
+			tt.gpu.VGPU.FunctionsOn, tt.gpu.VGPU.Heterogeneous, tt.gpu.VGPU.Instances = s.FunctionsOn, s.Heterogeneous, nil
+			for _, p := range s.Places {
+				tt.gpu.VGPU.Instances = append(tt.gpu.VGPU.Instances, gpu.VGPUInstance{VGPUPlace: p})
+			}
+			again, err := rules.LayOutVGPU(&tt.gpu, &tt.want)
+			if err != nil || again.Changes(&tt.gpu) || !rules.HasVGPULayout(&tt.gpu, &tt.want) {
+				t.Errorf("it does not have the layout afterwards: %+v, %v", again, err)
+			}
+		})
+	}
+}
+
+// TestVGPUUUIDs has the mediated devices of a GPU itself: each is known by its UUID, which
+// is the same whenever it is made.
+func TestVGPUUUIDs(t *testing.T) {
+	g := l40s(migGPU0)
+	g.VGPU.Functions = 0
+	want := vgpuTypes(q12, 3)
+	first, err := rules.LayOutVGPU(&g, &want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _ := rules.LayOutVGPU(&g, &want)
+	if d := cmp.Diff(first, second); d != "" {
+		t.Errorf("another time:\n%s", d)
+	}
+	seen := map[string]bool{}
+	for _, p := range first.Create {
+		if seen[p.UUID] || !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(p.UUID) {
+			t.Errorf("UUID %q", p.UUID)
+		}
+		seen[p.UUID] = true
+	}
+	kept := first.Create[1]
+	g.VGPU.Instances = []gpu.VGPUInstance{{VGPUPlace: kept}}
+	rest, err := rules.LayOutVGPU(&g, &want)
+	if err != nil || len(rest.Create) != 2 || rest.Create[0].UUID == kept.UUID || rest.Create[1].UUID == kept.UUID {
+		t.Errorf("beside one: %+v, %v", rest, err)
+	}
+	other := l40s(migGPU1)
+	other.VGPU.Functions = 0
+	if p, _ := rules.LayOutVGPU(&other, &want); seen[p.Create[0].UUID] {
+		t.Error("two GPUs have mediated devices of one UUID")
+	}
+}
+
+func TestFollowVGPU(t *testing.T) {
+	g := heldBy(l40s(migGPU0, q12, q24), 0, "VM web-01")
+	g.VGPU.Heterogeneous = true
+	on := func(mixed bool, places ...gpu.VGPUPlace) gpu.VGPUState {
+		return gpu.VGPUState{FunctionsOn: true, Heterogeneous: mixed, Places: places}
+	}
+	if p, err := rules.FollowVGPU(&g, g.VGPU.State()); err != nil || p.Changes(&g) {
+		t.Errorf("as it is: %+v, %v", p, err)
+	}
+	p, err := rules.FollowVGPU(&g, on(true, vgpuAt(q12, 0), vgpuAt(q12, 9)))
+	want := rules.VGPUPlan{
+		FunctionsOn: true, Heterogeneous: true,
+		Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(q24, 1)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 9)},
+	}
+	if d := cmp.Diff(want, p, anyUUID); err != nil || d != "" {
+		t.Errorf("%v, plan (-want +got):\n%s", err, d)
+	}
+	for name, tt := range map[string]struct {
+		state gpu.VGPUState
+		into  any
+	}{
+		"the held one goes":     {on(true), new(*rules.VGPUHeldError)},
+		"all go for a mode":     {on(false, vgpuAt(q12, 0)), new(*rules.VGPUHeldError)},
+		"a type of another":     {on(true, vgpuAt(q12, 0), vgpuAt("A40-4Q", 1)), new(*rules.VGPUUnknownTypeError)},
+		"two on one function":   {on(true, vgpuAt(q12, 0), vgpuAt(q24, 0)), new(*rules.VGPUFunctionError)},
+		"no such function":      {on(true, vgpuAt(q12, 0), vgpuAt(q24, 32)), new(*rules.VGPUFunctionError)},
+		"two sizes, no mode":    {on(false, vgpuAt(q12, 0), vgpuAt(q24, 1)), new(*rules.VGPUSizesError)},
+		"more than the GPU has": {on(true, vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q24, 2)), new(*rules.VGPUCapacityError)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if p, err := rules.FollowVGPU(&g, tt.state); err == nil || !errors.As(err, tt.into) {
+				t.Errorf("%+v, %v", p, err)
+			}
+		})
+	}
+}
+
+func TestForecastVGPU(t *testing.T) {
+	busy := l40s(migGPU1)
+	runsIn(&busy, 0, 4711)
+	onWith := func(places ...gpu.VGPUPlace) gpu.VGPUState {
+		return gpu.VGPUState{FunctionsOn: true, Places: places}
+	}
+	for name, tt := range map[string]struct {
+		second gpu.GPU // the first has what is wanted
+		want   *rules.VGPUChange
+	}{
+		"as wanted": {second: l40s(migGPU1, q12)},
+		"one more than wanted": {l40s(migGPU1, q12, q12), &rules.VGPUChange{
+			From: onWith(vgpuAt(q12, 0), vgpuAt(q12, 1)), To: onWith(vgpuAt(q12, 0)), Keeps: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Removes: []gpu.VGPUPlace{vgpuAt(q12, 1)},
+		}},
+		"on a GPU in use": {busy, &rules.VGPUChange{
+			To: onWith(vgpuAt(q12, 0)), Creates: []gpu.VGPUPlace{vgpuAt(q12, 0)}, InTheWay: []string{"process 4711 (python, container 3f2a)"},
+		}},
+		"that cannot be made now": {second: heldBy(l40s(migGPU1, q24), 0, "VM web-01")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := gpuServer("kvm01", l40s(migGPU0, q12), tt.second)
+			got := rules.NewForecast(h, "kvm01", "vdi", create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")), nil)
+			want := rules.Forecast{Host: "kvm01", Disruption: gpu.DisruptNone}
+			if tt.want != nil {
+				want.GPUs = []rules.GPUChange{{GPU: migGPU1, Model: "NVIDIA L40S", VGPU: tt.want}}
+			}
+			if d := cmp.Diff(want, got, anyUUID, cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("forecast (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestVGPUTexts(t *testing.T) {
+	for want, s := range map[string]gpu.VGPUState{
+		"vgpu:none": {}, "vgpu:2xL40S-12Q+1xL40S-24Q": {Places: []gpu.VGPUPlace{vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q12, 2)}},
+	} {
+		if got := rules.VGPUText(s); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for want, l := range map[string]gpu.VGPULayout{
+		"no vGPUs": {}, "as many L40S-12Q as it takes": {Type: q12}, "3 × L40S-12Q": {Type: q12, Count: ptr(3)},
+		"2 × L40S-12Q, 1 × L40S-24Q": {Types: map[string]int{q12: 2, q24: 1}},
+	} {
+		if got := rules.VGPULayoutText(&l); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
