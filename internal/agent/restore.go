@@ -62,8 +62,8 @@ type lacking struct {
 // left is what a GPU lacks of the layout now.
 func (l *lostLayout) left(host *gpu.Host, id string) lacking {
 	out := lacking{gpu: id}
-	if layout, ok := byID(l.claim.MIGLayout, id); ok {
-		t, why := lostOn(host, id, layout, nil)
+	if _, ok := byID(l.claim.MIGLayout, id); ok {
+		t, why := lostOn(host, id, placedNow(host, l.claim, id), nil)
 		if out.conflict = why; t != nil {
 			out.what = t.lacks()
 		}
