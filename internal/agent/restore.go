@@ -137,7 +137,7 @@ func lostLayouts(host *gpu.Host) []lostLayout {
 // declared, one that others have put in another place stands for one that is missing: it
 // is as declared, and would be one too many beside the one made again.
 func placedNow(host *gpu.Host, c *gpu.Claim, id string) []gpu.MIGPlacement {
-	layout := c.MIGLayout[id]
+	layout, _ := byID(c.MIGLayout, id)
 	g, ok := host.GPU(id)
 	if !ok || g.MIG == nil || c.Want.Config == nil || c.Want.Config.MIG == nil || len(c.Want.Config.MIG.Placements) > 0 {
 		return layout
