@@ -13,7 +13,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestVirtualFunctionsOnAndOff(t *testing.T) {
@@ -351,13 +350,6 @@ func TestUUIDOfAnotherGPU(t *testing.T) {
 	refused(t, h.Create(t.Context(), address, s), backend.InUse, someUUID, "another device")
 }
 
-func TestStepsOfOthers(t *testing.T) {
-	_, h := ready(t, h200())
-	for _, op := range []vgpu.Op{vgpu.OpMIGMode, vgpu.OpMIGInstances, vgpu.OpCreate, ""} {
-		refused(t, h.Run(t.Context(), vgpu.Step{Op: op, GPU: address}), backend.NotSupported)
-	}
-}
-
 // The production code on plain files, with a script that makes the functions appear.
 func TestPlainFiles(t *testing.T) {
 	root := t.TempDir()
@@ -393,35 +385,22 @@ esac
 `, 0o755)
 	h := vgpu.New(vgpu.WithRoots(filepath.Join(root, "sys"), filepath.Join(root, "proc")), vgpu.WithScript(script),
 		vgpu.WithPatience(time.Millisecond, time.Second))
-	steps, err := vgpu.Plan(vgpu.GPU{
-		Address: address, Shape: vgpu.ShapeOff, SRIOV: &vgpu.SRIOV{Total: 1},
-		Types: []vgpu.Type{{ID: 1148, Name: "NVIDIA L40S-2Q", FrameBuffer: 2 * gib, Max: 24}},
-	}, vgpu.Layout{Type: "L40S-2Q"})
-	if err != nil {
+	if err := h.EnableVFs(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range steps {
-		if err := h.Run(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
+	vgpuOf := vgpu.Spec{Function: 0, Type: 1148}
+	create(t, h, vgpuOf)
 	text, err := os.ReadFile(device("0000:41:00.4/nvidia/current_vgpu_type"))
 	if err != nil || string(text) != "1148\n" {
 		t.Errorf("the file holds %q, %v", text, err)
 	}
-	for _, s := range []int{1, 0} {
-		if err := h.Run(t.Context(), *steps[s].Inverse); err != nil {
-			t.Fatal(err)
-		}
+	if err := h.Remove(t.Context(), address, vgpuOf); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.DisableVFs(t.Context(), address); err != nil {
+		t.Fatal(err)
 	}
 	if g := read(t, h); g.VFsOn() {
 		t.Errorf("SR-IOV %+v", g.SRIOV)
 	}
-}
-
-func TestProcessesOfTheHostAreShown(t *testing.T) {
-	k, h := ready(t, l40s())
-	k.Use(address, gpu.Process{PID: 12, Name: "train.py"})
-	_, err := vgpu.Plan(read(t, h), vgpu.Layout{})
-	refused(t, err, backend.InUse, "PID 12 train.py")
 }

@@ -90,18 +90,6 @@ func create(t testing.TB, h *vgpu.Host, specs ...vgpu.Spec) {
 	}
 }
 
-// apply leads the GPU to a layout.
-func apply(t testing.TB, k *vgputest.Kernel, h *vgpu.Host, l vgpu.Layout) {
-	t.Helper()
-	steps, err := vgpu.Plan(read(t, h), l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Apply(h, steps); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // refused checks an error's code and that its text says what people need.
 func refused(t testing.TB, err error, code backend.Code, says ...string) {
 	t.Helper()
@@ -133,15 +121,3 @@ func types(g vgpu.GPU) map[int]string {
 	}
 	return all
 }
-
-func texts(steps []vgpu.Step) []string {
-	var all []string
-	for _, s := range steps {
-		all = append(all, strings.Replace(strings.Replace(s.String(), " of GPU "+address, "", 1), " GPU "+address, "", 1))
-	}
-	return all
-}
-
-func number(n int) *int { return &n }
-
-func flag(b bool) *bool { return &b }

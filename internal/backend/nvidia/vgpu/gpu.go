@@ -131,20 +131,6 @@ func (g *GPU) Function(index int) (*Function, bool) {
 // VFsOn tells whether the GPU has virtual functions now.
 func (g *GPU) VFsOn() bool { return g.SRIOV != nil && g.SRIOV.Enabled > 0 }
 
-// migOn tells whether the GPU is in MIG mode.
-func (g *GPU) migOn() bool { return g.MIG != nil && g.MIG.Enabled }
-
-// instances counts the GPU instances by profile.
-func (g *GPU) instances() map[string]int {
-	counts := map[string]int{}
-	if g.MIG != nil {
-		for _, i := range g.MIG.Instances {
-			counts[i.Profile]++
-		}
-	}
-	return counts
-}
-
 // functionName is what errors call a function that may not be there yet.
 func (g *GPU) functionName(index int) string {
 	switch f, ok := g.Function(index); {

@@ -2,7 +2,6 @@ package vgpu_test
 
 import (
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -226,19 +225,5 @@ func TestHolders(t *testing.T) {
 	k.End(4242)
 	if held := read(t, h).Functions[0].VGPUs[0].Holders; len(held) > 0 {
 		t.Errorf("still held by %v", held)
-	}
-}
-
-func TestLayoutIsReadBack(t *testing.T) {
-	k, h := ready(t, l40s())
-	want := vgpu.Layout{Types: map[string]int{"L40S-12Q": 2, "L40S-24Q": 1}}
-	apply(t, k, h, want)
-	want.Heterogeneous = flag(true)
-	g := read(t, h)
-	if d := cmp.Diff(want, g.Layout()); d != "" {
-		t.Error(d)
-	}
-	if !slices.Contains(k.Events(), "heterogeneous "+address+" true") {
-		t.Errorf("events: %v", k.Events())
 	}
 }

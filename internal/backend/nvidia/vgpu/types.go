@@ -3,7 +3,6 @@ package vgpu
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -62,12 +61,6 @@ func (t Type) complete() Type {
 	return t
 }
 
-// instances is how many MIG instances n vGPUs of the type need.
-func (t Type) instances(n int) int {
-	per := max(t.PerInstance, 1)
-	return (n + per - 1) / per
-}
-
 // named tells whether people may mean the type by the name: the driver's name, without
 // the vendor, or only its last word ("DC-1-24Q").
 func (t Type) named(name string) bool {
@@ -112,20 +105,4 @@ func names(types []Type) string {
 		short = append(short, t.ShortName())
 	}
 	return strings.Join(short, ", ")
-}
-
-// usable is the frame buffer that vGPUs can have, as far as the types tell: the most that
-// a GPU full of one type gives out.
-func (g *GPU) usable() gpu.Bytes {
-	var most gpu.Bytes
-	for _, t := range g.Types {
-		if t.MIGBacked() {
-			continue
-		}
-		if t.Max == 0 || t.FrameBuffer == 0 {
-			return math.MaxUint64
-		}
-		most = max(most, gpu.Bytes(t.Max)*t.FrameBuffer)
-	}
-	return most
 }

@@ -210,27 +210,6 @@ func (k *Kernel) SetInstances(address string, wanted map[string]int) error {
 	return nil
 }
 
-// Run makes a step on a host, those of MIG included.
-func (k *Kernel) Run(ctx context.Context, h *vgpu.Host, s vgpu.Step) error {
-	switch s.Op {
-	case vgpu.OpMIGMode:
-		return k.SetMIGMode(s.GPU, s.On)
-	case vgpu.OpMIGInstances:
-		return k.SetInstances(s.GPU, s.Instances)
-	}
-	return h.Run(ctx, s)
-}
-
-// Apply makes steps, one after the other.
-func (k *Kernel) Apply(h *vgpu.Host, steps []vgpu.Step) error {
-	for _, s := range steps {
-		if err := k.Run(k.t.Context(), h, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (k *Kernel) must(err error) {
 	if err != nil {
 		k.t.Helper()
