@@ -154,7 +154,7 @@ func migAttribute() schema.SingleNestedAttribute {
 
 func vgpuAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "vGPUs for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices. One of `gpu_p`, `mig` and `vgpu` is required.",
+		MarkdownDescription: "Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices. One of `gpu_p`, `mig` and `vgpu` is required.",
 		Optional:            true,
 		PlanModifiers:       []planmodifier.Object{otherKind()},
 		Attributes: map[string]schema.Attribute{
