@@ -2,6 +2,7 @@ package wmitest
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
@@ -164,11 +165,13 @@ func (c *invocation) jobThen(kind uint64, effect func(context.Context, *Object) 
 		return act(c.ctx, c.out)
 	}
 	results := c.method.Results()
+	own := *c.view // the job has the other from now on
+	own.classes, own.objects = maps.Clone(own.classes), maps.Clone(own.objects)
 	id := c.machine.jobs.begin(method, kind, faults.time(), func(ctx context.Context) error { return act(ctx, results) })
 	if faults.takeDrop(method) {
 		c.machine.jobs.forget(id)
 	}
-	job := c.make("Msvm_ConcreteJob", fields{"InstanceID": id})
+	job := own.make("Msvm_ConcreteJob", fields{"InstanceID": id})
 	if err := c.out.Set("Job", job.Path); err != nil {
 		return err
 	}
