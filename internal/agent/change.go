@@ -45,13 +45,19 @@ type Step struct {
 	Name  string `json:"vm_name,omitempty"` // VM name, for people
 	Pool  string `json:"pool,omitempty"`
 	Count int    `json:"count,omitempty"`
-	// Force skips checks of a dismount, and allows a GPU's reset for its MIG mode.
+	// Force skips checks of a dismount, allows a GPU's reset for its MIG mode, and allows to
+	// end the clients of an MPS daemon.
 	Force bool `json:"force,omitempty"`
 	// Enable is the mode to set: MIG, virtual functions, or mixed sizes of vGPUs.
 	Enable   bool              `json:"enable,omitempty"`
 	Instance *gpu.MIGPlacement `json:"instance,omitempty"` // of a GPU instance
 	VGPU     *gpu.VGPUPlace    `json:"vgpu,omitempty"`
 	Unit     string            `json:"unit,omitempty"` // a systemd unit
+
+	ComputeMode gpu.ComputeMode    `json:"compute_mode,omitempty"`
+	TimeSlice   gpu.TimeSlice      `json:"time_slice,omitempty"`
+	Daemon      *gpu.MPSDaemonSpec `json:"mps_daemon,omitempty"` // of a removal its name only
+	Share       *gpu.ShareSpec     `json:"share,omitempty"`      // of a removal its name only
 	// GPUs are pool members.
 	GPUs     []string              `json:"gpus,omitempty"`
 	Adapter  *gpu.PartitionAdapter `json:"adapter,omitempty"`
@@ -93,6 +99,12 @@ const (
 	OpCreateVGPU        Op = "create_vgpu"
 	OpRemoveVGPU        Op = "remove_vgpu"
 	OpRefreshDevices    Op = "refresh_devices"
+	OpSetComputeMode    Op = "set_compute_mode"
+	OpSetTimeSlice      Op = "set_time_slice"
+	OpEnsureDaemon      Op = "ensure_mps_daemon"
+	OpRemoveDaemon      Op = "remove_mps_daemon"
+	OpWriteShare        Op = "write_share"
+	OpRemoveShare       Op = "remove_share"
 	OpStopUnit          Op = "stop_unit"
 	OpStartUnit         Op = "start_unit"
 	OpPutClaim          Op = "put_claim"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
 )
 
 // Backend is what every host can do.
@@ -128,6 +129,42 @@ type VGPU interface {
 	// RemoveVGPU succeeds when there is none. InUse while a VM holds it, naming it, and
 	// when the place has one of another type.
 	RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace) error
+}
+
+// Sharing is what a Linux host with NVIDIA GPUs can be told to do about processes and
+// containers that share a GPU. As with MIG, every method re-reads first, succeeds when the
+// host already is as asked, and returns only when the host shows the result.
+type Sharing interface {
+	Backend
+
+	// SetComputeMode says how many processes may use a GPU. NotSupported in MIG mode.
+	SetComputeMode(ctx context.Context, gpuID string, mode gpu.ComputeMode) error
+	// SetTimeSlice sets the length of a process's turn. NotSupported where the driver has no
+	// such setting.
+	SetTimeSlice(ctx context.Context, gpuID string, t gpu.TimeSlice) error
+
+	// EnsureDaemon brings an MPS control daemon to what is wanted, and starts one that does
+	// not run. Where that takes a restart its clients end, and unless endClients is true that
+	// is InUse, naming them. NotFound for a device that the host has not; NotSupported
+	// without nvidia-cuda-mps-control; a first start that fails leaves nothing behind.
+	EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClients bool) error
+	// RemoveDaemon ends a daemon and takes away all that is on the host for it. It succeeds
+	// when there is none. InUse as with EnsureDaemon.
+	RemoveDaemon(ctx context.Context, name string, endClients bool) error
+
+	// WriteShare hands a share to containers, or brings what is handed over up to date.
+	// NotFound for a device or a daemon that the host has not; InvalidParameter for a name
+	// that CDI does not take.
+	WriteShare(ctx context.Context, s gpu.ShareSpec) error
+	// RemoveShare takes it back; processes in it go on. It succeeds when there is none.
+	RemoveShare(ctx context.Context, name string) error
+}
+
+// Meter is a backend that can tell how busy GPUs are.
+type Meter interface {
+	// Measure reads every GPU and GPU instance twice, a window apart. Allocated is left out:
+	// the agent knows the claims.
+	Measure(ctx context.Context, window time.Duration) ([]utilization.GPU, utilization.Window, error)
 }
 
 // Clustered is a backend whose host may be a node of a cluster. Some things belong to

@@ -27,7 +27,14 @@ type Host struct {
 	VMs   []VM   `json:"vms"`
 	Pools []Pool `json:"pools"`
 	// Units are the systemd services of the host that run, by name.
-	Units       []string     `json:"units,omitempty"`
+	Units []string `json:"units,omitempty"`
+	// MPS is nil on a host without NVIDIA's driver.
+	MPS *MPSHost `json:"mps,omitempty"`
+	// Shares are those of ours that containers can ask for, by name.
+	Shares []HandedShare `json:"shares,omitempty"`
+	// ContainerToolkit is the version of NVIDIA's container toolkit; "" without it.
+	ContainerToolkit string `json:"container_toolkit,omitempty"`
+	// Controllers are other software on the host that has to do with its GPUs.
 	Controllers []Controller `json:"controllers,omitempty"`
 	// Claims are the provider's own records, kept by the agent on the host.
 	Claims []Claim `json:"claims,omitempty"`

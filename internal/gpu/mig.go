@@ -111,6 +111,8 @@ type Process struct {
 	// "" when it cannot be told.
 	Holder string `json:"holder,omitempty"`
 	Memory Bytes  `json:"memory,omitempty"`
+	// Share is the name of the share that it was started in; "" for none.
+	Share string `json:"share,omitempty"`
 	// GPUInstance and ComputeInstance are where it runs on a GPU in MIG mode, else nil.
 	GPUInstance     *int `json:"gpu_instance,omitempty"`
 	ComputeInstance *int `json:"compute_instance,omitempty"`

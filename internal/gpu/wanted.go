@@ -7,10 +7,13 @@ type Want struct {
 	Config     *PartitionConfig `json:"partition_config,omitempty"`
 	Pool       *PoolConfig      `json:"pool,omitempty"`
 	Assignment *Assignment      `json:"vm_assignment,omitempty"`
+	Share      *Share           `json:"share,omitempty"`
 }
 
 // Empty tells whether nothing is wanted.
-func (w Want) Empty() bool { return w.Config == nil && w.Pool == nil && w.Assignment == nil }
+func (w Want) Empty() bool {
+	return w.Config == nil && w.Pool == nil && w.Assignment == nil && w.Share == nil
+}
 
 // Disruption is how much a change may disturb what runs, in rising order.
 type Disruption string
@@ -58,11 +61,14 @@ type PartitionConfig struct {
 	ID    string `json:"id"`
 	Name  string `json:"name,omitempty"`
 	Scope Scope  `json:"scope"`
-	// Count is the partition count of kind GPU-P, and MIG the layout of kind MIG. Exactly
-	// one of the two is set.
-	Count int         `json:"partition_count,omitempty"`
-	MIG   *MIGLayout  `json:"mig,omitempty"`
-	VGPU  *VGPULayout `json:"vgpu,omitempty"`
+	// Count is the partition count of kind GPU-P; each of the others is the layout of its
+	// kind. Exactly one is set, but that MPS or TimeSlicing with MIG is what is inside of
+	// each GPU instance.
+	Count       int          `json:"partition_count,omitempty"`
+	MIG         *MIGLayout   `json:"mig,omitempty"`
+	VGPU        *VGPULayout  `json:"vgpu,omitempty"`
+	MPS         *MPSLayout   `json:"mps,omitempty"`
+	TimeSlicing *TimeSlicing `json:"time_slicing,omitempty"`
 	// QuiesceUnits are systemd units that only watch GPUs. They are stopped for a change
 	// of MIG mode, and started again.
 	QuiesceUnits []string `json:"quiesce_units,omitempty"`
@@ -85,6 +91,9 @@ const (
 	KindGPUP Kind = "gpu_p"
 	KindMIG  Kind = "mig"
 	KindVGPU Kind = "vgpu"
+	KindMPS  Kind = "mps"
+
+	KindTimeSlicing Kind = "time_slicing"
 )
 
 // Kind tells which of the kinds the config is of.
@@ -94,6 +103,10 @@ func (c *PartitionConfig) Kind() Kind {
 		return KindMIG
 	case c.VGPU != nil:
 		return KindVGPU
+	case c.MPS != nil:
+		return KindMPS
+	case c.TimeSlicing != nil:
+		return KindTimeSlicing
 	}
 	return KindGPUP
 }
@@ -108,6 +121,9 @@ type PoolConfig struct {
 	Force bool `json:"force,omitempty"`
 	// MountBack returns a GPU that leaves the pool to its host.
 	MountBack bool `json:"mount_back,omitempty"`
+	// Quotas are by label of a share. On Linux hosts a pool is a set of GPUs that shares are
+	// drawn from: nothing is dismounted.
+	Quotas map[string]PoolQuota `json:"quotas,omitempty"`
 }
 
 // Assignment gives a VM one partition, a pool's GPUs, or devices. Exactly one of
@@ -182,13 +198,14 @@ const (
 	ClaimConfig     ClaimKind = "partition_config"
 	ClaimPool       ClaimKind = "pool"
 	ClaimAssignment ClaimKind = "vm_assignment"
+	ClaimShare      ClaimKind = "share"
 )
 
 // Claim is the record, kept on a host, that a Terraform resource manages an object
 // there. It answers whose a holder is, what may be stopped and what was there before.
 type Claim struct {
 	Kind ClaimKind `json:"kind"`
-	// ID is the config's id, the pool's name or the VM's id.
+	// ID is the config's id, the pool's name, the VM's id or the share's name.
 	ID string `json:"id"`
 	// Token names the resource instance. A resource that takes an object over
 	// writes its own token; one that finds another's token no longer owns the object.
@@ -209,6 +226,9 @@ type Claim struct {
 	// VGPULayout what it was given: a reboot loses all of it.
 	VGPUBefore map[string]VGPUState `json:"vgpu_before,omitempty"`
 	VGPULayout map[string]VGPUState `json:"vgpu_layout,omitempty"`
+	// ComputeBefore and TimeSliceBefore are those of each GPU when it joined the config.
+	ComputeBefore   map[string]ComputeMode `json:"compute_before,omitempty"`
+	TimeSliceBefore map[string]TimeSlice   `json:"time_slice_before,omitempty"`
 	// Dismounted are the GPUs that the pool dismounted itself.
 	Dismounted []string `json:"dismounted,omitempty"`
 	// SettingsBefore holds, for each setting that was written, what it was.

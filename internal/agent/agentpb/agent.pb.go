@@ -238,6 +238,94 @@ func (x *InventoryReply) GetHost() []byte {
 	return nil
 }
 
+type UtilizationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WindowMs      int64                  `protobuf:"varint,1,opt,name=window_ms,json=windowMs,proto3" json:"window_ms,omitempty"` // between the two readings
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UtilizationRequest) Reset() {
+	*x = UtilizationRequest{}
+	mi := &file_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UtilizationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UtilizationRequest) ProtoMessage() {}
+
+func (x *UtilizationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UtilizationRequest.ProtoReflect.Descriptor instead.
+func (*UtilizationRequest) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *UtilizationRequest) GetWindowMs() int64 {
+	if x != nil {
+		return x.WindowMs
+	}
+	return 0
+}
+
+type UtilizationReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Measurement   []byte                 `protobuf:"bytes,1,opt,name=measurement,proto3" json:"measurement,omitempty"` // agent.Measurement
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UtilizationReply) Reset() {
+	*x = UtilizationReply{}
+	mi := &file_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UtilizationReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UtilizationReply) ProtoMessage() {}
+
+func (x *UtilizationReply) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UtilizationReply.ProtoReflect.Descriptor instead.
+func (*UtilizationReply) Descriptor() ([]byte, []int) {
+	return file_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UtilizationReply) GetMeasurement() []byte {
+	if x != nil {
+		return x.Measurement
+	}
+	return nil
+}
+
 type AcquireLeaseRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Run    string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -253,7 +341,7 @@ type AcquireLeaseRequest struct {
 
 func (x *AcquireLeaseRequest) Reset() {
 	*x = AcquireLeaseRequest{}
-	mi := &file_agent_proto_msgTypes[4]
+	mi := &file_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +353,7 @@ func (x *AcquireLeaseRequest) String() string {
 func (*AcquireLeaseRequest) ProtoMessage() {}
 
 func (x *AcquireLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[4]
+	mi := &file_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +366,7 @@ func (x *AcquireLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireLeaseRequest.ProtoReflect.Descriptor instead.
 func (*AcquireLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{4}
+	return file_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AcquireLeaseRequest) GetRun() string {
@@ -332,7 +420,7 @@ type AcquireLeaseReply struct {
 
 func (x *AcquireLeaseReply) Reset() {
 	*x = AcquireLeaseReply{}
-	mi := &file_agent_proto_msgTypes[5]
+	mi := &file_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -344,7 +432,7 @@ func (x *AcquireLeaseReply) String() string {
 func (*AcquireLeaseReply) ProtoMessage() {}
 
 func (x *AcquireLeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[5]
+	mi := &file_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -357,7 +445,7 @@ func (x *AcquireLeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireLeaseReply.ProtoReflect.Descriptor instead.
 func (*AcquireLeaseReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{5}
+	return file_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AcquireLeaseReply) GetFence() int64 {
@@ -376,7 +464,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +476,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[6]
+	mi := &file_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +489,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{6}
+	return file_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewLeaseRequest) GetFence() int64 {
@@ -419,7 +507,7 @@ type RenewLeaseReply struct {
 
 func (x *RenewLeaseReply) Reset() {
 	*x = RenewLeaseReply{}
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +519,7 @@ func (x *RenewLeaseReply) String() string {
 func (*RenewLeaseReply) ProtoMessage() {}
 
 func (x *RenewLeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[7]
+	mi := &file_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +532,7 @@ func (x *RenewLeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseReply.ProtoReflect.Descriptor instead.
 func (*RenewLeaseReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{7}
+	return file_agent_proto_rawDescGZIP(), []int{9}
 }
 
 type ReleaseLeaseRequest struct {
@@ -456,7 +544,7 @@ type ReleaseLeaseRequest struct {
 
 func (x *ReleaseLeaseRequest) Reset() {
 	*x = ReleaseLeaseRequest{}
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -468,7 +556,7 @@ func (x *ReleaseLeaseRequest) String() string {
 func (*ReleaseLeaseRequest) ProtoMessage() {}
 
 func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[8]
+	mi := &file_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -481,7 +569,7 @@ func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{8}
+	return file_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReleaseLeaseRequest) GetFence() int64 {
@@ -499,7 +587,7 @@ type ReleaseLeaseReply struct {
 
 func (x *ReleaseLeaseReply) Reset() {
 	*x = ReleaseLeaseReply{}
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +599,7 @@ func (x *ReleaseLeaseReply) String() string {
 func (*ReleaseLeaseReply) ProtoMessage() {}
 
 func (x *ReleaseLeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[9]
+	mi := &file_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +612,7 @@ func (x *ReleaseLeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseLeaseReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{9}
+	return file_agent_proto_rawDescGZIP(), []int{11}
 }
 
 type PrepareRequest struct {
@@ -536,7 +624,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +636,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[10]
+	mi := &file_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +649,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{10}
+	return file_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PrepareRequest) GetChange() []byte {
@@ -580,7 +668,7 @@ type PrepareReply struct {
 
 func (x *PrepareReply) Reset() {
 	*x = PrepareReply{}
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +680,7 @@ func (x *PrepareReply) String() string {
 func (*PrepareReply) ProtoMessage() {}
 
 func (x *PrepareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[11]
+	mi := &file_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +693,7 @@ func (x *PrepareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareReply.ProtoReflect.Descriptor instead.
 func (*PrepareReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{11}
+	return file_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PrepareReply) GetPrepared() []byte {
@@ -626,7 +714,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +726,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[12]
+	mi := &file_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +739,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{12}
+	return file_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ApplyRequest) GetFence() int64 {
@@ -688,7 +776,7 @@ type ApplyEvent struct {
 
 func (x *ApplyEvent) Reset() {
 	*x = ApplyEvent{}
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +788,7 @@ func (x *ApplyEvent) String() string {
 func (*ApplyEvent) ProtoMessage() {}
 
 func (x *ApplyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[13]
+	mi := &file_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +801,7 @@ func (x *ApplyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyEvent.ProtoReflect.Descriptor instead.
 func (*ApplyEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{13}
+	return file_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ApplyEvent) GetEvent() isApplyEvent_Event {
@@ -769,7 +857,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +869,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[14]
+	mi := &file_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +882,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{14}
+	return file_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StepEvent) GetIndex() int32 {
@@ -834,7 +922,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +934,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[15]
+	mi := &file_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +947,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{15}
+	return file_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CancelRequest) GetChangeId() string {
@@ -877,7 +965,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +977,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[16]
+	mi := &file_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +990,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{16}
+	return file_agent_proto_rawDescGZIP(), []int{18}
 }
 
 type SettleRequest struct {
@@ -916,7 +1004,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1016,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[17]
+	mi := &file_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1029,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{17}
+	return file_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SettleRequest) GetFence() int64 {
@@ -974,7 +1062,7 @@ type SettleReply struct {
 
 func (x *SettleReply) Reset() {
 	*x = SettleReply{}
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1074,7 @@ func (x *SettleReply) String() string {
 func (*SettleReply) ProtoMessage() {}
 
 func (x *SettleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[18]
+	mi := &file_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1087,7 @@ func (x *SettleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleReply.ProtoReflect.Descriptor instead.
 func (*SettleReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{18}
+	return file_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SettleReply) GetOutcome() []byte {
@@ -1017,7 +1105,7 @@ type ClaimsRequest struct {
 
 func (x *ClaimsRequest) Reset() {
 	*x = ClaimsRequest{}
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1117,7 @@ func (x *ClaimsRequest) String() string {
 func (*ClaimsRequest) ProtoMessage() {}
 
 func (x *ClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[19]
+	mi := &file_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1130,7 @@ func (x *ClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{19}
+	return file_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type ClaimsReply struct {
@@ -1054,7 +1142,7 @@ type ClaimsReply struct {
 
 func (x *ClaimsReply) Reset() {
 	*x = ClaimsReply{}
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1154,7 @@ func (x *ClaimsReply) String() string {
 func (*ClaimsReply) ProtoMessage() {}
 
 func (x *ClaimsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[20]
+	mi := &file_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1167,7 @@ func (x *ClaimsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimsReply.ProtoReflect.Descriptor instead.
 func (*ClaimsReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{20}
+	return file_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClaimsReply) GetClaims() []byte {
@@ -1100,7 +1188,7 @@ type ForgetClaimRequest struct {
 
 func (x *ForgetClaimRequest) Reset() {
 	*x = ForgetClaimRequest{}
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1200,7 @@ func (x *ForgetClaimRequest) String() string {
 func (*ForgetClaimRequest) ProtoMessage() {}
 
 func (x *ForgetClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[21]
+	mi := &file_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1213,7 @@ func (x *ForgetClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClaimRequest.ProtoReflect.Descriptor instead.
 func (*ForgetClaimRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{21}
+	return file_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForgetClaimRequest) GetFence() int64 {
@@ -1157,7 +1245,7 @@ type ForgetClaimReply struct {
 
 func (x *ForgetClaimReply) Reset() {
 	*x = ForgetClaimReply{}
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1257,7 @@ func (x *ForgetClaimReply) String() string {
 func (*ForgetClaimReply) ProtoMessage() {}
 
 func (x *ForgetClaimReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[22]
+	mi := &file_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1270,7 @@ func (x *ForgetClaimReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetClaimReply.ProtoReflect.Descriptor instead.
 func (*ForgetClaimReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{22}
+	return file_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type JournalRequest struct {
@@ -1193,7 +1281,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1293,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[23]
+	mi := &file_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1306,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{23}
+	return file_agent_proto_rawDescGZIP(), []int{25}
 }
 
 type JournalReply struct {
@@ -1230,7 +1318,7 @@ type JournalReply struct {
 
 func (x *JournalReply) Reset() {
 	*x = JournalReply{}
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1330,7 @@ func (x *JournalReply) String() string {
 func (*JournalReply) ProtoMessage() {}
 
 func (x *JournalReply) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[24]
+	mi := &file_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1343,7 @@ func (x *JournalReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalReply.ProtoReflect.Descriptor instead.
 func (*JournalReply) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{24}
+	return file_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *JournalReply) GetJournal() []byte {
@@ -1275,7 +1363,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1375,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_proto_msgTypes[25]
+	mi := &file_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1388,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_agent_proto_rawDescGZIP(), []int{25}
+	return file_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ErrorDetail) GetError() []byte {
@@ -1327,7 +1415,11 @@ const file_agent_proto_rawDesc = "" +
 	"\x04role\x18\x05 \x01(\tR\x04role\"\x12\n" +
 	"\x10InventoryRequest\"$\n" +
 	"\x0eInventoryReply\x12\x12\n" +
-	"\x04host\x18\x01 \x01(\fR\x04host\"\x9f\x01\n" +
+	"\x04host\x18\x01 \x01(\fR\x04host\"1\n" +
+	"\x12UtilizationRequest\x12\x1b\n" +
+	"\twindow_ms\x18\x01 \x01(\x03R\bwindowMs\"4\n" +
+	"\x10UtilizationReply\x12 \n" +
+	"\vmeasurement\x18\x01 \x01(\fR\vmeasurement\"\x9f\x01\n" +
 	"\x13AcquireLeaseRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\tR\x03run\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x16\n" +
@@ -1382,7 +1474,7 @@ const file_agent_proto_rawDesc = "" +
 	"\fJournalReply\x12\x18\n" +
 	"\ajournal\x18\x01 \x01(\fR\ajournal\"#\n" +
 	"\vErrorDetail\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\fR\x05error2\xe1\a\n" +
+	"\x05error\x18\x01 \x01(\fR\x05error2\xbc\b\n" +
 	"\x05Agent\x12G\n" +
 	"\x05Hello\x12\x1f.gpufleet.agent.v1.HelloRequest\x1a\x1d.gpufleet.agent.v1.HelloReply\x12S\n" +
 	"\tInventory\x12#.gpufleet.agent.v1.InventoryRequest\x1a!.gpufleet.agent.v1.InventoryReply\x12\\\n" +
@@ -1395,7 +1487,8 @@ const file_agent_proto_rawDesc = "" +
 	"\x06Cancel\x12 .gpufleet.agent.v1.CancelRequest\x1a\x1e.gpufleet.agent.v1.CancelReply\x12J\n" +
 	"\x06Settle\x12 .gpufleet.agent.v1.SettleRequest\x1a\x1e.gpufleet.agent.v1.SettleReply\x12J\n" +
 	"\x06Claims\x12 .gpufleet.agent.v1.ClaimsRequest\x1a\x1e.gpufleet.agent.v1.ClaimsReply\x12Y\n" +
-	"\vForgetClaim\x12%.gpufleet.agent.v1.ForgetClaimRequest\x1a#.gpufleet.agent.v1.ForgetClaimReply\x12M\n" +
+	"\vForgetClaim\x12%.gpufleet.agent.v1.ForgetClaimRequest\x1a#.gpufleet.agent.v1.ForgetClaimReply\x12Y\n" +
+	"\vUtilization\x12%.gpufleet.agent.v1.UtilizationRequest\x1a#.gpufleet.agent.v1.UtilizationReply\x12M\n" +
 	"\aJournal\x12!.gpufleet.agent.v1.JournalRequest\x1a\x1f.gpufleet.agent.v1.JournalReplyBCZAgithub.com/gpufleet/terraform-provider-gpu/internal/agent/agentpbb\x06proto3"
 
 var (
@@ -1410,63 +1503,67 @@ func file_agent_proto_rawDescGZIP() []byte {
 	return file_agent_proto_rawDescData
 }
 
-var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_agent_proto_goTypes = []any{
 	(*HelloRequest)(nil),        // 0: gpufleet.agent.v1.HelloRequest
 	(*HelloReply)(nil),          // 1: gpufleet.agent.v1.HelloReply
 	(*InventoryRequest)(nil),    // 2: gpufleet.agent.v1.InventoryRequest
 	(*InventoryReply)(nil),      // 3: gpufleet.agent.v1.InventoryReply
-	(*AcquireLeaseRequest)(nil), // 4: gpufleet.agent.v1.AcquireLeaseRequest
-	(*AcquireLeaseReply)(nil),   // 5: gpufleet.agent.v1.AcquireLeaseReply
-	(*RenewLeaseRequest)(nil),   // 6: gpufleet.agent.v1.RenewLeaseRequest
-	(*RenewLeaseReply)(nil),     // 7: gpufleet.agent.v1.RenewLeaseReply
-	(*ReleaseLeaseRequest)(nil), // 8: gpufleet.agent.v1.ReleaseLeaseRequest
-	(*ReleaseLeaseReply)(nil),   // 9: gpufleet.agent.v1.ReleaseLeaseReply
-	(*PrepareRequest)(nil),      // 10: gpufleet.agent.v1.PrepareRequest
-	(*PrepareReply)(nil),        // 11: gpufleet.agent.v1.PrepareReply
-	(*ApplyRequest)(nil),        // 12: gpufleet.agent.v1.ApplyRequest
-	(*ApplyEvent)(nil),          // 13: gpufleet.agent.v1.ApplyEvent
-	(*StepEvent)(nil),           // 14: gpufleet.agent.v1.StepEvent
-	(*CancelRequest)(nil),       // 15: gpufleet.agent.v1.CancelRequest
-	(*CancelReply)(nil),         // 16: gpufleet.agent.v1.CancelReply
-	(*SettleRequest)(nil),       // 17: gpufleet.agent.v1.SettleRequest
-	(*SettleReply)(nil),         // 18: gpufleet.agent.v1.SettleReply
-	(*ClaimsRequest)(nil),       // 19: gpufleet.agent.v1.ClaimsRequest
-	(*ClaimsReply)(nil),         // 20: gpufleet.agent.v1.ClaimsReply
-	(*ForgetClaimRequest)(nil),  // 21: gpufleet.agent.v1.ForgetClaimRequest
-	(*ForgetClaimReply)(nil),    // 22: gpufleet.agent.v1.ForgetClaimReply
-	(*JournalRequest)(nil),      // 23: gpufleet.agent.v1.JournalRequest
-	(*JournalReply)(nil),        // 24: gpufleet.agent.v1.JournalReply
-	(*ErrorDetail)(nil),         // 25: gpufleet.agent.v1.ErrorDetail
+	(*UtilizationRequest)(nil),  // 4: gpufleet.agent.v1.UtilizationRequest
+	(*UtilizationReply)(nil),    // 5: gpufleet.agent.v1.UtilizationReply
+	(*AcquireLeaseRequest)(nil), // 6: gpufleet.agent.v1.AcquireLeaseRequest
+	(*AcquireLeaseReply)(nil),   // 7: gpufleet.agent.v1.AcquireLeaseReply
+	(*RenewLeaseRequest)(nil),   // 8: gpufleet.agent.v1.RenewLeaseRequest
+	(*RenewLeaseReply)(nil),     // 9: gpufleet.agent.v1.RenewLeaseReply
+	(*ReleaseLeaseRequest)(nil), // 10: gpufleet.agent.v1.ReleaseLeaseRequest
+	(*ReleaseLeaseReply)(nil),   // 11: gpufleet.agent.v1.ReleaseLeaseReply
+	(*PrepareRequest)(nil),      // 12: gpufleet.agent.v1.PrepareRequest
+	(*PrepareReply)(nil),        // 13: gpufleet.agent.v1.PrepareReply
+	(*ApplyRequest)(nil),        // 14: gpufleet.agent.v1.ApplyRequest
+	(*ApplyEvent)(nil),          // 15: gpufleet.agent.v1.ApplyEvent
+	(*StepEvent)(nil),           // 16: gpufleet.agent.v1.StepEvent
+	(*CancelRequest)(nil),       // 17: gpufleet.agent.v1.CancelRequest
+	(*CancelReply)(nil),         // 18: gpufleet.agent.v1.CancelReply
+	(*SettleRequest)(nil),       // 19: gpufleet.agent.v1.SettleRequest
+	(*SettleReply)(nil),         // 20: gpufleet.agent.v1.SettleReply
+	(*ClaimsRequest)(nil),       // 21: gpufleet.agent.v1.ClaimsRequest
+	(*ClaimsReply)(nil),         // 22: gpufleet.agent.v1.ClaimsReply
+	(*ForgetClaimRequest)(nil),  // 23: gpufleet.agent.v1.ForgetClaimRequest
+	(*ForgetClaimReply)(nil),    // 24: gpufleet.agent.v1.ForgetClaimReply
+	(*JournalRequest)(nil),      // 25: gpufleet.agent.v1.JournalRequest
+	(*JournalReply)(nil),        // 26: gpufleet.agent.v1.JournalReply
+	(*ErrorDetail)(nil),         // 27: gpufleet.agent.v1.ErrorDetail
 }
 var file_agent_proto_depIdxs = []int32{
-	14, // 0: gpufleet.agent.v1.ApplyEvent.step:type_name -> gpufleet.agent.v1.StepEvent
+	16, // 0: gpufleet.agent.v1.ApplyEvent.step:type_name -> gpufleet.agent.v1.StepEvent
 	0,  // 1: gpufleet.agent.v1.Agent.Hello:input_type -> gpufleet.agent.v1.HelloRequest
 	2,  // 2: gpufleet.agent.v1.Agent.Inventory:input_type -> gpufleet.agent.v1.InventoryRequest
-	4,  // 3: gpufleet.agent.v1.Agent.AcquireLease:input_type -> gpufleet.agent.v1.AcquireLeaseRequest
-	6,  // 4: gpufleet.agent.v1.Agent.RenewLease:input_type -> gpufleet.agent.v1.RenewLeaseRequest
-	8,  // 5: gpufleet.agent.v1.Agent.ReleaseLease:input_type -> gpufleet.agent.v1.ReleaseLeaseRequest
-	10, // 6: gpufleet.agent.v1.Agent.Prepare:input_type -> gpufleet.agent.v1.PrepareRequest
-	12, // 7: gpufleet.agent.v1.Agent.Apply:input_type -> gpufleet.agent.v1.ApplyRequest
-	15, // 8: gpufleet.agent.v1.Agent.Cancel:input_type -> gpufleet.agent.v1.CancelRequest
-	17, // 9: gpufleet.agent.v1.Agent.Settle:input_type -> gpufleet.agent.v1.SettleRequest
-	19, // 10: gpufleet.agent.v1.Agent.Claims:input_type -> gpufleet.agent.v1.ClaimsRequest
-	21, // 11: gpufleet.agent.v1.Agent.ForgetClaim:input_type -> gpufleet.agent.v1.ForgetClaimRequest
-	23, // 12: gpufleet.agent.v1.Agent.Journal:input_type -> gpufleet.agent.v1.JournalRequest
-	1,  // 13: gpufleet.agent.v1.Agent.Hello:output_type -> gpufleet.agent.v1.HelloReply
-	3,  // 14: gpufleet.agent.v1.Agent.Inventory:output_type -> gpufleet.agent.v1.InventoryReply
-	5,  // 15: gpufleet.agent.v1.Agent.AcquireLease:output_type -> gpufleet.agent.v1.AcquireLeaseReply
-	7,  // 16: gpufleet.agent.v1.Agent.RenewLease:output_type -> gpufleet.agent.v1.RenewLeaseReply
-	9,  // 17: gpufleet.agent.v1.Agent.ReleaseLease:output_type -> gpufleet.agent.v1.ReleaseLeaseReply
-	11, // 18: gpufleet.agent.v1.Agent.Prepare:output_type -> gpufleet.agent.v1.PrepareReply
-	13, // 19: gpufleet.agent.v1.Agent.Apply:output_type -> gpufleet.agent.v1.ApplyEvent
-	16, // 20: gpufleet.agent.v1.Agent.Cancel:output_type -> gpufleet.agent.v1.CancelReply
-	18, // 21: gpufleet.agent.v1.Agent.Settle:output_type -> gpufleet.agent.v1.SettleReply
-	20, // 22: gpufleet.agent.v1.Agent.Claims:output_type -> gpufleet.agent.v1.ClaimsReply
-	22, // 23: gpufleet.agent.v1.Agent.ForgetClaim:output_type -> gpufleet.agent.v1.ForgetClaimReply
-	24, // 24: gpufleet.agent.v1.Agent.Journal:output_type -> gpufleet.agent.v1.JournalReply
-	13, // [13:25] is the sub-list for method output_type
-	1,  // [1:13] is the sub-list for method input_type
+	6,  // 3: gpufleet.agent.v1.Agent.AcquireLease:input_type -> gpufleet.agent.v1.AcquireLeaseRequest
+	8,  // 4: gpufleet.agent.v1.Agent.RenewLease:input_type -> gpufleet.agent.v1.RenewLeaseRequest
+	10, // 5: gpufleet.agent.v1.Agent.ReleaseLease:input_type -> gpufleet.agent.v1.ReleaseLeaseRequest
+	12, // 6: gpufleet.agent.v1.Agent.Prepare:input_type -> gpufleet.agent.v1.PrepareRequest
+	14, // 7: gpufleet.agent.v1.Agent.Apply:input_type -> gpufleet.agent.v1.ApplyRequest
+	17, // 8: gpufleet.agent.v1.Agent.Cancel:input_type -> gpufleet.agent.v1.CancelRequest
+	19, // 9: gpufleet.agent.v1.Agent.Settle:input_type -> gpufleet.agent.v1.SettleRequest
+	21, // 10: gpufleet.agent.v1.Agent.Claims:input_type -> gpufleet.agent.v1.ClaimsRequest
+	23, // 11: gpufleet.agent.v1.Agent.ForgetClaim:input_type -> gpufleet.agent.v1.ForgetClaimRequest
+	4,  // 12: gpufleet.agent.v1.Agent.Utilization:input_type -> gpufleet.agent.v1.UtilizationRequest
+	25, // 13: gpufleet.agent.v1.Agent.Journal:input_type -> gpufleet.agent.v1.JournalRequest
+	1,  // 14: gpufleet.agent.v1.Agent.Hello:output_type -> gpufleet.agent.v1.HelloReply
+	3,  // 15: gpufleet.agent.v1.Agent.Inventory:output_type -> gpufleet.agent.v1.InventoryReply
+	7,  // 16: gpufleet.agent.v1.Agent.AcquireLease:output_type -> gpufleet.agent.v1.AcquireLeaseReply
+	9,  // 17: gpufleet.agent.v1.Agent.RenewLease:output_type -> gpufleet.agent.v1.RenewLeaseReply
+	11, // 18: gpufleet.agent.v1.Agent.ReleaseLease:output_type -> gpufleet.agent.v1.ReleaseLeaseReply
+	13, // 19: gpufleet.agent.v1.Agent.Prepare:output_type -> gpufleet.agent.v1.PrepareReply
+	15, // 20: gpufleet.agent.v1.Agent.Apply:output_type -> gpufleet.agent.v1.ApplyEvent
+	18, // 21: gpufleet.agent.v1.Agent.Cancel:output_type -> gpufleet.agent.v1.CancelReply
+	20, // 22: gpufleet.agent.v1.Agent.Settle:output_type -> gpufleet.agent.v1.SettleReply
+	22, // 23: gpufleet.agent.v1.Agent.Claims:output_type -> gpufleet.agent.v1.ClaimsReply
+	24, // 24: gpufleet.agent.v1.Agent.ForgetClaim:output_type -> gpufleet.agent.v1.ForgetClaimReply
+	5,  // 25: gpufleet.agent.v1.Agent.Utilization:output_type -> gpufleet.agent.v1.UtilizationReply
+	26, // 26: gpufleet.agent.v1.Agent.Journal:output_type -> gpufleet.agent.v1.JournalReply
+	14, // [14:27] is the sub-list for method output_type
+	1,  // [1:14] is the sub-list for method input_type
 	1,  // [1:1] is the sub-list for extension type_name
 	1,  // [1:1] is the sub-list for extension extendee
 	0,  // [0:1] is the sub-list for field type_name
@@ -1477,7 +1574,7 @@ func file_agent_proto_init() {
 	if File_agent_proto != nil {
 		return
 	}
-	file_agent_proto_msgTypes[13].OneofWrappers = []any{
+	file_agent_proto_msgTypes[15].OneofWrappers = []any{
 		(*ApplyEvent_Step)(nil),
 		(*ApplyEvent_Outcome)(nil),
 	}
@@ -1487,7 +1584,7 @@ func file_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_proto_rawDesc), len(file_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,7 @@ const (
 	Agent_Settle_FullMethodName       = "/gpufleet.agent.v1.Agent/Settle"
 	Agent_Claims_FullMethodName       = "/gpufleet.agent.v1.Agent/Claims"
 	Agent_ForgetClaim_FullMethodName  = "/gpufleet.agent.v1.Agent/ForgetClaim"
+	Agent_Utilization_FullMethodName  = "/gpufleet.agent.v1.Agent/Utilization"
 	Agent_Journal_FullMethodName      = "/gpufleet.agent.v1.Agent/Journal"
 )
 
@@ -71,6 +72,8 @@ type AgentClient interface {
 	Claims(ctx context.Context, in *ClaimsRequest, opts ...grpc.CallOption) (*ClaimsReply, error)
 	// ForgetClaim drops one claim. What the claim stands for stays as it is.
 	ForgetClaim(ctx context.Context, in *ForgetClaimRequest, opts ...grpc.CallOption) (*ForgetClaimReply, error)
+	// Utilization measures how busy the GPUs are, for as long as it is told.
+	Utilization(ctx context.Context, in *UtilizationRequest, opts ...grpc.CallOption) (*UtilizationReply, error)
 	// Journal lists the changes that are not settled, and says who holds the lease.
 	Journal(ctx context.Context, in *JournalRequest, opts ...grpc.CallOption) (*JournalReply, error)
 }
@@ -202,6 +205,16 @@ func (c *agentClient) ForgetClaim(ctx context.Context, in *ForgetClaimRequest, o
 	return out, nil
 }
 
+func (c *agentClient) Utilization(ctx context.Context, in *UtilizationRequest, opts ...grpc.CallOption) (*UtilizationReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UtilizationReply)
+	err := c.cc.Invoke(ctx, Agent_Utilization_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentClient) Journal(ctx context.Context, in *JournalRequest, opts ...grpc.CallOption) (*JournalReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(JournalReply)
@@ -241,6 +254,8 @@ type AgentServer interface {
 	Claims(context.Context, *ClaimsRequest) (*ClaimsReply, error)
 	// ForgetClaim drops one claim. What the claim stands for stays as it is.
 	ForgetClaim(context.Context, *ForgetClaimRequest) (*ForgetClaimReply, error)
+	// Utilization measures how busy the GPUs are, for as long as it is told.
+	Utilization(context.Context, *UtilizationRequest) (*UtilizationReply, error)
 	// Journal lists the changes that are not settled, and says who holds the lease.
 	Journal(context.Context, *JournalRequest) (*JournalReply, error)
 	mustEmbedUnimplementedAgentServer()
@@ -285,6 +300,9 @@ func (UnimplementedAgentServer) Claims(context.Context, *ClaimsRequest) (*Claims
 }
 func (UnimplementedAgentServer) ForgetClaim(context.Context, *ForgetClaimRequest) (*ForgetClaimReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetClaim not implemented")
+}
+func (UnimplementedAgentServer) Utilization(context.Context, *UtilizationRequest) (*UtilizationReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Utilization not implemented")
 }
 func (UnimplementedAgentServer) Journal(context.Context, *JournalRequest) (*JournalReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Journal not implemented")
@@ -501,6 +519,24 @@ func _Agent_ForgetClaim_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Agent_Utilization_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UtilizationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Utilization(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Utilization_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Utilization(ctx, req.(*UtilizationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Agent_Journal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(JournalRequest)
 	if err := dec(in); err != nil {
@@ -565,6 +601,10 @@ var Agent_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetClaim",
 			Handler:    _Agent_ForgetClaim_Handler,
+		},
+		{
+			MethodName: "Utilization",
+			Handler:    _Agent_Utilization_Handler,
 		},
 		{
 			MethodName: "Journal",

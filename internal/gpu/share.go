@@ -1,0 +1,208 @@
+package gpu
+
+import "slices"
+
+// SharedDevice is a whole GPU, or a GPU instance of it.
+type SharedDevice struct {
+	GPU string `json:"gpu"`
+	// Instance is nil for a whole GPU.
+	Instance *MIGPlacement `json:"instance,omitempty"`
+}
+
+// Same tells whether two devices are the same GPU or the same instance of it.
+func (d SharedDevice) Same(o SharedDevice) bool {
+	if !SameID(d.GPU, o.GPU) || (d.Instance == nil) != (o.Instance == nil) {
+		return false
+	}
+	return d.Instance == nil || *d.Instance == *o.Instance
+}
+
+// SameDevices compares two lists of devices in their order, in which processes count them.
+func SameDevices(a, b []SharedDevice) bool { return slices.EqualFunc(a, b, SharedDevice.Same) }
+
+// MPSLayout wants NVIDIA's Multi-Process Service: on each host one control daemon for all
+// GPUs of the config, because a process reaches only one daemon, or, in MIG mode, one for
+// each GPU instance.
+type MPSLayout struct {
+	// User is the user id whose processes may be clients; nil with MultiUser.
+	User      *int `json:"user,omitempty"`
+	MultiUser bool `json:"multi_user,omitempty"`
+	// ActiveThreadPercentage and PinnedMemoryLimit hold each client process, the latter on
+	// each device; 0 is no limit. A share may hold its own to less.
+	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
+	PinnedMemoryLimit      Bytes   `json:"pinned_memory_limit,omitempty"`
+	// ComputeMode is that of the GPUs, "" for exclusive_process, in which no process goes
+	// past MPS. A GPU in MIG mode has none.
+	ComputeMode ComputeMode `json:"compute_mode,omitempty"`
+	// Oversubscription is how often the memory limits and the thread percentages of shares
+	// may add up to the device; 0 is 1, once.
+	Oversubscription float64 `json:"oversubscription,omitempty"`
+}
+
+// TimeSlicing wants several workloads to take turns on each GPU or GPU instance. Nothing
+// holds one of them to its part.
+type TimeSlicing struct {
+	// Interval is the length of a turn, "" for default. GPU instances have none.
+	Interval TimeSlice `json:"interval,omitempty"`
+	// Replicas is how many shares a device takes, at least 2.
+	Replicas int `json:"replicas"`
+	// Oversubscription is how often the memory limits of shares may add up to the device; 0
+	// is 1, once.
+	Oversubscription float64 `json:"oversubscription,omitempty"`
+}
+
+// TimeSlice is the length of a process's turn on a GPU. NVIDIA does not say how long each
+// is.
+type TimeSlice string
+
+// Time slices.
+const (
+	TimeSliceDefault TimeSlice = "default"
+	TimeSliceShort   TimeSlice = "short"
+	TimeSliceMedium  TimeSlice = "medium"
+	TimeSliceLong    TimeSlice = "long"
+)
+
+// TimeSlices lists them in rising order, after the driver's own choice.
+func TimeSlices() []TimeSlice {
+	return []TimeSlice{TimeSliceDefault, TimeSliceShort, TimeSliceMedium, TimeSliceLong}
+}
+
+// MPSDaemonSpec is a wanted control daemon.
+type MPSDaemonSpec struct {
+	// Name is the daemon's, once per host: of lower-case letters, digits and hyphens.
+	Name string `json:"name"`
+	// Devices are what clients see, in the order in which they count them.
+	Devices                []SharedDevice `json:"devices"`
+	User                   *int           `json:"user,omitempty"`
+	MultiUser              bool           `json:"multi_user,omitempty"`
+	ActiveThreadPercentage float64        `json:"active_thread_percentage,omitempty"`
+	PinnedMemoryLimit      Bytes          `json:"pinned_memory_limit,omitempty"` // on each device
+}
+
+// Equal compares what two daemons are wanted to be.
+func (s *MPSDaemonSpec) Equal(o *MPSDaemonSpec) bool {
+	sameUser := (s.User == nil) == (o.User == nil) && (s.User == nil || *s.User == *o.User)
+	return s.Name == o.Name && SameDevices(s.Devices, o.Devices) && sameUser && s.MultiUser == o.MultiUser &&
+		s.ActiveThreadPercentage == o.ActiveThreadPercentage && s.PinnedMemoryLimit == o.PinnedMemoryLimit
+}
+
+// MPSDaemon is a control daemon as a host shows it.
+type MPSDaemon struct {
+	// MPSDaemonSpec is what was declared, its settings as read back where the daemon tells
+	// them. A daemon of somebody else has no name. A device that the host no longer has goes
+	// by its UUID as its GPU.
+	MPSDaemonSpec
+	PID     int       `json:"pid,omitempty"` // 0 when it does not run
+	PipeDir string    `json:"pipe_dir,omitempty"`
+	Clients []Process `json:"clients,omitempty"` // of ours only
+	// Problem says why a daemon of ours does not run or answer.
+	Problem string `json:"problem,omitempty"`
+}
+
+// MPSHost is what a host has for the Multi-Process Service.
+type MPSHost struct {
+	// Program is where nvidia-cuda-mps-control is, "" when it is not installed.
+	Program string      `json:"program,omitempty"`
+	Daemons []MPSDaemon `json:"daemons,omitempty"`
+}
+
+// Daemon finds a daemon of ours.
+func (h *Host) Daemon(name string) (*MPSDaemon, bool) {
+	if h.MPS == nil {
+		return nil, false
+	}
+	for i := range h.MPS.Daemons {
+		if d := &h.MPS.Daemons[i]; name != "" && d.Name == name {
+			return d, true
+		}
+	}
+	return nil, false
+}
+
+// Share is a fraction of a GPU, or of several, for containers: what one resource wants,
+// and where it was placed.
+type Share struct {
+	Name string `json:"name"` // once per host
+	// Host is as the provider names it; "" for a share of a pool that was not placed yet.
+	Host   string `json:"host,omitempty"`
+	Pool   string `json:"pool,omitempty"`   // id of a pool
+	Config string `json:"config,omitempty"` // id of a partition config
+	// Count is how many GPUs or GPU instances it has part in, at least 1.
+	Count int `json:"count"`
+	// GPUIDs pin it to GPUs of its host; empty lets the host choose.
+	GPUIDs []string `json:"gpu_ids,omitempty"`
+	// Profile is the MIG profile of its GPU instances, "" for any.
+	Profile string `json:"profile,omitempty"`
+	// Label says whose quota of the pool it counts against.
+	Label string `json:"label,omitempty"`
+	// MemoryRequest is kept free for it on each device, and MemoryLimit the most that it may
+	// use there; 0 is none.
+	MemoryRequest Bytes `json:"memory_request,omitempty"`
+	MemoryLimit   Bytes `json:"memory_limit,omitempty"`
+	// ActiveThreadPercentage is the part of a device's multiprocessors for each of its
+	// processes, with MPS only; 0 is what the daemon gives.
+	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
+	// ClientPriority is that of its processes with MPS: 0, normal, or 1, below normal.
+	ClientPriority *int `json:"client_priority,omitempty"`
+
+	// Devices are where it was placed. It is never moved.
+	Devices []SharedDevice `json:"devices,omitempty"`
+}
+
+// ShareMode is how a device is shared, which follows from its layout.
+type ShareMode string
+
+// Share modes. In the first two nobody else is on the device.
+const (
+	ShareWholeGPU    ShareMode = "whole_gpu"
+	ShareMIG         ShareMode = "mig"
+	ShareMPS         ShareMode = "mps"          // of a GPU or of a GPU instance
+	ShareTimeSlicing ShareMode = "time_slicing" // of a GPU or of a GPU instance
+)
+
+// ShareSpec is a share as it is handed to containers on its host.
+type ShareSpec struct {
+	Name    string         `json:"name"`
+	Devices []SharedDevice `json:"devices"`
+	// Daemon is the name of the MPS daemon that serves it, "" without MPS.
+	Daemon string `json:"daemon,omitempty"`
+	// The next three hold each process, through the environment of the container; 0 and nil
+	// are what the daemon gives.
+	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
+	PinnedMemoryLimit      Bytes   `json:"pinned_memory_limit,omitempty"` // on each device
+	ClientPriority         *int    `json:"client_priority,omitempty"`
+	// MemoryRequest and MemoryLimit are for the container as a whole, on each device.
+	MemoryRequest Bytes `json:"memory_request,omitempty"`
+	MemoryLimit   Bytes `json:"memory_limit,omitempty"`
+}
+
+// HandedShare is a share that containers of a host can ask for.
+type HandedShare struct {
+	Name      string `json:"name"`
+	CDIDevice string `json:"cdi_device"` // "gpufleet.com/share=team-a"
+	// Environment is what a process of the host needs to be in the share without a container.
+	Environment map[string]string `json:"environment,omitempty"`
+	// Note says what containers lack, in a sentence or two, "" for nothing.
+	Note string `json:"note,omitempty"`
+}
+
+// HandedShare finds a share that was handed over.
+func (h *Host) HandedShare(name string) (*HandedShare, bool) {
+	for i := range h.Shares {
+		if SameID(h.Shares[i].Name, name) {
+			return &h.Shares[i], true
+		}
+	}
+	return nil, false
+}
+
+// PoolQuota is how much of a pool the shares of one label may take together; nil is no
+// limit.
+type PoolQuota struct {
+	// GPUs counts whole GPUs: a share counts for the larger of its parts of memory and of
+	// multiprocessors, on each device.
+	GPUs   *float64 `json:"gpus,omitempty"`
+	Memory *Bytes   `json:"memory,omitempty"` // requested
+	Shares *int     `json:"shares,omitempty"`
+}
