@@ -55,7 +55,7 @@ func project(host gpu.Host, s Step) gpu.Host {
 		host.Units = slices.DeleteFunc(slices.Clone(host.Units), func(u string) bool { return sameUnit(u, s.Unit) })
 	case OpStartUnit:
 		if !runsUnit(&host, s.Unit) {
-			host.Units = append(slices.Clone(host.Units), s.Unit)
+			host.Units = append(slices.Clone(host.Units), unitName(s.Unit))
 		}
 	case OpRefreshDevices:
 	case OpPutClaim:
@@ -65,7 +65,7 @@ func project(host gpu.Host, s Step) gpu.Host {
 	default:
 		host.VMs = slices.Clone(host.VMs)
 		if vm, ok := host.VM(s.VM); ok {
-			projectVM(vm, s)
+			projectVM(&host, vm, s)
 		}
 	}
 	return host
@@ -77,18 +77,10 @@ func drained(host gpu.Host) gpu.Host {
 	moved := func(vm gpu.VM) bool { return vm.Clustered && vm.Runs() }
 	before := host
 	host.VMs = slices.DeleteFunc(slices.Clone(host.VMs), moved)
-	host.GPUs = slices.Clone(host.GPUs)
-	for i := range host.GPUs {
-		if host.GPUs[i].Partitionable == nil {
-			continue
-		}
-		part := *host.GPUs[i].Partitionable
-		part.Partitions = slices.DeleteFunc(slices.Clone(part.Partitions), func(p gpu.Partition) bool {
-			vm, ok := before.VM(p.VMID)
-			return ok && moved(*vm)
-		})
-		host.GPUs[i].Partitionable = &part
-	}
+	vacate(&host, func(p gpu.Partition) bool {
+		vm, ok := before.VM(p.VMID)
+		return ok && moved(*vm)
+	})
 	return host
 }
 
@@ -107,21 +99,6 @@ func inState(host gpu.Host, state gpu.NodeState) *gpu.Cluster {
 	return &c
 }
 
-func projectGPU(g *gpu.GPU, s Step) {
-	switch s.Op {
-	case OpSetPartitionCount:
-		if g.Partitionable != nil {
-			part := *g.Partitionable
-			part.Count = s.Count
-			g.Partitionable = &part
-		}
-	case OpDismount:
-		g.Dismounted = true
-	case OpMount:
-		g.Dismounted = false
-	}
-}
-
 func projectPools(pools []gpu.Pool, s Step) []gpu.Pool {
 	i := slices.IndexFunc(pools, func(p gpu.Pool) bool { return gpu.SameID(p.Name, s.Pool) })
 	switch {
@@ -133,28 +110,4 @@ func projectPools(pools []gpu.Pool, s Step) []gpu.Pool {
 		pools[i].GPUs = s.GPUs
 	}
 	return pools
-}
-
-func projectVM(vm *gpu.VM, s Step) {
-	switch s.Op {
-	case OpAddAdapter:
-		vm.PartitionAdapters = append(slices.Clone(vm.PartitionAdapters), *s.Adapter)
-	case OpRemoveAdapters:
-		vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !hasID(s.Keep, a.ID) })
-	case OpSetQuotas:
-		vm.PartitionAdapters = slices.Clone(vm.PartitionAdapters)
-		if a := findAdapter(vm, s.Adapter.ID); a != nil {
-			a.Quotas = s.Adapter.Quotas
-		}
-	case OpAddDevice:
-		vm.Devices = append(slices.Clone(vm.Devices), *s.Device)
-	case OpRemoveDevices:
-		vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !hasID(s.Keep, d.ID) })
-	case OpVMSettings:
-		vm.Settings = vm.Settings.Overlay(*s.Settings)
-	case OpStopVM:
-		vm.State = gpu.VMOff
-	case OpStartVM:
-		vm.State = gpu.VMRunning
-	}
 }

@@ -16,25 +16,6 @@ import (
 // that cannot be put back any more.
 const maxAttempts = 3
 
-// unfinished are the changes in the journal that are neither applied nor put back.
-func (s *Server) unfinished(ctx context.Context) ([]string, error) {
-	state, err := s.store.Load(ctx)
-	if err != nil {
-		return nil, failure("read the journal", err)
-	}
-	entries, err := readJournal(&state)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, e := range entries {
-		if e.Status == running {
-			out = append(out, e.Subject)
-		}
-	}
-	return out, nil
-}
-
 // Settled is a change of a run that ended without settling it, or a layout of which the
 // host has lost something.
 type Settled struct {

@@ -163,16 +163,18 @@ func (r *rig) look() gpu.Host {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	state := r.state()
-	h.Claims = state.Claims
+	h.Claims = r.state().Claims
+	return anonymized(r.t, h)
+}
+
+// anonymized is a copy of a host without what differs from one start of a VM to the next,
+// or when a GPU instance is made again.
+func anonymized(t *testing.T, h gpu.Host) gpu.Host {
+	t.Helper()
 	doc, err := json.Marshal(h)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check(t, err)
 	var out gpu.Host
-	if err := json.Unmarshal(doc, &out); err != nil {
-		r.t.Fatal(err)
-	}
+	check(t, json.Unmarshal(doc, &out))
 	for i := range out.GPUs {
 		if p := out.GPUs[i].Partitionable; p != nil {
 			for j := range p.Partitions {
@@ -194,6 +196,7 @@ func (r *rig) look() gpu.Host {
 			out.VMs[i].Devices[j].ID = ""
 		}
 	}
+	slices.Sort(out.Units)
 	slices.SortFunc(out.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 	return out
 }

@@ -108,16 +108,22 @@ func (s *Server) take(ctx context.Context) (release func(), err error) {
 
 // inventory reads the host and the claims on it.
 func (s *Server) inventory(ctx context.Context) (gpu.Host, error) {
+	host, _, err := s.read(ctx)
+	return host, err
+}
+
+// read reads the host with the claims on it, and all that the agent remembers of it.
+func (s *Server) read(ctx context.Context) (gpu.Host, backend.State, error) {
 	host, err := s.backend.Inventory(ctx)
 	if err != nil {
-		return gpu.Host{}, failure("read the inventory", err)
+		return gpu.Host{}, backend.State{}, failure("read the inventory", err)
 	}
 	state, err := s.store.Load(ctx)
 	if err != nil {
-		return gpu.Host{}, failure("read the claims", err)
+		return gpu.Host{}, backend.State{}, failure("read the claims", err)
 	}
 	host.Claims = state.Claims
-	return host, nil
+	return host, state, nil
 }
 
 // service is the gRPC face of a server: it reads documents and writes them.
@@ -150,11 +156,8 @@ func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*
 	if _, err := g.server.admit(ctx, reads); err != nil {
 		return nil, toStatus(err)
 	}
-	host, err := g.server.inventory(ctx)
+	host, err := g.server.settledInventory(ctx)
 	if err != nil {
-		return nil, toStatus(err)
-	}
-	if host.Unfinished, err = g.server.unfinished(ctx); err != nil {
 		return nil, toStatus(err)
 	}
 	doc, err := encode("inventory", host)

@@ -138,6 +138,6 @@ func runsUnit(host *gpu.Host, name string) bool {
 }
 
 // sameUnit compares names of systemd units, which may leave out that they are services.
-func sameUnit(a, b string) bool {
-	return strings.TrimSuffix(a, ".service") == strings.TrimSuffix(b, ".service")
-}
+func sameUnit(a, b string) bool { return unitName(a) == unitName(b) }
+
+func unitName(name string) string { return strings.TrimSuffix(name, ".service") + ".service" }

@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// projectVM makes of a VM of the host what a step should make of it. The host's list of
+// VMs is a copy already.
+func projectVM(host *gpu.Host, vm *gpu.VM, s Step) {
+	switch s.Op {
+	case OpAddAdapter:
+		vm.PartitionAdapters = append(slices.Clone(vm.PartitionAdapters), *s.Adapter)
+	case OpRemoveAdapters:
+		vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !hasID(s.Keep, a.ID) })
+	case OpSetQuotas:
+		vm.PartitionAdapters = slices.Clone(vm.PartitionAdapters)
+		if a := findAdapter(vm, s.Adapter.ID); a != nil {
+			a.Quotas = s.Adapter.Quotas
+		}
+	case OpAddDevice:
+		vm.Devices = append(slices.Clone(vm.Devices), *s.Device)
+	case OpRemoveDevices:
+		vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !hasID(s.Keep, d.ID) })
+	case OpVMSettings:
+		vm.Settings = vm.Settings.Overlay(*s.Settings)
+	case OpStopVM:
+		vm.State = gpu.VMOff
+		vacate(host, func(p gpu.Partition) bool { return gpu.SameID(p.VMID, vm.ID) })
+		unresolve(vm)
+	case OpStartVM:
+		if !vm.Runs() {
+			occupy(host, vm)
+			resolve(host, vm)
+		}
+		vm.State = gpu.VMRunning
+	}
+	assigned(host)
+}
+
+// vacate takes partitions back from those who hold them.
+func vacate(host *gpu.Host, whose func(gpu.Partition) bool) {
+	host.GPUs = slices.Clone(host.GPUs)
+	for i := range host.GPUs {
+		g := &host.GPUs[i]
+		if g.Partitionable == nil || !slices.ContainsFunc(g.Partitionable.Partitions, whose) {
+			continue
+		}
+		part := *g.Partitionable
+		part.Partitions = slices.DeleteFunc(slices.Clone(part.Partitions), whose)
+		available(&part)
+		g.Partitionable = &part
+	}
+}
+
+// occupy gives a VM that starts a partition for each of its adapters: of the GPU that it
+// is pinned to, or of the emptiest, since which one Hyper-V takes is its own affair.
+func occupy(host *gpu.Host, vm *gpu.VM) {
+	host.GPUs = slices.Clone(host.GPUs)
+	for _, a := range vm.PartitionAdapters {
+		var best *gpu.GPU
+		for i := range host.GPUs {
+			g := &host.GPUs[i]
+			if g.Partitionable == nil || g.Dismounted || g.Partitionable.Free() <= 0 || a.PinnedGPU != "" && !gpu.SameID(a.PinnedGPU, g.ID) {
+				continue
+			}
+			if best == nil || g.Partitionable.Free() > best.Partitionable.Free() {
+				best = g
+			}
+		}
+		if best == nil {
+			continue
+		}
+		part := *best.Partitionable
+		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM()})
+		available(&part)
+		best.Partitionable = &part
+	}
+}
+
+// resolve gives a VM that starts GPUs of the pools that it draws from, and unresolve takes
+// them back.
+func resolve(host *gpu.Host, vm *gpu.VM) {
+	vm.Devices = slices.Clone(vm.Devices)
+	for i := range vm.Devices {
+		d := &vm.Devices[i]
+		pool, ok := host.Pool(d.Pool)
+		if d.Pool == "" || d.GPU != "" || !ok {
+			continue
+		}
+		free := slices.IndexFunc(pool.GPUs, func(id string) bool { return !given(host, id) })
+		if free >= 0 {
+			d.GPU = pool.GPUs[free]
+		}
+	}
+}
+
+func unresolve(vm *gpu.VM) {
+	vm.Devices = slices.Clone(vm.Devices)
+	for i := range vm.Devices {
+		if vm.Devices[i].Pool != "" {
+			vm.Devices[i].GPU = ""
+		}
+	}
+}
+
+// given tells whether some VM has a GPU.
+func given(host *gpu.Host, id string) bool {
+	return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
+		return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) })
+	})
+}
+
+// assigned brings the status of dismounted GPUs up to date.
+func assigned(host *gpu.Host) {
+	host.GPUs = slices.Clone(host.GPUs)
+	for i := range host.GPUs {
+		switch g := &host.GPUs[i]; {
+		case !g.Dismounted:
+		case given(host, g.ID):
+			g.Status = gpu.Assigned
+		default:
+			g.Status = gpu.ReadyForDDA
+		}
+	}
+}
+
+// projectGPU makes of a GPU what a step should make of it.
+func projectGPU(g *gpu.GPU, s Step) {
+	switch s.Op {
+	case OpSetPartitionCount:
+		if g.Partitionable != nil {
+			g.Partitionable = divided(*g.Partitionable, s.Count)
+		}
+	case OpDismount:
+		g.Dismounted, g.Status = true, gpu.ReadyForDDA
+		if rest, ok := strings.CutPrefix(g.InstancePath, mountedPrefix); ok {
+			g.InstancePath = dismountedPrefix + rest
+		}
+	case OpMount:
+		g.Dismounted = false
+		if g.Partitionable != nil {
+			g.Status = gpu.Partitioned
+		}
+		if rest, ok := strings.CutPrefix(g.InstancePath, dismountedPrefix); ok {
+			g.InstancePath = mountedPrefix + rest
+		}
+	}
+}
+
+// How Windows begins the instance path of a device that the host uses, and of one that it
+// has given up.
+const (
+	mountedPrefix    = `PCI\`
+	dismountedPrefix = `PCIP\`
+)
+
+// divided is a GPU at another partition count. Hyper-V tells the size of a partition at
+// the present count only.
+func divided(part gpu.Partitionable, count int) *gpu.Partitionable {
+	if part.Count > 0 && count > 0 && part.Count != count {
+		for _, c := range capacities(&part) {
+			for _, v := range []*uint64{&c.Min, &c.Max, &c.Optimal} {
+				*v = scaled(*v, part.Count, count)
+			}
+		}
+	}
+	part.Count = count
+	available(&part)
+	return &part
+}
+
+// scaled is what one of count partitions has of what one of before has.
+func scaled(figure uint64, before, count int) uint64 {
+	if figure == math.MaxUint64 { // no limit
+		return figure
+	}
+	high, low := bits.Mul64(figure, uint64(before)) //nolint:gosec // counts are small and positive
+	if high != 0 {
+		return math.MaxUint64
+	}
+	return low / uint64(count) //nolint:gosec // as above
+}
+
+// available is what the free partitions of a GPU have together.
+func available(part *gpu.Partitionable) {
+	for _, c := range capacities(part) {
+		if c.Available != math.MaxUint64 && c.Min != math.MaxUint64 {
+			c.Available = c.Min * uint64(max(part.Free(), 0)) //nolint:gosec // not negative
+		}
+	}
+}
+
+func capacities(part *gpu.Partitionable) []*gpu.Capacity {
+	return []*gpu.Capacity{&part.VRAM, &part.Encode, &part.Decode, &part.Compute}
+}

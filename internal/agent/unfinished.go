@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// settledInventory is the host as it is once changes that were begun and have not ended
+// are put back, which is the first thing that the next run has done. A plan that met a
+// change half made would refuse the very apply that mends it.
+func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
+	host, state, err := s.read(ctx)
+	if err != nil {
+		return gpu.Host{}, err
+	}
+	entries, err := readJournal(&state)
+	if err != nil {
+		return gpu.Host{}, err
+	}
+	for _, e := range entries {
+		if e.Status == running {
+			host.Unfinished = append(host.Unfinished, e.Subject)
+		}
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.Status == running {
+			host = e.putBackOn(host)
+		}
+	}
+	return host, nil
+}
+
+// putBackOn is a host without what the change may have made of it so far.
+func (e *entry) putBackOn(host gpu.Host) gpu.Host {
+	for i := min(e.Begun, len(e.Undo)) - 1; i >= 0; i-- {
+		for _, back := range e.Undo[i] {
+			host = project(host, back)
+		}
+	}
+	return host
+}
