@@ -146,7 +146,8 @@ type Sharing interface {
 	// EnsureDaemon brings an MPS control daemon to what is wanted, and starts one that does
 	// not run. Where that takes a restart its clients end, and unless endClients is true that
 	// is InUse, naming them. NotFound for a device that the host has not; NotSupported
-	// without nvidia-cuda-mps-control; a first start that fails leaves nothing behind.
+	// without nvidia-cuda-mps-control, and for a GPU in MIG mode as a whole; a first start
+	// that fails leaves nothing behind.
 	EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClients bool) error
 	// RemoveDaemon ends a daemon and takes away all that is on the host for it. It succeeds
 	// when there is none. InUse as with EnsureDaemon.
@@ -154,9 +155,11 @@ type Sharing interface {
 
 	// WriteShare hands a share to containers, or brings what is handed over up to date.
 	// NotFound for a device or a daemon that the host has not; InvalidParameter for a name
-	// that CDI does not take.
+	// that CDI does not take; NotSupported for a GPU in MIG mode as a whole; InUse where
+	// somebody else's specification is in its place.
 	WriteShare(ctx context.Context, s gpu.ShareSpec) error
-	// RemoveShare takes it back; processes in it go on. It succeeds when there is none.
+	// RemoveShare takes it back; processes in it go on. It succeeds when there is none. InUse
+	// as with WriteShare.
 	RemoveShare(ctx context.Context, name string) error
 }
 

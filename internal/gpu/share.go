@@ -177,6 +177,9 @@ type ShareSpec struct {
 	MemoryLimit   Bytes `json:"memory_limit,omitempty"`
 }
 
+// CDIDevice is how containers ask for a share, whatever host it is on.
+func CDIDevice(share string) string { return "gpufleet.com/share=" + share }
+
 // HandedShare is a share that containers of a host can ask for.
 type HandedShare struct {
 	Name      string `json:"name"`

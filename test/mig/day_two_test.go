@@ -122,7 +122,7 @@ func serve(t *testing.T, m *nvmltest.Machine) *agent.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := nvidia.New(nvidia.Options{Library: m.Library(), SMI: m.SMI(), Root: t.TempDir(), Systemctl: "/nowhere/systemctl"})
+	backend := nvidia.New(nvidia.Options{Library: m.Library(), SMI: m.SMI(), Root: nvmltest.NewProcTree(t).Root(), Systemctl: "/nowhere/systemctl"})
 	conn, err := connect.InProcess(agent.NewServer(backend, store, agent.WithHostName(host)))
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/timeslice"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -21,13 +22,16 @@ import (
 type Options struct {
 	// Library is the path or name of NVML.
 	Library string
-	// Root is put before the paths of /proc, /etc and /var/run.
+	// Root is put before the paths of /proc, /dev, /etc, /run and /var.
 	Root string
 	// SMI, CTK, Modprobe and Systemctl are nvidia-smi, nvidia-ctk, nvidia-modprobe and
 	// systemctl, by path or name.
 	SMI, CTK, Modprobe, Systemctl string
 	// VGPU are settings of the package vgpu, such as where NVIDIA's sriov-manage is.
 	VGPU []vgpu.Option
+	// MPS is where MPS daemons are kept, and the program that runs them. Its Root, Systemctl
+	// and Driver are the backend's.
+	MPS mps.Options
 }
 
 const defaultLibrary = "libnvidia-ml.so.1"
@@ -52,21 +56,27 @@ func (o Options) withDefaults() Options {
 
 // Backend is a Linux host with NVIDIA GPUs.
 type Backend struct {
-	opt   Options
-	vgpus *vgpu.Host
+	opt       Options
+	vgpus     *vgpu.Host
+	shares    *cdi.Directory
+	intervals timeslice.SMI
 
 	mu      sync.Mutex // writers one after the other; NVML itself may be called at once
 	session *session   // nil until the first call
+	toolkit toolkit
 }
 
 var (
-	_ backend.MIG  = (*Backend)(nil)
-	_ backend.VGPU = (*Backend)(nil)
+	_ backend.MIG     = (*Backend)(nil)
+	_ backend.VGPU    = (*Backend)(nil)
+	_ backend.Sharing = (*Backend)(nil)
+	_ backend.Meter   = (*Backend)(nil)
 )
 
 // New is a backend that loads the driver's library when it is first asked.
 func New(o Options) *Backend {
-	b := &Backend{opt: o.withDefaults()}
+	o = o.withDefaults()
+	b := &Backend{opt: o, shares: &cdi.Directory{Root: o.Root}, intervals: timeslice.SMI{Program: o.SMI}}
 	roots := vgpu.WithRoots(filepath.Join("/", o.Root, "sys"), filepath.Join("/", o.Root, "proc"))
 	b.vgpus = vgpu.New(slices.Concat([]vgpu.Option{roots}, o.VGPU, []vgpu.Option{vgpu.WithNVML(library{b})})...)
 	return b
@@ -88,9 +98,9 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			return err
 		}
 		host = gpu.Host{Name: name, Platform: gpu.Linux, OS: b.os(), GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}}
-		driver, ret := s.lib.SystemGetDriverVersion()
-		if ret != nvml.SUCCESS {
-			return failed("nvmlSystemGetDriverVersion", ret)
+		driver, err := s.version()
+		if err != nil {
+			return err
 		}
 		devices, err := s.devices()
 		if err != nil {
@@ -98,6 +108,7 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 		}
 		for _, d := range devices {
 			d.read(gpu.Driver{Version: driver})
+			d.ComputeCapability = s.computeCapability(d)
 			if err := b.fill(s, d); err != nil {
 				return err
 			}
@@ -109,7 +120,7 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			host.GPUs = append(host.GPUs, d.GPU)
 		}
 		host.Units, host.Controllers = b.controllers(ctx)
-		return nil
+		return b.fillSharing(ctx, s, &host)
 	})
 	return host, err
 }

@@ -114,6 +114,19 @@ var computeModes = map[nvml.ComputeMode]gpu.ComputeMode{
 	nvml.COMPUTEMODE_DEFAULT: gpu.ComputeDefault, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ComputeExclusiveProcess, nvml.COMPUTEMODE_PROHIBITED: gpu.ComputeProhibited,
 }
 
+// computeCapability is CUDA's of a GPU, "" where it cannot be told.
+func (s *session) computeCapability(d *device) string {
+	if known, asked := s.capabilities[d.ID]; asked || d.handle == nil || !s.offers("nvmlDeviceGetCudaComputeCapability") {
+		return known
+	}
+	major, minor, ret := d.handle.GetCudaComputeCapability()
+	if ret != nvml.SUCCESS {
+		return ""
+	}
+	s.capabilities[d.ID] = fmt.Sprintf("%d.%d", major, minor)
+	return s.capabilities[d.ID]
+}
+
 // text is a C string.
 func text(chars []int8) string {
 	var b strings.Builder

@@ -8,4 +8,9 @@
 // GPUs are named by their UUID, MIG instances by profile and start: the ids of instances
 // are reused, and the UUIDs of MIG devices are new each time. vGPUs are read and changed in
 // sysfs, by the package vgpu; NVML tells which types there are.
+//
+// Processes and containers share GPUs through the packages mps (control daemons),
+// timeslice (nvidia-smi) and cdi (what containers are given). This package tells them the
+// UUIDs and device numbers of now, and sets compute modes. How busy GPUs are NVML tells:
+// of Hopper and later, and of MIG instances, by its performance monitoring.
 package nvidia

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -64,13 +65,22 @@ func refuse(code backend.Code, format string, args ...any) error {
 	return &backend.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// asRefusal finds the error with a code that an error is.
+func asRefusal(err error) (*backend.Error, bool) { return errors.AsType[*backend.Error](err) }
+
+// isCode tells whether an error has one of some codes.
+func isCode(err error, codes ...backend.Code) bool {
+	e, ok := asRefusal(err)
+	return ok && slices.Contains(codes, e.Code)
+}
+
 // complete says in an error what was tried on what.
 func complete(ctx context.Context, err error, op, object string) error {
 	if err == nil {
 		return nil
 	}
 	out := &backend.Error{Code: backend.Failed, Op: op, Object: object, Detail: err.Error()}
-	if be, ok := errors.AsType[*backend.Error](err); ok {
+	if be, ok := asRefusal(err); ok {
 		out.Code, out.Detail = be.Code, be.Detail
 		return out
 	}

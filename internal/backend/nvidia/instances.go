@@ -5,7 +5,6 @@ package nvidia
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,6 +21,7 @@ type instance struct {
 	gpu.GPUInstance
 	handle   nvml.GpuInstance
 	computes []nvml.ComputeInstance
+	mig      nvml.Device // the MIG device of the first compute instance, nil without one
 }
 
 // instances lists the GPU instances of a GPU in MIG mode, by start.
@@ -84,6 +84,9 @@ func (i *instance) readComputes(p profile) error {
 			if info.Device != nil {
 				if c.UUID, ret = info.Device.GetUUID(); ret != nvml.SUCCESS {
 					return failed("nvmlDeviceGetUUID of a MIG device", ret)
+				}
+				if i.mig == nil {
+					i.mig = info.Device
 				}
 			}
 			i.Compute = append(i.Compute, c)
@@ -245,7 +248,7 @@ func (s *session) wantInstance(d *device, of profile, p gpu.MIGPlacement, there 
 func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
 	return b.change(ctx, fmt.Sprintf("destroy the GPU instance %s at %d", p.Profile, p.Start), gpuID, func(s *session, d *device) error {
 		profiles, err := s.inMIGMode(d)
-		if be, ok := errors.AsType[*backend.Error](err); ok && be.Code == backend.InvalidState {
+		if isCode(err, backend.InvalidState) {
 			return nil // without MIG mode there is none
 		}
 		if err != nil {

@@ -3,17 +3,21 @@
 package nvidia
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -103,7 +107,40 @@ func (b *Backend) identify(pid int) gpu.Process {
 		}
 		return string(text)
 	}
-	return gpu.Process{PID: pid, Name: strings.TrimSpace(read("comm")), Holder: holder(read("cgroup"), strings.Split(read("cmdline"), "\x00"))}
+	args := strings.Split(read("cmdline"), "\x00")
+	return gpu.Process{PID: pid, Name: processName(strings.TrimSpace(read("comm")), args[0]), Holder: holder(read("cgroup"), args), Share: shareOf(dir)}
+}
+
+// processName is the name of a process in full, where it runs under that of its program:
+// the kernel keeps the beginning only, in which an MPS server is like an MPS daemon.
+func processName(short, program string) string {
+	if name := filepath.Base(program); len(short) == comm && strings.HasPrefix(name, short) {
+		return name
+	}
+	return short
+}
+
+// mostEnvironment is more than the kernel gives a program with the usual limit of its stack.
+const mostEnvironment = 2 << 20
+
+// shareOf is the share that a process was started in, "" for none. Only root and its user
+// may read its environment, which says what the process says, and no more.
+func shareOf(dir string) string {
+	f, err := os.OpenFile(filepath.Join(dir, "environ"), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	environ, err := io.ReadAll(io.LimitReader(f, mostEnvironment))
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if name, ok := strings.CutPrefix(string(entry), cdi.ShareVariable+"="); ok && cdi.ValidateName(name) == nil {
+			return name
+		}
+	}
+	return ""
 }
 
 var (

@@ -14,8 +14,10 @@ import (
 type session struct {
 	lib nvml.Interface
 	has map[string]bool // by symbol
-	// profiles are those of each GPU, by UUID.
-	profiles map[string][]profile
+	// profiles are those of each GPU, by UUID, and so are CUDA's compute capabilities.
+	profiles     map[string][]profile
+	capabilities map[string]string
+	driver       string // "" until it was asked for
 }
 
 // required are the functions without which there is no point in going on. All of them
@@ -51,7 +53,7 @@ func (b *Backend) open() (*session, error) {
 	default:
 		return nil, failed("nvmlInit", ret)
 	}
-	s := &session{lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}}
+	s := &session{lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{}}
 	var missing []string
 	for _, symbol := range required {
 		if !s.offers(symbol) {
@@ -75,6 +77,28 @@ func (b *Backend) hangUp() error {
 	b.session = nil
 	if ret != nvml.SUCCESS && ret != nvml.ERROR_UNINITIALIZED {
 		return failed("nvmlShutdown", ret)
+	}
+	return nil
+}
+
+// version is the driver's.
+func (s *session) version() (string, error) {
+	if s.driver == "" {
+		version, ret := s.lib.SystemGetDriverVersion()
+		if ret != nvml.SUCCESS {
+			return "", failed("nvmlSystemGetDriverVersion", ret)
+		}
+		s.driver = version
+	}
+	return s.driver, nil
+}
+
+// needs refuses where the driver lacks a function.
+func (s *session) needs(symbols ...string) error {
+	for _, symbol := range symbols {
+		if !s.offers(symbol) {
+			return refuse(backend.NotSupported, "the driver lacks %s", symbol)
+		}
 	}
 	return nil
 }

@@ -43,6 +43,10 @@ type Found struct {
 	Name   string
 	Device string
 	File   string
+	// Environment is what a process of the host needs, as [Environment] tells it.
+	Environment map[string]string
+	// Note is as that of [Written], or says that the host has another driver since.
+	Note string
 }
 
 // Write writes the specification of a share, or brings it up to date. Containers see it
@@ -62,7 +66,7 @@ func (d *Directory) Write(s *Share) (Written, error) {
 		return Written{}, fmt.Errorf("share %q: write its CDI specification: %w", s.Name, err)
 	}
 	data = append(data, '\n')
-	old, err := d.read(s.Name)
+	old, _, err := d.read(s.Name)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return Written{}, err
@@ -81,7 +85,7 @@ func (d *Directory) Remove(name string) error {
 	if err := ValidateName(name); err != nil {
 		return err
 	}
-	if _, err := d.read(name); err != nil {
+	if _, _, err := d.read(name); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -101,18 +105,29 @@ func (d *Directory) List() ([]Found, error) {
 		return nil, fmt.Errorf("list the CDI specifications: %w", err)
 	}
 	var out []Found
+	var host *cdi.Cache // read when there is a share to compare with
 	for _, entry := range entries {
 		name, ours := nameOf(entry.Name())
 		if !ours {
 			continue
 		}
-		switch _, err := d.read(name); {
-		case errors.Is(err, errForeign), errors.Is(err, fs.ErrNotExist):
+		_, spec, err := d.read(name)
+		switch {
+		case errors.Is(err, ErrForeign), errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
 			return nil, err
 		}
-		out = append(out, Found{Name: name, Device: QualifiedName(name), File: d.file(name)})
+		if host == nil {
+			if host, err = d.cache(); err != nil {
+				return nil, err
+			}
+		}
+		have := spec.Devices[0].ContainerEdits
+		out = append(out, Found{
+			Name: name, Device: QualifiedName(name), File: d.file(name),
+			Environment: environment(have), Note: lacking(have, host),
+		})
 	}
 	slices.SortFunc(out, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
@@ -124,10 +139,11 @@ func (d *Directory) specification(s *Share) (*specs.Spec, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	host, note, err := d.hostEdits(s)
+	cache, err := d.cache()
 	if err != nil {
 		return nil, "", err
 	}
+	host, note := hostEdits(cache, s.uuids())
 	spec := &specs.Spec{
 		Kind:    Vendor + "/" + Class,
 		Devices: []specs.Device{{Name: s.Name, ContainerEdits: merge(host, s.edits(nodes))}},
@@ -158,24 +174,25 @@ func replace(path string, data []byte) (err error) {
 	return pending.CloseAtomicallyReplace()
 }
 
-var errForeign = errors.New("was not written by this provider, and stays as it is")
+// ErrForeign is a file in the place of a share's specification.
+var ErrForeign = errors.New("was not written by this provider, and stays as it is")
 
 // read is the specification of a share, if it is ours.
-func (d *Directory) read(name string) ([]byte, error) {
+func (d *Directory) read(name string) ([]byte, *specs.Spec, error) {
 	data, err := os.ReadFile(d.file(name))
 	if err != nil {
-		return nil, fmt.Errorf("share %q: %w", name, err)
+		return nil, nil, fmt.Errorf("share %q: %w", name, err)
 	}
 	spec, err := cdi.ParseSpec(data)
 	if err != nil || spec == nil || !ours(spec, name) {
-		return nil, fmt.Errorf("share %q: %s %w; move it away, or give the share another name", name, d.file(name), errForeign)
+		return nil, nil, fmt.Errorf("share %q: %s %w; move it away, or give the share another name", name, d.file(name), ErrForeign)
 	}
-	return data, nil
+	return data, spec, nil
 }
 
 func ours(spec *specs.Spec, name string) bool {
 	return spec.Kind == Vendor+"/"+Class && len(spec.Devices) == 1 && spec.Devices[0].Name == name &&
-		slices.Contains(spec.Devices[0].ContainerEdits.Env, shareVariable+"="+name)
+		slices.Contains(spec.Devices[0].ContainerEdits.Env, ShareVariable+"="+name)
 }
 
 const extension = ".json"

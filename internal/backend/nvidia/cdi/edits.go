@@ -1,5 +1,3 @@
-//go:build linux
-
 package cdi
 
 import (
@@ -19,9 +17,14 @@ const (
 	containerShm  = "/dev/shm"
 )
 
-// shareVariable names the share in its container. It is also the marker of our
-// specifications: an annotation would need CDI 0.6, which is newer than some runtimes.
-const shareVariable = "GPUFLEET_SHARE"
+// ShareVariable names the share in its container, and to whoever asks what a process is.
+// It is also the marker of our specifications: an annotation would need CDI 0.6, which is
+// newer than some runtimes.
+const ShareVariable = "GPUFLEET_SHARE"
+
+// devicesVariable are the UUIDs of the share's GPUs. CUDA_VISIBLE_DEVICES would do, but
+// some programs in containers only take numbers there.
+const devicesVariable = "GPUFLEET_SHARE_DEVICES"
 
 // edits is what the share itself does to a container.
 func (s *Share) edits(nodes []*specs.DeviceNode) specs.ContainerEdits {
@@ -30,12 +33,13 @@ func (s *Share) edits(nodes []*specs.DeviceNode) specs.ContainerEdits {
 
 func (s *Share) environment() []string {
 	env := []string{
-		shareVariable + "=" + s.Name,
+		ShareVariable + "=" + s.Name,
+		devicesVariable + "=" + strings.Join(s.uuids(), ","),
 		// The runtime hook of old toolkits would add all GPUs of an image that asks for them.
 		"NVIDIA_VISIBLE_DEVICES=void",
 	}
 	if s.Devices[0].Instance != nil {
-		env = append(env, "CUDA_VISIBLE_DEVICES="+s.Devices[0].UUID)
+		env = append(env, visibleVariable+"="+s.Devices[0].UUID)
 	}
 	if s.MemoryRequest > 0 {
 		env = append(env, fmt.Sprintf("NVIDIA_GPU_MEMORY_REQUEST=%d", s.MemoryRequest.MiB()))
@@ -50,7 +54,7 @@ func (m *MPS) environment(gpus int) []string {
 	if m == nil {
 		return nil
 	}
-	env := []string{"CUDA_MPS_PIPE_DIRECTORY=" + containerPipe}
+	env := []string{pipeVariable + "=" + containerPipe}
 	if m.ThreadPercentage > 0 {
 		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.FormatFloat(m.ThreadPercentage, 'f', -1, 64))
 	}

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -40,27 +40,10 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// nvidiaMajor is the major number of the driver's devices. Without the driver nothing is
-// behind it.
-const nvidiaMajor = 195
-
 // realNodes makes the device nodes nodes indeed.
 func (h *host) realNodes() {
 	h.t.Helper()
-	minor := uint32(0)
-	err := filepath.WalkDir(h.at("/dev"), func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-		minor++
-		return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(nvidiaMajor, minor)))
-	})
-	if err != nil {
-		h.t.Skipf("device nodes cannot be made here (%v); run the tests as root, with CAP_MKNOD, to include this one", err)
-	}
+	cditest.MakeNodes(h.t, h.at("/dev"))
 }
 
 func (h *host) at(path string) string { return filepath.Join(h.Root, path) }

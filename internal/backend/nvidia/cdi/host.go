@@ -21,20 +21,25 @@ const (
 	hostClass  = "gpu"
 )
 
-// hostEdits are the edits of the host's own specification for the share's GPUs, and how
-// the container gets the driver's libraries when there are none.
-func (d *Directory) hostEdits(s *Share) (edits specs.ContainerEdits, note string, err error) {
+// cache reads the specifications of the host.
+func (d *Directory) cache() (*cdi.Cache, error) {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(d.path(cdi.DefaultStaticDir), d.path(cdi.DefaultDynamicDir)), cdi.WithAutoRefresh(false))
 	if err != nil {
-		return edits, "", fmt.Errorf("read the CDI specifications: %w", err)
+		return nil, fmt.Errorf("read the CDI specifications: %w", err)
 	}
+	return cache, nil
+}
+
+// hostEdits are the edits of the host's own specification for GPUs, and how a container
+// gets the driver's libraries when there are none.
+func hostEdits(cache *cdi.Cache, uuids []string) (edits specs.ContainerEdits, note string) {
 	var all cdi.ContainerEdits
 	var common []*cdi.Spec
-	for _, device := range s.Devices {
-		name := parser.QualifiedName(hostVendor, hostClass, device.UUID)
+	for _, uuid := range uuids {
+		name := parser.QualifiedName(hostVendor, hostClass, uuid)
 		found := cache.GetDevice(name)
 		if found == nil {
-			return edits, missing(name, cache), nil
+			return edits, missing(name, cache)
 		}
 		if spec := found.GetSpec(); !slices.Contains(common, spec) {
 			common = append(common, spec)
@@ -42,7 +47,24 @@ func (d *Directory) hostEdits(s *Share) (edits specs.ContainerEdits, note string
 		}
 		all.Append(&cdi.ContainerEdits{ContainerEdits: &found.ContainerEdits})
 	}
-	return distinct(*all.ContainerEdits), "", nil
+	return distinct(*all.ContainerEdits), ""
+}
+
+// lacking says what a share's specification lacks of what the host has now.
+func lacking(have specs.ContainerEdits, cache *cdi.Cache) string {
+	host, note := hostEdits(cache, devicesOf(have))
+	if note != "" {
+		return note
+	}
+	for _, m := range host.Mounts {
+		isThere := slices.ContainsFunc(have.Mounts, func(own *specs.Mount) bool {
+			return own.ContainerPath == m.ContainerPath && (own.HostPath == m.HostPath || own.ContainerPath == containerPipe || own.ContainerPath == containerShm)
+		})
+		if !isThere {
+			return fmt.Sprintf("The host's CDI specification has %s now, which the share has not: it was written before, perhaps for another driver. Apply again, or run \"gpu-agent reconcile\".", m.HostPath)
+		}
+	}
+	return ""
 }
 
 func missing(name string, cache *cdi.Cache) string {

@@ -8,22 +8,14 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
 )
 
 // inject has the library give devices to a container, as container runtimes do.
 func (h *host) inject(into *specs.Spec, devices ...string) {
 	h.t.Helper()
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(h.at(cdi.DefaultStaticDir), h.at(cdi.DefaultDynamicDir)), cdi.WithAutoRefresh(false))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	if broken := cache.GetErrors(); len(broken) > 0 {
-		h.t.Fatalf("the library finds %v", broken)
-	}
-	if _, err := cache.InjectDevices(into, devices...); err != nil {
-		h.t.Fatal(err)
-	}
+	cditest.Inject(h.t, h.Root, into, devices...)
 }
 
 func container() *specs.Spec {
@@ -92,7 +84,7 @@ func TestInjectSeveralGPUs(t *testing.T) {
 	if len(c.Hooks.CreateContainer) != 1 || mounts(c)["/tmp/nvidia-mps"] != "/tmp/nvidia-mps" {
 		t.Errorf("the hooks are %+v, the mounts %v", c.Hooks, c.Mounts)
 	}
-	if spec := h.spec("team-c"); len(spec.Devices[0].ContainerEdits.Hooks) != 1 || len(spec.Devices[0].ContainerEdits.Env) != 3 {
+	if spec := h.spec("team-c"); len(spec.Devices[0].ContainerEdits.Hooks) != 1 || len(spec.Devices[0].ContainerEdits.Env) != 4 {
 		t.Errorf("the specification repeats itself: %+v", spec.Devices[0].ContainerEdits)
 	}
 }

@@ -1,11 +1,9 @@
-//go:build linux
-
 package cdi
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"path"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -98,9 +96,9 @@ func (s *Share) validate() error {
 
 func (m *MPS) validate() error {
 	switch {
-	case !filepath.IsAbs(m.Pipe):
+	case !path.IsAbs(m.Pipe):
 		return fmt.Errorf("the pipe directory %q of the MPS daemon is not an absolute path", m.Pipe)
-	case m.Shm != "" && !filepath.IsAbs(m.Shm):
+	case m.Shm != "" && !path.IsAbs(m.Shm):
 		return fmt.Errorf("the shared memory %q of the MPS daemon is not an absolute path", m.Shm)
 	case !(m.ThreadPercentage >= 0 && m.ThreadPercentage <= 100): // written so that NaN is found
 		return fmt.Errorf("the active thread percentage is %v, but above 0 and at most 100 is wanted", m.ThreadPercentage)

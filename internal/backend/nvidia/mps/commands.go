@@ -137,7 +137,7 @@ func set[T comparable](ctx context.Context, c *Control, op string, want T, read 
 		return err
 	}
 	if got != want {
-		return refuse(backend.Failed, op, c.Name, "%s", sentence(fmt.Sprintf("%v was wanted, and it stays at %v", want, got), a.reason))
+		return refuse(backend.Failed, op, c.Name, "%s", sentence(fmt.Sprintf("%v was wanted, and it stays at %v", want, got), a.reason()))
 	}
 	return nil
 }

@@ -32,10 +32,11 @@ const (
 	defaultTimeout = 10 * time.Second
 )
 
-// answer is what a command of protocol 2 printed, and what the log says beyond it.
+// answer is what a command of protocol 2 printed, and what the log says beyond it. That is
+// whole once the daemon has answered the next command: it answers before it writes.
 type answer struct {
 	text   string
-	reason string
+	reason func() string
 }
 
 // environment is what every invocation of the program runs with, and nothing of ours.
@@ -60,7 +61,7 @@ func (c *Control) command(ctx context.Context, words ...string) (answer, error) 
 	if err != nil {
 		return answer{}, err
 	}
-	a := answer{text: text, reason: reasonFor(logSince(log, before), command, text)}
+	a := answer{text: text, reason: func() string { return reasonFor(logSince(log, before), command, text) }}
 	switch {
 	case strings.HasPrefix(text, unknownCommand):
 		return a, refuse(backend.NotSupported, words[0], c.Name, "this driver's MPS does not know the command")

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,6 +32,8 @@ func failed(op, name string, cause error) error {
 		code = backend.AccessDenied
 	case isFull(cause):
 		code = backend.Insufficient
+	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
+		code = backend.Timeout
 	}
 	return refuse(code, op, name, "%v", cause)
 }

@@ -20,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) {
 	mpstest.Main()
+	if dir := os.Getenv(readVariable); dir != "" {
+		printDaemons(dir)
+	}
 	os.Exit(m.Run())
 }
 

@@ -14,6 +14,8 @@ import (
 
 // Options say where a host's parts are. What is left out is where a Linux host has it.
 type Options struct {
+	// Root is put before the directories that are left out.
+	Root string
 	// Program and Systemctl are nvidia-cuda-mps-control and systemctl, by path or name.
 	Program, Systemctl string
 	// RunDir and LogDir hold a directory for each daemon. The path of RunDir is short:
@@ -39,10 +41,10 @@ func (o Options) withDefaults() Options {
 	}{
 		{&o.Program, controlProgram},
 		{&o.Systemctl, "systemctl"},
-		{&o.RunDir, "/run/gpu-mps"},
-		{&o.LogDir, "/var/log/gpu-mps"},
-		{&o.UnitDir, "/run/systemd/system"},
-		{&o.ProcDir, "/proc"},
+		{&o.RunDir, filepath.Join("/", o.Root, "run/gpu-mps")},
+		{&o.LogDir, filepath.Join("/", o.Root, "var/log/gpu-mps")},
+		{&o.UnitDir, filepath.Join("/", o.Root, "run/systemd/system")},
+		{&o.ProcDir, filepath.Join("/", o.Root, "proc")},
 	} {
 		if *d.at == "" {
 			*d.at = d.value
@@ -85,13 +87,28 @@ func (h *Host) Protocol() Protocol {
 	return ProtocolOf(driver)
 }
 
-// program is the absolute path of nvidia-cuda-mps-control.
-func (h *Host) program(name string) (string, error) {
+// Program is the absolute path of nvidia-cuda-mps-control, "" when it is not installed.
+func (h *Host) Program() string {
 	path, err := exec.LookPath(h.opt.Program)
-	if err != nil {
-		return "", missingProgram("start it", name, h.opt.Program)
+	if err == nil {
+		path, err = filepath.Abs(path)
 	}
-	return filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// Declared tells whether there is a daemon of a name, whether or not it runs.
+func (h *Host) Declared(name string) (bool, error) {
+	if !names.MatchString(name) {
+		return false, nil
+	}
+	rec, err := h.load(name)
+	if err != nil {
+		return false, failed("read it", name, err)
+	}
+	return rec != nil, nil
 }
 
 // control speaks to a daemon of ours.
@@ -147,9 +164,9 @@ type starter interface {
 const longestSocket = 107
 
 func (h *Host) launch(spec Spec, p Protocol) (launch, error) {
-	program, err := h.program(spec.Name)
-	if err != nil {
-		return launch{}, err
+	program := h.Program()
+	if program == "" {
+		return launch{}, missingProgram("start it", spec.Name, h.opt.Program)
 	}
 	pipe := h.pipeDir(spec.Name)
 	if n := len(filepath.Join(pipe, "control_privileged")); n > longestSocket {

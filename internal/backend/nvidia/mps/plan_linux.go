@@ -202,7 +202,8 @@ func (h *Host) hasConfiguration(spec Spec) bool {
 // isRecorded tells whether what is noted of a daemon is what runs, and what a restart by
 // systemd would bring back.
 func (h *Host) isRecorded(spec Spec, s *sight) bool {
-	if s.record == nil || s.record.PID != s.control.pid || s.record.Started != s.control.started || !s.record.Spec.equal(spec.Settings) {
+	if s.record == nil || s.record.PID != s.control.pid || s.record.Started != s.control.started || !s.record.Spec.equal(spec.Settings) ||
+		s.record.Spec.ActiveThreadPercentage != spec.ActiveThreadPercentage { // no limit is stated in two ways
 		return false
 	}
 	if s.record.Protocol == V3 {
@@ -223,6 +224,7 @@ func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, er
 	c := h.control(name)
 	if s.control.protocol() == V3 {
 		pids, err := c.clients3(ctx)
+		slices.Sort(pids)
 		return h.named(0, pids), err
 	}
 	servers, err := c.Servers(ctx)
@@ -237,6 +239,7 @@ func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, er
 		}
 		out = append(out, h.named(server, pids)...)
 	}
+	slices.SortFunc(out, func(a, b Client) int { return a.PID - b.PID })
 	return out, nil
 }
 

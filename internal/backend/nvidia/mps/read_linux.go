@@ -3,9 +3,11 @@ package mps
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -55,8 +57,11 @@ func (h *Host) Read(ctx context.Context) ([]Daemon, error) {
 			continue
 		}
 		d, err := h.read(ctx, e.Name())
-		if err != nil {
-			return nil, failed("read it", e.Name(), err)
+		switch {
+		case ctx.Err() != nil:
+			return nil, failed("read it", e.Name(), ctx.Err())
+		case err != nil: // one that is broken must not hide the others
+			d = &Daemon{Name: e.Name(), PipeDir: h.pipeDir(e.Name()), LogDir: h.logDir(e.Name()), Problem: detail(err)}
 		}
 		out = append(out, *d)
 		ours = append(ours, d.PipeDir)
@@ -96,6 +101,9 @@ func (d *Daemon) from(p process) {
 }
 
 func (h *Host) read(ctx context.Context, name string) (*Daemon, error) {
+	if problem := h.whyHidden(name); problem != "" {
+		return &Daemon{Name: name, PipeDir: h.pipeDir(name), LogDir: h.logDir(name), Problem: problem}, nil
+	}
 	s, err := h.look(ctx, name)
 	if err != nil {
 		return nil, err
@@ -120,6 +128,19 @@ func (h *Host) read(ctx context.Context, name string) (*Daemon, error) {
 		return d, nil
 	}
 	return d, h.complete(ctx, d, s)
+}
+
+// whyHidden says why nothing can be told of a daemon: without root, another user's
+// processes do not show whose daemon they are.
+func (h *Host) whyHidden(name string) string {
+	info, err := os.Stat(h.dir(name))
+	if err != nil || os.Geteuid() == 0 {
+		return ""
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() {
+		return fmt.Sprintf("only root and user id %d can tell whether it runs, and the agent runs as %d", owner.Uid, os.Geteuid())
+	}
+	return ""
 }
 
 // complete adds to what is seen of a daemon what it says.

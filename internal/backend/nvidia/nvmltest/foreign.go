@@ -209,6 +209,15 @@ const (
 	computeModeExclusive  = 3
 )
 
+// SetComputeMode is somebody else who sets a compute mode, by NVML's number of it.
+func (m *Machine) SetComputeMode(index, mode int) {
+	m.tb.Helper()
+	m.change(func(s *state) error {
+		m.at(s, index).ComputeMode = mode
+		return nil
+	})
+}
+
 // StartProcess starts a process on a GPU. In MIG mode it runs on a compute instance,
 // unless it is a watcher.
 func (m *Machine) StartProcess(index int, kind ProcessKind, p gpu.Process) {
@@ -222,7 +231,7 @@ func (m *Machine) StartProcess(index int, kind ProcessKind, p gpu.Process) {
 			}
 		}
 		if kind != Watcher {
-			if err := s.admit(g); err != nil {
+			if err := s.admit(g, kind); err != nil {
 				return err
 			}
 		}
@@ -244,13 +253,16 @@ func (s *state) onCompute(r *processRecord, p gpu.Process) error {
 	return fmt.Errorf("nvmltest: GPU %d is in MIG mode and has no compute instance %d of GPU instance %d", r.GPU, r.Compute, r.Instance)
 }
 
-// admit refuses what CUDA would not run for the GPU's compute mode.
-func (s *state) admit(g *gpuRecord) error {
-	others := len(s.processes(g.Index))
+// admit refuses what CUDA would not run for the GPU's compute mode. Clients of MPS are in
+// the one process that is their server.
+func (s *state) admit(g *gpuRecord, kind ProcessKind) error {
+	others := slices.ContainsFunc(s.Processes, func(p processRecord) bool {
+		return p.GPU == g.Index && p.Kind != string(MPS) && p.Kind != string(Watcher)
+	})
 	switch {
 	case g.ComputeMode == computeModeProhibited:
 		return fmt.Errorf("nvmltest: GPU %d prohibits compute", g.Index)
-	case g.ComputeMode == computeModeExclusive && others > 0:
+	case g.ComputeMode == computeModeExclusive && kind != MPS && others:
 		return fmt.Errorf("nvmltest: GPU %d belongs to one process already", g.Index)
 	}
 	return nil

@@ -201,7 +201,7 @@ func TestTimeSlice(t *testing.T) {
 	if got := m.GPU(0).Timeslice; got != 2 {
 		t.Errorf("time slice %d", got)
 	}
-	if out, _ := smi(t, m, "compute-policy", "-l"); !strings.Contains(out, "Timeslice: Medium") {
+	if out, _ := smi(t, m, "compute-policy", "-l"); !strings.Contains(out, "|   0     Timeslice      Medium       |") {
 		t.Errorf("no Medium in %s", out)
 	}
 	if _, exit := smi(t, m, "compute-policy", "-i", "1", "--set-timeslice", "2"); exit == 0 {

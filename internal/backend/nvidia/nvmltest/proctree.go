@@ -26,7 +26,9 @@ type Proc struct {
 	// of the first argument.
 	Comm string
 	Args []string
-	UID  int
+	// Env are variables of its environment, as "name=value".
+	Env []string
+	UID int
 	// Cgroup is its path below the root of the hierarchy, as [UnitCgroup] and the like
 	// make it. V1 writes it as on a host with cgroups of version 1.
 	Cgroup string
@@ -67,7 +69,8 @@ func (t *ProcTree) Add(p Proc) {
 	t.must(os.MkdirAll(dir, 0o755))
 	for name, content := range map[string]string{
 		"comm":    p.Comm + "\n",
-		"cmdline": p.cmdline(),
+		"cmdline": zeroEnded(p.Args),
+		"environ": zeroEnded(p.Env),
 		"cgroup":  p.cgroup(),
 		"stat":    p.stat(),
 		"status":  fmt.Sprintf("Name:\t%s\nPid:\t%d\nPPid:\t%d\nUid:\t%[4]d\t%[4]d\t%[4]d\t%[4]d\n", p.Comm, p.PID, p.Parent, p.UID),
@@ -112,11 +115,11 @@ func (t *ProcTree) must(err error) {
 	}
 }
 
-func (p Proc) cmdline() string {
-	if len(p.Args) == 0 {
+func zeroEnded(words []string) string {
+	if len(words) == 0 {
 		return ""
 	}
-	return strings.Join(p.Args, "\x00") + "\x00"
+	return strings.Join(words, "\x00") + "\x00"
 }
 
 func (p Proc) cgroup() string {

@@ -40,20 +40,36 @@ const (
 	opSet  = "set the time slice"
 )
 
-// nvidia-smi's list has a line like "|   0     Timeslice      Default      |".
-var listed = regexp.MustCompile(`(?im)\btime-?slice\b\W+(default|short|medium|long)\b`)
+// nvidia-smi's list has a line like "|   0     Timeslice      Default      |" for each GPU.
+var listed = regexp.MustCompile(`(?im)^\W*(\d+)\W+time-?slice\b\W+(default|short|medium|long)\b`)
 
 // Read is the interval of a GPU, by its UUID.
 func (s SMI) Read(ctx context.Context, id string) (Interval, error) {
-	out, err := s.run(ctx, opRead, id, "-l")
+	out, err := s.run(ctx, opRead, "GPU "+id, "-i", id, "-l")
 	if err != nil {
 		return "", err
 	}
 	found := listed.FindStringSubmatch(out)
 	if found == nil {
-		return "", refuse(backend.NotSupported, opRead, id, "nvidia-smi does not list it: %q", out)
+		return "", refuse(backend.NotSupported, opRead, "GPU "+id, "nvidia-smi does not list it: %q", out)
 	}
-	return Interval(strings.ToLower(found[1])), nil
+	return Interval(strings.ToLower(found[2])), nil
+}
+
+// ReadAll are the intervals of all GPUs, by NVML's index of them, in one run of nvidia-smi.
+// A driver that cannot be asked lists none.
+func (s SMI) ReadAll(ctx context.Context) (map[int]Interval, error) {
+	out, err := s.run(ctx, opRead, "all GPUs", "-l")
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]Interval{}
+	for _, found := range listed.FindAllStringSubmatch(out, -1) {
+		if index, err := strconv.Atoi(found[1]); err == nil {
+			all[index] = Interval(strings.ToLower(found[2]))
+		}
+	}
+	return all, nil
 }
 
 // Set brings a GPU to an interval and tells whether it had to change it. The interval that
@@ -61,7 +77,7 @@ func (s SMI) Read(ctx context.Context, id string) (Interval, error) {
 func (s SMI) Set(ctx context.Context, id string, want Interval) (bool, error) {
 	number := slices.Index(Intervals(), want)
 	if number < 0 {
-		return false, refuse(backend.InvalidParameter, opSet, id, "%q is none of %v", want, Intervals())
+		return false, refuse(backend.InvalidParameter, opSet, "GPU "+id, "%q is none of %v", want, Intervals())
 	}
 	have, unread := s.Read(ctx, id)
 	if unread != nil && !isUnlisted(unread) {
@@ -70,14 +86,14 @@ func (s SMI) Set(ctx context.Context, id string, want Interval) (bool, error) {
 	if have == want {
 		return false, nil
 	}
-	out, err := s.run(ctx, opSet, id, "--set-timeslice", strconv.Itoa(number))
+	out, err := s.run(ctx, opSet, "GPU "+id, "-i", id, "--set-timeslice", strconv.Itoa(number))
 	if err != nil {
 		return false, err
 	}
 	if unread != nil {
 		// This driver cannot be asked: what nvidia-smi said is all there is.
 		if strings.Contains(out, "Failed to set") {
-			return false, refuse(backend.Failed, opSet, id, "%s", out)
+			return false, refuse(backend.Failed, opSet, "GPU "+id, "%s", out)
 		}
 		return true, nil
 	}
@@ -85,7 +101,7 @@ func (s SMI) Set(ctx context.Context, id string, want Interval) (bool, error) {
 		return true, err
 	}
 	if have != want {
-		return false, refuse(backend.Failed, opSet, id, "%s was wanted, and it stays at %s: %s", want, have, out)
+		return false, refuse(backend.Failed, opSet, "GPU "+id, "%s was wanted, and it stays at %s: %s", want, have, out)
 	}
 	return true, nil
 }
@@ -95,12 +111,12 @@ func isUnlisted(err error) bool {
 	return ok && known.Code == backend.NotSupported
 }
 
-func (s SMI) run(ctx context.Context, op, id string, args ...string) (string, error) {
+func (s SMI) run(ctx context.Context, op, object string, args ...string) (string, error) {
 	program := s.Program
 	if program == "" {
 		program = "nvidia-smi"
 	}
-	cmd := exec.CommandContext(ctx, program, append([]string{"compute-policy", "-i", id}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"compute-policy"}, args...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -112,11 +128,11 @@ func (s SMI) run(ctx context.Context, op, id string, args ...string) (string, er
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
-		return "", refuse(backend.Unavailable, op, id, "%s is not installed: it comes with the driver", program)
+		return "", refuse(backend.Unavailable, op, object, "%s is not installed: it comes with the driver", program)
 	case isExit:
-		return "", refuse(codeOf(exit.ExitCode(), said), op, id, "%s", said)
+		return "", refuse(codeOf(exit.ExitCode(), said), op, object, "%s", said)
 	default:
-		return "", refuse(backend.Failed, op, id, "%v", err)
+		return "", refuse(backend.Failed, op, object, "%v", err)
 	}
 }
 
@@ -141,6 +157,6 @@ func codeOf(status int, said string) backend.Code {
 	return backend.Failed
 }
 
-func refuse(code backend.Code, op, id, format string, args ...any) error {
-	return &backend.Error{Code: code, Op: op, Object: "GPU " + id, Detail: fmt.Sprintf(format, args...)}
+func refuse(code backend.Code, op, object, format string, args ...any) error {
+	return &backend.Error{Code: code, Op: op, Object: object, Detail: fmt.Sprintf(format, args...)}
 }

@@ -2,6 +2,7 @@ package timeslice_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,30 @@ func TestSet(t *testing.T) {
 			t.Errorf("read back: %s, %v, and %s was wanted", got, err, tt.want)
 		}
 	}
+}
+
+// TestReadAll has the intervals of all GPUs of one run, by their numbers.
+func TestReadAll(t *testing.T) {
+	s := install(t, `#!/bin/sh
+[ "$*" = "compute-policy -l" ] || exit 2
+cat <<END
++-------------------------------------+
+| GPU compute policies:               |
+| GPU     Name           Value        |
+|=====================================|
+|   0     Timeslice      Default      |
+|   1     Timeslice      Long         |
+|  12     Timeslice      Short        |
++-------------------------------------+
+END
+`, "0")
+	got, err := s.ReadAll(t.Context())
+	want := map[int]timeslice.Interval{0: timeslice.Default, 1: timeslice.Long, 12: timeslice.Short}
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("they are %v, %v", got, err)
+	}
+	_, err = install(t, "#!/bin/sh\necho no driver; exit 9", "0").ReadAll(t.Context())
+	refused(t, err, backend.Unavailable, "(all GPUs)", "no driver")
 }
 
 // TestUnread sets what cannot be read back, and believes what nvidia-smi says of it.

@@ -46,6 +46,7 @@ func daemonize(me self, b Behaviour, config string) int {
 	if b.FailsToStart {
 		return 1
 	}
+	b.appear()
 	listener, problem := d.listen()
 	if problem != "" {
 		fmt.Fprint(ready, problem)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -33,6 +34,8 @@ type Behaviour struct {
 	Deaf bool `json:"deaf"`
 	// UnitDir is where systemctl finds units.
 	UnitDir string `json:"unit_dir"`
+	// ProcDir is a /proc of a test, in which daemons, servers and clients appear; "" for none.
+	ProcDir string `json:"proc_dir"`
 }
 
 // Programs are installed in a directory.
@@ -78,15 +81,22 @@ func (p *Programs) Control() string { return filepath.Join(p.dir, controlName) }
 // Systemctl is the path of systemctl.
 func (p *Programs) Systemctl() string { return filepath.Join(p.dir, systemctlName) }
 
+// roleVariable is the program that the test binary runs as under another name.
+const roleVariable = "MPSTEST_ROLE"
+
 // Main runs the program under whose name the test binary was started, and does not
 // return. Started as a test, it returns at once.
 func Main() {
+	name := os.Getenv(roleVariable)
+	if name == "" {
+		name = filepath.Base(os.Args[0])
+	}
 	run, known := map[string]func(self, Behaviour) int{
 		controlName:   control,
 		serverName:    serve,
 		clientName:    compute,
 		systemctlName: systemctl,
-	}[filepath.Base(os.Args[0])]
+	}[name]
 	if !known {
 		return
 	}
@@ -107,6 +117,19 @@ func Main() {
 type self struct {
 	path string
 	args []string
+}
+
+// appear puts the process into the /proc of the test. It leaves it with the machine's.
+func (b Behaviour) appear() {
+	if b.ProcDir == "" {
+		return
+	}
+	pid := strconv.Itoa(os.Getpid())
+	entry := filepath.Join(b.ProcDir, pid)
+	_ = os.RemoveAll(entry) // of a process that had the number before
+	if err := os.Symlink(filepath.Join("/proc", pid), entry); err != nil {
+		fmt.Fprintln(os.Stderr, "mpstest:", err)
+	}
 }
 
 func (s self) sibling(name string) string { return filepath.Join(filepath.Dir(s.path), name) }

@@ -2,6 +2,7 @@ package mpstest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -126,6 +127,7 @@ func serve(_ self, b Behaviour) int {
 	if !b.GPU {
 		return 1
 	}
+	b.appear()
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGTERM)
 	<-asked
@@ -133,7 +135,8 @@ func serve(_ self, b Behaviour) int {
 }
 
 // compute is a CUDA process, which holds its connection until it ends.
-func compute(me self, _ Behaviour) int {
+func compute(me self, b Behaviour) int {
+	b.appear()
 	c, err := dial("control")
 	if err != nil {
 		fmt.Println("no MPS")
@@ -160,8 +163,21 @@ type Client struct {
 // StartClient starts a CUDA process of a user.
 func (p *Programs) StartClient(pipeDir string, uid int) *Client {
 	p.t.Helper()
-	cmd := command(filepath.Join(p.dir, clientName), strconv.Itoa(uid))
-	cmd.Env = []string{pipeVariable + "=" + pipeDir}
+	return p.StartProcess(clientName, uid, pipeVariable+"="+pipeDir)
+}
+
+// StartProcess starts a CUDA process of a user under a name of its own, with an
+// environment that says how it finds its daemon.
+func (p *Programs) StartProcess(name string, uid int, env ...string) *Client {
+	p.t.Helper()
+	path := filepath.Join(p.dir, name)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		if err := os.Symlink(clientName, path); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	cmd := command(path, strconv.Itoa(uid))
+	cmd.Env = append([]string{roleVariable + "=" + clientName}, env...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

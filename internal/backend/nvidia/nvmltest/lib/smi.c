@@ -5,8 +5,8 @@
  *     nvidia-smi --gpu-reset [-i GPU,...]
  *     nvidia-smi compute-policy [-i GPU,...] -l | --set-timeslice N
  *
- * A GPU is a UUID, an index or a PCI address. What a reset prints and its exit status
- * are those of the real program; for compute-policy only its usage is on record.
+ * A GPU is a UUID, an index or a PCI address. What a reset prints, the table of
+ * policies and the words about a policy that was set are those of driver 535.
  */
 #include "call.h"
 #include "hardware.h"
@@ -90,21 +90,25 @@ static const char *slices[] = {"Default", "Short", "Medium", "Long"};
 static int set_timeslice(long timeslice) {
   for (int i = 0; i < chosen_count; i++) {
     if (chosen[i]->mig) {
-      printf("Unable to set timeslice for GPU %s: Not Supported\n", chosen[i]->bus);
+      printf("Failed to set timeslice policy with value %s for GPU %lld : Not Supported\n", slices[timeslice], chosen[i]->index);
       return FAILED;
     }
     chosen[i]->timeslice = timeslice;
     state_changed();
-    printf("Set timeslice config to %s for GPU %s\n", slices[timeslice], chosen[i]->bus);
+    printf("Successfully set timeslice policy with value %s for GPU %lld\n", slices[timeslice], chosen[i]->index);
   }
-  puts("All done.");
   return DONE;
 }
 
 static int list_policies(void) {
+  puts("+-------------------------------------+");
+  puts("| GPU compute policies:               |");
+  puts("| GPU     Name           Value        |");
+  puts("|=====================================|");
   for (int i = 0; i < chosen_count; i++) {
-    printf("GPU %lld: %s\n    Timeslice: %s\n", chosen[i]->index, chosen[i]->uuid, slices[chosen[i]->timeslice & 3]);
+    printf("| %3lld     %-14s %-12s |\n", chosen[i]->index, "Timeslice", slices[chosen[i]->timeslice & 3]);
   }
+  puts("+-------------------------------------+");
   return DONE;
 }
 

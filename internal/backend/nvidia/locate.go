@@ -1,0 +1,118 @@
+//go:build linux && cgo
+
+package nvidia
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// located is a GPU or a GPU instance as the driver knows it now.
+type located struct {
+	// uuid is what CUDA takes: "GPU-...", or "MIG-...", which is new each time that an
+	// instance is made.
+	uuid     string
+	device   *device
+	instance *instance // nil for a whole GPU
+}
+
+// locate finds a device.
+func (s *session) locate(at gpu.SharedDevice) (located, error) {
+	d, err := s.byUUID(at.GPU)
+	if err != nil {
+		return located{}, refuseOn(at, err)
+	}
+	if at.Instance == nil {
+		return located{uuid: d.ID, device: d}, refuseOn(at, d.isWhole())
+	}
+	i, err := s.instanceAt(d, *at.Instance)
+	if err != nil {
+		return located{}, refuseOn(at, err)
+	}
+	return located{uuid: i.Compute[0].UUID, device: d, instance: i}, nil
+}
+
+// instanceAt finds a GPU instance that one compute instance fills.
+func (s *session) instanceAt(d *device, p gpu.MIGPlacement) (*instance, error) {
+	none := refuse(backend.NotFound, "it has no GPU instance %s at %d", p.Profile, p.Start)
+	profiles, err := s.inMIGMode(d)
+	if isCode(err, backend.InvalidState, backend.NotSupported) {
+		return nil, none
+	}
+	if err != nil {
+		return nil, err
+	}
+	of := slices.IndexFunc(profiles, func(o profile) bool { return o.Name == p.Profile })
+	if of < 0 {
+		return nil, none
+	}
+	have, err := s.instances(d, profiles[of:of+1])
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(have, func(i instance) bool { return i.Placement() == p })
+	switch {
+	case at < 0:
+		return nil, none
+	case len(have[at].Compute) == 0:
+		return nil, refuse(backend.NotFound, "its GPU instance %s at %d has no compute instance", p.Profile, p.Start)
+	case len(have[at].Compute) > 1:
+		return nil, refuse(backend.InvalidState, "its GPU instance %s at %d is divided into %d compute instances, of which a process reaches one only; have one that fills it", p.Profile, p.Start, len(have[at].Compute))
+	}
+	return &have[at], nil
+}
+
+// refuseOn says in a refusal which device it is about.
+func refuseOn(at gpu.SharedDevice, err error) error {
+	if e, ok := asRefusal(err); ok {
+		return refuse(e.Code, "GPU %s: %s", at.GPU, e.Detail)
+	}
+	return err
+}
+
+// minor is the number in the device node of a GPU.
+func (s *session) minor(d *device) (int, error) {
+	if err := s.needs("nvmlDeviceGetMinorNumber"); err != nil {
+		return 0, err
+	}
+	minor, ret := d.handle.GetMinorNumber()
+	if ret != nvml.SUCCESS {
+		return 0, failed("nvmlDeviceGetMinorNumber", ret)
+	}
+	return minor, nil
+}
+
+// sharedDevices are what CUDA_VISIBLE_DEVICES names, which may be the beginning of a UUID. What the
+// host has not goes by what it is called there.
+func sharedDevices(gpus []gpu.GPU, names []string) []gpu.SharedDevice {
+	var out []gpu.SharedDevice
+	for _, name := range names {
+		out = append(out, sharedDevice(gpus, name))
+	}
+	return out
+}
+
+func sharedDevice(gpus []gpu.GPU, name string) gpu.SharedDevice {
+	is := func(uuid string) bool {
+		return len(name) > len("GPU-") && len(uuid) >= len(name) && strings.EqualFold(uuid[:len(name)], name)
+	}
+	for i := range gpus {
+		if is(gpus[i].ID) {
+			return gpu.SharedDevice{GPU: gpus[i].ID}
+		}
+		if gpus[i].MIG == nil {
+			continue
+		}
+		for _, in := range gpus[i].MIG.Instances {
+			if slices.ContainsFunc(in.Compute, func(c gpu.ComputeInstance) bool { return is(c.UUID) }) {
+				return gpu.SharedDevice{GPU: gpus[i].ID, Instance: new(in.Placement())}
+			}
+		}
+	}
+	return gpu.SharedDevice{GPU: name}
+}

@@ -1,0 +1,72 @@
+package mps_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+)
+
+// readVariable has the test binary print the daemons below a directory.
+const readVariable = "MPS_TEST_READ"
+
+func printDaemons(runDir string) {
+	all, err := mps.New(mps.Options{RunDir: runDir}).Read(context.Background())
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(all)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// TestReadByOthers does not take a daemon for dead that its reader may not see.
+func TestReadByOthers(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may become another user: run this test as root")
+	}
+	everyDaemon(t, nil, func(t *testing.T, h *host) {
+		h.ensure(training())
+		if err := os.Chmod(h.dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.ReadFile(self)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := filepath.Join(h.dir, "read")                       // the binary's own directory is for root
+		if err := os.WriteFile(copied, program, 0o755); err != nil { //nolint:gosec // another user runs it
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), copied)
+		cmd.Env = []string{readVariable + "=" + h.opt.RunDir}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var all []mps.Daemon
+		if err := json.Unmarshal(out, &all); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(d mps.Daemon) bool { return d.Name == "training" })
+		if i < 0 || !strings.Contains(all[i].Problem, "only root and user id 0 can tell whether it runs, and the agent runs as 1000") {
+			t.Errorf("another user reads %+v", all)
+		}
+	})
+}

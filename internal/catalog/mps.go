@@ -1,0 +1,32 @@
+package catalog
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Numbers of clients that NVIDIA's Multi-Process Service takes on one device, by its
+// limitations in https://docs.nvidia.com/deploy/mps/index.html.
+const (
+	mpsClients         = 48
+	mpsClientsPreVolta = 16
+)
+
+// volta is the first compute capability whose MPS clients have address spaces of their own.
+const volta = 7
+
+// IsolatesMPSClients tells whether MPS clients have address spaces of their own on a GPU
+// of a CUDA compute capability, "9.0". One that is not known counts as Volta's or later.
+func IsolatesMPSClients(computeCapability string) bool {
+	major, _, _ := strings.Cut(computeCapability, ".")
+	n, err := strconv.Atoi(major)
+	return err != nil || n >= volta
+}
+
+// MPSClients is how many MPS clients a GPU of a CUDA compute capability takes.
+func MPSClients(computeCapability string) int {
+	if IsolatesMPSClients(computeCapability) {
+		return mpsClients
+	}
+	return mpsClientsPreVolta
+}
