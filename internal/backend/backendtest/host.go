@@ -239,8 +239,8 @@ func no() *bool { v := false; return &v }
 // What an inventory does not show.
 
 func guestOf(vmID string, g Guest) arrangement {
-	return func(t *testing.T, f Fixture) {
-		guests, ok := f.(Guests)
+	return func(t *testing.T, b *bench) {
+		guests, ok := b.Fixture.(Guests)
 		if !ok {
 			t.Skip("the fixture cannot say how a guest behaves: implement Guests on it to run this scenario")
 		}
@@ -249,8 +249,8 @@ func guestOf(vmID string, g Guest) arrangement {
 }
 
 func needsForce(gpuID string) arrangement {
-	return func(t *testing.T, f Fixture) {
-		devices, ok := f.(Devices)
+	return func(t *testing.T, b *bench) {
+		devices, ok := b.Fixture.(Devices)
 		if !ok {
 			t.Skip("the fixture cannot say which devices need force: implement Devices on it to run this scenario")
 		}

@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -100,15 +99,6 @@ func sevenSmall(gpuID string) migAction {
 		all = append(all, create(gpuID, mig1g, start))
 	}
 	return each(all...)
-}
-
-// named are the names of processes that the scenario started, and their ids.
-func (b *migBench) named(processes []string) []string {
-	var words []string
-	for _, p := range processes {
-		words = append(words, p, strconv.Itoa(b.pids[p]))
-	}
-	return words
 }
 
 // uuidOf is the UUID of the MIG device at a place.

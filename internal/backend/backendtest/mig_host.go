@@ -98,8 +98,8 @@ func waitsForReset(gpuID string) given {
 // What an inventory does not show.
 
 func holdsGPUs(unit string) migArrangement {
-	return func(t *testing.T, f MIGFixture) {
-		watchers, ok := f.(MIGWatchers)
+	return func(t *testing.T, b *migBench) {
+		watchers, ok := b.MIGFixture.(MIGWatchers)
 		if !ok {
 			t.Skip("the fixture cannot say which units keep GPUs open: implement MIGWatchers on it to run this scenario")
 		}

@@ -31,7 +31,9 @@
 //	  ],
 //	  "guests": { "3F2504E0-4F89-11D3-9A0C-0305E82C3301": { "locked": true, "shutdown_ms": 800 } },
 //	  "gpus": { "PCIROOT(16)#PCI(0000)#PCI(0000)": { "needs_force": true, "count_after_reboot": 16 } },
-//	  "units": { "nvidia-dcgm.service": { "holds_gpus": true } }
+//	  "units": { "nvidia-dcgm.service": { "holds_gpus": true } },
+//	  "mps": { "start_fails": "no space left on device" },
+//	  "load": [ { "gpu": "GPU-2e1d8b63-7b1f-4e1c-8c5f-1b2c3d4e5f02", "busy": 75 } ]
 //	}
 //
 // # Many readers, many writers

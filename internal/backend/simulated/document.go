@@ -23,6 +23,8 @@ type record struct {
 	Simulation Simulation    `json:"simulation,omitzero"`
 	// halfway is true while a call is to stop after the first of its two steps.
 	halfway bool
+	// stands is true when what a call did before it failed stays done.
+	stands bool
 }
 
 // hostFields are the fields of a host object that record has; all others are an

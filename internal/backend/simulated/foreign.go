@@ -167,7 +167,8 @@ func move(from, to *record, vm *gpu.VM) error {
 // Reboot stops all VMs of a host and, after the boot, starts those that ran. They get
 // new partitions; one that finds none stays off. A GPU comes up with another count if
 // its CountAfterReboot says so. Processes end, MIG is lost as far as the hardware forgets
-// it, vGPUs and their modes are lost, and units that are not disabled run.
+// it, vGPUs and their modes, MPS daemons and shares are lost, and units that are not
+// disabled run.
 func (f *Fleet) Reboot(ctx context.Context, host string) error {
 	return f.onHost(ctx, host, func(r *record) error {
 		var ran []string
@@ -189,6 +190,7 @@ func (f *Fleet) Reboot(ctx context.Context, host string) error {
 			}
 		}
 		r.rebootGPUs()
+		r.rebootSharing()
 		r.startUnits()
 		for _, id := range ran {
 			if vm, ok := r.VM(id); ok {
@@ -230,6 +232,7 @@ func (f *Fleet) RemoveGPU(ctx context.Context, host, gpuID string) error {
 				r.stop(vm, gpu.VMOff)
 			}
 		}
+		r.endProcessesOn(g)
 		r.GPUs = slices.DeleteFunc(r.GPUs, func(g gpu.GPU) bool { return gpu.SameID(g.ID, id) })
 		for i := range r.Pools {
 			r.Pools[i].GPUs = slices.DeleteFunc(r.Pools[i].GPUs, func(m string) bool { return gpu.SameID(m, id) })

@@ -18,10 +18,12 @@ type Host struct {
 }
 
 var (
-	_ backend.HyperV = (*Host)(nil)
-	_ backend.MIG    = (*Host)(nil)
-	_ backend.VGPU   = (*Host)(nil)
-	_ backend.Store  = (*Host)(nil)
+	_ backend.HyperV  = (*Host)(nil)
+	_ backend.MIG     = (*Host)(nil)
+	_ backend.VGPU    = (*Host)(nil)
+	_ backend.Sharing = (*Host)(nil)
+	_ backend.Meter   = (*Host)(nil)
+	_ backend.Store   = (*Host)(nil)
 )
 
 // Name is the host's name.
@@ -47,6 +49,11 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 	}
 	host := rec.Host
 	host.Claims = nil
+	for i := range host.GPUs {
+		if g := &host.GPUs[i]; isInMIG(g) {
+			g.TimeSlice = "" // the driver tells those of full GPUs
+		}
+	}
 	return host, nil
 }
 
@@ -85,13 +92,14 @@ func (r *record) state() backend.State {
 type call struct {
 	op                  Op
 	vm, gpu, pool, unit string
+	daemon, share       string
 	place               string // of an instance or a vGPU on the GPU
 }
 
 // names are what a fault may call the object.
 func (c call) names(r *record) []string {
 	var names []string
-	for _, n := range []string{c.gpu, c.place, c.vm, c.pool, c.unit} {
+	for _, n := range []string{c.gpu, c.place, c.vm, c.pool, c.unit, c.daemon, c.share} {
 		if n != "" {
 			names = append(names, n)
 		}
@@ -118,6 +126,10 @@ func (c call) object(r *record) string {
 		return "unit " + c.unit + " of host " + r.Name
 	case c.pool != "":
 		return "pool " + c.pool
+	case c.daemon != "":
+		return "MPS daemon " + c.daemon
+	case c.share != "":
+		return "share " + c.share
 	default:
 		return "host " + r.Name
 	}
@@ -194,10 +206,10 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 		before := clone(rec)
 		rec.halfway = fault != nil && fault.Moment == HalfWay
 		refusal = h.act(rec, c, func(r *record) error { return act(d, r) })
-		if refusal != nil {
+		if refusal != nil && !rec.stands {
 			d.replace(before)
 		} else {
-			rec.halfway = false
+			rec.halfway, rec.stands = false, false
 			rec.refreshStatuses()
 		}
 		if fault != nil {

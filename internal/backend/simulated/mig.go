@@ -90,7 +90,7 @@ func (g migFace) idle() error {
 
 func (g migFace) switchMode(on bool) {
 	g.MIG.Enabled, g.MIG.Pending = on, on
-	g.resetComputeMode()
+	g.resetModes()
 }
 
 // reset ends what runs on the GPU, and brings a mode into force that waits for it.
@@ -100,20 +100,24 @@ func (g migFace) reset() {
 	g.switchMode(g.MIG.Pending)
 }
 
-// resetComputeMode puts the compute mode back, if it is known at all.
-func (g migFace) resetComputeMode() {
+// resetModes puts the compute mode and the time slice back, if they are known at all.
+func (g migFace) resetModes() {
 	if g.ComputeMode != "" {
 		g.ComputeMode = gpu.ComputeDefault
+	}
+	if g.TimeSlice != "" {
+		g.TimeSlice = gpu.TimeSliceDefault
 	}
 }
 
 // rebootGPUs does to the GPUs what a reboot does: Ampere keeps its MIG mode, later ones
-// lose it with the driver, and instances, processes and compute modes are kept by none.
+// lose it with the driver, and instances, processes, compute modes and time slices are kept
+// by none.
 func (r *record) rebootGPUs() {
 	for i := range r.GPUs {
 		g := migFace{&r.GPUs[i]}
 		g.Processes = nil
-		g.resetComputeMode()
+		g.resetModes()
 		if g.VGPU != nil {
 			rebootVGPU(g.VGPU)
 		}
@@ -126,6 +130,8 @@ func (r *record) rebootGPUs() {
 		g.reset()
 	}
 }
+
+func isInMIG(g *gpu.GPU) bool { return g.MIG != nil && g.MIG.Enabled }
 
 func listProcesses(processes []gpu.Process) string {
 	words := make([]string, len(processes))

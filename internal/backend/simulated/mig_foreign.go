@@ -23,16 +23,41 @@ func (f *Fleet) StartProcess(ctx context.Context, host, gpuID string, at *gpu.MI
 		if !ok {
 			return f.file.fail(fmt.Errorf("host %q has no GPU %s", r.Name, gpuID))
 		}
-		if err := (migFace{g}).seat(&p, at); err != nil {
-			return f.file.fail(fmt.Errorf("host %q, GPU %s: %w", r.Name, g.ID, err))
-		}
 		if p.PID == 0 {
 			p.PID = r.newPID()
 		}
-		g.Processes = append(g.Processes, p)
+		if err := r.compute(p, gpu.SharedDevice{GPU: g.ID, Instance: at}); err != nil {
+			return f.file.fail(fmt.Errorf("host %q, GPU %s: %w", r.Name, g.ID, err))
+		}
 		return nil
 	})
 	return p.PID, err
+}
+
+// compute has a process compute on devices that let it in.
+func (r *record) compute(p gpu.Process, devices ...gpu.SharedDevice) error {
+	for _, d := range devices {
+		g, ok := r.GPU(d.GPU)
+		if !ok {
+			return fmt.Errorf("the host has no GPU %s any more", d.GPU)
+		}
+		if err := admits(g); err != nil {
+			return err
+		}
+		if err := (migFace{g}).place(p, d.Instance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place has a process on the GPU.
+func (g migFace) place(p gpu.Process, at *gpu.MIGPlacement) error {
+	if err := g.seat(&p, at); err != nil {
+		return err
+	}
+	g.Processes = append(g.Processes, p)
+	return nil
 }
 
 // seat says of a process where on the GPU it runs.
@@ -63,6 +88,11 @@ func (r *record) newPID() int {
 			r.Simulation.LastPID = max(r.Simulation.LastPID, p.PID)
 		}
 	}
+	if r.MPS != nil {
+		for _, d := range r.MPS.Daemons {
+			r.Simulation.LastPID = max(r.Simulation.LastPID, d.PID)
+		}
+	}
 	r.Simulation.LastPID++
 	return r.Simulation.LastPID
 }
@@ -89,7 +119,8 @@ func (f *Fleet) SetMIGModeOutside(ctx context.Context, host, gpuID string, on bo
 
 // ResetGPU resets a GPU, whoever uses it, as a driver does after an error.
 func (f *Fleet) ResetGPU(ctx context.Context, host, gpuID string) error {
-	return f.onMIG(ctx, host, gpuID, OpSetMIGMode, func(_ *record, g migFace) error {
+	return f.onMIG(ctx, host, gpuID, OpSetMIGMode, func(r *record, g migFace) error {
+		r.endProcessesOn(g.GPU)
 		g.reset()
 		return nil
 	})

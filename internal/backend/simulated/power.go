@@ -147,8 +147,10 @@ func (r *record) stop(vm *gpu.VM, state gpu.VMState) {
 }
 
 // settle lets happen what time has brought: guests that finished shutting down. It
-// also fills in the statuses that the author of a file left out.
+// also fills in the statuses that the author of a file left out, and has MPS daemons show
+// the devices that the host has by now.
 func (r *record) settle(now time.Time) {
+	r.refreshDaemons()
 	if slices.ContainsFunc(r.GPUs, func(g gpu.GPU) bool { return g.Status == "" }) {
 		r.refreshStatuses()
 	}

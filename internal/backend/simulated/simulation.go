@@ -26,6 +26,13 @@ type Simulation struct {
 	// Units are systemd units of a Linux host by name, "nvidia-dcgm.service": those that
 	// do not run, and those of which there is something to say.
 	Units map[string]Unit `json:"units,omitempty"`
+	// MPS is what the host knows of the Multi-Process Service beyond the snapshot.
+	MPS MPS `json:"mps,omitzero"`
+	// ForeignSpecs are the shares in whose place somebody else has written a CDI
+	// specification.
+	ForeignSpecs []string `json:"foreign_specs,omitempty"`
+	// Load is how busy GPUs and GPU instances are; those that are not named are idle.
+	Load []Load `json:"load,omitempty"`
 	// LastPID is the id of the process that was started last.
 	LastPID int `json:"last_pid,omitempty"`
 }
@@ -63,6 +70,13 @@ const (
 	OpSetHeterogeneous       Op = "set_heterogeneous"
 	OpCreateVGPU             Op = "create_vgpu"
 	OpRemoveVGPU             Op = "remove_vgpu"
+	OpSetComputeMode         Op = "set_compute_mode"
+	OpSetTimeSlice           Op = "set_time_slice"
+	OpEnsureDaemon           Op = "ensure_mps_daemon"
+	OpRemoveDaemon           Op = "remove_mps_daemon"
+	OpWriteShare             Op = "write_share"
+	OpRemoveShare            Op = "remove_share"
+	OpMeasure                Op = "measure"
 	OpLoadState              Op = "load_state"
 	OpUpdateState            Op = "update_state"
 
@@ -100,6 +114,13 @@ var phrases = map[Op]string{
 	OpSetHeterogeneous:       "set the mode of mixed vGPU sizes",
 	OpCreateVGPU:             "create the vGPU",
 	OpRemoveVGPU:             "remove the vGPU",
+	OpSetComputeMode:         "set the compute mode",
+	OpSetTimeSlice:           "set the time slice",
+	OpEnsureDaemon:           "start or configure it",
+	OpRemoveDaemon:           "remove it",
+	OpWriteShare:             "hand it to containers",
+	OpRemoveShare:            "take it back from containers",
+	OpMeasure:                "measure how busy the GPUs are",
 	OpLoadState:              "read the agent's records",
 	OpUpdateState:            "write the agent's records",
 }
@@ -109,8 +130,8 @@ type Fault struct {
 	// Op is the operation that fails.
 	Op Op `json:"op"`
 	// Object is the GPU id, the GPU instance ("3g.40gb@4") or vGPU ("L40S-12Q@0", with
-	// the UUID where it is on no function), the VM's id or name, the pool or the unit that
-	// it fails for. Empty means any.
+	// the UUID where it is on no function), the VM's id or name, the pool, the unit, the MPS
+	// daemon or the share that it fails for. Empty means any.
 	Object string `json:"object,omitempty"`
 	// After lets that many calls pass first.
 	After int `json:"after,omitempty"`
@@ -122,7 +143,8 @@ type Fault struct {
 	// Moment is before_effect (the default), after_effect: the host does as it was
 	// told, or refuses on its own account, and the answer is lost; or half_way, for
 	// what the host does in two steps: a GPU instance is left without its compute
-	// instance, a MIG mode waits for the reset.
+	// instance, a MIG mode waits for the reset, an MPS daemon that had to start or end is
+	// left declared and does not run.
 	Moment Moment `json:"moment,omitempty"`
 }
 
@@ -339,7 +361,11 @@ func (op Op) known() bool {
 
 // inTwoSteps tells whether a host can fail half way.
 func (op Op) inTwoSteps() bool {
-	return op == OpSetMIGMode || op == OpCreateInstance || op == OpDestroyInstance
+	switch op {
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpEnsureDaemon, OpRemoveDaemon:
+		return true
+	}
+	return false
 }
 
 // offeredBy refuses what hosts of a platform cannot do.
@@ -348,7 +374,8 @@ func (op Op) offeredBy(p gpu.Platform) error {
 	case OpInventory, OpLoadState, OpUpdateState:
 		return nil
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
-		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU,
+		OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare, OpMeasure:
 		if p != gpu.Linux {
 			return refuse(backend.NotSupported, "the host does not run Linux")
 		}

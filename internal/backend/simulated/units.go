@@ -92,9 +92,24 @@ func (r *record) watchers() []string {
 	return slices.DeleteFunc(slices.Clone(r.Units), func(name string) bool { return !r.Simulation.Units[name].HoldsGPUs })
 }
 
-// endProcesses ends processes on all GPUs.
+// endProcesses ends processes, on all GPUs.
 func (r *record) endProcesses(which func(gpu.Process) bool) {
 	for i := range r.GPUs {
 		r.GPUs[i].Processes = slices.DeleteFunc(r.GPUs[i].Processes, which)
 	}
+	if r.MPS == nil {
+		return
+	}
+	for i := range r.MPS.Daemons {
+		r.MPS.Daemons[i].Clients = slices.DeleteFunc(r.MPS.Daemons[i].Clients, which)
+	}
+}
+
+// endProcessesOn ends the processes on one GPU, wherever else they are.
+func (r *record) endProcessesOn(g *gpu.GPU) {
+	var ended []int
+	for _, p := range g.Processes {
+		ended = append(ended, p.PID)
+	}
+	r.endProcesses(func(p gpu.Process) bool { return slices.Contains(ended, p.PID) })
 }

@@ -59,7 +59,7 @@ func (r *record) setHeterogeneous(gpuID string, on bool) error {
 		return nil
 	case !v.HeterogeneousSupported:
 		return refuse(backend.NotSupported, "the GPU or its driver does not have the mode of mixed sizes")
-	case g.inMIG():
+	case isInMIG(g.GPU):
 		return refuse(backend.NotSupported, "a GPU in MIG mode does not have the mode of mixed sizes")
 	case len(v.Instances) > 0:
 		return refuse(backend.InUse, "the mode changes only while the GPU has no vGPU, and it has %s", listVGPUs(v.Instances))
@@ -86,8 +86,6 @@ func (r *record) vgpuGPU(gpuID string) (vgpuFace, error) {
 	}
 	return vgpuFace{g, g.VGPU.Functions == 0 || r.Simulation.hidden(g.ID).Mediated}, nil
 }
-
-func (g vgpuFace) inMIG() bool { return g.MIG != nil && g.MIG.Enabled }
 
 // rebootVGPU loses what a reboot loses of vGPUs, which is all of it.
 func rebootVGPU(v *gpu.VGPU) {

@@ -126,8 +126,8 @@ func (r *record) takenVGPU(g vgpuFace, want gpu.VGPUPlace) (bool, error) {
 
 // vgpuRoom refuses one more vGPU than the GPU takes beside the others.
 func (g vgpuFace) vgpuRoom(t gpu.VGPUType) error {
-	if g.inMIG() != (t.MIGProfile != "") {
-		return refuse(backend.InvalidState, "%s is %s, and MIG mode of the GPU is %s", t.Name, sharing(t), onOff(g.inMIG()))
+	if isInMIG(g.GPU) != (t.MIGProfile != "") {
+		return refuse(backend.InvalidState, "%s is %s, and MIG mode of the GPU is %s", t.Name, sharing(t), onOff(isInMIG(g.GPU)))
 	}
 	v := g.VGPU
 	same, used := 0, t.FrameBuffer

@@ -1,0 +1,83 @@
+package simulated
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// WriteShare hands a share to containers.
+func (h *Host) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
+	return h.do(ctx, call{op: OpWriteShare, share: s.Name}, func(r *record) error { return r.writeShare(s) })
+}
+
+// RemoveShare takes a share back.
+func (h *Host) RemoveShare(ctx context.Context, name string) error {
+	return h.do(ctx, call{op: OpRemoveShare, share: name}, func(r *record) error {
+		if err := r.ownsSpec(name); err != nil {
+			return err
+		}
+		r.dropShare(name)
+		return nil
+	})
+}
+
+func (r *record) writeShare(want gpu.ShareSpec) error {
+	share, err := r.share(want)
+	if err != nil {
+		return err
+	}
+	if err := share.Validate(); err != nil {
+		return refuse(backend.InvalidParameter, "%v", err)
+	}
+	if err := r.ownsSpec(want.Name); err != nil {
+		return err
+	}
+	handed := gpu.HandedShare{Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share)}
+	if r.ContainerToolkit == "" {
+		handed.Note = "The host has no NVIDIA container toolkit, so that the share comes without the driver's libraries: install it and apply again, or have the libraries in the image."
+	}
+	r.dropShare(want.Name)
+	r.Shares = append(r.Shares, handed)
+	slices.SortFunc(r.Shares, func(a, b gpu.HandedShare) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// share is a share with its devices as the driver numbers them now.
+func (r *record) share(want gpu.ShareSpec) (*cdi.Share, error) {
+	devices, err := r.locate(want.Devices)
+	if err != nil {
+		return nil, err
+	}
+	share := &cdi.Share{Name: want.Name, MemoryRequest: want.MemoryRequest, MemoryLimit: want.MemoryLimit}
+	for _, d := range devices {
+		share.Devices = append(share.Devices, cdi.Device{UUID: d.uuid, Minor: d.minor, Instance: d.instance})
+	}
+	if want.Daemon == "" {
+		return share, nil
+	}
+	d, ok := r.Daemon(want.Daemon)
+	if !ok {
+		return nil, refuse(backend.NotFound, "the host has no MPS daemon %s", want.Daemon)
+	}
+	share.MPS = &cdi.MPS{
+		Pipe: d.PipeDir, ThreadPercentage: want.ActiveThreadPercentage, MemoryLimit: want.PinnedMemoryLimit, Priority: want.ClientPriority,
+	}
+	return share, nil
+}
+
+// ownsSpec refuses a specification that somebody else wrote.
+func (r *record) ownsSpec(name string) error {
+	if slices.Contains(r.Simulation.ForeignSpecs, name) {
+		return refuse(backend.InUse, "its CDI specification was not written by this provider, and stays as it is; move it away, or give the share another name")
+	}
+	return nil
+}
+
+func (r *record) dropShare(name string) {
+	r.Shares = slices.DeleteFunc(r.Shares, func(s gpu.HandedShare) bool { return s.Name == name })
+}
