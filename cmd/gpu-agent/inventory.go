@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -16,7 +17,7 @@ func newInventory(o *hostOptions) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "inventory",
-		Short: "Show the host's GPUs, VMs, pools and claims",
+		Short: "Show the host's GPUs, shares, VMs, pools and claims",
 		Long: `inventory reads the host once and changes nothing. With --json it prints a snapshot: the
 provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
 		Args: usage(cobra.NoArgs),
@@ -64,11 +65,13 @@ func show(out io.Writer, h *gpu.Host) {
 
 	gpus := newTable(out, "GPUs")
 	if h.Platform == gpu.Linux {
-		showMIG(gpus, h)
+		showLinux(gpus, h)
 	} else {
 		showPartitions(gpus, h)
 	}
 	gpus.Render()
+	showDaemons(out, h)
+	showShares(out, h)
 
 	vms := newTable(out, "\nVMs with a GPU")
 	vms.AppendHeader(table.Row{"VM", "State", "Has", "From"})
@@ -117,34 +120,52 @@ func showPartitions(gpus table.Writer, h *gpu.Host) {
 	}
 }
 
-// showMIG lists the GPUs of a Linux host.
-func showMIG(gpus table.Writer, h *gpu.Host) {
-	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "MIG", "Instances", "In use by"})
+// showLinux lists the GPUs of a Linux host.
+func showLinux(gpus table.Writer, h *gpu.Host) {
+	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Compute", "MIG", "Instances", "In use by"})
+	gpus.SetColumnConfigs([]table.ColumnConfig{{Name: "In use by", WidthMax: 30, WidthMaxEnforcer: text.WrapSoft}})
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		row := table.Row{g.Model, g.ID, g.Address, "none", "", ""}
+		row := table.Row{g.Model, g.ID, g.Address, computeText(g), "none", "", ""}
 		if g.Problem != "" {
-			row[3] = g.Problem
+			row[4] = g.Problem
 		}
 		if m := g.MIG; m != nil {
-			row[3] = "off"
+			row[4] = "off"
 			if m.Enabled {
-				row[3] = "on"
+				row[4] = "on"
 			}
 			if m.Enabled != m.Pending {
-				row[3] = fmt.Sprintf("%s until a reset", row[3])
+				row[4] = fmt.Sprintf("%s until a reset", row[4])
 			}
 			if m.Enabled {
-				row[4] = strings.ReplaceAll(migText(m.State()), ", ", "\n")
+				row[5] = strings.ReplaceAll(migText(m.State()), ", ", "\n")
 			}
 		}
 		var users []string
 		for _, p := range g.Processes {
-			users = append(users, strings.TrimSpace(fmt.Sprintf("%d %s %s", p.PID, p.Name, p.Holder)))
+			users = append(users, processText(p))
 		}
-		row[5] = strings.Join(users, "\n")
+		row[6] = strings.Join(users, "\n")
 		gpus.AppendRow(row)
 	}
+}
+
+// computeText is how processes may use a GPU.
+func computeText(g *gpu.GPU) string {
+	out := string(g.ComputeMode)
+	if s := g.TimeSlice; s != "" && s != gpu.TimeSliceDefault {
+		out += "\nslices " + string(s)
+	}
+	return out
+}
+
+func processText(p gpu.Process) string {
+	out := strings.TrimSpace(fmt.Sprintf("%d %s %s", p.PID, p.Name, p.Holder))
+	if p.Share != "" {
+		out += ", share " + p.Share
+	}
+	return out
 }
 
 // holdings are what a VM has of GPUs, and from where.

@@ -15,10 +15,13 @@ func newReconcile(o *hostOptions) *cobra.Command {
 		Short: "Settle what killed runs left, and restore what a reboot lost",
 		Long: `reconcile takes the lease and settles the journal: a change that was complete stays, one
 that was cut off is put back, and the VMs that it had stopped are started. Then it puts
-back what a reboot took from the MIG layouts that are declared for this host: the mode,
-where that takes no reset of the GPU, and missing instances. It removes no instance, and
-leaves a GPU alone whose instances are in the way. It touches nothing else, and no VM
-that has moved to another node. Run it at boot, before kubelet and container engines. It waits for a run that is at work until --timeout; what it has
+back what a reboot took from what is declared for this host: MIG mode, where that takes no
+reset of the GPU, and missing GPU instances; virtual functions and vGPUs; compute modes,
+time slices and MPS daemons, also one that died; and the CDI specifications of shares. One
+of ours that no claim declares is dropped, unless processes run in its share. It removes no
+instance, ends no process and leaves alone what others have set. It touches nothing else,
+and no VM that has moved to another node. Run it at boot, before kubelet and container
+engines. It waits for a run that is at work until --timeout; what it has
 begun to put back it finishes.
 
 It exits with 1 when something could not be put back.`,
@@ -46,12 +49,16 @@ It exits with 1 when something could not be put back.`,
 					_, _ = fmt.Fprintf(out, "%s: restored\n", s.Subject)
 					list(s.Restored)
 				}
+				if len(s.Dropped) > 0 {
+					_, _ = fmt.Fprintf(out, "%s: taken back from containers\n", s.Subject)
+					list(s.Dropped)
+				}
 				switch {
 				case len(s.Stands) > 0:
 					stands++
 					_, _ = fmt.Fprintf(out, "%s: not everything could be put back\n", s.Subject)
 					list(s.Stands)
-				case len(s.Restored) > 0:
+				case len(s.Restored)+len(s.Dropped) > 0:
 				case s.Kept:
 					_, _ = fmt.Fprintf(out, "%s: complete, kept\n", s.Subject)
 				default:

@@ -99,7 +99,7 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	settled, err := server.Reconcile(settling, 0)
 	cancel()
 	for _, s := range settled {
-		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "restored", s.Restored, "stands", s.Stands)
+		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
 	}
 	if err != nil {
 		log.Warn("what earlier runs left is not settled; the next run tries again", "error", err) // another agent may be at work

@@ -48,6 +48,11 @@ locals {
   labels = { for node, config in var.nodes : node => { "nvidia.com/device-plugin.config" = config } }
 }
 
+output "configs" {
+  description = "The device plugin's configurations, by name."
+  value       = local.configs
+}
+
 # For kubectl apply, or for anything else that takes YAML.
 output "manifest" {
   description = "The ConfigMap of the device plugin's configurations."

@@ -21,6 +21,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 )
 
 // Version is the version of the format.
@@ -59,9 +61,11 @@ const (
 
 	// maxName is how long the plugin lets a resource's name be.
 	maxName = 63
-	// maxClients is how many processes an MPS server takes. The plugin enforces it.
-	maxClients = 48
 )
+
+// profile is a MIG profile as the plugin writes it into a resource's name: with dots in
+// place of plus signs, "1g.10gb.me".
+var profile = regexp.MustCompile(`^([1-9]c\.)?[1-9]g\.[0-9]+gb([.-][a-z]+)*$`)
 
 // resource is a name that Kubernetes takes, after the prefix.
 var resource = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`)
@@ -117,8 +121,11 @@ func (s *Sharing) check(special func(name string, replicas int) error) error {
 	return nil
 }
 
-// timeSliced finds MIG devices that the strategy never offers.
+// timeSliced finds MIG devices that are never offered.
 func (c *Config) timeSliced(name string, _ int) error {
+	if p, ok := strings.CutPrefix(name, mig); ok && !profile.MatchString(p) {
+		return fmt.Errorf("%q is not the resource of a MIG profile such as %q", name, mig+"1g.10gb")
+	}
 	if strings.HasPrefix(name, mig) && c.MIGStrategy != "" && c.MIGStrategy != "mixed" {
 		return fmt.Errorf("%q exists with the MIG strategy \"mixed\" only, but it is %q", name, c.MIGStrategy)
 	}
@@ -132,8 +139,8 @@ func served(name string, replicas int) error {
 		return fmt.Errorf("%q are MIG devices, which the plugin does not share by MPS; use time-slicing, or whole GPUs as %q", name, whole)
 	case name != whole:
 		return fmt.Errorf("the plugin shares %q only, but %q is given", whole, name)
-	case replicas > maxClients:
-		return fmt.Errorf("%q has %d replicas, but an MPS server takes %d clients at most", name, replicas, maxClients)
+	case replicas > catalog.MPSClients(""): // the plugin enforces it, too
+		return fmt.Errorf("%q has %d replicas, but an MPS server takes %d clients at most", name, replicas, catalog.MPSClients(""))
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ func (r *run) reportUnassignable(gpus map[string][]string, path string) {
 	var unfit []member
 	var lines []string
 	for host, h := range r.hostsAtHand(gpus) {
+		if h.Platform == gpu.Linux && r.plan.Want.Pool != nil {
+			continue // nothing is given away
+		}
 		for g := range selected(h, gpus[host]) {
 			if why := unassignable(g); why != "" {
 				unfit = append(unfit, member{host: host, gpu: g})

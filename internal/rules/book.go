@@ -107,6 +107,8 @@ func configNamed(id string) string { return "config " + gpu.FoldID(id) }
 func poolNamed(id string) string   { return "pool " + gpu.FoldID(id) }
 func vmWithID(id string) string    { return "vm id " + gpu.FoldID(id) }
 func vmNamed(name string) string   { return "vm name " + gpu.FoldID(name) }
+func sharesOn(host string) string  { return "shares on " + host }
+func sharesOf(pool string) string  { return "shares of " + gpu.FoldID(pool) }
 
 // subjects are the index keys of a plan, of what it wants and of what it had.
 func subjects(p Plan) []string {
@@ -130,6 +132,13 @@ func subjects(p Plan) []string {
 			}
 			if d := w.Assignment.Device; d != nil && d.Host != "" {
 				out = append(out, gpusOn(d.Host))
+			}
+		case w.Share != nil:
+			if w.Share.Host != "" {
+				out = append(out, sharesOn(w.Share.Host))
+			}
+			if w.Share.Pool != "" {
+				out = append(out, sharesOf(w.Share.Pool))
 			}
 		}
 	}

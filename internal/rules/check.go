@@ -16,6 +16,9 @@ type run struct {
 	book     *Book
 	owner    string
 	complete bool
+	// applying is true on the host that is changed: there are no other plans, and what its
+	// claims say stands.
+	applying bool
 	window   *Window
 	now      time.Time
 
@@ -28,6 +31,7 @@ type run struct {
 	// what only this run brings about did not stand before it.
 	othersBefore bool
 
+	memo  *shareMemo
 	found []violation
 }
 
@@ -49,7 +53,7 @@ func begin(w World, p Plan) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, window: w.Window, now: w.Now, plan: p}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, plan: p, memo: &shareMemo{}}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}
@@ -141,6 +145,8 @@ func (r *Rule) concerns(p Plan) bool {
 		return slices.Contains(r.Subjects, gpu.ClaimPool)
 	case w.Assignment != nil:
 		return slices.Contains(r.Subjects, gpu.ClaimAssignment)
+	case w.Share != nil:
+		return slices.Contains(r.Subjects, gpu.ClaimShare)
 	}
 	return false
 }

@@ -77,11 +77,18 @@ func checkDDAXorPartition(r *run) {
 	case w.Config != nil:
 		for host, h := range r.hostsAtHand(w.Config.GPUs) {
 			for g := range selected(h, w.Config.GPUs[host]) {
+				if h.Platform == gpu.Linux {
+					r.checkPassedThrough(host, g, w.Config.Kind())
+					continue
+				}
 				r.checkPartitionedGPU(host, h, g)
 			}
 		}
 	case w.Pool != nil:
 		for host, h := range r.hostsAtHand(w.Pool.Members) {
+			if h.Platform == gpu.Linux {
+				continue // shares are drawn from its pools, and layouts are welcome in them
+			}
 			for g := range selected(h, w.Pool.Members[host]) {
 				r.checkWholeGPU(host, h, g, "members")
 			}
@@ -99,6 +106,23 @@ func checkDDAXorPartition(r *run) {
 }
 
 const xorWanted = "A physical GPU is either partitioned or given whole to VMs, never both."
+
+// checkPassedThrough looks for GPUs that a Linux host has given up for VMs. Of those that
+// are shared with containers gpu-vm-xor-share says it.
+func (r *run) checkPassedThrough(host string, g *gpu.GPU, kind gpu.Kind) {
+	if !g.Dismounted || kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
+		return
+	}
+	r.report(Finding{
+		Path:   "selector",
+		Title:  "The GPU is given away whole",
+		Host:   host,
+		GPU:    g.ID,
+		Found:  fmt.Sprintf("%s is taken from its host, for passthrough to a VM.", gpuOn(host, g)),
+		Wanted: r.label() + " partitions it. " + xorWanted,
+		Fix:    "Leave this GPU out of `selector`, or take it back from the VM first.",
+	}, key("whole", host, g.ID))
+}
 
 // checkPartitionedGPU looks for whoever takes a GPU of this config whole.
 func (r *run) checkPartitionedGPU(host string, h *gpu.Host, g *gpu.GPU) {
@@ -193,6 +217,9 @@ func claimNoun(k gpu.ClaimKind) string {
 		return "partition config"
 	case gpu.ClaimPool:
 		return "pool"
+	case gpu.ClaimShare:
+		return "share"
+	case gpu.ClaimAssignment:
 	}
 	return "VM assignment"
 }
@@ -218,6 +245,10 @@ func (r *run) checkBothKinds(a *gpu.Assignment) {
 }
 
 func checkOneConfigPerGPU(r *run) {
+	if p := r.plan.Want.Pool; p != nil {
+		r.checkOnePoolPerGPU(p)
+		return
+	}
 	c := r.plan.Want.Config
 	if c == nil {
 		return
@@ -284,6 +315,8 @@ func checkUniqueName(r *run) {
 		}
 	case w.Pool != nil:
 		r.checkPoolTwins(w.Pool)
+	case w.Share != nil:
+		r.checkShareTwins(w.Share)
 	case w.Assignment != nil:
 		for _, e := range r.othersForVM(w.Assignment) {
 			// Partitions on both or on one side have rules of their own.

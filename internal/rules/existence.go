@@ -15,6 +15,8 @@ func checkGPUExists(r *run) {
 		r.reportMissing(w.Config.GPUs, "selector.gpu_ids")
 	case w.Pool != nil:
 		r.reportMissing(w.Pool.Members, "members")
+	case w.Share != nil && w.Share.Host != "" && len(w.Share.Devices) == 0:
+		r.reportMissing(map[string][]string{w.Share.Host: w.Share.GPUIDs}, "gpu_ids")
 	case w.Assignment != nil:
 		if d := w.Assignment.Device; d != nil {
 			r.reportMissing(map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
@@ -125,13 +127,17 @@ func onPlatform(h *gpu.Host, kind gpu.Kind) bool {
 	return h.Platform == "" || (h.Platform == gpu.Linux) == (kind != gpu.KindGPUP)
 }
 
-// layoutNoun is "4 partitions", "MIG" or "vGPUs".
+// layoutNoun is "4 partitions", "MIG", "vGPUs", "MPS" or "time-slicing".
 func layoutNoun(c *gpu.PartitionConfig) string {
 	switch c.Kind() {
 	case gpu.KindMIG:
 		return "MIG"
 	case gpu.KindVGPU:
 		return "vGPUs"
+	case gpu.KindMPS:
+		return "MPS"
+	case gpu.KindTimeSlicing:
+		return "time-slicing"
 	case gpu.KindGPUP:
 	}
 	return plural(c.Count, "partition")
@@ -152,7 +158,9 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 		return "(its driver offers no MIG)"
 	case kind == gpu.KindVGPU && g.VGPU == nil:
 		return "(its driver offers no vGPUs)"
-	case kind == gpu.KindMIG, kind == gpu.KindVGPU: // paravirtualization is no obstacle to them
+	case (kind == gpu.KindMPS || kind == gpu.KindTimeSlicing) && g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
+		return "(in MIG mode, which `mig` is for)"
+	case kind != gpu.KindGPUP: // paravirtualization is no obstacle to them
 	case g.Partitionable == nil:
 		return "(its driver offers no partitions; status " + string(cmp.Or(g.Status, gpu.NotAssignable)) + ")"
 	case g.Partitionable.Paravirtual:
@@ -161,7 +169,7 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 	switch {
 	case r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }) != nil:
 		return "(covered by another gpu_partition_config of this run)"
-	case r.passedThrough(host, g.ID):
+	case h.Platform != gpu.Linux && r.passedThrough(host, g.ID):
 		return "(taken whole by another resource of this run)"
 	}
 	return "(not matched by `selector`)"
@@ -209,6 +217,10 @@ func (r *run) isOwnPool(host string, h *gpu.Host, name string) bool {
 }
 
 func checkKnownConfig(r *run) {
+	if s := r.plan.Want.Share; s != nil {
+		r.checkKnownShareConfig(s)
+		return
+	}
 	a := r.plan.Want.Assignment
 	if a == nil || a.Partition == nil || a.Partition.Config == "" || !r.complete {
 		return
@@ -223,6 +235,7 @@ func checkKnownConfig(r *run) {
 					VM:    vmWritten(a),
 					Found: fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind(), map[gpu.Kind]string{
 						gpu.KindMIG: "its instances are for processes and containers of the host", gpu.KindVGPU: "its vGPUs are for VMs of Linux KVM hosts",
+						gpu.KindMPS: "processes and containers of the host share its GPUs", gpu.KindTimeSlicing: "processes and containers of the host share its GPUs",
 					}[c.Kind()]),
 					Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 					Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
@@ -245,6 +258,10 @@ func checkKnownConfig(r *run) {
 }
 
 func checkKnownPool(r *run) {
+	if s := r.plan.Want.Share; s != nil {
+		r.checkKnownSharePool(s)
+		return
+	}
 	a := r.plan.Want.Assignment
 	if a == nil || a.Pool == nil || !r.complete {
 		return
@@ -283,6 +300,8 @@ func checkNotOurClaim(r *run) {
 		r.reportForeignClaims(w.Config.GPUs, gpu.ClaimConfig, w.Config.ID, "name")
 	case w.Pool != nil:
 		r.reportForeignClaims(w.Pool.Members, gpu.ClaimPool, w.Pool.Name, "name")
+	case w.Share != nil && w.Share.Host != "":
+		r.reportForeignClaims(map[string][]string{w.Share.Host: nil}, gpu.ClaimShare, w.Share.Name, "name")
 	case w.Assignment != nil:
 		at, ok := r.locate(w.Assignment)
 		if !ok {

@@ -143,6 +143,8 @@ func label(w gpu.Want) string {
 		return fmt.Sprintf("gpu_partition_config %q", w.Config.ID)
 	case w.Pool != nil:
 		return fmt.Sprintf("gpu_pool %q", w.Pool.Name)
+	case w.Share != nil:
+		return fmt.Sprintf("gpu_share %q", w.Share.Name)
 	}
 	return fmt.Sprintf("gpu_vm_assignment for VM %q", w.Assignment.VM)
 }

@@ -21,6 +21,7 @@ type Fleet struct {
 	vmClaims     placedMap[gpu.Claim]
 	configClaims placedMap[gpu.Claim]
 	poolClaims   placedMap[gpu.Claim] // by pool id and by pool name
+	shareClaims  placedMap[gpu.Claim] // by name; names are not unique
 }
 
 // NewFleet indexes inventories, keyed by the provider's name for the host.
@@ -33,6 +34,7 @@ func NewFleet(hosts map[string]*gpu.Host) *Fleet {
 		vmClaims:     placedMap[gpu.Claim]{},
 		configClaims: placedMap[gpu.Claim]{},
 		poolClaims:   placedMap[gpu.Claim]{},
+		shareClaims:  placedMap[gpu.Claim]{},
 	}
 	for key, h := range hosts {
 		f.put(key, h)
@@ -110,6 +112,8 @@ func (f *Fleet) claimIndex(c *gpu.Claim) (placedMap[gpu.Claim], []string) {
 			keys = append(keys, gpu.FoldID(p.ID))
 		}
 		return f.poolClaims, keys
+	case gpu.ClaimShare:
+		return f.shareClaims, []string{gpu.FoldID(c.ID)}
 	default:
 		return f.vmClaims, []string{gpu.FoldID(c.ID)}
 	}

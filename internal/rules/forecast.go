@@ -23,7 +23,8 @@ type Forecast struct {
 	NotDrained string `json:"not_drained,omitempty"`
 	// StopsVMs are the running VMs that would be stopped, by name.
 	StopsVMs []VMStop `json:"stops_vms,omitempty"`
-	// Disruption is none when nobody holds a partition of these GPUs and none is reset.
+	// Disruption is none when nobody holds a partition of these GPUs, no client of MPS ends
+	// and none is reset.
 	Disruption gpu.Disruption `json:"disruption"`
 }
 
@@ -42,6 +43,8 @@ type GPUChange struct {
 	MIG *MIGChange `json:"mig,omitempty"`
 	// VGPU is the same for a layout of kind vGPU.
 	VGPU *VGPUChange `json:"vgpu,omitempty"`
+	// Sharing is the same for MPS and time-slicing, of whole GPUs and inside of instances.
+	Sharing *SharingChange `json:"sharing,omitempty"`
 	// Restore is true for a GPU that leaves the config and gets its former layout
 	// back. That happens only once nobody holds its partitions.
 	Restore bool `json:"restore,omitempty"`
@@ -94,10 +97,12 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 		for g := range selected(h, want) {
 			switch c.Kind() {
 			case gpu.KindMIG:
-				f.changeMIG(g, c)
+				f.changeMIG(h, g, c)
 				continue
 			case gpu.KindVGPU:
 				f.changeVGPU(g, c)
+				continue
+			case gpu.KindMPS, gpu.KindTimeSlicing:
 				continue
 			case gpu.KindGPUP:
 			}
@@ -120,6 +125,7 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 			}
 		}
 	}
+	f.share(h, host, p)
 	if drain && len(f.GPUs) > 0 {
 		f.moves(h)
 	}
@@ -138,8 +144,8 @@ func (f *Forecast) moves(h *gpu.Host) {
 
 // changeMIG records a GPU that has not the wanted mode and instances. A layout that the
 // GPU cannot have changes nothing.
-func (f *Forecast) changeMIG(g *gpu.GPU, c *gpu.PartitionConfig) {
-	change, err := wantMIG(g, c)
+func (f *Forecast) changeMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) {
+	change, err := wantMIG(h, g, c, ClaimedShares(h))
 	if err != nil || change == nil {
 		return
 	}
@@ -148,7 +154,7 @@ func (f *Forecast) changeMIG(g *gpu.GPU, c *gpu.PartitionConfig) {
 
 func (f *Forecast) addMIG(g *gpu.GPU, change *MIGChange) *GPUChange {
 	if change.Resets {
-		f.Disruption = gpu.DisruptGPUReset
+		f.raise(gpu.DisruptGPUReset)
 	}
 	f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, MIG: change})
 	return &f.GPUs[len(f.GPUs)-1]
@@ -196,7 +202,7 @@ func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
 			if !gpu.SameID(id, g.ID) {
 				continue
 			}
-			if change := restoreMIG(g, before, p.Prior.Config.QuiesceUnits); change != nil {
+			if change := restoreMIG(ReleasedByMPS(h, g, p.Prior.Config.MaxDisruption), before, p.Prior.Config.QuiesceUnits); change != nil {
 				f.addMIG(g, change).Restore = true
 			}
 		}
@@ -276,6 +282,11 @@ func DisruptionTable() []Disrupted {
 		{"Create MIG instances, or remove them", none, refused},
 		{"Switch MIG mode, Hopper and later", none, refused},
 		{"Switch MIG mode with a reset of the GPU (Ampere)", string(gpu.DisruptGPUReset), refused},
+		{"Start an MPS daemon, or set compute mode `exclusive_process` for it", none, refused},
+		{"Restart or remove an MPS daemon (held: by its clients, which end)", none, string(gpu.DisruptProcessRestart)},
+		{"Set a time slice, or another compute mode", none, none},
+		{"Create a share, or change its limits (they hold for new processes)", none, none},
+		{"Destroy a share (held: processes of it run)", none, refused},
 		{"Create vGPUs, or remove them", none, refused},
 		{"Switch virtual functions or heterogeneous vGPU mode", none, refused},
 		{"Change memory-mapped IO space or cache types", none, restart},

@@ -144,12 +144,21 @@ func checkHomogeneousGPUs(r *run) {
 			r.reportProblems(g, path)
 			continue // no VM moves between these
 		}
+		if r.linuxPool(g) {
+			r.reportProblems(g, path)
+			continue
+		}
 		r.reportDriverBranches(g, path)
 		if r.plan.Want.Config != nil { // of a pool gpu-assignable says it
 			r.reportProblems(g, path)
 			r.reportUnlikeNeighbours(g, most, path)
 		}
 	}
+}
+
+// linuxPool tells whether the plan is of a pool and the group on Linux hosts.
+func (r *run) linuxPool(g group) bool {
+	return r.plan.Want.Pool != nil && len(g.hosts) > 0 && r.fleet.hosts[g.hosts[0]].Platform == gpu.Linux
 }
 
 // majority is the kind that most of the GPUs are of; of two equally frequent ones
@@ -198,6 +207,9 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 			// That each of them offers the types is the business of vgpu-type-offered.
 			f.Level = Warning
 			f.Wanted = fmt.Sprintf("%s gives all of them one layout; types of vGPU are named after the model that offers them.", r.label())
+		} else if c != nil && c.Kind() != gpu.KindGPUP || r.linuxPool(g) {
+			f.Level = Warning
+			f.Wanted = fmt.Sprintf("%s shares all of them; the same part of another model has other memory or speed.", r.label())
 		}
 		if path == "members" {
 			f.Fix = "Remove the GPUs that differ from `members`, and give them a pool of their own."

@@ -23,6 +23,7 @@ func checkValidPartitionCount(r *run) {
 		for g := range selected(h, c.GPUs[host]) {
 			m := member{host: host, gpu: g}
 			switch p := g.Partitionable; {
+			case h.Platform == gpu.Linux: // kind-on-platform says that it is of no use there
 			case g.Dismounted || (p != nil && p.Paravirtual):
 				// dda-xor-partition and gpu-not-paravirtual say it better.
 			case p == nil:

@@ -13,3 +13,15 @@ func (b *Book) Config(id string) (Plan, bool) {
 	}
 	return Plan{}, false
 }
+
+// Pool returns the pool of that id that the run plans.
+func (b *Book) Pool(id string) (Plan, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, e := range b.about(poolNamed(id)) {
+		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.ID, id) {
+			return e.plan, true
+		}
+	}
+	return Plan{}, false
+}

@@ -84,7 +84,7 @@ func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
 			profiles := MIGProfiles(g)
 			_, err := layOut(profiles, nil, c.MIG)
 			if err == nil && r.transition() && !HasMIGLayout(g, c.MIG) {
-				_, err = LayOutMIG(g, c.MIG)
+				_, err = LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
 			}
 			if err == nil {
 				continue
@@ -267,17 +267,18 @@ func checkKindOnPlatform(r *run) {
 		fix   = "Leave the host out of this resource."
 	)
 	switch w := r.plan.Want; {
-	case w.Config != nil && w.Config.Kind() == gpu.KindMIG:
-		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `mig`", "hosts"
-		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
-	case w.Config != nil && w.Config.Kind() == gpu.KindVGPU:
-		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `vgpu`", "hosts"
+	case w.Config != nil && w.Config.Kind() != gpu.KindGPUP:
+		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind())+"`", "hosts"
 		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
 	case w.Config != nil:
 		hosts, what, path = sortedKeys(w.Config.GPUs), "A gpu_partition_config with `gpu_p`", "hosts"
-		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig` or `vgpu`."
+		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig`, `vgpu`, `mps` or `time_slicing`."
 	case w.Pool != nil:
-		hosts, what, path = sortedKeys(w.Pool.Members), "A gpu_pool", "members"
+		r.checkPoolPlatform(w.Pool)
+		return
+	case w.Share != nil:
+		needs, hosts, what, path = gpu.Linux, []string{w.Share.Host}, "A gpu_share", "host"
+		fix = "Give VMs of Hyper-V hosts partitions with a gpu_vm_assignment."
 	case w.Assignment != nil:
 		at, ok := r.locate(w.Assignment)
 		if !ok {

@@ -40,8 +40,8 @@ func MIGInstances(g *gpu.GPU, quiesced ...string) []MIGInstance {
 		out[i] = MIGInstance{MIGPlacement: in.Placement(), Size: in.Size}
 		var by []string
 		for _, p := range g.Processes {
-			if p.GPUInstance != nil && *p.GPUInstance == in.ID && !ofUnit(p, quiesced) {
-				by = append(by, processText(p))
+			if p.GPUInstance != nil && *p.GPUInstance == in.ID && !OfUnit(p, quiesced) {
+				by = append(by, ProcessText(p))
 			}
 		}
 		if len(by) > 0 {
@@ -51,8 +51,8 @@ func MIGInstances(g *gpu.GPU, quiesced ...string) []MIGInstance {
 	return out
 }
 
-// processText is "process 4711 (python, container 3f2a)".
-func processText(p gpu.Process) string {
+// ProcessText is "process 4711 (python, container 3f2a)".
+func ProcessText(p gpu.Process) string {
 	text := fmt.Sprintf("process %d", p.PID)
 	if who := slices.DeleteFunc([]string{p.Name, p.Holder}, func(s string) bool { return s == "" }); len(who) > 0 {
 		text += " (" + strings.Join(who, ", ") + ")"
@@ -60,9 +60,44 @@ func processText(p gpu.Process) string {
 	return text
 }
 
-// LayOutMIG plans a layout on a GPU as it is now.
-func LayOutMIG(g *gpu.GPU, l *gpu.MIGLayout) (MIGPlan, error) {
-	return layOut(MIGProfiles(g), MIGInstances(g), l)
+// LayOutMIG plans a layout on a GPU as it is now. The instances that shares have part in
+// stay where they are; those that the GPU has lost, as a reboot does, are made again there.
+func LayOutMIG(g *gpu.GPU, l *gpu.MIGLayout, shares ...*gpu.Share) (MIGPlan, error) {
+	profiles := MIGProfiles(g)
+	have, lost := heldByShares(g, profiles, MIGInstances(g), shares)
+	plan, err := layOut(profiles, have, l)
+	for _, at := range lost {
+		if i := slices.Index(plan.Keep, at); i >= 0 {
+			plan.Keep = slices.Delete(plan.Keep, i, i+1)
+			plan.Create = sortPlacements(append(plan.Create, at))
+		}
+	}
+	return plan, err
+}
+
+// heldByShares marks the instances that shares are on as held by them, and adds those that
+// the GPU has lost and has room for.
+func heldByShares(g *gpu.GPU, profiles []gpu.MIGProfile, have []MIGInstance, shares []*gpu.Share) (with []MIGInstance, lost []gpu.MIGPlacement) {
+	by := map[gpu.MIGPlacement][]*gpu.Share{}
+	for _, s := range shares {
+		for _, d := range s.Devices {
+			if gpu.SameID(d.GPU, g.ID) && d.Instance != nil {
+				by[*d.Instance] = append(by[*d.Instance], s)
+			}
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(by), comparePlacements) {
+		i := slices.IndexFunc(have, func(in MIGInstance) bool { return in.MIGPlacement == at })
+		if i < 0 {
+			p, ok := findProfile(profiles, at.Profile)
+			if !ok || slices.ContainsFunc(have, func(in MIGInstance) bool { return in.Start < at.Start+p.Size && at.Start < in.Start+in.Size }) {
+				continue
+			}
+			i, have, lost = len(have), append(have, MIGInstance{MIGPlacement: at, Size: p.Size}), append(lost, at)
+		}
+		have[i].Held = strings.Join(slices.DeleteFunc([]string{have[i].Held, shareNames(by[at])}, func(s string) bool { return s == "" }), ", ")
+	}
+	return have, lost
 }
 
 func layOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MIGPlan, error) {
@@ -76,7 +111,7 @@ func layOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MI
 // exactly the wanted instances, each ready for workloads. Wanted numbers of profiles may
 // stand wherever they do.
 func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
-	if g.MIG == nil || !g.MIG.Enabled || !g.MIG.Pending || len(incomplete(g)) > 0 {
+	if g.MIG == nil || !g.MIG.Enabled || !g.MIG.Pending || len(IncompleteInstances(g)) > 0 {
 		return false
 	}
 	have := g.MIG.State().Placements
@@ -92,8 +127,8 @@ func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
 	return maps.Equal(counts, wanted)
 }
 
-// incomplete are the instances that no workload can use: they have no compute instance.
-func incomplete(g *gpu.GPU) []gpu.MIGPlacement {
+// IncompleteInstances are the instances that no workload can use: they have no compute instance.
+func IncompleteInstances(g *gpu.GPU) []gpu.MIGPlacement {
 	var out []gpu.MIGPlacement
 	for i := range g.MIG.Instances {
 		if in := &g.MIG.Instances[i]; len(in.Compute) == 0 {
@@ -114,6 +149,9 @@ type MIGChange struct {
 	Creates []gpu.MIGPlacement `json:"creates,omitempty"`
 	// Completes are those of the kept ones that lack one.
 	Completes []gpu.MIGPlacement `json:"completes,omitempty"`
+	// CallsOff is true when the only change of mode is that another one, due with the GPU's
+	// next reset, is called off.
+	CallsOff bool `json:"calls_off,omitempty"`
 	// Resets is true when the change of mode resets the GPU.
 	Resets bool `json:"resets,omitempty"`
 	// InTheWay are the processes that keep the change from being made.
@@ -125,17 +163,17 @@ func (c *MIGChange) ChangesMode() bool { return c.From.Enabled != c.To.Enabled }
 
 // wantMIG works out what a config changes on a GPU; nil when it is as wanted. The error
 // is that of a layout which the GPU cannot have.
-func wantMIG(g *gpu.GPU, c *gpu.PartitionConfig) (*MIGChange, error) {
+func wantMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares []*gpu.Share) (*MIGChange, error) {
 	if g.MIG == nil || HasMIGLayout(g, c.MIG) {
 		return nil, nil
 	}
-	p, err := LayOutMIG(g, c.MIG)
+	p, err := LayOutMIGConfig(h, g, c, shares...)
 	if err != nil {
 		return nil, err
 	}
 	change := newMIGChange(g, p, true)
 	if change.ChangesMode() {
-		change.InTheWay = users(g, c.QuiesceUnits)
+		change.InTheWay = Users(ReleasedByMPS(h, g, c.MaxDisruption), c.QuiesceUnits)
 	}
 	return change, nil
 }
@@ -160,12 +198,12 @@ func restoreMIG(g *gpu.GPU, before gpu.MIGState, quiesced []string) *MIGChange {
 		}
 		return change
 	}
-	if !p.Changes() && g.MIG.Enabled == before.Enabled {
+	if !p.Changes() && g.MIG.Enabled == before.Enabled && g.MIG.Pending == before.Enabled {
 		return nil
 	}
 	change := newMIGChange(g, p, before.Enabled)
 	if change.ChangesMode() {
-		change.InTheWay = users(g, quiesced)
+		change.InTheWay = Users(g, quiesced)
 	}
 	return change
 }
@@ -176,7 +214,8 @@ func newMIGChange(g *gpu.GPU, p MIGPlan, enabled bool) *MIGChange {
 		Keeps: p.Keep, Removes: p.Remove, Creates: p.Create,
 	}
 	change.Resets = change.ChangesMode() && g.MIG.NeedsReset
-	for _, at := range incomplete(g) {
+	change.CallsOff = !change.ChangesMode() && g.MIG.Pending != enabled
+	for _, at := range IncompleteInstances(g) {
 		if slices.Contains(p.Keep, at) {
 			change.Completes = append(change.Completes, at)
 		}
@@ -184,21 +223,21 @@ func newMIGChange(g *gpu.GPU, p MIGPlan, enabled bool) *MIGChange {
 	return change
 }
 
-// users are the processes that have a GPU open, but for those of units that are stopped
+// Users are the processes that have a GPU open, but for those of units that are stopped
 // meanwhile.
-func users(g *gpu.GPU, quiesced []string) []string {
+func Users(g *gpu.GPU, quiesced []string) []string {
 	var out []string
 	for _, p := range g.Processes {
-		if !ofUnit(p, quiesced) {
-			out = append(out, processText(p))
+		if !OfUnit(p, quiesced) {
+			out = append(out, ProcessText(p))
 		}
 	}
 	return out
 }
 
-// ofUnit tells whether a process is of one of some systemd units, whose names may leave
+// OfUnit tells whether a process is of one of some systemd units, whose names may leave
 // out that they are services.
-func ofUnit(p gpu.Process, units []string) bool {
+func OfUnit(p gpu.Process, units []string) bool {
 	bare := func(name string) string { return strings.TrimSuffix(name, ".service") }
 	unit, ok := strings.CutPrefix(p.Holder, "unit ")
 	return ok && slices.ContainsFunc(units, func(u string) bool { return bare(u) == bare(unit) })

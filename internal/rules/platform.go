@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -26,6 +27,11 @@ func (r *run) wantedHosts() (hosts []string, path string) {
 			hosts = append(hosts, at.key)
 		}
 		return hosts, "vm"
+	case w.Share != nil:
+		if _, ok := r.host(w.Share.Host); ok {
+			hosts = append(hosts, w.Share.Host)
+		}
+		return hosts, "host"
 	}
 	return nil, ""
 }
@@ -166,18 +172,37 @@ func checkForeignController(r *run) {
 }
 
 // reportConsumers warns of software that has to learn of other MIG instances than it
-// found when it started.
+// found when it started, or that hands out what is shared here.
 func (r *run) reportConsumers() {
-	if c := r.plan.Want.Config; c == nil || c.Kind() != gpu.KindMIG || !r.transition() {
+	if !r.transition() {
 		return
 	}
+	f := Finding{
+		Level: Warning, Path: "hosts", Title: "Other software hands these GPUs out too",
+		Wanted: fmt.Sprintf("%s shares GPUs with containers there, of which such software knows nothing.", r.label()),
+		Fix:    "Leave these GPUs out of what the other software hands out, or let it share them: the functions `device_plugin_config` and `slurm_gres` write its configuration.",
+	}
+	var changed []string
+	switch w := r.plan.Want; {
+	case w.Share != nil && r.plan.Prior.Empty():
+		changed, f.Path = r.wantedHosts()
+	case w.Config == nil:
+		return
+	case w.Config.Kind() == gpu.KindMIG:
+		changed = r.touched()
+		f.Title = "Software that hands GPUs out has to be told"
+		f.Wanted = fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label())
+		f.Fix = "Keep new work off these hosts while applying, and restart the software afterwards."
+	case w.Config.Kind() == gpu.KindMPS || w.Config.Kind() == gpu.KindTimeSlicing:
+		changed = r.touched()
+	}
 	byName := map[string][]string{}
-	var hosts, keys, lines []string
-	for _, host := range r.touched() {
+	var keys, lines []string
+	for _, host := range changed {
 		for _, c := range r.fleet.hosts[host].Controllers {
 			if c.Role == gpu.ConsumerController {
 				byName[c.Name] = append(byName[c.Name], host)
-				hosts = append(hosts, host)
+				f.Host = cmp.Or(f.Host, host)
 				keys = append(keys, key("consumer", host, c.Name))
 			}
 		}
@@ -188,15 +213,8 @@ func (r *run) reportConsumers() {
 	for _, n := range sortedKeys(byName) {
 		lines = append(lines, n+" on "+join(quoteAll(byName[n])))
 	}
-	r.report(Finding{
-		Level:  Warning,
-		Path:   "hosts",
-		Title:  "Software that hands GPUs out has to be told",
-		Host:   hosts[0],
-		Found:  fmt.Sprintf("This software hands GPUs out: %s.", join(lines)),
-		Wanted: fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label()),
-		Fix:    "Keep new work off these hosts while applying, and restart the software afterwards.",
-	}, keys...)
+	f.Found = fmt.Sprintf("This software hands GPUs out: %s.", join(lines))
+	r.report(f, keys...)
 }
 
 func checkLiveMigrationSupport(r *run) {

@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,6 +40,10 @@ func drawGPU(t *rapid.T) gpu.GPU {
 	g.Dismounted = rapid.Bool().Draw(t, "dismounted")
 	g.Problem = rapid.SampledFrom([]string{"", "lost"}).Draw(t, "problem")
 	g.VRAM = sizes.Draw(t, "vram")
+	if rapid.Bool().Draw(t, "with MIG") {
+		g.MIG = h100(g.ID, at("1g.10gb", rapid.IntRange(0, 6).Draw(t, "start"))).MIG
+		g.MIG.Enabled = rapid.Bool().Draw(t, "in MIG mode")
+	}
 	if rapid.Bool().Draw(t, "other model") {
 		a10(&g)
 	}
@@ -72,16 +77,18 @@ func drawGPUsByHost(t *rapid.T) map[string][]string {
 }
 
 func drawWant(t *rapid.T) gpu.Want {
-	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	switch rapid.IntRange(0, 7).Draw(t, "kind") {
 	case 0:
 		return gpu.Want{}
 	case 1:
-		return gpu.Want{Config: &gpu.PartitionConfig{
-			ID: names.Draw(t, "id"), Count: counts.Draw(t, "count"), GPUs: drawGPUsByHost(t), Restore: rapid.Bool().Draw(t, "restore"),
-			MaxDisruption: rapid.SampledFrom(gpu.Disruptions()).Draw(t, "max"),
-		}}
+		return gpu.Want{Config: drawConfig(t)}
 	case 2:
-		return gpu.Want{Pool: &gpu.PoolConfig{ID: names.Draw(t, "id"), Name: names.Draw(t, "name"), Members: drawGPUsByHost(t), MountBack: rapid.Bool().Draw(t, "back")}}
+		return gpu.Want{Pool: &gpu.PoolConfig{
+			ID: names.Draw(t, "id"), Name: names.Draw(t, "name"), Members: drawGPUsByHost(t), MountBack: rapid.Bool().Draw(t, "back"),
+			Quotas: map[string]gpu.PoolQuota{names.Draw(t, "label"): {Shares: maybe(t, "shares", counts.Draw(t, "quota")), Memory: maybe(t, "memory", sizes.Draw(t, "quota"))}},
+		}}
+	case 3, 4:
+		return gpu.Want{Share: drawAnyShare(t)}
 	}
 	a := &gpu.Assignment{VM: vmNames.Draw(t, "vm"), VMID: rapid.SampledFrom([]string{"", "ID-a"}).Draw(t, "vm id"), Host: hostNames.Draw(t, "host")}
 	a.Power = gpu.Power{AllowShutdown: rapid.Bool().Draw(t, "allow"), NextOff: rapid.Bool().Draw(t, "next off"), StayOff: rapid.Bool().Draw(t, "stay off")}
@@ -90,6 +97,34 @@ func drawWant(t *rapid.T) gpu.Want {
 	a.Pool = maybe(t, "pool", gpu.PoolWant{ID: names.Draw(t, "pool id"), Name: names.Draw(t, "pool name"), Count: counts.Draw(t, "pool count")})
 	a.Device = maybe(t, "device", gpu.DeviceWant{Host: hostNames.Draw(t, "device host"), GPUIDs: []string{gpuIDs.Draw(t, "device")}})
 	return gpu.Want{Assignment: a}
+}
+
+func drawConfig(t *rapid.T) *gpu.PartitionConfig {
+	c := &gpu.PartitionConfig{
+		ID: names.Draw(t, "id"), Count: counts.Draw(t, "count"), GPUs: drawGPUsByHost(t), Restore: rapid.Bool().Draw(t, "restore"),
+		MaxDisruption: rapid.SampledFrom(gpu.Disruptions()).Draw(t, "max"),
+	}
+	over := rapid.SampledFrom([]float64{-1, 0, 2}).Draw(t, "over")
+	// Any combination, also the invalid ones.
+	c.MPS = maybe(t, "mps", gpu.MPSLayout{MultiUser: rapid.Bool().Draw(t, "multi"), ActiveThreadPercentage: percentages.Draw(t, "threads"), Oversubscription: over})
+	c.TimeSlicing = maybe(t, "slices", gpu.TimeSlicing{Replicas: counts.Draw(t, "replicas"), Oversubscription: over})
+	c.MIG = maybe(t, "mig", gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": counts.Draw(t, "instances")}})
+	c.VGPU = maybe(t, "vgpu", gpu.VGPULayout{Type: q12})
+	return c
+}
+
+var percentages = rapid.SampledFrom([]float64{-1, 0, 50, 101, math.NaN()})
+
+func drawAnyShare(t *rapid.T) *gpu.Share {
+	s := &gpu.Share{
+		Name: names.Draw(t, "share"), Host: hostNames.Draw(t, "host"), Count: counts.Draw(t, "count"), Pool: names.Draw(t, "pool"), Config: names.Draw(t, "config"),
+		GPUIDs: rapid.SliceOfN(gpuIDs, 0, 2).Draw(t, "pins"), Profile: rapid.SampledFrom([]string{"", "1g.10gb"}).Draw(t, "profile"), Label: names.Draw(t, "label"),
+		MemoryRequest: sizes.Draw(t, "request"), MemoryLimit: sizes.Draw(t, "limit"), ActiveThreadPercentage: percentages.Draw(t, "threads"),
+	}
+	s.Devices = list(t, "devices", func(t *rapid.T) gpu.SharedDevice {
+		return gpu.SharedDevice{GPU: gpuIDs.Draw(t, "gpu"), Instance: maybe(t, "instance", at("1g.10gb", rapid.IntRange(0, 7).Draw(t, "start")))}
+	})
+	return s
 }
 
 func drawPlan(t *rapid.T) rules.Plan {
@@ -101,7 +136,7 @@ func drawPlan(t *rapid.T) rules.Plan {
 
 func drawClaim(t *rapid.T) gpu.Claim {
 	return gpu.Claim{
-		Kind:  rapid.SampledFrom([]gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment}).Draw(t, "kind"),
+		Kind:  rapid.SampledFrom([]gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment, gpu.ClaimShare}).Draw(t, "kind"),
 		ID:    rapid.OneOf(names, vmNames).Draw(t, "id"),
 		Token: tokens.Draw(t, "token"), Owner: owners.Draw(t, "owner"), Want: drawWant(t),
 		GPUs:         rapid.SliceOfN(gpuIDs, 0, 2).Draw(t, "covers"),
@@ -111,7 +146,7 @@ func drawClaim(t *rapid.T) gpu.Claim {
 }
 
 func drawHost(t *rapid.T, name string) *gpu.Host {
-	h := &gpu.Host{Name: name, Platform: gpu.HyperV, OS: gpu.OS{Build: rapid.SampledFrom([]int{0, 14393, 20348, 26100}).Draw(t, "build")}}
+	h := &gpu.Host{Name: name, Platform: rapid.SampledFrom([]gpu.Platform{gpu.HyperV, gpu.Linux, ""}).Draw(t, "platform"), OS: gpu.OS{Build: rapid.SampledFrom([]int{0, 14393, 20348, 26100}).Draw(t, "build")}}
 	h.GPUs = list(t, "gpus", drawGPU)
 	h.VMs = list(t, "vms", drawVM)
 	h.Claims = list(t, "claims", drawClaim)

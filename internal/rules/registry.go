@@ -14,6 +14,9 @@ const (
 	srcMIG          = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/"
 	srcMIGProfiles  = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 	srcVGPU         = "https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/"
+	srcMPS          = "https://docs.nvidia.com/deploy/mps/index.html"
+	srcTimeSlicing  = "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-sharing.html"
+	srcCDI          = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 	srcProject      = "" // follows from how this provider works
 )
 
@@ -24,7 +27,13 @@ var (
 	configsAndPools  = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool}
 	poolsAndVMs      = []gpu.ClaimKind{gpu.ClaimPool, gpu.ClaimAssignment}
 	configsAndVMs    = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimAssignment}
-	everyKindOfClaim = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment}
+	shares           = []gpu.ClaimKind{gpu.ClaimShare}
+	configsAndShares = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimShare}
+	poolsAndShares   = []gpu.ClaimKind{gpu.ClaimPool, gpu.ClaimShare}
+	vmsAndShares     = []gpu.ClaimKind{gpu.ClaimAssignment, gpu.ClaimShare}
+	allButVMs        = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimShare}
+	allButShares     = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment}
+	everyKindOfClaim = []gpu.ClaimKind{gpu.ClaimConfig, gpu.ClaimPool, gpu.ClaimAssignment, gpu.ClaimShare}
 )
 
 // registry holds every rule, in the order of the documentation: first what exists
@@ -39,16 +48,16 @@ var registry = []Rule{
 		Sentence: "A partition config finds at least one GPU on every host that it names.",
 	},
 	{
-		ID: "known-config", Default: Error, Scope: FleetScope, Subjects: assignments, Source: srcProject, check: checkKnownConfig,
-		Sentence: "The partition config of an assignment is planned in this run or claimed on a host.",
+		ID: "known-config", Default: Error, Scope: FleetScope, Subjects: vmsAndShares, Source: srcProject, check: checkKnownConfig,
+		Sentence: "The partition config of an assignment or a share is of a kind for it, and planned in this run or claimed on a host.",
 	},
 	{
-		ID: "known-pool", Default: Error, Scope: FleetScope, Subjects: assignments, Source: srcProject, check: checkKnownPool,
-		Sentence: "The pool of an assignment is planned in this run, claimed on a host, or on the VM's host.",
+		ID: "known-pool", Default: Error, Scope: FleetScope, Subjects: vmsAndShares, Source: srcProject, check: checkKnownPool,
+		Sentence: "The pool of an assignment or a share is planned in this run, claimed on a host, or on the VM's host.",
 	},
 	{
 		ID: "unique-name", Default: Error, Scope: FleetScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkUniqueName,
-		Sentence: "No two resources of one run manage the same partition config, pool or VM.",
+		Sentence: "No two resources of one run manage the same partition config, pool, VM, or share of a host.",
 	},
 	{
 		ID: "existing-pool", Default: Error, Scope: HostScope, Subjects: pools, Source: srcProject, check: checkExistingPool,
@@ -63,27 +72,31 @@ var registry = []Rule{
 		Sentence: "A VM gets at most one GPU partition.",
 	},
 	{
-		ID: "dda-xor-partition", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcAzureLocal, check: checkDDAXorPartition,
+		ID: "dda-xor-partition", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcAzureLocal, check: checkDDAXorPartition,
 		Sentence: "A physical GPU is either partitioned or given whole to VMs, never both.",
 	},
 	{
-		ID: "one-config-per-gpu", Default: Error, Scope: HostScope, Subjects: configs, Source: srcProject, check: checkOneConfigPerGPU,
-		Sentence: "One partition config covers a GPU.",
+		ID: "one-config-per-gpu", Default: Error, Scope: HostScope, Subjects: configsAndPools, Source: srcProject, check: checkOneConfigPerGPU,
+		Sentence: "One partition config covers a GPU, and one pool has it.",
+	},
+	{
+		ID: vmXorShare, Default: Error, Scope: HostScope, Subjects: allButVMs, Source: srcVGPU, check: checkVMXorShare,
+		Sentence: "A GPU is for VMs (vGPUs, passthrough) or shared by containers, never both.",
 	},
 	{
 		ID: "foreign-controller", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkForeignController,
-		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs, or hands out GPUs whose MIG instances change, is a warning.",
+		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs, or hands out GPUs whose MIG instances change or that containers share, is a warning.",
 	},
 	{
 		ID: "kind-on-platform", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkKindOnPlatform,
-		Sentence: "Partition configs of kind `gpu_p`, pools and assignments are for Hyper-V hosts, those of kind `mig` and `vgpu` for Linux hosts.",
+		Sentence: "Partition configs of kind `gpu_p` and assignments are for Hyper-V hosts; those of kind `mig`, `vgpu`, `mps` and `time_slicing`, and shares, for Linux hosts; a pool is of hosts of one platform, and has only settings that the platform has.",
 	},
 	{
-		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcClusteredVM, check: checkNodeInService,
+		ID: "node-in-service", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcClusteredVM, check: checkNodeInService,
 		Sentence: "Nothing is changed on a cluster node that is paused, draining, joining or down.",
 	},
 	{
-		ID: "os-build", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkOSBuild,
+		ID: "os-build", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkOSBuild,
 		Sentence: "GPU partitions and GPU pools in clusters need Windows Server 2025, Azure Local, or Azure Stack HCI from 22H2 on.",
 	},
 	{
@@ -131,15 +144,35 @@ var registry = []Rule{
 		Sentence: "No vGPU that a VM holds is removed, and virtual functions are switched only on a GPU that nothing uses; a GPU that cannot be put back when it leaves is a warning.",
 	},
 	{
+		ID: "mps-supported", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSSupported,
+		Sentence: "Every host of a config with MPS has `nvidia-cuda-mps-control`, and its GPUs take the limits that are wanted and are not in compute mode prohibited.",
+	},
+	{
+		ID: "mps-not-on-mig-gpu", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSNotOnMIG,
+		Sentence: "MPS and time slices of whole GPUs are for GPUs that are not in MIG mode; their instances are shared with `mig = { mps | time_slicing }`.",
+	},
+	{
+		ID: "mps-one-user", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSOneUser,
+		Sentence: "A config with MPS says whose processes are its clients: one user's (`uid`), while others wait, or those of all users (`multi_user`).",
+	},
+	{
+		ID: "mps-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSInUse,
+		Sentence: "No process beside MPS uses a GPU whose compute mode becomes `exclusive_process`, no daemon of others serves it, and clients end only if `max_disruption` allows it.",
+	},
+	{
+		ID: "time-slicing-no-isolation", Default: Warning, Scope: HostScope, Subjects: configsAndShares, Source: srcTimeSlicing, check: checkTimeSlicingNoIsolation,
+		Sentence: "Time-slicing separates neither memory nor faults, and holds nobody to a limit, unless driver and container toolkit do so for memory.",
+	},
+	{
 		ID: "homogeneous-gpus", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcAssign, check: checkHomogeneousGPUs,
-		Sentence: "The GPUs of one config or pool in a cluster, or on its standalone hosts, are of one vendor, family, model and size; driver branches that differ, a GPU that does not work, other GPUs of the cluster, and unlike GPUs with MIG are warnings.",
+		Sentence: "The GPUs of one config or pool in a cluster, or on its standalone hosts, are of one vendor, family, model and size; driver branches that differ, a GPU that does not work, other GPUs of the cluster, and unlike GPUs on Linux hosts are warnings.",
 	},
 	{
 		ID: "homogeneous-layout", Default: Error, Scope: FleetScope, Subjects: configs, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkHomogeneousLayout,
 		Sentence: "All GPUs of a cluster have the same partition count; GPUs that no config of the run covers are a warning.",
 	},
 	{
-		ID: "capacity", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcAssign, kind: gpu.KindGPUP, check: checkCapacity,
+		ID: "capacity", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcAssign, kind: gpu.KindGPUP, check: checkCapacity,
 		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a warning.",
 	},
 	{
@@ -193,5 +226,33 @@ var registry = []Rule{
 	{
 		ID: "offline-action-for-cluster", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcClusteredVM, check: checkOfflineAction,
 		Sentence: "`offline_action` is set for clustered VMs only; a clustered VM with a GPU whose action is not `force_shutdown` is a warning.",
+	},
+	{
+		ID: "share-name", Default: Error, Scope: HostScope, Subjects: shares, Source: srcCDI, check: checkShareRoom,
+		Sentence: "The name of a share is one that CDI takes for a device: letters, digits, `_`, `-`, `.` and `:`, a letter or a digit at both ends.",
+	},
+	{
+		ID: fractionNotInMode, Default: Error, Scope: HostScope, Subjects: shares, Source: srcMPS, check: checkShareRoom,
+		Sentence: "A share wants a part that its device can give: thread percentages and priorities with MPS only, and no more memory than the device has.",
+	},
+	{
+		ID: sharePlacement, Default: Error, Scope: HostScope, Subjects: allButVMs, Source: srcProject, check: checkSharesUnder,
+		Sentence: "There is room for a share beside those that are placed and those that the run plans, and no config or pool takes away what a placed share has part in; what could not be proven is a warning.",
+	},
+	{
+		ID: oversubscription, Default: Error, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
+		Sentence: "Memory limits and thread percentages of the shares of a device add up to no more than the `oversubscription` of its config; what is beyond the device within that is a warning.",
+	},
+	{
+		ID: mpsClientLimit, Default: Error, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
+		Sentence: "A device has no more shares than MPS takes clients: 48 on a GPU from Volta on, 16 before, and by its compute slices on a GPU instance.",
+	},
+	{
+		ID: "pool-one-mode", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcProject, check: checkPoolOneMode,
+		Sentence: "All GPUs of a pool on Linux hosts are shared in one way: whole, by MIG, by MPS or by time-slicing.",
+	},
+	{
+		ID: poolQuota, Default: Error, Scope: HostScope, Subjects: poolsAndShares, Source: srcProject, check: checkPoolQuota,
+		Sentence: "The shares of a label stay within its quota of the pool, over all hosts; a quota below what is placed already, and a label without one, are warnings.",
 	},
 }

@@ -28,6 +28,10 @@ func scenarios() []scenario {
 	all = append(all, vmScenarios()...)
 	all = append(all, migScenarios()...)
 	all = append(all, vgpuScenarios()...)
+	all = append(all, mpsScenarios()...)
+	all = append(all, shareScenarios()...)
+	all = append(all, underSharesScenarios()...)
+	all = append(all, linuxPoolScenarios()...)
 	return all
 }
 

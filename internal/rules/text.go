@@ -96,6 +96,8 @@ func labelOf(p Plan) string {
 		return "gpu_pool " + quote(w.Pool.Name)
 	case w.Assignment != nil:
 		return "gpu_vm_assignment for VM " + quote(vmWritten(w.Assignment))
+	case w.Share != nil:
+		return "gpu_share " + quote(w.Share.Name)
 	}
 	return "a resource of this run"
 }

@@ -127,7 +127,7 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error)
 	if len(held) > 0 {
 		return VGPUPlan{}, &VGPUHeldError{Held: held, Clears: clears}
 	}
-	if by := users(g, quiesced); turns && len(by) > 0 {
+	if by := Users(g, quiesced); turns && len(by) > 0 {
 		return VGPUPlan{}, &VGPUBusyError{By: by, On: to.FunctionsOn}
 	}
 	p.Create = left

@@ -92,6 +92,21 @@ func use(allocated float64, a, b *Reading) Use {
 	return out
 }
 
+// Used is the part of the GPU that was used: of its memory or of its multiprocessors,
+// whichever is more. In MIG mode it is the part of its compute slices whose instances are
+// not idle. It is nil where that was not measured.
+func (f *Figures) Used() *float64 {
+	if f.MIG != nil {
+		part := ratio(f.MIG.UsedSlices, f.MIG.Slices)
+		return &part
+	}
+	part, ok := f.used()
+	if !ok {
+		return nil
+	}
+	return &part
+}
+
 func assessMIG(m *MIG) *MIGFigures {
 	out := &MIGFigures{profiles: m.Profiles}
 	for _, p := range m.Profiles {

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,8 @@ type Client struct {
 type Options struct {
 	// Token is sent as a bearer token, if there is one.
 	Token string
+	// Headers are sent as well, as a server for several tenants wants them.
+	Headers map[string]string
 	// Transport reaches the server; nil is the library's own.
 	Transport http.RoundTripper
 }
@@ -39,14 +43,26 @@ type Options struct {
 func New(address string, o Options) (*Client, error) {
 	parsed, err := url.Parse(address)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" {
-		return nil, fmt.Errorf("%q is not the address of a Prometheus server such as \"http://prometheus.example:9090\"", address)
+		if strings.Contains(address, "@") {
+			address = "what is given" // it may have a password
+		} else {
+			address = strconv.Quote(address)
+		}
+		return nil, fmt.Errorf("%s is not the address of a Prometheus server such as \"http://prometheus.example:9090\"", address)
 	}
 	transport := o.Transport
 	if transport == nil {
 		transport = api.DefaultRoundTripper
 	}
+	headers := http.Header{}
+	for name, value := range o.Headers {
+		headers.Set(name, value)
+	}
 	if o.Token != "" {
-		transport = bearer{token: o.Token, next: transport}
+		headers.Set("Authorization", "Bearer "+o.Token)
+	}
+	if len(headers) > 0 {
+		transport = secrets{headers: headers, server: parsed, next: transport}
 	}
 	client, err := api.NewClient(api.Config{Address: address, RoundTripper: transport})
 	if err != nil {
@@ -55,16 +71,21 @@ func New(address string, o Options) (*Client, error) {
 	return &Client{address: parsed.Redacted(), api: prometheus.NewAPI(client)}, nil
 }
 
-// bearer adds a token to requests.
-type bearer struct {
-	token string
-	next  http.RoundTripper
+// secrets adds headers to requests of one server. Where it redirects to is none of their
+// business.
+type secrets struct {
+	headers http.Header
+	server  *url.URL
+	next    http.RoundTripper
 }
 
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s secrets) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != s.server.Scheme || r.URL.Host != s.server.Host {
+		return s.next.RoundTrip(r)
+	}
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	return b.next.RoundTrip(r)
+	maps.Copy(r.Header, s.headers)
+	return s.next.RoundTrip(r)
 }
 
 // Past is a time to look at.

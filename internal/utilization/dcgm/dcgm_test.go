@@ -193,6 +193,42 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// An address that is wrong may still have a password in it.
+func TestAddressKeepsAPassword(t *testing.T) {
+	_, err := dcgm.New("htp://user:hunter2@prometheus", dcgm.Options{})
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Secrets go to the server that they are for, and not to where it redirects.
+func TestSecretsStayWithTheirServer(t *testing.T) {
+	heard := map[string]http.Header{}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		heard["elsewhere"] = r.Header
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer elsewhere.Close()
+	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		heard["own"] = r.Header
+		http.Redirect(w, r, elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	defer own.Close()
+	client, err := dcgm.New(own.URL, dcgm.Options{Token: "hunter2", Headers: map[string]string{"x-scope-orgid": "team-a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Record(t.Context(), []string{office}, fortnight(time.UTC)); err == nil {
+		t.Error("the refusal was not heard")
+	}
+	for server, want := range map[string][2]string{"own": {"Bearer hunter2", "team-a"}, "elsewhere": {"", ""}} {
+		h := heard[server]
+		if h == nil || h.Get("Authorization") != want[0] || h.Get("X-Scope-OrgID") != want[1] {
+			t.Errorf("%s heard %v", server, h)
+		}
+	}
+}
+
 func TestServersThatSayNo(t *testing.T) {
 	for name, test := range map[string]struct {
 		status int

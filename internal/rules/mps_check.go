@@ -1,0 +1,241 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// mpsPath is the attribute with a config's MPS layout.
+func mpsPath(c *gpu.PartitionConfig) string {
+	if c.MIG != nil {
+		return "mig.mps"
+	}
+	return "mps"
+}
+
+// checkMPSSupported asks whether the hosts have MPS, and its GPUs what is wanted of it.
+func checkMPSSupported(r *run) {
+	c := r.plan.Want.Config
+	if c == nil || c.MPS == nil {
+		return
+	}
+	r.reportMPSAmounts(c)
+	var without, keys []string
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		if h.Platform != gpu.HyperV && len(c.GPUs[host]) > 0 && (h.MPS == nil || h.MPS.Program == "") {
+			without = append(without, host)
+			keys = append(keys, key("no mps", host))
+		}
+	}
+	if len(without) > 0 {
+		r.report(Finding{
+			Path: "hosts", Title: "The host has no Multi-Process Service", Host: without[0],
+			Found:  fmt.Sprintf("nvidia-cuda-mps-control is not installed on %s.", join(quoteAll(without))),
+			Wanted: fmt.Sprintf("%s starts an MPS control daemon there.", capital(r.label())),
+			Fix:    "Install it with NVIDIA's driver (package nvidia-cuda-mps, nvidia-compute-utils or xorg-x11-drv-nvidia-cuda), or leave the host out.",
+		}, keys...)
+	}
+	r.reportMPSGPUs(c)
+}
+
+// reportMPSAmounts finds limits that no daemon takes.
+func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
+	var found []string
+	if p := c.MPS.ActiveThreadPercentage; !isPercentage(p) {
+		found = append(found, "`active_thread_percentage` is "+decimal(p)+", and must be more than 0 and at most 100")
+	}
+	if c.MIG == nil {
+		switch mode := c.MPS.ComputeMode; mode {
+		case "", gpu.ComputeDefault, gpu.ComputeExclusiveProcess:
+		default:
+			found = append(found, "`compute_mode` is "+quote(string(mode))+", and must be \"exclusive_process\" or \"default\"")
+		}
+	}
+	if o := c.MPS.Oversubscription; !(o == 0 || o >= 1) {
+		found = append(found, "`oversubscription` is "+decimal(o)+", and must be at least 1")
+	}
+	if len(found) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path: mpsPath(c), Title: "MPS does not take these settings", Found: capital(join(found)) + ".",
+		Wanted: fmt.Sprintf("%s gives them to its MPS daemons.", capital(r.label())), Fix: "Write values that MPS takes, or leave them out.",
+	}, key("mps amounts"))
+}
+
+// reportMPSGPUs finds GPUs that cannot give what is wanted.
+func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
+	var prohibited, small []member
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		for g := range selected(h, c.GPUs[host]) {
+			m := member{host: host, gpu: g}
+			if c.MIG == nil && g.ComputeMode == gpu.ComputeProhibited {
+				prohibited = append(prohibited, m)
+			}
+			if c.MPS.PinnedMemoryLimit > 0 && g.VRAM > 0 && c.MPS.PinnedMemoryLimit > r.smallest(host, h, g, c) {
+				small = append(small, m)
+			}
+		}
+	}
+	if len(prohibited) > 0 {
+		r.report(Finding{
+			Path: "selector", Title: "The GPU is closed to processes", Host: prohibited[0].host, GPU: prohibited[0].gpu.ID,
+			Found:  fmt.Sprintf("%s %s in compute mode prohibited, which somebody set on purpose.", capital(join(gpuTexts(prohibited))), verb(len(prohibited), "is", "are")),
+			Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
+			Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
+		}, keysOf("prohibited", prohibited)...)
+	}
+	if len(small) > 0 {
+		r.report(Finding{
+			Path: mpsPath(c), Title: "The memory limit is above the GPU", Host: small[0].host, GPU: small[0].gpu.ID,
+			Found:  fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"), r.smallest(small[0].host, r.fleet.hosts[small[0].host], small[0].gpu, c), inInstances(c)),
+			Wanted: fmt.Sprintf("%s holds each client to %s (`pinned_memory_limit_mib`).", capital(r.label()), c.MPS.PinnedMemoryLimit),
+			Fix:    "Write a limit within the device's memory, or leave it out.",
+		}, keysOf("pinned limit", small)...)
+	}
+}
+
+func inInstances(c *gpu.PartitionConfig) string {
+	if c.MIG != nil {
+		return " in its smallest instance"
+	}
+	return ""
+}
+
+// smallest is the memory of the smallest device that a config makes of a GPU.
+func (r *run) smallest(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) gpu.Bytes {
+	out := g.VRAM
+	if c.MIG != nil {
+		for _, in := range r.layoutUnder(host, h, g, c).instances {
+			if in.memory > 0 {
+				out = min(out, in.memory)
+			}
+		}
+	}
+	return out
+}
+
+// checkMPSNotOnMIG finds GPUs in MIG mode that a config would share as a whole.
+func checkMPSNotOnMIG(r *run) {
+	c := r.plan.Want.Config
+	if c == nil || c.Kind() != gpu.KindMPS && c.Kind() != gpu.KindTimeSlicing {
+		return
+	}
+	var in []member
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		for g := range selected(h, c.GPUs[host]) {
+			if g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) {
+				in = append(in, member{host: host, gpu: g})
+			}
+		}
+	}
+	if len(in) == 0 {
+		return
+	}
+	kind := string(c.Kind())
+	r.report(Finding{
+		Path: "selector", Title: "The GPU is in MIG mode", Host: in[0].host, GPU: in[0].gpu.ID,
+		Found:  fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),
+		Wanted: fmt.Sprintf("%s shares whole GPUs with `%s`, and processes reach a GPU in MIG mode through its instances only.", capital(r.label()), kind),
+		Fix:    fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, turn MIG mode off, or leave the GPU out of `selector`.", kind),
+	}, keysOf("mig mode", in)...)
+}
+
+// checkMPSOneUser asks that it is stated whose processes may be clients.
+func checkMPSOneUser(r *run) {
+	c := r.plan.Want.Config
+	if c == nil || c.MPS == nil {
+		return
+	}
+	var found string
+	switch l := c.MPS; {
+	case l.User == nil && !l.MultiUser:
+		found = "Neither `uid` nor `multi_user` says whose processes may use the GPUs"
+	case l.User != nil && l.MultiUser:
+		found = "Both `uid` and `multi_user` are set"
+	case l.User != nil && *l.User < 0:
+		found = fmt.Sprintf("`uid` is %d", *l.User)
+	default:
+		return
+	}
+	r.report(Finding{
+		Path: mpsPath(c), Title: "Whose processes are clients of MPS has to be said", Found: found + ".",
+		Wanted: fmt.Sprintf("%s: a daemon serves the processes of one user, while those of others wait until they end, or with `multi_user` those of all users in one server.", capital(r.label())),
+		Fix:    "Write `uid` with the user's id, or `multi_user = true`.",
+	}, key("user"))
+}
+
+// checkMPSInUse finds processes that keep a config of MPS from being made, and clients that
+// would end though the config does not allow it.
+func checkMPSInUse(r *run) {
+	hasMPS := func(c *gpu.PartitionConfig) bool { return c != nil && c.MPS != nil }
+	if !r.transition() || !hasMPS(r.plan.Want.Config) && !hasMPS(r.plan.Prior.Config) {
+		return
+	}
+	limit := r.allowedDisruption()
+	for _, host := range r.configHosts() {
+		h, ok := r.host(host)
+		if !ok {
+			continue
+		}
+		var busy, ending []member
+		var by, clients, daemons []string
+		for _, change := range forecastHost(h, host, r.plan, r.mayStop).GPUs {
+			g, there := h.GPU(change.GPU)
+			if change.Sharing == nil || !there {
+				continue
+			}
+			m := member{host: host, gpu: g}
+			if way := change.Sharing.InTheWay; len(way) > 0 {
+				busy = append(busy, m)
+				by = append(by, gpuText(g)+": "+joinAll(way))
+			}
+			if ends := change.Sharing.Ends(); len(ends) > 0 {
+				ending = append(ending, m)
+				clients = append(clients, ends...)
+				for _, d := range change.Sharing.Daemons {
+					daemons = append(daemons, quote(d.Name)+" ("+string(d.Action)+")")
+				}
+			}
+		}
+		r.reportMPSBusy(host, busy, by)
+		if gpu.DisruptProcessRestart.Exceeds(limit) {
+			r.reportMPSClients(host, ending, clients, daemons, limit)
+		}
+	}
+}
+
+func (r *run) reportMPSBusy(host string, busy []member, by []string) {
+	if len(busy) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path: "selector", Title: "Processes beside MPS use the GPUs", Host: host, GPU: busy[0].gpu.ID,
+		Found:  fmt.Sprintf("On %s these use the GPUs without this config's MPS: %s.", hostText(host), strings.Join(by, "; ")),
+		Wanted: fmt.Sprintf("%s gives the GPUs to one MPS daemon alone. No process is ever ended for that.", capital(r.label())),
+		Fix:    "Stop these first, or leave the GPUs out of `selector`. With `compute_mode = \"default\"` other processes may stay on the GPUs, past MPS.",
+	}, keysOf("mps busy", busy)...)
+}
+
+func (r *run) reportMPSClients(host string, ending []member, clients, daemons []string, limit gpu.Disruption) {
+	if len(ending) == 0 {
+		return
+	}
+	slices.Sort(clients)
+	clients = slices.Compact(clients)
+	slices.Sort(daemons)
+	f := Finding{
+		Path: "max_disruption", Title: "Clients of MPS would end", Host: host, GPU: ending[0].gpu.ID,
+		Found: fmt.Sprintf("On %s %s of daemons that change, %s: %s.", hostText(host), plural(len(clients), "client"), join(slices.Compact(daemons)), join(clients)),
+		Wanted: fmt.Sprintf("%s changes these daemons, and their clients end with them. Its `max_disruption` allows %s only.", capital(r.label()),
+			quote(string(orNone(limit)))),
+		Fix: "Write `max_disruption = \"process_restart\"`, or stop the clients first.",
+	}
+	if r.plan.Want.Config == nil {
+		f.Fix = "Apply `max_disruption = \"process_restart\"` first, stop the clients, or set `on_destroy = \"keep\"`."
+	}
+	r.report(f, keysOf("mps clients", ending)...)
+}

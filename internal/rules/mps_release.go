@@ -1,0 +1,49 @@
+package rules
+
+import (
+	"errors"
+	"path"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// LayOutMIGConfig is LayOutMIG for a config on a GPU of a host. Where the layout cannot be
+// had otherwise and the config lets processes be restarted, clients of our MPS daemons give
+// way: they end with their daemon.
+func LayOutMIGConfig(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares ...*gpu.Share) (MIGPlan, error) {
+	plan, err := LayOutMIG(ReleasedByMPS(h, g, gpu.DisruptNone), c.MIG, shares...)
+	var held *MIGInUseError
+	if errors.As(err, &held) {
+		return LayOutMIG(ReleasedByMPS(h, g, c.MaxDisruption), c.MIG, shares...)
+	}
+	return plan, err
+}
+
+// ReleasedByMPS is a GPU as it is once our MPS daemons on it have ended: without their
+// servers, which hold nothing for themselves, and without their clients where processes may
+// be restarted.
+func ReleasedByMPS(h *gpu.Host, g *gpu.GPU, limit gpu.Disruption) *gpu.GPU {
+	ours, clients := false, map[int]bool{}
+	if h.MPS != nil {
+		for i := range h.MPS.Daemons {
+			d := &h.MPS.Daemons[i]
+			if d.Name == "" || !slices.ContainsFunc(d.Devices, func(at gpu.SharedDevice) bool { return gpu.SameID(at.GPU, g.ID) }) {
+				continue
+			}
+			ours = true
+			for _, p := range d.Clients {
+				clients[p.PID] = !gpu.DisruptProcessRestart.Exceeds(limit)
+			}
+		}
+	}
+	if !ours {
+		return g
+	}
+	out := *g
+	out.Processes = slices.DeleteFunc(slices.Clone(g.Processes), func(p gpu.Process) bool { return isMPS(p) || clients[p.PID] })
+	return &out
+}
+
+// isMPS tells whether a process is one of MPS itself.
+func isMPS(p gpu.Process) bool { return slices.Contains(mpsPrograms, path.Base(p.Name)) }

@@ -1,0 +1,18 @@
+package rules
+
+import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+
+// Allocated is the part of a GPU, or of a GPU instance, that shares have by the host's
+// claims: 0.5 is half, more than 1 oversubscribes it.
+func Allocated(h *gpu.Host, at gpu.SharedDevice) float64 {
+	d := placedDevice(h, at)
+	sum := 0.0
+	for _, s := range ClaimedShares(h) {
+		for _, has := range s.Devices {
+			if has.Same(at) {
+				sum += d.fraction(s) / d.part
+			}
+		}
+	}
+	return sum
+}

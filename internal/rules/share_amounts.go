@@ -1,0 +1,52 @@
+package rules
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// cdiName is what CDI takes for the name of a device.
+var cdiName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`)
+
+// cdiNameMax keeps the name of a specification's file within what file systems take.
+const cdiNameMax = 128
+
+// checkShareName finds names that CDI does not take for a device.
+func checkShareName(name string) error {
+	switch {
+	case len(name) > cdiNameMax:
+		return &ShareNameError{Name: name, Problem: fmt.Sprintf("its name has %d characters, and at most %d are allowed", len(name), cdiNameMax)}
+	case !cdiName.MatchString(name):
+		return &ShareNameError{Name: name, Problem: "letters, digits, \"_\", \"-\", \".\" and \":\" are allowed, and the first and the last must be a letter or a digit"}
+	}
+	return nil
+}
+
+// checkShare finds what no host could cure.
+func checkShare(s *gpu.Share) error {
+	if err := checkShareName(s.Name); err != nil {
+		return err
+	}
+	return checkShareAmounts(s)
+}
+
+func checkShareAmounts(s *gpu.Share) error {
+	bad := func(attribute, found, wanted string) error {
+		return &ShareAmountError{Share: s.Name, Attribute: attribute, Found: found, Wanted: wanted}
+	}
+	switch p := s.ActiveThreadPercentage; {
+	case !isPercentage(p):
+		return bad("active_thread_percentage", decimal(p), "more than 0 and at most 100")
+	case s.MemoryLimit > 0 && s.MemoryRequest > s.MemoryLimit:
+		return bad("memory", "a request for "+s.MemoryRequest.String()+" with a limit of "+s.MemoryLimit.String(), "a request within the limit")
+	case s.ClientPriority != nil && *s.ClientPriority != 0 && *s.ClientPriority != 1:
+		return bad("client_priority", fmt.Sprint(*s.ClientPriority), "normal or below_normal")
+	}
+	return nil
+}
+
+// isPercentage tells whether an active thread percentage is one that MPS takes; 0 is none.
+// It is written so that NaN is found.
+func isPercentage(p float64) bool { return p >= 0 && p <= 100 }

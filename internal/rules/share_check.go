@@ -1,0 +1,449 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// shareOutcome is what a check found out about the place of a share. Several rules report
+// parts of it.
+type shareOutcome struct {
+	found []violation
+	// host and devices are where the share is, or would be put now; none when that is not
+	// known.
+	host    *sharedHost
+	devices []*shareDevice
+}
+
+// shareMemo keeps the outcome for the rules of one check, of the plan and of what it was
+// before.
+type shareMemo struct{ now, before *shareOutcome }
+
+// checkShareRoom reports what the rule at hand is about of all that keeps a share from its
+// place.
+func checkShareRoom(r *run) {
+	if r.plan.Want.Share == nil {
+		return
+	}
+	for _, v := range r.outcome().found {
+		if v.Rule == r.rule.ID {
+			r.report(v.Finding, v.keys...)
+		}
+	}
+}
+
+// outcome finds out where the plan's share goes, once for all rules.
+func (r *run) outcome() *shareOutcome {
+	at := &r.memo.now
+	if r.before || r.othersBefore {
+		at = &r.memo.before
+	}
+	if *at == nil {
+		*at = r.settle(r.plan.Want.Share)
+	}
+	return *at
+}
+
+func (o *shareOutcome) add(f Finding, keys ...string) {
+	o.found = append(o.found, violation{Finding: f, keys: keys})
+}
+
+// settle finds a share's place beside the others of the run.
+func (r *run) settle(s *gpu.Share) *shareOutcome {
+	o := &shareOutcome{}
+	if err := checkShare(s); err != nil {
+		f := ShareFinding(err)
+		f.Wanted = capital(r.label()) + " wants " + shareText(s) + ". " + f.Wanted
+		o.add(f, key(f.Rule, f.Path, s.Name))
+		return o
+	}
+	hosts := []string{s.Host}
+	if s.Host == "" {
+		hosts = r.poolHosts(s.Pool)
+	}
+	if !r.canBeAsked(hosts) || s.Host == "" && len(s.Devices) > 0 {
+		return o // known-pool says that there is none; a host that cannot be asked may have room
+	}
+	s, hosts = r.takenOver(s, hosts)
+	if len(s.Devices) > 0 {
+		r.settlePlaced(o, s, r.room(hosts[0]))
+	} else {
+		r.settleNew(o, s, hosts)
+	}
+	r.reportRatio(o, s)
+	return o
+}
+
+// canBeAsked tells whether all hosts are at hand, and can have shares.
+func (r *run) canBeAsked(hosts []string) bool {
+	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(key string) bool {
+		h, ok := r.host(key)
+		return !ok || h.Platform == gpu.HyperV
+	})
+}
+
+// room is a host at hand as shares see it.
+func (r *run) room(key string) *sharedHost { return r.sharedHost(key, r.fleet.hosts[key]) }
+
+// takenOver is a share as it stands on a host already, when this state has it there under
+// another token.
+func (r *run) takenOver(s *gpu.Share, hosts []string) (*gpu.Share, []string) {
+	if len(s.Devices) > 0 {
+		return s, hosts
+	}
+	for _, c := range r.fleet.shareClaims[gpu.FoldID(s.Name)] {
+		if o := c.item.Want.Share; slices.Contains(hosts, c.host) && o != nil && !r.superseded(c.item) && r.takesOver(c.host, c.item) {
+			stays := *s
+			stays.Devices = o.Devices
+			return &stays, []string{c.host}
+		}
+	}
+	return s, hosts
+}
+
+// settlePlaced checks a share where it is.
+func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *sharedHost) {
+	for _, at := range s.Devices {
+		d := room.find(at)
+		if d == nil || d.unfit != nil {
+			continue
+		}
+		if was := ShareModeOf(room.host, at); was != d.mode {
+			o.add(Finding{
+				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.key, GPU: at.GPU,
+				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), deviceText(at), hostText(room.key), was, d.mode),
+				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
+				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
+			}, key("mode", room.key, deviceText(at)))
+			return
+		}
+	}
+	devices, err := room.place(s)
+	if err != nil {
+		f := r.roomFinding(s, []error{err})
+		o.add(f, key("placed", f.Rule, room.key, s.Name))
+		return
+	}
+	o.host, o.devices = room, devices
+}
+
+// settleNew looks for room for a share that is not placed: first for it alone, then beside
+// the others of the run that are not placed either.
+func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
+	var rooms []*sharedHost
+	for _, key := range hosts {
+		room := r.room(key)
+		rooms = append(rooms, room)
+		if o.devices = room.pick(s); o.devices != nil {
+			o.host = room
+			break
+		}
+	}
+	if o.devices == nil {
+		var errs []error
+		for _, room := range rooms {
+			_, err := room.place(s)
+			errs = append(errs, err)
+		}
+		f := r.roomFinding(s, errs)
+		o.add(f, key("room", f.Rule, f.Host, s.Name))
+		return
+	}
+	others, known := r.competitors(hosts)
+	if len(others) == 0 {
+		return
+	}
+	rooms = nil
+	for _, key := range hosts {
+		rooms = append(rooms, known[key])
+	}
+	others = fitting(others)
+	me := newPackItem(s, r.label(), rooms)
+	switch pack(append(slices.Clone(others), me)) {
+	case fit:
+	case doNotFit:
+		o.add(r.together(me, others, "The shares of this run do not fit together"), key("together", s.Name))
+	case undecided:
+		f := r.together(me, others, "The shares of this run may not fit together")
+		f.Level = Warning
+		f.Wanted += " Not every way to place them was tried."
+		o.add(f, key("perhaps", s.Name))
+	}
+}
+
+// fitting leaves out shares that do not fit beside the others: their own plans have been
+// told so.
+func fitting(items []packItem) []packItem {
+	if pack(items) != doNotFit {
+		return items
+	}
+	items = slices.Clone(items)
+	slices.SortStableFunc(items, compareItems)
+	done, failed := packInOrder(items, false)
+	out := make([]packItem, len(done))
+	for i, p := range done {
+		out[i] = p.item
+	}
+	for _, p := range failed {
+		if with := append(slices.Clone(out), p.item); pack(with) == fit {
+			out = with
+		}
+	}
+	return out
+}
+
+// competitorsMost bounds the shares that are packed in one check, times the hosts that they
+// may go to. Beyond it the hosts tell at apply.
+const competitorsMost = 4000
+
+// competitors are the other shares of the run that are not placed and may go where the
+// checked one may, or where one of those may, and all their hosts; none when they are too
+// many.
+func (r *run) competitors(hosts []string) (out []packItem, known map[string]*sharedHost) {
+	entries := r.unplaced(hosts)
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	known = map[string]*sharedHost{}
+	for _, key := range hosts {
+		known[key] = r.room(key)
+	}
+	for _, u := range entries {
+		rooms := make([]*sharedHost, len(u.hosts))
+		for i, key := range u.hosts {
+			if known[key] == nil {
+				known[key] = r.room(key)
+			}
+			rooms[i] = known[key]
+		}
+		out = append(out, newPackItem(u.entry.plan.Want.Share, labelOf(u.entry.plan), rooms))
+	}
+	slices.SortStableFunc(out, func(a, b packItem) int { return cmp.Compare(a.label, b.label) })
+	return out, known
+}
+
+// unplacedShare is a plan of the run for a share that is not placed, and where it may go.
+type unplacedShare struct {
+	entry *entry
+	hosts []string
+}
+
+// unplaced are the plans behind competitors.
+func (r *run) unplaced(hosts []string) []unplacedShare {
+	var out []unplacedShare
+	seen, reached := map[*entry]bool{}, map[string]bool{}
+	var subjects []string
+	reach := func(hosts []string) {
+		for _, key := range hosts {
+			if reached[key] {
+				continue
+			}
+			reached[key] = true
+			subjects = append(subjects, sharesOn(key))
+			for _, id := range r.poolsOn(key) {
+				if !reached[sharesOf(id)] {
+					reached[sharesOf(id)] = true
+					subjects = append(subjects, sharesOf(id))
+				}
+			}
+		}
+	}
+	reach(hosts)
+	for ; len(subjects) > 0; subjects = subjects[1:] {
+		var poolHosts []string
+		for e := range r.others(subjects[0]) {
+			s := e.plan.Want.Share
+			if s == nil || seen[e] || len(s.Devices) > 0 || checkShare(s) != nil {
+				continue
+			}
+			seen[e] = true
+			u := unplacedShare{entry: e, hosts: []string{s.Host}}
+			if s.Host == "" {
+				if poolHosts == nil {
+					poolHosts = r.poolHosts(s.Pool)
+				}
+				u.hosts = poolHosts
+			}
+			if !r.canBeAsked(u.hosts) {
+				continue // it may go to the host that cannot be asked
+			}
+			out = append(out, u)
+			reach(u.hosts)
+			if len(out)*len(reached) > competitorsMost {
+				return nil
+			}
+		}
+	}
+	return out
+}
+
+// poolsOn are the ids of the pools that a host is in.
+func (r *run) poolsOn(host string) []string {
+	var out []string
+	for _, w := range r.wants(host) {
+		if w.Pool != nil && len(w.Pool.Members[host]) > 0 {
+			out = append(out, w.Pool.ID)
+		}
+	}
+	h := r.fleet.hosts[host]
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Kind == gpu.ClaimPool && c.Want.Pool != nil && !r.superseded(c) {
+			out = append(out, c.Want.Pool.ID)
+		}
+	}
+	return out
+}
+
+// together words shares that do not fit beside each other: which one is left over when the
+// largest goes first, and what it finds.
+func (r *run) together(me packItem, others []packItem, title string) Finding {
+	items := append(slices.Clone(others), me)
+	slices.SortStableFunc(items, compareItems)
+	done, failed := packInOrder(items, true)
+	last := packed{item: me}
+	if len(failed) > 0 {
+		last = failed[0]
+	}
+	var errs []error
+	for _, room := range last.item.rooms {
+		if _, err := room.place(last.item.share); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, p := range done {
+		release(p.devices, p.item.share)
+	}
+	names := make([]string, 0, len(items))
+	for _, i := range items {
+		names = append(names, quote(i.share.Name)+" ("+shareText(i.share)+")")
+	}
+	f := r.roomFinding(me.share, errs)
+	f.Rule, f.Title = sharePlacement, title
+	f.Found = fmt.Sprintf("The largest first, share %s finds no place. %s", quote(last.item.share.Name), f.Found)
+	f.Wanted = fmt.Sprintf("These shares of this run want room at the same time: %s.", join(names))
+	f.Fix = "Ask for less, add GPUs or hosts, or leave one of the shares out." + wayOut
+	return f
+}
+
+// roomFinding words why a share has no place on any of its hosts.
+func (r *run) roomFinding(s *gpu.Share, errs []error) Finding {
+	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "There is no host for it.", Fix: "Ask for less, or choose another GPU or host."}
+	if len(errs) > 0 {
+		f = ShareFinding(errs[0])
+	}
+	if len(errs) > 1 {
+		var found []string
+		for _, err := range errs {
+			g := ShareFinding(err)
+			found = append(found, g.Found)
+			if g.Rule != f.Rule {
+				f.Rule, f.Path, f.Title = sharePlacement, "name", "The share does not fit"
+			}
+		}
+		if len(found) > listed {
+			found = append(found[:listed], fmt.Sprintf("%d more hosts have no room either.", len(found)-listed))
+		}
+		f.Host, f.GPU, f.Found = "", "", strings.Join(found, " ")
+	}
+	if f.Path == "name" {
+		f.Path = r.placeAttribute(s)
+	}
+	f.Wanted = fmt.Sprintf("%s wants %s.", capital(r.label()), shareText(s))
+	return f
+}
+
+// placeAttribute is the attribute that says where a share goes.
+func (r *run) placeAttribute(s *gpu.Share) string {
+	switch {
+	case len(s.GPUIDs) > 0:
+		return "gpu_ids"
+	case s.Pool != "":
+		return "pool"
+	}
+	return "host"
+}
+
+// shareText tells what a share wants: "1 device with 20.0 GiB of memory (at most 40.0 GiB)
+// and 25 % of the threads".
+func shareText(s *gpu.Share) string {
+	text := plural(devicesWanted(s), "device")
+	if s.Profile != "" {
+		text += " of MIG profile " + s.Profile
+	}
+	var parts []string
+	switch {
+	case s.MemoryRequest > 0 && s.MemoryLimit > 0 && s.MemoryLimit != s.MemoryRequest:
+		parts = append(parts, fmt.Sprintf("%s of memory (at most %s)", s.MemoryRequest, s.MemoryLimit))
+	case s.MemoryRequest > 0:
+		parts = append(parts, s.MemoryRequest.String()+" of memory")
+	case s.MemoryLimit > 0:
+		parts = append(parts, "at most "+s.MemoryLimit.String()+" of memory")
+	}
+	if s.ActiveThreadPercentage > 0 {
+		parts = append(parts, percent(s.ActiveThreadPercentage)+" of the threads")
+	}
+	if len(parts) > 0 {
+		text += " with " + join(parts)
+	}
+	return text
+}
+
+// reportRatio tells of limits that add up to more than a device has, as its config allows.
+func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
+	for _, d := range o.devices {
+		t := d.taken()
+		t.limit += s.MemoryLimit
+		t.threads += s.ActiveThreadPercentage
+		var over []string
+		path := ""
+		if ratio := float64(t.limit) / float64(max(d.memory, 1)); s.MemoryLimit > 0 && ratio > 1+tolerance {
+			over = append(over, fmt.Sprintf("memory limits add up to %s of %s (%s times)", t.limit, d.memory, decimal(ratio)))
+			path = "memory"
+		}
+		if ratio := t.threads / 100; s.ActiveThreadPercentage > 0 && ratio > 1+tolerance {
+			over = append(over, fmt.Sprintf("thread percentages add up to %s (%s times)", percent(t.threads), decimal(ratio)))
+			path = cmp.Or(path, "active_thread_percentage")
+		}
+		if len(over) == 0 {
+			continue
+		}
+		o.add(Finding{
+			Rule: oversubscription, Level: Warning, Path: path, Title: "The device is oversubscribed", Host: o.host.key, GPU: d.GPU,
+			Found:  fmt.Sprintf("With %s%s, on %s the %s.", r.label(), d.beside(), deviceText(d.SharedDevice), join(over)),
+			Wanted: fmt.Sprintf("Partition config %s allows %s times. When all of them use their limits at once, allocations fail or work slows down.", quote(d.config.ID), decimal(d.oversubscription)),
+			Fix:    "Nothing, if that is meant; else lower the limits.",
+		}, key("ratio", o.host.key, deviceText(d.SharedDevice)))
+	}
+}
+
+// checkTimeSlicingNoIsolation warns of what time-slicing does not hold apart.
+func checkTimeSlicingNoIsolation(r *run) {
+	if c := r.plan.Want.Config; c != nil && c.TimeSlicing != nil && (r.plan.Prior.Config == nil || r.plan.Prior.Config.TimeSlicing == nil) {
+		r.report(Finding{
+			Path: "time_slicing", Title: "Time-slicing isolates nothing",
+			Found:  fmt.Sprintf("%s lets %s take turns on each device.", capital(r.label()), plural(c.TimeSlicing.Replicas, "share")),
+			Wanted: "They have one memory and one fault domain, and nothing holds one of them to its part. It is no boundary between tenants.",
+			Fix:    "Use `mig` where workloads must be kept apart, or `mps` for address spaces of their own and limits.",
+		}, key("time-slicing"))
+	}
+	s := r.plan.Want.Share
+	if s == nil || s.MemoryLimit == 0 {
+		return
+	}
+	o := r.outcome()
+	for _, d := range o.devices {
+		if d.mode == gpu.ShareTimeSlicing && d.enforcement(o.host.host, s) == EnforcementNone {
+			r.report(Finding{
+				Path: "memory", Title: "Nothing holds the share to its memory limit", Host: o.host.key, GPU: d.GPU,
+				Found:  fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.", deviceText(d.SharedDevice), hostText(o.host.key), cmp.Or(d.gpu.Driver.Version, "unknown"), cmp.Or(o.host.host.ContainerToolkit, "none")),
+				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, hold a container to it.", capital(r.label()), s.MemoryLimit),
+				Fix:    "Upgrade both, use `mps` in place of `time_slicing`, or see the limit as a promise of the workload.",
+			}, key("unheld", o.host.key, deviceText(d.SharedDevice)))
+			return
+		}
+	}
+}

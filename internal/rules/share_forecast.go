@@ -1,0 +1,272 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// SharingChange is the change of how processes share one GPU or its instances.
+type SharingChange struct {
+	// Compute modes and time slices are "" where they stay.
+	ComputeFrom gpu.ComputeMode `json:"compute_mode_from,omitempty"`
+	ComputeTo   gpu.ComputeMode `json:"compute_mode_to,omitempty"`
+	SliceFrom   gpu.TimeSlice   `json:"time_slice_from,omitempty"`
+	SliceTo     gpu.TimeSlice   `json:"time_slice_to,omitempty"`
+	// Daemons are the MPS control daemons of the GPU that change, by name. One of several
+	// GPUs is told of with each.
+	Daemons []DaemonChange `json:"mps_daemons,omitempty"`
+	// InTheWay are the processes that keep the change from being made: none is ever ended
+	// for it that is not a client of MPS.
+	InTheWay []string `json:"in_the_way,omitempty"`
+}
+
+// DaemonChange is the change of an MPS control daemon.
+type DaemonChange struct {
+	Name   string       `json:"name"`
+	Action DaemonAction `json:"action"`
+	// Clients are the processes that end with the daemon that there is.
+	Clients []string `json:"clients,omitempty"`
+}
+
+// DaemonAction is what becomes of a daemon.
+type DaemonAction string
+
+// Daemon actions.
+const (
+	DaemonStarts   DaemonAction = "start"
+	DaemonRestarts DaemonAction = "restart"
+	DaemonEnds     DaemonAction = "remove"
+)
+
+// Ends are the clients that end with the change, each once.
+func (c *SharingChange) Ends() []string {
+	var out []string
+	for _, d := range c.Daemons {
+		out = append(out, d.Clients...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (c *SharingChange) changes() bool {
+	return c.ComputeTo != "" || c.SliceTo != "" || len(c.Daemons) > 0
+}
+
+// share records what a plan changes about how processes share GPUs of the host.
+func (f *Forecast) share(h *gpu.Host, host string, p Plan) {
+	want, prior := p.Want.Config, p.Prior.Config
+	changes := map[string]*SharingChange{}
+	at := func(id string) *SharingChange {
+		k := gpu.FoldID(id)
+		if changes[k] == nil {
+			changes[k] = &SharingChange{}
+		}
+		return changes[k]
+	}
+	wanted := map[string]bool{}
+	if want != nil {
+		for g := range selected(h, want.GPUs[host]) {
+			at(g.ID).setModes(h, g, want)
+		}
+		for _, d := range Daemons(f.laidOut(h), want, want.GPUs[host]) {
+			wanted[d.Name] = true
+			if change := daemonChange(h, &d); change != nil {
+				for id := range gpusOf(d.Devices) {
+					at(id).Daemons = append(at(id).Daemons, *change)
+				}
+			}
+		}
+	}
+	if prior != nil {
+		f.leave(h, host, p, wanted, at)
+	}
+	for i := range h.GPUs {
+		if c := changes[gpu.FoldID(h.GPUs[i].ID)]; c != nil && c.changes() {
+			f.addSharing(&h.GPUs[i], c, want == nil || !contains(want.GPUs[host], h.GPUs[i].ID))
+		}
+	}
+}
+
+// addSharing adds a change to that of the same GPU.
+func (f *Forecast) addSharing(g *gpu.GPU, c *SharingChange, restore bool) {
+	if len(c.Ends()) > 0 {
+		f.raise(gpu.DisruptProcessRestart)
+	}
+	i := slices.IndexFunc(f.GPUs, func(x GPUChange) bool { return gpu.SameID(x.GPU, g.ID) })
+	if i < 0 {
+		i, f.GPUs = len(f.GPUs), append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, Restore: restore})
+	}
+	f.GPUs[i].Sharing = c
+}
+
+func (f *Forecast) raise(d gpu.Disruption) {
+	if d.Exceeds(f.Disruption) {
+		f.Disruption = d
+	}
+}
+
+// setModes compares a GPU with the modes that a config wants.
+func (c *SharingChange) setModes(h *gpu.Host, g *gpu.GPU, want *gpu.PartitionConfig) {
+	mode, slice := WantedModes(want)
+	if mode != "" && g.ComputeMode != "" && g.ComputeMode != mode {
+		c.ComputeFrom, c.ComputeTo = g.ComputeMode, mode
+		if mode == gpu.ComputeExclusiveProcess {
+			c.InTheWay = Strangers(h, g)
+		}
+	}
+	if slice != "" && g.TimeSlice != "" && g.TimeSlice != slice {
+		c.SliceFrom, c.SliceTo = g.TimeSlice, slice
+	}
+	if want.MPS != nil {
+		c.InTheWay = append(c.InTheWay, ForeignDaemons(h, g)...)
+	}
+}
+
+// leave adds the daemons of the prior config that are wanted no more, and the modes of the
+// GPUs that leave it.
+func (f *Forecast) leave(h *gpu.Host, host string, p Plan, wanted map[string]bool, at func(string) *SharingChange) {
+	prior, restore := p.Prior.Config, p.Prior.Config.Restore
+	if p.Want.Config != nil {
+		restore = p.Want.Config.Restore
+	}
+	// A daemon inside an instance goes with its config; one of whole GPUs may be kept.
+	if prior.MIG != nil || restore || p.Want.Config != nil && p.Want.Config.MPS == nil {
+		for _, d := range Daemons(h, prior, prior.GPUs[host]) {
+			have, there := h.Daemon(d.Name)
+			if wanted[d.Name] || !there {
+				continue
+			}
+			for id := range gpusOf(d.Devices) {
+				at(id).Daemons = append(at(id).Daemons, DaemonChange{Name: d.Name, Action: DaemonEnds, Clients: clientsOf(have)})
+			}
+		}
+	}
+	claim := ownClaim(h, p)
+	if claim == nil || !restore {
+		return
+	}
+	mode, slice := WantedModes(prior)
+	for g := range selected(h, prior.GPUs[host]) {
+		if p.Want.Config != nil && contains(p.Want.Config.GPUs[host], g.ID) {
+			continue
+		}
+		c := at(g.ID)
+		// What somebody else has changed meanwhile is left alone.
+		if before := byID(claim.ComputeBefore, g.ID); before != "" && g.ComputeMode == mode && before != mode {
+			c.ComputeFrom, c.ComputeTo = mode, before
+		}
+		if before := byID(claim.TimeSliceBefore, g.ID); before != "" && g.TimeSlice == slice && before != slice {
+			c.SliceFrom, c.SliceTo = slice, before
+		}
+	}
+}
+
+// ownClaim is the claim of a config's plan on a host.
+func ownClaim(h *gpu.Host, p Plan) *gpu.Claim {
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Is(gpu.ClaimConfig, p.Prior.Config.ID) && c.Token == p.Token {
+			return c
+		}
+	}
+	return nil
+}
+
+func byID[T any](m map[string]T, id string) T {
+	for _, k := range sortedKeys(m) {
+		if gpu.SameID(k, id) {
+			return m[k]
+		}
+	}
+	var none T
+	return none
+}
+
+// laidOut is the host with the GPU instances that the forecast's changes leave.
+func (f *Forecast) laidOut(h *gpu.Host) *gpu.Host {
+	after := *h
+	after.GPUs = slices.Clone(h.GPUs)
+	for _, c := range f.GPUs {
+		g, ok := after.GPU(c.GPU)
+		if c.MIG == nil || !ok {
+			continue
+		}
+		mig := *g.MIG
+		mig.Enabled, mig.Instances = c.MIG.To.Enabled, nil
+		for _, p := range c.MIG.To.Placements {
+			mig.Instances = append(mig.Instances, gpu.GPUInstance{Profile: p.Profile, Start: p.Start})
+		}
+		g.MIG = &mig
+	}
+	return &after
+}
+
+// daemonChange is what it takes to have a daemon as wanted, nil for nothing.
+func daemonChange(h *gpu.Host, want *gpu.MPSDaemonSpec) *DaemonChange {
+	if serves(h, want) {
+		return nil
+	}
+	have, there := h.Daemon(want.Name)
+	if !there || have.PID == 0 {
+		return &DaemonChange{Name: want.Name, Action: DaemonStarts}
+	}
+	return &DaemonChange{Name: want.Name, Action: DaemonRestarts, Clients: clientsOf(have)}
+}
+
+func clientsOf(d *gpu.MPSDaemon) []string {
+	var out []string
+	for _, p := range d.Clients {
+		out = append(out, ProcessText(p))
+	}
+	return out
+}
+
+// gpusOf are the GPUs of some devices.
+func gpusOf(devices []gpu.SharedDevice) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range devices {
+		out[d.GPU] = true
+	}
+	return out
+}
+
+// Strangers are the processes on a GPU that are neither of MPS nor its clients: in compute
+// mode exclusive_process there is no place beside them.
+func Strangers(h *gpu.Host, g *gpu.GPU) []string {
+	of := map[int]bool{}
+	if h.MPS != nil {
+		for i := range h.MPS.Daemons {
+			d := &h.MPS.Daemons[i]
+			of[d.PID] = true
+			for _, p := range d.Clients {
+				of[p.PID] = true
+			}
+		}
+	}
+	var out []string
+	for _, p := range g.Processes {
+		if !of[p.PID] && !isMPS(p) {
+			out = append(out, ProcessText(p))
+		}
+	}
+	return out
+}
+
+// mpsPrograms are what MPS itself runs.
+var mpsPrograms = []string{"nvidia-cuda-mps-server", "nvidia-cuda-mps-control"}
+
+// ForeignDaemons are the MPS daemons of others that serve a GPU: two of them cannot.
+func ForeignDaemons(h *gpu.Host, g *gpu.GPU) []string {
+	if h.MPS == nil {
+		return nil
+	}
+	var out []string
+	for i := range h.MPS.Daemons {
+		if d := &h.MPS.Daemons[i]; d.Name == "" && slices.ContainsFunc(slices.Collect(maps.Keys(gpusOf(d.Devices))), func(id string) bool { return gpu.SameID(id, g.ID) }) {
+			out = append(out, fmt.Sprintf("the MPS control daemon of somebody else (process %d)", d.PID))
+		}
+	}
+	return out
+}

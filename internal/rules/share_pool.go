@@ -1,0 +1,261 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// checkPoolQuota compares what labels have of a pool, over all hosts, with their quotas.
+func checkPoolQuota(r *run) {
+	switch w := r.plan.Want; {
+	case w.Share != nil && w.Share.Pool != "":
+		r.checkShareQuota(w.Share)
+	case w.Pool != nil:
+		r.checkQuotasLeft(w.Pool)
+	}
+}
+
+// checkShareQuota asks whether the label of a share has quota left for it.
+func (r *run) checkShareQuota(s *gpu.Share) {
+	pool := r.poolOf(s.Pool)
+	if pool == nil || len(pool.quotas) == 0 || checkShare(s) != nil {
+		return
+	}
+	quota, has := pool.quotas[s.Label]
+	if !has {
+		r.reportNoQuota(s, pool)
+		return
+	}
+	before := r.poolUsage(pool, s.Label)
+	after := usage{gpus: before.gpus, memory: before.memory, shares: before.shares}
+	after.add(s, r.expected(s))
+	err := quotaError(s, pool.name, "", quota, before, after)
+	if err == nil {
+		return
+	}
+	f := ShareFinding(err)
+	f.Wanted = fmt.Sprintf("%s %s of it: %s.", capital(r.label()), "is drawn from the quota", shareText(s))
+	r.report(f, overflow("quota "+pool.id+" "+s.Label, "", after.beyond(quota))...)
+}
+
+// reportNoQuota warns of a label that no quota is for. Without a label there is nothing to
+// look up.
+func (r *run) reportNoQuota(s *gpu.Share, pool *sharePool) {
+	if s.Label == "" {
+		return
+	}
+	r.report(Finding{
+		Level: Warning, Path: "owner_label", Title: "The pool has no quota for this label",
+		Found:  fmt.Sprintf("Pool %s has quotas for %s.", quote(pool.name), join(quoteAll(sortedKeys(pool.quotas)))),
+		Wanted: fmt.Sprintf("%s has the label %s, which nothing limits.", capital(r.label()), quote(s.Label)),
+		Fix:    "Write one of these labels, or add a quota for it to the gpu_pool.",
+	}, key("no quota", pool.id, s.Label))
+}
+
+// checkQuotasLeft warns of quotas below what the labels have already.
+func (r *run) checkQuotasLeft(p *gpu.PoolConfig) {
+	for _, label := range sortedKeys(p.Quotas) {
+		u := r.poolUsage(&sharePool{id: p.ID, name: p.Name}, label)
+		what, most, _, _, yes := u.exceeds(p.Quotas[label], u)
+		if !yes {
+			continue
+		}
+		r.report(Finding{
+			Level: Warning, Path: "quotas", Title: "A label has more than its quota",
+			Found:  fmt.Sprintf("Shares %s of label %s are in the pool.", join(quoteAll(u.by)), quote(label)),
+			Wanted: fmt.Sprintf("%s gives the label a quota of %s %s, which is less. Shares that are placed stay; new ones are refused.", capital(r.label()), most, what),
+			Fix:    "Raise the quota, or destroy some of these shares.",
+		}, overflow("quota "+p.ID+" "+label, "", u.beyond(p.Quotas[label]))...)
+	}
+}
+
+// beyond counts by how much a quota is exceeded, so that more of it counts as worse: in
+// shares, in whole GiB, and in hundredths of a GPU.
+func (u usage) beyond(q gpu.PoolQuota) int {
+	n := 1
+	if q.Shares != nil {
+		n = max(n, u.shares-*q.Shares)
+	}
+	if q.Memory != nil && u.memory > *q.Memory {
+		n = max(n, int(min((u.memory-*q.Memory)/(1024*gpu.MiB), 1000)))
+	}
+	if q.GPUs != nil {
+		n = max(n, int(min((u.gpus-*q.GPUs)*100, 1000)))
+	}
+	return n
+}
+
+// poolOf is a pool as this run plans it, or else as a claim tells; nil when nobody does.
+func (r *run) poolOf(id string) *sharePool {
+	for _, p := range r.poolPlans(id) {
+		return &sharePool{id: p.ID, name: p.Name, quotas: p.Quotas}
+	}
+	for _, c := range r.fleet.poolClaims[gpu.FoldID(id)] {
+		if p := c.item.Want.Pool; p != nil && !r.superseded(c.item) && gpu.SameID(p.ID, id) {
+			return &sharePool{id: p.ID, name: p.Name, quotas: p.Quotas}
+		}
+	}
+	return nil
+}
+
+// poolUsage is what a label has of a pool on the hosts at hand, with the shares that the
+// run plans and the checked one left out.
+func (r *run) poolUsage(pool *sharePool, label string) usage {
+	var u usage
+	counts := func(s *gpu.Share) bool { return gpu.SameID(s.Pool, pool.id) && s.Label == label }
+	for _, host := range r.poolHosts(pool.id) {
+		h, ok := r.host(host)
+		if !ok {
+			continue
+		}
+		for _, held := range r.holdings(host, h) {
+			if held.claim != nil && counts(held.share) {
+				u.add(held.share, r.expected(held.share, host))
+			}
+		}
+	}
+	for e := range r.others(sharesOf(pool.id)) {
+		if s := e.plan.Want.Share; s != nil && counts(s) {
+			u.add(s, r.expected(s))
+		}
+	}
+	slices.Sort(u.by)
+	return u
+}
+
+// expected are the devices of a share, or the like of them for one that is not placed: the
+// first of its pool that it may be on.
+func (r *run) expected(s *gpu.Share, hosts ...string) []*shareDevice {
+	if s.Host != "" {
+		hosts = []string{s.Host}
+	} else if len(hosts) == 0 {
+		hosts = r.poolHosts(s.Pool)
+	}
+	for _, host := range hosts {
+		h, ok := r.host(host)
+		if !ok {
+			continue
+		}
+		if len(s.Devices) > 0 {
+			out := make([]*shareDevice, len(s.Devices))
+			for i, at := range s.Devices {
+				out[i] = placedDevice(h, at)
+			}
+			return out
+		}
+		scope := r.sharedHost(host, h).scoped(s)
+		for _, d := range scope {
+			alone := *d
+			alone.shares = nil
+			if alone.takes(s) {
+				return slices.Repeat([]*shareDevice{&alone}, min(devicesWanted(s), len(scope)))
+			}
+		}
+	}
+	return nil
+}
+
+// checkPoolOneMode asks whether all GPUs of a Linux pool are shared in one way.
+func checkPoolOneMode(r *run) {
+	switch w := r.plan.Want; {
+	case w.Pool != nil:
+		r.reportModes(w.Pool.ID, w.Pool.Name, "members")
+	case w.Config != nil:
+		for _, p := range r.poolsOver(w.Config) {
+			r.reportModes(p.id, p.name, "hosts")
+		}
+	}
+}
+
+// poolsOver are the Linux pools that GPUs of a config are in: those that this run plans,
+// and those of other states. A pool of this state that is not planned yet says it itself.
+func (r *run) poolsOver(c *gpu.PartitionConfig) []*sharePool {
+	var out []*sharePool
+	add := func(p *gpu.PoolConfig) {
+		if !slices.ContainsFunc(out, func(x *sharePool) bool { return gpu.SameID(x.id, p.ID) }) {
+			out = append(out, &sharePool{id: p.ID, name: p.Name})
+		}
+	}
+	common := func(host string, ids []string) bool {
+		return slices.ContainsFunc(c.GPUs[host], func(id string) bool { return contains(ids, id) })
+	}
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		if h.Platform != gpu.Linux {
+			continue
+		}
+		for e := range r.others(gpusOn(host)) {
+			if p := e.plan.Want.Pool; p != nil && common(host, p.Members[host]) {
+				add(p)
+			}
+		}
+		for i := range h.Claims {
+			if x := &h.Claims[i]; x.Kind == gpu.ClaimPool && x.Want.Pool != nil && !r.ours(x) && common(host, x.GPUs) {
+				add(x.Want.Pool)
+			}
+		}
+	}
+	return out
+}
+
+func (r *run) reportModes(id, name, path string) {
+	byMode := map[string][]member{}
+	for _, host := range r.poolHosts(id) {
+		h, ok := r.host(host)
+		if !ok || h.Platform != gpu.Linux {
+			continue
+		}
+		pool := r.sharedHost(host, h).pools[gpu.FoldID(id)]
+		if pool == nil {
+			continue
+		}
+		for g := range selected(h, pool.gpus) {
+			mode := r.layoutAfter(host, h, g).modeText()
+			byMode[mode] = append(byMode[mode], member{host: host, gpu: g})
+		}
+	}
+	if len(byMode) < 2 {
+		return
+	}
+	modes := sortedKeys(byMode)
+	most := modes[0]
+	for _, m := range modes {
+		if len(byMode[m]) > len(byMode[most]) {
+			most = m
+		}
+	}
+	var lines, keys []string
+	var first member
+	for _, m := range modes {
+		lines = append(lines, m+": "+join(gpuTexts(byMode[m])))
+		if m == most {
+			continue
+		}
+		if first.gpu == nil {
+			first = byMode[m][0]
+		}
+		keys = append(keys, keysOf("mode "+m, byMode[m])...)
+	}
+	r.report(Finding{
+		Path: path, Title: "A pool has GPUs of several modes", Host: first.host, GPU: first.gpu.ID,
+		Found:  fmt.Sprintf("Pool %s has GPUs of these modes: %s.", quote(name), strings.Join(lines, "; ")),
+		Wanted: "All GPUs of a pool are shared in one way, so that a share finds the same wherever it is drawn.",
+		Fix:    "Cover all GPUs of the pool with gpu_partition_configs of one kind, or make a pool for each kind.",
+	}, keys...)
+}
+
+// modeText is how a GPU of a layout is shared: "whole_gpu", "mps", "time_slicing", "mig",
+// and "mig with mps" for what is in the instances.
+func (l gpuLayout) modeText() string {
+	d := gpu.SharedDevice{}
+	if l.inMIG {
+		d.Instance = &gpu.MIGPlacement{}
+	}
+	mode := string(modeIn(l.config, d))
+	if l.inMIG && mode != string(gpu.ShareMIG) {
+		return string(gpu.ShareMIG) + " with " + mode
+	}
+	return mode
+}

@@ -1,0 +1,205 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// ClaimedShares are the shares of a host by its claims.
+func ClaimedShares(h *gpu.Host) []*gpu.Share {
+	var out []*gpu.Share
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil {
+			out = append(out, c.Want.Share)
+		}
+	}
+	return out
+}
+
+// holding is a share that is placed on a host, and how it is known: by a claim, or by a
+// plan of the run.
+type holding struct {
+	share *gpu.Share
+	claim *gpu.Claim
+	plan  *entry
+}
+
+// holdings are the shares that are placed on a host and stay there, but for the checked
+// plan's own.
+func (r *run) holdings(host string, h *gpu.Host) []holding {
+	var out []holding
+	for i := range h.Claims {
+		c := &h.Claims[i]
+		if c.Kind == gpu.ClaimShare && c.Want.Share != nil && !r.superseded(c) && !r.takesOver(host, c) {
+			out = append(out, holding{share: c.Want.Share, claim: c})
+		}
+	}
+	for e := range r.others(sharesOn(host)) {
+		if s := e.plan.Want.Share; s != nil && s.Host == host && len(s.Devices) > 0 {
+			out = append(out, holding{share: s, plan: e})
+		}
+	}
+	return out
+}
+
+// takesOver tells whether the checked plan is of the share that a claim is for: its
+// resource was renamed, and finds what it left.
+func (r *run) takesOver(host string, c *gpu.Claim) bool {
+	s := r.plan.Want.Share
+	return s != nil && gpu.SameID(s.Name, c.ID) && (s.Host == host || s.Host == "") && r.ours(c)
+}
+
+// sharesPlaced are the shares of holdings, and of the checked plan.
+func (r *run) sharesPlaced(host string, h *gpu.Host) []*gpu.Share {
+	var out []*gpu.Share
+	for _, held := range r.holdings(host, h) {
+		out = append(out, held.share)
+	}
+	if s := r.plan.Want.Share; s != nil && s.Host == host && len(s.Devices) > 0 {
+		out = append(out, s)
+	}
+	return out
+}
+
+// sharedHost is a host once the plans of the run are made real, without the shares that
+// are not placed yet and without the checked one.
+func (r *run) sharedHost(host string, h *gpu.Host) *sharedHost {
+	s := newSharedHost(host, h)
+	for i := range h.Claims {
+		switch c := &h.Claims[i]; {
+		case r.superseded(c):
+		case c.Kind == gpu.ClaimConfig && c.Want.Config != nil:
+			s.configs[gpu.FoldID(c.Want.Config.ID)] = true
+		case c.Kind == gpu.ClaimPool && c.Want.Pool != nil && h.Platform == gpu.Linux:
+			s.addPool(c.Want.Pool, c.GPUs)
+		}
+	}
+	for _, w := range r.wants(host) {
+		switch {
+		case w.Config != nil && w.Config.GPUs[host] != nil:
+			s.configs[gpu.FoldID(w.Config.ID)] = true
+		case w.Pool != nil && len(w.Pool.Members[host]) > 0 && h.Platform == gpu.Linux:
+			s.addPool(w.Pool, w.Pool.Members[host])
+		}
+	}
+	for i := range h.GPUs {
+		s.add(&h.GPUs[i], r.layoutAfter(host, h, &h.GPUs[i]))
+	}
+	s.order()
+	for _, held := range r.holdings(host, h) {
+		s.put(held.share)
+	}
+	return s
+}
+
+// wants are what the plans of the run want for GPUs of a host, the checked one included.
+func (r *run) wants(host string) []gpu.Want {
+	out := []gpu.Want{r.plan.Want}
+	for e := range r.others(gpusOn(host)) {
+		out = append(out, e.plan.Want)
+	}
+	return out
+}
+
+// layoutAfter is what a GPU is laid out as once the plans of the run are made real.
+func (r *run) layoutAfter(host string, h *gpu.Host, g *gpu.GPU) gpuLayout {
+	for _, w := range r.wants(host) {
+		if c := w.Config; c != nil && contains(c.GPUs[host], g.ID) {
+			return r.layoutUnder(host, h, g, c)
+		}
+	}
+	for i := range h.Claims {
+		c := &h.Claims[i]
+		switch {
+		case c.Kind != gpu.ClaimConfig || c.Want.Config == nil || !c.Covers(g.ID):
+		case !r.superseded(c):
+			return currentLayout(g, c.Want.Config)
+		case r.restores(c):
+			return restoredLayout(g, c)
+		}
+	}
+	return currentLayout(g, nil)
+}
+
+// layoutUnder is what a GPU has under a config. A layout that it cannot have changes
+// nothing.
+func (r *run) layoutUnder(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) gpuLayout {
+	if c.MIG == nil || g.MIG == nil || HasMIGLayout(g, c.MIG) {
+		return currentLayout(g, c)
+	}
+	p, err := LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
+	if err != nil {
+		return currentLayout(g, c)
+	}
+	return placedLayout(g, c, p.Layout())
+}
+
+// restores tells whether GPUs that leave the config of a claim are put back to what they
+// were.
+func (r *run) restores(claim *gpu.Claim) bool {
+	p := r.plan
+	if claim.Token != p.Token || p.Token == "" {
+		e := r.book.plans[claim.Token]
+		if e == nil {
+			return false
+		}
+		p = e.plan
+	}
+	for _, c := range []*gpu.PartitionConfig{p.Want.Config, p.Prior.Config} {
+		if c != nil {
+			return c.Restore
+		}
+	}
+	return false
+}
+
+// restoredLayout is what a GPU has when it is put back to what it was when it joined a
+// config.
+func restoredLayout(g *gpu.GPU, claim *gpu.Claim) gpuLayout {
+	for id, before := range claim.MIGBefore {
+		if !gpu.SameID(id, g.ID) {
+			continue
+		}
+		if !before.Enabled {
+			return gpuLayout{}
+		}
+		return placedLayout(g, nil, before.Placements)
+	}
+	return currentLayout(g, nil)
+}
+
+// poolHosts are the hosts of a pool: as this run plans it, or else as claims tell.
+func (r *run) poolHosts(id string) []string {
+	var out []string
+	for _, p := range r.poolPlans(id) {
+		for host, gpus := range p.Members {
+			if len(gpus) > 0 {
+				out = append(out, host)
+			}
+		}
+	}
+	if len(out) == 0 {
+		for _, c := range r.fleet.poolClaims[gpu.FoldID(id)] {
+			if !r.superseded(c.item) {
+				out = append(out, c.host)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// poolPlans are the pools of that id that the run wants, the checked one included.
+func (r *run) poolPlans(id string) []*gpu.PoolConfig {
+	var out []*gpu.PoolConfig
+	if p := r.plan.Want.Pool; p != nil && gpu.SameID(p.ID, id) {
+		out = append(out, p)
+	}
+	for e := range r.others(poolNamed(id)) {
+		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.ID, id) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

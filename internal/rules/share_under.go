@@ -1,0 +1,194 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// checkSharesUnder finds shares from under which a partition config or a pool would take
+// what they were placed on. Of this state's own shares it goes by their plans alone: one
+// that this run does not plan is told of by its own plan, or is destroyed too; on the host,
+// at apply, every claim counts.
+func checkSharesUnder(r *run) {
+	if r.plan.Want.Share != nil || r.plan.Prior.Share != nil {
+		checkShareRoom(r)
+		return
+	}
+	gpus, path := r.gpusTouched()
+	for _, host := range sortedKeys(gpus) {
+		h, ok := r.host(host)
+		if !ok || h.Platform == gpu.HyperV {
+			continue
+		}
+		r.checkSharesOn(host, h, gpus[host], path)
+	}
+}
+
+// gpusTouched are the GPUs that the plan's config or pool has or had, and the attribute
+// that says so.
+func (r *run) gpusTouched() (gpus map[string][]string, path string) {
+	gpus, path = map[string][]string{}, "hosts"
+	for _, w := range []gpu.Want{r.plan.Want, r.plan.Prior} {
+		of, _ := wantedGPUs(w)
+		if w.Pool != nil {
+			path = "members"
+		}
+		for host, ids := range of {
+			gpus[host] = append(gpus[host], ids...)
+		}
+	}
+	return gpus, path
+}
+
+// undone is what becomes of the device of some shares.
+type undone struct {
+	device gpu.SharedDevice
+	kind   LackKind
+	what   string
+	shares []*gpu.Share
+}
+
+func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string) {
+	held := slices.DeleteFunc(r.holdings(host, h), func(x holding) bool { return !r.counts(x) })
+	if len(held) == 0 {
+		return
+	}
+	after := r.sharedHost(host, h)
+	var found []*undone
+	for _, x := range held {
+		for _, at := range x.share.Devices {
+			if !contains(gpus, at.GPU) {
+				continue
+			}
+			kind, what := r.undoes(h, after, x.share, at)
+			if kind == "" {
+				continue
+			}
+			i := slices.IndexFunc(found, func(u *undone) bool { return u.device.Same(at) && u.what == what })
+			if i < 0 {
+				i, found = len(found), append(found, &undone{device: at, kind: kind, what: what})
+			}
+			found[i].shares = append(found[i].shares, x.share)
+		}
+	}
+	for _, u := range found {
+		r.reportUndone(host, u, path)
+	}
+}
+
+// counts tells whether a share is looked at here; see checkSharesUnder.
+func (r *run) counts(x holding) bool { return x.plan != nil || r.applying || !r.ours(x.claim) }
+
+// undoes tells what the plans of the run do to a device that a share is on.
+func (r *run) undoes(h *gpu.Host, after *sharedHost, s *gpu.Share, at gpu.SharedDevice) (LackKind, string) {
+	if pool := r.poolLeft(s, after.key, at.GPU); pool != "" {
+		return LackPool, "leaves pool " + quote(pool)
+	}
+	if r.plan.Want.Pool != nil || r.plan.Prior.Pool != nil {
+		return "", ""
+	}
+	was := ShareModeOf(h, at)
+	d := after.find(at)
+	switch {
+	case d == nil && at.Instance != nil:
+		return LackMissing, "is destroyed"
+	case d == nil:
+		return LackMissing, "is no longer whole"
+	case d.unfit != nil && d.unfit.Kind == LackForVMs:
+		return LackForVMs, "goes to VMs: it " + d.unfit.Found
+	case d.unfit != nil:
+		return "", "" // that is so already, whatever is planned
+	case d.mode != was:
+		return LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.mode)
+	}
+	switch kind := d.exceeded(d.taken()); kind {
+	case LackReplicas:
+		return kind, fmt.Sprintf("has %s for %s", plural(d.seats, "replica"), plural(len(d.shares), "share"))
+	case LackClients:
+		return kind, fmt.Sprintf("serves %s for %s", plural(d.seats, "MPS client"), plural(len(d.shares), "share"))
+	case LackMemory:
+		return kind, fmt.Sprintf("has %s for requests of %s", d.memory, d.taken().request)
+	case LackLimit:
+		return kind, fmt.Sprintf("allows memory limits %s times, and they add up to %s of %s", decimal(d.oversubscription), d.taken().limit, d.memory)
+	case LackThreads:
+		return kind, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", decimal(d.oversubscription), percent(d.taken().threads))
+	default:
+		return "", "" // two shares with one device for themselves: neither came by this plan
+	}
+}
+
+// poolLeft is the name of the plan's pool when a share of it is on a GPU that leaves it.
+func (r *run) poolLeft(s *gpu.Share, host, gpuID string) string {
+	prior, want := r.plan.Prior.Pool, r.plan.Want.Pool
+	if prior == nil || !gpu.SameID(s.Pool, prior.ID) || want != nil && contains(want.Members[host], gpuID) {
+		return ""
+	}
+	return prior.Name
+}
+
+func (r *run) reportUndone(host string, u *undone, path string) {
+	rule := sharePlacement
+	switch u.kind {
+	case LackForVMs:
+		rule = vmXorShare
+	case LackLimit, LackThreads:
+		rule = oversubscription
+	case LackClients:
+		rule = mpsClientLimit
+	}
+	if rule != r.rule.ID {
+		return
+	}
+	keys := make([]string, len(u.shares))
+	for i, s := range u.shares {
+		keys[i] = key("under", host, deviceText(u.device), string(u.kind), s.Name)
+	}
+	r.report(Finding{
+		Path: path, Title: "Shares have part in what would change", Host: host, GPU: u.device.GPU,
+		Found:  fmt.Sprintf("%s on %s %s part in %s, which %s.", capital(shareNames(u.shares)), hostText(host), verb(len(u.shares), "has", "have"), deviceText(u.device), u.what),
+		Wanted: fmt.Sprintf("%s changes it. A share stays where it was placed, and what it was promised there.", capital(r.label())),
+		Fix:    "Destroy these shares first, or keep what they have part in.",
+	}, keys...)
+}
+
+// checkVMXorShare finds GPUs that VMs have, or are to have, and that are shared.
+func checkVMXorShare(r *run) {
+	checkSharesUnder(r)
+	if r.plan.Want.Share != nil {
+		return
+	}
+	gpus, path := wantedGPUs(r.plan.Want)
+	c := r.plan.Want.Config
+	if c != nil && c.Kind() != gpu.KindMPS && c.Kind() != gpu.KindTimeSlicing {
+		return // who else has the GPU is said by the rules of those kinds
+	}
+	var taken []member
+	var lines []string
+	for host, h := range r.hostsAtHand(gpus) {
+		if h.Platform == gpu.HyperV {
+			continue
+		}
+		for g := range selected(h, gpus[host]) {
+			over := c
+			if c == nil {
+				over = r.layoutAfter(host, h, g).config
+			}
+			if why := forVMs(g, over); why != "" {
+				taken = append(taken, member{host: host, gpu: g})
+				lines = append(lines, gpuOn(host, g)+" "+why)
+			}
+		}
+	}
+	if len(taken) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path: path, Title: "The GPU is for VMs", Host: taken[0].host, GPU: taken[0].gpu.ID,
+		Found:  capital(strings.Join(lines, "; ")) + ".",
+		Wanted: fmt.Sprintf("%s shares it with containers. A GPU is for VMs or for containers, never for both.", capital(r.label())),
+		Fix:    "Leave this GPU out, or take it back from the VMs first.",
+	}, keysOf("for vms", taken)...)
+}
