@@ -210,3 +210,21 @@ func TestLinuxHGX(t *testing.T) {
 		t.Errorf("instances (-want +got):\n%s", diff)
 	}
 }
+
+func TestLinuxShares(t *testing.T) {
+	ids := map[string]bool{}
+	for _, h := range fleets(t)["linux-shares"].Hosts {
+		if len(h.GPUs) != 2 || h.MPS == nil || h.MPS.Program == "" || len(h.MPS.Daemons) > 0 || len(h.Shares) > 0 || h.ContainerToolkit == "" {
+			t.Errorf("%s has %d GPUs, MPS %+v, shares %v, container toolkit %q", h.Name, len(h.GPUs), h.MPS, h.Shares, h.ContainerToolkit)
+		}
+		for _, g := range h.GPUs {
+			if ids[g.ID] || g.Model != "NVIDIA L40S" || g.ComputeCapability != "8.9" || g.ComputeMode != gpu.ComputeDefault || len(g.Processes) > 0 {
+				t.Errorf("%s: GPU %s is not like the others: %+v", h.Name, g.ID, g)
+			}
+			ids[g.ID] = true
+		}
+	}
+	if len(ids) != 4 {
+		t.Errorf("the example has %d GPUs, want 4", len(ids))
+	}
+}

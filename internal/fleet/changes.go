@@ -36,7 +36,11 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 	for n := range joining {
 		delete(leaving, n)
 	}
-	view := f.Look(ctx, f.withPeers(ctx, slices.Concat(slices.Collect(maps.Keys(joining)), slices.Collect(maps.Keys(leaving)))))
+	around := slices.Concat(slices.Collect(maps.Keys(joining)), slices.Collect(maps.Keys(leaving)))
+	if s := req.Want.Share; s != nil {
+		around = append(around, f.ShareHosts(ctx, *s)...)
+	}
+	view := f.Look(ctx, f.withPeers(ctx, around))
 	for n := range joining {
 		if err, silent := view.Errors[n]; silent {
 			return nil, view, nil, &Failure{Label: req.Label, Host: n, Err: err}
@@ -78,6 +82,9 @@ func members(w gpu.Want) map[string]bool {
 		for n := range w.Pool.Members {
 			out[n] = true
 		}
+	}
+	if w.Share != nil {
+		out[w.Share.Host] = true
 	}
 	return out
 }

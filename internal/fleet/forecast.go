@@ -34,14 +34,7 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 	var b strings.Builder
 	for _, x := range f.Forecasts(v, p) {
 		for _, g := range x.GPUs {
-			text := fmt.Sprintf("%d → %d partitions, about %s each", g.From, g.To, g.PartitionVRAM)
-			switch {
-			case g.MIG != nil:
-				text = migText(g.MIG)
-			case g.VGPU != nil:
-				text = vgpuText(g.VGPU)
-			}
-			fmt.Fprintf(&b, "%s, GPU %s (%s): %s.\n", x.Host, g.GPU, g.Model, text)
+			fmt.Fprintf(&b, "%s, GPU %s (%s): %s.\n", x.Host, g.GPU, g.Model, changeText(g))
 		}
 		if len(x.MovesVMs) > 0 {
 			fmt.Fprintf(&b, "%s: the node is drained first, and these VMs move to other nodes of its cluster by live migration: %s.\n", x.Host, strings.Join(x.MovesVMs, ", "))
@@ -58,6 +51,24 @@ func (f *Fleet) Forecast(v View, p rules.Plan) string {
 		}
 	}
 	return b.String()
+}
+
+// changeText says what becomes of a GPU. MPS can be inside of its instances.
+func changeText(g rules.GPUChange) string {
+	var parts []string
+	if g.MIG != nil {
+		parts = append(parts, migText(g.MIG))
+	}
+	if g.VGPU != nil {
+		parts = append(parts, vgpuText(g.VGPU))
+	}
+	if g.Sharing != nil {
+		parts = append(parts, sharingText(g.Sharing))
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("%d → %d partitions, about %s each", g.From, g.To, g.PartitionVRAM)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // migText says what becomes of a GPU's mode and instances.

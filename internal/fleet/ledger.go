@@ -89,6 +89,9 @@ func (l *Ledger) forget(instance string) {
 // Config returns the partition config of that id that this run plans.
 func (l *Ledger) Config(id string) (rules.Plan, bool) { return l.book.Config(id) }
 
+// Pool returns the pool of that id that this run plans.
+func (l *Ledger) Pool(id string) (rules.Plan, bool) { return l.book.Pool(id) }
+
 // Reshape records whether this run changes the count of a GPU that the partition
 // config has: the VMs on it then get other partitions.
 func (l *Ledger) Reshape(config string, yes bool) {

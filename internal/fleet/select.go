@@ -42,13 +42,34 @@ func SelectVGPU(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Clai
 	})
 }
 
-// SelectKind is SelectPartitionable, SelectMIG or SelectVGPU.
+// SelectSharing lists the GPUs of a host that a config of kind MPS or time-slicing covers:
+// the ids that the selector names, or else every NVIDIA GPU of the selected models on a
+// Linux host that no VM has, that nobody else's config holds, and that is not in MIG mode.
+// One that came into MIG mode while it is mine stays, so that the difference is seen.
+func SelectSharing(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
+	if ids, named := named(sel, name); named {
+		return ids
+	}
+	return choose(h, sel, func(g *gpu.GPU) bool {
+		inMIGMode := g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending)
+		free := g.Vendor == nvidia && !g.Dismounted && !taken(h, g.ID, mine)
+		shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
+		return h.Platform == gpu.Linux && free && (!inMIGMode || held(h, g.ID, shared))
+	})
+}
+
+// nvidia is the vendor whose driver has MPS and time slices.
+const nvidia = "NVIDIA"
+
+// SelectKind is the selection for configs of a kind.
 func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
 	switch kind {
 	case gpu.KindMIG:
 		return SelectMIG(name, h, sel, mine)
 	case gpu.KindVGPU:
 		return SelectVGPU(name, h, sel, mine)
+	case gpu.KindMPS, gpu.KindTimeSlicing:
+		return SelectSharing(name, h, sel, mine)
 	case gpu.KindGPUP:
 	}
 	return SelectPartitionable(name, h, sel, mine)
@@ -56,16 +77,23 @@ func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine
 
 // SelectWhole lists the GPUs of a host that a pool takes: the ids that the selector
 // names, or else every GPU of the selected models that no config, pool or VM of
-// others holds, that works and that is not the host's own display.
+// others holds, that works and that is not the host's own display. On a Linux host shares
+// are drawn from a pool, so that only other pools are in the way.
 func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) []string {
 	if ids, named := named(sel, name); named {
 		return ids
+	}
+	mine := func(c *gpu.Claim) bool { return c.Is(gpu.ClaimPool, poolName) }
+	if h.Platform == gpu.Linux {
+		others := func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimPool && !mine(c) }
+		return choose(h, sel, func(g *gpu.GPU) bool {
+			return g.Vendor == nvidia && !g.Dismounted && g.Problem == "" && !held(h, g.ID, others)
+		})
 	}
 	return choose(h, sel, func(g *gpu.GPU) bool {
 		if p, ok := h.Pool(poolName); ok && p.Has(g.ID) {
 			return true
 		}
-		mine := func(c *gpu.Claim) bool { return c.Is(gpu.ClaimPool, poolName) }
 		_, known := catalog.ByPCI(g.PCI)
 		busy := g.Partitionable != nil && len(g.Partitionable.Partitions) > 0
 		whole := g.Status == gpu.ReadyForDDA || g.Status == gpu.Partitioned
@@ -121,10 +149,19 @@ func inAPool(h *gpu.Host, id, except string) bool {
 	return false
 }
 
-// taken tells whether a claim for GPUs that is not mine covers a GPU.
+// taken tells whether a claim for GPUs that is not mine covers a GPU. Shares are of GPUs
+// that a config may have, and so are pools on Linux hosts.
 func taken(h *gpu.Host, id string, mine func(*gpu.Claim) bool) bool {
+	return held(h, id, func(c *gpu.Claim) bool {
+		takes := c.Kind == gpu.ClaimConfig || c.Kind == gpu.ClaimPool && h.Platform != gpu.Linux
+		return takes && !mine(c)
+	})
+}
+
+// held tells whether one of some claims covers a GPU.
+func held(h *gpu.Host, id string, some func(*gpu.Claim) bool) bool {
 	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind != gpu.ClaimAssignment && c.Covers(id) && !mine(c) {
+		if c := &h.Claims[i]; c.Covers(id) && some(c) {
 			return true
 		}
 	}

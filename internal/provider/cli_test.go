@@ -39,10 +39,15 @@ func build(name, pkg string) (string, error) {
 
 // TestMain makes and removes the directory of the binaries. It turns garbage collection
 // off in the suite's thousands of CLI processes (not in its own): they end before it
-// pays. With foreignAgent set this process is no test but an agent.
+// pays. With foreignAgent set this process is no test but an agent, and with
+// kubernetesProvider a provider.
 func TestMain(m *testing.M) {
 	if os.Getenv(foreignAgent) != "" {
 		serveForeignAgent()
+		return
+	}
+	if os.Getenv(kubernetesProvider) != "" {
+		serveKubernetes()
 		return
 	}
 	if err := os.Setenv("GOGC", "off"); err != nil {

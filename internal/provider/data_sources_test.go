@@ -285,7 +285,7 @@ func TestForecastOfAnIdleFleetDisturbsNobody(t *testing.T) {
 				"host": knownvalue.StringExact("hv01"), "gpu_id": knownvalue.StringExact(gpu0), "model": knownvalue.StringExact("NVIDIA A2"),
 				"from_partition_count": knownvalue.Int64Exact(16), "to_partition_count": knownvalue.Int64Exact(4),
 				"partition_vram_mib": knownvalue.Int64Exact(3792), "holders": knownvalue.ListSizeExact(0),
-				"mig": knownvalue.Null(), "vgpu": knownvalue.Null(),
+				"mig": knownvalue.Null(), "vgpu": knownvalue.Null(), "sharing": knownvalue.Null(),
 			})),
 		},
 	})

@@ -16,6 +16,7 @@ import (
 const (
 	examplesDir = "../../examples"
 	vdiFleet    = examplesDir + "/azure-local-vdi/fleet.json"
+	sharesFleet = examplesDir + "/linux-shares/fleet.json"
 )
 
 // example is a copy of an example and of its fleet.
@@ -187,6 +188,44 @@ func TestLinuxHGXExample(t *testing.T) {
 	}
 }
 
+func TestLinuxSharesExample(t *testing.T) {
+	t.Parallel()
+	dir := examplesDir + "/linux-shares"
+	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
+	before := e.fleet.snapshot()
+	wantSaid(t, e.ok("plan"), "Plan: 7 to add")
+	e.fleet.wantUnchanged(before)
+	e.apply()
+	services, handed := []string{"search-canary", "search-embed", "search-rank", "vision-detect", "vision-ocr"}, []string{}
+	for _, h := range e.fleet.snapshot().Hosts {
+		for _, s := range h.Shares {
+			handed = append(handed, s.Name)
+			wantSaid(t, e.ok("output"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name, "ssh "+h.Name+" podman run")
+			for name, value := range s.Environment {
+				if s.Name == "search-canary" {
+					wantSaid(t, e.ok("output", "unit"), `Environment="`+name+"="+value+`"`)
+				}
+			}
+		}
+		if d := h.MPS.Daemons; len(d) != 1 || d[0].PID == 0 {
+			t.Errorf("%s has the daemons %+v", h.Name, d)
+		}
+	}
+	if slices.Sort(handed); !slices.Equal(handed, services) {
+		t.Errorf("the hosts hand over %q, want %q", handed, services)
+	}
+	e.wantNoChanges()
+	e.destroy()
+	if left := e.claimed(); len(left) > 0 {
+		t.Errorf("claims after the destroy: %v", left)
+	}
+	for i, h := range e.fleet.snapshot().Hosts { // on_destroy is restore
+		if diff := cmp.Diff(before.Hosts[i].GPUs, h.GPUs); diff != "" || len(h.MPS.Daemons) > 0 {
+			t.Errorf("%s is not as it was (-before +after):\n%s\n%+v", h.Name, diff, h.MPS)
+		}
+	}
+}
+
 // What READMEs of the examples say about errors.
 func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 	t.Parallel()
@@ -211,6 +250,17 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		e.edit("main.tf", `profiles = { "3g.40gb" = 2 }`, `profiles = { "7g.80gb" = 1 }`)
 		wantSaid(t, e.fails("plan"), "MIG instances in use are in the way", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
 	})
+	for text, x := range map[string]struct{ from, to, found, rule string }{
+		"a team has no more than its quota":  {"threads = 30 }", "threads = 90 }", "vision", "pool-quota"},
+		"no GPU has more memory than it has": {"memory = 24576", "memory = 65536", "The share wants more memory than the device has", "fraction-not-in-mode"},
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			e := copyExample(t, examplesDir+"/linux-shares/fleet.json", examplesDir+"/linux-shares/main.tf")
+			e.edit("main.tf", x.from, x.to)
+			wantSaid(t, e.fails("plan"), x.found, "Rule: "+x.rule)
+		})
+	}
 	t.Run("four partitions are too few for a node", func(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
@@ -255,7 +305,14 @@ func TestResourceExamples(t *testing.T) {
 			e.lifecycle(claims...)
 		})
 	}
-	wantFolders(t, "resources", "gpu_partition_config", "gpu_pool", "gpu_vm_assignment")
+	wantFolders(t, "resources", "gpu_partition_config", "gpu_pool", "gpu_share", "gpu_vm_assignment")
+}
+
+func TestShareResourceExample(t *testing.T) {
+	t.Parallel()
+	e := copyExample(t, sharesFleet, examplesDir+"/resources/gpu_share/resource.tf")
+	e.lifecycle("infer01: partition_config inference", "infer01: share vision-ocr",
+		"infer02: partition_config inference", "infer02: pool inference", "infer02: share search-rank")
 }
 
 func TestMIGResourceExample(t *testing.T) {
@@ -296,7 +353,7 @@ func TestDataSourceExamples(t *testing.T) {
 			e.lifecycle(claims...)
 		})
 	}
-	wantFolders(t, "data-sources", "gpu_inventory", "gpu_partition_options", "gpu_change_forecast", "gpu_pool")
+	wantFolders(t, "data-sources", "gpu_inventory", "gpu_partition_options", "gpu_change_forecast", "gpu_pool", "gpu_utilization")
 }
 
 // wantFolders asserts that no example is left out.
@@ -340,11 +397,15 @@ func TestImportExamples(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{
 		"gpu_partition_config": "gpu_partition_config.vdi", "gpu_pool": "gpu_pool.render", "gpu_vm_assignment": `gpu_vm_assignment.desktop["avd-01"]`,
+		"gpu_share": "gpu_share.ocr",
 	} {
-		dir := filepath.Join(examplesDir, "resources", name)
+		dir, fleet := filepath.Join(examplesDir, "resources", name), vdiFleet
+		if name == "gpu_share" {
+			fleet = sharesFleet
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			made := copyExample(t, vdiFleet, filepath.Join(dir, "resource.tf"))
+			made := copyExample(t, fleet, filepath.Join(dir, "resource.tf"))
 			made.apply()
 			apply := func(t *testing.T, e example) {
 				t.Helper()
@@ -361,8 +422,11 @@ func TestImportExamples(t *testing.T) {
 					files[i] = filepath.Join(dir, files[i])
 				}
 				e := copyExample(t, made.fleet.fleet.Path(), append(files, filepath.Join(dir, "resource.tf"))...)
-				if name == "gpu_vm_assignment" { // by name, as if another run made it
+				switch name { // by name, as if another run made it
+				case "gpu_vm_assignment":
 					e.edit("resource.tf", "gpu_partition_config.vdi.id", `"vdi"`)
+				case "gpu_share":
+					e.edit("resource.tf", "gpu_partition_config.inference.id", `"inference"`)
 				}
 				return e
 			}

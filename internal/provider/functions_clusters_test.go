@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,6 +71,28 @@ output "slurm" {
 			})),
 		},
 	})
+}
+
+// The example's configurations and labels are what the Kubernetes provider's resources take.
+func TestKubernetesProviderExample(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(examplesDir, "kubernetes-device-plugin")
+	e := copyExample(t, vdiFleet, filepath.Join(dir, "kubernetes-provider", "main.tf"))
+	e.edit("main.tf", `"../"`, `"./module"`)
+	module, err := os.ReadFile(filepath.Join(dir, "main.tf"))
+	e.fleet.must(err)
+	e.fleet.must(os.Mkdir(filepath.Join(e.dir, "module"), 0o700))
+	write(t, filepath.Join(e.dir, "module", "main.tf"), string(module))
+	e.withKubernetes()
+	e.ok("get")
+	e.apply()
+	out := e.ok("state", "show", "kubernetes_config_map_v1.device_plugin")
+	if !says(`"inference" = <<-EOT`, "mps: resources: - name: nvidia.com/gpu replicas: 10", `"whole"`, `namespace = "gpu-operator"`).MatchString(out) {
+		t.Errorf("the ConfigMap is\n%s", out)
+	}
+	out = e.ok("state", "show", `kubernetes_labels.gpu_node["gpu-node-02"]`)
+	wantSaid(t, out, `"nvidia.com/device-plugin.config" = "notebooks"`, `"Node"`, `"gpu-node-02"`)
+	e.wantNoChanges()
 }
 
 // The example's manifest is what the device plugin reads through Kubernetes.

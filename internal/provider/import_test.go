@@ -238,7 +238,7 @@ resource "gpu_vm_assignment" "desktop" {
 		says        []string
 	}{
 		{"gpu_partition_config.vdi", "hv01,,hv02", []string{"Invalid import id", "hv01,hv02:gpu_p"}},
-		{"gpu_partition_config.vdi", "hv01:mps", []string{"Invalid import id", "hgx01:mig"}},
+		{"gpu_partition_config.vdi", "hv01:cuda", []string{"Invalid import id", "hgx01:mig"}},
 		{"gpu_partition_config.vdi", "hv01:mig", []string{"Nothing to import", "is in MIG mode"}},
 		{"gpu_partition_config.vdi", "@hv01", []string{"Invalid import id"}},
 		{"gpu_partition_config.vdi", "hv09", []string{"Unknown host", "hv09"}},

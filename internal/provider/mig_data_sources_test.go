@@ -77,7 +77,7 @@ func TestForecastOfAMIGLayout(t *testing.T) {
 	none := knownvalue.ListSizeExact(0)
 	r.steps(resource.TestStep{
 		Config:      r.block() + "data \"gpu_change_forecast\" \"x\" {\n  hosts = [\"hgx01\"]\n}\n",
-		ExpectError: says("Exactly one of these attributes must be configured: [gpu_p,mig,vgpu]"),
+		ExpectError: says("Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"),
 	}, resource.TestStep{
 		Config: r.block() + `
 data "gpu_change_forecast" "halves" {
@@ -133,7 +133,7 @@ func TestInventoryShowsMIGAndProcesses(t *testing.T) {
 				"profile": text("3g.40gb"), "start": number(4), "memory_mib": number(h100Memory(t, "3g.40gb")), "uuids": knownvalue.ListSizeExact(1),
 			})}), "gpus", migGPU(0), "mig_instances"),
 			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-				"pid": number(int64(pid)), "name": text("python"), "holder": text("container 3f2a"), "memory_mib": number(0), "mig_instance": text("3g.40gb@4"),
+				"pid": number(int64(pid)), "name": text("python"), "holder": text("container 3f2a"), "memory_mib": number(0), "mig_instance": text("3g.40gb@4"), "share": knownvalue.Null(),
 			})}), "gpus", migGPU(0), "processes"),
 			is(knownvalue.ListSizeExact(0), "gpus", migGPU(1), "mig_instances"),
 		},

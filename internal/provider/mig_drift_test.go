@@ -113,7 +113,7 @@ func TestReplacedGPUIsDrift(t *testing.T) {
 	c.wantNoChanges()
 }
 
-// A state that was written before there were MIG and vGPUs is read as it stands.
+// A state that was written before there were MIG, vGPUs and MPS is read as it stands.
 func TestStateFromBeforeMIGIsReadable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
@@ -125,9 +125,9 @@ func TestStateFromBeforeMIGIsReadable(t *testing.T) {
 	var state map[string]any
 	r.must(json.Unmarshal(raw, &state))
 	attributes := below(t, state, "resources", 0, "instances", 0, "attributes")
-	delete(attributes, "mig")
-	delete(attributes, "vgpu")
-	delete(attributes, "quiesce_units")
+	for _, name := range []string{"mig", "vgpu", "mps", "time_slicing", "mps_daemons", "quiesce_units"} {
+		delete(attributes, name)
+	}
 	for _, host := range below(t, attributes, "gpus") {
 		for _, g := range below(t, host) {
 			delete(below(t, g), "address")

@@ -314,7 +314,7 @@ func TestBadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 		"neither way":              {migOf("ml", ""), "No attribute specified when one (and only one)"},
 		"no placements":            {migOf("ml", "placements = []"), "must contain at least 1 elements"},
 		"zero":                     {migOf("ml", `profiles = { "3g.40gb" = 0 }`), "must be between 1 and 64"},
-		"both kinds":               {bare("gpu_p = { partition_count = 4 }\n mig = { " + halves + " }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu]"},
+		"both kinds":               {bare("gpu_p = { partition_count = 4 }\n mig = { " + halves + " }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
 		"units of gpu_p":           {bare("gpu_p = { partition_count = 4 }\n quiesce_units = [\"nvidia-dcgm\"]"), `"gpu_p" cannot be specified when "quiesce_units" is specified`},
 		"a unit that is an option": {migOf("ml", halves, `quiesce_units = ["--force"]`), "must be the name of a systemd unit"},
 		"gpu_p on Linux":           {bare("gpu_p = { partition_count = 4 }"), `Host "hgx01" is a Linux host`},

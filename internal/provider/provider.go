@@ -23,12 +23,14 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/changeforecast"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/gpuutilization"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/inventory"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/partitionconfig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/partitionoptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/pool"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/share"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -236,9 +238,9 @@ func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options
 }
 
 func (p *gpuProvider) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{partitionconfig.New, pool.New, vmassignment.New}
+	return []func() resource.Resource{partitionconfig.New, pool.New, vmassignment.New, share.New}
 }
 
 func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSource {
-	return []func() datasource.DataSource{inventory.New, partitionoptions.New, changeforecast.New, pool.NewDataSource}
+	return []func() datasource.DataSource{inventory.New, partitionoptions.New, changeforecast.New, gpuutilization.New, pool.NewDataSource}
 }

@@ -223,7 +223,7 @@ func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 		"count of none":           {onL40S(`type = "L40S-12Q", count = 0`), "Attribute vgpu.count value must be between 1 and 1024, got: 0"},
 		"types of none":           {onL40S(`types = { "L40S-12Q" = 0 }`), `Attribute vgpu.types["L40S-12Q"] value must be between 1 and 1024, got: 0`},
 		"empty type":              {onL40S(`type = ""`), "Attribute vgpu.type string length must be at least 1, got: 0"},
-		"two kinds":               {onL40S(twoDesks, "mig = { "+halves+" }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu]"},
+		"two kinds":               {onL40S(twoDesks, "mig = { "+halves+" }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
 		"Hyper-V":                 {strings.Replace(vgpuOf("desks", twoDesks), "kvm01", "hv01", 1), `Host "hv01" is a Hyper-V host`},
 		"no vGPUs":                {strings.Replace(vgpuOf("desks", twoDesks), "kvm01", "hgx01", 1), "(its driver offers no vGPUs)"},
 		"two configs of one GPU":  {onL40S(twoDesks) + vgpuOf("more", twoDesks, onCards(1)), "one-config-per-gpu"},

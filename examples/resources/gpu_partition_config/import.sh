@@ -1,3 +1,4 @@
-# The hosts that share the layout, separated by commas. A kind may follow, as in
-# hgx01:mig or kvm01:vgpu, and a name may stand before, as in vdi@hv01,hv02.
+# The hosts that share the layout, separated by commas. A kind may follow, as in hgx01:mig,
+# kvm01:vgpu, gpu01:mps or gpu01:time_slicing, and a name may stand before, as in
+# vdi@hv01,hv02.
 terraform import gpu_partition_config.vdi hv01,hv02

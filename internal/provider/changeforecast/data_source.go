@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -55,6 +56,8 @@ type model struct {
 	GPUP       types.Object `tfsdk:"gpu_p"`
 	MIG        types.Object `tfsdk:"mig"`
 	VGPU       types.Object `tfsdk:"vgpu"`
+	MPS        types.Object `tfsdk:"mps"`
+	Slicing    types.Object `tfsdk:"time_slicing"`
 	Disruption types.String `tfsdk:"disruption"`
 	Feasible   types.Bool   `tfsdk:"feasible"`
 	GPUs       types.List   `tfsdk:"gpus"`
@@ -76,6 +79,8 @@ type gpuModel struct {
 	Holders          []string   `tfsdk:"holders"`
 	MIG              *migModel  `tfsdk:"mig"`
 	VGPU             *vgpuModel `tfsdk:"vgpu"`
+
+	Sharing *sharingModel `tfsdk:"sharing"`
 }
 
 type vgpuModel struct {
@@ -143,7 +148,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				},
 			},
 			"gpu_p": schema.SingleNestedAttribute{
-				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p`, `mig` and `vgpu` is required.", Optional: true,
+				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", Optional: true,
 				Attributes: map[string]schema.Attribute{
 					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
 				},
@@ -161,6 +166,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
 						}},
 					},
+					"mps":          mpsInMIGAttribute(),
+					"time_slicing": timeSlicingInMIGAttribute(),
 				},
 			},
 			"vgpu": schema.SingleNestedAttribute{
@@ -172,16 +179,18 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
 				},
 			},
-			"disruption": text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
-			"feasible":   schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class.", Computed: true},
+			"mps":          mpsAttribute(),
+			"time_slicing": timeSlicingAttribute(),
+			"disruption":   text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
+			"feasible":     schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class.", Computed: true},
 			"gpus": schema.ListNestedAttribute{
 				MarkdownDescription: "The GPUs whose layout would change.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"host": text("The host."), "gpu_id": text("The GPU's id."), "model": text("The model."),
-					"from_partition_count": number("The count now; null for MIG and vGPUs."), "to_partition_count": number("The wanted count; null for MIG and vGPUs."),
-					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB; null for MIG and vGPUs."),
+					"from_partition_count": number("The count now; null for other kinds."), "to_partition_count": number("The wanted count; null for other kinds."),
+					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB; null for other kinds."),
 					"holders": schema.ListAttribute{
-						MarkdownDescription: "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched.", ElementType: types.StringType, Computed: true,
+						MarkdownDescription: "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched, or clients that end with an MPS daemon.", ElementType: types.StringType, Computed: true,
 					},
 					"mig": schema.SingleNestedAttribute{
 						MarkdownDescription: "The change of MIG; null for other kinds.", Computed: true,
@@ -207,6 +216,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"creates":                places("The vGPUs that come."),
 						},
 					},
+					"sharing": sharingAttribute(),
 				}},
 			},
 			"stops_vms": schema.ListNestedAttribute{
@@ -232,7 +242,9 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 func (d *DataSource) ConfigValidators(context.Context) []datasource.ConfigValidator {
 	return []datasource.ConfigValidator{
 		datasourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
-		datasourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu")),
+		datasourcevalidator.ExactlyOneOf(
+			path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"),
+		),
 	}
 }
 
@@ -246,9 +258,10 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	want := gpu.PartitionConfig{
-		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, MIG: miglayout.Decode(ctx, m.MIG, diags),
-		VGPU: vgpulayout.Decode(ctx, m.VGPU, diags),
+		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: vgpulayout.Decode(ctx, m.VGPU, diags),
+		MPS: sharelayout.DecodeMPS(ctx, m.MPS, diags), TimeSlicing: sharelayout.DecodeTimeSlicing(ctx, m.Slicing, diags),
 	}
+	miglayout.Decode(ctx, m.MIG, &want, diags)
 	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
 		want.Count = int(p.PartitionCount.ValueInt64())
 	}
@@ -295,6 +308,8 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("gpu_p", m.GPUP)
 	set("mig", m.MIG)
 	set("vgpu", m.VGPU)
+	set("mps", m.MPS)
+	set("time_slicing", m.Slicing)
 	set("disruption", string(disruption))
 	set("feasible", feasible)
 	set("gpus", gpus)
@@ -313,7 +328,6 @@ func describe(host string, g rules.GPUChange) gpuModel {
 		if m.ChangesMode() {
 			out.MIG.Mode = switched(!m.To.Enabled, m.To.Enabled)
 		}
-		return out
 	}
 	if c := g.VGPU; c != nil {
 		out.Holders = append(out.Holders, c.InTheWay...)
@@ -322,10 +336,15 @@ func describe(host string, g rules.GPUChange) gpuModel {
 			Functions: switched(c.From.FunctionsOn, c.To.FunctionsOn), Heterogeneous: switched(c.From.Heterogeneous, c.To.Heterogeneous),
 			Keeps: vgpulayout.Places(c.Keeps), Removes: vgpulayout.Places(c.Removes), Creates: vgpulayout.Places(c.Creates),
 		}
-		return out
 	}
-	from, to, size := int64(g.From), int64(g.To), g.PartitionVRAM.MiB()
-	out.From, out.To, out.PartitionVRAMMiB = &from, &to, &size
+	if c := g.Sharing; c != nil {
+		out.Holders = append(append(out.Holders, c.InTheWay...), c.Ends()...)
+		out.Sharing = describeSharing(c)
+	}
+	if out.MIG == nil && out.VGPU == nil && out.Sharing == nil {
+		from, to, size := int64(g.From), int64(g.To), g.PartitionVRAM.MiB()
+		out.From, out.To, out.PartitionVRAMMiB = &from, &to, &size
+	}
 	return out
 }
 

@@ -62,6 +62,11 @@ type hostModel struct {
 	GPUs      map[string]gpuModel `tfsdk:"gpus"`
 	VMs       map[string]vmModel  `tfsdk:"vms"`
 	Pools     map[string][]string `tfsdk:"pools"`
+
+	MPSProgram       *string               `tfsdk:"mps_program"`
+	Daemons          []daemonModel         `tfsdk:"mps_daemons"`
+	Shares           map[string]shareModel `tfsdk:"shares"`
+	ContainerToolkit *string               `tfsdk:"container_toolkit"`
 }
 
 type gpuModel struct {
@@ -82,6 +87,10 @@ type gpuModel struct {
 	MIGEnabled   *bool           `tfsdk:"mig_enabled"`
 	MIGInstances []instanceModel `tfsdk:"mig_instances"`
 	Processes    []processModel  `tfsdk:"processes"`
+
+	ComputeMode       *string `tfsdk:"compute_mode"`
+	TimeSlice         *string `tfsdk:"time_slice"`
+	ComputeCapability *string `tfsdk:"compute_capability"`
 
 	Functions     *int64      `tfsdk:"virtual_functions"`
 	FunctionsOn   *bool       `tfsdk:"virtual_functions_enabled"`
@@ -110,6 +119,7 @@ type processModel struct {
 	Holder    *string `tfsdk:"holder"`
 	MemoryMiB int64   `tfsdk:"memory_mib"`
 	Instance  *string `tfsdk:"mig_instance"`
+	Share     *string `tfsdk:"share"`
 }
 
 type vmModel struct {
@@ -133,7 +143,7 @@ type holderModel struct {
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, and who holds what.",
+		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, MPS daemons, shares, and who holds what.",
 		Attributes: map[string]schema.Attribute{
 			"hosts": schema.SetAttribute{
 				MarkdownDescription: "Hosts to look at, as the provider names them. Default: all.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
@@ -162,6 +172,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"pools": schema.MapAttribute{
 						MarkdownDescription: "GPU ids by pool name.", ElementType: types.ListType{ElemType: types.StringType}, Computed: true,
 					},
+					"mps_program":       text("Where `nvidia-cuda-mps-control` is; null on a host without it."),
+					"mps_daemons":       daemonsAttribute(),
+					"shares":            sharesAttribute(),
+					"container_toolkit": text("The version of NVIDIA's container toolkit; null on a host without it."),
 				}},
 			},
 			"holders": schema.ListNestedAttribute{
@@ -236,6 +250,9 @@ func gpusAttribute() schema.MapNestedAttribute {
 					"holder":   text("Who holds it, such as `VM web-01`; null for nobody."),
 				}},
 			},
+			"compute_mode":       text("How many processes may use the GPU: `default`, `exclusive_process` or `prohibited`; null when not known."),
+			"time_slice":         text("The length of a process's turn: `default`, `short`, `medium` or `long`; null when not known."),
+			"compute_capability": text("CUDA's compute capability, such as `9.0`; null when not known."),
 			"processes": schema.ListNestedAttribute{
 				MarkdownDescription: "The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -244,6 +261,7 @@ func gpusAttribute() schema.MapNestedAttribute {
 					"holder":       text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
 					"memory_mib":   number("The memory that it uses, in MiB."),
 					"mig_instance": text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
+					"share":        text("The `gpu_share` that it was started in; null for none."),
 				}},
 			},
 		}},
@@ -313,12 +331,14 @@ func describe(h *gpu.Host) hostModel {
 	if h.Cluster != nil {
 		out.Cluster, out.NodeState = ptr(h.Cluster.Name), ptr(string(h.NodeState()))
 	}
+	out.describeSharing(h)
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
 			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{},
 			Address: set(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
+			ComputeMode: set(string(g.ComputeMode)), TimeSlice: set(string(g.TimeSlice)), ComputeCapability: set(g.ComputeCapability),
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
@@ -431,7 +451,7 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: set(p.Name), Holder: set(p.Holder), MemoryMiB: p.Memory.MiB()}
+	out := processModel{PID: int64(p.PID), Name: set(p.Name), Holder: set(p.Holder), MemoryMiB: p.Memory.MiB(), Share: set(p.Share)}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}

@@ -1,5 +1,5 @@
 // Package miglayout is how resources and data sources write a MIG layout: numbers of
-// instances by profile, or placements.
+// instances by profile, or placements, and how processes share each instance.
 package miglayout
 
 import (
@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
 )
 
 // What the parts of a layout are, for registry pages.
@@ -66,12 +67,15 @@ func PlacementType() types.ObjectType {
 func Type() map[string]attr.Type {
 	return map[string]attr.Type{
 		"profiles": types.MapType{ElemType: types.Int64Type}, "placements": types.SetType{ElemType: PlacementType()},
+		"mps": sharelayout.MPSInMIGType(), "time_slicing": sharelayout.TimeSlicingInMIGType(),
 	}
 }
 
 type model struct {
-	Profiles   types.Map `tfsdk:"profiles"`
-	Placements types.Set `tfsdk:"placements"`
+	Profiles    types.Map    `tfsdk:"profiles"`
+	Placements  types.Set    `tfsdk:"placements"`
+	MPS         types.Object `tfsdk:"mps"`
+	TimeSlicing types.Object `tfsdk:"time_slicing"`
 }
 
 // Placement is one placement, for lists of computed attributes too.
@@ -89,41 +93,45 @@ func Placements(list []gpu.MIGPlacement) []Placement {
 	return out
 }
 
-// Decode reads a known layout; null gives nil.
-func Decode(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.MIGLayout {
+// Decode reads a known layout into a config; null leaves it as it is.
+func Decode(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 	m := object.Decode[model](ctx, o, diags)
 	if m == nil {
-		return nil
+		return
 	}
-	l := &gpu.MIGLayout{}
+	c.MIG = &gpu.MIGLayout{}
 	if !m.Profiles.IsNull() {
-		diags.Append(m.Profiles.ElementsAs(ctx, &l.Profiles, false)...)
+		diags.Append(m.Profiles.ElementsAs(ctx, &c.MIG.Profiles, false)...)
 	}
 	if !m.Placements.IsNull() {
 		var placements []Placement
 		diags.Append(m.Placements.ElementsAs(ctx, &placements, false)...)
 		for _, p := range placements {
-			l.Placements = append(l.Placements, gpu.MIGPlacement{Profile: p.Profile, Start: int(p.Start)})
+			c.MIG.Placements = append(c.MIG.Placements, gpu.MIGPlacement{Profile: p.Profile, Start: int(p.Start)})
 		}
-		slices.SortFunc(l.Placements, func(a, b gpu.MIGPlacement) int {
+		slices.SortFunc(c.MIG.Placements, func(a, b gpu.MIGPlacement) int {
 			return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
 		})
 	}
-	return l
+	c.MPS = sharelayout.DecodeMPSInMIG(ctx, m.MPS, diags)
+	c.TimeSlicing = sharelayout.DecodeTimeSlicingInMIG(ctx, m.TimeSlicing, diags)
 }
 
 // Encode is Decode's inverse, for import.
-func Encode(ctx context.Context, l *gpu.MIGLayout, diags *diag.Diagnostics) types.Object {
-	if l == nil {
+func Encode(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
+	if c.MIG == nil {
 		return types.ObjectNull(Type())
 	}
-	m := model{Profiles: types.MapNull(types.Int64Type), Placements: types.SetNull(PlacementType())}
+	m := model{
+		Profiles: types.MapNull(types.Int64Type), Placements: types.SetNull(PlacementType()),
+		MPS: sharelayout.EncodeMPSInMIG(ctx, c.MPS, diags), TimeSlicing: sharelayout.EncodeTimeSlicingInMIG(ctx, c.TimeSlicing, diags),
+	}
 	var d diag.Diagnostics
-	if len(l.Placements) > 0 {
-		m.Placements, d = types.SetValueFrom(ctx, PlacementType(), Placements(l.Placements))
+	if len(c.MIG.Placements) > 0 {
+		m.Placements, d = types.SetValueFrom(ctx, PlacementType(), Placements(c.MIG.Placements))
 	} else {
 		counts := map[string]int64{}
-		for name, n := range l.Profiles {
+		for name, n := range c.MIG.Profiles {
 			counts[name] = int64(n)
 		}
 		m.Profiles, d = types.MapValueFrom(ctx, types.Int64Type, counts)

@@ -20,7 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu` or `vdi@hv01,hv02`. " +
+const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`. " +
 	"A config that is already claimed can also be imported by its identity, the id."
 
 // ImportState takes `[name@]host[,host...][:kind]`, or the identity of a claimed
@@ -41,7 +41,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		name, hosts = "", list
 	}
 	names := strings.Split(hosts, ",")
-	if !slices.Contains([]gpu.Kind{"", gpu.KindGPUP, gpu.KindMIG, gpu.KindVGPU}, gpu.Kind(kind)) || slices.Contains(names, "") || hasName && name == "" {
+	if !slices.Contains([]gpu.Kind{"", gpu.KindGPUP, gpu.KindMIG, gpu.KindVGPU, gpu.KindMPS, gpu.KindTimeSlicing}, gpu.Kind(kind)) || slices.Contains(names, "") || hasName && name == "" {
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\n%s", req.ID, importForm))
 		return
 	}
@@ -146,9 +146,15 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 }
 
 // adopt takes the layout that the hosts have. Without a kind it is GPU-P or, on Linux, MIG.
+// How processes share GPUs is not adopted: hosts do not tell all of it, and a config that is
+// created leaves what is as declared.
 func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, diags *diag.Diagnostics) bool {
 	linux := slices.ContainsFunc(hosts, func(n string) bool { return v.Hosts[n].Platform == gpu.Linux })
 	switch {
+	case kind == gpu.KindMPS, kind == gpu.KindTimeSlicing:
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %v have no claim of a partition config of kind `%s`, and only a claim tells all of such a config.\n"+
+			"Fix: declare the config, of the name that it had, and apply it: MPS daemons, compute modes and time slices that are as declared stay as they are.", hosts, kind))
+		return false
 	case kind == gpu.KindMIG, kind == "" && linux:
 		c.MIG = &gpu.MIGLayout{}
 	case kind == gpu.KindVGPU:
@@ -171,6 +177,7 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, 
 		if c.Count = commonCount(*c, v); c.Count == 0 {
 			found = "can be partitioned"
 		}
+	case gpu.KindMPS, gpu.KindTimeSlicing:
 	}
 	if found != "" {
 		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v %s and is free of other claims.", hosts, found))

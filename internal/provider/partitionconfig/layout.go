@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -63,39 +64,25 @@ var (
 	gpusOfHostType = types.MapType{ElemType: gpuType}
 )
 
-// isolation is what separates the shares of a kind. vGPUs of the types that are made here
-// have memory of their own and take turns on the rest of the GPU.
-func isolation(kind gpu.Kind) string {
-	if kind == gpu.KindVGPU {
-		return "memory"
-	}
-	return "hardware"
-}
-
-// plannedIsolation is known as soon as the kind is.
-func (m *model) plannedIsolation() types.String {
-	switch {
-	case m.VGPU.IsUnknown():
-		return types.StringUnknown()
-	case m.VGPU.IsNull():
-		return types.StringValue(isolation(gpu.KindMIG))
-	}
-	return types.StringValue(isolation(gpu.KindVGPU))
-}
-
 // layout reads the layout that the configuration asks for.
 func (m *model) layout(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
 		c.Count = int(p.PartitionCount.ValueInt64())
 	}
-	c.MIG = miglayout.Decode(ctx, m.MIG, diags)
 	c.VGPU = vgpulayout.Decode(ctx, m.VGPU, diags)
+	c.MPS = sharelayout.DecodeMPS(ctx, m.MPS, diags)
+	c.TimeSlicing = sharelayout.DecodeTimeSlicing(ctx, m.TimeSlicing, diags)
+	miglayout.Decode(ctx, m.MIG, c, diags)
 }
 
 // setLayout is layout's inverse, for import.
 func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) {
-	m.GPUP, m.MIG = types.ObjectNull(gpuPType), miglayout.Encode(ctx, c.MIG, diags)
+	m.GPUP, m.MIG = types.ObjectNull(gpuPType), miglayout.Encode(ctx, &c, diags)
 	m.VGPU = vgpulayout.Encode(ctx, c.VGPU, diags)
+	if c.MIG != nil { // it has them inside
+		c.MPS, c.TimeSlicing = nil, nil
+	}
+	m.MPS, m.TimeSlicing = sharelayout.EncodeMPS(ctx, c.MPS, diags), sharelayout.EncodeTimeSlicing(ctx, c.TimeSlicing, diags)
 	if c.Kind() == gpu.KindGPUP {
 		var d diag.Diagnostics
 		m.GPUP, d = types.ObjectValueFrom(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))})
@@ -110,6 +97,8 @@ func offers(kind gpu.Kind, g *gpu.GPU) bool {
 		return g.MIG != nil
 	case gpu.KindVGPU:
 		return g.VGPU != nil
+	case gpu.KindMPS, gpu.KindTimeSlicing:
+		return g.Vendor == "NVIDIA"
 	case gpu.KindGPUP:
 	}
 	return g.Partitionable != nil
@@ -122,6 +111,8 @@ func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
 		return rules.HasMIGLayout(g, c.MIG)
 	case gpu.KindVGPU:
 		return rules.HasVGPULayout(g, c.VGPU)
+	case gpu.KindMPS, gpu.KindTimeSlicing:
+		return hasModes(c, g)
 	case gpu.KindGPUP:
 	}
 	return g.Partitionable.Count == c.Count
@@ -134,6 +125,8 @@ func layoutWords(c gpu.PartitionConfig, g *gpu.GPU) string {
 		return fmt.Sprintf("has %s, declared is %s", migWords(g), rules.MIGLayoutText(c.MIG))
 	case gpu.KindVGPU:
 		return fmt.Sprintf("has %s, declared is %s", vgpuWords(g), vgpuWanted(c.VGPU))
+	case gpu.KindMPS, gpu.KindTimeSlicing:
+		return modeWords(c, g)
 	case gpu.KindGPUP:
 	}
 	return fmt.Sprintf("has %d partitions, declared are %d", g.Partitionable.Count, c.Count)
@@ -151,12 +144,12 @@ func migWords(g *gpu.GPU) string {
 }
 
 // describe makes a GPU's entry in the attribute gpus.
-func describe(ctx context.Context, kind gpu.Kind, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
+func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
 	out := gpuModel{Model: types.StringValue(g.Model), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
 	if g.Address != "" {
 		out.Address = types.StringValue(g.Address)
 	}
-	switch kind {
+	switch c.Kind() {
 	case gpu.KindGPUP:
 		p := g.Partitionable
 		out.Layout = types.StringValue(fmt.Sprintf("gpu_p:%d", p.Count))
@@ -165,6 +158,8 @@ func describe(ctx context.Context, kind gpu.Kind, g *gpu.GPU, diags *diag.Diagno
 		out.describeMIG(ctx, g, diags)
 	case gpu.KindVGPU:
 		out.describeVGPUs(ctx, g.VGPU, diags)
+	case gpu.KindMPS, gpu.KindTimeSlicing:
+		out.Layout = types.StringValue(sharingText(c, h, g))
 	}
 	return out
 }

@@ -29,12 +29,15 @@ type model struct {
 	GPUP             types.Object   `tfsdk:"gpu_p"`
 	MIG              types.Object   `tfsdk:"mig"`
 	VGPU             types.Object   `tfsdk:"vgpu"`
+	MPS              types.Object   `tfsdk:"mps"`
+	TimeSlicing      types.Object   `tfsdk:"time_slicing"`
 	QuiesceUnits     types.Set      `tfsdk:"quiesce_units"`
 	MaxDisruption    types.String   `tfsdk:"max_disruption"`
 	Rollout          types.Object   `tfsdk:"rollout"`
 	OnDestroy        types.String   `tfsdk:"on_destroy"`
 	Timeouts         timeouts.Value `tfsdk:"timeouts"`
 	GPUs             types.Map      `tfsdk:"gpus"`
+	Daemons          types.Map      `tfsdk:"mps_daemons"`
 	PartitionVRAMMiB types.Int64    `tfsdk:"partition_vram_mib"`
 	Isolation        types.String   `tfsdk:"isolation"`
 	Drift            types.List     `tfsdk:"drift"`
@@ -54,12 +57,12 @@ type rolloutModel struct {
 // unknown. GPUs are not chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PartitionConfig, known bool) {
 	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(ctx, m.GPUP, m.MIG, m.VGPU, m.QuiesceUnits, m.Name) {
+	if !known || !object.Known(ctx, m.GPUP, m.MIG, m.VGPU, m.MPS, m.TimeSlicing, m.QuiesceUnits, m.Name) {
 		return gpu.PartitionConfig{}, false
 	}
 	c = gpu.PartitionConfig{
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, GPUs: map[string][]string{},
-		MaxDisruption: gpu.Disruption(m.MaxDisruption.ValueString()), Restore: m.OnDestroy.ValueString() == onDestroyRestore,
+		MaxDisruption: gpu.Disruption(m.MaxDisruption.ValueString()),
 	}
 	if ro := object.Decode[rolloutModel](ctx, m.Rollout, diags); ro != nil {
 		c.Drain = ro.Drain.ValueBool()
@@ -67,7 +70,27 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Pa
 	c.QuiesceUnits = object.Strings(ctx, m.QuiesceUnits, diags)
 	slices.Sort(c.QuiesceUnits)
 	m.layout(ctx, &c, diags)
+	c.Restore = m.restores(c.Kind())
 	return c, true
+}
+
+// restores tells whether a GPU that leaves gets back what it had. Of how processes share a
+// GPU nothing is worth keeping: a daemon without its config would only be in the way.
+func (m *model) restores(kind gpu.Kind) bool {
+	if m.OnDestroy.IsNull() {
+		return kind == gpu.KindMPS || kind == gpu.KindTimeSlicing
+	}
+	return m.OnDestroy.ValueString() == onDestroyRestore
+}
+
+// kindless tells whether no kind is known, as after an import.
+func (m *model) kindless() bool {
+	return m.GPUP.IsNull() && m.MIG.IsNull() && m.VGPU.IsNull() && m.MPS.IsNull() && m.TimeSlicing.IsNull()
+}
+
+// sameLayout tells whether two models declare the same kind and layout.
+func (m *model) sameLayout(o *model) bool {
+	return m.GPUP.Equal(o.GPUP) && m.MIG.Equal(o.MIG) && m.VGPU.Equal(o.VGPU) && m.MPS.Equal(o.MPS) && m.TimeSlicing.Equal(o.TimeSlicing)
 }
 
 // prior is declared with the GPUs that the state lists.

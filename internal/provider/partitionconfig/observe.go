@@ -17,8 +17,8 @@ import (
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before := m.gpus(ctx, diags)
-	all := map[string]map[string]gpuModel{}
+	before, daemonsBefore := m.gpus(ctx, diags), m.daemons(ctx, diags)
+	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var drift []string
 	for _, name := range hosts {
 		h, answered := v.Hosts[name]
@@ -26,10 +26,14 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 			if b, ok := before[name]; ok {
 				all[name] = b
 			}
+			if b, ok := daemonsBefore[name]; ok {
+				daemons[name] = b
+			}
 			continue
 		}
 		var found []string
 		all[name], found = observeHost(ctx, c, name, h, before[name], diags)
+		daemons[name] = describeDaemons(c, h, slices.Collect(maps.Keys(all[name])))
 		drift = append(drift, found...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -38,6 +42,9 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 			continue
 		}
 		all[name] = before[name]
+		if b, ok := daemonsBefore[name]; ok {
+			daemons[name] = b
+		}
 		drift = append(drift, fmt.Sprintf("host %s: it is not one of the config's hosts any more, but has not been given up yet", name))
 	}
 
@@ -58,9 +65,28 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 	var d diag.Diagnostics
 	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
 	diags.Append(d...)
-	m.Isolation = types.StringValue(isolation(c.Kind()))
+	m.setDaemons(ctx, c, daemons, diags)
+	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
 	m.Drift, d = types.ListValueFrom(ctx, types.StringType, append([]string{}, drift...))
 	diags.Append(d...)
+}
+
+// keepObserved takes what a state has in the computed attributes.
+func (m *model) keepObserved(state *model) {
+	m.GPUs, m.Daemons, m.PartitionVRAMMiB, m.Isolation, m.Drift = state.GPUs, state.Daemons, state.PartitionVRAMMiB, state.Isolation, state.Drift
+}
+
+// forgetObserved makes the computed attributes unknown that only the hosts can tell after
+// the apply.
+func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
+	m.GPUs, m.Daemons, m.Drift = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType), types.ListUnknown(types.StringType)
+	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
+	if known && want.Kind() != gpu.KindGPUP {
+		m.PartitionVRAMMiB = types.Int64Null()
+	}
+	if known && want.MPS == nil {
+		m.Daemons = types.MapNull(daemonsOfHostType)
+	}
 }
 
 // observeHost tells what a host has of the config, and where that differs from what
@@ -85,15 +111,20 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 			text = migDrift(c, claim, g)
 		case !hasLayout(c, g) && c.Kind() == gpu.KindVGPU:
 			text = vgpuDrift(c, claim, g)
+		case !hasLayout(c, g) && shares(c) && c.MIG == nil:
+			text = modeDrift(c, claim, g)
 		case !hasLayout(c, g):
 			text = layoutWords(c, g)
 		}
 		if claim == nil || claim.Covers(id) {
-			gpus[id] = describe(ctx, c.Kind(), g, diags)
+			gpus[id] = describe(ctx, c, h, g, diags)
 		}
 		if text != "" {
 			drift = append(drift, fmt.Sprintf("host %s, GPU %s (%s): %s", name, id, g.Model, text))
 		}
+	}
+	for _, text := range daemonDrift(c, claim, h, slices.Sorted(maps.Keys(gpus))) {
+		drift = append(drift, fmt.Sprintf("host %s: %s", name, text))
 	}
 	if claim != nil && claim.Incomplete {
 		drift = append(drift, fmt.Sprintf("host %s: an earlier change of this config did not succeed on every host", name))

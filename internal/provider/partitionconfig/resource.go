@@ -86,8 +86,6 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 		want.ID, plan.ID = id, types.StringValue(id)
 	}
-	plan.Isolation = plan.plannedIsolation()
-
 	prior := state.prior(ctx, &resp.Diagnostics)
 	drift := []string{}
 	if state != nil {
@@ -95,15 +93,12 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	unchanged := state != nil && known && len(drift) == 0 &&
 		plan.Hosts.Equal(state.Hosts) && plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) &&
-		plan.GPUP.Equal(state.GPUP) && plan.MIG.Equal(state.MIG) && plan.VGPU.Equal(state.VGPU) && plan.Name.Equal(state.Name) &&
+		plan.sameLayout(state) && plan.Name.Equal(state.Name) &&
 		plan.QuiesceUnits.Equal(state.QuiesceUnits) // the host keeps it for the next boot
 	if unchanged {
-		plan.GPUs, plan.PartitionVRAMMiB, plan.Drift = state.GPUs, state.PartitionVRAMMiB, state.Drift
+		plan.keepObserved(state)
 	} else {
-		plan.GPUs, plan.PartitionVRAMMiB, plan.Drift = types.MapUnknown(gpusOfHostType), types.Int64Unknown(), types.ListUnknown(types.StringType)
-	}
-	if known && want.Kind() != gpu.KindGPUP {
-		plan.PartitionVRAMMiB = types.Int64Null()
+		plan.forgetObserved(want, known)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
@@ -289,7 +284,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
-	if state.GPUP.IsNull() && state.MIG.IsNull() && state.VGPU.IsNull() {
+	if state.kindless() {
 		r.readImported(ctx, &state, importedKind(ctx, req.Private), &resp.Diagnostics)
 		resp.Diagnostics.Append(resp.Private.SetKey(ctx, importKindKey, nil)...)
 		if resp.Diagnostics.HasError() {

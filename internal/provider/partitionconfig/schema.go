@@ -13,7 +13,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/objectplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -21,9 +20,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 )
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -37,8 +34,9 @@ func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRe
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Gives a homogeneous set of GPUs, across one or several hosts, one layout: equal partitions for VMs on Hyper-V (`gpu_p`), or, " +
-			"on Linux hosts with NVIDIA GPUs, Multi-Instance GPU (`mig`) or vGPUs for KVM (`vgpu`).\n\n" +
-			"Every GPU that the selector covers gets the same layout. Only what differs is touched: a MIG instance or vGPU that is as declared stays, and so do other GPUs of the host. " +
+			"on Linux hosts with NVIDIA GPUs, Multi-Instance GPU (`mig`), vGPUs for KVM (`vgpu`), or GPUs that processes and containers share by the Multi-Process Service (`mps`) or in " +
+			"turns (`time_slicing`).\n\n" +
+			"Every GPU that the selector covers gets the same layout. Only what differs is touched: a MIG instance, vGPU or MPS daemon that is as declared stays, and so do other GPUs of the host. " +
 			"What the hosts really have is in `gpus`; a difference from what is declared is in `drift` and is put right by the next apply.\n\n" +
 			"All partitioned GPUs of a cluster should have the same count ([Microsoft](https://learn.microsoft.com/windows-server/virtualization/hyper-v/gpu-partitioning)), " +
 			"so one config usually covers a cluster. A change that fails on one host is undone on all of them.",
@@ -62,32 +60,36 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, MIG or vGPU types), is not dismounted, and is not in a pool or " +
-					"another claim. A GPU that is inserted later is then drift, with a warning.",
+				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, MIG or vGPU types; for `mps` and `time_slicing` an NVIDIA " +
+					"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. A GPU that is inserted later is then drift, with a warning.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
 			},
-			"gpu_p": gpuPAttribute(),
-			"mig":   migAttribute(),
-			"vgpu":  vgpuAttribute(),
+			"gpu_p":        gpuPAttribute(),
+			"mig":          migAttribute(),
+			"vgpu":         vgpuAttribute(),
+			"mps":          mpsAttribute(),
+			"time_slicing": timeSlicingAttribute(),
 			"quiesce_units": schema.SetAttribute{
 				MarkdownDescription: "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode " +
 					"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
 				ElementType: types.StringType, Optional: true,
 				Validators: []validator.Set{
-					setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p")),
+					setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing")),
 					setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit")),
 				},
 			},
 			"max_disruption": schema.StringAttribute{
 				MarkdownDescription: "How much a change may disturb what runs: " + disruptionText() + ". Default `none`. The count of a GPU that nobody " +
 					"uses changes without disruption; one whose partitions VMs hold needs `vm_restart`, and each of those VMs' own assignment must allow " +
-					"the shutdown as well. MIG instances that nothing uses change without disruption, and those in use never; switching MIG mode takes `gpu_reset` on Ampere GPUs. vGPUs that no VM holds change without disruption, and those held never.",
+					"the shutdown as well. MIG instances that nothing uses change without disruption, and those in use never; switching MIG mode takes `gpu_reset` on Ampere GPUs. vGPUs that no VM holds change without disruption, and those held never. " +
+					"An MPS daemon that has to be restarted or ended ends its clients, which needs `process_restart`; no other process is ever ended.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
 			},
 			"rollout": rolloutAttribute(),
 			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "`keep` (the default) leaves the layout as it is; `restore` puts back the count, or the modes and the MIG instances or vGPUs, that each GPU had when it joined, " +
-					"and never stops a VM or a process to do so. Destroying uses the value of the last apply.",
+				MarkdownDescription: "`keep` leaves the layout as it is; `restore` puts back the count, or the modes and the MIG instances or vGPUs, that each GPU had when it joined, " +
+					"and never stops a VM or a process to do so. Default `keep`, but for `mps` and `time_slicing` `restore`: the MPS daemons end, their clients as `max_disruption` allows, and compute " +
+					"mode and time slice go back unless somebody has changed them meanwhile. Destroying uses the value of the last apply.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
@@ -95,15 +97,23 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with what the host reports: its `model`, its PCI `address` on Linux, its `layout` " +
 					"(such as `gpu_p:4` or `mig:1g.10gb@0+3g.40gb@4`, where `@` stands before the first memory slice), `partition_count` and `partition_vram_mib` for GPU-P, and " +
 					"`instances` for MIG: a list of `profile`, `start`, `memory_mib` and `uuid`. The UUID, by which a workload finds its MIG device, is a new one each time that the instance is made. For vGPUs the `layout` is such as `vgpu:2xL40S-12Q`, and `vgpus` a list of `type`, `function` (the index of the virtual function; null for a vGPU " +
-					"on the GPU itself), and `address` and `uuid`, by which a VM gets it: the PCI address, or the UUID of a mediated device (else null).",
+					"on the GPU itself), and `address` and `uuid`, by which a VM gets it: the PCI address, or the UUID of a mediated device (else null). With MPS the `layout` is " +
+					"`mps:` and the compute mode, such as `mps:exclusive_process`, or `mps:none` while no daemon of the config serves the GPU; with time-slicing it is `time_slicing:` and the time slice.",
 				ElementType: gpusOfHostType, Computed: true,
 			},
+			"mps_daemons": schema.MapAttribute{
+				MarkdownDescription: "With MPS, the control daemons of the config, by host: a list of `name`, `pipe_directory`, `gpu_ids`, in the order in which clients count the GPUs, and `mig_instance`, such as " +
+					"`3g.40gb@4`, for a daemon inside of a GPU instance. A process of the host is a client with `CUDA_MPS_PIPE_DIRECTORY` set to the pipe directory. Containers are handed it by `gpu_share`, " +
+					"which holds them to a part as well. Null without MPS.",
+				ElementType: daemonsOfHostType, Computed: true,
+			},
 			"partition_vram_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for MIG and vGPUs.", Computed: true,
+				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for other kinds than GPU-P.", Computed: true,
 			},
 			"isolation": schema.StringAttribute{
-				MarkdownDescription: "What separates two partitions, instances or vGPUs. `hardware` for GPU-P and MIG: GPU-P partitions are SR-IOV functions with memory of their own; MIG instances have memory and compute slices of their own. `memory` for vGPUs: each has frame buffer of its own, and they take turns on the rest of the GPU.",
-				Computed:            true,
+				MarkdownDescription: "What separates two workloads that the layout puts on one GPU. `hardware` for GPU-P and MIG: GPU-P partitions are SR-IOV functions with memory of their own; MIG instances have memory and compute slices of their own. `memory` for vGPUs: each has frame buffer of its own, and they take turns on the rest of the GPU. `memory` for MPS as well, inside of MIG instances too: each client has an address space of its own, but a fault of one can end the others; `none` before compute " +
+					"capability 7.0, where they share one address space. `none` for time-slicing.",
+				Computed: true,
 			},
 			"drift": schema.ListAttribute{
 				MarkdownDescription: "Where the hosts differ from what is declared, one sentence each. Empty after an apply.",
@@ -115,63 +125,6 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 
 // unitName matches names of systemd units; none of them can be taken for an option.
 var unitName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*$`)
-
-func gpuPAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. One of `gpu_p`, `mig` and `vgpu` is required.",
-		Optional:            true,
-		PlanModifiers:       []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"partition_count": schema.Int64Attribute{
-				MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
-					"them with the memory that each partition gets.",
-				Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
-			},
-		},
-	}
-}
-
-func migAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "MIG: GPU instances on Linux hosts, each with one compute instance that fills it. One of `gpu_p`, `mig` and `vgpu` is required. Changing from one to another " +
-			"makes a new config.",
-		Optional:      true,
-		PlanModifiers: []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"profiles": schema.MapAttribute{
-				MarkdownDescription: miglayout.ProfilesText, ElementType: types.Int64Type, Optional: true, Validators: miglayout.ProfilesValidators(),
-			},
-			"placements": schema.SetNestedAttribute{
-				MarkdownDescription: miglayout.PlacementsText, Optional: true, Validators: miglayout.PlacementsValidators(),
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Required: true, Validators: miglayout.ProfileValidators()},
-					"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
-				}},
-			},
-		},
-	}
-}
-
-func vgpuAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices. One of `gpu_p`, `mig` and `vgpu` is required.",
-		Optional:            true,
-		PlanModifiers:       []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"type":          schema.StringAttribute{MarkdownDescription: vgpulayout.TypeText, Optional: true, Validators: vgpulayout.TypeValidators()},
-			"count":         schema.Int64Attribute{MarkdownDescription: vgpulayout.CountText, Optional: true, Validators: vgpulayout.CountValidators()},
-			"types":         schema.MapAttribute{MarkdownDescription: vgpulayout.TypesText, ElementType: types.Int64Type, Optional: true, Validators: vgpulayout.TypesValidators()},
-			"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
-		},
-	}
-}
-
-// otherKind replaces the config when it becomes one of another kind.
-func otherKind() planmodifier.Object {
-	return objectplanmodifier.RequiresReplaceIf(func(_ context.Context, req planmodifier.ObjectRequest, resp *objectplanmodifier.RequiresReplaceIfFuncResponse) {
-		resp.RequiresReplace = !req.PlanValue.IsUnknown() && req.PlanValue.IsNull() != req.StateValue.IsNull()
-	}, "A change of kind makes a new config.", "A change of kind makes a new config.")
-}
 
 func rolloutAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
@@ -214,6 +167,8 @@ func disruptionText() string { return "`" + strings.Join(disruptionNames(), "` <
 func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
 	return []resource.ConfigValidator{
 		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu")),
+		resourcevalidator.ExactlyOneOf(
+			path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"),
+		),
 	}
 }

@@ -1,5 +1,6 @@
 // Package partitionoptions is the data source gpu_partition_options: the partition
-// counts, MIG profiles and vGPU types that GPUs offer, and the memory that each yields.
+// counts, MIG profiles and vGPU types that GPUs offer, the memory that each yields, and how
+// many clients MPS takes on a GPU.
 package partitionoptions
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -56,6 +58,7 @@ type gpuModel struct {
 	MIGProfiles    []profileModel `tfsdk:"mig_profiles"`
 	Heterogeneous  *bool          `tfsdk:"vgpu_heterogeneous_supported"`
 	VGPUTypes      []vgpuModel    `tfsdk:"vgpu_types"`
+	MPSClients     *int64         `tfsdk:"mps_max_clients"`
 }
 
 type profileModel struct {
@@ -87,10 +90,11 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		return schema.Int64Attribute{MarkdownDescription: text, Computed: true}
 	}
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get.",
+		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get; " +
+			"and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
 			"host":   schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true},
-			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs.", Optional: true},
+			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", Optional: true},
 			"common_partition_counts": schema.ListAttribute{
 				MarkdownDescription: "The counts that all of these GPUs with GPU-P offer.", ElementType: types.Int64Type, Computed: true,
 			},
@@ -147,6 +151,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							},
 						}},
 					},
+					"mps_max_clients": number("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
 				}},
 			},
 		},
@@ -183,7 +188,8 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		gpup := g.Partitionable != nil && !g.Partitionable.Paravirtual
-		if !gpup && g.MIG == nil && g.VGPU == nil || wanted != "" && !gpu.SameID(wanted, g.ID) {
+		shares := h.Platform == gpu.Linux && g.Vendor == "NVIDIA"
+		if !gpup && g.MIG == nil && g.VGPU == nil && !shares || wanted != "" && !gpu.SameID(wanted, g.ID) {
 			continue
 		}
 		out := gpuModel{Model: g.Model, Options: []optionModel{}, MIGProfiles: []profileModel{}, VGPUTypes: []vgpuModel{}}
@@ -198,11 +204,15 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		if g.VGPU != nil {
 			vgpus.and(out.vgpus(g.VGPU))
 		}
+		if shares && h.MPS != nil && h.MPS.Program != "" {
+			n := int64(catalog.MPSClients(g.ComputeCapability))
+			out.MPSClients = &n
+		}
 		gpus[g.ID] = out
 	}
 	if wanted != "" && len(gpus) == 0 {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
-			"Found: host %s has no GPU %q that offers partitions, MIG or vGPUs.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
+			"Found: host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
 		return
 	}
 	diags := &resp.Diagnostics

@@ -41,28 +41,47 @@ func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureReques
 }
 
 type memberModel struct {
-	Model  string  `tfsdk:"model"`
-	VM     *string `tfsdk:"vm"`
-	Status string  `tfsdk:"status"`
+	Model  string   `tfsdk:"model"`
+	VM     *string  `tfsdk:"vm"`
+	Status string   `tfsdk:"status"`
+	Shares []string `tfsdk:"shares"`
+	Free   *float64 `tfsdk:"free"`
 }
+
+var (
+	memberOfPool = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"model": types.StringType, "vm": types.StringType, "status": types.StringType,
+		"shares": types.ListType{ElemType: types.StringType}, "free": types.Float64Type,
+	}}
+	usageType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"gpus": types.Float64Type, "memory_mib": types.Int64Type, "shares": types.Int64Type,
+		"used_gpus": types.Float64Type, "used_memory_mib": types.Int64Type, "used_shares": types.Int64Type,
+	}}
+)
 
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "A pool of whole GPUs as the hosts have it now, and how many of its GPUs are free.",
+		MarkdownDescription: "A pool of GPUs as the hosts have it now, and what is free in it.",
 		Attributes: map[string]schema.Attribute{
-			"name":    schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true},
-			"host":    schema.StringAttribute{MarkdownDescription: "A host of the pool; the other nodes of its cluster are looked at as well. One of `host` and `cluster` is required.", Optional: true},
-			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true},
-			"id":      schema.StringAttribute{MarkdownDescription: "The host or cluster and the name; `gpu_vm_assignment` can refer to it.", Computed: true},
-			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model`, `status` and the `vm` that holds it (null for none).",
-				Computed:            true,
-				ElementType: types.MapType{ElemType: types.ObjectType{AttrTypes: map[string]attr.Type{
-					"model": types.StringType, "vm": types.StringType, "status": types.StringType,
-				}}},
+			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true},
+			"host": schema.StringAttribute{
+				MarkdownDescription: "A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
+				Optional:            true,
 			},
-			"available": schema.MapAttribute{MarkdownDescription: "How many GPUs no VM holds, by host.", ElementType: types.Int64Type, Computed: true},
+			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true},
+			"id":      schema.StringAttribute{MarkdownDescription: "The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it.", Computed: true},
+			"gpus": schema.MapAttribute{
+				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model`, `status` and the `vm` that holds it (null for none); on Linux hosts with the " +
+					"`shares` that have part in it and the part of it that is `free` (null on others).",
+				Computed: true, ElementType: types.MapType{ElemType: memberOfPool},
+			},
+			"available": schema.MapAttribute{MarkdownDescription: "How many GPUs no VM holds and no share has part in, by host.", ElementType: types.Int64Type, Computed: true},
+			"quotas": schema.MapAttribute{
+				MarkdownDescription: "By label, the quota of `gpus`, `memory_mib` and `shares` (null for no limit), and what the label's shares have of the pool now: `used_gpus`, " +
+					"`used_memory_mib` and `used_shares`. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.",
+				ElementType: usageType, Computed: true,
+			},
 		},
 	}
 }
@@ -99,25 +118,37 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !report.NotYet(diags, d.fleet, label(id), v) || !report.Unreachable(diags, d.fleet, label(id), v) || !ok {
 		return
 	}
+	if h, answered := v.Hosts[at]; answered {
+		if p, linux := poolClaim(h, name.ValueString()); linux { // its hosts are no cluster
+			id, v = p.ID, d.fleet.Look(ctx, d.fleet.PoolHosts(ctx, p.ID))
+			if !report.Unreachable(diags, d.fleet, label(id), v) {
+				return
+			}
+		}
+	}
 	gpus, available := map[string]map[string]memberModel{}, map[string]int64{}
 	for _, n := range slices.Sorted(maps.Keys(v.Hosts)) {
 		h := v.Hosts[n]
-		p, has := h.Pool(name.ValueString())
+		p, has := onHost(h, name.ValueString())
 		if !has {
 			continue
 		}
 		gpus[n] = map[string]memberModel{}
+		available[n] = 0 // a host whose GPUs are all held is listed with none
+		part, shares := taken(h)
 		for _, g := range p.GPUs {
 			m := memberModel{VM: holder(h, g)}
 			if dev, known := h.GPU(g); known {
 				m.Model, m.Status = dev.Model, string(dev.Status)
 			}
-			if m.VM == nil {
-				available[n]++
-			} else {
-				available[n] += 0 // a host whose GPUs are all held is listed with none
+			if h.Platform == gpu.Linux {
+				left := free(part[gpu.FoldID(g)])
+				m.Shares, m.Free = append([]string{}, shares[gpu.FoldID(g)]...), &left
 			}
 			gpus[n][g] = m
+			if m.VM == nil && len(m.Shares) == 0 {
+				available[n]++
+			}
 		}
 	}
 	if len(gpus) == 0 {
@@ -131,6 +162,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("id", id)
 	set("gpus", gpus)
 	set("available", available)
+	set("quotas", usage(v, name.ValueString()))
 }
 
 // holder is the VM that has a GPU of a pool now, by name.

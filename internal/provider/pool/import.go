@@ -66,7 +66,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 	if !ok {
 		c = gpu.PoolConfig{ID: m.ID.ValueString(), Name: name, Members: map[string][]string{}}
 		for host, h := range v.Hosts {
-			if p, has := h.Pool(name); has {
+			if p, has := onHost(h, name); has {
 				c.Name = p.Name
 				c.Members[host] = p.GPUs
 			}
@@ -78,6 +78,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 	}
 	m.ID, m.Name = types.StringValue(c.ID), types.StringValue(c.Name)
 	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
+	m.Quotas = encodeQuotas(ctx, c.Quotas, diags)
 	if len(c.Scope.Hosts) == 0 && c.Scope.Cluster == "" {
 		var d diag.Diagnostics
 		m.Members, d = types.MapValueFrom(ctx, memberType, c.Members)

@@ -26,6 +26,7 @@ type model struct {
 	Cluster   types.String   `tfsdk:"cluster"`
 	Selector  types.Object   `tfsdk:"selector"`
 	Dismount  types.Object   `tfsdk:"dismount"`
+	Quotas    types.Map      `tfsdk:"quotas"`
 	OnDestroy types.String   `tfsdk:"on_destroy"`
 	Timeouts  timeouts.Value `tfsdk:"timeouts"`
 	GPUs      types.Map      `tfsdk:"gpus"`
@@ -71,12 +72,12 @@ func poolID(s gpu.Scope, members map[string][]string, name string) string {
 // unknown. With members the GPUs are those; otherwise they are not chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PoolConfig, known bool) {
 	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(ctx, m.Name, m.Members) {
+	if !known || !object.Known(ctx, m.Name, m.Members, m.Quotas) {
 		return gpu.PoolConfig{}, false
 	}
 	c = gpu.PoolConfig{
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, MountBack: m.OnDestroy.ValueString() == onDestroyMountBack,
-		Members: scope.GPUIDs(ctx, m.Members, diags),
+		Members: scope.GPUIDs(ctx, m.Members, diags), Quotas: decodeQuotas(ctx, m.Quotas, diags),
 	}
 	if d := object.Decode[dismountModel](ctx, m.Dismount, diags); d != nil {
 		c.Force = d.Force.ValueBool()
@@ -138,7 +139,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			}
 			continue
 		}
-		have, exists := h.Pool(c.Name)
+		have, exists := onHost(h, c.Name)
 		if !exists {
 			drift = append(drift, fmt.Sprintf("host %s has no pool %q", name, c.Name))
 			have = &gpu.Pool{}
@@ -161,8 +162,15 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			all[name][key] = entry
 		}
 		for i := range h.Claims {
-			if cl := &h.Claims[i]; cl.Is(gpu.ClaimPool, c.Name) && cl.Incomplete {
+			cl := &h.Claims[i]
+			if !cl.Is(gpu.ClaimPool, c.Name) {
+				continue
+			}
+			if cl.Incomplete {
 				drift = append(drift, fmt.Sprintf("host %s: an earlier change of this pool did not succeed on every host", name))
+			}
+			if w := cl.Want.Pool; w != nil && !sameQuotas(w.Quotas, c.Quotas) {
+				drift = append(drift, fmt.Sprintf("host %s has other quotas of pool %q on record", name, c.Name))
 			}
 		}
 	}

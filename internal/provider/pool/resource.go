@@ -1,5 +1,6 @@
-// Package pool is the resource gpu_pool and the data source of the same name: a
-// named pool of whole GPUs across the hosts of a cluster.
+// Package pool is the resource gpu_pool and the data source of the same name: a named set
+// of GPUs over hosts. VMs of a cluster have its GPUs whole, and on Linux hosts shares are
+// drawn from it.
 package pool
 
 import (
@@ -82,12 +83,15 @@ func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRe
 // Schema implements resource.Resource.
 func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Gathers whole GPUs under one name on every host, to give them to virtual machines by Discrete Device Assignment (DDA). " +
-			"A clustered VM that draws from a pool finds the pool of the same name on the node that it fails over to.\n\n" +
-			"The GPUs are dismounted from their hosts. A GPU is either in a pool or partitioned, never both.",
+		MarkdownDescription: "Gathers GPUs under one name over hosts.\n\n" +
+			"On Hyper-V hosts its GPUs are given whole to virtual machines by Discrete Device Assignment (DDA). " +
+			"A clustered VM that draws from a pool finds the pool of the same name on the node that it fails over to. " +
+			"The GPUs are dismounted from their hosts. A GPU is either in a pool or partitioned, never both.\n\n" +
+			"On Linux hosts `gpu_share` draws from a pool, within its `quotas`. All its GPUs are shared in the same way. The pool is a record on each host: " +
+			"nothing is dismounted, and what a GPU is partitioned into is the business of `gpu_partition_config`.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
-				MarkdownDescription: "The cluster, or else the first host, and the name: `azl-vdi/render`. Known at the first plan; `gpu_vm_assignment` refers to it.",
+				MarkdownDescription: "The cluster, or else the first host, and the name: `azl-vdi/render`. Known at the first plan; `gpu_vm_assignment` and `gpu_share` refer to it.",
 				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"name": schema.StringAttribute{
@@ -109,12 +113,12 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"selector": schema.SingleNestedAttribute{
 				MarkdownDescription: "Narrows the GPUs of `hosts` or `cluster`. Without it every known GPU is taken that is not partitioned by a config, not in another pool, " +
-					"not held by a VM, and not the host's own display.",
+					"not held by a VM, and not the host's own display; on Linux hosts every NVIDIA GPU that works and is not in another pool.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
 				Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("members"))},
 			},
 			"dismount": schema.SingleNestedAttribute{
-				MarkdownDescription: "How GPUs are dismounted from the host.",
+				MarkdownDescription: "How GPUs are dismounted from the host. Of pools on Hyper-V hosts only.",
 				Optional:            true,
 				Attributes: map[string]schema.Attribute{
 					"force": schema.BoolAttribute{
@@ -123,9 +127,10 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					},
 				},
 			},
+			"quotas": quotasAttribute(),
 			"on_destroy": schema.StringAttribute{
 				MarkdownDescription: "What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` gives it back to its host, whoever dismounted it. " +
-					"A destroy deletes the pool in either case, and uses the value of the last apply. A pool that a VM draws from, even one that is off, is not destroyed.",
+					"A destroy deletes the pool in either case, and uses the value of the last apply. A pool that a VM draws from, even one that is off, or that shares were drawn from, is not destroyed. On Linux hosts there is only `keep`.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
@@ -179,7 +184,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		drift = state.drifted(ctx, &resp.Diagnostics)
 	}
 	unchanged := state != nil && known && len(drift) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
-		plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) && plan.Name.Equal(state.Name)
+		plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) && plan.Name.Equal(state.Name) &&
+		plan.Quotas.Equal(state.Quotas) // the hosts keep them, for the shares of other states
 	if unchanged {
 		plan.GPUs, plan.Drift = state.GPUs, state.Drift
 	} else {
@@ -362,7 +368,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view) {
 		return
 	}
-	if view.Complete() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := view.Hosts[n].Pool(c.Name); return ok }) {
+	if view.Complete() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := onHost(view.Hosts[n], c.Name); return ok }) {
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return
 	}

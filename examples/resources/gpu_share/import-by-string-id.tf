@@ -1,0 +1,4 @@
+import {
+  to = gpu_share.ocr
+  id = "infer01/vision-ocr"
+}

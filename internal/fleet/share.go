@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// ShareClaim is the claim for a share on its host.
+func ShareClaim(h *gpu.Host, name string) (gpu.Claim, bool) {
+	for i := range h.Claims {
+		if h.Claims[i].Is(gpu.ClaimShare, name) {
+			return h.Claims[i], true
+		}
+	}
+	return gpu.Claim{}, false
+}
+
+// Claimed tells whether a host of a view has a claim for an object.
+func Claimed(v View, kind gpu.ClaimKind, id string) bool {
+	for _, h := range v.Hosts {
+		if slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return c.Is(kind, id) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// ShareHosts are the hosts that a share has to do with: its own, and all of its pool,
+// whose quotas it counts against.
+func (f *Fleet) ShareHosts(ctx context.Context, s gpu.Share) []string {
+	var names []string
+	if s.Pool != "" {
+		names = f.PoolHosts(ctx, s.Pool)
+	}
+	if s.Host != "" && !slices.Contains(names, s.Host) {
+		names = append(names, s.Host)
+	}
+	return names
+}
+
+// PoolHosts are the hosts of a pool: as this run plans it, or else as its claims say. The
+// claim of a pool whose members were declared one by one tells those of its own host only,
+// so that the others may be any.
+func (f *Fleet) PoolHosts(ctx context.Context, id string) []string {
+	if p, ok := f.Ledger.Pool(id); ok {
+		return slices.Sorted(maps.Keys(p.Want.Pool.Members))
+	}
+	if first, _, _ := strings.Cut(id, "/"); f.Has(first) {
+		if h, err := f.Snapshot(ctx, first); err == nil {
+			if p, ok := claimedPool(h, id); ok && len(p.Scope.Hosts) > 0 {
+				return p.Scope.Hosts
+			}
+		}
+	}
+	return f.HostNames()
+}
+
+// claimedPool is a pool as a host's claim has it.
+func claimedPool(h *gpu.Host, id string) (*gpu.PoolConfig, bool) {
+	for i := range h.Claims {
+		if p := h.Claims[i].Want.Pool; p != nil && h.Claims[i].Kind == gpu.ClaimPool && gpu.SameID(p.ID, id) {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// ShareTakenOver is the host of a pool on which a share of this owner has that name
+// already: a resource of the same name takes it over there, as one that was renamed does.
+func (f *Fleet) ShareTakenOver(v View, s gpu.Share) (host string, ok bool) {
+	if f.opt.Owner == "" || s.Pool == "" {
+		return "", false
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		c, has := ShareClaim(v.Hosts[name], s.Name)
+		if has && c.Owner == f.opt.Owner && c.Want.Share != nil && gpu.SameID(c.Want.Share.Pool, s.Pool) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// ApplyShare is Apply for a share, and tells on which host it is. A share of a pool that
+// was not placed yet goes to the fullest host that has room; when that refuses it, because
+// another change has taken the room meanwhile, to the next one.
+func (f *Fleet) ApplyShare(ctx context.Context, req Request) (host string, err error) {
+	want := *req.Want.Share
+	if want.Host != "" {
+		_, err := f.Apply(ctx, req)
+		return want.Host, err
+	}
+	hosts, err := f.hostsForShare(ctx, want, req)
+	if err != nil {
+		return "", err
+	}
+	var first error
+	for _, host := range hosts {
+		placed := want
+		placed.Host, req.Want.Share = host, &placed
+		_, err := f.Apply(ctx, req)
+		if err == nil || !refused(err) {
+			return host, err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return "", first
+}
+
+// hostsForShare are the hosts of a pool that have room for a share, the best first; at
+// least one, or an error that says what each lacks.
+func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) ([]string, error) {
+	v := f.Look(ctx, f.PoolHosts(ctx, want.Pool))
+	if host, ok := f.ShareTakenOver(v, want); ok {
+		return []string{host}, nil
+	}
+	fit, lacks := rules.RankHosts(v.Hosts, &want, req.Token)
+	if len(fit) > 0 {
+		return fit, nil
+	}
+	failure := &Failure{Label: req.Label}
+	for _, name := range v.Silent() {
+		failure.Host, failure.Err = name, v.Errors[name]
+	}
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(lacks))) {
+		failure.Host = name
+		failure.Err = &agent.Error{Kind: agent.Refused, Host: name, Cause: &backend.Error{
+			Code: backend.Insufficient, Op: "place the share", Object: "share " + want.Name, Detail: lacks[name].Error(),
+		}}
+	}
+	errs, _ := split(f.CheckAlone(v, rules.Plan{Label: req.Label, Token: req.Token, Want: req.Want, Prior: req.Prior}))
+	if len(errs) > 0 { // these tell of all hosts at once
+		failure.Host, failure.Err = errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs}
+	}
+	return nil, failure
+}
+
+// refused tells whether a host did not take a share, and was not touched: another one may.
+func refused(err error) bool {
+	failure, ok := errors.AsType[*Failure](err)
+	if !ok || failure.Begun() {
+		return false
+	}
+	ae, ok := errors.AsType[*agent.Error](err)
+	return ok && (ae.Kind == agent.RuleViolation || ae.Kind == agent.Refused && ae.Cause != nil && ae.Cause.Code == backend.Insufficient)
+}

@@ -1,0 +1,118 @@
+package changeforecast
+
+import (
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+type sharingModel struct {
+	ComputeFrom *string       `tfsdk:"from_compute_mode"`
+	ComputeTo   *string       `tfsdk:"to_compute_mode"`
+	SliceFrom   *string       `tfsdk:"from_time_slice"`
+	SliceTo     *string       `tfsdk:"to_time_slice"`
+	Daemons     []daemonModel `tfsdk:"mps_daemons"`
+}
+
+type daemonModel struct {
+	Name    string   `tfsdk:"name"`
+	Action  string   `tfsdk:"action"`
+	Clients []string `tfsdk:"clients"`
+}
+
+func describeSharing(c *rules.SharingChange) *sharingModel {
+	out := &sharingModel{
+		ComputeFrom: set(c.ComputeFrom), ComputeTo: set(c.ComputeTo), SliceFrom: set(c.SliceFrom), SliceTo: set(c.SliceTo), Daemons: []daemonModel{},
+	}
+	for _, d := range c.Daemons {
+		out.Daemons = append(out.Daemons, daemonModel{Name: d.Name, Action: string(d.Action), Clients: append([]string{}, d.Clients...)})
+	}
+	return out
+}
+
+// set is nil for an empty text.
+func set[T ~string](s T) *string {
+	if s == "" {
+		return nil
+	}
+	out := string(s)
+	return &out
+}
+
+func sharingAttribute() schema.SingleNestedAttribute {
+	text := func(s string) schema.StringAttribute {
+		return schema.StringAttribute{MarkdownDescription: s, Computed: true}
+	}
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "The change of MPS or time-slicing, inside of MIG instances too; null when there is none.", Computed: true,
+		Attributes: map[string]schema.Attribute{
+			"from_compute_mode": text("The compute mode now; null when it stays."),
+			"to_compute_mode":   text("The compute mode that the GPU would get; null when it stays."),
+			"from_time_slice":   text("The time slice now; null when it stays."),
+			"to_time_slice":     text("The time slice that the GPU would get; null when it stays."),
+			"mps_daemons": schema.ListNestedAttribute{
+				MarkdownDescription: "The MPS daemons of the GPU that change.", Computed: true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"name": text("The daemon's name."), "action": text("`start`, `restart` or `remove`."),
+					"clients": schema.ListAttribute{MarkdownDescription: "The processes that end with it.", ElementType: types.StringType, Computed: true},
+				}},
+			},
+		},
+	}
+}
+
+func mpsAttribute() schema.SingleNestedAttribute {
+	attributes := mpsAttributes()
+	attributes["compute_mode"] = schema.StringAttribute{
+		MarkdownDescription: sharelayout.ComputeModeText, Optional: true, Validators: sharelayout.ComputeModeValidators(),
+	}
+	return schema.SingleNestedAttribute{MarkdownDescription: "The wanted MPS, as in `gpu_partition_config`.", Optional: true, Attributes: attributes}
+}
+
+func mpsInMIGAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(),
+	}
+}
+
+func mpsAttributes() map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators()},
+		"multi_user": schema.BoolAttribute{MarkdownDescription: sharelayout.MultiUserText, Optional: true, Validators: sharelayout.MultiUserValidators()},
+		"active_thread_percentage": schema.Float64Attribute{
+			MarkdownDescription: sharelayout.ThreadsText, Optional: true, Validators: sharelayout.PercentageValidators(),
+		},
+		"pinned_memory_limit_mib": schema.Int64Attribute{
+			MarkdownDescription: sharelayout.MemoryText, Optional: true, Validators: sharelayout.MemoryValidators(),
+		},
+		"oversubscription": schema.Float64Attribute{
+			MarkdownDescription: sharelayout.MPSOversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
+		},
+	}
+}
+
+func timeSlicingAttribute() schema.SingleNestedAttribute {
+	attributes := timeSlicingAttributes(sharelayout.ReplicasText)
+	attributes["interval"] = schema.StringAttribute{
+		MarkdownDescription: sharelayout.IntervalText, Optional: true, Validators: sharelayout.IntervalValidators(),
+	}
+	return schema.SingleNestedAttribute{MarkdownDescription: "The wanted time-slicing, as in `gpu_partition_config`.", Optional: true, Attributes: attributes}
+}
+
+func timeSlicingInMIGAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText),
+	}
+}
+
+func timeSlicingAttributes(replicas string) map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"replicas": schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: sharelayout.ReplicasValidators()},
+		"oversubscription": schema.Float64Attribute{
+			MarkdownDescription: sharelayout.OversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
+		},
+	}
+}

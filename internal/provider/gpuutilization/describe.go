@@ -1,0 +1,98 @@
+package gpuutilization
+
+import (
+	"math"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
+)
+
+// add writes what was found out about a host into the model. record is the long view by
+// GPU, nil without one.
+func (m *model) add(r reading, record map[string]utilization.History) {
+	out := hostModel{
+		WindowSeconds: round(r.measured.Window().Length().Seconds()),
+		MeasuredAt:    r.measured.To.UTC().Format(time.RFC3339),
+		GPUs:          map[string]gpuModel{},
+	}
+	for i := range r.gpus {
+		g := &r.gpus[i]
+		x := gpuModel{useModel: use(&g.figures.Use, r.shares(onGPU(g.gpu.ID))), Model: g.gpu.Model, Used: rounded(g.figures.Used()), Advice: []adviceModel{}}
+		if g.figures.MIG != nil {
+			x.MIG = describeMIG(&r, g)
+			// Limits are those of instances, so that they cannot be added up.
+			x.Oversubscription = nil
+		}
+		var history *utilization.History
+		if h, ok := record[g.figures.ID]; ok {
+			history, x.History = &h, describeHistory(&h)
+		}
+		for _, a := range g.figures.Advice(history) {
+			x.Advice = append(x.Advice, adviceModel{Kind: string(a.Kind), Text: a.Text})
+			m.Advice = append(m.Advice, hostAdviceModel{Host: r.name, GPUID: g.gpu.ID, Kind: string(a.Kind), Text: a.Text})
+		}
+		out.GPUs[g.gpu.ID] = x
+	}
+	m.Utilization[r.name] = out
+}
+
+func use(u *utilization.Use, shares []placed) useModel {
+	out := useModel{
+		Allocated: round(u.Allocated), Busy: rounded(u.Busy), MemoryBusy: rounded(u.MemoryBusy), SMActivity: rounded(u.SMActivity),
+		MemoryUsedMiB: u.MemoryUsed.MiB(), MemoryTotalMiB: u.MemoryTotal.MiB(), Idle: u.Idle,
+		Oversubscription: rounded(oversubscription(shares, u.MemoryTotal)), Processes: []processModel{}, Shares: []shareModel{},
+	}
+	for i := range u.Processes {
+		p := &u.Processes[i]
+		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: set(p.Name), Holder: set(p.Holder), Share: set(p.Share), MemoryMiB: p.Memory.MiB()})
+	}
+	for _, p := range shares {
+		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: set(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: round(p.facts.Fraction)})
+	}
+	return out
+}
+
+func describeMIG(r *reading, g *gpuReading) *migModel {
+	f := g.figures.MIG
+	out := &migModel{
+		Slices: int64(f.Slices), Allocated: int64(f.AllocatedSlices), Used: int64(f.UsedSlices),
+		MemorySlices: int64(f.MemorySlices), FreeMemory: int64(f.FreeMemory), Unallocatable: int64(f.Unallocatable), Instances: []instanceModel{},
+	}
+	for i := range f.Instances {
+		in := &f.Instances[i]
+		shares := r.shares(onInstance(g.gpu.ID, gpu.MIGPlacement{Profile: in.Profile, Start: in.Start}))
+		out.Instances = append(out.Instances, instanceModel{useModel: use(&in.Use, shares), Profile: in.Profile, Start: int64(in.Start)})
+	}
+	return out
+}
+
+func describeHistory(h *utilization.History) *historyModel {
+	out := &historyModel{
+		From: h.From.Format(time.RFC3339), To: h.To.Format(time.RFC3339), RecordedHours: round(h.Recorded.Hours()),
+		Idle: rounded(h.Idle), Nights: rounded(h.Nights), Weekends: rounded(h.Weekends), WorkingDays: rounded(h.Days),
+	}
+	if h.Idle != nil {
+		out.Peak, out.Mean = rounded(&h.Peak), rounded(&h.Mean)
+	}
+	return out
+}
+
+// round keeps what is worth reading: 33.3333 and not 33.333333333333336.
+func round(f float64) float64 { return math.Round(f*1e4) / 1e4 }
+
+func rounded(f *float64) *float64 {
+	if f == nil {
+		return nil
+	}
+	r := round(*f)
+	return &r
+}
+
+// set is nil for an empty text.
+func set(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,127 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+type daemonModel struct {
+	Name          *string  `tfsdk:"name"`
+	GPUIDs        []string `tfsdk:"gpu_ids"`
+	MIGInstance   *string  `tfsdk:"mig_instance"`
+	PID           *int64   `tfsdk:"pid"`
+	PipeDirectory *string  `tfsdk:"pipe_directory"`
+	User          *int64   `tfsdk:"uid"`
+	MultiUser     bool     `tfsdk:"multi_user"`
+	Threads       *float64 `tfsdk:"active_thread_percentage"`
+	MemoryMiB     *int64   `tfsdk:"pinned_memory_limit_mib"`
+	Clients       []int64  `tfsdk:"client_pids"`
+	Problem       *string  `tfsdk:"problem"`
+}
+
+type shareModel struct {
+	CDIDevice   string            `tfsdk:"cdi_device"`
+	Environment map[string]string `tfsdk:"environment"`
+	Note        *string           `tfsdk:"note"`
+}
+
+func daemonsAttribute() schema.ListNestedAttribute {
+	return schema.ListNestedAttribute{
+		MarkdownDescription: "The control daemons of the Multi-Process Service (MPS) on the host, those of `gpu_partition_config` and those of others.", Computed: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"name": text("The daemon's name; null for one that this provider has not made."),
+			"gpu_ids": schema.ListAttribute{
+				MarkdownDescription: "The GPUs that it serves, in the order in which clients count them. One that the host no longer has goes by its UUID.", ElementType: types.StringType, Computed: true,
+			},
+			"mig_instance":   text("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
+			"pid":            number("Its process id; null while it does not run."),
+			"pipe_directory": text("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
+			"uid":            number("The id of the user whose processes may be clients; null with `multi_user`, or when not known."),
+			"multi_user":     schema.BoolAttribute{MarkdownDescription: "Whether processes of all users may be clients.", Computed: true},
+			"active_thread_percentage": schema.Float64Attribute{
+				MarkdownDescription: "The most of a device's multiprocessors for each client process, in percent; null for no limit.", Computed: true,
+			},
+			"pinned_memory_limit_mib": number("The most memory for each client process on each device, in MiB; null for no limit."),
+			"client_pids": schema.ListAttribute{
+				MarkdownDescription: "The process ids of its clients; always empty for a daemon that this provider has not made.", ElementType: types.Int64Type, Computed: true,
+			},
+			"problem": text("Why the daemon does not run or answer; null when it does."),
+		}},
+	}
+}
+
+func sharesAttribute() schema.MapNestedAttribute {
+	return schema.MapNestedAttribute{
+		MarkdownDescription: "What `gpu_share` has handed to containers of the host, by name.", Computed: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"cdi_device": text("The CDI device by which containers ask for it."),
+			"environment": schema.MapAttribute{
+				MarkdownDescription: "What a process of the host needs in its environment to be in the share.", ElementType: types.StringType, Computed: true,
+			},
+			"note": text("What containers lack; null for nothing."),
+		}},
+	}
+}
+
+// describeSharing fills in what processes and containers share.
+func (m *hostModel) describeSharing(h *gpu.Host) {
+	m.ContainerToolkit = set(h.ContainerToolkit)
+	m.Daemons, m.Shares = []daemonModel{}, map[string]shareModel{}
+	if h.MPS != nil {
+		m.MPSProgram = set(h.MPS.Program)
+		for i := range h.MPS.Daemons {
+			m.Daemons = append(m.Daemons, describeDaemon(&h.MPS.Daemons[i]))
+		}
+		slices.SortStableFunc(m.Daemons, func(a, b daemonModel) int { return cmp.Compare(value(a.Name), value(b.Name)) })
+	}
+	for _, s := range h.Shares {
+		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: set(s.Note)}
+		for name, v := range s.Environment {
+			x.Environment[name] = v
+		}
+		m.Shares[s.Name] = x
+	}
+}
+
+func describeDaemon(d *gpu.MPSDaemon) daemonModel {
+	out := daemonModel{
+		Name: set(d.Name), GPUIDs: []string{}, PipeDirectory: set(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: set(d.Problem),
+	}
+	for _, at := range d.Devices {
+		out.GPUIDs = append(out.GPUIDs, at.GPU)
+		if at.Instance != nil {
+			out.MIGInstance = ptr(fmt.Sprintf("%s@%d", at.Instance.Profile, at.Instance.Start))
+		}
+	}
+	if d.PID != 0 {
+		out.PID = ptr(int64(d.PID))
+	}
+	if d.User != nil {
+		out.User = ptr(int64(*d.User))
+	}
+	if d.ActiveThreadPercentage > 0 {
+		out.Threads = ptr(d.ActiveThreadPercentage)
+	}
+	if d.PinnedMemoryLimit > 0 {
+		out.MemoryMiB = ptr(d.PinnedMemoryLimit.MiB())
+	}
+	for _, p := range d.Clients {
+		out.Clients = append(out.Clients, int64(p.PID))
+	}
+	slices.Sort(out.Clients)
+	return out
+}
+
+// value is "" for nil.
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,151 @@
+package provider_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// sharedCard is the id of a GPU of gpu01.
+func sharedCard(n int) string { return fmt.Sprintf("GPU-50000000-0000-4000-8000-%012d", n) }
+
+// gpuHost is the Linux host gpu01 with MPS and L40S GPUs without vGPUs, numbered from 0 on.
+func gpuHost(n int) gpu.Snapshot {
+	h := gpu.Host{
+		Name: "gpu01", Platform: gpu.Linux, OS: gpu.OS{Name: "Ubuntu 24.04.3 LTS"}, VMs: []gpu.VM{}, Pools: []gpu.Pool{},
+	}
+	for i := range n {
+		h.GPUs = append(h.GPUs, gpu.GPU{
+			ID: sharedCard(i), Model: "NVIDIA L40S", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "26B9"}, VRAM: 48 * 1024 * gpu.MiB,
+			Driver: gpu.Driver{Version: "580.95.05"}, Address: fmt.Sprintf("0000:%02x:00.0", 0x41+i),
+		})
+	}
+	return withMPS(standalone(h))
+}
+
+// withMPS gives hosts what it takes to share their GPUs.
+func withMPS(s gpu.Snapshot) gpu.Snapshot {
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.MPS, h.ContainerToolkit = &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"}, "1.18.0"
+		for j := range h.GPUs {
+			g := &h.GPUs[j]
+			g.ComputeMode, g.TimeSlice, g.ComputeCapability = gpu.ComputeDefault, gpu.TimeSliceDefault, "8.9"
+		}
+	}
+	return s
+}
+
+// The address of the config "inference", and its layouts.
+const (
+	sharedGPUs  = "gpu_partition_config.inference"
+	quarterEach = "uid = 1000, active_thread_percentage = 25, pinned_memory_limit_mib = 10240"
+	halfEach    = "uid = 1000, active_thread_percentage = 50"
+	fourTurns   = `interval = "long", replicas = 4`
+)
+
+// sharingOf is the config "inference" on gpu01 with one kind, and more arguments.
+func sharingOf(kind, layout string, more ...string) string {
+	return fmt.Sprintf("resource \"gpu_partition_config\" \"inference\" {\n  name  = \"inference\"\n  hosts = [\"gpu01\"]\n  %s = { %s }\n  %s\n}\n",
+		kind, layout, strings.Join(more, "\n  "))
+}
+
+func mpsOf(layout string, more ...string) string { return sharingOf("mps", layout, more...) }
+
+func turnsOf(layout string, more ...string) string { return sharingOf("time_slicing", layout, more...) }
+
+// onCard selects one GPU of gpu01.
+func onCard(n int) string {
+	return fmt.Sprintf("selector = { gpu_ids = { gpu01 = [%q] } }", sharedCard(n))
+}
+
+// wantModes asserts the compute mode and the time slice of GPUs of gpu01.
+func (r *rig) wantModes(compute gpu.ComputeMode, slice gpu.TimeSlice, n ...int) {
+	r.t.Helper()
+	for _, i := range n {
+		g, ok := r.host("gpu01").GPU(sharedCard(i))
+		if !ok {
+			r.t.Fatalf("gpu01 has no GPU %s", sharedCard(i))
+		}
+		if g.ComputeMode != compute || g.TimeSlice != slice {
+			r.t.Errorf("%s has compute mode %s and time slice %s, want %s and %s", g.ID, g.ComputeMode, g.TimeSlice, compute, slice)
+		}
+	}
+}
+
+// daemons writes the daemons of ours that run on a host, sorted: "user 1000, 25 %, 10.0 GiB
+// on GPU-... GPU-...".
+func (r *rig) daemons(host string) []string {
+	r.t.Helper()
+	out := []string{}
+	h := r.host(host)
+	if h.MPS == nil {
+		return out
+	}
+	for _, d := range h.MPS.Daemons {
+		if d.Name == "" || d.PID == 0 {
+			continue
+		}
+		text := "all users"
+		if d.User != nil {
+			text = fmt.Sprintf("user %d", *d.User)
+		}
+		if d.ActiveThreadPercentage > 0 {
+			text += fmt.Sprintf(", %v %%", d.ActiveThreadPercentage)
+		}
+		if d.PinnedMemoryLimit > 0 {
+			text += ", " + d.PinnedMemoryLimit.String()
+		}
+		text += " on"
+		for _, at := range d.Devices {
+			text += " " + at.GPU
+			if at.Instance != nil {
+				text += fmt.Sprintf(" %s@%d", at.Instance.Profile, at.Instance.Start)
+			}
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// wantDaemons asserts what daemons of ours run on a host.
+func (r *rig) wantDaemons(host string, want ...string) {
+	r.t.Helper()
+	if got := r.daemons(host); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		r.t.Errorf("%s runs the MPS daemons %q, want %q", host, got, want)
+	}
+}
+
+// editCard changes a GPU of gpu01 as somebody else would.
+func (r *rig) editCard(n int, change func(*gpu.GPU)) {
+	r.t.Helper()
+	r.editHost("gpu01", func(h *gpu.Host) {
+		if g, ok := h.GPU(sharedCard(n)); ok {
+			change(g)
+		}
+	})
+}
+
+// both GPUs of gpu01, as daemons writes them.
+func bothCards() string { return " on " + sharedCard(0) + " " + sharedCard(1) }
+
+// instancesOf are daemons inside of instances of the first GPU of hgx01.
+func instancesOf(settings string, at ...string) []string {
+	out := make([]string, len(at))
+	for i, place := range at {
+		out[i] = settings + " on " + migGPU(0) + " " + place
+	}
+	return slices.SortedFunc(slices.Values(out), cmp.Compare)
+}
+
+// connects starts a client of an MPS daemon of ours.
+func (r *rig) connects(host, daemon, name string) (pid int) {
+	r.t.Helper()
+	pid, err := r.fleet.StartClient(r.t.Context(), host, daemon, gpu.Process{Name: name, Holder: "container 3f2a"})
+	r.must(err)
+	return pid
+}

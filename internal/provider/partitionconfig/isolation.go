@@ -1,0 +1,64 @@
+package partitionconfig
+
+import (
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// isolation is what separates two workloads that a layout puts on one GPU. For MPS it
+// takes the GPUs to tell, and is "" here. vGPUs of the types that are made here have memory
+// of their own and take turns on the rest of the GPU.
+func isolation(c gpu.PartitionConfig) rules.Isolation {
+	switch {
+	case c.MPS != nil:
+		return ""
+	case c.TimeSlicing != nil:
+		return rules.IsolationNone
+	case c.VGPU != nil:
+		return rules.IsolationMemory
+	}
+	return rules.IsolationHardware
+}
+
+// observedIsolation is the least of all GPUs: those before Volta give clients of MPS one
+// address space.
+func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) rules.Isolation {
+	if known := isolation(c); known != "" {
+		return known
+	}
+	for _, name := range hosts {
+		h, answered := v.Hosts[name]
+		if !answered {
+			continue
+		}
+		for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
+			if g, ok := h.GPU(id); ok && !catalog.IsolatesMPSClients(g.ComputeCapability) {
+				return rules.IsolationNone
+			}
+		}
+	}
+	return rules.IsolationMemory
+}
+
+// plannedIsolation is known as soon as the kind and what is inside of MIG are, but for MPS.
+func (m *model) plannedIsolation() types.String {
+	mps, slicing := attr.Value(m.MPS), attr.Value(m.TimeSlicing)
+	if inside := m.MIG.Attributes(); len(inside) > 0 {
+		mps, slicing = inside["mps"], inside["time_slicing"]
+	}
+	var c gpu.PartitionConfig
+	switch {
+	case m.MIG.IsUnknown(), m.VGPU.IsUnknown(), mps.IsUnknown(), slicing.IsUnknown(), !mps.IsNull():
+		return types.StringUnknown()
+	case !slicing.IsNull():
+		c.TimeSlicing = &gpu.TimeSlicing{}
+	case !m.VGPU.IsNull():
+		c.VGPU = &gpu.VGPULayout{}
+	}
+	return types.StringValue(string(isolation(c)))
+}

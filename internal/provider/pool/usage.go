@@ -1,0 +1,112 @@
+package pool
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// usageModel is what the shares of a label have of a pool, beside its quota.
+type usageModel struct {
+	GPUs          *float64 `tfsdk:"gpus"`
+	MemoryMiB     *int64   `tfsdk:"memory_mib"`
+	Shares        *int64   `tfsdk:"shares"`
+	UsedGPUs      float64  `tfsdk:"used_gpus"`
+	UsedMemoryMiB int64    `tfsdk:"used_memory_mib"`
+	UsedShares    int64    `tfsdk:"used_shares"`
+}
+
+// usage tells for each label that has a quota or a share what its shares have of a pool
+// on the hosts of a view. Shares without a label go by "".
+func usage(v fleet.View, name string) map[string]usageModel {
+	used, memory := map[string]usageModel{}, map[string]gpu.Bytes{}
+	for _, h := range v.Hosts {
+		p, ok := poolClaim(h, name)
+		if !ok {
+			continue
+		}
+		for label, q := range p.Quotas {
+			u := used[label]
+			u.GPUs, u.MemoryMiB, u.Shares = q.GPUs, nil, nil
+			if q.Memory != nil {
+				mib := q.Memory.MiB()
+				u.MemoryMiB = &mib
+			}
+			if q.Shares != nil {
+				n := int64(*q.Shares)
+				u.Shares = &n
+			}
+			used[label] = u
+		}
+		for _, s := range sharesOf(h, p.ID) {
+			u := used[s.Label]
+			u.UsedShares++
+			u.UsedGPUs += rules.DescribeShare(h, s).Fraction
+			memory[s.Label] += s.MemoryRequest * gpu.Bytes(len(s.Devices))
+			used[s.Label] = u
+		}
+	}
+	for label, u := range used {
+		u.UsedGPUs, u.UsedMemoryMiB = round(u.UsedGPUs), memory[label].MiB()
+		used[label] = u
+	}
+	return used
+}
+
+// poolClaim is a pool as a Linux host has it on record.
+func poolClaim(h *gpu.Host, name string) (*gpu.PoolConfig, bool) {
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Is(gpu.ClaimPool, name) && c.Want.Pool != nil && h.Platform == gpu.Linux {
+			return c.Want.Pool, true
+		}
+	}
+	return nil, false
+}
+
+// sharesOf are the shares that a host has drawn from a pool.
+func sharesOf(h *gpu.Host, pool string) []*gpu.Share {
+	var out []*gpu.Share
+	for i := range h.Claims {
+		if s := h.Claims[i].Want.Share; s != nil && gpu.SameID(s.Pool, pool) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// taken is the part of each GPU that shares of a host have, and who they are.
+func taken(h *gpu.Host) (part map[string]float64, names map[string][]string) {
+	part, names = map[string]float64{}, map[string][]string{}
+	for i := range h.Claims {
+		s := h.Claims[i].Want.Share
+		if s == nil {
+			continue
+		}
+		for _, d := range s.Devices {
+			one := *s
+			one.Devices = []gpu.SharedDevice{d}
+			id := gpu.FoldID(d.GPU)
+			part[id] += rules.DescribeShare(h, &one).Fraction
+			if !slices.Contains(names[id], s.Name) {
+				names[id] = append(names[id], s.Name)
+			}
+		}
+	}
+	for _, list := range names {
+		slices.Sort(list)
+	}
+	return part, names
+}
+
+// free is what is left of a GPU that shares have a part of. With oversubscription they may
+// have more than there is.
+func free(part float64) float64 { return round(max(0, 1-part)) }
+
+// round tells fractions as finely as gpu_share does.
+func round(f float64) float64 {
+	const digits = 1e4
+	return math.Round(f*digits) / digits
+}

@@ -1,0 +1,94 @@
+package share
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// ImportState takes `host/name`, or the identity. Read fills in the rest.
+func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	host, name, ok := strings.Cut(req.ID, "/")
+	if req.ID == "" {
+		var identity identityModel
+		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
+		host, name, ok = identity.Host.ValueString(), identity.Name.ValueString(), true
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if !ok || host == "" || name == "" {
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is host/name, such as hgx01/team-a.", req.ID))
+		return
+	}
+	if !r.fleet.Unknown() && !r.fleet.Has(host) {
+		resp.Diagnostics.AddError("Unknown host", (&fleet.UnknownHostError{Host: host, Known: r.fleet.HostNames()}).Error()+".")
+		return
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("host"), host)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+}
+
+// readImported completes a state of which only the host and the name are known, from the
+// share's claim: what a CDI specification hands over does not tell what was asked for.
+func (r *Resource) readImported(ctx context.Context, m *model, claim gpu.Claim, claimed bool, diags *diag.Diagnostics) bool {
+	host, name := m.Host.ValueString(), m.Name.ValueString()
+	switch {
+	case !claimed || claim.Want.Share == nil:
+		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: declare it without importing it.", host, name))
+		return false
+	case claim.Owner != r.fleet.Owner():
+		diags.AddError("Share belongs to another owner", fmt.Sprintf(
+			"Found: share %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
+			name, host, claim.Owner, r.fleet.Owner()))
+		return false
+	}
+	s := claim.Want.Share
+	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), text(s.Pool), text(s.Config), text(s.Profile), text(s.Label)
+	if len(s.GPUIDs) > 0 {
+		var d diag.Diagnostics
+		m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, s.GPUIDs)
+		diags.Append(d...)
+	}
+	if len(s.GPUIDs) == 0 && s.Count > 1 {
+		m.Count = types.Int64Value(int64(s.Count))
+	}
+	if s.ActiveThreadPercentage > 0 {
+		m.Threads = types.Float64Value(s.ActiveThreadPercentage)
+	}
+	if p := s.ClientPriority; p != nil && *p >= 0 && *p < len(priorities) {
+		m.Priority = types.StringValue(priorities[*p])
+	}
+	m.importMemory(ctx, s, diags)
+	return !diags.HasError()
+}
+
+// importMemory writes one amount where both are the same.
+func (m *model) importMemory(ctx context.Context, s *gpu.Share, diags *diag.Diagnostics) {
+	if s.MemoryRequest == 0 && s.MemoryLimit == 0 {
+		return
+	}
+	mem := memoryModel{LimitMiB: types.Int64Value(s.MemoryLimit.MiB())}
+	if s.MemoryRequest != s.MemoryLimit {
+		mem.RequestMiB = types.Int64Value(s.MemoryRequest.MiB())
+	}
+	var d diag.Diagnostics
+	m.Memory, d = types.ObjectValueFrom(ctx, memoryType, mem)
+	diags.Append(d...)
+}
+
+// text is null for "".
+func text(s string) types.String {
+	if s == "" {
+		return types.StringNull()
+	}
+	return types.StringValue(s)
+}

@@ -1,0 +1,32 @@
+package share
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// look takes the hosts that the rules need for a share: its own or those of its pool, and
+// all of them when only that tells that there is no such pool or config. ok is false when
+// the host that it names is none of the provider's.
+func (r *Resource) look(ctx context.Context, want gpu.Share, diags *diag.Diagnostics) (v fleet.View, ok bool) {
+	if want.Host != "" && !r.fleet.Has(want.Host) {
+		diags.AddAttributeError(path.Root("host"), "Unknown host", fmt.Sprintf(
+			"%s\n\nFound: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.",
+			label(want), want.Host, r.fleet.HostNames()))
+		return fleet.View{}, false
+	}
+	v = r.fleet.Look(ctx, r.fleet.ShareHosts(ctx, want))
+	if want.Config == "" {
+		return v, true
+	}
+	if _, planned := r.fleet.Ledger.Config(want.Config); !planned && !fleet.Claimed(v, gpu.ClaimConfig, want.Config) {
+		v = v.With(r.fleet.LookAll(ctx))
+	}
+	return v, true
+}

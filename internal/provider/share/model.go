@@ -1,0 +1,147 @@
+package share
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+type model struct {
+	Name     types.String   `tfsdk:"name"`
+	Host     types.String   `tfsdk:"host"`
+	Pool     types.String   `tfsdk:"pool"`
+	Config   types.String   `tfsdk:"config"`
+	GPUIDs   types.Set      `tfsdk:"gpu_ids"`
+	Count    types.Int64    `tfsdk:"gpu_count"`
+	Profile  types.String   `tfsdk:"mig_profile"`
+	Label    types.String   `tfsdk:"owner_label"`
+	Memory   types.Object   `tfsdk:"memory"`
+	Threads  types.Float64  `tfsdk:"active_thread_percentage"`
+	Priority types.String   `tfsdk:"client_priority"`
+	Timeouts timeouts.Value `tfsdk:"timeouts"`
+
+	Devices     types.List    `tfsdk:"devices"`
+	Mode        types.String  `tfsdk:"mode"`
+	CDIDevice   types.String  `tfsdk:"cdi_device"`
+	Environment types.Map     `tfsdk:"environment"`
+	Isolation   types.String  `tfsdk:"isolation"`
+	Enforcement types.String  `tfsdk:"enforcement"`
+	Fraction    types.Float64 `tfsdk:"fraction"`
+	Drift       types.List    `tfsdk:"drift"`
+}
+
+type identityModel struct {
+	Host types.String `tfsdk:"host"`
+	Name types.String `tfsdk:"name"`
+}
+
+type memoryModel struct {
+	RequestMiB types.Int64 `tfsdk:"request_mib"`
+	LimitMiB   types.Int64 `tfsdk:"limit_mib"`
+}
+
+type deviceModel struct {
+	GPUID      types.String `tfsdk:"gpu_id"`
+	MIGProfile types.String `tfsdk:"mig_profile"`
+	MIGStart   types.Int64  `tfsdk:"mig_start"`
+	UUID       types.String `tfsdk:"uuid"`
+}
+
+var (
+	memoryType = map[string]attr.Type{"request_mib": types.Int64Type, "limit_mib": types.Int64Type}
+	deviceType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"gpu_id": types.StringType, "mig_profile": types.StringType, "mig_start": types.Int64Type, "uuid": types.StringType,
+	}}
+	// priorities are the words for MPS's client priorities, by number.
+	priorities = []string{"normal", "below_normal"}
+)
+
+// declared reads what a configuration asks for. known is false while any part is unknown.
+func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Share, known bool) {
+	if !object.Known(ctx, m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority) {
+		return gpu.Share{}, false
+	}
+	s = m.limits(ctx, diags)
+	s.Host, s.GPUIDs = m.Host.ValueString(), object.Strings(ctx, m.GPUIDs, diags)
+	slices.Sort(s.GPUIDs)
+	s.Count = max(1, len(s.GPUIDs))
+	if !m.Count.IsNull() {
+		s.Count = int(m.Count.ValueInt64())
+	}
+	return s, true
+}
+
+// limits are what of a share does not tell where it is.
+func (m *model) limits(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
+	s := gpu.Share{
+		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: m.Profile.ValueString(),
+		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(),
+	}
+	if mem := object.Decode[memoryModel](ctx, m.Memory, diags); mem != nil {
+		s.MemoryRequest, s.MemoryLimit = gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())
+		if mem.RequestMiB.IsNull() {
+			s.MemoryRequest = s.MemoryLimit
+		}
+		if mem.LimitMiB.IsNull() {
+			s.MemoryLimit = s.MemoryRequest
+		}
+	}
+	if n := slices.Index(priorities, m.Priority.ValueString()); n >= 0 {
+		s.ClientPriority = &n
+	}
+	return s
+}
+
+// prior is the share as the state has it, with where it was placed.
+func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.Share {
+	if m == nil {
+		return nil
+	}
+	s := m.limits(ctx, diags)
+	s.Host, s.Devices = m.Host.ValueString(), m.placed(ctx, diags)
+	s.Count = max(1, len(s.Devices))
+	return &s
+}
+
+// placed are the devices that the state lists.
+func (m *model) placed(ctx context.Context, diags *diag.Diagnostics) []gpu.SharedDevice {
+	if m.Devices.IsNull() || m.Devices.IsUnknown() {
+		return nil
+	}
+	var list []deviceModel
+	diags.Append(m.Devices.ElementsAs(ctx, &list, false)...)
+	var out []gpu.SharedDevice
+	for _, d := range list {
+		dev := gpu.SharedDevice{GPU: d.GPUID.ValueString()}
+		if !d.MIGProfile.IsNull() {
+			dev.Instance = &gpu.MIGPlacement{Profile: d.MIGProfile.ValueString(), Start: int(d.MIGStart.ValueInt64())}
+		}
+		out = append(out, dev)
+	}
+	return out
+}
+
+// sameLimits tells whether two shares ask for the same, wherever they are.
+func sameLimits(a, b gpu.Share) bool {
+	for _, s := range []*gpu.Share{&a, &b} {
+		s.Host, s.GPUIDs, s.Count, s.Devices = "", nil, 0, nil
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
+	if m == nil || m.Drift.IsUnknown() {
+		return nil
+	}
+	return object.Strings(ctx, m.Drift, diags)
+}
+
+func (m *model) identity() identityModel { return identityModel{Host: m.Host, Name: m.Name} }

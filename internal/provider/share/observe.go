@@ -1,0 +1,123 @@
+package share
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// observe writes what the host has into the computed attributes. s is the share as it is
+// declared, with the place that is known of it; where its claim says better, the claim
+// counts.
+func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Share, diags *diag.Diagnostics) {
+	claim, claimed := fleet.ShareClaim(h, s.Name)
+	if claimed && claim.Want.Share != nil && len(claim.Want.Share.Devices) > 0 {
+		s.Devices = claim.Want.Share.Devices
+	}
+	facts := rules.DescribeShare(h, &s)
+	m.Host, m.CDIDevice = types.StringValue(host), types.StringValue(gpu.CDIDevice(s.Name))
+	m.Mode, m.Isolation = types.StringValue(string(facts.Mode)), types.StringValue(string(facts.Isolation))
+	m.Enforcement = types.StringValue(string(facts.Enforcement))
+	m.Fraction = types.Float64Value(math.Round(facts.Fraction*digits) / digits)
+	m.observeDevices(ctx, h, s.Devices, diags)
+
+	handed, isHanded := h.HandedShare(s.Name)
+	switch {
+	case isHanded:
+		m.setEnvironment(ctx, handed.Environment, diags)
+	case m.Environment.IsNull() || m.Environment.IsUnknown():
+		m.setEnvironment(ctx, nil, diags)
+	}
+	var d diag.Diagnostics
+	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift(host, s, claim, isHanded))
+	diags.Append(d...)
+}
+
+// digits is how finely a fraction is told.
+const digits = 1e4
+
+func (m *model) setEnvironment(ctx context.Context, env map[string]string, diags *diag.Diagnostics) {
+	if env == nil {
+		env = map[string]string{}
+	}
+	var d diag.Diagnostics
+	m.Environment, d = types.MapValueFrom(ctx, types.StringType, env)
+	diags.Append(d...)
+}
+
+// observeDevices lists where the share is. GPUs that the user named keep their spelling.
+func (m *model) observeDevices(ctx context.Context, h *gpu.Host, devices []gpu.SharedDevice, diags *diag.Diagnostics) {
+	list, ids := []deviceModel{}, []string{}
+	for _, dev := range devices {
+		entry := deviceModel{GPUID: types.StringValue(dev.GPU), UUID: types.StringNull()}
+		if id, ok := uuid(h, dev); ok {
+			entry.UUID = types.StringValue(id)
+		}
+		if dev.Instance != nil {
+			entry.MIGProfile, entry.MIGStart = types.StringValue(dev.Instance.Profile), types.Int64Value(int64(dev.Instance.Start))
+		}
+		list, ids = append(list, entry), append(ids, dev.GPU)
+	}
+	var d diag.Diagnostics
+	m.Devices, d = types.ListValueFrom(ctx, deviceType, list)
+	diags.Append(d...)
+	if !m.GPUIDs.IsNull() && !m.GPUIDs.IsUnknown() && sameGPUs(object.Strings(ctx, m.GPUIDs, diags), ids) {
+		return
+	}
+	slices.Sort(ids)
+	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
+	diags.Append(d...)
+}
+
+// uuid is by which programs know a device now.
+func uuid(h *gpu.Host, dev gpu.SharedDevice) (string, bool) {
+	g, ok := h.GPU(dev.GPU)
+	if !ok || dev.Instance == nil {
+		return dev.GPU, ok
+	}
+	if g.MIG == nil {
+		return "", false
+	}
+	for i := range g.MIG.Instances {
+		if in := &g.MIG.Instances[i]; in.Placement() == *dev.Instance && len(in.Compute) > 0 {
+			return in.Compute[0].UUID, true
+		}
+	}
+	return "", false
+}
+
+// sameGPUs compares two lists of ids as sets.
+func sameGPUs(a, b []string) bool {
+	within := func(list, other []string) bool {
+		return !slices.ContainsFunc(list, func(id string) bool {
+			return !slices.ContainsFunc(other, func(o string) bool { return gpu.SameID(o, id) })
+		})
+	}
+	return within(a, b) && within(b, a)
+}
+
+// drift says, in sentences, how the host differs from what is declared.
+func drift(host string, s gpu.Share, claim gpu.Claim, handed bool) []string {
+	out := []string{}
+	switch {
+	case claim.Token == "":
+		out = append(out, fmt.Sprintf("host %s has lost its record of share %s", host, s.Name))
+	case claim.Incomplete:
+		out = append(out, fmt.Sprintf("host %s: an earlier change of share %s failed and could not be put back", host, s.Name))
+	case claim.Want.Share != nil && !sameLimits(*claim.Want.Share, s):
+		out = append(out, fmt.Sprintf("host %s has share %s with other limits or another label", host, s.Name))
+	}
+	if !handed {
+		out = append(out, fmt.Sprintf("host %s does not hand share %s to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`", host, s.Name))
+	}
+	return out
+}

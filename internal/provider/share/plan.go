@@ -1,0 +1,205 @@
+package share
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// ModifyPlan decides whether the host has to be touched, and proves that there is room
+// for the share on the hosts and beside the rest of this run.
+func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if r.fleet == nil {
+		return // the validate walk
+	}
+	var state *model
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	prior := state.prior(ctx, &resp.Diagnostics)
+	if req.Plan.Raw.IsNull() {
+		r.planDestroy(ctx, instance.Token(ctx, req.Private), prior, &resp.Diagnostics)
+		return
+	}
+	var plan, config model
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
+
+	want, known := config.declared(ctx, &resp.Diagnostics)
+	drifted := state.drifted(ctx, &resp.Diagnostics)
+	if state != nil {
+		resp.RequiresReplace = config.replaces(ctx, state, &resp.Diagnostics)
+		if r.configReplaced(want.Config) {
+			resp.RequiresReplace.Append(path.Root("mode"))
+		}
+	}
+	stays := state != nil && len(resp.RequiresReplace) == 0
+	if stays {
+		stay(&want, *prior)
+	}
+	unchanged := stays && known && len(drifted) == 0 && sameLimits(want, *prior)
+	plan.foresee(&config, state, stays, unchanged, len(drifted) > 0)
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if !known || r.fleet.Unknown() {
+		r.fleet.Ledger.Forget(inst) // its checks wait until apply
+		return
+	}
+
+	p := rules.Plan{Label: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p.Want.Share, p.Prior.Share = &want, prior
+	view := r.fleet.Seen() // a plan that changes nothing asks nobody
+	if !unchanged {
+		v, ok := r.look(ctx, want, &resp.Diagnostics)
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v) || !ok {
+			r.fleet.Ledger.Forget(inst)
+			return
+		}
+		view = v
+		if host, ok := r.fleet.ShareTakenOver(v, want); ok && want.Host == "" {
+			want.Host = host
+		}
+	}
+	if stays {
+		r.checkTakenOver(&resp.Diagnostics, view, p)
+	} else if state != nil {
+		r.planDestroy(ctx, p.Token, prior, &resp.Diagnostics)
+	}
+	report.Findings(&resp.Diagnostics, p.Label, r.fleet.Ledger.Record(inst, p, func(p rules.Plan) []rules.Finding { return r.fleet.Check(view, p) }))
+	for _, d := range drifted {
+		resp.Diagnostics.AddWarning("Share differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
+	}
+}
+
+// stay gives a share the place of what it was.
+func stay(s *gpu.Share, prior gpu.Share) {
+	s.Host, s.Devices, s.Count = prior.Host, prior.Devices, prior.Count
+}
+
+// configReplaced tells whether this run replaces the config that the share is on, because it
+// becomes one of another kind: what the share has part in goes.
+func (r *Resource) configReplaced(id string) bool {
+	p, planned := r.fleet.Ledger.Config(id)
+	return planned && p.Prior.Config != nil && p.Prior.Config.Kind() != p.Want.Config.Kind()
+}
+
+// replaces lists the attributes that make another share. Of those that the host chose only
+// what the user wrote counts. A value that is not known yet may be another one.
+func (m *model) replaces(ctx context.Context, state *model, diags *diag.Diagnostics) path.Paths {
+	var out path.Paths
+	changed := func(name string, yes bool) {
+		if yes {
+			out.Append(path.Root(name))
+		}
+	}
+	changed("name", !m.Name.Equal(state.Name))
+	changed("pool", !m.Pool.Equal(state.Pool))
+	changed("config", !m.Config.Equal(state.Config))
+	changed("mig_profile", !m.Profile.Equal(state.Profile))
+	changed("host", !m.Host.IsNull() && !m.Host.Equal(state.Host))
+	switch {
+	case !object.Known(ctx, m.GPUIDs):
+		changed("gpu_ids", true)
+	case !m.GPUIDs.IsNull():
+		changed("gpu_ids", !sameGPUs(object.Strings(ctx, m.GPUIDs, diags), object.Strings(ctx, state.GPUIDs, diags)))
+	case m.Count.IsUnknown():
+		changed("gpu_count", true)
+	default:
+		changed("gpu_count", max(1, int(m.Count.ValueInt64())) != len(state.placed(ctx, diags)))
+	}
+	return out
+}
+
+// foresee fills in the computed attributes of a plan: what configuration and state tell,
+// and unknown for what only an apply can.
+func (m *model) foresee(config, state *model, stays, unchanged, drifted bool) {
+	m.Host, m.GPUIDs = types.StringUnknown(), types.SetUnknown(types.StringType)
+	m.Devices, m.Mode, m.Isolation = types.ListUnknown(deviceType), types.StringUnknown(), types.StringUnknown()
+	m.Environment, m.Enforcement = types.MapUnknown(types.StringType), types.StringUnknown()
+	m.Fraction, m.Drift = types.Float64Unknown(), types.ListUnknown(types.StringType)
+	if stays {
+		m.Host, m.GPUIDs = state.Host, state.GPUIDs
+		if !drifted {
+			m.Devices, m.Mode, m.Isolation = state.Devices, state.Mode, state.Isolation
+		}
+	}
+	if unchanged {
+		m.Environment, m.Enforcement, m.Fraction, m.Drift = state.Environment, state.Enforcement, state.Fraction, state.Drift
+	}
+	if !config.Host.IsNull() {
+		m.Host = config.Host
+	}
+	if !config.GPUIDs.IsNull() {
+		m.GPUIDs = config.GPUIDs
+	}
+	m.CDIDevice = types.StringUnknown()
+	if !m.Name.IsUnknown() {
+		m.CDIDevice = types.StringValue(gpu.CDIDevice(m.Name.ValueString()))
+	}
+}
+
+// keepPlanned keeps what was planned to stay: if the host shows something else by now, the
+// next Read says so.
+func (m *model) keepPlanned(planned *model) {
+	m.Host, m.GPUIDs = planned.Host, planned.GPUIDs
+	if !planned.Devices.IsUnknown() {
+		m.Devices, m.Mode, m.Isolation = planned.Devices, planned.Mode, planned.Isolation
+	}
+}
+
+// checkTakenOver finds that another resource of this owner has taken the share over, as a
+// renamed or moved resource does: two that stay would do so by turns. Within one run the
+// ledger tells; this is for a second provider block or state.
+func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+	h, ok := v.Hosts[p.Prior.Share.Host]
+	if !ok {
+		return
+	}
+	c, ok := fleet.ShareClaim(h, p.Prior.Share.Name)
+	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.fleet.Owner() {
+		return
+	}
+	title, text := "Another resource manages this share", fmt.Sprintf(
+		"%s\n\nHost: %s\nFound: since this resource was applied, another resource of owner %q has taken the share over, from another provider block or another state.\n"+
+			"Fix: keep one of the two. Removing this one touches nothing on the host.", p.Label, p.Prior.Share.Host, c.Owner)
+	if p.Unchanged {
+		diags.AddAttributeWarning(path.Root("name"), title, text)
+	} else {
+		diags.AddAttributeError(path.Root("name"), title, text)
+	}
+}
+
+// planDestroy proves that the share can be taken back.
+func (r *Resource) planDestroy(ctx context.Context, token string, prior *gpu.Share, diags *diag.Diagnostics) {
+	if prior == nil || r.fleet.Unknown() {
+		return
+	}
+	h, err := r.fleet.Snapshot(ctx, prior.Host)
+	if err != nil {
+		return // the destroy itself says what is wrong, if anything is
+	}
+	if c, ok := fleet.ShareClaim(h, prior.Name); ok && token != "" && c.Token != token {
+		return // another instance has taken the share over: nothing will be touched
+	}
+	p := rules.Plan{Label: label(*prior), Token: token, Prior: gpu.Want{Share: prior}}
+	report.Findings(diags, p.Label, r.fleet.Check(fleet.View{Hosts: map[string]*gpu.Host{prior.Host: h}}, p))
+}

@@ -1,0 +1,159 @@
+package share
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
+)
+
+// IdentitySchema implements resource.ResourceWithIdentity.
+func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
+	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
+		"host": identityschema.StringAttribute{Description: "The host that the share is on, as the provider names it.", RequiredForImport: true},
+		"name": identityschema.StringAttribute{Description: "The share's name.", RequiredForImport: true},
+	}}
+}
+
+// Schema implements resource.Resource.
+func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "A named fraction of one or several NVIDIA GPUs of a Linux host, for containers. It is handed over by the " +
+			"[Container Device Interface](https://github.com/cncf-tags/container-device-interface) (CDI): `docker run --device`, `podman run --device`, containerd " +
+			"and Kubernetes take the name in `cdi_device`.\n\n" +
+			"What a share is follows from the layout of its GPUs: a part of a GPU with MPS, turns on a GPU with time-slicing, a MIG instance, or a whole GPU. " +
+			"`isolation` and `enforcement` say what keeps shares apart and what holds each to its part. MPS and time-slicing are no security boundary.\n\n" +
+			"A share is placed when it is created and is never moved afterwards. Limits change in place, for containers that are started from then on. " +
+			"A share that processes run in is not destroyed.",
+		Attributes: attributes(ctx),
+	}
+}
+
+const (
+	replaceText = " Changing it makes a new share."
+	timeoutText = "Time for the host, from when its turn comes, as a duration such as `\"10m\"`. Default `10m`."
+)
+
+func attributes(ctx context.Context) map[string]schema.Attribute {
+	return map[string]schema.Attribute{
+		"name": schema.StringAttribute{
+			MarkdownDescription: "The share's name, once per host, as CDI takes it: letters, digits and hyphens." + replaceText,
+			Required:            true,
+		},
+		"host": schema.StringAttribute{
+			MarkdownDescription: "The host, as the provider names it. One of `host` and `pool` is required at least; with `pool` alone it is the host that was chosen." + replaceText,
+			Optional:            true, Computed: true, Validators: notEmpty(),
+		},
+		"pool": schema.StringAttribute{
+			MarkdownDescription: "The `id` of a `gpu_pool`: the share is placed on the fullest of its hosts that has room, within the pool's quotas." + replaceText,
+			Optional:            true, Validators: notEmpty(),
+		},
+		"config": schema.StringAttribute{
+			MarkdownDescription: "The `id` of a `gpu_partition_config`: the share is placed on GPUs of this config only. Refer to the resource, so that the two are created and " +
+				"destroyed in the right order, and the plan can prove that there is room." + replaceText,
+			Optional: true, Validators: notEmpty(),
+		},
+		"gpu_ids": schema.SetAttribute{
+			MarkdownDescription: "The GPUs that the share has part in. Set it to choose them, together with `host`; otherwise they are chosen when the share is created." + replaceText,
+			ElementType:         types.StringType, Optional: true, Computed: true,
+			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
+		},
+		"gpu_count": schema.Int64Attribute{
+			MarkdownDescription: "Of how many GPUs or MIG instances of one host the share takes its part. Default `1`, or as many as `gpu_ids` names." + replaceText,
+			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
+		},
+		"mig_profile": schema.StringAttribute{
+			MarkdownDescription: "The profile of its MIG instances, such as `\"1g.10gb\"`. Default: any." + replaceText,
+			Optional:            true, Validators: notEmpty(),
+		},
+		"owner_label": schema.StringAttribute{
+			MarkdownDescription: "Whose quota of the pool the share counts against: a key of the pool's `quotas`.",
+			Optional:            true, Validators: append(notEmpty(), stringvalidator.AlsoRequires(path.MatchRoot("pool"))),
+		},
+		"memory": schema.SingleNestedAttribute{
+			MarkdownDescription: "Memory on each device. Of the two amounts, one that is not set is the same as the other.",
+			Optional:            true,
+			Attributes: map[string]schema.Attribute{
+				"request_mib": schema.Int64Attribute{
+					MarkdownDescription: "What is kept free for the share, in MiB.", Optional: true,
+					Validators: append(sharelayout.MemoryValidators(), int64validator.AtLeastOneOf(path.MatchRelative().AtParent().AtName("limit_mib"))),
+				},
+				"limit_mib": schema.Int64Attribute{
+					MarkdownDescription: "The most that the share may use, in MiB. What holds it to that is in `enforcement`.", Optional: true,
+					Validators: sharelayout.MemoryValidators(),
+				},
+			},
+		},
+		"active_thread_percentage": schema.Float64Attribute{
+			MarkdownDescription: "The part of a device's multiprocessors that each process of the share may use, in percent. Of GPUs and GPU instances with MPS only.",
+			Optional:            true, Validators: sharelayout.PercentageValidators(),
+		},
+		"client_priority": schema.StringAttribute{
+			MarkdownDescription: "The priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Of GPUs and GPU instances with MPS only.",
+			Optional:            true, Validators: []validator.String{stringvalidator.OneOf(priorities...)},
+		},
+		"timeouts": duration.Timeouts(ctx, timeoutText),
+		"devices": schema.ListAttribute{
+			MarkdownDescription: "What the share has part in, in the order in which processes count it: each with `gpu_id`, `mig_profile` and `mig_start` (null for a whole GPU), " +
+				"and the `uuid` of the GPU or MIG device. The UUID of a MIG device changes when it is made again, as after a reboot.",
+			ElementType: deviceType, Computed: true,
+		},
+		"mode": schema.StringAttribute{
+			MarkdownDescription: "How the devices are shared: `whole_gpu`, `mig`, `mps` or `time_slicing`.", Computed: true,
+		},
+		"cdi_device": schema.StringAttribute{
+			MarkdownDescription: "What a container asks for, as in `docker run --device`: `gpufleet.com/share=NAME`. Known at the first plan.", Computed: true,
+		},
+		"environment": schema.MapAttribute{
+			MarkdownDescription: "The environment of a process of the host that is to be in the share without a container. Containers get it through CDI.",
+			ElementType:         types.StringType, Computed: true,
+		},
+		"isolation": schema.StringAttribute{
+			MarkdownDescription: "What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces of its own, but a fault of one process can end the others), or `none`.",
+			Computed:            true,
+		},
+		"enforcement": schema.StringAttribute{
+			MarkdownDescription: "What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), or `none`.", Computed: true,
+		},
+		"fraction": schema.Float64Attribute{
+			MarkdownDescription: "The part of a GPU that the share counts for, summed over its devices.", Computed: true,
+		},
+		"drift": schema.ListAttribute{
+			MarkdownDescription: "Where the host differs from what is declared, one sentence each. Empty after an apply.",
+			ElementType:         types.StringType, Computed: true,
+		},
+	}
+}
+
+func notEmpty() []validator.String { return []validator.String{stringvalidator.LengthAtLeast(1)} }
+
+// ConfigValidators implements resource.ResourceWithConfigValidators.
+func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
+	return []resource.ConfigValidator{resourcevalidator.AtLeastOneOf(path.MatchRoot("host"), path.MatchRoot("pool"))}
+}
+
+// ValidateConfig implements resource.ResourceWithValidateConfig.
+func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+	var m model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() || m.Count.IsNull() || m.GPUIDs.IsNull() || m.Count.IsUnknown() || m.GPUIDs.IsUnknown() {
+		return
+	}
+	if n := len(m.GPUIDs.Elements()); m.Count.ValueInt64() != int64(n) {
+		resp.Diagnostics.AddAttributeError(path.Root("gpu_count"), "Number of GPUs is not clear", fmt.Sprintf(
+			"Found: gpu_count is %d, and gpu_ids names %d.\nFix: leave gpu_count out.", m.Count.ValueInt64(), n))
+	}
+}
