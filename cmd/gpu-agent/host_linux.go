@@ -12,8 +12,11 @@ import (
 // platform is the backend of a host when nothing else is said.
 const platform = "nvidia"
 
+// platformOptions say where the driver's parts are: in a release where a driver puts them.
+var platformOptions nvidia.Options
+
 // openPlatform opens the backend of this platform, which loads the driver's library when
 // it is first asked and keeps it as long as the process lives.
 func openPlatform(context.Context) (backend.Backend, error) {
-	return nvidia.New(nvidia.Options{}), nil
+	return nvidia.New(platformOptions), nil
 }

@@ -61,17 +61,30 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	}
 	out := Prepared{Steps: p.steps, Disruption: gpu.DisruptNone, Findings: p.findings, Basis: text}
 	for _, step := range p.steps {
-		switch {
-		case step.Op == OpDrainNode:
+		switch step.Op {
+		case OpDrainNode:
 			out.Drains = true
-		case step.Op == OpStopVM:
-			out.Disruption = gpu.DisruptVMRestart
+		case OpStopVM:
 			out.StopsVMs = append(out.StopsVMs, step.vmName())
-		case step.Op == OpSetMIGMode && step.Force:
-			out.Disruption = gpu.DisruptGPUReset
+		}
+		if d := step.disrupts(); d.Exceeds(out.Disruption) {
+			out.Disruption = d
 		}
 	}
 	return out, nil
+}
+
+// disrupts is how much a step disturbs what runs.
+func (s Step) disrupts() gpu.Disruption {
+	switch {
+	case s.Op == OpStopVM:
+		return gpu.DisruptVMRestart
+	case s.Op == OpSetMIGMode && s.Force:
+		return gpu.DisruptGPUReset
+	case (s.Op == OpEnsureDaemon || s.Op == OpRemoveDaemon) && s.Force:
+		return gpu.DisruptProcessRestart
+	}
+	return gpu.DisruptNone
 }
 
 // apply makes a change. It returns an error without an outcome when nothing was
@@ -304,7 +317,7 @@ func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error)
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
 		if w.hostIsBack && step.Claim == nil {
-			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s Step) bool { return s.Op != OpRefreshDevices })
+			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s Step) bool { return s.isShown() })
 		}
 		if err := w.undoStep(ctx, step, inverse, total-i, total); err != nil {
 			if lost := staleFence(err); lost != nil {
@@ -329,11 +342,25 @@ func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error)
 func (w *work) undoStep(ctx context.Context, step Step, inverse []Step, index, total int) error {
 	for _, back := range inverse {
 		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
-		if err := w.runner.run(ctx, back); err != nil {
+		if err := w.runner.run(ctx, back); err != nil && !lostMeanwhile(back, err) {
 			return fmt.Errorf("%s, since it was not possible to %s: %w", step, back, err)
 		}
 	}
 	return nil
+}
+
+// isShown tells whether an inventory shows in full what a step does. What it does not show
+// is done once more: nobody has to be off for it.
+func (s Step) isShown() bool {
+	return s.Op != OpRefreshDevices && s.Op != OpWriteShare && s.Op != OpRemoveShare
+}
+
+// lostMeanwhile tells whether a daemon or a share cannot be put back because what it is on
+// is gone, as a reboot does. The claims tell what is to be there, and Reconcile brings it
+// back with what it is on.
+func lostMeanwhile(back Step, err error) bool {
+	cause := causeOf(err)
+	return (back.Op == OpEnsureDaemon || back.Op == OpWriteShare) && cause != nil && cause.Code == backend.NotFound
 }
 
 func staleFence(err error) *Error {

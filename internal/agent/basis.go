@@ -35,6 +35,12 @@ func newBasis(host *gpu.Host, steps []Step) (basis, error) {
 		if vm, ok := host.VM(s.VM); ok {
 			b.Facts["the power state of VM "+vm.Name] = powerOf(vm)
 		}
+		if s.Daemon != nil {
+			b.Facts["who is a client of MPS daemon "+s.Daemon.Name] = clientsOf(host, s.Daemon.Name)
+		}
+		if c := s.Claim; s.Op == OpPutClaim && c.Want.Share != nil {
+			b.Facts["the place of share "+c.ID] = devicesText(c.Want.Share.Devices)
+		}
 	}
 	return b, nil
 }

@@ -14,7 +14,10 @@ type breaker struct {
 	backend.HyperV
 	backend.MIG
 	backend.VGPU
-	store backend.Store
+	backend.Sharing
+	backend.Meter
+	store    backend.Store
+	platform func(context.Context) gpu.Platform
 
 	mu     sync.Mutex
 	writes int
@@ -101,6 +104,9 @@ func (b *breaker) alive() error {
 	}
 	return nil
 }
+
+// Platform tells which of the interfaces are meant.
+func (b *breaker) Platform(ctx context.Context) gpu.Platform { return b.platform(ctx) }
 
 func (b *breaker) Inventory(ctx context.Context) (gpu.Host, error) {
 	if err := b.alive(); err != nil {
@@ -258,4 +264,28 @@ func (b *breaker) RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 
 func (b *breaker) ResumeNode(ctx context.Context) error {
 	return b.write("resume", func() error { return b.HyperV.ResumeNode(ctx) })
+}
+
+func (b *breaker) SetComputeMode(ctx context.Context, gpuID string, mode gpu.ComputeMode) error {
+	return b.write("compute mode", func() error { return b.Sharing.SetComputeMode(ctx, gpuID, mode) })
+}
+
+func (b *breaker) SetTimeSlice(ctx context.Context, gpuID string, t gpu.TimeSlice) error {
+	return b.write("time slice", func() error { return b.Sharing.SetTimeSlice(ctx, gpuID, t) })
+}
+
+func (b *breaker) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClients bool) error {
+	return b.write("ensure daemon", func() error { return b.Sharing.EnsureDaemon(ctx, d, endClients) })
+}
+
+func (b *breaker) RemoveDaemon(ctx context.Context, name string, endClients bool) error {
+	return b.write("remove daemon", func() error { return b.Sharing.RemoveDaemon(ctx, name, endClients) })
+}
+
+func (b *breaker) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
+	return b.write("write share", func() error { return b.Sharing.WriteShare(ctx, s) })
+}
+
+func (b *breaker) RemoveShare(ctx context.Context, name string) error {
+	return b.write("remove share", func() error { return b.Sharing.RemoveShare(ctx, name) })
 }

@@ -58,6 +58,8 @@ type Step struct {
 	TimeSlice   gpu.TimeSlice      `json:"time_slice,omitempty"`
 	Daemon      *gpu.MPSDaemonSpec `json:"mps_daemon,omitempty"` // of a removal its name only
 	Share       *gpu.ShareSpec     `json:"share,omitempty"`      // of a removal its name only
+	// Handed is what containers could ask for before, in a step that hands a share over again.
+	Handed *gpu.HandedShare `json:"handed_share,omitempty"`
 	// GPUs are pool members.
 	GPUs     []string              `json:"gpus,omitempty"`
 	Adapter  *gpu.PartitionAdapter `json:"adapter,omitempty"`

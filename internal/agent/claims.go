@@ -125,6 +125,8 @@ func describeObject(kind gpu.ClaimKind, id string) string {
 		return fmt.Sprintf("pool %q", id)
 	case gpu.ClaimAssignment:
 		return "the assignment of VM " + id
+	case gpu.ClaimShare:
+		return fmt.Sprintf("share %q", id)
 	}
 	return id
 }

@@ -157,7 +157,7 @@ func scenarios() []scenario {
 		pools("p0", "pool", nil, pool("dda", gpuD1, gpuD2)),
 		assign("a0", "vm1", nil, poolFor(run1, "dda", 1)),
 	}
-	return append(vgpuScenarios(), []scenario{
+	return append(append(vgpuScenarios(), sharingScenarios()...), []scenario{
 		{name: "set the count of an idle GPU", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
 		{
 			name: "change the count under running VMs", edit: onlyOneGPUP, before: held,

@@ -615,7 +615,8 @@ func TestPlatforms(t *testing.T) {
 	}{
 		{"MIG on Hyper-V", nil, layout("x", "mig", nil, mig("train", map[string]int{g1: 1}, gpuP1))},
 		{"GPU-P on Linux", onLinux, layout("x", "config", nil, config("vdi", 4, hopper1))},
-		{"a pool on Linux", onLinux, pools("x", "pool", nil, pool("dda", hopper1))},
+		{"MPS on Hyper-V", nil, layout("x", "mps", nil, mps("inference", gpuD1))},
+		{"a share on Hyper-V", nil, shares("x", "a", nil, fraction("a", "", gib))},
 		{"an assignment on Linux", onLinux, assign("x", "vm1", nil, partitionOf(run1, nil))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -69,6 +69,14 @@ func observe(host *gpu.Host, steps []Step) facts {
 			note("the heterogeneous vGPU mode of GPU "+s.GPU, heterogeneousOf(host, s.GPU))
 		case OpCreateVGPU, OpRemoveVGPU:
 			note("the vGPUs of GPU "+s.GPU, vgpusOf(host, s.GPU))
+		case OpSetComputeMode:
+			note("the compute mode of GPU "+s.GPU, computeModeOf(host, s.GPU))
+		case OpSetTimeSlice:
+			note("the time slice of GPU "+s.GPU, timeSliceOf(host, s.GPU))
+		case OpEnsureDaemon, OpRemoveDaemon:
+			note("MPS daemon "+s.Daemon.Name, daemonOf(host, s.Daemon.Name))
+		case OpWriteShare, OpRemoveShare:
+			note("share "+s.Share.Name, handedOf(host, s.Share.Name))
 		case OpStopUnit, OpStartUnit:
 			note("unit "+s.Unit, unitOf(host, s.Unit))
 		case OpRefreshDevices: // nothing that an inventory shows

@@ -24,7 +24,13 @@ func plan(host gpu.Host, ch Change) ([]Step, error) {
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
 	case ch.Want.Pool != nil || ch.Want.Empty() && ch.Prior.Pool != nil:
-		err = p.pool()
+		if host.Platform == gpu.Linux {
+			err = p.linuxPool()
+		} else {
+			err = p.pool()
+		}
+	case ch.Want.Share != nil || ch.Want.Empty() && ch.Prior.Share != nil:
+		err = p.share()
 	default:
 		err = p.assignment()
 	}
@@ -45,10 +51,14 @@ func fits(host *gpu.Host, ch Change) error {
 		need, op = gpu.Linux, setMIG
 	case c != nil && c.Kind() == gpu.KindVGPU:
 		need, op = gpu.Linux, setVGPUs
+	case c != nil && c.Kind() != gpu.KindGPUP:
+		need, op = gpu.Linux, shareGPU
 	case c != nil:
 		op = setCount
 	case ch.Want.Pool != nil:
-		op = "make the pool"
+		return nil // both have pools, each of its own sort
+	case ch.Want.Share != nil:
+		need, op = gpu.Linux, placeShare
 	default:
 		op = "give a VM a GPU"
 	}

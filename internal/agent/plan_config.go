@@ -46,12 +46,21 @@ func (p *planner) config() error {
 	}
 	switch c.shape.Kind() {
 	case gpu.KindMIG:
-		return p.migLayout(c)
+		err = p.migLayout(c)
 	case gpu.KindVGPU:
-		return p.vgpuLayout(c)
+		err = p.vgpuLayout(c)
+	case gpu.KindMPS, gpu.KindTimeSlicing:
+		err = p.sharedLayout(c)
 	case gpu.KindGPUP:
+		return p.partitionCounts(c)
 	}
-	return p.partitionCounts(c)
+	if err != nil {
+		return err
+	}
+	if err := p.leaveSharing(c); err != nil {
+		return err
+	}
+	return p.underShares(c)
 }
 
 // selected are the GPUs that the config shall have on this host.
@@ -197,6 +206,7 @@ func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 		c.Revision++
 		c.LayoutBefore, c.MIGBefore, c.MIGLayout = maps.Clone(c.LayoutBefore), maps.Clone(c.MIGBefore), maps.Clone(c.MIGLayout)
 		c.VGPUBefore, c.VGPULayout = maps.Clone(c.VGPUBefore), maps.Clone(c.VGPULayout)
+		c.ComputeBefore, c.TimeSliceBefore = maps.Clone(c.ComputeBefore), maps.Clone(c.TimeSliceBefore)
 		claims, i = append(claims, c), len(claims)
 	}
 	shrunk := &claims[i]
@@ -206,6 +216,8 @@ func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	forgetID(shrunk.MIGLayout, gpuID)
 	forgetID(shrunk.VGPUBefore, gpuID)
 	forgetID(shrunk.VGPULayout, gpuID)
+	forgetID(shrunk.ComputeBefore, gpuID)
+	forgetID(shrunk.TimeSliceBefore, gpuID)
 	return claims
 }
 
@@ -377,8 +389,8 @@ func (l *layout) fits(a gpu.PartitionAdapter, counts map[string]int) bool {
 func quotasFit(q gpu.Quotas, part *gpu.Partitionable, count int) bool {
 	fit := func(q gpu.Quota, c gpu.Capacity) bool {
 		size := c.Min
-		if size != math.MaxUint64 && count > 0 { // MaxUint64 is "no limit"
-			size = size * uint64(part.Count) / uint64(count) //nolint:gosec // counts are small and positive
+		if count > 0 {
+			size = scaled(size, part.Count, count)
 		}
 		for _, v := range []*uint64{q.Min, q.Max, q.Optimal} {
 			if v != nil && *v != math.MaxUint64 && *v > size {

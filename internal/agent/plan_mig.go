@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,9 +27,10 @@ func (p *planner) migLayout(c *configChange) error {
 		maps.Copy(placed, c.claim.MIGLayout)
 	}
 	m := migChange{planner: p, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
+	daemons := sharingChange{planner: p, limit: c.shape.MaxDisruption}
 	for _, id := range p.selected(c) {
 		if !p.change.ClaimOnly {
-			layout, err := m.wants(id, c.want.MIG)
+			layout, err := m.wants(id, &c.want)
 			if err != nil {
 				return err
 			}
@@ -61,6 +61,17 @@ func (p *planner) migLayout(c *configChange) error {
 		forgetID(placed, id)
 	}
 	m.steps()
+	if !p.change.ClaimOnly {
+		// A daemon ends before its instance does, and is started in one that is there.
+		after := p.host
+		for _, s := range p.steps {
+			after = project(after, s)
+		}
+		if err := daemons.daemons(declaredDaemons(&p.host, c.claim), rules.Daemons(&after, &c.want, p.selected(c))); err != nil {
+			return err
+		}
+		p.steps = slices.Concat(daemons.ends, p.steps, daemons.starts)
+	}
 	p.record(c, func(claim *gpu.Claim) {
 		if len(before) > 0 {
 			claim.MIGBefore = before
@@ -120,7 +131,7 @@ func (t *migTarget) resets() bool { return t.changesMode() && t.gpu.MIG.NeedsRes
 
 // wants notes the layout that a selected GPU shall have, and tells where its instances
 // will be.
-func (m *migChange) wants(gpuID string, layout *gpu.MIGLayout) ([]gpu.MIGPlacement, error) {
+func (m *migChange) wants(gpuID string, c *gpu.PartitionConfig) ([]gpu.MIGPlacement, error) {
 	g, ok := m.host.GPU(gpuID)
 	switch {
 	case !ok:
@@ -130,7 +141,7 @@ func (m *migChange) wants(gpuID string, layout *gpu.MIGLayout) ([]gpu.MIGPlaceme
 	case g.MIG == nil:
 		return nil, refuse(backend.NotSupported, setMIG, "GPU "+g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model)
 	}
-	plan, err := rules.LayOutMIG(g, layout)
+	plan, err := rules.LayOutMIGConfig(&m.host, g, c, rules.ClaimedShares(&m.host)...)
 	if err != nil {
 		return nil, refuseLayout(err, setMIG, g, "")
 	}
@@ -153,7 +164,8 @@ func (m *migChange) restores(gpuID string, before map[string]gpu.MIGState) error
 		stopped = m.watchers
 	}
 	var err error
-	if t.plan, err = rules.FollowMIG(rules.MIGProfiles(g), rules.MIGInstances(g, stopped...), state.Placements); err != nil {
+	free := rules.ReleasedByMPS(&m.host, g, m.limit)
+	if t.plan, err = rules.FollowMIG(rules.MIGProfiles(g), rules.MIGInstances(free, stopped...), state.Placements); err != nil {
 		return refuseLayout(err, restoreMIG, g, orKeep)
 	}
 	return m.note(t, restoreMIG, orKeep)
@@ -162,7 +174,7 @@ func (m *migChange) restores(gpuID string, before map[string]gpu.MIGState) error
 // note takes a target on if there is something to do for it and it may be done. orElse
 // is another way out of a refusal.
 func (m *migChange) note(t migTarget, op, orElse string) error {
-	t.complete = incomplete(t.gpu.MIG, t.plan.Keep)
+	t.complete = incomplete(t.gpu, t.plan.Keep)
 	if !t.setsMode() && !t.plan.Changes() && len(t.complete) == 0 {
 		return nil
 	}
@@ -170,31 +182,18 @@ func (m *migChange) note(t migTarget, op, orElse string) error {
 		return refuse(backend.InvalidState, op, "GPU "+t.gpu.ID,
 			"to turn its MIG mode %s takes a reset of this GPU; allow it with max_disruption = \"gpu_reset\"%s", onOff(t.enable), orElse)
 	}
-	if users := usersBut(t.gpu, m.watchers); t.changesMode() && users != "" {
+	if users := rules.Users(rules.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
 		return refuse(backend.InUse, op, "GPU "+t.gpu.ID,
-			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s; stop that first%s", onOff(t.enable), users, orElse)
+			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s; stop that first%s", onOff(t.enable), strings.Join(users, ", "), orElse)
 	}
 	m.targets = append(m.targets, t)
 	return nil
 }
 
-// incomplete are the placements whose instance lacks its compute instance.
-func incomplete(mig *gpu.MIG, of []gpu.MIGPlacement) []gpu.MIGPlacement {
-	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool {
-		i, ok := findInstance(mig, p)
-		return !ok || len(i.Compute) > 0
-	})
-}
-
-// usersBut are the processes on a GPU that are of none of some units, "" for none.
-func usersBut(g *gpu.GPU, units []string) string {
-	var who []string
-	for _, p := range g.Processes {
-		if !belongs(p, units) {
-			who = append(who, processText(p))
-		}
-	}
-	return strings.Join(who, ", ")
+// incomplete are those of some placements whose instance lacks its compute instance.
+func incomplete(g *gpu.GPU, of []gpu.MIGPlacement) []gpu.MIGPlacement {
+	lacking := rules.IncompleteInstances(g)
+	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool { return !slices.Contains(lacking, p) })
 }
 
 // steps plans what leads to the targets.
@@ -243,21 +242,6 @@ func (t *migTarget) steps() []Step {
 		out = append(out, mode)
 	}
 	return out
-}
-
-// belongs tells whether a process is of one of some systemd units.
-func belongs(p gpu.Process, units []string) bool {
-	unit, ok := strings.CutPrefix(p.Holder, "unit ")
-	return ok && slices.ContainsFunc(units, func(u string) bool { return sameUnit(u, unit) })
-}
-
-// processText names a process: "process 4711 (python, unit train.service)".
-func processText(p gpu.Process) string {
-	about := slices.DeleteFunc([]string{p.Name, p.Holder}, func(s string) bool { return s == "" })
-	if len(about) == 0 {
-		return fmt.Sprintf("process %d", p.PID)
-	}
-	return fmt.Sprintf("process %d (%s)", p.PID, strings.Join(about, ", "))
 }
 
 // refuseLayout is the refusal of a layout that does not fit, or that instances in use

@@ -45,12 +45,17 @@ func project(host gpu.Host, s Step) gpu.Host {
 		host.GPUs = slices.Clone(host.GPUs)
 		if g, ok := host.GPU(s.GPU); ok && g.MIG != nil {
 			g.MIG = projectMIG(*g.MIG, s)
+			if g.MIG.Enabled {
+				g.TimeSlice = "" // which its instances do not have
+			}
 		}
 	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
 		host.GPUs = slices.Clone(host.GPUs)
 		if g, ok := host.GPU(s.GPU); ok && g.VGPU != nil {
 			g.VGPU = projectVGPU(*g.VGPU, s)
 		}
+	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
+		return projectSharing(host, s)
 	case OpStopUnit:
 		host.Units = slices.DeleteFunc(slices.Clone(host.Units), func(u string) bool { return sameUnit(u, s.Unit) })
 	case OpStartUnit:

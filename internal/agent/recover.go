@@ -22,14 +22,17 @@ type Settled struct {
 	Subject string
 	// Kept is true when the change was complete and stays.
 	Kept bool
-	// Restored says what of a layout the host has again, GPU by GPU.
+	// Restored says what of a layout the host has again, object by object.
 	Restored []string
+	// Dropped are shares without a claim that were taken back from containers.
+	Dropped []string
 	// Stands says what could not be put back.
 	Stands []string
 }
 
 // Reconcile settles what runs left that are dead, and puts back what a reboot took from
-// declared layouts of MIG and vGPUs. It touches nothing else. It waits for a run that is at work as
+// what is declared: MIG, vGPUs, compute modes, time slices, MPS daemons and what is handed
+// to containers, from whom shares without a claim are taken. It touches nothing else. It waits for a run that is at work as
 // long as it is told. What could not be put back is in the answer and no error.
 func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, error) {
 	// Most often nothing is left, and a host that boots does not need its cluster for that.

@@ -108,7 +108,7 @@ func (r *rig) restart(run string) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	b := &breaker{HyperV: r.sim, MIG: r.sim, VGPU: r.sim, store: r.sim}
+	b := &breaker{HyperV: r.sim, MIG: r.sim, VGPU: r.sim, Sharing: r.sim, Meter: r.sim, store: r.sim, platform: r.sim.Platform}
 	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience))
 	e := &ending{server: server, heard: make(chan struct{})}
 	conn, err := connect.InProcess(e)
@@ -187,6 +187,17 @@ func anonymized(t *testing.T, h gpu.Host) gpu.Host {
 		if m := out.GPUs[i].MIG; m != nil {
 			anonymous(m.Instances)
 		}
+	}
+	if out.MPS != nil {
+		for i := range out.MPS.Daemons {
+			if d := &out.MPS.Daemons[i]; d.PID != 0 {
+				d.PID = anyPID
+			}
+			out.MPS.Daemons[i].PipeDir = ""
+		}
+	}
+	for i := range out.Shares { // which tell UUIDs of instances
+		out.Shares[i].Environment = withoutDevices(out.Shares[i].Environment)
 	}
 	for i := range out.VMs {
 		for j := range out.VMs[i].PartitionAdapters {

@@ -20,7 +20,7 @@ import (
 
 // whatReadersMay lists the calls that change nothing. Every other call of the service,
 // one that is added later too, must be refused.
-var whatReadersMay = []string{"Hello", "Inventory", "Prepare", "Claims", "Journal"}
+var whatReadersMay = []string{"Hello", "Inventory", "Prepare", "Claims", "Utilization", "Journal"}
 
 func TestReadersOnlyRead(t *testing.T) {
 	r := newRig(t, nil)

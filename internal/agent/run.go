@@ -41,6 +41,13 @@ func (r *runner) run(ctx context.Context, s Step) error {
 		}
 		return runVGPU(ctx, host, s)
 	}
+	if s.Op.sharesGPUs() {
+		host, err := asSharing(r.host)
+		if err != nil {
+			return err
+		}
+		return runSharing(ctx, host, s)
+	}
 	host, err := asMIG(r.host)
 	if err != nil {
 		return err
@@ -54,7 +61,8 @@ func (o Op) platform() gpu.Platform {
 	case OpPutClaim, OpDropClaim:
 		return ""
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
-		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU,
+		OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
 		return gpu.Linux
 	}
 	return gpu.HyperV
@@ -68,9 +76,12 @@ func able(host backend.Backend, steps []Step) error {
 		case gpu.HyperV:
 			_, err = asHyperV(host)
 		case gpu.Linux:
-			if s.Op.onVGPUs() {
+			switch {
+			case s.Op.onVGPUs():
 				_, err = asVGPU(host)
-			} else {
+			case s.Op.sharesGPUs():
+				_, err = asSharing(host)
+			default:
 				_, err = asMIG(host)
 			}
 		}
@@ -104,6 +115,15 @@ func asVGPU(host backend.Backend) (backend.VGPU, error) {
 	h, ok := host.(backend.VGPU)
 	if !ok {
 		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux KVM host with NVIDIA's vGPU driver; it cannot be changed in this way"}
+	}
+	return h, nil
+}
+
+// asSharing is a host as one whose processes and containers share GPUs.
+func asSharing(host backend.Backend) (backend.Sharing, error) {
+	h, ok := host.(backend.Sharing)
+	if !ok {
+		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs that containers share; it cannot be changed in this way"}
 	}
 	return h, nil
 }

@@ -126,6 +126,19 @@ func (s *Server) read(ctx context.Context) (gpu.Host, backend.State, error) {
 	return host, state, nil
 }
 
+// platform is that of the host.
+func (s *Server) platform(ctx context.Context) gpu.Platform {
+	switch b := s.backend.(type) {
+	case interface {
+		Platform(context.Context) gpu.Platform
+	}: // one that can be either
+		return b.Platform(ctx)
+	case backend.HyperV:
+		return gpu.HyperV
+	}
+	return gpu.Linux
+}
+
 // service is the gRPC face of a server: it reads documents and writes them.
 type service struct {
 	agentpb.UnimplementedAgentServer
@@ -140,16 +153,7 @@ func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.
 	if r.GetProtocol() != Protocol {
 		return nil, toStatus(mismatch(int(r.GetProtocol()), r.GetClientVersion(), Protocol, g.server.version))
 	}
-	platform := gpu.Linux
-	switch b := g.server.backend.(type) {
-	case interface {
-		Platform(context.Context) gpu.Platform
-	}: // one that can be either
-		platform = b.Platform(ctx)
-	case backend.HyperV:
-		platform = gpu.HyperV
-	}
-	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: g.server.version, Platform: string(platform), HostName: g.server.name, Role: string(role)}, nil
+	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)), HostName: g.server.name, Role: string(role)}, nil
 }
 
 func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {

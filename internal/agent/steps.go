@@ -63,6 +63,8 @@ func (s Step) String() string {
 		return s.migText()
 	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
 		return s.vgpuText()
+	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
+		return s.sharingText()
 	case OpPutClaim:
 		return "record " + describeObject(s.Claim.Kind, s.Claim.ID)
 	case OpDropClaim:
@@ -165,6 +167,8 @@ func inverse(host *gpu.Host, s Step) []Step {
 		return inverseMIG(host, s)
 	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
 		return inverseVGPU(g, s)
+	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
+		return inverseSharing(host, s)
 	case OpPutClaim, OpDropClaim:
 		if c := findClaim(host, s.Claim.Kind, s.Claim.ID); c != nil {
 			was := *c

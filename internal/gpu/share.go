@@ -80,8 +80,11 @@ type MPSDaemonSpec struct {
 	PinnedMemoryLimit      Bytes          `json:"pinned_memory_limit,omitempty"` // on each device
 }
 
-// Equal compares what two daemons are wanted to be.
+// Equal compares what two daemons are wanted to be. None is equal to none only.
 func (s *MPSDaemonSpec) Equal(o *MPSDaemonSpec) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
 	sameUser := (s.User == nil) == (o.User == nil) && (s.User == nil || *s.User == *o.User)
 	return s.Name == o.Name && SameDevices(s.Devices, o.Devices) && sameUser && s.MultiUser == o.MultiUser &&
 		s.ActiveThreadPercentage == o.ActiveThreadPercentage && s.PinnedMemoryLimit == o.PinnedMemoryLimit

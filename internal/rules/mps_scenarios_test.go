@@ -189,6 +189,16 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptProcessRestart },
 		},
 		{
+			rule: "mps-in-use", name: "clients of a killed daemon's servers would end", level: rules.Error, path: "max_disruption", change: true,
+			says: []string{"1 client", `"ml" (start)`, "process 4711 (python, container 3f2a)", "process_restart"},
+			build: func() (rules.World, rules.Plan) {
+				h := served(shareServer(), "ml")
+				h.MPS.Daemons[0].PID = 0
+				return mpsPlan(h, nil)()
+			},
+			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptProcessRestart },
+		},
+		{
 			rule: "mps-in-use", name: "clients would end with the config", level: rules.Error, path: "max_disruption", change: true, says: []string{`"ml" (remove)`, "on_destroy"},
 			build: func() (rules.World, rules.Plan) {
 				w := mpsConfig("ml", "gpu01")

@@ -92,11 +92,11 @@ func HasSharing(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(Daemons(h, c, gpuIDs), func(d gpu.MPSDaemonSpec) bool { return !serves(h, &d) })
+	return !slices.ContainsFunc(Daemons(h, c, gpuIDs), func(d gpu.MPSDaemonSpec) bool { return !Serves(h, &d) })
 }
 
-// serves tells whether a daemon runs as wanted.
-func serves(h *gpu.Host, want *gpu.MPSDaemonSpec) bool {
+// Serves tells whether a daemon runs as wanted.
+func Serves(h *gpu.Host, want *gpu.MPSDaemonSpec) bool {
 	d, ok := h.Daemon(want.Name)
 	return ok && d.PID != 0 && d.Problem == "" && d.Equal(want)
 }

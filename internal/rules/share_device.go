@@ -218,19 +218,22 @@ func forVMs(g *gpu.GPU, c *gpu.PartitionConfig) string {
 }
 
 // fraction is the part of the GPU that a share takes with its part in a device.
-func (d *shareDevice) fraction(s *gpu.Share) float64 {
+func (d *shareDevice) fraction(s *gpu.Share) float64 { return d.part * d.portion(s) }
+
+// portion is the part of a device that a share takes.
+func (d *shareDevice) portion(s *gpu.Share) float64 {
 	memory := 0.0
 	if d.memory > 0 {
 		memory = min(float64(s.MemoryRequest)/float64(d.memory), 1)
 	}
 	switch d.mode {
 	case gpu.ShareMPS:
-		return d.part * max(memory, s.ActiveThreadPercentage/100)
+		return max(memory, s.ActiveThreadPercentage/100)
 	case gpu.ShareTimeSlicing:
-		return d.part * max(memory, 1/float64(max(d.seats, 1)))
+		return max(memory, 1/float64(max(d.seats, 1)))
 	case gpu.ShareWholeGPU, gpu.ShareMIG:
 	}
-	return d.part
+	return 1
 }
 
 // taken is what the shares of a device take together.

@@ -205,12 +205,15 @@ func (f *Forecast) laidOut(h *gpu.Host) *gpu.Host {
 
 // daemonChange is what it takes to have a daemon as wanted, nil for nothing.
 func daemonChange(h *gpu.Host, want *gpu.MPSDaemonSpec) *DaemonChange {
-	if serves(h, want) {
+	if Serves(h, want) {
 		return nil
 	}
 	have, there := h.Daemon(want.Name)
-	if !there || have.PID == 0 {
+	switch {
+	case !there:
 		return &DaemonChange{Name: want.Name, Action: DaemonStarts}
+	case have.PID == 0: // its servers, and their clients, may live on without it
+		return &DaemonChange{Name: want.Name, Action: DaemonStarts, Clients: clientsOf(have)}
 	}
 	return &DaemonChange{Name: want.Name, Action: DaemonRestarts, Clients: clientsOf(have)}
 }

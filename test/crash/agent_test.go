@@ -92,7 +92,7 @@ func serveAgent(job agentJob) error {
 		return err
 	}
 	v := &victim{job: job, control: control}
-	b := &breaker{HyperV: sim, store: store, at: job.At, when: job.When, strike: v.strike, write: v.write}
+	b := &breaker{HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When, strike: v.strike, write: v.write}
 	server := agent.NewServer(b, b, agent.WithHostName(host))
 	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary), grpc.StreamInterceptor(v.stream))...)
 	server.Register(g)

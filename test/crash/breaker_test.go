@@ -31,9 +31,12 @@ const intoShutdown = 15 * time.Millisecond
 // to the agent's own records, and lets a disaster strike at one of them.
 type breaker struct {
 	backend.HyperV
-	store backend.Store
-	at    int // counted from 1; 0 for never
-	when  moment
+	backend.MIG
+	backend.Sharing
+	store    backend.Store
+	platform func(context.Context) gpu.Platform
+	at       int // counted from 1; 0 for never
+	when     moment
 	// strike is the disaster. Those that the agent survives return.
 	strike func()
 	// write makes each write, so that a full disk can fail some.

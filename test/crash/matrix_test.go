@@ -74,7 +74,11 @@ func (s scenario) prepare(ctx context.Context, root string) (p *prepared, err er
 	if err != nil {
 		return nil, err
 	}
-	fleet, err := simulated.Create(filepath.Join(string(dir), fleetName), fleet(s.edit))
+	hosts := fleet(s.edit)
+	if s.linux {
+		hosts = linuxFleet()
+	}
+	fleet, err := simulated.Create(filepath.Join(string(dir), fleetName), hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +87,21 @@ func (s scenario) prepare(ctx context.Context, root string) (p *prepared, err er
 			return nil, err
 		}
 	}
-	for _, vm := range []string{byPart, byDev} {
-		if err := fleet.SetVMState(ctx, vm, gpu.VMRunning); err != nil {
-			return nil, err
+	if !s.linux {
+		for _, vm := range []string{byPart, byDev} {
+			if err := fleet.SetVMState(ctx, vm, gpu.VMRunning); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, ch := range s.before {
 		if _, err := runAgent(ctx, dir, ch); err != nil {
 			return nil, fmt.Errorf("%s: %w", ch.ID, err)
+		}
+	}
+	if s.linux {
+		if _, err := fleet.StartInShare(ctx, host, byShare, gpu.Process{Name: byProcess}); err != nil {
+			return nil, err
 		}
 	}
 	if p.before, err = s.newOutcome(ctx, dir); err != nil {
@@ -136,6 +147,11 @@ func (s scenario) newOutcome(ctx context.Context, dir place) (o outcome, err err
 	if err := again.reboot(ctx, false); err != nil {
 		return o, err
 	}
+	if s.linux {
+		if err := again.recover(ctx, reconcile); err != nil {
+			return o, err
+		}
+	}
 	o.rebooted, err = again.look(ctx, s.concerned, true)
 	return o, err
 }
@@ -175,6 +191,9 @@ func (p point) String() string {
 
 // points are all of a scenario's for one disaster.
 func (p *prepared) points(d disaster) []point {
+	if p.linux && d == rebootedBare {
+		return nil // it has no VMs
+	}
 	var out []point
 	for i, write := range p.writes {
 		out = append(out, point{p, d, i + 1, beforeWrite})
@@ -303,6 +322,11 @@ func (p point) try(ctx context.Context) error {
 		if err := twin.recover(ctx, way.settle); err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
+		if p.linux && p.disaster == rebooted {
+			if err := twin.recover(ctx, reconcile); err != nil { // as its boot does sooner or later
+				return fmt.Errorf("reconcile after %s: %w", way.name, err)
+			}
+		}
 		if err := p.judge(ctx, twin); err != nil {
 			return fmt.Errorf("after %s: %w", way.name, err)
 		}
@@ -327,15 +351,17 @@ var ways = []struct {
 		}
 		return errors.Join(err, conn.Close())
 	}},
-	{"reconcile", func(ctx context.Context, s *agent.Server) error {
-		settled, err := s.Reconcile(ctx, 0)
-		for _, one := range settled {
-			if len(one.Stands) > 0 {
-				err = errors.Join(err, fmt.Errorf("of %s stands: %q", one.Subject, one.Stands))
-			}
+	{"reconcile", reconcile},
+}
+
+func reconcile(ctx context.Context, s *agent.Server) error {
+	settled, err := s.Reconcile(ctx, 0)
+	for _, one := range settled {
+		if len(one.Stands) > 0 {
+			err = errors.Join(err, fmt.Errorf("of %s stands: %q", one.Subject, one.Stands))
 		}
-		return err
-	}},
+	}
+	return err
 }
 
 // recover settles what the dead left, when their lease has expired.

@@ -15,7 +15,10 @@ type scenario struct {
 	guests map[string]simulated.Guest
 	before []agent.Change
 	change agent.Change
-	// concerned are the VMs that the change may stop and start.
+	// linux has the change on a Linux host, which is reconciled when it boots.
+	linux bool
+	// concerned are the VMs that the change may stop and start; of a Linux host the daemons,
+	// the shares, and the GPUs whose instances it may make again.
 	concerned []string
 }
 
@@ -30,7 +33,7 @@ func scenarios() []scenario {
 	both := []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1, gpuP2))}
 	dda := []agent.Change{pools("p0", "pool", nil, pool("dda", gpuD1, gpuD2))}
 	withGPU := []agent.Change{assign("a0", "vm1", nil, partitionOf(run1, withSettings))}
-	return []scenario{
+	return append(linuxScenarios(), []scenario{
 		{name: "set the count of idle GPUs", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
 		{
 			name: "change the count under running VMs", edit: onlyOneGPUP, before: held, concerned: []string{run1, run2, off1},
@@ -93,7 +96,7 @@ func scenarios() []scenario {
 			concerned: []string{run1},
 			change:    assign("x", "vm1", deviceFor(run1, gpuD1), nil),
 		},
-	}
+	}...)
 }
 
 // move is a change from one want to another; either may be missing.

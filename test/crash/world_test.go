@@ -131,6 +131,7 @@ func (p place) look(ctx context.Context, concerned []string, loose bool) (world,
 		}
 		slices.SortFunc(part.Partitions, func(a, b gpu.Partition) int { return strings.Compare(a.VMID, b.VMID) })
 	}
+	forgetLinux(h, mayStart)
 	for i := range h.VMs {
 		vm := &h.VMs[i]
 		if !mayStart(vm.ID) {

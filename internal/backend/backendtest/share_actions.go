@@ -88,6 +88,13 @@ func dies(daemon string) migAction {
 	}
 }
 
+func diesAlone(daemon string) migAction {
+	return func(_ context.Context, b *migBench) error {
+		b.sharing.KillControl(b.t, daemon)
+		return nil
+	}
+}
+
 func leavesSockets(daemon string) migAction {
 	return func(_ context.Context, b *migBench) error {
 		b.sharing.LeaveSockets(b.t, daemon)

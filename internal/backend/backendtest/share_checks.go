@@ -105,11 +105,21 @@ func serves(want gpu.MPSDaemonSpec, clients ...string) migCheck {
 }
 
 // isDown is a daemon of ours that does not run, and says why.
-func isDown(name string) migCheck {
+func isDown(name string) migCheck { return outlived(name) }
+
+// outlived is a daemon of ours that does not run, whose servers have clients.
+func outlived(name string, clients ...string) migCheck {
 	return func(t *testing.T, b *migBench) {
 		t.Helper()
-		if d, ok := b.after.Daemon(name); !ok || d.PID != 0 || d.Problem == "" || len(d.Clients) > 0 {
-			t.Errorf("daemon %s is there: %t, as %+v; want one that does not run", name, ok, d)
+		d, ok := b.after.Daemon(name)
+		if !ok || d.PID != 0 || d.Problem == "" || len(d.Clients) != len(clients) {
+			t.Errorf("daemon %s is there: %t, as %+v; want one that does not run, with the clients %q", name, ok, d, clients)
+			return
+		}
+		for _, client := range clients {
+			if !slices.ContainsFunc(d.Clients, func(p gpu.Process) bool { return p.PID == b.pids[client] && p.Name == client }) {
+				t.Errorf("daemon %s has the clients %+v, and %s is not one of them", name, d.Clients, client)
+			}
 		}
 	}
 }

@@ -237,6 +237,75 @@ func daemonFailureScenarios() []migScenario {
 	}
 }
 
+// Servers outlive their daemon, and their clients with them. They have to end before another
+// daemon starts.
+func daemonOrphanScenarios() []migScenario {
+	return []migScenario{
+		{
+			name:  "clients of one that died alone are shown",
+			first: []migAction{ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB)},
+			do:    each(diesAlone(daemonA), lookOnly),
+			then:  []migCheck{outlived(daemonA, "trainer"), runsOn("trainer", h100A), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA)},
+		},
+		{
+			name:   "they keep it from being started, and the refusal names them",
+			first:  []migAction{ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), connects("notebook", daemonA), diesAlone(daemonA)},
+			do:     ensure(daemon(daemonA, whole(h100A))),
+			fails:  backend.InUse,
+			saying: []string{daemonA},
+			naming: []string{"trainer", "notebook"},
+			then:   []migCheck{outlived(daemonA, "trainer", "notebook"), runsOn("trainer", h100A)},
+		},
+		{
+			name: "with leave they end, and nobody else",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))),
+				connects("trainer", daemonA), connects("server", daemonB), starts("notebook", h100A), diesAlone(daemonA),
+			},
+			do:    ensureByForce(daemon(daemonA, whole(h100A))),
+			again: true,
+			then: []migCheck{
+				serves(daemon(daemonA, whole(h100A))), runsNot("trainer"), runsOn("notebook", h100A), serves(daemon(daemonB, whole(l40s)), "server"), onlyDaemons(daemonA),
+			},
+		},
+		{
+			name:  "once they ended it is started",
+			first: []migAction{ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), diesAlone(daemonA), ends("trainer")},
+			do:    ensure(daemon(daemonA, whole(h100A))),
+			again: true,
+			then:  []migCheck{serves(daemon(daemonA, whole(h100A))), onlyDaemons(daemonA)},
+		},
+		{
+			name: "in a GPU instance, beside the clients of another",
+			first: []migAction{
+				create(h100B, mig3g, 4), create(h100B, mig1g, 0), ensure(daemon(daemonA, part(h100B, mig3g, 4))), ensure(daemon(daemonB, part(h100B, mig1g, 0))),
+				connects("trainer", daemonA), connects("server", daemonB), diesAlone(daemonA), ends("trainer"),
+			},
+			do:    ensure(daemon(daemonA, part(h100B, mig3g, 4))),
+			again: true,
+			then: []migCheck{
+				serves(daemon(daemonA, part(h100B, mig3g, 4))), serves(daemon(daemonB, part(h100B, mig1g, 0)), "server"), onlyDaemons(daemonA),
+			},
+		},
+		{
+			name:   "they keep what is left of it from being removed",
+			first:  []migAction{ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), diesAlone(daemonA)},
+			do:     removeDaemon(daemonA),
+			fails:  backend.InUse,
+			saying: []string{daemonA},
+			naming: []string{"trainer"},
+			then:   []migCheck{outlived(daemonA, "trainer"), runsOn("trainer", h100A)},
+		},
+		{
+			name:  "unless they may end",
+			first: []migAction{ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA), diesAlone(daemonA)},
+			do:    removeDaemonByForce(daemonA),
+			again: true,
+			then:  []migCheck{hasDaemons(), runsNot("trainer"), onlyDaemons(daemonA)},
+		},
+	}
+}
+
 func daemonRemovalScenarios() []migScenario {
 	return []migScenario{
 		{

@@ -25,6 +25,8 @@ type SharingFixture interface {
 	// KillDaemon ends a daemon of ours as the kernel does when memory runs out, and its
 	// servers and clients with it. Its sockets stay.
 	KillDaemon(t *testing.T, daemon string)
+	// KillControl ends the control daemon alone: its servers go on, and their clients.
+	KillControl(t *testing.T, daemon string)
 	// LeaveSockets leaves of a daemon that there never was what one leaves that was killed:
 	// its directory, with sockets at which nobody listens.
 	LeaveSockets(t *testing.T, daemon string)
@@ -79,6 +81,7 @@ func sharingSubjects() []migSubject {
 		{"daemon", daemonScenarios()},
 		{"restart", daemonRestartScenarios()},
 		{"failure", daemonFailureScenarios()},
+		{"orphans", daemonOrphanScenarios()},
 		{"removal", daemonRemovalScenarios()},
 		{"handover", handoverScenarios()},
 		{"foreign", shareForeignScenarios()},

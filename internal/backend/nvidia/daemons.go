@@ -9,12 +9,19 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// daemons are the MPS daemons of the host, for a driver by its version; without one the
-// kernel module's own word counts.
-func (b *Backend) daemons(driver string) *mps.Host {
+// daemons are the MPS daemons of the host. Without a driver, whose session is nil, the
+// kernel module's own word counts for its version.
+func (b *Backend) daemons(s *session) (*mps.Host, error) {
 	o := b.opt.MPS
-	o.Root, o.Systemctl, o.Driver = b.opt.Root, b.opt.Systemctl, driver
-	return mps.New(o)
+	o.Root, o.Systemctl = b.opt.Root, b.opt.Systemctl
+	if s != nil {
+		var err error
+		if o.Driver, err = s.version(); err != nil {
+			return nil, err
+		}
+		o.Computing = func(devices []string) ([]mps.Client, bool) { return b.computing(s, devices) }
+	}
+	return mps.New(o), nil
 }
 
 func daemonObject(name string) string { return "MPS daemon " + name }
@@ -23,7 +30,7 @@ func daemonObject(name string) string { return "MPS daemon " + name }
 func (b *Backend) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClients bool) error {
 	var answer error // says itself what was tried
 	err := b.ask(ctx, "start it", daemonObject(d.Name), func(s *session) error {
-		driver, err := s.version()
+		host, err := b.daemons(s)
 		if err != nil {
 			return err
 		}
@@ -31,7 +38,7 @@ func (b *Backend) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClie
 		if err != nil {
 			return err
 		}
-		_, answer = b.daemons(driver).Ensure(ctx, spec, mps.Disruption(endClients))
+		_, answer = host.Ensure(ctx, spec, mps.Disruption(endClients))
 		return nil
 	})
 	if err != nil {
@@ -68,21 +75,24 @@ func (b *Backend) RemoveDaemon(ctx context.Context, name string, endClients bool
 	if ctx.Err() != nil {
 		return complete(ctx, ctx.Err(), "remove it", daemonObject(name))
 	}
-	driver := ""
-	if b.session != nil {
-		driver = b.session.driver
+	s, err := b.open()
+	if err != nil {
+		s = nil
 	}
-	_, err := b.daemons(driver).Remove(ctx, name, mps.Disruption(endClients))
+	host, err := b.daemons(s)
+	if err != nil {
+		return complete(ctx, err, "remove it", daemonObject(name))
+	}
+	_, err = host.Remove(ctx, name, mps.Disruption(endClients))
 	return err
 }
 
 // readMPS is what the host has for MPS.
 func (b *Backend) readMPS(ctx context.Context, s *session, gpus []gpu.GPU) (*gpu.MPSHost, error) {
-	driver, err := s.version()
+	host, err := b.daemons(s)
 	if err != nil {
 		return nil, err
 	}
-	host := b.daemons(driver)
 	out := &gpu.MPSHost{Program: host.Program()}
 	all, err := host.Read(ctx)
 	if err != nil {
@@ -96,7 +106,7 @@ func (b *Backend) readMPS(ctx context.Context, s *session, gpus []gpu.GPU) (*gpu
 
 // daemon is a daemon as the host shows it.
 func (b *Backend) daemon(d *mps.Daemon, gpus []gpu.GPU) gpu.MPSDaemon {
-	out := gpu.MPSDaemon{PID: d.PID, PipeDir: d.PipeDir, Problem: d.Problem}
+	out := gpu.MPSDaemon{PID: d.PID, PipeDir: gpu.Printable(d.PipeDir), Problem: d.Problem}
 	out.Name, out.MultiUser = d.Name, d.MultiUser
 	devices := d.Devices
 	var declared mps.Settings
@@ -107,6 +117,9 @@ func (b *Backend) daemon(d *mps.Daemon, gpus []gpu.GPU) gpu.MPSDaemon {
 		}
 	}
 	out.Devices = sharedDevices(gpus, devices)
+	if d.Name == "" && !d.Hidden && len(devices) == 0 {
+		out.Devices = everyGPU(gpus)
+	}
 	have := declared
 	if d.Settings != nil {
 		have = *d.Settings

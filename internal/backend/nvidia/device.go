@@ -164,7 +164,12 @@ func (b *Backend) fill(s *session, d *device) error {
 		return nil
 	}
 	var err error
-	if d.Processes, err = b.processes(s, d); err != nil {
+	d.Processes, err = b.processes(s, d)
+	if isReturn(err, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_IS_LOST) {
+		d.Problem = err.Error() // it stays so until somebody acts, and must not hide the others
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	current, pending, ret := d.handle.GetMigMode()

@@ -40,7 +40,10 @@ func (s *session) activity(a, b nvml.GpmSample) *float64 {
 	if s.lib.GpmMetricsGet(&get) != nvml.SUCCESS || nvml.Return(get.Metrics[0].NvmlReturn) != nvml.SUCCESS { //nolint:gosec // NVML's codes
 		return nil
 	}
-	return &get.Metrics[0].Value
+	if v := get.Metrics[0].Value; v >= 0 { // it is not a number where counters did not move
+		return &v
+	}
+	return nil
 }
 
 // release gives samples back. Those of another session are gone with it.

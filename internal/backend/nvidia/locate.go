@@ -4,6 +4,7 @@ package nvidia
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -97,6 +98,30 @@ func sharedDevices(gpus []gpu.GPU, names []string) []gpu.SharedDevice {
 	return out
 }
 
+// everyGPU is what CUDA shows to whom nothing chooses for.
+func everyGPU(gpus []gpu.GPU) []gpu.SharedDevice {
+	var out []gpu.SharedDevice
+	for i := range gpus {
+		if !isInMIGMode(&gpus[i]) {
+			out = append(out, gpu.SharedDevice{GPU: gpus[i].ID})
+		}
+	}
+	return out
+}
+
+func isInMIGMode(g *gpu.GPU) bool { return g.MIG != nil && g.MIG.Enabled }
+
+// byNumber is the GPU that CUDA gives a number. It counts the fastest first: on a host with
+// several models it is not known here which those are.
+func byNumber(gpus []gpu.GPU, name string) (string, bool) {
+	n, err := strconv.ParseUint(name, 10, 16)
+	other := func(g gpu.GPU) bool { return g.Model != gpus[0].Model || isInMIGMode(&g) }
+	if err != nil || int(n) >= len(gpus) || slices.ContainsFunc(gpus, other) {
+		return "", false
+	}
+	return gpus[n].ID, true
+}
+
 func sharedDevice(gpus []gpu.GPU, name string) gpu.SharedDevice {
 	is := func(uuid string) bool {
 		return len(name) > len("GPU-") && len(uuid) >= len(name) && strings.EqualFold(uuid[:len(name)], name)
@@ -114,5 +139,8 @@ func sharedDevice(gpus []gpu.GPU, name string) gpu.SharedDevice {
 			}
 		}
 	}
-	return gpu.SharedDevice{GPU: name}
+	if id, ok := byNumber(gpus, name); ok {
+		return gpu.SharedDevice{GPU: id}
+	}
+	return gpu.SharedDevice{GPU: gpu.Printable(name)}
 }

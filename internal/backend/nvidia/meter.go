@@ -94,7 +94,7 @@ func (b *Backend) measure(s *session) ([]*measured, error) {
 		if d.handle == nil {
 			continue
 		}
-		if err := b.measureGPU(s, d, m); err != nil && isStale(err) {
+		if err := b.measureGPU(s, d, m); isStale(err) && !isReturn(err, nvml.ERROR_GPU_IS_LOST) {
 			return nil, err
 		}
 	}

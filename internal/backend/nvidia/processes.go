@@ -108,7 +108,8 @@ func (b *Backend) identify(pid int) gpu.Process {
 		return string(text)
 	}
 	args := strings.Split(read("cmdline"), "\x00")
-	return gpu.Process{PID: pid, Name: processName(strings.TrimSpace(read("comm")), args[0]), Holder: holder(read("cgroup"), args), Share: shareOf(dir)}
+	name := processName(strings.TrimSpace(read("comm")), args[0])
+	return gpu.Process{PID: pid, Name: gpu.Printable(name), Holder: gpu.Printable(holder(read("cgroup"), args)), Share: shareOf(dir)}
 }
 
 // processName is the name of a process in full, where it runs under that of its program:

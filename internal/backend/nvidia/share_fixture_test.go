@@ -41,6 +41,12 @@ func TestSharingConformance(t *testing.T) {
 	})
 }
 
+// connected is a process that computes through a daemon.
+type connected struct {
+	*mpstest.Client
+	daemon string
+}
+
 // shareFixture is a Linux host with MPS and a container toolkit.
 type shareFixture struct {
 	*fixture
@@ -48,7 +54,7 @@ type shareFixture struct {
 	behaviour mpstest.Behaviour
 	programs  *mpstest.Programs // nil without MPS
 	daemons   mps.Options
-	clients   map[int]*mpstest.Client
+	clients   map[int]connected
 	servers   map[string][]int // that NVML shows, by daemon
 	foreign   int
 }
@@ -60,7 +66,7 @@ var (
 
 func newShareFixture(t *testing.T, initial gpu.Host) *shareFixture {
 	t.Helper()
-	f := &shareFixture{fixture: newFixture(t, initial), bin: t.TempDir(), clients: map[int]*mpstest.Client{}, servers: map[string][]int{}}
+	f := &shareFixture{fixture: newFixture(t, initial), bin: t.TempDir(), clients: map[int]connected{}, servers: map[string][]int{}}
 	run, err := os.MkdirTemp("", "mps") //nolint:usetesting // sockets have short paths, and t.TempDir is long
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +228,7 @@ func (f *shareFixture) connect(t *testing.T, d mps.Daemon, devices []string, nam
 		user = *d.Spec.User
 	}
 	client := f.programs.StartProcess(name, user, env...).Computes(t)
-	f.clients[client.PID] = client
+	f.clients[client.PID] = connected{client, d.Name}
 	for _, s := range f.daemon(d.Name).Servers {
 		if !slices.Contains(f.servers[d.Name], s.PID) {
 			f.servers[d.Name] = append(f.servers[d.Name], s.PID)
@@ -300,6 +306,9 @@ func (f *shareFixture) settle() {
 		for _, c := range d.Clients {
 			served[c.PID] = true
 		}
+		for pid, client := range f.clients { // the servers of one that has ended serve on
+			served[pid] = served[pid] || client.daemon == d.Name && d.PID == 0 && len(d.Servers) > 0
+		}
 	}
 	for pid, client := range f.clients {
 		if served[pid] && alive(pid) {
@@ -321,13 +330,20 @@ func alive(pid int) bool {
 func (f *shareFixture) KillDaemon(t *testing.T, daemon string) {
 	t.Helper()
 	d := f.daemon(daemon)
-	pids := []int{d.PID}
-	for _, s := range d.Servers {
-		pids = append(pids, s.PID)
-	}
+	f.kill(append(serverPIDs(d), d.PID)...)
+}
+
+func (f *shareFixture) KillControl(t *testing.T, daemon string) {
+	t.Helper()
+	f.kill(f.daemon(daemon).PID)
+}
+
+// kill ends processes as the kernel does.
+func (f *shareFixture) kill(pids ...int) {
+	f.t.Helper()
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
+			f.t.Fatal(err)
 		}
 	}
 	for range 500 {
@@ -337,7 +353,7 @@ func (f *shareFixture) KillDaemon(t *testing.T, daemon string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("processes %v do not end", pids)
+	f.t.Fatalf("processes %v do not end", pids)
 }
 
 func (f *shareFixture) LeaveSockets(t *testing.T, daemon string) {

@@ -61,11 +61,10 @@ func (b *Backend) clientOf(s *session, spec gpu.ShareSpec) (*cdi.MPS, error) {
 	if spec.Daemon == "" {
 		return nil, nil
 	}
-	driver, err := s.version()
+	host, err := b.daemons(s)
 	if err != nil {
 		return nil, err
 	}
-	host := b.daemons(driver)
 	switch there, err := host.Declared(spec.Daemon); {
 	case err != nil:
 		return nil, err

@@ -175,11 +175,11 @@ func TestDaemonsOfOthers(t *testing.T) {
 		visible []string
 		want    []gpu.SharedDevice
 	}{
-		{nil, nil},
+		{nil, []gpu.SharedDevice{{GPU: uuid(1)}, {GPU: uuid(2)}}}, // all but those in MIG mode
 		{[]string{uuid(2), uuid(1)}, []gpu.SharedDevice{{GPU: uuid(2)}, {GPU: uuid(1)}}},
 		{[]string{strings.ToLower(uuid(1))}, []gpu.SharedDevice{{GPU: uuid(1)}}},
 		{[]string{mig}, []gpu.SharedDevice{{GPU: uuid(3), Instance: &gpu.MIGPlacement{Profile: "1g.10gb", Start: 3}}}},
-		{[]string{"0", "GPU-", "GPU-gone"}, []gpu.SharedDevice{{GPU: "0"}, {GPU: "GPU-"}, {GPU: "GPU-gone"}}},
+		{[]string{"0", "GPU-", "GPU-gone\x1b"}, []gpu.SharedDevice{{GPU: "0"}, {GPU: "GPU-"}, {GPU: "GPU-gone\uFFFD"}}},
 	} {
 		pid := f.StartDaemonOutside(t, tt.visible...)
 		for _, d := range f.inventory().MPS.Daemons {
@@ -190,6 +190,16 @@ func TestDaemonsOfOthers(t *testing.T) {
 	}
 	if n := len(f.inventory().MPS.Daemons); n != 5 {
 		t.Errorf("there are %d daemons", n)
+	}
+}
+
+// TestDaemonOfOthersByNumber names GPUs as CUDA counts them, which is known among equals.
+func TestDaemonOfOthersByNumber(t *testing.T) {
+	f := mpsHost(t, l40s(1), l40s(2))
+	f.StartDaemonOutside(t, "1", "2")
+	want := []gpu.SharedDevice{{GPU: uuid(2)}, {GPU: "2"}}
+	if d := f.inventory().MPS.Daemons; len(d) != 1 || !cmp.Equal(d[0].Devices, want) {
+		t.Errorf("the daemon is %+v, want %+v", d, want)
 	}
 }
 
@@ -325,6 +335,41 @@ func TestMeasureOfALostGPU(t *testing.T) {
 	}
 	if !gpus[0].First.Hidden || !gpus[0].Second.Hidden || gpus[1].Second.Hidden || gpus[1].Second.Busy == nil {
 		t.Errorf("they are measured as %+v", gpus)
+	}
+}
+
+// TestGPUThatFails has a GPU that is lost, or needs a reset, only when it is asked who uses
+// it: the others are shown and measured nevertheless.
+func TestGPUThatFails(t *testing.T) {
+	for name, code := range map[string]int{"lost": 15, "needs a reset": 16} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1), l40s(2)}})
+			fail := func() { f.machine.Fail(nvmltest.Fault{Function: "nvmlDeviceGetComputeRunningProcesses", Code: code}) }
+			fail()
+			host := inventory(t, f.backend)
+			if host.GPUs[0].Problem == "" || host.GPUs[1].Problem != "" {
+				t.Errorf("the problems are %q and %q", host.GPUs[0].Problem, host.GPUs[1].Problem)
+			}
+			fail()
+			gpus, _, err := f.backend.Measure(t.Context(), 0)
+			if err != nil || len(gpus) != 2 || !gpus[0].First.Hidden || gpus[1].First.Hidden || gpus[1].First.Busy == nil {
+				t.Errorf("they are measured as %+v, %v", gpus, err)
+			}
+		})
+	}
+}
+
+// TestMeasureThatIsNoNumber is taken for none.
+func TestMeasureThatIsNoNumber(t *testing.T) {
+	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1)}})
+	f.machine.CreateInstance(0, "1g.10gb", 0)
+	f.machine.SetActivity(0, f.machine.GPU(0).Instances[0].ID, nvmltest.Activity{SM: -1})
+	gpus, _, err := f.backend.Measure(t.Context(), 0)
+	if err != nil || len(gpus) != 1 || gpus[0].MIG == nil || len(gpus[0].MIG.Instances) != 1 {
+		t.Fatal(gpus, err)
+	}
+	if got := gpus[0].MIG.Instances[0].Second.SMActivity; got != nil {
+		t.Errorf("the activity is %v", *got)
 	}
 }
 

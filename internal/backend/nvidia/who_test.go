@@ -53,3 +53,14 @@ func TestWhoUsesAGPU(t *testing.T) {
 		})
 	}
 }
+
+// TestNamesThatAreNoText are shown without what would reach a terminal, or break a protocol.
+func TestNamesThatAreNoText(t *testing.T) {
+	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
+	f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4242})
+	f.tree.Add(nvmltest.Proc{PID: 4242, Comm: "\x1b[2J\xff", Args: []string{"/usr/bin/qemu-kvm", "-name", "db\nroot"}})
+	users := inventory(t, f.backend).GPUs[0].Processes
+	if len(users) != 1 || users[0].Name != "\uFFFD[2J\uFFFD" || users[0].Holder != "VM db\uFFFDroot" {
+		t.Errorf("the GPU's processes are %+v", users)
+	}
+}

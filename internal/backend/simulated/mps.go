@@ -51,10 +51,13 @@ func (r *record) ensureDaemon(want gpu.MPSDaemonSpec, endClients bool) error {
 	}
 	want.Devices = sharedDevices(devices)
 	d, ok := r.Daemon(want.Name)
-	if !ok || d.PID == 0 {
+	if !ok {
 		return r.startDaemon(want, uuidsOf(devices))
 	}
-	why := r.whyRestart(d, want, uuidsOf(devices))
+	why := "servers have outlived their control daemon"
+	if d.PID != 0 {
+		why = r.whyRestart(d, want, uuidsOf(devices))
+	}
 	if why == "" {
 		d.MPSDaemonSpec = want // those of a server that runs are for clients that come
 		return nil

@@ -62,6 +62,11 @@ func (f sharingFixture) KillDaemon(t *testing.T, daemon string) {
 	run(t, f.fleet.KillDaemon(t.Context(), f.host.Name(), daemon))
 }
 
+func (f sharingFixture) KillControl(t *testing.T, daemon string) {
+	t.Helper()
+	run(t, f.fleet.KillControl(t.Context(), f.host.Name(), daemon))
+}
+
 func (f sharingFixture) LeaveSockets(t *testing.T, daemon string) {
 	t.Helper()
 	run(t, f.fleet.LeaveSockets(t.Context(), f.host.Name(), daemon))

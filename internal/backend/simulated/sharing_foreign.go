@@ -129,6 +129,18 @@ func (f *Fleet) KillDaemon(ctx context.Context, host, daemon string) error {
 	})
 }
 
+// KillControl ends the control daemon of ours alone. Its server goes on, and its clients.
+func (f *Fleet) KillControl(ctx context.Context, host, daemon string) error {
+	return f.onHost(ctx, host, func(r *record) error {
+		d, ok := r.Daemon(daemon)
+		if !ok {
+			return f.file.fail(fmt.Errorf("host %q has no MPS daemon %q", r.Name, daemon))
+		}
+		d.PID, d.Problem = 0, killed
+		return nil
+	})
+}
+
 // LeaveSockets leaves what a daemon leaves that was killed.
 func (f *Fleet) LeaveSockets(ctx context.Context, host, daemon string) error {
 	return f.onHost(ctx, host, func(r *record) error {

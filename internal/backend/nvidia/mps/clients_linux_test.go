@@ -129,22 +129,88 @@ func TestUsersTogether(t *testing.T) {
 	h.planned(spec, mps.Restart)
 }
 
-// TestOrphanedServer has a server that has lost its daemon end before the next one starts.
+// TestOrphanedServer has a server that has lost its daemon end before the next one starts:
+// with clients only when that is allowed, and without any as it is.
 func TestOrphanedServer(t *testing.T) {
+	t.Parallel()
+	h, computing := withDriver(t)
+	spec := training()
+	h.ensure(spec)
+	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	computing(mps.Client{PID: client.PID, Name: "cuda-client"})
+	server := h.daemon("training").Servers[0].PID
+	h.kill("training")
+	if d := h.daemon("training"); len(d.Servers) != 1 || d.Servers[0].PID != server || len(d.Clients) != 1 || d.Clients[0].PID != client.PID {
+		t.Fatalf("after its end: %+v", d)
+	}
+	if e := h.planned(spec, mps.Start); len(e.Clients) != 1 || e.Clients[0].PID != client.PID {
+		t.Errorf("planned: %+v", e)
+	}
+	changed, err := h.Ensure(t.Context(), spec, mps.KeepClients)
+	refused(t, err, backend.InUse, "servers that have outlived their control daemon", "1 clients would end: cuda-client (process ")
+	if changed {
+		t.Error("a refused start has changed something")
+	}
+	_, err = h.Remove(t.Context(), "training", mps.KeepClients)
+	refused(t, err, backend.InUse, "cuda-client (process ")
+	if d := h.daemon("training"); d.PID != 0 || len(d.Servers) != 1 || d.Servers[0].PID != server {
+		t.Fatalf("refused changes have left %+v", d)
+	}
+
+	if changed, err := h.Ensure(t.Context(), spec, mps.EndClients); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	if !client.Ended() {
+		t.Error("the client computes on, past its server")
+	}
+	computing()
+	if d := h.daemon("training"); len(d.Servers) != 0 || d.PID == 0 {
+		t.Errorf("started again: %+v", d)
+	}
+	h.settled(spec)
+
+	// The server of a client that has ended is in nobody's use.
+	h.programs.StartClient(h.PipeDir("training"), 0).Computes(t).Stop()
+	h.kill("training")
+	if d := h.daemon("training"); len(d.Servers) != 1 || len(d.Clients) != 0 {
+		t.Fatalf("after its end: %+v", d)
+	}
+	h.ensure(spec)
+	h.settled(spec)
+}
+
+// TestOrphanedServerWithoutDriver has a server kept whose clients nobody can tell.
+func TestOrphanedServerWithoutDriver(t *testing.T) {
 	t.Parallel()
 	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
 	spec := training()
 	h.ensure(spec)
-	h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
-	server := h.daemon("training").Servers[0].PID
+	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
 	h.kill("training")
-	if d := h.daemon("training"); len(d.Servers) != 1 || d.Servers[0].PID != server {
-		t.Fatalf("after its end: %+v", d)
+	_, err := h.Ensure(t.Context(), spec, mps.KeepClients)
+	refused(t, err, backend.InUse, "an MPS server whose clients cannot be counted (process ")
+	if found, err := h.Remove(t.Context(), "training", mps.EndClients); err != nil || !found {
+		t.Fatal(found, err)
 	}
-	h.ensure(spec)
-	if d := h.daemon("training"); len(d.Servers) != 0 || d.PID == 0 {
-		t.Errorf("started again: %+v", d)
+	if !client.Ended() {
+		t.Error("the client computes on, past its server")
 	}
+	h.nothingLeft("training")
+}
+
+// withDriver is a host whose driver tells who computes, which the test says.
+func withDriver(t *testing.T) (h *host, computing func(...mps.Client)) {
+	t.Helper()
+	var clients []mps.Client
+	h = newFake(t, mpstest.Behaviour{GPU: true}, func(o *mps.Options) {
+		o.Computing = func(devices []string) ([]mps.Client, bool) {
+			if !slices.Equal(devices, training().Devices) {
+				t.Errorf("the driver is asked for %v", devices)
+			}
+			return clients, true
+		}
+	})
+	return h, func(now ...mps.Client) { clients = now }
 }
 
 func eventually(t *testing.T, holds func() bool) {

@@ -33,7 +33,11 @@ func (h *Host) Ensure(ctx context.Context, spec Spec, allowed Disruption) (bool,
 	if err != nil {
 		return false, failed("read it", spec.Name, err)
 	}
-	if err := refuseClients("restart it, because "+effect.Why, spec.Name, effect.Clients, allowed); err != nil {
+	op := "restart it, because " + effect.Why
+	if effect.Action == Start {
+		op = "start it, because servers that have outlived their control daemon have to end first"
+	}
+	if err := refuseClients(op, spec.Name, effect.Clients, allowed); err != nil {
 		return false, err
 	}
 	switch effect.Action {

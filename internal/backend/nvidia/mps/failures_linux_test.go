@@ -1,6 +1,7 @@
 package mps_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -200,4 +201,41 @@ func inode(t *testing.T, path string) uint64 {
 		t.Fatal(err)
 	}
 	return s.Ino
+}
+
+// TestHangingDaemons has daemons that hang cost the time of one of them, and not hide the
+// one that works.
+func TestHangingDaemons(t *testing.T) {
+	t.Parallel()
+	const hanging = 6
+	h := newFake(t, mpstest.Behaviour{}, func(o *mps.Options) { o.CommandTimeout = time.Second })
+	h.ensure(training())
+	for i := range hanging {
+		spec := training()
+		spec.Name = fmt.Sprintf("hanging-%d", i)
+		h.ensure(spec)
+	}
+	all, err := h.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if !strings.HasPrefix(d.Name, "hanging-") {
+			continue
+		}
+		if err := syscall.Kill(d.PID, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Kill(d.PID, syscall.SIGCONT) }) // so that it ends when it is told to
+	}
+	begin := time.Now()
+	all, err = h.Read(t.Context())
+	if took := time.Since(begin); err != nil || took > hanging*time.Second/2 {
+		t.Errorf("after %s: %v", took, err)
+	}
+	for _, d := range all {
+		if silent := strings.Contains(d.Problem, "has not answered for 1s"); d.Name != "" && silent != strings.HasPrefix(d.Name, "hanging-") {
+			t.Errorf("%s has the problem %q", d.Name, d.Problem)
+		}
+	}
 }

@@ -68,5 +68,9 @@ func TestReadByOthers(t *testing.T) {
 		if i < 0 || !strings.Contains(all[i].Problem, "only root and user id 0 can tell whether it runs, and the agent runs as 1000") {
 			t.Errorf("another user reads %+v", all)
 		}
+		pid := h.daemon("training").PID
+		if !slices.ContainsFunc(all, func(d mps.Daemon) bool { return d.PID == pid && d.Hidden && d.Devices == nil }) {
+			t.Errorf("another user reads %+v, of which process %d is to hide what it serves", all, pid)
+		}
 	})
 }

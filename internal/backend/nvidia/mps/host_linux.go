@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -29,6 +30,10 @@ type Options struct {
 	// Driver is the driver's version, as NVML tells it. The default is what the kernel
 	// module says of itself.
 	Driver string
+	// Computing tells who computes through MPS on devices, nil for every GPU, as the driver
+	// shows it, and whether that is known. It is asked for the clients of servers that have
+	// outlived their daemon.
+	Computing func(devices []string) (clients []Client, known bool)
 	// StartTimeout, StopTimeout and CommandTimeout bound a daemon's start, what its
 	// clients get to end when it stops, and one command.
 	StartTimeout, StopTimeout, CommandTimeout time.Duration
@@ -67,7 +72,8 @@ func (o Options) withDefaults() Options {
 
 // Host is the daemons of a host. Its callers change one daemon at a time.
 type Host struct {
-	opt Options
+	opt    Options
+	asking sync.Mutex // Options.Computing is called by one reader at a time
 }
 
 // New is the host that the options describe. Nothing is touched yet.

@@ -29,7 +29,8 @@ const (
 type Effect struct {
 	Action Action
 	Why    string
-	// Clients are those that would end with a restart.
+	// Clients are those that would end with a restart, or with servers that have outlived
+	// their daemon.
 	Clients []Client
 }
 
@@ -58,11 +59,16 @@ type sight struct {
 // look finds a daemon by its pipes: whatever an agent noted before it was killed, these
 // are how clients and commands find it.
 func (h *Host) look(ctx context.Context, name string) (*sight, error) {
-	rec, err := h.load(name)
+	all, err := h.mpsProcesses()
 	if err != nil {
 		return nil, err
 	}
-	all, err := h.mpsProcesses()
+	return h.lookAmong(ctx, name, all)
+}
+
+// lookAmong is look where the processes of MPS are known.
+func (h *Host) lookAmong(ctx context.Context, name string, all []process) (*sight, error) {
+	rec, err := h.load(name)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +134,8 @@ func (h *Host) check(spec Spec) error {
 
 func (h *Host) plan(ctx context.Context, spec Spec, s *sight) (Effect, error) {
 	if s.control == nil {
-		return Effect{Action: Start, Why: h.whyEnded(s, spec.Name)}, nil
+		clients, err := h.clients(ctx, spec.Name, s)
+		return Effect{Action: Start, Why: h.whyEnded(s, spec.Name), Clients: clients}, err
 	}
 	why := h.whyRestart(spec, s)
 	if why != "" {
@@ -216,10 +223,11 @@ func (h *Host) isRecorded(spec Spec, s *sight) bool {
 // clients are the processes that would end with a daemon.
 func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, error) {
 	if s.silent != "" {
-		if len(s.servers) == 0 {
-			return nil, nil
+		clients, known := h.orphans(s)
+		if !known {
+			clients = []Client{{PID: s.servers[0].pid, Name: "an MPS server whose clients cannot be counted"}}
 		}
-		return []Client{{PID: s.servers[0].pid, Name: "an MPS server whose clients cannot be counted"}}, nil
+		return clients, nil
 	}
 	c := h.control(name)
 	if s.control.protocol() == V3 {
@@ -241,6 +249,23 @@ func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, er
 	}
 	slices.SortFunc(out, func(a, b Client) int { return a.PID - b.PID })
 	return out, nil
+}
+
+// orphans are the clients of servers whose daemon does not answer, and whether they are
+// known. The driver does not tell by which of the servers on a device they compute.
+func (h *Host) orphans(s *sight) (clients []Client, known bool) {
+	switch {
+	case len(s.servers) == 0:
+		return nil, true
+	case h.opt.Computing == nil:
+		return nil, false
+	}
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	if s.record != nil {
+		return h.opt.Computing(s.record.Spec.Devices)
+	}
+	return h.opt.Computing(s.servers[0].devices())
 }
 
 func (h *Host) named(server int, pids []int) []Client {

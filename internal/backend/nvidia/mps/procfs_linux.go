@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 const (
@@ -34,6 +36,7 @@ type process struct {
 	started uint64 // in clock ticks after boot: the pid and it name a process for good
 	args    []string
 	env     map[string]string
+	hidden  bool // env could not be read
 }
 
 // program is the name of what it runs. The kernel's own name for it is cut.
@@ -134,7 +137,8 @@ func readProcess(proc string, pid int) (process, error) {
 	}
 	// Without root another user's environment is not readable. What is known is kept.
 	environ, err := os.ReadFile(filepath.Join(dir, "environ"))
-	if err != nil && !errors.Is(err, os.ErrPermission) {
+	p.hidden = errors.Is(err, os.ErrPermission)
+	if err != nil && !p.hidden {
 		return p, err
 	}
 	for _, entry := range zeroSeparated(environ) {
@@ -182,7 +186,7 @@ func (h *Host) processName(pid int) string {
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(data))
+	return gpu.Printable(strings.TrimSpace(string(data)))
 }
 
 // runs tells whether a process is still the one that was seen.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
 
@@ -24,14 +26,16 @@ type Daemon struct {
 	Protocol  Protocol `json:"protocol,omitempty"`
 	Systemd   bool     `json:"systemd,omitempty"`
 	MultiUser bool     `json:"multi_user,omitempty"`
-	// Devices are what its clients see, nil for every GPU.
+	// Devices are what its clients see, nil for every GPU. With Hidden it is not known what
+	// they see, and where its pipes are: only root may read that of another user's daemon.
 	Devices []string `json:"devices,omitempty"`
+	Hidden  bool     `json:"hidden,omitempty"`
 	PipeDir string   `json:"pipe_dir"`
 	LogDir  string   `json:"log_dir"`
 	// Settings are read back, nil when the daemon does not tell.
 	Settings *Settings `json:"settings,omitempty"`
 	Servers  []Server  `json:"servers,omitempty"`
-	// Clients are known of ours only.
+	// Clients are known of ours only. They may outlive the daemon, with its servers.
 	Clients []Client `json:"clients,omitempty"`
 	// Problem says why a daemon of ours does not run or answer.
 	Problem string `json:"problem,omitempty"`
@@ -44,39 +48,52 @@ type Server struct {
 	Status string `json:"status,omitempty"` // INITIALIZING, ACTIVE or FAULT, where the driver tells
 }
 
+// readAtOnce is how many daemons are asked at the same time: one that does not answer must
+// not keep the others waiting.
+const readAtOnce = 16
+
 // Read are the daemons of the host, ours by name, then other people's by process id.
 func (h *Host) Read(ctx context.Context) ([]Daemon, error) {
-	entries, err := os.ReadDir(h.opt.RunDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, &backend.Error{Code: backend.Failed, Op: "read the MPS daemons", Object: h.opt.RunDir, Detail: err.Error()}
-	}
-	var out []Daemon
-	var ours []string
-	for _, e := range entries {
-		if !names.MatchString(e.Name()) {
-			continue
-		}
-		d, err := h.read(ctx, e.Name())
-		switch {
-		case ctx.Err() != nil:
-			return nil, failed("read it", e.Name(), ctx.Err())
-		case err != nil: // one that is broken must not hide the others
-			d = &Daemon{Name: e.Name(), PipeDir: h.pipeDir(e.Name()), LogDir: h.logDir(e.Name()), Problem: detail(err)}
-		}
-		out = append(out, *d)
-		ours = append(ours, d.PipeDir)
-	}
+	// Before the directories, which a daemon has for as long as it runs.
 	all, err := h.mpsProcesses()
 	if err != nil {
 		return nil, &backend.Error{Code: backend.Failed, Op: "read the MPS daemons", Object: h.opt.ProcDir, Detail: err.Error()}
 	}
+	entries, err := os.ReadDir(h.opt.RunDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, &backend.Error{Code: backend.Failed, Op: "read the MPS daemons", Object: h.opt.RunDir, Detail: err.Error()}
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !names.MatchString(e.Name()) })
+	ours := make([]Daemon, len(entries))
+	var group errgroup.Group
+	group.SetLimit(readAtOnce)
+	for i, e := range entries {
+		group.Go(func() error {
+			d, err := h.read(ctx, e.Name(), all)
+			switch {
+			case ctx.Err() != nil:
+				return failed("read it", e.Name(), ctx.Err())
+			case err != nil: // one that is broken must not hide the others
+				d = &Daemon{Name: e.Name(), PipeDir: h.pipeDir(e.Name()), LogDir: h.logDir(e.Name()), Problem: detail(err)}
+			}
+			ours[i] = *d
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	isOurs := func(p process) bool {
+		return slices.ContainsFunc(ours, func(d Daemon) bool { return d.PipeDir == p.pipeDir() })
+	}
+	var others []Daemon
 	slices.SortFunc(all, func(a, b process) int { return a.pid - b.pid })
 	for _, p := range all {
-		if p.isControl() && !slices.Contains(ours, p.pipeDir()) {
-			out = append(out, foreign(p, all))
+		if p.isControl() && !isOurs(p) {
+			others = append(others, foreign(p, all))
 		}
 	}
-	return out, nil
+	return slices.Concat(ours, others), nil
 }
 
 // foreign is somebody else's daemon, as far as /proc tells. Nothing is said to it.
@@ -86,7 +103,7 @@ func foreign(p process, all []process) Daemon {
 		d.LogDir = defaultLogDir
 	}
 	d.from(p)
-	d.PipeDir = p.pipeDir()
+	d.PipeDir, d.Hidden = p.pipeDir(), p.hidden
 	for _, s := range all {
 		if s.program() == serverProgram && s.parent == p.pid {
 			d.Servers = append(d.Servers, Server{PID: s.pid, User: s.user})
@@ -100,11 +117,11 @@ func (d *Daemon) from(p process) {
 	d.PID, d.User, d.Protocol, d.MultiUser, d.Devices = p.pid, p.user, p.protocol(), p.isMultiUser(), p.devices()
 }
 
-func (h *Host) read(ctx context.Context, name string) (*Daemon, error) {
+func (h *Host) read(ctx context.Context, name string, all []process) (*Daemon, error) {
 	if problem := h.whyHidden(name); problem != "" {
 		return &Daemon{Name: name, PipeDir: h.pipeDir(name), LogDir: h.logDir(name), Problem: problem}, nil
 	}
-	s, err := h.look(ctx, name)
+	s, err := h.lookAmong(ctx, name, all)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +131,9 @@ func (h *Host) read(ctx context.Context, name string) (*Daemon, error) {
 	}
 	for _, p := range s.servers {
 		d.Servers = append(d.Servers, Server{PID: p.pid, User: p.user})
+	}
+	if s.silent != "" {
+		d.Clients, _ = h.orphans(s)
 	}
 	if s.control == nil {
 		d.Problem = h.whyEnded(s, name)

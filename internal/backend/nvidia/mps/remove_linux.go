@@ -20,14 +20,12 @@ func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (boo
 	if err != nil {
 		return false, failed(op, name, err)
 	}
-	if s.control != nil {
-		clients, err := h.clients(ctx, name, s)
-		if err != nil {
-			return false, failed(op, name, err)
-		}
-		if err := refuseClients(op, name, clients, allowed); err != nil {
-			return false, err
-		}
+	clients, err := h.clients(ctx, name, s)
+	if err != nil {
+		return false, failed(op, name, err)
+	}
+	if err := refuseClients(op, name, clients, allowed); err != nil {
+		return false, err
 	}
 	found := s.control != nil || len(s.servers) > 0
 	if err := h.stop(ctx, name, s); err != nil {

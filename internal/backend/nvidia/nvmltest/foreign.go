@@ -164,7 +164,8 @@ func (m *Machine) StopVGPU(id int) {
 	})
 }
 
-// Activity is how busy a GPU or GPU instance is, in percent, to performance monitoring.
+// Activity is how busy a GPU or GPU instance is, in percent, to performance monitoring. An SM
+// below zero is not a number, as of counters that could not be read.
 type Activity struct{ Graphics, SM, Occupancy, DRAM int }
 
 // SetActivity sets the activity of a GPU instance or, with -1, of the GPU.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -114,7 +115,7 @@ func (d *daemon) client(c net.Conn, in *bufio.Reader, uid, pid int) {
 	}
 	mine.clients[pid] = c
 	d.mu.Unlock()
-	fmt.Fprintln(c, "OK")
+	fmt.Fprintln(c, mine.pid)
 	_, _ = in.ReadByte() // returns when the client, or its server, has ended
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +135,14 @@ func serve(_ self, b Behaviour) int {
 	return 0
 }
 
-// compute is a CUDA process, which holds its connection until it ends.
+// runs tells whether a process has not ended. One that nobody has asked how it ended has.
+func runs(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// compute is a CUDA process, which holds its connection until it ends. It computes as long as
+// its server runs, whatever becomes of the daemon.
 func compute(me self, b Behaviour) int {
 	b.appear()
 	c, err := dial("control")
@@ -144,11 +152,15 @@ func compute(me self, b Behaviour) int {
 	}
 	fmt.Fprintf(c, "%s\nCLIENT %d\n", me.args[0], os.Getpid())
 	in := bufio.NewReader(c)
-	if _, err := in.ReadString('\n'); err != nil {
+	server, err := in.ReadString('\n')
+	if err != nil {
 		return 1
 	}
 	fmt.Println("computing")
-	_, _ = in.ReadByte() // returns when the server has ended
+	_, _ = in.ReadByte() // returns when the server has ended, or the daemon alone
+	for runs(number(strings.TrimSpace(server))) {
+		time.Sleep(10 * time.Millisecond)
+	}
 	return 1
 }
 

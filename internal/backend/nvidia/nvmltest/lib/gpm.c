@@ -63,7 +63,7 @@ nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int id, nvmlGpmSa
 static nvmlReturn_t metric(const activity *a, const activity *b, nvmlGpmMetric_t *m) {
   switch (m->metricId) {
   case NVML_GPM_METRIC_GRAPHICS_UTIL: m->value = (a->graphics + b->graphics) / 2.0; break;
-  case NVML_GPM_METRIC_SM_UTIL: m->value = (a->sm + b->sm) / 2.0; break;
+  case NVML_GPM_METRIC_SM_UTIL: m->value = b->sm < 0 ? __builtin_nan("") : (a->sm + b->sm) / 2.0; break;
   case NVML_GPM_METRIC_SM_OCCUPANCY: m->value = (a->occupancy + b->occupancy) / 2.0; break;
   case NVML_GPM_METRIC_DRAM_BW_UTIL: m->value = (a->dram + b->dram) / 2.0; break;
   default: return NVML_ERROR_NOT_SUPPORTED;

@@ -1,0 +1,309 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// lostLayout is what a host lacks of what one claim declares there. A reboot takes all GPU
+// instances, and from Hopper on the mode as well; virtual functions and all vGPUs; compute
+// modes and time slices; MPS daemons, and what is handed to containers.
+type lostLayout struct {
+	subject string
+	// watchers are units that only watch GPUs, and are stopped while a mode changes.
+	watchers []string
+
+	mig     []migTarget
+	vgpus   []vgpuTarget
+	modes   []Step // compute modes and time slices
+	daemons []gpu.MPSDaemonSpec
+	share   *gpu.ShareSpec
+	// orphans are shares that containers can ask for and no claim declares.
+	orphans []string
+	// conflicts are objects that lack something and are not as it would need them to be.
+	conflicts []conflict
+}
+
+// conflict is why something cannot be put back.
+type conflict struct{ object, why string }
+
+// lacking is what one object lacks.
+type lacking struct {
+	object, what string
+	// undeclared is true for what is there and should not.
+	undeclared bool
+}
+
+func (l *lostLayout) conflict(object, why string) {
+	l.conflicts = append(l.conflicts, conflict{object: object, why: why})
+}
+
+// settled is the answer as far as it is known before anything is put back.
+func (l *lostLayout) settled() Settled {
+	end := Settled{Subject: l.subject}
+	for _, c := range l.conflicts {
+		end.Stands = append(end.Stands, c.object+": "+c.why)
+	}
+	return end
+}
+
+// steps are those that put back what is missing. Daemons need the instances, and shares
+// the daemons.
+func (l *lostLayout) steps(host *gpu.Host) []Step {
+	p := &planner{host: *host}
+	(&migChange{planner: p, watchers: l.watchers, targets: l.mig}).steps()
+	(&vgpuChange{planner: p, watchers: l.watchers, targets: l.vgpus}).steps()
+	p.add(l.modes...)
+	for i := range l.daemons {
+		p.add(Step{Op: OpEnsureDaemon, Daemon: &l.daemons[i]})
+	}
+	if l.share != nil {
+		p.add(Step{Op: OpWriteShare, Share: l.share})
+	}
+	for _, name := range l.orphans {
+		p.add(Step{Op: OpRemoveShare, Share: &gpu.ShareSpec{Name: name}})
+	}
+	return p.steps
+}
+
+// lackings tells by object what is missing, for people.
+func (l *lostLayout) lackings() []lacking {
+	var out []lacking
+	note := func(object, what string) {
+		if i := slices.IndexFunc(out, func(o lacking) bool { return o.object == object }); i >= 0 {
+			out[i].what += ", " + what
+			return
+		}
+		out = append(out, lacking{object: object, what: what})
+	}
+	for i := range l.mig {
+		note("GPU "+l.mig[i].gpu.ID, l.mig[i].lacks())
+	}
+	for i := range l.vgpus {
+		note("GPU "+l.vgpus[i].gpu.ID, l.vgpus[i].lacks())
+	}
+	for _, s := range l.modes {
+		if s.Op == OpSetComputeMode {
+			note(s.object(), "compute mode "+string(s.ComputeMode))
+		} else {
+			note(s.object(), "time slice "+string(s.TimeSlice))
+		}
+	}
+	for i := range l.daemons {
+		note("MPS daemon "+l.daemons[i].Name, devicesText(l.daemons[i].Devices))
+	}
+	if l.share != nil {
+		note(describeObject(gpu.ClaimShare, l.share.Name), "CDI device "+gpu.CDIDevice(l.share.Name))
+	}
+	for _, name := range l.orphans {
+		out = append(out, lacking{object: describeObject(gpu.ClaimShare, name), what: "a claim", undeclared: true})
+	}
+	return out
+}
+
+// of is what one object lacks, or the conflict that keeps that from being put back.
+func (l *lostLayout) of(object string) (why, what string) {
+	if i := slices.IndexFunc(l.conflicts, func(c conflict) bool { return c.object == object }); i >= 0 {
+		return l.conflicts[i].why, ""
+	}
+	missing := l.lackings()
+	if i := slices.IndexFunc(missing, func(m lacking) bool { return m.object == object }); i >= 0 {
+		return "", missing[i].what
+	}
+	return "", ""
+}
+
+func restorable(lost []lostLayout) bool {
+	return slices.ContainsFunc(lost, func(l lostLayout) bool { return len(l.lackings()) > 0 })
+}
+
+// conflicts is the answer when nothing can be put back.
+func conflicts(lost []lostLayout) []Settled {
+	var out []Settled
+	for _, l := range lost {
+		out = append(out, l.settled())
+	}
+	return out
+}
+
+// lost reads the host and finds what it lacks of what is declared. One that declares
+// nothing may still have shares of ours, and when it cannot be read nothing is lost.
+func (s *Server) lost(ctx context.Context, st *backend.State) (gpu.Host, []lostLayout, error) {
+	declares := slices.ContainsFunc(st.Claims, func(c gpu.Claim) bool {
+		return len(c.MIGLayout)+len(c.VGPULayout) > 0 || c.Want.Share != nil || sharesGPUs(&c)
+	})
+	if s.platform(ctx) != gpu.Linux {
+		return gpu.Host{}, nil, nil
+	}
+	host, err := s.inventory(ctx)
+	switch {
+	case err != nil && !declares:
+		return gpu.Host{}, nil, nil
+	case err != nil:
+		return gpu.Host{}, nil, err
+	}
+	return host, lostLayouts(&host), nil
+}
+
+// lostLayouts is what a host lacks, in the order in which it can be put back.
+func lostLayouts(host *gpu.Host) []lostLayout {
+	var out []lostLayout
+	after := *host // what there will be by then
+	add := func(l lostLayout) {
+		if len(l.conflicts)+len(l.lackings()) > 0 {
+			out = append(out, l)
+		}
+	}
+	for i := range host.Claims {
+		if c := &host.Claims[i]; c.Kind == gpu.ClaimConfig {
+			l := lostOfConfig(host, c)
+			for _, s := range l.steps(host) {
+				after = project(after, s)
+			}
+			add(l)
+		}
+	}
+	for i := range host.Claims {
+		if c := &host.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil {
+			add(lostShare(host, &after, c.Want.Share))
+		}
+	}
+	add(orphans(host))
+	return out
+}
+
+// stillLost is what a host lacks of one subject.
+func stillLost(host *gpu.Host, subject string) *lostLayout {
+	for _, l := range lostLayouts(host) {
+		if l.subject == subject {
+			return &l
+		}
+	}
+	return &lostLayout{subject: subject}
+}
+
+// lostOfConfig is what a host lacks of a config's layout.
+func lostOfConfig(host *gpu.Host, c *gpu.Claim) lostLayout {
+	l := lostLayout{subject: layoutText(c) + " of " + describeObject(c.Kind, c.ID), watchers: quiesced(c)}
+	for _, id := range slices.Sorted(maps.Keys(c.MIGLayout)) {
+		t, why := lostOn(host, id, placedNow(host, c, id), l.watchers)
+		switch {
+		case why != "":
+			l.conflict("GPU "+id, why)
+		case t != nil:
+			l.mig = append(l.mig, *t)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.VGPULayout)) {
+		t, why := lostVGPUs(host, id, c.VGPULayout[id], l.watchers)
+		switch {
+		case why != "":
+			l.conflict("GPU "+id, why)
+		case t != nil:
+			l.vgpus = append(l.vgpus, *t)
+		}
+	}
+	if sharesGPUs(c) {
+		l.lostSharing(host, c)
+	}
+	return l
+}
+
+func layoutText(c *gpu.Claim) string {
+	switch {
+	case len(c.VGPULayout) > 0:
+		return "the vGPUs"
+	case len(c.MIGLayout) > 0 || !sharesGPUs(c):
+		return "the MIG layout"
+	case c.Want.Config.MPS != nil:
+		return "the MPS layout"
+	}
+	return "the time slices"
+}
+
+// placedNow is the layout that a claim keeps for a GPU. Where numbers of instances are
+// declared, one that others have put in another place stands for one that is missing: it
+// is as declared, and would be one too many beside the one made again.
+func placedNow(host *gpu.Host, c *gpu.Claim, id string) []gpu.MIGPlacement {
+	layout, _ := byID(c.MIGLayout, id)
+	g, ok := host.GPU(id)
+	if !ok || g.MIG == nil || c.Want.Config == nil || c.Want.Config.MIG == nil || len(c.Want.Config.MIG.Placements) > 0 {
+		return layout
+	}
+	moved := slices.DeleteFunc(g.MIG.State().Placements, func(p gpu.MIGPlacement) bool { return slices.Contains(layout, p) })
+	out := slices.Clone(layout)
+	for i, p := range out {
+		if _, there := findInstance(g.MIG, p); there {
+			continue
+		}
+		at := slices.IndexFunc(moved, func(o gpu.MIGPlacement) bool { return o.Profile == p.Profile })
+		if at >= 0 {
+			out[i] = moved[at]
+			moved = slices.Delete(moved, at, at+1)
+		}
+	}
+	return out
+}
+
+func quiesced(c *gpu.Claim) []string {
+	if c.Want.Config == nil {
+		return nil
+	}
+	return c.Want.Config.QuiesceUnits
+}
+
+// lostOn is what a GPU lacks of its layout, nil for nothing, or why that cannot be put
+// back without removing anything.
+func lostOn(host *gpu.Host, id string, layout []gpu.MIGPlacement, watchers []string) (*migTarget, string) {
+	g, ok := host.GPU(id)
+	switch {
+	case !ok:
+		return nil, "the host does not have it any more"
+	case g.Dismounted:
+		return nil, "it is taken from the host, for passthrough"
+	case g.MIG == nil:
+		return nil, "it shows no Multi-Instance GPU"
+	}
+	t := &migTarget{gpu: g, enable: true}
+	have := g.MIG.State().Placements
+	for _, p := range layout {
+		if slices.Contains(have, p) {
+			t.plan.Keep = append(t.plan.Keep, p)
+		} else {
+			t.plan.Create = append(t.plan.Create, p)
+		}
+	}
+	t.complete = incomplete(g, t.plan.Keep)
+	if !t.changesMode() && len(t.plan.Create)+len(t.complete) == 0 {
+		return nil, ""
+	}
+	if t.resets() {
+		return nil, "its MIG mode is off, and to turn it on takes a reset of the GPU"
+	}
+	if users := rules.Users(g, watchers); t.changesMode() && len(users) > 0 {
+		return nil, "its MIG mode is off, and cannot be turned on while it is in use by " + strings.Join(users, ", ")
+	}
+	if err := rules.CheckMIGPlacements(rules.MIGProfiles(g), slices.Concat(have, t.plan.Create)); err != nil {
+		return nil, fmt.Sprintf("it has %s, beside which %s cannot be made: %s", list(have, placementText), t.lacks(), oneLine(err))
+	}
+	return t, ""
+}
+
+// lacks says what is missing, for people.
+func (t *migTarget) lacks() string {
+	var out []string
+	if t.changesMode() {
+		out = append(out, "MIG mode")
+	}
+	for _, p := range slices.Concat(t.complete, t.plan.Create) {
+		out = append(out, placementText(p))
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const makePool = "make the pool"
+
+// linuxPool plans a pool of a Linux host: a set of GPUs that shares are drawn from. It is
+// no more than its claim, and nothing is dismounted for it.
+func (p *planner) linuxPool() error {
+	want, wanted := poolOn(p.change.Want.Pool, p.change.Host)
+	prior, had := poolOn(p.change.Prior.Pool, p.change.Host)
+	shape := want
+	if !wanted {
+		shape = prior
+	}
+	claim := findClaim(&p.host, gpu.ClaimPool, shape.Name)
+	ours, err := p.owns(gpu.ClaimPool, shape.Name, claim, had, wanted)
+	if err != nil || !ours {
+		return err
+	}
+	if !p.change.ClaimOnly {
+		if err := p.poolAllows(&shape, want.Members[p.change.Host], claim); err != nil {
+			return err
+		}
+	}
+	if !wanted {
+		if claim != nil {
+			p.drop(*claim)
+		}
+		return nil
+	}
+	if record := p.poolClaim(want, claim, nil); claim == nil || !sameClaim(*claim, record) {
+		p.put(record)
+	}
+	return nil
+}
+
+// poolAllows refuses members that the pool cannot have, or that shares of it are on.
+func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.Claim) error {
+	object := "pool " + pool.Name
+	switch {
+	case len(members) == 0: // it leaves the host
+	case pool.Force:
+		return refuse(backend.NotSupported, makePool, object, "nothing is dismounted on a Linux host; leave dismount out")
+	case pool.MountBack:
+		return refuse(backend.NotSupported, makePool, object, "nothing is dismounted on a Linux host, and so nothing is mounted back; leave on_destroy out, or write \"keep\"")
+	}
+	for _, id := range members {
+		if _, ok := p.host.GPU(id); !ok {
+			return refuse(backend.NotFound, makePool, "GPU "+id, "host %s has no such GPU", p.host.Name)
+		}
+		for i := range p.host.Claims {
+			if o := &p.host.Claims[i]; o.Kind == gpu.ClaimPool && !gpu.SameID(o.ID, pool.Name) && o.Covers(id) {
+				return refuse(backend.InUse, makePool, "GPU "+id, "it is in pool %q already", o.ID)
+			}
+		}
+	}
+	if claim == nil {
+		return nil
+	}
+	for _, id := range claim.GPUs {
+		if hasID(members, id) {
+			continue
+		}
+		if names := p.drawn(pool.ID, id); len(names) > 0 {
+			return refuse(backend.InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s; destroy them first", strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+// drawn are the shares of a pool that have part in a GPU.
+func (p *planner) drawn(pool, id string) []string {
+	var names []string
+	for i := range p.host.Claims {
+		c := &p.host.Claims[i]
+		if s := c.Want.Share; c.Kind == gpu.ClaimShare && s != nil && gpu.SameID(s.Pool, pool) && c.Covers(id) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+const (
+	placeShare = "place the share"
+	endShare   = "end the share"
+)
+
+// share plans a fraction of GPUs for containers. It is placed here, among the claims that
+// stand under the lease, and never moved.
+func (p *planner) share() error {
+	want, prior := shareOn(p.change.Want.Share, p.change.Host), shareOn(p.change.Prior.Share, p.change.Host)
+	shape := want
+	if want == nil {
+		shape = prior
+	}
+	if shape == nil {
+		return nil // it is on another host
+	}
+	claim := findClaim(&p.host, gpu.ClaimShare, shape.Name)
+	ours, err := p.owns(gpu.ClaimShare, shape.Name, claim, prior != nil, want != nil)
+	if err != nil || !ours {
+		return err
+	}
+	if want == nil {
+		return p.endShare(shape, claim)
+	}
+	placed, err := p.place(want, claim)
+	if err != nil {
+		return err
+	}
+	record := p.shareClaim(placed, claim)
+	if p.change.ClaimOnly {
+		p.put(record)
+		return nil
+	}
+	spec, err := rules.ShareSpec(&p.host, placed)
+	if err != nil {
+		return refuseShare(err, placed.Name)
+	}
+	_, handed := p.host.HandedShare(placed.Name)
+	if was := claimedSpec(&p.host, placed.Name); !handed || was == nil || !reflect.DeepEqual(*was, spec) {
+		p.add(Step{Op: OpWriteShare, Share: &spec})
+	}
+	if claim == nil || !sameClaim(*claim, record) {
+		p.put(record)
+	}
+	return nil
+}
+
+// shareOn is a share if it is, or shall be, on a host.
+func shareOn(s *gpu.Share, host string) *gpu.Share {
+	if s == nil || s.Host != "" && s.Host != host {
+		return nil
+	}
+	return s
+}
+
+// place finds the share's devices. One that its claim knows stays where it is.
+func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
+	s := *want
+	s.Host = p.change.Host
+	if claim != nil && claim.Want.Share != nil {
+		switch was := claim.Want.Share; {
+		case samePlacement(was, &s):
+			s.Devices = was.Devices
+		case !p.change.ClaimOnly:
+			// What another instance left is of another shape.
+			if err := p.notRunning(s.Name, "replace the share"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if p.change.ClaimOnly && len(s.Devices) > 0 {
+		return &s, nil
+	}
+	var err error
+	if s.Devices, err = rules.PlaceShare(&p.host, p.change.Host, &s, p.change.Token); err != nil {
+		return nil, refuseShare(err, s.Name)
+	}
+	return &s, nil
+}
+
+// samePlacement tells whether a share is placed for what another one wants: the rest can
+// change where it is.
+func samePlacement(was, want *gpu.Share) bool {
+	return len(was.Devices) > 0 && was.Count == want.Count && was.Profile == want.Profile && gpu.SameID(was.Pool, want.Pool) && gpu.SameID(was.Config, want.Config) &&
+		slices.EqualFunc(was.GPUIDs, want.GPUIDs, gpu.SameID) && (len(want.Devices) == 0 || gpu.SameDevices(was.Devices, want.Devices))
+}
+
+// refuseShare is the refusal of a share that has no place.
+func refuseShare(err error, name string) *Error {
+	return refuse(backend.Insufficient, placeShare, "share "+name, "%s", oneLine(err))
+}
+
+func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {
+	c := p.newClaim(gpu.ClaimShare, s.Name, old)
+	c.Want.Share = s
+	for _, d := range s.Devices {
+		if !c.Covers(d.GPU) {
+			c.GPUs = append(c.GPUs, d.GPU)
+		}
+	}
+	return c
+}
+
+// endShare plans to take a share back. All that bears its name is ours, so that there is
+// nothing to leave alone of one that a failed change left half done.
+func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
+	if !p.change.ClaimOnly {
+		if err := p.notRunning(s.Name, endShare); err != nil {
+			return err
+		}
+		if handed, ok := p.host.HandedShare(s.Name); ok {
+			p.add(Step{Op: OpRemoveShare, Share: &gpu.ShareSpec{Name: handed.Name}})
+		}
+	}
+	if claim != nil {
+		p.drop(*claim)
+	}
+	return nil
+}
+
+// notRunning refuses a change under processes of a share.
+func (p *planner) notRunning(name, op string) error {
+	if who := inShare(&p.host, name); len(who) > 0 {
+		return refuse(backend.InUse, op, "share "+name, "%d of its processes run: %s; stop them first", len(who), strings.Join(who, ", "))
+	}
+	return nil
+}
+
+// inShare are the processes that run in a share.
+func inShare(host *gpu.Host, name string) []string {
+	var who []string
+	for i := range host.GPUs {
+		for _, p := range host.GPUs[i].Processes {
+			if text := rules.ProcessText(p); p.Share != "" && gpu.SameID(p.Share, name) && !slices.Contains(who, text) {
+				who = append(who, text)
+			}
+		}
+	}
+	return who
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// underShares completes a change of a config for the shares on its GPUs: it takes nothing
+// from under them, and what is handed to containers follows the daemons.
+func (p *planner) underShares(c *configChange) error {
+	if p.change.ClaimOnly {
+		return nil
+	}
+	after := p.host
+	for _, s := range p.steps {
+		after = project(after, s)
+	}
+	var writes []Step
+	for i := range p.host.Claims {
+		claim := &p.host.Claims[i]
+		s := claim.Want.Share
+		if claim.Kind != gpu.ClaimShare || s == nil || !slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return p.concerns(c, d.GPU) }) {
+			continue
+		}
+		if err := p.keepsShare(c, claim, &after); err != nil {
+			return err
+		}
+		if spec := p.rewrites(s, &after); spec != nil {
+			writes = append(writes, Step{Op: OpWriteShare, Share: spec})
+		}
+	}
+	at := slices.IndexFunc(p.steps, func(s Step) bool { return s.Claim != nil })
+	if at < 0 {
+		at = len(p.steps)
+	}
+	p.steps = slices.Insert(p.steps, at, writes...)
+	return nil
+}
+
+// concerns tells whether a GPU is in the config, joins or leaves it.
+func (p *planner) concerns(c *configChange, id string) bool {
+	return c.covers(id) || hasID(p.selected(c), id)
+}
+
+// keepsShare refuses a change that takes from a share what it was placed on.
+func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host) error {
+	const op = "change what shares are on"
+	s := claim.Want.Share
+	for _, d := range s.Devices {
+		object := deviceText(d)
+		if c.covers(d.GPU) && !hasID(p.selected(c), d.GPU) {
+			return refuse(backend.InUse, op, object, "share %q is on it, and is never moved; destroy the share first", s.Name)
+		}
+		if was, is := rules.ShareModeOf(&p.host, d), rules.ShareModeOf(after, d); was != is {
+			return refuse(backend.InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s; destroy the share first, or replace it with the config", s.Name, was, is)
+		}
+	}
+	_, fits := rules.PlaceShare(&p.host, p.change.Host, s, claim.Token)
+	// One that does not fit as it is is not of this change's making.
+	if _, err := rules.PlaceShare(after, p.change.Host, s, claim.Token); err != nil && fits == nil {
+		return refuse(backend.InUse, op, devicesText(s.Devices), "%s; lower what the share asks for, or destroy it first", oneLine(err))
+	}
+	return nil
+}
+
+// rewrites is what to hand to containers for a share after the change, nil for the same as
+// before.
+func (p *planner) rewrites(s *gpu.Share, after *gpu.Host) *gpu.ShareSpec {
+	is, err := rules.ShareSpec(after, s)
+	if err != nil {
+		return nil // it is not placed
+	}
+	changed := slices.ContainsFunc(p.steps, func(step Step) bool {
+		return step.Op == OpEnsureDaemon && step.Daemon.Name == is.Daemon ||
+			step.Op == OpCreateInstance && slices.ContainsFunc(s.Devices, gpu.SharedDevice{GPU: step.GPU, Instance: step.Instance}.Same)
+	})
+	was, err := rules.ShareSpec(&p.host, s)
+	if changed || err != nil || !reflect.DeepEqual(was, is) {
+		return &is
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
+)
+
+// MaxWindow bounds how long a host is watched for one measurement: the call lasts as long.
+const MaxWindow = time.Minute
+
+// Measurement is how busy the GPUs of a host were between two readings.
+type Measurement struct {
+	From time.Time         `json:"from"`
+	To   time.Time         `json:"to"`
+	GPUs []utilization.GPU `json:"gpus"`
+}
+
+// Window is the time between the two readings.
+func (m Measurement) Window() utilization.Window { return utilization.Window{From: m.From, To: m.To} }
+
+// measure watches the GPUs of the host. It changes nothing and takes no lease.
+func (s *Server) measure(ctx context.Context, window time.Duration) (Measurement, error) {
+	const op = "measure the utilization"
+	if window <= 0 || window > MaxWindow {
+		return Measurement{}, &Error{Kind: BadRequest, Message: fmt.Sprintf(
+			"the window of a measurement is %s; it has to be longer than nothing and at most %s", window, MaxWindow)}
+	}
+	meter, ok := s.backend.(backend.Meter)
+	if !ok {
+		return Measurement{}, refuse(backend.NotSupported, op, "host "+s.name,
+			"a host of its platform does not tell how busy its GPUs are; Linux hosts with NVIDIA GPUs do")
+	}
+	gpus, w, err := meter.Measure(ctx, window)
+	if err != nil {
+		e := failure(op, err)
+		if e.Cause != nil && e.Cause.Code == backend.NotSupported {
+			e.Kind = Refused
+		}
+		return Measurement{}, e
+	}
+	host, err := s.inventory(ctx)
+	if err != nil {
+		return Measurement{}, err
+	}
+	for i := range gpus {
+		allocate(&host, &gpus[i])
+	}
+	return Measurement{From: w.From, To: w.To, GPUs: gpus}, nil
+}
+
+// allocate tells what of a GPU is given out, by the claims of the host.
+func allocate(host *gpu.Host, g *utilization.GPU) {
+	if g.MIG == nil {
+		g.Allocated = rules.Allocated(host, gpu.SharedDevice{GPU: g.ID})
+		return
+	}
+	for i := range g.MIG.Instances {
+		in := &g.MIG.Instances[i]
+		in.Allocated = rules.Allocated(host, gpu.SharedDevice{GPU: g.ID, Instance: &gpu.MIGPlacement{Profile: in.Profile, Start: in.Start}})
+	}
+}
+
+func (g *service) Utilization(ctx context.Context, r *agentpb.UtilizationRequest) (*agentpb.UtilizationReply, error) {
+	if _, err := g.server.admit(ctx, reads); err != nil {
+		return nil, toStatus(err)
+	}
+	m, err := g.server.measure(ctx, time.Duration(r.GetWindowMs())*time.Millisecond)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	doc, err := encode("measurement", m)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.UtilizationReply{Measurement: doc}, nil
+}
+
+// Utilization measures how busy the GPUs of the host are: it reads them twice, a window
+// apart. NotSupported on a host that cannot tell.
+func (c *Client) Utilization(ctx context.Context, window time.Duration) (Measurement, error) {
+	r, err := c.rpc.Utilization(ctx, &agentpb.UtilizationRequest{WindowMs: window.Milliseconds()})
+	if err != nil {
+		return Measurement{}, fromStatus(c.host, err)
+	}
+	var m Measurement
+	return m, c.read("measurement", r.GetMeasurement(), &m)
+}
