@@ -103,8 +103,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err != nil {
 		return failure("give the lease back", err)
 	}
-	if state.Lease == nil || state.Lease.Worker != s.worker {
+	if state.Lease == nil {
 		return nil
+	}
+	if state.Lease.Worker != s.worker {
+		return s.leaveTo(ctx, state.Lease)
 	}
 	err = s.giveBack(ctx, state.Lease.Fence, func(st *backend.State) error {
 		if st.Lease.Worker != s.worker {
@@ -114,7 +117,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, errTakenOver):
-		return nil
+		return s.leaveTo(ctx, state.Lease)
 	case err != nil:
 		return failure("give the lease back", err)
 	}
@@ -122,6 +125,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 var errTakenOver = errors.New("another process has the lease")
+
+// leaveTo leaves a lease to the process that took it over. That one answers for its own
+// part in the cluster's lease, and not for the part of this one.
+func (s *Server) leaveTo(ctx context.Context, host *backend.Lease) error {
+	if err := s.leaveCluster(ctx, host.ClusterFence); err != nil {
+		return failure("leave the lease of the cluster", err)
+	}
+	return nil
+}
 
 // settleDead settles what runs left that ended without settling their changes, the last
 // one first: one that was applied stays, one that was cut off is put back. It runs

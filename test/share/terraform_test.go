@@ -113,7 +113,7 @@ func TestTerraform(t *testing.T) {
 	if said, code = s.Run("apply", "-auto-approve"); code == 0 {
 		t.Error("a daemon was started over the server of a process")
 	}
-	cli.WantSays(t, said, "1 of its clients would end", fmt.Sprint("process ", client.PID, " (trainer)"))
+	cli.WantSays(t, said, "mps-in-use", "1 client", fmt.Sprint("process ", client.PID, " (trainer)"))
 	client.Stop()
 	s.machine.StopProcess(client.PID)
 	s.dayTwo(d)
