@@ -77,6 +77,9 @@ func (s scenario) violated(t *testing.T) {
 			t.Errorf("not a sentence: %q", text)
 		}
 	}
+	if strings.Contains(detail, "Gpu_") {
+		t.Errorf("the name of a resource type has a capital:\n%s", detail)
+	}
 }
 
 func (s scenario) satisfied(t *testing.T) {

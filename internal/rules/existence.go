@@ -342,9 +342,10 @@ func (r *run) thisState() string {
 	return "the state " + quote(r.owner)
 }
 
-// capital makes a sentence's first letter a capital.
+// capital makes a sentence's first letter a capital. A name as Terraform knows it, such as
+// gpu_share, keeps its spelling.
 func capital(s string) string {
-	if s == "" {
+	if first, _, _ := strings.Cut(s, " "); s == "" || strings.Contains(first, "_") {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]

@@ -229,7 +229,7 @@ func (r *run) reportMPSClients(host string, ending []member, clients, daemons []
 	slices.Sort(daemons)
 	f := Finding{
 		Path: "max_disruption", Title: "Clients of MPS would end", Host: host, GPU: ending[0].gpu.ID,
-		Found: fmt.Sprintf("On %s %s of daemons that change, %s: %s.", hostText(host), plural(len(clients), "client"), join(slices.Compact(daemons)), join(clients)),
+		Found: fmt.Sprintf("On %s, daemons that change (%s) have %s: %s.", hostText(host), join(slices.Compact(daemons)), plural(len(clients), "client"), join(clients)),
 		Wanted: fmt.Sprintf("%s changes these daemons, and their clients end with them. Its `max_disruption` allows %s only.", capital(r.label()),
 			quote(string(orNone(limit)))),
 		Fix: "Write `max_disruption = \"process_restart\"`, or stop the clients first.",

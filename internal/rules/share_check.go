@@ -61,10 +61,7 @@ func (r *run) settle(s *gpu.Share) *shareOutcome {
 		o.add(f, key(f.Rule, f.Path, s.Name))
 		return o
 	}
-	hosts := []string{s.Host}
-	if s.Host == "" {
-		hosts = r.poolHosts(s.Pool)
-	}
+	hosts := r.hostsFor(s)
 	if !r.canBeAsked(hosts) || s.Host == "" && len(s.Devices) > 0 {
 		return o // known-pool says that there is none; a host that cannot be asked may have room
 	}
@@ -112,6 +109,15 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *sharedHost) {
 		if d == nil || d.unfit != nil {
 			continue
 		}
+		if pool := r.leftPool(s, room.key, at.GPU); pool != "" {
+			o.add(Finding{
+				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.key, GPU: at.GPU,
+				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), deviceText(at), hostText(room.key), quote(pool)),
+				Wanted: "A share stays where it was placed, on a GPU of its pool.",
+				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU in the pool.",
+			}, key("left pool", room.key, deviceText(at)))
+			return
+		}
 		if was := ShareModeOf(room.host, at); was != d.mode {
 			o.add(Finding{
 				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.key, GPU: at.GPU,
@@ -129,6 +135,17 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *sharedHost) {
 		return
 	}
 	o.host, o.devices = room, devices
+}
+
+// leftPool is the name of a share's pool when this run takes a GPU out of it.
+func (r *run) leftPool(s *gpu.Share, host, gpuID string) string {
+	for e := range r.others(poolNamed(s.Pool)) {
+		prior, want := e.plan.Prior.Pool, e.plan.Want.Pool
+		if prior != nil && want != nil && s.Pool != "" && gpu.SameID(want.ID, s.Pool) && contains(prior.Members[host], gpuID) && !contains(want.Members[host], gpuID) {
+			return prior.Name
+		}
+	}
+	return ""
 }
 
 // settleNew looks for room for a share that is not placed: first for it alone, then beside
@@ -165,6 +182,7 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 	me := newPackItem(s, r.label(), rooms)
 	switch pack(append(slices.Clone(others), me)) {
 	case fit:
+		o.beside(me, others)
 	case doNotFit:
 		o.add(r.together(me, others, "The shares of this run do not fit together"), key("together", s.Name))
 	case undecided:
@@ -172,6 +190,23 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 		f.Level = Warning
 		f.Wanted += " Not every way to place them was tried."
 		o.add(f, key("perhaps", s.Name))
+	}
+}
+
+// beside moves a share to where it goes when the others of the run are placed too, so that
+// what is told of its devices counts them. Shares that fit in another order only tell nothing.
+func (o *shareOutcome) beside(me packItem, others []packItem) {
+	items := append(slices.Clone(others), me)
+	slices.SortStableFunc(items, compareItems)
+	done, failed := packInOrder(items, true)
+	if len(failed) > 0 {
+		return
+	}
+	for _, p := range done {
+		if p.item.share == me.share {
+			release(p.devices, me.share)
+			o.host, o.devices = p.room, p.devices
+		}
 	}
 }
 
@@ -270,6 +305,9 @@ func (r *run) unplaced(hosts []string) []unplacedShare {
 			}
 			if !r.canBeAsked(u.hosts) {
 				continue // it may go to the host that cannot be asked
+			}
+			if r.made(s, u.hosts) {
+				continue // its claim counts
 			}
 			out = append(out, u)
 			reach(u.hosts)

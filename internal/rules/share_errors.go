@@ -193,7 +193,7 @@ func (e *ShareQuotaError) Error() string {
 func (e *ShareQuotaError) found() string {
 	by := "nobody has any"
 	if len(e.By) > 0 {
-		by = "shares " + join(quoteAll(e.By)) + " have " + e.Taken
+		by = verb(len(e.By), "share ", "shares ") + join(quoteAll(e.By)) + verb(len(e.By), " has ", " have ") + e.Taken
 	}
 	where := ""
 	if e.Host != "" {
@@ -259,6 +259,9 @@ func ShareFinding(err error) Finding {
 		if len(noRoom.Lacks) == 1 {
 			f.GPU = noRoom.Lacks[0].Device.GPU
 		}
+		if noRoom.Kind() == LackMode {
+			f.Path = strings.Trim(noRoom.Lacks[0].Wanted, "`")
+		}
 		f.Rule, f.Path, f.Title = ruleOfLack(noRoom.Kind(), f)
 	case errors.As(err, &scope):
 		f.Host, f.Path = scope.Host, map[bool]string{true: "pool", false: "config"}[scope.What == "pool"]
@@ -302,7 +305,7 @@ func ruleOfLack(k LackKind, f Finding) (rule, path, title string) {
 	case LackForVMs:
 		return vmXorShare, f.Path, "The GPU is for VMs"
 	case LackMode:
-		return fractionNotInMode, "active_thread_percentage", "The mode of the GPU has no such part"
+		return fractionNotInMode, f.Path, "The mode of the GPU has no such part"
 	case LackSize:
 		return fractionNotInMode, "memory", "The share wants more memory than the device has"
 	case LackClients:

@@ -24,17 +24,32 @@ func PlaceShare(h *gpu.Host, hostKey string, s *gpu.Share, token string) ([]gpu.
 	host := claimedShares(h, hostKey, func(c *gpu.Claim) bool {
 		return (c.Token == "" || c.Token != token) && !gpu.SameID(c.ID, s.Name)
 	})
-	if err := host.checkQuota(s); err != nil {
+	if err := host.checkQuota(s); err != nil && len(s.Devices) == 0 {
 		return nil, err
 	}
 	devices, err := host.place(s)
 	if err != nil {
 		return nil, err
 	}
-	if err := host.checkQuota(s, devices...); err != nil {
+	if err := host.checkQuota(s, devices...); err != nil && !hadAsMuch(h, host, s, token, devices) {
 		return nil, err
 	}
 	return sharedDevices(devices), nil
+}
+
+// hadAsMuch tells whether a share that is placed wants no more of its label's quota than its
+// claim says that it has.
+func hadAsMuch(h *gpu.Host, host *sharedHost, s *gpu.Share, token string, devices []*shareDevice) bool {
+	if len(s.Devices) == 0 || token == "" {
+		return false
+	}
+	for i := range h.Claims {
+		o := h.Claims[i].Want.Share
+		if o != nil && h.Claims[i].Token == token && o.Label == s.Label && gpu.SameID(o.Pool, s.Pool) {
+			return wantsNoMore(s, devices, o, host.devicesOf(o))
+		}
+	}
+	return false
 }
 
 // RankHosts orders the hosts on which a share that is not placed fits, the best first: as

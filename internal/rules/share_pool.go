@@ -33,12 +33,22 @@ func (r *run) checkShareQuota(s *gpu.Share) {
 	after := usage{gpus: before.gpus, memory: before.memory, shares: before.shares}
 	after.add(s, r.expected(s))
 	err := quotaError(s, pool.name, "", quota, before, after)
-	if err == nil {
+	if err == nil || r.hadAsMuch(s) {
 		return
 	}
 	f := ShareFinding(err)
-	f.Wanted = fmt.Sprintf("%s %s of it: %s.", capital(r.label()), "is drawn from the quota", shareText(s))
+	f.Wanted = fmt.Sprintf("%s counts against it: %s.", capital(r.label()), shareText(s))
 	r.report(f, overflow("quota "+pool.id+" "+s.Label, "", after.beyond(quota))...)
+}
+
+// hadAsMuch tells whether a placed share wants no more of its label's quota than it has: a
+// quota that was lowered below that refuses new shares alone.
+func (r *run) hadAsMuch(s *gpu.Share) bool {
+	p := r.plan.Prior.Share
+	if p == nil || len(s.Devices) == 0 || p.Label != s.Label || !gpu.SameID(p.Pool, s.Pool) {
+		return false
+	}
+	return wantsNoMore(s, r.expected(s), p, r.expected(p))
 }
 
 // reportNoQuota warns of a label that no quota is for. Without a label there is nothing to
@@ -65,11 +75,22 @@ func (r *run) checkQuotasLeft(p *gpu.PoolConfig) {
 		}
 		r.report(Finding{
 			Level: Warning, Path: "quotas", Title: "A label has more than its quota",
-			Found:  fmt.Sprintf("Shares %s of label %s are in the pool.", join(quoteAll(u.by)), quote(label)),
-			Wanted: fmt.Sprintf("%s gives the label a quota of %s %s, which is less. Shares that are placed stay; new ones are refused.", capital(r.label()), most, what),
+			Found:  fmt.Sprintf("%s%s of label %s %s in the pool.", verb(len(u.by), "Share ", "Shares "), join(quoteAll(u.by)), quote(label), verb(len(u.by), "is", "are")),
+			Wanted: fmt.Sprintf("%s gives the label a quota of %s, which is less. Shares that are placed stay; new ones are refused.", capital(r.label()), quotaText(most, what)),
 			Fix:    "Raise the quota, or destroy some of these shares.",
 		}, overflow("quota "+p.ID+" "+label, "", u.beyond(p.Quotas[label]))...)
 	}
+}
+
+// quotaText is "1 share", "2 GPUs" or "10.0 GiB of memory".
+func quotaText(most, what string) string {
+	switch {
+	case what == "memory":
+		return most + " of memory"
+	case most == "1":
+		return most + " " + strings.TrimSuffix(what, "s")
+	}
+	return most + " " + what
 }
 
 // beyond counts by how much a quota is exceeded, so that more of it counts as worse: in
@@ -86,6 +107,14 @@ func (u usage) beyond(q gpu.PoolQuota) int {
 		n = max(n, int(min((u.gpus-*q.GPUs)*100, 1000)))
 	}
 	return n
+}
+
+// hostsFor are the hosts that a share may go to.
+func (r *run) hostsFor(s *gpu.Share) []string {
+	if s.Host != "" {
+		return []string{s.Host}
+	}
+	return r.poolHosts(s.Pool)
 }
 
 // poolOf is a pool as this run plans it, or else as a claim tells; nil when nobody does.
@@ -118,9 +147,11 @@ func (r *run) poolUsage(pool *sharePool, label string) usage {
 		}
 	}
 	for e := range r.others(sharesOf(pool.id)) {
-		if s := e.plan.Want.Share; s != nil && counts(s) {
-			u.add(s, r.expected(s))
+		s := e.plan.Want.Share
+		if s == nil || !counts(s) || len(s.Devices) == 0 && r.made(s, r.hostsFor(s)) {
+			continue
 		}
+		u.add(s, r.expected(s))
 	}
 	slices.Sort(u.by)
 	return u
@@ -129,10 +160,8 @@ func (r *run) poolUsage(pool *sharePool, label string) usage {
 // expected are the devices of a share, or the like of them for one that is not placed: the
 // first of its pool that it may be on.
 func (r *run) expected(s *gpu.Share, hosts ...string) []*shareDevice {
-	if s.Host != "" {
-		hosts = []string{s.Host}
-	} else if len(hosts) == 0 {
-		hosts = r.poolHosts(s.Pool)
+	if s.Host != "" || len(hosts) == 0 {
+		hosts = r.hostsFor(s)
 	}
 	for _, host := range hosts {
 		h, ok := r.host(host)

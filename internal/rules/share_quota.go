@@ -25,6 +25,14 @@ func (u *usage) add(s *gpu.Share, devices []*shareDevice) {
 	}
 }
 
+// wantsNoMore tells whether a share takes no more of a quota than it did before.
+func wantsNoMore(s *gpu.Share, on []*shareDevice, before *gpu.Share, was []*shareDevice) bool {
+	var had, wants usage
+	had.add(before, was)
+	wants.add(s, on)
+	return wants.memory <= had.memory && wants.gpus <= had.gpus+tolerance
+}
+
 // exceeds compares with a quota what a label has, the share in question included, and
 // tells the first thing of which that is too much.
 func (u usage) exceeds(q gpu.PoolQuota, before usage) (what, quota, taken, wants string, yes bool) {

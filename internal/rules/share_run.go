@@ -50,6 +50,16 @@ func (r *run) takesOver(host string, c *gpu.Claim) bool {
 	return s != nil && gpu.SameID(s.Name, c.ID) && (s.Host == host || s.Host == "") && r.ours(c)
 }
 
+// made tells whether a share that another plan of the run has no place for is on one of its
+// hosts by now. An apply plans a share while others are being made, under tokens that no
+// plan of theirs has: the claim then counts, and not the plan as well.
+func (r *run) made(s *gpu.Share, hosts []string) bool {
+	return slices.ContainsFunc(r.fleet.shareClaims[gpu.FoldID(s.Name)], func(c placed[gpu.Claim]) bool {
+		o := c.item.Want.Share
+		return o != nil && slices.Contains(hosts, c.host) && c.item.Owner == r.owner && !r.superseded(c.item) && !r.takesOver(c.host, c.item)
+	})
+}
+
 // sharesPlaced are the shares of holdings, and of the checked plan.
 func (r *run) sharesPlaced(host string, h *gpu.Host) []*gpu.Share {
 	var out []*gpu.Share

@@ -129,7 +129,7 @@ func shareScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Share.ActiveThreadPercentage = 0 },
 		},
 		{
-			rule: "fraction-not-in-mode", name: "a priority of an instance", level: rules.Error, path: "active_thread_percentage", says: []string{"is of mode mig", "`client_priority`"},
+			rule: "fraction-not-in-mode", name: "a priority of an instance", level: rules.Error, path: "client_priority", says: []string{"is of mode mig", "`client_priority`"},
 			build: func() (rules.World, rules.Plan) {
 				s := share("a", 0)
 				s.ClientPriority = ptr(1)

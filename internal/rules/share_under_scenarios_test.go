@@ -236,7 +236,7 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0, migGPU1} },
 		},
 		{
-			rule: "pool-quota", name: "memory", level: rules.Error, path: "pool", says: []string{`label "red"`, "its quota of memory is 50.0 GiB", `shares "a" have 40.0 GiB`},
+			rule: "pool-quota", name: "memory", level: rules.Error, path: "pool", says: []string{`label "red"`, "its quota of memory is 50.0 GiB", `share "a" has 40.0 GiB`},
 			build: drawn(gpu.PoolQuota{Memory: ptr(50 * gib)}), satisfy: other,
 		},
 		{
@@ -244,7 +244,7 @@ func linuxPoolScenarios() []scenario {
 			build: drawn(gpu.PoolQuota{Shares: ptr(1)}), satisfy: other,
 		},
 		{
-			rule: "pool-quota", name: "GPUs", level: rules.Error, path: "pool", says: []string{"its quota of GPUs is 0.6", "have 0.5"},
+			rule: "pool-quota", name: "GPUs", level: rules.Error, path: "pool", says: []string{"its quota of GPUs is 0.6", "has 0.5"},
 			build:   drawn(gpu.PoolQuota{GPUs: ptr(0.6)}),
 			satisfy: func(_ *rules.World, p *rules.Plan) { *p.Want.Share = red(fromShares(share("b", 8*gib), "gpu01/team")) },
 		},
@@ -267,7 +267,7 @@ func linuxPoolScenarios() []scenario {
 			satisfy: other,
 		},
 		{
-			rule: "pool-quota", name: "below what there is", level: rules.Warning, path: "quotas", says: []string{`"a"`, `"red"`, "30.0 GiB memory"},
+			rule: "pool-quota", name: "below what there is", level: rules.Warning, path: "quotas", says: []string{`"a"`, `"red"`, "30.0 GiB of memory"},
 			build: func() (rules.World, rules.Plan) {
 				w, _ := drawn(gpu.PoolQuota{})()
 				p := create("claim-team", quotas(gpu.PoolQuota{Memory: ptr(30 * gib)}))

@@ -2,6 +2,7 @@ package changeforecast
 
 import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -65,22 +66,23 @@ func sharingAttribute() schema.SingleNestedAttribute {
 }
 
 func mpsAttribute() schema.SingleNestedAttribute {
-	attributes := mpsAttributes()
-	attributes["compute_mode"] = schema.StringAttribute{
+	attributes := mpsAttributes(path.MatchRoot("mps"), schema.StringAttribute{
 		MarkdownDescription: sharelayout.ComputeModeText, Optional: true, Validators: sharelayout.ComputeModeValidators(),
-	}
+	})
 	return schema.SingleNestedAttribute{MarkdownDescription: "The wanted MPS, as in `gpu_partition_config`.", Optional: true, Attributes: attributes}
 }
 
 func mpsInMIGAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(),
+		MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(path.MatchRoot("mig").AtName("mps"), schema.StringAttribute{
+			MarkdownDescription: sharelayout.ComputeModeInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
+		}),
 	}
 }
 
-func mpsAttributes() map[string]schema.Attribute {
+func mpsAttributes(at path.Expression, computeMode schema.StringAttribute) map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators()},
+		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators(at)},
 		"multi_user": schema.BoolAttribute{MarkdownDescription: sharelayout.MultiUserText, Optional: true, Validators: sharelayout.MultiUserValidators()},
 		"active_thread_percentage": schema.Float64Attribute{
 			MarkdownDescription: sharelayout.ThreadsText, Optional: true, Validators: sharelayout.PercentageValidators(),
@@ -88,6 +90,7 @@ func mpsAttributes() map[string]schema.Attribute {
 		"pinned_memory_limit_mib": schema.Int64Attribute{
 			MarkdownDescription: sharelayout.MemoryText, Optional: true, Validators: sharelayout.MemoryValidators(),
 		},
+		"compute_mode": computeMode,
 		"oversubscription": schema.Float64Attribute{
 			MarkdownDescription: sharelayout.MPSOversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
 		},
@@ -95,21 +98,23 @@ func mpsAttributes() map[string]schema.Attribute {
 }
 
 func timeSlicingAttribute() schema.SingleNestedAttribute {
-	attributes := timeSlicingAttributes(sharelayout.ReplicasText)
-	attributes["interval"] = schema.StringAttribute{
+	attributes := timeSlicingAttributes(sharelayout.ReplicasText, schema.StringAttribute{
 		MarkdownDescription: sharelayout.IntervalText, Optional: true, Validators: sharelayout.IntervalValidators(),
-	}
+	})
 	return schema.SingleNestedAttribute{MarkdownDescription: "The wanted time-slicing, as in `gpu_partition_config`.", Optional: true, Attributes: attributes}
 }
 
 func timeSlicingInMIGAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText),
+		MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText, schema.StringAttribute{
+			MarkdownDescription: sharelayout.IntervalInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
+		}),
 	}
 }
 
-func timeSlicingAttributes(replicas string) map[string]schema.Attribute {
+func timeSlicingAttributes(replicas string, interval schema.StringAttribute) map[string]schema.Attribute {
 	return map[string]schema.Attribute{
+		"interval": interval,
 		"replicas": schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: sharelayout.ReplicasValidators()},
 		"oversubscription": schema.Float64Attribute{
 			MarkdownDescription: sharelayout.OversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),

@@ -67,7 +67,7 @@ func PlacementType() types.ObjectType {
 func Type() map[string]attr.Type {
 	return map[string]attr.Type{
 		"profiles": types.MapType{ElemType: types.Int64Type}, "placements": types.SetType{ElemType: PlacementType()},
-		"mps": sharelayout.MPSInMIGType(), "time_slicing": sharelayout.TimeSlicingInMIGType(),
+		"mps": sharelayout.MPSType(), "time_slicing": sharelayout.TimeSlicingType(),
 	}
 }
 
@@ -113,8 +113,8 @@ func Decode(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diags *
 			return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
 		})
 	}
-	c.MPS = sharelayout.DecodeMPSInMIG(ctx, m.MPS, diags)
-	c.TimeSlicing = sharelayout.DecodeTimeSlicingInMIG(ctx, m.TimeSlicing, diags)
+	c.MPS = sharelayout.DecodeMPS(ctx, m.MPS, diags)
+	c.TimeSlicing = sharelayout.DecodeTimeSlicing(ctx, m.TimeSlicing, diags)
 }
 
 // Encode is Decode's inverse, for import.
@@ -124,7 +124,7 @@ func Encode(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics
 	}
 	m := model{
 		Profiles: types.MapNull(types.Int64Type), Placements: types.SetNull(PlacementType()),
-		MPS: sharelayout.EncodeMPSInMIG(ctx, c.MPS, diags), TimeSlicing: sharelayout.EncodeTimeSlicingInMIG(ctx, c.TimeSlicing, diags),
+		MPS: sharelayout.EncodeMPS(ctx, c.MPS, diags), TimeSlicing: sharelayout.EncodeTimeSlicing(ctx, c.TimeSlicing, diags),
 	}
 	var d diag.Diagnostics
 	if len(c.MIG.Placements) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/objectplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
@@ -48,10 +49,14 @@ func migAttribute() schema.SingleNestedAttribute {
 				}},
 			},
 			"mps": schema.SingleNestedAttribute{
-				MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(),
+				MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(path.MatchRoot("mig").AtName("mps"), schema.StringAttribute{
+					MarkdownDescription: sharelayout.ComputeModeInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
+				}),
 			},
 			"time_slicing": schema.SingleNestedAttribute{
-				MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText),
+				MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText, schema.StringAttribute{
+					MarkdownDescription: sharelayout.IntervalInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
+				}),
 			},
 		},
 	}
@@ -72,19 +77,18 @@ func vgpuAttribute() schema.SingleNestedAttribute {
 }
 
 func mpsAttribute() schema.SingleNestedAttribute {
-	attributes := mpsAttributes()
-	attributes["compute_mode"] = schema.StringAttribute{
+	attributes := mpsAttributes(path.MatchRoot("mps"), schema.StringAttribute{
 		MarkdownDescription: sharelayout.ComputeModeText, Optional: true, Validators: sharelayout.ComputeModeValidators(),
-	}
+	})
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: sharelayout.MPSText, Optional: true, PlanModifiers: []planmodifier.Object{otherKind()}, Attributes: attributes,
 	}
 }
 
-// mpsAttributes are those of MPS on GPUs and inside of GPU instances.
-func mpsAttributes() map[string]schema.Attribute {
+// mpsAttributes are those of MPS at a path, on GPUs and inside of GPU instances.
+func mpsAttributes(at path.Expression, computeMode schema.StringAttribute) map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators()},
+		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators(at)},
 		"multi_user": schema.BoolAttribute{MarkdownDescription: sharelayout.MultiUserText, Optional: true, Validators: sharelayout.MultiUserValidators()},
 		"active_thread_percentage": schema.Float64Attribute{
 			MarkdownDescription: sharelayout.ThreadsText, Optional: true, Validators: sharelayout.PercentageValidators(),
@@ -92,6 +96,7 @@ func mpsAttributes() map[string]schema.Attribute {
 		"pinned_memory_limit_mib": schema.Int64Attribute{
 			MarkdownDescription: sharelayout.MemoryText, Optional: true, Validators: sharelayout.MemoryValidators(),
 		},
+		"compute_mode": computeMode,
 		"oversubscription": schema.Float64Attribute{
 			MarkdownDescription: sharelayout.MPSOversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
 		},
@@ -99,18 +104,18 @@ func mpsAttributes() map[string]schema.Attribute {
 }
 
 func timeSlicingAttribute() schema.SingleNestedAttribute {
-	attributes := timeSlicingAttributes(sharelayout.ReplicasText)
-	attributes["interval"] = schema.StringAttribute{
+	attributes := timeSlicingAttributes(sharelayout.ReplicasText, schema.StringAttribute{
 		MarkdownDescription: sharelayout.IntervalText, Optional: true, Validators: sharelayout.IntervalValidators(),
-	}
+	})
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: sharelayout.TimeSlicingText, Optional: true, PlanModifiers: []planmodifier.Object{otherKind()}, Attributes: attributes,
 	}
 }
 
 // timeSlicingAttributes are those of time-slicing on GPUs and inside of GPU instances.
-func timeSlicingAttributes(replicas string) map[string]schema.Attribute {
+func timeSlicingAttributes(replicas string, interval schema.StringAttribute) map[string]schema.Attribute {
 	return map[string]schema.Attribute{
+		"interval": interval,
 		"replicas": schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: sharelayout.ReplicasValidators()},
 		"oversubscription": schema.Float64Attribute{
 			MarkdownDescription: sharelayout.OversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),

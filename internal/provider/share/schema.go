@@ -89,7 +89,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Attributes: map[string]schema.Attribute{
 				"request_mib": schema.Int64Attribute{
 					MarkdownDescription: "What is kept free for the share, in MiB.", Optional: true,
-					Validators: append(sharelayout.MemoryValidators(), int64validator.AtLeastOneOf(path.MatchRelative().AtParent().AtName("limit_mib"))),
+					Validators: append(sharelayout.MemoryValidators(), int64validator.AtLeastOneOf(path.MatchRoot("memory").AtName("request_mib"), path.MatchRoot("memory").AtName("limit_mib"))),
 				},
 				"limit_mib": schema.Int64Attribute{
 					MarkdownDescription: "The most that the share may use, in MiB. What holds it to that is in `enforcement`.", Optional: true,

@@ -4,7 +4,6 @@ package sharelayout
 
 import (
 	"context"
-	"maps"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -14,55 +13,32 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
-// MPSInMIGType is the type of the attribute mps inside of mig, where GPUs have no compute
-// mode of their own.
-func MPSInMIGType() types.ObjectType {
+// MPSType is the type of the attribute mps, on GPUs and inside of mig.
+func MPSType() types.ObjectType {
 	return types.ObjectType{AttrTypes: map[string]attr.Type{
 		"uid": types.Int64Type, "multi_user": types.BoolType, "active_thread_percentage": types.Float64Type, "pinned_memory_limit_mib": types.Int64Type,
-		"oversubscription": types.Float64Type,
+		"compute_mode": types.StringType, "oversubscription": types.Float64Type,
 	}}
 }
 
-// MPSType is the type of the attribute mps.
-func MPSType() types.ObjectType { return with(MPSInMIGType(), "compute_mode") }
-
-// TimeSlicingInMIGType is the type of the attribute time_slicing inside of mig: GPU
-// instances have no time slice.
-func TimeSlicingInMIGType() types.ObjectType {
-	return types.ObjectType{AttrTypes: map[string]attr.Type{"replicas": types.Int64Type, "oversubscription": types.Float64Type}}
+// TimeSlicingType is the type of the attribute time_slicing, on GPUs and inside of mig.
+func TimeSlicingType() types.ObjectType {
+	return types.ObjectType{AttrTypes: map[string]attr.Type{"interval": types.StringType, "replicas": types.Int64Type, "oversubscription": types.Float64Type}}
 }
 
-// TimeSlicingType is the type of the attribute time_slicing.
-func TimeSlicingType() types.ObjectType { return with(TimeSlicingInMIGType(), "interval") }
-
-// with is a type with one more text.
-func with(t types.ObjectType, name string) types.ObjectType {
-	out := maps.Clone(t.AttrTypes)
-	out[name] = types.StringType
-	return types.ObjectType{AttrTypes: out}
-}
-
-type mpsInMIG struct {
+type mps struct {
 	User             types.Int64   `tfsdk:"uid"`
 	MultiUser        types.Bool    `tfsdk:"multi_user"`
 	Threads          types.Float64 `tfsdk:"active_thread_percentage"`
 	MemoryMiB        types.Int64   `tfsdk:"pinned_memory_limit_mib"`
-	Oversubscription types.Float64 `tfsdk:"oversubscription"`
-}
-
-type mps struct {
-	mpsInMIG
-	ComputeMode types.String `tfsdk:"compute_mode"`
-}
-
-type timeSlicingInMIG struct {
-	Replicas         types.Int64   `tfsdk:"replicas"`
+	ComputeMode      types.String  `tfsdk:"compute_mode"`
 	Oversubscription types.Float64 `tfsdk:"oversubscription"`
 }
 
 type timeSlicing struct {
-	timeSlicingInMIG
-	Interval types.String `tfsdk:"interval"`
+	Interval         types.String  `tfsdk:"interval"`
+	Replicas         types.Int64   `tfsdk:"replicas"`
+	Oversubscription types.Float64 `tfsdk:"oversubscription"`
 }
 
 // DecodeMPS reads a known layout of MPS; null gives nil.
@@ -71,24 +47,9 @@ func DecodeMPS(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gp
 	if m == nil {
 		return nil
 	}
-	l := m.layout()
-	l.ComputeMode = gpu.ComputeMode(m.ComputeMode.ValueString())
-	return l
-}
-
-// DecodeMPSInMIG is DecodeMPS for the attribute inside of mig.
-func DecodeMPSInMIG(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
-	m := object.Decode[mpsInMIG](ctx, o, diags)
-	if m == nil {
-		return nil
-	}
-	return m.layout()
-}
-
-func (m mpsInMIG) layout() *gpu.MPSLayout {
 	l := &gpu.MPSLayout{
 		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
-		Oversubscription: m.Oversubscription.ValueFloat64(),
+		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
 	}
 	if !m.User.IsNull() {
 		id := int(m.User.ValueInt64())
@@ -102,19 +63,7 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 	if l == nil {
 		return types.ObjectNull(MPSType().AttrTypes)
 	}
-	return encode(ctx, MPSType(), mps{mpsInMIG: mpsOf(l), ComputeMode: text(l.ComputeMode)}, diags)
-}
-
-// EncodeMPSInMIG is DecodeMPSInMIG's inverse.
-func EncodeMPSInMIG(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) types.Object {
-	if l == nil {
-		return types.ObjectNull(MPSInMIGType().AttrTypes)
-	}
-	return encode(ctx, MPSInMIGType(), mpsOf(l), diags)
-}
-
-func mpsOf(l *gpu.MPSLayout) mpsInMIG {
-	m := mpsInMIG{Threads: number(l.ActiveThreadPercentage), Oversubscription: number(l.Oversubscription)}
+	m := mps{Threads: number(l.ActiveThreadPercentage), ComputeMode: text(l.ComputeMode), Oversubscription: number(l.Oversubscription)}
 	if l.User != nil {
 		m.User = types.Int64Value(int64(*l.User))
 	}
@@ -124,7 +73,7 @@ func mpsOf(l *gpu.MPSLayout) mpsInMIG {
 	if l.PinnedMemoryLimit > 0 {
 		m.MemoryMiB = types.Int64Value(l.PinnedMemoryLimit.MiB())
 	}
-	return m
+	return encode(ctx, MPSType(), m, diags)
 }
 
 // DecodeTimeSlicing reads a known layout of time-slicing; null gives nil.
@@ -133,22 +82,9 @@ func DecodeTimeSlicing(ctx context.Context, o types.Object, diags *diag.Diagnost
 	if m == nil {
 		return nil
 	}
-	l := m.layout()
-	l.Interval = gpu.TimeSlice(m.Interval.ValueString())
-	return l
-}
-
-// DecodeTimeSlicingInMIG is DecodeTimeSlicing for the attribute inside of mig.
-func DecodeTimeSlicingInMIG(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.TimeSlicing {
-	m := object.Decode[timeSlicingInMIG](ctx, o, diags)
-	if m == nil {
-		return nil
+	return &gpu.TimeSlicing{
+		Interval: gpu.TimeSlice(m.Interval.ValueString()), Replicas: int(m.Replicas.ValueInt64()), Oversubscription: m.Oversubscription.ValueFloat64(),
 	}
-	return m.layout()
-}
-
-func (m timeSlicingInMIG) layout() *gpu.TimeSlicing {
-	return &gpu.TimeSlicing{Replicas: int(m.Replicas.ValueInt64()), Oversubscription: m.Oversubscription.ValueFloat64()}
 }
 
 // EncodeTimeSlicing is DecodeTimeSlicing's inverse, for import.
@@ -156,19 +92,8 @@ func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diag
 	if l == nil {
 		return types.ObjectNull(TimeSlicingType().AttrTypes)
 	}
-	return encode(ctx, TimeSlicingType(), timeSlicing{timeSlicingInMIG: timeSlicingOf(l), Interval: text(l.Interval)}, diags)
-}
-
-// EncodeTimeSlicingInMIG is DecodeTimeSlicingInMIG's inverse.
-func EncodeTimeSlicingInMIG(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diagnostics) types.Object {
-	if l == nil {
-		return types.ObjectNull(TimeSlicingInMIGType().AttrTypes)
-	}
-	return encode(ctx, TimeSlicingInMIGType(), timeSlicingOf(l), diags)
-}
-
-func timeSlicingOf(l *gpu.TimeSlicing) timeSlicingInMIG {
-	return timeSlicingInMIG{Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
+	m := timeSlicing{Interval: text(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
+	return encode(ctx, TimeSlicingType(), m, diags)
 }
 
 func encode(ctx context.Context, t types.ObjectType, from any, diags *diag.Diagnostics) types.Object {

@@ -16,10 +16,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// UserValidators are those of the attribute uid, beside an attribute multi_user.
-func UserValidators() []validator.Int64 {
+// UserValidators are those of the attribute uid, beside an attribute multi_user. mps is
+// where both are: an error would spell a relative path as it was written, steps up included.
+func UserValidators(mps path.Expression) []validator.Int64 {
 	return []validator.Int64{
-		int64validator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("multi_user")),
+		int64validator.ExactlyOneOf(mps.AtName("uid"), mps.AtName("multi_user")),
 		int64validator.Between(0, math.MaxUint32-1),
 	}
 }
@@ -68,6 +69,28 @@ const replicasAtMost = 1024
 // InMIGValidators are those of the attribute mps inside of mig, beside time_slicing.
 func InMIGValidators() []validator.Object {
 	return []validator.Object{objectvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("time_slicing"))}
+}
+
+// WholeGPUValidators refuse an attribute inside of mig that GPU instances have nothing like.
+// Terraform drops attributes of a nested object that a schema does not know, without a word.
+func WholeGPUValidators() []validator.String { return []validator.String{ofWholeGPUs{}} }
+
+type ofWholeGPUs struct{}
+
+// Description implements validator.String.
+func (ofWholeGPUs) Description(context.Context) string { return "value must not be set inside of mig" }
+
+// MarkdownDescription implements validator.String.
+func (v ofWholeGPUs) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+// ValidateString implements validator.String.
+func (ofWholeGPUs) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	resp.Diagnostics.AddAttributeError(req.Path, "Setting of whole GPUs",
+		"Found: "+req.Path.String()+" is "+req.ConfigValue.String()+".\nWanted: this is a setting of whole GPUs, and GPU instances have none like it.\n"+
+			"Fix: leave it out, or share whole GPUs, without `mig`.")
 }
 
 // percentage holds a number to what MPS takes and shows again: more than 0, at most 100,
