@@ -405,7 +405,7 @@ func TestBadSharingConfigIsAnErrorAtPlan(t *testing.T) {
 	t.Parallel()
 	inMIG := func(more string) string { return migOf("ml", halves+", "+more) }
 	for name, test := range map[string]struct{ config, want string }{
-		"nobody":                {mpsOf("active_thread_percentage = 25"), "No attribute specified when one (and only one) of [mps.uid.<.multi_user] is required"},
+		"nobody":                {mpsOf("active_thread_percentage = 25"), "No attribute specified when one (and only one) of [mps.uid,mps.multi_user] is required"},
 		"one and all":           {mpsOf("uid = 1000, multi_user = true"), "2 attributes specified when one (and only one)"},
 		"not all":               {mpsOf("multi_user = false"), `Attribute mps.multi_user Value must be "true", got: false`},
 		"no user":               {mpsOf("uid = -1"), "Attribute mps.uid value must be between 0 and 4294967294, got: -1"},
