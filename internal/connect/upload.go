@@ -29,7 +29,7 @@ type Upload struct {
 	LookOnly bool
 }
 
-// uploadTime is how long an upload may take. The agent has some 15 MB, and a host may be
+// uploadTime is how long an upload may take. The agent has some 17 MB, and a host may be
 // behind a slow line.
 const uploadTime = 10 * time.Minute
 
