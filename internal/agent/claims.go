@@ -26,12 +26,8 @@ func withClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
 }
 
 func findClaim(host *gpu.Host, kind gpu.ClaimKind, id string) *gpu.Claim {
-	for i := range host.Claims {
-		if host.Claims[i].Is(kind, id) {
-			return &host.Claims[i]
-		}
-	}
-	return nil
+	c, _ := host.Claim(kind, id)
+	return c
 }
 
 // putClaim writes a claim in the place of the one for the same object.

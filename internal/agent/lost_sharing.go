@@ -115,7 +115,7 @@ func leads(host *gpu.Host, s *gpu.Share, handed *gpu.HandedShare) bool {
 		if d.Instance == nil || len(handed.Environment) == 0 {
 			continue
 		}
-		uuid := instanceUUID(host, d)
+		uuid, _ := host.UUID(d)
 		named := false
 		for _, value := range handed.Environment {
 			named = named || uuid != "" && strings.Contains(value, uuid)
@@ -125,19 +125,6 @@ func leads(host *gpu.Host, s *gpu.Share, handed *gpu.HandedShare) bool {
 		}
 	}
 	return true
-}
-
-// instanceUUID is what CUDA takes for a GPU instance, "" when it is not there.
-func instanceUUID(host *gpu.Host, d gpu.SharedDevice) string {
-	g, ok := host.GPU(d.GPU)
-	if !ok || g.MIG == nil {
-		return ""
-	}
-	in, ok := findInstance(g.MIG, *d.Instance)
-	if !ok || len(in.Compute) == 0 {
-		return ""
-	}
-	return in.Compute[0].UUID
 }
 
 func hasDevice(host *gpu.Host, d gpu.SharedDevice) bool {

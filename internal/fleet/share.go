@@ -13,20 +13,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// ShareClaim is the claim for a share on its host.
-func ShareClaim(h *gpu.Host, name string) (gpu.Claim, bool) {
-	for i := range h.Claims {
-		if h.Claims[i].Is(gpu.ClaimShare, name) {
-			return h.Claims[i], true
-		}
-	}
-	return gpu.Claim{}, false
-}
-
 // Claimed tells whether a host of a view has a claim for an object.
 func Claimed(v View, kind gpu.ClaimKind, id string) bool {
 	for _, h := range v.Hosts {
-		if slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return c.Is(kind, id) }) {
+		if _, ok := h.Claim(kind, id); ok {
 			return true
 		}
 	}
@@ -80,7 +70,7 @@ func (f *Fleet) ShareTakenOver(v View, s gpu.Share) (host string, ok bool) {
 		return "", false
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		c, has := ShareClaim(v.Hosts[name], s.Name)
+		c, has := v.Hosts[name].Claim(gpu.ClaimShare, s.Name)
 		if has && c.Owner == f.opt.Owner && c.Want.Share != nil && gpu.SameID(c.Want.Share.Pool, s.Pool) {
 			return name, true
 		}

@@ -129,6 +129,34 @@ func (h *Host) Pool(name string) (*Pool, bool) {
 	return nil, false
 }
 
+// Claim finds the claim for an object.
+func (h *Host) Claim(kind ClaimKind, id string) (*Claim, bool) {
+	for i := range h.Claims {
+		if h.Claims[i].Is(kind, id) {
+			return &h.Claims[i], true
+		}
+	}
+	return nil, false
+}
+
+// UUID is by which programs know a device now, false when it is not there or has no
+// compute instance.
+func (h *Host) UUID(d SharedDevice) (string, bool) {
+	g, ok := h.GPU(d.GPU)
+	if !ok || d.Instance == nil {
+		return d.GPU, ok
+	}
+	if g.MIG == nil {
+		return "", false
+	}
+	for i := range g.MIG.Instances {
+		if in := &g.MIG.Instances[i]; in.Placement() == *d.Instance && len(in.Compute) > 0 {
+			return in.Compute[0].UUID, true
+		}
+	}
+	return "", false
+}
+
 // ClusterName is the name of the host's cluster, or "".
 func (h *Host) ClusterName() string {
 	if h.Cluster == nil {

@@ -208,12 +208,8 @@ func (r *run) isOwnPool(host string, h *gpu.Host, name string) bool {
 			return true
 		}
 	}
-	for i := range h.Claims {
-		if h.Claims[i].Is(gpu.ClaimPool, name) {
-			return true
-		}
-	}
-	return false
+	_, claimed := h.Claim(gpu.ClaimPool, name)
+	return claimed
 }
 
 func checkKnownConfig(r *run) {

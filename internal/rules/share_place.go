@@ -81,12 +81,11 @@ func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []st
 
 // namesake is the claim of another share of that name.
 func namesake(h *gpu.Host, name, token string) *gpu.Claim {
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Is(gpu.ClaimShare, name) && (c.Token == "" || c.Token != token) {
-			return c
-		}
+	c, ok := h.Claim(gpu.ClaimShare, name)
+	if !ok || c.Token != "" && c.Token == token {
+		return nil
 	}
-	return nil
+	return c
 }
 
 // place finds devices for a share, or checks those that it has.

@@ -8,7 +8,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/timeslice"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -85,7 +84,7 @@ func (b *Backend) SetTimeSlice(ctx context.Context, gpuID string, t gpu.TimeSlic
 		if err := d.isWhole(); err != nil {
 			return err
 		}
-		_, err := b.intervals.Set(ctx, d.ID, timeslice.Interval(t))
+		_, err := b.intervals.Set(ctx, d.ID, t)
 		return err
 	})
 }
@@ -94,7 +93,7 @@ func (b *Backend) SetTimeSlice(ctx context.Context, gpuID string, t gpu.TimeSlic
 // and GPUs in MIG mode have none. Where they cannot be told they are not known.
 func (b *Backend) fillTimeSlices(ctx context.Context, gpus []gpu.GPU) {
 	whole := func(g *gpu.GPU) bool { return g.Problem == "" && (g.MIG == nil || !g.MIG.Enabled) }
-	var all map[int]timeslice.Interval
+	var all map[int]gpu.TimeSlice
 	for i := range gpus {
 		if !whole(&gpus[i]) {
 			continue

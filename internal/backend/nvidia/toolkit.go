@@ -34,7 +34,11 @@ func (b *Backend) toolkitVersion(ctx context.Context) string {
 	if b.toolkit.path == path && b.toolkit.modified.Equal(info.ModTime()) {
 		return b.toolkit.version
 	}
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
 	if err != nil {
 		return ""
 	}

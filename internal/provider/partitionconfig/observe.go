@@ -153,14 +153,10 @@ func inSlot(h *gpu.Host, address string) *gpu.GPU {
 	return nil
 }
 
-// claimOn is a config's claim on a host.
+// claimOn is a config's claim on a host, nil for none.
 func claimOn(h *gpu.Host, id string) *gpu.Claim {
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Is(gpu.ClaimConfig, id) {
-			return c
-		}
-	}
-	return nil
+	c, _ := h.Claim(gpu.ClaimConfig, id)
+	return c
 }
 
 // warnLost tells of GPUs that the model lists and that their hosts no longer offer.

@@ -10,12 +10,11 @@ func onHost(h *gpu.Host, name string) (*gpu.Pool, bool) {
 	if h.Platform != gpu.Linux {
 		return h.Pool(name)
 	}
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Is(gpu.ClaimPool, name) {
-			return &gpu.Pool{Name: c.ID, GPUs: present(h, c.GPUs)}, true
-		}
+	c, ok := h.Claim(gpu.ClaimPool, name)
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return &gpu.Pool{Name: c.ID, GPUs: present(h, c.GPUs)}, true
 }
 
 // present are the GPUs of a list that the host still has.

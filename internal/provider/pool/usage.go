@@ -58,12 +58,11 @@ func usage(v fleet.View, name string) map[string]usageModel {
 
 // poolClaim is a pool as a Linux host has it on record.
 func poolClaim(h *gpu.Host, name string) (*gpu.PoolConfig, bool) {
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Is(gpu.ClaimPool, name) && c.Want.Pool != nil && h.Platform == gpu.Linux {
-			return c.Want.Pool, true
-		}
+	c, ok := h.Claim(gpu.ClaimPool, name)
+	if !ok || c.Want.Pool == nil || h.Platform != gpu.Linux {
+		return nil, false
 	}
-	return nil, false
+	return c.Want.Pool, true
 }
 
 // sharesOf are the shares that a host has drawn from a pool.

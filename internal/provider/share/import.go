@@ -39,10 +39,10 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 
 // readImported completes a state of which only the host and the name are known, from the
 // share's claim: what a CDI specification hands over does not tell what was asked for.
-func (r *Resource) readImported(ctx context.Context, m *model, claim gpu.Claim, claimed bool, diags *diag.Diagnostics) bool {
+func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim, diags *diag.Diagnostics) bool {
 	host, name := m.Host.ValueString(), m.Name.ValueString()
 	switch {
-	case !claimed || claim.Want.Share == nil:
+	case claim == nil || claim.Want.Share == nil:
 		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: declare it without importing it.", host, name))
 		return false
 	case claim.Owner != r.fleet.Owner():

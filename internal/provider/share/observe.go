@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -19,7 +18,7 @@ import (
 // declared, with the place that is known of it; where its claim says better, the claim
 // counts.
 func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Share, diags *diag.Diagnostics) {
-	claim, claimed := fleet.ShareClaim(h, s.Name)
+	claim, claimed := h.Claim(gpu.ClaimShare, s.Name)
 	if claimed && claim.Want.Share != nil && len(claim.Want.Share.Devices) > 0 {
 		s.Devices = claim.Want.Share.Devices
 	}
@@ -59,7 +58,7 @@ func (m *model) observeDevices(ctx context.Context, h *gpu.Host, devices []gpu.S
 	list, ids := []deviceModel{}, []string{}
 	for _, dev := range devices {
 		entry := deviceModel{GPUID: types.StringValue(dev.GPU), UUID: types.StringNull()}
-		if id, ok := uuid(h, dev); ok {
+		if id, ok := h.UUID(dev); ok {
 			entry.UUID = types.StringValue(id)
 		}
 		if dev.Instance != nil {
@@ -78,23 +77,6 @@ func (m *model) observeDevices(ctx context.Context, h *gpu.Host, devices []gpu.S
 	diags.Append(d...)
 }
 
-// uuid is by which programs know a device now.
-func uuid(h *gpu.Host, dev gpu.SharedDevice) (string, bool) {
-	g, ok := h.GPU(dev.GPU)
-	if !ok || dev.Instance == nil {
-		return dev.GPU, ok
-	}
-	if g.MIG == nil {
-		return "", false
-	}
-	for i := range g.MIG.Instances {
-		if in := &g.MIG.Instances[i]; in.Placement() == *dev.Instance && len(in.Compute) > 0 {
-			return in.Compute[0].UUID, true
-		}
-	}
-	return "", false
-}
-
 // sameGPUs compares two lists of ids as sets.
 func sameGPUs(a, b []string) bool {
 	within := func(list, other []string) bool {
@@ -106,10 +88,10 @@ func sameGPUs(a, b []string) bool {
 }
 
 // drift says, in sentences, how the host differs from what is declared.
-func drift(host string, s gpu.Share, claim gpu.Claim, handed bool) []string {
+func drift(host string, s gpu.Share, claim *gpu.Claim, handed bool) []string {
 	out := []string{}
 	switch {
-	case claim.Token == "":
+	case claim == nil || claim.Token == "":
 		out = append(out, fmt.Sprintf("host %s has lost its record of share %s", host, s.Name))
 	case claim.Incomplete:
 		out = append(out, fmt.Sprintf("host %s: an earlier change of share %s failed and could not be put back", host, s.Name))

@@ -174,7 +174,7 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules
 	if !ok {
 		return
 	}
-	c, ok := fleet.ShareClaim(h, p.Prior.Share.Name)
+	c, ok := h.Claim(gpu.ClaimShare, p.Prior.Share.Name)
 	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.fleet.Owner() {
 		return
 	}
@@ -197,7 +197,7 @@ func (r *Resource) planDestroy(ctx context.Context, token string, prior *gpu.Sha
 	if err != nil {
 		return // the destroy itself says what is wrong, if anything is
 	}
-	if c, ok := fleet.ShareClaim(h, prior.Name); ok && token != "" && c.Token != token {
+	if c, ok := h.Claim(gpu.ClaimShare, prior.Name); ok && token != "" && c.Token != token {
 		return // another instance has taken the share over: nothing will be touched
 	}
 	p := rules.Plan{Label: label(*prior), Token: token, Prior: gpu.Want{Share: prior}}

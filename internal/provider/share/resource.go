@@ -129,7 +129,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 		return false
 	}
 	if h, answered := view.Hosts[want.Host]; answered && prior != nil {
-		if c, claimed := fleet.ShareClaim(h, want.Name); claimed && c.Want.Share != nil {
+		if c, claimed := h.Claim(gpu.ClaimShare, want.Name); claimed && c.Want.Share != nil {
 			want.GPUIDs = c.Want.Share.GPUIDs // how it was pinned when it was placed: later pins move nothing
 		}
 	}
@@ -178,8 +178,8 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	h := view.Hosts[host]
-	claim, claimed := fleet.ShareClaim(h, name)
-	if state.CDIDevice.IsNull() && !r.readImported(ctx, &state, claim, claimed, &resp.Diagnostics) {
+	claim, claimed := h.Claim(gpu.ClaimShare, name)
+	if state.CDIDevice.IsNull() && !r.readImported(ctx, &state, claim, &resp.Diagnostics) {
 		return
 	}
 	if _, handed := h.HandedShare(name); !claimed && !handed {
@@ -191,7 +191,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		if instance.Token(ctx, req.Private) == "" && claim.Owner == r.fleet.Owner() {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
 		}
-		state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), []gpu.Claim{claim}, state.Drift, &resp.Diagnostics)
+		state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), []gpu.Claim{*claim}, state.Drift, &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
 }

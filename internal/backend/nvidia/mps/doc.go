@@ -14,8 +14,8 @@
 // read back, and the log's reason becomes the error. From driver 615 on, daemons run
 // protocol 3 and take a TOML file at their start.
 //
-// The compute mode of the GPUs is set through NVML, and not here: see [BeforeStart] and
-// [AfterRemoval] for the order.
+// The compute mode of the GPUs is set through NVML, and not here: by whoever declares the
+// daemon, before it starts and after it has ended.
 //
 // Limits hold for each client process, not for all processes of a workload together, and
 // MPS is no security boundary.

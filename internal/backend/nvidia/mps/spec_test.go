@@ -127,37 +127,3 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("the file says\n%v\nand\n%v\nwas wanted", got, want)
 	}
 }
-
-func TestComputeModes(t *testing.T) {
-	s := mps.Spec{Name: "a", Devices: []string{one, two}}
-	for _, tt := range []struct {
-		name    string
-		now     map[string]mps.ComputeMode
-		want    []mps.ModeChange
-		refused bool
-	}{
-		{"both", map[string]mps.ComputeMode{one: mps.Default, two: mps.Default}, []mps.ModeChange{{one, mps.Default, mps.ExclusiveProcess}, {two, mps.Default, mps.ExclusiveProcess}}, false},
-		{"one", map[string]mps.ComputeMode{one: mps.ExclusiveProcess, two: mps.Default}, []mps.ModeChange{{two, mps.Default, mps.ExclusiveProcess}}, false},
-		{"none", map[string]mps.ComputeMode{one: mps.ExclusiveProcess, two: mps.ExclusiveProcess}, nil, false},
-		{"a GPU that nobody may use", map[string]mps.ComputeMode{one: mps.Default, two: mps.Prohibited}, nil, true},
-		{"a GPU that was not read", map[string]mps.ComputeMode{one: mps.Default}, nil, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := mps.BeforeStart(s, tt.now)
-			if (err != nil) != tt.refused || !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("%v, %v", got, err)
-			}
-		})
-	}
-	if got, err := mps.BeforeStart(mps.Spec{Devices: []string{slice}}, nil); err != nil || got != nil {
-		t.Errorf("a MIG device: %v, %v", got, err)
-	}
-	made := []mps.ModeChange{{one, mps.Default, mps.ExclusiveProcess}, {two, mps.Default, mps.ExclusiveProcess}}
-	back := mps.AfterRemoval(made, map[string]mps.ComputeMode{one: mps.ExclusiveProcess, two: mps.ExclusiveProcess})
-	if want := []mps.ModeChange{{two, mps.ExclusiveProcess, mps.Default}, {one, mps.ExclusiveProcess, mps.Default}}; !reflect.DeepEqual(back, want) {
-		t.Errorf("back: %v", back)
-	}
-	if back := mps.AfterRemoval(made, map[string]mps.ComputeMode{one: mps.Default, two: mps.Prohibited}); back != nil {
-		t.Errorf("modes that somebody has changed would become %v", back)
-	}
-}

@@ -11,29 +11,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// Interval is the length of a time slice. NVIDIA does not say how long each is.
-type Interval string
-
-// Intervals.
-const (
-	Default Interval = "default"
-	Short   Interval = "short"
-	Medium  Interval = "medium"
-	Long    Interval = "long"
-)
-
-// Intervals are all of them, in the order of nvidia-smi's numbers.
-func Intervals() []Interval { return []Interval{Default, Short, Medium, Long} }
 
 // SMI is nvidia-smi.
 type SMI struct {
 	// Program is its path or name, "nvidia-smi" when empty.
 	Program string
 }
+
+// timeout bounds one run. With a GPU that has fallen off the bus, nvidia-smi may not return.
+const timeout = 20 * time.Second
 
 const (
 	opRead = "read the time slice"
@@ -43,8 +34,8 @@ const (
 // nvidia-smi's list has a line like "|   0     Timeslice      Default      |" for each GPU.
 var listed = regexp.MustCompile(`(?im)^\W*(\d+)\W+time-?slice\b\W+(default|short|medium|long)\b`)
 
-// Read is the interval of a GPU, by its UUID.
-func (s SMI) Read(ctx context.Context, id string) (Interval, error) {
+// Read is the time slice of a GPU, by its UUID.
+func (s SMI) Read(ctx context.Context, id string) (gpu.TimeSlice, error) {
 	out, err := s.run(ctx, opRead, "GPU "+id, "-i", id, "-l")
 	if err != nil {
 		return "", err
@@ -53,31 +44,31 @@ func (s SMI) Read(ctx context.Context, id string) (Interval, error) {
 	if found == nil {
 		return "", refuse(backend.NotSupported, opRead, "GPU "+id, "nvidia-smi does not list it: %q", out)
 	}
-	return Interval(strings.ToLower(found[2])), nil
+	return gpu.TimeSlice(strings.ToLower(found[2])), nil
 }
 
-// ReadAll are the intervals of all GPUs, by NVML's index of them, in one run of nvidia-smi.
+// ReadAll are the time slices of all GPUs, by NVML's index of them, in one run of nvidia-smi.
 // A driver that cannot be asked lists none.
-func (s SMI) ReadAll(ctx context.Context) (map[int]Interval, error) {
+func (s SMI) ReadAll(ctx context.Context) (map[int]gpu.TimeSlice, error) {
 	out, err := s.run(ctx, opRead, "all GPUs", "-l")
 	if err != nil {
 		return nil, err
 	}
-	all := map[int]Interval{}
+	all := map[int]gpu.TimeSlice{}
 	for _, found := range listed.FindAllStringSubmatch(out, -1) {
 		if index, err := strconv.Atoi(found[1]); err == nil {
-			all[index] = Interval(strings.ToLower(found[2]))
+			all[index] = gpu.TimeSlice(strings.ToLower(found[2]))
 		}
 	}
 	return all, nil
 }
 
-// Set brings a GPU to an interval and tells whether it had to change it. The interval that
+// Set brings a GPU to a time slice and tells whether it had to change it. The time slice that
 // Read gave before is its inverse.
-func (s SMI) Set(ctx context.Context, id string, want Interval) (bool, error) {
-	number := slices.Index(Intervals(), want)
+func (s SMI) Set(ctx context.Context, id string, want gpu.TimeSlice) (bool, error) {
+	number := slices.Index(gpu.TimeSlices(), want)
 	if number < 0 {
-		return false, refuse(backend.InvalidParameter, opSet, "GPU "+id, "%q is none of %v", want, Intervals())
+		return false, refuse(backend.InvalidParameter, opSet, "GPU "+id, "%q is none of %v", want, gpu.TimeSlices())
 	}
 	have, unread := s.Read(ctx, id)
 	if unread != nil && !isUnlisted(unread) {
@@ -116,7 +107,10 @@ func (s SMI) run(ctx context.Context, op, object string, args ...string) (string
 	if program == "" {
 		program = "nvidia-smi"
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s has not ended within %s: the driver may hang", program, timeout))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"compute-policy"}, args...)...)
+	cmd.WaitDelay = time.Second // what it started may keep its output open
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
@@ -126,7 +120,7 @@ func (s SMI) run(ctx context.Context, op, object string, args ...string) (string
 	case err == nil:
 		return said, nil
 	case ctx.Err() != nil:
-		return "", ctx.Err()
+		return "", context.Cause(ctx)
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		return "", refuse(backend.Unavailable, op, object, "%s is not installed: it comes with the driver", program)
 	case isExit:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/timeslice"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 const id = "GPU-5a1ce000-0000-4000-8000-000000000001"
@@ -53,15 +54,15 @@ func install(t *testing.T, script, interval string) timeslice.SMI {
 func TestSet(t *testing.T) {
 	s := install(t, smi, "0")
 	for _, tt := range []struct {
-		want    timeslice.Interval
+		want    gpu.TimeSlice
 		changed bool
 	}{
-		{timeslice.Default, false},
-		{timeslice.Long, true},
-		{timeslice.Long, false},
-		{timeslice.Short, true},
-		{timeslice.Medium, true},
-		{timeslice.Default, true},
+		{gpu.TimeSliceDefault, false},
+		{gpu.TimeSliceLong, true},
+		{gpu.TimeSliceLong, false},
+		{gpu.TimeSliceShort, true},
+		{gpu.TimeSliceMedium, true},
+		{gpu.TimeSliceDefault, true},
 	} {
 		changed, err := s.Set(t.Context(), id, tt.want)
 		if err != nil || changed != tt.changed {
@@ -89,7 +90,7 @@ cat <<END
 END
 `, "0")
 	got, err := s.ReadAll(t.Context())
-	want := map[int]timeslice.Interval{0: timeslice.Default, 1: timeslice.Long, 12: timeslice.Short}
+	want := map[int]gpu.TimeSlice{0: gpu.TimeSliceDefault, 1: gpu.TimeSliceLong, 12: gpu.TimeSliceShort}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("they are %v, %v", got, err)
 	}
@@ -102,30 +103,30 @@ func TestUnread(t *testing.T) {
 	blind := `case $4 in -l) echo "Not Supported"; exit 3 ;; esac
 echo "$5" >"${0%/*}/timeslice"`
 	s := install(t, "#!/bin/sh\n"+blind, "0")
-	if changed, err := s.Set(t.Context(), id, timeslice.Long); err != nil || !changed {
+	if changed, err := s.Set(t.Context(), id, gpu.TimeSliceLong); err != nil || !changed {
 		t.Error(changed, err)
 	}
 	if got, err := os.ReadFile(filepath.Join(filepath.Dir(s.Program), "timeslice")); err != nil || strings.TrimSpace(string(got)) != "3" {
 		t.Errorf("it was set to %q, %v", got, err)
 	}
 	s = install(t, "#!/bin/sh\n"+blind+"\necho 'Failed to set timeslice policy with value LONG for GPU 0 : Unknown Error'", "0")
-	_, err := s.Set(t.Context(), id, timeslice.Long)
+	_, err := s.Set(t.Context(), id, gpu.TimeSliceLong)
 	refused(t, err, backend.Failed, "Failed to set timeslice policy")
 }
 
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, script, gpu string
-		want              timeslice.Interval
+		want              gpu.TimeSlice
 		code              backend.Code
 		words             string
 	}{
 		{"no such interval", smi, id, "forever", backend.InvalidParameter, `"forever" is none of [default short medium long]`},
-		{"no such GPU", smi, "GPU-other", timeslice.Long, backend.NotFound, "No devices were found"},
-		{"not root", strings.Replace(smi, "--set-timeslice)", "--set-timeslice) echo Insufficient Permissions; exit 4", 1), id, timeslice.Long, backend.AccessDenied, "Insufficient Permissions"},
-		{"no driver", "#!/bin/sh\necho \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9", id, timeslice.Long, backend.Unavailable, "couldn't communicate"},
-		{"a GPU in MIG mode", "#!/bin/sh\necho 'Failed to set timeslice for requested devices : Not Supported'; exit 255", id, timeslice.Long, backend.NotSupported, "Not Supported"},
-		{"a setting that does not stay", strings.Replace(smi, `echo "$5" >"$state"`, ":", 1), id, timeslice.Long, backend.Failed, "long was wanted, and it stays at default: Successfully set"},
+		{"no such GPU", smi, "GPU-other", gpu.TimeSliceLong, backend.NotFound, "No devices were found"},
+		{"not root", strings.Replace(smi, "--set-timeslice)", "--set-timeslice) echo Insufficient Permissions; exit 4", 1), id, gpu.TimeSliceLong, backend.AccessDenied, "Insufficient Permissions"},
+		{"no driver", "#!/bin/sh\necho \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\"; exit 9", id, gpu.TimeSliceLong, backend.Unavailable, "couldn't communicate"},
+		{"a GPU in MIG mode", "#!/bin/sh\necho 'Failed to set timeslice for requested devices : Not Supported'; exit 255", id, gpu.TimeSliceLong, backend.NotSupported, "Not Supported"},
+		{"a setting that does not stay", strings.Replace(smi, `echo "$5" >"$state"`, ":", 1), id, gpu.TimeSliceLong, backend.Failed, "long was wanted, and it stays at default: Successfully set"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := install(t, tt.script, "0").Set(t.Context(), tt.gpu, tt.want)
