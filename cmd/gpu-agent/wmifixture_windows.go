@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 )
 
 // The build for tests has a Hyper-V host of its own: a host of a fleet file stands
@@ -35,7 +35,7 @@ func serveFixture(file, host string) error {
 	if err != nil {
 		return err
 	}
-	machine, err := wmitest.New(fleet, host)
+	machine, err := fakewmi.New(fleet, host)
 	if err != nil {
 		return err
 	}

@@ -240,7 +240,7 @@ func placedNow(host *gpu.Host, c *gpu.Claim, id string) []gpu.MIGPlacement {
 	moved := slices.DeleteFunc(g.MIG.State().Placements, func(p gpu.MIGPlacement) bool { return slices.Contains(layout, p) })
 	out := slices.Clone(layout)
 	for i, p := range out {
-		if _, there := findInstance(g.MIG, p); there {
+		if hasInstance(g.MIG, p) {
 			continue
 		}
 		at := slices.IndexFunc(moved, func(o gpu.MIGPlacement) bool { return o.Profile == p.Profile })

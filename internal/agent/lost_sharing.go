@@ -135,8 +135,7 @@ func hasDevice(host *gpu.Host, d gpu.SharedDevice) bool {
 	if g.MIG == nil {
 		return false
 	}
-	_, ok = findInstance(g.MIG, *d.Instance)
-	return ok
+	return hasInstance(g.MIG, *d.Instance)
 }
 
 // orphans are shares that containers can ask for and that no claim declares: what a failed

@@ -104,7 +104,7 @@ func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
 		with = project(with, Step{Op: OpSetMIGMode, GPU: id, Enable: true})
 		for _, place := range places {
 			if g, ok := with.GPU(id); ok && g.MIG != nil {
-				if _, there := findInstance(g.MIG, place); !there {
+				if !hasInstance(g.MIG, place) {
 					with = project(with, Step{Op: OpCreateInstance, GPU: id, Instance: &place})
 				}
 			}

@@ -61,7 +61,7 @@ func inverseMIG(host *gpu.Host, s Step) []Step {
 	if s.Op == OpSetMIGMode {
 		return []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: g.MIG.Enabled, Force: s.Force}}
 	}
-	_, there := findInstance(g.MIG, *s.Instance)
+	there := hasInstance(g.MIG, *s.Instance)
 	switch {
 	case s.Op == OpCreateInstance && !there:
 		return []Step{{Op: OpDestroyInstance, GPU: s.GPU, Instance: s.Instance}}
@@ -90,12 +90,8 @@ func projectMIG(mig gpu.MIG, s Step) *gpu.MIG {
 	return &mig
 }
 
-func findInstance(mig *gpu.MIG, p gpu.MIGPlacement) (*gpu.GPUInstance, bool) {
-	i := slices.IndexFunc(mig.Instances, func(i gpu.GPUInstance) bool { return i.Placement() == p })
-	if i < 0 {
-		return nil, false
-	}
-	return &mig.Instances[i], true
+func hasInstance(mig *gpu.MIG, p gpu.MIGPlacement) bool {
+	return slices.ContainsFunc(mig.Instances, func(i gpu.GPUInstance) bool { return i.Placement() == p })
 }
 
 func modeOf(host *gpu.Host, id string) string {

@@ -14,9 +14,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -87,19 +87,19 @@ func TestDayTwo(t *testing.T) {
 }
 
 // machine is the host before the change.
-func machine(t *testing.T) *nvmltest.Machine {
+func machine(t *testing.T) *fakenvml.Machine {
 	t.Helper()
 	model, ok := catalog.ByPCI(gpu.PCIID{Vendor: "10DE", Device: "2330"})
 	if !ok || model.MIG == nil {
 		t.Fatal("the catalog has no H100")
 	}
-	var o nvmltest.Options
+	var o fakenvml.Options
 	for i := range gpus {
-		o.GPUs = append(o.GPUs, nvmltest.GPU{
-			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: nvmltest.Hopper, MIG: true, Profiles: model.MIG.Profiles,
+		o.GPUs = append(o.GPUs, fakenvml.GPU{
+			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: fakenvml.Hopper, MIG: true, Profiles: model.MIG.Profiles,
 		})
 	}
-	m := nvmltest.New(t, o)
+	m := fakenvml.New(t, o)
 	for i := range gpus {
 		for start := range 7 {
 			m.CreateInstance(i, "1g.10gb", start)
@@ -109,20 +109,20 @@ func machine(t *testing.T) *nvmltest.Machine {
 			held = nil // it is idle
 		}
 		for j, in := range held {
-			m.StartProcess(i, nvmltest.Compute, gpu.Process{PID: 1000*(i+1) + j, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID)})
+			m.StartProcess(i, fakenvml.Compute, gpu.Process{PID: 1000*(i+1) + j, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID)})
 		}
 	}
 	return m
 }
 
 // serve runs the agent in this process.
-func serve(t *testing.T, m *nvmltest.Machine) *agent.Client {
+func serve(t *testing.T, m *fakenvml.Machine) *agent.Client {
 	t.Helper()
 	store, err := statedir.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := nvidia.New(nvidia.Options{Library: m.Library(), SMI: m.SMI(), Root: nvmltest.NewProcTree(t).Root(), Systemctl: "/nowhere/systemctl"})
+	backend := nvidia.New(nvidia.Options{Library: m.Library(), SMI: m.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: "/nowhere/systemctl"})
 	conn, err := connect.InProcess(agent.NewServer(backend, store, agent.WithHostName(host)))
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func serve(t *testing.T, m *nvmltest.Machine) *agent.Client {
 }
 
 // uuids are the MIG devices of each GPU.
-func uuids(m *nvmltest.Machine) [][]string {
+func uuids(m *fakenvml.Machine) [][]string {
 	out := make([][]string, gpus)
 	for i := range gpus {
 		for _, in := range m.GPU(i).Instances {

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
@@ -21,7 +21,7 @@ import (
 // CLI runs.
 type site struct {
 	*cli.Folder
-	machine *nvmltest.Machine
+	machine *fakenvml.Machine
 	agent   string
 	env     []string
 	host    string // the provider's block for the host
@@ -47,13 +47,13 @@ func newSite(t *testing.T) *site {
 	if !ok || model.MIG == nil {
 		t.Fatal("the catalog has no H100")
 	}
-	var o nvmltest.Options
+	var o fakenvml.Options
 	for i := range 2 {
-		o.GPUs = append(o.GPUs, nvmltest.GPU{
-			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: nvmltest.Hopper, Profiles: model.MIG.Profiles,
+		o.GPUs = append(o.GPUs, fakenvml.GPU{
+			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: fakenvml.Hopper, Profiles: model.MIG.Profiles,
 		})
 	}
-	s := &site{Folder: cli.New(t, bin, "mig-tests"), machine: nvmltest.New(t, o), agent: filepath.Join(bin, "gpu-agent")}
+	s := &site{Folder: cli.New(t, bin, "mig-tests"), machine: fakenvml.New(t, o), agent: filepath.Join(bin, "gpu-agent")}
 	s.env = append(s.machine.Environ(), "GPU_AGENT_STATE_DIR="+filepath.Join(t.TempDir(), "state"))
 	server, err := sshd.Start(t.Context(), sshd.Options{Dir: t.TempDir(), Env: s.env})
 	if err != nil {
@@ -136,7 +136,7 @@ func TestTerraform(t *testing.T) {
 	// What is in use is named at plan and stays.
 	in := s.machine.GPU(1).Instances[0]
 	const pid = 3999999 // no process of this machine
-	s.machine.StartProcess(1, nvmltest.Compute, gpu.Process{PID: pid, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID)})
+	s.machine.StartProcess(1, fakenvml.Compute, gpu.Process{PID: pid, Name: "train", GPUInstance: new(in.ID), ComputeInstance: new(in.Compute[0].ID)})
 	before := s.has(1, true, wanted...)
 	s.wants(`{ profiles = { "7g.80gb" = 1 } }`)
 	said, code := s.Run("plan")

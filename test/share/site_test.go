@@ -20,17 +20,17 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	fakecdi "github.com/gpufleet/terraform-provider-gpu/internal/fake/cdi"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
 )
 
 func TestMain(m *testing.M) {
-	mpstest.Main()
+	fakemps.Main()
 	os.Exit(m.Run())
 }
 
@@ -44,7 +44,7 @@ func uuid(n int) string { return fmt.Sprintf("GPU-5eed0000-0000-4000-8000-%012x"
 // site is a Linux host behind an OpenSSH server, and a folder in which the CLI runs.
 type site struct {
 	*cli.Folder
-	machine *nvmltest.Machine
+	machine *fakenvml.Machine
 	root    string // where the host's files are
 	agent   string
 	env     []string
@@ -64,10 +64,10 @@ func newSite(t *testing.T, bin string) *site {
 	if !ok || model.MIG == nil {
 		t.Fatal("the catalog has no H100")
 	}
-	var o nvmltest.Options
+	var o fakenvml.Options
 	for i := range gpus {
-		o.GPUs = append(o.GPUs, nvmltest.GPU{
-			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: nvmltest.Hopper, Profiles: model.MIG.Profiles,
+		o.GPUs = append(o.GPUs, fakenvml.GPU{
+			Model: "NVIDIA H100 80GB HBM3", UUID: uuid(i), DeviceID: 0x233010de, Memory: 80 * 1024 * gpu.MiB, Arch: fakenvml.Hopper, Profiles: model.MIG.Profiles,
 		})
 	}
 	built := t.TempDir()
@@ -75,7 +75,7 @@ func newSite(t *testing.T, bin string) *site {
 	build(t, filepath.Join(built, "gpu-agent"), "-tags=rootfixture", "./cmd/gpu-agent")
 	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	s := &site{
-		Folder: cli.New(t, built, "share-tests"), machine: nvmltest.New(t, o), root: rootOf(bin), agent: filepath.Join(built, "gpu-agent"),
+		Folder: cli.New(t, built, "share-tests"), machine: fakenvml.New(t, o), root: rootOf(bin), agent: filepath.Join(built, "gpu-agent"),
 	}
 	s.env = append(s.machine.Environ(), "GPU_AGENT_STATE_DIR="+filepath.Join(t.TempDir(), "state"), "GPU_AGENT_ROOT_FIXTURE="+s.root)
 	s.makeNodes()
@@ -107,8 +107,8 @@ func build(t *testing.T, out string, args ...string) {
 // so that daemons are processes.
 func newBin(t *testing.T) string {
 	t.Helper()
-	root := nvmltest.NewProcTree(t).Root()
-	mpstest.EndBelow(t, filepath.Join(root, "run"))
+	root := fakenvml.NewProcTree(t).Root()
+	fakemps.EndBelow(t, filepath.Join(root, "run"))
 	bin := filepath.Join(root, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -287,6 +287,6 @@ func (s *site) nothingLeft(pids ...int) {
 // inContainer runs a script in a container that has a share.
 func (s *site) inContainer(device, script string) string {
 	s.T.Helper()
-	cditest.MakeNodes(s.T, s.at("dev"))
-	return cditest.Run(s.T, s.root, script, unchanged, device)
+	fakecdi.MakeNodes(s.T, s.at("dev"))
+	return fakecdi.Run(s.T, s.root, script, unchanged, device)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 )
@@ -88,11 +88,11 @@ func (s *site) wants(memory int) {
 
 func unchanged(*specs.Spec) {}
 
-// TestTerraform takes shares from plan to destroy, with the daemon of mpstest, and clients
+// TestTerraform takes shares from plan to destroy, with the daemon of fakemps, and clients
 // on it.
 func TestTerraform(t *testing.T) {
 	bin := newBin(t)
-	programs := mpstest.Install(t, mpstest.Behaviour{Driver: 550, GPU: true, ProcDir: filepath.Join(rootOf(bin), "proc")})
+	programs := fakemps.Install(t, fakemps.Behaviour{Driver: 550, GPU: true, ProcDir: filepath.Join(rootOf(bin), "proc")})
 	program(t, bin, controlProgram, fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", programs.Control()))
 	s := newSite(t, bin)
 	d := s.begin()
@@ -206,7 +206,7 @@ func (s *site) standing(d *gpu.MPSDaemon) {
 }
 
 // connect has a process compute in the notebook, as NVML and the daemon show it.
-func (s *site) connect(programs *mpstest.Programs, d *gpu.MPSDaemon) *mpstest.Client {
+func (s *site) connect(programs *fakemps.Programs, d *gpu.MPSDaemon) *fakemps.Client {
 	s.T.Helper()
 	var env []string
 	devices := ""
@@ -219,7 +219,7 @@ func (s *site) connect(programs *mpstest.Programs, d *gpu.MPSDaemon) *mpstest.Cl
 	client := programs.StartProcess("trainer", os.Geteuid(), env...).Computes(s.T)
 	for i := range gpus {
 		if uuid(i) == devices {
-			s.machine.StartProcess(i, nvmltest.MPS, gpu.Process{PID: client.PID, Name: "trainer", Memory: 512 * gpu.MiB})
+			s.machine.StartProcess(i, fakenvml.MPS, gpu.Process{PID: client.PID, Name: "trainer", Memory: 512 * gpu.MiB})
 		}
 	}
 	if now := s.serves(d.Name, 0, 1); len(now.Clients) != 1 || now.Clients[0].PID != client.PID || now.Clients[0].Share != "notebook" {

@@ -107,7 +107,7 @@ func TestReleaseHasNoFixture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"hyperv/wmitest/comserver.Register", "hyperv/wmitest.New"} {
+		for _, name := range []string{"fake/wmi/comserver.Register", "fake/wmi.New"} {
 			if has := bytes.Contains(data, []byte(name)); has != c.has {
 				t.Errorf("%s has the function %s: %t, want %t", c.agent, name, has, c.has)
 			}

@@ -16,13 +16,13 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestConformance(t *testing.T) {
-	backendtest.RunStore(t, func(t *testing.T, initial gpu.Host) backendtest.Fixture {
+	conformance.RunStore(t, func(t *testing.T, initial gpu.Host) conformance.Fixture {
 		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
 			t.Fatal(err)

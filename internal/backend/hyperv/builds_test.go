@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
+	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -123,7 +123,7 @@ func TestClusterServices(t *testing.T) {
 	if h := r.host(); h.Cluster != nil {
 		t.Errorf("a host in no cluster is in %+v", h.Cluster)
 	}
-	r.machine.ClusterService(wmitest.ClusterNotConfigured)
+	r.machine.ClusterService(fakewmi.ClusterNotConfigured)
 	if h := r.host(); h.Cluster != nil || h.VMs[0].Clustered {
 		t.Errorf("a host with the feature alone is in %+v", h.Cluster)
 	}
@@ -131,10 +131,10 @@ func TestClusterServices(t *testing.T) {
 	refuses(t, r.backend.ApplyVMSettings(t.Context(), beta, gpu.VMSettings{OfflineAction: ptr(gpu.OfflineSave)}), backend.NotSupported, "not clustered")
 
 	r = newRig(t, inCluster)
-	r.machine.ClusterService(wmitest.ClusterNotRunning)
+	r.machine.ClusterService(fakewmi.ClusterNotRunning)
 	_, err := r.backend.Inventory(t.Context())
 	refuses(t, err, backend.Unavailable, "cluster service does not run", "Start-ClusterNode")
-	r.machine.ClusterService(wmitest.ClusterRunning)
+	r.machine.ClusterService(fakewmi.ClusterRunning)
 	r.host()
 
 	r = newRig(t, inCluster)

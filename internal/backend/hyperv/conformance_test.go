@@ -3,9 +3,9 @@ package hyperv_test
 import (
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -13,21 +13,21 @@ import (
 // package wmi, on Windows.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	backendtest.Run(t, func(t *testing.T, initial gpu.Host) backendtest.Fixture {
-		return wmitest.NewFixture(t, initial, wmitest.Directly)
+	conformance.Run(t, func(t *testing.T, initial gpu.Host) conformance.Fixture {
+		return fakewmi.NewFixture(t, initial, fakewmi.Directly)
 	})
 }
 
 func TestClusterConformance(t *testing.T) {
 	t.Parallel()
-	backendtest.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (backendtest.Fixture, func(*testing.T, string) gpu.Host) {
+	conformance.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (conformance.Fixture, func(*testing.T, string) gpu.Host) {
 		fleet, err := simulated.InMemory(hosts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes := map[string]*wmitest.Fixture{}
+		nodes := map[string]*fakewmi.Fixture{}
 		for _, h := range hosts.Hosts {
-			nodes[h.Name] = wmitest.FixtureOn(t, fleet, h.Name, wmitest.Directly)
+			nodes[h.Name] = fakewmi.FixtureOn(t, fleet, h.Name, fakewmi.Directly)
 		}
 		return nodes["hv01"], func(t *testing.T, name string) gpu.Host {
 			t.Helper()

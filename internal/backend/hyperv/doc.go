@@ -3,5 +3,5 @@
 //
 // The package itself runs everywhere: what it asks of a host goes through the seam
 // WMI. On Windows package wmi answers it with github.com/microsoft/wmi; in tests
-// package wmitest does, with a host that behaves as the documentation says.
+// package fakewmi does, with a host that behaves as the documentation says.
 package hyperv

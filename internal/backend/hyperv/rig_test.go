@@ -10,8 +10,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -83,7 +83,7 @@ func inCluster(s *gpu.Snapshot) {
 type rig struct {
 	*testing.T
 	fleet   *simulated.Fleet
-	machine *wmitest.Machine
+	machine *fakewmi.Machine
 	backend *hyperv.Backend
 	wire    *wire
 }
@@ -103,7 +103,7 @@ func newRig(t *testing.T, change ...func(*gpu.Snapshot)) *rig {
 
 func rigOn(t *testing.T, fleet *simulated.Fleet, host string) *rig {
 	t.Helper()
-	machine, err := wmitest.New(fleet, host)
+	machine, err := fakewmi.New(fleet, host)
 	if err != nil {
 		t.Fatal(err)
 	}

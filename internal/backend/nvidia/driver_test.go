@@ -13,8 +13,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -64,8 +64,8 @@ func TestHostWithoutADriver(t *testing.T) {
 		code int
 		says string
 	}{
-		{"the kernel driver is not loaded", nvmltest.DriverNotLoaded, "modprobe nvidia"},
-		{"the driver was upgraded and not loaded again", nvmltest.VersionMismatch, "reboot"},
+		{"the kernel driver is not loaded", fakenvml.DriverNotLoaded, "modprobe nvidia"},
+		{"the driver was upgraded and not loaded again", fakenvml.VersionMismatch, "reboot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1)}})
@@ -79,7 +79,7 @@ func TestHostWithoutADriver(t *testing.T) {
 		})
 	}
 	t.Run("an old driver", func(t *testing.T) {
-		m := nvmltest.New(t, nvmltest.Options{GPUs: []nvmltest.GPU{{}}, Missing: []string{"nvmlDeviceGetMigMode", "nvmlComputeInstanceGetInfo_v2"}})
+		m := fakenvml.New(t, fakenvml.Options{GPUs: []fakenvml.GPU{{}}, Missing: []string{"nvmlDeviceGetMigMode", "nvmlComputeInstanceGetInfo_v2"}})
 		b := nvidia.New(nvidia.Options{Library: m.Library()})
 		_, err := b.Inventory(t.Context())
 		wantCode(t, err, backend.NotSupported, "nvmlDeviceGetMigMode", "nvmlComputeInstanceGetInfo_v2", "R470")
@@ -104,7 +104,7 @@ func TestProfileNames(t *testing.T) {
 					ID: uuid(1), Model: m.Name, VRAM: m.VRAM, PCI: gpu.PCIID{Vendor: "10DE", Device: m.Devices[0]},
 					MIG: &gpu.MIG{Enabled: true, Pending: true, Profiles: m.MIG.Profiles},
 				})
-				b := nvidia.New(nvidia.Options{Library: nvmltest.New(t, nvmltest.Options{GPUs: []nvmltest.GPU{c}, Missing: missing}).Library()})
+				b := nvidia.New(nvidia.Options{Library: fakenvml.New(t, fakenvml.Options{GPUs: []fakenvml.GPU{c}, Missing: missing}).Library()})
 				host, err := b.Inventory(t.Context())
 				if err != nil {
 					t.Fatal(err)

@@ -15,17 +15,17 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // fixture is a Linux host: a machine behind NVML, a /proc and a systemctl.
 type fixture struct {
 	t       *testing.T
-	machine *nvmltest.Machine
-	tree    *nvmltest.ProcTree
+	machine *fakenvml.Machine
+	tree    *fakenvml.ProcTree
 	units   string // directory of unit files of the systemctl
 	ids     []string
 	backend *nvidia.Backend
@@ -34,14 +34,14 @@ type fixture struct {
 }
 
 var (
-	_ backendtest.MIGFixture  = (*fixture)(nil)
-	_ backendtest.MIGWatchers = (*fixture)(nil)
+	_ conformance.MIGFixture  = (*fixture)(nil)
+	_ conformance.MIGWatchers = (*fixture)(nil)
 )
 
 func newFixture(t *testing.T, initial gpu.Host) *fixture {
 	t.Helper()
-	var o nvmltest.Options
-	f := &fixture{t: t, tree: nvmltest.NewProcTree(t), units: t.TempDir(), pid: 4700}
+	var o fakenvml.Options
+	f := &fixture{t: t, tree: fakenvml.NewProcTree(t), units: t.TempDir(), pid: 4700}
 	for i := range initial.GPUs {
 		g := &initial.GPUs[i]
 		f.ids = append(f.ids, g.ID)
@@ -50,7 +50,7 @@ func newFixture(t *testing.T, initial gpu.Host) *fixture {
 	for _, unit := range initial.Units {
 		f.write(filepath.Join(f.units, unit), "active\n", 0o600)
 	}
-	f.machine = nvmltest.New(t, o)
+	f.machine = fakenvml.New(t, o)
 	f.open()
 	t.Cleanup(func() {
 		if err := f.backend.Close(); err != nil {
@@ -66,8 +66,8 @@ func newFixture(t *testing.T, initial gpu.Host) *fixture {
 }
 
 // card is a GPU of the suite as it comes.
-func card(g *gpu.GPU) nvmltest.GPU {
-	c := nvmltest.GPU{Model: g.Model, UUID: g.ID, Arch: nvmltest.Ada, Memory: g.VRAM}
+func card(g *gpu.GPU) fakenvml.GPU {
+	c := fakenvml.GPU{Model: g.Model, UUID: g.ID, Arch: fakenvml.Ada, Memory: g.VRAM}
 	if id, err := strconv.ParseUint(g.PCI.Device+g.PCI.Vendor, 16, 32); err == nil {
 		c.DeviceID = uint32(id)
 	}
@@ -78,9 +78,9 @@ func card(g *gpu.GPU) nvmltest.GPU {
 		c.BusID = "0000" + strings.ToUpper(g.Address)
 	}
 	if g.MIG != nil {
-		c.Arch, c.Profiles, c.MIG = nvmltest.Hopper, g.MIG.Profiles, g.MIG.Enabled
+		c.Arch, c.Profiles, c.MIG = fakenvml.Hopper, g.MIG.Profiles, g.MIG.Enabled
 		if g.MIG.NeedsReset {
-			c.Arch = nvmltest.Ampere
+			c.Arch = fakenvml.Ampere
 		}
 	}
 	return c
@@ -139,8 +139,8 @@ func (f *fixture) StartProcess(t *testing.T, gpuID string, at *gpu.MIGPlacement,
 			}
 		}
 	}
-	f.machine.StartProcess(f.index(gpuID), nvmltest.Compute, p)
-	f.tree.Add(nvmltest.Proc{PID: f.pid, Comm: name, Args: []string{name}})
+	f.machine.StartProcess(f.index(gpuID), fakenvml.Compute, p)
+	f.tree.Add(fakenvml.Proc{PID: f.pid, Comm: name, Args: []string{name}})
 	return f.pid
 }
 
@@ -216,7 +216,7 @@ func (f *fixture) hold(unit string, yes bool) {
 	default:
 		f.machine.StopProcess(watcherPID + at) // one that runs is not started twice
 		for i := range f.ids {
-			f.machine.StartProcess(i, nvmltest.Watcher, gpu.Process{PID: watcherPID + at, Name: strings.TrimSuffix(unit, ".service")})
+			f.machine.StartProcess(i, fakenvml.Watcher, gpu.Process{PID: watcherPID + at, Name: strings.TrimSuffix(unit, ".service")})
 		}
 	}
 }

@@ -5,8 +5,8 @@ package nvidia_test
 import (
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -23,7 +23,7 @@ func TestPendingModeIsTakenBack(t *testing.T) {
 	}}})
 	f.machine.CreateInstance(0, "3g.40gb", 0)
 	in := f.machine.GPU(0).Instances[0]
-	f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4711, Name: "python", GPUInstance: &in.ID, ComputeInstance: &in.Compute[0].ID})
+	f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4711, Name: "python", GPUInstance: &in.ID, ComputeInstance: &in.Compute[0].ID})
 	f.machine.SetPendingMIG(0, false)
 	if err := f.backend.SetMIGMode(t.Context(), uuid(1), true, false); err != nil {
 		t.Fatal(err)

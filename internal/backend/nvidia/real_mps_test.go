@@ -16,8 +16,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	fakecdi "github.com/gpufleet/terraform-provider-gpu/internal/fake/cdi"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -145,7 +145,7 @@ func TestRealDaemonWithoutRoom(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	mpstest.EndBelow(t, f.daemons.RunDir) // before it is unmounted
+	fakemps.EndBelow(t, f.daemons.RunDir) // before it is unmounted
 	spec := gpu.MPSDaemonSpec{Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}}, User: new(os.Geteuid())}
 	err := f.backend.EnsureDaemon(t.Context(), spec, false)
 	wantCode(t, err, backend.Insufficient, "MPS daemon team-a", "The file system of "+f.daemons.RunDir)
@@ -162,7 +162,7 @@ func TestRealDaemonWithoutRoom(t *testing.T) {
 // given, and the device nodes of its GPU alone.
 func TestRealContainer(t *testing.T) {
 	f := realHost(t)
-	cditest.MakeNodes(t, f.at("dev"))
+	fakecdi.MakeNodes(t, f.at("dev"))
 	d := f.ensure(gpu.MPSDaemonSpec{
 		Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}, {GPU: uuid(2)}}, User: new(os.Geteuid()), ActiveThreadPercentage: 50,
 	})
@@ -178,7 +178,7 @@ func TestRealContainer(t *testing.T) {
 	if !ok || share.Environment["CUDA_MPS_PIPE_DIRECTORY"] != d.PipeDir {
 		t.Fatalf("the host shows %+v", host.Shares)
 	}
-	said := cditest.Run(t, f.tree.Root(), fmt.Sprintf(`
+	said := fakecdi.Run(t, f.tree.Root(), fmt.Sprintf(`
 		echo "share $GPUFLEET_SHARE threads $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE limit $CUDA_MPS_PINNED_DEVICE_MEM_LIMIT memory $NVIDIA_GPU_MEMORY_LIMIT"
 		echo "daemon $(echo get_default_active_thread_percentage | %s)"
 		for node in nvidiactl nvidia-uvm nvidia1; do [ -c /dev/$node ] && echo "node $node"; done

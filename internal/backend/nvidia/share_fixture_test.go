@@ -19,23 +19,23 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestMain(m *testing.M) {
-	mpstest.Main()
+	fakemps.Main()
 	os.Exit(m.Run())
 }
 
 // TestSharingConformance drives go-nvml with a libnvidia-ml, an nvidia-smi, an nvidia-ctk
 // and an MPS control daemon. All are of one host, whose /dev has no devices behind it.
 func TestSharingConformance(t *testing.T) {
-	backendtest.RunSharing(t, func(t *testing.T, initial gpu.Host) backendtest.SharingFixture {
+	conformance.RunSharing(t, func(t *testing.T, initial gpu.Host) conformance.SharingFixture {
 		t.Helper()
 		return newShareFixture(t, initial)
 	})
@@ -43,7 +43,7 @@ func TestSharingConformance(t *testing.T) {
 
 // connected is a process that computes through a daemon.
 type connected struct {
-	*mpstest.Client
+	*fakemps.Client
 	daemon string
 }
 
@@ -51,8 +51,8 @@ type connected struct {
 type shareFixture struct {
 	*fixture
 	bin       string
-	behaviour mpstest.Behaviour
-	programs  *mpstest.Programs // nil without MPS
+	behaviour fakemps.Behaviour
+	programs  *fakemps.Programs // nil without MPS
 	daemons   mps.Options
 	clients   map[int]connected
 	servers   map[string][]int // that NVML shows, by daemon
@@ -60,8 +60,8 @@ type shareFixture struct {
 }
 
 var (
-	_ backendtest.SharingFixture = (*shareFixture)(nil)
-	_ backendtest.Metered        = (*shareFixture)(nil)
+	_ conformance.SharingFixture = (*shareFixture)(nil)
+	_ conformance.Metered        = (*shareFixture)(nil)
 )
 
 func newShareFixture(t *testing.T, initial gpu.Host) *shareFixture {
@@ -72,14 +72,14 @@ func newShareFixture(t *testing.T, initial gpu.Host) *shareFixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(run) })
-	mpstest.EndBelow(t, run)
+	fakemps.EndBelow(t, run)
 	f.daemons = mps.Options{
 		Program: filepath.Join(f.bin, "nvidia-cuda-mps-control"), RunDir: filepath.Join(run, "d"), LogDir: filepath.Join(run, "log"),
 		StartTimeout: 5 * time.Second, StopTimeout: time.Second,
 	}
 	if initial.MPS != nil && initial.MPS.Program != "" {
-		f.behaviour = mpstest.Behaviour{Driver: 550, GPU: true, MultiUser: true, ProcDir: f.tree.Proc()}
-		f.programs = mpstest.Install(t, f.behaviour)
+		f.behaviour = fakemps.Behaviour{Driver: 550, GPU: true, MultiUser: true, ProcDir: f.tree.Proc()}
+		f.programs = fakemps.Install(t, f.behaviour)
 		f.daemons.Program = f.programs.Control()
 	}
 	f.makeNodes(initial.GPUs)
@@ -196,7 +196,7 @@ func (f *shareFixture) daemon(name string) mps.Daemon {
 }
 
 // running are processes of the test on the GPUs that CUDA calls by UUIDs.
-func (f *shareFixture) running(uuids []string, kind nvmltest.ProcessKind, p gpu.Process) {
+func (f *shareFixture) running(uuids []string, kind fakenvml.ProcessKind, p gpu.Process) {
 	f.t.Helper()
 	for i := range f.ids {
 		if slices.Contains(uuids, f.ids[i]) {
@@ -232,10 +232,10 @@ func (f *shareFixture) connect(t *testing.T, d mps.Daemon, devices []string, nam
 	for _, s := range f.daemon(d.Name).Servers {
 		if !slices.Contains(f.servers[d.Name], s.PID) {
 			f.servers[d.Name] = append(f.servers[d.Name], s.PID)
-			f.running(d.Devices, nvmltest.Compute, gpu.Process{PID: s.PID, Name: "nvidia-cuda-mps-server", Memory: 30 * gpu.MiB})
+			f.running(d.Devices, fakenvml.Compute, gpu.Process{PID: s.PID, Name: "nvidia-cuda-mps-server", Memory: 30 * gpu.MiB})
 		}
 	}
-	f.running(devices, nvmltest.MPS, gpu.Process{PID: client.PID, Name: name, Memory: 512 * gpu.MiB})
+	f.running(devices, fakenvml.MPS, gpu.Process{PID: client.PID, Name: name, Memory: 512 * gpu.MiB})
 	return client.PID
 }
 
@@ -258,8 +258,8 @@ func (f *shareFixture) StartInShare(t *testing.T, share, name string) int {
 		return f.connect(t, f.daemon(filepath.Base(filepath.Dir(pipe))), devices, name, env...)
 	}
 	f.pid++
-	f.running(devices, nvmltest.Compute, gpu.Process{PID: f.pid, Name: name, Memory: 512 * gpu.MiB})
-	f.tree.Add(nvmltest.Proc{PID: f.pid, Comm: name, Args: []string{name}, Env: env})
+	f.running(devices, fakenvml.Compute, gpu.Process{PID: f.pid, Name: name, Memory: 512 * gpu.MiB})
+	f.tree.Add(fakenvml.Proc{PID: f.pid, Comm: name, Args: []string{name}, Env: env})
 	return f.pid
 }
 
@@ -450,11 +450,11 @@ func (f *shareFixture) SetLoad(t *testing.T, gpuID string, at *gpu.MIGPlacement,
 	p := d.Processes[worker]
 	f.machine.StopProcess(p.PID)
 	p.Memory = memory
-	f.machine.StartProcess(i, nvmltest.Compute, p)
+	f.machine.StartProcess(i, fakenvml.Compute, p)
 	if at == nil {
 		f.machine.SetUtilization(i, int(percent), 0)
 	}
-	f.machine.SetActivity(i, instance, nvmltest.Activity{SM: int(percent), Graphics: int(percent)})
+	f.machine.SetActivity(i, instance, fakenvml.Activity{SM: int(percent), Graphics: int(percent)})
 }
 
 // Reboot ends what runs, and empties /run, /dev/shm and what is below /var/run.

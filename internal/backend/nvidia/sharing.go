@@ -104,6 +104,6 @@ func (b *Backend) fillTimeSlices(ctx context.Context, gpus []gpu.GPU) {
 				return
 			}
 		}
-		gpus[i].TimeSlice = gpu.TimeSlice(all[i])
+		gpus[i].TimeSlice = all[i]
 	}
 }

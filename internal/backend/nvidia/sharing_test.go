@@ -16,7 +16,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -48,8 +48,8 @@ func TestShareOfAProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
-			f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4242})
-			f.tree.Add(nvmltest.Proc{PID: 4242, Args: []string{"python3"}, Env: tt.env})
+			f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4242})
+			f.tree.Add(fakenvml.Proc{PID: 4242, Args: []string{"python3"}, Env: tt.env})
 			if got := inventory(t, f.backend).GPUs[0].Processes[0].Share; got != tt.want {
 				t.Errorf("it is in share %q, want %q", got, tt.want)
 			}
@@ -57,8 +57,8 @@ func TestShareOfAProcess(t *testing.T) {
 	}
 	t.Run("a link", func(t *testing.T) {
 		f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
-		f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4242})
-		f.tree.Add(nvmltest.Proc{PID: 4242, Args: []string{"python3"}})
+		f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4242})
+		f.tree.Add(fakenvml.Proc{PID: 4242, Args: []string{"python3"}})
 		environ, other := filepath.Join(f.tree.Proc(), "4242", "environ"), filepath.Join(t.TempDir(), "other")
 		f.write(other, "GPUFLEET_SHARE=team-a\x00", 0o600)
 		if err := os.Remove(environ); err != nil {
@@ -91,8 +91,8 @@ func TestNamesOfProcesses(t *testing.T) {
 	} {
 		f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
 		comm := want[:min(len(want), 15)]
-		f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4242})
-		f.tree.Add(nvmltest.Proc{PID: 4242, Comm: comm, Args: args})
+		f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4242})
+		f.tree.Add(fakenvml.Proc{PID: 4242, Comm: comm, Args: args})
 		if got := inventory(t, f.backend).GPUs[0].Processes[0].Name; got != want {
 			t.Errorf("%v is called %q, want %q", args, got, want)
 		}
@@ -127,8 +127,8 @@ func TestTimeSlicesAreAskedForOnce(t *testing.T) {
 		})
 	}
 	t.Run("without nvidia-smi", func(t *testing.T) {
-		m := nvmltest.New(t, nvmltest.Options{GPUs: []nvmltest.GPU{{UUID: uuid(1)}}})
-		b := nvidia.New(nvidia.Options{Library: m.Library(), Root: nvmltest.NewProcTree(t).Root(), SMI: "/nowhere/nvidia-smi"})
+		m := fakenvml.New(t, fakenvml.Options{GPUs: []fakenvml.GPU{{UUID: uuid(1)}}})
+		b := nvidia.New(nvidia.Options{Library: m.Library(), Root: fakenvml.NewProcTree(t).Root(), SMI: "/nowhere/nvidia-smi"})
 		if got := inventory(t, b).GPUs[0].TimeSlice; got != "" {
 			t.Errorf("the time slice is %q", got)
 		}
@@ -276,8 +276,8 @@ func TestDividedInstance(t *testing.T) {
 // TestSharingWithAnOldDriver does without what it lacks, and names it where it is needed.
 func TestSharingWithAnOldDriver(t *testing.T) {
 	missing := []string{"nvmlDeviceSetComputeMode", "nvmlDeviceGetMinorNumber", "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetMemoryInfo_v2", "nvmlGpmMigSampleGet"}
-	m := nvmltest.New(t, nvmltest.Options{GPUs: []nvmltest.GPU{{UUID: uuid(1), Arch: nvmltest.Hopper, Memory: 80 * gib}}, Missing: missing})
-	b := nvidia.New(nvidia.Options{Library: m.Library(), Root: nvmltest.NewProcTree(t).Root(), SMI: m.SMI()})
+	m := fakenvml.New(t, fakenvml.Options{GPUs: []fakenvml.GPU{{UUID: uuid(1), Arch: fakenvml.Hopper, Memory: 80 * gib}}, Missing: missing})
+	b := nvidia.New(nvidia.Options{Library: m.Library(), Root: fakenvml.NewProcTree(t).Root(), SMI: m.SMI()})
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -344,7 +344,7 @@ func TestGPUThatFails(t *testing.T) {
 	for name, code := range map[string]int{"lost": 15, "needs a reset": 16} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1), l40s(2)}})
-			fail := func() { f.machine.Fail(nvmltest.Fault{Function: "nvmlDeviceGetComputeRunningProcesses", Code: code}) }
+			fail := func() { f.machine.Fail(fakenvml.Fault{Function: "nvmlDeviceGetComputeRunningProcesses", Code: code}) }
 			fail()
 			host := inventory(t, f.backend)
 			if host.GPUs[0].Problem == "" || host.GPUs[1].Problem != "" {
@@ -363,7 +363,7 @@ func TestGPUThatFails(t *testing.T) {
 func TestMeasureThatIsNoNumber(t *testing.T) {
 	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1)}})
 	f.machine.CreateInstance(0, "1g.10gb", 0)
-	f.machine.SetActivity(0, f.machine.GPU(0).Instances[0].ID, nvmltest.Activity{SM: -1})
+	f.machine.SetActivity(0, f.machine.GPU(0).Instances[0].ID, fakenvml.Activity{SM: -1})
 	gpus, _, err := f.backend.Measure(t.Context(), 0)
 	if err != nil || len(gpus) != 1 || gpus[0].MIG == nil || len(gpus[0].MIG.Instances) != 1 {
 		t.Fatal(gpus, err)

@@ -8,18 +8,18 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
+	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // TestVGPUConformance drives go-nvml with a libnvidia-ml, and a sysfs that answers as
 // NVIDIA's vGPU driver does. Both are of one host.
 func TestVGPUConformance(t *testing.T) {
-	backendtest.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) backendtest.VGPUFixture {
+	conformance.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) conformance.VGPUFixture {
 		t.Helper()
 		return newVGPUFixture(t, initial, mediated)
 	})
@@ -28,25 +28,25 @@ func TestVGPUConformance(t *testing.T) {
 // vgpuFixture is a Linux KVM host: a machine behind NVML, and a kernel.
 type vgpuFixture struct {
 	*fixture
-	kernel *vgputest.Kernel
-	cards  []vgputest.Card // by GPU; without an address for one without vGPUs
+	kernel *fakevgpu.Kernel
+	cards  []fakevgpu.Card // by GPU; without an address for one without vGPUs
 	vms    map[gpu.VGPUPlace]int
 }
 
 func newVGPUFixture(t *testing.T, initial gpu.Host, mediated []string) *vgpuFixture {
 	t.Helper()
 	f := &vgpuFixture{
-		fixture: &fixture{t: t, tree: nvmltest.NewProcTree(t), units: t.TempDir(), pid: 4700},
+		fixture: &fixture{t: t, tree: fakenvml.NewProcTree(t), units: t.TempDir(), pid: 4700},
 		vms:     map[gpu.VGPUPlace]int{},
 	}
 	var (
-		o     nvmltest.Options
-		cards []vgputest.Card
+		o     fakenvml.Options
+		cards []fakevgpu.Card
 	)
 	for i := range initial.GPUs {
 		g := &initial.GPUs[i]
 		f.ids = append(f.ids, g.ID)
-		c, k := card(g), vgputest.Card{}
+		c, k := card(g), fakevgpu.Card{}
 		if g.VGPU != nil {
 			k = kernelCard(i, g, slices.Contains(mediated, g.ID))
 			c.VGPU = nvmlTypes(g, k.Types)
@@ -55,8 +55,8 @@ func newVGPUFixture(t *testing.T, initial gpu.Host, mediated []string) *vgpuFixt
 		f.cards = append(f.cards, k)
 		o.GPUs = append(o.GPUs, c)
 	}
-	f.machine = nvmltest.New(t, o)
-	f.kernel = vgputest.New(t, cards...)
+	f.machine = fakenvml.New(t, o)
+	f.kernel = fakevgpu.New(t, cards...)
 	f.kernel.Follow(driver{f})
 	f.open()
 	t.Cleanup(func() {
@@ -68,8 +68,8 @@ func newVGPUFixture(t *testing.T, initial gpu.Host, mediated []string) *vgpuFixt
 }
 
 // kernelCard is a GPU of the suite as the kernel knows it.
-func kernelCard(index int, g *gpu.GPU, mediated bool) vgputest.Card {
-	c := vgputest.Card{
+func kernelCard(index int, g *gpu.GPU, mediated bool) fakevgpu.Card {
+	c := fakevgpu.Card{
 		Address: g.Address, Shape: vgpu.ShapeVFIO, VFs: g.VGPU.Functions,
 		MIG: g.MIG != nil, Heterogeneous: g.VGPU.HeterogeneousSupported, Minor: index,
 	}
@@ -89,8 +89,8 @@ func kernelCard(index int, g *gpu.GPU, mediated bool) vgputest.Card {
 }
 
 // nvmlTypes are the same types as NVML knows them.
-func nvmlTypes(g *gpu.GPU, types []vgpu.Type) *nvmltest.VGPU {
-	v := &nvmltest.VGPU{Mixable: g.VGPU.HeterogeneousSupported}
+func nvmlTypes(g *gpu.GPU, types []vgpu.Type) *fakenvml.VGPU {
+	v := &fakenvml.VGPU{Mixable: g.VGPU.HeterogeneousSupported}
 	for n, t := range types {
 		profile := -1
 		if g.MIG != nil {
@@ -98,7 +98,7 @@ func nvmlTypes(g *gpu.GPU, types []vgpu.Type) *nvmltest.VGPU {
 				profile = p.ID
 			}
 		}
-		v.Types = append(v.Types, nvmltest.VGPUType{
+		v.Types = append(v.Types, fakenvml.VGPUType{
 			ID: t.ID, Name: t.Name, Framebuffer: t.FrameBuffer, Max: t.Max, MaxPerVM: g.VGPU.Types[n].MaxPerVM, InstanceProfile: profile,
 		})
 	}
@@ -125,7 +125,7 @@ func (f *vgpuFixture) device(gpuID string, p gpu.VGPUPlace) string {
 	if p.UUID != "" {
 		return p.UUID
 	}
-	return vgputest.VF(f.cards[f.index(gpuID)].Address, p.Function)
+	return fakevgpu.VF(f.cards[f.index(gpuID)].Address, p.Function)
 }
 
 func (f *vgpuFixture) Hold(t *testing.T, gpuID string, p gpu.VGPUPlace, vm string) {
@@ -181,7 +181,7 @@ type driver struct{ f *vgpuFixture }
 
 func (d driver) index(address string) int {
 	d.f.t.Helper()
-	i := slices.IndexFunc(d.f.cards, func(c vgputest.Card) bool { return c.Address == address })
+	i := slices.IndexFunc(d.f.cards, func(c fakevgpu.Card) bool { return c.Address == address })
 	if i < 0 {
 		d.f.t.Fatalf("there is no GPU at %s", address)
 	}
@@ -190,9 +190,9 @@ func (d driver) index(address string) int {
 
 func (d driver) Open() bool { return len(d.f.machine.Clients()) > 0 }
 
-func (d driver) GPU(address string) vgputest.DriverGPU {
+func (d driver) GPU(address string) fakevgpu.DriverGPU {
 	g := d.f.machine.GPU(d.index(address))
-	return vgputest.DriverGPU{Heterogeneous: g.VGPUMixed, MIG: g.MIG, Processes: g.Processes}
+	return fakevgpu.DriverGPU{Heterogeneous: g.VGPUMixed, MIG: g.MIG, Processes: g.Processes}
 }
 
 func (d driver) Unbind(address string) { d.f.machine.UnbindGPU(d.index(address)) }

@@ -5,7 +5,7 @@ package nvidia_test
 import (
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/nvmltest"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -40,8 +40,8 @@ func TestWhoUsesAGPU(t *testing.T) {
 			if args == nil {
 				args = []string{"/usr/bin/python3", "train.py"}
 			}
-			f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4242, Memory: 2 * 1024 * gpu.MiB})
-			f.tree.Add(nvmltest.Proc{PID: 4242, Args: args, Cgroup: tt.cgroup, V1: tt.v1})
+			f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4242, Memory: 2 * 1024 * gpu.MiB})
+			f.tree.Add(fakenvml.Proc{PID: 4242, Args: args, Cgroup: tt.cgroup, V1: tt.v1})
 			host, err := f.backend.Inventory(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -57,8 +57,8 @@ func TestWhoUsesAGPU(t *testing.T) {
 // TestNamesThatAreNoText are shown without what would reach a terminal, or break a protocol.
 func TestNamesThatAreNoText(t *testing.T) {
 	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
-	f.machine.StartProcess(0, nvmltest.Compute, gpu.Process{PID: 4242})
-	f.tree.Add(nvmltest.Proc{PID: 4242, Comm: "\x1b[2J\xff", Args: []string{"/usr/bin/qemu-kvm", "-name", "db\nroot"}})
+	f.machine.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4242})
+	f.tree.Add(fakenvml.Proc{PID: 4242, Comm: "\x1b[2J\xff", Args: []string{"/usr/bin/qemu-kvm", "-name", "db\nroot"}})
 	users := inventory(t, f.backend).GPUs[0].Processes
 	if len(users) != 1 || users[0].Name != "\uFFFD[2J\uFFFD" || users[0].Holder != "VM db\uFFFDroot" {
 		t.Errorf("the GPU's processes are %+v", users)

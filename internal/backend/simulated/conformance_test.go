@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -23,7 +23,7 @@ func TestConformanceInMemory(t *testing.T) {
 
 func conform(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
 	t.Helper()
-	backendtest.Run(t, func(t *testing.T, initial gpu.Host) backendtest.Fixture {
+	conformance.Run(t, func(t *testing.T, initial gpu.Host) conformance.Fixture {
 		fleet, err := create(t, gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func conform(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fle
 }
 
 func TestClusterConformance(t *testing.T) {
-	backendtest.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (backendtest.Fixture, func(*testing.T, string) gpu.Host) {
+	conformance.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (conformance.Fixture, func(*testing.T, string) gpu.Host) {
 		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), hosts)
 		if err != nil {
 			t.Fatal(err)
@@ -50,7 +50,7 @@ func TestClusterConformance(t *testing.T) {
 }
 
 func TestMIGConformance(t *testing.T) {
-	backendtest.RunMIG(t, func(t *testing.T, initial gpu.Host) backendtest.MIGFixture {
+	conformance.RunMIG(t, func(t *testing.T, initial gpu.Host) conformance.MIGFixture {
 		t.Helper()
 		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
@@ -61,7 +61,7 @@ func TestMIGConformance(t *testing.T) {
 }
 
 func TestMIGConformanceInMemory(t *testing.T) {
-	backendtest.RunMIG(t, func(t *testing.T, initial gpu.Host) backendtest.MIGFixture {
+	conformance.RunMIG(t, func(t *testing.T, initial gpu.Host) conformance.MIGFixture {
 		t.Helper()
 		fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
@@ -78,15 +78,15 @@ type fixture struct {
 }
 
 var (
-	_ backendtest.Guests  = fixture{}
-	_ backendtest.Devices = fixture{}
+	_ conformance.Guests  = fixture{}
+	_ conformance.Devices = fixture{}
 )
 
 func (f fixture) HyperV() backend.HyperV { return f.host }
 
 func (f fixture) Store() backend.Store { return f.host }
 
-func (f fixture) SetGuest(t *testing.T, vmID string, g backendtest.Guest) {
+func (f fixture) SetGuest(t *testing.T, vmID string, g conformance.Guest) {
 	t.Helper()
 	guest := simulated.Guest{Locked: g.Locked, NoIntegration: g.NoIntegration, ShutdownMS: int(g.Shutdown.Milliseconds())}
 	if g.StartFails {

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -15,7 +15,7 @@ type migFixture struct {
 	host  *simulated.Host
 }
 
-var _ backendtest.MIGWatchers = migFixture{}
+var _ conformance.MIGWatchers = migFixture{}
 
 func (f migFixture) MIG() backend.MIG { return f.host }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -24,7 +24,7 @@ func TestSharingConformanceInMemory(t *testing.T) {
 
 func conformSharing(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
 	t.Helper()
-	backendtest.RunSharing(t, func(t *testing.T, initial gpu.Host) backendtest.SharingFixture {
+	conformance.RunSharing(t, func(t *testing.T, initial gpu.Host) conformance.SharingFixture {
 		t.Helper()
 		fleet, err := create(t, gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
@@ -37,7 +37,7 @@ func conformSharing(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simula
 // sharingFixture is a simulated Linux host for the conformance suite.
 type sharingFixture struct{ migFixture }
 
-var _ backendtest.Metered = sharingFixture{}
+var _ conformance.Metered = sharingFixture{}
 
 func (f sharingFixture) Sharing() backend.Sharing { return f.host }
 

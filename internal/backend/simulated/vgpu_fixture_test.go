@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -23,7 +23,7 @@ func TestVGPUConformanceInMemory(t *testing.T) {
 
 func conformVGPU(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
 	t.Helper()
-	backendtest.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) backendtest.VGPUFixture {
+	conformance.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) conformance.VGPUFixture {
 		t.Helper()
 		fleet, err := create(t, gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {

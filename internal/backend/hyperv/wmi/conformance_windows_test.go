@@ -3,20 +3,20 @@ package wmi_test
 import (
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/backendtest"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // TestConformance runs the production backend over the production connection, through
 // microsoft/wmi and COM, to a service that behaves as Hyper-V's.
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T, initial gpu.Host) backendtest.Fixture {
-		return wmitest.NewFixture(t, initial, throughCOM)
+	conformance.Run(t, func(t *testing.T, initial gpu.Host) conformance.Fixture {
+		return fakewmi.NewFixture(t, initial, throughCOM)
 	})
 }
 
@@ -24,18 +24,18 @@ func TestConformance(t *testing.T) {
 // looked at: a process has one host behind COM.
 func TestClusterConformance(t *testing.T) {
 	const through = "hv01"
-	backendtest.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (backendtest.Fixture, func(*testing.T, string) gpu.Host) {
+	conformance.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (conformance.Fixture, func(*testing.T, string) gpu.Host) {
 		fleet, err := simulated.InMemory(hosts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes := map[string]*wmitest.Fixture{}
+		nodes := map[string]*fakewmi.Fixture{}
 		for _, h := range hosts.Hosts {
-			connect := wmitest.Directly
+			connect := fakewmi.Directly
 			if h.Name == through {
 				connect = throughCOM
 			}
-			nodes[h.Name] = wmitest.FixtureOn(t, fleet, h.Name, connect)
+			nodes[h.Name] = fakewmi.FixtureOn(t, fleet, h.Name, connect)
 		}
 		return nodes[through], func(t *testing.T, name string) gpu.Host {
 			t.Helper()
@@ -48,7 +48,7 @@ func TestClusterConformance(t *testing.T) {
 	})
 }
 
-func throughCOM(t *testing.T, m *wmitest.Machine) hyperv.WMI {
+func throughCOM(t *testing.T, m *fakewmi.Machine) hyperv.WMI {
 	t.Helper()
 	unregister, err := comserver.Register(m)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // rig is a simulated host behind COM and a connection to it.
 type rig struct {
 	fleet   *simulated.Fleet
-	machine *wmitest.Machine
+	machine *fakewmi.Machine
 	hyperv.WMI
 }
 
@@ -29,7 +29,7 @@ func newRig(t testing.TB, vms int) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine, err := wmitest.New(fleet, "hv01")
+	machine, err := fakewmi.New(fleet, "hv01")
 	if err != nil {
 		t.Fatal(err)
 	}

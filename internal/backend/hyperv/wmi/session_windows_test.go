@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmitest/comserver"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 )
 
 func TestServiceThatComesBack(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
+	fakecdi "github.com/gpufleet/terraform-provider-gpu/internal/fake/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -43,7 +43,7 @@ func newHost(t *testing.T) *host {
 // realNodes makes the device nodes nodes indeed.
 func (h *host) realNodes() {
 	h.t.Helper()
-	cditest.MakeNodes(h.t, h.at("/dev"))
+	fakecdi.MakeNodes(h.t, h.at("/dev"))
 }
 
 func (h *host) at(path string) string { return filepath.Join(h.Root, path) }

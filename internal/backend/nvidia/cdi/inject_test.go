@@ -9,13 +9,13 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
+	fakecdi "github.com/gpufleet/terraform-provider-gpu/internal/fake/cdi"
 )
 
 // inject has the library give devices to a container, as container runtimes do.
 func (h *host) inject(into *specs.Spec, devices ...string) {
 	h.t.Helper()
-	cditest.Inject(h.t, h.Root, into, devices...)
+	fakecdi.Inject(h.t, h.Root, into, devices...)
 }
 
 func container() *specs.Spec {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi/cditest"
+	fakecdi "github.com/gpufleet/terraform-provider-gpu/internal/fake/cdi"
 )
 
 // TestRuntime starts a container with a share in a real runtime, and lets it look around.
@@ -21,7 +21,7 @@ func TestRuntime(t *testing.T) {
 	h.write("/shm/segment", "")
 	w := h.must(s)
 
-	said := cditest.Run(t, h.Root, `
+	said := fakecdi.Run(t, h.Root, `
 		echo "share $GPUFLEET_SHARE threads $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE visible $NVIDIA_VISIBLE_DEVICES"
 		ls "$CUDA_MPS_PIPE_DIRECTORY" /dev/shm
 		for node in nvidiactl nvidia0 nvidia-uvm foreign; do
@@ -30,7 +30,7 @@ func TestRuntime(t *testing.T) {
 		done
 		ls /dev/nvidia3`, func(c *specs.Spec) {
 		// A node that no CDI device has is there, but may not be opened.
-		c.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/foreign", Type: "c", Major: cditest.Major, Minor: 99}}
+		c.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/foreign", Type: "c", Major: fakecdi.Major, Minor: 99}}
 	}, w.Device)
 	for _, want := range []string{
 		"share team-a-0 threads 12.5 visible void", "/tmp/nvidia-mps:\ncontrol", "/dev/shm:\nsegment",

@@ -7,14 +7,14 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // TestClientsAreAsked has clients named, and ended only when that is allowed.
 func TestClientsAreAsked(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
 	spec := training()
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
@@ -52,7 +52,7 @@ func TestClientsAreAsked(t *testing.T) {
 // next clients, and end none.
 func TestSettingsReachServers(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
 	spec := training()
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
@@ -88,7 +88,7 @@ func TestSettingsReachServers(t *testing.T) {
 // until those of the first have ended.
 func TestAnotherUserWaits(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
 	spec := training()
 	h.ensure(spec)
 	first := h.programs.StartClient(h.PipeDir("training"), 1000).Computes(t)
@@ -108,7 +108,7 @@ func TestAnotherUserWaits(t *testing.T) {
 
 func TestUsersTogether(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{GPU: true, MultiUser: true}, nil)
+	h := newFake(t, fakemps.Behaviour{GPU: true, MultiUser: true}, nil)
 	spec := training()
 	spec.User, spec.MultiUser = nil, true
 	h.ensure(spec)
@@ -182,7 +182,7 @@ func TestOrphanedServer(t *testing.T) {
 // TestOrphanedServerWithoutDriver has a server kept whose clients nobody can tell.
 func TestOrphanedServerWithoutDriver(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
 	spec := training()
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
@@ -202,7 +202,7 @@ func TestOrphanedServerWithoutDriver(t *testing.T) {
 func withDriver(t *testing.T) (h *host, computing func(...mps.Client)) {
 	t.Helper()
 	var clients []mps.Client
-	h = newFake(t, mpstest.Behaviour{GPU: true}, func(o *mps.Options) {
+	h = newFake(t, fakemps.Behaviour{GPU: true}, func(o *mps.Options) {
 		o.Computing = func(devices []string) ([]mps.Client, bool) {
 			if !slices.Equal(devices, training().Devices) {
 				t.Errorf("the driver is asked for %v", devices)

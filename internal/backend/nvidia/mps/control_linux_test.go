@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -67,7 +67,7 @@ func TestNoDaemon(t *testing.T) {
 // TestServersWithAGPU is what no machine without a GPU can show of the real daemon.
 func TestServersWithAGPU(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{GPU: true}, nil)
+	h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
 	h.ensure(mps.Spec{Name: "training", Devices: []string{gpu1}, User: new(1000)})
 	c := h.control("training")
 	if err := c.StartServer(t.Context(), 1000); err != nil {
@@ -99,7 +99,7 @@ func TestServersWithAGPU(t *testing.T) {
 func TestProtocol3(t *testing.T) {
 	t.Parallel()
 	version := "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  615.42.01  Release Build\nGCC version:  gcc 14\n"
-	h := newFake(t, mpstest.Behaviour{Driver: 615, GPU: true}, func(o *mps.Options) { o.Driver = "615.42.01" })
+	h := newFake(t, fakemps.Behaviour{Driver: 615, GPU: true}, func(o *mps.Options) { o.Driver = "615.42.01" })
 	spec := mps.Spec{Name: "team-a", Devices: []string{gpu1, gpu2}, User: new(1000), Settings: mps.Settings{
 		ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: 1536 * gpu.MiB, gpu2: 1536 * gpu.MiB},
 	}}
@@ -151,7 +151,7 @@ func TestProtocol3(t *testing.T) {
 
 func TestReadOfNothing(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{}, nil)
+	h := newFake(t, fakemps.Behaviour{}, nil)
 	all, err := h.Read(t.Context())
 	if err != nil || slices.ContainsFunc(all, func(d mps.Daemon) bool { return d.Name != "" }) {
 		t.Errorf("a host without daemons has %+v, %v", all, err)

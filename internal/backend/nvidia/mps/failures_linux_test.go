@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 )
 
 // TestFullRun has a clear error for want of room, nothing left, and success once there is
@@ -53,7 +53,7 @@ func TestFullRun(t *testing.T) {
 // about which the program says nothing.
 func TestNoServerForSeveralUsers(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{}, nil)
+	h := newFake(t, fakemps.Behaviour{}, nil)
 	spec := training()
 	spec.User, spec.MultiUser = nil, true
 	_, err := h.Ensure(t.Context(), spec, mps.KeepClients)
@@ -63,22 +63,22 @@ func TestNoServerForSeveralUsers(t *testing.T) {
 
 func TestFailedStart(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{FailsToStart: true}, nil)
+	h := newFake(t, fakemps.Behaviour{FailsToStart: true}, nil)
 	_, err := h.Ensure(t.Context(), training(), mps.KeepClients)
 	refused(t, err, backend.Failed, "could not start it (MPS daemon training)", "exit status 1")
 	h.nothingLeft("training")
 
 	// One that has run before is kept, and starts at the next apply.
-	h.programs.Behave(mpstest.Behaviour{Driver: 550})
+	h.programs.Behave(fakemps.Behaviour{Driver: 550})
 	h.ensure(training())
 	h.kill("training")
-	h.programs.Behave(mpstest.Behaviour{Driver: 550, FailsToStart: true})
+	h.programs.Behave(fakemps.Behaviour{Driver: 550, FailsToStart: true})
 	_, err = h.Ensure(t.Context(), training(), mps.KeepClients)
 	refused(t, err, backend.Failed, "exit status 1")
 	if d := h.daemon("training"); d.Spec == nil || d.PID != 0 || d.Problem == "" {
 		t.Errorf("left: %+v", d)
 	}
-	h.programs.Behave(mpstest.Behaviour{Driver: 550})
+	h.programs.Behave(fakemps.Behaviour{Driver: 550})
 	h.ensure(training())
 	h.settled(training())
 }
@@ -86,7 +86,7 @@ func TestFailedStart(t *testing.T) {
 // TestDeafDaemon has a daemon that does not answer restarted by force.
 func TestDeafDaemon(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{Deaf: true}, func(o *mps.Options) { o.StartTimeout, o.CommandTimeout = time.Second, 300*time.Millisecond })
+	h := newFake(t, fakemps.Behaviour{Deaf: true}, func(o *mps.Options) { o.StartTimeout, o.CommandTimeout = time.Second, 300*time.Millisecond })
 	_, err := h.Ensure(t.Context(), training(), mps.KeepClients)
 	refused(t, err, backend.Timeout, "it was started, and 1s later", "has not answered for 300ms")
 	h.nothingLeft("training")
@@ -102,7 +102,7 @@ func TestMissingProgram(t *testing.T) {
 
 func TestLongPath(t *testing.T) {
 	t.Parallel()
-	h := newFake(t, mpstest.Behaviour{}, func(o *mps.Options) { o.RunDir = filepath.Join(o.RunDir, strings.Repeat("d", 70)) })
+	h := newFake(t, fakemps.Behaviour{}, func(o *mps.Options) { o.RunDir = filepath.Join(o.RunDir, strings.Repeat("d", 70)) })
 	_, err := h.Plan(t.Context(), training())
 	refused(t, err, backend.InvalidParameter, "a socket has at most 107")
 }
@@ -113,7 +113,7 @@ func TestUntrustedDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give a directory away: run this test as root")
 	}
-	h := newFake(t, mpstest.Behaviour{}, nil)
+	h := newFake(t, fakemps.Behaviour{}, nil)
 	if err := os.Mkdir(h.opt.RunDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestUntrustedDirectory(t *testing.T) {
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	for content, words := range map[string]string{"{": "daemon.json is damaged", `{"format":"gpu-mps/v9"}`: `has format "gpu-mps/v9"`} {
-		h := newFake(t, mpstest.Behaviour{}, nil)
+		h := newFake(t, fakemps.Behaviour{}, nil)
 		h.ensure(training())
 		if err := os.WriteFile(filepath.Join(h.opt.RunDir, "training", "daemon.json"), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -208,7 +208,7 @@ func inode(t *testing.T, path string) uint64 {
 func TestHangingDaemons(t *testing.T) {
 	t.Parallel()
 	const hanging = 6
-	h := newFake(t, mpstest.Behaviour{}, func(o *mps.Options) { o.CommandTimeout = time.Second })
+	h := newFake(t, fakemps.Behaviour{}, func(o *mps.Options) { o.CommandTimeout = time.Second })
 	h.ensure(training())
 	for i := range hanging {
 		spec := training()

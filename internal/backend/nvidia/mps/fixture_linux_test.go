@@ -14,12 +14,12 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps/mpstest"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestMain(m *testing.M) {
-	mpstest.Main()
+	fakemps.Main()
 	if dir := os.Getenv(readVariable); dir != "" {
 		printDaemons(dir)
 	}
@@ -39,7 +39,7 @@ type host struct {
 	t        *testing.T
 	dir      string
 	opt      mps.Options
-	programs *mpstest.Programs // nil with the real daemon
+	programs *fakemps.Programs // nil with the real daemon
 }
 
 // newHost is a host on which a program is the control daemon.
@@ -50,7 +50,7 @@ func newHost(t *testing.T, program string, change func(*mps.Options)) *host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	mpstest.EndBelow(t, dir)
+	fakemps.EndBelow(t, dir)
 	h := &host{t: t, dir: dir, opt: mps.Options{
 		Program: program, RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"), UnitDir: filepath.Join(dir, "no-systemd"),
 		Driver: "550.163.01", StartTimeout: 5 * time.Second, StopTimeout: time.Second, CommandTimeout: 5 * time.Second,
@@ -62,25 +62,25 @@ func newHost(t *testing.T, program string, change func(*mps.Options)) *host {
 	return h
 }
 
-// newFake is a host with the daemon of mpstest.
-func newFake(t *testing.T, b mpstest.Behaviour, change func(*mps.Options)) *host {
+// newFake is a host with the daemon of fakemps.
+func newFake(t *testing.T, b fakemps.Behaviour, change func(*mps.Options)) *host {
 	t.Helper()
 	if b.Driver == 0 {
 		b.Driver = 550
 	}
-	p := mpstest.Install(t, b)
+	p := fakemps.Install(t, b)
 	h := newHost(t, p.Control(), change)
 	h.programs = p
 	return h
 }
 
-// everyDaemon runs a test with the daemon of mpstest and with the real one.
+// everyDaemon runs a test with the daemon of fakemps and with the real one.
 func everyDaemon(t *testing.T, change func(*mps.Options), test func(t *testing.T, h *host)) {
 	t.Helper()
 	for _, driver := range []int{535, 550} {
-		t.Run(fmt.Sprintf("mpstest %d", driver), func(t *testing.T) {
+		t.Run(fmt.Sprintf("fakemps %d", driver), func(t *testing.T) {
 			t.Parallel()
-			test(t, newFake(t, mpstest.Behaviour{Driver: driver}, change))
+			test(t, newFake(t, fakemps.Behaviour{Driver: driver}, change))
 		})
 	}
 	t.Run("real", func(t *testing.T) {
@@ -111,14 +111,14 @@ or name another program in GPU_TEST_MPS_CONTROL.`
 	return ""
 }
 
-// withSystemd gives a host the systemctl of mpstest.
+// withSystemd gives a host the systemctl of fakemps.
 func withSystemd(t *testing.T, h *host) *host {
 	t.Helper()
 	h.opt.UnitDir = filepath.Join(h.dir, "units")
 	if err := os.Mkdir(h.opt.UnitDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h.opt.Systemctl = mpstest.Install(t, mpstest.Behaviour{UnitDir: h.opt.UnitDir}).Systemctl()
+	h.opt.Systemctl = fakemps.Install(t, fakemps.Behaviour{UnitDir: h.opt.UnitDir}).Systemctl()
 	h.Host = mps.New(h.opt)
 	return h
 }

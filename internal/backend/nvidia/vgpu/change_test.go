@@ -12,11 +12,11 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
+	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 )
 
 func TestVirtualFunctionsOnAndOff(t *testing.T) {
-	k := vgputest.New(t, l40s())
+	k := fakevgpu.New(t, l40s())
 	h := k.Host()
 	k.Lock(4) // another client of the GPU comes and goes
 	for range 2 {
@@ -43,25 +43,25 @@ func TestVirtualFunctionsOnAndOff(t *testing.T) {
 
 func TestVirtualFunctionsThatDoNotCome(t *testing.T) {
 	tests := map[string]struct {
-		card    vgputest.Card
-		disturb func(*vgputest.Kernel)
+		card    fakevgpu.Card
+		disturb func(*fakevgpu.Kernel)
 		options []vgpu.Option
 		code    backend.Code
 		says    []string
 	}{
-		"a client that stays": {l40s(), func(k *vgputest.Kernel) {
+		"a client that stays": {l40s(), func(k *fakevgpu.Kernel) {
 			k.Lock(100)
 			k.Hold(901, "/dev/nvidia0", "/usr/bin/nv-hostengine")
 		}, nil, backend.InUse, []string{"Cannot obtain unbindLock", "5 times", "/dev/nvidia0", "nv-hostengine, PID 901"}},
-		"an unseen client":     {l40s(), func(k *vgputest.Kernel) { k.Lock(100) }, nil, backend.InUse, []string{"nvidia-persistenced"}},
-		"an unknown GPU":       {l40s(), (*vgputest.Kernel).Idle, nil, backend.Failed, []string{"sriov_numvfs reads 0, wanted 16"}},
+		"an unseen client":     {l40s(), func(k *fakevgpu.Kernel) { k.Lock(100) }, nil, backend.InUse, []string{"nvidia-persistenced"}},
+		"an unknown GPU":       {l40s(), (*fakevgpu.Kernel).Idle, nil, backend.Failed, []string{"sriov_numvfs reads 0, wanted 16"}},
 		"no script":            {l40s(), nil, []vgpu.Option{vgpu.WithScript("/none")}, backend.NotFound, []string{"vGPU Manager, which is not installed"}},
 		"no SR-IOV":            {p40(), nil, nil, backend.NotSupported, []string{"sriov_totalvfs"}},
-		"no vGPU files appear": {vgputest.Card{Address: address, Shape: vgpu.ShapeMdevVF, VFs: 4}, nil, nil, backend.Unavailable, []string{"found 4 of 4", "nvidia-vgpu-mgr"}},
+		"no vGPU files appear": {fakevgpu.Card{Address: address, Shape: vgpu.ShapeMdevVF, VFs: 4}, nil, nil, backend.Unavailable, []string{"found 4 of 4", "nvidia-vgpu-mgr"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			k := vgputest.New(t, tt.card)
+			k := fakevgpu.New(t, tt.card)
 			if tt.disturb != nil {
 				tt.disturb(k)
 			}
@@ -97,7 +97,7 @@ func TestVirtualFunctionsThatDoNotGo(t *testing.T) {
 
 func TestCreateAndRemove(t *testing.T) {
 	tests := map[string]struct {
-		card vgputest.Card
+		card fakevgpu.Card
 		at   int
 		id   int
 		name string
@@ -108,7 +108,7 @@ func TestCreateAndRemove(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			k := vgputest.New(t, tt.card)
+			k := fakevgpu.New(t, tt.card)
 			h := k.Host()
 			if tt.card.VFs > 0 {
 				if err := h.EnableVFs(t.Context(), address); err != nil {
@@ -143,7 +143,7 @@ func TestCreateAndRemove(t *testing.T) {
 func TestCreateRefusals(t *testing.T) {
 	vf4 := "0000:41:00.4"
 	tests := map[string]struct {
-		card  vgputest.Card
+		card  fakevgpu.Card
 		there []vgpu.Spec
 		fail  map[string]error
 		spec  vgpu.Spec
@@ -213,7 +213,7 @@ func TestCreateRefusals(t *testing.T) {
 		})
 	}
 	t.Run("functions off", func(t *testing.T) {
-		refused(t, vgputest.New(t, l40s()).Host().Create(t.Context(), address, vgpu.Spec{Type: 1153}), backend.NotFound, "are off")
+		refused(t, fakevgpu.New(t, l40s()).Host().Create(t.Context(), address, vgpu.Spec{Type: 1153}), backend.NotFound, "are off")
 	})
 }
 
@@ -239,7 +239,7 @@ func TestCreateWithoutInstance(t *testing.T) {
 }
 
 func TestRemoveRefusals(t *testing.T) {
-	for _, card := range []vgputest.Card{l40s(), a40()} {
+	for _, card := range []fakevgpu.Card{l40s(), a40()} {
 		k, h := ready(t, card)
 		s := vgpu.Spec{Function: 1, UUID: someUUID, Type: card.Types[1].ID}
 		device := "0000:41:00.5"
@@ -293,7 +293,7 @@ func TestEveryChangeIsReadBack(t *testing.T) {
 		return func(h *vgpu.Host) error { return h.Remove(t.Context(), address, s) }
 	}
 	tests := map[string]struct {
-		card   vgputest.Card
+		card   fakevgpu.Card
 		there  []vgpu.Spec
 		path   string
 		change func(*vgpu.Host) error
@@ -337,7 +337,7 @@ func TestEveryChangeIsReadBack(t *testing.T) {
 func TestUUIDOfAnotherGPU(t *testing.T) {
 	other := a40()
 	other.Address = second
-	h := vgputest.New(t, a40(), other).Host()
+	h := fakevgpu.New(t, a40(), other).Host()
 	for _, at := range []string{address, second} {
 		if err := h.EnableVFs(t.Context(), at); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
+	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -24,8 +24,8 @@ func typ(id int, name string, memory gpu.Bytes, most int) vgpu.Type {
 }
 
 // l40s has vendor-specific VFIO.
-func l40s() vgputest.Card {
-	return vgputest.Card{
+func l40s() fakevgpu.Card {
+	return fakevgpu.Card{
 		Address: address, Shape: vgpu.ShapeVFIO, VFs: 16, Memory: 48 * gib, Heterogeneous: true,
 		Types: []vgpu.Type{
 			typ(1145, "NVIDIA L40S-2B", 2*gib, 24), typ(1148, "NVIDIA L40S-2Q", 2*gib, 24),
@@ -36,26 +36,26 @@ func l40s() vgputest.Card {
 }
 
 // a40 has mediated devices on virtual functions.
-func a40() vgputest.Card {
-	return vgputest.Card{
+func a40() fakevgpu.Card {
+	return fakevgpu.Card{
 		Address: address, Shape: vgpu.ShapeMdevVF, VFs: 12, Memory: 48 * gib,
 		Types: []vgpu.Type{typ(557, "NVIDIA A40-1Q", gib, 32), typ(560, "NVIDIA A40-4Q", 4*gib, 12), typ(565, "NVIDIA A40-24Q", 24*gib, 2)},
 	}
 }
 
 // p40 has mediated devices on the GPU itself.
-func p40() vgputest.Card {
-	return vgputest.Card{
+func p40() fakevgpu.Card {
+	return fakevgpu.Card{
 		Address: address, Shape: vgpu.ShapeMdev, Memory: 24 * gib,
 		Types: []vgpu.Type{typ(46, "GRID P40-1Q", gib, 24), typ(49, "GRID P40-4Q", 4*gib, 6)},
 	}
 }
 
 // h200 has MIG.
-func h200() vgputest.Card {
+func h200() fakevgpu.Card {
 	one, three := typ(1414, "NVIDIA H200X-1-18C", 18*gib, 7), typ(1418, "NVIDIA H200X-3-71C", 71*gib, 2)
 	one.Instance, three.Instance = "1g.18gb", "3g.71gb"
-	return vgputest.Card{
+	return fakevgpu.Card{
 		Address: address, Shape: vgpu.ShapeVFIO, VFs: 16, Memory: 141 * gib, MIG: true, Heterogeneous: true,
 		Types: []vgpu.Type{one, three, typ(1424, "NVIDIA H200X-35C", 35*gib, 4), typ(1428, "NVIDIA H200X-141C", 141*gib, 1)},
 	}
@@ -71,9 +71,9 @@ func read(t testing.TB, h *vgpu.Host) vgpu.GPU {
 }
 
 // ready is a host of one card with its virtual functions on.
-func ready(t *testing.T, c vgputest.Card) (*vgputest.Kernel, *vgpu.Host) {
+func ready(t *testing.T, c fakevgpu.Card) (*fakevgpu.Kernel, *vgpu.Host) {
 	t.Helper()
-	k := vgputest.New(t, c)
+	k := fakevgpu.New(t, c)
 	h := k.Host()
 	if err := h.EnableVFs(t.Context(), address); err != nil {
 		t.Fatal(err)

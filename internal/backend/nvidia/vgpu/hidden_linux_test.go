@@ -10,7 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
+	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 )
 
 // A user other than root does not see what other users' processes have open, and nothing
@@ -39,7 +39,7 @@ func TestUnseenHoldersOfFunctions(t *testing.T) {
 }
 
 // unseen makes a process whose files the test cannot see.
-func unseen(t *testing.T, k *vgputest.Kernel) {
+func unseen(t *testing.T, k *fakevgpu.Kernel) {
 	t.Helper()
 	k.HoldVM(4242, "0000:41:00.9", "other")
 	dir := filepath.Join(k.Proc(), "4242", "fd")

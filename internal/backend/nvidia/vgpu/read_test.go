@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu/vgputest"
+	fakevgpu "github.com/gpufleet/terraform-provider-gpu/internal/fake/vgpu"
 )
 
 func offers(g vgpu.GPU, index int) []string {
@@ -25,9 +25,9 @@ func offers(g vgpu.GPU, index int) []string {
 }
 
 func TestShapes(t *testing.T) {
-	none := vgputest.Card{Address: address, Shape: vgpu.ShapeNone}
+	none := fakevgpu.Card{Address: address, Shape: vgpu.ShapeNone}
 	tests := map[string]struct {
-		card   vgputest.Card
+		card   fakevgpu.Card
 		off    vgpu.Shape // before the virtual functions are on
 		on     vgpu.Shape
 		first  string // address of the first function
@@ -40,7 +40,7 @@ func TestShapes(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := vgputest.New(t, tt.card).Host()
+			h := fakevgpu.New(t, tt.card).Host()
 			g := read(t, h)
 			if g.Shape != tt.off {
 				t.Errorf("the shape is %q at first, wanted %q", g.Shape, tt.off)
@@ -168,7 +168,7 @@ func TestFullGPUWithoutNVMLHasANamelessType(t *testing.T) {
 func TestTypeIDsBelongToAModel(t *testing.T) {
 	other := l40s()
 	other.Address, other.Types = second, []vgpu.Type{typ(1148, "NVIDIA L4-24Q", 24*gib, 1)}
-	h := vgputest.New(t, l40s(), other).Host()
+	h := fakevgpu.New(t, l40s(), other).Host()
 	for at, want := range map[string]string{address: "L40S-2Q", second: "L4-24Q"} {
 		if err := h.EnableVFs(t.Context(), at); err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestHolders(t *testing.T) {
 	k, h := ready(t, a40())
 	create(t, h, vgpu.Spec{Function: 0, UUID: someUUID, Type: 560})
 	k.HoldVM(4242, someUUID, "web,01")
-	k.Hold(77, "/dev/vfio/devices/vfio"+vgputest.Group("0000:41:00.5"), "cloud-hypervisor", "--api-socket", "x")
+	k.Hold(77, "/dev/vfio/devices/vfio"+fakevgpu.Group("0000:41:00.5"), "cloud-hypervisor", "--api-socket", "x")
 	k.Hold(78, "/dev/vfio/vfio", "other")
 	g := read(t, h)
 	want := []vgpu.Holder{{PID: 4242, Command: "qemu-system-x86_64", VM: "web,01"}}

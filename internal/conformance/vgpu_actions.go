@@ -1,0 +1,78 @@
+package conformance
+
+import (
+	"context"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// What is done to a host through its backend.
+
+func setFunctions(gpuID string, on bool) vgpuAction {
+	return func(ctx context.Context, b *vgpuBench) error { return b.VGPU().SetVirtualFunctions(ctx, gpuID, on) }
+}
+
+func setMixed(gpuID string, on bool) vgpuAction {
+	return func(ctx context.Context, b *vgpuBench) error { return b.VGPU().SetHeterogeneous(ctx, gpuID, on) }
+}
+
+func makeVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(ctx context.Context, b *vgpuBench) error { return b.VGPU().CreateVGPU(ctx, gpuID, p) }
+}
+
+func removeVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(ctx context.Context, b *vgpuBench) error { return b.VGPU().RemoveVGPU(ctx, gpuID, p) }
+}
+
+// What others do on it.
+
+func computes(process, gpuID string) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.StartProcess(b.t, gpuID, process)
+		return nil
+	}
+}
+
+func holds(vm, gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.Hold(b.t, gpuID, p, vm)
+		return nil
+	}
+}
+
+func releases(gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.Release(b.t, gpuID, p)
+		return nil
+	}
+}
+
+func somebodyMakesVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.CreateOutside(b.t, gpuID, p)
+		return nil
+	}
+}
+
+func somebodyRemovesVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
+	return func(_ context.Context, b *vgpuBench) error {
+		b.RemoveOutside(b.t, gpuID, p)
+		return nil
+	}
+}
+
+func rebootVGPU(_ context.Context, b *vgpuBench) error {
+	b.Reboot(b.t)
+	return nil
+}
+
+func lookAtVGPU(context.Context, *vgpuBench) error { return nil }
+
+// onVF is a place on a virtual function, and mdev one of a mediated device.
+func onVF(typ string, function int) gpu.VGPUPlace {
+	return gpu.VGPUPlace{Type: typ, Function: function}
+}
+
+func mdev(typ string, function int, uuid string) gpu.VGPUPlace {
+	return gpu.VGPUPlace{Type: typ, Function: function, UUID: uuid}
+}

@@ -1,0 +1,54 @@
+package fakemps
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// EndBelow ends every process, at the end of the test, whose pipe directory is below a
+// directory: the real daemon as well as the one of this package.
+func EndBelow(t testing.TB, dir string) {
+	t.Helper()
+	t.Cleanup(func() {
+		for range 100 {
+			left := below(dir)
+			if len(left) == 0 {
+				return
+			}
+			for _, pid := range left {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended already
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Errorf("processes %v of the test do not end", below(dir))
+	})
+}
+
+func below(dir string) []int {
+	var out []int
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return nil
+	}
+	for _, path := range environs {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for entry := range bytes.SplitSeq(data, []byte{0}) {
+			value, ok := strings.CutPrefix(string(entry), pipeVariable+"=")
+			if ok && strings.HasPrefix(value, dir+"/") {
+				if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+					out = append(out, pid)
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,124 @@
+package fakewmi
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
+)
+
+//go:embed schema/*.mof
+var schemaFiles embed.FS
+
+const rootNamespace = "root"
+
+// namespaceFiles are the namespaces and where their classes are written down.
+var namespaceFiles = map[string]string{
+	rootNamespace:         "root",
+	hyperv.Virtualization: "virtualization",
+	hyperv.CIMv2:          "cimv2",
+	hyperv.Registry:       "default",
+	hyperv.MSCluster:      "mscluster",
+}
+
+// schema is the classes of one namespace, as they are declared.
+type schema struct {
+	classes []*Class
+	index   map[string]*Class
+	// whole are the classes of builds of which nothing is hidden, which nobody changes.
+	whole sync.Map
+}
+
+// wholeKey is a class of a build.
+type wholeKey struct {
+	name  string
+	build int
+}
+
+// wholeClass is class with nothing hidden.
+func (s *schema) wholeClass(name string, build int) *Class {
+	key := wholeKey{fold(name), build}
+	if c, ok := s.whole.Load(key); ok {
+		c, _ := c.(*Class)
+		return c
+	}
+	c := s.class(name, build, func(string) bool { return false })
+	s.whole.Store(key, c)
+	return c
+}
+
+// schemas reads all classes, once.
+var schemas = sync.OnceValues(func() (map[string]*schema, error) {
+	out := map[string]*schema{}
+	for namespace, name := range namespaceFiles {
+		text, err := schemaFiles.ReadFile("schema/" + name + ".mof")
+		if err != nil {
+			return nil, err
+		}
+		classes, err := parseMOF(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("schema/%s.mof: %w", name, err)
+		}
+		s := &schema{classes: classes, index: map[string]*Class{}}
+		for _, c := range classes {
+			s.index[fold(c.Name)] = c
+		}
+		for _, c := range classes {
+			if _, ok := s.index[fold(c.Super)]; c.Super != "" && !ok {
+				return nil, fmt.Errorf("schema/%s.mof: %s is derived from %s, which is not there", name, c.Name, c.Super)
+			}
+		}
+		out[namespace] = s
+	}
+	return out, nil
+})
+
+// class is a class as a build of Windows has it, with all that it inherits, or nil.
+// Hidden is asked for folded names of classes and "class.property".
+func (s *schema) class(name string, build int, hidden func(string) bool) *Class {
+	declared, ok := s.index[fold(name)]
+	if !ok || hidden(fold(name)) || declared.since > build {
+		return nil
+	}
+	out := *declared
+	out.Properties, out.Methods = nil, nil
+	lineage := []*Class{declared}
+	for c := declared; c.Super != ""; {
+		c = s.index[fold(c.Super)]
+		out.bases = append(out.bases, c.Name)
+		lineage = append(lineage, c)
+	}
+	slices.Reverse(lineage)
+	for _, c := range lineage {
+		out.Methods = append(out.Methods, c.Methods...)
+		for _, p := range c.Properties {
+			if inherited, ok := out.Property(p.Name); ok {
+				inherited.Key = inherited.Key || p.Key
+				inherited.Write = inherited.Write || p.Write
+				continue
+			}
+			out.Properties = append(out.Properties, p)
+		}
+	}
+	out.Properties = slices.DeleteFunc(out.Properties, func(p Property) bool {
+		return p.Since > build || hidden(fold(out.Name+"."+p.Name))
+	})
+	return &out
+}
+
+// derived are the names of a class and of those derived from it.
+func (s *schema) derived(name string) []string {
+	var out []string
+	for _, c := range s.classes {
+		for d := c; d != nil; d = s.index[fold(d.Super)] {
+			if strings.EqualFold(d.Name, name) {
+				out = append(out, c.Name)
+				break
+			}
+		}
+	}
+	return out
+}
