@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -43,8 +44,11 @@ func (r *rig) slow() {
 // assignment gives the VM, which runs, a partition.
 func assignment() agent.Change {
 	return agent.Change{
-		ID: "change-1", Subject: "gpu_vm_assignment for VM \"avd-01\"", Owner: "vdi-prod", Host: "hv01", Token: "token-1",
-		Want: gpu.Want{Assignment: &gpu.Assignment{VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
+		ID: "change-1", Host: "hv01",
+		Change: change.Change{
+			Subject: "gpu_vm_assignment for VM \"avd-01\"", Owner: "vdi-prod", Token: "token-1",
+			Want: gpu.Want{Assignment: &gpu.Assignment{VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
+		},
 	}
 }
 

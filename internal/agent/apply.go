@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -16,7 +17,7 @@ import (
 type proposal struct {
 	host     gpu.Host
 	findings []rules.Finding
-	steps    []Step
+	steps    []change.Step
 	basis    basis
 }
 
@@ -28,7 +29,7 @@ func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
 		return proposal{}, err
 	}
 	p := proposal{host: host}
-	known := withClaims(host, ch.Claims)
+	known := change.WithClaims(host, ch.Claims)
 	if !ch.ClaimOnly {
 		world := rules.World{Hosts: map[string]*gpu.Host{ch.Host: &known}, Owner: ch.Owner}
 		p.findings = rules.Check(world, rules.Plan{Label: ch.Subject, Token: ch.Token, Want: ch.Want, Prior: ch.Prior}, ch.Levels, rules.HostScope)
@@ -36,8 +37,8 @@ func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
 			return p, nil
 		}
 	}
-	if p.steps, err = plan(known, ch); err != nil {
-		return p, err
+	if p.steps, err = change.Plan(known, ch.Host, ch.Change); err != nil {
+		return p, refused(err)
 	}
 	if err := able(s.backend, p.steps); err != nil {
 		return p, err
@@ -62,29 +63,16 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	out := Prepared{Steps: p.steps, Disruption: gpu.DisruptNone, Findings: p.findings, Basis: text}
 	for _, step := range p.steps {
 		switch step.Op {
-		case OpDrainNode:
+		case change.OpDrainNode:
 			out.Drains = true
-		case OpStopVM:
-			out.StopsVMs = append(out.StopsVMs, step.vmName())
+		case change.OpStopVM:
+			out.StopsVMs = append(out.StopsVMs, step.VMName())
 		}
-		if d := step.disrupts(); d.Exceeds(out.Disruption) {
+		if d := step.Disrupts(); d.Exceeds(out.Disruption) {
 			out.Disruption = d
 		}
 	}
 	return out, nil
-}
-
-// disrupts is how much a step disturbs what runs.
-func (s Step) disrupts() gpu.Disruption {
-	switch {
-	case s.Op == OpStopVM:
-		return gpu.DisruptVMRestart
-	case s.Op == OpSetMIGMode && s.Force:
-		return gpu.DisruptGPUReset
-	case (s.Op == OpEnsureDaemon || s.Op == OpRemoveDaemon) && s.Force:
-		return gpu.DisruptProcessRestart
-	}
-	return gpu.DisruptNone
 }
 
 // apply makes a change. It returns an error without an outcome when nothing was
@@ -120,10 +108,10 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 			return Outcome{}, &Error{Kind: HostChanged, Message: "the host is not as it was when the change was prepared, and nothing was touched: " + changed}
 		}
 	}
-	undo, expected := schedule(p.host, p.steps)
+	undo, expected := change.Schedule(p.host, p.steps)
 	e := &entry{
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
-		Status: running, Steps: p.steps, Before: observe(&p.host, hostSteps(p.steps)), Undo: undo,
+		Status: running, Steps: p.steps, Before: change.Observe(&p.host, change.OnHost(p.steps)), Undo: undo,
 	}
 	return s.work(fence, e, progress).make(ctx, expected)
 }
@@ -227,7 +215,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
 	}
-	if wrong := verify(&expected, &host, w.entry.Steps); len(wrong) > 0 {
+	if wrong := change.Verify(&expected, &host, w.entry.Steps); len(wrong) > 0 {
 		return w.fail(detached, &Error{
 			Kind: StepFailed, Step: "read the host back",
 			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; "),
@@ -241,7 +229,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 	return Outcome{Host: host, Done: w.entry.Steps}, nil
 }
 
-func stepFailed(step Step, err error) *Error {
+func stepFailed(step change.Step, err error) *Error {
 	var ae *Error
 	if errors.As(err, &ae) && ae.Kind == StaleFence {
 		return ae
@@ -312,12 +300,12 @@ func (w *work) close(ctx context.Context, incomplete bool) error {
 // undo puts the steps back, the last one first. A step that cannot be put back does
 // not keep the others from being tried: a VM that waits to be started again must not
 // stay off for it. It returns the steps that stand and why.
-func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error) {
+func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
 	total := w.entry.Begun
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
 		if w.hostIsBack && step.Claim == nil {
-			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s Step) bool { return s.isShown() })
+			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s change.Step) bool { return s.IsShown() })
 		}
 		if err := w.undoStep(ctx, step, inverse, total-i, total); err != nil {
 			if lost := staleFence(err); lost != nil {
@@ -339,7 +327,7 @@ func (w *work) undo(ctx context.Context) (stand []Step, why []string, err error)
 	return stand, why, nil
 }
 
-func (w *work) undoStep(ctx context.Context, step Step, inverse []Step, index, total int) error {
+func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, index, total int) error {
 	for _, back := range inverse {
 		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
 		if err := w.runner.run(ctx, back); err != nil && !lostMeanwhile(back, err) {
@@ -349,18 +337,12 @@ func (w *work) undoStep(ctx context.Context, step Step, inverse []Step, index, t
 	return nil
 }
 
-// isShown tells whether an inventory shows in full what a step does. What it does not show
-// is done once more: nobody has to be off for it.
-func (s Step) isShown() bool {
-	return s.Op != OpRefreshDevices && s.Op != OpWriteShare && s.Op != OpRemoveShare
-}
-
 // lostMeanwhile tells whether a daemon or a share cannot be put back because what it is on
 // is gone, as a reboot does. The claims tell what is to be there, and Reconcile brings it
 // back with what it is on.
-func lostMeanwhile(back Step, err error) bool {
+func lostMeanwhile(back change.Step, err error) bool {
 	cause := causeOf(err)
-	return (back.Op == OpEnsureDaemon || back.Op == OpWriteShare) && cause != nil && cause.Code == backend.NotFound
+	return (back.Op == change.OpEnsureDaemon || back.Op == change.OpWriteShare) && cause != nil && cause.Code == backend.NotFound
 }
 
 func staleFence(err error) *Error {

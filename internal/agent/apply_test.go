@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -64,7 +65,7 @@ func TestPrepare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]agent.Op{agent.OpStopVM, agent.OpAddAdapter, agent.OpPutClaim, agent.OpStartVM}, ops(p.Steps)); d != "" {
+	if d := cmp.Diff([]change.Op{change.OpStopVM, change.OpAddAdapter, change.OpPutClaim, change.OpStartVM}, ops(p.Steps)); d != "" {
 		t.Error(d)
 	}
 	if p.Disruption != gpu.DisruptVMRestart || !slices.Equal(p.StopsVMs, []string{"run-1"}) {
@@ -73,8 +74,8 @@ func TestPrepare(t *testing.T) {
 	wantSame(t, before, r.look())
 }
 
-func ops(steps []agent.Step) []agent.Op {
-	var out []agent.Op
+func ops(steps []change.Step) []change.Op {
+	var out []change.Op
 	for _, s := range steps {
 		out = append(out, s.Op)
 	}

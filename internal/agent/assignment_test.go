@@ -9,12 +9,13 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // steps are the ops of a prepared change.
-func (r *rig) steps(ch agent.Change) []agent.Op {
+func (r *rig) steps(ch agent.Change) []change.Op {
 	r.t.Helper()
 	p, err := r.Prepare(r.t.Context(), ch)
 	if err != nil {
@@ -26,7 +27,7 @@ func (r *rig) steps(ch agent.Change) []agent.Op {
 	return ops(p.Steps)
 }
 
-func (r *rig) wantSteps(ch agent.Change, want ...agent.Op) {
+func (r *rig) wantSteps(ch agent.Change, want ...change.Op) {
 	r.t.Helper()
 	if d := cmp.Diff(want, r.steps(ch), cmpopts.EquateEmpty()); d != "" {
 		r.t.Errorf("steps (-want +got):\n%s", d)
@@ -50,60 +51,60 @@ func TestAssignmentSteps(t *testing.T) {
 		name   string
 		before []agent.Change
 		ch     agent.Change
-		want   []agent.Op
+		want   []change.Op
 	}{
 		{
 			name: "a VM that is off is not started", ch: assign("x", "t", nil, partitionOf(off1, nil)),
-			want: []agent.Op{agent.OpAddAdapter, agent.OpPutClaim},
+			want: []change.Op{change.OpAddAdapter, change.OpPutClaim},
 		},
 		{
 			name: "a VM that shall stay off", ch: assign("x", "t", nil, stayOff),
-			want: []agent.Op{agent.OpStopVM, agent.OpAddAdapter, agent.OpPutClaim},
+			want: []change.Op{change.OpStopVM, change.OpAddAdapter, change.OpPutClaim},
 		},
 		{
 			name: "settings and partition in one stop", ch: assign("x", "t", nil, withCache),
-			want: []agent.Op{agent.OpStopVM, agent.OpVMSettings, agent.OpAddAdapter, agent.OpPutClaim, agent.OpStartVM},
+			want: []change.Op{change.OpStopVM, change.OpVMSettings, change.OpAddAdapter, change.OpPutClaim, change.OpStartVM},
 		},
 		{
 			name: "as wanted already", before: []agent.Change{assign("a", "t", nil, plain)}, ch: assign("x", "t", plain, plain),
-			want: []agent.Op{agent.OpPutClaim},
+			want: []change.Op{change.OpPutClaim},
 		},
 		{
 			name: "another power policy", before: []agent.Change{assign("a", "t", nil, plain)}, ch: assign("x", "t", plain, otherPower),
-			want: []agent.Op{agent.OpPutClaim},
+			want: []change.Op{change.OpPutClaim},
 		},
 		{
 			name: "a setting that needs no stop", before: []agent.Change{assign("a", "t", nil, plain)}, ch: assign("x", "t", plain, stopAction),
-			want: []agent.Op{agent.OpVMSettings, agent.OpPutClaim},
+			want: []change.Op{change.OpVMSettings, change.OpPutClaim},
 		},
-		{name: "at the next power-off", ch: assign("x", "t", nil, nextOff), want: []agent.Op{agent.OpPutClaim}},
+		{name: "at the next power-off", ch: assign("x", "t", nil, nextOff), want: []change.Op{change.OpPutClaim}},
 		{
 			name: "from a pool to a partition in one stop", before: []agent.Change{dda, assign("a", "t", nil, poolFor(run1, "dda", 1))},
 			ch:   assign("x", "t", poolFor(run1, "dda", 1), plain),
-			want: []agent.Op{agent.OpStopVM, agent.OpRemoveDevices, agent.OpAddAdapter, agent.OpPutClaim, agent.OpStartVM},
+			want: []change.Op{change.OpStopVM, change.OpRemoveDevices, change.OpAddAdapter, change.OpPutClaim, change.OpStartVM},
 		},
 		{
 			name: "another GPU pinned", before: []agent.Change{assign("a", "t", nil, plain)},
 			ch:   assign("x", "t", plain, partitionOf(run1, func(a *gpu.Assignment) { a.Partition.PinnedGPU = gpuP2 })),
-			want: []agent.Op{agent.OpStopVM, agent.OpRemoveAdapters, agent.OpAddAdapter, agent.OpPutClaim, agent.OpStartVM},
+			want: []change.Op{change.OpStopVM, change.OpRemoveAdapters, change.OpAddAdapter, change.OpPutClaim, change.OpStartVM},
 		},
 		{
 			name: "a device is dismounted before the stop", ch: assign("x", "t", nil, deviceFor(run1, gpuD1)),
-			want: []agent.Op{agent.OpDismount, agent.OpStopVM, agent.OpAddDevice, agent.OpPutClaim, agent.OpStartVM},
+			want: []change.Op{change.OpDismount, change.OpStopVM, change.OpAddDevice, change.OpPutClaim, change.OpStartVM},
 		},
 		{
 			name: "and mounted back after it leaves", before: []agent.Change{assign("a", "t", nil, deviceFor(run1, gpuD1))},
 			ch:   assign("x", "t", deviceFor(run1, gpuD1), nil),
-			want: []agent.Op{agent.OpStopVM, agent.OpRemoveDevices, agent.OpMount, agent.OpDropClaim, agent.OpStartVM},
+			want: []change.Op{change.OpStopVM, change.OpRemoveDevices, change.OpMount, change.OpDropClaim, change.OpStartVM},
 		},
 		{
 			name: "one more GPU of the pool", before: []agent.Change{dda, assign("a", "t", nil, poolFor(off1, "dda", 1))},
-			ch: assign("x", "t", poolFor(off1, "dda", 1), poolFor(off1, "dda", 2)), want: []agent.Op{agent.OpAddDevice, agent.OpPutClaim},
+			ch: assign("x", "t", poolFor(off1, "dda", 1), poolFor(off1, "dda", 2)), want: []change.Op{change.OpAddDevice, change.OpPutClaim},
 		},
-		{name: "only the claim", ch: claimOnly(assign("x", "t", nil, plain)), want: []agent.Op{agent.OpPutClaim}},
+		{name: "only the claim", ch: claimOnly(assign("x", "t", nil, plain)), want: []change.Op{change.OpPutClaim}},
 		{
 			name: "only the claim, away", before: []agent.Change{assign("a", "t", nil, plain)}, ch: claimOnly(assign("x", "t", plain, nil)),
-			want: []agent.Op{agent.OpDropClaim},
+			want: []change.Op{change.OpDropClaim},
 		},
 		{name: "delete what somebody else took over", before: []agent.Change{assign("a", "t", nil, plain)}, ch: assign("x", "other", plain, nil)},
 		{name: "delete what was never claimed", ch: assign("x", "t", plain, nil)},
@@ -208,7 +209,7 @@ func TestImportThenUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	ch := assign("a", "t", partitionOf(run1, nil), partitionOf(run1, nil))
-	r.wantSteps(ch, agent.OpPutClaim)
+	r.wantSteps(ch, change.OpPutClaim)
 	r.done(ch)
 }
 
@@ -371,7 +372,7 @@ func TestClaimElsewhere(t *testing.T) {
 	}
 	ch := assign("a", "t", want, want)
 	ch.Claims = []gpu.Claim{elsewhere}
-	r.wantSteps(ch, agent.OpPutClaim)
+	r.wantSteps(ch, change.OpPutClaim)
 	r.done(ch)
 	c, _ := r.claim(gpu.ClaimAssignment, off1)
 	if c.Revision != 8 || !cmp.Equal(c.SettingsBefore, elsewhere.SettingsBefore) {

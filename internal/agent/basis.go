@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -20,26 +21,26 @@ type basis struct {
 	Digest string `json:"digest"`
 }
 
-func newBasis(host *gpu.Host, steps []Step) (basis, error) {
+func newBasis(host *gpu.Host, steps []change.Step) (basis, error) {
 	doc, err := json.Marshal(steps)
 	if err != nil {
 		return basis{}, fmt.Errorf("the steps cannot be written: %w", err)
 	}
 	sum := sha256.Sum256(doc)
 	b := basis{Facts: map[string]string{}, Digest: hex.EncodeToString(sum[:])}
-	for _, f := range observe(host, steps) {
+	for _, f := range change.Observe(host, steps) {
 		b.Facts[f.Name] = f.Value
 	}
 	for _, s := range steps {
 		b.Steps = append(b.Steps, s.String())
 		if vm, ok := host.VM(s.VM); ok {
-			b.Facts["the power state of VM "+vm.Name] = powerOf(vm)
+			b.Facts["the power state of VM "+vm.Name] = change.PowerOf(vm)
 		}
 		if s.Daemon != nil {
-			b.Facts["who is a client of MPS daemon "+s.Daemon.Name] = clientsOf(host, s.Daemon.Name)
+			b.Facts["who is a client of MPS daemon "+s.Daemon.Name] = change.ClientsOf(host, s.Daemon.Name)
 		}
-		if c := s.Claim; s.Op == OpPutClaim && c.Want.Share != nil {
-			b.Facts["the place of share "+c.ID] = devicesText(c.Want.Share.Devices)
+		if c := s.Claim; s.Op == change.OpPutClaim && c.Want.Share != nil {
+			b.Facts["the place of share "+c.ID] = change.DevicesText(c.Want.Share.Devices)
 		}
 	}
 	return b, nil

@@ -1,85 +1,14 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// withClaims returns the host with the claims that other hosts hold for its VMs. Of
-// two claims for one object the newer one counts.
-func withClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
-	host.Claims = slices.Clone(host.Claims)
-	for _, o := range others {
-		if c := findClaim(&host, o.Kind, o.ID); c == nil {
-			host.Claims = append(host.Claims, o)
-		} else if o.Revision > c.Revision {
-			*c = o
-		}
-	}
-	return host
-}
-
-func findClaim(host *gpu.Host, kind gpu.ClaimKind, id string) *gpu.Claim {
-	c, _ := host.Claim(kind, id)
-	return c
-}
-
-// putClaim writes a claim in the place of the one for the same object.
-func putClaim(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
-	out := slices.Clone(claims)
-	for i := range out {
-		if out[i].Is(c.Kind, c.ID) {
-			out[i] = c
-			return out
-		}
-	}
-	return append(out, c)
-}
-
-// sameClaim tells whether writing a claim over another would change nothing.
-func sameClaim(a, b gpu.Claim) bool {
-	a.Revision = b.Revision
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
-
-func dropClaim(claims []gpu.Claim, kind gpu.ClaimKind, id string) []gpu.Claim {
-	return slices.DeleteFunc(slices.Clone(claims), func(c gpu.Claim) bool { return c.Is(kind, id) })
-}
-
-// owns decides whether a change may act on its object. had and wanted tell whether
-// the resource had the object on this host before and wants it now. On a delete,
-// false without an error means: succeed and touch nothing.
-func (p *planner) owns(kind gpu.ClaimKind, id string, claim *gpu.Claim, had, wanted bool) (bool, error) {
-	ch := p.change
-	switch {
-	case !wanted && claim == nil:
-		return ch.Adopt, nil
-	case !wanted:
-		return claim.Token == ch.Token, nil
-	case claim == nil, claim.Token == ch.Token:
-		return true, nil
-	case claim.Owner != ch.Owner:
-		return false, &Error{Kind: NotOwner, Message: fmt.Sprintf("%s on host %s belongs to %s, not to %s",
-			describeObject(kind, id), p.host.Name, describeOwner(claim.Owner), describeOwner(ch.Owner))}
-	case had:
-		return false, &Error{Kind: NotOwner, Message: fmt.Sprintf(
-			"another resource instance of %s took over %s on host %s; remove this instance from the state, or the other from the configuration",
-			describeOwner(ch.Owner), describeObject(kind, id), p.host.Name)}
-	case ch.Owner == "":
-		return false, &Error{Kind: NotOwner, Message: fmt.Sprintf(
-			"%s on host %s belongs to another resource instance, and without the provider's owner nothing is taken over; destroy the other instance in an apply of its own first",
-			describeObject(kind, id), p.host.Name)}
-	}
-	return true, nil
-}
 
 // forget drops a claim, under the lease. A claim that a change in the journal writes is
 // left: putting the change back would bring it again.
@@ -95,14 +24,14 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 			return err
 		}
 		for _, e := range entries {
-			if slices.ContainsFunc(e.Steps, func(step Step) bool { return step.Claim != nil && step.Claim.Is(kind, id) }) {
+			if slices.ContainsFunc(e.Steps, func(step change.Step) bool { return step.Claim != nil && step.Claim.Is(kind, id) }) {
 				return &Error{Kind: Refused, Message: fmt.Sprintf("a change that is not settled (%s) writes the claim for %s; it has to end first",
-					e.Subject, describeObject(kind, id))}
+					e.Subject, change.DescribeObject(kind, id))}
 			}
 		}
-		left := dropClaim(st.Claims, kind, id)
+		left := change.DropClaim(st.Claims, kind, id)
 		if len(left) == len(st.Claims) {
-			return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no claim for %s on this host", describeObject(kind, id))}
+			return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no claim for %s on this host", change.DescribeObject(kind, id))}
 		}
 		st.Claims = left
 		return nil
@@ -113,48 +42,18 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 	return nil
 }
 
-func describeObject(kind gpu.ClaimKind, id string) string {
-	switch kind {
-	case gpu.ClaimConfig:
-		return fmt.Sprintf("partition config %q", id)
-	case gpu.ClaimPool:
-		return fmt.Sprintf("pool %q", id)
-	case gpu.ClaimAssignment:
-		return "the assignment of VM " + id
-	case gpu.ClaimShare:
-		return fmt.Sprintf("share %q", id)
-	}
-	return id
-}
-
-func describeOwner(owner string) string {
-	if owner == "" {
-		return "a state without an owner"
-	}
-	return fmt.Sprintf("owner %q", owner)
-}
-
-// newClaim is the claim that the change leaves for its object.
-func (p *planner) newClaim(kind gpu.ClaimKind, id string, old *gpu.Claim) gpu.Claim {
-	c := gpu.Claim{Kind: kind, ID: id, Token: p.change.Token, Owner: p.change.Owner, Incomplete: p.change.Incomplete, Revision: 1}
-	if old != nil {
-		c.Revision = old.Revision + 1
-	}
-	return c
-}
-
 // markIncomplete writes the claim that a half-done change was to leave, so that the
 // next plan knows whose the remains are. A delete keeps the claim that it had: it can
 // simply be tried again.
-func markIncomplete(st *backend.State, steps []Step) {
+func markIncomplete(st *backend.State, steps []change.Step) {
 	for _, s := range slices.Backward(steps) {
 		switch s.Op {
-		case OpPutClaim:
+		case change.OpPutClaim:
 			c := *s.Claim
 			c.Incomplete = true
-			st.Claims = putClaim(st.Claims, c)
+			st.Claims = change.PutClaim(st.Claims, c)
 			return
-		case OpDropClaim:
+		case change.OpDropClaim:
 			return
 		}
 	}

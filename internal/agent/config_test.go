@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -319,7 +320,7 @@ func TestPool(t *testing.T) {
 		ch.Levels = rules.Levels{"existing-pool": rules.Off}
 		_, err := r.apply(ch)
 		wantKind(t, err, agent.NotOwner)
-		r.wantSteps(pools("2", "pool", pool("dda"), dda), agent.OpDismount, agent.OpDismount, agent.OpSetPoolMembers, agent.OpPutClaim)
+		r.wantSteps(pools("2", "pool", pool("dda"), dda), change.OpDismount, change.OpDismount, change.OpSetPoolMembers, change.OpPutClaim)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -119,4 +120,19 @@ func failure(doing string, err error) *Error {
 		e.Kind = Unavailable
 	}
 	return e
+}
+
+// refused makes a refusal of the planner the contract's error.
+func refused(err error) error {
+	var r *change.Refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	switch r.Code {
+	case change.NotOwner:
+		return &Error{Kind: NotOwner, Message: r.Error()}
+	case change.BadRequest:
+		return &Error{Kind: BadRequest, Message: r.Error()}
+	}
+	return &Error{Kind: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Detail()}}
 }

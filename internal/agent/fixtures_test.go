@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -77,8 +78,8 @@ func onlyOneGPUP(h *gpu.Host) {
 	h.GPUs[1] = whole(gpuP2)
 }
 
-func change(id, token string) agent.Change {
-	return agent.Change{ID: id, Subject: "test " + id, Owner: owner, Host: host, Token: token}
+func request(id, token string) agent.Change {
+	return agent.Change{ID: id, Host: host, Change: change.Change{Subject: "test " + id, Owner: owner, Token: token}}
 }
 
 var mayStop = gpu.Power{AllowShutdown: true}
@@ -112,7 +113,7 @@ func pool(name string, gpus ...string) *gpu.PoolConfig {
 
 // move is a change from one want to another; either may be missing.
 func move[T any](id, token string, set func(*gpu.Want, *T), from, to *T) agent.Change {
-	ch := change(id, token)
+	ch := request(id, token)
 	if from != nil {
 		set(&ch.Prior, from)
 	}

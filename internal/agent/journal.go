@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 )
 
 // Journal is what a host has not settled yet.
@@ -57,15 +58,15 @@ type entry struct {
 	Host    string `json:"host"`
 	Run     string `json:"run"`
 	// Worker is the process that works on the change.
-	Worker string `json:"worker"`
-	Status phase  `json:"status"`
-	Steps  []Step `json:"steps"`
+	Worker string        `json:"worker"`
+	Status phase         `json:"status"`
+	Steps  []change.Step `json:"steps"`
 	// Before is what the host showed of all that the steps change, but for the claims. A
 	// host that shows it again was put back by an attempt that could not write so.
-	Before facts `json:"before,omitempty"`
+	Before change.Facts `json:"before,omitempty"`
 	// Undo holds, for each step, what puts it back. It was worked out before the first
 	// step ran, and each list may be run again from its beginning.
-	Undo [][]Step `json:"undo"`
+	Undo [][]change.Step `json:"undo"`
 	// Begun counts the steps that may have run. It is raised before a step and lowered
 	// after it has been put back.
 	Begun int `json:"begun"`

@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -120,14 +121,14 @@ func TestMIGSmallestChange(t *testing.T) {
 	var removed, created int
 	for _, s := range p.Steps {
 		switch s.Op {
-		case agent.OpDestroyInstance:
+		case change.OpDestroyInstance:
 			removed++
-		case agent.OpCreateInstance:
+		case change.OpCreateInstance:
 			created++
-		case agent.OpRefreshDevices, agent.OpPutClaim:
+		case change.OpRefreshDevices, change.OpPutClaim:
 			continue
 		}
-		if s.GPU != hopper1 || s.Op == agent.OpSetMIGMode {
+		if s.GPU != hopper1 || s.Op == change.OpSetMIGMode {
 			t.Errorf("step %s touches more than the layout of GPU %s", s, hopper1)
 		}
 	}
@@ -171,23 +172,23 @@ func TestMIGSteps(t *testing.T) {
 		return ch
 	}
 	const (
-		mode, create, destroy, refresh = agent.OpSetMIGMode, agent.OpCreateInstance, agent.OpDestroyInstance, agent.OpRefreshDevices
-		stop, start, put, drop         = agent.OpStopUnit, agent.OpStartUnit, agent.OpPutClaim, agent.OpDropClaim
+		mode, create, destroy, refresh = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance, change.OpRefreshDevices
+		stop, start, put, drop         = change.OpStopUnit, change.OpStartUnit, change.OpPutClaim, change.OpDropClaim
 	)
 	for _, tt := range []struct {
 		name   string
 		before []agent.Change
 		meddle func(*testing.T, *rig)
 		ch     agent.Change
-		want   []agent.Op
+		want   []change.Op
 	}{
 		{
 			name: "units are stopped once for the modes of all GPUs",
 			ch:   layout("x", "mig", nil, mig("train", map[string]int{g3: 1}, hopper1, ampere)),
-			want: []agent.Op{stop, mode, create, mode, create, start, refresh, put},
+			want: []change.Op{stop, mode, create, mode, create, start, refresh, put},
 		},
-		{name: "MIG mode alone", ch: layout("x", "mig", nil, unquiesced), want: []agent.Op{mode, refresh, put}},
-		{name: "a unit that does not run is left", ch: layout("x", "mig", nil, notRunning), want: []agent.Op{mode, refresh, put}},
+		{name: "MIG mode alone", ch: layout("x", "mig", nil, unquiesced), want: []change.Op{mode, refresh, put}},
+		{name: "a unit that does not run is left", ch: layout("x", "mig", nil, notRunning), want: []change.Op{mode, refresh, put}},
 		{name: "nothing when all is as wanted", before: []agent.Change{made}, ch: layout("x", "mig", six, six)},
 		{
 			name: "an instance that is gone", before: []agent.Change{made}, ch: layout("x", "mig", six, six),
@@ -195,7 +196,7 @@ func TestMIGSteps(t *testing.T) {
 				t.Helper()
 				check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper2, at(g1, 3)))
 			},
-			want: []agent.Op{create, refresh},
+			want: []change.Op{create, refresh},
 		},
 		{
 			name: "an instance without a compute instance", before: []agent.Change{made}, ch: layout("x", "mig", six, six),
@@ -204,12 +205,12 @@ func TestMIGSteps(t *testing.T) {
 				check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper2, at(g1, 3)))
 				check(t, r.fleet.HalfMakeInstance(t.Context(), host, hopper2, at(g1, 3)))
 			},
-			want: []agent.Op{create, refresh},
+			want: []change.Op{create, refresh},
 		},
 		{
 			name: "placements as they are written", before: []agent.Change{made}, ch: layout("x", "mig", six, placements),
-			want: slices.Concat(slices.Repeat([]agent.Op{destroy}, 6), []agent.Op{create, create},
-				slices.Repeat([]agent.Op{destroy}, 6), []agent.Op{create, create}, []agent.Op{refresh, put}),
+			want: slices.Concat(slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create},
+				slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create}, []change.Op{refresh, put}),
 		},
 		{
 			name:   "a mode that waits for a reset is taken back",
@@ -220,15 +221,15 @@ func TestMIGSteps(t *testing.T) {
 				r.process(ampere, new(at(g3, 0)), gpu.Process{Name: "python"})
 				check(t, r.fleet.SetMIGModeOutside(t.Context(), host, ampere, false))
 			},
-			want: []agent.Op{mode, refresh},
+			want: []change.Op{mode, refresh},
 		},
 		{
 			name: "restored", before: []agent.Change{made}, ch: layout("x", "mig", six, nil),
-			want: slices.Concat([]agent.Op{stop}, slices.Repeat([]agent.Op{destroy}, 6), []agent.Op{mode},
-				slices.Repeat([]agent.Op{destroy}, 6), []agent.Op{mode, start, refresh, drop}),
+			want: slices.Concat([]change.Op{stop}, slices.Repeat([]change.Op{destroy}, 6), []change.Op{mode},
+				slices.Repeat([]change.Op{destroy}, 6), []change.Op{mode, start, refresh, drop}),
 		},
-		{name: "the claim alone", ch: claimOnly(layout("x", "mig", nil, six)), want: []agent.Op{put}},
-		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "mig", six, nil)), want: []agent.Op{drop}},
+		{name: "the claim alone", ch: claimOnly(layout("x", "mig", nil, six)), want: []change.Op{put}},
+		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "mig", six, nil)), want: []change.Op{drop}},
 		{name: "another instance's", before: []agent.Change{made}, ch: layout("x", "other", six, nil)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 )
 
 // maxAttempts is how often the runs to come try to put back what one change left,
@@ -254,11 +255,6 @@ func (s *Server) hostIsBack(ctx context.Context, e *entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	now := observe(&host, hostSteps(e.Steps))
+	now := change.Observe(&host, change.OnHost(e.Steps))
 	return len(e.Before) > 0 && slices.Equal(now, e.Before), nil
-}
-
-// hostSteps are the steps that change the host and not only the claims.
-func hostSteps(steps []Step) []Step {
-	return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Claim != nil })
 }

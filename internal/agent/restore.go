@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -40,27 +41,27 @@ func (s *Server) restore(ctx context.Context, lease backend.Lease) ([]Settled, e
 
 // restoreLayout puts back what is missing of one declaration. What is on its way when ctx
 // ends is finished.
-func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *gpu.Host, l lostLayout) (Settled, error) {
-	end := l.settled()
-	lackings := l.lackings()
+func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *gpu.Host, l change.Lost) (Settled, error) {
+	end := soFar(&l)
+	lackings := l.Lackings()
 	if len(lackings) == 0 {
 		return end, nil
 	}
 	if ctx.Err() != nil {
-		return end, &Error{Kind: Cancelled, Message: "there was no time left to put back " + l.subject}
+		return end, &Error{Kind: Cancelled, Message: "there was no time left to put back " + l.Subject}
 	}
 	ctx = context.WithoutCancel(ctx)
-	steps := l.steps(host)
+	steps := l.Steps(host)
 	e := &entry{
-		ID: rand.Text(), Subject: l.subject, Host: host.Name, Run: lease.Run, Worker: s.worker,
-		Status: running, Steps: steps, Before: observe(host, steps), Undo: keepRestored(host, steps),
+		ID: rand.Text(), Subject: l.Subject, Host: host.Name, Run: lease.Run, Worker: s.worker,
+		Status: running, Steps: steps, Before: change.Observe(host, steps), Undo: change.KeepRestored(host, steps),
 	}
 	w := s.work(lease.Fence, e, nil)
 	failed, err := w.makeEach(ctx)
 	switch {
 	case staleFence(err) != nil:
 		return end, err
-	case err != nil || len(failed[nothing]) > 0:
+	case err != nil || len(failed[change.WholeHost]) > 0:
 		// It is put back, which has the units run and nothing else.
 		out, backErr := w.putBack(ctx)
 		if err = cmp.Or(err, backErr); err != nil {
@@ -76,52 +77,24 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 	if err != nil {
 		return end, err
 	}
-	left := stillLost(&now, l.subject)
+	left := change.StillLost(&now, l.Subject)
 	for _, was := range lackings {
-		switch conflict, what := left.of(was.object); {
-		case len(failed[was.object]) > 0:
-			end.Stands = append(end.Stands, failed[was.object]...)
+		switch conflict, what := left.Of(was.Object); {
+		case len(failed[was.Object]) > 0:
+			end.Stands = append(end.Stands, failed[was.Object]...)
 		case conflict != "":
-			if text := was.object + ": " + conflict; !slices.Contains(end.Stands, text) {
+			if text := was.Object + ": " + conflict; !slices.Contains(end.Stands, text) {
 				end.Stands = append(end.Stands, text)
 			}
 		case what != "":
-			end.Stands = append(end.Stands, fmt.Sprintf("%s does not show %s although every step succeeded", was.object, what))
-		case was.undeclared:
-			end.Dropped = append(end.Dropped, was.object)
+			end.Stands = append(end.Stands, fmt.Sprintf("%s does not show %s although every step succeeded", was.Object, what))
+		case was.Undeclared:
+			end.Dropped = append(end.Dropped, was.Object)
 		default:
-			end.Restored = append(end.Restored, was.object+": "+was.what)
+			end.Restored = append(end.Restored, was.Object+": "+was.What)
 		}
 	}
 	return end, nil
-}
-
-// keepRestored is what puts the steps of a restoration back: nothing but the units, since
-// what was declared and is there again may be in use by then.
-func keepRestored(host *gpu.Host, steps []Step) [][]Step {
-	undo := make([][]Step, len(steps))
-	for i, s := range steps {
-		if s.Op == OpStopUnit {
-			undo[i] = inverse(host, s)
-		}
-	}
-	return refreshLast(steps, undo)
-}
-
-// nothing stands for what steps are on that are for the host as a whole.
-const nothing = ""
-
-// object is what a step is on, for people.
-func (s Step) object() string {
-	switch {
-	case s.GPU != "":
-		return "GPU " + s.GPU
-	case s.Daemon != nil:
-		return "MPS daemon " + s.Daemon.Name
-	case s.Share != nil:
-		return describeObject(gpu.ClaimShare, s.Share.Name)
-	}
-	return nothing
 }
 
 // makeEach runs the steps like make, but one that fails keeps only those on the same object
@@ -129,8 +102,8 @@ func (s Step) object() string {
 func (w *work) makeEach(ctx context.Context) (failed map[string][]string, err error) {
 	failed = map[string][]string{}
 	for i, step := range w.entry.Steps {
-		on := step.object()
-		if on != nothing && len(failed[on]) > 0 {
+		on := step.Object()
+		if on != change.WholeHost && len(failed[on]) > 0 {
 			continue
 		}
 		w.entry.Begun = i + 1
@@ -146,4 +119,45 @@ func (w *work) makeEach(ctx context.Context) (failed map[string][]string, err er
 		}
 	}
 	return failed, nil
+}
+
+// soFar is the answer as far as it is known before anything is put back.
+func soFar(l *change.Lost) Settled {
+	end := Settled{Subject: l.Subject}
+	for _, c := range l.Conflicts {
+		end.Stands = append(end.Stands, c.Object+": "+c.Why)
+	}
+	return end
+}
+
+func restorable(lost []change.Lost) bool {
+	return slices.ContainsFunc(lost, func(l change.Lost) bool { return len(l.Lackings()) > 0 })
+}
+
+// conflicts is the answer when nothing can be put back.
+func conflicts(lost []change.Lost) []Settled {
+	var out []Settled
+	for _, l := range lost {
+		out = append(out, soFar(&l))
+	}
+	return out
+}
+
+// lost reads the host and finds what it lacks of what is declared. One that declares
+// nothing may still have shares of ours, and when it cannot be read nothing is lost.
+func (s *Server) lost(ctx context.Context, st *backend.State) (gpu.Host, []change.Lost, error) {
+	declares := slices.ContainsFunc(st.Claims, func(c gpu.Claim) bool {
+		return len(c.MIGLayout)+len(c.VGPULayout) > 0 || c.Want.Share != nil || change.SharesGPUs(&c)
+	})
+	if s.platform(ctx) != gpu.Linux {
+		return gpu.Host{}, nil, nil
+	}
+	host, err := s.inventory(ctx)
+	switch {
+	case err != nil && !declares:
+		return gpu.Host{}, nil, nil
+	case err != nil:
+		return gpu.Host{}, nil, err
+	}
+	return host, change.FindLost(&host), nil
 }

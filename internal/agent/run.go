@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -18,8 +19,8 @@ type runner struct {
 }
 
 // run makes one step. Each step may be repeated.
-func (r *runner) run(ctx context.Context, s Step) error {
-	if s.Op.platform() == gpu.HyperV {
+func (r *runner) run(ctx context.Context, s change.Step) error {
+	if s.Op.Platform() == gpu.HyperV {
 		host, err := asHyperV(r.host)
 		if err != nil {
 			return err
@@ -29,19 +30,19 @@ func (r *runner) run(ctx context.Context, s Step) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	switch s.Op {
-	case OpPutClaim:
-		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return putClaim(claims, *s.Claim) })
-	case OpDropClaim:
-		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return dropClaim(claims, s.Claim.Kind, s.Claim.ID) })
+	case change.OpPutClaim:
+		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return change.PutClaim(claims, *s.Claim) })
+	case change.OpDropClaim:
+		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return change.DropClaim(claims, s.Claim.Kind, s.Claim.ID) })
 	}
-	if s.Op.onVGPUs() {
+	if s.Op.OnVGPUs() {
 		host, err := asVGPU(r.host)
 		if err != nil {
 			return err
 		}
 		return runVGPU(ctx, host, s)
 	}
-	if s.Op.sharesGPUs() {
+	if s.Op.SharesGPUs() {
 		host, err := asSharing(r.host)
 		if err != nil {
 			return err
@@ -55,31 +56,18 @@ func (r *runner) run(ctx context.Context, s Step) error {
 	return runMIG(ctx, host, s)
 }
 
-// platform is the one that can do a step; "" for those that only concern claims.
-func (o Op) platform() gpu.Platform {
-	switch o {
-	case OpPutClaim, OpDropClaim:
-		return ""
-	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
-		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU,
-		OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
-		return gpu.Linux
-	}
-	return gpu.HyperV
-}
-
 // able tells whether a host can do all of some steps at all.
-func able(host backend.Backend, steps []Step) error {
+func able(host backend.Backend, steps []change.Step) error {
 	var err error
 	for _, s := range steps {
-		switch s.Op.platform() {
+		switch s.Op.Platform() {
 		case gpu.HyperV:
 			_, err = asHyperV(host)
 		case gpu.Linux:
 			switch {
-			case s.Op.onVGPUs():
+			case s.Op.OnVGPUs():
 				_, err = asVGPU(host)
-			case s.Op.sharesGPUs():
+			case s.Op.SharesGPUs():
 				_, err = asSharing(host)
 			default:
 				_, err = asMIG(host)
@@ -128,6 +116,6 @@ func asSharing(host backend.Backend) (backend.Sharing, error) {
 	return h, nil
 }
 
-func noStep(op Op) error {
+func noStep(op change.Op) error {
 	return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no step %q", op)}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -15,48 +16,48 @@ type hypervRunner struct {
 	timeout time.Duration
 }
 
-func (r *hypervRunner) run(ctx context.Context, s Step) error {
-	if s.Op == OpStopVM {
+func (r *hypervRunner) run(ctx context.Context, s change.Step) error {
+	if s.Op == change.OpStopVM {
 		return r.stop(ctx, s)
 	}
 	limit := r.timeout
-	if s.Op == OpDrainNode {
+	if s.Op == change.OpDrainNode {
 		limit *= drainTimes
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	switch s.Op {
-	case OpDrainNode:
+	case change.OpDrainNode:
 		return r.host.DrainNode(ctx)
-	case OpResumeNode:
+	case change.OpResumeNode:
 		return r.host.ResumeNode(ctx)
-	case OpSetPartitionCount:
+	case change.OpSetPartitionCount:
 		return r.host.SetPartitionCount(ctx, s.GPU, s.Count)
-	case OpAddAdapter:
+	case change.OpAddAdapter:
 		_, err := r.host.AddPartitionAdapter(ctx, s.VM, *s.Adapter)
 		return err
-	case OpSetQuotas:
+	case change.OpSetQuotas:
 		return r.host.SetPartitionQuotas(ctx, s.VM, s.Adapter.ID, s.Adapter.Quotas)
-	case OpRemoveAdapters:
+	case change.OpRemoveAdapters:
 		return r.removeAdapters(ctx, s)
-	case OpDismount:
+	case change.OpDismount:
 		return r.host.DismountDevice(ctx, s.GPU, s.Force)
-	case OpMount:
+	case change.OpMount:
 		return r.host.MountDevice(ctx, s.GPU)
-	case OpCreatePool:
+	case change.OpCreatePool:
 		return r.host.CreatePool(ctx, s.Pool)
-	case OpDeletePool:
+	case change.OpDeletePool:
 		return r.host.DeletePool(ctx, s.Pool)
-	case OpSetPoolMembers:
+	case change.OpSetPoolMembers:
 		return r.host.SetPoolMembers(ctx, s.Pool, s.GPUs)
-	case OpAddDevice:
+	case change.OpAddDevice:
 		_, err := r.host.AddDevice(ctx, s.VM, *s.Device)
 		return err
-	case OpRemoveDevices:
+	case change.OpRemoveDevices:
 		return r.removeDevices(ctx, s)
-	case OpVMSettings:
+	case change.OpVMSettings:
 		return r.host.ApplyVMSettings(ctx, s.VM, *s.Settings)
-	case OpStartVM:
+	case change.OpStartVM:
 		return r.start(ctx, s)
 	}
 	return noStep(s.Op)
@@ -68,7 +69,7 @@ const drainTimes = 6
 
 // stop asks the guest first. The power is cut only where that is allowed, and never
 // for a guest that answers that somebody is working in it.
-func (r *hypervRunner) stop(ctx context.Context, s Step) error {
+func (r *hypervRunner) stop(ctx context.Context, s change.Step) error {
 	power := gpu.Power{}
 	if s.Power != nil {
 		power = *s.Power
@@ -93,7 +94,7 @@ const startPoll = 500 * time.Millisecond
 
 // start starts a VM. One that is still shutting down, because its guest took longer
 // than it was given, is waited for: it would go off later and stay off.
-func (r *hypervRunner) start(ctx context.Context, s Step) error {
+func (r *hypervRunner) start(ctx context.Context, s change.Step) error {
 	for {
 		err := r.host.StartVM(ctx, s.VM)
 		var be *backend.Error
@@ -115,7 +116,7 @@ func (r *hypervRunner) start(ctx context.Context, s Step) error {
 	}
 }
 
-func (r *hypervRunner) removeAdapters(ctx context.Context, s Step) error {
+func (r *hypervRunner) removeAdapters(ctx context.Context, s change.Step) error {
 	host, err := r.host.Inventory(ctx)
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func (r *hypervRunner) removeAdapters(ctx context.Context, s Step) error {
 		return vmGone("remove its partition adapters", s)
 	}
 	for _, a := range vm.PartitionAdapters {
-		if hasID(s.Keep, a.ID) {
+		if s.Keeps(a.ID) {
 			continue
 		}
 		if err := r.host.RemovePartitionAdapter(ctx, vm.ID, a.ID); err != nil {
@@ -135,7 +136,7 @@ func (r *hypervRunner) removeAdapters(ctx context.Context, s Step) error {
 	return nil
 }
 
-func (r *hypervRunner) removeDevices(ctx context.Context, s Step) error {
+func (r *hypervRunner) removeDevices(ctx context.Context, s change.Step) error {
 	host, err := r.host.Inventory(ctx)
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (r *hypervRunner) removeDevices(ctx context.Context, s Step) error {
 		return vmGone("remove its devices", s)
 	}
 	for _, d := range vm.Devices {
-		if hasID(s.Keep, d.ID) {
+		if s.Keeps(d.ID) {
 			continue
 		}
 		if err := r.host.RemoveDevice(ctx, vm.ID, d.ID); err != nil {
@@ -155,6 +156,6 @@ func (r *hypervRunner) removeDevices(ctx context.Context, s Step) error {
 	return nil
 }
 
-func vmGone(op string, s Step) error {
-	return &backend.Error{Code: backend.NotFound, Op: op, Object: "VM " + s.vmName(), Detail: "the VM is no longer on this host"}
+func vmGone(op string, s change.Step) error {
+	return &backend.Error{Code: backend.NotFound, Op: op, Object: "VM " + s.VMName(), Detail: "the VM is no longer on this host"}
 }

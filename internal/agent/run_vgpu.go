@@ -4,27 +4,19 @@ import (
 	"context"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 )
 
-// onVGPUs tells whether a step takes a host with NVIDIA's vGPU driver.
-func (o Op) onVGPUs() bool {
-	switch o { //nolint:exhaustive // all others do not
-	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
-		return true
-	}
-	return false
-}
-
 // runVGPU runs the steps that a Linux KVM host with NVIDIA's vGPU driver can do.
-func runVGPU(ctx context.Context, host backend.VGPU, s Step) error {
+func runVGPU(ctx context.Context, host backend.VGPU, s change.Step) error {
 	switch s.Op { //nolint:exhaustive // the caller has asked onVGPUs
-	case OpSetFunctions:
+	case change.OpSetFunctions:
 		return host.SetVirtualFunctions(ctx, s.GPU, s.Enable)
-	case OpSetHeterogeneous:
+	case change.OpSetHeterogeneous:
 		return host.SetHeterogeneous(ctx, s.GPU, s.Enable)
-	case OpCreateVGPU:
+	case change.OpCreateVGPU:
 		return host.CreateVGPU(ctx, s.GPU, *s.VGPU)
-	case OpRemoveVGPU:
+	case change.OpRemoveVGPU:
 		return host.RemoveVGPU(ctx, s.GPU, *s.VGPU)
 	}
 	return noStep(s.Op)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -76,7 +77,7 @@ func TestSharePlacement(t *testing.T) {
 	r.done(shares("e", "a", fraction("a", "inference", 50*gib), nil))
 	less := fraction("c", "inference", 10*gib)
 	less.ActiveThreadPercentage, less.ClientPriority = 25, new(1)
-	r.wantSteps(shares("f", "c", fraction("c", "inference", 30*gib), less), agent.OpWriteShare, agent.OpPutClaim)
+	r.wantSteps(shares("f", "c", fraction("c", "inference", 30*gib), less), change.OpWriteShare, change.OpPutClaim)
 	r.done(shares("f", "c", fraction("c", "inference", 30*gib), less))
 	r.wantPlace("c", on(noMIG))
 	r.wantSteps(shares("g", "c", less, less))
@@ -85,7 +86,7 @@ func TestSharePlacement(t *testing.T) {
 	}
 	label := *less
 	label.Label = "red"
-	r.wantSteps(shares("h", "c", less, &label), agent.OpPutClaim)
+	r.wantSteps(shares("h", "c", less, &label), change.OpPutClaim)
 }
 
 func TestShareOfAnInstance(t *testing.T) {
@@ -167,7 +168,7 @@ func TestShareEnds(t *testing.T) {
 	wantSame(t, before, r.look())
 	claimOnly := shares("4", "token", a, nil)
 	claimOnly.ClaimOnly = true
-	r.wantSteps(claimOnly, agent.OpDropClaim)
+	r.wantSteps(claimOnly, change.OpDropClaim)
 
 	check(t, r.fleet.StopProcess(t.Context(), host, pid))
 	r.done(shares("5", "token", a, nil))
@@ -188,7 +189,7 @@ func TestShareTakeOver(t *testing.T) {
 	}
 	t.Run("it stays where it is", func(t *testing.T) {
 		r := made(t)
-		r.wantSteps(shares("x", "new", nil, a), agent.OpPutClaim)
+		r.wantSteps(shares("x", "new", nil, a), change.OpPutClaim)
 		r.done(shares("x", "new", nil, a))
 		r.wantPlace("a", on(noMIG))
 		if c, _ := r.claim(gpu.ClaimShare, "a"); c.Token != "new" {
@@ -247,7 +248,7 @@ func TestSharePlaceChangesMeanwhile(t *testing.T) {
 func TestLinuxPool(t *testing.T) {
 	r := newRig(t, onSharing)
 	both, one := linuxPool("team", hopper1, hopper2), linuxPool("team", hopper1)
-	r.wantSteps(pools("1", "pool", nil, both), agent.OpPutClaim)
+	r.wantSteps(pools("1", "pool", nil, both), change.OpPutClaim)
 	before := r.look()
 	r.done(pools("1", "pool", nil, both))
 	after := r.look()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -75,45 +76,45 @@ func TestSharingSteps(t *testing.T) {
 		return ch
 	}
 	const (
-		mode, turn, ensure, end   = agent.OpSetComputeMode, agent.OpSetTimeSlice, agent.OpEnsureDaemon, agent.OpRemoveDaemon
-		toMIG, create, destroy    = agent.OpSetMIGMode, agent.OpCreateInstance, agent.OpDestroyInstance
-		refresh, put, drop, write = agent.OpRefreshDevices, agent.OpPutClaim, agent.OpDropClaim, agent.OpWriteShare
-		stop, start               = agent.OpStopUnit, agent.OpStartUnit
+		mode, turn, ensure, end   = change.OpSetComputeMode, change.OpSetTimeSlice, change.OpEnsureDaemon, change.OpRemoveDaemon
+		toMIG, create, destroy    = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance
+		refresh, put, drop, write = change.OpRefreshDevices, change.OpPutClaim, change.OpDropClaim, change.OpWriteShare
+		stop, start               = change.OpStopUnit, change.OpStartUnit
 	)
 	for _, tt := range []struct {
 		name   string
 		before []agent.Change
 		meddle func(*testing.T, *rig)
 		ch     agent.Change
-		want   []agent.Op
+		want   []change.Op
 	}{
-		{name: "modes come before the daemon", ch: made, want: []agent.Op{mode, mode, ensure, put}},
-		{name: "without the mode that closes a GPU", ch: layout("x", "mps", nil, open), want: []agent.Op{ensure, put}},
+		{name: "modes come before the daemon", ch: made, want: []change.Op{mode, mode, ensure, put}},
+		{name: "without the mode that closes a GPU", ch: layout("x", "mps", nil, open), want: []change.Op{ensure, put}},
 		{name: "nothing when all is as wanted", before: []agent.Change{made}, ch: layout("x", "mps", two, two)},
-		{name: "limits alone", before: []agent.Change{made}, ch: layout("x", "mps", two, limited(two)), want: []agent.Op{ensure, put}},
+		{name: "limits alone", before: []agent.Change{made}, ch: layout("x", "mps", two, limited(two)), want: []change.Op{ensure, put}},
 		{
 			name: "limits under a share", before: []agent.Change{made, shares("2", "a", nil, fraction("a", "inference", gib))},
-			ch: layout("x", "mps", two, limited(two)), want: []agent.Op{ensure, write, put},
+			ch: layout("x", "mps", two, limited(two)), want: []change.Op{ensure, write, put},
 		},
 		{
-			name: "a daemon that died", before: []agent.Change{made}, ch: layout("x", "mps", two, two), want: []agent.Op{ensure},
+			name: "a daemon that died", before: []agent.Change{made}, ch: layout("x", "mps", two, two), want: []change.Op{ensure},
 			meddle: func(t *testing.T, r *rig) { t.Helper(); check(t, r.fleet.KillDaemon(t.Context(), host, "inference")) },
 		},
-		{name: "a GPU leaves", before: []agent.Change{made}, ch: layout("x", "mps", two, one), want: []agent.Op{ensure, mode, put}},
-		{name: "the daemon ends before its GPUs are opened", before: []agent.Change{made}, ch: layout("x", "mps", two, nil), want: []agent.Op{end, mode, mode, drop}},
-		{name: "what is kept stands", before: []agent.Change{layout("1", "mps", nil, kept)}, ch: layout("x", "mps", kept, nil), want: []agent.Op{drop}},
+		{name: "a GPU leaves", before: []agent.Change{made}, ch: layout("x", "mps", two, one), want: []change.Op{ensure, mode, put}},
+		{name: "the daemon ends before its GPUs are opened", before: []agent.Change{made}, ch: layout("x", "mps", two, nil), want: []change.Op{end, mode, mode, drop}},
+		{name: "what is kept stands", before: []agent.Change{layout("1", "mps", nil, kept)}, ch: layout("x", "mps", kept, nil), want: []change.Op{drop}},
 		{
-			name: "a mode that others set is theirs", before: []agent.Change{made}, ch: layout("x", "mps", two, nil), want: []agent.Op{end, mode, drop},
+			name: "a mode that others set is theirs", before: []agent.Change{made}, ch: layout("x", "mps", two, nil), want: []change.Op{end, mode, drop},
 			meddle: func(t *testing.T, r *rig) {
 				t.Helper()
 				check(t, r.fleet.SetComputeModeOutside(t.Context(), host, hopper1, gpu.ComputeProhibited))
 			},
 		},
-		{name: "a slice", ch: layout("x", "turns", nil, long), want: []agent.Op{turn, put}},
-		{name: "more replicas", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, replicas), want: []agent.Op{put}},
-		{name: "the slice goes", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil), want: []agent.Op{turn, drop}},
+		{name: "a slice", ch: layout("x", "turns", nil, long), want: []change.Op{turn, put}},
+		{name: "more replicas", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, replicas), want: []change.Op{put}},
+		{name: "the slice goes", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil), want: []change.Op{turn, drop}},
 		{
-			name: "a slice that others set is theirs", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil), want: []agent.Op{drop},
+			name: "a slice that others set is theirs", before: []agent.Change{layout("1", "turns", nil, long)}, ch: layout("x", "turns", long, nil), want: []change.Op{drop},
 			meddle: func(t *testing.T, r *rig) {
 				t.Helper()
 				check(t, r.fleet.SetTimeSliceOutside(t.Context(), host, hopper1, gpu.TimeSliceShort))
@@ -121,26 +122,26 @@ func TestSharingSteps(t *testing.T) {
 		},
 		{
 			name: "from MPS to time-slicing", before: []agent.Change{layout("1", "mps", nil, mps("inference", hopper1))}, ch: layout("x", "turns", nil, long),
-			want: []agent.Op{end, mode, turn, put, put},
+			want: []change.Op{end, mode, turn, put, put},
 		},
 		{
 			name: "a daemon in each instance", ch: layout("x", "mig", nil, instances),
-			want: []agent.Op{stop, toMIG, create, create, start, refresh, ensure, ensure, put},
+			want: []change.Op{stop, toMIG, create, create, start, refresh, ensure, ensure, put},
 		},
 		{
 			name: "a daemon ends before its instance", before: []agent.Change{layout("1", "mig", nil, instances)}, ch: layout("x", "mig", instances, fewer),
-			want: []agent.Op{end, destroy, refresh, put},
+			want: []change.Op{end, destroy, refresh, put},
 		},
 		{
 			name: "daemons alone go", before: []agent.Change{layout("1", "mig", nil, instances)}, ch: layout("x", "mig", instances, bare),
-			want: []agent.Op{end, end, put},
+			want: []change.Op{end, end, put},
 		},
 		{
 			name: "daemons alone come", before: []agent.Change{layout("1", "mig", nil, bare)}, ch: layout("x", "mig", bare, instances),
-			want: []agent.Op{ensure, ensure, put},
+			want: []change.Op{ensure, ensure, put},
 		},
-		{name: "the claim alone", ch: claimOnly(made), want: []agent.Op{put}},
-		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "mps", two, nil)), want: []agent.Op{drop}},
+		{name: "the claim alone", ch: claimOnly(made), want: []change.Op{put}},
+		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "mps", two, nil)), want: []change.Op{drop}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, onSharing)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -36,7 +37,7 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 	for i := min(e.Begun, len(e.Undo)) - 1; i >= 0; i-- {
 		for _, back := range e.Undo[i] {
-			host = project(host, back)
+			host = change.Project(host, back)
 		}
 	}
 	return host

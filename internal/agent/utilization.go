@@ -34,8 +34,10 @@ func (s *Server) measure(ctx context.Context, window time.Duration) (Measurement
 	}
 	meter, ok := s.backend.(backend.Meter)
 	if !ok {
-		return Measurement{}, refuse(backend.NotSupported, op, "host "+s.name,
-			"a host of its platform does not tell how busy its GPUs are; Linux hosts with NVIDIA GPUs do")
+		return Measurement{}, &Error{Kind: Refused, Cause: &backend.Error{
+			Code: backend.NotSupported, Op: op, Object: "host " + s.name,
+			Detail: "a host of its platform does not tell how busy its GPUs are; Linux hosts with NVIDIA GPUs do",
+		}}
 	}
 	gpus, w, err := meter.Measure(ctx, window)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -43,19 +44,19 @@ func TestVGPUSteps(t *testing.T) {
 		return ch
 	}
 	const (
-		functions, mixing, create, remove = agent.OpSetFunctions, agent.OpSetHeterogeneous, agent.OpCreateVGPU, agent.OpRemoveVGPU
-		stop, start, put, drop            = agent.OpStopUnit, agent.OpStartUnit, agent.OpPutClaim, agent.OpDropClaim
+		functions, mixing, create, remove = change.OpSetFunctions, change.OpSetHeterogeneous, change.OpCreateVGPU, change.OpRemoveVGPU
+		stop, start, put, drop            = change.OpStopUnit, change.OpStartUnit, change.OpPutClaim, change.OpDropClaim
 	)
 	for _, tt := range []struct {
 		name   string
 		before []agent.Change
 		meddle func(*testing.T, *rig)
 		ch     agent.Change
-		want   []agent.Op
+		want   []change.Op
 	}{
-		{name: "as many as fit", ch: layout("x", "vgpu", nil, full), want: []agent.Op{stop, functions, create, create, start, put}},
-		{name: "of two sizes", ch: layout("x", "vgpu", nil, mixed), want: []agent.Op{stop, functions, mixing, create, create, start, put}},
-		{name: "without functions", ch: layout("x", "vgpu", nil, vgpus("old", map[string]int{t4q: 2}, turing)), want: []agent.Op{create, create, put}},
+		{name: "as many as fit", ch: layout("x", "vgpu", nil, full), want: []change.Op{stop, functions, create, create, start, put}},
+		{name: "of two sizes", ch: layout("x", "vgpu", nil, mixed), want: []change.Op{stop, functions, mixing, create, create, start, put}},
+		{name: "without functions", ch: layout("x", "vgpu", nil, vgpus("old", map[string]int{t4q: 2}, turing)), want: []change.Op{create, create, put}},
 		{name: "nothing when all is as wanted", before: []agent.Change{made}, ch: layout("x", "vgpu", two, two)},
 		{
 			name: "one that is gone", before: []agent.Change{made}, ch: layout("x", "vgpu", two, two),
@@ -63,18 +64,18 @@ func TestVGPUSteps(t *testing.T) {
 				t.Helper()
 				check(t, r.fleet.RemoveVGPUOutside(t.Context(), host, ada1, vgpuAt(q12, 0)))
 			},
-			want: []agent.Op{create},
+			want: []change.Op{create},
 		},
 		{
 			name: "the mode of mixed sizes takes a GPU without vGPUs", before: []agent.Change{made}, ch: layout("x", "vgpu", two, mixed),
-			want: []agent.Op{remove, remove, mixing, create, create, put},
+			want: []change.Op{remove, remove, mixing, create, create, put},
 		},
 		{
 			name: "restored", before: []agent.Change{layout("1", "vgpu", nil, mixed)}, ch: layout("x", "vgpu", mixed, nil),
-			want: []agent.Op{stop, remove, remove, mixing, functions, start, drop},
+			want: []change.Op{stop, remove, remove, mixing, functions, start, drop},
 		},
-		{name: "the claim alone", ch: claimOnly(layout("x", "vgpu", nil, two)), want: []agent.Op{put}},
-		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "vgpu", two, nil)), want: []agent.Op{drop}},
+		{name: "the claim alone", ch: claimOnly(layout("x", "vgpu", nil, two)), want: []change.Op{put}},
+		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "vgpu", two, nil)), want: []change.Op{drop}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, onKVM)

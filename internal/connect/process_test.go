@@ -18,6 +18,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -272,7 +273,7 @@ func changeCount(ctx context.Context, conn *connect.Conn, begun func()) error {
 		return err
 	}
 	config := &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Count: newCount, GPUs: map[string][]string{host: {theGPU}}, MaxDisruption: gpu.DisruptNone}
-	ch := agent.Change{ID: "change-1", Subject: "test", Owner: "vdi-prod", Host: host, Token: "token", Want: gpu.Want{Config: config}}
+	ch := agent.Change{ID: "change-1", Host: host, Change: change.Change{Subject: "test", Owner: "vdi-prod", Token: "token", Want: gpu.Want{Config: config}}}
 	prepared, err := c.Prepare(ctx, ch)
 	if err != nil {
 		return err

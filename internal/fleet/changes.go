@@ -7,14 +7,18 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // changes works out which hosts a request concerns and what each has to do.
 func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Change, View, map[string]error, error) {
 	base := agent.Change{
-		Subject: req.Label, Owner: f.opt.Owner, Token: req.Token, Adopt: req.Adopt, ClaimOnly: req.ClaimOnly,
-		Want: req.Want, Prior: req.Prior, Levels: f.opt.Levels,
+		Change: change.Change{
+			Subject: req.Label, Owner: f.opt.Owner, Token: req.Token, Adopt: req.Adopt, ClaimOnly: req.ClaimOnly,
+			Want: req.Want, Prior: req.Prior,
+		},
+		Levels: f.opt.Levels,
 	}
 	out, skipped := map[string]agent.Change{}, map[string]error{}
 	put := func(name string, edit func(*agent.Change)) {

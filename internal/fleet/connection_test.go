@@ -74,7 +74,7 @@ func alone(l *line, opt fleet.Options) *fleet.Fleet {
 	return fleet.New(opt)
 }
 
-func change(names ...string) fleet.Request {
+func request(names ...string) fleet.Request {
 	return fleet.Request{Label: "c", Token: "t", Want: configFor(names...), HostTimeout: 10 * time.Minute}
 }
 
@@ -105,7 +105,7 @@ func TestConnectionThatHasEndedIsOpenedOnceAgain(t *testing.T) {
 				if _, err := f.Snapshot(t.Context(), "a"); err != nil {
 					t.Fatal(err)
 				}
-				_, err := f.Apply(t.Context(), change("a"))
+				_, err := f.Apply(t.Context(), request("a"))
 				if (err != nil) != test.fails {
 					t.Errorf("got %v", err)
 				}
@@ -366,7 +366,7 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), change("a")); err != nil {
+			if _, err := f.Apply(t.Context(), request("a")); err != nil {
 				t.Error(err)
 			}
 		})

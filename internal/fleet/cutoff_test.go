@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -24,7 +25,7 @@ func cut(host string) *conn {
 
 // toDo is what Prepare answers while the change is not made.
 func toDo() *agent.Prepared {
-	return &agent.Prepared{Steps: []agent.Step{{Op: agent.OpSetPartitionCount}}}
+	return &agent.Prepared{Steps: []change.Step{{Op: change.OpSetPartitionCount}}}
 }
 
 func failureOf(t *testing.T, err error) *fleet.Failure {
@@ -88,7 +89,7 @@ func TestChangeThatWasCutOff(t *testing.T) {
 					conns = append(conns, second)
 				}
 				f := alone(successive(conns...), fleet.Options{})
-				res, err := f.Apply(t.Context(), change("a"))
+				res, err := f.Apply(t.Context(), request("a"))
 				synctest.Wait()
 				if first.times("close") != 1 || first.times("release") != 0 {
 					t.Errorf("the broken connection was closed %d times, and %d times the lease of the agent behind it was given back", first.times("close"), first.times("release"))
@@ -130,7 +131,7 @@ func TestHostThatIsGoneInTheMiddleIsWaitedForWithinLimits(t *testing.T) {
 		}}
 		f := alone(l, fleet.Options{})
 		start := time.Now()
-		_, err := f.Apply(t.Context(), change("a"))
+		_, err := f.Apply(t.Context(), request("a"))
 		if failure := failureOf(t, err); failure.Ends["a"] != fleet.EndPartial || len(failure.Stands["a"]) != 1 {
 			t.Errorf("it ended %s, and there stands %q", failure.Ends["a"], failure.Stands["a"])
 		}
@@ -145,7 +146,7 @@ func TestChangeThatWasCutOffOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 	a, b := connection("a"), connection("b")
 	b.left = toDo()
 	f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{"a": successive(a).endpoint(), "b": successive(cut("b"), b).endpoint()}})
-	_, err := f.Apply(t.Context(), change("a", "b"))
+	_, err := f.Apply(t.Context(), request("a", "b"))
 	failure := failureOf(t, err)
 	if failure.Host != "b" || !failure.Clean() || failure.Ends["a"] != fleet.EndRolledBack {
 		t.Errorf("host %s: %v", failure.Host, failure.Ends)
@@ -172,7 +173,7 @@ func TestUndoThatWasCutOff(t *testing.T) {
 				return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Host: b.read(), RolledBack: true}}
 			}
 			f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{"a": successive(a, again).endpoint(), "b": successive(b).endpoint()}})
-			_, err := f.Apply(t.Context(), change("a", "b"))
+			_, err := f.Apply(t.Context(), request("a", "b"))
 			failure := failureOf(t, err)
 			if failure.Host != "b" || failure.Ends["a"] != test.end || failure.Clean() != (test.end == fleet.EndRolledBack) {
 				t.Errorf("host %s: %v", failure.Host, failure.Ends)
@@ -192,7 +193,7 @@ func TestWhatStandsIsSaidOfAHostThatCannotBeRead(t *testing.T) {
 		conns["a"].apply = func(agent.Change) (agent.Outcome, error) {
 			return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Stands: stands}}
 		}
-		_, err := f.Apply(t.Context(), change("a"))
+		_, err := f.Apply(t.Context(), request("a"))
 		if said := failureOf(t, err).Summary(); !strings.Contains(said, "On a there still stands: VM avd-01 is off") {
 			t.Errorf("it says %q", said)
 		}
@@ -203,7 +204,7 @@ func TestWhatStandsIsSaidOfAHostThatCannotBeRead(t *testing.T) {
 		conns["b"].apply = func(agent.Change) (agent.Outcome, error) {
 			return agent.Outcome{}, &agent.Error{Kind: agent.Refused, Message: "no"}
 		}
-		_, err := f.Apply(t.Context(), change("a", "b"))
+		_, err := f.Apply(t.Context(), request("a", "b"))
 		if said := failureOf(t, err).Summary(); !strings.Contains(said, "On a there still stands: VM avd-01 is off") {
 			t.Errorf("it says %q", said)
 		}

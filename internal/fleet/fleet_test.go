@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -82,7 +83,7 @@ func (c *conn) Prepare(context.Context, agent.Change) (agent.Prepared, error) {
 	if c.left != nil {
 		return *c.left, nil
 	}
-	return agent.Prepared{Steps: []agent.Step{{Op: agent.OpSetPartitionCount}}, StopsVMs: c.stops}, nil
+	return agent.Prepared{Steps: []change.Step{{Op: change.OpSetPartitionCount}}, StopsVMs: c.stops}, nil
 }
 
 func (c *conn) Apply(_ context.Context, _ int64, ch agent.Change, _ string, _ func(agent.StepProgress)) (agent.Outcome, error) {

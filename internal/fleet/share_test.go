@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -32,7 +33,7 @@ func pooled(c *conn, hosts []string, shares map[string]int64) {
 		s.Host, s.Devices = c.host.Name, []gpu.SharedDevice{{GPU: "g"}}
 		c.host.Claims = append(c.host.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: name, Token: "of " + name, Owner: "test", Want: gpu.Want{Share: &s}, GPUs: []string{"g"}})
 	}
-	c.left = &agent.Prepared{Steps: []agent.Step{{Op: agent.OpWriteShare}}}
+	c.left = &agent.Prepared{Steps: []change.Step{{Op: change.OpWriteShare}}}
 }
 
 func drawn(name string, mib int64) gpu.Share {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -41,7 +42,7 @@ func nightly(hour int) (fleet.Options, *clock) {
 
 // stopping is what a host has prepared that shuts VMs down.
 func stopping(vms ...string) *agent.Prepared {
-	return &agent.Prepared{Steps: []agent.Step{{Op: agent.OpStopVM}}, Disruption: gpu.DisruptVMRestart, StopsVMs: vms}
+	return &agent.Prepared{Steps: []change.Step{{Op: change.OpStopVM}}, Disruption: gpu.DisruptVMRestart, StopsVMs: vms}
 }
 
 // violationsOf are the findings of the rules that stopped a change.
@@ -93,7 +94,7 @@ func TestWhatDisturbsNobodyIsDoneAtAnyTime(t *testing.T) {
 	opt, _ := nightly(14)
 	f, conns := hosts(t, opt, "a")
 	conns["a"].left = toDo()
-	if _, err := f.Apply(t.Context(), change("a")); err != nil || conns["a"].times("apply") != 1 {
+	if _, err := f.Apply(t.Context(), request("a")); err != nil || conns["a"].times("apply") != 1 {
 		t.Errorf("got %v, asked %v", err, conns["a"].asked)
 	}
 }
@@ -104,7 +105,7 @@ func TestLevelsLiftTheWindow(t *testing.T) {
 		opt.Levels = rules.Levels{"change-window": level}
 		f, conns := hosts(t, opt, "a")
 		conns["a"].left = stopping("vm1")
-		res, err := f.Apply(t.Context(), change("a"))
+		res, err := f.Apply(t.Context(), request("a"))
 		if err != nil || conns["a"].times("apply") != 1 {
 			t.Errorf("%s: got %v, asked %v", level, err, conns["a"].asked)
 			continue
@@ -133,7 +134,7 @@ func TestWindowThatClosesDuringARollout(t *testing.T) {
 				now.set(4)
 				return agent.Outcome{Host: conns["a"].read()}, nil
 			}
-			req := change("a", "b", "c")
+			req := request("a", "b", "c")
 			req.StopOnFailure = test.stop
 			_, err := f.Apply(t.Context(), req)
 			failure := failureOf(t, err)
@@ -169,7 +170,7 @@ func TestRolloutGoesOnWhereNobodyIsDisturbed(t *testing.T) {
 		now.set(4)
 		return agent.Outcome{Host: conns["a"].read()}, nil
 	}
-	if _, err := f.Apply(t.Context(), change("a", "b")); err != nil || conns["b"].times("apply") != 1 {
+	if _, err := f.Apply(t.Context(), request("a", "b")); err != nil || conns["b"].times("apply") != 1 {
 		t.Errorf("got %v, host b was asked %v", err, conns["b"].asked)
 	}
 }
@@ -193,7 +194,7 @@ func TestWindowThatClosesWhileAChangeWaitsForItsTurn(t *testing.T) {
 		errs := map[string]chan error{"a": make(chan error, 1), "b": make(chan error, 1)}
 		for _, n := range []string{"a", "b"} {
 			go func() {
-				_, err := f.Apply(t.Context(), change(n))
+				_, err := f.Apply(t.Context(), request(n))
 				errs[n] <- err
 			}()
 			synctest.Wait() // a is in the middle of its change, and b waits for a

@@ -5,6 +5,7 @@ package crash_test
 import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -101,7 +102,7 @@ func scenarios() []scenario {
 
 // move is a change from one want to another; either may be missing.
 func move[T any](id, token string, set func(*gpu.Want, *T), from, to *T) agent.Change {
-	ch := agent.Change{ID: id, Subject: "test " + id, Owner: owner, Host: host, Token: token}
+	ch := agent.Change{ID: id, Host: host, Change: change.Change{Subject: "test " + id, Owner: owner, Token: token}}
 	if from != nil {
 		set(&ch.Prior, from)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -42,11 +43,14 @@ func TestDayTwo(t *testing.T) {
 	m.ForgetCalls()
 	m.Delay("*", latency)
 	ch := agent.Change{
-		ID: "day-2", Subject: "gpu_partition_config.day2", Owner: "bench", Host: host, Token: "bench",
-		Want: gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "day2", Name: "day2", MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}},
-			GPUs: map[string][]string{host: {uuid(changed)}},
-		}},
+		ID: "day-2", Host: host,
+		Change: change.Change{
+			Subject: "gpu_partition_config.day2", Owner: "bench", Token: "bench",
+			Want: gpu.Want{Config: &gpu.PartitionConfig{
+				ID: "day2", Name: "day2", MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}},
+				GPUs: map[string][]string{host: {uuid(changed)}},
+			}},
+		},
 	}
 	began := time.Now()
 	prepared, err := client.Prepare(t.Context(), ch)

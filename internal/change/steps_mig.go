@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"fmt"

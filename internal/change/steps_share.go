@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"fmt"
@@ -18,11 +18,11 @@ func (s Step) sharingText() string {
 	case OpSetTimeSlice:
 		return fmt.Sprintf("set the time slice of GPU %s to %s", s.GPU, s.TimeSlice)
 	case OpEnsureDaemon:
-		return fmt.Sprintf("have MPS daemon %s serve %s%s", s.Daemon.Name, devicesText(s.Daemon.Devices), s.endingText())
+		return fmt.Sprintf("have MPS daemon %s serve %s%s", s.Daemon.Name, DevicesText(s.Daemon.Devices), s.endingText())
 	case OpRemoveDaemon:
 		return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText())
 	case OpWriteShare:
-		return fmt.Sprintf("hand share %q to containers, of %s", s.Share.Name, devicesText(s.Share.Devices))
+		return fmt.Sprintf("hand share %q to containers, of %s", s.Share.Name, DevicesText(s.Share.Devices))
 	case OpRemoveShare:
 		return fmt.Sprintf("take share %q back from containers", s.Share.Name)
 	}
@@ -44,7 +44,8 @@ func deviceText(d gpu.SharedDevice) string {
 	return placementText(*d.Instance) + " of GPU " + d.GPU
 }
 
-func devicesText(devices []gpu.SharedDevice) string {
+// DevicesText names devices, for people.
+func DevicesText(devices []gpu.SharedDevice) string {
 	names := make([]string, len(devices))
 	for i, d := range devices {
 		names[i] = deviceText(d)
@@ -232,7 +233,7 @@ func daemonOf(host *gpu.Host, name string) string {
 	if !ok {
 		return "missing"
 	}
-	text := "on " + devicesText(d.Devices)
+	text := "on " + DevicesText(d.Devices)
 	switch {
 	case d.MultiUser:
 		text += " for several users"
@@ -262,7 +263,8 @@ func handedOf(host *gpu.Host, name string) string {
 	return "handed over as " + h.CDIDevice
 }
 
-func clientsOf(host *gpu.Host, daemon string) string {
+// ClientsOf lists who is a client of a daemon, in words.
+func ClientsOf(host *gpu.Host, daemon string) string {
 	d, ok := host.Daemon(daemon)
 	if !ok {
 		return "nobody"

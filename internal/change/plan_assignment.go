@@ -1,10 +1,9 @@
-package agent
+package change
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -19,7 +18,7 @@ func (p *planner) assignment() error {
 		shape = prior
 	}
 	if shape == nil {
-		return &Error{Kind: BadRequest, Message: "the change neither wants anything nor had anything"}
+		return &Refusal{Code: BadRequest, Found: "the change neither wants anything nor had anything"}
 	}
 	vm, err := p.findVM(shape)
 	if err != nil {
@@ -50,7 +49,7 @@ func (p *planner) assignment() error {
 		p.put(c)
 		return nil
 	case vm == nil:
-		return refuse(backend.NotFound, "find the VM", "VM "+shape.VM, "host %s has no such VM", p.host.Name)
+		return refuse(NotFound, "find the VM", "VM "+shape.VM, "host %s has no such VM", p.host.Name)
 	}
 	return p.assign(vm, claim)
 }
@@ -71,7 +70,7 @@ func (p *planner) findVM(a *gpu.Assignment) (*gpu.VM, error) {
 			continue
 		}
 		if found != nil {
-			return nil, &Error{Kind: BadRequest, Message: fmt.Sprintf("host %s has more than one VM called %q; name it by its id", p.host.Name, a.VM)}
+			return nil, &Refusal{Code: BadRequest, Found: fmt.Sprintf("host %s has more than one VM called %q; name it by its id", p.host.Name, a.VM)}
 		}
 		found = &p.host.VMs[i]
 	}
@@ -135,8 +134,8 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 	}
 	m.settings(&c, gpu.VMSettings{})
 	if m.needsOff() && power.NextOff && vm.Runs() {
-		return refuse(backend.InvalidState, "take the GPU from the VM", "VM "+vm.Name,
-			"it runs, and its assignment waits for the next power-off; shut it down, or set power.when = \"now\" and apply first")
+		return refuse(InvalidState, "take the GPU from the VM", "VM "+vm.Name,
+			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first")
 	}
 	return m.carryOut(power, func() {
 		m.mountBack(nil, c.Dismounted)
@@ -351,9 +350,9 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 	if off && m.vm.State != gpu.VMOff {
 		switch {
 		case !m.vm.Runs():
-			return refuse(backend.InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s; it has to run or to be off", m.vm.State)
+			return refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it has to run or to be off")
 		case !power.AllowShutdown:
-			return refuse(backend.InvalidState, changeGPU, "VM "+m.vm.Name,
+			return refuse(InvalidState, changeGPU, "VM "+m.vm.Name,
 				"it runs, and its assignment does not allow a shutdown (power.allow_shutdown)")
 		}
 		restart = true

@@ -1,11 +1,10 @@
-package agent
+package change
 
 import (
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -101,11 +100,11 @@ func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
 	}
 	with := *host
 	for id, places := range claim.MIGLayout {
-		with = project(with, Step{Op: OpSetMIGMode, GPU: id, Enable: true})
+		with = Project(with, Step{Op: OpSetMIGMode, GPU: id, Enable: true})
 		for _, place := range places {
 			if g, ok := with.GPU(id); ok && g.MIG != nil {
 				if !hasInstance(g.MIG, place) {
-					with = project(with, Step{Op: OpCreateInstance, GPU: id, Instance: &place})
+					with = Project(with, Step{Op: OpCreateInstance, GPU: id, Instance: &place})
 				}
 			}
 		}
@@ -114,17 +113,17 @@ func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
 }
 
 // sharingChange is what GPUs and MPS daemons of a host shall be, as far as it differs from
-// what they are.
+// What they are.
 type sharingChange struct {
 	*planner
 	limit gpu.Disruption
 	// opens and closes are steps on modes: a GPU is closed to all processes but those of MPS
 	// before a daemon starts, and opened again after one has ended.
 	closes, opens []Step
-	ends, starts  []Step // of daemons
+	ends, starts  []Step // Of daemons
 }
 
-// steps are those of the change in the order that works.
+// Steps are those of the change in the order that works.
 func (s *sharingChange) steps() []Step { return slices.Concat(s.closes, s.ends, s.starts, s.opens) }
 
 // wants notes what a selected GPU shall be.
@@ -132,17 +131,17 @@ func (s *sharingChange) wants(id string, c *configChange) error {
 	g, ok := s.host.GPU(id)
 	switch {
 	case !ok:
-		return refuse(backend.NotFound, shareGPU, "GPU "+id, "host %s has no such GPU", s.host.Name)
+		return refuse(NotFound, shareGPU, "GPU "+id, "host %s has no such GPU", s.host.Name)
 	case g.Dismounted:
-		return refuse(backend.InvalidState, shareGPU, "GPU "+g.ID, "it is taken from the host, for passthrough")
+		return refuse(InvalidState, shareGPU, "GPU "+g.ID, "it is taken from the host, for passthrough")
 	case g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
-		return refuse(backend.InvalidState, shareGPU, "GPU "+g.ID,
-			"it is in MIG mode, or will be after the next reset; share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind())
+		return refuse(InvalidState, shareGPU, "GPU "+g.ID,
+			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind())
 	case g.ComputeMode == gpu.ComputeProhibited:
-		return refuse(backend.InvalidState, shareGPU, "GPU "+g.ID, "its compute mode is prohibited, which somebody set on purpose; run nvidia-smi -i %s -c DEFAULT first", g.ID)
+		return refuse(InvalidState, shareGPU, "GPU "+g.ID, "its compute mode is prohibited, which somebody set on purpose").or("run nvidia-smi -i %s -c DEFAULT first", g.ID)
 	}
 	if others := rules.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
-		return refuse(backend.InUse, shareGPU, "GPU "+g.ID, "%s serves it already; stop that first", strings.Join(others, ", "))
+		return refuse(InUse, shareGPU, "GPU "+g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first")
 	}
 	mode, turn := rules.WantedModes(&c.want)
 	if err := s.sets(g, mode, shareGPU, ""); err != nil {
@@ -176,8 +175,8 @@ func (s *sharingChange) sets(g *gpu.GPU, mode gpu.ComputeMode, op, orElse string
 		return nil
 	}
 	if who := rules.Strangers(&s.host, g); len(who) > 0 {
-		return refuse(backend.InUse, op, "GPU "+g.ID,
-			"its compute mode has to be %s, in which nobody uses it past MPS, but it is in use by %s; stop that first%s", mode, strings.Join(who, ", "), orElse)
+		return refuse(InUse, op, "GPU "+g.ID,
+			"its compute mode has to be %s, in which nobody uses it past MPS, but it is in use by %s", mode, strings.Join(who, ", ")).or("stop that first%s", orElse)
 	}
 	s.closes = append(s.closes, step)
 	return nil
@@ -237,8 +236,8 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) error {
 		return nil
 	}
 	if s.host.MPS == nil || s.host.MPS.Program == "" {
-		return refuse(backend.NotSupported, "start the MPS daemon", "MPS daemon "+want.Name,
-			"nvidia-cuda-mps-control is not installed on host %s; install it with NVIDIA's driver", s.host.Name)
+		return refuse(NotSupported, "start the MPS daemon", "MPS daemon "+want.Name,
+			"nvidia-cuda-mps-control is not installed on host %s", s.host.Name).or("install it with NVIDIA's driver")
 	}
 	force := false
 	if d, there := s.host.Daemon(want.Name); there {
@@ -261,8 +260,8 @@ func (s *sharingChange) mayEnd(d *gpu.MPSDaemon, op string) (force bool, err err
 		for i, c := range d.Clients {
 			who[i] = rules.ProcessText(c)
 		}
-		return false, refuse(backend.InUse, op, "MPS daemon "+d.Name,
-			"%d of its clients would end: %s; wait until they have ended, or allow it with max_disruption = \"process_restart\"", len(who), strings.Join(who, ", "))
+		return false, refuse(InUse, op, "MPS daemon "+d.Name,
+			"%d of its clients would end: %s", len(who), strings.Join(who, ", ")).or("wait until they have ended, or allow it with max_disruption = \"process_restart\"")
 	}
 	return true, nil
 }

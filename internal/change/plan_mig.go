@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -65,7 +64,7 @@ func (p *planner) migLayout(c *configChange) error {
 		// A daemon ends before its instance does, and is started in one that is there.
 		after := p.host
 		for _, s := range p.steps {
-			after = project(after, s)
+			after = Project(after, s)
 		}
 		if err := daemons.daemons(declaredDaemons(&p.host, c.claim), rules.Daemons(&after, &c.want, p.selected(c))); err != nil {
 			return err
@@ -84,7 +83,7 @@ func (p *planner) migLayout(c *configChange) error {
 }
 
 // stateBefore is the mode and the instances that a GPU had before it was in any config
-// of ours.
+// Of ours.
 func (p *planner) stateBefore(other *gpu.Claim, gpuID string) (state gpu.MIGState, known bool) {
 	if other != nil {
 		return byID(other.MIGBefore, gpuID)
@@ -135,11 +134,11 @@ func (m *migChange) wants(gpuID string, c *gpu.PartitionConfig) ([]gpu.MIGPlacem
 	g, ok := m.host.GPU(gpuID)
 	switch {
 	case !ok:
-		return nil, refuse(backend.NotFound, setMIG, "GPU "+gpuID, "host %s has no such GPU", m.host.Name)
+		return nil, refuse(NotFound, setMIG, "GPU "+gpuID, "host %s has no such GPU", m.host.Name)
 	case g.Dismounted:
-		return nil, refuse(backend.InvalidState, setMIG, "GPU "+g.ID, "it is taken from the host, for passthrough")
+		return nil, refuse(InvalidState, setMIG, "GPU "+g.ID, "it is taken from the host, for passthrough")
 	case g.MIG == nil:
-		return nil, refuse(backend.NotSupported, setMIG, "GPU "+g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model)
+		return nil, refuse(NotSupported, setMIG, "GPU "+g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model)
 	}
 	plan, err := rules.LayOutMIGConfig(&m.host, g, c, rules.ClaimedShares(&m.host)...)
 	if err != nil {
@@ -179,12 +178,12 @@ func (m *migChange) note(t migTarget, op, orElse string) error {
 		return nil
 	}
 	if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
-		return refuse(backend.InvalidState, op, "GPU "+t.gpu.ID,
-			"to turn its MIG mode %s takes a reset of this GPU; allow it with max_disruption = \"gpu_reset\"%s", onOff(t.enable), orElse)
+		return refuse(InvalidState, op, "GPU "+t.gpu.ID,
+			"to turn its MIG mode %s takes a reset of this GPU", onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"%s", orElse)
 	}
 	if users := rules.Users(rules.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
-		return refuse(backend.InUse, op, "GPU "+t.gpu.ID,
-			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s; stop that first%s", onOff(t.enable), strings.Join(users, ", "), orElse)
+		return refuse(InUse, op, "GPU "+t.gpu.ID,
+			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s", onOff(t.enable), strings.Join(users, ", ")).or("stop that first%s", orElse)
 	}
 	m.targets = append(m.targets, t)
 	return nil
@@ -196,7 +195,7 @@ func incomplete(g *gpu.GPU, of []gpu.MIGPlacement) []gpu.MIGPlacement {
 	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool { return !slices.Contains(lacking, p) })
 }
 
-// steps plans what leads to the targets.
+// Steps plans what leads to the targets.
 func (m *migChange) steps() {
 	if len(m.targets) == 0 {
 		return
@@ -225,7 +224,7 @@ func (p *planner) without(units []string, needed bool, steps func()) {
 	}
 }
 
-// steps are those on one GPU. Instances need the mode, so it comes first or last.
+// Steps are those on one GPU. Instances need the mode, so it comes first or last.
 func (t *migTarget) steps() []Step {
 	mode := Step{Op: OpSetMIGMode, GPU: t.gpu.ID, Enable: t.enable, Force: t.resets()}
 	var out []Step
@@ -246,12 +245,12 @@ func (t *migTarget) steps() []Step {
 
 // refuseLayout is the refusal of a layout that does not fit, or that instances in use
 // are in the way of.
-func refuseLayout(err error, op string, g *gpu.GPU, orElse string) *Error {
+func refuseLayout(err error, op string, g *gpu.GPU, orElse string) *Refusal {
 	var inUse *rules.MIGInUseError
 	if errors.As(err, &inUse) {
-		return refuse(backend.InUse, op, "GPU "+g.ID, "%v; stop what uses them first%s", err, orElse)
+		return refuse(InUse, op, "GPU "+g.ID, "%v", err).or("stop what uses them first%s", orElse)
 	}
-	return refuse(backend.InvalidParameter, op, "GPU "+g.ID, "%s%s", oneLine(err), orElse)
+	return refuse(InvalidParameter, op, "GPU "+g.ID, "%s%s", oneLine(err), orElse)
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// verify compares what the steps touched with what they should have made of it, and
+// Verify compares what the steps touched with what they should have made of it, and
 // says what differs.
-func verify(expected, have *gpu.Host, steps []Step) []string {
-	want, got := observe(expected, steps), observe(have, steps)
+func Verify(expected, have *gpu.Host, steps []Step) []string {
+	want, got := Observe(expected, steps), Observe(have, steps)
 	var out []string
 	for _, f := range want {
 		if found := got.value(f.Name); found != f.Value {
@@ -22,14 +22,15 @@ func verify(expected, have *gpu.Host, steps []Step) []string {
 }
 
 // fact is one thing that a host shows, in words.
-type fact struct {
+type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-type facts []fact
+// Facts are what a host shows.
+type Facts []Fact
 
-func (fs facts) value(name string) string {
+func (fs Facts) value(name string) string {
 	for _, f := range fs {
 		if f.Name == name {
 			return f.Value
@@ -38,15 +39,15 @@ func (fs facts) value(name string) string {
 	return "missing"
 }
 
-// observe reads from a host what some steps change, in a form that can be compared:
+// Observe reads from a host what some steps change, in a form that can be compared:
 // without ids that the host gives, and without what it decides at each start.
-func observe(host *gpu.Host, steps []Step) facts {
-	var out facts
+func Observe(host *gpu.Host, steps []Step) Facts {
+	var out Facts
 	seen := map[string]bool{}
 	note := func(name, value string) {
 		if !seen[name] {
 			seen[name] = true
-			out = append(out, fact{Name: name, Value: value})
+			out = append(out, Fact{Name: name, Value: value})
 		}
 	}
 	for _, s := range steps {
@@ -79,18 +80,18 @@ func observe(host *gpu.Host, steps []Step) facts {
 			note("share "+s.Share.Name, handedOf(host, s.Share.Name))
 		case OpStopUnit, OpStartUnit:
 			note("unit "+s.Unit, unitOf(host, s.Unit))
-		case OpRefreshDevices: // nothing that an inventory shows
+		case OpRefreshDevices: // WholeHost that an inventory shows
 		case OpPutClaim, OpDropClaim:
-			note("the record of "+describeObject(s.Claim.Kind, s.Claim.ID), holderOf(host, s.Claim))
+			note("the record of "+DescribeObject(s.Claim.Kind, s.Claim.ID), holderOf(host, s.Claim))
 		default:
 			vm, ok := host.VM(s.VM)
 			if !ok {
-				note("VM "+s.vmName(), "missing")
+				note("VM "+s.VMName(), "missing")
 				continue
 			}
 			switch s.Op {
 			case OpStartVM, OpStopVM:
-				note("the power state of VM "+vm.Name, powerOf(vm))
+				note("the power state of VM "+vm.Name, PowerOf(vm))
 			case OpVMSettings:
 				note("the settings of VM "+vm.Name, settingsOf(vm.Settings.Only(*s.Settings)))
 			case OpAddAdapter, OpRemoveAdapters, OpSetQuotas:
@@ -138,7 +139,8 @@ func holderOf(host *gpu.Host, of *gpu.Claim) string {
 	return fmt.Sprintf("that of instance %s (revision %d)", c.Token, c.Revision)
 }
 
-func powerOf(vm *gpu.VM) string {
+// PowerOf says whether a VM runs, in words.
+func PowerOf(vm *gpu.VM) string {
 	if vm.Runs() {
 		return string(gpu.VMRunning)
 	}

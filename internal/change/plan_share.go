@@ -1,11 +1,10 @@
-package agent
+package change
 
 import (
 	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -18,7 +17,7 @@ const (
 // share plans a fraction of GPUs for containers. It is placed here, among the claims that
 // stand under the lease, and never moved.
 func (p *planner) share() error {
-	want, prior := shareOn(p.change.Want.Share, p.change.Host), shareOn(p.change.Prior.Share, p.change.Host)
+	want, prior := shareOn(p.change.Want.Share, p.key), shareOn(p.change.Prior.Share, p.key)
 	shape := want
 	if want == nil {
 		shape = prior
@@ -68,7 +67,7 @@ func shareOn(s *gpu.Share, host string) *gpu.Share {
 // place finds the share's devices. One that its claim knows stays where it is.
 func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 	s := *want
-	s.Host = p.change.Host
+	s.Host = p.key
 	if claim != nil && claim.Want.Share != nil {
 		switch was := claim.Want.Share; {
 		case samePlacement(was, &s):
@@ -84,7 +83,7 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 		return &s, nil
 	}
 	var err error
-	if s.Devices, err = rules.PlaceShare(&p.host, p.change.Host, &s, p.change.Token); err != nil {
+	if s.Devices, err = rules.PlaceShare(&p.host, p.key, &s, p.change.Token); err != nil {
 		return nil, refuseShare(err, s.Name)
 	}
 	return &s, nil
@@ -98,8 +97,8 @@ func samePlacement(was, want *gpu.Share) bool {
 }
 
 // refuseShare is the refusal of a share that has no place.
-func refuseShare(err error, name string) *Error {
-	return refuse(backend.Insufficient, placeShare, "share "+name, "%s", oneLine(err))
+func refuseShare(err error, name string) *Refusal {
+	return refuse(Insufficient, placeShare, "share "+name, "%s", oneLine(err))
 }
 
 func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {
@@ -114,7 +113,7 @@ func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {
 }
 
 // endShare plans to take a share back. All that bears its name is ours, so that there is
-// nothing to leave alone of one that a failed change left half done.
+// WholeHost to leave alone of one that a failed change left half done.
 func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 	if !p.change.ClaimOnly {
 		if err := p.notRunning(s.Name, endShare); err != nil {
@@ -133,7 +132,7 @@ func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 // notRunning refuses a change under processes of a share.
 func (p *planner) notRunning(name, op string) error {
 	if who := inShare(&p.host, name); len(who) > 0 {
-		return refuse(backend.InUse, op, "share "+name, "%d of its processes run: %s; stop them first", len(who), strings.Join(who, ", "))
+		return refuse(InUse, op, "share "+name, "%d of its processes run: %s", len(who), strings.Join(who, ", ")).or("stop them first")
 	}
 	return nil
 }

@@ -1,22 +1,20 @@
-package agent
+package change
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// lostLayout is what a host lacks of what one claim declares there. A reboot takes all GPU
+// Lost is what a host lacks of what one claim declares there. A reboot takes all GPU
 // instances, and from Hopper on the mode as well; virtual functions and all vGPUs; compute
 // modes and time slices; MPS daemons, and what is handed to containers.
-type lostLayout struct {
-	subject string
+type Lost struct {
+	Subject string
 	// watchers are units that only watch GPUs, and are stopped while a mode changes.
 	watchers []string
 
@@ -27,36 +25,27 @@ type lostLayout struct {
 	share   *gpu.ShareSpec
 	// orphans are shares that containers can ask for and no claim declares.
 	orphans []string
-	// conflicts are objects that lack something and are not as it would need them to be.
-	conflicts []conflict
+	// Conflicts are objects that lack something and are not as it would need them to be.
+	Conflicts []Conflict
 }
 
 // conflict is why something cannot be put back.
-type conflict struct{ object, why string }
+type Conflict struct{ Object, Why string }
 
 // lacking is what one object lacks.
-type lacking struct {
-	object, what string
-	// undeclared is true for what is there and should not.
-	undeclared bool
+type Lacking struct {
+	Object, What string
+	// Undeclared is true for what is there and should not.
+	Undeclared bool
 }
 
-func (l *lostLayout) conflict(object, why string) {
-	l.conflicts = append(l.conflicts, conflict{object: object, why: why})
+func (l *Lost) conflict(object, why string) {
+	l.Conflicts = append(l.Conflicts, Conflict{Object: object, Why: why})
 }
 
-// settled is the answer as far as it is known before anything is put back.
-func (l *lostLayout) settled() Settled {
-	end := Settled{Subject: l.subject}
-	for _, c := range l.conflicts {
-		end.Stands = append(end.Stands, c.object+": "+c.why)
-	}
-	return end
-}
-
-// steps are those that put back what is missing. Daemons need the instances, and shares
+// Steps are those that put back what is missing. Daemons need the instances, and shares
 // the daemons.
-func (l *lostLayout) steps(host *gpu.Host) []Step {
+func (l *Lost) Steps(host *gpu.Host) []Step {
 	p := &planner{host: *host}
 	(&migChange{planner: p, watchers: l.watchers, targets: l.mig}).steps()
 	(&vgpuChange{planner: p, watchers: l.watchers, targets: l.vgpus}).steps()
@@ -73,15 +62,15 @@ func (l *lostLayout) steps(host *gpu.Host) []Step {
 	return p.steps
 }
 
-// lackings tells by object what is missing, for people.
-func (l *lostLayout) lackings() []lacking {
-	var out []lacking
+// Lackings tells by object what is missing, for people.
+func (l *Lost) Lackings() []Lacking {
+	var out []Lacking
 	note := func(object, what string) {
-		if i := slices.IndexFunc(out, func(o lacking) bool { return o.object == object }); i >= 0 {
-			out[i].what += ", " + what
+		if i := slices.IndexFunc(out, func(o Lacking) bool { return o.Object == object }); i >= 0 {
+			out[i].What += ", " + what
 			return
 		}
-		out = append(out, lacking{object: object, what: what})
+		out = append(out, Lacking{Object: object, What: what})
 	}
 	for i := range l.mig {
 		note("GPU "+l.mig[i].gpu.ID, l.mig[i].lacks())
@@ -91,81 +80,49 @@ func (l *lostLayout) lackings() []lacking {
 	}
 	for _, s := range l.modes {
 		if s.Op == OpSetComputeMode {
-			note(s.object(), "compute mode "+string(s.ComputeMode))
+			note(s.Object(), "compute mode "+string(s.ComputeMode))
 		} else {
-			note(s.object(), "time slice "+string(s.TimeSlice))
+			note(s.Object(), "time slice "+string(s.TimeSlice))
 		}
 	}
 	for i := range l.daemons {
-		note("MPS daemon "+l.daemons[i].Name, devicesText(l.daemons[i].Devices))
+		note("MPS daemon "+l.daemons[i].Name, DevicesText(l.daemons[i].Devices))
 	}
 	if l.share != nil {
-		note(describeObject(gpu.ClaimShare, l.share.Name), "CDI device "+gpu.CDIDevice(l.share.Name))
+		note(DescribeObject(gpu.ClaimShare, l.share.Name), "CDI device "+gpu.CDIDevice(l.share.Name))
 	}
 	for _, name := range l.orphans {
-		out = append(out, lacking{object: describeObject(gpu.ClaimShare, name), what: "a claim", undeclared: true})
+		out = append(out, Lacking{Object: DescribeObject(gpu.ClaimShare, name), What: "a claim", Undeclared: true})
 	}
 	return out
 }
 
-// of is what one object lacks, or the conflict that keeps that from being put back.
-func (l *lostLayout) of(object string) (why, what string) {
-	if i := slices.IndexFunc(l.conflicts, func(c conflict) bool { return c.object == object }); i >= 0 {
-		return l.conflicts[i].why, ""
+// Of is what one object lacks, or the conflict that keeps that from being put back.
+func (l *Lost) Of(object string) (why, what string) {
+	if i := slices.IndexFunc(l.Conflicts, func(c Conflict) bool { return c.Object == object }); i >= 0 {
+		return l.Conflicts[i].Why, ""
 	}
-	missing := l.lackings()
-	if i := slices.IndexFunc(missing, func(m lacking) bool { return m.object == object }); i >= 0 {
-		return "", missing[i].what
+	missing := l.Lackings()
+	if i := slices.IndexFunc(missing, func(m Lacking) bool { return m.Object == object }); i >= 0 {
+		return "", missing[i].What
 	}
 	return "", ""
 }
 
-func restorable(lost []lostLayout) bool {
-	return slices.ContainsFunc(lost, func(l lostLayout) bool { return len(l.lackings()) > 0 })
-}
-
-// conflicts is the answer when nothing can be put back.
-func conflicts(lost []lostLayout) []Settled {
-	var out []Settled
-	for _, l := range lost {
-		out = append(out, l.settled())
-	}
-	return out
-}
-
-// lost reads the host and finds what it lacks of what is declared. One that declares
-// nothing may still have shares of ours, and when it cannot be read nothing is lost.
-func (s *Server) lost(ctx context.Context, st *backend.State) (gpu.Host, []lostLayout, error) {
-	declares := slices.ContainsFunc(st.Claims, func(c gpu.Claim) bool {
-		return len(c.MIGLayout)+len(c.VGPULayout) > 0 || c.Want.Share != nil || sharesGPUs(&c)
-	})
-	if s.platform(ctx) != gpu.Linux {
-		return gpu.Host{}, nil, nil
-	}
-	host, err := s.inventory(ctx)
-	switch {
-	case err != nil && !declares:
-		return gpu.Host{}, nil, nil
-	case err != nil:
-		return gpu.Host{}, nil, err
-	}
-	return host, lostLayouts(&host), nil
-}
-
-// lostLayouts is what a host lacks, in the order in which it can be put back.
-func lostLayouts(host *gpu.Host) []lostLayout {
-	var out []lostLayout
-	after := *host // what there will be by then
-	add := func(l lostLayout) {
-		if len(l.conflicts)+len(l.lackings()) > 0 {
+// FindLost is what a host lacks, in the order in which it can be put back.
+func FindLost(host *gpu.Host) []Lost {
+	var out []Lost
+	after := *host // What there will be by then
+	add := func(l Lost) {
+		if len(l.Conflicts)+len(l.Lackings()) > 0 {
 			out = append(out, l)
 		}
 	}
 	for i := range host.Claims {
 		if c := &host.Claims[i]; c.Kind == gpu.ClaimConfig {
 			l := lostOfConfig(host, c)
-			for _, s := range l.steps(host) {
-				after = project(after, s)
+			for _, s := range l.Steps(host) {
+				after = Project(after, s)
 			}
 			add(l)
 		}
@@ -179,19 +136,19 @@ func lostLayouts(host *gpu.Host) []lostLayout {
 	return out
 }
 
-// stillLost is what a host lacks of one subject.
-func stillLost(host *gpu.Host, subject string) *lostLayout {
-	for _, l := range lostLayouts(host) {
-		if l.subject == subject {
+// StillLost is what a host lacks of one subject.
+func StillLost(host *gpu.Host, subject string) *Lost {
+	for _, l := range FindLost(host) {
+		if l.Subject == subject {
 			return &l
 		}
 	}
-	return &lostLayout{subject: subject}
+	return &Lost{Subject: subject}
 }
 
 // lostOfConfig is what a host lacks of a config's layout.
-func lostOfConfig(host *gpu.Host, c *gpu.Claim) lostLayout {
-	l := lostLayout{subject: layoutText(c) + " of " + describeObject(c.Kind, c.ID), watchers: quiesced(c)}
+func lostOfConfig(host *gpu.Host, c *gpu.Claim) Lost {
+	l := Lost{Subject: layoutText(c) + " of " + DescribeObject(c.Kind, c.ID), watchers: quiesced(c)}
 	for _, id := range slices.Sorted(maps.Keys(c.MIGLayout)) {
 		t, why := lostOn(host, id, placedNow(host, c, id), l.watchers)
 		switch {
@@ -210,7 +167,7 @@ func lostOfConfig(host *gpu.Host, c *gpu.Claim) lostLayout {
 			l.vgpus = append(l.vgpus, *t)
 		}
 	}
-	if sharesGPUs(c) {
+	if SharesGPUs(c) {
 		l.lostSharing(host, c)
 	}
 	return l
@@ -220,7 +177,7 @@ func layoutText(c *gpu.Claim) string {
 	switch {
 	case len(c.VGPULayout) > 0:
 		return "the vGPUs"
-	case len(c.MIGLayout) > 0 || !sharesGPUs(c):
+	case len(c.MIGLayout) > 0 || !SharesGPUs(c):
 		return "the MIG layout"
 	case c.Want.Config.MPS != nil:
 		return "the MPS layout"

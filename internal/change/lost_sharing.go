@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"strings"
@@ -7,14 +7,14 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// sharesGPUs tells whether a claim is for a config that has processes share GPUs.
-func sharesGPUs(c *gpu.Claim) bool {
+// SharesGPUs tells whether a claim is for a config that has processes share GPUs.
+func SharesGPUs(c *gpu.Claim) bool {
 	return c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (c.Want.Config.MPS != nil || c.Want.Config.TimeSlicing != nil)
 }
 
 // lostSharing finds modes and daemons that are missing. What others have set is theirs, and
 // no client ends for it.
-func (l *lostLayout) lostSharing(host *gpu.Host, c *gpu.Claim) {
+func (l *Lost) lostSharing(host *gpu.Host, c *gpu.Claim) {
 	config := c.Want.Config
 	for _, id := range c.GPUs {
 		if config.MIG == nil {
@@ -22,8 +22,8 @@ func (l *lostLayout) lostSharing(host *gpu.Host, c *gpu.Claim) {
 		}
 	}
 	after := *host
-	for _, s := range l.steps(host) {
-		after = project(after, s)
+	for _, s := range l.Steps(host) {
+		after = Project(after, s)
 	}
 	for _, want := range rules.Daemons(&after, config, c.GPUs) {
 		d, there := host.Daemon(want.Name)
@@ -33,9 +33,9 @@ func (l *lostLayout) lostSharing(host *gpu.Host, c *gpu.Claim) {
 		case host.MPS == nil || host.MPS.Program == "":
 			l.conflict(object, "it does not run, and nvidia-cuda-mps-control is not installed")
 		case there && len(d.Clients) > 0 && d.PID == 0:
-			l.conflict(object, "it does not run, and to start it ends the clients that its servers have still: "+clientsOf(host, d.Name))
+			l.conflict(object, "it does not run, and to start it ends the clients that its servers have still: "+ClientsOf(host, d.Name))
 		case there && len(d.Clients) > 0:
-			l.conflict(object, "it serves "+devicesText(d.Devices)+" in place of "+devicesText(want.Devices)+", and cannot be restarted under its clients: "+clientsOf(host, d.Name))
+			l.conflict(object, "it serves "+DevicesText(d.Devices)+" in place of "+DevicesText(want.Devices)+", and cannot be restarted under its clients: "+ClientsOf(host, d.Name))
 		default:
 			l.daemons = append(l.daemons, want)
 		}
@@ -43,7 +43,7 @@ func (l *lostLayout) lostSharing(host *gpu.Host, c *gpu.Claim) {
 }
 
 // lostModes finds a compute mode and a time slice that are the driver's own again.
-func (l *lostLayout) lostModes(host *gpu.Host, id string, config *gpu.PartitionConfig) {
+func (l *Lost) lostModes(host *gpu.Host, id string, config *gpu.PartitionConfig) {
 	object := "GPU " + id
 	g, ok := host.GPU(id)
 	switch {
@@ -83,25 +83,25 @@ func differs[T ~string](have, want, afterReboot T) (lost, theirs bool) {
 
 // lostShare finds a share that containers can no longer ask for, or that leads them to a
 // GPU instance which was made again. after is the host as it will be by then.
-func lostShare(host, after *gpu.Host, s *gpu.Share) lostLayout {
-	l := lostLayout{subject: describeObject(gpu.ClaimShare, s.Name)}
+func lostShare(host, after *gpu.Host, s *gpu.Share) Lost {
+	l := Lost{Subject: DescribeObject(gpu.ClaimShare, s.Name)}
 	handed, there := host.HandedShare(s.Name)
 	if len(s.Devices) == 0 || there && leads(host, s, handed) {
 		return l
 	}
 	spec, err := rules.ShareSpec(after, s)
 	if err != nil {
-		l.conflict(l.subject, oneLine(err))
+		l.conflict(l.Subject, oneLine(err))
 		return l
 	}
 	for _, d := range s.Devices {
 		if !hasDevice(after, d) {
-			l.conflict(l.subject, deviceText(d)+" is not there")
+			l.conflict(l.Subject, deviceText(d)+" is not there")
 			return l
 		}
 	}
 	if _, serves := after.Daemon(spec.Daemon); spec.Daemon != "" && !serves {
-		l.conflict(l.subject, "MPS daemon "+spec.Daemon+" is not there")
+		l.conflict(l.Subject, "MPS daemon "+spec.Daemon+" is not there")
 		return l
 	}
 	l.share = &spec
@@ -140,15 +140,15 @@ func hasDevice(host *gpu.Host, d gpu.SharedDevice) bool {
 
 // orphans are shares that containers can ask for and that no claim declares: what a failed
 // change left, or claims that were lost.
-func orphans(host *gpu.Host) lostLayout {
-	l := lostLayout{subject: "the shares that no claim declares"}
+func orphans(host *gpu.Host) Lost {
+	l := Lost{Subject: "the shares that no claim declares"}
 	for i := range host.Shares {
 		name := host.Shares[i].Name
 		if findClaim(host, gpu.ClaimShare, name) != nil {
 			continue
 		}
 		if who := inShare(host, name); len(who) > 0 {
-			l.conflict(describeObject(gpu.ClaimShare, name), "it has no claim, and processes run in it: "+strings.Join(who, ", "))
+			l.conflict(DescribeObject(gpu.ClaimShare, name), "it has no claim, and processes run in it: "+strings.Join(who, ", "))
 			continue
 		}
 		l.orphans = append(l.orphans, name)

@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -109,9 +108,9 @@ func (v *vgpuChange) wants(gpuID string, layout *gpu.VGPULayout) (gpu.VGPUState,
 	g, ok := v.host.GPU(gpuID)
 	switch {
 	case !ok:
-		return gpu.VGPUState{}, refuse(backend.NotFound, setVGPUs, "GPU "+gpuID, "host %s has no such GPU", v.host.Name)
+		return gpu.VGPUState{}, refuse(NotFound, setVGPUs, "GPU "+gpuID, "host %s has no such GPU", v.host.Name)
 	case g.Dismounted:
-		return gpu.VGPUState{}, refuse(backend.InvalidState, setVGPUs, "GPU "+g.ID, "it is taken from the host, for passthrough")
+		return gpu.VGPUState{}, refuse(InvalidState, setVGPUs, "GPU "+g.ID, "it is taken from the host, for passthrough")
 	}
 	plan, err := rules.LayOutVGPU(g, layout, v.watchers...)
 	if err != nil {
@@ -142,7 +141,7 @@ func (v *vgpuChange) note(g *gpu.GPU, plan rules.VGPUPlan) {
 	}
 }
 
-// steps plans what leads to the targets.
+// Steps plans what leads to the targets.
 func (v *vgpuChange) steps() {
 	quiet := slices.ContainsFunc(v.targets, func(t vgpuTarget) bool { return t.switches() })
 	v.without(v.watchers, quiet, func() {
@@ -152,7 +151,7 @@ func (v *vgpuChange) steps() {
 	})
 }
 
-// steps are those on one GPU. The modes change while it has no vGPU, and that of mixed
+// Steps are those on one GPU. The modes change while it has no vGPU, and that of mixed
 // sizes only while the functions are on.
 func (t *vgpuTarget) steps() []Step {
 	functions := Step{Op: OpSetFunctions, GPU: t.gpu.ID, Enable: t.plan.FunctionsOn}
@@ -179,7 +178,7 @@ func (t *vgpuTarget) steps() []Step {
 
 // refuseVGPUs is the refusal of a layout that the GPU cannot have, or that those who use
 // it are in the way of.
-func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Error {
+func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Refusal {
 	var (
 		held        *rules.VGPUHeldError
 		busy        *rules.VGPUBusyError
@@ -187,18 +186,21 @@ func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Error {
 		unsupported *rules.VGPUUnsupportedError
 		capacity    *rules.VGPUCapacityError
 	)
-	code, fix := backend.InvalidParameter, ""
+	code, fix := InvalidParameter, ""
 	switch {
 	case errors.As(err, &held), errors.As(err, &busy):
-		code, fix = backend.InUse, "; stop what uses it first"
+		code, fix = InUse, "stop what uses it first"
 	case errors.As(err, &mode):
-		code, fix = backend.InvalidState, "; turn MIG mode off first"
+		code, fix = InvalidState, "turn MIG mode off first"
 	case errors.As(err, &unsupported):
-		code = backend.NotSupported
+		code = NotSupported
 	case errors.As(err, &capacity):
-		code = backend.Insufficient
+		code = Insufficient
 	}
-	return refuse(code, op, "GPU "+g.ID, "%s%s%s", oneLine(err), fix, orElse)
+	if fix == "" {
+		return refuse(code, op, "GPU "+g.ID, "%s%s", oneLine(err), orElse)
+	}
+	return refuse(code, op, "GPU "+g.ID, "%s", oneLine(err)).or("%s%s", fix, orElse)
 }
 
 // lostVGPUs is what a GPU lacks of its vGPUs, nil for nothing, or why that cannot be put

@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"math"
@@ -16,7 +16,7 @@ func projectVM(host *gpu.Host, vm *gpu.VM, s Step) {
 	case OpAddAdapter:
 		vm.PartitionAdapters = append(slices.Clone(vm.PartitionAdapters), *s.Adapter)
 	case OpRemoveAdapters:
-		vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !hasID(s.Keep, a.ID) })
+		vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !s.Keeps(a.ID) })
 	case OpSetQuotas:
 		vm.PartitionAdapters = slices.Clone(vm.PartitionAdapters)
 		if a := findAdapter(vm, s.Adapter.ID); a != nil {
@@ -25,7 +25,7 @@ func projectVM(host *gpu.Host, vm *gpu.VM, s Step) {
 	case OpAddDevice:
 		vm.Devices = append(slices.Clone(vm.Devices), *s.Device)
 	case OpRemoveDevices:
-		vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !hasID(s.Keep, d.ID) })
+		vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !s.Keeps(d.ID) })
 	case OpVMSettings:
 		vm.Settings = vm.Settings.Overlay(*s.Settings)
 	case OpStopVM:

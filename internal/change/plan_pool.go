@@ -1,10 +1,9 @@
-package agent
+package change
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -12,8 +11,8 @@ import (
 // MountBack every GPU that leaves goes back to its host, whoever dismounted it: a GPU
 // that is in no pool and not mounted is of no use to anybody.
 func (p *planner) pool() error {
-	want, wanted := poolOn(p.change.Want.Pool, p.change.Host)
-	prior, had := poolOn(p.change.Prior.Pool, p.change.Host)
+	want, wanted := poolOn(p.change.Want.Pool, p.key)
+	prior, had := poolOn(p.change.Prior.Pool, p.key)
 	shape := want
 	if !wanted {
 		shape = prior
@@ -25,7 +24,7 @@ func (p *planner) pool() error {
 	}
 	pool, exists := p.host.Pool(shape.Name)
 	if wanted && !had && claim == nil && exists && !p.change.ClaimOnly {
-		return &Error{Kind: NotOwner, Message: fmt.Sprintf(
+		return &Refusal{Code: NotOwner, Found: fmt.Sprintf(
 			"host %s has a pool %q already, and no resource manages it; import it instead", p.host.Name, pool.Name)}
 	}
 
@@ -67,7 +66,7 @@ func dismountedBy(claim *gpu.Claim) []string {
 
 func (p *planner) poolClaim(want gpu.PoolConfig, old *gpu.Claim, dismounted []string) gpu.Claim {
 	c := p.newClaim(gpu.ClaimPool, want.Name, old)
-	c.Want.Pool, c.GPUs = &want, want.Members[p.change.Host]
+	c.Want.Pool, c.GPUs = &want, want.Members[p.key]
 	for _, g := range dismounted {
 		if c.Covers(g) {
 			c.Dismounted = append(c.Dismounted, g)
@@ -78,18 +77,18 @@ func (p *planner) poolClaim(want gpu.PoolConfig, old *gpu.Claim, dismounted []st
 
 // poolMembers makes the pool hold exactly the wanted GPUs.
 func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.Pool) error {
-	members := want.Members[p.change.Host]
+	members := want.Members[p.key]
 	dismounted := slices.Clone(dismountedBy(claim))
 	for _, id := range members {
 		g, ok := p.host.GPU(id)
 		if !ok {
-			return refuse(backend.NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "host %s has no such GPU", p.host.Name)
+			return refuse(NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "host %s has no such GPU", p.host.Name)
 		}
 		if g.Dismounted {
 			continue
 		}
 		if h := holders(g); len(h) > 0 {
-			return refuse(backend.InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", p.vmNames(h))
+			return refuse(InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", p.vmNames(h))
 		}
 		p.add(Step{Op: OpDismount, GPU: g.ID, Force: want.Force})
 		dismounted = append(dismounted, g.ID)
@@ -119,7 +118,7 @@ func (p *planner) notHeld(pool string, gpus []string) error {
 	for _, vm := range p.host.VMs {
 		for _, d := range vm.Devices {
 			if gpu.SameID(d.Pool, pool) && d.GPU != "" && hasID(gpus, d.GPU) && vm.State != gpu.VMOff {
-				return refuse(backend.InUse, "take the GPU from pool "+pool, "GPU "+d.GPU, "VM %s has it", vm.Name)
+				return refuse(InUse, "take the GPU from pool "+pool, "GPU "+d.GPU, "VM %s has it", vm.Name)
 			}
 		}
 	}
@@ -148,7 +147,7 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 		}
 	}
 	if len(users) > 0 {
-		return refuse(backend.InUse, "delete the pool", "pool "+pool.Name, "these VMs draw from it: %s; unassign them first", p.vmNames(users))
+		return refuse(InUse, "delete the pool", "pool "+pool.Name, "these VMs draw from it: %s", p.vmNames(users)).or("unassign them first")
 	}
 	if len(pool.GPUs) > 0 {
 		p.add(Step{Op: OpSetPoolMembers, Pool: pool.Name})

@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"slices"
@@ -6,12 +6,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// schedule works out, before anything runs, what puts each step back, and what the
+// Schedule works out, before anything runs, what puts each step back, and what the
 // host has to show when all of them ran.
-func schedule(host gpu.Host, steps []Step) (undo [][]Step, expected gpu.Host) {
+func Schedule(host gpu.Host, steps []Step) (undo [][]Step, expected gpu.Host) {
 	for _, s := range steps {
 		undo = append(undo, inverse(&host, s))
-		host = project(host, s)
+		host = Project(host, s)
 	}
 	return refreshLast(steps, undo), host
 }
@@ -26,9 +26,9 @@ func refreshLast(steps []Step, undo [][]Step) [][]Step {
 	return undo
 }
 
-// project returns the host as it should be after a step. What it does not change is
+// Project returns the host as it should be after a step. What it does not change is
 // shared with the host given, which stays as it is.
-func project(host gpu.Host, s Step) gpu.Host {
+func Project(host gpu.Host, s Step) gpu.Host {
 	switch s.Op {
 	case OpSetPartitionCount, OpDismount, OpMount:
 		host.GPUs = slices.Clone(host.GPUs)
@@ -64,9 +64,9 @@ func project(host gpu.Host, s Step) gpu.Host {
 		}
 	case OpRefreshDevices:
 	case OpPutClaim:
-		host.Claims = putClaim(host.Claims, *s.Claim)
+		host.Claims = PutClaim(host.Claims, *s.Claim)
 	case OpDropClaim:
-		host.Claims = dropClaim(host.Claims, s.Claim.Kind, s.Claim.ID)
+		host.Claims = DropClaim(host.Claims, s.Claim.Kind, s.Claim.ID)
 	default:
 		host.VMs = slices.Clone(host.VMs)
 		if vm, ok := host.VM(s.VM); ok {
@@ -115,4 +115,16 @@ func projectPools(pools []gpu.Pool, s Step) []gpu.Pool {
 		pools[i].GPUs = s.GPUs
 	}
 	return pools
+}
+
+// KeepRestored is what puts the steps of a restoration back: nothing but the units, since
+// What was declared and is there again may be in use by then.
+func KeepRestored(host *gpu.Host, steps []Step) [][]Step {
+	undo := make([][]Step, len(steps))
+	for i, s := range steps {
+		if s.Op == OpStopUnit {
+			undo[i] = inverse(host, s)
+		}
+	}
+	return refreshLast(steps, undo)
 }

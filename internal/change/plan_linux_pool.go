@@ -1,9 +1,8 @@
-package agent
+package change
 
 import (
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -12,8 +11,8 @@ const makePool = "make the pool"
 // linuxPool plans a pool of a Linux host: a set of GPUs that shares are drawn from. It is
 // no more than its claim, and nothing is dismounted for it.
 func (p *planner) linuxPool() error {
-	want, wanted := poolOn(p.change.Want.Pool, p.change.Host)
-	prior, had := poolOn(p.change.Prior.Pool, p.change.Host)
+	want, wanted := poolOn(p.change.Want.Pool, p.key)
+	prior, had := poolOn(p.change.Prior.Pool, p.key)
 	shape := want
 	if !wanted {
 		shape = prior
@@ -24,7 +23,7 @@ func (p *planner) linuxPool() error {
 		return err
 	}
 	if !p.change.ClaimOnly {
-		if err := p.poolAllows(&shape, want.Members[p.change.Host], claim); err != nil {
+		if err := p.poolAllows(&shape, want.Members[p.key], claim); err != nil {
 			return err
 		}
 	}
@@ -46,17 +45,17 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 	switch {
 	case len(members) == 0: // it leaves the host
 	case pool.Force:
-		return refuse(backend.NotSupported, makePool, object, "nothing is dismounted on a Linux host; leave dismount out")
+		return refuse(NotSupported, makePool, object, "nothing is dismounted on a Linux host").or("leave dismount out")
 	case pool.MountBack:
-		return refuse(backend.NotSupported, makePool, object, "nothing is dismounted on a Linux host, and so nothing is mounted back; leave on_destroy out, or write \"keep\"")
+		return refuse(NotSupported, makePool, object, "nothing is dismounted on a Linux host, and so nothing is mounted back").or("leave on_destroy out, or write \"keep\"")
 	}
 	for _, id := range members {
 		if _, ok := p.host.GPU(id); !ok {
-			return refuse(backend.NotFound, makePool, "GPU "+id, "host %s has no such GPU", p.host.Name)
+			return refuse(NotFound, makePool, "GPU "+id, "host %s has no such GPU", p.host.Name)
 		}
 		for i := range p.host.Claims {
 			if o := &p.host.Claims[i]; o.Kind == gpu.ClaimPool && !gpu.SameID(o.ID, pool.Name) && o.Covers(id) {
-				return refuse(backend.InUse, makePool, "GPU "+id, "it is in pool %q already", o.ID)
+				return refuse(InUse, makePool, "GPU "+id, "it is in pool %q already", o.ID)
 			}
 		}
 	}
@@ -68,7 +67,7 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 			continue
 		}
 		if names := p.drawn(pool.ID, id); len(names) > 0 {
-			return refuse(backend.InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s; destroy them first", strings.Join(names, ", "))
+			return refuse(InUse, "take the GPU from the pool", "GPU "+id, "shares of the pool are on it: %s", strings.Join(names, ", ")).or("destroy them first")
 		}
 	}
 	return nil

@@ -1,11 +1,10 @@
-package agent
+package change
 
 import (
 	"maps"
 	"math"
 	"slices"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -26,8 +25,8 @@ type configChange struct {
 
 // config plans a partition config of any kind.
 func (p *planner) config() error {
-	want, wanted := configOn(p.change.Want.Config, p.change.Host)
-	prior, had := configOn(p.change.Prior.Config, p.change.Host)
+	want, wanted := configOn(p.change.Want.Config, p.key)
+	prior, had := configOn(p.change.Prior.Config, p.key)
 	c := &configChange{want: want, wanted: wanted, shape: want}
 	if !wanted {
 		c.shape = prior
@@ -64,7 +63,7 @@ func (p *planner) config() error {
 }
 
 // selected are the GPUs that the config shall have on this host.
-func (p *planner) selected(c *configChange) []string { return c.want.GPUs[p.change.Host] }
+func (p *planner) selected(c *configChange) []string { return c.want.GPUs[p.key] }
 
 // covers tells whether a GPU is in the config already. One that it has in the state but
 // not in a claim joins only now: it was imported, or an earlier change did not come this
@@ -179,8 +178,8 @@ func (p *planner) joins(c *configChange, gpuID string) (*gpu.Claim, error) {
 			continue
 		}
 		if other.Owner != p.change.Owner || other.Owner == "" {
-			return nil, &Error{Kind: NotOwner, Message: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
-				describeObject(other.Kind, other.ID) + " of " + describeOwner(other.Owner)}
+			return nil, &Refusal{Code: NotOwner, Found: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
+				DescribeObject(other.Kind, other.ID) + " of " + describeOwner(other.Owner)}
 		}
 		c.shrunk = appendShrunk(c.shrunk, *other, gpuID)
 		return other, nil
@@ -235,11 +234,11 @@ func (l *layout) wants(gpuID string, count int) error {
 	g, ok := l.host.GPU(gpuID)
 	switch {
 	case !ok:
-		return refuse(backend.NotFound, setCount, "GPU "+gpuID, "host %s has no such GPU", l.host.Name)
+		return refuse(NotFound, setCount, "GPU "+gpuID, "host %s has no such GPU", l.host.Name)
 	case g.Dismounted:
-		return refuse(backend.InvalidState, setCount, "GPU "+g.ID, "it is dismounted from the host, for passthrough")
+		return refuse(InvalidState, setCount, "GPU "+g.ID, "it is dismounted from the host, for passthrough")
 	case g.Partitionable == nil || g.Partitionable.Paravirtual:
-		return refuse(backend.NotSupported, setCount, "GPU "+g.ID, "its driver offers no SR-IOV partitions")
+		return refuse(NotSupported, setCount, "GPU "+g.ID, "its driver offers no SR-IOV partitions")
 	case g.Partitionable.Count == count:
 		return nil
 	}
@@ -259,8 +258,8 @@ func (l *layout) restores(gpuID string, before map[string]int) error {
 		return nil
 	}
 	if h := holders(g); len(h) > 0 {
-		return refuse(backend.InUse, "put the partition count back", "GPU "+g.ID,
-			"its partitions are held by %s; unassign them first, or keep the layout (on_destroy = \"keep\")", l.vmNames(h))
+		return refuse(InUse, "put the partition count back", "GPU "+g.ID,
+			"its partitions are held by %s", l.vmNames(h)).or("unassign them first, or keep the layout (on_destroy = \"keep\")")
 	}
 	l.order = append(l.order, g)
 	l.counts[gpu.FoldID(g.ID)] = count
@@ -279,7 +278,7 @@ func (l *layout) seats() ([]seat, error) {
 	var out []seat
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
-			return nil, refuse(backend.InUse, setCount, "GPU "+g.ID,
+			return nil, refuse(InUse, setCount, "GPU "+g.ID,
 				"%s would have to be restarted, but max_disruption allows less", l.vmNames(holders(g)))
 		}
 		for _, id := range holders(g) {
@@ -288,7 +287,7 @@ func (l *layout) seats() ([]seat, error) {
 			}
 			vm, ok := l.host.VM(id)
 			if !ok {
-				return nil, refuse(backend.InUse, setCount, "GPU "+g.ID, "a VM that the host does not list holds a partition: %s", id)
+				return nil, refuse(InUse, setCount, "GPU "+g.ID, "a VM that the host does not list holds a partition: %s", id)
 			}
 			power, err := l.permission(vm)
 			if err != nil {
@@ -304,7 +303,7 @@ func (l *layout) seats() ([]seat, error) {
 func (l *layout) permission(vm *gpu.VM) (gpu.Power, error) {
 	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
 	no := func(format string, args ...any) (gpu.Power, error) {
-		return gpu.Power{}, refuse(backend.InUse, "stop the VM", "VM "+vm.Name, format, args...)
+		return gpu.Power{}, refuse(InUse, "stop the VM", "VM "+vm.Name, format, args...)
 	}
 	switch {
 	case claim == nil || claim.Want.Assignment == nil:

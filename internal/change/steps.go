@@ -1,4 +1,4 @@
-package agent
+package change
 
 import (
 	"fmt"
@@ -8,7 +8,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func (s Step) vmName() string {
+// VMName is what people call the VM of a step.
+func (s Step) VMName() string {
 	if s.Name != "" {
 		return s.Name
 	}
@@ -22,13 +23,13 @@ func (s Step) String() string {
 		return fmt.Sprintf("set %d partitions on GPU %s", s.Count, s.GPU)
 	case OpAddAdapter:
 		if s.Adapter.PinnedGPU != "" {
-			return fmt.Sprintf("give VM %s a partition of GPU %s", s.vmName(), s.Adapter.PinnedGPU)
+			return fmt.Sprintf("give VM %s a partition of GPU %s", s.VMName(), s.Adapter.PinnedGPU)
 		}
-		return fmt.Sprintf("give VM %s a GPU partition", s.vmName())
+		return fmt.Sprintf("give VM %s a GPU partition", s.VMName())
 	case OpSetQuotas:
-		return fmt.Sprintf("set the partition quotas of VM %s", s.vmName())
+		return fmt.Sprintf("set the partition quotas of VM %s", s.VMName())
 	case OpRemoveAdapters:
-		return fmt.Sprintf("take the GPU partition from VM %s", s.vmName())
+		return fmt.Sprintf("take the GPU partition from VM %s", s.VMName())
 	case OpDismount:
 		return fmt.Sprintf("dismount GPU %s from the host", s.GPU)
 	case OpMount:
@@ -44,21 +45,21 @@ func (s Step) String() string {
 		return fmt.Sprintf("put GPUs %s into pool %s", strings.Join(s.GPUs, ", "), s.Pool)
 	case OpAddDevice:
 		if s.Device.Pool != "" {
-			return fmt.Sprintf("give VM %s a GPU of pool %s", s.vmName(), s.Device.Pool)
+			return fmt.Sprintf("give VM %s a GPU of pool %s", s.VMName(), s.Device.Pool)
 		}
-		return fmt.Sprintf("give VM %s the GPU %s", s.vmName(), s.Device.GPU)
+		return fmt.Sprintf("give VM %s the GPU %s", s.VMName(), s.Device.GPU)
 	case OpRemoveDevices:
-		return fmt.Sprintf("take the GPUs from VM %s", s.vmName())
+		return fmt.Sprintf("take the GPUs from VM %s", s.VMName())
 	case OpVMSettings:
-		return fmt.Sprintf("write the settings of VM %s", s.vmName())
+		return fmt.Sprintf("write the settings of VM %s", s.VMName())
 	case OpDrainNode:
 		return "drain the cluster node"
 	case OpResumeNode:
 		return "resume the cluster node"
 	case OpStopVM:
-		return fmt.Sprintf("shut down VM %s", s.vmName())
+		return fmt.Sprintf("shut down VM %s", s.VMName())
 	case OpStartVM:
-		return fmt.Sprintf("start VM %s", s.vmName())
+		return fmt.Sprintf("start VM %s", s.VMName())
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit:
 		return s.migText()
 	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
@@ -66,9 +67,9 @@ func (s Step) String() string {
 	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
 		return s.sharingText()
 	case OpPutClaim:
-		return "record " + describeObject(s.Claim.Kind, s.Claim.ID)
+		return "record " + DescribeObject(s.Claim.Kind, s.Claim.ID)
 	case OpDropClaim:
-		return "forget " + describeObject(s.Claim.Kind, s.Claim.ID)
+		return "forget " + DescribeObject(s.Claim.Kind, s.Claim.ID)
 	}
 	return string(s.Op)
 }
@@ -241,3 +242,77 @@ func findAdapter(vm *gpu.VM, id string) *gpu.PartitionAdapter {
 	}
 	return &vm.PartitionAdapters[i]
 }
+
+// Disrupts is how much a step disturbs what runs.
+func (s Step) Disrupts() gpu.Disruption {
+	switch {
+	case s.Op == OpStopVM:
+		return gpu.DisruptVMRestart
+	case s.Op == OpSetMIGMode && s.Force:
+		return gpu.DisruptGPUReset
+	case (s.Op == OpEnsureDaemon || s.Op == OpRemoveDaemon) && s.Force:
+		return gpu.DisruptProcessRestart
+	}
+	return gpu.DisruptNone
+}
+
+// IsShown tells whether an inventory shows in full what a step does. What it does not show
+// is done once more: nobody has to be off for it.
+func (s Step) IsShown() bool {
+	return s.Op != OpRefreshDevices && s.Op != OpWriteShare && s.Op != OpRemoveShare
+}
+
+// WholeHost stands for what steps are on that are for the host as a whole.
+const WholeHost = ""
+
+// Object is what a step is on, for people.
+func (s Step) Object() string {
+	switch {
+	case s.GPU != "":
+		return "GPU " + s.GPU
+	case s.Daemon != nil:
+		return "MPS daemon " + s.Daemon.Name
+	case s.Share != nil:
+		return DescribeObject(gpu.ClaimShare, s.Share.Name)
+	}
+	return WholeHost
+}
+
+// Platform is the one that can do a step; "" for those that only concern claims.
+func (o Op) Platform() gpu.Platform {
+	switch o {
+	case OpPutClaim, OpDropClaim:
+		return ""
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
+		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU,
+		OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
+		return gpu.Linux
+	}
+	return gpu.HyperV
+}
+
+// SharesGPUs tells whether a step takes a host whose processes and containers share GPUs.
+func (o Op) SharesGPUs() bool {
+	switch o { //nolint:exhaustive // all others do not
+	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
+		return true
+	}
+	return false
+}
+
+// OnVGPUs tells whether a step takes a host with NVIDIA's vGPU driver.
+func (o Op) OnVGPUs() bool {
+	switch o { //nolint:exhaustive // all others do not
+	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		return true
+	}
+	return false
+}
+
+// OnHost are the steps that change the host and not only the claims.
+func OnHost(steps []Step) []Step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Claim != nil })
+}
+
+// Keeps tells whether a removal leaves an adapter or device alone.
+func (s Step) Keeps(id string) bool { return hasID(s.Keep, id) }

@@ -1,22 +1,22 @@
-package agent
+package change
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// plan works out the steps that make a host as a change wants it: only what differs.
+// Plan works out the steps that make a host as a change wants it: only what differs.
 // The host carries the claims that other hosts hold for its VMs. The rules have been
 // asked; what is checked here again is what would stop somebody's VM or touch
 // somebody's object.
-func plan(host gpu.Host, ch Change) ([]Step, error) {
-	p := &planner{host: host, change: ch}
-	err := fits(&host, ch)
+//
+// The key is the caller's name for the host, by which the wants know it.
+func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
+	p := &planner{host: host, key: key, change: ch}
+	err := fits(&host, key, ch)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +41,11 @@ func plan(host gpu.Host, ch Change) ([]Step, error) {
 }
 
 // fits tells whether a host is of the platform that has what a change wants.
-func fits(host *gpu.Host, ch Change) error {
+func fits(host *gpu.Host, key string, ch Change) error {
 	need, names := gpu.HyperV, map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
 	var op string
 	switch c := ch.Want.Config; {
-	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[ch.Host]) == 0:
+	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[key]) == 0:
 		return nil
 	case c != nil && c.Kind() == gpu.KindMIG:
 		need, op = gpu.Linux, setMIG
@@ -65,14 +65,35 @@ func fits(host *gpu.Host, ch Change) error {
 	if host.Platform == need {
 		return nil
 	}
-	return refuse(backend.NotSupported, op, "host "+host.Name, "that needs a host that runs %s, and this one runs %s", names[need], names[host.Platform])
+	return refuse(NotSupported, op, "host "+host.Name, "that needs a host that runs %s, and this one runs %s", names[need], names[host.Platform])
 }
 
 // planner collects the steps of one change to one host.
 type planner struct {
 	host   gpu.Host
+	key    string
 	change Change
 	steps  []Step
+}
+
+// Change is what one resource wants of hosts, or had and gives up.
+type Change struct {
+	Subject string `json:"subject"` // the resource, for messages and the journal
+	Owner   string `json:"owner,omitempty"`
+	// Token is the resource instance's token. On a create or update the claim gets
+	// it; on a delete the claim must have it (or Adopt must be set) or nothing is done.
+	Token string `json:"token"`
+	// Adopt lets a delete act without a claim: the object was imported and the host
+	// never held a claim for it.
+	Adopt bool `json:"adopt,omitempty"`
+	// Want is what shall be; empty on a delete, or when a host leaves the object.
+	Want gpu.Want `json:"want"`
+	// Prior is what the resource had; empty on a create.
+	Prior gpu.Want `json:"prior"`
+	// ClaimOnly writes or drops the claim and touches nothing else.
+	ClaimOnly bool `json:"claim_only,omitempty"`
+	// Incomplete marks the claim when the resource as a whole did not succeed.
+	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }
@@ -85,11 +106,6 @@ func (p *planner) drop(c gpu.Claim) { p.add(Step{Op: OpDropClaim, Claim: &c}) }
 // failed change left the object half done and nobody knows what of it is ours.
 func (p *planner) dropOnly(claim *gpu.Claim) bool {
 	return p.change.ClaimOnly || claim != nil && claim.Incomplete
-}
-
-// refuse is the error of a host whose state does not allow a change.
-func refuse(code backend.Code, op, object, format string, args ...any) *Error {
-	return &Error{Kind: Refused, Cause: &backend.Error{Code: code, Op: op, Object: object, Detail: fmt.Sprintf(format, args...)}}
 }
 
 // stop plans to stop a VM. The caller has made sure that it may.

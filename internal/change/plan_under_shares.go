@@ -1,10 +1,9 @@
-package agent
+package change
 
 import (
 	"reflect"
 	"slices"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -17,7 +16,7 @@ func (p *planner) underShares(c *configChange) error {
 	}
 	after := p.host
 	for _, s := range p.steps {
-		after = project(after, s)
+		after = Project(after, s)
 	}
 	var writes []Step
 	for i := range p.host.Claims {
@@ -53,16 +52,16 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 	for _, d := range s.Devices {
 		object := deviceText(d)
 		if c.covers(d.GPU) && !hasID(p.selected(c), d.GPU) {
-			return refuse(backend.InUse, op, object, "share %q is on it, and is never moved; destroy the share first", s.Name)
+			return refuse(InUse, op, object, "share %q is on it, and is never moved", s.Name).or("destroy the share first")
 		}
 		if was, is := rules.ShareModeOf(&p.host, d), rules.ShareModeOf(after, d); was != is {
-			return refuse(backend.InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s; destroy the share first, or replace it with the config", s.Name, was, is)
+			return refuse(InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s", s.Name, was, is).or("destroy the share first, or replace it with the config")
 		}
 	}
-	_, fits := rules.PlaceShare(&p.host, p.change.Host, s, claim.Token)
+	_, fits := rules.PlaceShare(&p.host, p.key, s, claim.Token)
 	// One that does not fit as it is is not of this change's making.
-	if _, err := rules.PlaceShare(after, p.change.Host, s, claim.Token); err != nil && fits == nil {
-		return refuse(backend.InUse, op, devicesText(s.Devices), "%s; lower what the share asks for, or destroy it first", oneLine(err))
+	if _, err := rules.PlaceShare(after, p.key, s, claim.Token); err != nil && fits == nil {
+		return refuse(InUse, op, DevicesText(s.Devices), "%s", oneLine(err)).or("lower what the share asks for, or destroy it first")
 	}
 	return nil
 }

@@ -1,0 +1,55 @@
+package change
+
+import "fmt"
+
+// Code is the kind of a refusal, in the words of the platforms' errors where they have one.
+type Code string
+
+// Codes.
+const (
+	NotFound         Code = "not_found"
+	InvalidParameter Code = "invalid_parameter"
+	InvalidState     Code = "invalid_state"
+	InUse            Code = "in_use"
+	Insufficient     Code = "insufficient"
+	NotSupported     Code = "not_supported"
+	NotOwner         Code = "not_owner"   // the object is somebody else's
+	BadRequest       Code = "bad_request" // the change makes no sense
+)
+
+// Refusal is why a host is not changed as asked: its state does not allow it, or the object
+// is somebody else's. Match it with errors.As.
+type Refusal struct {
+	Code Code
+	// Op is what was asked for ("set the partition count"), and Object what of ("GPU
+	// PCIROOT(16)#...", "VM avd-01"). Both are "" where Found says it all.
+	Op, Object string
+	// Found is what stands in the way, and Fix what to do about it; "" where nothing helps.
+	Found, Fix string
+}
+
+func (r *Refusal) Error() string {
+	if r.Op == "" {
+		return r.Detail()
+	}
+	return fmt.Sprintf("could not %s (%s): %s", r.Op, r.Object, r.Detail())
+}
+
+// Detail is what stands in the way and what to do about it.
+func (r *Refusal) Detail() string {
+	if r.Fix == "" {
+		return r.Found
+	}
+	return r.Found + "; " + r.Fix
+}
+
+// refuse is the refusal of a host whose state does not allow a change.
+func refuse(code Code, op, object, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Op: op, Object: object, Found: fmt.Sprintf(format, args...)}
+}
+
+// or adds the way out.
+func (r *Refusal) or(format string, args ...any) *Refusal {
+	r.Fix = fmt.Sprintf(format, args...)
+	return r
+}
