@@ -67,7 +67,7 @@ var flats sync.Map
 // flat tells whether values of a type point to nothing that could be changed through them.
 func flat(t reflect.Type) bool {
 	if known, ok := flats.Load(t); ok {
-		return known.(bool)
+		return known == true
 	}
 	is := true
 	switch t.Kind() {
