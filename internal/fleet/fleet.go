@@ -70,6 +70,8 @@ type Options struct {
 	MaxConcurrentVMStops int
 	// Power is what assignments fall back to.
 	Power gpu.Power
+	// PowerUnknown is true when that is known only after apply.
+	PowerUnknown bool
 	// Window is when changes may disturb what runs; nil means always. Now is the clock
 	// that it goes by; nil means time.Now.
 	Window *rules.Window
@@ -164,6 +166,9 @@ func (f *Fleet) Owner() string { return f.opt.Owner }
 
 // Power is the provider's power policy.
 func (f *Fleet) Power() gpu.Power { return f.opt.Power }
+
+// PowerUnknown tells whether the provider's power policy is known only after apply.
+func (f *Fleet) PowerUnknown() bool { return f.opt.PowerUnknown }
 
 // KeepUnreachable tells whether the state of a host that does not answer is kept.
 func (f *Fleet) KeepUnreachable() bool { return f.opt.KeepUnreachable }
@@ -293,6 +298,17 @@ func (f *Fleet) ClusterHosts(v View, cluster string) (members, unknown []string)
 // Check runs the rules on a plan against a view and everything that this run plans.
 func (f *Fleet) Check(v View, p rules.Plan) []rules.Finding {
 	return rules.Check(f.world(v), p, f.opt.Levels)
+}
+
+// CheckPolicy finds what an assignment's power policy takes back while a partition config
+// of this run still goes by it.
+func (f *Fleet) CheckPolicy(v View, p rules.Policy) []rules.Finding {
+	return rules.CheckPolicy(f.world(v), p)
+}
+
+// CheckOpen is the same for a partition config whose plan is not known yet.
+func (f *Fleet) CheckOpen(v View, config rules.Plan) []rules.Finding {
+	return rules.CheckOpen(f.world(v), config)
 }
 
 func (f *Fleet) world(v View) rules.World {

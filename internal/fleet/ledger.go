@@ -63,6 +63,7 @@ func (l *Ledger) Record(instance string, p rules.Plan, check func(rules.Plan) []
 		p.Prior = l.entries[instance].prior
 	}
 	l.forget(instance)
+	l.book.Open(instance, rules.Plan{})
 	if p.Token == "" {
 		p.Token = instance
 	}
@@ -70,6 +71,14 @@ func (l *Ledger) Record(instance string, p rules.Plan, check func(rules.Plan) []
 	l.book.Put(p.Token, p)
 	l.entries[instance] = entry{key: p.Token, prior: p.Prior}
 	return findings
+}
+
+// Prior is what an instance had before this run, as its last Record told: the second
+// call for a replacement does not tell it.
+func (l *Ledger) Prior(instance string) gpu.Want {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entries[instance].prior
 }
 
 // Forget takes back what an instance meant to hold: it is not known any more.
@@ -84,6 +93,25 @@ func (l *Ledger) forget(instance string) {
 		l.book.Delete(e.key)
 		delete(l.entries, instance)
 	}
+}
+
+// Declare records what an assignment lets be done to its VM, and returns what the check
+// finds wrong with it, as Record does.
+func (l *Ledger) Declare(instance string, p rules.Policy, check func() []rules.Finding) []rules.Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.book.Declare(instance, p)
+	return check()
+}
+
+// Open forgets what a partition config means to hold, as Forget does. What it had before
+// counts until its plan is known.
+func (l *Ledger) Open(instance string, prior rules.Plan, check func() []rules.Finding) []rules.Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(instance)
+	l.book.Open(instance, prior)
+	return check()
 }
 
 // Config returns the partition config of that id that this run plans.

@@ -190,6 +190,18 @@ func (p Power) Timeout() time.Duration {
 	return p.ShutdownTimeout
 }
 
+// Stricter is what both policies allow.
+func (p Power) Stricter(o Power) Power {
+	return Power{
+		AllowShutdown:   p.AllowShutdown && o.AllowShutdown,
+		ForceShutdown:   p.ForceShutdown && o.ForceShutdown,
+		AllowTurnOff:    p.AllowTurnOff && o.AllowTurnOff,
+		StayOff:         p.StayOff && o.StayOff,
+		NextOff:         p.NextOff || o.NextOff,
+		ShutdownTimeout: max(p.Timeout(), o.Timeout()),
+	}
+}
+
 // ClaimKind is the kind of object that a claim is for.
 type ClaimKind string
 

@@ -155,7 +155,9 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 func ruleIDs() []string {
 	var out []string
 	for _, r := range rules.All() {
-		out = append(out, r.ID)
+		if !r.Fixed {
+			out = append(out, r.ID)
+		}
 	}
 	return out
 }
@@ -172,8 +174,9 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		// What decides about hosts may be the result of another resource.
 		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
 			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
-		Levels: rules.Levels{},
-		Window: decodeWindow(ctx, m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now,
+		PowerUnknown: !object.Known(ctx, m.Power),
+		Levels:       rules.Levels{},
+		Window:       decodeWindow(ctx, m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now,
 	}
 	if !opt.Unknown {
 		levels := map[string]string{}

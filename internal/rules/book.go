@@ -14,6 +14,12 @@ type Book struct {
 	mu      sync.RWMutex
 	plans   map[string]*entry
 	subject map[string][]*entry // see subjects
+	// policies are the power policies of VMs as the run declares them, by folded id of
+	// the VM and then by instance. They are known even where the plan is not.
+	policies map[string]map[string]Policy
+	// open are partition configs whose plan is not known until apply, by instance, as they
+	// were before.
+	open map[string]Plan
 }
 
 // entry is one plan of the run.
@@ -24,7 +30,7 @@ type entry struct {
 
 // NewBook makes a book of plans, each under its own token.
 func NewBook(plans ...Plan) *Book {
-	b := &Book{plans: map[string]*entry{}, subject: map[string][]*entry{}}
+	b := &Book{plans: map[string]*entry{}, subject: map[string][]*entry{}, policies: map[string]map[string]Policy{}, open: map[string]Plan{}}
 	for _, p := range plans {
 		b.Put(p.Token, p)
 	}

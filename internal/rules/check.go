@@ -66,7 +66,7 @@ func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
 	var out []Finding
 	for i := range registry {
 		rule := &registry[i]
-		if levels[rule.ID] == Off || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
+		if levels[rule.ID] == Off && !rule.Fixed || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
 			continue
 		}
 		now := start
@@ -153,6 +153,9 @@ func (r *Rule) concerns(p Plan) bool {
 
 func (l Levels) inForce(rule *Rule, own Level) Level {
 	own = cmp.Or(own, rule.Default)
+	if rule.Fixed {
+		return own
+	}
 	switch l[rule.ID] {
 	case Warning:
 		return Warning

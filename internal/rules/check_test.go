@@ -94,6 +94,14 @@ func (s scenario) satisfied(t *testing.T) {
 func (s scenario) relaxed(t *testing.T) {
 	t.Helper()
 	w, p := s.build()
+	if fixed(s.rule) {
+		for _, level := range []rules.Level{rules.Off, rules.Warning} {
+			if found := of(s.rule, rules.Check(w, p, rules.Levels{s.rule: level})); len(found) != 1 || found[0].Level != rules.Error {
+				t.Errorf("%s: got %+v", level, found)
+			}
+		}
+		return
+	}
 	if found := of(s.rule, rules.Check(w, p, rules.Levels{s.rule: rules.Off})); len(found) != 0 {
 		t.Errorf("off: got %+v", found)
 	}

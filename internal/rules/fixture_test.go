@@ -160,6 +160,11 @@ func of(rule string, found []rules.Finding) []rules.Finding {
 	return out
 }
 
+// fixed tells whether no level lifts the rule.
+func fixed(id string) bool {
+	return slices.ContainsFunc(rules.All(), func(r rules.Rule) bool { return r.ID == id && r.Fixed })
+}
+
 // known tells whether there is a rule of that id.
 func known(id string) bool {
 	return slices.ContainsFunc(rules.All(), func(r rules.Rule) bool { return r.ID == id })

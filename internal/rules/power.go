@@ -289,7 +289,7 @@ func (r *run) reportHeld(host string, f Forecast) {
 		if v.Fix != "" {
 			v.Fix += " "
 		}
-		v.Fix += "Give each VM a gpu_vm_assignment of this state with `power = { allow_shutdown = true }` and apply that first, or shut these VMs down yourself."
+		v.Fix += "Give each VM a gpu_vm_assignment of this state with `power = { allow_shutdown = true }`, its own or the provider's, and apply that first, while the partition config stays as it is, or shut these VMs down yourself."
 	}
 	r.report(v, key("held", host))
 }

@@ -184,6 +184,10 @@ var registry = []Rule{
 		Sentence: "A partition count changes under running VMs only when the config's `max_disruption` and the own assignment of each VM allow it.",
 	},
 	{
+		ID: shutdownPermitted, Default: Error, Fixed: true, Scope: FleetScope, Subjects: configs, Source: srcProject, kind: gpu.KindGPUP, check: checkShutdownPermitted,
+		Sentence: "No VM is stopped for a partition config by a permission that the same run takes back from its assignment. No level lifts it.",
+	},
+	{
 		ID: changeWindow, Default: Error, Scope: FleetScope, Subjects: configsAndVMs, Source: srcProject, check: checkChangeWindow,
 		Sentence: "What disturbs a workload is done inside of the provider's `change_window`; a plan outside of it is a warning, an apply an error before the first step.",
 	},

@@ -40,6 +40,8 @@ type Rule struct {
 	// Scope tells where the rule can be decided: on one host (asked again by the
 	// agent) or only over several.
 	Scope Scope
+	// Fixed is true for a rule whose level cannot be overridden.
+	Fixed bool
 	// Subjects are the claim kinds whose plans the rule looks at.
 	Subjects []gpu.ClaimKind
 

@@ -761,6 +761,22 @@ func powerScenarios() []scenario {
 			},
 		},
 		{
+			rule: "shutdown-permitted", name: "the permission is taken back in the same run", level: rules.Error, path: "power", change: true,
+			says: []string{`VM "a"`, "`power.allow_shutdown` is `false`", "first"},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				holds(h, "a", 0)
+				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
+				w, p := world(h), config("vdi", 8, "hv01")
+				p.Config.MaxDisruption = gpu.DisruptVMRestart
+				w.Others.Declare("i", rules.Policy{Label: "gpu_vm_assignment for VM \"a\"", VMID: "id-A"})
+				return w, create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *rules.Plan) {
+				w.Others.Declare("i", rules.Policy{VMID: "ID-a", Power: gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true}})
+			},
+		},
+		{
 			rule: "partition-in-use", name: "restore", level: rules.Warning, path: "on_destroy", change: true, says: []string{`"a"`, "16 partitions"},
 			build: func() (rules.World, rules.Plan) {
 				h := host("hv01", vm("a", gpu.VMRunning))

@@ -18,6 +18,7 @@ import (
 const (
 	ledgerKey = "ledger_instance"
 	claimKey  = "claim_token"
+	powerKey  = "declared_power"
 )
 
 // Getter reads private state.
@@ -45,11 +46,31 @@ func NewToken() string { return rand.Text() }
 // covers.
 func Token(ctx context.Context, private Getter) string { return get(ctx, private, claimKey) }
 
-// SetToken keeps the token. The ledger's name is of no use after an apply and goes.
+// SetToken keeps the token. What only a plan needs is of no use after an apply and goes.
 func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostics {
 	diags := set(ctx, private, claimKey, token)
 	diags.Append(private.SetKey(ctx, ledgerKey, nil)...)
+	diags.Append(private.SetKey(ctx, powerKey, nil)...)
 	return diags
+}
+
+// DeclaredPower is the power policy that the plan of a replacement declares: its destroy,
+// which is shown only the state, must not do more. ok is false outside of a replacement.
+func DeclaredPower(ctx context.Context, private Getter) (p gpu.Power, ok bool) {
+	raw := get(ctx, private, powerKey)
+	return p, raw != "" && json.Unmarshal([]byte(raw), &p) == nil
+}
+
+// SetDeclaredPower keeps it from the plan to the apply; nil takes it back.
+func SetDeclaredPower(ctx context.Context, private Setter, p *gpu.Power) diag.Diagnostics {
+	if p == nil {
+		return private.SetKey(ctx, powerKey, nil)
+	}
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
+	}
+	return set(ctx, private, powerKey, string(raw))
 }
 
 // OtherOwner adds to the drift of an instance that claims of its own name another

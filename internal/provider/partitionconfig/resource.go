@@ -105,7 +105,12 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	if !known || r.fleet.Unknown() {
-		r.fleet.Ledger.Forget(inst) // its checks wait until apply
+		// Its checks wait until apply, but for VMs whose permission is taken back meanwhile.
+		open := rules.Plan{Label: label(want.ID), Prior: gpu.Want{Config: prior}}
+		if prior != nil {
+			open.Label = label(prior.ID)
+		}
+		report.Findings(&resp.Diagnostics, open.Label, r.fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.fleet.CheckOpen(r.fleet.Seen(), open) }))
 		return
 	}
 

@@ -141,6 +141,42 @@ var attributeTypes = map[string]attr.Type{
 	"start_after": types.StringType, "shutdown_timeout": types.StringType, "when": types.StringType,
 }
 
+// AppliedAttribute shows the whole policy that an assignment's claim on the host has.
+func AppliedAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "The policy in force: `power` with the provider's `power` and the defaults filled in, as it is on record at the VM's host. " +
+			"A change of either is an update of this resource that writes the record and leaves the VM alone.",
+		Computed: true,
+		Attributes: map[string]schema.Attribute{
+			"allow_shutdown":   schema.BoolAttribute{MarkdownDescription: "Whether the guest may be asked to shut down.", Computed: true},
+			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: "Whether a guest that is locked or in use is shut down as well.", Computed: true},
+			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: "Whether the power may be cut.", Computed: true},
+			"start_after":      schema.StringAttribute{MarkdownDescription: "`if_was_running` or `never`.", Computed: true},
+			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: "How long the guest has before its power may be cut; null where it may not.", Computed: true},
+			"when":             schema.StringAttribute{MarkdownDescription: "`now` or `next_off`.", Computed: true},
+		},
+	}
+}
+
+// Applied is a whole policy as AppliedAttribute shows it. A timeout that nothing follows
+// permits nothing, and needs no record.
+func Applied(p gpu.Power) types.Object {
+	choice := func(v bool, yes, no string) types.String {
+		return types.StringValue(map[bool]string{true: yes, false: no}[v])
+	}
+	timeout := types.StringNull()
+	if p.AllowTurnOff {
+		timeout = types.StringValue(durationText(p.Timeout()))
+	}
+	return types.ObjectValueMust(attributeTypes, map[string]attr.Value{
+		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": types.BoolValue(p.ForceShutdown), "allow_turn_off": types.BoolValue(p.AllowTurnOff),
+		"start_after": choice(p.StayOff, never, ifWasRunning), "shutdown_timeout": timeout, "when": choice(p.NextOff, nextOff, now),
+	})
+}
+
+// Unknown is a policy that is known only at apply.
+func Unknown() types.Object { return types.ObjectUnknown(attributeTypes) }
+
 // durationText writes a duration as people do: "5m" and not "5m0s".
 func durationText(d time.Duration) string {
 	switch {
@@ -156,11 +192,4 @@ func set(to *bool, v types.Bool) {
 	if !v.IsNull() && !v.IsUnknown() {
 		*to = v.ValueBool()
 	}
-}
-
-// SamePermission tells whether two policies permit the same to be done to a VM by
-// others: that part of the policy is kept on the host, in the claim.
-func SamePermission(a, b gpu.Power) bool {
-	return a.AllowShutdown == b.AllowShutdown && a.ForceShutdown == b.ForceShutdown && a.AllowTurnOff == b.AllowTurnOff &&
-		a.StayOff == b.StayOff && a.NextOff == b.NextOff
 }

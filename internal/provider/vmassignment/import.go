@@ -90,6 +90,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	}
 	diags.Append(d...)
 	m.settings(a.Settings)
+	m.EffectivePower = power.Applied(power.Decode(ctx, m.Power, r.fleet.Power(), diags))
 }
 
 // found is an assignment as the VM itself shows it. A pool's id is not known to the

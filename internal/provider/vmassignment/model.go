@@ -39,6 +39,7 @@ type model struct {
 	PartitionID      types.Int64  `tfsdk:"partition_id"`
 	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
 	Pending          types.Bool   `tfsdk:"pending"`
+	EffectivePower   types.Object `tfsdk:"effective_power"`
 	Drift            types.List   `tfsdk:"drift"`
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -29,7 +31,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	if req.Plan.Raw.IsNull() {
-		r.planDestroy(ctx, req, state, &resp.Diagnostics)
+		resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
+		r.planDestroy(ctx, req, state.prior(ctx, r.fleet.Power(), &resp.Diagnostics), &resp.Diagnostics)
 		return
 	}
 	var plan model
@@ -42,6 +45,11 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 
 	want, known := plan.declared(ctx, r.fleet.Power(), &resp.Diagnostics)
 	prior := state.prior(ctx, r.fleet.Power(), &resp.Diagnostics)
+	policy := r.policy(ctx, &plan, &resp.Diagnostics)
+	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
+	if prior != nil {
+		r.declare(inst, policy, prior.VMID, r.fleet.Seen(), &resp.Diagnostics)
+	}
 	drifted := []string{}
 	if state != nil {
 		drifted = state.drifted(ctx, &resp.Diagnostics)
@@ -89,14 +97,21 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	report.Unfinished(&resp.Diagnostics, r.fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
-	switch {
+	switch before := r.fleet.Ledger.Prior(inst).Assignment; {
+	case state == nil && before != nil && gpu.SameID(at.VM.ID, before.VMID):
+		again := *before // a replacement, which takes the GPU away and gives it again
+		again.Power = again.Power.Stricter(want.Power)
+		r.planDestroy(ctx, req, &again, &resp.Diagnostics)
 	case state == nil:
+		r.declare(inst, policy, at.VM.ID, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
 		r.checkTakenOver(&resp.Diagnostics, view, p)
 	default:
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
 		plan.VMID = types.StringUnknown()
-		r.planDestroy(ctx, req, state, &resp.Diagnostics)
+		leaves := *prior
+		leaves.Power = leaves.Power.Stricter(want.Power)
+		r.planDestroy(ctx, req, &leaves, &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	r.record(inst, p, view, &resp.Diagnostics)
@@ -104,6 +119,24 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	for _, d := range drifted {
 		resp.Diagnostics.AddWarning("Assignment differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
 	}
+}
+
+// policy is what the configuration lets be done to the VM, and shows it in the plan.
+func (r *Resource) policy(ctx context.Context, plan *model, diags *diag.Diagnostics) rules.Policy {
+	p := rules.Policy{Label: label(plan.VM.ValueString()), Unknown: r.fleet.PowerUnknown() || !object.Known(ctx, plan.Power)}
+	if p.Unknown {
+		plan.EffectivePower = power.Unknown()
+		return p
+	}
+	p.Power = power.Decode(ctx, plan.Power, r.fleet.Power(), diags)
+	plan.EffectivePower = power.Applied(p.Power)
+	return p
+}
+
+// declare lets the partition configs of this run know what may be done to a VM now.
+func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.View, diags *diag.Diagnostics) {
+	p.VMID = vmID
+	report.Findings(diags, p.Label, r.fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.fleet.CheckPolicy(v, p) }))
 }
 
 // planUnchanged records what the resource goes on holding. It goes by what this run
@@ -154,11 +187,12 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules
 }
 
 // planDestroy proves that the GPU can be taken from the VM.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, state *model, diags *diag.Diagnostics) {
-	if state == nil || r.fleet.Unknown() {
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Assignment, diags *diag.Diagnostics) {
+	if prior == nil || r.fleet.Unknown() {
 		return
 	}
-	prior := state.prior(ctx, r.fleet.Power(), diags)
+	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.fleet.PowerUnknown()}, prior.VMID, r.fleet.Seen(), diags)
 	view, at, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	if err != nil {
 		return // the destroy itself says what is wrong, if anything is

@@ -107,13 +107,14 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{VMID: plan.VMID})...)
 }
 
-// updatePermission rewrites the claim when what others may do to the VM changes: a
-// partition config that has to stop the VM goes by the claim. Other changes of
-// policy need no host.
+// updatePermission rewrites the claim when the power policy in force changes, by the
+// resource's own `power` or the provider's: a partition config that has to stop the VM
+// goes by the claim. Other changes of policy need no host.
 func (r *Resource) updatePermission(ctx context.Context, plan, state *model, token string, timeout time.Duration, diags *diag.Diagnostics) {
 	prior := state.prior(ctx, r.fleet.Power(), diags)
 	want, _ := plan.declared(ctx, r.fleet.Power(), diags)
-	if diags.HasError() || token == "" || power.SamePermission(want.Power, prior.Power) {
+	plan.EffectivePower = power.Applied(want.Power)
+	if diags.HasError() || token == "" || plan.EffectivePower.Equal(state.EffectivePower) {
 		return
 	}
 	want.VMID, want.Host = prior.VMID, prior.Host
@@ -167,6 +168,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		view.Hosts[at.Host] = &gpu.Host{Name: at.Host}
 	}
 	plan.observe(ctx, view, now, want, diags)
+	plan.EffectivePower = power.Applied(want.Power)
 	return true
 }
 
@@ -208,7 +210,11 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	a, _ := state.declared(ctx, r.fleet.Power(), &resp.Diagnostics)
 	state.observe(ctx, view, at, a, &resp.Diagnostics)
-	if c, ok := fleet.AssignmentClaim(view, at.VM.ID); ok {
+	c, ok := fleet.AssignmentClaim(view, at.VM.ID)
+	if ok && c.Want.Assignment != nil && c.Owner == r.fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || state.EffectivePower.IsNull()) {
+		state.EffectivePower = power.Applied(c.Want.Assignment.Power)
+	}
+	if ok {
 		if instance.Token(ctx, req.Private) == "" && c.Owner == r.fleet.Owner() {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, c.Token)...)
 		}
@@ -228,6 +234,9 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	timeout, d := state.Timeouts.Delete(ctx, perVM)
 	resp.Diagnostics.Append(d...)
 	prior := state.prior(ctx, r.fleet.Power(), &resp.Diagnostics)
+	if declared, replaced := instance.DeclaredPower(ctx, req.Private); replaced {
+		prior.Power = prior.Power.Stricter(declared)
+	}
 	token := instance.Token(ctx, req.Private)
 	_, err := r.fleet.Apply(ctx, fleet.Request{
 		Label: label(prior.VM), Token: token, Adopt: token == "", Prior: gpu.Want{Assignment: prior}, HostTimeout: timeout,

@@ -103,6 +103,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"partition_id":       schema.Int64Attribute{MarkdownDescription: "The number of the partition on its GPU, while the VM runs.", Computed: true},
 			"partition_vram_mib": schema.Int64Attribute{MarkdownDescription: "The memory of the partition in MiB, while the VM runs.", Computed: true},
 			"pending":            schema.BoolAttribute{MarkdownDescription: "Whether the assignment waits for an apply that finds the VM off (`power.when = \"next_off\"`).", Computed: true},
+			"effective_power":    power.AppliedAttribute(),
 			"drift": schema.ListAttribute{
 				MarkdownDescription: "Where the VM differs from what is declared, one sentence each. Empty after an apply.",
 				ElementType:         types.StringType, Computed: true,

@@ -1,0 +1,178 @@
+package rules
+
+import (
+	"fmt"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+const shutdownPermitted = "shutdown-permitted"
+
+// Policy is what an assignment lets be done to its VM, as the configuration of this
+// run says. What its claim says was written by an earlier run.
+type Policy struct {
+	Label string // names the assignment for people, as in Plan
+	VMID  string
+	Power gpu.Power
+	// Unknown is true when the policy is known only at apply.
+	Unknown bool
+}
+
+// Declare records a policy, or replaces the one of the same instance for the VM.
+func (b *Book) Declare(instance string, p Policy) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := gpu.FoldID(p.VMID)
+	if b.policies[id] == nil {
+		b.policies[id] = map[string]Policy{}
+	}
+	b.policies[id][instance] = p
+}
+
+// Open records that the plan of a partition config is not known until apply, or with
+// an empty plan that it is.
+func (b *Book) Open(instance string, prior Plan) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if prior.Prior.Config == nil {
+		delete(b.open, instance)
+		return
+	}
+	b.open[instance] = prior
+}
+
+// checkShutdownPermitted finds VMs that a partition config stops by a permission in
+// their claims that this run takes back: the config is applied before the claim is
+// written again.
+func checkShutdownPermitted(r *run) {
+	if !r.transition() || r.plan.Want.Config == nil {
+		return
+	}
+	r.reportAllLifted(r.plan)
+}
+
+func (r *run) reportAllLifted(config Plan) {
+	for _, host := range sortedKeys(r.fleet.hosts) {
+		for _, vm := range r.inTheWay(host, config) {
+			of := r.book.policies[gpu.FoldID(vm.ID)]
+			for _, instance := range sortedKeys(of) {
+				r.reportLifted(host, config.Label, vm, of[instance])
+			}
+		}
+	}
+}
+
+// CheckPolicy is shutdown-permitted seen from the assignment: whichever of the two is
+// planned second finds the other.
+func CheckPolicy(w World, p Policy) []Finding {
+	r, done := begin(w, Plan{Label: p.Label})
+	defer done()
+	at, ok := r.locate(&gpu.Assignment{VMID: p.VMID})
+	if !ok {
+		return nil
+	}
+	var configs []Plan
+	for _, e := range r.book.about(gpusOn(at.key)) {
+		if e.plan.Want.Config != nil && !e.plan.Unchanged {
+			configs = append(configs, e.plan)
+		}
+	}
+	for _, instance := range sortedKeys(r.book.open) {
+		configs = append(configs, r.book.open[instance])
+	}
+	for _, config := range configs {
+		for _, vm := range r.inTheWay(at.key, config) {
+			if gpu.SameID(vm.ID, p.VMID) {
+				r.reportLifted(at.key, config.Label, vm, p)
+			}
+		}
+	}
+	return r.lifted()
+}
+
+// CheckOpen is shutdown-permitted for a partition config whose plan is not known yet.
+func CheckOpen(w World, config Plan) []Finding {
+	r, done := begin(w, config)
+	defer done()
+	r.reportAllLifted(config)
+	return r.lifted()
+}
+
+func (r *run) lifted() []Finding {
+	var out []Finding
+	for _, v := range r.found {
+		v.Rule, v.Level = shutdownPermitted, Error
+		out = append(out, v.Finding)
+	}
+	return out
+}
+
+// inTheWay are the running VMs on a host that a config's plan stops, or, while that is
+// not known, that hold its GPUs.
+func (r *run) inTheWay(host string, config Plan) []VMStop {
+	h, ok := r.host(host)
+	switch {
+	case !ok:
+		return nil
+	case config.Want.Config != nil:
+		return forecastHost(h, host, config, r.mayStop).StopsVMs
+	case config.Prior.Config == nil:
+		return nil
+	}
+	var out []VMStop
+	for g := range selected(h, config.Prior.Config.GPUs[host]) {
+		for _, id := range holderIDs(g) {
+			out = append(out, VMStop{ID: id, Name: nameOn(h, id)})
+		}
+	}
+	return out
+}
+
+// reportLifted reports what the VM's claim permits and the declared policy does not.
+// What the claim does not permit either is partition-in-use's.
+func (r *run) reportLifted(host, config string, vm VMStop, p Policy) {
+	claim, _ := r.claimOnVM(vm.ID)
+	if may, _ := stoppable(claim, r.owner); !may {
+		return
+	}
+	why := lifted(claim.Want.Assignment.Power, p)
+	if len(why) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path:   "power",
+		Host:   host,
+		VM:     vm.Name,
+		Title:  "The power policy of a VM changes in the same run",
+		Found:  fmt.Sprintf("VM %s on %s runs and holds a partition. Its claim on the host still has what was applied last; now %s, %s.", quote(vm.Name), hostText(host), p.Label, joinAll(why)),
+		Wanted: fmt.Sprintf("%s changes the partitions of GPUs and would stop the VM before the new policy is on record.", config),
+		Fix:    "Apply the change of `power` first, without the change of the partition config.",
+	}, key("lifted", host, vm.ID))
+}
+
+// lifted lists what a claim permits and a policy does not.
+func lifted(claim gpu.Power, p Policy) []string {
+	now := p.Power
+	switch {
+	case p.Unknown:
+		return []string{"what `power` allows is known only at apply"}
+	case !now.AllowShutdown:
+		return []string{"`power.allow_shutdown` is `false`"}
+	case now.NextOff:
+		return []string{"`power.when` is `\"next_off\"`"}
+	}
+	var why []string
+	if claim.ForceShutdown && !now.ForceShutdown {
+		why = append(why, "`power.force_shutdown` is `false`")
+	}
+	if claim.AllowTurnOff && !now.AllowTurnOff {
+		why = append(why, "`power.allow_turn_off` is `false`")
+	}
+	if claim.AllowTurnOff && now.AllowTurnOff && now.Timeout() > claim.Timeout() {
+		why = append(why, "`power.shutdown_timeout` is longer")
+	}
+	if claim.StayOff && !now.StayOff {
+		why = append(why, "`power.start_after` is `\"if_was_running\"`")
+	}
+	return why
+}
