@@ -21,6 +21,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
@@ -177,10 +178,14 @@ func (r *rig) must(err error) {
 	}
 }
 
-// steps runs a test in this process. After each step that applies, the framework
-// asserts that a second plan is empty; after the last one it destroys.
+// steps runs a test: in this process, or with a CLI where TF_ACC is set. After each step
+// that applies, a second plan must be empty; after the last one all is destroyed.
 func (r *rig) steps(steps ...resource.TestStep) {
 	r.t.Helper()
+	if os.Getenv("TF_ACC") == "" {
+		core.Steps(r.t, r.factories(), steps...)
+		return
+	}
 	resource.UnitTest(r.t, resource.TestCase{ProtoV6ProviderFactories: r.factories(), Steps: steps})
 }
 
