@@ -11,7 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // showDaemons lists the MPS control daemons of a host, those of others too.
@@ -71,7 +71,7 @@ func showShares(out io.Writer, h *gpu.Host) {
 			continue
 		}
 		claimed[s.Name] = true
-		facts := rules.DescribeShare(h, s)
+		facts := placement.DescribeShare(h, s)
 		device := "not handed over"
 		if handed, ok := h.HandedShare(s.Name); ok {
 			device = handed.CDIDevice

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -219,14 +220,15 @@ func TestDeathWhileRestoringSharing(t *testing.T) {
 	r := declaredSharing(t)
 	before := r.look()
 	r.reboot()
-	left := copyFleet(t, r.fleet)
+	file, err := os.ReadFile(r.fleet.Path())
+	check(t, err)
 	r.reconcile()
 	writes := r.breaker.count()
 	for at := 1; at <= writes; at++ {
 		for _, m := range []mode{failBefore, dieBefore, dieAfter} {
 			t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
 				t.Parallel()
-				r := copyOfReleased(t, left)
+				r := copyOfReleased(t, file)
 				r.start()
 				r.breaker.arm(at, m)
 				_, _ = r.ending.server.Reconcile(t.Context(), 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
 )
 
@@ -60,12 +60,12 @@ func (s *Server) measure(ctx context.Context, window time.Duration) (Measurement
 // allocate tells what of a GPU is given out, by the claims of the host.
 func allocate(host *gpu.Host, g *utilization.GPU) {
 	if g.MIG == nil {
-		g.Allocated = rules.Allocated(host, gpu.SharedDevice{GPU: g.ID})
+		g.Allocated = placement.Allocated(host, gpu.SharedDevice{GPU: g.ID})
 		return
 	}
 	for i := range g.MIG.Instances {
 		in := &g.MIG.Instances[i]
-		in.Allocated = rules.Allocated(host, gpu.SharedDevice{GPU: g.ID, Instance: &gpu.MIGPlacement{Profile: in.Profile, Start: in.Start}})
+		in.Allocated = placement.Allocated(host, gpu.SharedDevice{GPU: g.ID, Instance: &gpu.MIGPlacement{Profile: in.Profile, Start: in.Start}})
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // Lost is what a host lacks of what one claim declares there. A reboot takes all GPU
@@ -244,10 +244,10 @@ func lostOn(host *gpu.Host, id string, layout []gpu.MIGPlacement, watchers []str
 	if t.resets() {
 		return nil, "its MIG mode is off, and to turn it on takes a reset of the GPU"
 	}
-	if users := rules.Users(g, watchers); t.changesMode() && len(users) > 0 {
+	if users := placement.Users(g, watchers); t.changesMode() && len(users) > 0 {
 		return nil, "its MIG mode is off, and cannot be turned on while it is in use by " + strings.Join(users, ", ")
 	}
-	if err := rules.CheckMIGPlacements(rules.MIGProfiles(g), slices.Concat(have, t.plan.Create)); err != nil {
+	if err := placement.CheckMIGPlacements(placement.MIGProfiles(g), slices.Concat(have, t.plan.Create)); err != nil {
 		return nil, fmt.Sprintf("it has %s, beside which %s cannot be made: %s", list(have, placementText), t.lacks(), oneLine(err))
 	}
 	return t, ""

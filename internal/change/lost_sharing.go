@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // SharesGPUs tells whether a claim is for a config that has processes share GPUs.
@@ -25,7 +25,7 @@ func (l *Lost) lostSharing(host *gpu.Host, c *gpu.Claim) {
 	for _, s := range l.Steps(host) {
 		after = Project(after, s)
 	}
-	for _, want := range rules.Daemons(&after, config, c.GPUs) {
+	for _, want := range placement.Daemons(&after, config, c.GPUs) {
 		d, there := host.Daemon(want.Name)
 		object := "MPS daemon " + want.Name
 		switch {
@@ -57,10 +57,10 @@ func (l *Lost) lostModes(host *gpu.Host, id string, config *gpu.PartitionConfig)
 		l.conflict(object, "it is in MIG mode, in which it has no compute mode and no time slice")
 		return
 	}
-	mode, turn := rules.WantedModes(config)
+	mode, turn := placement.WantedModes(config)
 	if lost, theirs := differs(g.ComputeMode, mode, gpu.ComputeDefault); theirs {
 		l.conflict(object, "its compute mode is "+string(g.ComputeMode)+", which no reboot sets, and "+string(mode)+" is declared")
-	} else if who := rules.Strangers(host, g); lost && len(who) > 0 {
+	} else if who := placement.Strangers(host, g); lost && len(who) > 0 {
 		l.conflict(object, "its compute mode cannot be made "+string(mode)+" while it is in use by "+strings.Join(who, ", "))
 	} else if lost {
 		l.modes = append(l.modes, Step{Op: OpSetComputeMode, GPU: g.ID, ComputeMode: mode})
@@ -89,7 +89,7 @@ func lostShare(host, after *gpu.Host, s *gpu.Share) Lost {
 	if len(s.Devices) == 0 || there && leads(host, s, handed) {
 		return l
 	}
-	spec, err := rules.ShareSpec(after, s)
+	spec, err := placement.ShareSpec(after, s)
 	if err != nil {
 		l.conflict(l.Subject, oneLine(err))
 		return l

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 const setCount = "set the partition count"
@@ -133,7 +132,7 @@ func (p *planner) partitionCounts(c *configChange) error {
 
 	var seats []seat
 	// An idle node as well: else VMs of the node before would be moved to it meanwhile.
-	drain := c.want.Drain && len(l.order) > 0 && rules.WhyNotDrained(&p.host) == ""
+	drain := c.want.Drain && len(l.order) > 0 && WhyNotDrained(&p.host) == ""
 	if drain {
 		p.add(Step{Op: OpDrainNode})
 	} else {

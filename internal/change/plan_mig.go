@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 const (
@@ -66,7 +66,7 @@ func (p *planner) migLayout(c *configChange) error {
 		for _, s := range p.steps {
 			after = Project(after, s)
 		}
-		if err := daemons.daemons(declaredDaemons(&p.host, c.claim), rules.Daemons(&after, &c.want, p.selected(c))); err != nil {
+		if err := daemons.daemons(declaredDaemons(&p.host, c.claim), placement.Daemons(&after, &c.want, p.selected(c))); err != nil {
 			return err
 		}
 		p.steps = slices.Concat(daemons.ends, p.steps, daemons.starts)
@@ -114,7 +114,7 @@ type migChange struct {
 type migTarget struct {
 	gpu    *gpu.GPU
 	enable bool
-	plan   rules.MIGPlan
+	plan   placement.MIGPlan
 	// complete are instances that stay and lack their compute instance.
 	complete []gpu.MIGPlacement
 }
@@ -140,7 +140,7 @@ func (m *migChange) wants(gpuID string, c *gpu.PartitionConfig) ([]gpu.MIGPlacem
 	case g.MIG == nil:
 		return nil, refuse(NotSupported, setMIG, "GPU "+g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model)
 	}
-	plan, err := rules.LayOutMIGConfig(&m.host, g, c, rules.ClaimedShares(&m.host)...)
+	plan, err := placement.LayOutMIGConfig(&m.host, g, c, placement.ClaimedShares(&m.host)...)
 	if err != nil {
 		return nil, refuseLayout(err, setMIG, g, "")
 	}
@@ -163,8 +163,8 @@ func (m *migChange) restores(gpuID string, before map[string]gpu.MIGState) error
 		stopped = m.watchers
 	}
 	var err error
-	free := rules.ReleasedByMPS(&m.host, g, m.limit)
-	if t.plan, err = rules.FollowMIG(rules.MIGProfiles(g), rules.MIGInstances(free, stopped...), state.Placements); err != nil {
+	free := placement.ReleasedByMPS(&m.host, g, m.limit)
+	if t.plan, err = placement.FollowMIG(placement.MIGProfiles(g), placement.MIGInstances(free, stopped...), state.Placements); err != nil {
 		return refuseLayout(err, restoreMIG, g, orKeep)
 	}
 	return m.note(t, restoreMIG, orKeep)
@@ -181,7 +181,7 @@ func (m *migChange) note(t migTarget, op, orElse string) error {
 		return refuse(InvalidState, op, "GPU "+t.gpu.ID,
 			"to turn its MIG mode %s takes a reset of this GPU", onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"%s", orElse)
 	}
-	if users := rules.Users(rules.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
+	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
 		return refuse(InUse, op, "GPU "+t.gpu.ID,
 			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s", onOff(t.enable), strings.Join(users, ", ")).or("stop that first%s", orElse)
 	}
@@ -191,7 +191,7 @@ func (m *migChange) note(t migTarget, op, orElse string) error {
 
 // incomplete are those of some placements whose instance lacks its compute instance.
 func incomplete(g *gpu.GPU, of []gpu.MIGPlacement) []gpu.MIGPlacement {
-	lacking := rules.IncompleteInstances(g)
+	lacking := placement.IncompleteInstances(g)
 	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool { return !slices.Contains(lacking, p) })
 }
 
@@ -246,7 +246,7 @@ func (t *migTarget) steps() []Step {
 // refuseLayout is the refusal of a layout that does not fit, or that instances in use
 // are in the way of.
 func refuseLayout(err error, op string, g *gpu.GPU, orElse string) *Refusal {
-	var inUse *rules.MIGInUseError
+	var inUse *placement.MIGInUseError
 	if errors.As(err, &inUse) {
 		return refuse(InUse, op, "GPU "+g.ID, "%v", err).or("stop what uses them first%s", orElse)
 	}

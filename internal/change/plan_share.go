@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 const (
@@ -42,7 +42,7 @@ func (p *planner) share() error {
 		p.put(record)
 		return nil
 	}
-	spec, err := rules.ShareSpec(&p.host, placed)
+	spec, err := placement.ShareSpec(&p.host, placed)
 	if err != nil {
 		return refuseShare(err, placed.Name)
 	}
@@ -83,7 +83,7 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 		return &s, nil
 	}
 	var err error
-	if s.Devices, err = rules.PlaceShare(&p.host, p.key, &s, p.change.Token); err != nil {
+	if s.Devices, err = placement.PlaceShare(&p.host, p.key, &s, p.change.Token); err != nil {
 		return nil, refuseShare(err, s.Name)
 	}
 	return &s, nil
@@ -142,7 +142,7 @@ func inShare(host *gpu.Host, name string) []string {
 	var who []string
 	for i := range host.GPUs {
 		for _, p := range host.GPUs[i].Processes {
-			if text := rules.ProcessText(p); p.Share != "" && gpu.SameID(p.Share, name) && !slices.Contains(who, text) {
+			if text := placement.ProcessText(p); p.Share != "" && gpu.SameID(p.Share, name) && !slices.Contains(who, text) {
 				who = append(who, text)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 const (
@@ -51,7 +51,7 @@ func (p *planner) sharedLayout(c *configChange) error {
 	}
 	// A daemon that is kept goes on as it is, and one whose GPUs are others now does not.
 	if !p.change.ClaimOnly && (c.shape.Restore || len(p.selected(c)) > 0) {
-		if err := s.daemons(declaredDaemons(&p.host, c.claim), rules.Daemons(&p.host, &c.want, p.selected(c))); err != nil {
+		if err := s.daemons(declaredDaemons(&p.host, c.claim), placement.Daemons(&p.host, &c.want, p.selected(c))); err != nil {
 			return err
 		}
 	}
@@ -109,7 +109,7 @@ func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
 			}
 		}
 	}
-	return rules.Daemons(&with, claim.Want.Config, claim.GPUs)
+	return placement.Daemons(&with, claim.Want.Config, claim.GPUs)
 }
 
 // sharingChange is what GPUs and MPS daemons of a host shall be, as far as it differs from
@@ -140,10 +140,10 @@ func (s *sharingChange) wants(id string, c *configChange) error {
 	case g.ComputeMode == gpu.ComputeProhibited:
 		return refuse(InvalidState, shareGPU, "GPU "+g.ID, "its compute mode is prohibited, which somebody set on purpose").or("run nvidia-smi -i %s -c DEFAULT first", g.ID)
 	}
-	if others := rules.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
+	if others := placement.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
 		return refuse(InUse, shareGPU, "GPU "+g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first")
 	}
-	mode, turn := rules.WantedModes(&c.want)
+	mode, turn := placement.WantedModes(&c.want)
 	if err := s.sets(g, mode, shareGPU, ""); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func turnOf(claim *gpu.Claim) gpu.TimeSlice {
 	if claim == nil || claim.Want.Config == nil {
 		return ""
 	}
-	_, turn := rules.WantedModes(claim.Want.Config)
+	_, turn := placement.WantedModes(claim.Want.Config)
 	return turn
 }
 
@@ -174,7 +174,7 @@ func (s *sharingChange) sets(g *gpu.GPU, mode gpu.ComputeMode, op, orElse string
 		s.opens = append(s.opens, step)
 		return nil
 	}
-	if who := rules.Strangers(&s.host, g); len(who) > 0 {
+	if who := placement.Strangers(&s.host, g); len(who) > 0 {
 		return refuse(InUse, op, "GPU "+g.ID,
 			"its compute mode has to be %s, in which nobody uses it past MPS, but it is in use by %s", mode, strings.Join(who, ", ")).or("stop that first%s", orElse)
 	}
@@ -189,7 +189,7 @@ func (s *sharingChange) restores(claim *gpu.Claim, id string) error {
 	if !ok || g.Dismounted || g.MIG != nil && g.MIG.Enabled || claim.Want.Config == nil {
 		return nil
 	}
-	mode, turn := rules.WantedModes(claim.Want.Config)
+	mode, turn := placement.WantedModes(claim.Want.Config)
 	if before, known := byID(claim.ComputeBefore, id); known && g.ComputeMode == mode {
 		if err := s.sets(g, before, unshareGPU, orKeep); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (s *sharingChange) daemons(before, after []gpu.MPSDaemonSpec) error {
 
 // serves notes a daemon that is wanted, unless it serves already.
 func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) error {
-	if rules.Serves(&s.host, want) {
+	if placement.Serves(&s.host, want) {
 		return nil
 	}
 	if s.host.MPS == nil || s.host.MPS.Program == "" {
@@ -258,7 +258,7 @@ func (s *sharingChange) mayEnd(d *gpu.MPSDaemon, op string) (force bool, err err
 	if gpu.DisruptProcessRestart.Exceeds(s.limit) {
 		who := make([]string, len(d.Clients))
 		for i, c := range d.Clients {
-			who[i] = rules.ProcessText(c)
+			who[i] = placement.ProcessText(c)
 		}
 		return false, refuse(InUse, op, "MPS daemon "+d.Name,
 			"%d of its clients would end: %s", len(who), strings.Join(who, ", ")).or("wait until they have ended, or allow it with max_disruption = \"process_restart\"")

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // underShares completes a change of a config for the shares on its GPUs: it takes nothing
@@ -54,13 +54,13 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 		if c.covers(d.GPU) && !hasID(p.selected(c), d.GPU) {
 			return refuse(InUse, op, object, "share %q is on it, and is never moved", s.Name).or("destroy the share first")
 		}
-		if was, is := rules.ShareModeOf(&p.host, d), rules.ShareModeOf(after, d); was != is {
+		if was, is := placement.ShareModeOf(&p.host, d), placement.ShareModeOf(after, d); was != is {
 			return refuse(InUse, op, object, "share %q was placed there for mode %s, and the mode would be %s", s.Name, was, is).or("destroy the share first, or replace it with the config")
 		}
 	}
-	_, fits := rules.PlaceShare(&p.host, p.key, s, claim.Token)
+	_, fits := placement.PlaceShare(&p.host, p.key, s, claim.Token)
 	// One that does not fit as it is is not of this change's making.
-	if _, err := rules.PlaceShare(after, p.key, s, claim.Token); err != nil && fits == nil {
+	if _, err := placement.PlaceShare(after, p.key, s, claim.Token); err != nil && fits == nil {
 		return refuse(InUse, op, DevicesText(s.Devices), "%s", oneLine(err)).or("lower what the share asks for, or destroy it first")
 	}
 	return nil
@@ -69,7 +69,7 @@ func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host)
 // rewrites is what to hand to containers for a share after the change, nil for the same as
 // before.
 func (p *planner) rewrites(s *gpu.Share, after *gpu.Host) *gpu.ShareSpec {
-	is, err := rules.ShareSpec(after, s)
+	is, err := placement.ShareSpec(after, s)
 	if err != nil {
 		return nil // it is not placed
 	}
@@ -77,7 +77,7 @@ func (p *planner) rewrites(s *gpu.Share, after *gpu.Host) *gpu.ShareSpec {
 		return step.Op == OpEnsureDaemon && step.Daemon.Name == is.Daemon ||
 			step.Op == OpCreateInstance && slices.ContainsFunc(s.Devices, gpu.SharedDevice{GPU: step.GPU, Instance: step.Instance}.Same)
 	})
-	was, err := rules.ShareSpec(&p.host, s)
+	was, err := placement.ShareSpec(&p.host, s)
 	if changed || err != nil || !reflect.DeepEqual(was, is) {
 		return &is
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 const (
@@ -96,7 +96,7 @@ type vgpuChange struct {
 // vgpuTarget is what one GPU shall have.
 type vgpuTarget struct {
 	gpu  *gpu.GPU
-	plan rules.VGPUPlan
+	plan placement.VGPUPlan
 }
 
 // switches tells whether the virtual functions are switched, which nobody may use the GPU
@@ -112,7 +112,7 @@ func (v *vgpuChange) wants(gpuID string, layout *gpu.VGPULayout) (gpu.VGPUState,
 	case g.Dismounted:
 		return gpu.VGPUState{}, refuse(InvalidState, setVGPUs, "GPU "+g.ID, "it is taken from the host, for passthrough")
 	}
-	plan, err := rules.LayOutVGPU(g, layout, v.watchers...)
+	plan, err := placement.LayOutVGPU(g, layout, v.watchers...)
 	if err != nil {
 		return gpu.VGPUState{}, refuseVGPUs(err, setVGPUs, g, "")
 	}
@@ -127,7 +127,7 @@ func (v *vgpuChange) restores(gpuID string, before map[string]gpu.VGPUState) err
 	if !known || !ok || g.Dismounted || g.VGPU == nil {
 		return nil
 	}
-	plan, err := rules.FollowVGPU(g, state, v.watchers...)
+	plan, err := placement.FollowVGPU(g, state, v.watchers...)
 	if err != nil {
 		return refuseVGPUs(err, restoreVGPUs, g, orKeep)
 	}
@@ -135,7 +135,7 @@ func (v *vgpuChange) restores(gpuID string, before map[string]gpu.VGPUState) err
 	return nil
 }
 
-func (v *vgpuChange) note(g *gpu.GPU, plan rules.VGPUPlan) {
+func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan) {
 	if plan.Changes(g) {
 		v.targets = append(v.targets, vgpuTarget{gpu: g, plan: plan})
 	}
@@ -180,11 +180,11 @@ func (t *vgpuTarget) steps() []Step {
 // it are in the way of.
 func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Refusal {
 	var (
-		held        *rules.VGPUHeldError
-		busy        *rules.VGPUBusyError
-		mode        *rules.VGPUMIGModeError
-		unsupported *rules.VGPUUnsupportedError
-		capacity    *rules.VGPUCapacityError
+		held        *placement.VGPUHeldError
+		busy        *placement.VGPUBusyError
+		mode        *placement.VGPUMIGModeError
+		unsupported *placement.VGPUUnsupportedError
+		capacity    *placement.VGPUCapacityError
 	)
 	code, fix := InvalidParameter, ""
 	switch {
@@ -224,7 +224,7 @@ func lostVGPUs(host *gpu.Host, id string, layout gpu.VGPUState, watchers []strin
 			to.Places = append(to.Places, p)
 		}
 	}
-	plan, err := rules.FollowVGPU(g, to, watchers...)
+	plan, err := placement.FollowVGPU(g, to, watchers...)
 	switch {
 	case err != nil:
 		return nil, "its vGPUs cannot be put back: " + oneLine(err)

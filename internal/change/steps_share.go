@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // sharingText says what a step does for processes and containers that share GPUs, for
@@ -113,7 +113,7 @@ func claimedSpec(host *gpu.Host, name string) *gpu.ShareSpec {
 	if claim == nil || claim.Want.Share == nil {
 		return nil
 	}
-	spec, err := rules.ShareSpec(host, claim.Want.Share)
+	spec, err := placement.ShareSpec(host, claim.Want.Share)
 	if err != nil {
 		return nil // one that is not placed yet
 	}
@@ -269,5 +269,5 @@ func ClientsOf(host *gpu.Host, daemon string) string {
 	if !ok {
 		return "nobody"
 	}
-	return list(d.Clients, rules.ProcessText)
+	return list(d.Clients, placement.ProcessText)
 }

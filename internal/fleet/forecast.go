@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -72,7 +73,7 @@ func changeText(g rules.GPUChange) string {
 }
 
 // migText says what becomes of a GPU's mode and instances.
-func migText(m *rules.MIGChange) string {
+func migText(m *placement.MIGChange) string {
 	var parts []string
 	if m.ChangesMode() {
 		mode := "MIG mode is switched " + map[bool]string{true: "on", false: "off"}[m.To.Enabled]
@@ -86,7 +87,7 @@ func migText(m *rules.MIGChange) string {
 		of   []gpu.MIGPlacement
 	}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", m.Keeps}} {
 		if len(list.of) > 0 {
-			parts = append(parts, list.verb+" "+rules.MIGText(gpu.MIGState{Enabled: true, Placements: list.of}))
+			parts = append(parts, list.verb+" "+placement.MIGText(gpu.MIGState{Enabled: true, Placements: list.of}))
 		}
 	}
 	if len(m.InTheWay) > 0 {
@@ -111,7 +112,7 @@ func vgpuText(c *rules.VGPUChange) string {
 		of   []gpu.VGPUPlace
 	}{{"removes", c.Removes}, {"creates", c.Creates}, {"keeps", c.Keeps}} {
 		if len(list.of) > 0 {
-			parts = append(parts, list.verb+" "+rules.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(list.of)}))
+			parts = append(parts, list.verb+" "+placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(list.of)}))
 		}
 	}
 	if len(c.InTheWay) > 0 {

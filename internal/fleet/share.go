@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -113,7 +114,7 @@ func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) 
 	if host, ok := f.ShareTakenOver(v, want); ok {
 		return []string{host}, nil
 	}
-	fit, lacks := rules.RankHosts(v.Hosts, &want, req.Token)
+	fit, lacks := placement.RankHosts(v.Hosts, &want, req.Token)
 	if len(fit) > 0 {
 		return fit, nil
 	}

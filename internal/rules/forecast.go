@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // Forecast is what a partition config would change on one host, and whom that
@@ -40,7 +42,7 @@ type GPUChange struct {
 	Holders []string `json:"holders,omitempty"`
 	// MIG is the change of a GPU that has a layout of kind MIG; From, To and PartitionVRAM
 	// are of kind GPU-P.
-	MIG *MIGChange `json:"mig,omitempty"`
+	MIG *placement.MIGChange `json:"mig,omitempty"`
 	// VGPU is the same for a layout of kind vGPU.
 	VGPU *VGPUChange `json:"vgpu,omitempty"`
 	// Sharing is the same for MPS and time-slicing, of whole GPUs and inside of instances.
@@ -90,7 +92,7 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 	if c := p.Want.Config; c != nil {
 		want, restore = c.GPUs[host], c.Restore
 		if c.Drain {
-			why := WhyNotDrained(h)
+			why := change.WhyNotDrained(h)
 			drain = why == ""
 			f.NotDrained = why
 		}
@@ -145,26 +147,26 @@ func (f *Forecast) moves(h *gpu.Host) {
 // changeMIG records a GPU that has not the wanted mode and instances. A layout that the
 // GPU cannot have changes nothing.
 func (f *Forecast) changeMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) {
-	change, err := wantMIG(h, g, c, ClaimedShares(h))
-	if err != nil || change == nil {
+	diff, err := placement.WantMIG(h, g, c, placement.ClaimedShares(h))
+	if err != nil || diff == nil {
 		return
 	}
-	f.addMIG(g, change)
+	f.addMIG(g, diff)
 }
 
-func (f *Forecast) addMIG(g *gpu.GPU, change *MIGChange) *GPUChange {
-	if change.Resets {
+func (f *Forecast) addMIG(g *gpu.GPU, diff *placement.MIGChange) *GPUChange {
+	if diff.Resets {
 		f.raise(gpu.DisruptGPUReset)
 	}
-	f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, MIG: change})
+	f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, MIG: diff})
 	return &f.GPUs[len(f.GPUs)-1]
 }
 
 // changeVGPU records a GPU that has not the wanted modes and vGPUs. It disturbs nobody: what
 // is in use is never removed.
 func (f *Forecast) changeVGPU(g *gpu.GPU, c *gpu.PartitionConfig) {
-	if change, err := wantVGPU(g, c); err == nil && change != nil {
-		f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, VGPU: change})
+	if diff, err := wantVGPU(g, c); err == nil && diff != nil {
+		f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, VGPU: diff})
 	}
 }
 
@@ -202,16 +204,16 @@ func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
 			if !gpu.SameID(id, g.ID) {
 				continue
 			}
-			if change := restoreMIG(ReleasedByMPS(h, g, p.Prior.Config.MaxDisruption), before, p.Prior.Config.QuiesceUnits); change != nil {
-				f.addMIG(g, change).Restore = true
+			if diff := placement.RestoreMIG(placement.ReleasedByMPS(h, g, p.Prior.Config.MaxDisruption), before, p.Prior.Config.QuiesceUnits); diff != nil {
+				f.addMIG(g, diff).Restore = true
 			}
 		}
 		for id, before := range c.VGPUBefore {
 			if !gpu.SameID(id, g.ID) {
 				continue
 			}
-			if change := restoreVGPU(g, before, p.Prior.Config.QuiesceUnits); change != nil {
-				f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, VGPU: change, Restore: true})
+			if diff := restoreVGPU(g, before, p.Prior.Config.QuiesceUnits); diff != nil {
+				f.GPUs = append(f.GPUs, GPUChange{GPU: g.ID, Model: g.Model, VGPU: diff, Restore: true})
 			}
 		}
 		if !partitions(g) {
@@ -219,9 +221,9 @@ func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
 		}
 		for id, before := range c.LayoutBefore {
 			if gpu.SameID(id, g.ID) && before > 0 && before != g.Partitionable.Count {
-				change := newChange(h, g, before)
-				change.Restore = true
-				f.GPUs = append(f.GPUs, change)
+				diff := newChange(h, g, before)
+				diff.Restore = true
+				f.GPUs = append(f.GPUs, diff)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // migFault is a layout that GPUs cannot have, for one reason.
@@ -61,12 +62,12 @@ func (r *run) reportMIGFaults(c *gpu.PartitionConfig) {
 		}
 		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
 		f.Found = fmt.Sprintf("On %s: %s", join(gpuTexts(f.members)), f.Found)
-		r.report(f.Finding, keysOf("mig "+MIGLayoutText(c.MIG), f.members)...)
+		r.report(f.Finding, keysOf("mig "+placement.MIGLayoutText(c.MIG), f.members)...)
 	}
 }
 
 func (r *run) wantedMIG(c *gpu.PartitionConfig) string {
-	return fmt.Sprintf("%s wants on each GPU: %s.", r.label(), MIGLayoutText(c.MIG))
+	return fmt.Sprintf("%s wants on each GPU: %s.", r.label(), placement.MIGLayoutText(c.MIG))
 }
 
 // migFaults asks each GPU for the layout: what the GPU can never have, and, of a plan
@@ -81,10 +82,10 @@ func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
 			if g.MIG == nil {
 				continue
 			}
-			profiles := MIGProfiles(g)
-			_, err := layOut(profiles, nil, c.MIG)
-			if err == nil && r.transition() && !HasMIGLayout(g, c.MIG) {
-				_, err = LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
+			profiles := placement.MIGProfiles(g)
+			_, err := placement.LayOut(profiles, nil, c.MIG)
+			if err == nil && r.transition() && !placement.HasMIGLayout(g, c.MIG) {
+				_, err = placement.LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
 			}
 			if err == nil {
 				continue
@@ -111,7 +112,7 @@ func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
 // max_disruption allows.
 func migFinding(err error) Finding {
 	f := MIGFinding(err)
-	var held *MIGInUseError
+	var held *placement.MIGInUseError
 	if errors.As(err, &held) {
 		f.Fix = "Stop what uses these instances, or keep them in the layout: with `placements` where they are, with `profiles` in their number."
 	}
@@ -138,13 +139,13 @@ func (r *run) documentedFaults(c *gpu.PartitionConfig) []migFault {
 			}})
 			continue
 		}
-		_, err := layOut(m.MIG.Profiles, nil, c.MIG)
+		_, err := placement.LayOut(m.MIG.Profiles, nil, c.MIG)
 		if err == nil {
 			continue
 		}
 		f := migFinding(err)
 		f.Found = fmt.Sprintf("The hosts cannot be asked. By what is documented for %s: %s", m.Name, f.Found)
-		var unknown *MIGUnknownProfileError
+		var unknown *placement.MIGUnknownProfileError
 		if m.MIG.PlacementsInferred || errors.As(err, &unknown) {
 			f.Level = Warning
 		}
@@ -224,7 +225,7 @@ func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption)
 }
 
 // reportMIGRestore warns of a GPU that leaves the config and cannot be put back.
-func (r *run) reportMIGRestore(host string, g *gpu.GPU, m *MIGChange, limit gpu.Disruption) {
+func (r *run) reportMIGRestore(host string, g *gpu.GPU, m *placement.MIGChange, limit gpu.Disruption) {
 	f := Finding{
 		Level:  Warning,
 		Path:   "on_destroy",
@@ -254,7 +255,7 @@ func migStateWords(s gpu.MIGState) string {
 	case len(s.Placements) == 0:
 		return "MIG mode without instances"
 	}
-	return "the instances " + placementsText(s.Placements)
+	return "the instances " + placement.PlacementsText(s.Placements)
 }
 
 // checkKindOnPlatform compares what is wanted with what the hosts are.

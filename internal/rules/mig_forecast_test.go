@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -18,21 +19,21 @@ func TestForecastMIG(t *testing.T) {
 	runsIn(&used, 0, 4711)
 	tests := map[string]struct {
 		second     gpu.GPU // the first has what is wanted
-		want       *rules.MIGChange
+		want       *placement.MIGChange
 		disruption gpu.Disruption
 	}{
 		"as wanted, wherever it is": {second: h100(migGPU1, at("3g.40gb", 0))},
-		"another instance": {second: h100(migGPU1, at("3g.40gb", 0), at("1g.10gb", 4)), want: &rules.MIGChange{
+		"another instance": {second: h100(migGPU1, at("3g.40gb", 0), at("1g.10gb", 4)), want: &placement.MIGChange{
 			From: on(at("3g.40gb", 0), at("1g.10gb", 4)), To: on(at("3g.40gb", 0)),
 			Keeps: []gpu.MIGPlacement{at("3g.40gb", 0)}, Removes: []gpu.MIGPlacement{at("1g.10gb", 4)},
 		}},
-		"without a compute instance": {second: half, want: &rules.MIGChange{
+		"without a compute instance": {second: half, want: &placement.MIGChange{
 			From: on(at("3g.40gb", 4)), To: on(at("3g.40gb", 4)), Keeps: []gpu.MIGPlacement{at("3g.40gb", 4)}, Completes: []gpu.MIGPlacement{at("3g.40gb", 4)},
 		}},
-		"the mode": {second: migOff(h100(migGPU1)), want: &rules.MIGChange{
+		"the mode": {second: migOff(h100(migGPU1)), want: &placement.MIGChange{
 			To: on(at("3g.40gb", 4)), Creates: []gpu.MIGPlacement{at("3g.40gb", 4)},
 		}},
-		"the mode of a GPU in use, with a reset": {second: used, disruption: gpu.DisruptGPUReset, want: &rules.MIGChange{
+		"the mode of a GPU in use, with a reset": {second: used, disruption: gpu.DisruptGPUReset, want: &placement.MIGChange{
 			To: on(at("3g.40gb", 4)), Creates: []gpu.MIGPlacement{at("3g.40gb", 4)}, Resets: true, InTheWay: []string{"process 4711 (python, container 3f2a)"},
 		}},
 	}
@@ -65,7 +66,7 @@ func TestForecastMIGRestore(t *testing.T) {
 	}}
 	prior := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 	prior.Config.Restore = true
-	change := &rules.MIGChange{From: on(at("3g.40gb", 4)), InTheWay: []string{"process 4711 (python, unit nvidia-dcgm.service)"}}
+	change := &placement.MIGChange{From: on(at("3g.40gb", 4)), InTheWay: []string{"process 4711 (python, unit nvidia-dcgm.service)"}}
 	check := func(t *testing.T) {
 		t.Helper()
 		got := rules.NewForecast(h, "hgx01", "vdi", rules.Plan{Token: "t", Prior: prior}, nil)
@@ -76,13 +77,13 @@ func TestForecastMIGRestore(t *testing.T) {
 	}
 	t.Run("a watcher", check)
 	prior.Config.QuiesceUnits = []string{"nvidia-dcgm"}
-	change = &rules.MIGChange{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}
+	change = &placement.MIGChange{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}
 	t.Run("a watcher that is stopped", check)
 }
 
 func TestMIGTexts(t *testing.T) {
 	for want, s := range map[string]gpu.MIGState{"off": {}, "none": on(), "1g.10gb@0+3g.40gb@4": on(at("1g.10gb", 0), at("3g.40gb", 4))} {
-		if got := rules.MIGText(s); got != want {
+		if got := placement.MIGText(s); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -91,7 +92,7 @@ func TestMIGTexts(t *testing.T) {
 		"2 × 1g.10gb, 1 × 3g.40gb":   {Profiles: map[string]int{"3g.40gb": 1, "1g.10gb": 2}},
 		"1g.10gb@0+3g.40gb@4":        {Placements: []gpu.MIGPlacement{at("3g.40gb", 4), at("1g.10gb", 0)}},
 	} {
-		if got := rules.MIGLayoutText(&l); got != want {
+		if got := placement.MIGLayoutText(&l); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

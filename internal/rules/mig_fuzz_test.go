@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -32,10 +33,10 @@ func FuzzPlaceMIG(f *testing.F) {
 			}
 			profiles = append(profiles, p)
 		}
-		var have []rules.MIGInstance
+		var have []placement.MIGInstance
 		var layout []gpu.MIGPlacement
 		for range next() & 7 {
-			h := rules.MIGInstance{MIGPlacement: gpu.MIGPlacement{Profile: name(), Start: next()}, Size: next()}
+			h := placement.MIGInstance{MIGPlacement: gpu.MIGPlacement{Profile: name(), Start: next()}, Size: next()}
 			if next()&1 == 1 {
 				h.Held = "a process"
 			}
@@ -46,13 +47,13 @@ func FuzzPlaceMIG(f *testing.F) {
 		for range next() & 7 {
 			want[name()] += next()
 		}
-		plan, err := rules.PlaceMIG(profiles, have, want)
+		plan, err := placement.PlaceMIG(profiles, have, want)
 		if err != nil {
 			_ = rules.MIGFinding(err)
 		} else if len(plan.Keep)+len(plan.Remove) != len(have) {
 			t.Errorf("of %d instances %d are kept and %d removed", len(have), len(plan.Keep), len(plan.Remove))
 		}
-		if plan, err := rules.FollowMIG(profiles, have, layout); err == nil && plan.Changes() {
+		if plan, err := placement.FollowMIG(profiles, have, layout); err == nil && plan.Changes() {
 			t.Errorf("what stands already is changed: %+v", plan)
 		}
 	})
@@ -61,11 +62,11 @@ func FuzzPlaceMIG(f *testing.F) {
 func BenchmarkPlaceMIG(b *testing.B) {
 	for _, bb := range []struct {
 		name, model string
-		have        []rules.MIGInstance
+		have        []placement.MIGInstance
 		want        map[string]int
 	}{
 		{"7 slices, empty", "H100 PCIe", nil, map[string]int{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
-		{"7 slices, 7x1g there", "H100 PCIe", []rules.MIGInstance{
+		{"7 slices, 7x1g there", "H100 PCIe", []placement.MIGInstance{
 			idle("1g.10gb", 0), idle("1g.10gb", 1), idle("1g.10gb", 2), idle("1g.10gb", 3), idle("1g.10gb", 4), idle("1g.10gb", 5), idle("1g.10gb", 6),
 		}, map[string]int{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}},
 		{"4 of 12 slices", "RTX PRO 6000", nil, map[string]int{"1g.24gb": 1, "1g.24gb+me": 1, "1g.24gb+gfx": 1, "1g.24gb-me": 1}},
@@ -75,7 +76,7 @@ func BenchmarkPlaceMIG(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			profiles := migOf(b, bb.model)
 			for b.Loop() {
-				if _, err := rules.PlaceMIG(profiles, bb.have, bb.want); err != nil {
+				if _, err := placement.PlaceMIG(profiles, bb.have, bb.want); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -85,7 +86,7 @@ func BenchmarkPlaceMIG(b *testing.B) {
 		m, _ := catalog.ByName("H100 PCIe")
 		want := map[string]int{"1g.10gb": 3, "1g.10gb+me": 1, "1g.20gb": 1}
 		for b.Loop() {
-			if _, err := rules.PlaceMIG(m.MIG.Profiles, nil, want); err != nil {
+			if _, err := placement.PlaceMIG(m.MIG.Profiles, nil, want); err != nil {
 				b.Fatal(err)
 			}
 		}

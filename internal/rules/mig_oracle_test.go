@@ -5,14 +5,14 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // oracle tries all placements of all instances, with none of the solver's thoughts: it
 // fills a row of slices, one instance after the other, and looks at what came out.
 type oracle struct {
 	profiles []gpu.MIGProfile
-	have     []rules.MIGInstance
+	have     []placement.MIGInstance
 
 	row    []bool
 	layout []gpu.MIGPlacement
@@ -30,7 +30,7 @@ func (v verdict) compare(o verdict) int {
 	return slices.Compare(append([]int{v.keptSlices, v.kept}, v.room...), append([]int{o.keptSlices, o.kept}, o.room...))
 }
 
-func newOracle(profiles []gpu.MIGProfile, have []rules.MIGInstance) *oracle {
+func newOracle(profiles []gpu.MIGProfile, have []placement.MIGInstance) *oracle {
 	o := &oracle{profiles: profiles, have: have}
 	for _, p := range profiles {
 		for _, s := range p.Starts {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // migModels are the models of the catalog that have MIG.
@@ -93,11 +93,11 @@ func TestPlaceMIGKeepsWhatItCan(t *testing.T) {
 }
 
 // drawInstances are instances that a GPU can have, some of them in use.
-func drawInstances(t *rapid.T, profiles []gpu.MIGProfile) []rules.MIGInstance {
-	var out []rules.MIGInstance
+func drawInstances(t *rapid.T, profiles []gpu.MIGProfile) []placement.MIGInstance {
+	var out []placement.MIGInstance
 	for range rapid.IntRange(0, 7).Draw(t, "tries") {
 		p := rapid.SampledFrom(profiles).Draw(t, "profile")
-		h := rules.MIGInstance{
+		h := placement.MIGInstance{
 			MIGPlacement: gpu.MIGPlacement{Profile: p.Name, Start: rapid.SampledFrom(p.Starts).Draw(t, "start")},
 			Size:         p.Size, Held: rapid.SampledFrom([]string{"", "", "process 4711"}).Draw(t, "held"),
 		}
@@ -105,7 +105,7 @@ func drawInstances(t *rapid.T, profiles []gpu.MIGProfile) []rules.MIGInstance {
 		for _, o := range out {
 			layout = append(layout, o.MIGPlacement)
 		}
-		if rules.CheckMIGPlacements(profiles, layout) == nil {
+		if placement.CheckMIGPlacements(profiles, layout) == nil {
 			out = append(out, h)
 		}
 	}
@@ -113,16 +113,16 @@ func drawInstances(t *rapid.T, profiles []gpu.MIGProfile) []rules.MIGInstance {
 }
 
 // wantPlan compares the solver with the oracle and checks that the plan does what it says.
-func wantPlan(t testingT, profiles []gpu.MIGProfile, have []rules.MIGInstance, want map[string]int, best verdict, fits bool) {
+func wantPlan(t testingT, profiles []gpu.MIGProfile, have []placement.MIGInstance, want map[string]int, best verdict, fits bool) {
 	t.Helper()
-	plan, err := rules.PlaceMIG(profiles, have, want)
+	plan, err := placement.PlaceMIG(profiles, have, want)
 	if (err == nil) != fits {
 		t.Fatalf("have %v, want %v: fits %t, but the answer is %v", have, want, fits, err)
 	}
 	if err != nil {
 		return
 	}
-	if err := rules.CheckMIGPlacements(profiles, plan.Layout()); err != nil {
+	if err := placement.CheckMIGPlacements(profiles, plan.Layout()); err != nil {
 		t.Fatalf("have %v, want %v: the layout %v is wrong: %v", have, want, plan.Layout(), err)
 	}
 	got := map[string]int{}
@@ -157,7 +157,7 @@ func wantPlan(t testingT, profiles []gpu.MIGProfile, have []rules.MIGInstance, w
 	}
 	shuffled := slices.Clone(have)
 	slices.Reverse(shuffled)
-	if again, err := rules.PlaceMIG(profiles, shuffled, maps.Clone(want)); err != nil || !cmp.Equal(plan, again) {
+	if again, err := placement.PlaceMIG(profiles, shuffled, maps.Clone(want)); err != nil || !cmp.Equal(plan, again) {
 		t.Fatalf("have %v, want %v: once %v, then %v (%v)", have, want, plan, again, err)
 	}
 }

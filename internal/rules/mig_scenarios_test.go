@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -20,7 +21,7 @@ func h100(id string, instances ...gpu.MIGPlacement) gpu.GPU {
 		ID: id, Model: "NVIDIA H100 80GB HBM3", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "2330"},
 		VRAM: 80 * 1024 * gpu.MiB, Driver: gpu.Driver{Version: "580.82.07"}, MIG: &gpu.MIG{Enabled: true, Pending: true},
 	}
-	g.MIG.Profiles = rules.MIGProfiles(&g)
+	g.MIG.Profiles = placement.MIGProfiles(&g)
 	for i, p := range instances {
 		profile, _ := g.MIG.Profile(p.Profile)
 		g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -27,61 +28,61 @@ func at(profile string, start int) gpu.MIGPlacement {
 }
 
 // idle and inUse are instances of an A100 or H100 with 80 GB.
-func idle(profile string, start int) rules.MIGInstance {
+func idle(profile string, start int) placement.MIGInstance {
 	size := map[string]int{"1g.10gb": 1, "1g.20gb": 2, "2g.20gb": 2, "3g.40gb": 4, "4g.40gb": 4, "7g.80gb": 8}[profile]
-	return rules.MIGInstance{MIGPlacement: at(profile, start), Size: size}
+	return placement.MIGInstance{MIGPlacement: at(profile, start), Size: size}
 }
 
-func inUse(profile string, start int) rules.MIGInstance {
+func inUse(profile string, start int) placement.MIGInstance {
 	i := idle(profile, start)
 	i.Held = "process 4711 (python)"
 	return i
 }
 
 func TestPlaceMIG(t *testing.T) {
-	sevenSmall := []rules.MIGInstance{
+	sevenSmall := []placement.MIGInstance{
 		idle("1g.10gb", 0), idle("1g.10gb", 1), idle("1g.10gb", 2), idle("1g.10gb", 3),
 		idle("1g.10gb", 4), idle("1g.10gb", 5), idle("1g.10gb", 6),
 	}
 	tests := []struct {
 		name  string
 		model string // "" is an H100 with 80 GB
-		have  []rules.MIGInstance
+		have  []placement.MIGInstance
 		want  map[string]int
-		plan  rules.MIGPlan
+		plan  placement.MIGPlan
 	}{
 		{name: "nothing on an empty GPU"},
 		{
 			name: "nothing is left of what there is",
-			have: []rules.MIGInstance{idle("3g.40gb", 4)},
-			plan: rules.MIGPlan{Remove: []gpu.MIGPlacement{at("3g.40gb", 4)}},
+			have: []placement.MIGInstance{idle("3g.40gb", 4)},
+			plan: placement.MIGPlan{Remove: []gpu.MIGPlacement{at("3g.40gb", 4)}},
 		},
 		{
 			// NVIDIA's known issue: in the order 1g, 2g, 3g the driver runs out of places.
 			name: "mig-parted's balanced layout",
 			want: map[string]int{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("2g.20gb", 0), at("1g.10gb", 2), at("1g.10gb", 3), at("3g.40gb", 4)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("2g.20gb", 0), at("1g.10gb", 2), at("1g.10gb", 3), at("3g.40gb", 4)}},
 		},
 		{
 			name: "the largest that still fits stays possible",
 			want: map[string]int{"1g.10gb": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("1g.10gb", 6)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("1g.10gb", 6)}},
 		},
 		{
 			name: "a half leaves the other to 4g",
 			want: map[string]int{"3g.40gb": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("3g.40gb", 4)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("3g.40gb", 4)}},
 		},
 		{
 			name: "a double eighth at the end leaves all of 2g",
 			want: map[string]int{"1g.20gb": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("1g.20gb", 6)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("1g.20gb", 6)}},
 		},
 		{
 			name: "what stands is kept where it stands",
-			have: []rules.MIGInstance{idle("1g.10gb", 0), idle("3g.40gb", 4)},
+			have: []placement.MIGInstance{idle("1g.10gb", 0), idle("3g.40gb", 4)},
 			want: map[string]int{"1g.10gb": 2, "3g.40gb": 1},
-			plan: rules.MIGPlan{
+			plan: placement.MIGPlan{
 				Keep: []gpu.MIGPlacement{at("1g.10gb", 0), at("3g.40gb", 4)}, Create: []gpu.MIGPlacement{at("1g.10gb", 1)},
 			},
 		},
@@ -89,7 +90,7 @@ func TestPlaceMIG(t *testing.T) {
 			name: "seven small ones make room for larger ones",
 			have: sevenSmall,
 			want: map[string]int{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2},
-			plan: rules.MIGPlan{
+			plan: placement.MIGPlan{
 				Keep:   []gpu.MIGPlacement{at("1g.10gb", 2), at("1g.10gb", 3)},
 				Remove: []gpu.MIGPlacement{at("1g.10gb", 0), at("1g.10gb", 1), at("1g.10gb", 4), at("1g.10gb", 5), at("1g.10gb", 6)},
 				Create: []gpu.MIGPlacement{at("2g.20gb", 0), at("3g.40gb", 4)},
@@ -97,18 +98,18 @@ func TestPlaceMIG(t *testing.T) {
 		},
 		{
 			name: "more slices are kept rather than more instances",
-			have: []rules.MIGInstance{idle("3g.40gb", 0), idle("1g.10gb", 4), idle("1g.10gb", 5)},
+			have: []placement.MIGInstance{idle("3g.40gb", 0), idle("1g.10gb", 4), idle("1g.10gb", 5)},
 			want: map[string]int{"4g.40gb": 0, "3g.40gb": 2},
-			plan: rules.MIGPlan{
+			plan: placement.MIGPlan{
 				Keep: []gpu.MIGPlacement{at("3g.40gb", 0)}, Remove: []gpu.MIGPlacement{at("1g.10gb", 4), at("1g.10gb", 5)},
 				Create: []gpu.MIGPlacement{at("3g.40gb", 4)},
 			},
 		},
 		{
 			name: "an idle one moves out of the way of one in use",
-			have: []rules.MIGInstance{inUse("1g.10gb", 4), idle("3g.40gb", 0)},
+			have: []placement.MIGInstance{inUse("1g.10gb", 4), idle("3g.40gb", 0)},
 			want: map[string]int{"1g.10gb": 1, "4g.40gb": 1},
-			plan: rules.MIGPlan{
+			plan: placement.MIGPlan{
 				Keep: []gpu.MIGPlacement{at("1g.10gb", 4)}, Remove: []gpu.MIGPlacement{at("3g.40gb", 0)},
 				Create: []gpu.MIGPlacement{at("4g.40gb", 0)},
 			},
@@ -116,17 +117,17 @@ func TestPlaceMIG(t *testing.T) {
 		{
 			name: "quarters of an A30", model: "A30",
 			want: map[string]int{"2g.12gb": 1, "1g.6gb": 1, "1g.6gb+me": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("2g.12gb", 0), at("1g.6gb", 2), at("1g.6gb+me", 3)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("2g.12gb", 0), at("1g.6gb", 2), at("1g.6gb+me", 3)}},
 		},
 		{
 			name: "one instance has all media engines", model: "RTX PRO 6000",
 			want: map[string]int{"1g.24gb+me.all": 1, "1g.24gb-me": 1, "2g.48gb-me": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("2g.48gb-me", 0), at("1g.24gb+me.all", 6), at("1g.24gb-me", 9)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("2g.48gb-me", 0), at("1g.24gb+me.all", 6), at("1g.24gb-me", 9)}},
 		},
 		{
 			name: "halves of an RTX PRO 4500", model: "RTX PRO 4500 Blackwell",
 			want: map[string]int{"1g.16gb+gfx": 1, "1g.16gb": 1},
-			plan: rules.MIGPlan{Create: []gpu.MIGPlacement{at("1g.16gb", 0), at("1g.16gb+gfx", 1)}},
+			plan: placement.MIGPlan{Create: []gpu.MIGPlacement{at("1g.16gb", 0), at("1g.16gb+gfx", 1)}},
 		},
 	}
 	for _, tt := range tests {
@@ -135,14 +136,14 @@ func TestPlaceMIG(t *testing.T) {
 			if model == "" {
 				model = "H100 PCIe"
 			}
-			got, err := rules.PlaceMIG(migOf(t, model), tt.have, tt.want)
+			got, err := placement.PlaceMIG(migOf(t, model), tt.have, tt.want)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tt.plan, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
-			if again, err := rules.PlaceMIG(migOf(t, model), asInstances(t, migOf(t, model), got.Layout()), tt.want); err != nil || again.Changes() {
+			if again, err := placement.PlaceMIG(migOf(t, model), asInstances(t, migOf(t, model), got.Layout()), tt.want); err != nil || again.Changes() {
 				t.Errorf("planned again on what it made: %+v, %v", again, err)
 			}
 		})
@@ -150,15 +151,15 @@ func TestPlaceMIG(t *testing.T) {
 }
 
 // asInstances is a GPU that has a layout.
-func asInstances(t *testing.T, profiles []gpu.MIGProfile, layout []gpu.MIGPlacement) []rules.MIGInstance {
+func asInstances(t *testing.T, profiles []gpu.MIGProfile, layout []gpu.MIGPlacement) []placement.MIGInstance {
 	t.Helper()
-	var out []rules.MIGInstance
+	var out []placement.MIGInstance
 	for _, p := range layout {
 		profile, ok := (&gpu.MIG{Profiles: profiles}).Profile(p.Profile)
 		if !ok {
 			t.Fatalf("there is no profile %s", p.Profile)
 		}
-		out = append(out, rules.MIGInstance{MIGPlacement: p, Size: profile.Size})
+		out = append(out, placement.MIGInstance{MIGPlacement: p, Size: profile.Size})
 	}
 	return out
 }
@@ -166,12 +167,12 @@ func asInstances(t *testing.T, profiles []gpu.MIGProfile, layout []gpu.MIGPlacem
 // An instance keeps its place even where the table at hand, which may be inferred,
 // does not put one.
 func TestPlaceMIGKeepsAnInstanceThatTheTableDoesNotKnow(t *testing.T) {
-	have := []rules.MIGInstance{idle("2g.20gb", 1), {MIGPlacement: at("1g.11gb", 5), Size: 1}}
-	got, err := rules.PlaceMIG(migOf(t, "H100 PCIe"), have, map[string]int{"2g.20gb": 2})
+	have := []placement.MIGInstance{idle("2g.20gb", 1), {MIGPlacement: at("1g.11gb", 5), Size: 1}}
+	got, err := placement.PlaceMIG(migOf(t, "H100 PCIe"), have, map[string]int{"2g.20gb": 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := rules.MIGPlan{
+	want := placement.MIGPlan{
 		Keep: []gpu.MIGPlacement{at("2g.20gb", 1)}, Remove: []gpu.MIGPlacement{at("1g.11gb", 5)},
 		Create: []gpu.MIGPlacement{at("2g.20gb", 4)},
 	}
@@ -184,7 +185,7 @@ func TestPlaceMIGSaysWhyItDoesNotFit(t *testing.T) {
 	tests := []struct {
 		name  string
 		model string
-		have  []rules.MIGInstance
+		have  []placement.MIGInstance
 		want  map[string]int
 		rule  string
 		says  []string
@@ -212,22 +213,22 @@ func TestPlaceMIGSaysWhyItDoesNotFit(t *testing.T) {
 			says: []string{"wherever they are put", "2g.20gb takes 2 slices at 0, 2 and 4", "4g.40gb takes 4 slices at 0"},
 		},
 		{
-			name: "one in use is not wanted", have: []rules.MIGInstance{inUse("1g.10gb", 0), inUse("1g.10gb", 1)},
+			name: "one in use is not wanted", have: []placement.MIGInstance{inUse("1g.10gb", 0), inUse("1g.10gb", 1)},
 			want: map[string]int{"1g.10gb": 1}, rule: "mig-placement",
 			says: []string{"1 instance in use is in the way: 1g.10gb at 1 (process 4711 (python))"},
 		},
 		{
-			name: "scattered by one in use", have: []rules.MIGInstance{inUse("1g.10gb", 2), inUse("1g.10gb", 6)},
+			name: "scattered by one in use", have: []placement.MIGInstance{inUse("1g.10gb", 2), inUse("1g.10gb", 6)},
 			want: map[string]int{"1g.10gb": 2, "4g.40gb": 1}, rule: "mig-placement",
 			says: []string{"1 instance in use is in the way: 1g.10gb at 2", "6 memory slices are free, which would be enough"},
 		},
 		{
-			name: "scattered by several in use", have: []rules.MIGInstance{inUse("1g.10gb", 0), inUse("1g.10gb", 1)},
+			name: "scattered by several in use", have: []placement.MIGInstance{inUse("1g.10gb", 0), inUse("1g.10gb", 1)},
 			want: map[string]int{"1g.10gb": 2, "4g.40gb": 1}, rule: "mig-placement",
 			says: []string{"2 instances in use are in the way: 1g.10gb at 0 (process 4711 (python)) and 1g.10gb at 1", "6 memory slices are free"},
 		},
 		{
-			name: "one in use takes too much", have: []rules.MIGInstance{inUse("3g.40gb", 0)},
+			name: "one in use takes too much", have: []placement.MIGInstance{inUse("3g.40gb", 0)},
 			want: map[string]int{"3g.40gb": 1, "4g.40gb": 1}, rule: "mig-placement",
 			says: []string{"1 instance in use is in the way: 3g.40gb at 0", "4 memory slices are free"},
 		},
@@ -238,7 +239,7 @@ func TestPlaceMIGSaysWhyItDoesNotFit(t *testing.T) {
 			if model == "" {
 				model = "H100 PCIe"
 			}
-			plan, err := rules.PlaceMIG(migOf(t, model), tt.have, tt.want)
+			plan, err := placement.PlaceMIG(migOf(t, model), tt.have, tt.want)
 			if err == nil {
 				t.Fatalf("it was planned: %+v", plan)
 			}
@@ -296,7 +297,7 @@ func TestCheckMIGPlacements(t *testing.T) {
 			if model == "" {
 				model = "H100 PCIe"
 			}
-			err := rules.CheckMIGPlacements(migOf(t, model), tt.layout)
+			err := placement.CheckMIGPlacements(migOf(t, model), tt.layout)
 			if (err != nil) != (len(tt.says) > 0) {
 				t.Fatalf("error: %v", err)
 			}
@@ -308,13 +309,13 @@ func TestCheckMIGPlacements(t *testing.T) {
 }
 
 func TestFollowMIG(t *testing.T) {
-	have := []rules.MIGInstance{idle("1g.10gb", 0), inUse("1g.10gb", 1), idle("3g.40gb", 4)}
+	have := []placement.MIGInstance{idle("1g.10gb", 0), inUse("1g.10gb", 1), idle("3g.40gb", 4)}
 	layout := []gpu.MIGPlacement{at("2g.20gb", 2), at("3g.40gb", 4), at("1g.10gb", 1)}
-	got, err := rules.FollowMIG(migOf(t, "H100 PCIe"), have, layout)
+	got, err := placement.FollowMIG(migOf(t, "H100 PCIe"), have, layout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := rules.MIGPlan{
+	want := placement.MIGPlan{
 		Keep:   []gpu.MIGPlacement{at("1g.10gb", 1), at("3g.40gb", 4)},
 		Remove: []gpu.MIGPlacement{at("1g.10gb", 0)},
 		Create: []gpu.MIGPlacement{at("2g.20gb", 2)},
@@ -323,12 +324,12 @@ func TestFollowMIG(t *testing.T) {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 
-	_, err = rules.FollowMIG(migOf(t, "H100 PCIe"), have, []gpu.MIGPlacement{at("3g.40gb", 0)})
-	var blocked *rules.MIGInUseError
+	_, err = placement.FollowMIG(migOf(t, "H100 PCIe"), have, []gpu.MIGPlacement{at("3g.40gb", 0)})
+	var blocked *placement.MIGInUseError
 	if !errors.As(err, &blocked) || len(blocked.Blocking) != 1 || blocked.Blocking[0].Start != 1 {
 		t.Errorf("an instance in use that is not in the layout: %v", err)
 	}
-	if _, err := rules.FollowMIG(migOf(t, "H100 PCIe"), nil, []gpu.MIGPlacement{at("3g.40gb", 1)}); err == nil {
+	if _, err := placement.FollowMIG(migOf(t, "H100 PCIe"), nil, []gpu.MIGPlacement{at("3g.40gb", 1)}); err == nil {
 		t.Error("a layout that cannot be was planned")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // mpsPath is the attribute with a config's MPS layout.
@@ -44,8 +45,8 @@ func checkMPSSupported(r *run) {
 // reportMPSAmounts finds limits that no daemon takes.
 func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 	var found []string
-	if p := c.MPS.ActiveThreadPercentage; !isPercentage(p) {
-		found = append(found, "`active_thread_percentage` is "+decimal(p)+", and must be more than 0 and at most 100")
+	if p := c.MPS.ActiveThreadPercentage; !placement.IsPercentage(p) {
+		found = append(found, "`active_thread_percentage` is "+placement.Decimal(p)+", and must be more than 0 and at most 100")
 	}
 	if c.MIG == nil {
 		switch mode := c.MPS.ComputeMode; mode {
@@ -55,7 +56,7 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 		}
 	}
 	if o := c.MPS.Oversubscription; !(o == 0 || o >= 1) {
-		found = append(found, "`oversubscription` is "+decimal(o)+", and must be at least 1")
+		found = append(found, "`oversubscription` is "+placement.Decimal(o)+", and must be at least 1")
 	}
 	if len(found) == 0 {
 		return
@@ -109,9 +110,9 @@ func inInstances(c *gpu.PartitionConfig) string {
 func (r *run) smallest(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) gpu.Bytes {
 	out := g.VRAM
 	if c.MIG != nil {
-		for _, in := range r.layoutUnder(host, h, g, c).instances {
-			if in.memory > 0 {
-				out = min(out, in.memory)
+		for _, in := range r.layoutUnder(host, h, g, c).Instances {
+			if in.Memory > 0 {
+				out = min(out, in.Memory)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // superseded tells whether a plan of this run speaks for the claim: then the plan
@@ -30,12 +31,7 @@ func (r *run) claimOnVM(vmID string) (*gpu.Claim, bool) {
 }
 
 // whose names the state that a claim belongs to.
-func whose(c *gpu.Claim) string {
-	if c.Owner == "" {
-		return "a Terraform state that has no owner name"
-	}
-	return "the Terraform state " + quote(c.Owner)
-}
+func whose(c *gpu.Claim) string { return words.State(c.Owner) }
 
 // handOver says how an object changes hands.
 func (r *run) handOver(object string) string {

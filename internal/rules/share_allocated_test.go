@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // TestAllocated counts what shares have of a device, also of one whose memory nobody knows:
@@ -15,11 +15,11 @@ func TestAllocated(t *testing.T) {
 	h := shareServer(h100(migGPU0, known), freeGPU(migGPU1))
 	has(h, "vdi", into(share("a", 0), known), into(share("b", 0), gone), onto(share("c", 0), migGPU1))
 	for at, want := range map[*gpu.MIGPlacement]float64{&known: 1, &gone: 1, nil: 0} {
-		if got := rules.Allocated(h, gpu.SharedDevice{GPU: migGPU0, Instance: at}); got != want {
+		if got := placement.Allocated(h, gpu.SharedDevice{GPU: migGPU0, Instance: at}); got != want {
 			t.Errorf("allocated of %v is %v, and %v was wanted", at, got, want)
 		}
 	}
-	if got := rules.Allocated(h, gpu.SharedDevice{GPU: migGPU1}); got != 1 {
+	if got := placement.Allocated(h, gpu.SharedDevice{GPU: migGPU1}); got != 1 {
 		t.Errorf("allocated of a whole GPU is %v, and 1 was wanted", got)
 	}
 }

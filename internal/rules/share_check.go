@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // shareOutcome is what a check found out about the place of a share. Several rules report
@@ -15,8 +17,8 @@ type shareOutcome struct {
 	found []violation
 	// host and devices are where the share is, or would be put now; none when that is not
 	// known.
-	host    *sharedHost
-	devices []*shareDevice
+	host    *placement.SharedHost
+	devices []*placement.Device
 }
 
 // shareMemo keeps the outcome for the rules of one check, of the plan and of what it was
@@ -55,7 +57,7 @@ func (o *shareOutcome) add(f Finding, keys ...string) {
 // settle finds a share's place beside the others of the run.
 func (r *run) settle(s *gpu.Share) *shareOutcome {
 	o := &shareOutcome{}
-	if err := checkShare(s); err != nil {
+	if err := placement.CheckShare(s); err != nil {
 		f := ShareFinding(err)
 		f.Wanted = capital(r.label()) + " wants " + shareText(s) + ". " + f.Wanted
 		o.add(f, key(f.Rule, f.Path, s.Name))
@@ -84,7 +86,7 @@ func (r *run) canBeAsked(hosts []string) bool {
 }
 
 // room is a host at hand as shares see it.
-func (r *run) room(key string) *sharedHost { return r.sharedHost(key, r.fleet.hosts[key]) }
+func (r *run) room(key string) *placement.SharedHost { return r.sharedHost(key, r.fleet.hosts[key]) }
 
 // takenOver is a share as it stands on a host already, when this state has it there under
 // another token.
@@ -103,35 +105,35 @@ func (r *run) takenOver(s *gpu.Share, hosts []string) (*gpu.Share, []string) {
 }
 
 // settlePlaced checks a share where it is.
-func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *sharedHost) {
+func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
 	for _, at := range s.Devices {
-		d := room.find(at)
-		if d == nil || d.unfit != nil {
+		d := room.Find(at)
+		if d == nil || d.Unfit != nil {
 			continue
 		}
-		if pool := r.leftPool(s, room.key, at.GPU); pool != "" {
+		if pool := r.leftPool(s, room.Key, at.GPU); pool != "" {
 			o.add(Finding{
-				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.key, GPU: at.GPU,
-				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), deviceText(at), hostText(room.key), quote(pool)),
+				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.Key, GPU: at.GPU,
+				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), quote(pool)),
 				Wanted: "A share stays where it was placed, on a GPU of its pool.",
 				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU in the pool.",
-			}, key("left pool", room.key, deviceText(at)))
+			}, key("left pool", room.Key, placement.DeviceText(at)))
 			return
 		}
-		if was := ShareModeOf(room.host, at); was != d.mode {
+		if was := placement.ShareModeOf(room.Host, at); was != d.Mode {
 			o.add(Finding{
-				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.key, GPU: at.GPU,
-				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), deviceText(at), hostText(room.key), was, d.mode),
+				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU,
+				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), was, d.Mode),
 				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
 				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
-			}, key("mode", room.key, deviceText(at)))
+			}, key("mode", room.Key, placement.DeviceText(at)))
 			return
 		}
 	}
-	devices, err := room.place(s)
+	devices, err := room.Place(s)
 	if err != nil {
 		f := r.roomFinding(s, []error{err})
-		o.add(f, key("placed", f.Rule, room.key, s.Name))
+		o.add(f, key("placed", f.Rule, room.Key, s.Name))
 		return
 	}
 	o.host, o.devices = room, devices
@@ -151,11 +153,11 @@ func (r *run) leftPool(s *gpu.Share, host, gpuID string) string {
 // settleNew looks for room for a share that is not placed: first for it alone, then beside
 // the others of the run that are not placed either.
 func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
-	var rooms []*sharedHost
+	var rooms []*placement.SharedHost
 	for _, key := range hosts {
 		room := r.room(key)
 		rooms = append(rooms, room)
-		if o.devices = room.pick(s); o.devices != nil {
+		if o.devices = room.Pick(s); o.devices != nil {
 			o.host = room
 			break
 		}
@@ -163,7 +165,7 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 	if o.devices == nil {
 		var errs []error
 		for _, room := range rooms {
-			_, err := room.place(s)
+			_, err := room.Place(s)
 			errs = append(errs, err)
 		}
 		f := r.roomFinding(s, errs)
@@ -179,13 +181,13 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 		rooms = append(rooms, known[key])
 	}
 	others = fitting(others)
-	me := newPackItem(s, r.label(), rooms)
-	switch pack(append(slices.Clone(others), me)) {
-	case fit:
+	me := placement.NewPackItem(s, r.label(), rooms)
+	switch placement.Pack(append(slices.Clone(others), me)) {
+	case placement.Fit:
 		o.beside(me, others)
-	case doNotFit:
+	case placement.DoNotFit:
 		o.add(r.together(me, others, "The shares of this run do not fit together"), key("together", s.Name))
-	case undecided:
+	case placement.Undecided:
 		f := r.together(me, others, "The shares of this run may not fit together")
 		f.Level = Warning
 		f.Wanted += " Not every way to place them was tried."
@@ -195,36 +197,36 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 
 // beside moves a share to where it goes when the others of the run are placed too, so that
 // what is told of its devices counts them. Shares that fit in another order only tell nothing.
-func (o *shareOutcome) beside(me packItem, others []packItem) {
+func (o *shareOutcome) beside(me placement.PackItem, others []placement.PackItem) {
 	items := append(slices.Clone(others), me)
-	slices.SortStableFunc(items, compareItems)
-	done, failed := packInOrder(items, true)
+	slices.SortStableFunc(items, placement.CompareItems)
+	done, failed := placement.PackInOrder(items, true)
 	if len(failed) > 0 {
 		return
 	}
 	for _, p := range done {
-		if p.item.share == me.share {
-			release(p.devices, me.share)
-			o.host, o.devices = p.room, p.devices
+		if p.Item.Share == me.Share {
+			placement.Release(p.Devices, me.Share)
+			o.host, o.devices = p.Room, p.Devices
 		}
 	}
 }
 
 // fitting leaves out shares that do not fit beside the others: their own plans have been
 // told so.
-func fitting(items []packItem) []packItem {
-	if pack(items) != doNotFit {
+func fitting(items []placement.PackItem) []placement.PackItem {
+	if placement.Pack(items) != placement.DoNotFit {
 		return items
 	}
 	items = slices.Clone(items)
-	slices.SortStableFunc(items, compareItems)
-	done, failed := packInOrder(items, false)
-	out := make([]packItem, len(done))
+	slices.SortStableFunc(items, placement.CompareItems)
+	done, failed := placement.PackInOrder(items, false)
+	out := make([]placement.PackItem, len(done))
 	for i, p := range done {
-		out[i] = p.item
+		out[i] = p.Item
 	}
 	for _, p := range failed {
-		if with := append(slices.Clone(out), p.item); pack(with) == fit {
+		if with := append(slices.Clone(out), p.Item); placement.Pack(with) == placement.Fit {
 			out = with
 		}
 	}
@@ -238,26 +240,26 @@ const competitorsMost = 4000
 // competitors are the other shares of the run that are not placed and may go where the
 // checked one may, or where one of those may, and all their hosts; none when they are too
 // many.
-func (r *run) competitors(hosts []string) (out []packItem, known map[string]*sharedHost) {
+func (r *run) competitors(hosts []string) (out []placement.PackItem, known map[string]*placement.SharedHost) {
 	entries := r.unplaced(hosts)
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	known = map[string]*sharedHost{}
+	known = map[string]*placement.SharedHost{}
 	for _, key := range hosts {
 		known[key] = r.room(key)
 	}
 	for _, u := range entries {
-		rooms := make([]*sharedHost, len(u.hosts))
+		rooms := make([]*placement.SharedHost, len(u.hosts))
 		for i, key := range u.hosts {
 			if known[key] == nil {
 				known[key] = r.room(key)
 			}
 			rooms[i] = known[key]
 		}
-		out = append(out, newPackItem(u.entry.plan.Want.Share, labelOf(u.entry.plan), rooms))
+		out = append(out, placement.NewPackItem(u.entry.plan.Want.Share, labelOf(u.entry.plan), rooms))
 	}
-	slices.SortStableFunc(out, func(a, b packItem) int { return cmp.Compare(a.label, b.label) })
+	slices.SortStableFunc(out, func(a, b placement.PackItem) int { return cmp.Compare(a.Label, b.Label) })
 	return out, known
 }
 
@@ -292,7 +294,7 @@ func (r *run) unplaced(hosts []string) []unplacedShare {
 		var poolHosts []string
 		for e := range r.others(subjects[0]) {
 			s := e.plan.Want.Share
-			if s == nil || seen[e] || len(s.Devices) > 0 || checkShare(s) != nil {
+			if s == nil || seen[e] || len(s.Devices) > 0 || placement.CheckShare(s) != nil {
 				continue
 			}
 			seen[e] = true
@@ -338,30 +340,30 @@ func (r *run) poolsOn(host string) []string {
 
 // together words shares that do not fit beside each other: which one is left over when the
 // largest goes first, and what it finds.
-func (r *run) together(me packItem, others []packItem, title string) Finding {
+func (r *run) together(me placement.PackItem, others []placement.PackItem, title string) Finding {
 	items := append(slices.Clone(others), me)
-	slices.SortStableFunc(items, compareItems)
-	done, failed := packInOrder(items, true)
-	last := packed{item: me}
+	slices.SortStableFunc(items, placement.CompareItems)
+	done, failed := placement.PackInOrder(items, true)
+	last := placement.Packed{Item: me}
 	if len(failed) > 0 {
 		last = failed[0]
 	}
 	var errs []error
-	for _, room := range last.item.rooms {
-		if _, err := room.place(last.item.share); err != nil {
+	for _, room := range last.Item.Rooms {
+		if _, err := room.Place(last.Item.Share); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	for _, p := range done {
-		release(p.devices, p.item.share)
+		placement.Release(p.Devices, p.Item.Share)
 	}
 	names := make([]string, 0, len(items))
 	for _, i := range items {
-		names = append(names, quote(i.share.Name)+" ("+shareText(i.share)+")")
+		names = append(names, quote(i.Share.Name)+" ("+shareText(i.Share)+")")
 	}
-	f := r.roomFinding(me.share, errs)
+	f := r.roomFinding(me.Share, errs)
 	f.Rule, f.Title = sharePlacement, title
-	f.Found = fmt.Sprintf("The largest first, share %s finds no place. %s", quote(last.item.share.Name), f.Found)
+	f.Found = fmt.Sprintf("The largest first, share %s finds no place. %s", quote(last.Item.Share.Name), f.Found)
 	f.Wanted = fmt.Sprintf("These shares of this run want room at the same time: %s.", join(names))
 	f.Fix = "Ask for less, add GPUs or hosts, or leave one of the shares out." + wayOut
 	return f
@@ -382,8 +384,8 @@ func (r *run) roomFinding(s *gpu.Share, errs []error) Finding {
 				f.Rule, f.Path, f.Title = sharePlacement, "name", "The share does not fit"
 			}
 		}
-		if len(found) > listed {
-			found = append(found[:listed], fmt.Sprintf("%d more hosts have no room either.", len(found)-listed))
+		if len(found) > words.Listed {
+			found = append(found[:words.Listed], fmt.Sprintf("%d more hosts have no room either.", len(found)-words.Listed))
 		}
 		f.Host, f.GPU, f.Found = "", "", strings.Join(found, " ")
 	}
@@ -408,7 +410,7 @@ func (r *run) placeAttribute(s *gpu.Share) string {
 // shareText tells what a share wants: "1 device with 20.0 GiB of memory (at most 40.0 GiB)
 // and 25 % of the threads".
 func shareText(s *gpu.Share) string {
-	text := plural(devicesWanted(s), "device")
+	text := plural(placement.DevicesWanted(s), "device")
 	if s.Profile != "" {
 		text += " of MIG profile " + s.Profile
 	}
@@ -422,7 +424,7 @@ func shareText(s *gpu.Share) string {
 		parts = append(parts, "at most "+s.MemoryLimit.String()+" of memory")
 	}
 	if s.ActiveThreadPercentage > 0 {
-		parts = append(parts, percent(s.ActiveThreadPercentage)+" of the threads")
+		parts = append(parts, placement.Percent(s.ActiveThreadPercentage)+" of the threads")
 	}
 	if len(parts) > 0 {
 		text += " with " + join(parts)
@@ -433,28 +435,28 @@ func shareText(s *gpu.Share) string {
 // reportRatio tells of limits that add up to more than a device has, as its config allows.
 func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
 	for _, d := range o.devices {
-		t := d.taken()
-		t.limit += s.MemoryLimit
-		t.threads += s.ActiveThreadPercentage
+		t := d.Taken()
+		t.Limit += s.MemoryLimit
+		t.Threads += s.ActiveThreadPercentage
 		var over []string
 		path := ""
-		if ratio := float64(t.limit) / float64(max(d.memory, 1)); s.MemoryLimit > 0 && ratio > 1+tolerance {
-			over = append(over, fmt.Sprintf("memory limits add up to %s of %s (%s times)", t.limit, d.memory, decimal(ratio)))
+		if ratio := float64(t.Limit) / float64(max(d.Memory, 1)); s.MemoryLimit > 0 && ratio > 1+placement.Tolerance {
+			over = append(over, fmt.Sprintf("memory limits add up to %s of %s (%s times)", t.Limit, d.Memory, placement.Decimal(ratio)))
 			path = "memory"
 		}
-		if ratio := t.threads / 100; s.ActiveThreadPercentage > 0 && ratio > 1+tolerance {
-			over = append(over, fmt.Sprintf("thread percentages add up to %s (%s times)", percent(t.threads), decimal(ratio)))
+		if ratio := t.Threads / 100; s.ActiveThreadPercentage > 0 && ratio > 1+placement.Tolerance {
+			over = append(over, fmt.Sprintf("thread percentages add up to %s (%s times)", placement.Percent(t.Threads), placement.Decimal(ratio)))
 			path = cmp.Or(path, "active_thread_percentage")
 		}
 		if len(over) == 0 {
 			continue
 		}
 		o.add(Finding{
-			Rule: oversubscription, Level: Warning, Path: path, Title: "The device is oversubscribed", Host: o.host.key, GPU: d.GPU,
-			Found:  fmt.Sprintf("With %s%s, on %s the %s.", r.label(), d.beside(), deviceText(d.SharedDevice), join(over)),
-			Wanted: fmt.Sprintf("Partition config %s allows %s times. When all of them use their limits at once, allocations fail or work slows down.", quote(d.config.ID), decimal(d.oversubscription)),
+			Rule: oversubscription, Level: Warning, Path: path, Title: "The device is oversubscribed", Host: o.host.Key, GPU: d.GPU,
+			Found:  fmt.Sprintf("With %s%s, on %s the %s.", r.label(), d.Beside(), placement.DeviceText(d.SharedDevice), join(over)),
+			Wanted: fmt.Sprintf("Partition config %s allows %s times. When all of them use their limits at once, allocations fail or work slows down.", quote(d.Config.ID), placement.Decimal(d.Oversubscription)),
 			Fix:    "Nothing, if that is meant; else lower the limits.",
-		}, key("ratio", o.host.key, deviceText(d.SharedDevice)))
+		}, key("ratio", o.host.Key, placement.DeviceText(d.SharedDevice)))
 	}
 }
 
@@ -474,13 +476,13 @@ func checkTimeSlicingNoIsolation(r *run) {
 	}
 	o := r.outcome()
 	for _, d := range o.devices {
-		if d.mode == gpu.ShareTimeSlicing && d.enforcement(o.host.host, s) == EnforcementNone {
+		if d.Mode == gpu.ShareTimeSlicing && d.Enforcement(o.host.Host, s) == placement.EnforcementNone {
 			r.report(Finding{
-				Path: "memory", Title: "Nothing holds the share to its memory limit", Host: o.host.key, GPU: d.GPU,
-				Found:  fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.", deviceText(d.SharedDevice), hostText(o.host.key), cmp.Or(d.gpu.Driver.Version, "unknown"), cmp.Or(o.host.host.ContainerToolkit, "none")),
+				Path: "memory", Title: "Nothing holds the share to its memory limit", Host: o.host.Key, GPU: d.GPU,
+				Found:  fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.", placement.DeviceText(d.SharedDevice), hostText(o.host.Key), cmp.Or(d.OnGPU.Driver.Version, "unknown"), cmp.Or(o.host.Host.ContainerToolkit, "none")),
 				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, hold a container to it.", capital(r.label()), s.MemoryLimit),
 				Fix:    "Upgrade both, use `mps` in place of `time_slicing`, or see the limit as a promise of the workload.",
-			}, key("unheld", o.host.key, deviceText(d.SharedDevice)))
+			}, key("unheld", o.host.Key, placement.DeviceText(d.SharedDevice)))
 			return
 		}
 	}

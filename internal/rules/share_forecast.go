@@ -1,11 +1,10 @@
 package rules
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // SharingChange is the change of how processes share one GPU or its instances.
@@ -71,10 +70,10 @@ func (f *Forecast) share(h *gpu.Host, host string, p Plan) {
 		for g := range selected(h, want.GPUs[host]) {
 			at(g.ID).setModes(h, g, want)
 		}
-		for _, d := range Daemons(f.laidOut(h), want, want.GPUs[host]) {
+		for _, d := range placement.Daemons(f.laidOut(h), want, want.GPUs[host]) {
 			wanted[d.Name] = true
 			if change := daemonChange(h, &d); change != nil {
-				for id := range gpusOf(d.Devices) {
+				for id := range placement.GPUsOf(d.Devices) {
 					at(id).Daemons = append(at(id).Daemons, *change)
 				}
 			}
@@ -110,18 +109,18 @@ func (f *Forecast) raise(d gpu.Disruption) {
 
 // setModes compares a GPU with the modes that a config wants.
 func (c *SharingChange) setModes(h *gpu.Host, g *gpu.GPU, want *gpu.PartitionConfig) {
-	mode, slice := WantedModes(want)
+	mode, slice := placement.WantedModes(want)
 	if mode != "" && g.ComputeMode != "" && g.ComputeMode != mode {
 		c.ComputeFrom, c.ComputeTo = g.ComputeMode, mode
 		if mode == gpu.ComputeExclusiveProcess {
-			c.InTheWay = Strangers(h, g)
+			c.InTheWay = placement.Strangers(h, g)
 		}
 	}
 	if slice != "" && g.TimeSlice != "" && g.TimeSlice != slice {
 		c.SliceFrom, c.SliceTo = g.TimeSlice, slice
 	}
 	if want.MPS != nil {
-		c.InTheWay = append(c.InTheWay, ForeignDaemons(h, g)...)
+		c.InTheWay = append(c.InTheWay, placement.ForeignDaemons(h, g)...)
 	}
 }
 
@@ -134,12 +133,12 @@ func (f *Forecast) leave(h *gpu.Host, host string, p Plan, wanted map[string]boo
 	}
 	// A daemon inside an instance goes with its config; one of whole GPUs may be kept.
 	if prior.MIG != nil || restore || p.Want.Config != nil && p.Want.Config.MPS == nil {
-		for _, d := range Daemons(h, prior, prior.GPUs[host]) {
+		for _, d := range placement.Daemons(h, prior, prior.GPUs[host]) {
 			have, there := h.Daemon(d.Name)
 			if wanted[d.Name] || !there {
 				continue
 			}
-			for id := range gpusOf(d.Devices) {
+			for id := range placement.GPUsOf(d.Devices) {
 				at(id).Daemons = append(at(id).Daemons, DaemonChange{Name: d.Name, Action: DaemonEnds, Clients: clientsOf(have)})
 			}
 		}
@@ -148,7 +147,7 @@ func (f *Forecast) leave(h *gpu.Host, host string, p Plan, wanted map[string]boo
 	if claim == nil || !restore {
 		return
 	}
-	mode, slice := WantedModes(prior)
+	mode, slice := placement.WantedModes(prior)
 	for g := range selected(h, prior.GPUs[host]) {
 		if p.Want.Config != nil && contains(p.Want.Config.GPUs[host], g.ID) {
 			continue
@@ -205,7 +204,7 @@ func (f *Forecast) laidOut(h *gpu.Host) *gpu.Host {
 
 // daemonChange is what it takes to have a daemon as wanted, nil for nothing.
 func daemonChange(h *gpu.Host, want *gpu.MPSDaemonSpec) *DaemonChange {
-	if Serves(h, want) {
+	if placement.Serves(h, want) {
 		return nil
 	}
 	have, there := h.Daemon(want.Name)
@@ -221,55 +220,7 @@ func daemonChange(h *gpu.Host, want *gpu.MPSDaemonSpec) *DaemonChange {
 func clientsOf(d *gpu.MPSDaemon) []string {
 	var out []string
 	for _, p := range d.Clients {
-		out = append(out, ProcessText(p))
-	}
-	return out
-}
-
-// gpusOf are the GPUs of some devices.
-func gpusOf(devices []gpu.SharedDevice) map[string]bool {
-	out := map[string]bool{}
-	for _, d := range devices {
-		out[d.GPU] = true
-	}
-	return out
-}
-
-// Strangers are the processes on a GPU that are neither of MPS nor its clients: in compute
-// mode exclusive_process there is no place beside them.
-func Strangers(h *gpu.Host, g *gpu.GPU) []string {
-	of := map[int]bool{}
-	if h.MPS != nil {
-		for i := range h.MPS.Daemons {
-			d := &h.MPS.Daemons[i]
-			of[d.PID] = true
-			for _, p := range d.Clients {
-				of[p.PID] = true
-			}
-		}
-	}
-	var out []string
-	for _, p := range g.Processes {
-		if !of[p.PID] && !isMPS(p) {
-			out = append(out, ProcessText(p))
-		}
-	}
-	return out
-}
-
-// mpsPrograms are what MPS itself runs.
-var mpsPrograms = []string{"nvidia-cuda-mps-server", "nvidia-cuda-mps-control"}
-
-// ForeignDaemons are the MPS daemons of others that serve a GPU: two of them cannot.
-func ForeignDaemons(h *gpu.Host, g *gpu.GPU) []string {
-	if h.MPS == nil {
-		return nil
-	}
-	var out []string
-	for i := range h.MPS.Daemons {
-		if d := &h.MPS.Daemons[i]; d.Name == "" && slices.ContainsFunc(slices.Collect(maps.Keys(gpusOf(d.Devices))), func(id string) bool { return gpu.SameID(id, g.ID) }) {
-			out = append(out, fmt.Sprintf("the MPS control daemon of somebody else (process %d)", d.PID))
-		}
+		out = append(out, placement.ProcessText(p))
 	}
 	return out
 }

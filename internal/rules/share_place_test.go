@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -76,7 +77,7 @@ func TestPlaceSharePrefers(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := rules.PlaceShare(tt.host, "gpu01", &tt.share, "t")
+			got, err := placement.PlaceShare(tt.host, "gpu01", &tt.share, "t")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,11 +92,11 @@ func TestPlaceSharePrefers(t *testing.T) {
 func TestPlaceShareDoesNotCountItself(t *testing.T) {
 	h := has(laidOut(shareServer(), covering(mpsConfig("ml", "gpu01"), migGPU0)), "vdi", onto(share("a", 60*gib), migGPU0))
 	grown := onto(share("renamed", 80*gib), migGPU0)
-	if _, err := rules.PlaceShare(h, "gpu01", &grown, "claim-a"); err != nil {
+	if _, err := placement.PlaceShare(h, "gpu01", &grown, "claim-a"); err != nil {
 		t.Errorf("its own claim counts: %v", err)
 	}
-	var noRoom *rules.ShareNoRoomError
-	if _, err := rules.PlaceShare(h, "gpu01", &grown, "t"); !errors.As(err, &noRoom) || noRoom.Kind() != rules.LackMemory {
+	var noRoom *placement.ShareNoRoomError
+	if _, err := placement.PlaceShare(h, "gpu01", &grown, "t"); !errors.As(err, &noRoom) || noRoom.Kind() != placement.LackMemory {
 		t.Errorf("another's claim does not count: %v", err)
 	}
 }
@@ -141,7 +142,7 @@ func TestPlaceShareSaysWhy(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			at, err := rules.PlaceShare(tt.host, "gpu01", &tt.share, "t")
+			at, err := placement.PlaceShare(tt.host, "gpu01", &tt.share, "t")
 			if err == nil {
 				t.Fatalf("placed at %v", at)
 			}
@@ -168,16 +169,16 @@ func TestRankHosts(t *testing.T) {
 	has(hosts["gpu04"], "vdi", drawn(share("c", 70*gib), migGPU0), drawn(share("d", 70*gib), migGPU1))
 	has(hosts["gpu05"], "platform", drawn(share("new", 40*gib), migGPU0))
 	want := fromShares(share("new", 30*gib), "gpu01/team")
-	fit, lacks := rules.RankHosts(hosts, &want, "t")
+	fit, lacks := placement.RankHosts(hosts, &want, "t")
 	if diff := cmp.Diff([]string{"gpu03", "gpu02", "gpu01"}, fit); diff != "" {
 		t.Errorf("hosts (-want +got):\n%s", diff)
 	}
-	var namesake *rules.ShareNamesakeError
-	var noRoom *rules.ShareNoRoomError
+	var namesake *placement.ShareNamesakeError
+	var noRoom *placement.ShareNoRoomError
 	if len(lacks) != 2 || !errors.As(lacks["gpu04"], &noRoom) || !errors.As(lacks["gpu05"], &namesake) {
 		t.Errorf("lacks: %v", lacks)
 	}
-	if fit, _ = rules.RankHosts(hosts, &want, "claim-new"); !slices.Contains(fit, "gpu05") {
+	if fit, _ = placement.RankHosts(hosts, &want, "claim-new"); !slices.Contains(fit, "gpu05") {
 		t.Errorf("its own claim keeps it from its host: %v", fit)
 	}
 }

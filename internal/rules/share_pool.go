@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // checkPoolQuota compares what labels have of a pool, over all hosts, with their quotas.
@@ -21,24 +22,24 @@ func checkPoolQuota(r *run) {
 // checkShareQuota asks whether the label of a share has quota left for it.
 func (r *run) checkShareQuota(s *gpu.Share) {
 	pool := r.poolOf(s.Pool)
-	if pool == nil || len(pool.quotas) == 0 || checkShare(s) != nil {
+	if pool == nil || len(pool.Quotas) == 0 || placement.CheckShare(s) != nil {
 		return
 	}
-	quota, has := pool.quotas[s.Label]
+	quota, has := pool.Quotas[s.Label]
 	if !has {
 		r.reportNoQuota(s, pool)
 		return
 	}
 	before := r.poolUsage(pool, s.Label)
-	after := usage{gpus: before.gpus, memory: before.memory, shares: before.shares}
-	after.add(s, r.expected(s))
-	err := quotaError(s, pool.name, "", quota, before, after)
+	after := placement.Usage{GPUs: before.GPUs, Memory: before.Memory, Shares: before.Shares}
+	after.Add(s, r.expected(s))
+	err := placement.QuotaError(s, pool.Name, "", quota, before, after)
 	if err == nil || r.hadAsMuch(s) {
 		return
 	}
 	f := ShareFinding(err)
 	f.Wanted = fmt.Sprintf("%s counts against it: %s.", capital(r.label()), shareText(s))
-	r.report(f, overflow("quota "+pool.id+" "+s.Label, "", after.beyond(quota))...)
+	r.report(f, overflow("quota "+pool.ID+" "+s.Label, "", after.Beyond(quota))...)
 }
 
 // hadAsMuch tells whether a placed share wants no more of its label's quota than it has: a
@@ -48,37 +49,37 @@ func (r *run) hadAsMuch(s *gpu.Share) bool {
 	if p == nil || len(s.Devices) == 0 || p.Label != s.Label || !gpu.SameID(p.Pool, s.Pool) {
 		return false
 	}
-	return wantsNoMore(s, r.expected(s), p, r.expected(p))
+	return placement.WantsNoMore(s, r.expected(s), p, r.expected(p))
 }
 
 // reportNoQuota warns of a label that no quota is for. Without a label there is nothing to
 // look up.
-func (r *run) reportNoQuota(s *gpu.Share, pool *sharePool) {
+func (r *run) reportNoQuota(s *gpu.Share, pool *placement.SharePool) {
 	if s.Label == "" {
 		return
 	}
 	r.report(Finding{
 		Level: Warning, Path: "owner_label", Title: "The pool has no quota for this label",
-		Found:  fmt.Sprintf("Pool %s has quotas for %s.", quote(pool.name), join(quoteAll(sortedKeys(pool.quotas)))),
+		Found:  fmt.Sprintf("Pool %s has quotas for %s.", quote(pool.Name), join(quoteAll(sortedKeys(pool.Quotas)))),
 		Wanted: fmt.Sprintf("%s has the label %s, which nothing limits.", capital(r.label()), quote(s.Label)),
 		Fix:    "Write one of these labels, or add a quota for it to the gpu_pool.",
-	}, key("no quota", pool.id, s.Label))
+	}, key("no quota", pool.ID, s.Label))
 }
 
 // checkQuotasLeft warns of quotas below what the labels have already.
 func (r *run) checkQuotasLeft(p *gpu.PoolConfig) {
 	for _, label := range sortedKeys(p.Quotas) {
-		u := r.poolUsage(&sharePool{id: p.ID, name: p.Name}, label)
-		what, most, _, _, yes := u.exceeds(p.Quotas[label], u)
+		u := r.poolUsage(&placement.SharePool{ID: p.ID, Name: p.Name}, label)
+		what, most, _, _, yes := u.Exceeds(p.Quotas[label], u)
 		if !yes {
 			continue
 		}
 		r.report(Finding{
 			Level: Warning, Path: "quotas", Title: "A label has more than its quota",
-			Found:  fmt.Sprintf("%s%s of label %s %s in the pool.", verb(len(u.by), "Share ", "Shares "), join(quoteAll(u.by)), quote(label), verb(len(u.by), "is", "are")),
+			Found:  fmt.Sprintf("%s%s of label %s %s in the pool.", verb(len(u.By), "Share ", "Shares "), join(quoteAll(u.By)), quote(label), verb(len(u.By), "is", "are")),
 			Wanted: fmt.Sprintf("%s gives the label a quota of %s, which is less. Shares that are placed stay; new ones are refused.", capital(r.label()), quotaText(most, what)),
 			Fix:    "Raise the quota, or destroy some of these shares.",
-		}, overflow("quota "+p.ID+" "+label, "", u.beyond(p.Quotas[label]))...)
+		}, overflow("quota "+p.ID+" "+label, "", u.Beyond(p.Quotas[label]))...)
 	}
 }
 
@@ -93,22 +94,6 @@ func quotaText(most, what string) string {
 	return most + " " + what
 }
 
-// beyond counts by how much a quota is exceeded, so that more of it counts as worse: in
-// shares, in whole GiB, and in hundredths of a GPU.
-func (u usage) beyond(q gpu.PoolQuota) int {
-	n := 1
-	if q.Shares != nil {
-		n = max(n, u.shares-*q.Shares)
-	}
-	if q.Memory != nil && u.memory > *q.Memory {
-		n = max(n, int(min((u.memory-*q.Memory)/(1024*gpu.MiB), 1000)))
-	}
-	if q.GPUs != nil {
-		n = max(n, int(min((u.gpus-*q.GPUs)*100, 1000)))
-	}
-	return n
-}
-
 // hostsFor are the hosts that a share may go to.
 func (r *run) hostsFor(s *gpu.Share) []string {
 	if s.Host != "" {
@@ -118,13 +103,13 @@ func (r *run) hostsFor(s *gpu.Share) []string {
 }
 
 // poolOf is a pool as this run plans it, or else as a claim tells; nil when nobody does.
-func (r *run) poolOf(id string) *sharePool {
+func (r *run) poolOf(id string) *placement.SharePool {
 	for _, p := range r.poolPlans(id) {
-		return &sharePool{id: p.ID, name: p.Name, quotas: p.Quotas}
+		return &placement.SharePool{ID: p.ID, Name: p.Name, Quotas: p.Quotas}
 	}
 	for _, c := range r.fleet.poolClaims[gpu.FoldID(id)] {
 		if p := c.item.Want.Pool; p != nil && !r.superseded(c.item) && gpu.SameID(p.ID, id) {
-			return &sharePool{id: p.ID, name: p.Name, quotas: p.Quotas}
+			return &placement.SharePool{ID: p.ID, Name: p.Name, Quotas: p.Quotas}
 		}
 	}
 	return nil
@@ -132,34 +117,34 @@ func (r *run) poolOf(id string) *sharePool {
 
 // poolUsage is what a label has of a pool on the hosts at hand, with the shares that the
 // run plans and the checked one left out.
-func (r *run) poolUsage(pool *sharePool, label string) usage {
-	var u usage
-	counts := func(s *gpu.Share) bool { return gpu.SameID(s.Pool, pool.id) && s.Label == label }
-	for _, host := range r.poolHosts(pool.id) {
+func (r *run) poolUsage(pool *placement.SharePool, label string) placement.Usage {
+	var u placement.Usage
+	counts := func(s *gpu.Share) bool { return gpu.SameID(s.Pool, pool.ID) && s.Label == label }
+	for _, host := range r.poolHosts(pool.ID) {
 		h, ok := r.host(host)
 		if !ok {
 			continue
 		}
 		for _, held := range r.holdings(host, h) {
 			if held.claim != nil && counts(held.share) {
-				u.add(held.share, r.expected(held.share, host))
+				u.Add(held.share, r.expected(held.share, host))
 			}
 		}
 	}
-	for e := range r.others(sharesOf(pool.id)) {
+	for e := range r.others(sharesOf(pool.ID)) {
 		s := e.plan.Want.Share
 		if s == nil || !counts(s) || len(s.Devices) == 0 && r.made(s, r.hostsFor(s)) {
 			continue
 		}
-		u.add(s, r.expected(s))
+		u.Add(s, r.expected(s))
 	}
-	slices.Sort(u.by)
+	slices.Sort(u.By)
 	return u
 }
 
 // expected are the devices of a share, or the like of them for one that is not placed: the
 // first of its pool that it may be on.
-func (r *run) expected(s *gpu.Share, hosts ...string) []*shareDevice {
+func (r *run) expected(s *gpu.Share, hosts ...string) []*placement.Device {
 	if s.Host != "" || len(hosts) == 0 {
 		hosts = r.hostsFor(s)
 	}
@@ -169,18 +154,18 @@ func (r *run) expected(s *gpu.Share, hosts ...string) []*shareDevice {
 			continue
 		}
 		if len(s.Devices) > 0 {
-			out := make([]*shareDevice, len(s.Devices))
+			out := make([]*placement.Device, len(s.Devices))
 			for i, at := range s.Devices {
-				out[i] = placedDevice(h, at)
+				out[i] = placement.PlacedDevice(h, at)
 			}
 			return out
 		}
-		scope := r.sharedHost(host, h).scoped(s)
+		scope := r.sharedHost(host, h).Scoped(s)
 		for _, d := range scope {
 			alone := *d
-			alone.shares = nil
-			if alone.takes(s) {
-				return slices.Repeat([]*shareDevice{&alone}, min(devicesWanted(s), len(scope)))
+			alone.Shares = nil
+			if alone.Takes(s) {
+				return slices.Repeat([]*placement.Device{&alone}, min(placement.DevicesWanted(s), len(scope)))
 			}
 		}
 	}
@@ -194,18 +179,18 @@ func checkPoolOneMode(r *run) {
 		r.reportModes(w.Pool.ID, w.Pool.Name, "members")
 	case w.Config != nil:
 		for _, p := range r.poolsOver(w.Config) {
-			r.reportModes(p.id, p.name, "hosts")
+			r.reportModes(p.ID, p.Name, "hosts")
 		}
 	}
 }
 
 // poolsOver are the Linux pools that GPUs of a config are in: those that this run plans,
 // and those of other states. A pool of this state that is not planned yet says it itself.
-func (r *run) poolsOver(c *gpu.PartitionConfig) []*sharePool {
-	var out []*sharePool
+func (r *run) poolsOver(c *gpu.PartitionConfig) []*placement.SharePool {
+	var out []*placement.SharePool
 	add := func(p *gpu.PoolConfig) {
-		if !slices.ContainsFunc(out, func(x *sharePool) bool { return gpu.SameID(x.id, p.ID) }) {
-			out = append(out, &sharePool{id: p.ID, name: p.Name})
+		if !slices.ContainsFunc(out, func(x *placement.SharePool) bool { return gpu.SameID(x.ID, p.ID) }) {
+			out = append(out, &placement.SharePool{ID: p.ID, Name: p.Name})
 		}
 	}
 	common := func(host string, ids []string) bool {
@@ -236,12 +221,12 @@ func (r *run) reportModes(id, name, path string) {
 		if !ok || h.Platform != gpu.Linux {
 			continue
 		}
-		pool := r.sharedHost(host, h).pools[gpu.FoldID(id)]
+		pool := r.sharedHost(host, h).Pools[gpu.FoldID(id)]
 		if pool == nil {
 			continue
 		}
-		for g := range selected(h, pool.gpus) {
-			mode := r.layoutAfter(host, h, g).modeText()
+		for g := range selected(h, pool.GPUs) {
+			mode := r.layoutAfter(host, h, g).ModeText()
 			byMode[mode] = append(byMode[mode], member{host: host, gpu: g})
 		}
 	}
@@ -273,18 +258,4 @@ func (r *run) reportModes(id, name, path string) {
 		Wanted: "All GPUs of a pool are shared in one way, so that a share finds the same wherever it is drawn.",
 		Fix:    "Cover all GPUs of the pool with gpu_partition_configs of one kind, or make a pool for each kind.",
 	}, keys...)
-}
-
-// modeText is how a GPU of a layout is shared: "whole_gpu", "mps", "time_slicing", "mig",
-// and "mig with mps" for what is in the instances.
-func (l gpuLayout) modeText() string {
-	d := gpu.SharedDevice{}
-	if l.inMIG {
-		d.Instance = &gpu.MIGPlacement{}
-	}
-	mode := string(modeIn(l.config, d))
-	if l.inMIG && mode != string(gpu.ShareMIG) {
-		return string(gpu.ShareMIG) + " with " + mode
-	}
-	return mode
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -26,11 +27,11 @@ func TestPlaceShareAgreesWithTryingEverything(t *testing.T) {
 			}
 			s := drawShare(t, h, fmt.Sprintf("s%d", i))
 			want := o.fits(s)
-			devices, err := rules.PlaceShare(h, "gpu01", &s, "t")
+			devices, err := placement.PlaceShare(h, "gpu01", &s, "t")
 			if (err == nil) != want {
 				t.Fatalf("placed %v, error %v, but there is room: %t", devices, err, want)
 			}
-			again, _ := rules.PlaceShare(h, "gpu01", &s, "t")
+			again, _ := placement.PlaceShare(h, "gpu01", &s, "t")
 			if diff := cmp.Diff(devices, again); diff != "" {
 				t.Fatalf("another place the second time:\n%s", diff)
 			}
@@ -49,7 +50,7 @@ func TestPlaceShareAgreesWithTryingEverything(t *testing.T) {
 			if !o.sound() {
 				t.Fatalf("above capacity with %+v", s)
 			}
-			if _, err := rules.PlaceShare(h, "gpu01", &s, "claim-"+s.Name); err != nil {
+			if _, err := placement.PlaceShare(h, "gpu01", &s, "claim-"+s.Name); err != nil {
 				t.Fatalf("it does not fit where it is: %v", err)
 			}
 		}

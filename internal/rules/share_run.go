@@ -4,18 +4,8 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
-
-// ClaimedShares are the shares of a host by its claims.
-func ClaimedShares(h *gpu.Host) []*gpu.Share {
-	var out []*gpu.Share
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil {
-			out = append(out, c.Want.Share)
-		}
-	}
-	return out
-}
 
 // holding is a share that is placed on a host, and how it is known: by a claim, or by a
 // plan of the run.
@@ -74,31 +64,31 @@ func (r *run) sharesPlaced(host string, h *gpu.Host) []*gpu.Share {
 
 // sharedHost is a host once the plans of the run are made real, without the shares that
 // are not placed yet and without the checked one.
-func (r *run) sharedHost(host string, h *gpu.Host) *sharedHost {
-	s := newSharedHost(host, h)
+func (r *run) sharedHost(host string, h *gpu.Host) *placement.SharedHost {
+	s := placement.NewSharedHost(host, h)
 	for i := range h.Claims {
 		switch c := &h.Claims[i]; {
 		case r.superseded(c):
 		case c.Kind == gpu.ClaimConfig && c.Want.Config != nil:
-			s.configs[gpu.FoldID(c.Want.Config.ID)] = true
+			s.Configs[gpu.FoldID(c.Want.Config.ID)] = true
 		case c.Kind == gpu.ClaimPool && c.Want.Pool != nil && h.Platform == gpu.Linux:
-			s.addPool(c.Want.Pool, c.GPUs)
+			s.AddPool(c.Want.Pool, c.GPUs)
 		}
 	}
 	for _, w := range r.wants(host) {
 		switch {
 		case w.Config != nil && w.Config.GPUs[host] != nil:
-			s.configs[gpu.FoldID(w.Config.ID)] = true
+			s.Configs[gpu.FoldID(w.Config.ID)] = true
 		case w.Pool != nil && len(w.Pool.Members[host]) > 0 && h.Platform == gpu.Linux:
-			s.addPool(w.Pool, w.Pool.Members[host])
+			s.AddPool(w.Pool, w.Pool.Members[host])
 		}
 	}
 	for i := range h.GPUs {
-		s.add(&h.GPUs[i], r.layoutAfter(host, h, &h.GPUs[i]))
+		s.Add(&h.GPUs[i], r.layoutAfter(host, h, &h.GPUs[i]))
 	}
-	s.order()
+	s.Order()
 	for _, held := range r.holdings(host, h) {
-		s.put(held.share)
+		s.Put(held.share)
 	}
 	return s
 }
@@ -113,7 +103,7 @@ func (r *run) wants(host string) []gpu.Want {
 }
 
 // layoutAfter is what a GPU is laid out as once the plans of the run are made real.
-func (r *run) layoutAfter(host string, h *gpu.Host, g *gpu.GPU) gpuLayout {
+func (r *run) layoutAfter(host string, h *gpu.Host, g *gpu.GPU) placement.GPULayout {
 	for _, w := range r.wants(host) {
 		if c := w.Config; c != nil && contains(c.GPUs[host], g.ID) {
 			return r.layoutUnder(host, h, g, c)
@@ -124,25 +114,25 @@ func (r *run) layoutAfter(host string, h *gpu.Host, g *gpu.GPU) gpuLayout {
 		switch {
 		case c.Kind != gpu.ClaimConfig || c.Want.Config == nil || !c.Covers(g.ID):
 		case !r.superseded(c):
-			return currentLayout(g, c.Want.Config)
+			return placement.CurrentLayout(g, c.Want.Config)
 		case r.restores(c):
 			return restoredLayout(g, c)
 		}
 	}
-	return currentLayout(g, nil)
+	return placement.CurrentLayout(g, nil)
 }
 
 // layoutUnder is what a GPU has under a config. A layout that it cannot have changes
 // nothing.
-func (r *run) layoutUnder(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) gpuLayout {
-	if c.MIG == nil || g.MIG == nil || HasMIGLayout(g, c.MIG) {
-		return currentLayout(g, c)
+func (r *run) layoutUnder(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) placement.GPULayout {
+	if c.MIG == nil || g.MIG == nil || placement.HasMIGLayout(g, c.MIG) {
+		return placement.CurrentLayout(g, c)
 	}
-	p, err := LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
+	p, err := placement.LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
 	if err != nil {
-		return currentLayout(g, c)
+		return placement.CurrentLayout(g, c)
 	}
-	return placedLayout(g, c, p.Layout())
+	return placement.PlacedLayout(g, c, p.Layout())
 }
 
 // restores tells whether GPUs that leave the config of a claim are put back to what they
@@ -166,17 +156,17 @@ func (r *run) restores(claim *gpu.Claim) bool {
 
 // restoredLayout is what a GPU has when it is put back to what it was when it joined a
 // config.
-func restoredLayout(g *gpu.GPU, claim *gpu.Claim) gpuLayout {
+func restoredLayout(g *gpu.GPU, claim *gpu.Claim) placement.GPULayout {
 	for id, before := range claim.MIGBefore {
 		if !gpu.SameID(id, g.ID) {
 			continue
 		}
 		if !before.Enabled {
-			return gpuLayout{}
+			return placement.GPULayout{}
 		}
-		return placedLayout(g, nil, before.Placements)
+		return placement.PlacedLayout(g, nil, before.Placements)
 	}
-	return currentLayout(g, nil)
+	return placement.CurrentLayout(g, nil)
 }
 
 // poolHosts are the hosts of a pool: as this run plans it, or else as claims tell.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 func TestDescribeShare(t *testing.T) {
@@ -37,40 +37,40 @@ func TestDescribeShare(t *testing.T) {
 	tests := map[string]struct {
 		host  *gpu.Host
 		share gpu.Share
-		want  rules.ShareFacts
+		want  placement.ShareFacts
 	}{
-		"not placed":                  {host: shareServer(), share: share("a", gib), want: rules.ShareFacts{Isolation: "none", Enforcement: "none"}},
-		"whole":                       {host: shareServer(), share: onto(share("a", gib), migGPU0), want: rules.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 1}},
-		"two whole ones":              {host: shareServer(), share: onto(share("a", gib), migGPU0, migGPU1), want: rules.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 2}},
-		"an instance":                 {host: instances(), share: inInstance, want: rules.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
-		"an instance that is lost":    {host: shareServer(h100(migGPU0)), share: inInstance, want: rules.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
-		"MPS, nothing said":           {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 0), migGPU0), want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
-		"MPS, by memory":              {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 20*gib), migGPU0), want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
-		"MPS, the larger part counts": {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: half, want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.5}},
-		"MPS, the daemon limits":      {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
-		"MPS before Volta":            {host: old, share: onto(share("a", 0), migGPU0), want: rules.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
-		"MPS, containers limited":     {host: newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), share: onto(share("a", 20*gib), migGPU0), want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_container", Fraction: 0.25}},
-		"MPS, the toolkit is too old": {host: oldToolkit, share: onto(share("a", 20*gib), migGPU0), want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
+		"not placed":                  {host: shareServer(), share: share("a", gib), want: placement.ShareFacts{Isolation: "none", Enforcement: "none"}},
+		"whole":                       {host: shareServer(), share: onto(share("a", gib), migGPU0), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 1}},
+		"two whole ones":              {host: shareServer(), share: onto(share("a", gib), migGPU0, migGPU1), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 2}},
+		"an instance":                 {host: instances(), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
+		"an instance that is lost":    {host: shareServer(h100(migGPU0)), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
+		"MPS, nothing said":           {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
+		"MPS, by memory":              {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
+		"MPS, the larger part counts": {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: half, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.5}},
+		"MPS, the daemon limits":      {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
+		"MPS before Volta":            {host: old, share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
+		"MPS, containers limited":     {host: newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_container", Fraction: 0.25}},
+		"MPS, the toolkit is too old": {host: oldToolkit, share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
 		"turns": {
 			host: laidOut(shareServer(), slicesConfig("ml", 4, "gpu01")), share: onto(share("a", 8*gib), migGPU0),
-			want: rules.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.25},
+			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.25},
 		},
 		"turns, containers limited": {
 			host: newest(laidOut(shareServer(), slicesConfig("ml", 4, "gpu01"))), share: onto(share("a", 40*gib), migGPU0),
-			want: rules.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "per_container", Fraction: 0.5},
+			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "per_container", Fraction: 0.5},
 		},
 		"MPS in an instance, which has no limits of containers": {
 			host:  newest(laidOut(instances(), mig(func(c *gpu.PartitionConfig) { c.MPS = mps() }))),
-			share: into(part("a", 50), at("3g.40gb", 0)), want: rules.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.246875},
+			share: into(part("a", 50), at("3g.40gb", 0)), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.246875},
 		},
 		"turns in an instance": {
 			host:  laidOut(instances(), mig(func(c *gpu.PartitionConfig) { c.TimeSlicing = &gpu.TimeSlicing{Replicas: 2} })),
-			share: inInstance, want: rules.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.246875},
+			share: inInstance, want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.246875},
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := rules.DescribeShare(tt.host, &tt.share)
+			got := placement.DescribeShare(tt.host, &tt.share)
 			got.Fraction = math.Round(got.Fraction*10000) / 10000
 			tt.want.Fraction = math.Round(tt.want.Fraction*10000) / 10000
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -104,13 +104,13 @@ func TestShareSpec(t *testing.T) {
 			Name: "a", Devices: devices, Daemon: "ml", ActiveThreadPercentage: 25, PinnedMemoryLimit: 30 * gib, ClientPriority: ptr(1), MemoryRequest: 10 * gib, MemoryLimit: 40 * gib,
 		}},
 		"MPS in an instance": {host: inMIG, share: into(share("a", gib), at("3g.40gb", 0)), want: gpu.ShareSpec{
-			Name: "a", Devices: into(share("a", 0), at("3g.40gb", 0)).Devices, Daemon: rules.Daemons(inMIG, instances.Config, []string{migGPU0})[0].Name,
+			Name: "a", Devices: into(share("a", 0), at("3g.40gb", 0)).Devices, Daemon: placement.Daemons(inMIG, instances.Config, []string{migGPU0})[0].Name,
 			PinnedMemoryLimit: gib, MemoryRequest: gib, MemoryLimit: gib,
 		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := rules.ShareSpec(tt.host, &tt.share)
+			got, err := placement.ShareSpec(tt.host, &tt.share)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestShareSpec(t *testing.T) {
 		})
 	}
 	unplaced := share("a", 0)
-	if _, err := rules.ShareSpec(shareServer(), &unplaced); err == nil || !strings.Contains(err.Error(), "not placed") {
+	if _, err := placement.ShareSpec(shareServer(), &unplaced); err == nil || !strings.Contains(err.Error(), "not placed") {
 		t.Errorf("not placed: %v", err)
 	}
 }
@@ -134,14 +134,14 @@ func TestDaemons(t *testing.T) {
 		Name: "ml", User: ptr(1000), ActiveThreadPercentage: 25, PinnedMemoryLimit: 8 * gib,
 		Devices: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU1}},
 	}
-	if diff := cmp.Diff([]gpu.MPSDaemonSpec{one}, rules.Daemons(h, c, ids)); diff != "" {
+	if diff := cmp.Diff([]gpu.MPSDaemonSpec{one}, placement.Daemons(h, c, ids)); diff != "" {
 		t.Errorf("of whole GPUs (-want +got):\n%s", diff)
 	}
-	if got := rules.Daemons(h, c, []string{migGPU2}); len(got) != 0 {
+	if got := placement.Daemons(h, c, []string{migGPU2}); len(got) != 0 {
 		t.Errorf("of GPUs that are not there: %+v", got)
 	}
 	c.MIG = ptr(profiles("3g.40gb", 1))
-	got := rules.Daemons(h, c, ids)
+	got := placement.Daemons(h, c, ids)
 	names := map[string]bool{}
 	for i, at := range []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 4)} {
 		if len(got) != 2 || !gpu.SameDevices(got[i].Devices, []gpu.SharedDevice{{GPU: migGPU0, Instance: &at}}) {
@@ -165,7 +165,7 @@ func TestDaemonNames(t *testing.T) {
 			if mig {
 				c.MIG, h.GPUs[0] = ptr(profiles("3g.40gb", 1)), h100(migGPU0, at("3g.40gb", 0))
 			}
-			name := rules.Daemons(h, c, []string{migGPU0})[0].Name
+			name := placement.Daemons(h, c, []string{migGPU0})[0].Name
 			if len(name) == 0 || len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || strings.ContainsAny(name[:1], "-_") {
 				t.Errorf("config %q: the daemon is called %q", id, name)
 			}
@@ -180,7 +180,7 @@ func TestDaemonNames(t *testing.T) {
 			t.Errorf("a daemon of config %q should be called so", name)
 		}
 	}
-	if a, b := rules.Daemons(h, mpsConfig("ML", "gpu01").Config, []string{migGPU0}), rules.Daemons(h, mpsConfig("ml", "gpu01").Config, []string{migGPU0}); a[0].Name != b[0].Name {
+	if a, b := placement.Daemons(h, mpsConfig("ML", "gpu01").Config, []string{migGPU0}), placement.Daemons(h, mpsConfig("ml", "gpu01").Config, []string{migGPU0}); a[0].Name != b[0].Name {
 		t.Errorf("ids are compared without case, but the daemons are %q and %q", a[0].Name, b[0].Name)
 	}
 }
@@ -213,7 +213,7 @@ func TestHasSharing(t *testing.T) {
 			if tt.edit != nil {
 				tt.edit(h)
 			}
-			if got := rules.HasSharing(h, tt.want.Config, both); got != tt.has {
+			if got := placement.HasSharing(h, tt.want.Config, both); got != tt.has {
 				t.Errorf("got %t, want %t", got, tt.has)
 			}
 		})
@@ -226,17 +226,17 @@ func TestLayOutMIGKeepsInstancesOfShares(t *testing.T) {
 	of := func(start int) *gpu.Share { return ptr(into(share("a", 0), at("1g.10gb", start))) }
 	l := profiles("1g.10gb", 1)
 	for start := range 3 {
-		plan, err := rules.LayOutMIG(&g, &l, of(start))
+		plan, err := placement.LayOutMIG(&g, &l, of(start))
 		if err != nil || !cmp.Equal(plan.Keep, []gpu.MIGPlacement{at("1g.10gb", start)}) {
 			t.Errorf("the share is on %d: %+v, %v", start, plan, err)
 		}
 	}
 	g = h100(migGPU0)
-	plan, err := rules.LayOutMIG(&g, ptr(profiles("3g.40gb", 1)), ptr(into(share("a", 0), at("3g.40gb", 4))))
-	if want := (rules.MIGPlan{Create: []gpu.MIGPlacement{at("3g.40gb", 4)}}); err != nil || !cmp.Equal(plan.Create, want.Create) || len(plan.Keep) != 0 {
+	plan, err := placement.LayOutMIG(&g, ptr(profiles("3g.40gb", 1)), ptr(into(share("a", 0), at("3g.40gb", 4))))
+	if want := (placement.MIGPlan{Create: []gpu.MIGPlacement{at("3g.40gb", 4)}}); err != nil || !cmp.Equal(plan.Create, want.Create) || len(plan.Keep) != 0 {
 		t.Errorf("a lost instance: %+v, %v", plan, err)
 	}
-	if _, err = rules.LayOutMIG(&g, ptr(profiles("3g.40gb", 1)), of(0)); err == nil || !strings.Contains(err.Error(), `share "a"`) {
+	if _, err = placement.LayOutMIG(&g, ptr(profiles("3g.40gb", 1)), of(0)); err == nil || !strings.Contains(err.Error(), `share "a"`) {
 		t.Errorf("the layout has no place for the share's instance: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // checkSharesUnder finds shares from under which a partition config or a pool would take
@@ -46,7 +47,7 @@ func (r *run) gpusTouched() (gpus map[string][]string, path string) {
 // undone is what becomes of the device of some shares.
 type undone struct {
 	device gpu.SharedDevice
-	kind   LackKind
+	kind   placement.LackKind
 	what   string
 	shares []*gpu.Share
 }
@@ -83,38 +84,38 @@ func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string
 func (r *run) counts(x holding) bool { return x.plan != nil || r.applying || !r.ours(x.claim) }
 
 // undoes tells what the plans of the run do to a device that a share is on.
-func (r *run) undoes(h *gpu.Host, after *sharedHost, s *gpu.Share, at gpu.SharedDevice) (LackKind, string) {
-	if pool := r.poolLeft(s, after.key, at.GPU); pool != "" {
-		return LackPool, "leaves pool " + quote(pool)
+func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (placement.LackKind, string) {
+	if pool := r.poolLeft(s, after.Key, at.GPU); pool != "" {
+		return placement.LackPool, "leaves pool " + quote(pool)
 	}
 	if r.plan.Want.Pool != nil || r.plan.Prior.Pool != nil {
 		return "", ""
 	}
-	was := ShareModeOf(h, at)
-	d := after.find(at)
+	was := placement.ShareModeOf(h, at)
+	d := after.Find(at)
 	switch {
 	case d == nil && at.Instance != nil:
-		return LackMissing, "is destroyed"
+		return placement.LackMissing, "is destroyed"
 	case d == nil:
-		return LackMissing, "is no longer whole"
-	case d.unfit != nil && d.unfit.Kind == LackForVMs:
-		return LackForVMs, "goes to VMs: it " + d.unfit.Found
-	case d.unfit != nil:
+		return placement.LackMissing, "is no longer whole"
+	case d.Unfit != nil && d.Unfit.Kind == placement.LackForVMs:
+		return placement.LackForVMs, "goes to VMs: it " + d.Unfit.Found
+	case d.Unfit != nil:
 		return "", "" // that is so already, whatever is planned
-	case d.mode != was:
-		return LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.mode)
+	case d.Mode != was:
+		return placement.LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.Mode)
 	}
-	switch kind := d.exceeded(d.taken()); kind {
-	case LackReplicas:
-		return kind, fmt.Sprintf("has %s for %s", plural(d.seats, "replica"), plural(len(d.shares), "share"))
-	case LackClients:
-		return kind, fmt.Sprintf("serves %s for %s", plural(d.seats, "MPS client"), plural(len(d.shares), "share"))
-	case LackMemory:
-		return kind, fmt.Sprintf("has %s for requests of %s", d.memory, d.taken().request)
-	case LackLimit:
-		return kind, fmt.Sprintf("allows memory limits %s times, and they add up to %s of %s", decimal(d.oversubscription), d.taken().limit, d.memory)
-	case LackThreads:
-		return kind, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", decimal(d.oversubscription), percent(d.taken().threads))
+	switch kind := d.Exceeded(d.Taken()); kind {
+	case placement.LackReplicas:
+		return kind, fmt.Sprintf("has %s for %s", plural(d.Seats, "replica"), plural(len(d.Shares), "share"))
+	case placement.LackClients:
+		return kind, fmt.Sprintf("serves %s for %s", plural(d.Seats, "MPS client"), plural(len(d.Shares), "share"))
+	case placement.LackMemory:
+		return kind, fmt.Sprintf("has %s for requests of %s", d.Memory, d.Taken().Request)
+	case placement.LackLimit:
+		return kind, fmt.Sprintf("allows memory limits %s times, and they add up to %s of %s", placement.Decimal(d.Oversubscription), d.Taken().Limit, d.Memory)
+	case placement.LackThreads:
+		return kind, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription), placement.Percent(d.Taken().Threads))
 	default:
 		return "", "" // two shares with one device for themselves: neither came by this plan
 	}
@@ -132,11 +133,11 @@ func (r *run) poolLeft(s *gpu.Share, host, gpuID string) string {
 func (r *run) reportUndone(host string, u *undone, path string) {
 	rule := sharePlacement
 	switch u.kind {
-	case LackForVMs:
+	case placement.LackForVMs:
 		rule = vmXorShare
-	case LackLimit, LackThreads:
+	case placement.LackLimit, placement.LackThreads:
 		rule = oversubscription
-	case LackClients:
+	case placement.LackClients:
 		rule = mpsClientLimit
 	}
 	if rule != r.rule.ID {
@@ -144,11 +145,11 @@ func (r *run) reportUndone(host string, u *undone, path string) {
 	}
 	keys := make([]string, len(u.shares))
 	for i, s := range u.shares {
-		keys[i] = key("under", host, deviceText(u.device), string(u.kind), s.Name)
+		keys[i] = key("under", host, placement.DeviceText(u.device), string(u.kind), s.Name)
 	}
 	r.report(Finding{
 		Path: path, Title: "Shares have part in what would change", Host: host, GPU: u.device.GPU,
-		Found:  fmt.Sprintf("%s on %s %s part in %s, which %s.", capital(shareNames(u.shares)), hostText(host), verb(len(u.shares), "has", "have"), deviceText(u.device), u.what),
+		Found:  fmt.Sprintf("%s on %s %s part in %s, which %s.", capital(placement.ShareNames(u.shares)), hostText(host), verb(len(u.shares), "has", "have"), placement.DeviceText(u.device), u.what),
 		Wanted: fmt.Sprintf("%s changes it. A share stays where it was placed, and what it was promised there.", capital(r.label())),
 		Fix:    "Destroy these shares first, or keep what they have part in.",
 	}, keys...)
@@ -174,9 +175,9 @@ func checkVMXorShare(r *run) {
 		for g := range selected(h, gpus[host]) {
 			over := c
 			if c == nil {
-				over = r.layoutAfter(host, h, g).config
+				over = r.layoutAfter(host, h, g).Config
 			}
-			if why := forVMs(g, over); why != "" {
+			if why := placement.ForVMs(g, over); why != "" {
 				taken = append(taken, member{host: host, gpu: g})
 				lines = append(lines, gpuOn(host, g)+" "+why)
 			}

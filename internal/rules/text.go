@@ -2,64 +2,24 @@ package rules
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// listed is how many names a sentence has at most before it says "and N more".
-const listed = 12
-
-// join makes "a, b and c" of names.
-func join(names []string) string {
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) == 1:
-		return names[0]
-	case len(names) > listed:
-		return strings.Join(names[:listed], ", ") + fmt.Sprintf(" and %d more", len(names)-listed)
-	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
-}
-
-// joinAll is join for names that must all be told.
-func joinAll(names []string) string {
-	if len(names) < 2 {
-		return join(names)
-	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
-}
+// Short names for what every rule says.
+var (
+	join     = words.Join
+	joinAll  = words.JoinAll
+	quoteAll = words.QuoteAll
+	plural   = words.Plural
+	verb     = words.Verb
+)
 
 func quote(s string) string { return strconv.Quote(s) }
-
-func quoteAll(names []string) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = quote(n)
-	}
-	return out
-}
-
-// plural is "1 GPU", "2 GPUs".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}
-
-// verb picks the form that goes with a number.
-func verb(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
 
 // hostText is `host "hv01"`.
 func hostText(key string) string { return "host " + quote(key) }

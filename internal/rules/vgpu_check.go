@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // VGPUChange is the change of one GPU's modes and vGPUs.
@@ -21,18 +22,18 @@ type VGPUChange struct {
 	InTheWay []string `json:"in_the_way,omitempty"`
 }
 
-func newVGPUChange(g *gpu.GPU, p VGPUPlan) *VGPUChange {
+func newVGPUChange(g *gpu.GPU, p placement.VGPUPlan) *VGPUChange {
 	return &VGPUChange{From: g.VGPU.State(), To: p.State(), Keeps: p.Keep, Removes: p.Remove, Creates: p.Create}
 }
 
 // wantVGPU works out what a config changes on a GPU; nil when it is as wanted. The error
 // is that of a layout which the GPU cannot have, or not now.
 func wantVGPU(g *gpu.GPU, c *gpu.PartitionConfig) (*VGPUChange, error) {
-	if g.VGPU == nil || HasVGPULayout(g, c.VGPU) {
+	if g.VGPU == nil || placement.HasVGPULayout(g, c.VGPU) {
 		return nil, nil
 	}
-	p, err := LayOutVGPU(g, c.VGPU, c.QuiesceUnits...)
-	var busy *VGPUBusyError
+	p, err := placement.LayOutVGPU(g, c.VGPU, c.QuiesceUnits...)
+	var busy *placement.VGPUBusyError
 	if !errors.As(err, &busy) {
 		if err != nil {
 			return nil, err
@@ -41,7 +42,7 @@ func wantVGPU(g *gpu.GPU, c *gpu.PartitionConfig) (*VGPUChange, error) {
 	}
 	idle := *g
 	idle.Processes = nil
-	if p, err = LayOutVGPU(&idle, c.VGPU); err != nil {
+	if p, err = placement.LayOutVGPU(&idle, c.VGPU); err != nil {
 		return nil, err
 	}
 	change := newVGPUChange(g, p)
@@ -54,7 +55,7 @@ func restoreVGPU(g *gpu.GPU, before gpu.VGPUState, quiesced []string) *VGPUChang
 	if g.VGPU == nil {
 		return nil
 	}
-	p, err := FollowVGPU(g, before, quiesced...)
+	p, err := placement.FollowVGPU(g, before, quiesced...)
 	if err == nil {
 		if !p.Changes(g) {
 			return nil
@@ -63,8 +64,8 @@ func restoreVGPU(g *gpu.GPU, before gpu.VGPUState, quiesced []string) *VGPUChang
 	}
 	change := &VGPUChange{From: g.VGPU.State(), To: before}
 	var (
-		held *VGPUHeldError
-		busy *VGPUBusyError
+		held *placement.VGPUHeldError
+		busy *placement.VGPUBusyError
 	)
 	switch {
 	case errors.As(err, &held):
@@ -109,18 +110,18 @@ func checkVGPU(r *run) {
 		f := byReason[reason]
 		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
 		f.Found = fmt.Sprintf("On %s: %s", join(gpuTexts(f.members)), f.Found)
-		f.Wanted = fmt.Sprintf("%s wants on each GPU: %s.", r.label(), VGPULayoutText(c.VGPU))
-		r.report(f.Finding, keysOf("vgpu "+VGPULayoutText(c.VGPU), f.members)...)
+		f.Wanted = fmt.Sprintf("%s wants on each GPU: %s.", r.label(), placement.VGPULayoutText(c.VGPU))
+		r.report(f.Finding, keysOf("vgpu "+placement.VGPULayoutText(c.VGPU), f.members)...)
 	}
 }
 
 // vgpuFault asks a GPU for the layout: what it can never have, and, of a plan that changes
 // something, what those who use it now do not leave room for.
 func (r *run) vgpuFault(g *gpu.GPU, c *gpu.PartitionConfig) error {
-	if _, err := resolveVGPU(g, c.VGPU); err != nil || !r.transition() || HasVGPULayout(g, c.VGPU) {
+	if _, err := placement.ResolveVGPU(g, c.VGPU); err != nil || !r.transition() || placement.HasVGPULayout(g, c.VGPU) {
 		return err
 	}
-	_, err := LayOutVGPU(g, c.VGPU, c.QuiesceUnits...)
+	_, err := placement.LayOutVGPU(g, c.VGPU, c.QuiesceUnits...)
 	return err
 }
 
@@ -145,7 +146,7 @@ func checkVGPUInUse(r *run) {
 					Host:   host,
 					GPU:    g.ID,
 					Found:  fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(v.InTheWay)),
-					Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Giving a GPU up stops no VM and ends no process.", r.label(), VGPUText(v.To)),
+					Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Giving a GPU up stops no VM and ends no process.", r.label(), placement.VGPUText(v.To)),
 					Fix:    "Stop what uses it before the apply, or write `on_destroy = \"keep\"`.",
 				}, key("vgpu restore", host, g.ID))
 			}

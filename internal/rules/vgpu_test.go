@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -25,48 +26,48 @@ func TestLayOutVGPU(t *testing.T) {
 	tests := map[string]struct {
 		gpu  gpu.GPU
 		want gpu.VGPULayout
-		plan rules.VGPUPlan
+		plan placement.VGPUPlan
 	}{
 		"from nothing, as many as fit": {
 			l40s(migGPU0),
 			gpu.VGPULayout{Type: q24},
-			rules.VGPUPlan{FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0), vgpuAt(q24, 1)}},
+			placement.VGPUPlan{FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0), vgpuAt(q24, 1)}},
 		},
 		"by the driver's name": {
 			l40s(migGPU0),
 			gpu.VGPULayout{Type: "nvidia l40s-24q", Count: ptr(1)},
-			rules.VGPUPlan{FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0)}},
+			placement.VGPUPlan{FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0)}},
 		},
 		"two sizes, the largest first": {
 			l40s(migGPU0),
 			gpu.VGPULayout{Types: map[string]int{q12: 2, q24: 1}},
-			rules.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0), vgpuAt(q12, 1), vgpuAt(q12, 2)}},
+			placement.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Create: []gpu.VGPUPlace{vgpuAt(q24, 0), vgpuAt(q12, 1), vgpuAt(q12, 2)}},
 		},
 		"the held one stays": {
 			heldBy(l40s(migGPU0, q12, q12, q12), 2, "VM web-01"), vgpuTypes(q12, 1),
-			rules.VGPUPlan{FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 2)}, Remove: []gpu.VGPUPlace{vgpuAt(q12, 1), vgpuAt(q12, 0)}},
+			placement.VGPUPlan{FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 2)}, Remove: []gpu.VGPUPlace{vgpuAt(q12, 1), vgpuAt(q12, 0)}},
 		},
 		"a second size ends the first for the mode": {
 			l40s(migGPU0, q12),
 			gpu.VGPULayout{Types: map[string]int{q12: 1, q24: 1}},
-			rules.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q24, 1), vgpuAt(q12, 0)}},
+			placement.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q24, 1), vgpuAt(q12, 0)}},
 		},
 		"the mode that nobody asks to end stays": {
 			mixing, vgpuTypes(q12, 2),
-			rules.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 1)}},
+			placement.VGPUPlan{FunctionsOn: true, Heterogeneous: true, Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 1)}},
 		},
-		"none": {l40s(migGPU0, q12), gpu.VGPULayout{}, rules.VGPUPlan{Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}}},
+		"none": {l40s(migGPU0, q12), gpu.VGPULayout{}, placement.VGPUPlan{Remove: []gpu.VGPUPlace{vgpuAt(q12, 0)}}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := rules.LayOutVGPU(&tt.gpu, &tt.want)
+			got, err := placement.LayOutVGPU(&tt.gpu, &tt.want)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tt.plan, got, cmpopts.EquateEmpty(), anyUUID); d != "" {
 				t.Errorf("plan (-want +got):\n%s", d)
 			}
-			if rules.HasVGPULayout(&tt.gpu, &tt.want) || !got.Changes(&tt.gpu) {
+			if placement.HasVGPULayout(&tt.gpu, &tt.want) || !got.Changes(&tt.gpu) {
 				t.Error("it has the layout already")
 			}
 			s := got.State()
@@ -74,8 +75,8 @@ func TestLayOutVGPU(t *testing.T) {
 			for _, p := range s.Places {
 				tt.gpu.VGPU.Instances = append(tt.gpu.VGPU.Instances, gpu.VGPUInstance{VGPUPlace: p})
 			}
-			again, err := rules.LayOutVGPU(&tt.gpu, &tt.want)
-			if err != nil || again.Changes(&tt.gpu) || !rules.HasVGPULayout(&tt.gpu, &tt.want) {
+			again, err := placement.LayOutVGPU(&tt.gpu, &tt.want)
+			if err != nil || again.Changes(&tt.gpu) || !placement.HasVGPULayout(&tt.gpu, &tt.want) {
 				t.Errorf("it does not have the layout afterwards: %+v, %v", again, err)
 			}
 		})
@@ -88,11 +89,11 @@ func TestVGPUUUIDs(t *testing.T) {
 	g := l40s(migGPU0)
 	g.VGPU.Functions = 0
 	want := vgpuTypes(q12, 3)
-	first, err := rules.LayOutVGPU(&g, &want)
+	first, err := placement.LayOutVGPU(&g, &want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, _ := rules.LayOutVGPU(&g, &want)
+	second, _ := placement.LayOutVGPU(&g, &want)
 	if d := cmp.Diff(first, second); d != "" {
 		t.Errorf("another time:\n%s", d)
 	}
@@ -105,13 +106,13 @@ func TestVGPUUUIDs(t *testing.T) {
 	}
 	kept := first.Create[1]
 	g.VGPU.Instances = []gpu.VGPUInstance{{VGPUPlace: kept}}
-	rest, err := rules.LayOutVGPU(&g, &want)
+	rest, err := placement.LayOutVGPU(&g, &want)
 	if err != nil || len(rest.Create) != 2 || rest.Create[0].UUID == kept.UUID || rest.Create[1].UUID == kept.UUID {
 		t.Errorf("beside one: %+v, %v", rest, err)
 	}
 	other := l40s(migGPU1)
 	other.VGPU.Functions = 0
-	if p, _ := rules.LayOutVGPU(&other, &want); seen[p.Create[0].UUID] {
+	if p, _ := placement.LayOutVGPU(&other, &want); seen[p.Create[0].UUID] {
 		t.Error("two GPUs have mediated devices of one UUID")
 	}
 }
@@ -122,11 +123,11 @@ func TestFollowVGPU(t *testing.T) {
 	on := func(mixed bool, places ...gpu.VGPUPlace) gpu.VGPUState {
 		return gpu.VGPUState{FunctionsOn: true, Heterogeneous: mixed, Places: places}
 	}
-	if p, err := rules.FollowVGPU(&g, g.VGPU.State()); err != nil || p.Changes(&g) {
+	if p, err := placement.FollowVGPU(&g, g.VGPU.State()); err != nil || p.Changes(&g) {
 		t.Errorf("as it is: %+v, %v", p, err)
 	}
-	p, err := rules.FollowVGPU(&g, on(true, vgpuAt(q12, 0), vgpuAt(q12, 9)))
-	want := rules.VGPUPlan{
+	p, err := placement.FollowVGPU(&g, on(true, vgpuAt(q12, 0), vgpuAt(q12, 9)))
+	want := placement.VGPUPlan{
 		FunctionsOn: true, Heterogeneous: true,
 		Keep: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(q24, 1)}, Create: []gpu.VGPUPlace{vgpuAt(q12, 9)},
 	}
@@ -137,16 +138,16 @@ func TestFollowVGPU(t *testing.T) {
 		state gpu.VGPUState
 		into  any
 	}{
-		"the held one goes":     {on(true), new(*rules.VGPUHeldError)},
-		"all go for a mode":     {on(false, vgpuAt(q12, 0)), new(*rules.VGPUHeldError)},
-		"a type of another":     {on(true, vgpuAt(q12, 0), vgpuAt("A40-4Q", 1)), new(*rules.VGPUUnknownTypeError)},
-		"two on one function":   {on(true, vgpuAt(q12, 0), vgpuAt(q24, 0)), new(*rules.VGPUFunctionError)},
-		"no such function":      {on(true, vgpuAt(q12, 0), vgpuAt(q24, 32)), new(*rules.VGPUFunctionError)},
-		"two sizes, no mode":    {on(false, vgpuAt(q12, 0), vgpuAt(q24, 1)), new(*rules.VGPUSizesError)},
-		"more than the GPU has": {on(true, vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q24, 2)), new(*rules.VGPUCapacityError)},
+		"the held one goes":     {on(true), new(*placement.VGPUHeldError)},
+		"all go for a mode":     {on(false, vgpuAt(q12, 0)), new(*placement.VGPUHeldError)},
+		"a type of another":     {on(true, vgpuAt(q12, 0), vgpuAt("A40-4Q", 1)), new(*placement.VGPUUnknownTypeError)},
+		"two on one function":   {on(true, vgpuAt(q12, 0), vgpuAt(q24, 0)), new(*placement.VGPUFunctionError)},
+		"no such function":      {on(true, vgpuAt(q12, 0), vgpuAt(q24, 32)), new(*placement.VGPUFunctionError)},
+		"two sizes, no mode":    {on(false, vgpuAt(q12, 0), vgpuAt(q24, 1)), new(*placement.VGPUSizesError)},
+		"more than the GPU has": {on(true, vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q24, 2)), new(*placement.VGPUCapacityError)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if p, err := rules.FollowVGPU(&g, tt.state); err == nil || !errors.As(err, tt.into) {
+			if p, err := placement.FollowVGPU(&g, tt.state); err == nil || !errors.As(err, tt.into) {
 				t.Errorf("%+v, %v", p, err)
 			}
 		})
@@ -190,7 +191,7 @@ func TestVGPUTexts(t *testing.T) {
 	for want, s := range map[string]gpu.VGPUState{
 		"vgpu:none": {}, "vgpu:2xL40S-12Q+1xL40S-24Q": {Places: []gpu.VGPUPlace{vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q12, 2)}},
 	} {
-		if got := rules.VGPUText(s); got != want {
+		if got := placement.VGPUText(s); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -198,7 +199,7 @@ func TestVGPUTexts(t *testing.T) {
 		"no vGPUs": {}, "as many L40S-12Q as it takes": {Type: q12}, "3 × L40S-12Q": {Type: q12, Count: ptr(3)},
 		"2 × L40S-12Q, 1 × L40S-24Q": {Types: map[string]int{q12: 2, q24: 1}},
 	} {
-		if got := rules.VGPULayoutText(&l); got != want {
+		if got := placement.VGPULayoutText(&l); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -322,7 +323,7 @@ func describe(host string, g rules.GPUChange) gpuModel {
 	if m := g.MIG; m != nil {
 		out.Holders = append(out.Holders, m.InTheWay...)
 		out.MIG = &migModel{
-			From: rules.MIGText(m.From), To: rules.MIGText(m.To), Resets: m.Resets,
+			From: placement.MIGText(m.From), To: placement.MIGText(m.To), Resets: m.Resets,
 			Keeps: miglayout.Placements(m.Keeps), Removes: miglayout.Placements(m.Removes), Creates: miglayout.Placements(m.Creates),
 		}
 		if m.ChangesMode() {
@@ -332,7 +333,7 @@ func describe(host string, g rules.GPUChange) gpuModel {
 	if c := g.VGPU; c != nil {
 		out.Holders = append(out.Holders, c.InTheWay...)
 		out.VGPU = &vgpuModel{
-			From: rules.VGPUText(c.From), To: rules.VGPUText(c.To),
+			From: placement.VGPUText(c.From), To: placement.VGPUText(c.To),
 			Functions: switched(c.From.FunctionsOn, c.To.FunctionsOn), Heterogeneous: switched(c.From.Heterogeneous, c.To.Heterogeneous),
 			Keeps: vgpulayout.Places(c.Keeps), Removes: vgpulayout.Places(c.Removes), Creates: vgpulayout.Places(c.Creates),
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
 )
 
@@ -48,7 +48,7 @@ func readings(v fleet.View, m fleet.Measurements, wanted []string) []reading {
 type placed struct {
 	claim *gpu.Claim
 	share *gpu.Share
-	facts rules.ShareFacts
+	facts placement.ShareFacts
 }
 
 // shares are those on a GPU: on any part of it, or on one instance.
@@ -62,7 +62,7 @@ func (r *reading) shares(on func(gpu.SharedDevice) bool) []placed {
 		here := *c.Want.Share
 		here.Devices = slices.DeleteFunc(slices.Clone(here.Devices), func(d gpu.SharedDevice) bool { return !on(d) })
 		if len(here.Devices) > 0 {
-			out = append(out, placed{claim: c, share: &here, facts: rules.DescribeShare(r.host, &here)})
+			out = append(out, placed{claim: c, share: &here, facts: placement.DescribeShare(r.host, &here)})
 		}
 	}
 	slices.SortFunc(out, func(a, b placed) int { return cmp.Compare(a.share.Name, b.share.Name) })

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // daemonModel is one MPS control daemon in the attribute mps_daemons. Who its clients are is
@@ -30,7 +30,7 @@ var (
 // describeDaemons are the daemons of a config that a host has.
 func describeDaemons(c gpu.PartitionConfig, h *gpu.Host, ids []string) []daemonModel {
 	out := []daemonModel{}
-	for _, want := range rules.Daemons(h, &c, ids) {
+	for _, want := range placement.Daemons(h, &c, ids) {
 		d, there := h.Daemon(want.Name)
 		if !there {
 			continue

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // migDrift says how a GPU came to have another MIG layout than the declared one, as far
@@ -55,5 +55,5 @@ func without(list, others []gpu.MIGPlacement) []gpu.MIGPlacement {
 }
 
 func text(list []gpu.MIGPlacement) string {
-	return rules.MIGText(gpu.MIGState{Enabled: true, Placements: list})
+	return placement.MIGText(gpu.MIGState{Enabled: true, Placements: list})
 }

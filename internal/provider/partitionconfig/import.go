@@ -15,9 +15,9 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`. " +
@@ -263,7 +263,7 @@ func commonLayout(c gpu.PartitionConfig, v fleet.View) *gpu.MIGLayout {
 			for _, p := range placements {
 				l.Profiles[p.Profile]++
 			}
-			text := rules.MIGLayoutText(l)
+			text := placement.MIGLayoutText(l)
 			layouts[text] = l
 			votes[text]++
 		}
@@ -291,7 +291,7 @@ func commonVGPUs(c gpu.PartitionConfig, v fleet.View) *gpu.VGPULayout {
 				continue
 			}
 			l := &gpu.VGPULayout{Types: gpu.VGPUCounts(g.VGPU.State().Places)}
-			text := rules.VGPULayoutText(l)
+			text := placement.VGPULayoutText(l)
 			if len(l.Types) == 1 {
 				for name, n := range l.Types {
 					l = &gpu.VGPULayout{Type: name, Count: &n}

@@ -7,27 +7,27 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // isolation is what separates two workloads that a layout puts on one GPU. For MPS it
 // takes the GPUs to tell, and is "" here. vGPUs of the types that are made here have memory
 // of their own and take turns on the rest of the GPU.
-func isolation(c gpu.PartitionConfig) rules.Isolation {
+func isolation(c gpu.PartitionConfig) placement.Isolation {
 	switch {
 	case c.MPS != nil:
 		return ""
 	case c.TimeSlicing != nil:
-		return rules.IsolationNone
+		return placement.IsolationNone
 	case c.VGPU != nil:
-		return rules.IsolationMemory
+		return placement.IsolationMemory
 	}
-	return rules.IsolationHardware
+	return placement.IsolationHardware
 }
 
 // observedIsolation is the least of all GPUs: those before Volta give clients of MPS one
 // address space.
-func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) rules.Isolation {
+func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) placement.Isolation {
 	if known := isolation(c); known != "" {
 		return known
 	}
@@ -38,11 +38,11 @@ func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) rule
 		}
 		for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
 			if g, ok := h.GPU(id); ok && !catalog.IsolatesMPSClients(g.ComputeCapability) {
-				return rules.IsolationNone
+				return placement.IsolationNone
 			}
 		}
 	}
-	return rules.IsolationMemory
+	return placement.IsolationMemory
 }
 
 // plannedIsolation is known as soon as the kind and what is inside of MIG are, but for MPS.

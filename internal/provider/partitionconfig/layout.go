@@ -11,11 +11,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 type gpuPModel struct {
@@ -108,9 +108,9 @@ func offers(kind gpu.Kind, g *gpu.GPU) bool {
 func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
 	switch c.Kind() {
 	case gpu.KindMIG:
-		return rules.HasMIGLayout(g, c.MIG)
+		return placement.HasMIGLayout(g, c.MIG)
 	case gpu.KindVGPU:
-		return rules.HasVGPULayout(g, c.VGPU)
+		return placement.HasVGPULayout(g, c.VGPU)
 	case gpu.KindMPS, gpu.KindTimeSlicing:
 		return hasModes(c, g)
 	case gpu.KindGPUP:
@@ -122,7 +122,7 @@ func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
 func layoutWords(c gpu.PartitionConfig, g *gpu.GPU) string {
 	switch c.Kind() {
 	case gpu.KindMIG:
-		return fmt.Sprintf("has %s, declared is %s", migWords(g), rules.MIGLayoutText(c.MIG))
+		return fmt.Sprintf("has %s, declared is %s", migWords(g), placement.MIGLayoutText(c.MIG))
 	case gpu.KindVGPU:
 		return fmt.Sprintf("has %s, declared is %s", vgpuWords(g), vgpuWanted(c.VGPU))
 	case gpu.KindMPS, gpu.KindTimeSlicing:
@@ -139,7 +139,7 @@ func migWords(g *gpu.GPU) string {
 	case len(s.Placements) == 0:
 		return "MIG mode without instances"
 	default:
-		return rules.MIGText(s)
+		return placement.MIGText(s)
 	}
 }
 
@@ -165,7 +165,7 @@ func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GP
 }
 
 func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diagnostics) {
-	m.Layout = types.StringValue("mig:" + rules.MIGText(g.MIG.State()))
+	m.Layout = types.StringValue("mig:" + placement.MIGText(g.MIG.State()))
 	instances := []instanceModel{}
 	for i := range g.MIG.Instances {
 		in := &g.MIG.Instances[i]

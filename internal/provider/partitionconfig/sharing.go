@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // shares tells whether a config is about how processes share GPUs or GPU instances.
@@ -95,7 +95,7 @@ func sharingText(c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU) string {
 
 // served tells whether a daemon of the config that runs has a GPU among its devices.
 func served(c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU) bool {
-	return slices.ContainsFunc(rules.Daemons(h, &c, []string{g.ID}), func(want gpu.MPSDaemonSpec) bool {
+	return slices.ContainsFunc(placement.Daemons(h, &c, []string{g.ID}), func(want gpu.MPSDaemonSpec) bool {
 		d, ok := h.Daemon(want.Name)
 		return ok && d.PID != 0 && slices.ContainsFunc(d.Devices, func(at gpu.SharedDevice) bool { return gpu.SameID(at.GPU, g.ID) })
 	})
@@ -121,7 +121,7 @@ func modeDrift(c gpu.PartitionConfig, claim *gpu.Claim, g *gpu.GPU) string {
 // declared.
 func daemonDrift(c gpu.PartitionConfig, claim *gpu.Claim, h *gpu.Host, ids []string) []string {
 	var out []string
-	for _, want := range rules.Daemons(h, &c, ids) {
+	for _, want := range placement.Daemons(h, &c, ids) {
 		on := devicesText(want.Devices)
 		have, there := h.Daemon(want.Name)
 		switch {

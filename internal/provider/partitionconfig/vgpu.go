@@ -11,12 +11,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.Diagnostics) {
-	m.Layout = types.StringValue(rules.VGPUText(v.State()))
+	m.Layout = types.StringValue(placement.VGPUText(v.State()))
 	now := slices.SortedFunc(slices.Values(v.Instances), func(a, b gpu.VGPUInstance) int {
 		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Type, b.Type), cmp.Compare(a.UUID, b.UUID))
 	})
@@ -56,7 +56,7 @@ func vgpuWords(g *gpu.GPU) string {
 
 // vgpuWanted is the same for a layout.
 func vgpuWanted(l *gpu.VGPULayout) string {
-	words := rules.VGPULayoutText(l)
+	words := placement.VGPULayoutText(l)
 	if l.Heterogeneous != nil {
 		words += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*l.Heterogeneous]
 	}
@@ -120,5 +120,5 @@ func placesText(list []gpu.VGPUPlace) string {
 }
 
 func countsText(places []gpu.VGPUPlace) string {
-	return rules.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(places)})
+	return placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(places)})
 }

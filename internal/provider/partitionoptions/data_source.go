@@ -16,8 +16,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -254,7 +254,7 @@ func (m *gpuModel) options(g *gpu.GPU, counts []int) {
 func (m *gpuModel) profiles(g *gpu.GPU) []string {
 	m.MIGEnabled = &g.MIG.Enabled
 	var names []string
-	for _, p := range rules.MIGProfiles(g) {
+	for _, p := range placement.MIGProfiles(g) {
 		x := profileModel{
 			Profile: p.Name, Max: int64(p.Max), MemoryMiB: p.Memory.MiB(), Slices: int64(p.Slices), Size: int64(p.Size), Starts: []int64{},
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // usageModel is what the shares of a label have of a pool, beside its quota.
@@ -44,7 +44,7 @@ func usage(v fleet.View, name string) map[string]usageModel {
 		for _, s := range sharesOf(h, p.ID) {
 			u := used[s.Label]
 			u.UsedShares++
-			u.UsedGPUs += rules.DescribeShare(h, s).Fraction
+			u.UsedGPUs += placement.DescribeShare(h, s).Fraction
 			memory[s.Label] += s.MemoryRequest * gpu.Bytes(len(s.Devices))
 			used[s.Label] = u
 		}
@@ -88,7 +88,7 @@ func taken(h *gpu.Host) (part map[string]float64, names map[string][]string) {
 			one := *s
 			one.Devices = []gpu.SharedDevice{d}
 			id := gpu.FoldID(d.GPU)
-			part[id] += rules.DescribeShare(h, &one).Fraction
+			part[id] += placement.DescribeShare(h, &one).Fraction
 			if !slices.Contains(names[id], s.Name) {
 				names[id] = append(names[id], s.Name)
 			}

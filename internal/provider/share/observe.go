@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // observe writes what the host has into the computed attributes. s is the share as it is
@@ -22,7 +22,7 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	if claimed && claim.Want.Share != nil && len(claim.Want.Share.Devices) > 0 {
 		s.Devices = claim.Want.Share.Devices
 	}
-	facts := rules.DescribeShare(h, &s)
+	facts := placement.DescribeShare(h, &s)
 	m.Host, m.CDIDevice = types.StringValue(host), types.StringValue(gpu.CDIDevice(s.Name))
 	m.Mode, m.Isolation = types.StringValue(string(facts.Mode)), types.StringValue(string(facts.Isolation))
 	m.Enforcement = types.StringValue(string(facts.Enforcement))

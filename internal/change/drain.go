@@ -1,6 +1,7 @@
-package rules
+package change
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -35,16 +36,24 @@ func WhyNotDrained(h *gpu.Host) string {
 			continue
 		}
 		for _, p := range h.GPUs[i].Partitionable.Partitions {
-			switch vm, ok := h.VM(p.VMID); {
+			vm, ok := h.VM(p.VMID)
+			switch {
 			case !ok:
 				return fmt.Sprintf("VM %s, which the host does not list, holds a partition", p.VMID)
 			case !vm.Runs():
 				return fmt.Sprintf("VM %s holds a partition and is %s, so it cannot migrate live", vm.Name, stateText(vm.State))
 			}
 			if p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration {
-				return fmt.Sprintf("the partition of VM %s cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", nameOn(h, p.VMID))
+				return fmt.Sprintf("the partition of VM %s cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", cmp.Or(vm.Name, vm.ID))
 			}
 		}
 	}
 	return ""
+}
+
+func stateText(s gpu.VMState) string {
+	if s == gpu.VMOther || s == "" {
+		return "in a transitional or critical state"
+	}
+	return string(s)
 }

@@ -1,13 +1,13 @@
-package rules
+package placement
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // MIGUnknownProfileError is a profile that the GPU does not offer.
@@ -20,7 +20,7 @@ func (e *MIGUnknownProfileError) Error() string {
 	if len(e.Offered) == 0 {
 		return fmt.Sprintf("there is no profile %s: the GPU offers none", e.Profile)
 	}
-	return fmt.Sprintf("there is no profile %s: the GPU offers %s", e.Profile, joinAll(e.Offered))
+	return fmt.Sprintf("there is no profile %s: the GPU offers %s", e.Profile, words.JoinAll(e.Offered))
 }
 
 // MIGCountError is a number of instances below zero.
@@ -40,17 +40,17 @@ type MIGTooManyError struct {
 }
 
 func (e *MIGTooManyError) Error() string {
-	return fmt.Sprintf("%s of %s, but the GPU takes %d at most", plural(e.Want, "instance"), e.Profile, e.Max)
+	return fmt.Sprintf("%s of %s, but the GPU takes %d at most", words.Plural(e.Want, "instance"), e.Profile, e.Max)
 }
 
 // MIGMediaError is instances that want the same media engines.
 type MIGMediaError struct {
-	Profiles []string // by name, a profile for each of its instances
+	Profiles []string // By name, a profile for each of its instances
 }
 
 func (e *MIGMediaError) Error() string {
 	return "a GPU has media engines for one instance with +me, or gives all of them to one with +me.all beside which " +
-		"only instances with -me stand; wanted are " + joinAll(e.Profiles)
+		"only instances with -me stand; wanted are " + words.JoinAll(e.Profiles)
 }
 
 // MIGSlicesError is more memory slices than the GPU has.
@@ -59,7 +59,7 @@ type MIGSlicesError struct {
 }
 
 func (e *MIGSlicesError) Error() string {
-	return fmt.Sprintf("the instances take %s together, but the GPU has %d", plural(e.Want, "memory slice"), e.Has)
+	return fmt.Sprintf("the instances take %s together, but the GPU has %d", words.Plural(e.Want, "memory slice"), e.Has)
 }
 
 // MIGNoRoomError is a set of instances for which an empty GPU has slices enough, but
@@ -71,9 +71,9 @@ type MIGNoRoomError struct {
 func (e *MIGNoRoomError) Error() string {
 	at := make([]string, len(e.Profiles))
 	for i, p := range e.Profiles {
-		at[i] = fmt.Sprintf("%s takes %s at %s", p.Name, plural(p.Size, "slice"), startsText(p.Starts))
+		at[i] = fmt.Sprintf("%s takes %s at %s", p.Name, words.Plural(p.Size, "slice"), startsText(p.Starts))
 	}
-	return "the instances do not fit beside each other wherever they are put: " + joinAll(at)
+	return "the instances do not fit beside each other wherever they are put: " + words.JoinAll(at)
 }
 
 // MIGInUseError is instances in use that stand where others are wanted, or that are
@@ -91,16 +91,16 @@ func (e *MIGInUseError) Error() string {
 	for i, b := range e.Blocking {
 		who[i] = fmt.Sprintf("%s at %d (%s)", b.Profile, b.Start, b.Held)
 	}
-	text := fmt.Sprintf("%s in use %s the way: %s", plural(len(e.Blocking), "instance"),
-		verb(len(e.Blocking), "is in", "are in"), joinAll(who))
+	text := fmt.Sprintf("%s in use %s the way: %s", words.Plural(len(e.Blocking), "instance"),
+		words.Verb(len(e.Blocking), "is in", "are in"), words.JoinAll(who))
 	switch {
 	case e.Want == 0:
 		return text
 	case e.Want > e.Free:
 		return text + fmt.Sprintf("; beside what is in use %s free, and %d are needed",
-			plural(e.Free, "memory slice")+" "+verb(e.Free, "is", "are"), e.Want)
+			words.Plural(e.Free, "memory slice")+" "+words.Verb(e.Free, "is", "are"), e.Want)
 	}
-	return text + fmt.Sprintf("; beside what is in use %s free, which would be enough if they lay together", plural(e.Free, "memory slice")+" "+verb(e.Free, "is", "are"))
+	return text + fmt.Sprintf("; beside what is in use %s free, which would be enough if they lay together", words.Plural(e.Free, "memory slice")+" "+words.Verb(e.Free, "is", "are"))
 }
 
 // MIGStartError is a placement where its profile may not begin.
@@ -136,7 +136,7 @@ func startsText(starts []int) string {
 	for i, s := range starts {
 		out[i] = strconv.Itoa(s)
 	}
-	return joinAll(out)
+	return words.JoinAll(out)
 }
 
 // faults gathers what is wrong with a layout.
@@ -183,45 +183,4 @@ func (f *faults) addMedia(profiles []gpu.MIGProfile, counts map[string]int) {
 		slices.Sort(clash)
 		f.add(&MIGMediaError{Profiles: clash})
 	}
-}
-
-// MIGFinding words an error of PlaceMIG, FollowMIG or CheckMIGPlacements as a finding
-// of the rule that it violates. Who wants the layout, where and at which level is the
-// caller's to add.
-func MIGFinding(err error) Finding {
-	f := Finding{
-		Rule: "mig-placement", Path: "mig", Title: "The MIG layout does not fit",
-		Found: sentence(err), Fix: "Ask for fewer or smaller instances.",
-	}
-	var (
-		unknown *MIGUnknownProfileError
-		inUse   *MIGInUseError
-		tooMany *MIGTooManyError
-		start   *MIGStartError
-		overlap *MIGOverlapError
-	)
-	switch {
-	case errors.As(err, &unknown):
-		f.Rule, f.Title = "mig-profile-supported", "The GPU does not offer this MIG profile"
-		f.Fix = "Write profiles that the GPU offers, or leave it out of `selector`."
-	case errors.As(err, &inUse):
-		f.Title = "MIG instances in use are in the way"
-		f.Fix = "Stop what uses them, or keep them in the layout where they are. No setting removes an instance in use."
-	case errors.As(err, &tooMany):
-		f.Fix = fmt.Sprintf("Write at most %d for %s.", tooMany.Max, tooMany.Profile)
-	case errors.As(err, &start):
-		f.Fix = "Write a start at which the profile may begin, or `profiles` in place of `placements`: the places are then found for you."
-	case errors.As(err, &overlap):
-		f.Fix = "Write places that do not overlap, or `profiles` in place of `placements`: the places are then found for you."
-	}
-	return f
-}
-
-// sentence makes sentences of an error, one of each that is joined in it.
-func sentence(err error) string {
-	lines := strings.Split(err.Error(), "\n")
-	for i, l := range lines {
-		lines[i] = capital(l) + "."
-	}
-	return strings.Join(lines, " ")
 }

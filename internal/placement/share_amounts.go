@@ -1,4 +1,4 @@
-package rules
+package placement
 
 import (
 	"fmt"
@@ -24,8 +24,8 @@ func checkShareName(name string) error {
 	return nil
 }
 
-// checkShare finds what no host could cure.
-func checkShare(s *gpu.Share) error {
+// CheckShare finds what no host could cure.
+func CheckShare(s *gpu.Share) error {
 	if err := checkShareName(s.Name); err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func checkShareAmounts(s *gpu.Share) error {
 		return &ShareAmountError{Share: s.Name, Attribute: attribute, Found: found, Wanted: wanted}
 	}
 	switch p := s.ActiveThreadPercentage; {
-	case !isPercentage(p):
-		return bad("active_thread_percentage", decimal(p), "more than 0 and at most 100")
+	case !IsPercentage(p):
+		return bad("active_thread_percentage", Decimal(p), "more than 0 and at most 100")
 	case s.MemoryLimit > 0 && s.MemoryRequest > s.MemoryLimit:
 		return bad("memory", "a request for "+s.MemoryRequest.String()+" with a limit of "+s.MemoryLimit.String(), "a request within the limit")
 	case s.ClientPriority != nil && *s.ClientPriority != 0 && *s.ClientPriority != 1:
@@ -47,6 +47,6 @@ func checkShareAmounts(s *gpu.Share) error {
 	return nil
 }
 
-// isPercentage tells whether an active thread percentage is one that MPS takes; 0 is none.
+// IsPercentage tells whether an active thread percentage is one that MPS takes; 0 is none.
 // It is written so that NaN is found.
-func isPercentage(p float64) bool { return p >= 0 && p <= 100 }
+func IsPercentage(p float64) bool { return p >= 0 && p <= 100 }

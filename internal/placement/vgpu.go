@@ -1,8 +1,9 @@
-package rules
+package placement
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -16,8 +17,8 @@ type vgpuDemand struct {
 	count int
 }
 
-// vgpuTarget is what a GPU is to have, without saying where.
-type vgpuTarget struct {
+// VGPUTarget is what a GPU is to have, without saying where.
+type VGPUTarget struct {
 	functionsOn, heterogeneous bool
 	wanted                     []vgpuDemand
 }
@@ -25,7 +26,7 @@ type vgpuTarget struct {
 // HasVGPULayout tells whether a GPU has exactly the wanted vGPUs, wherever they are, and
 // the modes for them.
 func HasVGPULayout(g *gpu.GPU, l *gpu.VGPULayout) bool {
-	t, err := resolveVGPU(g, l)
+	t, err := ResolveVGPU(g, l)
 	if err != nil || t.functionsOn != g.VGPU.FunctionsOn || t.heterogeneous != g.VGPU.Heterogeneous {
 		return false
 	}
@@ -45,40 +46,40 @@ func HasVGPULayout(g *gpu.GPU, l *gpu.VGPULayout) bool {
 	return missing == 0
 }
 
-// resolveVGPU works out what a layout means on a GPU, and finds what the GPU can never
+// ResolveVGPU works out what a layout means on a GPU, and finds what the GPU can never
 // have of it, whoever uses it now.
-func resolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (vgpuTarget, error) {
+func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 	if g.VGPU == nil {
-		return vgpuTarget{}, &VGPUUnsupportedError{}
+		return VGPUTarget{}, &VGPUUnsupportedError{}
 	}
 	wanted, err := vgpuDemands(g.VGPU, l)
 	if err != nil {
-		return vgpuTarget{}, err
+		return VGPUTarget{}, err
 	}
 	if len(wanted) == 0 {
-		return vgpuTarget{}, nil
+		return VGPUTarget{}, nil
 	}
-	t := vgpuTarget{functionsOn: g.VGPU.Functions > 0, heterogeneous: mixedSizes(wanted) || g.VGPU.Heterogeneous, wanted: wanted}
+	t := VGPUTarget{functionsOn: g.VGPU.Functions > 0, heterogeneous: mixedSizes(wanted) || g.VGPU.Heterogeneous, wanted: wanted}
 	if l.Heterogeneous != nil {
 		t.heterogeneous = *l.Heterogeneous
 	}
 	if t.heterogeneous && !g.VGPU.HeterogeneousSupported || !t.heterogeneous && mixedSizes(wanted) {
-		return vgpuTarget{}, &VGPUSizesError{Wanted: demandsText(wanted), Mixed: mixedSizes(wanted), Supported: g.VGPU.HeterogeneousSupported}
+		return VGPUTarget{}, &VGPUSizesError{Wanted: demandsText(wanted), Mixed: mixedSizes(wanted), Supported: g.VGPU.HeterogeneousSupported}
 	}
 	if l.Type != "" && l.Count == nil {
 		if t.heterogeneous {
-			return vgpuTarget{}, &VGPUCapacityError{Wanted: demandsText(wanted), Untold: true}
+			return VGPUTarget{}, &VGPUCapacityError{Wanted: demandsText(wanted), Untold: true}
 		}
 		wanted[0].count = wanted[0].typ.Max
 		if n := g.VGPU.Functions; n > 0 {
 			wanted[0].count = min(wanted[0].count, n)
 		}
 		if wanted[0].count < 1 {
-			return vgpuTarget{}, &VGPUCapacityError{Wanted: wanted[0].typ.Name, Untold: true}
+			return VGPUTarget{}, &VGPUCapacityError{Wanted: wanted[0].typ.Name, Untold: true}
 		}
 	}
 	if err := vgpuRoom(g.VGPU, wanted); err != nil {
-		return vgpuTarget{}, err
+		return VGPUTarget{}, err
 	}
 	return t, nil
 }
@@ -97,7 +98,7 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 		out   []vgpuDemand
 		fault faults
 	)
-	for _, name := range sortedKeys(counts) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		t, ok := v.Offers(name)
 		switch n := counts[name]; {
 		case !ok:
@@ -215,7 +216,7 @@ func VGPUText(s gpu.VGPUState) string {
 		counts[p.Type]++
 	}
 	var out []string
-	for _, name := range sortedKeys(counts) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		out = append(out, fmt.Sprintf("%dx%s", counts[name], name))
 	}
 	return "vgpu:" + cmp.Or(strings.Join(out, "+"), "none")
@@ -230,7 +231,7 @@ func VGPULayoutText(l *gpu.VGPULayout) string {
 		return fmt.Sprintf("%d × %s", *l.Count, l.Type)
 	}
 	var out []string
-	for _, name := range sortedKeys(l.Types) {
+	for _, name := range slices.Sorted(maps.Keys(l.Types)) {
 		out = append(out, fmt.Sprintf("%d × %s", l.Types[name], name))
 	}
 	return cmp.Or(strings.Join(out, ", "), "no vGPUs")

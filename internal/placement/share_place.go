@@ -1,11 +1,13 @@
-package rules
+package placement
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // PlaceShare tells where a share goes on a host, among the shares that the host's claims
@@ -18,7 +20,7 @@ import (
 // The error is a *ShareNoRoomError that says for each device why it does not fit, or one of
 // the other errors that ShareFinding words.
 func PlaceShare(h *gpu.Host, hostKey string, s *gpu.Share, token string) ([]gpu.SharedDevice, error) {
-	if err := checkShare(s); err != nil {
+	if err := CheckShare(s); err != nil {
 		return nil, err
 	}
 	host := claimedShares(h, hostKey, func(c *gpu.Claim) bool {
@@ -27,7 +29,7 @@ func PlaceShare(h *gpu.Host, hostKey string, s *gpu.Share, token string) ([]gpu.
 	if err := host.checkQuota(s); err != nil && len(s.Devices) == 0 {
 		return nil, err
 	}
-	devices, err := host.place(s)
+	devices, err := host.Place(s)
 	if err != nil {
 		return nil, err
 	}
@@ -39,14 +41,14 @@ func PlaceShare(h *gpu.Host, hostKey string, s *gpu.Share, token string) ([]gpu.
 
 // hadAsMuch tells whether a share that is placed wants no more of its label's quota than its
 // claim says that it has.
-func hadAsMuch(h *gpu.Host, host *sharedHost, s *gpu.Share, token string, devices []*shareDevice) bool {
+func hadAsMuch(h *gpu.Host, host *SharedHost, s *gpu.Share, token string, devices []*Device) bool {
 	if len(s.Devices) == 0 || token == "" {
 		return false
 	}
 	for i := range h.Claims {
 		o := h.Claims[i].Want.Share
 		if o != nil && h.Claims[i].Token == token && o.Label == s.Label && gpu.SameID(o.Pool, s.Pool) {
-			return wantsNoMore(s, devices, o, host.devicesOf(o))
+			return WantsNoMore(s, devices, o, host.devicesOf(o))
 		}
 	}
 	return false
@@ -56,12 +58,12 @@ func hadAsMuch(h *gpu.Host, host *sharedHost, s *gpu.Share, token string, device
 // PlaceShare orders devices, so that a share goes to the fullest host that takes it. For
 // each of the others it tells why it does not fit there.
 func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []string, lacks map[string]error) {
-	best := map[string][]*shareDevice{}
+	best := map[string][]*Device{}
 	lacks = map[string]error{}
-	for _, key := range sortedKeys(hosts) {
+	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		h := hosts[key]
 		if other := namesake(h, s.Name, token); other != nil {
-			lacks[key] = &ShareNamesakeError{Share: s.Name, Host: key, Owner: whose(other)}
+			lacks[key] = &ShareNamesakeError{Share: s.Name, Host: key, Owner: words.State(other.Owner)}
 			continue
 		}
 		at, err := PlaceShare(h, key, s, token)
@@ -71,7 +73,7 @@ func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []st
 		}
 		host := claimedShares(h, key, func(*gpu.Claim) bool { return true })
 		for _, d := range at {
-			best[key] = append(best[key], host.find(d))
+			best[key] = append(best[key], host.Find(d))
 		}
 		fit = append(fit, key)
 	}
@@ -88,19 +90,19 @@ func namesake(h *gpu.Host, name, token string) *gpu.Claim {
 	return c
 }
 
-// place finds devices for a share, or checks those that it has.
-func (h *sharedHost) place(s *gpu.Share) ([]*shareDevice, error) {
+// Place finds devices for a share, or checks those that it has.
+func (h *SharedHost) Place(s *gpu.Share) ([]*Device, error) {
 	if len(s.Devices) > 0 {
 		return h.stay(s)
 	}
-	if chosen := h.pick(s); chosen != nil {
+	if chosen := h.Pick(s); chosen != nil {
 		return chosen, nil
 	}
 	scope, err := h.scope(s)
 	if err != nil {
 		return nil, err
 	}
-	noRoom := &ShareNoRoomError{Share: s.Name, Host: h.key, Want: devicesWanted(s), Missing: missingPins(h.host, s)}
+	noRoom := &ShareNoRoomError{Share: s.Name, Host: h.Key, Want: DevicesWanted(s), Missing: missingPins(h.Host, s)}
 	for _, d := range scope {
 		if lack := d.lacks(s); lack != nil {
 			noRoom.Lacks = append(noRoom.Lacks, *lack)
@@ -111,19 +113,19 @@ func (h *sharedHost) place(s *gpu.Share) ([]*shareDevice, error) {
 	return nil, noRoom
 }
 
-// pick finds the best devices for a share that is not placed, nil when there are none.
-func (h *sharedHost) pick(s *gpu.Share) []*shareDevice {
+// Pick finds the best devices for a share that is not placed, nil when there are none.
+func (h *SharedHost) Pick(s *gpu.Share) []*Device {
 	scope, err := h.scope(s)
 	if err != nil {
 		return nil
 	}
-	fitting := slices.DeleteFunc(scope, func(d *shareDevice) bool { return !d.takes(s) })
+	fitting := slices.DeleteFunc(scope, func(d *Device) bool { return !d.Takes(s) })
 	slices.SortStableFunc(fitting, compareFit)
 	for i, d := range fitting {
-		if slices.ContainsFunc(fitting[:i], func(o *shareDevice) bool { return o.group == d.group }) {
+		if slices.ContainsFunc(fitting[:i], func(o *Device) bool { return o.group == d.group }) {
 			continue
 		}
-		group := slices.DeleteFunc(slices.Clone(fitting), func(o *shareDevice) bool { return o.group != d.group })
+		group := slices.DeleteFunc(slices.Clone(fitting), func(o *Device) bool { return o.group != d.group })
 		if chosen := choose(group, s); chosen != nil {
 			return chosen
 		}
@@ -131,8 +133,8 @@ func (h *sharedHost) pick(s *gpu.Share) []*shareDevice {
 	return nil
 }
 
-// devicesWanted is how many devices a share has part in.
-func devicesWanted(s *gpu.Share) int {
+// DevicesWanted is how many devices a share has part in.
+func DevicesWanted(s *gpu.Share) int {
 	if len(s.GPUIDs) > 0 {
 		return len(s.GPUIDs)
 	}
@@ -141,23 +143,23 @@ func devicesWanted(s *gpu.Share) int {
 
 // choose takes the best devices of a group, on each pinned GPU one, and nil when there are
 // too few. They are in the order of their ids.
-func choose(group []*shareDevice, s *gpu.Share) []*shareDevice {
-	var chosen []*shareDevice
+func choose(group []*Device, s *gpu.Share) []*Device {
+	var chosen []*Device
 	for _, id := range s.GPUIDs {
-		i := slices.IndexFunc(group, func(d *shareDevice) bool { return gpu.SameID(d.GPU, id) && !slices.Contains(chosen, d) })
+		i := slices.IndexFunc(group, func(d *Device) bool { return gpu.SameID(d.GPU, id) && !slices.Contains(chosen, d) })
 		if i < 0 {
 			return nil
 		}
 		chosen = append(chosen, group[i])
 	}
 	if len(s.GPUIDs) == 0 {
-		n := devicesWanted(s)
+		n := DevicesWanted(s)
 		if len(group) < n {
 			return nil
 		}
 		chosen = slices.Clone(group[:n])
 	}
-	slices.SortFunc(chosen, func(a, b *shareDevice) int { return compareDevices(a.SharedDevice, b.SharedDevice) })
+	slices.SortFunc(chosen, func(a, b *Device) int { return compareDevices(a.SharedDevice, b.SharedDevice) })
 	return chosen
 }
 
@@ -167,25 +169,25 @@ func missingPins(h *gpu.Host, s *gpu.Share) []string {
 
 // compareFit orders devices by where a share should go: to one that others may share, the
 // fullest first; then to one of its own, the smallest first. Ids come last, through the
-// order of the devices.
-func compareFit(a, b *shareDevice) int {
+// Order of the devices.
+func compareFit(a, b *Device) int {
 	if d := cmp.Compare(a.exclusive(), b.exclusive()); d != 0 {
 		return d
 	}
 	if a.exclusive() == 0 {
-		ta, tb := a.taken(), b.taken()
-		return cmp.Or(cmp.Compare(round(tb.fraction/b.part), round(ta.fraction/a.part)), cmp.Compare(tb.shares, ta.shares), cmp.Compare(a.memory, b.memory))
+		ta, tb := a.Taken(), b.Taken()
+		return cmp.Or(cmp.Compare(round(tb.fraction/b.part), round(ta.fraction/a.part)), cmp.Compare(tb.shares, ta.shares), cmp.Compare(a.Memory, b.Memory))
 	}
-	return cmp.Compare(a.memory, b.memory)
+	return cmp.Compare(a.Memory, b.Memory)
 }
 
 // round makes sums of fractions that only differ by their order the same.
-func round(f float64) float64 { return math.Round(f/tolerance) * tolerance }
+func round(f float64) float64 { return math.Round(f/Tolerance) * Tolerance }
 
 // exclusive is 0 for a device that several shares have part in, 1 for a GPU instance and 2
 // for a GPU that one takes for itself.
-func (d *shareDevice) exclusive() int {
-	switch d.mode {
+func (d *Device) exclusive() int {
+	switch d.Mode {
 	case gpu.ShareMIG:
 		return 1
 	case gpu.ShareWholeGPU:
@@ -196,14 +198,14 @@ func (d *shareDevice) exclusive() int {
 }
 
 // compareChoices orders the devices that two hosts offer.
-func compareChoices(a, b []*shareDevice) int {
-	byFit := func(list []*shareDevice) []*shareDevice {
+func compareChoices(a, b []*Device) int {
+	byFit := func(list []*Device) []*Device {
 		return slices.SortedStableFunc(slices.Values(list), compareFit)
 	}
 	return slices.CompareFunc(byFit(a), byFit(b), compareFit)
 }
 
-func sharedDevices(devices []*shareDevice) []gpu.SharedDevice {
+func sharedDevices(devices []*Device) []gpu.SharedDevice {
 	out := make([]gpu.SharedDevice, len(devices))
 	for i, d := range devices {
 		out[i] = d.SharedDevice

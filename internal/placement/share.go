@@ -1,4 +1,4 @@
-package rules
+package placement
 
 import (
 	"slices"
@@ -44,12 +44,12 @@ type ShareFacts struct {
 func DescribeShare(h *gpu.Host, s *gpu.Share) ShareFacts {
 	f := ShareFacts{Isolation: IsolationNone, Enforcement: EnforcementNone}
 	for i, at := range s.Devices {
-		d := placedDevice(h, at)
+		d := PlacedDevice(h, at)
 		f.Fraction += d.fraction(s)
 		if i == 0 {
-			f.Mode = d.mode
+			f.Mode = d.Mode
 			f.Isolation = d.isolation()
-			f.Enforcement = d.enforcement(h, s)
+			f.Enforcement = d.Enforcement(h, s)
 		}
 	}
 	return f
@@ -60,14 +60,14 @@ func ShareModeOf(h *gpu.Host, d gpu.SharedDevice) gpu.ShareMode {
 	return modeIn(claimedConfig(h, d.GPU), d)
 }
 
-// placedDevice is a device that a share was placed on, also when the host has it no
+// PlacedDevice is a device that a share was placed on, also when the host has it no
 // longer: a reboot loses GPU instances until they are put back.
-func placedDevice(h *gpu.Host, at gpu.SharedDevice) *shareDevice {
+func PlacedDevice(h *gpu.Host, at gpu.SharedDevice) *Device {
 	g, ok := h.GPU(at.GPU)
 	if !ok {
 		g = &gpu.GPU{ID: at.GPU}
 	}
-	l := gpuLayout{config: claimedConfig(h, at.GPU)}
+	l := GPULayout{Config: claimedConfig(h, at.GPU)}
 	if at.Instance == nil {
 		return l.device(g, at, g.VRAM, 0)
 	}
@@ -79,7 +79,7 @@ func placedDevice(h *gpu.Host, at gpu.SharedDevice) *shareDevice {
 			}
 		}
 	}
-	return l.device(g, at, in.memory, in.slices)
+	return l.device(g, at, in.Memory, in.slices)
 }
 
 // claimedConfig is the config whose claim covers a GPU, nil for none.
@@ -92,12 +92,12 @@ func claimedConfig(h *gpu.Host, gpuID string) *gpu.PartitionConfig {
 	return nil
 }
 
-func (d *shareDevice) isolation() Isolation {
-	switch d.mode {
+func (d *Device) isolation() Isolation {
+	switch d.Mode {
 	case gpu.ShareWholeGPU, gpu.ShareMIG:
 		return IsolationHardware
 	case gpu.ShareMPS:
-		if catalog.IsolatesMPSClients(d.gpu.ComputeCapability) {
+		if catalog.IsolatesMPSClients(d.OnGPU.ComputeCapability) {
 			return IsolationMemory
 		}
 	case gpu.ShareTimeSlicing:
@@ -105,15 +105,16 @@ func (d *shareDevice) isolation() Isolation {
 	return IsolationNone
 }
 
-func (d *shareDevice) enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
-	if d.mode == gpu.ShareWholeGPU || d.mode == gpu.ShareMIG {
+// Enforcement is what holds a share on the device to its part.
+func (d *Device) Enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
+	if d.Mode == gpu.ShareWholeGPU || d.Mode == gpu.ShareMIG {
 		return EnforcementHardware
 	}
 	if s.MemoryLimit > 0 && limitsContainers(h, d) {
 		return EnforcementPerContainer
 	}
-	if d.mode == gpu.ShareMPS {
-		if l := d.config.MPS; s.ActiveThreadPercentage > 0 || s.MemoryLimit > 0 || l.ActiveThreadPercentage > 0 || l.PinnedMemoryLimit > 0 {
+	if d.Mode == gpu.ShareMPS {
+		if l := d.Config.MPS; s.ActiveThreadPercentage > 0 || s.MemoryLimit > 0 || l.ActiveThreadPercentage > 0 || l.PinnedMemoryLimit > 0 {
 			return EnforcementPerProcess
 		}
 	}
@@ -128,8 +129,8 @@ var (
 
 // limitsContainers tells whether driver and container toolkit hold a container as a whole
 // to its memory limit. A GPU in MIG mode has no such limits.
-func limitsContainers(h *gpu.Host, d *shareDevice) bool {
-	return d.Instance == nil && atLeast(d.gpu.Driver.Branch(), limitingBranch) && atLeast(h.ContainerToolkit, limitingToolkit)
+func limitsContainers(h *gpu.Host, d *Device) bool {
+	return d.Instance == nil && atLeast(d.OnGPU.Driver.Branch(), limitingBranch) && atLeast(h.ContainerToolkit, limitingToolkit)
 }
 
 // atLeast compares a version by its numbers, "1.20.1" or "v1.20.1-rc.1". One that is not
@@ -154,19 +155,19 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 		return gpu.ShareSpec{}, &ShareUnplacedError{Share: s.Name}
 	}
 	spec := gpu.ShareSpec{Name: s.Name, Devices: slices.Clone(s.Devices), MemoryRequest: s.MemoryRequest, MemoryLimit: s.MemoryLimit}
-	first := placedDevice(h, s.Devices[0])
+	first := PlacedDevice(h, s.Devices[0])
 	for _, at := range s.Devices[1:] {
-		if d := placedDevice(h, at); d.group != first.group {
-			return gpu.ShareSpec{}, &ShareApartError{Share: s.Name, First: first.SharedDevice, Second: at, FirstMode: first.mode, SecondMode: d.mode}
+		if d := PlacedDevice(h, at); d.group != first.group {
+			return gpu.ShareSpec{}, &ShareApartError{Share: s.Name, First: first.SharedDevice, Second: at, FirstMode: first.Mode, SecondMode: d.Mode}
 		}
 	}
-	if first.mode != gpu.ShareMPS {
+	if first.Mode != gpu.ShareMPS {
 		return spec, nil
 	}
 	spec.Daemon = daemonOf(first)
 	spec.ActiveThreadPercentage, spec.ClientPriority = s.ActiveThreadPercentage, s.ClientPriority
 	spec.PinnedMemoryLimit = s.MemoryLimit
-	if most := first.config.MPS.PinnedMemoryLimit; most > 0 {
+	if most := first.Config.MPS.PinnedMemoryLimit; most > 0 {
 		// A client may hold itself to less than its daemon does, never to more.
 		spec.PinnedMemoryLimit = min(spec.PinnedMemoryLimit, most)
 	}
@@ -174,9 +175,9 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 }
 
 // daemonOf is the name of the daemon that serves a device of mode MPS.
-func daemonOf(d *shareDevice) string {
+func daemonOf(d *Device) string {
 	if d.Instance == nil {
-		return daemonName(d.config.ID, nil)
+		return daemonName(d.Config.ID, nil)
 	}
-	return daemonName(d.config.ID, &d.SharedDevice)
+	return daemonName(d.Config.ID, &d.SharedDevice)
 }

@@ -1,8 +1,9 @@
-package rules
+package placement
 
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -59,7 +60,7 @@ func PlaceMIG(profiles []gpu.MIGProfile, have []MIGInstance, want map[string]int
 func checkMIGCounts(profiles []gpu.MIGProfile, want map[string]int) error {
 	var found faults
 	total := 0
-	for _, name := range sortedKeys(want) {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
 		p, ok := findProfile(profiles, name)
 		switch {
 		case want[name] < 0:
@@ -132,7 +133,7 @@ type migSearch struct {
 	rest  []migPromise // of the kinds from each on
 	ways  []migWay
 	fixed []gpu.MIGPlacement // what is held
-	taken uint64             // by what is held
+	taken uint64             // By what is held
 
 	budget int
 	first  bool // the first placement will do
@@ -257,7 +258,7 @@ func migWays(profiles []gpu.MIGProfile) []migWay {
 	return slices.CompactFunc(out, slices.Equal[migWay])
 }
 
-// room is how many instances fit into free slices. They are of one size, so taking the
+// Room is how many instances fit into free slices. They are of one size, so taking the
 // first that fits is best.
 func (w migWay) room(taken uint64) int {
 	n := 0
@@ -283,7 +284,7 @@ func (s *migSearch) run(first bool) error {
 	return nil
 }
 
-// place takes left more spots of kind k, from one on, and then those of the kinds after
+// Place takes left more spots of kind k, from one on, and then those of the kinds after
 // it. What it looks at first wins when nothing else tells two placements apart.
 func (s *migSearch) place(k, from, left int, taken uint64, kept migScore) {
 	if s.budget--; s.budget <= 0 || (s.first && s.found) {

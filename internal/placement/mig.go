@@ -1,4 +1,4 @@
-package rules
+package placement
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 // MIGInstance is a GPU instance that a GPU has.
 type MIGInstance struct {
 	gpu.MIGPlacement
-	Size int // memory slices
+	Size int // Memory slices
 	// Held says why the instance must stay, for people: "process 4711 (python)"; "" when it
 	// may be removed.
 	Held string

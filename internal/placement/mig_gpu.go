@@ -1,4 +1,4 @@
-package rules
+package placement
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // MIGProfiles are the profiles that a GPU offers. Some drivers list none while MIG mode
@@ -45,7 +46,7 @@ func MIGInstances(g *gpu.GPU, quiesced ...string) []MIGInstance {
 			}
 		}
 		if len(by) > 0 {
-			out[i].Held = joinAll(by)
+			out[i].Held = words.JoinAll(by)
 		}
 	}
 	return out
@@ -65,7 +66,7 @@ func ProcessText(p gpu.Process) string {
 func LayOutMIG(g *gpu.GPU, l *gpu.MIGLayout, shares ...*gpu.Share) (MIGPlan, error) {
 	profiles := MIGProfiles(g)
 	have, lost := heldByShares(g, profiles, MIGInstances(g), shares)
-	plan, err := layOut(profiles, have, l)
+	plan, err := LayOut(profiles, have, l)
 	for _, at := range lost {
 		if i := slices.Index(plan.Keep, at); i >= 0 {
 			plan.Keep = slices.Delete(plan.Keep, i, i+1)
@@ -95,12 +96,13 @@ func heldByShares(g *gpu.GPU, profiles []gpu.MIGProfile, have []MIGInstance, sha
 			}
 			i, have, lost = len(have), append(have, MIGInstance{MIGPlacement: at, Size: p.Size}), append(lost, at)
 		}
-		have[i].Held = strings.Join(slices.DeleteFunc([]string{have[i].Held, shareNames(by[at])}, func(s string) bool { return s == "" }), ", ")
+		have[i].Held = strings.Join(slices.DeleteFunc([]string{have[i].Held, ShareNames(by[at])}, func(s string) bool { return s == "" }), ", ")
 	}
 	return have, lost
 }
 
-func layOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MIGPlan, error) {
+// LayOut finds the places of a layout among the instances that there are.
+func LayOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MIGPlan, error) {
 	if len(l.Placements) > 0 {
 		return FollowMIG(profiles, have, l.Placements)
 	}
@@ -161,9 +163,9 @@ type MIGChange struct {
 // ChangesMode tells whether MIG mode is switched.
 func (c *MIGChange) ChangesMode() bool { return c.From.Enabled != c.To.Enabled }
 
-// wantMIG works out what a config changes on a GPU; nil when it is as wanted. The error
+// WantMIG works out what a config changes on a GPU; nil when it is as wanted. The error
 // is that of a layout which the GPU cannot have.
-func wantMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares []*gpu.Share) (*MIGChange, error) {
+func WantMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares []*gpu.Share) (*MIGChange, error) {
 	if g.MIG == nil || HasMIGLayout(g, c.MIG) {
 		return nil, nil
 	}
@@ -178,8 +180,8 @@ func wantMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares []*gpu.Shar
 	return change, nil
 }
 
-// restoreMIG works out what puts a GPU back to what it was; nil when it still is so.
-func restoreMIG(g *gpu.GPU, before gpu.MIGState, quiesced []string) *MIGChange {
+// RestoreMIG works out what puts a GPU back to what it was; nil when it still is so.
+func RestoreMIG(g *gpu.GPU, before gpu.MIGState, quiesced []string) *MIGChange {
 	if g.MIG == nil {
 		return nil
 	}
@@ -252,10 +254,11 @@ func MIGText(s gpu.MIGState) string {
 	case len(s.Placements) == 0:
 		return "none"
 	}
-	return placementsText(s.Placements)
+	return PlacementsText(s.Placements)
 }
 
-func placementsText(list []gpu.MIGPlacement) string {
+// PlacementsText lists placements, for people.
+func PlacementsText(list []gpu.MIGPlacement) string {
 	out := make([]string, len(list))
 	for i, p := range list {
 		out[i] = fmt.Sprintf("%s@%d", p.Profile, p.Start)
@@ -267,10 +270,10 @@ func placementsText(list []gpu.MIGPlacement) string {
 // instances.
 func MIGLayoutText(l *gpu.MIGLayout) string {
 	if len(l.Placements) > 0 {
-		return placementsText(sortPlacements(slices.Clone(l.Placements)))
+		return PlacementsText(sortPlacements(slices.Clone(l.Placements)))
 	}
 	var out []string
-	for _, name := range sortedKeys(l.Profiles) {
+	for _, name := range slices.Sorted(maps.Keys(l.Profiles)) {
 		out = append(out, fmt.Sprintf("%d × %s", l.Profiles[name], name))
 	}
 	return cmp.Or(strings.Join(out, ", "), "MIG mode without instances")

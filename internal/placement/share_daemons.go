@@ -1,4 +1,4 @@
-package rules
+package placement
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ func Daemons(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) []gpu.MPSDaem
 	if c.MPS == nil {
 		return nil
 	}
-	gpus := slices.SortedFunc(selected(h, gpuIDs), func(a, b *gpu.GPU) int { return cmp.Compare(gpu.FoldID(a.ID), gpu.FoldID(b.ID)) })
+	gpus := slices.SortedFunc(slices.Values(withIDs(h, gpuIDs)), func(a, b *gpu.GPU) int { return cmp.Compare(gpu.FoldID(a.ID), gpu.FoldID(b.ID)) })
 	gpus = slices.CompactFunc(gpus, func(a, b *gpu.GPU) bool { return a == b })
 	if c.MIG == nil {
 		if len(gpus) == 0 {
@@ -74,7 +74,7 @@ func daemonName(configID string, instance *gpu.SharedDevice) string {
 	}
 	of := id
 	if instance != nil {
-		of += "\x00" + gpu.FoldID(instance.GPU) + "\x00" + placementsText([]gpu.MIGPlacement{*instance.Instance})
+		of += "\x00" + gpu.FoldID(instance.GPU) + "\x00" + PlacementsText([]gpu.MIGPlacement{*instance.Instance})
 	}
 	sum := sha256.Sum256([]byte(of))
 	fit = fit[:min(len(fit), daemonNameMax-1-daemonHashSize)]
@@ -84,9 +84,9 @@ func daemonName(configID string, instance *gpu.SharedDevice) string {
 // HasSharing tells whether a host shows a config's MPS or time-slicing layout completely
 // on those of its GPUs that are there: compute modes, time slices, and daemons that run as
 // wanted. A time slice or a compute mode that the driver does not tell is taken for the
-// wanted one. Time-slicing of GPU instances leaves nothing on a host.
+// Wanted one. Time-slicing of GPU instances leaves nothing on a host.
 func HasSharing(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) bool {
-	for g := range selected(h, gpuIDs) {
+	for _, g := range withIDs(h, gpuIDs) {
 		if mode, slice := WantedModes(c); mode != "" && g.ComputeMode != "" && g.ComputeMode != mode ||
 			slice != "" && g.TimeSlice != "" && g.TimeSlice != slice {
 			return false
@@ -112,4 +112,15 @@ func WantedModes(c *gpu.PartitionConfig) (gpu.ComputeMode, gpu.TimeSlice) {
 		return gpu.ComputeDefault, cmp.Or(c.TimeSlicing.Interval, gpu.TimeSliceDefault)
 	}
 	return "", ""
+}
+
+// withIDs are the GPUs that a list of ids names and that the host has.
+func withIDs(h *gpu.Host, ids []string) []*gpu.GPU {
+	var out []*gpu.GPU
+	for _, id := range ids {
+		if g, ok := h.GPU(id); ok {
+			out = append(out, g)
+		}
+	}
+	return out
 }

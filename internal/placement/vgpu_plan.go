@@ -1,4 +1,4 @@
-package rules
+package placement
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ func (p VGPUPlan) State() gpu.VGPUState {
 // is, what is held before the rest; what is missing goes to the first free functions.
 // Processes of units that are stopped meanwhile are not in the way.
 func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, quiesced ...string) (VGPUPlan, error) {
-	t, err := resolveVGPU(g, l)
+	t, err := ResolveVGPU(g, l)
 	if err != nil {
 		return VGPUPlan{}, err
 	}

@@ -1,10 +1,10 @@
-package rules
+package placement
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // VGPUUnsupportedError is a GPU whose driver makes no vGPUs.
@@ -22,7 +22,7 @@ func (e *VGPUUnknownTypeError) Error() string {
 	if len(e.Offered) == 0 {
 		return fmt.Sprintf("there is no vGPU type %s: the GPU offers none", e.Type)
 	}
-	return fmt.Sprintf("there is no vGPU type %s: the GPU offers %s", e.Type, joinAll(e.Offered))
+	return fmt.Sprintf("there is no vGPU type %s: the GPU offers %s", e.Type, words.JoinAll(e.Offered))
 }
 
 // VGPUMIGBackedError is a type that lives in MIG instances.
@@ -100,7 +100,7 @@ func (e *VGPUFunctionError) Error() string {
 	if e.Other != "" {
 		return fmt.Sprintf("%s and %s cannot both be %s", e.Place.Type, e.Other, functionText(e.Place.Function))
 	}
-	return fmt.Sprintf("%s cannot be %s: the GPU has %s", e.Place.Type, functionText(e.Place.Function), plural(e.Functions, "virtual function"))
+	return fmt.Sprintf("%s cannot be %s: the GPU has %s", e.Place.Type, functionText(e.Place.Function), words.Plural(e.Functions, "virtual function"))
 }
 
 // VGPUHeldError is vGPUs that would have to be removed and that are held.
@@ -116,9 +116,9 @@ func (e *VGPUHeldError) Error() string {
 		who[i] = fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.Holder)
 	}
 	if e.Clears {
-		return "the modes of the GPU change only without vGPUs: " + joinAll(who)
+		return "the modes of the GPU change only without vGPUs: " + words.JoinAll(who)
 	}
-	return plural(len(e.Held), "vGPU") + " in use " + verb(len(e.Held), "is", "are") + " in the way: " + joinAll(who)
+	return words.Plural(len(e.Held), "vGPU") + " in use " + words.Verb(len(e.Held), "is", "are") + " in the way: " + words.JoinAll(who)
 }
 
 func functionText(function int) string {
@@ -135,56 +135,5 @@ type VGPUBusyError struct {
 }
 
 func (e *VGPUBusyError) Error() string {
-	return fmt.Sprintf("the GPU's virtual functions are switched %s only while nothing uses it, and it is in use by %s", map[bool]string{true: "on", false: "off"}[e.On], joinAll(e.By))
-}
-
-// VGPUFinding words an error of LayOutVGPU or FollowVGPU as a finding of the rule that it
-// violates. Who wants the layout, where and at which level is the caller's to add.
-func VGPUFinding(err error) Finding {
-	f := Finding{
-		Rule: "vgpu-type-offered", Path: "vgpu", Title: "The GPU does not offer this type of vGPU",
-		Found: sentence(err), Fix: "Write a type that the GPU offers, or leave it out of `selector`.",
-	}
-	var (
-		unsupported *VGPUUnsupportedError
-		unknown     *VGPUUnknownTypeError
-		backed      *VGPUMIGBackedError
-		mode        *VGPUMIGModeError
-		sizes       *VGPUSizesError
-		capacity    *VGPUCapacityError
-		count       *VGPUCountError
-		held        *VGPUHeldError
-		busy        *VGPUBusyError
-	)
-	switch {
-	case errors.As(err, &unsupported):
-		f.Path, f.Title = "selector", "The GPU has no vGPUs"
-		f.Fix = "Install NVIDIA's vGPU driver on the host and enable SR-IOV in the server's firmware, or leave the GPU out of `selector`."
-	case errors.As(err, &unknown): // as above
-	case errors.As(err, &backed):
-		f.Title, f.Fix = "MIG-backed vGPUs cannot be made", "Write a type that shares the GPU by time slices: its name has one number, as in L40S-12Q."
-	case errors.As(err, &mode):
-		f.Path, f.Title = "selector", "The GPU is in MIG mode"
-		f.Fix = "Turn MIG mode off on the GPU, or leave it out of `selector`."
-	case errors.As(err, &sizes):
-		f.Rule, f.Title = "vgpu-same-framebuffer", "vGPUs of different sizes need heterogeneous mode"
-		f.Fix = "Write types of one frame buffer size; their series (Q, A, B, C) may differ."
-		if sizes.Supported {
-			f.Fix = "Leave `heterogeneous` out or write true, or write types of one frame buffer size."
-		} else if !sizes.Mixed {
-			f.Title, f.Fix = "The GPU has no heterogeneous mode", "Leave `heterogeneous` out."
-		}
-	case errors.As(err, &capacity), errors.As(err, &count):
-		f.Rule, f.Title, f.Fix = "vgpu-capacity", "The GPU does not take that many vGPUs", "Ask for fewer or smaller vGPUs."
-		if capacity != nil && capacity.Untold {
-			f.Title, f.Fix = "How many vGPUs are wanted has to be said", "Write `count`."
-		}
-	case errors.As(err, &held):
-		f.Rule, f.Title = "vgpu-in-use", "vGPUs in use are in the way"
-		f.Fix = "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use."
-	case errors.As(err, &busy):
-		f.Rule, f.Title = "vgpu-in-use", "Processes use GPUs whose virtual functions are switched"
-		f.Fix = "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again."
-	}
-	return f
+	return fmt.Sprintf("the GPU's virtual functions are switched %s only while nothing uses it, and it is in use by %s", map[bool]string{true: "on", false: "off"}[e.On], words.JoinAll(e.By))
 }

@@ -1,0 +1,248 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
+)
+
+// LackKind is what a device lacks for a share.
+type LackKind string
+
+// Kinds of lack.
+const (
+	LackMissing  LackKind = "missing"  // it is not there
+	LackForVMs   LackKind = "for_vms"  // VMs have it, or are to have it
+	LackLayout   LackKind = "layout"   // it cannot be used as it is
+	LackPool     LackKind = "pool"     // it is a pool's
+	LackConfig   LackKind = "config"   // it is not the config's
+	LackProfile  LackKind = "profile"  // it is not of the MIG profile
+	LackApart    LackKind = "apart"    // one process cannot reach it beside others
+	LackMode     LackKind = "mode"     // its mode has no such limit
+	LackSize     LackKind = "size"     // it is too small, even when nobody else is on it
+	LackTaken    LackKind = "taken"    // another share has it for itself
+	LackClients  LackKind = "clients"  // MPS serves no more clients
+	LackReplicas LackKind = "replicas" // time-slicing has no more replicas
+	LackMemory   LackKind = "memory"   // requests do not fit
+	LackLimit    LackKind = "limits"   // Memory limits would be oversubscribed too much
+	LackThreads  LackKind = "threads"  // thread percentages would be
+)
+
+// ShareLack is why a share does not fit on a device. Found begins with a verb, and Wanted
+// is a noun.
+type ShareLack struct {
+	Device gpu.SharedDevice
+	Model  string
+	Kind   LackKind
+	Found  string
+	Wanted string
+	Fix    string
+}
+
+func (d *Device) lack(kind LackKind, found, wanted, fix string) *ShareLack {
+	return &ShareLack{Device: d.SharedDevice, Model: d.OnGPU.Model, Kind: kind, Found: found, Wanted: wanted, Fix: fix}
+}
+
+func (l ShareLack) Error() string {
+	return fmt.Sprintf("%s %s (wanted: %s)", lackDevice(l), l.Found, l.Wanted)
+}
+
+// lackDevice is `GPU GPU-1f3c (NVIDIA H100)` or `instance 1g.10gb@4 of GPU ...`.
+func lackDevice(l ShareLack) string {
+	text := "GPU " + l.Device.GPU + " (" + cmp.Or(l.Model, "unknown model") + ")"
+	if at := l.Device.Instance; at != nil {
+		return "instance " + PlacementsText([]gpu.MIGPlacement{*at}) + " of " + text
+	}
+	return text
+}
+
+// DeviceText is "GPU-1f3c" or "GPU-1f3c/1g.10gb@4".
+func DeviceText(d gpu.SharedDevice) string {
+	if d.Instance == nil {
+		return d.GPU
+	}
+	return d.GPU + "/" + PlacementsText([]gpu.MIGPlacement{*d.Instance})
+}
+
+// ShareNoRoomError is a share that does not fit on a host, with the reason of each device
+// that it could have been on.
+type ShareNoRoomError struct {
+	Share, Host string
+	// Want is how many devices it has part in.
+	Want int
+	// Placed is true for a share that is placed and does not fit where it is.
+	Placed bool
+	Lacks  []ShareLack
+	// Fits are devices that would do but are too few, or not reached by one process.
+	Fits []gpu.SharedDevice
+	// Missing are pinned GPUs that the host has not.
+	Missing []string
+}
+
+func (e *ShareNoRoomError) Error() string {
+	return fmt.Sprintf("share %s does not fit on %s: %s", strconv.Quote(e.Share), "host "+strconv.Quote(e.Host), e.Why())
+}
+
+// Why lists what each device lacks.
+func (e *ShareNoRoomError) Why() string {
+	var parts []string
+	if len(e.Missing) > 0 {
+		parts = append(parts, "there is no "+words.Join(withNoun("GPU ", e.Missing)))
+	}
+	lacks := make([]string, len(e.Lacks))
+	for i, l := range e.Lacks {
+		lacks[i] = l.Error()
+	}
+	if len(lacks) > words.Listed {
+		lacks = append(lacks[:words.Listed], fmt.Sprintf("%d more", len(lacks)-words.Listed))
+	}
+	parts = append(parts, lacks...)
+	if len(e.Fits) > 0 {
+		fits := make([]string, len(e.Fits))
+		for i, d := range e.Fits {
+			fits[i] = DeviceText(d)
+		}
+		parts = append(parts, fmt.Sprintf("it wants %s that one process reaches, and would fit on each of %s", words.Plural(e.Want, "device"), words.Join(fits)))
+	}
+	if len(parts) == 0 {
+		return "there is no GPU for it"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func withNoun(noun string, names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = noun + n
+	}
+	return out
+}
+
+// Kind is what all devices lack, and "" when they lack different things or nothing.
+func (e *ShareNoRoomError) Kind() LackKind {
+	if len(e.Lacks) == 0 || len(e.Fits) > 0 || len(e.Missing) > 0 {
+		return ""
+	}
+	kind := e.Lacks[0].Kind
+	if slices.ContainsFunc(e.Lacks, func(l ShareLack) bool { return l.Kind != kind }) {
+		return ""
+	}
+	return kind
+}
+
+// Fix is the advice on the device that lacks least: what comes last in a check.
+func (e *ShareNoRoomError) Fix() string {
+	switch {
+	case len(e.Missing) > 0:
+		return "Write GPU ids as the `gpu_inventory` data source prints them for this host."
+	case len(e.Lacks) == 0 && len(e.Fits) == 0:
+		return "Choose another host, or cover its GPUs with a gpu_partition_config or a gpu_pool that the share names."
+	case len(e.Lacks) == 0 || len(e.Fits) > 0:
+		return "Ask for fewer devices, or cover the GPUs with one gpu_partition_config."
+	}
+	return slices.MaxFunc(e.Lacks, func(a, b ShareLack) int { return cmp.Compare(lackRank(a.Kind), lackRank(b.Kind)) }).Fix
+}
+
+func lackRank(k LackKind) int {
+	return slices.Index([]LackKind{
+		LackMissing, LackPool, LackConfig, LackForVMs, LackLayout, LackProfile, LackApart, LackMode, LackSize, LackTaken,
+		LackClients, LackReplicas, LackMemory, LackLimit, LackThreads,
+	}, k)
+}
+
+// ShareScopeError is a pool or a partition config that the host has not.
+type ShareScopeError struct {
+	Share, Host, What, ID string
+}
+
+func (e *ShareScopeError) Error() string {
+	return fmt.Sprintf("share %s is drawn from %s %s, which is not on %s", strconv.Quote(e.Share), e.What, strconv.Quote(e.ID), "host "+strconv.Quote(e.Host))
+}
+
+// ShareApartError is devices of one share that no process reaches together.
+type ShareApartError struct {
+	Share                 string
+	First, Second         gpu.SharedDevice
+	FirstMode, SecondMode gpu.ShareMode
+}
+
+func (e *ShareApartError) Error() string {
+	return fmt.Sprintf("share %s is on %s (mode %s) and %s (mode %s), which no process reaches together", strconv.Quote(e.Share),
+		DeviceText(e.First), e.FirstMode, DeviceText(e.Second), e.SecondMode)
+}
+
+// ShareQuotaError is a label that would have more of a pool than its quota.
+type ShareQuotaError struct {
+	Share, Host string // Host is "" over all hosts
+	Pool, Label string
+	// What is "GPUs", "memory" or "shares".
+	What                string
+	Quota, Taken, Wants string
+	// By are the names of the shares that have part in the quota.
+	By []string
+}
+
+func (e *ShareQuotaError) Error() string {
+	return fmt.Sprintf("share %s of label %s would exceed the label's quota of pool %s: %s, of which %s", strconv.Quote(e.Share), strconv.Quote(e.Label), strconv.Quote(e.Pool), e.Found(), e.Wanted())
+}
+
+// Found says what the quota is and who takes it.
+func (e *ShareQuotaError) Found() string {
+	by := "nobody has any"
+	if len(e.By) > 0 {
+		by = words.Verb(len(e.By), "share ", "shares ") + words.Join(words.QuoteAll(e.By)) + words.Verb(len(e.By), " has ", " have ") + e.Taken
+	}
+	where := ""
+	if e.Host != "" {
+		where = " on " + "host " + strconv.Quote(e.Host)
+	}
+	return fmt.Sprintf("its quota of %s is %s%s, and %s", e.What, e.Quota, where, by)
+}
+
+// Wanted says what the share asks for.
+func (e *ShareQuotaError) Wanted() string { return "the share wants " + e.Wants }
+
+// ShareNamesakeError is a host with another share of the same name.
+type ShareNamesakeError struct {
+	Share, Host, Owner string
+}
+
+func (e *ShareNamesakeError) Error() string {
+	return fmt.Sprintf("%s has a share %s already, which %s manages", "host "+strconv.Quote(e.Host), strconv.Quote(e.Share), e.Owner)
+}
+
+// ShareNameError is a name that CDI does not take for a device.
+type ShareNameError struct{ Name, Problem string }
+
+func (e *ShareNameError) Error() string {
+	return fmt.Sprintf("share %s cannot be a CDI device: %s", strconv.Quote(e.Name), e.Problem)
+}
+
+// ShareAmountError is an amount that no device could give.
+type ShareAmountError struct {
+	Share, Attribute, Found, Wanted string
+}
+
+func (e *ShareAmountError) Error() string {
+	return fmt.Sprintf("share %s: %s is %s, and must be %s", strconv.Quote(e.Share), e.Attribute, e.Found, e.Wanted)
+}
+
+// ShareUnplacedError is a share that is to be handed over and was not placed.
+type ShareUnplacedError struct{ Share string }
+
+func (e *ShareUnplacedError) Error() string {
+	return fmt.Sprintf("share %s was not placed on a device yet", strconv.Quote(e.Share))
+}
+
+// Decimal writes a fraction with at most two digits after the point.
+func Decimal(f float64) string {
+	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(f, 'f', 2, 64), "0"), ".")
+}
+
+// Percent writes a percentage with at most two digits after the point.
+func Percent(f float64) string { return Decimal(f) + " %" }

@@ -1,0 +1,188 @@
+package placement
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// SharedHost is a host with its devices and the shares on them.
+type SharedHost struct {
+	Key     string
+	Host    *gpu.Host
+	devices []*Device // By GPU id and start
+	Pools   map[string]*SharePool
+	Configs map[string]bool // folded ids of the configs that are there
+	placed  []*gpu.Share    // all shares of the host
+}
+
+// SharePool is a Linux pool as a host knows it.
+type SharePool struct {
+	ID, Name string
+	GPUs     []string
+	Quotas   map[string]gpu.PoolQuota
+}
+
+// claimedShares is a host by its claims. Only shares that count are on it.
+func claimedShares(h *gpu.Host, key string, counts func(*gpu.Claim) bool) *SharedHost {
+	s := NewSharedHost(key, h)
+	for i := range h.Claims {
+		switch c := &h.Claims[i]; {
+		case c.Kind == gpu.ClaimConfig && c.Want.Config != nil:
+			s.Configs[gpu.FoldID(c.Want.Config.ID)] = true
+		case c.Kind == gpu.ClaimPool && c.Want.Pool != nil && h.Platform == gpu.Linux:
+			s.AddPool(c.Want.Pool, c.GPUs)
+		}
+	}
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		s.Add(g, CurrentLayout(g, claimedConfig(h, g.ID)))
+	}
+	s.Order()
+	for i := range h.Claims {
+		if c := &h.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil && counts(c) {
+			s.Put(c.Want.Share)
+		}
+	}
+	return s
+}
+
+// NewSharedHost begins a host without pools and devices.
+func NewSharedHost(key string, h *gpu.Host) *SharedHost {
+	return &SharedHost{Key: key, Host: h, Pools: map[string]*SharePool{}, Configs: map[string]bool{}}
+}
+
+// AddPool adds a pool and its GPUs.
+func (h *SharedHost) AddPool(p *gpu.PoolConfig, gpus []string) {
+	h.Pools[gpu.FoldID(p.ID)] = &SharePool{ID: p.ID, Name: cmp.Or(p.Name, p.ID), GPUs: gpus, Quotas: p.Quotas}
+}
+
+// Add adds the devices of a GPU.
+func (h *SharedHost) Add(g *gpu.GPU, l GPULayout) {
+	var in PoolOf
+	for _, id := range slices.Sorted(maps.Keys(h.Pools)) {
+		if p := h.Pools[id]; hasID(p.GPUs, g.ID) {
+			in = PoolOf{id: p.ID, name: p.Name}
+		}
+	}
+	for _, d := range l.devices(g) {
+		d.pool = in
+		h.devices = append(h.devices, d)
+	}
+}
+
+// Order sorts the devices, so that what is found does not depend on the order of adding.
+func (h *SharedHost) Order() {
+	slices.SortStableFunc(h.devices, func(a, b *Device) int { return compareDevices(a.SharedDevice, b.SharedDevice) })
+}
+
+func compareDevices(a, b gpu.SharedDevice) int {
+	if d := cmp.Compare(gpu.FoldID(a.GPU), gpu.FoldID(b.GPU)); d != 0 || a.Instance == nil || b.Instance == nil {
+		return d
+	}
+	return comparePlacements(*a.Instance, *b.Instance)
+}
+
+// Find is a device of the host, nil when it is not there.
+func (h *SharedHost) Find(at gpu.SharedDevice) *Device {
+	i := slices.IndexFunc(h.devices, func(d *Device) bool { return d.Same(at) })
+	if i < 0 {
+		return nil
+	}
+	return h.devices[i]
+}
+
+// Put adds a share that is placed.
+func (h *SharedHost) Put(s *gpu.Share) {
+	h.placed = append(h.placed, s)
+	for _, at := range s.Devices {
+		if d := h.Find(at); d != nil {
+			d.Shares = append(d.Shares, s)
+		}
+	}
+}
+
+// scope are the devices that a share may be on, whether it fits there or not. Those of a
+// pool are for shares of the pool.
+func (h *SharedHost) scope(s *gpu.Share) ([]*Device, error) {
+	var pool *SharePool
+	if s.Pool != "" {
+		if pool = h.Pools[gpu.FoldID(s.Pool)]; pool == nil {
+			return nil, &ShareScopeError{Share: s.Name, Host: h.Key, What: "pool", ID: s.Pool}
+		}
+	}
+	if s.Config != "" && !h.Configs[gpu.FoldID(s.Config)] {
+		return nil, &ShareScopeError{Share: s.Name, Host: h.Key, What: "partition config", ID: s.Config}
+	}
+	var out []*Device
+	for _, d := range h.devices {
+		switch {
+		case pool != nil && !hasID(pool.GPUs, d.GPU):
+		case len(s.GPUIDs) > 0 && !hasID(s.GPUIDs, d.GPU):
+		case s.Config != "" && len(s.GPUIDs) == 0 && (d.Config == nil || !gpu.SameID(d.Config.ID, s.Config)):
+		default:
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// Scoped are the devices of its scope.
+func (h *SharedHost) Scoped(s *gpu.Share) []*Device {
+	scope, err := h.scope(s)
+	if err != nil {
+		return nil
+	}
+	return scope
+}
+
+// stay checks the devices that a share has.
+func (h *SharedHost) stay(s *gpu.Share) ([]*Device, error) {
+	noRoom := &ShareNoRoomError{Share: s.Name, Host: h.Key, Want: len(s.Devices), Placed: true}
+	var out []*Device
+	for _, at := range s.Devices {
+		d := h.Find(at)
+		switch {
+		case d == nil:
+			noRoom.Lacks = append(noRoom.Lacks, h.gone(at))
+			continue
+		case s.Pool != "" && h.Pools[gpu.FoldID(s.Pool)] != nil && !gpu.SameID(d.pool.id, s.Pool):
+			noRoom.Lacks = append(noRoom.Lacks, *d.lack(LackPool, "is not in pool "+strconv.Quote(h.Pools[gpu.FoldID(s.Pool)].Name)+" any more", "a GPU of the pool",
+				"Leave the GPU in the pool, or destroy the share first."))
+			continue
+		case len(out) > 0 && d.group != out[0].group:
+			return nil, &ShareApartError{Share: s.Name, First: out[0].SharedDevice, Second: at, FirstMode: out[0].Mode, SecondMode: d.Mode}
+		}
+		if lack := d.limits(s); lack != nil {
+			noRoom.Lacks = append(noRoom.Lacks, *lack)
+		}
+		out = append(out, d)
+	}
+	if len(noRoom.Lacks) > 0 {
+		return nil, noRoom
+	}
+	return out, nil
+}
+
+// gone says why a device that a share has is not there.
+func (h *SharedHost) gone(at gpu.SharedDevice) ShareLack {
+	l := ShareLack{Device: at, Kind: LackMissing, Found: "is not on the host", Wanted: "the device that the share was placed on", Fix: "Bring the GPU back, or replace the share."}
+	g, ok := h.Host.GPU(at.GPU)
+	switch {
+	case !ok:
+		return l
+	case at.Instance == nil:
+		l.Found, l.Fix = "is in MIG mode", "Turn MIG mode off, or replace the share."
+	default:
+		l.Found, l.Fix = "does not exist", "Apply the partition config of the GPU, which puts its instances back, or replace the share."
+	}
+	l.Model = g.Model
+	return l
+}
+
+func hasID(ids []string, id string) bool {
+	return slices.ContainsFunc(ids, func(x string) bool { return gpu.SameID(x, id) })
+}

@@ -1,0 +1,164 @@
+package placement
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
+)
+
+// lacks says why a share that is not placed cannot have part in a device, nil when it can.
+func (d *Device) lacks(s *gpu.Share) *ShareLack {
+	switch {
+	case d.pool.id != "" && s.Pool == "":
+		return d.lack(LackPool, "is in pool "+strconv.Quote(d.pool.name), "a device outside of pools", "Draw from it with `pool` in place of `host`, or choose another GPU.")
+	case s.Config != "" && (d.Config == nil || !gpu.SameID(d.Config.ID, s.Config)):
+		return d.lack(LackConfig, "is not covered by partition config "+strconv.Quote(s.Config), "a GPU of that config", "Name GPUs of the config, or leave `config` out.")
+	case s.Profile != "" && d.Instance == nil:
+		return d.lack(LackProfile, "is not a GPU instance", "an instance of profile "+s.Profile, "Leave `mig_profile` out, or cover the GPU with a gpu_partition_config with `mig`.")
+	case s.Profile != "" && d.Instance.Profile != s.Profile:
+		return d.lack(LackProfile, "is of another profile", "an instance of profile "+s.Profile, "Write a profile that the GPU has an instance of.")
+	case d.Instance != nil && DevicesWanted(s) > 1:
+		return d.lack(LackApart, "is a GPU instance, beside which a process reaches no other", words.Plural(DevicesWanted(s), "device"), "Take one GPU instance for each share.")
+	}
+	return d.limits(s)
+}
+
+// Takes tells whether a share that is not placed can have part in a device. It is lacks
+// without the words.
+func (d *Device) Takes(s *gpu.Share) bool {
+	switch {
+	case d.Unfit != nil, d.pool.id != "" && s.Pool == "", d.Instance != nil && DevicesWanted(s) > 1:
+		return false
+	case s.Config != "" && (d.Config == nil || !gpu.SameID(d.Config.ID, s.Config)):
+		return false
+	case s.Profile != "" && (d.Instance == nil || d.Instance.Profile != s.Profile):
+		return false
+	}
+	return d.refuses(s) == ""
+}
+
+// limits compares a share with what a device has left beside its other shares.
+func (d *Device) limits(s *gpu.Share) *ShareLack {
+	if d.Unfit != nil {
+		return d.Unfit
+	}
+	if kind := d.refuses(s); kind != "" {
+		return d.explain(kind, s)
+	}
+	return nil
+}
+
+// Tolerance is for sums of fractions, which floating point does not hold exactly.
+const Tolerance = 1e-9
+
+// refuses is what a device lacks for one more share, "" for nothing.
+func (d *Device) refuses(s *gpu.Share) LackKind {
+	if d.Mode != gpu.ShareMPS && (s.ActiveThreadPercentage > 0 || s.ClientPriority != nil) {
+		return LackMode
+	}
+	if max(s.MemoryRequest, s.MemoryLimit) > d.Memory {
+		return LackSize
+	}
+	t := d.Taken()
+	t.shares++
+	t.Request += s.MemoryRequest
+	t.Limit += s.MemoryLimit
+	t.Threads += s.ActiveThreadPercentage
+	return d.Exceeded(t)
+}
+
+// Exceeded is what a device has too little of for what is taken of it, "" for nothing.
+func (d *Device) Exceeded(t Taken) LackKind {
+	switch {
+	case t.shares > d.Seats:
+		return map[gpu.ShareMode]LackKind{
+			gpu.ShareMPS: LackClients, gpu.ShareTimeSlicing: LackReplicas, gpu.ShareMIG: LackTaken, gpu.ShareWholeGPU: LackTaken,
+		}[d.Mode]
+	case t.Request > d.Memory:
+		return LackMemory
+	case float64(t.Limit) > d.limitsAllowed()*(1+Tolerance):
+		return LackLimit
+	case t.Threads > d.threadsAllowed()*(1+Tolerance):
+		return LackThreads
+	}
+	return ""
+}
+
+// limitsAllowed and threadsAllowed are what limits may add up to.
+func (d *Device) limitsAllowed() float64 { return d.Oversubscription * float64(d.Memory) }
+
+func (d *Device) threadsAllowed() float64 { return 100 * d.Oversubscription }
+
+// explain words what a device lacks for one more share.
+func (d *Device) explain(kind LackKind, s *gpu.Share) *ShareLack {
+	t, others := d.Taken(), d.Beside()
+	switch kind {
+	case LackMode:
+		attribute := "client_priority"
+		if s.ActiveThreadPercentage > 0 {
+			attribute = "active_thread_percentage"
+		}
+		return d.lack(kind, "is of mode "+string(d.Mode)+", in which processes have no such setting", "`"+attribute+"`",
+			"Leave `"+attribute+"` out, or take a GPU of a gpu_partition_config with `mps`.")
+	case LackSize:
+		return d.lack(kind, "has "+d.Memory.String(), max(s.MemoryRequest, s.MemoryLimit).String(), "Ask for less memory, or take a larger device.")
+	case LackClients:
+		return d.lack(kind, "takes "+words.Plural(d.Seats, "MPS client")+" and has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
+	case LackReplicas:
+		return d.lack(kind, "has "+words.Plural(d.Seats, "replica")+" and none left"+others, "one more", "Raise `replicas` in its partition config, choose another device, or destroy one of these shares.")
+	case LackTaken:
+		return d.lack(kind, "is taken by"+strings.TrimPrefix(others, " beside"), "a "+d.noun()+" for itself",
+			"Choose another "+d.noun()+", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares have part in it.")
+	case LackMemory:
+		return d.lack(kind, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+s.MemoryRequest.String(),
+			"Request less memory, choose another device, or destroy one of these shares.")
+	case LackLimit:
+		left := gpu.Bytes(max(d.limitsAllowed()-float64(t.Limit), 0))
+		return d.lack(kind, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+s.MemoryLimit.String(),
+			"Lower the limit, or raise `oversubscription` in its partition config: limits may then add up to more than the device has.")
+	case LackThreads:
+		return d.lack(kind, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(), Percent(s.ActiveThreadPercentage),
+			"Lower `active_thread_percentage`, or raise `oversubscription` in its partition config: percentages may then add up to more than 100.")
+	case LackMissing, LackForVMs, LackLayout, LackPool, LackConfig, LackProfile, LackApart:
+	}
+	return d.lack(kind, "does not take it", "a place", "Choose another device.")
+}
+
+// ratioText tells of an oversubscription that is used up.
+func (d *Device) ratioText() string {
+	if d.Oversubscription <= 1 {
+		return ""
+	}
+	return " (oversubscription " + Decimal(d.Oversubscription) + ")"
+}
+
+func (d *Device) noun() string {
+	if d.Instance != nil {
+		return "GPU instance"
+	}
+	return "GPU"
+}
+
+// names are the shares of a device, for people.
+func (d *Device) names() string { return ShareNames(d.Shares) }
+
+// ShareNames lists shares, for people.
+func ShareNames(shares []*gpu.Share) string {
+	out := make([]string, len(shares))
+	for i, s := range shares {
+		out[i] = strconv.Quote(s.Name)
+	}
+	slices.Sort(out)
+	return words.Verb(len(out), "share ", "shares ") + words.Join(out)
+}
+
+// Beside is " beside" with the shares of a device, and "" without.
+func (d *Device) Beside() string {
+	if len(d.Shares) == 0 {
+		return ""
+	}
+	return " beside " + d.names()
+}

@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"errors"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+)
+
+// VGPUFinding words an error of LayOutVGPU or FollowVGPU as a finding of the rule that it
+// violates. Who wants the layout, where and at which level is the caller's to add.
+func VGPUFinding(err error) Finding {
+	f := Finding{
+		Rule: "vgpu-type-offered", Path: "vgpu", Title: "The GPU does not offer this type of vGPU",
+		Found: sentence(err), Fix: "Write a type that the GPU offers, or leave it out of `selector`.",
+	}
+	var (
+		unsupported *placement.VGPUUnsupportedError
+		unknown     *placement.VGPUUnknownTypeError
+		backed      *placement.VGPUMIGBackedError
+		mode        *placement.VGPUMIGModeError
+		sizes       *placement.VGPUSizesError
+		capacity    *placement.VGPUCapacityError
+		count       *placement.VGPUCountError
+		held        *placement.VGPUHeldError
+		busy        *placement.VGPUBusyError
+	)
+	switch {
+	case errors.As(err, &unsupported):
+		f.Path, f.Title = "selector", "The GPU has no vGPUs"
+		f.Fix = "Install NVIDIA's vGPU driver on the host and enable SR-IOV in the server's firmware, or leave the GPU out of `selector`."
+	case errors.As(err, &unknown): // as above
+	case errors.As(err, &backed):
+		f.Title, f.Fix = "MIG-backed vGPUs cannot be made", "Write a type that shares the GPU by time slices: its name has one number, as in L40S-12Q."
+	case errors.As(err, &mode):
+		f.Path, f.Title = "selector", "The GPU is in MIG mode"
+		f.Fix = "Turn MIG mode off on the GPU, or leave it out of `selector`."
+	case errors.As(err, &sizes):
+		f.Rule, f.Title = "vgpu-same-framebuffer", "vGPUs of different sizes need heterogeneous mode"
+		f.Fix = "Write types of one frame buffer size; their series (Q, A, B, C) may differ."
+		if sizes.Supported {
+			f.Fix = "Leave `heterogeneous` out or write true, or write types of one frame buffer size."
+		} else if !sizes.Mixed {
+			f.Title, f.Fix = "The GPU has no heterogeneous mode", "Leave `heterogeneous` out."
+		}
+	case errors.As(err, &capacity), errors.As(err, &count):
+		f.Rule, f.Title, f.Fix = "vgpu-capacity", "The GPU does not take that many vGPUs", "Ask for fewer or smaller vGPUs."
+		if capacity != nil && capacity.Untold {
+			f.Title, f.Fix = "How many vGPUs are wanted has to be said", "Write `count`."
+		}
+	case errors.As(err, &held):
+		f.Rule, f.Title = "vgpu-in-use", "vGPUs in use are in the way"
+		f.Fix = "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use."
+	case errors.As(err, &busy):
+		f.Rule, f.Title = "vgpu-in-use", "Processes use GPUs whose virtual functions are switched"
+		f.Fix = "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again."
+	}
+	return f
+}

@@ -1,0 +1,65 @@
+// Package words puts names and numbers into sentences.
+package words
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Listed is how many names a sentence has at most before it says "and N more".
+const Listed = 12
+
+// Join makes "a, b and c" of names.
+func Join(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) == 1:
+		return names[0]
+	case len(names) > Listed:
+		return strings.Join(names[:Listed], ", ") + fmt.Sprintf(" and %d more", len(names)-Listed)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// JoinAll is Join for names that must all be told.
+func JoinAll(names []string) string {
+	if len(names) < 2 {
+		return Join(names)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// QuoteAll quotes each name.
+func QuoteAll(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = strconv.Quote(n)
+	}
+	return out
+}
+
+// Plural is "1 GPU", "2 GPUs".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// Verb picks the form that goes with a number.
+func Verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// State names a Terraform state by the owner that its claims have.
+func State(owner string) string {
+	if owner == "" {
+		return "a Terraform state that has no owner name"
+	}
+	return "the Terraform state " + strconv.Quote(owner)
+}
