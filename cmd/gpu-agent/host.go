@@ -17,25 +17,46 @@ import (
 
 // hostOptions say which host this is and where it keeps its state.
 type hostOptions struct {
-	backend, fleet, host, stateDir, role string
+	backend, fleet, host, stateDir string
+	role                           leastRole
 }
+
+// leastRole is a flag that only narrows: given more than once, or on the command line and
+// in the environment, the least of the roles counts. Whoever sets one of them, in a forced
+// command, a unit or sshd's SetEnv, can rely on it.
+type leastRole agent.Role
+
+func (l *leastRole) String() string { return string(*l) }
+
+func (l *leastRole) Set(s string) error {
+	role := agent.Role(s)
+	if !role.Valid() {
+		return fmt.Errorf("it is %q and must be %s or %s", s, agent.Operator, agent.Reader)
+	}
+	if *l != leastRole(agent.Reader) {
+		*l = leastRole(role)
+	}
+	return nil
+}
+
+func (l *leastRole) Type() string { return "string" }
 
 func (o *hostOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.backend, "backend", platform, "the platform: hyperv, nvidia or simulated (GPU_AGENT_BACKEND)")
 	flags.StringVar(&o.fleet, "fleet", "", "fleet file of the simulated backend (GPU_AGENT_FLEET)")
 	flags.StringVar(&o.host, "host", "", "host of the fleet file (GPU_AGENT_HOST)")
 	flags.StringVar(&o.stateDir, "state-dir", "", "directory for claims, lease and journal; "+statedir.DefaultDir()+" without it, the fleet file with a simulated host (GPU_AGENT_STATE_DIR)")
-	flags.StringVar(&o.role, "role", string(agent.Operator), "what the caller may do: operator or reader (GPU_AGENT_ROLE)")
+	o.role = leastRole(agent.Operator)
+	flags.Var(&o.role, "role", "what the caller may do: operator or reader; what else gives a role can only narrow it (GPU_AGENT_ROLE)")
 }
 
 func (o *hostOptions) complete(flags *pflag.FlagSet) error {
-	if err := fromEnvironment(flags, "backend", "fleet", "host", "state-dir", "role"); err != nil {
-		return err
+	if role := os.Getenv("GPU_AGENT_ROLE"); role != "" { // also beside the flag
+		if err := o.role.Set(role); err != nil {
+			return &codedError{code: exitBadUsage, err: fmt.Errorf("GPU_AGENT_ROLE: %w", err)}
+		}
 	}
-	if !agent.Role(o.role).Valid() {
-		return &codedError{code: exitBadUsage, err: fmt.Errorf("--role is %q; it must be %s or %s", o.role, agent.Operator, agent.Reader)}
-	}
-	return nil
+	return fromEnvironment(flags, "backend", "fleet", "host", "state-dir")
 }
 
 // open opens the platform and the agent's store.

@@ -56,9 +56,22 @@ const unversioned = "unknown"
 func WithVersion(version string) Option { return func(s *Server) { s.version = version } }
 
 // WithRole decides for each call what its caller may do; an error refuses the call.
-// Without it every caller is an operator.
+// Without it every caller is an operator. Given more than once, the least role counts.
 func WithRole(role func(context.Context) (Role, error)) Option {
-	return func(s *Server) { s.role = role }
+	return func(s *Server) {
+		before := s.role
+		s.role = func(ctx context.Context) (Role, error) {
+			a, err := before(ctx)
+			if err != nil || !a.Valid() {
+				return a, err
+			}
+			b, err := role(ctx)
+			if err != nil || !b.Valid() || b == Reader {
+				return b, err
+			}
+			return a, nil
+		}
+	}
 }
 
 // WithClock replaces the clock that leases are measured with.
