@@ -17,7 +17,7 @@ func TestConnectionCutAtEveryWrite(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p := s.prepare(t)
-			for at := 1; at <= p.writes; at++ {
+			p.everyWrite(t, func(t *testing.T, at int) {
 				r := p.rig(t)
 				cut(t, r, at, func() { _ = p.run(t, r) })
 				if now := r.look(); !cmp.Equal(p.after, now) {
@@ -32,10 +32,7 @@ func TestConnectionCutAtEveryWrite(t *testing.T) {
 				if l := r.state().Lease; l != nil {
 					t.Errorf("the lease stands: %+v", l)
 				}
-				if t.Failed() {
-					t.Fatalf("cut at write %d of %d", at, p.writes)
-				}
-			}
+			})
 		})
 	}
 }

@@ -3,9 +3,9 @@ package agent_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -20,6 +20,12 @@ type nodes struct {
 	other *rig
 }
 
+// inBubble runs a case whose waiting takes no time.
+func inBubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
 func newNodes(t *testing.T, edit ...func(first, second *gpu.Host)) nodes {
 	t.Helper()
 	cluster := &gpu.Cluster{Name: "cl1", Nodes: []gpu.Node{{Name: host, State: gpu.NodeUp}, {Name: "hv02", State: gpu.NodeUp}}}
@@ -31,7 +37,7 @@ func newNodes(t *testing.T, edit ...func(first, second *gpu.Host)) nodes {
 	for _, e := range edit {
 		e(&first, &second)
 	}
-	fleet, err := simulated.Create(filepath.Join(scratch(t), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{first, second}})
+	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{first, second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +171,7 @@ func TestClusterLeaseOfThisNodeExpiresInTime(t *testing.T) {
 // as it lives.
 func TestClocksOfNodes(t *testing.T) {
 	for _, skew := range []time.Duration{90 * time.Second, 4 * time.Minute, -90 * time.Second, -5 * time.Hour} {
-		t.Run(skew.String(), func(t *testing.T) {
-			t.Parallel()
+		inBubble(t, skew.String(), func(t *testing.T) {
 			n := newNodes(t)
 			n.other.clock = &clock{now: n.clock.Now().Add(skew)}
 			n.other.start()
@@ -207,8 +212,7 @@ func TestClocksOfNodes(t *testing.T) {
 // cluster's lease lives, by a clock that differs. The run lives on with the other node.
 func TestClocksOfANodeThatLeaves(t *testing.T) {
 	for _, skew := range []time.Duration{-4 * time.Minute, -90 * time.Second, 90 * time.Second, 4 * time.Minute} {
-		t.Run(skew.String(), func(t *testing.T) {
-			t.Parallel()
+		inBubble(t, skew.String(), func(t *testing.T) {
 			n := newNodes(t)
 			n.other.clock = &clock{now: n.clock.Now().Add(skew)}
 			n.other.start()

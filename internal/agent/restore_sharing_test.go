@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -220,15 +219,14 @@ func TestDeathWhileRestoringSharing(t *testing.T) {
 	r := declaredSharing(t)
 	before := r.look()
 	r.reboot()
-	file, err := os.ReadFile(r.fleet.Path())
-	check(t, err)
+	left := copyFleet(t, r.fleet)
 	r.reconcile()
 	writes := r.breaker.count()
 	for at := 1; at <= writes; at++ {
 		for _, m := range []mode{failBefore, dieBefore, dieAfter} {
 			t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
 				t.Parallel()
-				r := copyOfReleased(t, file)
+				r := copyOfReleased(t, left)
 				r.start()
 				r.breaker.arm(at, m)
 				_, _ = r.ending.server.Reconcile(t.Context(), 0)

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -217,14 +216,13 @@ func TestDeathWhileRestoring(t *testing.T) {
 	r := declared(t)
 	before := r.look()
 	r.reboot()
-	file, err := os.ReadFile(r.fleet.Path())
-	check(t, err)
+	left := copyFleet(t, r.fleet)
 	r.reconcile()
 	writes := r.breaker.count()
 	for at := 1; at <= writes; at++ {
 		for _, m := range []mode{failBefore, failAfter, dieBefore, dieAfter} {
 			t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
-				r := copyOfReleased(t, file)
+				r := copyOfReleased(t, left)
 				r.start()
 				r.breaker.arm(at, m)
 				_, _ = r.ending.server.Reconcile(t.Context(), 0)
@@ -244,9 +242,9 @@ func TestDeathWhileRestoring(t *testing.T) {
 }
 
 // copyOfReleased is copyOf without a run that holds the lease.
-func copyOfReleased(t *testing.T, file []byte) *rig {
+func copyOfReleased(t *testing.T, left *simulated.Fleet) *rig {
 	t.Helper()
-	r := copyOf(t, file)
+	r := copyOf(t, left)
 	check(t, r.ReleaseLease(t.Context(), r.fence))
 	return r
 }
@@ -261,9 +259,9 @@ func TestRebootInTheMiddle(t *testing.T) {
 			if p.before.Platform != gpu.Linux {
 				return // nothing of it is lost with the power
 			}
-			for at := 1; at <= p.writes; at++ {
+			p.everyWrite(t, func(t *testing.T, at int) {
 				for _, m := range []mode{dieBefore, dieAfter} {
-					t.Run(fmt.Sprintf("write %d %s", at, m), func(t *testing.T) {
+					t.Run(m.String(), func(t *testing.T) {
 						r := p.rig(t)
 						r.breaker.arm(at, m)
 						if p.run(t, r) == nil {
@@ -282,7 +280,7 @@ func TestRebootInTheMiddle(t *testing.T) {
 						r.wantJournal(0)
 					})
 				}
-			}
+			})
 		})
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -54,25 +52,22 @@ func newRig(t *testing.T, edit func(*gpu.Host)) *rig {
 	if edit != nil {
 		edit(&h)
 	}
-	fleet, err := simulated.Create(filepath.Join(scratch(t), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{h}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{h}})
+	check(t, err)
 	return rigOn(t, fleet)
 }
 
-// copyOf makes a rig on a copy of a host as another rig left it.
-func copyOf(t *testing.T, fleetFile []byte) *rig {
+// copyOf makes a rig on a copy of a fleet as another rig left it.
+func copyOf(t *testing.T, left *simulated.Fleet) *rig {
 	t.Helper()
-	path := filepath.Join(scratch(t), "fleet.json")
-	if err := os.WriteFile(path, fleetFile, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fleet, err := simulated.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rigOn(t, fleet)
+	return rigOn(t, copyFleet(t, left))
+}
+
+func copyFleet(t *testing.T, of *simulated.Fleet) *simulated.Fleet {
+	t.Helper()
+	fleet, err := of.Copy(t.Context())
+	check(t, err)
+	return fleet
 }
 
 func rigOn(t *testing.T, fleet *simulated.Fleet) *rig {
@@ -84,18 +79,6 @@ func rigOn(t *testing.T, fleet *simulated.Fleet) *rig {
 	r := &rig{t: t, fleet: fleet, sim: sim, clock: &clock{now: time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)}}
 	r.restart("run-1")
 	return r
-}
-
-// scratch is a folder in memory where there is one: the tests write the fleet's file
-// many thousand times.
-func scratch(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "gpu-agent-test-") //nolint:usetesting // in memory, see above
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
 }
 
 // restart starts another agent process on the host, as one that knows nothing of the
@@ -115,8 +98,9 @@ func (r *rig) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.agentUnderTest = &agentUnderTest{Client: agent.NewClient(conn, host), breaker: b, ending: e}
-	r.t.Cleanup(func() { _ = conn.Close() })
+	client := agent.NewClient(conn, host)
+	r.agentUnderTest = &agentUnderTest{Client: client, breaker: b, ending: e}
+	r.t.Cleanup(func() { _ = client.Close() }) // ends the renewal of its lease too
 }
 
 func (r *rig) acquire(run string) {

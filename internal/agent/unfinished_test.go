@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -17,34 +16,32 @@ func TestInventoryOfAHalfChangedHost(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p := s.prepare(t)
-			for at := 1; at <= p.writes; at++ {
-				t.Run(fmt.Sprintf("write %d", at), func(t *testing.T) {
-					r := p.rig(t)
-					r.breaker.arm(at, dieAfter)
-					if p.run(t, r) == nil {
-						t.Fatal("the change succeeded")
-					}
-					r.start()
-					if j, err := r.Journal(t.Context()); err != nil || len(j.Changes) == 0 || j.Changes[0].Status != "running" {
-						check(t, err)
-						return // nothing was begun, or all was made
-					}
-					now, err := r.Inventory(t.Context())
+			p.everyWrite(t, func(t *testing.T, at int) {
+				r := p.rig(t)
+				r.breaker.arm(at, dieAfter)
+				if p.run(t, r) == nil {
+					t.Fatal("the change succeeded")
+				}
+				r.start()
+				if j, err := r.Journal(t.Context()); err != nil || len(j.Changes) == 0 || j.Changes[0].Status != "running" {
 					check(t, err)
-					if len(now.Unfinished) != 1 || now.Unfinished[0] != s.change.Subject {
-						t.Errorf("unfinished is %q", now.Unfinished)
+					return // nothing was begun, or all was made
+				}
+				now, err := r.Inventory(t.Context())
+				check(t, err)
+				if len(now.Unfinished) != 1 || now.Unfinished[0] != s.change.Subject {
+					t.Errorf("unfinished is %q", now.Unfinished)
+				}
+				world := rules.World{Hosts: map[string]*gpu.Host{host: &now}, Owner: owner}
+				plan := rules.Plan{Label: s.change.Subject, Token: s.change.Token, Want: s.change.Want, Prior: s.change.Prior}
+				for _, f := range rules.Check(world, plan, nil, rules.HostScope) {
+					if f.Level == rules.Error {
+						t.Errorf("a rule forbids it: %+v", f)
 					}
-					world := rules.World{Hosts: map[string]*gpu.Host{host: &now}, Owner: owner}
-					plan := rules.Plan{Label: s.change.Subject, Token: s.change.Token, Want: s.change.Want, Prior: s.change.Prior}
-					for _, f := range rules.Check(world, plan, nil, rules.HostScope) {
-						if f.Level == rules.Error {
-							t.Errorf("a rule forbids it: %+v", f)
-						}
-					}
-					now.Unfinished = nil
-					wantSame(t, withoutSlices(p.before), withoutSlices(anonymized(t, now)))
-				})
-			}
+				}
+				now.Unfinished = nil
+				wantSame(t, withoutSlices(p.before), withoutSlices(anonymized(t, now)))
+			})
 		})
 	}
 }

@@ -14,8 +14,9 @@ type Registrar interface {
 	Register(r grpc.ServiceRegistrar)
 }
 
-// pipeSize is how much one end may write before the other has read.
-const pipeSize = 256 << 10
+// pipeSize is how much one end may write before the other has read: as much as HTTP/2 lets
+// it at first. A connection keeps two of them.
+const pipeSize = 64 << 10
 
 // InProcess serves in this process and connects to it through memory. Closing the
 // connection waits until the server has ended what it was doing: a change in flight is

@@ -26,8 +26,13 @@ type SSH struct {
 	// HostKey is the host's public key, or its fingerprint (SHA256:...). With it no
 	// known_hosts file is read for this host.
 	HostKey string
-	// ProxyJump is a list of [user@]host[:port], separated by commas.
+	// ProxyJump is a list of [user@]host[:port], separated by commas. Jump hosts are sent
+	// nothing of the above but what KnownHostsFile and UseAgent say: each has the keys that
+	// ssh_config and the SSH agent have for it.
 	ProxyJump string
+	// ProxyJumpPrivateKey is a key itself (PEM), for all jump hosts, where ssh_config and
+	// SSH agent are not there.
+	ProxyJumpPrivateKey string
 	// Sudo starts the agent with sudo -n.
 	Sudo bool
 	// AgentPath is the agent on the host; "" means gpu-agent, found by the shell.

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 			signers = append(signers, signer)
 			l.note("the private key")
 		case e.agentSocket == "" || !isLocked(err): // an agent may hold a locked key
-			return nil, badKey(host, "private_key", err)
+			return nil, badKey(host, e.keyAttribute(), err)
 		}
 	}
 	for _, file := range e.keyFiles {
@@ -86,6 +87,9 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 		switch {
 		case err == nil:
 			l.close = func() { _ = conn.Close() }
+			if e.identitiesOnly {
+				held = slices.DeleteFunc(held, func(s ssh.Signer) bool { return !e.names(s.PublicKey()) })
+			}
 			signers = append(signers, held...)
 			l.note(fmt.Sprintf("the SSH agent with %d keys", len(held)))
 		case e.agentAsked:
@@ -98,17 +102,76 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 		l.methods = append(l.methods, ssh.PublicKeys(signers...))
 	}
 	if e.password != "" {
-		l.methods = append(l.methods, ssh.Password(e.password), ssh.KeyboardInteractive(
-			func(_, _ string, questions []string, _ []bool) ([]string, error) {
-				answers := make([]string, len(questions))
-				for i := range answers {
-					answers[i] = e.password
-				}
-				return answers, nil
-			}))
+		l.methods = append(l.methods, ssh.Password(e.password), ssh.KeyboardInteractive(e.answer(host)))
 		l.note("the password")
 	}
 	return l, nil
+}
+
+// answer gives the password to the one question for it: with echo off, alone, and once.
+// What else a server asks, such as for a code, the password does not answer.
+func (e endpoint) answer(host string) ssh.KeyboardInteractiveChallenge {
+	given := false
+	return func(_, _ string, questions []string, echos []bool) ([]string, error) {
+		why := ""
+		switch {
+		case len(questions) == 0: // there is only something to read
+			return nil, nil
+		case len(questions) > 1:
+			why = fmt.Sprintf("%d questions at once", len(questions))
+		case echos[0]:
+			why = "a question whose answer would be shown"
+		case given:
+			why = "a second question"
+		default:
+			given = true
+			return []string{e.password}, nil
+		}
+		return nil, &Error{
+			Host: host, Kind: Authentication, Found: fmt.Sprintf("%s asks %s (%s), which the password does not answer", e.address(), why, quote(questions[0], maxQuote)),
+			Fix: "use a key, or let sshd ask for the password alone",
+		}
+	}
+}
+
+// keyAttribute is what the configuration calls a key that is not in a file.
+func (e endpoint) keyAttribute() string {
+	if e.isJump {
+		return "proxy_jump_private_key"
+	}
+	return "private_key"
+}
+
+// names tells whether a key is that of one of the files, which may hold the public half
+// alone.
+func (e endpoint) names(key ssh.PublicKey) bool {
+	for _, file := range slices.Concat(e.keyFiles, e.configKeys, e.defaultKeys) {
+		for _, name := range []string{file, file + ".pub"} {
+			if public := publicKey(name); public != nil && bytes.Equal(public.Marshal(), key.Marshal()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// publicKey is the public half of the key in a file, nil when it cannot be told.
+func publicKey(file string) ssh.PublicKey {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	if public, _, _, _, err := ssh.ParseAuthorizedKey(text); err == nil {
+		return public
+	}
+	signer, err := ssh.ParsePrivateKey(text)
+	if err == nil {
+		return signer.PublicKey()
+	}
+	if locked, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
+		return locked.PublicKey
+	}
+	return nil
 }
 
 func readKey(file string) (ssh.Signer, error) {

@@ -98,7 +98,7 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 		if err != nil {
 			return e, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("proxy_jump is %q", jumps), Err: err, Fix: "write it as [user@]host[:port], several separated by commas"}
 		}
-		hop, err := s.endpoint(host, config, alias, name, port)
+		hop, err := s.forJump().endpoint(host, config, alias, name, port)
 		if err != nil {
 			return e, err
 		}
@@ -106,6 +106,12 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 		e.jumps = append(e.jumps, hop)
 	}
 	return e, nil
+}
+
+// forJump is what is said of a jump host. Who runs one is not who runs the hosts behind
+// it, and must not come by what lets one in there.
+func (s SSH) forJump() SSH {
+	return SSH{PrivateKey: s.ProxyJumpPrivateKey, UseAgent: s.UseAgent, KnownHostsFile: s.KnownHostsFile}
 }
 
 // endpoint resolves one server, the host itself or a jump host.
@@ -154,6 +160,7 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 	}
 	if useAgent {
 		e.agentSocket = agentSocket(config.get(alias, "IdentityAgent"))
+		e.identitiesOnly = strings.EqualFold(config.get(alias, "IdentitiesOnly"), "yes")
 	}
 	switch files := config.get(alias, "UserKnownHostsFile"); {
 	case s.KnownHostsFile != "":
@@ -219,6 +226,7 @@ type endpoint struct {
 	password       string
 	agentSocket    string // "" when no agent is asked
 	agentAsked     bool   // by the configuration, so the agent must answer
+	identitiesOnly bool   // of an agent's keys only those that are in one of the files
 	knownHosts     []string
 	knownHostsSaid bool // by the configuration, so the file must be there
 	hostKey        string

@@ -173,6 +173,10 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 			Found: fmt.Sprintf("%s does not let user %q in; tried: %s", e.address(), e.user, login.tried()),
 			Fix:   "see that the user is right, and that one of its authorized_keys is a key that was tried",
 		}
+		if e.isJump {
+			refused.Found = "jump host " + refused.Found
+			refused.Fix = "give the jump host a key of its own: IdentityFile for it in ~/.ssh/config, the SSH agent, or proxy_jump_private_key. What private_key, private_key_file and password say is for the host behind it alone"
+		}
 		if !strings.Contains(err.Error(), "unable to authenticate") {
 			refused.Err = foreign{err} // it was hung up on, such as for too many keys
 		}

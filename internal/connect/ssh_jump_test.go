@@ -24,7 +24,7 @@ func TestProxyJump(t *testing.T) {
 	sameKey := func(s *sshServer) { s.config.PublicKeyCallback = target.config.PublicKeyCallback }
 	first, second := newSSHServer(t, sameKey), newSSHServer(t, sameKey)
 	way := target.way() // host_key is of the target
-	way.ProxyJump = first.hop() + ", " + second.hop()
+	way.ProxyJump, way.ProxyJumpPrivateKey = first.hop()+", "+second.hop(), target.clientPEM
 	way.KnownHostsFile = knownHosts(t, first, second)
 	reaches(t, way)
 	for _, test := range []struct {
@@ -104,7 +104,7 @@ func TestJumpHostThatVanishes(t *testing.T) {
 		}
 	})
 	way := target.way()
-	way.PrivateKey = jump.clientPEM
+	way.ProxyJumpPrivateKey = jump.clientPEM
 	way.ProxyJump, way.KnownHostsFile = jump.hop(), knownHosts(t, jump)
 	ended := make(chan struct{})
 	go func() {
@@ -153,7 +153,7 @@ func TestManyThroughOneJumpHost(t *testing.T) {
 		}
 	})
 	way := target.way()
-	way.ProxyJump, way.HostKey = jump.hop(), ""
+	way.ProxyJump, way.ProxyJumpPrivateKey, way.HostKey = jump.hop(), target.clientPEM, ""
 	way.KnownHostsFile = knownHosts(t, target, jump)
 	var hosts sync.WaitGroup
 	for range 30 {

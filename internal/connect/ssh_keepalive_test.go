@@ -33,7 +33,7 @@ func TestDeadSSHHost(t *testing.T) {
 			}
 			way := target.way()
 			if jump != nil {
-				way.ProxyJump, way.KnownHostsFile = jump.hop(), knownHosts(t, jump)
+				way.ProxyJump, way.ProxyJumpPrivateKey, way.KnownHostsFile = jump.hop(), way.PrivateKey, knownHosts(t, jump)
 			}
 			conn, err := connect.DialSSH(t.Context(), host, way, options.WithBeat(beat))
 			if err != nil {

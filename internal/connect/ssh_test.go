@@ -253,7 +253,7 @@ func TestSSHLeavesNothing(t *testing.T) {
 	silent := newSSHServer(t, func(s *sshServer) { s.unanswered = "exec" })
 	missing := newSSHServer(t, func(s *sshServer) { s.exec = says("", "not found", 127) })
 	throughJump := good.way()
-	throughJump.ProxyJump, throughJump.HostKey = jump.hop(), ""
+	throughJump.ProxyJump, throughJump.ProxyJumpPrivateKey, throughJump.HostKey = jump.hop(), throughJump.PrivateKey, ""
 	throughJump.KnownHostsFile = knownHosts(t, good, jump)
 	round := func() {
 		reaches(t, good.way())

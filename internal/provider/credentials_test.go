@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -97,6 +98,13 @@ func newDoorman(t *testing.T) *doorman {
 		},
 		PasswordCallback: func(c ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
 			d.note(c.User(), "password "+string(password))
+			return nil, errNobody
+		},
+		KeyboardInteractiveCallback: func(c ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+			answers, err := ask("", "", []string{"Password: "}, []bool{false})
+			if err == nil {
+				d.note(c.User(), "answers "+strings.Join(answers, ", "))
+			}
 			return nil, errNobody
 		},
 	}
@@ -182,12 +190,12 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 		user string
 		with []string
 	}{
-		"nothing is said":    {nil, "env-user", []string{"key " + given.fingerprint, "password env-password"}},
-		"a user":             {[]string{`user = "own-user"`}, "own-user", []string{"key " + given.fingerprint, "password env-password"}},
-		"a password":         {[]string{`password = "own-password"`}, "env-user", []string{"key " + given.fingerprint, "password own-password"}},
-		"a key":              {[]string{fmt.Sprintf("private_key = file(%q)", own.file)}, "env-user", []string{"key " + own.fingerprint, "password env-password"}},
-		"a file with a key":  {[]string{fmt.Sprintf("private_key_file = %q", own.file)}, "env-user", []string{"key " + own.fingerprint, "password env-password"}},
-		"everything is said": {[]string{`user = "own-user"`, `password = "own-password"`, fmt.Sprintf("private_key_file = %q", own.file)}, "own-user", []string{"key " + own.fingerprint, "password own-password"}},
+		"nothing is said":    {nil, "env-user", []string{"key " + given.fingerprint, "password env-password", "answers env-password"}},
+		"a user":             {[]string{`user = "own-user"`}, "own-user", []string{"key " + given.fingerprint, "password env-password", "answers env-password"}},
+		"a password":         {[]string{`password = "own-password"`}, "env-user", []string{"key " + given.fingerprint, "password own-password", "answers own-password"}},
+		"a key":              {[]string{fmt.Sprintf("private_key = file(%q)", own.file)}, "env-user", []string{"key " + own.fingerprint, "password env-password", "answers env-password"}},
+		"a file with a key":  {[]string{fmt.Sprintf("private_key_file = %q", own.file)}, "env-user", []string{"key " + own.fingerprint, "password env-password", "answers env-password"}},
+		"everything is said": {[]string{`user = "own-user"`, `password = "own-password"`, fmt.Sprintf("private_key_file = %q", own.file)}, "own-user", []string{"key " + own.fingerprint, "password own-password", "answers own-password"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.write(lab(d.way(x.more...)) + labConfig4)
@@ -199,6 +207,37 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 			slices.Sort(want)
 			if diff := cmp.Diff(want, d.take()); diff != "" {
 				t.Errorf("who came with what (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestJumpHostIsSentNothingOfTheHost has a jump host that asks for everything, with every
+// way to say how the host behind it lets one in.
+func TestJumpHostIsSentNothingOfTheHost(t *testing.T) {
+	t.Parallel()
+	d := newDoorman(t)
+	own, given, hop := newPrivateKey(t), newPrivateKey(t), newPrivateKey(t)
+	known := filepath.Join(t.TempDir(), "known_hosts")
+	write(t, known, fmt.Sprintf("[127.0.0.1]:%d %s\n", d.port, d.hostKey))
+	c := newCLI(t, "")
+	c.env = append(c.env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=", "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
+	for name, x := range map[string]struct {
+		more []string
+		came []string
+	}{
+		"environment":            {nil, []string{}},
+		"password":               {[]string{`user = "own-user"`, `password = "own-password"`}, []string{}},
+		"private_key":            {[]string{fmt.Sprintf("private_key = file(%q)", own.file)}, []string{}},
+		"private_key_file":       {[]string{fmt.Sprintf("private_key_file = %q", own.file)}, []string{}},
+		"proxy_jump_private_key": {[]string{fmt.Sprintf("private_key = file(%q)", own.file), fmt.Sprintf("proxy_jump_private_key = file(%q)", hop.file)}, []string{"alice with key " + hop.fingerprint}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			more := slices.Concat(x.more, []string{fmt.Sprintf("proxy_jump = \"alice@127.0.0.1:%d\"", d.port), fmt.Sprintf("known_hosts_file = %q", known)})
+			c.write(lab(fmt.Sprintf("ssh = { address = \"hv01.corp.example\", %s }", strings.Join(more, ", "))) + labConfig4)
+			wantOneError(t, c.fails("plan"), "Host does not let the provider in", "Host: lab", `does not let user "alice" in`, "proxy_jump_private_key")
+			if diff := cmp.Diff(x.came, d.take(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("who came to the jump host with what (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -233,7 +272,7 @@ func TestNoSecretIsShown(t *testing.T) {
 		wantSaid(t, out, "Host: door", "does not let user")
 		said.WriteString(out)
 	}
-	if came := d.take(); len(came) != 4 {
+	if came := d.take(); len(came) != 6 {
 		t.Errorf("the secrets were not used: %v", came)
 	}
 	if !strings.Contains(said.String(), "[TRACE]") {

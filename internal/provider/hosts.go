@@ -84,7 +84,10 @@ func hostAttributes() map[string]schema.Attribute {
 					MarkdownDescription: "The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", Optional: true, Validators: []validator.String{hostKey{}},
 				},
 				"proxy_jump": schema.StringAttribute{
-					MarkdownDescription: "Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too.", Optional: true, Validators: filled,
+					MarkdownDescription: "Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.", Optional: true, Validators: filled,
+				},
+				"proxy_jump_private_key": schema.StringAttribute{
+					MarkdownDescription: "The private key for the jump hosts itself, without a passphrase, for where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
 				},
 				"sudo": schema.BoolAttribute{
 					MarkdownDescription: "Start the agent with `sudo -n`. Default `false`.", Optional: true,
@@ -205,6 +208,7 @@ type sshModel struct {
 	KnownHostsFile types.String `tfsdk:"known_hosts_file"`
 	HostKey        types.String `tfsdk:"host_key"`
 	ProxyJump      types.String `tfsdk:"proxy_jump"`
+	ProxyJumpKey   types.String `tfsdk:"proxy_jump_private_key"`
 	Sudo           types.Bool   `tfsdk:"sudo"`
 	AgentPath      types.String `tfsdk:"agent_path"`
 	Upload         types.String `tfsdk:"upload"`
@@ -282,7 +286,7 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 		Address: m.Address.ValueString(), Port: int(m.Port.ValueInt64()), User: orEnvironment(m.User, EnvSSHUser),
 		PrivateKey: m.PrivateKey.ValueString(), PrivateKeyFile: m.PrivateKeyFile.ValueString(), Password: orEnvironment(m.Password, EnvSSHPassword),
 		UseAgent: m.UseAgent.ValueBoolPointer(), KnownHostsFile: m.KnownHostsFile.ValueString(), HostKey: m.HostKey.ValueString(),
-		ProxyJump: m.ProxyJump.ValueString(), Sudo: m.Sudo.ValueBool(), AgentPath: m.AgentPath.ValueString(),
+		ProxyJump: m.ProxyJump.ValueString(), ProxyJumpPrivateKey: m.ProxyJumpKey.ValueString(), Sudo: m.Sudo.ValueBool(), AgentPath: m.AgentPath.ValueString(),
 	}
 	if m.PrivateKey.IsNull() && m.PrivateKeyFile.IsNull() {
 		s.PrivateKey = os.Getenv(EnvSSHPrivateKey)

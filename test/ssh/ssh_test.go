@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -239,14 +240,29 @@ func TestJumpHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bastion.Close()
-	key, err := os.ReadFile(r.server["hv01"].ClientKey() + ".pub")
+	known := filepath.Join(t.TempDir(), "known_hosts")
+	cli.WriteFile(t, known, r.server["hv01"].KnownHostsLine()+"\n"+bastion.KnownHostsLine()+"\n")
+	through := []string{fmt.Sprintf("known_hosts_file = %q", known), fmt.Sprintf("proxy_jump = %q", bastion.User+"@"+bastion.Address())}
+	own := slices.Concat(through, []string{fmt.Sprintf("proxy_jump_private_key = file(%q)", bastion.ClientKey())})
+	r.Env = append(r.Env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=")
+
+	// It would let the host's key in, but that is not for it.
+	hostKey, err := os.ReadFile(r.server["hv01"].ClientKey() + ".pub")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cli.WriteFile(t, filepath.Join(bastion.Dir, "authorized_keys"), string(key)+"\n")
-	known := filepath.Join(t.TempDir(), "known_hosts")
-	cli.WriteFile(t, known, r.server["hv01"].KnownHostsLine()+"\n"+bastion.KnownHostsLine()+"\n")
-	r.Write([]string{r.reach("hv01", fmt.Sprintf("known_hosts_file = %q", known), fmt.Sprintf("proxy_jump = %q", bastion.User+"@"+bastion.Address()))}, one)
+	ownKey, err := os.ReadFile(filepath.Join(bastion.Dir, "authorized_keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.WriteFile(t, filepath.Join(bastion.Dir, "authorized_keys"), string(ownKey)+"\n"+string(hostKey)+"\n")
+	r.Write([]string{r.reach("hv01", through...)}, one)
+	cli.WantSays(t, r.Fails("Host does not let the provider in", "plan"), "jump host "+bastion.Address(), "proxy_jump_private_key")
+	if bastion.Connections() != 0 {
+		t.Error("the jump host was sent the key of the host behind it")
+	}
+
+	r.Write([]string{r.reach("hv01", own...)}, one)
 	cli.WantSays(t, r.OK("plan"), "1 to add")
 	if bastion.Connections() != 1 || bastion.Sessions() != 0 {
 		t.Errorf("the jump host had %d connections and %d sessions", bastion.Connections(), bastion.Sessions())

@@ -1,51 +1,87 @@
 package simulated
 
-import "reflect"
+import (
+	"reflect"
+	"sync"
+)
 
 // clone copies a value with everything that it points to, so that a caller may keep
 // or change what it was given while the cache stays as the file is. Unexported
 // fields (a time's location) are shared.
 func clone[T any](v T) T {
-	var out T
-	copyInto(reflect.ValueOf(&out).Elem(), reflect.ValueOf(&v).Elem())
+	out := v
+	detach(reflect.ValueOf(&out).Elem())
 	return out
 }
 
-func copyInto(dst, src reflect.Value) {
-	switch src.Kind() {
+// detach gives a value that shares what it points to a copy of it.
+func detach(v reflect.Value) {
+	if flat(v.Type()) {
+		return
+	}
+	switch v.Kind() {
 	case reflect.Pointer:
-		if src.IsNil() {
+		if v.IsNil() {
 			return
 		}
-		dst.Set(reflect.New(src.Type().Elem()))
-		copyInto(dst.Elem(), src.Elem())
+		own := reflect.New(v.Type().Elem())
+		own.Elem().Set(v.Elem())
+		detach(own.Elem())
+		v.Set(own)
 	case reflect.Slice:
-		if src.IsNil() {
+		if v.IsNil() {
 			return
 		}
-		dst.Set(reflect.MakeSlice(src.Type(), src.Len(), src.Len()))
-		for i := range src.Len() {
-			copyInto(dst.Index(i), src.Index(i))
-		}
-	case reflect.Map:
-		if src.IsNil() {
-			return
-		}
-		dst.Set(reflect.MakeMapWithSize(src.Type(), src.Len()))
-		for it := src.MapRange(); it.Next(); {
-			value := reflect.New(src.Type().Elem()).Elem()
-			copyInto(value, it.Value())
-			dst.SetMapIndex(it.Key(), value)
-		}
-	case reflect.Struct:
-		dst.Set(src)
-		for i := range src.NumField() {
-			if dst.Field(i).CanSet() {
-				dst.Field(i).SetZero()
-				copyInto(dst.Field(i), src.Field(i))
+		own := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(own, v)
+		if !flat(v.Type().Elem()) {
+			for i := range own.Len() {
+				detach(own.Index(i))
 			}
 		}
-	default:
-		dst.Set(src)
+		v.Set(own)
+	case reflect.Map:
+		if v.IsNil() {
+			return
+		}
+		own := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for it := v.MapRange(); it.Next(); {
+			value := reflect.New(v.Type().Elem()).Elem()
+			value.Set(it.Value())
+			detach(value)
+			own.SetMapIndex(it.Key(), value)
+		}
+		v.Set(own)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if field := v.Field(i); field.CanSet() {
+				detach(field)
+			}
+		}
 	}
+}
+
+// flats remembers flat by type: hosts are copied at every call.
+var flats sync.Map
+
+// flat tells whether values of a type point to nothing that could be changed through them.
+func flat(t reflect.Type) bool {
+	if known, ok := flats.Load(t); ok {
+		return known == true
+	}
+	is := true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
+		is = false
+	case reflect.Array:
+		is = flat(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); f.IsExported() {
+				is = is && flat(f.Type)
+			}
+		}
+	}
+	flats.Store(t, is)
+	return is
 }

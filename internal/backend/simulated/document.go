@@ -200,6 +200,14 @@ func (d *document) replace(rec *record) {
 	d.touched[i] = true
 }
 
+// detach gives the touched hosts values of their own, as if they had been written and
+// read again: what changed them may have kept a part.
+func (d *document) detach() {
+	for i := range d.touched {
+		d.hosts[i].rec = clone(d.hosts[i].rec)
+	}
+}
+
 // encode brings the bytes of the touched hosts up to date and returns the file, or
 // nil when nothing in it changed.
 func (d *document) encode() ([]byte, error) {

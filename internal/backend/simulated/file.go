@@ -34,7 +34,8 @@ func (e *FileError) Unwrap() error { return e.Err }
 // file is the fleet file with what was last read from it.
 type file struct {
 	path string
-	// inMemory is a file that is not there: what was last written is all there is.
+	// inMemory is a file that is not there: the document is all there is, and it is never
+	// encoded.
 	inMemory bool
 	// turn is held by the goroutine that changes the file, so that the goroutines
 	// of one process queue up instead of polling for the lock.
@@ -102,6 +103,11 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 	if err := next.check(); err != nil {
 		return f.fail(fmt.Errorf("the change would make the file invalid: %w", err))
 	}
+	if f.inMemory {
+		next.detach()
+		f.store(next)
+		return nil
+	}
 	data, err := next.encode()
 	if err != nil {
 		return f.fail(err)
@@ -109,7 +115,7 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 	if data == nil {
 		return nil
 	}
-	return f.store(next, data)
+	return f.write(next, data)
 }
 
 // load reads the file if it may have changed since it was last read.
@@ -157,20 +163,26 @@ func (f *file) fresh(info os.FileInfo) bool {
 		f.readAt.Sub(info.ModTime()) > settled
 }
 
-// store replaces the file. What was read before is forgotten first, so that a write
+// write replaces the file. What was read before is forgotten first, so that a write
 // that failed half-way is never mistaken for one that did not happen.
-func (f *file) store(doc *document, data []byte) error {
+func (f *file) write(doc *document, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.info = nil
-	if !f.inMemory {
-		if err := replaceFile(f.path, data, 0o600); err != nil {
-			return f.fail(err)
-		}
+	if err := replaceFile(f.path, data, 0o600); err != nil {
+		return f.fail(err)
 	}
 	doc.touched = nil
 	f.doc, f.data = doc, data
 	return nil
+}
+
+// store replaces the document of a file that is not there.
+func (f *file) store(doc *document) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	doc.touched = nil
+	f.doc = doc
 }
 
 func (f *file) fail(err error) error { return &FileError{Path: f.path, Err: err} }

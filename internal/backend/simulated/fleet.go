@@ -47,7 +47,7 @@ func Create(path string, s gpu.Snapshot) (*Fleet, error) {
 }
 
 // InMemory makes a fleet that only this process has, without a file. It is for tests
-// where files are slow.
+// whose subject is not the file.
 func InMemory(s gpu.Snapshot) (*Fleet, error) {
 	const name = "in memory"
 	data, err := marshal(s)
@@ -59,8 +59,19 @@ func InMemory(s gpu.Snapshot) (*Fleet, error) {
 		return nil, &FileError{Path: name, Err: err}
 	}
 	f := newFile(name)
-	f.inMemory, f.doc, f.data = true, doc, data
+	f.inMemory, f.doc = true, doc
 	return &Fleet{file: f}, nil
+}
+
+// Copy is another fleet in memory that is as this one is now. It costs nothing.
+func (f *Fleet) Copy(ctx context.Context) (*Fleet, error) {
+	doc, err := f.file.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := newFile("in memory")
+	c.inMemory, c.doc = true, doc
+	return &Fleet{file: c}, nil
 }
 
 func marshal(s gpu.Snapshot) ([]byte, error) {
