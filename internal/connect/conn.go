@@ -57,6 +57,9 @@ type Conn struct {
 	*grpc.ClientConn
 	// Hello is what the agent said of itself. In process nobody asks.
 	Hello agent.Hello
+	// Older tells that the agent is one that another version of the provider uploaded,
+	// which Upload.LookOnly puts up with.
+	Older bool
 
 	link  *link
 	once  sync.Once

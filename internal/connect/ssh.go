@@ -37,9 +37,12 @@ type SSH struct {
 	Sudo bool
 	// AgentPath is the agent on the host; "" means gpu-agent, found by the shell.
 	AgentPath string
-	// Upload brings the agent to a host that has none. Nil: it does not.
+	// Upload brings the agent to a host that has none. Nil: it does not. Not with Sudo.
 	Upload *Upload
 }
+
+// WhyNoSudoUpload is why an uploaded agent is not started with sudo.
+const WhyNoSudoUpload = "an uploaded agent lies where its user can write, so a sudoers rule for it would let that user run anything as root"
 
 const (
 	subsystem        = "gpu-agent"
@@ -51,6 +54,9 @@ const (
 // DialSSH connects to a host, starts the agent in one session, and speaks with it over
 // that session's standard input and output.
 func DialSSH(ctx context.Context, host string, s SSH, o Options) (*Conn, error) {
+	if s.Sudo && s.Upload != nil {
+		return nil, &Error{Host: host, Kind: Settings, Found: "sudo is set together with upload: " + WhyNoSudoUpload, Fix: "install the agent's package on the host, or log in as a user who needs no sudo"}
+	}
 	command, err := s.command(host)
 	if err != nil {
 		return nil, err
@@ -59,10 +65,10 @@ func DialSSH(ctx context.Context, host string, s SSH, o Options) (*Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	conn, err := s.start(ctx, host, client, command, o)
+	conn, err := s.start(ctx, host, client, command, false, o)
 	var ce *Error
 	if errors.As(err, &ce) && ce.Kind == NoAgent && s.Upload != nil {
-		conn, err = s.upload(ctx, host, client, o)
+		conn, err = s.uploaded(ctx, host, client, o)
 	}
 	if err != nil {
 		client.Close()
@@ -73,20 +79,6 @@ func DialSSH(ctx context.Context, host string, s SSH, o Options) (*Conn, error) 
 		return nil
 	}
 	return conn, nil
-}
-
-// upload installs the agent and starts it.
-func (s SSH) upload(ctx context.Context, host string, client *sshClient, o Options) (*Conn, error) {
-	path, err := s.Upload.install(ctx, host, client, o.wait())
-	if err != nil {
-		return nil, err
-	}
-	s.AgentPath = path
-	command, err := s.command(host)
-	if err != nil {
-		return nil, err
-	}
-	return s.start(ctx, host, client, command, o)
 }
 
 // Paths are checked and not quoted by rules of shells: which shell the host has is not
@@ -113,20 +105,27 @@ func (s SSH) invoke(host, arguments string) (string, error) {
 	if path == "" {
 		path = defaultAgentPath
 	}
+	path, err := quotedAgentPath(host, path)
+	return path + " " + arguments, err
+}
+
+// quotedAgentPath is a path as a shell takes it.
+func quotedAgentPath(host, path string) (string, error) {
 	if !ValidAgentPath(path) {
 		return "", &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("agent_path is %q", path), Fix: "use a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"}
 	}
 	if !plainPath.MatchString(path) {
 		path = `"` + path + `"`
 	}
-	return path + " " + arguments, nil
+	return path, nil
 }
 
 // start opens a session and starts the agent: as the subsystem gpu-agent if the host
-// has one, else by command. A host's forced command takes the place of both.
-func (s SSH) start(ctx context.Context, host string, client *sshClient, command string, o Options) (*Conn, error) {
+// has one, unless only the command is wanted, else by command. A host's forced command
+// takes the place of both.
+func (s SSH) start(ctx context.Context, host string, client *sshClient, command string, only bool, o Options) (*Conn, error) {
 	inTime := client.within(ctx, o.wait())
-	sess, err := client.launch(host, command)
+	sess, err := client.launch(host, command, only)
 	if late := inTime(); late != nil {
 		return nil, &Error{Host: host, Kind: Unreachable, Found: fmt.Sprintf("the host did not start the agent within %s", o.wait()), Err: late, Fix: "look at the load of the host and at its log"}
 	}
@@ -137,13 +136,16 @@ func (s SSH) start(ctx context.Context, host string, client *sshClient, command 
 }
 
 // launch asks for the agent on a session of its own.
-func (c *sshClient) launch(host, command string) (*session, error) {
+func (c *sshClient) launch(host, command string, only bool) (*session, error) {
 	channel, requests, err := c.OpenChannel("session", nil)
 	if err != nil {
 		return nil, &Error{Host: host, Kind: Unreachable, Found: "the host opened no session", Err: foreign{err}, Fix: "look at MaxSessions and at the host's log"}
 	}
 	sess := newSession(channel, requests)
-	ok, err := channel.SendRequest("subsystem", true, ssh.Marshal(struct{ Name string }{subsystem}))
+	ok := false
+	if !only {
+		ok, err = channel.SendRequest("subsystem", true, ssh.Marshal(struct{ Name string }{subsystem}))
+	}
 	if err == nil && !ok {
 		// Only one request of a channel can succeed, so another one may follow.
 		ok, err = channel.SendRequest("exec", true, ssh.Marshal(struct{ Command string }{command}))

@@ -245,9 +245,11 @@ func line(key ssh.Signer) string {
 }
 
 // serveAgent is an agent on a channel.
-func serveAgent(c ssh.Channel) int {
+func serveAgent(c ssh.Channel) int { return serveProtocol(c, agent.Protocol) }
+
+func serveProtocol(c ssh.Channel, protocol int) int {
 	g := grpc.NewServer(connect.ServerOptions(connect.DefaultDeadAfter)...)
-	agentpb.RegisterAgentServer(g, otherAgent{protocol: agent.Protocol})
+	agentpb.RegisterAgentServer(g, otherAgent{protocol: protocol})
 	if err := connect.ServeStdio(context.Background(), c, c, g); err != nil {
 		return 1
 	}

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +27,8 @@ import (
 type Upload struct {
 	Dir     string // where the files lie
 	Version string // of the provider, in the name of the directory on the host
-	// LookOnly uses an agent that was uploaded before, and writes nothing.
+	// LookOnly uses an agent that was uploaded before, this version's or else the one that
+	// was brought last and speaks the same protocol, and writes nothing.
 	LookOnly bool
 }
 
@@ -45,66 +48,259 @@ func AgentFile(goos, goarch string) string {
 	return name
 }
 
-// install puts the agent for the host's platform into a directory from which it can be
-// run, unless it is there, and returns its path. The directory is the user's own and
-// named after the version and the file's checksum. No command may take longer than wait.
-func (u *Upload) install(ctx context.Context, host string, client *sshClient, wait time.Duration) (string, error) {
-	on, err := target(ctx, host, client, wait)
+// uploadTries is how often an agent is brought that another run, with another version of
+// the provider, has removed before it was started.
+const uploadTries = 5
+
+// uploaded starts an agent that was uploaded, now or before.
+func (s SSH) uploaded(ctx context.Context, host string, client *sshClient, o Options) (*Conn, error) {
+	on, err := target(ctx, host, client, o.wait())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	agent, sum, err := u.read(host, on.goos, on.goarch)
+	sum, err := s.Upload.sum(host, on)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	inTime := client.within(ctx, uploadTime)
-	found, err := u.firstThatRuns(ctx, host, client, on, agent, sum, wait)
-	if late := inTime(); late != nil {
-		return "", &Error{Host: host, Kind: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
+	job := &uploadJob{Upload: s.Upload, host: host, client: client, on: on, sum: sum, wait: o.wait(), begin: func(command string) (*Conn, error) {
+		at := s
+		at.AgentPath = command
+		command, err := at.command(host)
+		if err != nil {
+			return nil, err
+		}
+		return at.start(ctx, host, client, command, true, o)
+	}}
+	if s.Upload.LookOnly {
+		return job.startThere(ctx)
 	}
-	return found, err
+	for try := 1; ; try++ {
+		conn, err := job.install(ctx)
+		if e, ok := errors.AsType[*Error](err); ok && e.Kind == NoAgent && try < uploadTries {
+			continue
+		}
+		return conn, err
+	}
+}
+
+// uploadJob is the search for a place on one host from which the agent can be run.
+type uploadJob struct {
+	*Upload
+	host   string
+	client *sshClient
+	on     platform
+	sum    string // of the agent for the platform
+	wait   time.Duration
+	begin  func(command string) (*Conn, error)
+}
+
+// name is the directory of this version.
+func (u *uploadJob) name() string { return fmt.Sprintf("%s-%s", u.Version, u.sum[:12]) }
+
+// files opens SFTP, over which the host is asked for no longer than uploadTime. What it
+// gives ends that, and is the error when time ran out.
+func (u *uploadJob) files(ctx context.Context) (remoteFiles, func() error, error) {
+	inTime := u.client.within(ctx, uploadTime)
+	raw, err := sftp.NewClient(u.client.Client, sftp.UseConcurrentWrites(true))
+	done := func() error {
+		if err == nil {
+			_ = raw.Close() // nothing is buffered
+		}
+		if late := inTime(); late != nil {
+			return &Error{Host: u.host, Kind: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
+		}
+		return nil
+	}
+	if err != nil {
+		if late := done(); late != nil {
+			return remoteFiles{}, nil, late
+		}
+		return remoteFiles{}, nil, &Error{Host: u.host, Kind: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
+	}
+	return remoteFiles{Client: raw, on: u.on}, done, nil
+}
+
+// startThere starts an agent that was uploaded before.
+func (u *uploadJob) startThere(ctx context.Context) (*Conn, error) {
+	files, done, err := u.files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var here []upload
+	for _, c := range files.candidates() {
+		here = append(here, upload{trusted: c.trusted, file: files.in(c, u.name()), sum: u.sum})
+	}
+	conn, reasons, err := u.startOne(ctx, files, here)
+	if conn == nil && err == nil {
+		var more []string
+		if conn, more, err = u.startOne(ctx, files, files.others(u.name())); conn != nil {
+			conn.Older = true
+		}
+		reasons = append(reasons, more...)
+	}
+	if late := done(); late != nil {
+		if conn != nil {
+			_ = conn.Close() // it is closed underneath
+		}
+		return nil, late
+	}
+	if conn != nil || err != nil {
+		return conn, err
+	}
+	put := ""
+	if len(here) > 0 {
+		put = here[0].file
+	}
+	found := "there is no gpu-agent, and none was uploaded"
+	if len(reasons) > 0 {
+		found = "there is no gpu-agent but such as were uploaded and cannot be used (" + strings.Join(reasons, "; ") + ")"
+	}
+	return nil, &Error{
+		Host: u.host, Kind: NoAgent, Found: found,
+		Fix: fmt.Sprintf("apply a change of this host, which uploads it; or install the agent's package; or copy %s there as %s, in directories of mode 0700",
+			filepath.Join(u.Dir, AgentFile(u.on.goos, u.on.goarch)), files.on.runnable(put)),
+	}
+}
+
+// startOne starts the first of several agents that can be started and speaks the same
+// protocol. It says why the others were not; an error is the host's.
+func (u *uploadJob) startOne(ctx context.Context, files remoteFiles, there []upload) (*Conn, []string, error) {
+	var reasons []string
+	for _, a := range there {
+		if err := u.look(ctx, files, a.trusted, a.file, a.sum); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				reasons = append(reasons, fmt.Sprintf("%s: %v", a.file, foreign{err}))
+			}
+			continue
+		}
+		conn, err := u.begin(files.on.runnable(a.file))
+		if err == nil {
+			return conn, nil, nil
+		}
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Kind == Unreachable {
+			return nil, nil, err
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %s", a.file, e.Found))
+	}
+	return nil, reasons, nil
+}
+
+// install puts the agent into a directory from which it can be run, unless it is there,
+// and starts it. The directory is the user's own and named after the version and the
+// file's checksum.
+func (u *uploadJob) install(ctx context.Context) (*Conn, error) {
+	files, done, err := u.files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := u.firstThatRuns(ctx, files)
+	if late := done(); late != nil {
+		if err == nil {
+			_ = conn.Close() // it is closed underneath
+		}
+		return nil, late
+	}
+	return conn, err
 }
 
 // firstThatRuns tries the candidates in order.
-func (u *Upload) firstThatRuns(ctx context.Context, host string, client *sshClient, on platform, agent []byte, sum string, wait time.Duration) (string, error) {
-	raw, err := sftp.NewClient(client.Client, sftp.UseConcurrentWrites(true))
-	if err != nil {
-		return "", &Error{Host: host, Kind: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
-	}
-	defer func() { _ = raw.Close() }() // nothing is buffered
-	files := remoteFiles{raw, on}
+func (u *uploadJob) firstThatRuns(ctx context.Context, files remoteFiles) (*Conn, error) {
+	var agent []byte
 	var reasons []string
 	for _, c := range files.candidates() {
-		dir := path.Join(c.trusted, c.own, fmt.Sprintf("%s-%s", u.Version, sum[:12]))
-		file := path.Join(dir, files.agentName())
-		switch err := files.look(c.trusted, file, sum); {
-		case err == nil: // it is there
-		case u.LookOnly:
-			continue
-		default:
-			err = files.place(c.trusted, file, agent, sum)
-			if err != nil {
-				reasons = append(reasons, fmt.Sprintf("%s: %v", dir, foreign{err}))
+		file := files.in(c, u.name())
+		command, brought := files.on.runnable(file), false
+		if u.look(ctx, files, c.trusted, file, u.sum) != nil {
+			if agent == nil {
+				var err error
+				if agent, err = u.read(u.host, u.on, u.sum); err != nil {
+					return nil, err
+				}
+			}
+			if err := u.place(ctx, files, c.trusted, file, agent); err != nil {
+				reasons = append(reasons, fmt.Sprintf("%s: %v", path.Dir(file), foreign{err}))
 				continue
 			}
+			if failed := proves(ctx, u.host, u.client, command, u.wait); failed != nil {
+				if failed.Kind == WrongPlatform || failed.Kind == Unreachable {
+					return nil, failed
+				}
+				reasons = append(reasons, fmt.Sprintf("%s: %s", path.Dir(file), failed.Found))
+				continue
+			}
+			brought = true
 		}
-		command := on.runnable(file)
-		failed := proves(ctx, host, client, command, wait)
-		if failed == nil {
-			return command, nil
+		conn, err := u.begin(command)
+		if err == nil && brought {
+			files.tidy(file) // not before: another version's run may do the same to this one
 		}
-		if failed.Kind == WrongPlatform || failed.Kind == Unreachable {
-			return "", failed
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Kind != Blocked {
+			return conn, err
 		}
-		reasons = append(reasons, fmt.Sprintf("%s: %s", dir, failed.Found))
+		reasons = append(reasons, fmt.Sprintf("%s: %s", path.Dir(file), e.Found))
 	}
-	if u.LookOnly && len(reasons) == 0 {
-		return "", &Error{Host: host, Kind: NoAgent, Found: "there is no gpu-agent, and none was uploaded", Fix: "apply once, which uploads it, or install the agent's package"}
-	}
-	return "", &Error{
-		Host: host, Kind: Blocked, Found: "the agent was not put into any directory from which it can be run (" + strings.Join(reasons, "; ") + ")",
+	return nil, &Error{
+		Host: u.host, Kind: Blocked, Found: "the agent was not put into any directory from which it can be run (" + strings.Join(reasons, "; ") + ")",
 		Fix: "install the agent's package and let the host's application control allow it, or say in agent_path where it is",
 	}
+}
+
+// place puts the agent there. Another run may do so, too, and then tidies up behind
+// itself, or behind another version.
+func (u *uploadJob) place(ctx context.Context, files remoteFiles, trusted, file string, agent []byte) error {
+	for try := 1; ; try++ {
+		err := files.place(trusted, file, agent, u.sum, func(file string) (string, error) { return u.sumOf(ctx, files, file) })
+		if err == nil || u.look(ctx, files, trusted, file, u.sum) == nil {
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || try == uploadTries {
+			return err
+		}
+	}
+}
+
+// look tells whether a file is the agent whose checksum begins with sum, and stays it:
+// nobody else can change it. The host works out the checksum; only where it has no
+// program to do so is the file read back.
+func (u *uploadJob) look(ctx context.Context, files remoteFiles, trusted, file, sum string) error {
+	if err := files.ours(trusted, file); err != nil {
+		return err
+	}
+	found, err := u.sumOf(ctx, files, file)
+	if err == nil && !strings.HasPrefix(found, sum) {
+		err = fmt.Errorf("it has the SHA-256 %s instead of %s", found, sum)
+	}
+	return err
+}
+
+// sumOf is the SHA-256 of a file on the host.
+func (u *uploadJob) sumOf(ctx context.Context, files remoteFiles, file string) (string, error) {
+	if sum, ok := u.hashThere(ctx, file); ok {
+		return sum, nil
+	}
+	return files.hash(file)
+}
+
+var wholeSum = regexp.MustCompile(`\b[0-9a-fA-F]{64}\b`)
+
+// hashThere is the SHA-256 of a file as the host works it out.
+func (u *uploadJob) hashThere(ctx context.Context, file string) (sum string, ok bool) {
+	name, err := quotedAgentPath(u.host, u.on.runnable(file))
+	if err != nil {
+		return "", false
+	}
+	command := "sha256sum " + name
+	if u.on.goos == "windows" {
+		command = "certutil -hashfile " + name + " SHA256"
+	}
+	said, err := u.client.run(ctx, command, u.wait)
+	if err != nil {
+		return "", false
+	}
+	sum = strings.ToLower(wholeSum.FindString(said))
+	return sum, sum != ""
 }
 
 // platform is what an agent has to be built for, and whom its files belong to.
@@ -155,33 +351,41 @@ func (on platform) runnable(file string) string {
 	return file
 }
 
-// read reads the agent for a platform and proves that it is the one that was shipped.
-func (u *Upload) read(host, goos, goarch string) (agent []byte, sum string, err error) {
-	bad := func(found string, err error) error {
-		return &Error{Host: host, Kind: Settings, Found: found, Err: err, Fix: "install the provider again with all its files, or install gpu-agent on the host"}
-	}
-	name := AgentFile(goos, goarch)
-	agent, err = os.ReadFile(filepath.Join(u.Dir, name))
-	if err != nil {
-		return nil, "", bad("the provider came without the agent for "+goos+"/"+goarch, err)
+func (u *Upload) badFiles(host, found string, err error) error {
+	return &Error{Host: host, Kind: Settings, Found: found, Err: err, Fix: "install the provider again with all its files, or install gpu-agent on the host"}
+}
+
+// sum is the SHA-256 that the agent for a platform was shipped with.
+func (u *Upload) sum(host string, on platform) (string, error) {
+	name := AgentFile(on.goos, on.goarch)
+	if _, err := os.Stat(filepath.Join(u.Dir, name)); err != nil {
+		return "", u.badFiles(host, "the provider came without the agent for "+on.goos+"/"+on.goarch, err)
 	}
 	sums, err := os.ReadFile(filepath.Join(u.Dir, ChecksumsFile))
 	if err != nil {
-		return nil, "", bad("the checksums of the agents cannot be read", err)
+		return "", u.badFiles(host, "the checksums of the agents cannot be read", err)
 	}
-	digest := sha256.Sum256(agent)
-	sum = hex.EncodeToString(digest[:])
 	for lines := bufio.NewScanner(bytes.NewReader(sums)); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
-		if len(fields) != 2 || strings.TrimPrefix(fields[1], "*") != name {
-			continue
+		if len(fields) == 2 && strings.TrimPrefix(fields[1], "*") == name && wholeSum.MatchString(fields[0]) {
+			return strings.ToLower(fields[0]), nil
 		}
-		if !strings.EqualFold(fields[0], sum) {
-			return nil, "", bad(fmt.Sprintf("%s has the SHA-256 %s, but %s says %s; nothing was uploaded", name, sum, ChecksumsFile, fields[0]), nil)
-		}
-		return agent, sum, nil
 	}
-	return nil, "", bad(fmt.Sprintf("%s does not list %s; nothing was uploaded", ChecksumsFile, name), nil)
+	return "", u.badFiles(host, fmt.Sprintf("%s does not list %s; nothing was uploaded", ChecksumsFile, name), nil)
+}
+
+// read reads the agent for a platform and proves that it is the one that was shipped.
+func (u *Upload) read(host string, on platform, sum string) ([]byte, error) {
+	name := AgentFile(on.goos, on.goarch)
+	agent, err := os.ReadFile(filepath.Join(u.Dir, name))
+	if err != nil {
+		return nil, u.badFiles(host, "the provider came without the agent for "+on.goos+"/"+on.goarch, err)
+	}
+	digest := sha256.Sum256(agent)
+	if is := hex.EncodeToString(digest[:]); is != sum {
+		return nil, u.badFiles(host, fmt.Sprintf("%s has the SHA-256 %s, but %s says %s; nothing was uploaded", name, is, ChecksumsFile, sum), nil)
+	}
+	return agent, nil
 }
 
 // proves runs the uploaded agent. A noexec mount and application control show only

@@ -11,7 +11,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/pkg/sftp"
 )
@@ -46,32 +49,105 @@ func (r remoteFiles) agentName() string {
 	return "gpu-agent"
 }
 
-// look tells whether a file is the agent, and stays it: nobody else can change it.
-func (r remoteFiles) look(trusted, file, sum string) error {
+// in is the agent's file in a directory named so.
+func (r remoteFiles) in(c candidate, name string) string {
+	return path.Join(c.trusted, c.own, name, r.agentName())
+}
+
+// ours refuses a file that others can change, or put another one in the place of.
+func (r remoteFiles) ours(trusted, file string) error {
 	for _, dir := range below(trusted, path.Dir(file)) {
 		if err := r.own(dir, true); err != nil {
 			return err
 		}
 	}
-	if err := r.own(file, false); err != nil {
-		return err
-	}
-	found, err := r.hash(file)
-	if err == nil && found != sum {
-		err = fmt.Errorf("it has the SHA-256 %s instead of %s", found, sum)
-	}
-	return err
+	return r.own(file, false)
 }
 
+// uploadDir is the name of a directory with an agent: version and beginning of its
+// SHA-256.
+var uploadDir = regexp.MustCompile(`^[0-9A-Za-z.+_-]+-([0-9a-f]{12})$`)
+
+// upload is an agent that was uploaded.
+type upload struct {
+	trusted, file string
+	sum           string // its SHA-256, or how that begins
+	since         time.Time
+}
+
+// others are the agents of other versions on the host, the one that was brought last
+// first.
+func (r remoteFiles) others(name string) []upload {
+	var out []upload
+	for _, c := range r.candidates() {
+		for _, dir := range r.uploadDirs(c) {
+			file := r.in(c, dir)
+			if info, err := r.Lstat(file); err == nil && dir != name {
+				out = append(out, upload{c.trusted, file, uploadDir.FindStringSubmatch(dir)[1], info.ModTime()})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b upload) int { return b.since.Compare(a.since) })
+	return out
+}
+
+// uploadDirs are the names of the directories in a candidate that uploads have made.
+func (r remoteFiles) uploadDirs(c candidate) []string {
+	base := path.Join(c.trusted, c.own)
+	for _, dir := range below(c.trusted, base) {
+		if r.own(dir, true) != nil {
+			return nil
+		}
+	}
+	entries, err := r.ReadDir(base)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if uploadDir.MatchString(e.Name()) && r.own(path.Join(base, e.Name()), true) == nil {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// tidy removes what earlier uploads have left, whole or cut off, and keeps one file. What
+// cannot be removed, such as a program that runs on Windows, stays for the next time.
+func (r remoteFiles) tidy(keep string) {
+	for _, c := range r.candidates() {
+		for _, name := range r.uploadDirs(c) {
+			dir := path.Join(c.trusted, c.own, name)
+			entries, err := r.ReadDir(dir)
+			if err != nil {
+				continue
+			}
+			for _, e := range entries {
+				file := path.Join(dir, e.Name())
+				part := strings.HasPrefix(e.Name(), r.agentName()+".") && strings.HasSuffix(e.Name(), partSuffix)
+				if file != keep && (part || e.Name() == r.agentName()) {
+					_ = r.Remove(file)
+				}
+			}
+			if dir != path.Dir(keep) {
+				_ = r.RemoveDirectory(dir) // not while something else is in it
+			}
+		}
+	}
+}
+
+// partSuffix ends the name of a file that is being uploaded.
+const partSuffix = ".part"
+
 // place writes the agent into a directory of its own. It appears under its name only
-// when it is complete and has been read back.
-func (r remoteFiles) place(trusted, file string, agent []byte, sum string) error {
+// when it is complete and has the checksum on the host.
+func (r remoteFiles) place(trusted, file string, agent []byte, sum string, sumOf func(file string) (string, error)) error {
 	for _, dir := range below(trusted, path.Dir(file)) {
 		if err := r.makeOwn(dir); err != nil {
 			return err
 		}
 	}
-	temporary := file + "." + strings.ToLower(rand.Text()[:10]) + ".part"
+	temporary := file + "." + strings.ToLower(rand.Text()[:10]) + partSuffix
 	out, err := r.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return fmt.Errorf("a file cannot be made: %w", err)
@@ -86,7 +162,7 @@ func (r remoteFiles) place(trusted, file string, agent []byte, sum string) error
 			return fmt.Errorf("the file cannot be made executable: %w", err)
 		}
 	}
-	found, err := r.hash(temporary)
+	found, err := sumOf(temporary)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the file cannot be read back: %w", err)

@@ -43,11 +43,14 @@ type uploadHost struct {
 	full int64
 	// spoils changes what is written.
 	spoils bool
+	// noSums is a host without a program that works out checksums.
+	noSums bool
 
 	fileMu sync.Mutex
 	// readOnly are directories that nobody can write to.
 	readOnly []string
 	writes   []string // what was opened to be written, renamed or made
+	reads    []string // what was opened to be read
 }
 
 // newUploadHost starts a host. Files are shipped in the directory of the way that it
@@ -157,6 +160,12 @@ func (h *uploadHost) written() []string {
 	return slices.Clone(h.writes)
 }
 
+func (h *uploadHost) read() []string {
+	h.fileMu.Lock()
+	defer h.fileMu.Unlock()
+	return slices.Clone(h.reads)
+}
+
 // run is the host's shell.
 func (h *uploadHost) run(command string, c ssh.Channel) int {
 	name, arguments, _ := strings.Cut(strings.ReplaceAll(strings.Trim(command, `"`), `" `, " "), " ")
@@ -171,7 +180,15 @@ func (h *uploadHost) run(command string, c ssh.Channel) int {
 	case name == "uname" || name == "cmd":
 		_, _ = io.WriteString(c, h.uname) // the client may be gone
 		return 0
-	case name == "gpu-agent":
+	case name == "sha256sum" && !h.noSums:
+		file := strings.Trim(arguments, `"`)
+		text, err := os.ReadFile(h.at(file))
+		if err != nil {
+			return complain("No such file or directory", 1)
+		}
+		_, _ = io.WriteString(c, sumOf(string(text))+"  "+file+"\n") // the client may be gone
+		return 0
+	case name == "gpu-agent" || name == "sha256sum":
 		return complain("command not found", 127)
 	}
 	if strings.HasPrefix(name, "C:") {
@@ -187,8 +204,14 @@ func (h *uploadHost) run(command string, c ssh.Channel) int {
 		_, _ = io.WriteString(c, "gpu-agent 1.2.3\n") // the client may be gone
 		return 0
 	}
+	if text, err := os.ReadFile(h.at(name)); err == nil && strings.HasPrefix(string(text), otherProtocol) {
+		return serveProtocol(c, 99)
+	}
 	return serveAgent(c)
 }
+
+// otherProtocol begins an agent that speaks one which nobody else does.
+const otherProtocol = "agent of another protocol"
 
 // files serves SFTP.
 func (h *uploadHost) files(c ssh.Channel) {
@@ -196,7 +219,12 @@ func (h *uploadHost) files(c ssh.Channel) {
 	_ = server.Serve() // it ends with the channel
 }
 
-func (h *uploadHost) Fileread(r *sftp.Request) (io.ReaderAt, error) { return os.Open(h.at(r.Filepath)) }
+func (h *uploadHost) Fileread(r *sftp.Request) (io.ReaderAt, error) {
+	h.fileMu.Lock()
+	h.reads = append(h.reads, r.Filepath)
+	h.fileMu.Unlock()
+	return os.Open(h.at(r.Filepath))
+}
 
 func (h *uploadHost) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	if err := h.mayWrite(r.Filepath); err != nil {
@@ -245,7 +273,7 @@ func (f *hostFile) WriteAt(b []byte, at int64) (int, error) {
 }
 
 func (h *uploadHost) Filecmd(r *sftp.Request) error {
-	if r.Method != "Remove" {
+	if r.Method != "Remove" && r.Method != "Rmdir" {
 		if err := h.mayWrite(r.Filepath); err != nil {
 			return err
 		}
@@ -255,7 +283,7 @@ func (h *uploadHost) Filecmd(r *sftp.Request) error {
 		return os.Chmod(h.at(r.Filepath), r.Attributes().FileMode().Perm())
 	case "Mkdir":
 		return os.Mkdir(h.at(r.Filepath), 0o755)
-	case "Remove":
+	case "Remove", "Rmdir":
 		return os.Remove(h.at(r.Filepath))
 	}
 	return sftp.ErrSSHFxOpUnsupported
@@ -273,7 +301,34 @@ func (h *uploadHost) PosixRename(r *sftp.Request) error {
 }
 
 func (h *uploadHost) Filelist(r *sftp.Request) (sftp.ListerAt, error) {
-	return h.stat(r.Filepath, os.Stat)
+	if r.Method != "List" {
+		return h.stat(r.Filepath, os.Stat)
+	}
+	entries, err := os.ReadDir(h.at(r.Filepath))
+	if err != nil {
+		return nil, err
+	}
+	out := listing{}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			out = append(out, owned{info, uid})
+		}
+	}
+	return out, nil
+}
+
+// listing is a list of the files of a directory.
+type listing []os.FileInfo
+
+func (l listing) ListAt(to []os.FileInfo, at int64) (int, error) {
+	if at >= int64(len(l)) {
+		return 0, io.EOF
+	}
+	n := copy(to, l[at:])
+	if n < len(to) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // Lstat implements sftp.LstatFileLister.

@@ -1,6 +1,7 @@
 package connect_test
 
 import (
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 )
@@ -53,13 +56,16 @@ func TestUpload(t *testing.T) {
 			if connections, _ := h.counts(); connections != 1 {
 				t.Errorf("%d connections, want 1", connections)
 			}
-			written := len(h.written())
+			written, read := len(h.written()), len(h.read())
 			way.Upload.LookOnly = true // as a plan does
 			reaches(t, way)
 			way.Upload.LookOnly = false
 			reaches(t, way)
 			if again := h.written()[written:]; len(again) > 0 {
 				t.Errorf("the second time it wrote %q", again)
+			}
+			if again := h.read()[read:]; len(again) > 0 && test.goos != "windows" { // certutil is not there
+				t.Errorf("the second time it read %q back", again)
 			}
 		})
 	}
@@ -297,6 +303,158 @@ func TestFileThatIsThere(t *testing.T) {
 			way.Upload.LookOnly = true
 			reaches(t, way)
 		})
+	}
+}
+
+// old makes an agent of another version, brought so long ago, and returns its file.
+func (h *uploadHost) old(t *testing.T, version, text string, ago time.Duration) string {
+	t.Helper()
+	dir := path.Join(cache, version+"-"+sumOf(text)[:12])
+	for _, d := range []string{"/home/svc/.cache", cache, dir} {
+		h.mkdir(t, d, 0o700)
+	}
+	h.put(t, text, dir+"/gpu-agent", 0o700)
+	then := time.Now().Add(-ago)
+	if err := os.Chtimes(h.at(dir+"/gpu-agent"), then, then); err != nil {
+		t.Fatal(err)
+	}
+	return dir + "/gpu-agent"
+}
+
+// TestPlanMakesDoWithAnotherVersion looks only, on hosts to which other versions of the
+// provider have brought agents: the one brought last that speaks the protocol is used,
+// and only if it is what its name says.
+func TestPlanMakesDoWithAnotherVersion(t *testing.T) {
+	needsModes(t)
+	for _, test := range []struct {
+		name  string
+		hosts func(t *testing.T, h *uploadHost) (started string)
+		says  []string // when none can be used
+	}{
+		{"one", func(t *testing.T, h *uploadHost) string { return h.old(t, "1.0.0", "agent one", time.Hour) }, nil},
+		{"the last one", func(t *testing.T, h *uploadHost) string {
+			h.old(t, "9.0.0", "agent nine", 2*time.Hour)
+			return h.old(t, "1.0.0", "agent one", time.Hour)
+		}, nil},
+		{"the last one that speaks the protocol", func(t *testing.T, h *uploadHost) string {
+			h.old(t, "9.0.0", otherProtocol, time.Minute)
+			return h.old(t, "1.0.0", "agent one", time.Hour)
+		}, nil},
+		{"none that speaks the protocol", func(t *testing.T, h *uploadHost) string {
+			h.old(t, "9.0.0", otherProtocol, time.Minute)
+			return ""
+		}, []string{"9.0.0-", "protocol", "gpu-agent_linux_amd64", agentDir(cache, "linux", "amd64") + "/gpu-agent"}},
+		{"one that was changed", func(t *testing.T, h *uploadHost) string {
+			h.put(t, "something else", h.old(t, "1.0.0", "agent one", time.Hour), 0o700)
+			return ""
+		}, []string{"1.0.0-", "SHA-256"}},
+		{"one that others can write", func(t *testing.T, h *uploadHost) string {
+			h.put(t, "agent one", h.old(t, "1.0.0", "agent one", time.Hour), 0o777)
+			return ""
+		}, []string{"others can write to"}},
+	} {
+		for _, noSums := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, noSums=%v", test.name, noSums), func(t *testing.T) {
+				started := ""
+				h, way := newUploadHost(t, func(h *uploadHost) { started, h.noSums = test.hosts(t, h), noSums })
+				before := h.all(t)
+				way.Upload.LookOnly = true
+				if started == "" {
+					refuses(t, way, options, connect.NoAgent, test.says...)
+				} else {
+					conn, err := connect.DialSSH(t.Context(), host, way, options)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !conn.Older {
+						t.Error("it is not told that the agent is another version's")
+					}
+					_ = conn.Close() // that it was made counts
+					if asked := h.requests(); asked[len(asked)-1] != "exec "+started+" serve --stdio" {
+						t.Errorf("asked %q, want %s to be started", asked, started)
+					}
+				}
+				if written := h.written(); len(written) > 0 {
+					t.Errorf("it wrote %q", written)
+				}
+				if diff := cmp.Diff(before, h.all(t)); diff != "" {
+					t.Errorf("files on the host (-before +after):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestUploadTidiesUp removes what earlier uploads have left, and nothing else.
+func TestUploadTidiesUp(t *testing.T) {
+	needsModes(t)
+	agent := agentDir(cache, "linux", "amd64") + "/gpu-agent"
+	h, way := newUploadHost(t, func(h *uploadHost) {
+		h.old(t, "1.0.0", "agent one", time.Hour)
+		old := h.old(t, "1.1.0-rc.1", "agent two", time.Minute)
+		h.put(t, "half", old+".abcdefghij.part", 0o600)
+		h.mkdir(t, path.Dir(agent), 0o700)
+		h.put(t, "half", agent+".klmnopqrst.part", 0o600)
+		h.put(t, "mine", path.Dir(h.old(t, "1.2.0", "agent three", time.Minute))+"/notes.txt", 0o600)
+		h.put(t, "mine", cache+"/config", 0o600)
+		h.mkdir(t, cache+"/backup", 0o700)
+		h.put(t, "mine", cache+"/backup/gpu-agent", 0o700)
+		h.mkdir(t, "/tmp/mallory", 0o755)
+		h.put(t, "theirs", "/tmp/mallory/gpu-agent", 0o755)
+		if err := os.Symlink(h.at("/tmp/mallory"), h.at(cache+"/1.0.0-0123456789ab")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	reaches(t, way)
+	want := []string{
+		agent, path.Join(cache, "1.2.0-"+sumOf("agent three")[:12], "notes.txt"), cache + "/config", cache + "/backup/gpu-agent",
+		cache + "/1.0.0-0123456789ab", "/tmp/mallory/gpu-agent",
+	}
+	got := h.all(t)
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files on the host (-want +got):\n%s", diff)
+	}
+	for _, dir := range []string{"1.0.0-" + sumOf("agent one")[:12], "1.1.0-rc.1-" + sumOf("agent two")[:12]} {
+		if _, err := os.Stat(h.at(path.Join(cache, dir))); err == nil {
+			t.Errorf("the directory %s is still there", dir)
+		}
+	}
+}
+
+// TestVersionsAtOnce has two versions of the provider bring their agents to one host again
+// and again, each tidying up behind the other.
+func TestVersionsAtOnce(t *testing.T) {
+	needsModes(t)
+	_, way := newUploadHost(t, nil)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			way := way
+			upload := *way.Upload
+			upload.Version = fmt.Sprintf("2.%d.0", i%2)
+			way.Upload = &upload
+			conn, err := connect.DialSSH(t.Context(), host, way, options)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestNoUploadWithSudo checks that what its user can replace is not started as root.
+func TestNoUploadWithSudo(t *testing.T) {
+	h, way := newUploadHost(t, nil)
+	way.Sudo = true
+	refuses(t, way, options, connect.Settings, "sudo", "upload", "as root")
+	if connections, _ := h.counts(); connections > 0 {
+		t.Error("the host was asked")
 	}
 }
 

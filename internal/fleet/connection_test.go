@@ -123,6 +123,40 @@ func TestConnectionThatHasEndedIsOpenedOnceAgain(t *testing.T) {
 	}
 }
 
+// plansOnly is a connection that an apply does not use.
+type plansOnly struct{ *conn }
+
+func (plansOnly) ForPlans() {}
+
+func TestApplyDialsAnewWhereAConnectionServesPlansOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, own := connection("a"), connection("a")
+		l := &line{dial: func(_ context.Context, _ int, mayInstall bool) (fleet.Conn, error) {
+			if !mayInstall {
+				return plansOnly{old}, nil
+			}
+			return own, nil
+		}}
+		f := alone(l, fleet.Options{})
+		for range 2 {
+			if _, err := f.Snapshot(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Applying()
+		if _, err := f.Apply(t.Context(), request("a")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := l.dials(); !slices.Equal(got, []bool{false, true}) {
+			t.Errorf("dialled with mayInstall = %v", got)
+		}
+		if old.times("close") != 1 || old.times("lease") != 0 || own.times("apply") == 0 {
+			t.Errorf("the old connection was closed %d times and took %d leases, the new one applied %d times", old.times("close"), old.times("lease"), own.times("apply"))
+		}
+	})
+}
+
 func TestPlanInstallsNothingAndAnApplyMay(t *testing.T) {
 	l := &line{dial: func(_ context.Context, _ int, mayInstall bool) (fleet.Conn, error) {
 		if !mayInstall {

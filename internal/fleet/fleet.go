@@ -41,6 +41,13 @@ type Conn interface {
 // hosts, so that an agent may be brought to one that has none: never in a plan.
 type Dial func(ctx context.Context, mayInstall bool) (Conn, error)
 
+// ForPlans is a connection that serves a plan only, such as to an agent that an earlier
+// version of the provider has brought. A run that changes the host dials anew.
+type ForPlans interface {
+	Conn
+	ForPlans()
+}
+
 // Endpoint is how a host is reached.
 type Endpoint struct {
 	Dial Dial
@@ -349,6 +356,9 @@ type NotYetKnownError struct {
 	Host string
 	// Reason is why, when it is not the address.
 	Reason string
+	// Err is what that means for a host of which the state has something: it cannot be
+	// asked, like any that does not answer. Nil when it is the address.
+	Err error
 }
 
 func (e *NotYetKnownError) Error() string {

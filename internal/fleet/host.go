@@ -105,6 +105,10 @@ func (h *host) connect(ctx context.Context) (Conn, error) {
 func (h *host) connected() Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if c, ok := h.conn.(ForPlans); ok && h.applying.Load() {
+		h.conn = nil
+		go func() { _ = c.Close() }()
+	}
 	return h.conn
 }
 

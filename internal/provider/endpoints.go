@@ -43,12 +43,19 @@ func (p *gpuProvider) simulatedHosts(file string, at path.Path, diags *diag.Diag
 }
 
 // client speaks with the agent at the other end of a connection.
-func (p *gpuProvider) client(name string, conn *connect.Conn) fleet.Conn {
+func (p *gpuProvider) client(name string, conn *connect.Conn) *agent.Client {
 	if p.observe == nil {
 		return agent.NewClient(conn, name, agent.WithClientVersion(p.version))
 	}
 	return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name)
 }
+
+// olderAgent is an agent that another version of the provider has brought. A plan makes do
+// with it; an apply brings its own.
+type olderAgent struct{ *agent.Client }
+
+// ForPlans implements fleet.ForPlans.
+func (olderAgent) ForPlans() {}
 
 // recordedHosts are the hosts of a recorded inventory.
 func recordedHosts(file string, at path.Path, diags *diag.Diagnostics) map[string]fleet.Endpoint {

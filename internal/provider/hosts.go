@@ -55,7 +55,7 @@ func hostAttributes() map[string]schema.Attribute {
 		},
 		"ssh": schema.SingleNestedAttribute{
 			MarkdownDescription: "A host whose sshd starts the agent: one connection and one session for each run. What is not set comes from the environment and `~/.ssh/config`; see [Reaching hosts](guides/hosts.md).",
-			Optional:            true,
+			Optional:            true, Validators: []validator.Object{noSudoUpload{}},
 			Attributes: map[string]schema.Attribute{
 				"address": schema.StringAttribute{MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true, Validators: filled},
 				"port": schema.Int64Attribute{
@@ -90,11 +90,11 @@ func hostAttributes() map[string]schema.Attribute {
 					MarkdownDescription: "The private key for the jump hosts itself, without a passphrase, for where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
 				},
 				"sudo": schema.BoolAttribute{
-					MarkdownDescription: "Start the agent with `sudo -n`. Default `false`.", Optional: true,
+					MarkdownDescription: "Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + ".", Optional: true,
 				},
 				"agent_path": agentPath,
 				"upload": schema.StringAttribute{
-					MarkdownDescription: "`never` (the default) or `auto`: bring the agent that was shipped with the provider to a host that has none. Only in a run that applies; in a plan the checks of such a host wait.",
+					MarkdownDescription: "`never` (the default) or `auto`: bring the agent that was shipped with the provider to a host that has none. Only an apply brings it; a plan uses what an earlier apply has brought. Until the first one the checks of the host wait.",
 					Optional:            true, Validators: []validator.String{stringvalidator.OneOf(uploadNever, uploadAuto)},
 				},
 			},
@@ -149,6 +149,32 @@ func (v oneWay) ValidateObject(ctx context.Context, req validator.ObjectRequest,
 		found = strings.Join(ways, " and ")
 	}
 	resp.Diagnostics.AddAttributeError(req.Path, "Host must be reached in one way", fmt.Sprintf("Found: %s.\nWanted: %s.", found, v.Description(ctx)))
+}
+
+// noSudoUpload refuses to start with sudo what its user can replace.
+type noSudoUpload struct{}
+
+func (noSudoUpload) Description(context.Context) string {
+	return "not sudo = true together with upload = \"auto\""
+}
+
+func (v noSudoUpload) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (noSudoUpload) ValidateObject(ctx context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	sudo, _ := req.ConfigValue.Attributes()["sudo"].(types.Bool)
+	upload, _ := req.ConfigValue.Attributes()["upload"].(types.String)
+	if sudo.ValueBool() && upload.ValueString() == uploadAuto {
+		refuseSudoUpload(&resp.Diagnostics, req.Path)
+	}
+}
+
+func refuseSudoUpload(diags *diag.Diagnostics, at path.Path) {
+	diags.AddAttributeError(at.AtName("sudo"), "Uploaded agent cannot be started with sudo", fmt.Sprintf(
+		"Found: sudo = true together with upload = %q: %s.\nFix: install the agent's package on the host and leave upload out, or log in as a user who needs no sudo.",
+		uploadAuto, connect.WhyNoSudoUpload))
 }
 
 // remotePath is a path that may stand in a command on a host.
@@ -300,19 +326,30 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 			return nil
 		}
 	}
-	upload := m.Upload.ValueString() == uploadAuto
+	if m.Upload.ValueString() == uploadAuto {
+		if s.Sudo {
+			refuseSudoUpload(diags, at)
+			return nil
+		}
+		s.Upload = &connect.Upload{Dir: besideProvider(""), Version: p.version}
+	}
 	return func(ctx context.Context, mayInstall bool) (fleet.Conn, error) {
 		way := s
-		if upload && mayInstall {
-			way.Upload = &connect.Upload{Dir: besideProvider(""), Version: p.version}
+		if s.Upload != nil {
+			upload := *s.Upload
+			upload.LookOnly, way.Upload = !mayInstall, &upload
 		}
 		conn, err := connect.DialSSH(ctx, name, way, p.options())
-		var missing *connect.Error
 		switch {
-		case err == nil:
+		case err != nil:
+		case conn.Older:
+			return olderAgent{p.client(name, conn)}, nil
+		default:
 			return p.client(name, conn), nil
-		case upload && !mayInstall && errors.As(err, &missing) && missing.Kind == connect.NoAgent:
-			return nil, &fleet.NotYetKnownError{Host: name, Reason: fmt.Sprintf("host %s has no gpu-agent yet; the apply uploads it", name)}
+		}
+		var missing *connect.Error
+		if s.Upload != nil && !mayInstall && errors.As(err, &missing) && missing.Kind == connect.NoAgent {
+			return nil, &fleet.NotYetKnownError{Host: name, Reason: fmt.Sprintf("host %s has no gpu-agent yet; the apply uploads it", name), Err: err}
 		}
 		return nil, err
 	}

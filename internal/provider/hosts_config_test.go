@@ -174,6 +174,7 @@ func TestBadHostIsRefusedAtItsAttribute(t *testing.T) {
 		"command for a path":  {with("ssh", fields{"agent_path": "gpu-agent; reboot"}), "ssh.agent_path", "gpu-agent; reboot"},
 		"option for a path":   {with("ssh", fields{"agent_path": "-x"}), "ssh.agent_path", "-x"},
 		"unknown word":        {with("ssh", fields{"upload": "always"}), "ssh.upload", "always"},
+		"sudo and upload":     {with("ssh", fields{"sudo": true, "upload": "auto"}), "ssh.sudo", "let that user run anything as root"},
 		"empty jump":          {with("ssh", fields{"proxy_jump": ""}), "ssh.proxy_jump", "at least 1"},
 		"no authority":        {with("tls", fields{"ca_file": nil}), "tls.ca_file", "ca_file"},
 		"no authority's file": {with("tls", fields{"ca_file": missing}), "tls.ca_file", missing},

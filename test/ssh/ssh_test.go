@@ -440,15 +440,58 @@ func TestBadHosts(t *testing.T) {
 	r.WantNoChanges()
 }
 
-// TestUpload starts without an agent on the host: a plan leaves nothing there, an apply
-// brings it, and the next one finds it.
-func TestUpload(t *testing.T) {
-	t.Parallel()
-	home := t.TempDir()
-	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
+// brought is a host without an agent of its own, to which applies bring one.
+func brought(t *testing.T) (r *rig, way string, home string) {
+	t.Helper()
+	home = t.TempDir()
+	r = newRig(t, first(t), func(_ string, o *sshd.Options) {
 		o.SFTPDir = home
 	})
-	r.Write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, one)
+	return r, r.reach("hv01", "agent_path = null", `upload = "auto"`), home
+}
+
+// uploads are the files below the directory that agents are uploaded to.
+func uploads(t *testing.T, home string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(home, ".cache/gpu-agent/*/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// setCount changes the host behind Terraform's back.
+func (r *rig) setCount(count int) {
+	r.T.Helper()
+	err := r.fleet.Edit(r.T.Context(), func(s *gpu.Snapshot) error {
+		for i := range s.Hosts[0].GPUs {
+			if p := s.Hosts[0].GPUs[i].Partitionable; p != nil {
+				p.Count = count
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+func (r *rig) counts() map[int]bool {
+	out := map[int]bool{}
+	for _, g := range r.snapshot().Hosts[0].GPUs {
+		if p := g.Partitionable; p != nil {
+			out[p.Count] = true
+		}
+	}
+	return out
+}
+
+// TestUpload starts without an agent on the host: a plan leaves nothing there, an apply
+// brings it, and what comes after it finds it.
+func TestUpload(t *testing.T) {
+	t.Parallel()
+	r, way, home := brought(t)
+	r.Write([]string{way}, one)
 	out := r.OK("plan")
 	cli.WantSays(t, out, "1 to add", "Host cannot be checked yet", "the apply uploads it")
 	if left, _ := filepath.Glob(filepath.Join(home, "*")); len(left) > 0 {
@@ -463,7 +506,11 @@ func TestUpload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`)}, strings.Replace(one, "4", "2", 1))
+	out, code := r.Run("plan", "-detailed-exitcode")
+	if code != 0 || strings.Contains(out, "Host cannot be checked") {
+		t.Errorf("a second plan: exit code %d, want 0 and no warning\n%s", code, out)
+	}
+	r.Write([]string{way}, strings.Replace(one, "4", "2", 1))
 	r.OK("apply", "-auto-approve")
 	again, err := os.Stat(uploaded[0])
 	if err != nil || !again.ModTime().Equal(info.ModTime()) {
@@ -471,4 +518,139 @@ func TestUpload(t *testing.T) {
 	}
 	r.Write([]string{r.reach("hv01", fmt.Sprintf("agent_path = %q", uploaded[0]))}, strings.Replace(one, "4", "2", 1))
 	r.WantNoChanges()
+}
+
+// TestPlanLooksWithTheUploadedAgent changes the host by hand, which the next plan shows,
+// with a data source as well, and puts right.
+func TestPlanLooksWithTheUploadedAgent(t *testing.T) {
+	t.Parallel()
+	r, way, home := brought(t)
+	r.Write([]string{way}, one)
+	r.OK("apply", "-auto-approve")
+	before := uploads(t, home)
+	r.setCount(2)
+	out, code := r.Run("plan", "-detailed-exitcode")
+	if code != 2 {
+		t.Fatalf("a plan after a change by hand: exit code %d, want 2\n%s", code, out)
+	}
+	cli.WantSays(t, out, "Partitions differ from the declaration", "1 to change")
+	if got := r.counts(); !got[2] || len(got) != 1 {
+		t.Errorf("a plan changed the host: %v", got)
+	}
+	if diff := cmp.Diff(before, uploads(t, home)); diff != "" {
+		t.Errorf("a plan changed what is uploaded (-before +after):\n%s", diff)
+	}
+	r.Write([]string{way}, one+"data \"gpu_inventory\" \"all\" {}\noutput \"hosts\" { value = keys(data.gpu_inventory.all.inventory) }\n")
+	out = r.OK("apply", "-auto-approve")
+	cli.WantSays(t, out, "1 changed", "hv01")
+	if got := r.counts(); !got[4] || len(got) != 1 {
+		t.Errorf("after the apply the host has the counts %v", got)
+	}
+	r.WantNoChanges()
+	r.wantQuiet()
+}
+
+// TestHeldHostWithoutItsAgentIsUnreachable removes the agent that an apply has brought.
+func TestHeldHostWithoutItsAgentIsUnreachable(t *testing.T) {
+	t.Parallel()
+	r, way, home := brought(t)
+	r.Write([]string{way}, one)
+	r.OK("apply", "-auto-approve")
+	r.setCount(2)
+	whole := uploads(t, home)[0]
+	agent, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(home, ".cache")); err != nil {
+		t.Fatal(err)
+	}
+	cli.WantSays(t, r.Fails("Host has no agent", "plan"), "Host: hv01", "none was uploaded", "copy "+agentPath()+" there as "+whole)
+	cli.WantSays(t, r.Fails("Host has no agent", "plan", "-destroy"), "Host: hv01")
+	main := filepath.Join(r.Dir, "main.tf")
+	config, err := os.ReadFile(main)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.WriteFile(t, main, strings.Replace(string(config), "owner =", "on_unreachable = \"keep\"\n  owner =", 1))
+	cli.WantSays(t, r.OK("plan"), "Warning: Host does not answer", "What the state knows of this host is kept", "No changes")
+	r.Write([]string{way}, one)
+
+	// The message says what to do.
+	if err := os.MkdirAll(filepath.Dir(whole), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(whole, agent, 0o700); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	if out, code := r.Run("plan", "-detailed-exitcode"); code != 2 {
+		t.Errorf("with the agent back: exit code %d, want 2\n%s", code, out)
+	}
+	r.OK("destroy", "-auto-approve")
+	r.wantQuiet()
+}
+
+// TestAnotherVersionOfTheProvider finds the agent that the version before it has brought,
+// which plans use, and the next apply replaces.
+func TestAnotherVersionOfTheProvider(t *testing.T) {
+	t.Parallel()
+	r, way, home := brought(t)
+	r.Write([]string{way}, one)
+	r.OK("apply", "-auto-approve")
+	now := filepath.Dir(uploads(t, home)[0])
+	_, sum, _ := strings.Cut(filepath.Base(now), "1.2.3-test")
+	before := filepath.Join(filepath.Dir(now), "1.2.2"+sum)
+	if err := os.Rename(now, before); err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(before, "gpu-agent.abcdefghij.part") // of an upload that was cut off
+	cli.WriteFile(t, cut, "half")
+	foreign := filepath.Join(filepath.Dir(now), "notes-0123456789ab")
+	if err := os.Mkdir(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cli.WriteFile(t, filepath.Join(foreign, "notes.txt"), "not ours")
+
+	r.WantNoChanges()
+	r.setCount(2)
+	if out, code := r.Run("plan", "-detailed-exitcode"); code != 2 {
+		t.Errorf("a plan after a change by hand: exit code %d, want 2\n%s", code, out)
+	}
+	if got := uploads(t, home); len(got) != 3 {
+		t.Errorf("after plans there are %v", got)
+	}
+	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 changed")
+	if diff := cmp.Diff([]string{filepath.Join(now, "gpu-agent"), filepath.Join(foreign, "notes.txt")}, uploads(t, home)); diff != "" {
+		t.Errorf("after the apply there are (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(before); err == nil {
+		t.Errorf("%s is still there", before)
+	}
+	r.WantNoChanges()
+
+	// An agent that is not what its name says is not started.
+	if err := os.Rename(now, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(before, "gpu-agent")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(before, "gpu-agent"), []byte("#!/bin/sh\ntouch "+home+"/ran\n"), 0o700); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	cli.WantSays(t, r.Fails("Host has no agent", "plan"), "Host: hv01", "SHA-256")
+	if _, err := os.Stat(filepath.Join(home, "ran")); err == nil {
+		t.Error("a program that nobody uploaded was started")
+	}
+}
+
+// TestUploadWithSudoIsRefused is found before any host is asked.
+func TestUploadWithSudoIsRefused(t *testing.T) {
+	t.Parallel()
+	r, _, _ := brought(t)
+	r.Write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`, "sudo = true")}, one)
+	cli.WantSays(t, r.Fails("Uploaded agent cannot be started with sudo", "validate"), "as root", "install the agent's package")
+	if n := r.server["hv01"].Connections(); n != 0 {
+		t.Errorf("the host was asked %d times", n)
+	}
 }

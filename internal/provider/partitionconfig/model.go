@@ -113,6 +113,11 @@ func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]ma
 	return out
 }
 
+// held are the hosts of which the state has something.
+func (m *model) held(ctx context.Context, diags *diag.Diagnostics) []string {
+	return slices.Sorted(maps.Keys(m.gpus(ctx, diags)))
+}
+
 // hasOtherCount tells whether a GPU has another partition count than the wanted one.
 func (m *model) hasOtherCount(ctx context.Context, want gpu.PartitionConfig, diags *diag.Diagnostics) bool {
 	if want.Kind() != gpu.KindGPUP {

@@ -121,7 +121,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		view = r.fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := scope.Hosts(ctx, r.fleet, want.Scope, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v) || !ok || resp.Diagnostics.HasError() {
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
@@ -298,7 +298,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c.Scope, state.gpus(ctx, &resp.Diagnostics))
-	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view) {
+	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return
 	}
 	state.warnLost(ctx, c, view, &resp.Diagnostics)

@@ -56,7 +56,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		return
 	}
 	v := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
-	if !report.Unreachable(diags, r.fleet, label(m.ID.ValueString()), v) {
+	if !report.Unreachable(diags, r.fleet, label(m.ID.ValueString()), v, names...) {
 		return
 	}
 	c, ok := r.claimed(ctx, v, name, diags)

@@ -104,9 +104,14 @@ func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.PoolCon
 	return &c
 }
 
+// held are the hosts of which the state has something.
+func (m *model) held(ctx context.Context, diags *diag.Diagnostics) []string {
+	return slices.Sorted(maps.Keys(m.gpus(ctx, diags)))
+}
+
 func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]map[string]gpuModel {
 	out := map[string]map[string]gpuModel{}
-	if !m.GPUs.IsNull() && !m.GPUs.IsUnknown() {
+	if m != nil && !m.GPUs.IsNull() && !m.GPUs.IsUnknown() {
 		diags.Append(m.GPUs.ElementsAs(ctx, &out, false)...)
 	}
 	return out

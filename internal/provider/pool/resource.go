@@ -207,7 +207,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		view = r.fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v) || !ok || resp.Diagnostics.HasError() {
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
@@ -365,7 +365,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c)
-	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view) {
+	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return
 	}
 	if view.Complete() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := onHost(view.Hosts[n], c.Name); return ok }) {

@@ -167,16 +167,20 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 
 // Unreachable adds what it means that hosts did not answer: an error, or with keep
 // a warning that what is known is kept. It tells whether to go on. Of hosts that
-// answered it tells what a killed run left.
-func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.View) bool {
+// answered it tells what a killed run left. held are the hosts of which the state has
+// something: that one of them has no agent yet does not excuse it.
+func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.View, held ...string) bool {
 	ok := true
 	Unfinished(diags, f, v)
 	for _, name := range v.Silent() {
 		err := v.Errors[name]
 		var unknown *fleet.UnknownHostError
 		var notYet *fleet.NotYetKnownError
+		if errors.As(err, &notYet) && notYet.Err != nil && slices.Contains(held, name) {
+			err, notYet = notYet.Err, nil
+		}
 		switch {
-		case errors.As(err, &notYet):
+		case notYet != nil:
 			// Its checks wait until apply.
 			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
 				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, notYet.Reason))

@@ -70,7 +70,11 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	view := r.fleet.Seen() // a plan that changes nothing asks nobody
 	if !unchanged {
 		v, ok := r.look(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v) || !ok {
+		held := ""
+		if prior != nil {
+			held = prior.Host
+		}
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v, held) || !ok {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}

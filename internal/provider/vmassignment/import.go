@@ -39,7 +39,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	}
 	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, "", nil)
 	if err != nil {
-		if report.Unreachable(&resp.Diagnostics, r.fleet, label(ref), view) {
+		if report.Unreachable(&resp.Diagnostics, r.fleet, label(ref), view, view.Silent()...) {
 			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", err))
 		}
 		return

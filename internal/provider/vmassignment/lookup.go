@@ -36,7 +36,11 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 			scope.UnknownCluster(r.fleet, cluster, diags)
 			return view, at, false
 		}
-		r.notFound(diags, want.VM, view, err)
+		held := ""
+		if prior != nil {
+			held = prior.Host
+		}
+		r.notFound(diags, want.VM, view, err, held)
 		return view, at, false
 	}
 	// Rules need the whole cluster of the VM, and to say that a config is unknown all hosts.
@@ -68,7 +72,7 @@ func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics
 	return s.Hosts, s.Cluster
 }
 
-func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, err error) {
+func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, err error, held string) {
 	var ambiguous *fleet.AmbiguousVMError
 	switch {
 	case errors.As(err, &ambiguous):
@@ -79,7 +83,7 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 			"%s\n\nFound: none of the hosts %v has a VM with the name or id %q.\nFix: correct the name. For a VM that is made in the same run, refer to its "+
 				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), slices.Sorted(maps.Keys(v.Hosts)), ref))
 	default:
-		report.Unreachable(diags, r.fleet, label(ref), v)
+		report.Unreachable(diags, r.fleet, label(ref), v, held)
 	}
 }
 

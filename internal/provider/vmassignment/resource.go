@@ -198,7 +198,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 			resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
 			return
 		}
-		report.Unreachable(&resp.Diagnostics, r.fleet, label(state.VM.ValueString()), view)
+		report.Unreachable(&resp.Diagnostics, r.fleet, label(state.VM.ValueString()), view, hint...)
 		return
 	}
 	report.Unfinished(&resp.Diagnostics, r.fleet, view)
