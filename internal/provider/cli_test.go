@@ -1,21 +1,30 @@
 package provider_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
 
-// cli runs a real Terraform or OpenTofu with the real provider binary, a new
-// process for each command, in a folder of its own.
+// cli runs commands: in this process, or a real Terraform or OpenTofu with the real
+// provider binary, a new process for each command, in a folder of its own.
 type cli struct {
-	t   *testing.T
-	dir string
-	env []string
+	t        *testing.T
+	terminal *core.Terminal // nil with processes
+	dir      string
+	env      []string
 }
 
 // buildDir is where the binaries that the tests run are built.
@@ -38,8 +47,8 @@ func build(name, pkg string) (string, error) {
 }
 
 // TestMain makes and removes the directory of the binaries. It turns garbage collection
-// off in the suite's thousands of CLI processes (not in its own): they end before it
-// pays. With foreignAgent set this process is no test but an agent, and with
+// off in the suite's CLI processes, which end before it pays, and has less of it in its
+// own. With foreignAgent set this process is no test but an agent, and with
 // kubernetesProvider a provider.
 func TestMain(m *testing.M) {
 	if os.Getenv(foreignAgent) != "" {
@@ -50,6 +59,7 @@ func TestMain(m *testing.M) {
 		serveKubernetes()
 		return
 	}
+	debug.SetGCPercent(400)
 	if err := os.Setenv("GOGC", "off"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -79,8 +89,42 @@ func cliPath(t *testing.T) string {
 	return ""
 }
 
+// newCLI runs commands in this process, or with a CLI where TF_ACC is set.
 func newCLI(t *testing.T, hcl string) *cli {
 	t.Helper()
+	if os.Getenv("TF_ACC") != "" {
+		return newProcesses(t, hcl)
+	}
+	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {
+		server, err := provider.Server("test", nil)
+		if err != nil {
+			return nil, err
+		}
+		return server(), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cli{t: t, terminal: terminal}
+	c.write(hcl)
+	return c
+}
+
+// lifecycles are the tests with a real CLI that `make test` runs; the others run in
+// `make testacc`.
+var lifecycles = []string{
+	"TestAzureLocalVDIExample", "TestLinuxSharesExample", "TestResourceExamples/gpu_partition_config", "TestResourceExamples/gpu_pool",
+	"TestResourceExamples/gpu_vm_assignment", "TestShareResourceExample", "TestMIGResourceExample", "TestInterruptLeavesEveryHostAsItWas",
+	"TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply", "TestGeneratedConfigurationRoundTrips/partition_of_a_VM",
+	"TestEnvironmentConfiguresWhatTheBlockDoesNot", "TestTwoAppliesAtOnceLeaveAValidFleet",
+}
+
+// newProcesses runs commands with a real CLI.
+func newProcesses(t *testing.T, hcl string) *cli {
+	t.Helper()
+	if os.Getenv("TF_ACC") == "" && !slices.Contains(lifecycles, t.Name()) {
+		t.Skip("it needs a real CLI: make testacc")
+	}
 	if _, err := providerBinary(); err != nil {
 		t.Fatal(err)
 	}
@@ -96,12 +140,19 @@ func newCLI(t *testing.T, hcl string) *cli {
 // write replaces the configuration.
 func (c *cli) write(hcl string) {
 	c.t.Helper()
+	if c.terminal != nil {
+		c.terminal.Write(hcl)
+		return
+	}
 	write(c.t, filepath.Join(c.dir, "main.tf"), "terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+hcl)
 }
 
 // command prepares one command of the CLI.
 func (c *cli) command(args ...string) *exec.Cmd {
 	c.t.Helper()
+	if c.terminal != nil {
+		c.t.Fatal("this test needs newProcesses")
+	}
 	cmd := exec.CommandContext(c.t.Context(), cliPath(c.t), args...)
 	cmd.Dir, cmd.Env = c.dir, c.env
 	return cmd
@@ -110,6 +161,9 @@ func (c *cli) command(args ...string) *exec.Cmd {
 // run runs one command and returns what it printed and its exit code.
 func (c *cli) run(args ...string) (string, int) {
 	c.t.Helper()
+	if c.terminal != nil {
+		return c.terminal.Run(context.WithoutCancel(c.t.Context()), args...)
+	}
 	cmd := c.command(append(args, "-no-color")...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {

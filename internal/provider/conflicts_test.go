@@ -59,7 +59,7 @@ func TestTwoAssignmentsInTwoModulesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
 	r.staysUnchanged()
-	c := newCLI(t, r.block()+`
+	c := newProcesses(t, r.block()+`
 module "one" {
   source = "./desktop"
 }

@@ -183,7 +183,7 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
 	own, given := newPrivateKey(t), newPrivateKey(t)
-	c := newCLI(t, "")
+	c := newProcesses(t, "")
 	c.env = append(c.env, "HOME="+t.TempDir(), "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
 	for name, x := range map[string]struct {
 		more []string
@@ -220,7 +220,7 @@ func TestJumpHostIsSentNothingOfTheHost(t *testing.T) {
 	own, given, hop := newPrivateKey(t), newPrivateKey(t), newPrivateKey(t)
 	known := filepath.Join(t.TempDir(), "known_hosts")
 	write(t, known, fmt.Sprintf("[127.0.0.1]:%d %s\n", d.port, d.hostKey))
-	c := newCLI(t, "")
+	c := newProcesses(t, "")
 	c.env = append(c.env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=", "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
 	for name, x := range map[string]struct {
 		more []string

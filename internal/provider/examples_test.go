@@ -29,7 +29,7 @@ type example struct {
 // the fleet that of a provider without hosts.
 func copyExample(t *testing.T, fleet string, files ...string) example {
 	t.Helper()
-	c := newCLI(t, "")
+	c := newProcesses(t, "")
 	if err := os.Remove(filepath.Join(c.dir, "main.tf")); err != nil {
 		t.Fatal(err)
 	}

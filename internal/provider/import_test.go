@@ -288,7 +288,7 @@ func TestGeneratedConfigurationRoundTrips(t *testing.T) {
 			made.apply()
 			before := r.snapshot()
 
-			c := newCLI(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0]))
+			c := newProcesses(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0]))
 			wantSaid(t, c.ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
 			c.apply()
 			c.wantNoChanges()

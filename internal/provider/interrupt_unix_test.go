@@ -21,7 +21,7 @@ import (
 func TestInterruptLeavesEveryHostAsItWas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	c := newCLI(t, r.block()+heldConfig(4))
+	c := newProcesses(t, r.block()+heldConfig(4))
 	c.apply()
 	r.must(r.fleet.EditSimulation(context.Background(), "hv01", func(s *simulated.Simulation) {
 		s.Latency = map[simulated.Op]int{simulated.OpSetPartitionCount: 1500}
@@ -70,7 +70,7 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 	r.must(r.fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) {
 		s.Latency = map[simulated.Op]int{simulated.OpStartVM: 60_000}
 	}))
-	c := newCLI(t, r.block()+assignment("avd-01", anyPartition, mayStop))
+	c := newProcesses(t, r.block()+assignment("avd-01", anyPartition, mayStop))
 	cmd := c.command("apply", "-auto-approve", "-no-color")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var out strings.Builder

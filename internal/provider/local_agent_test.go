@@ -23,7 +23,7 @@ func (r *rig) newLocalCLI(host, hcl string) *cli {
 	if _, err := agentBinary(); err != nil {
 		r.t.Fatal(err)
 	}
-	c := newCLI(r.t, hcl)
+	c := newProcesses(r.t, hcl)
 	c.env = append(c.env, "GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET="+r.fleet.Path(), "GPU_AGENT_HOST="+host)
 	return c
 }

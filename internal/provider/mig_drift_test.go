@@ -117,7 +117,7 @@ func TestReplacedGPUIsDrift(t *testing.T) {
 func TestStateFromBeforeMIGIsReadable(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, twoNodes())
-	c := newCLI(t, r.block()+config4)
+	c := newProcesses(t, r.block()+config4)
 	c.apply()
 	file := filepath.Join(c.dir, "terraform.tfstate")
 	raw, err := os.ReadFile(file)

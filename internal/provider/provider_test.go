@@ -167,8 +167,12 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCLI(t, "provider \"gpu\" {\n  "+x.block+"\n}\n"+config4)
-			if x.env != "" {
+			hcl := "provider \"gpu\" {\n  " + x.block + "\n}\n" + config4
+			var c *cli
+			if x.env == "" {
+				c = newCLI(t, hcl)
+			} else {
+				c = newProcesses(t, hcl)
 				c.env = append(c.env, x.env)
 			}
 			out := c.fails("plan")
@@ -355,7 +359,7 @@ func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 	r := newRig(t, twoNodes())
 	before := r.snapshot()
 
-	c := newCLI(t, `provider "gpu" { owner = "test" }`+"\n"+config4)
+	c := newProcesses(t, `provider "gpu" { owner = "test" }`+"\n"+config4)
 	c.env = append(c.env, "GPU_SIMULATED_FLEET="+r.fleet.Path())
 	wantSaid(t, c.ok("plan"), "Plan: 1 to add")
 
@@ -378,7 +382,7 @@ func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 	}
 	recorded, err := simulated.Create(filepath.Join(t.TempDir(), "recorded.json"), other)
 	r.must(err)
-	twin := newCLI(t, r.block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+config4)
+	twin := newProcesses(t, r.block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+config4)
 	twin.env = append(twin.env, "GPU_INVENTORY_SNAPSHOT="+recorded.Path())
 	wantSaid(t, twin.ok("plan"), "it has 1 GPU")
 	out = twin.fails("apply", "-auto-approve")
@@ -503,7 +507,7 @@ func TestTwoAppliesAtOnceLeaveAValidFleet(t *testing.T) {
 	for _, h := range both {
 		r.must(r.fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) { s.Latency = map[simulated.Op]int{simulated.OpAny: 5} }))
 	}
-	one := newCLI(t, r.blockOf("one")+`
+	one := newProcesses(t, r.blockOf("one")+`
 resource "gpu_partition_config" "vdi" {
   name     = "vdi"
   hosts    = ["hv01", "hv02"]
@@ -516,7 +520,7 @@ resource "gpu_vm_assignment" "a" {
   power     = { allow_shutdown = true }
 }
 `)
-	two := newCLI(t, r.blockOf("two")+renderPool(secondGPUs))
+	two := newProcesses(t, r.blockOf("two")+renderPool(secondGPUs))
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i, c := range []*cli{one, two} {

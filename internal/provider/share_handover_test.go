@@ -156,7 +156,7 @@ func TestGeneratedConfigurationOfAShareRoundTrips(t *testing.T) {
 			r := newRig(t, inference(1))
 			newCLI(t, r.block()+o.hcl).apply()
 			before := r.snapshot()
-			c := newCLI(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0]))
+			c := newProcesses(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0]))
 			wantSaid(t, c.ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
 			c.apply()
 			c.wantNoChanges()

@@ -241,12 +241,15 @@ func TestUtilizationWithALongView(t *testing.T) {
 // secret is a variable whose value Terraform does not print.
 const secret = "variable \"secret\" {\n  sensitive = true\n}\n"
 
+// hunter2 is a secret that the configuration has elsewhere.
+const hunter2 = "locals {\n  secret = \"hunter2\"\n}\n"
+
 // Secrets are in the configuration and nowhere else.
 func TestUtilizationKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, hgx(h100, 1))
 	s := newPrometheus(t, migGPU(0))
-	c := newCLI(t, r.block()+secret+utilizationOf(fmt.Sprintf("prometheus = {\n    url = %q\n    headers = { X-Scope-OrgID = var.secret }\n  }", s.URL)))
+	c := newProcesses(t, r.block()+secret+utilizationOf(fmt.Sprintf("prometheus = {\n    url = %q\n    headers = { X-Scope-OrgID = var.secret }\n  }", s.URL)))
 	c.env = append(c.env, "GPU_PROMETHEUS_TOKEN=hunter2", "TF_VAR_secret=hunter3")
 	c.apply()
 	state, err := os.ReadFile(filepath.Join(c.dir, "terraform.tfstate"))
@@ -294,18 +297,17 @@ func TestUtilizationRefuses(t *testing.T) {
 		{"unknown GPU", utilizationOf(`gpu_ids = ["GPU-1"]`), []string{"Unknown GPU", "hgx01", "has a GPU GPU-1", "gpu_inventory"}},
 		{"Hyper-V", utilizationOf(`hosts = ["hv01", "hgx01", "hv02"]`), []string{"Hosts cannot be measured", "Hosts: hv01, hv02", "Fix: leave them out of hosts"}},
 		{"no address", utilizationOf(`prometheus = { url = "prometheus:9090" }`), []string{"Invalid address of a Prometheus server", "Wanted: an address such as", "http://prometheus.example:9090"}},
-		{"a password", utilizationOf(`prometheus = { url = "http://me:${var.secret}@prometheus" }`), []string{"Found: a user or a password in the address"}},
+		{"a password", utilizationOf(`prometheus = { url = "http://me:${local.secret}@prometheus" }`), []string{"Found: a user or a password in the address"}},
 		{"lookback", server(`lookback = "1h"`), []string{"Invalid duration", "from 2h to 8760h"}},
 		{"time zone", server(`timezone = "Local"`), []string{"Unknown time zone", `"Local"`}},
 		{"header", server(`headers = { "X Y" = "z" }`), []string{"must be the name of an HTTP header"}},
-		{"header value", server(`headers = { X = "${var.secret}\nY: z" }`), []string{"Invalid header", "line breaks"}},
-		{"refused", server(`bearer_token = var.secret`), []string{"No long view of the GPUs", "403", "go away", "bearer_token"}},
+		{"header value", server(`headers = { X = "${local.secret}\nY: z" }`), []string{"Invalid header", "line breaks"}},
+		{"refused", server(`bearer_token = local.secret`), []string{"No long view of the GPUs", "403", "go away", "bearer_token"}},
 		{"nobody there", utilizationOf(`prometheus = { url = "http://127.0.0.1:1" }`), []string{"No long view of the GPUs", "refused", "leave prometheus out"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cli := newCLI(t, r.block()+secret+c.config)
-			cli.env = append(cli.env, "TF_VAR_secret=hunter2")
+			cli := newCLI(t, hunter2+r.block()+c.config)
 			out := cli.fails("plan")
 			if !says(c.says...).MatchString(out) {
 				t.Errorf("want %q:\n%s", c.says, out)

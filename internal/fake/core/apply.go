@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,9 +12,17 @@ import (
 
 // Apply carries a plan out. The state has what became of it, also when it fails.
 func (p *Plan) Apply(ctx context.Context) (Diagnostics, error) {
+	w := p.apply(ctx)
+	return w.all, w.check()
+}
+
+func (p *Plan) apply(ctx context.Context) *walk {
 	w := p.core.walk(ctx, applying, p.config, p.state.clone())
-	w.options, w.expansions = p.options, p.modes
-	defer func() { p.core.state = w.state }()
+	w.options, w.expansions, w.done = p.options, p.modes, map[action]int{}
+	defer func() {
+		w.state.serial = serials.Add(1)
+		p.core.state = w.state
+	}()
 	for _, c := range p.changes {
 		if c.deposed == nil {
 			w.changes[c.String()] = c
@@ -22,7 +31,27 @@ func (p *Plan) Apply(ctx context.Context) (Diagnostics, error) {
 	g := w.applyGraph(p)
 	w.add(g.walk()...)
 	w.finish(p)
-	return w.all, w.check()
+	return w
+}
+
+// tell notes that something begins, or has been done.
+func (w *walk) tell(x *change, done bool) {
+	words := map[action][2]string{
+		create: {"Creating...", "Creation complete"}, replace: {"Creating...", "Creation complete"}, swap: {"Creating...", "Creation complete"},
+		update: {"Modifying...", "Modifications complete"}, remove: {"Destroying...", "Destruction complete"},
+	}[x.action]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !done {
+		fmt.Fprintf(&w.progress, "%s: %s\n", x.address, words[0])
+		return
+	}
+	fmt.Fprintf(&w.progress, "%s: %s\n", x.address, words[1])
+	kind := x.action
+	if kind.replaces() {
+		kind = create
+	}
+	w.done[kind]++
 }
 
 // finish writes the outputs that could be worked out.
@@ -235,6 +264,7 @@ func (w *walk) execute(c *client, p *Plan, x *change, o *object) bool {
 			return w.add(broken(err)...)
 		}
 	}
+	w.tell(x, false)
 	reply, err := c.server.ApplyResourceChange(w.ctx, req)
 	if err != nil {
 		return w.add(broken(err)...)
@@ -272,6 +302,9 @@ func (w *walk) execute(c *client, p *Plan, x *change, o *object) bool {
 		result.tainted = o != nil && o.tainted || o == nil
 	}
 	w.keepResult(x, result)
+	if !failed {
+		w.tell(x, true)
+	}
 	return w.add(said...)
 }
 

@@ -110,7 +110,9 @@ type walk struct {
 	clients    map[string]*client
 	expansions map[string][]repetition
 	changes    map[string]*change // by address
-	order      *graph             // what depends on what, by configuration
+	progress   strings.Builder    // of an apply, as the CLI prints it
+	done       map[action]int
+	order      *graph // what depends on what, by configuration
 }
 
 func (w *Workspace) walk(ctx context.Context, op operation, c *config, s *state) *walk {

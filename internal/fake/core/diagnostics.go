@@ -1,8 +1,6 @@
 package core
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,7 +109,10 @@ func (d Diagnostics) text(sources map[string]*hcl.File) string {
 				if x.context != "" {
 					fmt.Fprintf(&b, ", in %s", x.context)
 				}
-				b.WriteString(":\n" + snippet(sources, *x.Subject))
+				b.WriteString(":\n")
+				for n, line := range strings.Split(lines(sources, *x.Subject), "\n") {
+					fmt.Fprintf(&b, "%4d: %s\n", x.Subject.Start.Line+n, line)
+				}
 			}
 			if x.Address != "" || x.Subject != nil {
 				b.WriteString("\n")
@@ -120,21 +121,6 @@ func (d Diagnostics) text(sources map[string]*hcl.File) string {
 			if x.Warning && others > 0 {
 				fmt.Fprintf(&b, "\n(and %d more similar warnings elsewhere)\n", others)
 			}
-		}
-	}
-	return b.String()
-}
-
-func snippet(sources map[string]*hcl.File, at hcl.Range) string {
-	f := sources[at.Filename]
-	if f == nil {
-		return ""
-	}
-	var b strings.Builder
-	lines := bufio.NewScanner(bytes.NewReader(f.Bytes))
-	for n := 1; lines.Scan(); n++ {
-		if n >= at.Start.Line && n <= at.End.Line {
-			fmt.Fprintf(&b, "%4d: %s\n", n, lines.Text())
 		}
 	}
 	return b.String()

@@ -61,6 +61,7 @@ type Plan struct {
 	config   *config
 	options  Options
 	state    *state // refreshed
+	serial   int64  // of the state that it is for
 	changes  []*change
 	outputs  map[string]cty.Value
 	before   map[string]cty.Value // outputs
@@ -101,7 +102,7 @@ func (w *Workspace) Plan(ctx context.Context, options Options) (*Plan, error) {
 func (w *walk) result() *Plan {
 	out := &Plan{
 		core: w.core, config: w.c, options: w.options, state: w.state, outputs: w.outputs, before: w.core.state.outputs,
-		modes: w.expansions, waits: w.waits(), warnings: w.all,
+		modes: w.expansions, waits: w.waits(), warnings: w.all, serial: w.core.state.serial,
 	}
 	for _, c := range w.changes {
 		out.changes = append(out.changes, c)

@@ -286,10 +286,21 @@ func flatten(into map[string]string, at string, v any) {
 	}
 }
 
+// imported is how many objects the plan imports.
+func (p *Plan) imported() int {
+	n := 0
+	for _, c := range p.changes {
+		if c.importing != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // Text is the plan for people: what happens to each instance, and how many of each.
 func (p *Plan) Text() string {
 	var b strings.Builder
-	added, changed, destroyed, imported := 0, 0, 0, 0
+	added, changed, destroyed, imported := 0, 0, 0, p.imported()
 	for _, c := range p.changes {
 		says := map[action]string{
 			create: "will be created", update: "will be updated in-place", remove: "will be destroyed", replace: "must be replaced", swap: "must be replaced",
@@ -298,11 +309,8 @@ func (p *Plan) Text() string {
 		if c.reason == "tainted" {
 			says = "is tainted, so must be replaced"
 		}
-		if c.importing != nil {
-			imported++
-			if c.action == noop {
-				says = "will be imported"
-			}
+		if c.importing != nil && c.action == noop {
+			says = "will be imported"
 		}
 		switch c.action {
 		case create:

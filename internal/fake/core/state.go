@@ -71,6 +71,7 @@ func parseAddress(t hcl.Traversal) (address, error) {
 type state struct {
 	instances map[string]*instance // by address
 	outputs   map[string]cty.Value
+	serial    int64 // of the run that wrote it
 }
 
 type instance struct {
@@ -97,7 +98,7 @@ func newState() *state {
 }
 
 func (s *state) clone() *state {
-	out := &state{instances: map[string]*instance{}, outputs: maps.Clone(s.outputs)}
+	out := &state{instances: map[string]*instance{}, outputs: maps.Clone(s.outputs), serial: s.serial}
 	for k, i := range s.instances {
 		c := *i
 		c.deposed = slices.Clone(i.deposed)
