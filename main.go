@@ -5,8 +5,6 @@ import (
 	"flag"
 	"log"
 
-	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
-
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
 
@@ -16,15 +14,11 @@ var version = "dev"
 func main() {
 	debug := flag.Bool("debug", false, "serve until interrupted, for a debugger, and print how to reach the provider")
 	flag.Parse()
-	server, err := provider.Server(version, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	var opts []tf6server.ServeOpt
+	serve := provider.Serve
 	if *debug {
-		opts = append(opts, tf6server.WithManagedDebug())
+		serve = provider.Debug
 	}
-	if err := tf6server.Serve(provider.Address, server, opts...); err != nil {
+	if err := serve(version); err != nil {
 		log.Fatal(err)
 	}
 }

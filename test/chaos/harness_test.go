@@ -118,13 +118,15 @@ func newHarness(t *testing.T, dir string) *harness {
 	if cli.Path() == "" {
 		t.Skip("neither terraform nor tofu is installed: `make chaos` builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
 	}
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := &harness{
-		t: t, ctx: t.Context(), dir: dir, bin: filepath.Join(dir, "bin"), begun: time.Now(),
+		t: t, ctx: t.Context(), dir: dir, bin: bin, begun: time.Now(),
 		figures: figures{kills: map[string]int{}, stops: map[string]int{}}, unsure: map[string]string{}, foreign: map[string][]string{},
 		initial: map[string]*gpu.VM{}, base: map[string]surface{},
 	}
-	h.must(os.MkdirAll(h.bin, 0o700))
-	h.build()
 	first := beginning()
 	fleet, err := simulated.Create(filepath.Join(dir, "fleet.json"), first)
 	h.must(err)
@@ -133,7 +135,7 @@ func newHarness(t *testing.T, dir string) *harness {
 	for i := range first.Hosts {
 		x := &first.Hosts[i]
 		h.must(fleet.EditSimulation(h.ctx, x.Name, func(s *simulated.Simulation) { s.Latency = pace }))
-		wrapper := filepath.Join(h.bin, "agent-of-"+x.Name)
+		wrapper := filepath.Join(dir, "agent-of-"+x.Name)
 		script := fmt.Sprintf("#!/bin/sh\nexec %q --backend simulated --fleet %q --host %s \"$@\"\n", filepath.Join(h.bin, agentName), fleet.Path(), x.Name)
 		h.must(os.WriteFile(wrapper, []byte(script), 0o700)) //nolint:gosec // it is a program
 		hosts = append(hosts, fmt.Sprintf("%s = { local = { agent_path = %q } }", x.Name, wrapper))
@@ -179,34 +181,60 @@ var leases = map[string]*regexp.Regexp{
 	"internal/agent/lease.go": regexp.MustCompile(`(defaultLeaseTTL =) 2 \* time\.Minute\b`),
 }
 
-// build makes the provider and the agent, with leases that end soon.
-func (h *harness) build() {
+// buildDir is where the binaries are built; TestMain makes and removes it.
+var buildDir string
+
+func TestMain(m *testing.M) {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "gpu-chaos-bin-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(buildDir)
+	os.Exit(code)
+}
+
+// binaries builds the provider and the agent, with leases that end soon, and returns the
+// directory that has nothing else.
+var binaries = sync.OnceValues(func() (string, error) {
 	root, err := filepath.Abs("../..")
-	h.must(err)
+	if err != nil {
+		return "", err
+	}
 	replace := map[string]string{}
 	for name, said := range leases {
 		source := filepath.Join(root, name)
 		text, err := os.ReadFile(source)
-		h.must(err)
-		if len(said.FindAll(text, -1)) != 1 {
-			h.t.Fatalf("%s does not say how long a lease lives in the way that this test changes it: %s", name, said)
+		if err != nil {
+			return "", err
 		}
-		short := filepath.Join(h.dir, strings.ReplaceAll(name, "/", "-"))
-		h.must(os.WriteFile(short, said.ReplaceAll(text, fmt.Appendf(nil, "$1 time.Duration(%d)", leaseTTL)), 0o600))
+		if len(said.FindAll(text, -1)) != 1 {
+			return "", fmt.Errorf("%s does not say how long a lease lives in the way that this test changes it: %s", name, said)
+		}
+		short := filepath.Join(buildDir, strings.ReplaceAll(name, "/", "-"))
+		if err := os.WriteFile(short, said.ReplaceAll(text, fmt.Appendf(nil, "$1 time.Duration(%d)", leaseTTL)), 0o600); err != nil {
+			return "", err
+		}
 		replace[source] = short
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	h.must(err)
-	file := filepath.Join(h.dir, "overlay.json")
-	h.must(os.WriteFile(file, overlay, 0o600))
+	if err != nil {
+		return "", err
+	}
+	file, bin := filepath.Join(buildDir, "overlay.json"), filepath.Join(buildDir, "bin")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		return "", err
+	}
 	for name, pkg := range map[string]string{providerName: ".", agentName: "./cmd/gpu-agent"} {
-		cmd := exec.CommandContext(h.ctx, "go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", filepath.Join(h.bin, name), pkg)
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", filepath.Join(bin, name), pkg) //nolint:noctx // bounded by go test's timeout
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
-			h.t.Fatalf("build %s: %v: %s", pkg, err, out)
+			return "", fmt.Errorf("build %s: %w: %s", pkg, err, out)
 		}
 	}
-}
+	return bin, nil
+})
 
 // beginPhase has the logs of a phase go into a directory of their own.
 func (h *harness) beginPhase(n int) {

@@ -1,0 +1,60 @@
+package provider
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6/tf6server"
+)
+
+// Serve serves the provider until Terraform ends it, or is gone.
+func Serve(version string) error {
+	server, err := Server(version, nil)
+	if err != nil {
+		return err
+	}
+	var applying atomic.Int64
+	go endWithParent(&applying)
+	return tf6server.Serve(Address, func() tfprotov6.ProviderServer {
+		return &countedServer{ProviderServer: server(), applying: &applying}
+	})
+}
+
+// Debug serves the provider until it is interrupted, and prints how to reach it.
+func Debug(version string) error {
+	server, err := Server(version, nil)
+	if err != nil {
+		return err
+	}
+	return tf6server.Serve(Address, server, tf6server.WithManagedDebug())
+}
+
+// endWithParent ends the process when its parent is gone. go-plugin (v1.7.0) does not: a
+// provider whose Terraform was killed would live on for ever, with its connections to
+// hosts and what they hold there. What is being applied was cancelled with the connection
+// to Terraform, and is put back first.
+func endWithParent(applying *atomic.Int64) {
+	waitForParent()
+	for applying.Load() > 0 {
+		time.Sleep(parentPoll)
+	}
+	os.Exit(1)
+}
+
+// parentPoll is how often it is looked whether something is still as it was.
+const parentPoll = 500 * time.Millisecond
+
+// countedServer counts the changes that are being applied.
+type countedServer struct {
+	tfprotov6.ProviderServer
+	applying *atomic.Int64
+}
+
+func (s *countedServer) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+	s.applying.Add(1)
+	defer s.applying.Add(-1)
+	return s.ProviderServer.ApplyResourceChange(ctx, r)
+}
