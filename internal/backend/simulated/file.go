@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,6 +172,7 @@ func (f *file) write(doc *document, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.info = nil
+	removeLeftovers(f.path)
 	if err := replaceFile(f.path, data, 0o600); err != nil {
 		return f.fail(err)
 	}
@@ -183,6 +187,21 @@ func (f *file) store(doc *document) {
 	defer f.mu.Unlock()
 	doc.touched = nil
 	f.doc = doc
+}
+
+// removeLeftovers removes the temporary files of processes that died while they wrote.
+// Nobody else writes now. One that stays is in nobody's way.
+func removeLeftovers(path string) {
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return
+	}
+	for _, f := range files {
+		number, isOurs := strings.CutPrefix(f.Name(), "."+filepath.Base(path))
+		if _, err := strconv.ParseUint(number, 10, 64); isOurs && err == nil && f.Type().IsRegular() {
+			_ = os.Remove(filepath.Join(filepath.Dir(path), f.Name()))
+		}
+	}
 }
 
 func (f *file) fail(err error) error { return &FileError{Path: f.path, Err: err} }

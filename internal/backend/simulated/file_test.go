@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -195,6 +196,36 @@ func TestLinkedFile(t *testing.T) {
 
 // Every call sees what others wrote a moment ago, even when the file has the same
 // size and its time stamp is too coarse to tell.
+// TestLeftoversAreRemoved has the next writer remove the temporary files of processes that
+// were killed while they wrote, and nothing else.
+func TestLeftoversAreRemoved(t *testing.T) {
+	fleet := newFleet(t, 1)
+	path := fleet.Path()
+	dir := filepath.Dir(path)
+	for _, name := range []string{"." + filepath.Base(path) + "123456", ".fleet.json7", ".fleet.json.swp", ".fleet.json7x", "fleet.json8", ".other.json9"} {
+		write(t, filepath.Join(dir, name), "{")
+	}
+	inventory(t, fleet, "hv01")
+	if _, err := os.Stat(filepath.Join(dir, ".fleet.json7")); err != nil {
+		t.Errorf("a reader removed it: %v", err)
+	}
+	run(t, hostOf(t, fleet, "hv01").StartVM(t.Context(), vmID(1)))
+	files, err := filepath.Glob(filepath.Join(dir, ".*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, f := range files {
+		left = append(left, filepath.Base(f))
+	}
+	if want := []string{".fleet.json.swp", ".fleet.json7x", ".other.json9"}; !slices.Equal(left, want) {
+		t.Errorf("left are %q, want %q", left, want)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "fleet.json8")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReadIsNeverStale(t *testing.T) {
 	fleet := newFleet(t, 1)
 	info, err := os.Stat(fleet.Path())
