@@ -27,27 +27,36 @@ func newClaims(o *hostOptions) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		j, err := client.Journal(cmd.Context())
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
 		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), claims)
+			if err := writeJSON(out, append([]gpu.Claim{}, claims...)); err != nil {
+				return err
+			}
+			return incomplete(j.Unreadable)
 		}
 		if len(claims) == 0 {
-			_, _ = fmt.Fprintln(cmd.OutOrStdout(), "no claims")
-			return nil
-		}
-		t := newTable(cmd.OutOrStdout(), "Claims")
-		t.AppendHeader(table.Row{"Kind", "Id", "Owner", "State"})
-		for _, c := range claims {
-			state := "complete"
-			switch {
-			case c.Incomplete:
-				state = "incomplete"
-			case c.Pending:
-				state = "waits for the VM to be off"
+			_, _ = fmt.Fprintln(out, "no claims")
+		} else {
+			t := newTable(out, "Claims")
+			t.AppendHeader(table.Row{"Kind", "Id", "Owner", "State"})
+			for _, c := range claims {
+				state := "complete"
+				switch {
+				case c.Incomplete:
+					state = "incomplete"
+				case c.Pending:
+					state = "waits for the VM to be off"
+				}
+				t.AppendRow(table.Row{c.Kind, c.ID, c.Owner, state})
 			}
-			t.AppendRow(table.Row{c.Kind, c.ID, c.Owner, state})
+			t.Render()
 		}
-		t.Render()
-		return nil
+		showUnreadable(out, j.Unreadable)
+		return incomplete(j.Unreadable)
 	}
 	cmd := &cobra.Command{
 		Use:   "claims",

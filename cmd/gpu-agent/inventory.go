@@ -101,6 +101,7 @@ func show(out io.Writer, h *gpu.Host) {
 		}
 		claims.Render()
 	}
+	showUnreadable(out, h.Unreadable)
 }
 
 // showPartitions lists the GPUs of a Hyper-V host.

@@ -9,10 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -227,6 +231,9 @@ func TestClaims(t *testing.T) {
 	}
 	out, _ = r.run(0, "claims")
 	wantSaid(t, out, "no claims")
+	if out, _ = r.run(0, "claims", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("without claims the list is %s", out)
+	}
 	if s, err := r.host().Load(t.Context()); err != nil || s.Lease != nil {
 		t.Errorf("lease %+v, %v", s.Lease, err)
 	}
@@ -316,6 +323,83 @@ func TestStateDir(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "state.json")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRecordsThatCannotBeRead has a claim that is damaged and a change that a newer agent
+// began: all commands that look still do, none changes anything, and each says so.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	r := newRig(t)
+	dir := filepath.Join(t.TempDir(), "state")
+	r.env = append(r.env, "GPU_AGENT_STATE_DIR="+dir)
+	store, err := statedir.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Update(t.Context(), func(s *backend.State) error {
+		s.Agent, s.Fence = "9.9.9", 3
+		s.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "a"}, {Kind: gpu.ClaimPool, ID: "gold", Incomplete: true}}
+		s.Journal = []json.RawMessage{json.RawMessage(`{"id":"a","subject":"gpu_thing.x","host":"hv01","run":"r","worker":"w","status":"running","steps":[{"op":"fold_gpu"}],"undo":[[]],"begun":1}`)}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "state.json")
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Replace(doc, []byte(`"id":"vdi"`), []byte(`"id":"vdk"`), 1)
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	both := []string{path, "record 1", "checksum", "change 1 of the journal, for gpu_thing.x", `op is "fold_gpu"`, "9.9.9"}
+
+	for range 4 {
+		_, said := r.run(1, "reconcile")
+		wantSaid(t, said, append(slices.Clone(both), "install agent 9.9.9", "gpu-agent records drop")...)
+	}
+	_, said := r.run(1, "claims", "forget", "pool", "gold", "--yes")
+	wantSaid(t, said, both...)
+	out, said := r.run(1, "claims")
+	wantSaid(t, out, append(slices.Clone(both), "gold")...)
+	wantSaid(t, said, both...)
+	out, _ = r.run(1, "claims", "--json")
+	wantSaid(t, out, `"gold"`)
+	out, _ = r.run(1, "selftest")
+	wantSaid(t, out, append(slices.Clone(both), "failed  records")...)
+	out, _ = r.run(0, "inventory", "--json")
+	wantSaid(t, out, append(slices.Clone(both[1:3]), "unreadable_records", `"avd-01"`)...)
+	out, _ = r.run(0, "inventory")
+	wantSaid(t, out, both...)
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, damaged) {
+		t.Fatalf("the file was changed, %v", err)
+	}
+
+	out, _ = r.run(1, "records")
+	wantSaid(t, out, both...)
+	ids := regexp.MustCompile(`(?m)^ *([0-9a-f]{12}) `).FindAllStringSubmatch(out, -1)
+	if len(ids) != 2 {
+		t.Fatalf("the records are %q in\n%s", ids, out)
+	}
+	r.run(64, "records", "drop", ids[0][1])
+	_, said = r.run(1, "--role", "reader", "records", "drop", ids[0][1], "--yes")
+	wantSaid(t, said, "reader")
+	for i, want := range []string{`"id":"vdk"`, `"op":"fold_gpu"`} {
+		out, _ = r.run(0, "records", "show", ids[i][1])
+		wantSaid(t, out, want)
+		out, _ = r.run(0, "records", "drop", ids[i][1], "--yes")
+		wantSaid(t, out, want)
+	}
+	out, _ = r.run(0, "records")
+	wantSaid(t, out, "all records can be read")
+	out, _ = r.run(0, "reconcile")
+	wantSaid(t, out, "nothing to settle")
+	out, _ = r.run(0, "claims")
+	wantSaid(t, out, "gold", "incomplete")
+	kept, err := filepath.Glob(filepath.Join(dir, "dropped-*.json"))
+	if err != nil || !slices.ContainsFunc(kept, func(f string) bool { b, _ := os.ReadFile(f); return bytes.Equal(b, damaged) }) {
+		t.Errorf("the file as it was is not in %v, %v", kept, err)
 	}
 }
 

@@ -97,6 +97,13 @@ func checks(client *agent.Client, write bool) []check {
 		}},
 		{"inventory", func(ctx context.Context) (string, error) { return readTwice(ctx, client) }},
 		{"claims", func(ctx context.Context) (string, error) { return claimsStand(ctx, client) }},
+		{"records", func(ctx context.Context) (string, error) {
+			j, err := client.Journal(ctx)
+			if err != nil {
+				return "", err
+			}
+			return "all can be read", incomplete(j.Unreadable)
+		}},
 		{"lease", func(ctx context.Context) (string, error) {
 			j, err := client.Journal(ctx)
 			if err != nil || j.Lease == nil {

@@ -27,6 +27,7 @@ const (
 	VersionMismatch Kind = "version_mismatch" // the two ends speak different protocols
 	Denied          Kind = "denied"           // the caller's role does not allow the call
 	BadRequest      Kind = "bad_request"
+	Unreadable      Kind = "unreadable_record" // the agent cannot read what it has recorded; nothing was touched
 	Internal        Kind = "internal"
 )
 
@@ -104,6 +105,9 @@ func failure(doing string, err error) *Error {
 	var ae *Error
 	if errors.As(err, &ae) {
 		return ae
+	}
+	if ue := (*backend.UnreadableError)(nil); errors.As(err, &ue) {
+		return &Error{Kind: Unreadable, Message: ue.Error()}
 	}
 	e := &Error{Kind: Internal, Message: "could not " + doing, Cause: causeOf(err)}
 	switch {

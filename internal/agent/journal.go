@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Journal is what a host has not settled yet.
@@ -15,6 +16,9 @@ type Journal struct {
 	// Lease says who may change the host now.
 	Lease   *backend.Lease `json:"lease,omitempty"`
 	Changes []Unsettled    `json:"changes"`
+	// Unreadable are the records of the host that its agent cannot read, claims included.
+	// The host is not changed as long as there are any.
+	Unreadable []gpu.UnreadableRecord `json:"unreadable,omitempty"`
 }
 
 // Unsettled is a change that was begun and is neither kept nor put back.
@@ -28,7 +32,7 @@ type Unsettled struct {
 }
 
 func (s *Server) openJournal(ctx context.Context) (Journal, error) {
-	state, err := s.store.Load(ctx)
+	state, err := backend.LoadReadable(ctx, s.store)
 	if err != nil {
 		return Journal{}, failure("read the journal", err)
 	}
@@ -36,7 +40,10 @@ func (s *Server) openJournal(ctx context.Context) (Journal, error) {
 	if err != nil {
 		return Journal{}, err
 	}
-	j := Journal{Changes: []Unsettled{}}
+	j := Journal{Changes: []Unsettled{}, Unreadable: unreadableRecords(&state)}
+	if cluster, err := s.clusterRecords(ctx); err == nil { // else what concerns the host is still told
+		j.Unreadable = append(j.Unreadable, cluster...)
+	}
 	if state.Lease != nil && state.Lease.Expires.After(s.clock()) {
 		j.Lease = state.Lease
 	}
@@ -83,11 +90,12 @@ const (
 
 type journal []*entry
 
+// readJournal reads the journal. The store has left out what cannot be read.
 func readJournal(st *backend.State) (journal, error) {
 	var j journal
 	for _, doc := range st.Journal {
-		e := &entry{}
-		if err := json.Unmarshal(doc, e); err != nil {
+		e, err := readEntry(doc)
+		if err != nil {
 			return nil, &Error{Kind: Internal, Message: fmt.Sprintf("the journal of the host cannot be read: %v", err)}
 		}
 		j = append(j, e)

@@ -15,7 +15,13 @@ func (s *Server) cluster(ctx context.Context) (*backend.Cluster, error) {
 	if !ok {
 		return nil, nil
 	}
-	return c.Cluster(ctx)
+	cluster, err := c.Cluster(ctx)
+	if err != nil || cluster == nil {
+		return nil, err
+	}
+	strict := *cluster
+	strict.Store = recordStore{Store: cluster.Store, version: s.version}
+	return &strict, nil
 }
 
 // member is what the cluster's lease calls this process. A node has two for a while when

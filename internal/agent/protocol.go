@@ -42,6 +42,8 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxSendMsgSize(maxMessageSize),
 		grpc.MaxHeaderListSize(maxHeaderSize),
 		grpc.WaitForHandlers(true),
+		grpc.ChainUnaryInterceptor(recoverUnary),
+		grpc.ChainStreamInterceptor(recoverStream),
 	}
 }
 

@@ -35,7 +35,8 @@ type Settled struct {
 // what is declared: MIG, vGPUs, compute modes, time slices, MPS daemons and what is handed
 // to containers, from whom shares without a claim are taken. It touches nothing else. It waits for a run that is at work as
 // long as it is told. What could not be put back is in the answer and no error.
-func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, error) {
+func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []Settled, err error) {
+	defer recovered("reconcile", &err)
 	// Most often nothing is left, and a host that boots does not need its cluster for that.
 	state, err := s.store.Load(ctx)
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) ([]Settled, 
 	if err != nil {
 		return nil, err
 	}
-	settled, err := s.settleDead(ctx, lease)
+	settled, err = s.settleDead(ctx, lease)
 	if err == nil {
 		var restored []Settled
 		restored, err = s.restore(ctx, lease)
@@ -100,7 +101,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	state, err := s.store.Load(ctx)
+	state, err := backend.LoadReadable(ctx, s.store) // nothing to give back is no error
 	if err != nil {
 		return failure("give the lease back", err)
 	}

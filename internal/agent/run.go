@@ -19,7 +19,9 @@ type runner struct {
 }
 
 // run makes one step. Each step may be repeated.
-func (r *runner) run(ctx context.Context, s change.Step) error {
+func (r *runner) run(ctx context.Context, s change.Step) (err error) {
+	// A step in which the agent itself fails is put back like any other that fails.
+	defer recovered(s.String(), &err)
 	if s.Op.Platform() == gpu.HyperV {
 		host, err := asHyperV(r.host)
 		if err != nil {

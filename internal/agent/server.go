@@ -25,7 +25,7 @@ const (
 // Server is the agent of one host.
 type Server struct {
 	backend backend.Backend
-	store   backend.Store
+	store   recordStore
 	name    string
 	version string
 	role    func(context.Context) (Role, error)
@@ -87,7 +87,6 @@ func WithTimeouts(step, undo time.Duration) Option {
 func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 	s := &Server{
 		backend:     b,
-		store:       store,
 		version:     unversioned,
 		role:        func(context.Context) (Role, error) { return Operator, nil },
 		clock:       time.Now,
@@ -100,6 +99,7 @@ func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 	for _, o := range opts {
 		o(s)
 	}
+	s.store = recordStore{Store: store, version: s.version}
 	return s
 }
 
@@ -131,11 +131,11 @@ func (s *Server) read(ctx context.Context) (gpu.Host, backend.State, error) {
 	if err != nil {
 		return gpu.Host{}, backend.State{}, failure("read the inventory", err)
 	}
-	state, err := s.store.Load(ctx)
+	state, err := backend.LoadReadable(ctx, s.store)
 	if err != nil {
 		return gpu.Host{}, backend.State{}, failure("read the claims", err)
 	}
-	host.Claims = state.Claims
+	host.Claims, host.Unreadable = state.Claims, unreadableRecords(&state)
 	return host, state, nil
 }
 
@@ -299,11 +299,11 @@ func (g *service) Claims(ctx context.Context, _ *agentpb.ClaimsRequest) (*agentp
 	if _, err := g.server.admit(ctx, reads); err != nil {
 		return nil, toStatus(err)
 	}
-	state, err := g.server.store.Load(ctx)
+	state, err := backend.LoadReadable(ctx, g.server.store)
 	if err != nil {
 		return nil, toStatus(failure("read the claims", err))
 	}
-	doc, err := encode("list of claims", state.Claims)
+	doc, err := encode("list of claims", append([]gpu.Claim{}, state.Claims...))
 	if err != nil {
 		return nil, toStatus(err)
 	}

@@ -190,19 +190,26 @@ type Cluster struct {
 // Store keeps what the agent itself must remember on the host. Update runs f on
 // the current state under an exclusive lock across processes and saves what f made
 // of it, atomically, unless f fails.
+//
+// Of a state that cannot be read in full Load returns what it could read, with an
+// *UnreadableError. Update fails with it and does not call f. Most stores are a Repairer.
 type Store interface {
 	Load(ctx context.Context) (State, error)
 	Update(ctx context.Context, f func(*State) error) error
 }
 
-// State is the agent's memory of one host.
+// State is the agent's memory of one host. Encode and DecodeState say how it is written.
 type State struct {
-	Claims []gpu.Claim `json:"claims,omitempty"`
-	Lease  *Lease      `json:"lease,omitempty"`
+	Claims []gpu.Claim
+	Lease  *Lease
 	// Fence is the last fencing token given out; it only rises.
-	Fence int64 `json:"fence,omitempty"`
+	Fence int64
 	// Journal holds the changes that are not settled yet. Only the agent reads it.
-	Journal []json.RawMessage `json:"journal,omitempty"`
+	Journal []json.RawMessage
+	// Agent is the version of the agent that wrote the state.
+	Agent string
+	// Unreadable are the records that could not be read.
+	Unreadable []Unreadable
 }
 
 // Lease says who may change the host now.

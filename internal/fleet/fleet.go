@@ -207,6 +207,17 @@ type View struct {
 // Complete tells whether every host answered.
 func (v View) Complete() bool { return len(v.Errors) == 0 }
 
+// Recorded tells whether every host answered with all claims that it holds: only then is
+// an object without one not there.
+func (v View) Recorded() bool {
+	for _, h := range v.Hosts {
+		if len(h.Unreadable) > 0 {
+			return false
+		}
+	}
+	return v.Complete()
+}
+
 // Silent lists the hosts that did not answer, sorted.
 func (v View) Silent() []string { return slices.Sorted(maps.Keys(v.Errors)) }
 

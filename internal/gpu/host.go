@@ -41,6 +41,8 @@ type Host struct {
 	// Unfinished are the changes that a run began here and has neither finished nor
 	// put back, each by the resource that it was for. A run may be at it, or was killed.
 	Unfinished []string `json:"unfinished,omitempty"`
+	// Unreadable are the records of the agent that it cannot read. Claims may be missing.
+	Unreadable []UnreadableRecord `json:"unreadable_records,omitempty"`
 }
 
 // OS names an operating system, for rules that depend on its build.

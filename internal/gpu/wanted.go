@@ -1,6 +1,10 @@
 package gpu
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Want is what one Terraform resource wants of the hosts. Exactly one field is set.
 type Want struct {
@@ -254,6 +258,19 @@ type Claim struct {
 	// Revision rises with each write, so that of two claims for a VM that moved
 	// between nodes the newer one is known.
 	Revision int64 `json:"revision"`
+}
+
+// Validate checks what every reader of a claim relies on.
+func (c *Claim) Validate() error {
+	switch c.Kind {
+	case ClaimConfig, ClaimPool, ClaimAssignment, ClaimShare:
+	default:
+		return fmt.Errorf("kind is %q, which is none of a claim", c.Kind)
+	}
+	if c.ID == "" {
+		return errors.New("id is empty")
+	}
+	return nil
 }
 
 // Is tells whether the claim is for an object.

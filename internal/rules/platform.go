@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -128,6 +129,38 @@ func checkOSBuild(r *run) {
 		Wanted: fmt.Sprintf("%s needs %s: Windows Server 2025, Azure Local, or Azure Stack HCI from 22H2 on.", r.label(), feature),
 		Fix:    "Upgrade the host, or take it out of this resource.",
 	}, keys...)
+}
+
+// UnreadableFix is what to do about records that an agent cannot read.
+const UnreadableFix = "Install the agent that wrote them, or a later one, or restore the file from a backup. " +
+	"`gpu-agent records` on the host shows them, and `gpu-agent records drop` gives one up."
+
+// UnreadableText names records that an agent cannot read.
+func UnreadableText(records []gpu.UnreadableRecord) string {
+	var lines []string
+	for _, r := range records {
+		lines = append(lines, r.String())
+	}
+	return strings.Join(lines, "; ")
+}
+
+func checkReadableRecords(r *run) {
+	if !r.transition() {
+		return
+	}
+	hosts, path := r.wantedHosts()
+	for _, host := range hosts {
+		h, ok := r.host(host)
+		if !ok || len(h.Unreadable) == 0 {
+			continue
+		}
+		r.report(Finding{
+			Path: path, Host: host, Title: "Records of a host cannot be read",
+			Found:  UnreadableText(h.Unreadable) + ".",
+			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing before it can read all that it has recorded: who has what, and what a run that was killed left.", r.label()),
+			Fix:    UnreadableFix,
+		}, key("records", host))
+	}
 }
 
 func checkForeignController(r *run) {

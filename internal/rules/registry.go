@@ -84,6 +84,10 @@ var registry = []Rule{
 		Sentence: "A GPU is for VMs (vGPUs, passthrough) or shared by containers, never both.",
 	},
 	{
+		ID: "readable-records", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkReadableRecords,
+		Sentence: "The host's agent can read all that it has recorded; until then it changes nothing.",
+	},
+	{
 		ID: "foreign-controller", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkForeignController,
 		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs, or hands out GPUs whose MIG instances change or that containers share, is a warning.",
 	},

@@ -132,6 +132,15 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", device("b", "hv01", "hv01", gpu1)) },
 		},
 		{
+			rule: "readable-records", name: "damaged", level: rules.Error, path: "hosts", change: true, says: []string{"record 2 (claim)", "state.json", "checksum", "gpu-agent records"},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01")
+				h.Unreadable = []gpu.UnreadableRecord{{ID: "3fa9", File: "state.json", Record: "record 2 (claim)", Found: "its checksum is wrong"}}
+				return world(h), create("t", config("vdi", 4, "hv01"))
+			},
+			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Unreadable = nil },
+		},
+		{
 			rule: "existing-pool", name: "unmanaged", level: rules.Error, path: "name", says: []string{"terraform import ADDRESS hv01/DDA"},
 			build: func() (rules.World, rules.Plan) {
 				h := host("hv01")

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
 
 // Kind is why a state directory cannot be used.
@@ -12,15 +14,14 @@ type Kind string
 
 // Kinds.
 const (
-	Corrupt  Kind = "corrupt"  // the state file is damaged
-	Newer    Kind = "newer"    // a newer agent wrote it
 	Unsafe   Kind = "unsafe"   // others could change it
 	Full     Kind = "full"     // no space for a new state; the old one stands
 	Busy     Kind = "busy"     // another process held the lock until time ran out
 	Unusable Kind = "unusable" // the system refuses to make, read or write it
 )
 
-// Error is a state directory that cannot be used. Match it with errors.As.
+// Error is a state directory that cannot be used. A state that cannot be read is a
+// *backend.UnreadableError. Match it with errors.As.
 type Error struct {
 	Path  string // the directory or the file
 	Kind  Kind
@@ -42,17 +43,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-func corrupt(path string, size int, err error) *Error {
-	return &Error{
-		Path: path, Kind: Corrupt, Err: err,
-		Found: fmt.Sprintf("the file of %d bytes is damaged (%v)", size, err),
-		Fix: "nothing was overwritten; restore it from a backup, or move it away to begin with no claims, " +
-			"after which objects that Terraform manages here have to be imported again",
-	}
-}
-
-func newer(path, found string) *Error {
-	return &Error{Path: path, Kind: Newer, Found: found, Fix: "a newer agent wrote it: install that version or a later one on this host"}
+func tooLarge(path string, size int64) backend.Unreadable {
+	r := backend.NewUnreadable("the file", nil, false, "it has %d bytes, and no state has more than %d", size, backend.MaxState)
+	r.File = path
+	return r
 }
 
 func untrusted(path, found, fix string) *Error {

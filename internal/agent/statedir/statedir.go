@@ -13,7 +13,9 @@ package statedir
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -44,7 +46,10 @@ type Dir struct {
 	turn chan struct{}
 }
 
-var _ backend.Store = (*Dir)(nil)
+var (
+	_ backend.Store    = (*Dir)(nil)
+	_ backend.Repairer = (*Dir)(nil)
+)
 
 // Open makes the directory if there is none, and checks that nobody else can write to
 // it. It does not read the state.
@@ -74,9 +79,13 @@ func (d *Dir) check() error {
 	return checkPrivate(d.path, info)
 }
 
+// Place implements backend.Repairer.
+func (d *Dir) Place() string { return d.statePath() }
+
 func (d *Dir) statePath() string { return filepath.Join(d.path, stateName) }
 
-// Load reads the state. A directory without one is a host that was never managed.
+// Load reads the state. A directory without one is a host that was never managed. Of a
+// state that cannot be read in full it returns the rest, with a *backend.UnreadableError.
 func (d *Dir) Load(ctx context.Context) (backend.State, error) {
 	unlock, err := d.lockForReading(ctx)
 	if err != nil {
@@ -84,12 +93,47 @@ func (d *Dir) Load(ctx context.Context) (backend.State, error) {
 	}
 	defer unlock()
 	state, _, err := d.read()
-	return state, err
+	if err != nil {
+		return backend.State{}, err
+	}
+	return state, state.Err()
 }
 
 // Update lets f change the state under a lock that all processes share. f must not
 // use the directory: it would wait for the lock that it runs under.
 func (d *Dir) Update(ctx context.Context, f func(*backend.State) error) error {
+	return d.change(ctx, func(state *backend.State, _ []byte) error {
+		if err := state.Err(); err != nil {
+			return err
+		}
+		return f(state)
+	})
+}
+
+// Repair implements backend.Repairer. What was there before is kept in a file beside it.
+func (d *Dir) Repair(ctx context.Context, f func(*backend.State) error) error {
+	return d.change(ctx, func(state *backend.State, old []byte) error {
+		before := *state
+		if err := f(state); err != nil {
+			return err
+		}
+		switch {
+		case len(state.Unreadable) == len(before.Unreadable) && len(state.Journal) == len(before.Journal):
+			return before.Err() // nothing was given up
+		case old == nil:
+			return untrusted(d.statePath(), "it is too large to be read", "move it away")
+		}
+		sum := sha256.Sum256(old)
+		kept := filepath.Join(d.path, fmt.Sprintf("dropped-%x.json", sum[:6]))
+		if err := replaceFile(kept, old); err != nil {
+			return notWritten(kept, err)
+		}
+		return nil
+	})
+}
+
+// change lets f make a new state of the one that the file holds.
+func (d *Dir) change(ctx context.Context, f func(state *backend.State, old []byte) error) error {
 	select {
 	case d.turn <- struct{}{}:
 		defer func() { <-d.turn }()
@@ -106,10 +150,10 @@ func (d *Dir) Update(ctx context.Context, f func(*backend.State) error) error {
 	if err != nil {
 		return err
 	}
-	if err := f(&state); err != nil {
+	if err := f(&state, old); err != nil {
 		return err
 	}
-	data, err := encode(state)
+	data, err := state.Encode()
 	if err != nil {
 		return unusable(d.statePath(), err)
 	}
@@ -135,6 +179,9 @@ func (d *Dir) read() (backend.State, []byte, error) {
 	case !info.Mode().IsRegular():
 		return backend.State{}, nil, untrusted(path, "it is a link or no file at all", "find out who put it there, and restore the file from a backup or move it away")
 	}
+	if info.Size() > backend.MaxState {
+		return backend.State{Unreadable: []backend.Unreadable{tooLarge(path, info.Size())}}, nil, nil
+	}
 	in, err := os.OpenFile(path, os.O_RDONLY|noFollow, 0)
 	if err != nil {
 		return backend.State{}, nil, unusable(path, err)
@@ -144,8 +191,11 @@ func (d *Dir) read() (backend.State, []byte, error) {
 	if err != nil {
 		return backend.State{}, nil, unusable(path, err)
 	}
-	state, err := decode(path, data)
-	return state, data, err
+	state := backend.DecodeState(data)
+	for i := range state.Unreadable {
+		state.Unreadable[i].File = path
+	}
+	return state, data, nil
 }
 
 func (d *Dir) lockPath() string { return filepath.Join(d.path, lockName) }

@@ -2,11 +2,14 @@ package statedir_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -145,42 +148,213 @@ func TestUpdateThatChangesNothingDoesNotWrite(t *testing.T) {
 // TestFileThatCannotBeRead wants a clear error, and the file left as it is: it may be
 // all that is left of a host's claims.
 func TestFileThatCannotBeRead(t *testing.T) {
-	const v1 = `{"format": "gpu-agent-state/v1", "fence": 3}`
+	whole := written(t, someState())
+	head, records, _ := strings.Cut(whole, "\n")
 	for _, c := range []struct {
 		name, content string
-		kind          statedir.Kind
+		newer         bool
 		saying        []string
 	}{
-		{"empty", "", statedir.Corrupt, []string{"0 bytes", "backup", "nothing was overwritten"}},
-		{"torn", v1[:30], statedir.Corrupt, []string{"30 bytes", "unexpected end"}},
-		{"zeros", strings.Repeat("\x00", 64), statedir.Corrupt, []string{"damaged"}},
-		{"not an object", `[1]`, statedir.Corrupt, []string{"damaged"}},
-		{"no format", `{"fence": 3}`, statedir.Corrupt, []string{`its format is ""`}},
-		{"another program's", `{"format": "checkpoint/v7"}`, statedir.Corrupt, []string{"checkpoint/v7", statedir.Format}},
-		{"a field of another type", `{"format": "gpu-agent-state/v1", "fence": "three"}`, statedir.Corrupt, []string{"fence"}},
-		{"twice", v1 + v1, statedir.Corrupt, []string{"damaged"}},
-		{"newer", `{"format": "gpu-agent-state/v2", "fence": {"n": 3}}`, statedir.Newer, []string{"gpu-agent-state/v2", statedir.Format, "install"}},
-		{"newer field", `{"format": "gpu-agent-state/v1", "shares": []}`, statedir.Newer, []string{`"shares"`, "install"}},
+		{"empty", "", false, []string{"0 bytes"}},
+		{"blank", " \n\n", false, []string{"3 bytes"}},
+		{"torn", whole[:30], false, []string{"30 bytes", "damaged"}},
+		{"zeros", strings.Repeat("\x00", 64), false, []string{"damaged"}},
+		{"not an object", `[1]`, false, []string{"damaged"}},
+		{"no format", `{"fence": 3}`, false, []string{`its format is ""`}},
+		{"another program's", `{"format": "checkpoint/v7"}`, false, []string{"checkpoint/v7", backend.StateFormat}},
+		{"a field of another type", strings.Replace(whole, `"fence":7`, `"fence":"seven"`, 1), false, []string{"fence", "first line"}},
+		{"twice", whole + whole, false, []string{"damaged"}},
+		{"deep", strings.Repeat("[", 1<<20), false, []string{"damaged", "depth"}},
+		{"newer", `{"format": "gpu-agent-state/v99", "agent": "9.9.9", "fence": {"n": 3}}`, true, []string{"gpu-agent-state/v99", backend.StateFormat, "install agent 9.9.9"}},
+		{"newer field", strings.Replace(whole, `"fence":`, `"debts":[],"fence":`, 1), true, []string{`"debts"`, "install agent 1.2.3"}},
+		{"newer kind", edited(t, whole, `"kind":"claim"`, `"kind":"debt"`), true, []string{"debt", "record 2", "install"}},
+		{"newer version", edited(t, whole, `"version":1`, `"version":2`), true, []string{"record 1 (lease)", "version is 2", "install"}},
+		{"newer field of a claim", edited(t, whole, `"token":"token"`, `"token":"token","tenant":"a"`), true, []string{`"tenant"`, "record 2 (claim)"}},
+		{"a claim for nothing", edited(t, whole, `"id":"vdi"`, `"id":""`), false, []string{"id is empty", "record 2 (claim)"}},
+		{"wrong checksum", strings.Replace(whole, `"id":"vdi"`, `"id":"vdj"`, 1), false, []string{"checksum", "record 2"}},
+		{"another fence", strings.Replace(whole, `"fence":7`, `"fence":6`, 1), false, []string{"first line"}},
+		{"a record is missing", head + "\n" + records[strings.Index(records, "\n")+1:], false, []string{"missing", "3 records"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := newDir(t)
 			d := open(t, dir)
 			path := filepath.Join(dir, "state.json")
-			if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
-				t.Fatal(err)
+			write(t, path, c.content)
+			check := func(err error) {
+				t.Helper()
+				var ue *backend.UnreadableError
+				if !errors.As(err, &ue) || len(ue.Records) == 0 {
+					t.Fatalf("error %v", err)
+				}
+				if newer := slices.ContainsFunc(ue.Records, func(r backend.Unreadable) bool { return r.Newer }); newer != c.newer {
+					t.Errorf("newer is %t: %v", newer, err)
+				}
+				for _, s := range append(c.saying, path, "gpu-agent records", "nothing was overwritten") {
+					if !strings.Contains(err.Error(), s) {
+						t.Errorf("error %q does not say %q", err, s)
+					}
+				}
+				if len(err.Error()) > 2000 {
+					t.Errorf("the error has %d bytes", len(err.Error()))
+				}
 			}
 			_, err := d.Load(t.Context())
-			wantError(t, err, c.kind, append(c.saying, path)...)
-			err = d.Update(t.Context(), func(*backend.State) error {
+			check(err)
+			check(d.Update(t.Context(), func(*backend.State) error {
 				t.Error("a state that cannot be read was given to be changed")
 				return nil
-			})
-			wantError(t, err, c.kind, append(c.saying, path)...)
-			if after, err := os.ReadFile(path); err != nil || string(after) != c.content {
-				t.Errorf("the file is now %q, error %v", after, err)
+			}))
+			check(d.Repair(t.Context(), func(*backend.State) error { return nil }))
+			if after := read(t, path); after != c.content {
+				t.Errorf("the file is now %q", after)
 			}
 		})
 	}
+}
+
+// TestDamagedRecordDoesNotHideTheRest reads what can be read, also where the document as
+// a whole is no JSON any more.
+func TestDamagedRecordDoesNotHideTheRest(t *testing.T) {
+	whole, want := written(t, someState()), someState()
+	for _, damage := range []struct{ name, old, new string }{
+		{"a letter", `"token":"token"`, `"token":"tokem"`},
+		{"a bracket", `"token":"token"`, `"token":{token"`},
+	} {
+		t.Run(damage.name, func(t *testing.T) {
+			dir := newDir(t)
+			d := open(t, dir)
+			write(t, filepath.Join(dir, "state.json"), strings.Replace(whole, damage.old, damage.new, 1))
+			st, err := d.Load(t.Context())
+			if ue := (*backend.UnreadableError)(nil); !errors.As(err, &ue) {
+				t.Fatal(err)
+			}
+			if len(st.Claims) != 1 || st.Claims[0].ID != "gold" || len(st.Journal) != 1 || st.Lease == nil || st.Lease.Run != want.Lease.Run {
+				t.Errorf("read %+v", st)
+			}
+		})
+	}
+}
+
+// TestRecordIsGivenUp drops one of two damaged records. The other one keeps its bytes, and
+// the file as it was is kept beside the new one.
+func TestRecordIsGivenUp(t *testing.T) {
+	dir := newDir(t)
+	path := filepath.Join(dir, "state.json")
+	d := open(t, dir)
+	damaged := strings.Replace(strings.Replace(written(t, someState()), `"token":"token"`, `"token":{token"`, 1), `"id":"gold"`, `"id":"cold"`, 1)
+	write(t, path, damaged)
+	st, _ := d.Load(t.Context())
+	var kept backend.Unreadable
+	for {
+		before := len(st.Unreadable)
+		if before == 0 {
+			break
+		}
+		kept = st.Unreadable[len(st.Unreadable)-1]
+		if err := d.Repair(t.Context(), func(s *backend.State) error {
+			s.Unreadable = s.Unreadable[1:]
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if before > 1 && !strings.Contains(read(t, path), string(kept.Raw)) {
+			t.Errorf("record %s did not keep its bytes:\n%s", kept.Raw, read(t, path))
+		}
+		st, _ = d.Load(t.Context())
+		if len(st.Unreadable) != before-1 {
+			t.Fatalf("%d records cannot be read, there were %d", len(st.Unreadable), before)
+		}
+	}
+	if err := d.Update(t.Context(), raiseFence); err != nil {
+		t.Error(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "dropped-*.json"))
+	if err != nil || !slices.ContainsFunc(files, func(f string) bool { return read(t, f) == damaged }) {
+		t.Errorf("the file as it was is not in %v, %v", files, err)
+	}
+}
+
+func someState() backend.State {
+	return backend.State{
+		Fence: 7, Agent: "1.2.3",
+		Lease:   &backend.Lease{Run: "run-1", Fence: 7, Since: time.Unix(100, 5).UTC(), Expires: time.Unix(160, 0).UTC()},
+		Claims:  []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token"}, {Kind: gpu.ClaimConfig, ID: "gold"}},
+		Journal: []json.RawMessage{json.RawMessage(`{"id":"a"}`)},
+	}
+}
+
+// written is a state as it is in the file.
+func written(t *testing.T, st backend.State) string {
+	t.Helper()
+	doc, err := st.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(doc)
+}
+
+// edited replaces a text once in the first record that has it, with checksums that fit.
+func edited(t *testing.T, doc, before, after string) string {
+	t.Helper()
+	sum := func(parts ...string) string {
+		h := sha256.New()
+		for _, p := range parts {
+			fmt.Fprintf(h, "%d:%s\n", len(p), p)
+		}
+		return fmt.Sprintf("%x", h.Sum(nil)[:16])
+	}
+	lines := strings.Split(doc, "\n")
+	for i, line := range lines {
+		if i == 0 || !strings.Contains(line, before) {
+			continue
+		}
+		comma := strings.HasSuffix(line, ",")
+		line = strings.TrimSuffix(strings.Replace(line, before, after, 1), ",")
+		var r struct {
+			Kind    string
+			Version int
+			Sum     string
+			Data    json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		line = strings.Replace(line, r.Sum, sum(r.Kind, strconv.Itoa(r.Version), string(r.Data)), 1)
+		if comma {
+			line += ","
+		}
+		lines[i] = line
+		break
+	}
+	var head struct {
+		Format, Agent, Sum string
+		Fence              int64
+	}
+	if err := json.Unmarshal([]byte(lines[0]+"]}"), &head); err != nil {
+		t.Fatal(err)
+	}
+	parts := []string{head.Format, head.Agent, strconv.FormatInt(head.Fence, 10)}
+	for _, line := range lines[1 : len(lines)-2] {
+		parts = append(parts, strings.TrimSuffix(line, ","))
+	}
+	lines[0] = strings.Replace(lines[0], head.Sum, sum(parts...), 1)
+	return strings.Join(lines, "\n")
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 func TestDirectoryThatIsGoneIsNotAnEmptyState(t *testing.T) {

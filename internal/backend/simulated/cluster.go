@@ -40,21 +40,38 @@ func (c clusterStore) Load(ctx context.Context) (backend.State, error) {
 		return backend.State{}, err
 	}
 	all, err := doc.clusters()
-	return all[c.name], err
+	if err != nil {
+		return backend.State{}, err
+	}
+	state := at(c.Place(), all[c.name].State)
+	return state, state.Err()
 }
+
+// Place implements backend.Repairer.
+func (c clusterStore) Place() string { return "cluster " + c.name + " in " + c.fleet.file.path }
 
 // Update implements backend.Store.
 func (c clusterStore) Update(ctx context.Context, f func(*backend.State) error) error {
+	return c.change(ctx, (*memory).update, f)
+}
+
+// Repair implements backend.Repairer.
+func (c clusterStore) Repair(ctx context.Context, f func(*backend.State) error) error {
+	return c.change(ctx, (*memory).repair, f)
+}
+
+func (c clusterStore) change(ctx context.Context, how func(*memory, func(*backend.State) error) error, f func(*backend.State) error) error {
 	return c.fleet.file.update(ctx, func(doc *document) error {
 		all, err := doc.clusters()
 		if err != nil {
 			return err
 		}
-		state := all[c.name]
-		if err := f(&state); err != nil {
+		m := all[c.name]
+		m.State = at(c.Place(), m.State)
+		if err := how(&m, f); err != nil {
 			return err
 		}
-		all[c.name] = state
+		all[c.name] = m
 		raw, err := json.Marshal(all)
 		if err != nil {
 			return err
@@ -66,8 +83,8 @@ func (c clusterStore) Update(ctx context.Context, f func(*backend.State) error) 
 }
 
 // clusters are the states of all clusters, by folded name.
-func (d *document) clusters() (map[string]backend.State, error) {
-	all := map[string]backend.State{}
+func (d *document) clusters() (map[string]memory, error) {
+	all := map[string]memory{}
 	if raw, ok := d.extra[clustersField]; ok {
 		if err := json.Unmarshal(raw, &all); err != nil {
 			return nil, fmt.Errorf("%s: %w", clustersField, err)

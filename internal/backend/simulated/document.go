@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -19,8 +18,8 @@ import (
 type record struct {
 	gpu.Host
 	// Agent is what the agent remembers, without the claims: they stand in the host.
-	Agent      backend.State `json:"agent,omitzero"`
-	Simulation Simulation    `json:"simulation,omitzero"`
+	Agent      memory     `json:"agent,omitzero"`
+	Simulation Simulation `json:"simulation,omitzero"`
 	// halfway is true while a call is to stop after the first of its two steps.
 	halfway bool
 	// stands is true when what a call did before it failed stays done.

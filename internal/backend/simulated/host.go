@@ -18,12 +18,13 @@ type Host struct {
 }
 
 var (
-	_ backend.HyperV  = (*Host)(nil)
-	_ backend.MIG     = (*Host)(nil)
-	_ backend.VGPU    = (*Host)(nil)
-	_ backend.Sharing = (*Host)(nil)
-	_ backend.Meter   = (*Host)(nil)
-	_ backend.Store   = (*Host)(nil)
+	_ backend.HyperV   = (*Host)(nil)
+	_ backend.MIG      = (*Host)(nil)
+	_ backend.VGPU     = (*Host)(nil)
+	_ backend.Sharing  = (*Host)(nil)
+	_ backend.Meter    = (*Host)(nil)
+	_ backend.Store    = (*Host)(nil)
+	_ backend.Repairer = (*Host)(nil)
 )
 
 // Name is the host's name.
@@ -55,37 +56,6 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 		}
 	}
 	return host, nil
-}
-
-// Load reads what the agent remembers.
-func (h *Host) Load(ctx context.Context) (backend.State, error) {
-	rec, err := h.look(ctx, call{op: OpLoadState})
-	if err != nil {
-		return backend.State{}, err
-	}
-	return rec.state(), nil
-}
-
-// Update changes what the agent remembers. An error of f is returned as it is. The
-// records lie in the fleet file, so f may read the fleet but not change it: a change
-// would wait for the lock that f runs under.
-func (h *Host) Update(ctx context.Context, f func(*backend.State) error) error {
-	return h.do(ctx, call{op: OpUpdateState}, func(r *record) error {
-		state := r.state()
-		if err := f(&state); err != nil {
-			return err
-		}
-		r.Claims = state.Claims
-		state.Claims = nil
-		r.Agent = state
-		return nil
-	})
-}
-
-func (r *record) state() backend.State {
-	state := r.Agent
-	state.Claims = r.Claims
-	return state
 }
 
 // call is one operation on one object.

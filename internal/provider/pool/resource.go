@@ -368,7 +368,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return
 	}
-	if view.Complete() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := onHost(view.Hosts[n], c.Name); return ok }) {
+	if view.Recorded() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := onHost(view.Hosts[n], c.Name); return ok }) {
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return
 	}

@@ -154,8 +154,15 @@ func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 }
 
 // Unfinished warns of changes that a run began on the hosts of a view and that have
-// not ended, once per host and run.
+// not ended, and of records that a host's agent cannot read, once per host and run.
 func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		if h := v.Hosts[name]; len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
+			diags.AddWarning("Records of a host cannot be read", fmt.Sprintf(
+				"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\nFix: %s",
+				name, rules.UnreadableText(h.Unreadable), rules.UnreadableFix))
+		}
+	}
 	unfinished := f.Unfinished(v)
 	for _, name := range slices.Sorted(maps.Keys(unfinished)) {
 		diags.AddWarning("A change of this host has not ended", fmt.Sprintf(

@@ -174,7 +174,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	host, name := state.Host.ValueString(), state.Name.ValueString()
 	view := r.fleet.Look(ctx, []string{host})
-	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(*state.prior(ctx, &resp.Diagnostics)), view, host) || !view.Complete() {
+	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(*state.prior(ctx, &resp.Diagnostics)), view, host) || !view.Recorded() {
 		return
 	}
 	h := view.Hosts[host]

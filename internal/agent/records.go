@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// recordStore is the store of an agent that reads what it has recorded strictly: it
+// changes nothing beside a change in the journal that it cannot read.
+type recordStore struct {
+	backend.Store
+	version string
+}
+
+// Load implements backend.Store.
+func (r recordStore) Load(ctx context.Context) (backend.State, error) {
+	st, err := backend.LoadReadable(ctx, r.Store)
+	if err != nil {
+		return st, err
+	}
+	st.Journal, st.Unreadable = r.readable(&st)
+	return st, st.Err()
+}
+
+// Update implements backend.Store.
+func (r recordStore) Update(ctx context.Context, f func(*backend.State) error) error {
+	err := r.Store.Update(ctx, func(st *backend.State) error {
+		if _, bad := r.readable(st); len(bad) > 0 {
+			return &backend.UnreadableError{Records: bad}
+		}
+		st.Agent = r.version
+		return f(st)
+	})
+	if ue := (*backend.UnreadableError)(nil); errors.As(err, &ue) {
+		if _, all := r.Load(ctx); all != nil {
+			return all // what the store cannot read, and what the agent cannot
+		}
+	}
+	return err
+}
+
+var errNoRecord = &Error{Kind: BadRequest, Message: "there is no record with this id that cannot be read; `gpu-agent records` lists them"}
+
+// repair gives up the record with an id and returns it.
+func (r recordStore) repair(ctx context.Context, id string, now time.Time) (dropped backend.Unreadable, err error) {
+	store, ok := r.Store.(backend.Repairer)
+	if !ok {
+		return dropped, &Error{Kind: BadRequest, Message: "the records of this host cannot be given up one by one"}
+	}
+	err = store.Repair(ctx, func(st *backend.State) error {
+		if l := st.Lease; l != nil && l.Expires.After(now) {
+			return heldBy("the host", l)
+		}
+		byID := func(u backend.Unreadable) bool { return u.ID == id }
+		if i := slices.IndexFunc(st.Unreadable, byID); i >= 0 {
+			dropped = st.Unreadable[i]
+			st.Unreadable = slices.Delete(slices.Clone(st.Unreadable), i, i+1)
+		} else {
+			_, bad := r.readable(st)
+			i := slices.IndexFunc(bad, byID)
+			if i < 0 {
+				return errNoRecord
+			}
+			dropped = bad[i]
+			st.Journal = slices.DeleteFunc(slices.Clone(st.Journal), func(doc json.RawMessage) bool { return bytes.Equal(doc, dropped.Raw) })
+		}
+		st.Agent = r.version
+		// Which fences were given out may be what was lost. A run that still has one must not
+		// get its lease again.
+		st.Fence = max(st.Fence, now.Unix())
+		st.Lease = nil
+		return nil
+	})
+	return dropped, err
+}
+
+// readable are the changes in the journal that this agent can read, and all records that it
+// cannot, those that the store could not read included.
+func (r recordStore) readable(st *backend.State) ([]json.RawMessage, []backend.Unreadable) {
+	var entries []json.RawMessage
+	bad := slices.Clone(st.Unreadable)
+	for i, doc := range st.Journal {
+		if _, err := readEntry(doc); err != nil {
+			bad = append(bad, r.unreadableEntry(st, i, doc, err))
+			continue
+		}
+		entries = append(entries, doc)
+	}
+	return entries, bad
+}
+
+func (r recordStore) unreadableEntry(st *backend.State, i int, doc json.RawMessage, err error) backend.Unreadable {
+	name := fmt.Sprintf("change %d of the journal", i+1)
+	var about struct {
+		Subject string `json:"subject"`
+	}
+	if json.Unmarshal(doc, &about) == nil && about.Subject != "" {
+		name += ", for " + about.Subject
+	}
+	var ne *newerError
+	u := backend.NewUnreadable(name, doc, errors.As(err, &ne), "%v", err)
+	u.Agent = st.Agent
+	if store, ok := r.Store.(backend.Repairer); ok {
+		u.File = store.Place()
+	}
+	return u
+}
+
+// newerError is what only an agent could have written that is newer than this one.
+type newerError struct{ found string }
+
+func (e *newerError) Error() string { return e.found }
+
+// readEntry reads one change in the journal, and checks all that the agent relies on when
+// it goes on with it.
+func readEntry(doc json.RawMessage) (*entry, error) {
+	e := &entry{}
+	in := json.NewDecoder(bytes.NewReader(doc))
+	in.DisallowUnknownFields()
+	switch err := in.Decode(e); {
+	case backend.IsUnknownField(err):
+		return nil, &newerError{found: err.Error()}
+	case err != nil:
+		return nil, err
+	}
+	if _, err := in.Token(); err != io.EOF {
+		return nil, errors.New("something follows it")
+	}
+	return e, e.validate()
+}
+
+func (e *entry) validate() error {
+	switch {
+	case e.ID == "":
+		return errors.New("id is empty")
+	case e.Status != running && e.Status != applied:
+		return &newerError{found: fmt.Sprintf("status is %q, which this agent does not know", e.Status)}
+	case len(e.Undo) != len(e.Steps):
+		return fmt.Errorf("undo has %d lists of steps for %d steps", len(e.Undo), len(e.Steps))
+	case e.Begun < 0 || e.Begun > len(e.Steps):
+		return fmt.Errorf("begun is %d of %d steps", e.Begun, len(e.Steps))
+	case e.Attempts < 0:
+		return fmt.Errorf("attempts is %d", e.Attempts)
+	}
+	for i, s := range e.Steps {
+		if err := s.Validate(); err != nil {
+			return inField(err, "steps[%d]", i)
+		}
+		for j, back := range e.Undo[i] {
+			if err := back.Validate(); err != nil {
+				return inField(err, "undo[%d][%d]", i, j)
+			}
+		}
+	}
+	return nil
+}
+
+func inField(err error, format string, args ...any) error {
+	err = fmt.Errorf("%s.%w", fmt.Sprintf(format, args...), err)
+	if unknown := (*change.UnknownOpError)(nil); errors.As(err, &unknown) {
+		return &newerError{found: err.Error()}
+	}
+	return err
+}
+
+// clusterRecords are those of the host's cluster that this agent cannot read.
+func (s *Server) clusterRecords(ctx context.Context) ([]gpu.UnreadableRecord, error) {
+	cluster, err := s.cluster(ctx)
+	if err != nil || cluster == nil {
+		return nil, err
+	}
+	state, err := backend.LoadReadable(ctx, cluster.Store)
+	return unreadableRecords(&state), err
+}
+
+// UnreadableRecords are the records of this host, and of its cluster, that the agent
+// cannot read, with their bytes.
+func (s *Server) UnreadableRecords(ctx context.Context) ([]backend.Unreadable, error) {
+	state, err := backend.LoadReadable(ctx, s.store)
+	if err != nil {
+		return nil, failure("read the records", err)
+	}
+	cluster, err := s.cluster(ctx)
+	if err != nil {
+		return nil, failure("find the host's cluster", err)
+	}
+	if cluster == nil {
+		return state.Unreadable, nil
+	}
+	shared, err := backend.LoadReadable(ctx, cluster.Store)
+	if err != nil {
+		return nil, failure("read the records of the cluster", err)
+	}
+	return append(state.Unreadable, shared.Unreadable...), nil
+}
+
+// DropRecord gives up a record that the agent cannot read, and returns it. A claim, or a
+// change that was cut off, is then no longer known: what it stood for stays as it is, VMs
+// that such a change stopped included.
+func (s *Server) DropRecord(ctx context.Context, id string) (backend.Unreadable, error) {
+	release, err := s.take(ctx)
+	if err != nil {
+		return backend.Unreadable{}, err
+	}
+	defer release()
+	dropped, err := s.store.repair(ctx, id, s.clock())
+	if cluster, none := s.cluster(ctx); errors.Is(err, errNoRecord) && none == nil && cluster != nil {
+		dropped, err = recordStore{Store: cluster.Store, version: s.version}.repair(ctx, id, s.clock())
+	}
+	if err != nil {
+		return dropped, failure("give up a record", err)
+	}
+	return dropped, nil
+}
+
+// unreadableRecords are those facts of an inventory.
+func unreadableRecords(st *backend.State) []gpu.UnreadableRecord {
+	var out []gpu.UnreadableRecord
+	for _, u := range st.Unreadable {
+		out = append(out, u.UnreadableRecord)
+	}
+	return out
+}
