@@ -292,18 +292,15 @@ func TestWindowThatIsNotKnownYet(t *testing.T) {
 	block := `resource "terraform_data" "night" { input = "22:00" }
 ` + r.block(`change_window = { start = terraform_data.night.output, end = "04:00", timezone = "Europe/Berlin" }`)
 	hcl := block + config4 + assign("avd-01", "allow_shutdown = true")
-	resource.UnitTest(t, resource.TestCase{
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: hcl, ExpectError: says("The change window is closed")},
-			{
-				PreConfig: func() {
-					r.wantFree(gpu.VMRunning, "avd-01")
-					now.set(atNight)
-				},
-				Config: hcl,
-				Check:  then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+	r.steps(
+		resource.TestStep{Config: hcl, ExpectError: says("The change window is closed")},
+		resource.TestStep{
+			PreConfig: func() {
+				r.wantFree(gpu.VMRunning, "avd-01")
+				now.set(atNight)
 			},
+			Config: hcl,
+			Check:  then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
 		},
-	})
+	)
 }

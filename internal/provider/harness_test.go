@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
@@ -187,6 +188,19 @@ func (r *rig) steps(steps ...resource.TestStep) {
 		return
 	}
 	resource.UnitTest(r.t, resource.TestCase{ProtoV6ProviderFactories: r.factories(), Steps: steps})
+}
+
+// identities runs a test whose steps import by identity, which a CLI can from 1.12 on.
+func (r *rig) identities(steps ...resource.TestStep) {
+	r.t.Helper()
+	if os.Getenv("TF_ACC") == "" {
+		core.Steps(r.t, r.factories(), steps...)
+		return
+	}
+	resource.UnitTest(r.t, resource.TestCase{
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_12_0)},
+		ProtoV6ProviderFactories: r.factories(), Steps: steps,
+	})
 }
 
 // rejects is a step whose plan fails with texts, in this order.

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
-	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -114,17 +113,13 @@ func TestImportByIdentityIsTheSameAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, twoNodes())
-			resource.UnitTest(t, resource.TestCase{
-				TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_12_0)},
-				ProtoV6ProviderFactories: r.factories(),
-				Steps: []resource.TestStep{
-					{Config: r.block() + o.hcl},
-					{
-						Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
-						ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.address, plancheck.ResourceActionNoop)}},
-					},
+			r.identities(
+				resource.TestStep{Config: r.block() + o.hcl},
+				resource.TestStep{
+					Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
+					ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.address, plancheck.ResourceActionNoop)}},
 				},
-			})
+			)
 		})
 	}
 }

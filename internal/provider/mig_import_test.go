@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
-	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 )
 
 // migImports are layouts of which each comes back from an import as it was declared.
@@ -44,17 +43,13 @@ func TestImportOfAMIGConfigByIdentity(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, hgx(h100, 2))
 	config := r.block() + migOf("ml", written)
-	resource.UnitTest(t, resource.TestCase{
-		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_12_0)},
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{
-			{Config: config},
-			{
-				Config: config, ResourceName: ml, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
-				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(ml, plancheck.ResourceActionNoop)}},
-			},
+	r.identities(
+		resource.TestStep{Config: config},
+		resource.TestStep{
+			Config: config, ResourceName: ml, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
+			ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(ml, plancheck.ResourceActionNoop)}},
 		},
-	})
+	)
 }
 
 func TestGeneratedMIGConfigurationRoundTrips(t *testing.T) {

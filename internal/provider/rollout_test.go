@@ -79,12 +79,9 @@ func TestDeletingAnIncompleteConfigOnlyDropsClaims(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, fourNodes())
 	r.fail("hv03", simulated.OpSetPartitionCount, gpu1, 0, 1)
-	resource.UnitTest(t, resource.TestCase{ // its end destroys the tainted object
-		ProtoV6ProviderFactories: r.factories(),
-		Steps: []resource.TestStep{{
-			Config:      r.block() + configOf(4, four, goNoOn, `on_destroy = "restore"`),
-			ExpectError: says("Applied: hv01, hv02"),
-		}},
+	r.steps(resource.TestStep{ // its end destroys the tainted object
+		Config:      r.block() + configOf(4, four, goNoOn, `on_destroy = "restore"`),
+		ExpectError: says("Applied: hv01, hv02"),
 	})
 	r.wantCounts(4, both...) // nobody knows what of a half-done object is whose
 	r.wantCounts(16, "hv03", "hv04")

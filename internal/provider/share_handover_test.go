@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
-	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -136,14 +135,10 @@ func TestImportOfAShareIsTheSameAgain(t *testing.T) {
 					Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateId: o.ids[0], ImportStateKind: resource.ImportBlockWithID, ImportPlanChecks: noop,
 				},
 			)
-			resource.UnitTest(t, resource.TestCase{
-				TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_12_0)},
-				ProtoV6ProviderFactories: r.factories(),
-				Steps: []resource.TestStep{
-					{Config: r.block() + o.hcl},
-					{Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity, ImportPlanChecks: noop},
-				},
-			})
+			r.identities(
+				resource.TestStep{Config: r.block() + o.hcl},
+				resource.TestStep{Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity, ImportPlanChecks: noop},
+			)
 		})
 	}
 }
