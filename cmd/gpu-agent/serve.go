@@ -113,7 +113,7 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	server.Register(g)
 	stop := context.AfterFunc(ctx, g.Stop)
 	defer stop()
-	if err := g.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := g.Serve(connect.Shed(listener)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return err
 	}
 	g.Stop() // waits for the calls

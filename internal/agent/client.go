@@ -75,7 +75,7 @@ func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
 
 // Prepare says what a change would do, and touches nothing.
 func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
-	doc, err := encode("change", ch)
+	doc, err := encodeChange(ch)
 	if err != nil {
 		return Prepared{}, err
 	}
@@ -85,6 +85,15 @@ func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
 	}
 	var p Prepared
 	return p, c.read("prepared change", r.GetPrepared(), &p)
+}
+
+// encodeChange writes a change, unless the host would refuse it for its size.
+func encodeChange(ch Change) ([]byte, error) {
+	doc, err := encode("change", ch)
+	if err != nil {
+		return nil, err
+	}
+	return doc, checkSize("change", doc)
 }
 
 // How long a cancelled Apply waits for the host: to hear of the change and of its
@@ -98,7 +107,7 @@ const (
 // Apply makes a prepared change. When ctx ends it does not hang up: it asks the host
 // to stop after the present step and to undo, and returns how that ended.
 func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string, progress func(StepProgress)) (Outcome, error) {
-	doc, err := encode("change", ch)
+	doc, err := encodeChange(ch)
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -27,31 +27,21 @@ type StepProgress struct {
 	Undo  bool   // the step puts something back
 }
 
-// A host with 1,000 VMs and their claims is a few MiB of JSON. An error may carry
-// one too, and errors travel in headers.
-const (
-	maxMessageSize = 64 << 20
-	maxHeaderSize  = 64 << 20
-)
-
 // ServerOptions are the gRPC options that a server of this contract needs. A server
 // that stops waits for its changes: they finish or undo what they began.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxMessageSize),
-		grpc.MaxSendMsgSize(maxMessageSize),
-		grpc.MaxHeaderListSize(maxHeaderSize),
+	return append(requestLimits(),
+		grpc.MaxSendMsgSize(maxReplySize),
 		grpc.WaitForHandlers(true),
 		grpc.ChainUnaryInterceptor(recoverUnary),
-		grpc.ChainStreamInterceptor(recoverStream),
-	}
+		grpc.ChainStreamInterceptor(recoverStream))
 }
 
 // DialOptions are the gRPC options that a client of this contract needs.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageSize), grpc.MaxCallSendMsgSize(maxMessageSize)),
-		grpc.WithMaxHeaderListSize(maxHeaderSize),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplySize)),
+		grpc.WithMaxHeaderListSize(maxReplyHeader),
 	}
 }
 

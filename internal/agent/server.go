@@ -38,6 +38,8 @@ type Server struct {
 
 	// turn lets one writer at a time through: two changes of one run queue here.
 	turn chan struct{}
+	// gates bound what callers can make the agent do at a time, readers too.
+	gates gates
 
 	mu      sync.Mutex
 	running map[*calling]bool // the Apply calls in progress
@@ -94,6 +96,7 @@ func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 		stepTimeout: defaultStepTimeout,
 		undoTimeout: defaultUndoTimeout,
 		turn:        make(chan struct{}, 1),
+		gates:       newGates(),
 		running:     map[*calling]bool{},
 	}
 	for _, o := range opts {
@@ -173,6 +176,11 @@ func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*
 	if _, err := g.server.admit(ctx, reads); err != nil {
 		return nil, toStatus(err)
 	}
+	leave, err := g.server.gates.inventory.pass(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	defer leave()
 	host, err := g.server.settledInventory(ctx)
 	if err != nil {
 		return nil, toStatus(err)
@@ -223,6 +231,11 @@ func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agen
 	if _, err := g.server.admit(ctx, reads); err != nil {
 		return nil, toStatus(err)
 	}
+	leave, err := g.server.gates.prepare.pass(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	defer leave()
 	ch, err := readChange(r.GetChange())
 	if err != nil {
 		return nil, toStatus(err)
@@ -359,7 +372,13 @@ func (s *Server) watch(ctx context.Context, changeID string) (_ context.Context,
 // readChange reads a change and checks what every part of the agent relies on.
 func readChange(doc []byte) (Change, error) {
 	var ch Change
+	if err := checkSize("change", doc); err != nil {
+		return ch, err
+	}
 	if err := decode("change", doc, &ch); err != nil {
+		return ch, err
+	}
+	if err := checkCounts(&ch); err != nil {
 		return ch, err
 	}
 	switch {

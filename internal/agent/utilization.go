@@ -73,6 +73,11 @@ func (g *service) Utilization(ctx context.Context, r *agentpb.UtilizationRequest
 	if _, err := g.server.admit(ctx, reads); err != nil {
 		return nil, toStatus(err)
 	}
+	leave, err := g.server.gates.measure.pass(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	defer leave()
 	m, err := g.server.measure(ctx, time.Duration(r.GetWindowMs())*time.Millisecond)
 	if err != nil {
 		return nil, toStatus(err)

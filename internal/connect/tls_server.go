@@ -45,7 +45,7 @@ func TLSServerOptions(certFile, keyFile, clientCAFile string, deadAfter time.Dur
 		good.Store(config)
 		return config, nil
 	}
-	return append(serverOptions(deadAfter, maxIdle), grpc.Creds(credentials.NewTLS(outer))), nil
+	return append(serverOptions(deadAfter, maxIdle), agent.LimitCalls(caller), grpc.Creds(introduces{credentials.NewTLS(outer)})), nil
 }
 
 func serverConfig(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
@@ -67,6 +67,19 @@ func serverConfig(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
 		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: clients,
 		SessionTicketsDisabled: true, // a resumed session would keep an authority that was removed
 	}, nil
+}
+
+// caller tells clients apart by their certificates.
+func caller(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return ""
+	}
+	return string(info.State.PeerCertificates[0].Raw)
 }
 
 // RoleOf is the role of the caller of a server that was made with TLSServerOptions: the

@@ -22,6 +22,16 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 		if strings.Contains(text, "Type=oneshot") && !strings.Contains(text, "\nTimeoutStartSec=") {
 			t.Errorf("%s may hold up the boot for ever", unit)
 		}
+		for _, bound := range []string{"MemoryMax=", "TasksMax=", "NoNewPrivileges=true", "CapabilityBoundingSet=~", "RestrictNamespaces=true"} {
+			if !strings.Contains(text, "\n"+bound) {
+				t.Errorf("%s has no %s", unit, bound)
+			}
+		}
+		for _, needed := range []string{"PrivateDevices=", "ProtectKernelTunables=", "ProtectKernelModules=", "PrivateTmp=", "ProtectClock=", "SystemCallFilter=", "ProtectProc="} {
+			if strings.Contains(text, "\n"+needed) {
+				t.Errorf("%s has %s, which keeps the agent from devices, drivers, MPS or its tools", unit, needed)
+			}
+		}
 		// The agent is not where it will be installed; the rest is as it is shipped.
 		path := write(t, unit, strings.ReplaceAll(text, "/usr/bin/gpu-agent", binary))
 		out, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", path).CombinedOutput()

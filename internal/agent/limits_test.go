@@ -1,0 +1,128 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// sendChange has a change worked out as it was written, past the client's own checks.
+func sendChange(t *testing.T, r *rig, doc string) error {
+	t.Helper()
+	_, err := agentpb.NewAgentClient(connectAs(t, r, onlyReads)).Prepare(t.Context(), &agentpb.PrepareRequest{Change: []byte(doc)})
+	for _, d := range status.Convert(err).Details() {
+		if detail, ok := d.(*agentpb.ErrorDetail); ok {
+			var e agent.Error
+			if err := json.Unmarshal(detail.GetError(), &e); err != nil {
+				t.Fatal(err)
+			}
+			return &e
+		}
+	}
+	return err
+}
+
+func onlyReads(context.Context) (agent.Role, error) { return agent.Reader, nil }
+
+func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	before := r.look()
+	list := func(element string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+	}
+	document := func(field, value string) string {
+		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":{"vm_assignment":{"vm":"vm3","settings":{},"power":{}}},%q:%s}`, host, field, value)
+	}
+	wants := func(want string) string {
+		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":%s}`, host, want)
+	}
+	for name, c := range map[string]struct{ doc, says string }{
+		"bytes":                  {document("x", `"`+strings.Repeat("x", 1<<20)+`"`), "bytes of at most"},
+		"claims":                 {document("claims", list("{}", 2001)), "more than 2000 elements"},
+		"values":                 {document("x", list(list("[]", 1999), 35)), "more than 60000 values"},
+		"an object":              {document("levels", "{"+strings.TrimSuffix(strings.Repeat(`"a":"b",`, 2001), ",")+"}"), "more than 2000 elements"},
+		"depth":                  {document("x", strings.Repeat("[", 1000)+strings.Repeat("]", 1000)), "more than 32 deep"},
+		"depth of objects":       {document("x", strings.Repeat(`{"a":`, 1000)+"1"+strings.Repeat("}", 1000)), "more than 32 deep"},
+		"unclosed":               {strings.Repeat(`[{"a":`, 1000), "more than 32 deep"},
+		"quotes within a string": {document("x", `"\\\"`+strings.Repeat("[", 40)+`"`) + strings.Repeat("[", 40), "more than 32 deep"},
+		"GPUs of a pool":         {wants(`{"vm_assignment":{"vm":"vm3","pool":{"id":"p","name":"p","count":2000000000}}}`), "2000000000 GPUs of a pool"},
+		"partitions":             {wants(`{"partition_config":{"id":"c","partition_count":2000000000,"gpus":{}}}`), "2000000000 partitions"},
+		"MIG instances":          {wants(`{"partition_config":{"id":"c","mig":{"profiles":{"1g.5gb":2000000000}},"gpus":{}}}`), "2000000000 MIG instances"},
+		"vGPUs":                  {wants(`{"partition_config":{"id":"c","vgpu":{"type":"L40S-1Q","count":2000000000},"gpus":{}}}`), "2000000000 vGPUs"},
+		"vGPUs of a type":        {wants(`{"partition_config":{"id":"c","vgpu":{"types":{"L40S-1Q":2000000000}},"gpus":{}}}`), "2000000000 vGPUs"},
+		"replicas":               {wants(`{"partition_config":{"id":"c","time_slicing":{"replicas":2000000000},"gpus":{}}}`), "2000000000 replicas"},
+		"a share":                {wants(`{"share":{"name":"s","host":"` + host + `","count":2000000000}}`), "2000000000 GPUs of a share"},
+		"what a claim holds":     {document("claims", `[{"kind":"vm_assignment","id":"x","holds":{"pool":{"count":2000000000}}}]`), "2000000000 GPUs of a pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := sendChange(t, r, c.doc)
+			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.BadRequest || !strings.Contains(e.Message, c.says) {
+				t.Errorf("%v; want a bad request that says %q", err, c.says)
+			}
+		})
+	}
+	wantSame(t, before, r.look())
+}
+
+// TestTheLargestChangeIsAccepted: a partition config of 16 GPUs on each of 16 hosts, for a host
+// whose 300 VMs all have their claims on other nodes, with all that a claim can have.
+func TestTheLargestChangeIsAccepted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	quota := func() gpu.Quota { n := uint64(1) << 63; return gpu.Quota{Min: &n, Max: &n, Optimal: &n} }
+	mib, yes, stop, offline := gpu.FromMiB(33280), true, gpu.StopTurnOff, gpu.OfflineForcedShutdown
+	settings := gpu.VMSettings{LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop, OfflineAction: &offline}
+	id := func(n int) string { return fmt.Sprintf("PCIROOT(%X)#PCI(0200)#PCI(0000)#PCI(1000)#PCI(0000)", n) }
+	config := gpu.PartitionConfig{ID: "virtual-desktops", Name: "virtual-desktops", Count: 8, GPUs: map[string][]string{host: {}}, MaxDisruption: gpu.DisruptVMRestart, Restore: true}
+	for h := range 16 {
+		name := fmt.Sprintf("hypervisor-%02d.datacenter.corp.example", h)
+		config.Scope.Hosts = append(config.Scope.Hosts, name)
+		for g := range 16 {
+			config.GPUs[name] = append(config.GPUs[name], id(g))
+		}
+	}
+	ch := agent.Change{ID: "c", Host: host}
+	ch.Change = change.Change{Subject: `gpu_partition_config "virtual-desktops"`, Owner: "virtual-desktops-production", Token: "t", Want: gpu.Want{Config: &config}, Prior: gpu.Want{Config: &config}}
+	for n := range 300 {
+		vm := fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n)
+		a := gpu.Assignment{
+			VM: "virtual-desktop-" + vm, VMID: vm, VMName: "virtual-desktop-" + vm, Host: "hypervisor-07.datacenter.corp.example", Settings: settings,
+			Partition: &gpu.PartitionWant{Config: config.ID, VRAM: &mib, PinnedGPU: id(1), Quotas: gpu.Quotas{VRAM: quota(), Encode: quota(), Decode: quota(), Compute: quota()}},
+			Power:     gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true, StayOff: true, ShutdownTimeout: 1},
+		}
+		ch.Claims = append(ch.Claims, gpu.Claim{
+			Kind: gpu.ClaimAssignment, ID: vm, Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Owner: ch.Owner, Want: gpu.Want{Assignment: &a}, SettingsBefore: settings, Revision: int64(n),
+		})
+	}
+	doc, err := json.Marshal(ch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := strings.Count(string(doc), ",") + strings.Count(string(doc), "{") + strings.Count(string(doc), "[")
+	t.Logf("%d bytes, %d values", len(doc), values)
+	if len(doc) > 1<<19 || values > 60_000/2 {
+		t.Errorf("the largest change has %d bytes and %d values: the limits leave it too little room", len(doc), values)
+	}
+	_, err = agent.NewClient(connectAs(t, r, onlyReads), host).Prepare(t.Context(), ch)
+	if e, ok := errors.AsType[*agent.Error](err); ok && e.Kind == agent.BadRequest {
+		t.Error(err)
+	}
+	for range 1500 { // and what no host accepts is not sent
+		ch.Claims = append(ch.Claims, ch.Claims[0])
+	}
+	_, err = agent.NewClient(nil, host).Prepare(t.Context(), ch)
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.BadRequest || !strings.Contains(e.Message, "larger than an agent accepts") {
+		t.Errorf("%v", err)
+	}
+}
