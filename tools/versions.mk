@@ -3,6 +3,8 @@
 GOTESTSUM          := gotest.tools/gotestsum@v1.13.0
 GOLANGCI_LINT      := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 TFPLUGINDOCS       := github.com/hashicorp/terraform-plugin-docs/cmd/tfplugindocs@v0.25.0
+ACTIONLINT         := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+GOVULNCHECK        := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 BUF                := github.com/bufbuild/buf/cmd/buf@v1.57.0
 PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
