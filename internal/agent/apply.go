@@ -60,17 +60,10 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	out := Prepared{Steps: p.steps, Disruption: gpu.DisruptNone, Findings: p.findings, Basis: text}
-	for _, step := range p.steps {
-		switch step.Op {
-		case change.OpDrainNode:
-			out.Drains = true
-		case change.OpStopVM:
-			out.StopsVMs = append(out.StopsVMs, step.VMName())
-		}
-		if d := step.Disrupts(); d.Exceeds(out.Disruption) {
-			out.Disruption = d
-		}
+	effects := change.EffectsOf(&p.host, p.steps)
+	out := Prepared{Steps: p.steps, Disruption: effects.Class, Drains: effects.Drains, Findings: p.findings, Basis: text}
+	for _, stop := range effects.Stops {
+		out.StopsVMs = append(out.StopsVMs, stop.Name)
 	}
 	return out, nil
 }

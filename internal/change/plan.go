@@ -13,7 +13,8 @@ import (
 // asked; what is checked here again is what would stop somebody's VM or touch
 // somebody's object.
 //
-// The key is the caller's name for the host, by which the wants know it.
+// The key is the caller's name for the host, by which the wants know it. With a refusal it
+// returns the steps that are refused, as far as they are known.
 func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 	p := &planner{host: host, key: key, change: ch}
 	err := fits(&host, key, ch)
@@ -34,10 +35,7 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 	default:
 		err = p.assignment()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return p.steps, nil
+	return p.steps, err
 }
 
 // fits tells whether a host is of the platform that has what a change wants.

@@ -105,12 +105,15 @@ func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 
 func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	want, holds := p.change.Want.Assignment, p.holding(claim)
+	if w := want.Pool; w != nil && w.Count > len(p.host.GPUs) {
+		return refuse(Insufficient, changeGPU, "VM "+vm.Name, "%d GPUs of pool %s are wanted, and host %s has %d", w.Count, w.Name, p.host.Name, len(p.host.GPUs))
+	}
 	c := p.assignmentClaim(vm.ID, claim)
 	m := move{planner: p, vm: vm}
 	m.leave(holds, want)
 	m.arrive(holds, want)
 	m.settings(&c, want.Settings)
-	if m.needsOff() && want.Power.NextOff && vm.Runs() {
+	if m.needsOff() && want.Power.NextOff && vm.State != gpu.VMOff {
 		c = p.assignmentClaim(vm.ID, claim)
 		c.Pending, c.Holds = true, holds
 		p.put(c)
@@ -133,16 +136,17 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 		c = *claim
 	}
 	m.settings(&c, gpu.VMSettings{})
-	if m.needsOff() && power.NextOff && vm.Runs() {
-		return refuse(InvalidState, "take the GPU from the VM", "VM "+vm.Name,
-			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first")
-	}
-	return m.carryOut(power, func() {
+	refused := m.carryOut(power, func() {
 		m.mountBack(nil, c.Dismounted)
 		if claim != nil {
 			p.drop(*claim)
 		}
 	})
+	if m.needsOff() && power.NextOff && vm.Runs() {
+		return refuse(InvalidState, "take the GPU from the VM", "VM "+vm.Name,
+			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").of(VMMustBeOff)
+	}
+	return refused
 }
 
 // move is how one VM gets from what it holds to what it shall hold.
@@ -347,13 +351,14 @@ func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 // the start, so that a failure after it does not cost the VM another stop.
 func (m *move) carryOut(power gpu.Power, finish func()) error {
 	off, restart := m.needsOff(), false
+	var refused error
 	if off && m.vm.State != gpu.VMOff {
 		switch {
 		case !m.vm.Runs():
-			return refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it has to run or to be off")
+			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it has to run or to be off").of(VMMustBeOff)
 		case !power.AllowShutdown:
-			return refuse(InvalidState, changeGPU, "VM "+m.vm.Name,
-				"it runs, and its assignment does not allow a shutdown (power.allow_shutdown)")
+			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name,
+				"it runs, and its assignment does not allow a shutdown (power.allow_shutdown)").of(VMMustBeOff)
 		}
 		restart = true
 		m.stop(m.vm, power)
@@ -387,5 +392,5 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 	if restart {
 		m.start(m.vm, power)
 	}
-	return nil
+	return refused
 }

@@ -1,6 +1,8 @@
 package change
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -130,16 +132,16 @@ func (p *planner) partitionCounts(c *configChange) error {
 		forgetID(before, g)
 	}
 
-	var seats []seat
+	var (
+		seats   []seat
+		refused error
+	)
 	// An idle node as well: else VMs of the node before would be moved to it meanwhile.
 	drain := c.want.Drain && len(l.order) > 0 && WhyNotDrained(&p.host) == ""
 	if drain {
 		p.add(Step{Op: OpDrainNode})
 	} else {
-		var err error
-		if seats, err = l.seats(); err != nil {
-			return err
-		}
+		seats, refused = l.seats()
 	}
 	l.reshape(seats)
 	if drain && p.host.NodeState() == gpu.NodeUp { // else somebody else has paused it
@@ -153,7 +155,7 @@ func (p *planner) partitionCounts(c *configChange) error {
 	for _, s := range seats {
 		p.start(s.vm, s.power)
 	}
-	return nil
+	return refused
 }
 
 // configOn is a config's part on one host. A claim keeps no more than that: the
@@ -272,13 +274,12 @@ type seat struct {
 }
 
 // seats are the VMs that have to be off, each with the permission that its own
-// assignment gives.
-func (l *layout) seats() ([]seat, error) {
-	var out []seat
+// assignment gives. With a refusal they are those that would have to be.
+func (l *layout) seats() (out []seat, refused error) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
-			return nil, refuse(InUse, setCount, "GPU "+g.ID,
-				"%s would have to be restarted, but max_disruption allows less", l.vmNames(holders(g)))
+			refused = cmp.Or(refused, error(refuse(InUse, setCount, "GPU "+g.ID,
+				"%s would have to be restarted, but max_disruption allows less", l.vmNames(holders(g))).of(PartitionInUse)))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {
@@ -286,37 +287,69 @@ func (l *layout) seats() ([]seat, error) {
 			}
 			vm, ok := l.host.VM(id)
 			if !ok {
-				return nil, refuse(InUse, setCount, "GPU "+g.ID, "a VM that the host does not list holds a partition: %s", id)
+				refused = cmp.Or(refused, error(refuse(InUse, setCount, "GPU "+g.ID, "a VM that the host does not list holds a partition: %s", id).of(PartitionInUse)))
+				out = append(out, seat{vm: &gpu.VM{ID: id}})
+				continue
 			}
 			power, err := l.permission(vm)
-			if err != nil {
-				return nil, err
-			}
+			refused = cmp.Or(refused, err)
 			out = append(out, seat{vm: vm, power: power})
 		}
 	}
-	return out, nil
+	return out, refused
+}
+
+// Hold is why a VM may not be stopped for a change of a GPU that it holds.
+type Hold string
+
+// Holds.
+const (
+	Unmanaged  Hold = "unmanaged"   // no assignment manages it
+	OtherState Hold = "other_state" // its assignment belongs to another state
+	NotAllowed Hold = "not_allowed" // its assignment does not allow a shutdown
+	WaitsForIt Hold = "waits"       // its assignment waits for its next power-off
+	NotRunning Hold = "not_running" // it neither runs nor is off
+)
+
+// MayStop tells what the claim for a VM that holds a partition lets a change of its GPU
+// do, or why the VM may not be stopped; the claim may be nil. Owner is the name of the
+// state that asks: two states without a name cannot be told apart.
+func MayStop(vm *gpu.VM, claim *gpu.Claim, owner string) (gpu.Power, Hold) {
+	switch {
+	case claim == nil || claim.Want.Assignment == nil:
+		return gpu.Power{}, Unmanaged
+	case claim.Owner != owner || owner == "":
+		return gpu.Power{}, OtherState
+	case !claim.Want.Assignment.Power.AllowShutdown:
+		return gpu.Power{}, NotAllowed
+	case claim.Want.Assignment.Power.NextOff:
+		return gpu.Power{}, WaitsForIt
+	case !vm.Runs():
+		return gpu.Power{}, NotRunning
+	}
+	return claim.Want.Assignment.Power, ""
 }
 
 // permission is what a VM's own assignment lets a change to its GPU do.
 func (l *layout) permission(vm *gpu.VM) (gpu.Power, error) {
 	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
-	no := func(format string, args ...any) (gpu.Power, error) {
-		return gpu.Power{}, refuse(InUse, "stop the VM", "VM "+vm.Name, format, args...)
+	power, hold := MayStop(vm, claim, l.change.Owner)
+	var found string
+	switch hold {
+	case "":
+		return power, nil
+	case Unmanaged:
+		found = "it holds a partition and no gpu_vm_assignment manages it"
+	case OtherState:
+		found = "its assignment belongs to " + describeOwner(claim.Owner)
+	case NotAllowed:
+		found = "its assignment does not allow a shutdown (power.allow_shutdown)"
+	case WaitsForIt:
+		found = "its assignment waits for the VM's next power-off (power.when)"
+	case NotRunning:
+		found = fmt.Sprintf("it is %s; it has to run or to be off", vm.State)
 	}
-	switch {
-	case claim == nil || claim.Want.Assignment == nil:
-		return no("it holds a partition and no gpu_vm_assignment manages it")
-	case claim.Owner != l.change.Owner || claim.Owner == "": // two states without a name cannot be told apart
-		return no("its assignment belongs to %s", describeOwner(claim.Owner))
-	case !claim.Want.Assignment.Power.AllowShutdown:
-		return no("its assignment does not allow a shutdown (power.allow_shutdown)")
-	case claim.Want.Assignment.Power.NextOff:
-		return no("its assignment waits for the VM's next power-off (power.when)")
-	case !vm.Runs():
-		return no("it is %s; it has to run or to be off", vm.State)
-	}
-	return claim.Want.Assignment.Power, nil
+	return power, refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", found).of(PartitionInUse)
 }
 
 // reshape plans the new counts, with the seats out of the way.

@@ -24,6 +24,8 @@ type Refusal struct {
 	// Op is what was asked for ("set the partition count"), and Object what of ("GPU
 	// PCIROOT(16)#...", "VM avd-01"). Both are "" where Found says it all.
 	Op, Object string
+	// Rule is the id of the rule that says the same when it is planned; "" for none.
+	Rule string
 	// Found is what stands in the way, and Fix what to do about it; "" where nothing helps.
 	Found, Fix string
 }
@@ -46,6 +48,18 @@ func (r *Refusal) Detail() string {
 // refuse is the refusal of a host whose state does not allow a change.
 func refuse(code Code, op, object, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, Op: op, Object: object, Found: fmt.Sprintf(format, args...)}
+}
+
+// Rules that refusals are about.
+const (
+	VMMustBeOff    = "vm-must-be-off"
+	PartitionInUse = "partition-in-use"
+)
+
+// of says which rule a refusal is about.
+func (r *Refusal) of(rule string) *Refusal {
+	r.Rule = rule
+	return r
 }
 
 // or adds the way out.

@@ -76,7 +76,7 @@ func (r *run) configDisturbs(c *gpu.PartitionConfig) []Disturbed {
 		if !ok {
 			continue
 		}
-		f := forecastHost(h, host, r.plan, r.mayStop)
+		f := r.forecast(host, h, r.plan)
 		forbidden := slices.ContainsFunc(f.StopsVMs, func(vm VMStop) bool { return !vm.Allowed })
 		if !f.Disruption.Exceeds(gpu.DisruptNone) || f.Disruption.Exceeds(c.MaxDisruption) || forbidden {
 			continue

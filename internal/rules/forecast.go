@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -65,27 +64,31 @@ type VMStop struct {
 // those that may hold for VMs of the host, whichever host they lie on; owner is the
 // name of this state in claims.
 func NewForecast(h *gpu.Host, hostKey, owner string, p Plan, claims []gpu.Claim) Forecast {
-	newest := sync.OnceValue(func() map[string]*gpu.Claim { return newestByVM(claims) })
-	return forecastHost(h, hostKey, p, func(vmID string) (bool, string) {
-		return stoppable(newest()[gpu.FoldID(vmID)], owner)
+	ofVMs := slices.DeleteFunc(slices.Clone(claims), func(c gpu.Claim) bool {
+		_, lives := h.VM(c.ID)
+		return c.Kind != gpu.ClaimAssignment || !lives
 	})
+	return forecastHost(change.WithClaims(*h, ofVMs), hostKey, owner, p)
 }
 
-// newestByVM are the newest claims of VMs by folded id. It is made only for a host
-// where a VM is in the way, since the claims may be those of a whole fleet.
-func newestByVM(claims []gpu.Claim) map[string]*gpu.Claim {
-	out := map[string]*gpu.Claim{}
-	for i := range claims {
-		c := &claims[i]
-		id := gpu.FoldID(c.ID)
-		if c.Kind == gpu.ClaimAssignment && (out[id] == nil || c.Revision > out[id].Revision) {
-			out[id] = c
-		}
+// forecast is the forecast of a plan on a host at hand.
+func (r *run) forecast(host string, h *gpu.Host, p Plan) Forecast {
+	return forecastHost(r.withClaims(host, h), host, r.owner, p)
+}
+
+// stopOf is a VM that is in the way of a change.
+func (r *run) stopOf(h *gpu.Host, vmID string) VMStop {
+	stop := VMStop{ID: vmID, Name: nameOn(h, vmID), Reason: "the host does not list it"}
+	claim, _ := r.claimOnVM(vmID)
+	if vm, ok := h.VM(vmID); ok {
+		stop.Allowed, stop.Reason = stoppable(vm, claim, r.owner)
 	}
-	return out
+	return stop
 }
 
-func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (bool, string)) Forecast {
+// forecastHost works on a host that carries the claims for its VMs.
+func forecastHost(known gpu.Host, host, owner string, p Plan) Forecast {
+	h := &known
 	f := Forecast{Host: host, Disruption: gpu.DisruptNone}
 	var want, prior []string
 	restore, drain := false, false
@@ -108,7 +111,10 @@ func forecastHost(h *gpu.Host, host string, p Plan, mayStop func(vmID string) (b
 				continue
 			case gpu.KindGPUP:
 			}
-			f.change(h, g, c.Count, drain, mayStop)
+			f.change(h, g, c.Count)
+		}
+		if c.Kind() == gpu.KindGPUP {
+			f.stops(h, host, owner, p)
 		}
 		if len(f.StopsVMs) == 0 {
 			f.NotDrained = ""
@@ -170,26 +176,25 @@ func (f *Forecast) changeVGPU(g *gpu.GPU, c *gpu.PartitionConfig) {
 	}
 }
 
-// change records a GPU whose count is not the wanted one and the VMs in the way.
-func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int, drain bool, mayStop func(string) (bool, string)) {
-	if !partitions(g) || g.Partitionable.Count == to {
-		return
+// change records a GPU whose count is not the wanted one.
+func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int) {
+	if partitions(g) && g.Partitionable.Count != to {
+		f.GPUs = append(f.GPUs, newChange(h, g, to))
 	}
-	ids := holderIDs(g)
-	c := newChange(h, g, to)
-	f.GPUs = append(f.GPUs, c)
-	for _, id := range ids {
-		if drain {
-			continue
+}
+
+// stops records the VMs that the steps of the change stop.
+func (f *Forecast) stops(h *gpu.Host, host, owner string, p Plan) {
+	e := effectOf(*h, host, owner, p)
+	for _, s := range e.Stops {
+		stop := VMStop{ID: s.VM, Name: nameOn(h, s.VM), Reason: "the host does not list it"}
+		if vm, ok := h.VM(s.VM); ok {
+			claim, _ := h.Claim(gpu.ClaimAssignment, s.VM)
+			stop.Allowed, stop.Reason = stoppable(vm, claim, owner)
 		}
-		f.Disruption = gpu.DisruptVMRestart
-		if slices.ContainsFunc(f.StopsVMs, func(s VMStop) bool { return gpu.SameID(s.ID, id) }) {
-			continue
-		}
-		stop := VMStop{ID: id, Name: nameOn(h, id)}
-		stop.Allowed, stop.Reason = mayStop(id)
 		f.StopsVMs = append(f.StopsVMs, stop)
 	}
+	f.raise(e.Class)
 	slices.SortFunc(f.StopsVMs, func(a, b VMStop) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 }
 

@@ -166,7 +166,7 @@ func checkMIGMode(r *run) {
 		limit := r.allowedDisruption()
 		var busy, resets []member
 		var by []string
-		for _, change := range forecastHost(h, host, r.plan, r.mayStop).GPUs {
+		for _, change := range r.forecast(host, h, r.plan).GPUs {
 			g, _ := h.GPU(change.GPU)
 			switch m := change.MIG; {
 			case m == nil:

@@ -184,7 +184,7 @@ func checkMPSInUse(r *run) {
 		}
 		var busy, ending []member
 		var by, clients, daemons []string
-		for _, change := range forecastHost(h, host, r.plan, r.mayStop).GPUs {
+		for _, change := range r.forecast(host, h, r.plan).GPUs {
 			g, there := h.GPU(change.GPU)
 			if change.Sharing == nil || !there {
 				continue

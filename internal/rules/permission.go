@@ -115,14 +115,14 @@ func (r *run) inTheWay(host string, config Plan) []VMStop {
 	case !ok:
 		return nil
 	case config.Want.Config != nil:
-		return forecastHost(h, host, config, r.mayStop).StopsVMs
+		return r.forecast(host, h, config).StopsVMs
 	case config.Prior.Config == nil:
 		return nil
 	}
 	var out []VMStop
 	for g := range selected(h, config.Prior.Config.GPUs[host]) {
 		for _, id := range holderIDs(g) {
-			out = append(out, VMStop{ID: id, Name: nameOn(h, id)})
+			out = append(out, r.stopOf(h, id))
 		}
 	}
 	return out
@@ -132,7 +132,7 @@ func (r *run) inTheWay(host string, config Plan) []VMStop {
 // What the claim does not permit either is partition-in-use's.
 func (r *run) reportLifted(host, config string, vm VMStop, p Policy) {
 	claim, _ := r.claimOnVM(vm.ID)
-	if may, _ := stoppable(claim, r.owner); !may {
+	if !vm.Allowed {
 		return
 	}
 	why := lifted(claim.Want.Assignment.Power, p)

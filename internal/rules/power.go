@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -16,15 +17,14 @@ func checkVMMustBeOff(r *run) {
 		a = r.plan.Prior.Assignment
 	}
 	at, ok := r.locate(a)
-	// Only a destroy cannot wait for the VM's next power-off.
-	destroys, waits := r.plan.Want.Empty(), a != nil && a.Power.NextOff
-	if !ok || at.vm.State == gpu.VMOff || (waits && !destroys) {
+	if !ok {
 		return
 	}
-	why := r.needsOff(at)
-	if len(why) == 0 {
+	e := r.effectOnVM(at)
+	if e.refused == nil || e.refused.Rule != change.VMMustBeOff || len(e.Stops) == 0 {
 		return
 	}
+	destroys, waits, why := r.plan.Want.Empty(), a.Power.NextOff, e.Stops[0].Why
 	f := Finding{
 		Path:   "power",
 		Host:   at.key,
@@ -35,9 +35,6 @@ func checkVMMustBeOff(r *run) {
 	}
 	switch at.vm.State {
 	case gpu.VMRunning, gpu.VMStarting, gpu.VMStopping:
-		if a.Power.AllowShutdown && !waits {
-			return
-		}
 		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.vm), hostText(at.key), stateText(at.vm.State))
 		if waits {
 			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.vm), hostText(at.key), stateText(at.vm.State))
@@ -82,125 +79,6 @@ func Stops(w World, p Plan) (host, vm string, why []string) {
 	return at.key, at.vm.Name, why
 }
 
-// stops finds the VM of an assignment, and why the plan stops it; nothing if it does not.
-func (r *run) stops(a *gpu.Assignment) (at located, why []string) {
-	at, ok := r.locate(a)
-	if !ok || !at.vm.Runs() || a.Power.NextOff || r.plan.Unchanged {
-		return at, nil
-	}
-	return at, r.needsOff(at)
-}
-
-// needsOff lists what the plan changes on the VM that needs it off. It compares with
-// what the VM has, so that a claim that is only taken over stops nothing.
-func (r *run) needsOff(at located) []string {
-	if r.plan.Want.Empty() {
-		return r.removalNeedsOff(at)
-	}
-	a := r.plan.Want.Assignment
-	var why []string
-	hasPartition, hasDevice := len(at.vm.PartitionAdapters) > 0, len(at.vm.Devices) > 0
-	switch {
-	case a.Partition != nil && !hasPartition:
-		why = append(why, "a partition is added")
-	case a.Partition != nil:
-		adapter := at.vm.AdapterFor(a.Partition)
-		switch {
-		case adapter == nil || !gpu.SameID(adapter.PinnedGPU, a.Partition.PinnedGPU):
-			why = append(why, "the partition comes from another GPU")
-		case quotasChange(adapter.Quotas, a.Partition.Quotas, r.priorQuotas()):
-			why = append(why, "quotas change")
-		}
-	case a.Pool != nil && drawn(at.vm, a.Pool.Name) != poolCount(a.Pool):
-		why = append(why, "GPUs of pool "+quote(a.Pool.Name)+" are added or removed")
-	case a.Device != nil && !holdsExactly(at.vm, a.Device.GPUIDs):
-		why = append(why, "GPUs are added or removed")
-	}
-	if a.Partition != nil && hasDevice && r.had(wholeKind) {
-		why = append(why, "its whole GPUs are removed")
-	}
-	if a.Partition == nil && hasPartition && r.had(partitionKind) {
-		why = append(why, "its partition is removed")
-	}
-	if r.settingsChange(at).NeedOff() {
-		why = append(why, "memory-mapped IO space or cache types change")
-	}
-	return why
-}
-
-// settingsChange are the settings that the plan writes: those that it wants, and what
-// they were before for those that it no longer sets.
-func (r *run) settingsChange(at located) gpu.VMSettings {
-	want := r.plan.Want.Assignment.Settings
-	if c, ok := r.claimOnVM(at.vm.ID); ok && r.ours(c) {
-		want = c.SettingsBefore.Overlay(want)
-	}
-	return at.vm.Settings.Differs(want)
-}
-
-// removalNeedsOff is needsOff for a destroy, which touches nothing when another
-// resource has taken the VM over, or when a failed change left the object half done.
-func (r *run) removalNeedsOff(at located) []string {
-	if len(r.othersForVM(r.plan.Prior.Assignment)) > 0 {
-		return nil
-	}
-	claim, claimed := r.claimOnVM(at.vm.ID)
-	if claimed && (claim.Incomplete || r.plan.Token != "" && claim.Token != r.plan.Token) {
-		return nil
-	}
-	var why []string
-	if r.had(partitionKind) && len(at.vm.PartitionAdapters) > 0 {
-		why = append(why, "its partition is removed")
-	}
-	if r.had(wholeKind) && len(at.vm.Devices) > 0 {
-		why = append(why, "its whole GPUs are removed")
-	}
-	if claimed && at.vm.Settings.Differs(claim.SettingsBefore).NeedOff() {
-		why = append(why, "memory-mapped IO space or cache types are put back")
-	}
-	return why
-}
-
-func partitionKind(a *gpu.Assignment) bool { return a.Partition != nil }
-func wholeKind(a *gpu.Assignment) bool     { return a.Pool != nil || a.Device != nil }
-
-// had tells whether the resource gave the VM something of that kind before.
-func (r *run) had(kind func(*gpu.Assignment) bool) bool {
-	return r.plan.Prior.Assignment != nil && kind(r.plan.Prior.Assignment)
-}
-
-func (r *run) priorQuotas() gpu.Quotas {
-	if p := r.plan.Prior.Assignment; p != nil && p.Partition != nil {
-		return p.Partition.Quotas
-	}
-	return gpu.Quotas{}
-}
-
-// quotasChange tells whether an adapter must be written: a wanted value differs, or
-// a value that was set is left to the host again. Hosts fill in the other values.
-func quotasChange(have, want, prior gpu.Quotas) bool {
-	change := func(have, want, prior *uint64) bool {
-		if want == nil {
-			return prior != nil && have != nil
-		}
-		return have == nil || *have != *want
-	}
-	changes := func(have, want, prior gpu.Quota) bool {
-		return change(have.Min, want.Min, prior.Min) || change(have.Max, want.Max, prior.Max) || change(have.Optimal, want.Optimal, prior.Optimal)
-	}
-	return changes(have.VRAM, want.VRAM, prior.VRAM) || changes(have.Encode, want.Encode, prior.Encode) ||
-		changes(have.Decode, want.Decode, prior.Decode) || changes(have.Compute, want.Compute, prior.Compute)
-}
-
-// holdsExactly tells whether the VM has these GPUs and no others.
-func holdsExactly(vm *gpu.VM, ids []string) bool {
-	var have []string
-	for _, d := range vm.Devices {
-		have = append(have, d.GPU)
-	}
-	return len(have) == len(ids) && !slices.ContainsFunc(ids, func(id string) bool { return !contains(have, id) })
-}
-
 func checkPartitionInUse(r *run) {
 	if !r.transition() {
 		return
@@ -210,7 +88,7 @@ func checkPartitionInUse(r *run) {
 		if !ok {
 			continue
 		}
-		forecast := forecastHost(h, host, r.plan, r.mayStop)
+		forecast := r.forecast(host, h, r.plan)
 		r.reportHeld(host, forecast)
 		r.reportHeldRestore(host, h, forecast)
 	}
@@ -228,27 +106,24 @@ func (r *run) configHosts() []string {
 	return slices.Compact(out)
 }
 
-// mayStop tells whether a VM's own assignment, as its claim has it, allows that a
-// resource of this state stops it; if not, why.
-func (r *run) mayStop(vmID string) (bool, string) {
-	c, _ := r.claimOnVM(vmID)
-	return stoppable(c, r.owner)
-}
-
-// stoppable goes by the owner's name alone: the host, which asks again at apply, knows
-// no other plans of this run.
-func stoppable(c *gpu.Claim, owner string) (bool, string) {
-	switch {
-	case c == nil:
+// stoppable tells whether a VM's own assignment, as its claim has it, allows that a resource
+// of a state stops it; if not, why. It goes by the owner's name alone: the host, which asks
+// again at apply, knows no other plans of this run.
+func stoppable(vm *gpu.VM, c *gpu.Claim, owner string) (bool, string) {
+	switch _, hold := change.MayStop(vm, c, owner); hold {
+	case change.Unmanaged:
 		return false, "no gpu_vm_assignment manages it"
-	case owner == "":
-		return false, "this state has no owner name, so its assignment cannot be recognised"
-	case c.Owner != owner:
+	case change.OtherState:
+		if owner == "" {
+			return false, "this state has no owner name, so its assignment cannot be recognised"
+		}
 		return false, "its assignment belongs to " + whose(c)
-	case c.Want.Assignment == nil || !c.Want.Assignment.Power.AllowShutdown:
+	case change.NotAllowed:
 		return false, "its assignment does not have `power = { allow_shutdown = true }`"
-	case c.Want.Assignment.Power.NextOff:
+	case change.WaitsForIt:
 		return false, "its assignment waits for its next power-off (`power.when`)"
+	case change.NotRunning:
+		return false, "it is " + stateText(vm.State) + ", and has to run or to be off"
 	}
 	return true, ""
 }
@@ -373,7 +248,7 @@ func (r *run) touched() []string {
 	if !ok {
 		return nil
 	}
-	if len(r.needsOff(at)) > 0 || (w.Assignment != nil && !r.settingsChange(at).Empty()) {
+	if r.effectOnVM(at).changes() {
 		return []string{at.key}
 	}
 	return nil
@@ -383,7 +258,7 @@ func (r *run) touched() []string {
 // joins with the right counts only gets a claim.
 func (r *run) touchesConfigHost(host string) bool {
 	h, ok := r.host(host)
-	return ok && len(forecastHost(h, host, r.plan, r.mayStop).GPUs) > 0
+	return ok && len(r.forecast(host, h, r.plan).GPUs) > 0
 }
 
 // touchedPoolHosts are the hosts whose members are not what the pool has there.

@@ -661,7 +661,11 @@ func powerScenarios() []scenario {
 				p.Assignment.Power.AllowShutdown = false
 				return world(host("hv01", vm("a", gpu.VMRunning))), create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { holds(w.Hosts["hv01"], "a", 0) },
+			// Its resource was renamed.
+			satisfy: func(w *rules.World, _ *rules.Plan) {
+				holds(w.Hosts["hv01"], "a", 0)
+				claimVM(w.Hosts["hv01"], "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
+			},
 		},
 		{
 			rule: "vm-must-be-off", name: "saved", level: rules.Error, path: "power", change: true, says: []string{"saved"},
@@ -691,7 +695,7 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, rules.Plan) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
-				claimVM(h, "vdi", "a", gpu.Assignment{})
+				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
 				h.Claims[0].SettingsBefore.LowMemoryMappedIOSpace = ptr(128 * gpu.MiB)
 				p := create("claim-a", partition("a", "hv01"))
 				p.Want.Assignment.Power.AllowShutdown = false
@@ -707,7 +711,7 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, rules.Plan) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
-				claimVM(h, "vdi", "a", gpu.Assignment{})
+				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
 				return world(h), rules.Plan{Label: label(p), Token: "claim-a", Prior: p}
@@ -720,9 +724,10 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, rules.Plan) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
+				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
-				return world(h), rules.Plan{Label: label(p), Token: "t", Prior: p}
+				return world(h), rules.Plan{Label: label(p), Token: "claim-a", Prior: p}
 			},
 			// A renamed resource: the new one has taken the VM over.
 			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", partition("a", "hv01")) },
@@ -736,6 +741,19 @@ func powerScenarios() []scenario {
 				return world(h), create("t", config("vdi", 8, "hv01"))
 			},
 			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptVMRestart },
+		},
+		{
+			rule: "partition-in-use", name: "a paused VM", level: rules.Error, path: "gpu_p.partition_count", change: true, says: []string{`"a" (it is paused, and has to run or to be off)`},
+			build: func() (rules.World, rules.Plan) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				holds(h, "a", 0)
+				h.VMs[0].State = gpu.VMPaused
+				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}})
+				p := config("vdi", 8, "hv01")
+				p.Config.MaxDisruption = gpu.DisruptVMRestart
+				return world(h), create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].VMs[0].State = gpu.VMRunning },
 		},
 		{
 			rule: "partition-in-use", name: "the VM waits for its next power-off", level: rules.Error, path: "gpu_p.partition_count", change: true,

@@ -136,7 +136,7 @@ func checkVGPUInUse(r *run) {
 		if !ok {
 			continue
 		}
-		for _, change := range forecastHost(h, host, r.plan, r.mayStop).GPUs {
+		for _, change := range r.forecast(host, h, r.plan).GPUs {
 			g, _ := h.GPU(change.GPU)
 			if v := change.VGPU; v != nil && change.Restore && len(v.InTheWay) > 0 {
 				r.report(Finding{
