@@ -247,6 +247,8 @@ func TestSelftest(t *testing.T) {
 	if r.file() != before {
 		t.Error("the self-test wrote to the host")
 	}
+	out, _ = r.run(0, "selftest", "--answers")
+	wantSaid(t, out, "This host is simulated")
 	out, _ = r.run(0, "selftest", "--write")
 	wantSaid(t, out, "taken and given back")
 

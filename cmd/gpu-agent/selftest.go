@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -23,7 +24,8 @@ func newSelftest(o *hostOptions) *cobra.Command {
 		Long: `selftest checks the platform, the state directory, the lease, the journal and the claims.
 It only reads; --write also takes the lease and gives it back.
 
---answers prints how this host answers what its platform's documentation leaves open.
+--answers ticks off, by reading only, what is assumed of the platform although nobody
+documents it.
 Send it in with a report about a mistake: it has the names of VMs, GPUs and pools in it,
 and no secrets.`,
 		Args: usage(cobra.NoArgs),
@@ -55,11 +57,11 @@ and no secrets.`,
 		},
 	}
 	cmd.Flags().BoolVar(&write, "write", false, "also take the lease and give it back")
-	cmd.Flags().BoolVar(&answers, "answers", false, "also print how this host answers open questions about its platform")
+	cmd.Flags().BoolVar(&answers, "answers", false, "also tick off what is assumed of its platform")
 	return cmd
 }
 
-// answer prints what a platform wants to know of hosts.
+// answer ticks off the assumptions about the host's platform.
 func (o *hostOptions) answer(ctx context.Context, out io.Writer) error {
 	host, _, err := o.open(ctx)
 	if err != nil {
@@ -67,19 +69,35 @@ func (o *hostOptions) answer(ctx context.Context, out io.Writer) error {
 	}
 	tester, ok := host.(backend.SelfTester)
 	if !ok {
-		_, _ = fmt.Fprintln(out, "\nThis platform has no open questions.")
+		_, _ = fmt.Fprintln(out, "\nThis host is simulated: it does what is assumed of its platform.")
 		return nil
 	}
-	for _, a := range tester.SelfTest(ctx) {
-		found := a.Found
-		if found == "" {
-			found = "nothing to see it by"
-		}
-		if a.Err != nil {
-			found += "\n" + a.Err.Error()
-		}
-		_, _ = fmt.Fprintf(out, "\n%s\n    %s\n", a.Question, strings.ReplaceAll(found, "\n", "\n    "))
+	about := gpu.Linux
+	if _, ok := host.(backend.HyperV); ok {
+		about = gpu.HyperV
 	}
+	answers := map[string]backend.Answer{}
+	for _, a := range tester.SelfTest(ctx) {
+		answers[a.Assumption] = a
+	}
+	counts := map[string]int{}
+	for _, assumption := range assumptions.Of(about) {
+		a := answers[assumption.ID]
+		verdict, found := "not asked", "settled by "+assumption.Settles
+		switch {
+		case a.Err != nil:
+			found = strings.TrimSpace(a.Found + "\n" + a.Err.Error())
+		case a.Holds != nil && *a.Holds:
+			verdict, found = "yes", a.Found
+		case a.Holds != nil:
+			verdict, found = "no", a.Found
+		case assumption.Asked:
+			found = strings.TrimSpace("nothing to see it by\n" + a.Found)
+		}
+		counts[verdict]++
+		_, _ = fmt.Fprintf(out, "\n%-9s  %s: %s\n    %s\n", verdict, assumption.ID, assumption.Says, strings.ReplaceAll(found, "\n", "\n    "))
+	}
+	_, _ = fmt.Fprintf(out, "\nassumptions: %d hold, %d do not, %d not asked\n", counts["yes"], counts["no"], counts["not asked"])
 	return nil
 }
 

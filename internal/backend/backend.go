@@ -240,11 +240,14 @@ type SelfTester interface {
 	SelfTest(ctx context.Context) []Answer
 }
 
-// Answer is one answer of a host.
+// Answer is what one host shows of one assumption.
 type Answer struct {
-	Question string
-	// Found is what the host showed, "" when there was nothing to see it by.
+	// Assumption is its id in package assumptions.
+	Assumption string
+	// Found is what the host showed.
 	Found string
+	// Holds is whether that is as assumed, nil when there was nothing to see it by.
+	Holds *bool
 	// Err is set when the question could not be asked.
 	Err error
 }

@@ -26,7 +26,7 @@ type Model struct {
 	// PartitionCounts are the valid counts, ascending; empty when not documented.
 	PartitionCounts []int
 	// CountsInferred is true when the counts follow from NVIDIA's vGPU profiles
-	// rather than from a page about GPU-P.
+	// rather than from a page about GPU-P (assumption hyperv-gpu-p-counts).
 	CountsInferred bool
 	// MIG is nil when the model has none that we know of.
 	MIG     *MIGTable

@@ -21,12 +21,13 @@ type MIGTable struct {
 	ModeNeedsReset bool
 	// PlacementsInferred is true when starts and sizes follow from the fractions and
 	// counts of NVIDIA's guide, or from a GPU of the same kind, rather than from a listing
-	// of the model itself (nvidia-smi mig -lgipp).
+	// of the model itself (nvidia-smi mig -lgipp; assumption linux-mig-placements).
 	PlacementsInferred bool
 	// MemoryInferred is true when the profiles' memory is the GPU's memory shared out,
-	// which is a little more than the driver gives.
+	// which is a little more than the driver gives (assumption linux-mig-memory).
 	MemoryInferred bool
-	// IDsInferred is true when the profile ids are those of GPUs with the same geometry.
+	// IDsInferred is true when the profile ids are those of GPUs with the same geometry
+	// (assumption linux-mig-ids).
 	IDsInferred bool
 	// IDsUnknown is true when no page tells the profile ids; all are 0 then.
 	IDsUnknown bool

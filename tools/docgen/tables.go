@@ -6,7 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -16,6 +18,9 @@ var tables = map[string]func() string{
 	"disruption": disruptionTable,
 	"models":     modelsTable,
 	"mig":        migTable,
+
+	"assumptions hyperv": func() string { return assumptionsTable(gpu.HyperV) },
+	"assumptions linux":  func() string { return assumptionsTable(gpu.Linux) },
 }
 
 const opening, closing = "<!-- table: ", " -->"
@@ -36,6 +41,20 @@ func fill(text string) (string, error) {
 		lines[i] = table()
 	}
 	return strings.Join(lines, ""), nil
+}
+
+func assumptionsTable(p gpu.Platform) string {
+	var t table
+	t.row("Assumption", "What is assumed", "Source", "What settles it")
+	t.row("---", "---", "---", "---")
+	for _, a := range assumptions.Of(p) {
+		settles := a.Settles
+		if a.Asked {
+			settles = "`selftest`, by " + settles
+		}
+		t.row("`"+a.ID+"`", a.Says, a.Source, settles)
+	}
+	return t.String()
 }
 
 func rulesTable() string {

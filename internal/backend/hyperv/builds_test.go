@@ -20,7 +20,7 @@ func TestAHostWithoutHyperV(t *testing.T) {
 	refuses(t, r.backend.StartVM(t.Context(), alpha), backend.NotSupported, "the host has no Hyper-V")
 	for _, answer := range r.backend.SelfTest(t.Context()) {
 		if e, ok := errors.AsType[*backend.Error](answer.Err); answer.Err != nil && (!ok || e.Code != backend.NotSupported) {
-			t.Errorf("%s: %v", answer.Question, answer.Err)
+			t.Errorf("%s: %v", answer.Assumption, answer.Err)
 		}
 	}
 

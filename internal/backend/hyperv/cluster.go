@@ -13,8 +13,8 @@ import (
 // onlineTime bounds a group's way online when the caller set no deadline.
 const onlineTime = 10 * time.Minute
 
-// bringOnline starts a clustered VM through its group. It tells false for a VM that is
-// not clustered.
+// bringOnline starts a clustered VM through its group (assumption hyperv-cluster-state). It
+// tells false for a VM that is not clustered.
 func (b *Backend) bringOnline(ctx context.Context, v vm) (clustered bool, err error) {
 	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType),
 		"OwnerGroup", "OwnerNode", "PrivateProperties")

@@ -219,7 +219,7 @@ func (b *Backend) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssign
 		if (d.Pool == "") == (d.GPU == "") {
 			return refuse(backend.InvalidParameter, "a device comes from a pool or is named, one of the two")
 		}
-		settings, err := b.template(ctx, "Msvm_PciExpressSettingData")
+		settings, err := b.template(ctx, "Msvm_PciExpressSettingData") // assumption hyperv-device-template
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,8 @@ const (
 const resourceOnline = 2
 
 // DrainNode pauses the node and waits until the cluster has moved its VMs away. The
-// cluster migrates them live where it can.
+// cluster migrates them live where it can, and to where it likes (assumption
+// hyperv-drain-target).
 func (b *Backend) DrainNode(ctx context.Context) error {
 	return b.onNode(ctx, "drain the cluster node", func(node Row) error {
 		name := node.String("Name")

@@ -43,6 +43,7 @@ func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int
 		if err := b.wmi.Put(ctx, Virtualization, face, map[string]any{"PartitionCount": int32(count)}); err != nil { //nolint:gosec // one of the driver's counts
 			return b.takenSince(ctx, g.ID, err)
 		}
+		// Assumption hyperv-count-waits.
 		return b.until(ctx, fmt.Sprintf("it does not show %d partitions", count), func() (bool, error) {
 			row, err := b.wmi.Get(ctx, Virtualization, face, "PartitionCount")
 			if errors.Is(err, NotFound) {
@@ -92,14 +93,14 @@ func listCounts(counts []int) string {
 }
 
 // AddPartitionAdapter adds the default adapter, pinned if it is asked for. Quotas are
-// set afterwards: hosts differ in whether they take them with the addition.
+// set afterwards (assumption hyperv-quotas-at-add).
 func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.PartitionAdapter) (string, error) {
 	var id string
 	err := b.changeVM(ctx, "add a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
 		if err := mustBeOff(vm); err != nil {
 			return err
 		}
-		settings, err := b.template(ctx, "Msvm_GpuPartitionSettingData")
+		settings, err := b.template(ctx, "Msvm_GpuPartitionSettingData") // assumption hyperv-partition-template
 		if err != nil {
 			return err
 		}
@@ -203,7 +204,7 @@ func (b *Backend) writeQuotas(ctx context.Context, path string, q gpu.Quotas) er
 	}
 	for resource, quota := range map[string]gpu.Quota{"VRAM": q.VRAM, "Encode": q.Encode, "Decode": q.Decode, "Compute": q.Compute} {
 		for figure, n := range map[string]*uint64{"Min": quota.Min, "Max": quota.Max, "Optimal": quota.Optimal} {
-			var value any
+			var value any // NULL for none: assumption hyperv-quota-null
 			if n != nil {
 				value = *n
 			}

@@ -45,7 +45,7 @@ func (b *Backend) CreatePool(ctx context.Context, name string) error {
 		}
 		err = create()
 		if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.InvalidParameter {
-			// Some pools want the child's name in the allocation setting, and nothing reserved.
+			// Assumption hyperv-pool-allocation; and nothing reserved.
 			allocation.set("PoolID", name)
 			for _, figure := range []string{"Reservation", "Limit", "VirtualQuantity", "Weight"} {
 				allocation.set(figure, uint64(0))
@@ -65,7 +65,8 @@ func (b *Backend) CreatePool(ctx context.Context, name string) error {
 	})
 }
 
-// primordial is the path and the settings of the pool of all assignable devices.
+// primordial is the path and the settings of the pool of all assignable devices
+// (assumption hyperv-primordial-settings).
 func (b *Backend) primordial(ctx context.Context) (string, *embedded, error) {
 	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
 	if err != nil {

@@ -96,6 +96,7 @@ func (b *Backend) ShutDownVM(ctx context.Context, vmID string, force bool) error
 
 // ask asks the guest's shutdown service. A guest that boots has none yet.
 func (b *Backend) ask(ctx context.Context, v vm, force bool) (asked bool, err error) {
+	// Assumption hyperv-shutdown-component.
 	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ShutdownComponent WHERE SystemName="+literal(v.id), "SystemName")
 	if err != nil || len(rows) == 0 {
 		return false, err

@@ -104,6 +104,7 @@ func (r *reader) clusteredVMs(ctx context.Context) error {
 			continue // it is on another node
 		}
 		vm.Clustered = true
+		// Assumption hyperv-offline-action.
 		if action, ok := offlineActions[private.Uint("OfflineAction")]; ok && private.Has("OfflineAction") {
 			vm.Settings.OfflineAction = &action
 		}

@@ -97,7 +97,7 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) error {
 		g.Model, g.VRAM = m.Name, m.VRAM
 	}
 	if paths := properties[locationPathsKey].Strings("Data"); len(paths) > 0 {
-		g.ID = paths[0]
+		g.ID = paths[0] // assumption hyperv-location-path
 	} else {
 		// What is left of the path is as lasting as the slot that the device is in.
 		g.ID = strings.ToUpper(slot(instance))
@@ -155,7 +155,7 @@ func (b *Backend) deviceProperties(ctx context.Context, entity string, keys ...s
 	return out, nil
 }
 
-// displays finds the GPU that drives the host's own console.
+// displays finds the GPU that drives the host's own console (assumption hyperv-console).
 func (r *reader) displays(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_VideoController", "PNPDeviceID", "CurrentHorizontalResolution")
 	if err != nil {
@@ -172,6 +172,7 @@ func (r *reader) displays(ctx context.Context) error {
 // addresses adds up the memory-mapped IO space of each GPU. A range of memory belongs
 // to every device between the root and the one that uses it, so a GPU is asked for by
 // its own path.
+// A dismounted one keeps them (assumption hyperv-dismounted-memory).
 func (r *reader) addresses(ctx context.Context) error {
 	if len(r.host.GPUs) == 0 {
 		return nil
@@ -301,6 +302,7 @@ func capacity(row Row, resource string) gpu.Capacity {
 }
 
 // partitions reads which running VM holds a partition of which GPU.
+// VMs that are off have none (assumption hyperv-partition-rows).
 func (r *reader) partitions(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition",
 		"SystemName", "DeviceID", "DeviceInstancePath", "PartitionId", "PartitionVfLuid", "CurrentVRAM", "SupportsOutgoingLiveMigration")
@@ -341,9 +343,8 @@ func (r *reader) partitions(ctx context.Context) error {
 	return nil
 }
 
-// partitionOf finds the GPU of a partition. Whether the path is that of the GPU or of
-// the virtual function is not documented: where it is not a GPU's, the adapter's pin
-// decides, then that only one GPU can be meant.
+// partitionOf finds the GPU of a partition: by its path, by the adapter's pin, or as the
+// only one that can be meant (assumption hyperv-partition-path).
 func (r *reader) partitionOf(row Row, vm *gpu.VM) *gpu.GPU {
 	instance, _ := instanceOf(row.String("DeviceInstancePath"))
 	if g := r.gpuAt(instance); g != nil && g.Partitionable != nil {

@@ -130,8 +130,8 @@ func quota(row Row, resource string) gpu.Quota {
 	}
 }
 
-// assignments reads the whole devices of VMs. Which one of a pool a VM has is known
-// only while it runs.
+// assignments reads the whole devices of VMs, which stand beside the settings of pools
+// (assumption hyperv-pool-settings). Which one of a pool a VM has is known only while it runs.
 func (r *reader) assignments(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData", "InstanceID", "HostResource", "PoolID")
 	if errors.Is(err, InvalidClass) {

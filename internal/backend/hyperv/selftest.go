@@ -10,41 +10,60 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// SelfTest reads how this host answers what the documentation of Hyper-V leaves open.
-// This backend was written against the documentation and a fixture; the answers of a
-// host with GPUs show where it was read wrongly.
+// SelfTest reads which assumptions about Hyper-V hold on this host. This backend was
+// written against the documentation and a fixture; the answers of a host with GPUs show
+// where it was read wrongly.
 func (b *Backend) SelfTest(ctx context.Context) []backend.Answer {
-	questions := []struct {
-		text string
-		ask  func(context.Context) (string, error)
-	}{
-		{"Which GPUs does the host have, and where from is each known?", b.askGPUs},
-		{"Does Msvm_GpuPartition.DeviceInstancePath name the GPU or its virtual function?", b.askPartitionPaths},
-		{"Does Msvm_PciExpressSettingData list the settings of pools?", b.askPoolSettings},
-		{"Is there a default setting for a GPU partition, and can its XML be read and written back as it was?", b.asking("Msvm_GpuPartitionSettingData")},
-		{"Is there a default setting for an assignable device?", b.asking("Msvm_PciExpressSettingData")},
-		{"Has the pool of all assignable devices settings of its own?", b.askPrimordial},
-		{"Which devices are dismounted, and what memory-mapped IO space do they show?", b.askDismounted},
-		{"Do running VMs show a shutdown component?", b.askShutdown},
-		{"Do the cluster's VMs show their offline action?", b.askOfflineActions},
-		{"Do the cluster's VMs show their possible owners?", b.askOwners},
-	}
 	var out []backend.Answer
-	for _, q := range questions {
-		found, err := q.ask(ctx)
-		out = append(out, backend.Answer{Question: q.text, Found: found, Err: complete(ctx, err, "ask the host", "WMI")})
+	for _, q := range []struct {
+		id  string
+		ask func(context.Context) (found string, holds *bool, err error)
+	}{
+		{"hyperv-location-path", b.askGPUs},
+		{"hyperv-partition-path", b.askPartitionPaths},
+		{"hyperv-partition-rows", b.askPartitionRows},
+		{"hyperv-pool-settings", b.askPoolSettings},
+		{"hyperv-partition-template", b.asking("Msvm_GpuPartitionSettingData")},
+		{"hyperv-device-template", b.asking("Msvm_PciExpressSettingData")},
+		{"hyperv-primordial-settings", b.askPrimordial},
+		{"hyperv-dismounted-memory", b.askDismounted},
+		{"hyperv-shutdown-component", b.askShutdown},
+		{"hyperv-offline-action", b.askOfflineActions},
+	} {
+		found, holds, err := q.ask(ctx)
+		out = append(out, backend.Answer{Assumption: q.id, Found: found, Holds: holds, Err: complete(ctx, err, "ask the host", "WMI")})
 	}
-	return out
+	host, err := b.Inventory(ctx)
+	counts := backend.CountsAsInCatalog(host)
+	if counts.Err == nil {
+		counts.Err = err
+	}
+	return append(out, counts)
 }
 
-func (b *Backend) askGPUs(ctx context.Context) (string, error) {
+// all tells whether something is true of all of a list, nil when the list is empty.
+func all[T any](list []T, is func(T) bool) *bool {
+	if len(list) == 0 {
+		return nil
+	}
+	for _, one := range list {
+		if !is(one) {
+			return new(false)
+		}
+	}
+	return new(true)
+}
+
+func (b *Backend) askGPUs(ctx context.Context) (string, *bool, error) {
 	v, err := b.read(ctx)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	var lines []string
+	seen := map[string]int{}
 	for i := range v.host.GPUs {
 		g := &v.host.GPUs[i]
+		seen[gpu.FoldID(g.ID)]++
 		counts := "no GPU-P"
 		if p := g.Partitionable; p != nil {
 			counts = fmt.Sprintf("%d of %v partitions, paravirtual %t, VRAM %+v", p.Count, p.ValidCounts, p.Paravirtual, p.VRAM)
@@ -52,88 +71,155 @@ func (b *Backend) askGPUs(ctx context.Context) (string, error) {
 		lines = append(lines, fmt.Sprintf("%s: %s, %s, driver %q, status %s, %s, MMIO %s below and %s above 4 GiB, problem %q",
 			g.ID, g.Model, g.InstancePath, g.Driver.Version, g.Status, counts, g.MMIO.Low, g.MMIO.High, g.Problem))
 	}
-	return strings.Join(lines, "\n"), nil
+	holds := all(v.host.GPUs, func(g gpu.GPU) bool { return strings.HasPrefix(g.ID, "PCIROOT") && seen[gpu.FoldID(g.ID)] == 1 })
+	return strings.Join(lines, "\n"), holds, nil
 }
 
-func (b *Backend) askPartitionPaths(ctx context.Context) (string, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition", "DeviceID", "SystemName", "DeviceInstancePath", "PartitionId", "PartitionVfLuid")
+func (b *Backend) partitionRows(ctx context.Context) (rows []Row, found string, err error) {
+	properties := []string{"DeviceID", "SystemName", "DeviceInstancePath", "PartitionId", "PartitionVfLuid"}
+	rows, err = b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition", properties...)
 	if errors.Is(err, InvalidClass) {
-		return "the class is not there", nil
+		return nil, "the class is not there", nil
 	}
-	return list(rows, "DeviceID", "SystemName", "DeviceInstancePath", "PartitionId", "PartitionVfLuid"), err
+	return rows, list(rows, properties...), err
 }
 
-func (b *Backend) askPoolSettings(ctx context.Context) (string, error) {
+// askPartitionPaths reads no inventory, which fails where the assumption does not hold.
+func (b *Backend) askPartitionPaths(ctx context.Context) (string, *bool, error) {
+	rows, found, err := b.partitionRows(ctx)
+	if err != nil || len(rows) == 0 {
+		return found, nil, err
+	}
+	faces, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PartitionableGpu", "Name")
+	if err != nil {
+		return found, nil, err
+	}
+	gpus := map[string]bool{}
+	for _, face := range faces {
+		instance, _ := instanceOf(face.String("Name"))
+		gpus[slot(instance)] = true
+	}
+	return found, all(rows, func(row Row) bool {
+		instance, _ := instanceOf(row.String("DeviceInstancePath"))
+		return gpus[slot(instance)]
+	}), nil
+}
+
+func (b *Backend) askPartitionRows(ctx context.Context) (string, *bool, error) {
+	rows, found, err := b.partitionRows(ctx)
+	if err != nil || len(rows) == 0 {
+		return found, nil, err
+	}
+	computers, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem", "Name", "EnabledState")
+	if err != nil {
+		return found, nil, err
+	}
+	off := map[string]bool{}
+	for _, c := range computers {
+		off[gpu.FoldID(c.String("Name"))] = vmState(c.Uint("EnabledState")) == gpu.VMOff
+	}
+	return found, all(rows, func(row Row) bool { return !off[gpu.FoldID(row.String("SystemName"))] }), nil
+}
+
+func (b *Backend) askPoolSettings(ctx context.Context) (string, *bool, error) {
 	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData", "InstanceID", "PoolID", "HostResource")
-	return list(rows, "InstanceID", "PoolID", "HostResource"), err
+	if err != nil {
+		return "", nil, err
+	}
+	found := list(rows, "InstanceID", "PoolID", "HostResource")
+	v, err := b.read(ctx)
+	if err != nil {
+		return found, nil, err
+	}
+	return found, all(v.host.Pools, func(gpu.Pool) bool {
+		for _, row := range rows {
+			of, _, ok := settingID(row.String("InstanceID"))
+			if _, ofVM := v.host.VM(of); ok && !ofVM {
+				return true
+			}
+		}
+		return false
+	}), nil
 }
 
 // asking reads a template and checks that taking its XML apart loses nothing.
-func (b *Backend) asking(class string) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
+func (b *Backend) asking(class string) func(context.Context) (string, *bool, error) {
+	return func(ctx context.Context) (string, *bool, error) {
 		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal("%"+defaultSuffix), "InstanceID")
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		found := list(rows, "InstanceID")
 		e, err := b.template(ctx, class)
 		if err != nil {
-			return found, err
+			return found + "\n" + err.Error(), new(false), nil //nolint:nilerr // that is the answer
 		}
-		return found + "\n" + e.String(), nil
+		return found + "\n" + e.String(), new(true), nil
 	}
 }
 
-func (b *Backend) askPrimordial(ctx context.Context) (string, error) {
+func (b *Backend) askPrimordial(ctx context.Context) (string, *bool, error) {
 	path, e, err := b.primordial(ctx)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return path + "\n" + e.String(), nil
+	return path + "\n" + e.String(), new(true), nil
 }
 
-func (b *Backend) askDismounted(ctx context.Context) (string, error) {
+func (b *Backend) askDismounted(ctx context.Context) (string, *bool, error) {
 	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "DeviceID", "SystemName", "DeviceInstancePath", "LocationPath")
-	return list(rows, "DeviceID", "SystemName", "DeviceInstancePath", "LocationPath"), err
+	if err != nil {
+		return "", nil, err
+	}
+	found := list(rows, "DeviceID", "SystemName", "DeviceInstancePath", "LocationPath")
+	v, err := b.read(ctx)
+	if err != nil {
+		return found, nil, err
+	}
+	var dismounted []gpu.GPU
+	for _, g := range v.host.GPUs {
+		if g.Dismounted {
+			dismounted = append(dismounted, g)
+		}
+	}
+	return found, all(dismounted, func(g gpu.GPU) bool { return g.MMIO.Low+g.MMIO.High > 0 }), nil
 }
 
-func (b *Backend) askShutdown(ctx context.Context) (string, error) {
+func (b *Backend) askShutdown(ctx context.Context) (string, *bool, error) {
 	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ShutdownComponent", "SystemName", "EnabledState")
-	return list(rows, "SystemName", "EnabledState"), err
+	if err != nil {
+		return "", nil, err
+	}
+	found := list(rows, "SystemName", "EnabledState")
+	v, err := b.read(ctx)
+	if err != nil {
+		return found, nil, err
+	}
+	// One VM suffices: the guests of others may have no integration services.
+	for _, row := range rows {
+		if vm, ok := v.host.VM(row.String("SystemName")); ok && vm.State == gpu.VMRunning {
+			return found, new(true), nil
+		}
+	}
+	for _, vm := range v.host.VMs {
+		if vm.State == gpu.VMRunning {
+			return found, new(false), nil
+		}
+	}
+	return found, nil, nil
 }
 
-func (b *Backend) askOfflineActions(ctx context.Context) (string, error) {
+func (b *Backend) askOfflineActions(ctx context.Context) (string, *bool, error) {
 	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType), "Name", "PrivateProperties")
 	if errors.Is(err, InvalidNamespace) {
-		return "the host is in no cluster", nil
+		return "the host is in no cluster", nil, nil
 	}
 	var lines []string
 	for _, row := range rows {
 		private := row.Row("PrivateProperties")
 		lines = append(lines, fmt.Sprintf("%s: VmID %q, OfflineAction %v", row.String("Name"), private.String("VmID"), private.Values["OfflineAction"]))
 	}
-	return strings.Join(lines, "\n"), err
-}
-
-func (b *Backend) askOwners(ctx context.Context) (string, error) {
-	v, err := b.read(ctx)
-	if err != nil {
-		return "", err
-	}
-	var lines []string
-	for i := range v.host.VMs {
-		if vm := &v.host.VMs[i]; vm.Clustered {
-			lines = append(lines, vm.Name+": "+owners(vm))
-		}
-	}
-	return strings.Join(lines, "\n"), nil
-}
-
-func owners(vm *gpu.VM) string {
-	if len(vm.PossibleOwners) == 0 {
-		return "all nodes"
-	}
-	return strings.Join(vm.PossibleOwners, ", ")
+	return strings.Join(lines, "\n"), all(rows, func(row Row) bool { return row.Row("PrivateProperties").Has("OfflineAction") }), err
 }
 
 // list prints rows, one per line.

@@ -1,12 +1,21 @@
 package hyperv_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
+
+// seldom are the assumptions that the host of TestSelfTest has nothing for.
+var seldom = map[string]bool{"hyperv-gpu-p-counts": true}
 
 // Each question is answered or says why it could not be asked, whatever became of the
 // others. Nothing is changed.
@@ -15,19 +24,31 @@ func TestSelfTest(t *testing.T) {
 	r := newRig(t, inCluster, onHost(withDevice), onHost(running))
 	r.seated(beta)
 	before := r.host()
-	found := map[string]string{}
+	found, asked := map[string]string{}, []string{}
 	for _, a := range r.backend.SelfTest(t.Context()) {
-		if a.Err != nil || a.Found == "" {
-			t.Errorf("%s: %q, %v", a.Question, a.Found, a.Err)
+		asked = append(asked, a.Assumption)
+		if a.Err != nil {
+			t.Errorf("%s: %v", a.Assumption, a.Err)
 		}
-		found[a.Question] = a.Found
+		if a.Holds != nil && !*a.Holds {
+			t.Errorf("%s does not hold: %s", a.Assumption, a.Found)
+		}
+		if a.Holds == nil && !seldom[a.Assumption] {
+			t.Errorf("%s: nothing to see it by: %s", a.Assumption, a.Found)
+		}
+		found[a.Assumption] = a.Found
 	}
 	same(t, before, r.host())
-	all := strings.Join([]string{
-		found["Which GPUs does the host have, and where from is each known?"],
-		found["Does Msvm_GpuPartition.DeviceInstancePath name the GPU or its virtual function?"],
-		found["Do the cluster's VMs show their offline action?"],
-	}, "\n")
+	var wanted []string
+	for _, a := range assumptions.Of(gpu.HyperV) {
+		if a.Asked {
+			wanted = append(wanted, a.ID)
+		}
+	}
+	if d := cmp.Diff(wanted, asked, cmpopts.SortSlices(strings.Compare)); d != "" {
+		t.Errorf("assumptions of the list and those that are asked (-list +asked):\n%s", d)
+	}
+	all := strings.Join([]string{found["hyperv-location-path"], found["hyperv-partition-path"], found["hyperv-offline-action"]}, "\n")
 	for _, word := range []string{gpuA, "status partitioned", interfaceClass, "OfflineAction 1"} {
 		if !strings.Contains(all, word) {
 			t.Errorf("the answers do not say %q:\n%s", word, all)
@@ -44,5 +65,39 @@ func TestSelfTest(t *testing.T) {
 	}
 	if denied == 0 || denied == len(found) {
 		t.Errorf("%d of %d questions could not be asked", denied, len(found))
+	}
+}
+
+// A host on which the agent would be wrong says no.
+func TestSelfTestSaysNo(t *testing.T) {
+	t.Parallel()
+	for id, other := range map[string]map[string]any{
+		"hyperv-partition-path": {"DeviceInstancePath": `\\?\PCI#VEN_10DE&DEV_25B6&SUBSYS_00000000&REV_A1#9&0&0&0009#{064092b3-625e-43bf-9eb5-dc845897dd59}`},
+		"hyperv-partition-rows": {"SystemName": alpha},
+	} {
+		r := newRig(t)
+		r.seated(beta)
+		r.wire.change(func(w *wire) {
+			w.rows = func(wql string, rows []hyperv.Row) []hyperv.Row {
+				if strings.HasPrefix(wql, "SELECT * FROM Msvm_GpuPartition") && !strings.Contains(wql, "SettingData") {
+					for i := range rows {
+						maps.Copy(rows[i].Values, other)
+					}
+				}
+				return rows
+			}
+		})
+		said := false
+		for _, a := range r.backend.SelfTest(t.Context()) {
+			if a.Assumption == id {
+				said = a.Holds != nil && !*a.Holds
+				if !said {
+					t.Errorf("%s: holds %v, %q, %v", id, a.Holds, a.Found, a.Err)
+				}
+			}
+		}
+		if !said {
+			t.Errorf("%s is not refuted", id)
+		}
 	}
 }

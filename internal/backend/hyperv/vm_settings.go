@@ -43,7 +43,7 @@ func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSett
 }
 
 // writeOfflineAction writes a private property of the VM's cluster resource, and looks
-// whether the cluster took it.
+// whether the cluster took it (assumption hyperv-offline-action-write).
 func (b *Backend) writeOfflineAction(ctx context.Context, m *machine, action int32) error {
 	if err := b.wmi.Put(ctx, MSCluster, m.resource, map[string]any{
 		"PrivateProperties": map[string]any{"OfflineAction": action},

@@ -45,7 +45,6 @@
 //
 // # Where the real behaviour is not documented
 //
-// A few answers of real hosts are not written anywhere. There the simulator does
-// what the cmdlets and Windows Admin Center let an administrator see; a comment at
-// the place says so.
+// A few answers of real hosts are not written anywhere. There the simulator does what
+// package assumptions says; a comment at the place names the assumption.
 package simulated

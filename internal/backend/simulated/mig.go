@@ -112,7 +112,7 @@ func (g migFace) resetModes() {
 
 // rebootGPUs does to the GPUs what a reboot does: Ampere keeps its MIG mode, later ones
 // lose it with the driver, and instances, processes, compute modes and time slices are kept
-// by none.
+// by none (assumption linux-time-slice-reset).
 func (r *record) rebootGPUs() {
 	for i := range r.GPUs {
 		g := migFace{&r.GPUs[i]}

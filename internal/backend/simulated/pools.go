@@ -80,8 +80,8 @@ func sameMembers(a, b []string) bool {
 }
 
 // DeletePool removes a pool. Its members stay dismounted. Hyper-V refuses while an
-// allocation is outstanding; whether a VM that is off counts is not documented, but
-// Windows Admin Center asks that no VM uses the pool, so it counts here.
+// allocation is outstanding; that of a VM that is off counts (assumption
+// hyperv-pool-of-off-vm).
 func (h *Host) DeletePool(ctx context.Context, name string) error {
 	return h.do(ctx, call{op: OpDeletePool, pool: name}, func(r *record) error {
 		for i := range r.VMs {

@@ -67,6 +67,7 @@ func (r *record) fullGPU(gpuID string) (*gpu.GPU, error) {
 
 // isVolta tells whether a GPU is one of Volta or later, which one that does not tell its
 // compute capability is taken for, and isHopper whether it is one of Hopper or later.
+// Assumption linux-time-slice-volta.
 func isVolta(g *gpu.GPU) bool { return g.ComputeCapability == "" || major(g) >= 7 }
 
 func isHopper(g *gpu.GPU) bool { return major(g) >= 9 }

@@ -188,7 +188,7 @@ type Hidden struct {
 	// the device, or no mitigation driver for it.
 	NeedsForce bool `json:"needs_force,omitempty"`
 	// CountAfterReboot is the partition count that the driver comes up with; 0 keeps
-	// the count. Whether drivers keep it is documented nowhere.
+	// the count (assumption hyperv-count-restart).
 	CountAfterReboot int `json:"count_after_reboot,omitempty"`
 	// Mediated makes the vGPUs on virtual functions mediated devices with a UUID, as
 	// kernels before 6.8 do. Those on the GPU itself always are.

@@ -9,8 +9,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// config is the configuration file of protocol 3, as far as it is documented. Other keys
-// are errors.
+// config is the configuration file of protocol 3 (assumption linux-mps-version-3). Other
+// keys are errors.
 type config struct {
 	Version string `toml:"schema_version"`
 	Servers map[string]struct {
