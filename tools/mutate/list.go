@@ -1,0 +1,124 @@
+package main
+
+const (
+	rules     = "internal/rules"
+	change    = "internal/change"
+	agent     = "internal/agent"
+	statedir  = "internal/agent/statedir"
+	placement = "internal/placement"
+	provider  = "internal/provider"
+)
+
+// list are the places that matter: what a rule finds, how a step is put back, who may
+// write, whose an object is, what is not known yet, and where things go.
+func list() []mutation {
+	var all []mutation
+	// Every rule's check.
+	for _, check := range []string{
+		"checkCapacity", "checkChangeWindow", "checkDDAXorPartition", "checkExistingPool", "checkFailoverHeadroom",
+		"checkForeignController", "checkGPUAssignable", "checkGPUExists", "checkGeneration2",
+		"checkHomogeneousGPUs", "checkHomogeneousLayout", "checkKindOnPlatform", "checkKnownConfig",
+		"checkKnownPool", "checkLiveMigrationSupport", "checkMIGMode", "checkMIGPlacement",
+		"checkMIGProfileSupported", "checkMPSInUse", "checkMPSNotOnMIG", "checkMPSOneUser", "checkMPSSupported",
+		"checkNodeInService", "checkNotOurClaim", "checkNotParavirtual", "checkNothingSelected", "checkOSBuild",
+		"checkOfflineAction", "checkOneConfigPerGPU", "checkPartitionInUse", "checkPinnedOnClustered",
+		"checkPolicyGate", "checkPoolCounts", "checkPoolCoversOwners", "checkPoolOneMode", "checkPoolQuota",
+		"checkSameHost", "checkShareRoom", "checkSharesUnder", "checkShutdownPermitted", "checkSinglePartition",
+		"checkTimeSlicingNoIsolation", "checkUniqueName", "checkVGPU", "checkVGPUInUse", "checkVMMustBeOff",
+		"checkVMSettings", "checkVMXorShare", "checkVRAMMatchesPartition", "checkValidPartitionCount",
+	} {
+		all = append(all, mutation{in: rules, function: check})
+	}
+	return append(all, []mutation{
+
+		// The inverse of every operation.
+		{in: change, function: "inverse", from: `return one(OpSetPartitionCount)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpRemoveAdapters)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpSetQuotas)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpRemoveDevices)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpMount)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpDismount)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpDeletePool)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return append(one(OpCreatePool), members)`, to: `return one(OpCreatePool)`},
+		{in: change, function: "inverse", from: `return one(OpSetPoolMembers)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpVMSettings)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpResumeNode)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpDrainNode)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpStartVM)`, to: `return nil`},
+		{in: change, function: "inverse", from: `return one(OpStopVM)`, to: `return nil`},
+		{in: change, function: "readdAdapters"},
+		{in: change, function: "readdDevices"},
+		{in: change, function: "inverseMIG", from: `return []Step{{Op: OpStartUnit, Unit: s.Unit}}`, to: `return nil`},
+		{in: change, function: "inverseMIG", from: `return []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: g.MIG.Enabled, Force: s.Force}}`, to: `return nil`},
+		{in: change, function: "inverseMIG", from: `return []Step{{Op: OpDestroyInstance, GPU: s.GPU, Instance: s.Instance}}`, to: `return nil`},
+		{in: change, function: "inverseMIG", from: `{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}, `, to: ``},
+		{in: change, function: "inverseVGPU", from: `return []Step{functions}`, to: `return nil`},
+		{in: change, function: "inverseVGPU", from: `return append(back, mixing)`, to: `return back`},
+		{in: change, function: "inverseVGPU", from: `return []Step{{Op: OpRemoveVGPU, GPU: s.GPU, VGPU: s.VGPU}}`, to: `return nil`},
+		{in: change, function: "inverseVGPU", from: `return append(back, Step{Op: OpCreateVGPU, GPU: s.GPU, VGPU: &place})`, to: `_ = place; return back`},
+		{in: change, function: "inverseSharing", from: `back.Op, back.ComputeMode = OpSetComputeMode, g.ComputeMode`, to: `back.Op, back.ComputeMode = OpSetComputeMode, s.ComputeMode`},
+		{in: change, function: "inverseSharing", from: `back.Op, back.TimeSlice = OpSetTimeSlice, g.TimeSlice`, to: `back.Op, back.TimeSlice = OpSetTimeSlice, s.TimeSlice`},
+		{in: change, function: "inverseSharing", from: `return append([]Step{back}, rewritten(host, was.Name)...)`, to: `return []Step{back}`},
+		{in: change, function: "inverseSharing", from: `back.Op, back.Daemon = OpRemoveDaemon, &gpu.MPSDaemonSpec{Name: s.Daemon.Name}`, to: `return nil`},
+		{in: change, function: "inverseSharing", from: `back.Op, back.Share, back.Handed = OpWriteShare, was, shown`, to: `_ = shown; return nil`},
+		{in: change, function: "inverseSharing", from: `back.Op, back.Share = OpRemoveShare, &gpu.ShareSpec{Name: s.Share.Name}`, to: `return nil`},
+
+		// Whose a claim is.
+		{in: change, function: "planner.owns", from: `return claim.Token == ch.Token, nil`, to: `return true, nil`},
+		{in: change, function: "planner.owns", from: `claim.Owner != ch.Owner`, to: `false`},
+		{in: change, function: "planner.owns", from: `case had:`, to: `case had && false:`},
+		{in: change, function: "planner.owns", from: `case ch.Owner == "":`, to: `case false:`},
+		{in: change, function: "WithClaims", from: `o.Revision > c.Revision`, to: `true`},
+		{in: change, function: "sameClaim"},
+		{in: change, function: "DropClaim"},
+
+		// Who may write: leases, fences, and what another process does.
+		{in: agent, function: "checkFence"},
+		{in: agent, function: "Server.checkCluster"},
+		{in: agent, function: "sighting.abandoned"},
+		{in: agent, function: "expiredInCluster", from: `skew = maxSkew`, to: `_ = maxSkew`},
+		{in: agent, function: "Server.tryLease", from: `l.Expires.After(now)`, to: `true`},
+		{in: agent, function: "Server.tryLease", from: `l.Run != req.Run || `, to: ``},
+		{in: agent, function: "Server.tryLease", from: `st.Fence++`, to: ``},
+		{in: agent, function: "journal.busyElsewhere"},
+		{in: agent, function: "Server.guarded", from: `st.Lease.Expires = s.clock().Add(st.Lease.TTL)`, to: ``},
+		{in: agent, function: "Server.giveBack", from: `st.Lease.Fence != fence`, to: `false`},
+		{in: agent, function: "Server.leaveCluster", from: `len(st.Lease.Hosts) == 0`, to: `true`},
+		{in: agent, function: "Server.renewCluster"},
+		{in: agent, function: "keepApplied"},
+		{in: statedir, function: "Dir.Update", from: `replaceFile(d.statePath(), data)`, to: `error(nil)`},
+
+		// Where things go.
+		{in: placement, function: "checkMIGCounts"},
+		{in: placement, function: "migWay.room"},
+		{in: placement, function: "migScore.beats"},
+		{in: placement, function: "migSearch.place", from: `spot.mask&taken != 0`, to: `false`},
+		{in: placement, function: "checkPlaces"},
+		{in: placement, function: "vgpuRoom"},
+		{in: placement, function: "planVGPU", from: `len(held) > 0`, to: `false`},
+		{in: placement, function: "planVGPU", from: `turns && len(by) > 0`, to: `turns && len(by) > 99`},
+		{in: placement, function: "freeFunction", from: `i++`, to: `i += 2`},
+		{in: placement, function: "SharedHost.checkQuota"},
+		{in: placement, function: "Usage.Exceeds", from: `u.Shares > *q.Shares`, to: `false`},
+		{in: placement, function: "Usage.Exceeds", from: `u.Memory > *q.Memory`, to: `false`},
+		{in: placement, function: "Usage.Exceeds", from: `u.GPUs > *q.GPUs*(1+Tolerance)+Tolerance`, to: `false`},
+		{in: placement, function: "hadAsMuch", from: `h.Claims[i].Token == token`, to: `true`},
+		{in: placement, function: "WantsNoMore"},
+		{in: placement, function: "missingPins"},
+		{in: placement, function: "compareFit"},
+
+		// What is not known yet.
+		{in: provider + "/object", function: "Decode", from: `o.IsNull() || o.IsUnknown()`, to: `o.IsNull()`},
+		{in: provider + "/partitionconfig", function: "Resource.ModifyPlan", from: `known && plan.ID.IsUnknown()`, to: `known && false`},
+		{in: provider + "/partitionconfig", function: "Resource.Update", from: `plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/pool", function: "Resource.ModifyPlan", from: `known && plan.ID.IsUnknown()`, to: `known && false`},
+		{in: provider + "/pool", function: "Resource.Update", from: `plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/vmassignment", function: "Resource.ModifyPlan", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
+		{in: provider + "/vmassignment", function: "Resource.ModifyPlan", from: `!known || r.fleet.Unknown()`, to: `!known`},
+		{in: provider + "/share", function: "model.replaces", from: `case m.Count.IsUnknown():`, to: `case false:`},
+		{in: provider + "/share", function: "model.keepPlanned", from: `!planned.Devices.IsUnknown()`, to: `true`},
+		{in: provider, function: "gpuProvider.Configure", from: `m.Hosts.IsUnknown()`, to: `false`},
+		{in: provider, function: "gpuProvider.Configure", from: `m.Owner.IsUnknown()`, to: `false`},
+		{in: provider, function: "gpuProvider.Configure", from: `!object.Known(ctx, m.Power, m.Rules, m.ChangeWindow)`, to: `false`},
+	}...)
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"testing"
+)
+
+// TestList holds the list to the code: a place that has gone, or was rewritten, is an error.
+func TestList(t *testing.T) {
+	all := list()
+	if len(all) < 60 {
+		t.Errorf("the list has %d mutations, want 60 at least", len(all))
+	}
+	seen := map[string]bool{}
+	for _, m := range all {
+		if seen[m.name()] {
+			t.Errorf("%s is there twice", m.name())
+		}
+		seen[m.name()] = true
+		file, text, err := m.apply("../..")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), file, text, 0); err != nil {
+			t.Errorf("%s: %v", m.name(), err)
+		}
+	}
+}
