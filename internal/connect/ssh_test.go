@@ -232,12 +232,14 @@ func TestNobodyThere(t *testing.T) {
 	l := newListener(t)
 	way.Port = portOf(t, l.Addr().String())
 	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			return
+		for { // the client comes back, with what the first answer says
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") // the client may be gone
+			_ = c.Close()
 		}
-		_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") // the client may be gone
-		_ = c.Close()
 	}()
 	refuses(t, way, options, connect.Unreachable, fmt.Sprintf("127.0.0.1:%d", way.Port))
 	_ = l.Close() // no one listens from here on
