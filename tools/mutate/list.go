@@ -86,7 +86,7 @@ func list() []mutation {
 		{in: agent, function: "Server.leaveCluster", from: `len(st.Lease.Hosts) == 0`, to: `true`},
 		{in: agent, function: "Server.renewCluster"},
 		{in: agent, function: "keepApplied"},
-		{in: statedir, function: "Dir.Update", from: `replaceFile(d.statePath(), data)`, to: `error(nil)`},
+		{in: statedir, function: "Dir.change", from: `replaceFile(d.statePath(), data)`, to: `error(nil)`},
 
 		// Where things go.
 		{in: placement, function: "checkMIGCounts"},
