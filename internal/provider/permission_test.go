@@ -242,8 +242,12 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 	r := newRig(t, twoNodes())
 	type policy struct{ text, allow string } // allow is "" where the next level decides
 	policies := []policy{
-		{}, {`power = { allow_turn_off = true }`, ""}, {`power = { allow_shutdown = true }`, "yes"}, {`power = { allow_shutdown = true, allow_turn_off = true }`, "yes"},
-		{`power = { allow_shutdown = false }`, "no"}, {`power = { allow_shutdown = true, when = "next_off" }`, "no"},
+		{},
+		{`power = { allow_turn_off = true }`, ""},
+		{`power = { allow_shutdown = true }`, "yes"},
+		{`power = { allow_shutdown = true, allow_turn_off = true }`, "yes"},
+		{`power = { allow_shutdown = false }`, "no"},
+		{`power = { allow_shutdown = true, when = "next_off" }`, "no"},
 	}
 	pick := func() policy { // mostly permissive: else hardly any run gets beyond its plan
 		if rnd.IntN(2) == 0 {
