@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +29,7 @@ type serveOptions struct {
 	stdio               bool
 	listen              string
 	cert, key, clientCA string
+	allow               []string
 	deadAfter           time.Duration
 }
 
@@ -40,17 +43,26 @@ It outlives its session: when the connection ends in the middle of a change, the
 is put back, VMs are started again, and only then does it end.
 
 serve --listen serves TLS 1.3. A client needs a certificate of --client-ca whose
-organisation is gpu-operator or gpu-reader. Certificates are read for each connection.
-At its start it settles what a killed predecessor left.`,
+organisation is gpu-operator or gpu-reader, and with --allow-name one of these names.
+Certificates are read for each connection and each call; a connection ends when its
+certificate or authority does. At its start it settles what a killed predecessor left.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			named := cmd.Flags().Changed("allow-name") // and not from the environment, which both ways have
+			if err := fromEnvironment(cmd.Flags(), "allow-name"); err != nil {
+				return err
+			}
 			switch {
 			case o.stdio == (o.listen != ""):
 				return &codedError{code: exitBadUsage, err: errors.New("serve needs either --stdio or --listen ADDRESS")}
+			case o.stdio && named:
+				return &codedError{code: exitBadUsage, err: errors.New("--allow-name goes with --listen: over --stdio there is no certificate")}
 			case o.stdio:
 				return o.onStdio(cmd.Context())
 			case o.cert == "" || o.key == "" || o.clientCA == "":
 				return &codedError{code: exitBadUsage, err: errors.New("--listen needs --cert, --key and --client-ca: without them anyone could change the host")}
+			case slices.ContainsFunc(o.allow, func(name string) bool { return strings.TrimSpace(name) == "" }):
+				return &codedError{code: exitBadUsage, err: errors.New("--allow-name is empty; it is the name in a client's certificate")}
 			}
 			return o.onTLS(cmd.Context())
 		},
@@ -61,6 +73,7 @@ At its start it settles what a killed predecessor left.`,
 	flags.StringVar(&o.cert, "cert", "", "certificate of the host (PEM)")
 	flags.StringVar(&o.key, "key", "", "its private key (PEM)")
 	flags.StringVar(&o.clientCA, "client-ca", "", "authority that signs the certificates of clients (PEM)")
+	flags.StringSliceVar(&o.allow, "allow-name", nil, "name in the certificate of a client that may act on this host (common name, DNS name, mail address or URI); may be repeated. Without it any certificate of --client-ca with a role may")
 	flags.DurationVar(&o.deadAfter, "dead-after", connect.DefaultDeadAfter, "how long a client may give no sign of life")
 	return cmd
 }
@@ -91,7 +104,10 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options, err := connect.TLSServerOptions(o.cert, o.key, o.clientCA, o.deadAfter)
+	if err := connect.CheckServerFiles(o.cert, o.key, o.clientCA); err != nil {
+		return err
+	}
+	options, err := connect.TLSServerOptions(o.cert, o.key, o.clientCA, o.deadAfter, o.allow...)
 	if err != nil {
 		return err
 	}

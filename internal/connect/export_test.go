@@ -29,3 +29,18 @@ func (o Options) WithBeat(every time.Duration) Options {
 	o.beat = every
 	return o
 }
+
+// Authorities asks a server's files for the authority of its clients at a time.
+type Authorities struct{ trust *trust }
+
+// ReadAuthorities reads the files for the first time.
+func ReadAuthorities(certFile, keyFile, caFile string) (Authorities, error) {
+	t, err := newTrust(certFile, keyFile, caFile, nil)
+	return Authorities{t}, err
+}
+
+// At reads them again.
+func (a Authorities) At(now time.Time) error {
+	_, err := a.trust.authoritiesAt(now)
+	return err
+}

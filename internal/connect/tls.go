@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type TLS struct {
 	ServerName string // the name in the host's certificate, if not that of the address
 	// CA signed the host's certificate; Cert and Key are the client's. All are PEM.
 	CA, Cert, Key []byte
+	// CAFile, CertFile and KeyFile are where they were read, for messages.
+	CAFile, CertFile, KeyFile string
 }
 
 // dialTimeout bounds opening a connection and its handshake.
@@ -40,8 +43,17 @@ func DialTLS(ctx context.Context, host string, t TLS, o Options) (*Conn, error) 
 		_ = raw.Close() // the first error counts
 		return nil, err
 	}
+	stream = newMortal(stream, conn.ConnectionState().VerifiedChains[0], func() error {
+		if err := inTime(named("cert_file", t.CertFile), config.Certificates[0].Leaf, time.Now()); err != nil {
+			return err
+		}
+		return verify(conn.ConnectionState().PeerCertificates, config.RootCAs, x509.ExtKeyUsageServerAuth)
+	})
 	return overConn(ctx, host, stream, o, o.keepalive())
 }
+
+// named is an argument with the file that it names.
+func named(argument, file string) string { return strings.TrimSpace(argument + " " + file) }
 
 // shakeHands returns when the agent has accepted the client's certificate. In TLS 1.3
 // the client's side of the handshake ends before that, and a refusal comes with the
@@ -93,16 +105,29 @@ func (t TLS) config(host string) (*tls.Config, error) {
 	if t.ServerName != "" {
 		name = t.ServerName
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(t.CA) {
-		return nil, &Error{Host: host, Kind: Settings, Found: "the certificate authority (ca_file) holds no certificate in PEM", Fix: "give the authority that signed the host's certificate"}
+	bad := func(err error) error {
+		e := &Error{Host: host, Kind: Settings, Found: "the files for TLS cannot be used", Err: err, Fix: "give the authority that signed the host's certificate, and the client's certificate with its own private key, all in PEM"}
+		if errors.Is(err, errOutOfTime) {
+			e.Kind, e.Found, e.Fix = Certificate, "a certificate on this machine is not of use now", "replace the file"
+		}
+		return e
 	}
-	cert, err := tls.X509KeyPair(t.Cert, t.Key)
+	roots, authorities, err := authorityIn(named("ca_file", t.CAFile), t.CA)
 	if err != nil {
-		return nil, &Error{Host: host, Kind: Settings, Found: "the client's certificate and key (cert_file, key_file) cannot be used", Err: err, Fix: "give a certificate and its own private key, both in PEM"}
+		return nil, bad(err)
+	}
+	if err := oneInTime(named("ca_file", t.CAFile), authorities, time.Now()); err != nil {
+		return nil, bad(err)
+	}
+	cert, err := keyPairIn(named("cert_file", t.CertFile), t.Cert, named("key_file", t.KeyFile), t.Key)
+	if err != nil {
+		return nil, bad(err)
+	}
+	if err := inTime(named("cert_file", t.CertFile), cert.Leaf, time.Now()); err != nil {
+		return nil, bad(err)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: name, RootCAs: roots,
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: name, RootCAs: roots, Certificates: []tls.Certificate{cert},
 		// Sent even when the host asks for another authority's: its refusal says more
 		// than that no certificate came.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,47 +24,33 @@ const (
 )
 
 // TLSServerOptions are the options of a server that listens. The files are read again
-// for each connection, so that they can be replaced while it runs; as long as they do
-// not fit together, as in the middle of a replacement, the last ones that did are used.
-func TLSServerOptions(certFile, keyFile, clientCAFile string, deadAfter time.Duration) ([]grpc.ServerOption, error) {
-	first, err := serverConfig(certFile, keyFile, clientCAFile)
+// for each connection and each call, so that they can be replaced while it runs, and a
+// connection ends when its certificate or authority does. allow are the names in
+// certificates that may act on this host; none means any that has a role.
+func TLSServerOptions(certFile, keyFile, clientCAFile string, deadAfter time.Duration, allow ...string) ([]grpc.ServerOption, error) {
+	t, err := newTrust(certFile, keyFile, clientCAFile, allow)
 	if err != nil {
 		return nil, err
 	}
-	var good atomic.Pointer[tls.Config]
-	good.Store(first)
-	outer := first.Clone()
+	outer := serverConfig(t.own, t.clients)
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		config, err := serverConfig(certFile, keyFile, clientCAFile)
+		clients, err := t.authorities()
 		if err != nil {
-			slog.Warn("the certificates cannot be used, those read before are", "error", err)
-			return good.Load(), nil
+			slog.Warn("a connection is refused", "reason", err)
+			return nil, err
 		}
-		good.Store(config)
-		return config, nil
+		return serverConfig(t.certificate(), clients), nil
 	}
-	return append(serverOptions(deadAfter, maxIdle), agent.LimitCalls(caller), grpc.Creds(introduces{credentials.NewTLS(outer)})), nil
+	return append(serverOptions(deadAfter, maxIdle), agent.LimitCalls(caller), grpc.Creds(introduces{lasting{credentials.NewTLS(outer), t}})), nil
 }
 
-func serverConfig(certFile, keyFile, clientCAFile string) (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		return nil, fmt.Errorf("the host's certificate %s and key %s cannot be used: %w", certFile, keyFile, err)
-	}
-	pem, err := os.ReadFile(clientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("the clients' certificate authority cannot be read: %w", err)
-	}
-	clients := x509.NewCertPool()
-	if !clients.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("the clients' certificate authority: %s holds no certificate in PEM", clientCAFile)
-	}
+func serverConfig(own tls.Certificate, clients *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2},
-		Certificates: []tls.Certificate{cert},
+		Certificates: []tls.Certificate{own},
 		ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: clients,
 		SessionTicketsDisabled: true, // a resumed session would keep an authority that was removed
-	}, nil
+	}
 }
 
 // caller tells clients apart by their certificates.
@@ -75,7 +59,7 @@ func caller(ctx context.Context) string {
 	if !ok {
 		return ""
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	info, ok := p.AuthInfo.(guest)
 	if !ok || len(info.State.PeerCertificates) == 0 {
 		return ""
 	}
@@ -83,15 +67,18 @@ func caller(ctx context.Context) string {
 }
 
 // RoleOf is the role of the caller of a server that was made with TLSServerOptions: the
-// organisation in its certificate.
+// organisation in its certificate, which must still be accepted and be listed.
 func RoleOf(ctx context.Context) (agent.Role, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return "", errors.New("the caller is not known")
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
+	info, ok := p.AuthInfo.(guest)
+	if !ok {
 		return "", errors.New("the caller has shown no certificate")
+	}
+	if err := errors.Join(info.stillTrusted(), info.listed()); err != nil {
+		return "", err
 	}
 	subject := info.State.VerifiedChains[0][0].Subject
 	switch {

@@ -35,15 +35,21 @@ func listen(t *testing.T, clients *authority, own pair) *listening {
 
 func listenOn(t *testing.T, listener net.Listener, clients *authority, own pair, extra ...grpc.ServerOption) *listening {
 	t.Helper()
+	return listenFor(t, listener, newHost(t, 0), clients, own, nil, extra...)
+}
+
+// listenFor listens for the host of a directory, and lets in who is allowed.
+func listenFor(t *testing.T, listener net.Listener, of string, clients *authority, own pair, allow []string, extra ...grpc.ServerOption) *listening {
+	t.Helper()
 	dir := t.TempDir()
 	l := &listening{t: t, cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), clientCA: filepath.Join(dir, "ca.pem")}
 	l.replace(l.clientCA, clients.PEM)
 	l.install(own)
-	options, err := connect.TLSServerOptions(l.cert, l.key, l.clientCA, connect.DefaultDeadAfter)
+	options, err := connect.TLSServerOptions(l.cert, l.key, l.clientCA, connect.DefaultDeadAfter, allow...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := openHost(newHost(t, 0))
+	sim, err := openHost(of)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,8 +289,9 @@ func TestTLSRotation(t *testing.T) {
 	if _, err := dial(next, old.issue(nil)); err == nil {
 		t.Error("a client of the authority that was removed is let in")
 	}
-	if _, err := agent.NewClient(before, host).Inventory(t.Context()); err != nil {
-		t.Errorf("the connection that was open: %v", err)
+	_, err = agent.NewClient(before, host).Inventory(t.Context())
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.Denied {
+		t.Errorf("the connection that was open: %v, want an agent.Error of kind denied", err)
 	}
 }
 

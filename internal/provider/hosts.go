@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -106,7 +107,7 @@ func hostAttributes() map[string]schema.Attribute {
 				"address":     schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
 				"ca_file":     schema.StringAttribute{MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true, Validators: filled},
 				"cert_file":   schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
-				"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM.", Required: true, Validators: filled},
+				"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM. On Unix one that others than its owner may read is refused.", Required: true, Validators: filled},
 				"server_name": schema.StringAttribute{MarkdownDescription: "The name in the host's certificate. Default: that of the address.", Optional: true, Validators: filled},
 			},
 		},
@@ -364,8 +365,12 @@ func (p *gpuProvider) overTLS(name string, m *tlsModel, at path.Path, diags *dia
 		}
 		return data
 	}
+	if err := connect.CheckKeyFile(connect.ExpandHome(m.KeyFile.ValueString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		diags.AddAttributeError(at.AtName("key_file"), "Private key is not private", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+	}
 	t := connect.TLS{
 		Address: m.Address.ValueString(), ServerName: m.ServerName.ValueString(),
+		CAFile: m.CAFile.ValueString(), CertFile: m.CertFile.ValueString(), KeyFile: m.KeyFile.ValueString(),
 		CA: read("ca_file", m.CAFile), Cert: read("cert_file", m.CertFile), Key: read("key_file", m.KeyFile),
 	}
 	return func(ctx context.Context, _ bool) (fleet.Conn, error) {

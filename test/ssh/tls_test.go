@@ -79,6 +79,88 @@ func (a *authority) issue(name, organization string) {
 	cli.WriteFile(a.t, a.path(name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 }
 
+// listen starts an agent that listens for hv01, and returns its address.
+func (r *rig) listen(a *authority, more ...string) (address string) {
+	t := r.T
+	t.Helper()
+	args := append([]string{"--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",
+		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem")}, more...)
+	agent := exec.CommandContext(t.Context(), agentPath(), args...)
+	log := filepath.Join(t.TempDir(), "log")
+	out, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent.Stderr = out
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait(); _ = out.Close() })
+	cli.Eventually(t, "the agent listens", func() bool {
+		said, err := os.ReadFile(log)
+		if err != nil {
+			return false
+		}
+		_, rest, found := strings.Cut(string(said), "address=")
+		address, _, _ = strings.Cut(rest, " ")
+		return found && address != ""
+	})
+	return address
+}
+
+// by is hv01, reached as one of the certificates' owners.
+func (a *authority) by(address, name string) []string {
+	return []string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), a.path(name+".pem"), a.path(name+".key"))}
+}
+
+// TestTLSNamesAndKeys lists who may act on the host, and refuses keys that are not private.
+func TestTLSNamesAndKeys(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	a.issue("host", "")
+	a.issue("apply-job", connect.OperatorOrganization)
+	a.issue("laptop", connect.OperatorOrganization)
+	r := newRig(t, first(t), nil)
+	address := r.listen(a, "--allow-name", "apply-job", "--allow-name", "plan-job")
+	before := r.snapshot()
+	r.Write(a.by(address, "laptop"), one)
+	cli.WantSays(t, r.Fails("Host does not let the provider in", "apply", "-auto-approve"), "Host: hv01", "does not list", "laptop", "--allow-name")
+	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the fleet changed (-before +after):\n%s", diff)
+	}
+	r.Write(a.by(address, "apply-job"), one)
+	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 added")
+
+	if err := os.Chmod(a.path("apply-job.key"), 0o644); err != nil { //nolint:gosec // that is the point
+		t.Fatal(err)
+	}
+	cli.WantSays(t, r.Fails("Private key is not private", "plan"), "Host: hv01", "chmod 600 "+a.path("apply-job.key"))
+	if err := os.Chmod(a.path("apply-job.key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(a.path("apply-job.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", string(whole[:len(whole)/2])} {
+		cli.WriteFile(t, a.path("apply-job.pem"), text)
+		cli.WantSays(t, r.Fails("Host cannot be reached with these settings", "plan"), "Host: hv01", a.path("apply-job.pem"))
+	}
+	cli.WriteFile(t, a.path("apply-job.pem"), string(whole))
+	r.WantNoChanges()
+
+	// The host's own key.
+	if err := os.Chmod(a.path("host.key"), 0o640); err != nil { //nolint:gosec // that is the point
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), agentPath(), "--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",
+		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem")).CombinedOutput()
+	if err == nil {
+		t.Error("the agent serves with a key that others may read")
+	}
+	cli.WantSays(t, string(said), "chmod 600 "+a.path("host.key"))
+}
+
 // TestTLS applies through an agent that listens: operators may, readers may only plan.
 func TestTLS(t *testing.T) {
 	t.Parallel()
@@ -89,31 +171,8 @@ func TestTLS(t *testing.T) {
 	a.issue("nobody", "sales")
 	r := newRig(t, first(t), nil)
 
-	agent := exec.CommandContext(t.Context(), agentPath(), "--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",
-		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem"))
-	log := filepath.Join(a.dir, "log")
-	out, err := os.Create(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent.Stderr = out
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait(); _ = out.Close() })
-	address := ""
-	cli.Eventually(t, "the agent listens", func() bool {
-		said, err := os.ReadFile(log)
-		if err != nil {
-			return false
-		}
-		_, rest, found := strings.Cut(string(said), "address=")
-		address, _, _ = strings.Cut(rest, " ")
-		return found && address != ""
-	})
-	as := func(name string) []string {
-		return []string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), a.path(name+".pem"), a.path(name+".key"))}
-	}
+	address := r.listen(a)
+	as := func(name string) []string { return a.by(address, name) }
 
 	r.Write(as("reader"), one)
 	cli.WantSays(t, r.OK("plan"), "1 to add")
