@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
@@ -36,86 +37,86 @@ type clock struct{ now atomic.Pointer[time.Time] }
 func (c *clock) set(to time.Time) { c.now.Store(&to) }
 
 // clocked gives the rig's provider a clock.
-func (r *rig) clocked() *clock {
+func clocked(r *rig.Rig) *clock {
 	c := &clock{}
 	c.set(byDay)
-	r.options = []provider.Option{provider.WithClock(func() time.Time { return *c.now.Load() })}
+	r.Options = []provider.Option{provider.WithClock(func() time.Time { return *c.now.Load() })}
 	return c
 }
 
 func TestAssignmentIsMadeAndDestroyedInsideOfTheWindow(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	now := r.clocked()
-	layout := r.block(nightly) + config4
-	assigned := layout + assign("avd-01", "allow_shutdown = true")
-	refused := says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`, `Where: host "hv01", VM "avd-01"`,
+	r := rig.New(t, rig.TwoNodes())
+	now := clocked(r)
+	layout := r.Block(nightly) + rig.Config4
+	assigned := layout + rig.Assign("avd-01", "allow_shutdown = true")
+	refused := rig.Says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`, `Where: host "hv01", VM "avd-01"`,
 		"It is Tue 2025-11-18 14:02 CET", "every day from 22:00 to 04:00 of the next day (Europe/Berlin)",
 		`disturbs VM "avd-01" on host "hv01", which is shut down`, "on Tue 2025-11-18 22:00 CET (in 7 h 58 min)", "Rule: change-window")
 	var before gpu.Snapshot
-	r.steps(
+	r.Steps(
 		resource.TestStep{ // the GPUs are idle
 			Config: layout,
-			Check:  then(func() { r.wantCounts(4, both...) }),
+			Check:  rig.Then(func() { r.WantCounts(4, rig.Both...) }),
 		},
 		resource.TestStep{
-			PreConfig:   func() { r.neverStops("avd-01", "hv01") },
+			PreConfig:   func() { r.NeverStops("avd-01", "hv01") },
 			Config:      assigned,
 			ExpectError: refused,
 		},
 		resource.TestStep{
 			PreConfig: func() {
-				r.wantFree(gpu.VMRunning, "avd-01")
-				r.wantSettled()
-				r.clearFaults("hv01")
+				r.WantFree(gpu.VMRunning, "avd-01")
+				r.WantSettled()
+				r.ClearFaults("hv01")
 				now.set(atNight)
 			},
 			Config:           assigned,
-			ConfigPlanChecks: planned("gpu_vm_assignment.avd-01", plancheck.ResourceActionCreate), // nothing is tainted
-			Check:            then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+			ConfigPlanChecks: rig.Planned("gpu_vm_assignment.avd-01", plancheck.ResourceActionCreate), // nothing is tainted
+			Check:            rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
 		},
 		resource.TestStep{
 			PreConfig: func() {
 				now.set(byDay)
-				before = r.snapshot()
+				before = r.Snapshot()
 			},
 			Config:      layout, // without the assignment
 			ExpectError: refused,
 		},
 		resource.TestStep{
 			PreConfig: func() {
-				r.wantUnchanged(before)
-				r.wantSettled()
+				r.WantUnchanged(before)
+				r.WantSettled()
 				now.set(atNight)
 			},
 			Config: layout,
-			Check:  then(func() { r.wantFree(gpu.VMRunning, "avd-01") }),
+			Check:  rig.Then(func() { r.WantFree(gpu.VMRunning, "avd-01") }),
 		},
 	)
 }
 
 func TestWhatStopsNoVMIsDoneOutsideOfTheWindow(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	r.clocked()
-	r.neverStops("", both...)
+	r := rig.New(t, rig.TwoNodes())
+	clocked(r)
+	r.NeverStops("", rig.Both...)
 	const a = "gpu_vm_assignment.avd-01"
-	r.steps(
+	r.Steps(
 		resource.TestStep{
-			Config: r.block(nightly) + config4 + assign("avd-03", "allow_shutdown = true") + assign("avd-01", `allow_shutdown = true, when = "next_off"`),
+			Config: r.Block(nightly) + rig.Config4 + rig.Assign("avd-03", "allow_shutdown = true") + rig.Assign("avd-01", `allow_shutdown = true, when = "next_off"`),
 			Check: resource.ComposeAggregateTestCheckFunc(
 				resource.TestCheckResourceAttr(a, "pending", "true"),
-				then(func() {
-					r.wantHeld(gpu.VMOff, "avd-03") // it is off anyway
-					r.wantVM("avd-01", gpu.VMRunning, 0)
-					r.must(r.fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff))
+				rig.Then(func() {
+					r.WantHeld(gpu.VMOff, "avd-03") // it is off anyway
+					r.WantVM("avd-01", gpu.VMRunning, 0)
+					r.Must(r.Fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff))
 				}),
 			),
 			ExpectNonEmptyPlan: true, // it is off now
 		},
 		resource.TestStep{
-			Config: r.block(nightly) + config4 + assign("avd-03", "allow_shutdown = true") + assign("avd-01", `allow_shutdown = true, when = "next_off"`),
-			Check:  then(func() { r.wantHeld(gpu.VMOff, "avd-01", "avd-03") }),
+			Config: r.Block(nightly) + rig.Config4 + rig.Assign("avd-03", "allow_shutdown = true") + rig.Assign("avd-01", `allow_shutdown = true, when = "next_off"`),
+			Check:  rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-01", "avd-03") }),
 		},
 	)
 }
@@ -125,11 +126,11 @@ func TestLevelLiftsTheWindow(t *testing.T) {
 	for _, level := range []string{"warning", "off"} {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			r.clocked()
-			r.steps(resource.TestStep{
-				Config: r.block(nightly, fmt.Sprintf("rules = { change-window = %q }", level)) + config4 + assign("avd-01", "allow_shutdown = true"),
-				Check:  then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+			r := rig.New(t, rig.TwoNodes())
+			clocked(r)
+			r.Steps(resource.TestStep{
+				Config: r.Block(nightly, fmt.Sprintf("rules = { change-window = %q }", level)) + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true"),
+				Check:  rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
 			})
 		})
 	}
@@ -139,46 +140,46 @@ func TestLevelLiftsTheWindow(t *testing.T) {
 func TestWindowThatClosesBeforeTheSecondHost(t *testing.T) {
 	t.Parallel()
 	held := func(count int, more ...string) string {
-		return configOf(count, both, append(more, `max_disruption = "vm_restart"`)...) + assign("avd-01", "allow_shutdown = true") + assign("avd-04", "allow_shutdown = true")
+		return rig.ConfigOf(count, rig.Both, append(more, `max_disruption = "vm_restart"`)...) + rig.Assign("avd-01", "allow_shutdown = true") + rig.Assign("avd-04", "allow_shutdown = true")
 	}
 	for name, test := range map[string]struct {
 		onFailure, ended string
 		first            int // the count on hv01 then
 	}{
-		"rollback": {undo, "Rolled back: hv01 Untouched: hv02 Nothing of this change remains on any host.", 4},
-		"stop":     {goNoOn, "Applied: hv01 Untouched: hv02 The state holds what the hosts have now.", 8},
+		"rollback": {rig.Undo, "Rolled back: hv01 Untouched: hv02 Nothing of this change remains on any host.", 4},
+		"stop":     {rig.GoNoOn, "Applied: hv01 Untouched: hv02 The state holds what the hosts have now.", 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
+			r := rig.New(t, rig.TwoNodes())
 			var closes atomic.Bool
-			r.options = []provider.Option{provider.WithClock(func() time.Time {
-				if closes.Load() && r.calls.heard("hv01", "Apply") {
+			r.Options = []provider.Option{provider.WithClock(func() time.Time {
+				if closes.Load() && r.Calls.Heard("hv01", "Apply") {
 					return byDay
 				}
 				return atNight
 			})}
-			r.steps(
-				resource.TestStep{Config: r.block(nightly) + held(4)},
+			r.Steps(
+				resource.TestStep{Config: r.Block(nightly) + held(4)},
 				resource.TestStep{
 					PreConfig: func() {
-						r.calls.take()
+						r.Calls.Take()
 						closes.Store(true)
 					},
-					Config:      r.block(nightly) + held(8, test.onFailure),
-					ExpectError: says("The change window is closed", `disturbs VM "avd-04" on host "hv02"`, test.ended),
+					Config:      r.Block(nightly) + held(8, test.onFailure),
+					ExpectError: rig.Says("The change window is closed", `disturbs VM "avd-04" on host "hv02"`, test.ended),
 				},
 				resource.TestStep{
 					PreConfig: func() {
-						r.wantCounts(test.first, "hv01")
-						r.wantCounts(4, "hv02")
-						r.wantVM("avd-01", gpu.VMRunning, 1)
-						r.wantVM("avd-04", gpu.VMRunning, 1)
-						r.wantSettled()
+						r.WantCounts(test.first, "hv01")
+						r.WantCounts(4, "hv02")
+						r.WantVM("avd-01", gpu.VMRunning, 1)
+						r.WantVM("avd-04", gpu.VMRunning, 1)
+						r.WantSettled()
 						closes.Store(false)
 					},
-					Config: r.block(nightly) + held(8, test.onFailure),
-					Check:  then(func() { r.wantCounts(8, both...) }),
+					Config: r.Block(nightly) + held(8, test.onFailure),
+					Check:  rig.Then(func() { r.WantCounts(8, rig.Both...) }),
 				},
 			)
 		})
@@ -193,31 +194,31 @@ func closedNow() string {
 
 func TestPlanOutsideOfTheWindowSaysWhenItOpens(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
+	r := rig.New(t, rig.TwoNodes())
 	warned := []string{
 		"Warning: The change window is closed", "disturbs VM \"avd-01\" on host \"hv01\", which is shut down", "Apply when it opens, on ", "UTC (in ", "Rule: change-window",
 	}
-	hcl := config4 + assign("avd-01", "allow_shutdown = true")
-	c := newCLI(t, r.block(closedNow())+hcl)
-	before := r.file()
-	out := c.ok("plan")
-	wantSaid(t, out, append(warned, "2 to add")...)
+	hcl := rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true")
+	c := rig.NewCLI(t, r.Block(closedNow())+hcl)
+	before := r.File()
+	out := c.Ok("plan")
+	rig.WantSaid(t, out, append(warned, "2 to add")...)
 	if n := strings.Count(out, "The change window is closed"); n != 1 {
 		t.Errorf("it warns %d times:\n%s", n, out)
 	}
-	r.wantUntouched(before)
+	r.WantUntouched(before)
 
-	c.write(r.block() + hcl)
-	c.apply()
-	c.write(r.block(closedNow()) + hcl)
-	if out := c.ok("plan"); strings.Contains(out, "change window") {
+	c.Write(r.Block() + hcl)
+	c.Apply()
+	c.Write(r.Block(closedNow()) + hcl)
+	if out := c.Ok("plan"); strings.Contains(out, "change window") {
 		t.Errorf("it warns of a plan that changes nothing:\n%s", out)
 	}
-	wantSaid(t, c.ok("plan", "-destroy"), warned...)
-	wantSaid(t, c.fails("destroy", "-auto-approve"), "Error: The change window is closed")
-	r.wantHeld(gpu.VMRunning, "avd-01")
-	c.write(r.block(`change_window = { start = "00:00", end = "24:00" }`) + hcl)
-	if out := c.destroy(); strings.Contains(out, "change window") {
+	rig.WantSaid(t, c.Ok("plan", "-destroy"), warned...)
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "Error: The change window is closed")
+	r.WantHeld(gpu.VMRunning, "avd-01")
+	c.Write(r.Block(`change_window = { start = "00:00", end = "24:00" }`) + hcl)
+	if out := c.Destroy(); strings.Contains(out, "change window") {
 		t.Errorf("it warns inside of the window:\n%s", out)
 	}
 }
@@ -287,20 +288,20 @@ func TestBadChangeWindowIsRefused(t *testing.T) {
 // A window that is known only after apply lifts nothing: nothing is done without it.
 func TestWindowThatIsNotKnownYet(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	now := r.clocked()
+	r := rig.New(t, rig.TwoNodes())
+	now := clocked(r)
 	block := `resource "terraform_data" "night" { input = "22:00" }
-` + r.block(`change_window = { start = terraform_data.night.output, end = "04:00", timezone = "Europe/Berlin" }`)
-	hcl := block + config4 + assign("avd-01", "allow_shutdown = true")
-	r.steps(
-		resource.TestStep{Config: hcl, ExpectError: says("The change window is closed")},
+` + r.Block(`change_window = { start = terraform_data.night.output, end = "04:00", timezone = "Europe/Berlin" }`)
+	hcl := block + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true")
+	r.Steps(
+		resource.TestStep{Config: hcl, ExpectError: rig.Says("The change window is closed")},
 		resource.TestStep{
 			PreConfig: func() {
-				r.wantFree(gpu.VMRunning, "avd-01")
+				r.WantFree(gpu.VMRunning, "avd-01")
 				now.set(atNight)
 			},
 			Config: hcl,
-			Check:  then(func() { r.wantHeld(gpu.VMRunning, "avd-01") }),
+			Check:  rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
 		},
 	)
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/crypto/ssh"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
 // fingerprint is one of a host key that nobody has.
@@ -59,8 +61,8 @@ func newCertificates(t *testing.T) certificates {
 	}
 	dir := t.TempDir()
 	c := certificates{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
-	write(t, c.cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(t, c.key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: doc})))
+	rig.Write(t, c.cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	rig.Write(t, c.key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: doc})))
 	return c
 }
 
@@ -141,7 +143,7 @@ func (d *doorman) note(user, with string) {
 func (d *doorman) take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	came := keys(d.came)
+	came := rig.Keys(d.came)
 	clear(d.came)
 	return came
 }
@@ -169,7 +171,7 @@ func newPrivateKey(t *testing.T) privateKey {
 		t.Fatal(err)
 	}
 	k := privateKey{filepath.Join(t.TempDir(), "id"), string(pem.EncodeToMemory(block)), ssh.FingerprintSHA256(key)}
-	write(t, k.file, k.text)
+	rig.Write(t, k.file, k.text)
 	return k
 }
 
@@ -183,8 +185,8 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 	t.Parallel()
 	d := newDoorman(t)
 	own, given := newPrivateKey(t), newPrivateKey(t)
-	c := newProcesses(t, "")
-	c.env = append(c.env, "HOME="+t.TempDir(), "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
+	c := rig.NewProcesses(t, "")
+	c.Env = append(c.Env, "HOME="+t.TempDir(), "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
 	for name, x := range map[string]struct {
 		more []string
 		user string
@@ -198,8 +200,8 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 		"everything is said": {[]string{`user = "own-user"`, `password = "own-password"`, fmt.Sprintf("private_key_file = %q", own.file)}, "own-user", []string{"key " + own.fingerprint, "password own-password", "answers own-password"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.write(lab(d.way(x.more...)) + labConfig4)
-			wantOneError(t, c.fails("plan"), "Host does not let the provider in", "Host: lab", fmt.Sprintf("does not let user %q in", x.user))
+			c.Write(lab(d.way(x.more...)) + labConfig4)
+			wantOneError(t, c.Fails("plan"), "Host does not let the provider in", "Host: lab", fmt.Sprintf("does not let user %q in", x.user))
 			var want []string
 			for _, w := range x.with {
 				want = append(want, x.user+" with "+w)
@@ -219,9 +221,9 @@ func TestJumpHostIsSentNothingOfTheHost(t *testing.T) {
 	d := newDoorman(t)
 	own, given, hop := newPrivateKey(t), newPrivateKey(t), newPrivateKey(t)
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	write(t, known, fmt.Sprintf("[127.0.0.1]:%d %s\n", d.port, d.hostKey))
-	c := newProcesses(t, "")
-	c.env = append(c.env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=", "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
+	rig.Write(t, known, fmt.Sprintf("[127.0.0.1]:%d %s\n", d.port, d.hostKey))
+	c := rig.NewProcesses(t, "")
+	c.Env = append(c.Env, "HOME="+t.TempDir(), "SSH_AUTH_SOCK=", "GPU_SSH_USER=env-user", "GPU_SSH_PASSWORD=env-password", "GPU_SSH_PRIVATE_KEY="+given.text)
 	for name, x := range map[string]struct {
 		more []string
 		came []string
@@ -234,8 +236,8 @@ func TestJumpHostIsSentNothingOfTheHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			more := slices.Concat(x.more, []string{fmt.Sprintf("proxy_jump = \"alice@127.0.0.1:%d\"", d.port), fmt.Sprintf("known_hosts_file = %q", known)})
-			c.write(lab(fmt.Sprintf("ssh = { address = \"hv01.corp.example\", %s }", strings.Join(more, ", "))) + labConfig4)
-			wantOneError(t, c.fails("plan"), "Host does not let the provider in", "Host: lab", `does not let user "alice" in`, "proxy_jump_private_key")
+			c.Write(lab(fmt.Sprintf("ssh = { address = \"hv01.corp.example\", %s }", strings.Join(more, ", "))) + labConfig4)
+			wantOneError(t, c.Fails("plan"), "Host does not let the provider in", "Host: lab", `does not let user "alice" in`, "proxy_jump_private_key")
 			if diff := cmp.Diff(x.came, d.take(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("who came to the jump host with what (-want +got):\n%s", diff)
 			}
@@ -251,25 +253,25 @@ func TestNoSecretIsShown(t *testing.T) {
 	key, given := newPrivateKey(t), newPrivateKey(t)
 	const ownPassword, envPassword = "correct-horse-battery", "staple-of-the-environment"
 	password := filepath.Join(t.TempDir(), "password")
-	write(t, password, ownPassword)
-	r := newRig(t, standalone(node("hv01", desktop("avd-01", 1))))
+	rig.Write(t, password, ownPassword)
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	block := func(door string) string {
 		return "provider \"gpu\" {\n  owner = \"test\"\n  hosts = {\n    lab = { local = {} }\n    door = { " + door + " }\n  }\n}\n"
 	}
 	own := d.way(fmt.Sprintf("private_key = file(%q)", key.file), fmt.Sprintf("password = file(%q)", password))
 	all := "data \"gpu_inventory\" \"all\" {}\n"
-	c := r.newLocalCLI("hv01", block(own)+labConfig4+labDesktop)
-	c.env = append(c.env, "HOME="+t.TempDir(), "TF_LOG=TRACE", "GPU_SSH_PASSWORD="+envPassword, "GPU_SSH_PRIVATE_KEY="+given.text)
+	c := newLocalCLI(r, "hv01", block(own)+labConfig4+labDesktop)
+	c.Env = append(c.Env, "HOME="+t.TempDir(), "TF_LOG=TRACE", "GPU_SSH_PASSWORD="+envPassword, "GPU_SSH_PRIVATE_KEY="+given.text)
 
 	var said strings.Builder
-	said.WriteString(c.ok("plan", "-out=plan"))
-	said.WriteString(c.ok("show", "-json", "plan"))
-	said.WriteString(c.ok("apply", "plan"))
-	said.WriteString(c.ok("state", "pull"))
+	said.WriteString(c.Ok("plan", "-out=plan"))
+	said.WriteString(c.Ok("show", "-json", "plan"))
+	said.WriteString(c.Ok("apply", "plan"))
+	said.WriteString(c.Ok("state", "pull"))
 	for _, door := range []string{own, d.way()} {
-		c.write(block(door) + labConfig4 + labDesktop + all)
-		out := c.fails("plan")
-		wantSaid(t, out, "Host: door", "does not let user")
+		c.Write(block(door) + labConfig4 + labDesktop + all)
+		out := c.Fails("plan")
+		rig.WantSaid(t, out, "Host: door", "does not let user")
 		said.WriteString(out)
 	}
 	if came := d.take(); len(came) != 6 {

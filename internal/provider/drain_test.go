@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -14,10 +15,10 @@ const draining = `rollout = { drain = true }`
 // migrating is a cluster of three nodes with two VMs on each, whose GPUs support live
 // migration.
 func migrating() gpu.Snapshot {
-	s := cluster("azl",
-		node("hv01", desktop("avd-01", 1), desktop("avd-02", 2)),
-		node("hv02", desktop("avd-03", 3), desktop("avd-04", 4)),
-		node("hv03", desktop("avd-05", 5), desktop("avd-06", 6)))
+	s := rig.Cluster("azl",
+		rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2)),
+		rig.Node("hv02", rig.Desktop("avd-03", 3), rig.Desktop("avd-04", 4)),
+		rig.Node("hv03", rig.Desktop("avd-05", 5), rig.Desktop("avd-06", 6)))
 	for i := range s.Hosts {
 		for j := range s.Hosts[i].GPUs {
 			s.Hosts[i].GPUs[j].Partitionable.SupportsIncomingLiveMigration = new(true)
@@ -44,31 +45,31 @@ resource "gpu_vm_assignment" "avd" {
 // node by node. No VM is ever off, and where they run is no difference.
 func TestRollingDrain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, migrating())
-	c := newCLI(t, r.block()+configOf(16, three, draining)+everyVM())
-	c.apply()
+	r := rig.New(t, migrating())
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(16, three, draining)+everyVM())
+	c.Apply()
 	for n := 1; n <= 6; n++ {
-		r.neverStops(fmt.Sprintf("avd-%02d", n), three...)
+		r.NeverStops(fmt.Sprintf("avd-%02d", n), three...)
 	}
-	c.write(r.block() + configOf(8, three, draining) + everyVM())
-	c.apply()
-	r.wantCounts(8, three...)
-	r.wantDrainsOver()
-	c.wantNoChanges()
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
+	c.Apply()
+	r.WantCounts(8, three...)
+	wantDrainsOver(r)
+	c.WantNoChanges()
 }
 
 // wantDrainsOver checks that every VM runs with its partition and every node is up.
-func (r *rig) wantDrainsOver() {
-	r.t.Helper()
+func wantDrainsOver(r *rig.Rig) {
+	r.T.Helper()
 	for n := 1; n <= 6; n++ {
-		r.wantVM(fmt.Sprintf("avd-%02d", n), gpu.VMRunning, 1)
+		r.WantVM(fmt.Sprintf("avd-%02d", n), gpu.VMRunning, 1)
 	}
 	for _, h := range three {
-		if state := r.host(h).NodeState(); state != gpu.NodeUp {
-			r.t.Errorf("node %s is %s", h, state)
+		if state := r.Host(h).NodeState(); state != gpu.NodeUp {
+			r.T.Errorf("node %s is %s", h, state)
 		}
 	}
-	r.wantSettled()
+	r.WantSettled()
 }
 
 // TestRollingDrainOfTwoConfigs has one config for each of two nodes, which have only each
@@ -78,32 +79,32 @@ func TestRollingDrainOfTwoConfigs(t *testing.T) {
 	s := migrating()
 	s.Hosts[2].GPUs = nil // no room for anybody
 	s.Hosts[2].VMs = nil
-	r := newRig(t, s)
+	r := rig.New(t, s)
 	configs := func(count int) string {
-		return r.block() + configOf(count, three[:1], draining) + strings.ReplaceAll(configOf(count, three[1:2], draining), `"vdi"`, `"other"`)
+		return r.Block() + rig.ConfigOf(count, three[:1], draining) + strings.ReplaceAll(rig.ConfigOf(count, three[1:2], draining), `"vdi"`, `"other"`)
 	}
 	for n := 1; n <= 4; n++ {
-		r.addForeignAdapter(fmt.Sprintf("avd-%02d", n))
+		r.AddForeignAdapter(fmt.Sprintf("avd-%02d", n))
 	}
-	c := newCLI(t, configs(16))
-	c.apply()
+	c := rig.NewCLI(t, configs(16))
+	c.Apply()
 	for n := 1; n <= 4; n++ {
-		r.must(r.fleet.SetVMState(t.Context(), fmt.Sprintf("avd-%02d", n), gpu.VMOff))
-		r.must(r.fleet.SetVMState(t.Context(), fmt.Sprintf("avd-%02d", n), gpu.VMRunning))
-		r.neverStops(fmt.Sprintf("avd-%02d", n), three...)
+		r.Must(r.Fleet.SetVMState(t.Context(), fmt.Sprintf("avd-%02d", n), gpu.VMOff))
+		r.Must(r.Fleet.SetVMState(t.Context(), fmt.Sprintf("avd-%02d", n), gpu.VMRunning))
+		r.NeverStops(fmt.Sprintf("avd-%02d", n), three...)
 	}
 	for _, h := range three {
-		r.must(r.fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) {
+		r.Must(r.Fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) {
 			s.Latency = map[simulated.Op]int{simulated.OpSetPartitionCount: 500}
 		}))
 	}
-	c.write(configs(8))
-	c.apply()
-	r.wantCounts(8, three[:2]...)
+	c.Write(configs(8))
+	c.Apply()
+	r.WantCounts(8, three[:2]...)
 	for n := 1; n <= 4; n++ {
-		r.wantVM(fmt.Sprintf("avd-%02d", n), gpu.VMRunning, 1)
+		r.WantVM(fmt.Sprintf("avd-%02d", n), gpu.VMRunning, 1)
 	}
-	c.wantNoChanges()
+	c.WantNoChanges()
 }
 
 // TestRollingDrainSaysWhatItDoes reads the plan, with one VM that cannot migrate.
@@ -113,29 +114,29 @@ func TestRollingDrainSaysWhatItDoes(t *testing.T) {
 	for j := range s.Hosts[2].GPUs {
 		s.Hosts[2].GPUs[j].Partitionable.SupportsIncomingLiveMigration = nil
 	}
-	r := newRig(t, s)
-	c := newCLI(t, r.block()+configOf(16, three, draining)+everyVM())
-	c.apply()
-	c.write(r.block() + configOf(8, three, draining, `max_disruption = "vm_restart"`) + everyVM())
-	wantSaid(t, c.ok("plan"),
+	r := rig.New(t, s)
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(16, three, draining)+everyVM())
+	c.Apply()
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining, `max_disruption = "vm_restart"`) + everyVM())
+	rig.WantSaid(t, c.Ok("plan"),
 		"hv01: the node is drained first, and these VMs move to other nodes of its cluster by live migration: avd-01, avd-02.",
 		"hv03: it is not drained: the partition of VM avd-0",
 		"hv03: these VMs run and will be shut down and started again: avd-05, avd-06.")
-	c.write(r.block() + configOf(8, three, draining) + everyVM())
-	wantSaid(t, c.fails("plan"), "The node is not drained: the partition of VM avd-0")
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
+	rig.WantSaid(t, c.Fails("plan"), "The node is not drained: the partition of VM avd-0")
 }
 
 // TestRollingDrainThatFails rolls back what was changed; the node that failed is up.
 func TestRollingDrainThatFails(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, migrating())
-	c := newCLI(t, r.block()+configOf(16, three, draining)+everyVM())
-	c.apply()
-	r.fail("hv02", simulated.OpSetPartitionCount, gpu1, 0, 1)
-	c.write(r.block() + configOf(8, three, draining) + everyVM())
-	wantSaid(t, c.fails("apply", "-auto-approve"), "Rolled back: hv01, hv02", "Untouched: hv03")
-	r.wantCounts(16, three...)
-	r.wantDrainsOver()
-	c.write(r.block() + configOf(16, three, draining) + everyVM())
-	c.wantNoChanges()
+	r := rig.New(t, migrating())
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(16, three, draining)+everyVM())
+	c.Apply()
+	r.Fail("hv02", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Rolled back: hv01, hv02", "Untouched: hv03")
+	r.WantCounts(16, three...)
+	wantDrainsOver(r)
+	c.Write(r.Block() + rig.ConfigOf(16, three, draining) + everyVM())
+	c.WantNoChanges()
 }

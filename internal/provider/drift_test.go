@@ -12,51 +12,52 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestDriftOnOneHostIsPutRightThereAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	c := newCLI(t, r.block()+config4)
-	c.apply()
-	r.must(r.fleet.SetCountOutside(context.Background(), "hv02", gpu1, 2))
-	other := r.host("hv01")
-	r.fail("hv01", simulated.OpSetPartitionCount, "", 0, 0)
-	r.fail("hv02", simulated.OpSetPartitionCount, gpu0, 0, 0)
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block()+rig.Config4)
+	c.Apply()
+	r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU1, 2))
+	other := r.Host("hv01")
+	r.Fail("hv01", simulated.OpSetPartitionCount, "", 0, 0)
+	r.Fail("hv02", simulated.OpSetPartitionCount, rig.GPU0, 0, 0)
 
-	out := c.ok("plan")
-	wantSaid(t, out, "Warning: Partitions differ from the declaration", "host hv02, GPU "+gpu1+" (NVIDIA A2): has 2 partitions, declared are 4",
-		"hv02, GPU "+gpu1+" (NVIDIA A2): 2 → 4 partitions", "0 to add, 1 to change, 0 to destroy")
-	if strings.Contains(sentence(out), "host hv01, GPU") {
+	out := c.Ok("plan")
+	rig.WantSaid(t, out, "Warning: Partitions differ from the declaration", "host hv02, GPU "+rig.GPU1+" (NVIDIA A2): has 2 partitions, declared are 4",
+		"hv02, GPU "+rig.GPU1+" (NVIDIA A2): 2 → 4 partitions", "0 to add, 1 to change, 0 to destroy")
+	if strings.Contains(rig.Sentence(out), "host hv01, GPU") {
 		t.Errorf("the plan blames hv01:\n%s", out)
 	}
-	c.apply()
-	r.wantCounts(4, both...)
-	if now := r.host("hv01"); now.Claims[0].Revision != other.Claims[0].Revision {
+	c.Apply()
+	r.WantCounts(4, rig.Both...)
+	if now := r.Host("hv01"); now.Claims[0].Revision != other.Claims[0].Revision {
 		t.Error("the claim on hv01, where nothing differs, was written again")
 	}
-	c.wantNoChanges()
+	c.WantNoChanges()
 }
 
 func TestDriftLeavesTheArgumentsAsDeclared(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	r.steps(
-		resource.TestStep{Config: r.block() + config4},
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(
+		resource.TestStep{Config: r.Block() + rig.Config4},
 		resource.TestStep{
-			PreConfig:          func() { r.must(r.fleet.SetCountOutside(context.Background(), "hv01", gpu0, 8)) },
+			PreConfig:          func() { r.Must(r.Fleet.SetCountOutside(context.Background(), "hv01", rig.GPU0, 8)) },
 			RefreshState:       true,
 			ExpectNonEmptyPlan: true,
-			RefreshPlanChecks:  resource.RefreshPlanChecks{PostRefresh: []plancheck.PlanCheck{plancheck.ExpectResourceAction(vdi, plancheck.ResourceActionUpdate)}},
+			RefreshPlanChecks:  resource.RefreshPlanChecks{PostRefresh: []plancheck.PlanCheck{plancheck.ExpectResourceAction(rig.VDI, plancheck.ResourceActionUpdate)}},
 		},
 		resource.TestStep{
-			Config: r.block() + config4,
+			Config: r.Block() + rig.Config4,
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
-				plancheck.ExpectKnownValue(vdi, tfjsonpath.New("gpu_p").AtMapKey("partition_count"), knownvalue.Int64Exact(4)),
-				plancheck.ExpectUnknownValue(vdi, tfjsonpath.New("gpus")),
+				plancheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpu_p").AtMapKey("partition_count"), knownvalue.Int64Exact(4)),
+				plancheck.ExpectUnknownValue(rig.VDI, tfjsonpath.New("gpus")),
 			}},
-			Check: then(func() { r.wantCounts(4, both...) }),
+			Check: rig.Then(func() { r.WantCounts(4, rig.Both...) }),
 		},
 	)
 }
@@ -66,60 +67,60 @@ func TestInsertedGPUIsDrift(t *testing.T) {
 	for name, count := range map[string]int{"with another count": 16, "with the declared count": 4} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			c := newCLI(t, r.block()+config4)
-			c.apply()
-			r.must(r.fleet.AddGPU(context.Background(), "hv02", a2(gpu2)))
-			r.must(r.fleet.SetCountOutside(context.Background(), "hv02", gpu2, count))
-			wantSaid(t, c.ok("plan"), "Warning: Partitions differ from the declaration", "host hv02, GPU "+gpu2+" (NVIDIA A2): is new and not in the config yet",
+			r := rig.New(t, rig.TwoNodes())
+			c := rig.NewCLI(t, r.Block()+rig.Config4)
+			c.Apply()
+			r.Must(r.Fleet.AddGPU(context.Background(), "hv02", rig.A2(rig.GPU2)))
+			r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU2, count))
+			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "host hv02, GPU "+rig.GPU2+" (NVIDIA A2): is new and not in the config yet",
 				"0 to add, 1 to change, 0 to destroy")
-			c.apply()
-			r.wantCounts(4, both...)
-			if cl := r.host("hv02").Claims[0]; !cl.Covers(gpu2) || cl.LayoutBefore[gpu2] != count || cl.LayoutBefore[gpu0] != 16 {
+			c.Apply()
+			r.WantCounts(4, rig.Both...)
+			if cl := r.Host("hv02").Claims[0]; !cl.Covers(rig.GPU2) || cl.LayoutBefore[rig.GPU2] != count || cl.LayoutBefore[rig.GPU0] != 16 {
 				t.Errorf("the claim on hv02 is %+v", cl)
 			}
-			c.wantNoChanges()
+			c.WantNoChanges()
 		})
 	}
 }
 
 func TestLostGPUIsAWarningAndNoDiff(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	c := newCLI(t, r.block()+config4)
-	c.apply()
-	r.must(r.fleet.RemoveGPU(context.Background(), "hv02", gpu1))
-	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: GPU is lost", "Host: hv02", gpu1, "NVIDIA A2")
-	c.apply()
-	out := c.ok("plan", "-detailed-exitcode")
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block()+rig.Config4)
+	c.Apply()
+	r.Must(r.Fleet.RemoveGPU(context.Background(), "hv02", rig.GPU1))
+	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Warning: GPU is lost", "Host: hv02", rig.GPU1, "NVIDIA A2")
+	c.Apply()
+	out := c.Ok("plan", "-detailed-exitcode")
 	if strings.Contains(out, "GPU is lost") {
 		t.Errorf("the loss is told for ever:\n%s", out)
 	}
-	r.must(r.fleet.AddGPU(context.Background(), "hv02", a2(gpu1))) // repaired, with the driver's own count
-	wantSaid(t, c.apply(), "0 added, 1 changed, 0 destroyed")
-	r.wantCounts(4, both...)
-	c.wantNoChanges()
+	r.Must(r.Fleet.AddGPU(context.Background(), "hv02", rig.A2(rig.GPU1))) // repaired, with the driver's own count
+	rig.WantSaid(t, c.Apply(), "0 added, 1 changed, 0 destroyed")
+	r.WantCounts(4, rig.Both...)
+	c.WantNoChanges()
 }
 
 func TestLostGPUThatIsNamedStopsNothingElse(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	named := configOf(4, both, `selector = { gpu_ids = { hv02 = ["`+gpu0+`", "`+gpu1+`"] } }`)
-	r.steps(
-		resource.TestStep{Config: r.block() + named},
+	r := rig.New(t, rig.TwoNodes())
+	named := rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv02 = ["`+rig.GPU0+`", "`+rig.GPU1+`"] } }`)
+	r.Steps(
+		resource.TestStep{Config: r.Block() + named},
 		resource.TestStep{
-			PreConfig: func() { r.must(r.fleet.RemoveGPU(context.Background(), "hv02", gpu1)) },
-			Config:    r.block() + named,
+			PreConfig: func() { r.Must(r.Fleet.RemoveGPU(context.Background(), "hv02", rig.GPU1)) },
+			Config:    r.Block() + named,
 			PlanOnly:  true,
 		},
 		resource.TestStep{
-			Config: r.block() + configOf(4, both, `selector = { gpu_ids = { hv02 = ["`+gpu0+`"] } }`),
+			Config: r.Block() + rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv02 = ["`+rig.GPU0+`"] } }`),
 			ConfigStateChecks: []statecheck.StateCheck{
-				statecheck.ExpectKnownValue(vdi, tfjsonpath.New("gpus").AtMapKey("hv02"), knownvalue.MapSizeExact(1)),
-				statecheck.ExpectKnownValue(vdi, tfjsonpath.New("gpus").AtMapKey("hv01"), knownvalue.MapSizeExact(2)),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv02"), knownvalue.MapSizeExact(1)),
+				statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus").AtMapKey("hv01"), knownvalue.MapSizeExact(2)),
 			},
-			Check: then(func() {
-				if cl := r.host("hv02").Claims[0]; cl.Covers(gpu1) || !cl.Covers(gpu0) {
+			Check: rig.Then(func() {
+				if cl := r.Host("hv02").Claims[0]; cl.Covers(rig.GPU1) || !cl.Covers(rig.GPU0) {
 					t.Errorf("the claim on hv02 covers %v", cl.GPUs)
 				}
 			}),
@@ -129,17 +130,17 @@ func TestLostGPUThatIsNamedStopsNothingElse(t *testing.T) {
 
 func TestDriftUnderAHeldPartitionEndsInAnEmptyPlan(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	c := newCLI(t, r.block()+configOf(4, both, `max_disruption = "vm_restart"`)+
-		assignment("avd-03", "partition = { config = gpu_partition_config.vdi.id }", mayStop)+"output \"a\" { value = gpu_vm_assignment.a }\n")
-	c.apply()
-	_, host := r.vm("avd-03")
-	for _, id := range []string{gpu0, gpu1} {
-		r.must(r.fleet.SetCountOutside(context.Background(), host, id, 2))
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, rig.Both, `max_disruption = "vm_restart"`)+
+		rig.Assignment("avd-03", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)+"output \"a\" { value = gpu_vm_assignment.a }\n")
+	c.Apply()
+	_, host := r.VM("avd-03")
+	for _, id := range []string{rig.GPU0, rig.GPU1} {
+		r.Must(r.Fleet.SetCountOutside(context.Background(), host, id, 2))
 	}
-	r.must(r.fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
+	r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
 
-	wantSaid(t, c.apply(), "0 added, 2 changed, 0 destroyed") // the VM gets another partition
-	r.wantCounts(4, both...)
-	c.wantNoChanges()
+	rig.WantSaid(t, c.Apply(), "0 added, 2 changed, 0 destroyed") // the VM gets another partition
+	r.WantCounts(4, rig.Both...)
+	c.WantNoChanges()
 }

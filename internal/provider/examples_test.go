@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -21,16 +22,16 @@ const (
 
 // example is a copy of an example and of its fleet.
 type example struct {
-	*cli
-	fleet *rig
+	*rig.CLI
+	fleet *rig.Rig
 }
 
 // copyExample copies files of an example into a folder with a fleet file, and makes
 // the fleet that of a provider without hosts.
 func copyExample(t *testing.T, fleet string, files ...string) example {
 	t.Helper()
-	c := newProcesses(t, "")
-	if err := os.Remove(filepath.Join(c.dir, "main.tf")); err != nil {
+	c := rig.NewProcesses(t, "")
+	if err := os.Remove(filepath.Join(c.Dir, "main.tf")); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range append([]string{fleet}, files...) {
@@ -38,20 +39,20 @@ func copyExample(t *testing.T, fleet string, files ...string) example {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(c.dir, filepath.Base(file)), string(raw))
+		rig.Write(t, filepath.Join(c.Dir, filepath.Base(file)), string(raw))
 	}
-	f, err := simulated.Open(filepath.Join(c.dir, "fleet.json"))
+	f, err := simulated.Open(filepath.Join(c.Dir, "fleet.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.env = append(c.env, "GPU_SIMULATED_FLEET="+f.Path())
-	return example{cli: c, fleet: &rig{t: t, fleet: f}}
+	c.Env = append(c.Env, "GPU_SIMULATED_FLEET="+f.Path())
+	return example{CLI: c, fleet: &rig.Rig{T: t, Fleet: f}}
 }
 
 // powers are the states of all VMs, by name.
 func (e example) powers() map[string]gpu.VMState {
 	out := map[string]gpu.VMState{}
-	for _, h := range e.fleet.snapshot().Hosts {
+	for _, h := range e.fleet.Snapshot().Hosts {
 		for _, v := range h.VMs {
 			out[v.Name] = v.State
 		}
@@ -61,8 +62,8 @@ func (e example) powers() map[string]gpu.VMState {
 
 func (e example) claimed() []string {
 	var out []string
-	for _, h := range e.fleet.snapshot().Hosts {
-		for _, c := range e.fleet.claims(h.Name) {
+	for _, h := range e.fleet.Snapshot().Hosts {
+		for _, c := range e.fleet.Claims(h.Name) {
 			out = append(out, h.Name+": "+c)
 		}
 	}
@@ -71,29 +72,29 @@ func (e example) claimed() []string {
 
 // lifecycle applies the example, plans it again and destroys it.
 func (e example) lifecycle(wantClaims ...string) {
-	e.t.Helper()
+	e.T.Helper()
 	before := e.powers()
-	e.apply()
+	e.Apply()
 	if diff := cmp.Diff(wantClaims, e.claimed()); diff != "" {
-		e.t.Errorf("claims after the apply (-want +got):\n%s", diff)
+		e.T.Errorf("claims after the apply (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before, e.powers()); diff != "" {
-		e.t.Errorf("power states after the apply (-before +after):\n%s", diff)
+		e.T.Errorf("power states after the apply (-before +after):\n%s", diff)
 	}
-	e.wantNoChanges()
-	e.destroy()
+	e.WantNoChanges()
+	e.Destroy()
 	if left := e.claimed(); len(left) > 0 {
-		e.t.Errorf("claims after the destroy: %v", left)
+		e.T.Errorf("claims after the destroy: %v", left)
 	}
 	if diff := cmp.Diff(before, e.powers()); diff != "" {
-		e.t.Errorf("power states after the destroy (-before +after):\n%s", diff)
+		e.T.Errorf("power states after the destroy (-before +after):\n%s", diff)
 	}
 }
 
 // vmsWithGPU lists the VMs that have a GPU or a partition.
 func (e example) vmsWithGPU() []string {
 	var out []string
-	for _, h := range e.fleet.snapshot().Hosts {
+	for _, h := range e.fleet.Snapshot().Hosts {
 		for _, v := range h.VMs {
 			if len(v.PartitionAdapters)+len(v.Devices) > 0 {
 				out = append(out, v.Name)
@@ -108,14 +109,14 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	t.Parallel()
 	dir := examplesDir + "/azure-local-vdi"
 	e := copyExample(t, vdiFleet, dir+"/main.tf")
-	before := e.fleet.snapshot()
-	wantSaid(t, e.ok("plan"), "Plan: 13 to add", "16 → 8 partitions, about 1.9 GiB each")
-	e.fleet.wantUnchanged(before)
+	before := e.fleet.Snapshot()
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 13 to add", "16 → 8 partitions, about 1.9 GiB each")
+	e.fleet.WantUnchanged(before)
 
-	e.apply()
-	wantSaid(t, e.ok("output"), "partition_vram_mib = 1896")
-	for _, h := range both {
-		host := e.fleet.host(h)
+	e.Apply()
+	rig.WantSaid(t, e.Ok("output"), "partition_vram_mib = 1896")
+	for _, h := range rig.Both {
+		host := e.fleet.Host(h)
 		if g := host.GPUs[0]; g.Partitionable == nil || g.Partitionable.Count != 8 {
 			t.Errorf("%s: %s is not partitioned into eight", h, g.ID)
 		}
@@ -126,62 +127,62 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	if got := e.vmsWithGPU(); len(got) != 11 || slices.Contains(got, "avd-12") {
 		t.Errorf("VMs with a GPU: %v", got)
 	}
-	v, _ := e.fleet.vm("avd-01")
+	v, _ := e.fleet.VM("avd-01")
 	if *v.Settings.AutomaticStopAction != gpu.StopShutDown {
 		t.Errorf("the stop action of avd-01 is %s", *v.Settings.AutomaticStopAction)
 	}
-	e.wantNoChanges()
+	e.WantNoChanges()
 
-	e.destroy()
-	e.fleet.wantUnchanged(before) // partitions, pools, settings, power states: all as before
+	e.Destroy()
+	e.fleet.WantUnchanged(before) // partitions, pools, settings, power states: all as before
 }
 
 func TestEdgeTwoT4Example(t *testing.T) {
 	t.Parallel()
 	dir := examplesDir + "/edge-two-t4"
 	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
-	before := e.fleet.snapshot()
-	e.apply()
+	before := e.fleet.Snapshot()
+	e.Apply()
 	if diff := cmp.Diff([]string{"vision-01", "vision-02"}, e.vmsWithGPU()); diff != "" {
 		t.Errorf("VMs with a GPU (-want +got):\n%s", diff)
 	}
-	if v, _ := e.fleet.vm("vision-01"); v.State != gpu.VMRunning || v.Devices[0].GPU == "" {
+	if v, _ := e.fleet.VM("vision-01"); v.State != gpu.VMRunning || v.Devices[0].GPU == "" {
 		t.Errorf("vision-01 is %s with %+v", v.State, v.Devices)
 	}
-	if v, _ := e.fleet.vm("vision-02"); v.State != gpu.VMOff {
+	if v, _ := e.fleet.VM("vision-02"); v.State != gpu.VMOff {
 		t.Errorf("vision-02 is %s", v.State)
 	}
-	e.wantNoChanges()
-	e.destroy()
-	e.fleet.wantUnchanged(before)
+	e.WantNoChanges()
+	e.Destroy()
+	e.fleet.WantUnchanged(before)
 }
 
 func TestLinuxHGXExample(t *testing.T) {
 	t.Parallel()
 	dir := examplesDir + "/linux-hgx"
 	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
-	before := e.fleet.snapshot()
-	wantSaid(t, e.ok("plan"), "Plan: 2 to add", "MIG mode is switched on; creates 2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")
-	out := e.ok("plan", "-target=gpu_partition_config.training") // of two like warnings Terraform shows one
-	wantSaid(t, out, "GPU-6f1d0200-5c1e-4d7a-9b20-3ac2910f2000 (NVIDIA H100 80GB HBM3): removes 1g.10gb@0+1g.10gb@1")
+	before := e.fleet.Snapshot()
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 2 to add", "MIG mode is switched on; creates 2g.20gb@0+1g.10gb@2+1g.10gb@3+3g.40gb@4")
+	out := e.Ok("plan", "-target=gpu_partition_config.training") // of two like warnings Terraform shows one
+	rig.WantSaid(t, out, "GPU-6f1d0200-5c1e-4d7a-9b20-3ac2910f2000 (NVIDIA H100 80GB HBM3): removes 1g.10gb@0+1g.10gb@1")
 	if strings.Contains(out, "GPU GPU-6f1d0211-5c1e-4d7a-9b21-3ac2910f2101 (") {
 		t.Errorf("the plan changes a GPU that is as wanted:\n%s", out)
 	}
-	e.fleet.wantUnchanged(before)
-	e.apply()
-	g, _ := e.fleet.host("hgx02").GPU("GPU-6f1d0211-5c1e-4d7a-9b21-3ac2910f2101")
+	e.fleet.WantUnchanged(before)
+	e.Apply()
+	g, _ := e.fleet.Host("hgx02").GPU("GPU-6f1d0211-5c1e-4d7a-9b21-3ac2910f2101")
 	was, _ := before.Hosts[1].GPU(g.ID)
 	if diff := cmp.Diff(was, g); diff != "" {
 		t.Errorf("the GPU that was as wanted has changed (-before +after):\n%s", diff)
 	}
 	for _, h := range []string{"hgx01", "hgx02"} {
-		if got, want := e.fleet.host(h).Units, before.Hosts[0].Units; !slices.Equal(got, want) {
+		if got, want := e.fleet.Host(h).Units, before.Hosts[0].Units; !slices.Equal(got, want) {
 			t.Errorf("%s runs the units %v, want %v", h, got, want)
 		}
 	}
-	e.wantNoChanges()
-	e.destroy()
-	for _, g := range e.fleet.host("hgx01").GPUs { // on_destroy = restore
+	e.WantNoChanges()
+	e.Destroy()
+	for _, g := range e.fleet.Host("hgx01").GPUs { // on_destroy = restore
 		if g.MIG.Enabled {
 			t.Errorf("GPU %s is still in MIG mode", g.ID)
 		}
@@ -192,18 +193,18 @@ func TestLinuxSharesExample(t *testing.T) {
 	t.Parallel()
 	dir := examplesDir + "/linux-shares"
 	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
-	before := e.fleet.snapshot()
-	wantSaid(t, e.ok("plan"), "Plan: 7 to add")
-	e.fleet.wantUnchanged(before)
-	e.apply()
+	before := e.fleet.Snapshot()
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 7 to add")
+	e.fleet.WantUnchanged(before)
+	e.Apply()
 	services, handed := []string{"search-canary", "search-embed", "search-rank", "vision-detect", "vision-ocr"}, []string{}
-	for _, h := range e.fleet.snapshot().Hosts {
+	for _, h := range e.fleet.Snapshot().Hosts {
 		for _, s := range h.Shares {
 			handed = append(handed, s.Name)
-			wantSaid(t, e.ok("output"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name, "ssh "+h.Name+" podman run")
+			rig.WantSaid(t, e.Ok("output"), "ssh "+h.Name+" docker run --user 1000 --device gpufleet.com/share="+s.Name, "ssh "+h.Name+" podman run")
 			for name, value := range s.Environment {
 				if s.Name == "search-canary" {
-					wantSaid(t, e.ok("output", "unit"), `Environment="`+name+"="+value+`"`)
+					rig.WantSaid(t, e.Ok("output", "unit"), `Environment="`+name+"="+value+`"`)
 				}
 			}
 		}
@@ -214,12 +215,12 @@ func TestLinuxSharesExample(t *testing.T) {
 	if slices.Sort(handed); !slices.Equal(handed, services) {
 		t.Errorf("the hosts hand over %q, want %q", handed, services)
 	}
-	e.wantNoChanges()
-	e.destroy()
+	e.WantNoChanges()
+	e.Destroy()
 	if left := e.claimed(); len(left) > 0 {
 		t.Errorf("claims after the destroy: %v", left)
 	}
-	for i, h := range e.fleet.snapshot().Hosts { // on_destroy is restore
+	for i, h := range e.fleet.Snapshot().Hosts { // on_destroy is restore
 		if diff := cmp.Diff(before.Hosts[i].GPUs, h.GPUs); diff != "" || len(h.MPS.Daemons) > 0 {
 			t.Errorf("%s is not as it was (-before +after):\n%s\n%+v", h.Name, diff, h.MPS)
 		}
@@ -233,22 +234,22 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		t.Parallel()
 		dir := examplesDir + "/edge-two-t4"
 		e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
-		write(t, filepath.Join(e.dir, "more.tf"), "resource \"gpu_partition_config\" \"t4\" {\n  hosts = [\"edge01\"]\n  gpu_p = { partition_count = 2 }\n}\n")
-		out := e.fails("plan")
-		wantSaid(t, out, "its driver offers no partitions", "Rule: nothing-selected")
+		rig.Write(t, filepath.Join(e.Dir, "more.tf"), "resource \"gpu_partition_config\" \"t4\" {\n  hosts = [\"edge01\"]\n  gpu_p = { partition_count = 2 }\n}\n")
+		out := e.Fails("plan")
+		rig.WantSaid(t, out, "its driver offers no partitions", "Rule: nothing-selected")
 	})
 	t.Run("a desktop that may not be shut down", func(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
 		e.edit("main.tf", "allow_shutdown = true", "allow_shutdown = false")
-		out := e.fails("plan")
-		wantSaid(t, out, "Rule: vm-must-be-off", "avd-01", "allow_shutdown")
+		out := e.Fails("plan")
+		rig.WantSaid(t, out, "Rule: vm-must-be-off", "avd-01", "allow_shutdown")
 	})
 	t.Run("an instance in use is in the way", func(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", examplesDir+"/linux-hgx/main.tf")
 		e.edit("main.tf", `profiles = { "3g.40gb" = 2 }`, `profiles = { "7g.80gb" = 1 }`)
-		wantSaid(t, e.fails("plan"), "MIG instances in use are in the way", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
+		rig.WantSaid(t, e.Fails("plan"), "MIG instances in use are in the way", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
 	})
 	for text, x := range map[string]struct{ from, to, found, rule string }{
 		"a team has no more than its quota":  {"threads = 30 }", "threads = 90 }", "vision", "pool-quota"},
@@ -258,29 +259,29 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 			t.Parallel()
 			e := copyExample(t, examplesDir+"/linux-shares/fleet.json", examplesDir+"/linux-shares/main.tf")
 			e.edit("main.tf", x.from, x.to)
-			wantSaid(t, e.fails("plan"), x.found, "Rule: "+x.rule)
+			rig.WantSaid(t, e.Fails("plan"), x.found, "Rule: "+x.rule)
 		})
 	}
 	t.Run("four partitions are too few for a node", func(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
 		e.edit("main.tf", "partition_count = 8", "partition_count = 4")
-		wantSaid(t, e.fails("plan"), "No partition is left", "Rule: capacity")
+		rig.WantSaid(t, e.Fails("plan"), "No partition is left", "Rule: capacity")
 	})
 }
 
 // edit replaces a text in a file of the example.
 func (e example) edit(file, from, to string) {
-	e.t.Helper()
-	name := filepath.Join(e.dir, file)
+	e.T.Helper()
+	name := filepath.Join(e.Dir, file)
 	raw, err := os.ReadFile(name)
 	if err != nil {
-		e.t.Fatal(err)
+		e.T.Fatal(err)
 	}
 	if !strings.Contains(string(raw), from) {
-		e.t.Fatalf("%s does not say %q", file, from)
+		e.T.Fatalf("%s does not say %q", file, from)
 	}
-	write(e.t, name, strings.ReplaceAll(string(raw), from, to))
+	rig.Write(e.T, name, strings.ReplaceAll(string(raw), from, to))
 }
 
 func TestResourceExamples(t *testing.T) {
@@ -297,7 +298,7 @@ func TestResourceExamples(t *testing.T) {
 			e := copyExample(t, vdiFleet, filepath.Join(examplesDir, "resources", name, "resource.tf"))
 			for i := range claims { // an assignment's claim goes by the VM's id
 				for _, vm := range []string{"avd-01", "avd-02", "avd-07"} {
-					v, _ := e.fleet.vm(vm)
+					v, _ := e.fleet.VM(vm)
 					claims[i] = strings.Replace(claims[i], strings.ToUpper(vm), v.ID, 1)
 				}
 			}
@@ -319,7 +320,7 @@ func TestMIGResourceExample(t *testing.T) {
 	t.Parallel()
 	e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", examplesDir+"/resources/gpu_partition_config/resource_mig.tf")
 	e.lifecycle("hgx01: partition_config inference", "hgx02: partition_config training")
-	if g, _ := e.fleet.host("hgx02").GPU("GPU-6f1d0222-5c1e-4d7a-9b22-3ac2910f2202"); len(g.MIG.Instances) != 2 {
+	if g, _ := e.fleet.Host("hgx02").GPU("GPU-6f1d0222-5c1e-4d7a-9b22-3ac2910f2202"); len(g.MIG.Instances) != 2 {
 		t.Errorf("on_destroy is keep, but the GPU has %+v", g.MIG)
 	}
 }
@@ -327,17 +328,17 @@ func TestMIGResourceExample(t *testing.T) {
 func TestVGPUResourceExample(t *testing.T) {
 	t.Parallel()
 	e := copyExample(t, "testdata/linux-kvm/fleet.json", examplesDir+"/resources/gpu_partition_config/resource_vgpu.tf")
-	before, _ := e.fleet.host("kvm01").GPU("GPU-7d2e0102-6a4f-4c1b-8a01-4bd3a2c01002") // a VM holds its only vGPU
+	before, _ := e.fleet.Host("kvm01").GPU("GPU-7d2e0102-6a4f-4c1b-8a01-4bd3a2c01002") // a VM holds its only vGPU
 	e.lifecycle("kvm01: partition_config desktops", "kvm02: partition_config workstations")
-	for _, g := range e.fleet.host("kvm01").GPUs { // on_destroy = restore
+	for _, g := range e.fleet.Host("kvm01").GPUs { // on_destroy = restore
 		if g.ID != before.ID && (g.VGPU.FunctionsOn || len(g.VGPU.Instances) > 0) {
 			t.Errorf("GPU %s still has %+v", g.ID, g.VGPU.State())
 		}
 	}
-	if g, _ := e.fleet.host("kvm01").GPU(before.ID); !cmp.Equal(g.VGPU, before.VGPU) {
+	if g, _ := e.fleet.Host("kvm01").GPU(before.ID); !cmp.Equal(g.VGPU, before.VGPU) {
 		t.Errorf("the GPU has %+v, want %+v", g.VGPU, before.VGPU)
 	}
-	if g, _ := e.fleet.host("kvm02").GPU("GPU-7d2e0201-6a4f-4c1b-8a02-4bd3a2c02001"); len(g.VGPU.Instances) != 3 {
+	if g, _ := e.fleet.Host("kvm02").GPU("GPU-7d2e0201-6a4f-4c1b-8a02-4bd3a2c02001"); len(g.VGPU.Instances) != 3 {
 		t.Errorf("on_destroy is keep, but the GPU has %+v", g.VGPU.State())
 	}
 }
@@ -373,7 +374,7 @@ func wantFolders(t *testing.T, kind string, names ...string) {
 func TestProviderExample(t *testing.T) {
 	t.Parallel()
 	e := copyExample(t, vdiFleet, examplesDir+"/provider/provider.tf")
-	write(t, filepath.Join(e.dir, "main.tf"), `
+	rig.Write(t, filepath.Join(e.Dir, "main.tf"), `
 resource "gpu_partition_config" "vdi" {
   name     = "vdi"
   hosts    = ["hv01", "hv02"]
@@ -406,13 +407,13 @@ func TestImportExamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			made := copyExample(t, fleet, filepath.Join(dir, "resource.tf"))
-			made.apply()
+			made.Apply()
 			apply := func(t *testing.T, e example) {
 				t.Helper()
-				before := e.fleet.snapshot()
-				e.apply("-target=" + address) // a desktop's config is not imported here
-				e.fleet.wantUnchanged(before)
-				if out, code := e.run("plan", "-detailed-exitcode", "-target="+address); code != 0 {
+				before := e.fleet.Snapshot()
+				e.Apply("-target=" + address) // a desktop's config is not imported here
+				e.fleet.WantUnchanged(before)
+				if out, code := e.Run("plan", "-detailed-exitcode", "-target="+address); code != 0 {
 					t.Errorf("exit code %d, want 0 (no changes)\n%s", code, out)
 				}
 			}
@@ -421,7 +422,7 @@ func TestImportExamples(t *testing.T) {
 				for i := range files {
 					files[i] = filepath.Join(dir, files[i])
 				}
-				e := copyExample(t, made.fleet.fleet.Path(), append(files, filepath.Join(dir, "resource.tf"))...)
+				e := copyExample(t, made.fleet.Fleet.Path(), append(files, filepath.Join(dir, "resource.tf"))...)
 				switch name { // by name, as if another run made it
 				case "gpu_vm_assignment":
 					e.edit("resource.tf", "gpu_partition_config.vdi.id", `"vdi"`)
@@ -441,9 +442,9 @@ func TestImportExamples(t *testing.T) {
 			t.Run("command", func(t *testing.T) {
 				e := imported(t)
 				raw, err := os.ReadFile(filepath.Join(dir, "import.sh"))
-				e.fleet.must(err)
+				e.fleet.Must(err)
 				lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
-				e.ok(strings.Fields(strings.ReplaceAll(strings.TrimPrefix(lines[len(lines)-1], "terraform "), "'", ""))...)
+				e.Ok(strings.Fields(strings.ReplaceAll(strings.TrimPrefix(lines[len(lines)-1], "terraform "), "'", ""))...)
 				apply(t, e)
 			})
 		})
@@ -452,7 +453,7 @@ func TestImportExamples(t *testing.T) {
 
 // hasIdentity tells whether the CLI knows resource identities.
 func (e example) hasIdentity() bool {
-	out := e.ok("version")
+	out := e.Ok("version")
 	for _, old := range []string{"v1.8.", "v1.9.", "v1.10.", "v1.11."} {
 		if strings.Contains(out, old) {
 			return false

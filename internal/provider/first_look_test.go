@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -15,19 +16,19 @@ func TestFirstLookExample(t *testing.T) {
 	t.Parallel()
 	dir := examplesDir + "/first-look"
 	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
-	before := e.fleet.snapshot()
-	wantSaid(t, e.ok("plan"), "Plan: 3 to add", "16 → 4 partitions", "VM desk-01 runs on lab01 and will be shut down and started again")
-	e.fleet.wantUnchanged(before)
-	e.apply()
+	before := e.fleet.Snapshot()
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 3 to add", "16 → 4 partitions", "VM desk-01 runs on lab01 and will be shut down and started again")
+	e.fleet.WantUnchanged(before)
+	e.Apply()
 	if diff := cmp.Diff([]string{"desk-01", "desk-02"}, e.vmsWithGPU()); diff != "" {
 		t.Errorf("VMs with a GPU (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]gpu.VMState{"desk-01": gpu.VMRunning, "desk-02": gpu.VMOff}, e.powers()); diff != "" {
 		t.Errorf("power states (-want +got):\n%s", diff)
 	}
-	e.wantNoChanges()
-	e.destroy()
-	e.fleet.wantUnchanged(before)
+	e.WantNoChanges()
+	e.Destroy()
+	e.fleet.WantUnchanged(before)
 }
 
 // The example in the README is planned and applied on the fleet that it names.
@@ -40,10 +41,10 @@ func TestReadmeExample(t *testing.T) {
 	_, block, _ := strings.Cut(string(readme), "```terraform\n")
 	block, _, _ = strings.Cut(block, "```")
 	e := copyExample(t, vdiFleet)
-	write(t, filepath.Join(e.dir, "main.tf"), block)
-	e.apply()
+	rig.Write(t, filepath.Join(e.Dir, "main.tf"), block)
+	e.Apply()
 	if diff := cmp.Diff([]string{"avd-01", "avd-02", "avd-03"}, e.vmsWithGPU()); diff != "" {
 		t.Errorf("VMs with a GPU (-want +got):\n%s", diff)
 	}
-	e.wantNoChanges()
+	e.WantNoChanges()
 }

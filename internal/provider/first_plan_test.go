@@ -3,12 +3,13 @@ package provider_test
 import (
 	"testing"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // readme is the README's example on the rig's fleet.
-func readme(r *rig) string {
-	return r.block() + config4 + `
+func readme(r *rig.Rig) string {
+	return r.Block() + rig.Config4 + `
 resource "gpu_vm_assignment" "avd" {
   for_each  = toset(["avd-01", "avd-02", "avd-03"])
   vm        = each.key
@@ -20,9 +21,9 @@ resource "gpu_vm_assignment" "avd" {
 
 func TestFirstPlanTellsWhatWillHappen(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	out := newCLI(t, readme(r)).ok("plan")
-	wantSaid(t, out,
+	r := rig.New(t, rig.TwoNodes())
+	out := rig.NewCLI(t, readme(r)).Ok("plan")
+	rig.WantSaid(t, out,
 		"16 → 4 partitions, about 3.7 GiB each",
 		"A running VM will be shut down",
 		"will be shut down and started again: a partition is added")
@@ -30,17 +31,17 @@ func TestFirstPlanTellsWhatWillHappen(t *testing.T) {
 
 func TestFirstPlanShowsTheConflictsAndTouchesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	r.addForeignAdapter("avd-03")
-	before := r.file()
-	wantSaid(t, newCLI(t, readme(r)).fails("plan"), `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm", "Fix:", `host "hv01"`)
-	r.wantUntouched(before)
+	r := rig.New(t, rig.TwoNodes())
+	r.AddForeignAdapter("avd-03")
+	before := r.File()
+	rig.WantSaid(t, rig.NewCLI(t, readme(r)).Fails("plan"), `gpu_vm_assignment for VM "avd-03"`, "Rule: single-partition-per-vm", "Fix:", `host "hv01"`)
+	r.WantUntouched(before)
 }
 
 func TestFirstPlanShowsMixedGPUs(t *testing.T) {
 	t.Parallel()
-	fleet := twoNodes()
-	fleet.Hosts[1].GPUs = []gpu.GPU{a2(gpu0), a16(gpu1)}
-	r := newRig(t, fleet)
-	wantSaid(t, newCLI(t, readme(r)).fails("plan"), "Rule: homogeneous-gpus", gpu1, "NVIDIA A16", "NVIDIA A2", "hv02")
+	fleet := rig.TwoNodes()
+	fleet.Hosts[1].GPUs = []gpu.GPU{rig.A2(rig.GPU0), rig.A16(rig.GPU1)}
+	r := rig.New(t, fleet)
+	rig.WantSaid(t, rig.NewCLI(t, readme(r)).Fails("plan"), "Rule: homogeneous-gpus", rig.GPU1, "NVIDIA A16", "NVIDIA A2", "hv02")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
 
@@ -109,11 +110,11 @@ func pathOf(at *tftypes.AttributePath) string {
 
 func waysOf(t *testing.T) fields {
 	t.Helper()
-	r := newRig(t, standalone(node("hv01")))
+	r := rig.New(t, rig.Standalone(rig.Node("hv01")))
 	c := newCertificates(t)
 	return fields{
 		"local":     fields{},
-		"simulated": fields{"file": r.fleet.Path()},
+		"simulated": fields{"file": r.Fleet.Path()},
 		"ssh":       fields{"address": "hv01.corp.example"},
 		"tls":       fields{"address": "hv01.corp.example:8443", "ca_file": c.cert, "cert_file": c.cert, "key_file": c.key},
 	}
@@ -122,7 +123,7 @@ func waysOf(t *testing.T) fields {
 func TestHostIsReachedInExactlyOneWay(t *testing.T) {
 	t.Parallel()
 	ways := waysOf(t)
-	names := keys(ways)
+	names := rig.Keys(ways)
 	for chosen := range 1 << len(names) {
 		host, said := fields{}, []string{}
 		for i, n := range names {

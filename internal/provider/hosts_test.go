@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
@@ -28,21 +29,21 @@ func TestHostThatLeavesIsGivenUpAsDeclared(t *testing.T) {
 	for onDestroy, want := range map[string]int{"keep": 4, "restore": 16} {
 		t.Run(onDestroy, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			r.steps(
-				resource.TestStep{Config: r.block() + config4},
+			r := rig.New(t, rig.TwoNodes())
+			r.Steps(
+				resource.TestStep{Config: r.Block() + rig.Config4},
 				resource.TestStep{
-					Config:           r.block() + configOf(4, []string{"hv01"}, fmt.Sprintf("on_destroy = %q", onDestroy)),
-					ConfigPlanChecks: planned(vdi, plancheck.ResourceActionUpdate),
+					Config:           r.Block() + rig.ConfigOf(4, []string{"hv01"}, fmt.Sprintf("on_destroy = %q", onDestroy)),
+					ConfigPlanChecks: rig.Planned(rig.VDI, plancheck.ResourceActionUpdate),
 					ConfigStateChecks: []statecheck.StateCheck{
-						statecheck.ExpectKnownValue(vdi, tfjsonpath.New("gpus"), knownvalue.MapSizeExact(1)),
+						statecheck.ExpectKnownValue(rig.VDI, tfjsonpath.New("gpus"), knownvalue.MapSizeExact(1)),
 					},
-					Check: then(func() {
-						r.wantCounts(4, "hv01")
-						r.wantCounts(want, "hv02")
-						r.wantClaims([]string{"hv01"}, "partition_config vdi")
-						r.wantClaims([]string{"hv02"})
-						r.wantSettled()
+					Check: rig.Then(func() {
+						r.WantCounts(4, "hv01")
+						r.WantCounts(want, "hv02")
+						r.WantClaims([]string{"hv01"}, "partition_config vdi")
+						r.WantClaims([]string{"hv02"})
+						r.WantSettled()
 					}),
 				},
 			)
@@ -52,17 +53,17 @@ func TestHostThatLeavesIsGivenUpAsDeclared(t *testing.T) {
 
 func TestHostThatJoinsGetsTheLayoutAndOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	r.steps(
-		resource.TestStep{Config: r.block() + configOf(4, []string{"hv01"}), Check: then(func() { r.wantCounts(16, "hv02") })},
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(
+		resource.TestStep{Config: r.Block() + rig.ConfigOf(4, []string{"hv01"}), Check: rig.Then(func() { r.WantCounts(16, "hv02") })},
 		resource.TestStep{
-			PreConfig:        func() { r.fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) },
-			Config:           r.block() + config4,
-			ConfigPlanChecks: planned(vdi, plancheck.ResourceActionUpdate),
-			Check: then(func() {
-				r.wantCounts(4, both...)
-				r.wantClaims(both, "partition_config vdi")
-				if before := r.host("hv02").Claims[0].LayoutBefore; before[gpu0] != 16 {
+			PreConfig:        func() { r.Fail("hv01", simulated.OpSetPartitionCount, "", 0, 0) },
+			Config:           r.Block() + rig.Config4,
+			ConfigPlanChecks: rig.Planned(rig.VDI, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() {
+				r.WantCounts(4, rig.Both...)
+				r.WantClaims(rig.Both, "partition_config vdi")
+				if before := r.Host("hv02").Claims[0].LayoutBefore; before[rig.GPU0] != 16 {
 					t.Errorf("what hv02 had before is recorded as %v", before)
 				}
 			}),
@@ -72,87 +73,87 @@ func TestHostThatJoinsGetsTheLayoutAndOthersAreLeftAlone(t *testing.T) {
 
 func TestHostThatIsDecommissionedIsRemovedFromConfigAndProviderAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, standalone(node("hv01"), node("hv02")))
-	c := newCLI(t, r.blockFor(both)+config4)
-	c.apply()
-	r.silent(true, "hv02") // dead
-	c.write(r.blockFor([]string{"hv01"}) + configOf(4, []string{"hv01"}, `on_destroy = "restore"`))
-	out := c.apply()
-	wantSaid(t, out, "0 added, 1 changed, 0 destroyed", "Warning: Host was left as it is", "Host: hv02")
-	c.wantNoChanges()
-	if out := c.ok("plan"); strings.Contains(out, "hv02") {
+	r := rig.New(t, rig.Standalone(rig.Node("hv01"), rig.Node("hv02")))
+	c := rig.NewCLI(t, r.BlockFor(rig.Both)+rig.Config4)
+	c.Apply()
+	r.Silent(true, "hv02") // dead
+	c.Write(r.BlockFor([]string{"hv01"}) + rig.ConfigOf(4, []string{"hv01"}, `on_destroy = "restore"`))
+	out := c.Apply()
+	rig.WantSaid(t, out, "0 added, 1 changed, 0 destroyed", "Warning: Host was left as it is", "Host: hv02")
+	c.WantNoChanges()
+	if out := c.Ok("plan"); strings.Contains(out, "hv02") {
 		t.Errorf("a host that is gone is still spoken of:\n%s", out)
 	}
-	c.destroy()
-	r.wantCounts(16, "hv01")
+	c.Destroy()
+	r.WantCounts(16, "hv01")
 }
 
 func TestHostThatIsRemovedFromTheProviderAloneIsKeptInTheState(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, standalone(node("hv01"), node("hv02")))
-	c := newCLI(t, r.blockFor(both)+config4)
-	c.apply()
-	c.write(r.blockFor([]string{"hv01"}) + config4)
-	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: Host is not in the provider's configuration", "Host: hv02", "No changes.")
-	c.write(r.blockFor([]string{"hv01"}) + configOf(8, both))
-	wantSaid(t, c.fails("plan"), `"hv02" is not a host of the provider, which knows [hv01]`)
-	c.write(r.blockFor(both) + config4)
-	c.wantNoChanges()
+	r := rig.New(t, rig.Standalone(rig.Node("hv01"), rig.Node("hv02")))
+	c := rig.NewCLI(t, r.BlockFor(rig.Both)+rig.Config4)
+	c.Apply()
+	c.Write(r.BlockFor([]string{"hv01"}) + rig.Config4)
+	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Warning: Host is not in the provider's configuration", "Host: hv02", "No changes.")
+	c.Write(r.BlockFor([]string{"hv01"}) + rig.ConfigOf(8, rig.Both))
+	rig.WantSaid(t, c.Fails("plan"), `"hv02" is not a host of the provider, which knows [hv01]`)
+	c.Write(r.BlockFor(rig.Both) + rig.Config4)
+	c.WantNoChanges()
 }
 
 func TestHostThatDoesNotAnswerIsAnErrorAndKeepsTheState(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	r.steps(
-		resource.TestStep{Config: r.block() + config4},
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(
+		resource.TestStep{Config: r.Block() + rig.Config4},
 		resource.TestStep{
-			PreConfig:   func() { r.silent(true, "hv02") },
-			Config:      r.block() + config4,
+			PreConfig:   func() { r.Silent(true, "hv02") },
+			Config:      r.Block() + rig.Config4,
 			PlanOnly:    true,
-			ExpectError: says("Host: hv02"),
+			ExpectError: rig.Says("Host: hv02"),
 		},
 		resource.TestStep{
-			PreConfig: func() { r.silent(false, "hv02") },
-			Config:    r.block() + config4,
+			PreConfig: func() { r.Silent(false, "hv02") },
+			Config:    r.Block() + rig.Config4,
 			PlanOnly:  true,
 		},
 	)
-	r.wantClaims(both) // the destroy at the end knew both hosts
+	r.WantClaims(rig.Both) // the destroy at the end knew both hosts
 }
 
 func TestHostThatDoesNotAnswerIsKeptOnDemandButNotForALayoutChange(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	keep := r.block(`on_unreachable = "keep"`)
+	r := rig.New(t, rig.TwoNodes())
+	keep := r.Block(`on_unreachable = "keep"`)
 	byCluster := func(count int) string {
-		return strings.Replace(configOf(count, both), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
+		return strings.Replace(rig.ConfigOf(count, rig.Both), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
 	}
-	c := newCLI(t, keep+byCluster(4))
-	c.apply()
-	r.wantCounts(4, both...)
-	r.silent(true, "hv02")
-	wantSaid(t, c.ok("plan", "-detailed-exitcode"), "Warning: Host does not answer", "Host: hv02", "No changes.")
+	c := rig.NewCLI(t, keep+byCluster(4))
+	c.Apply()
+	r.WantCounts(4, rig.Both...)
+	r.Silent(true, "hv02")
+	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Warning: Host does not answer", "Host: hv02", "No changes.")
 
-	before := r.file()
-	c.write(keep + byCluster(8))
-	wantSaid(t, c.fails("plan"), "Layout cannot change while a host does not answer", "Host: hv02")
-	r.wantUntouched(before)
+	before := r.File()
+	c.Write(keep + byCluster(8))
+	rig.WantSaid(t, c.Fails("plan"), "Layout cannot change while a host does not answer", "Host: hv02")
+	r.WantUntouched(before)
 
-	r.silent(false, "hv02")
-	c.apply()
-	r.wantCounts(8, both...)
-	c.wantNoChanges()
+	r.Silent(false, "hv02")
+	c.Apply()
+	r.WantCounts(8, rig.Both...)
+	c.WantNoChanges()
 }
 
 func TestNodeThatLeavesTheClusterIsGivenUp(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, fourNodes())
-	config := strings.Replace(configOf(4, both, `on_destroy = "restore"`), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
-	r.steps(
-		resource.TestStep{Config: r.block() + config, Check: then(func() { r.wantCounts(4, four...) })},
+	r := rig.New(t, rig.FourNodes())
+	config := strings.Replace(rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`), `hosts = ["hv01", "hv02"]`, `cluster = "azl"`, 1)
+	r.Steps(
+		resource.TestStep{Config: r.Block() + config, Check: rig.Then(func() { r.WantCounts(4, rig.Four...) })},
 		resource.TestStep{
 			PreConfig: func() { // hv04 is evicted
-				r.must(r.fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
+				r.Must(r.Fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
 					for i := range s.Hosts {
 						s.Hosts[i].Cluster.Nodes = s.Hosts[i].Cluster.Nodes[:3]
 					}
@@ -160,12 +161,12 @@ func TestNodeThatLeavesTheClusterIsGivenUp(t *testing.T) {
 					return nil
 				}))
 			},
-			Config:           r.block() + config,
-			ConfigPlanChecks: planned(vdi, plancheck.ResourceActionUpdate),
-			Check: then(func() {
-				r.wantCounts(4, "hv01", "hv02", "hv03")
-				r.wantCounts(16, "hv04")
-				r.wantClaims([]string{"hv04"})
+			Config:           r.Block() + config,
+			ConfigPlanChecks: rig.Planned(rig.VDI, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() {
+				r.WantCounts(4, "hv01", "hv02", "hv03")
+				r.WantCounts(16, "hv04")
+				r.WantClaims([]string{"hv04"})
 			}),
 		},
 	)
@@ -173,13 +174,13 @@ func TestNodeThatLeavesTheClusterIsGivenUp(t *testing.T) {
 
 func TestReadOnlyProviderPlansAndRefusesToApply(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	before := r.file()
-	r.steps(
-		resource.TestStep{Config: r.block("read_only = true") + config4, PlanOnly: true, ExpectNonEmptyPlan: true},
-		resource.TestStep{Config: r.block("read_only = true") + config4, ExpectError: says("the provider is read-only")},
+	r := rig.New(t, rig.TwoNodes())
+	before := r.File()
+	r.Steps(
+		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, PlanOnly: true, ExpectNonEmptyPlan: true},
+		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, ExpectError: rig.Says("the provider is read-only")},
 	)
-	r.wantUntouched(before)
+	r.WantUntouched(before)
 }
 
 func TestRecordedInventoryProvesAPlanWithoutTheHosts(t *testing.T) {
@@ -190,15 +191,15 @@ func TestRecordedInventoryProvesAPlanWithoutTheHosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, file, string(doc))
+		rig.Write(t, file, string(doc))
 	}
-	r := newRig(t, twoNodes())
+	r := rig.New(t, rig.TwoNodes())
 	block := fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  inventory_snapshot = %q\n}\n", file)
-	record(twoNodes())
-	r.steps(
-		resource.TestStep{Config: block + heldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
-		resource.TestStep{Config: block + heldConfig(4), ExpectError: says("the provider plans against the recorded inventory")},
-		resource.TestStep{PreConfig: func() { record(mixedNodes()) }, Config: block + config4, PlanOnly: true, ExpectError: says("GPUs of different models")},
+	record(rig.TwoNodes())
+	r.Steps(
+		resource.TestStep{Config: block + rig.HeldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
+		resource.TestStep{Config: block + rig.HeldConfig(4), ExpectError: rig.Says("the provider plans against the recorded inventory")},
+		resource.TestStep{PreConfig: func() { record(rig.MixedNodes()) }, Config: block + rig.Config4, PlanOnly: true, ExpectError: rig.Says("GPUs of different models")},
 	)
 }
 
@@ -208,16 +209,16 @@ func TestThousandAssignmentsNeedOneInventoryOfEachHost(t *testing.T) {
 	t.Parallel()
 	const each = 250
 	var nodes []gpu.Host
-	for h := range four {
-		n := node(four[h])
+	for h := range rig.Four {
+		n := rig.Node(rig.Four[h])
 		for v := range each {
-			n.VMs = append(n.VMs, off(desktop(fmt.Sprintf("avd-%d-%03d", h, v), h*each+v+1)))
+			n.VMs = append(n.VMs, rig.Off(rig.Desktop(fmt.Sprintf("avd-%d-%03d", h, v), h*each+v+1)))
 		}
 		nodes = append(nodes, n)
 	}
-	r := newRig(t, cluster("azl", nodes...))
-	before := r.file()
-	p := r.protocol()
+	r := rig.New(t, rig.Cluster("azl", nodes...))
+	before := r.File()
+	p := protocolOf(r)
 	text := func(s string) tftypes.Value { return tftypes.NewValue(tftypes.String, s) }
 	began := time.Now()
 	p.planCreate("gpu_partition_config", map[string]any{
@@ -237,10 +238,10 @@ func TestThousandAssignmentsNeedOneInventoryOfEachHost(t *testing.T) {
 	}
 	_ = g.Wait() // planCreate reports to the test
 	t.Logf("planning 1,000 assignments took %s", time.Since(began).Round(time.Millisecond))
-	if calls := fmt.Sprint(r.calls.take()); calls != "map[hv01:map[Inventory:1] hv02:map[Inventory:1] hv03:map[Inventory:1] hv04:map[Inventory:1]]" {
+	if calls := fmt.Sprint(r.Calls.Take()); calls != "map[hv01:map[Inventory:1] hv02:map[Inventory:1] hv03:map[Inventory:1] hv04:map[Inventory:1]]" {
 		t.Errorf("the plan made the calls %s, want one inventory of each host", calls)
 	}
-	r.wantUntouched(before)
+	r.WantUntouched(before)
 }
 
 // protocol speaks to a provider without a CLI.
@@ -251,19 +252,19 @@ type protocol struct {
 }
 
 // protocol starts a provider for the rig's fleet, owner "test".
-func (r *rig) protocol() *protocol {
-	r.t.Helper()
-	start, err := provider.Server("test", r.calls.hear)
-	r.must(err)
-	p := &protocol{t: r.t, server: start()}
-	s, err := p.server.GetProviderSchema(r.t.Context(), &tfprotov6.GetProviderSchemaRequest{})
-	r.must(err)
+func protocolOf(r *rig.Rig) *protocol {
+	r.T.Helper()
+	start, err := provider.Server("test", r.Calls.Hear)
+	r.Must(err)
+	p := &protocol{t: r.T, server: start()}
+	s, err := p.server.GetProviderSchema(r.T.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	r.Must(err)
 	p.schemas = s.ResourceSchemas
 	config := p.object(s.Provider, map[string]any{
-		"simulated_fleet": tftypes.NewValue(tftypes.String, r.fleet.Path()), "owner": tftypes.NewValue(tftypes.String, "test"),
+		"simulated_fleet": tftypes.NewValue(tftypes.String, r.Fleet.Path()), "owner": tftypes.NewValue(tftypes.String, "test"),
 	}, nil)
-	reply, err := p.server.ConfigureProvider(r.t.Context(), &tfprotov6.ConfigureProviderRequest{Config: config})
-	r.must(err)
+	reply, err := p.server.ConfigureProvider(r.T.Context(), &tfprotov6.ConfigureProviderRequest{Config: config})
+	r.Must(err)
 	p.wantNoErrors(reply.Diagnostics)
 	return p
 }

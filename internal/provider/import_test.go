@@ -11,33 +11,24 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// imported is an object of each kind, how it is declared and the ids by which it can
-// be imported.
-type imported struct {
-	address string
-	hcl     string
-	ids     []string
-	// arrange makes the object as others would, outside Terraform.
-	arrange func(*rig)
-}
-
-func importables() map[string]imported {
-	return map[string]imported{
+func importables() map[string]rig.Imported {
+	return map[string]rig.Imported{
 		"partition config": {
-			address: "gpu_partition_config.vdi", hcl: config4, ids: []string{"hv01,hv02", "hv02,hv01:gpu_p", "vdi@hv01,hv02"},
+			Address: "gpu_partition_config.vdi", HCL: rig.Config4, Ids: []string{"hv01,hv02", "hv02,hv01:gpu_p", "vdi@hv01,hv02"},
 		},
 		"pool of members": {
-			address: "gpu_pool.render", hcl: renderPool(secondGPUs), ids: []string{"hv01/render", "hv02/Render"},
+			Address: "gpu_pool.render", HCL: rig.RenderPool(rig.SecondGPUs), Ids: []string{"hv01/render", "hv02/Render"},
 		},
 		"pool of a cluster": {
-			address: "gpu_pool.render", hcl: renderPool(`cluster = "azl"`, `selector = { models = ["NVIDIA A2"] }`), ids: []string{"azl/render", "hv02/render"},
+			Address: "gpu_pool.render", HCL: rig.RenderPool(`cluster = "azl"`, `selector = { models = ["NVIDIA A2"] }`), Ids: []string{"azl/render", "hv02/render"},
 		},
 		"partition of a VM": {
-			address: "gpu_vm_assignment.desktop", ids: []string{vmID(3), "{" + strings.ToLower(vmID(3)) + "}", "hv01/avd-03"},
-			hcl: `
+			Address: "gpu_vm_assignment.desktop", Ids: []string{rig.VMID(3), "{" + strings.ToLower(rig.VMID(3)) + "}", "hv01/avd-03"},
+			HCL: `
 resource "gpu_vm_assignment" "desktop" {
   vm                    = "avd-03"
   partition             = { min_partition_vram_mib = 900, max_partition_encode = 18446744073709551615 }
@@ -47,8 +38,8 @@ resource "gpu_vm_assignment" "desktop" {
 `,
 		},
 		"GPU of a pool": {
-			address: "gpu_vm_assignment.render", ids: []string{vmID(6), "hv02/avd-06"},
-			hcl: renderPool(secondGPUs) + `
+			Address: "gpu_vm_assignment.render", Ids: []string{rig.VMID(6), "hv02/avd-06"},
+			HCL: rig.RenderPool(rig.SecondGPUs) + `
 resource "gpu_vm_assignment" "render" {
   vm   = "avd-06"
   pool = { id = gpu_pool.render.id }
@@ -60,11 +51,11 @@ resource "gpu_vm_assignment" "render" {
 `,
 		},
 		"device": {
-			address: "gpu_vm_assignment.render", ids: []string{vmID(3), "hv01/avd-03"},
-			hcl: `
+			Address: "gpu_vm_assignment.render", Ids: []string{rig.VMID(3), "hv01/avd-03"},
+			HCL: `
 resource "gpu_vm_assignment" "render" {
   vm     = "avd-03"
-  device = { host = "hv01", gpu_ids = ["` + gpu1 + `"] }
+  device = { host = "hv01", gpu_ids = ["` + rig.GPU1 + `"] }
 
   low_memory_mapped_io_space_mib  = 144
   high_memory_mapped_io_space_mib = 33280
@@ -82,20 +73,20 @@ func TestImportOfWhatThisStateClaimsIsTheSameAgain(t *testing.T) {
 	for name, o := range importables() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			steps := []resource.TestStep{{Config: r.block() + o.hcl}}
-			for _, id := range o.ids {
+			r := rig.New(t, rig.TwoNodes())
+			steps := []resource.TestStep{{Config: r.Block() + o.HCL}}
+			for _, id := range o.Ids {
 				steps = append(steps, resource.TestStep{
-					ResourceName: o.address, ImportState: true, ImportStateId: id, ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
+					ResourceName: o.Address, ImportState: true, ImportStateId: id, ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
 					// They are not on a host.
-					ImportStateVerifyIgnore: []string{"timeouts", "on_destroy", "dismount"}, ImportStateVerifyIdentifierAttribute: identifier(o.address),
+					ImportStateVerifyIgnore: []string{"timeouts", "on_destroy", "dismount"}, ImportStateVerifyIdentifierAttribute: identifier(o.Address),
 				})
 			}
 			steps = append(steps, resource.TestStep{
-				Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateId: o.ids[len(o.ids)-1], ImportStateKind: resource.ImportBlockWithID,
-				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.address, plancheck.ResourceActionNoop)}},
+				Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateId: o.Ids[len(o.Ids)-1], ImportStateKind: resource.ImportBlockWithID,
+				ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)}},
 			})
-			r.steps(steps...)
+			r.Steps(steps...)
 		})
 	}
 }
@@ -112,12 +103,12 @@ func TestImportByIdentityIsTheSameAgain(t *testing.T) {
 	for name, o := range importables() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			r.identities(
-				resource.TestStep{Config: r.block() + o.hcl},
+			r := rig.New(t, rig.TwoNodes())
+			r.Identities(
+				resource.TestStep{Config: r.Block() + o.HCL},
 				resource.TestStep{
-					Config: r.block() + o.hcl, ResourceName: o.address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
-					ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.address, plancheck.ResourceActionNoop)}},
+					Config: r.Block() + o.HCL, ResourceName: o.Address, ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity,
+					ImportPlanChecks: resource.ImportPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(o.Address, plancheck.ResourceActionNoop)}},
 				},
 			)
 		})
@@ -128,91 +119,91 @@ func TestImportByIdentityIsTheSameAgain(t *testing.T) {
 // empty, and a destroy removes what was adopted.
 func TestWhatOthersMadeIsAdopted(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]imported{
+	for name, o := range map[string]rig.Imported{
 		"partition config": {
-			address: "gpu_partition_config.vdi", ids: []string{"hv02,hv01"},
-			hcl: `
+			Address: "gpu_partition_config.vdi", Ids: []string{"hv02,hv01"},
+			HCL: `
 resource "gpu_partition_config" "vdi" {
   hosts = ["hv01", "hv02"]
   gpu_p = { partition_count = 16 }
 }
 `,
-			arrange: func(r *rig) {
-				r.addForeignAdapter("avd-01")
+			Arrange: func(r *rig.Rig) {
+				r.AddForeignAdapter("avd-01")
 			},
 		},
 		"named partition config": {
-			address: "gpu_partition_config.vdi", ids: []string{"vdi@hv02,hv01:gpu_p"}, hcl: configOf(16, both), arrange: func(*rig) {},
+			Address: "gpu_partition_config.vdi", Ids: []string{"vdi@hv02,hv01:gpu_p"}, HCL: rig.ConfigOf(16, rig.Both), Arrange: func(*rig.Rig) {},
 		},
 		"pool": {
-			address: "gpu_pool.render", ids: []string{"hv01/render"},
-			hcl: renderPool(secondGPUs),
-			arrange: func(r *rig) {
-				r.setPool("hv01", "render", gpu1)
-				r.setPool("hv02", "render", gpu1)
+			Address: "gpu_pool.render", Ids: []string{"hv01/render"},
+			HCL: rig.RenderPool(rig.SecondGPUs),
+			Arrange: func(r *rig.Rig) {
+				r.SetPool("hv01", "render", rig.GPU1)
+				r.SetPool("hv02", "render", rig.GPU1)
 			},
 		},
 		"partition of a running VM": {
-			address: "gpu_vm_assignment.desktop", ids: []string{"hv01/avd-01"},
-			hcl: `
+			Address: "gpu_vm_assignment.desktop", Ids: []string{"hv01/avd-01"},
+			HCL: `
 resource "gpu_vm_assignment" "desktop" {
   vm        = "avd-01"
   partition = {}
   power     = { allow_shutdown = true }
 }
 `,
-			arrange: func(r *rig) {
-				r.addForeignAdapter("avd-01")
+			Arrange: func(r *rig.Rig) {
+				r.AddForeignAdapter("avd-01")
 			},
 		},
 		"GPU of a pool": {
-			address: "gpu_vm_assignment.render", ids: []string{vmID(3)},
-			hcl: `
+			Address: "gpu_vm_assignment.render", Ids: []string{rig.VMID(3)},
+			HCL: `
 resource "gpu_vm_assignment" "render" {
   vm   = "avd-03"
   pool = { id = "hv01/render" }
 }
 `,
-			arrange: func(r *rig) {
-				r.setPool("hv01", "render", gpu1)
-				r.draw("avd-03", "render")
+			Arrange: func(r *rig.Rig) {
+				r.SetPool("hv01", "render", rig.GPU1)
+				r.Draw("avd-03", "render")
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			o.arrange(r)
-			before := r.snapshot()
-			c := newCLI(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0])+o.hcl)
-			wantSaid(t, c.ok("plan"), "Plan: 1 to import, 0 to add")
-			r.wantUnchanged(before)
-			c.apply()
-			c.wantNoChanges()
-			after := r.snapshot()
+			r := rig.New(t, rig.TwoNodes())
+			o.Arrange(r)
+			before := r.Snapshot()
+			c := rig.NewCLI(t, r.Block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.Address, o.Ids[0])+o.HCL)
+			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add")
+			r.WantUnchanged(before)
+			c.Apply()
+			c.WantNoChanges()
+			after := r.Snapshot()
 			for i := range after.Hosts { // at most claims were written
 				after.Hosts[i].Claims = before.Hosts[i].Claims
 			}
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("adopting changed the hosts (-before +after):\n%s", diff)
 			}
-			c.destroy()
-			for _, h := range both {
-				r.wantClaims([]string{h})
-				r.wantNoPool("nothing", h)
+			c.Destroy()
+			for _, h := range rig.Both {
+				r.WantClaims([]string{h})
+				r.WantNoPool("nothing", h)
 			}
 			switch {
-			case strings.HasPrefix(o.address, "gpu_pool"):
-				r.wantNoPool("render", both...)
-			case strings.HasPrefix(o.address, "gpu_vm"):
+			case strings.HasPrefix(o.Address, "gpu_pool"):
+				r.WantNoPool("render", rig.Both...)
+			case strings.HasPrefix(o.Address, "gpu_vm"):
 				for _, vm := range []string{"avd-01", "avd-03"} {
-					if v, _ := r.vm(vm); len(v.PartitionAdapters)+len(v.Devices) > 0 {
+					if v, _ := r.VM(vm); len(v.PartitionAdapters)+len(v.Devices) > 0 {
 						t.Errorf("VM %s still has a GPU: %+v", vm, v)
 					}
 				}
-				r.wantVM("avd-01", gpu.VMRunning, 0)
+				r.WantVM("avd-01", gpu.VMRunning, 0)
 			default:
-				r.wantCounts(16, both...)
+				r.WantCounts(16, rig.Both...)
 			}
 		})
 	}
@@ -220,14 +211,14 @@ resource "gpu_vm_assignment" "render" {
 
 func TestMalformedImportIDsAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	c := newCLI(t, r.block()+config4+renderPool(secondGPUs)+`
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block()+rig.Config4+rig.RenderPool(rig.SecondGPUs)+`
 resource "gpu_vm_assignment" "desktop" {
   vm        = "avd-01"
   partition = {}
 }
 `)
-	before := r.snapshot()
+	before := r.Snapshot()
 	for _, x := range []struct {
 		address, id string
 		says        []string
@@ -244,12 +235,12 @@ resource "gpu_vm_assignment" "desktop" {
 		{"gpu_vm_assignment.desktop", "avd-01", []string{"Invalid import id", "hv01/avd-01"}},
 		{"gpu_vm_assignment.desktop", "hv01/nobody", []string{"VM does not exist", "nobody"}},
 		{"gpu_vm_assignment.desktop", "hv09/avd-01", []string{"hv09"}},
-		{"gpu_vm_assignment.desktop", vmID(99), []string{"VM does not exist", vmID(99)}},
+		{"gpu_vm_assignment.desktop", rig.VMID(99), []string{"VM does not exist", rig.VMID(99)}},
 		{"gpu_vm_assignment.desktop", "hv01/avd-01", []string{"VM has no GPU", "avd-01"}},
 	} {
-		wantSaid(t, c.fails("import", x.address, x.id), x.says...)
+		rig.WantSaid(t, c.Fails("import", x.address, x.id), x.says...)
 	}
-	r.wantUnchanged(before)
+	r.WantUnchanged(before)
 }
 
 func TestAnotherOwnersObjectsAreNotImported(t *testing.T) {
@@ -258,15 +249,15 @@ func TestAnotherOwnersObjectsAreNotImported(t *testing.T) {
 		o := importables()[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			other := newCLI(t, r.blockOf("other")+o.hcl)
-			other.apply()
-			before := r.snapshot()
-			c := newCLI(t, r.block()+o.hcl)
-			for _, id := range o.ids {
-				wantSaid(t, c.fails("import", o.address, id), "belongs to another owner", `"other"`, `"test"`)
+			r := rig.New(t, rig.TwoNodes())
+			other := rig.NewCLI(t, r.BlockOf("other")+o.HCL)
+			other.Apply()
+			before := r.Snapshot()
+			c := rig.NewCLI(t, r.Block()+o.HCL)
+			for _, id := range o.Ids {
+				rig.WantSaid(t, c.Fails("import", o.Address, id), "belongs to another owner", `"other"`, `"test"`)
 			}
-			r.wantUnchanged(before)
+			r.WantUnchanged(before)
 		})
 	}
 }
@@ -278,21 +269,21 @@ func TestGeneratedConfigurationRoundTrips(t *testing.T) {
 	for name, o := range importables() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			made := newCLI(t, r.block()+o.hcl)
-			made.apply()
-			before := r.snapshot()
+			r := rig.New(t, rig.TwoNodes())
+			made := rig.NewCLI(t, r.Block()+o.HCL)
+			made.Apply()
+			before := r.Snapshot()
 
-			c := newProcesses(t, r.block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.address, o.ids[0]))
-			wantSaid(t, c.ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
-			c.apply()
-			c.wantNoChanges()
+			c := rig.NewProcesses(t, r.Block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.Address, o.Ids[0]))
+			rig.WantSaid(t, c.Ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+			c.Apply()
+			c.WantNoChanges()
 			if t.Failed() {
-				raw, err := os.ReadFile(filepath.Join(c.dir, "generated.tf"))
-				r.must(err)
+				raw, err := os.ReadFile(filepath.Join(c.Dir, "generated.tf"))
+				r.Must(err)
 				t.Logf("generated:\n%s", raw)
 			}
-			r.wantUnchanged(before)
+			r.WantUnchanged(before)
 		})
 	}
 }

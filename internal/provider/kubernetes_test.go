@@ -13,6 +13,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	resourceschema "github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
 // kubernetes stands in for the provider hashicorp/kubernetes: two of its resources, with
@@ -32,19 +34,23 @@ func serveKubernetes() {
 }
 
 // withKubernetes lets the CLI find the provider.
-func (c *cli) withKubernetes() {
-	c.t.Helper()
+func withKubernetes(c *rig.CLI) {
+	c.T.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	dir := c.t.TempDir()
+	dir := c.T.TempDir()
 	if err := os.Symlink(self, filepath.Join(dir, "terraform-provider-kubernetes")); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	rc := filepath.Join(dir, "cli.rc")
-	write(c.t, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"hashicorp/kubernetes\" = %q\n }\n direct {}\n}\n", buildDir, dir))
-	c.env = append(c.env, "TF_CLI_CONFIG_FILE="+rc, kubernetesProvider+"=1")
+	own, err := rig.ProviderBinary()
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	rig.Write(c.T, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"hashicorp/kubernetes\" = %q\n }\n direct {}\n}\n", filepath.Dir(own), dir))
+	c.Env = append(c.Env, "TF_CLI_CONFIG_FILE="+rc, kubernetesProvider+"=1")
 }
 
 func (kubernetes) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {

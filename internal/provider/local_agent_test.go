@@ -13,18 +13,19 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // newLocalCLI is a CLI for a provider that starts the real agent of one host of the
 // rig's fleet. The provider calls that host lab, which is not what it calls itself.
-func (r *rig) newLocalCLI(host, hcl string) *cli {
-	r.t.Helper()
-	if _, err := agentBinary(); err != nil {
-		r.t.Fatal(err)
+func newLocalCLI(r *rig.Rig, host, hcl string) *rig.CLI {
+	r.T.Helper()
+	if _, err := rig.AgentBinary(); err != nil {
+		r.T.Fatal(err)
 	}
-	c := newProcesses(r.t, hcl)
-	c.env = append(c.env, "GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET="+r.fleet.Path(), "GPU_AGENT_HOST="+host)
+	c := rig.NewProcesses(r.T, hcl)
+	c.Env = append(c.Env, "GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET="+r.Fleet.Path(), "GPU_AGENT_HOST="+host)
 	return c
 }
 
@@ -37,8 +38,8 @@ func lab(way string, more ...string) string {
 const byLocalAgent = "local = {}"
 
 var (
-	labConfig4 = configOf(4, []string{"lab"})
-	labDesktop = assignmentOf("desktop", "avd-01", "partition = { config = gpu_partition_config.vdi.id }", mayStop)
+	labConfig4 = rig.ConfigOf(4, []string{"lab"})
+	labDesktop = rig.AssignmentOf("desktop", "avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)
 )
 
 // wantOneError asserts that an output has one error, with a summary and texts.
@@ -47,12 +48,12 @@ func wantOneError(t *testing.T, out, summary string, texts ...string) {
 	if n := strings.Count(out, "Error: "); n != 1 {
 		t.Errorf("it has %d errors, want 1:\n%s", n, out)
 	}
-	wantSaid(t, out, append([]string{"Error: " + summary}, texts...)...)
+	rig.WantSaid(t, out, append([]string{"Error: " + summary}, texts...)...)
 }
 
 func TestHostThatCallsItselfOtherwiseIsTheProvidersHost(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, standalone(node("hv01", desktop("avd-01", 1), off(desktop("avd-02", 2)))))
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2)))))
 	reading := `
 data "gpu_inventory" "all" {
   depends_on = [gpu_partition_config.vdi, gpu_vm_assignment.desktop, gpu_pool.render]
@@ -73,71 +74,71 @@ output "reading" {
   value = "hosts ${jsonencode(keys(data.gpu_inventory.all.inventory))}, pool of ${length(data.gpu_pool.render.gpus.lab)}, forecast for ${join(" ", data.gpu_change_forecast.lab.gpus[*].host)}"
 }
 `
-	config := configOf(4, []string{"lab"}, `selector = { gpu_ids = { lab = ["`+gpu0+`"] } }`)
-	pool := renderPool(`members = { lab = ["` + gpu1 + `"] }`)
-	c := r.newLocalCLI("hv01", lab(byLocalAgent)+config+labDesktop+pool+reading)
-	before := r.file()
-	c.ok("plan")
-	r.wantUntouched(before)
-	wantSaid(t, c.apply(), "3 added", `hosts [\"lab\"], pool of 1, forecast for lab`)
-	r.wantPool("render", []string{gpu1}, "hv01")
-	r.wantHeld(gpu.VMRunning, "avd-01")
-	r.wantSettled()
-	c.wantNoChanges()
-	wantSaid(t, c.ok("state", "show", "gpu_vm_assignment.desktop"), `owner_host = "lab"`)
+	config := rig.ConfigOf(4, []string{"lab"}, `selector = { gpu_ids = { lab = ["`+rig.GPU0+`"] } }`)
+	pool := rig.RenderPool(`members = { lab = ["` + rig.GPU1 + `"] }`)
+	c := newLocalCLI(r, "hv01", lab(byLocalAgent)+config+labDesktop+pool+reading)
+	before := r.File()
+	c.Ok("plan")
+	r.WantUntouched(before)
+	rig.WantSaid(t, c.Apply(), "3 added", `hosts [\"lab\"], pool of 1, forecast for lab`)
+	r.WantPool("render", []string{rig.GPU1}, "hv01")
+	r.WantHeld(gpu.VMRunning, "avd-01")
+	r.WantSettled()
+	c.WantNoChanges()
+	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.desktop"), `owner_host = "lab"`)
 
 	for _, x := range []struct{ address, id string }{
 		{"gpu_partition_config.vdi", "vdi@lab"},
 		{"gpu_pool.render", "lab/render"},
 		{"gpu_vm_assignment.desktop", "lab/avd-01"},
 	} {
-		c.ok("state", "rm", x.address)
-		c.ok("import", x.address, x.id)
+		c.Ok("state", "rm", x.address)
+		c.Ok("import", x.address, x.id)
 	}
-	c.wantNoChanges()
+	c.WantNoChanges()
 
 	// Errors of the plan, of the rules on the host and of a step.
-	c.write(lab(byLocalAgent) + configOf(3, []string{"lab"}, `selector = { gpu_ids = { lab = ["`+gpu0+`"] } }`) + labDesktop + pool)
-	wantSaid(t, c.fails("plan"), "Rule: valid-partition-count", "lab")
-	r.fail("hv01", simulated.OpAddPartitionAdapter, "", 0, 0)
-	c.write(lab(byLocalAgent) + config + labDesktop + assignmentOf("two", "avd-02", anyPartition) + pool)
-	out := c.fails("apply", "-auto-approve")
+	c.Write(lab(byLocalAgent) + rig.ConfigOf(3, []string{"lab"}, `selector = { gpu_ids = { lab = ["`+rig.GPU0+`"] } }`) + labDesktop + pool)
+	rig.WantSaid(t, c.Fails("plan"), "Rule: valid-partition-count", "lab")
+	r.Fail("hv01", simulated.OpAddPartitionAdapter, "", 0, 0)
+	c.Write(lab(byLocalAgent) + config + labDesktop + rig.AssignmentOf("two", "avd-02", rig.AnyPartition) + pool)
+	out := c.Fails("apply", "-auto-approve")
 	wantOneError(t, out, "Could not assign a GPU", "Host: lab", "Rolled back: lab", "injected by the test")
-	if strings.Contains(sentence(out), "Host: hv01") {
+	if strings.Contains(rig.Sentence(out), "Host: hv01") {
 		t.Errorf("the error names the host as it calls itself:\n%s", out)
 	}
-	r.clearFaults("hv01")
-	c.destroy()
-	r.wantClaims([]string{"hv01"})
-	r.wantFree(gpu.VMRunning, "avd-01")
-	r.wantSettled()
+	r.ClearFaults("hv01")
+	c.Destroy()
+	r.WantClaims([]string{"hv01"})
+	r.WantFree(gpu.VMRunning, "avd-01")
+	r.WantSettled()
 }
 
 func TestAgentPathThatIsKnownOnlyAtApply(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, standalone(node("hv01", desktop("avd-01", 1))))
-	c := r.newLocalCLI("hv01", "")
-	path, err := agentBinary()
-	r.must(err)
-	c.write(fmt.Sprintf("resource \"terraform_data\" \"agent\" {\n  input = %q\n}\n", path) +
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
+	c := newLocalCLI(r, "hv01", "")
+	path, err := rig.AgentBinary()
+	r.Must(err)
+	c.Write(fmt.Sprintf("resource \"terraform_data\" \"agent\" {\n  input = %q\n}\n", path) +
 		lab("local = { agent_path = terraform_data.agent.output }") + labConfig4 + labDesktop)
-	wantSaid(t, c.ok("plan"), "Plan: 3 to add")
-	c.apply()
-	r.wantCounts(4, "hv01")
-	r.wantHeld(gpu.VMRunning, "avd-01")
-	c.wantNoChanges()
+	rig.WantSaid(t, c.Ok("plan"), "Plan: 3 to add")
+	c.Apply()
+	r.WantCounts(4, "hv01")
+	r.WantHeld(gpu.VMRunning, "avd-01")
+	c.WantNoChanges()
 }
 
 // TestHostThatIsLostKeepsItsResources loses a host in every way and gets it back.
 func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, standalone(node("hv01", off(desktop("avd-01", 1)))))
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Off(rig.Desktop("avd-01", 1)))))
 	resources := labConfig4 + labDesktop
-	c := r.newLocalCLI("hv01", lab(byLocalAgent)+resources)
-	c.apply()
-	before, usual := r.file(), c.env
+	c := newLocalCLI(r, "hv01", lab(byLocalAgent)+resources)
+	c.Apply()
+	before, usual := r.File(), c.Env
 	self, err := os.Executable()
-	r.must(err)
+	r.Must(err)
 	tls := newCertificates(t)
 	for name, x := range map[string]struct {
 		way     string
@@ -149,7 +150,7 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 			way: `local = { agent_path = "/nowhere/gpu-agent" }`, summary: "Host has no agent", texts: []string{"/nowhere/gpu-agent", "agent_path"},
 		},
 		"not an agent": {
-			way: fmt.Sprintf("local = { agent_path = %q }", cliPath(t)), summary: "Host does not answer", texts: []string{"the agent ended before it had answered", `has no command`},
+			way: fmt.Sprintf("local = { agent_path = %q }", rig.CLIPath(t)), summary: "Host does not answer", texts: []string{"the agent ended before it had answered", `has no command`},
 		},
 		"agent of another protocol": {
 			way: fmt.Sprintf("local = { agent_path = %q }", self), env: foreignAgent + "=1", summary: "Agent and provider do not match",
@@ -167,22 +168,22 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.env = usual
+			c.Env = usual
 			if x.env != "" {
-				c.env = append(append([]string{}, usual...), x.env)
+				c.Env = append(append([]string{}, usual...), x.env)
 			}
-			c.write(lab(x.way) + resources)
-			out := c.fails("plan")
+			c.Write(lab(x.way) + resources)
+			out := c.Fails("plan")
 			wantOneError(t, out, x.summary, append([]string{"Host: lab", "the state is kept as it is"}, x.texts...)...)
-			wantSaid(t, c.ok("state", "list"), vdi, "gpu_vm_assignment.desktop")
-			r.wantUntouched(before)
+			rig.WantSaid(t, c.Ok("state", "list"), rig.VDI, "gpu_vm_assignment.desktop")
+			r.WantUntouched(before)
 		})
 	}
-	c.env = usual
-	c.write(lab(byLocalAgent) + resources)
-	c.wantNoChanges()
-	c.destroy()
-	r.wantClaims([]string{"hv01"})
+	c.Env = usual
+	c.Write(lab(byLocalAgent) + resources)
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantClaims([]string{"hv01"})
 }
 
 // foreignAgent is the environment variable that makes the test binary an agent of

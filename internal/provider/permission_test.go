@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -22,29 +23,29 @@ const (
 )
 
 // countStops lets a rig count how often VMs of its hosts are stopped.
-func (r *rig) countStops(hosts ...string) (stops func() int) {
-	r.t.Helper()
-	return r.countStopsOf("", hosts...)
+func countStops(r *rig.Rig, hosts ...string) (stops func() int) {
+	r.T.Helper()
+	return countStopsOf(r, "", hosts...)
 }
 
 // countStopsOf is countStops for one VM.
-func (r *rig) countStopsOf(vm string, hosts ...string) (stops func() int) {
-	r.t.Helper()
+func countStopsOf(r *rig.Rig, vm string, hosts ...string) (stops func() int) {
+	r.T.Helper()
 	if vm != "" {
-		_, host := r.vm(vm)
+		_, host := r.VM(vm)
 		hosts = []string{host}
 	}
 	const many = 1 << 30
 	for _, h := range hosts {
 		for _, op := range []simulated.Op{simulated.OpShutDownVM, simulated.OpTurnOffVM} {
-			r.fail(h, op, vm, many, 0)
+			r.Fail(h, op, vm, many, 0)
 		}
 	}
 	return func() int {
-		r.t.Helper()
+		r.T.Helper()
 		n := 0
 		for _, h := range hosts {
-			r.must(r.fleet.EditSimulation(context.Background(), h, func(s *simulated.Simulation) {
+			r.Must(r.Fleet.EditSimulation(context.Background(), h, func(s *simulated.Simulation) {
 				for i := range s.Faults {
 					if f := &s.Faults[i]; f.Object == vm {
 						n += many - f.After
@@ -58,15 +59,15 @@ func (r *rig) countStopsOf(vm string, hosts ...string) (stops func() int) {
 }
 
 // claimPower is the policy on record for a VM.
-func (r *rig) claimPower(vm string) gpu.Power {
-	r.t.Helper()
-	v, host := r.vm(vm)
-	for _, c := range r.host(host).Claims {
+func claimPower(r *rig.Rig, vm string) gpu.Power {
+	r.T.Helper()
+	v, host := r.VM(vm)
+	for _, c := range r.Host(host).Claims {
 		if c.Is(gpu.ClaimAssignment, v.ID) {
 			return c.Want.Assignment.Power
 		}
 	}
-	r.t.Fatalf("there is no claim for %s", vm)
+	r.T.Fatalf("there is no claim for %s", vm)
 	return gpu.Power{}
 }
 
@@ -74,45 +75,45 @@ func (r *rig) claimPower(vm string) gpu.Power {
 // assignment that it is for: it is planned, and it is on the host afterwards.
 func TestAPermissionOfTheProviderIsAppliedLikeOneOfTheResource(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
+	r := rig.New(t, rig.TwoNodes())
 	config := func(count int, defaults string) string {
-		return r.block(defaults) + configOf(count, both, restarts) + assign("avd-03", "")
+		return r.Block(defaults) + rig.ConfigOf(count, rig.Both, restarts) + rig.Assign("avd-03", "")
 	}
 	allow := tfjsonpath.New("effective_power").AtMapKey("allow_shutdown")
 	changes := func(to bool) resource.ConfigPlanChecks {
 		address := "gpu_vm_assignment.avd-03"
 		return resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 			plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate), plancheck.ExpectKnownValue(address, allow, knownvalue.Bool(to)),
-			plancheck.ExpectResourceAction(vdi, plancheck.ResourceActionNoop),
+			plancheck.ExpectResourceAction(rig.VDI, plancheck.ResourceActionNoop),
 		}}
 	}
 	var stops func() int
 	quiet := func(permits bool) resource.TestCheckFunc {
-		return then(func() {
-			r.wantVM("avd-03", gpu.VMRunning, 1)
+		return rig.Then(func() {
+			r.WantVM("avd-03", gpu.VMRunning, 1)
 			if n := stops(); n != 0 {
 				t.Errorf("VMs were stopped %d times", n)
 			}
-			if got := r.claimPower("avd-03").AllowShutdown; got != permits {
+			if got := claimPower(r, "avd-03").AllowShutdown; got != permits {
 				t.Errorf("the claim permits a shutdown: %t, want %t", got, permits)
 			}
 		})
 	}
-	r.steps(
+	r.Steps(
 		resource.TestStep{Config: config(4, "")},
 		resource.TestStep{
 			PreConfig: func() {
-				r.must(r.fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
-				stops = r.countStops(both...)
+				r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
+				stops = countStops(r, rig.Both...)
 			},
 			Config: config(4, providing), ConfigPlanChecks: changes(true), Check: quiet(true),
 		},
 		resource.TestStep{Config: config(4, "power = { allow_shutdown = false }"), ConfigPlanChecks: changes(false), Check: quiet(false)},
-		r.rejects(config(8, ""), "Running VMs hold the partitions", `"avd-03" (its assignment does not have`),
+		r.Rejects(config(8, ""), "Running VMs hold the partitions", `"avd-03" (its assignment does not have`),
 		resource.TestStep{Config: config(4, providing), ConfigPlanChecks: changes(true), Check: quiet(true)},
-		resource.TestStep{Config: config(8, providing), Check: then(func() {
-			r.wantCounts(8, both...)
-			r.wantVM("avd-03", gpu.VMRunning, 1)
+		resource.TestStep{Config: config(8, providing), Check: rig.Then(func() {
+			r.WantCounts(8, rig.Both...)
+			r.WantVM("avd-03", gpu.VMRunning, 1)
 			if n := stops(); n != 1 {
 				t.Errorf("the VM was stopped %d times, want 1", n)
 			}
@@ -125,8 +126,8 @@ func TestAPermissionOfTheProviderIsAppliedLikeOneOfTheResource(t *testing.T) {
 func TestAPermissionThatIsTakenBackStopsNoVMInTheSameRun(t *testing.T) {
 	t.Parallel()
 	no, yes := "allow_shutdown = false", "allow_shutdown = true"
-	independent := func(power string) string { return assignment("avd-03", anyPartition, "power = { "+power+" }") }
-	dependent := func(power string) string { return assign("avd-03", power) }
+	independent := func(power string) string { return rig.Assignment("avd-03", rig.AnyPartition, "power = { "+power+" }") }
+	dependent := func(power string) string { return rig.Assign("avd-03", power) }
 	first := func(power string) string { // planned, and applied, before the config
 		return independent(power) + `
 resource "terraform_data" "after" { input = gpu_vm_assignment.a.vm_id }
@@ -158,32 +159,32 @@ resource "terraform_data" "after" { input = gpu_vm_assignment.a.vm_id }
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
+			r := rig.New(t, rig.TwoNodes())
 			config := func(count int, provider, power string) string {
-				return r.block(provider) + configOf(count, both, restarts, c.config) + c.assignment(power)
+				return r.Block(provider) + rig.ConfigOf(count, rig.Both, restarts, c.config) + c.assignment(power)
 			}
 			var stops func() int
 			quiet := func() {
-				r.wantCounts(4, both...)
-				r.wantVM("avd-03", gpu.VMRunning, 1)
+				r.WantCounts(4, rig.Both...)
+				r.WantVM("avd-03", gpu.VMRunning, 1)
 				if n := stops(); n != 0 {
 					t.Errorf("VMs were stopped %d times", n)
 				}
 			}
-			r.steps(
+			r.Steps(
 				resource.TestStep{Config: config(4, c.given, c.before)},
 				resource.TestStep{
 					PreConfig: func() {
-						r.must(r.fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
-						stops = r.countStops(both...)
+						r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning))
+						stops = countStops(r, rig.Both...)
 					},
 					Config:      config(8, c.withdraw, c.now),
-					ExpectError: says(c.says, "first"),
+					ExpectError: rig.Says(c.says, "first"),
 				},
 				resource.TestStep{
-					PreConfig: quiet, Config: config(4, c.withdraw, c.now), Check: then(quiet), // the way out
+					PreConfig: quiet, Config: config(4, c.withdraw, c.now), Check: rig.Then(quiet), // the way out
 				},
-				resource.TestStep{Config: config(4, c.given, yes), Check: then(quiet)}, // so that it can be destroyed
+				resource.TestStep{Config: config(4, c.given, yes), Check: rig.Then(quiet)}, // so that it can be destroyed
 			)
 		})
 	}
@@ -207,24 +208,24 @@ func TestAPermissionThatIsTakenBackCountsForAReplacementToo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
+			r := rig.New(t, rig.TwoNodes())
 			config := func(provider, vm, power string) string {
-				return r.block(provider) + assignment(vm, anyPartition, power)
+				return r.Block(provider) + rig.Assignment(vm, rig.AnyPartition, power)
 			}
-			cli := newCLI(t, config(c.given, "avd-01", c.before))
-			cli.apply()
-			stops := r.countStops(both...)
+			cli := rig.NewCLI(t, config(c.given, "avd-01", c.before))
+			cli.Apply()
+			stops := countStops(r, rig.Both...)
 			vm := "avd-01"
 			if c.vm != "" {
 				vm = c.vm
 			}
-			cli.write(config(c.end, vm, c.now))
-			out, code := cli.run(append([]string{"plan"}, c.args...)...)
+			cli.Write(config(c.end, vm, c.now))
+			out, code := cli.Run(append([]string{"plan"}, c.args...)...)
 			if code != 1 {
 				t.Errorf("the plan ended with %d:\n%s", code, out)
 			}
-			wantSaid(t, out, "The VM must be off")
-			r.wantVM("avd-01", gpu.VMRunning, 1)
+			rig.WantSaid(t, out, "The VM must be off")
+			r.WantVM("avd-01", gpu.VMRunning, 1)
 			if n := stops(); n != 0 {
 				t.Errorf("VMs were stopped %d times", n)
 			}
@@ -239,7 +240,7 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 	t.Parallel()
 	const seed, rounds = 7, 14
 	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable
-	r := newRig(t, twoNodes())
+	r := rig.New(t, rig.TwoNodes())
 	type policy struct{ text, allow string } // allow is "" where the next level decides
 	policies := []policy{
 		{},
@@ -258,9 +259,9 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 	vms := []string{"avd-01", "avd-02", "avd-04"}
 	stops := map[string]func() int{}
 	for _, vm := range vms {
-		stops[vm] = r.countStopsOf(vm)
+		stops[vm] = countStopsOf(r, vm)
 	}
-	cli := newCLI(t, "")
+	cli := rig.NewCLI(t, "")
 	own := map[string]policy{} // as applied last
 	applied, refused := 0, 0
 	for round := range rounds {
@@ -269,7 +270,7 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 			provider = policy{}
 		}
 		count := []int{4, 8, 16}[rnd.IntN(3)]
-		text := r.block(provider.text) + configOf(count, both, restarts)
+		text := r.Block(provider.text) + rig.ConfigOf(count, rig.Both, restarts)
 		now, gone := map[string]policy{}, map[string]bool{}
 		for i, vm := range vms {
 			if round > 0 && rnd.IntN(8) == 0 {
@@ -283,16 +284,16 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 			}
 			from := "partition = { config = gpu_partition_config.vdi.id }"
 			if i == 1 {
-				from = anyPartition // planned in no order with the config
+				from = rig.AnyPartition // planned in no order with the config
 			}
-			text += assignmentOf(vm, vm, from, now[vm].text)
+			text += rig.AssignmentOf(vm, vm, from, now[vm].text)
 		}
-		cli.write(text)
+		cli.Write(text)
 		args := []string{"apply", "-auto-approve"}
 		if vm := vms[rnd.IntN(len(vms))]; rnd.IntN(5) == 0 && !gone[vm] {
 			args = append(args, "-replace=gpu_vm_assignment."+vm)
 		}
-		out, code := cli.run(args...)
+		out, code := cli.Run(args...)
 		for _, vm := range vms {
 			allow := now[vm].allow
 			if allow == "" {
@@ -301,7 +302,7 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 			if n := stops[vm](); n > 0 && allow != "yes" {
 				t.Fatalf("round %d stopped %s, which may not be stopped, %d times:\n%s\n%s", round, vm, n, text, out)
 			}
-			if got, _ := r.vm(vm); got.State != gpu.VMRunning {
+			if got, _ := r.VM(vm); got.State != gpu.VMRunning {
 				t.Fatalf("round %d left %s %s:\n%s\n%s", round, vm, got.State, text, out)
 			}
 		}
@@ -315,7 +316,7 @@ func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 				own[vm] = now[vm]
 			}
 		}
-		if out, code := cli.run("plan", "-detailed-exitcode"); code != 0 {
+		if out, code := cli.Run("plan", "-detailed-exitcode"); code != 0 {
 			t.Fatalf("round %d: the second plan ends with %d:\n%s\n%s", round, code, text, out)
 		}
 	}
@@ -336,23 +337,23 @@ func TestWhatIsNotKnownYetPermitsNothing(t *testing.T) {
 		return "resource \"gpu_partition_config\" \"vdi\" {\n name = \"vdi\"\n hosts = [\"hv01\", \"hv02\"]\n " + restarts + "\n gpu_p = { partition_count = " + n + " }\n}\n"
 	}
 	for name, c := range map[string]struct{ now, says string }{
-		"the partition count": {late(8) + count("terraform_data.late.output") + assign("avd-01", no), "`power.allow_shutdown` is `false`"},
-		"the permission":      {late(true) + count("8") + assign("avd-01", "allow_shutdown = terraform_data.late.output"), "known only at apply"},
+		"the partition count": {late(8) + count("terraform_data.late.output") + rig.Assign("avd-01", no), "`power.allow_shutdown` is `false`"},
+		"the permission":      {late(true) + count("8") + rig.Assign("avd-01", "allow_shutdown = terraform_data.late.output"), "known only at apply"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
-			cli := newCLI(t, r.block()+count("4")+assign("avd-01", yes))
-			cli.apply()
-			stops := r.countStops(both...)
-			cli.write(r.block() + c.now)
-			out, code := cli.run("apply", "-auto-approve")
+			r := rig.New(t, rig.TwoNodes())
+			cli := rig.NewCLI(t, r.Block()+count("4")+rig.Assign("avd-01", yes))
+			cli.Apply()
+			stops := countStops(r, rig.Both...)
+			cli.Write(r.Block() + c.now)
+			out, code := cli.Run("apply", "-auto-approve")
 			if code == 0 {
 				t.Error("the apply succeeded")
 			}
-			wantSaid(t, out, "The power policy of a VM changes in the same run", c.says)
-			r.wantVM("avd-01", gpu.VMRunning, 1)
-			r.wantCounts(4, both...)
+			rig.WantSaid(t, out, "The power policy of a VM changes in the same run", c.says)
+			r.WantVM("avd-01", gpu.VMRunning, 1)
+			r.WantCounts(4, rig.Both...)
 			if n := stops(); n != 0 {
 				t.Errorf("VMs were stopped %d times", n)
 			}

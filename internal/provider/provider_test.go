@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
@@ -123,15 +124,15 @@ func TestEveryAttributeIsDescribed(t *testing.T) {
 func fleetOf(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "fleet.json")
-	write(t, file, text)
+	rig.Write(t, file, text)
 	return file
 }
 
 func TestBadProviderConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	good := r.fleet.Path()
-	before := r.snapshot()
+	r := rig.New(t, rig.TwoNodes())
+	good := r.Fleet.Path()
+	before := r.Snapshot()
 	missing := filepath.Join(t.TempDir(), "nowhere.json")
 	// Line 3 has the mistake.
 	malformed := fleetOf(t, "{\n  \"format\": \"gpu-fleet/v1\",\n  \"hosts\": [{]\n}\n")
@@ -167,22 +168,22 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			hcl := "provider \"gpu\" {\n  " + x.block + "\n}\n" + config4
-			var c *cli
+			hcl := "provider \"gpu\" {\n  " + x.block + "\n}\n" + rig.Config4
+			var c *rig.CLI
 			if x.env == "" {
-				c = newCLI(t, hcl)
+				c = rig.NewCLI(t, hcl)
 			} else {
-				c = newProcesses(t, hcl)
-				c.env = append(c.env, x.env)
+				c = rig.NewProcesses(t, hcl)
+				c.Env = append(c.Env, x.env)
 			}
-			out := c.fails("plan")
-			wantSaid(t, out, x.says...)
+			out := c.Fails("plan")
+			rig.WantSaid(t, out, x.says...)
 			if strings.Contains(out, "panic") {
 				t.Errorf("it panics:\n%s", out)
 			}
 		})
 	}
-	t.Cleanup(func() { r.wantUnchanged(before) })
+	t.Cleanup(func() { r.WantUnchanged(before) })
 }
 
 // badArgument is an argument that one resource alone shows to be wrong.
@@ -244,12 +245,12 @@ var badArguments = map[string]badArgument{
 func TestBadArgumentsAreRefusedAtTheirAttribute(t *testing.T) {
 	t.Parallel()
 	var hcl strings.Builder
-	for _, name := range keys(badArguments) {
+	for _, name := range rig.Keys(badArguments) {
 		x := badArguments[name]
 		fmt.Fprintf(&hcl, "resource %q %q {\n %s\n}\n", x.kind, name, x.body)
 	}
-	c := newCLI(t, hcl.String())
-	out := c.fails("validate", "-json")
+	c := rig.NewCLI(t, hcl.String())
+	out := c.Fails("validate", "-json")
 	var answer struct {
 		Diagnostics []struct {
 			Severity, Summary, Detail string
@@ -259,7 +260,7 @@ func TestBadArgumentsAreRefusedAtTheirAttribute(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	for _, name := range keys(badArguments) {
+	for _, name := range rig.Keys(badArguments) {
 		x := badArguments[name]
 		found := []string{}
 		ok := false
@@ -267,7 +268,7 @@ func TestBadArgumentsAreRefusedAtTheirAttribute(t *testing.T) {
 			if d.Severity != "error" || !strings.HasSuffix(d.Snippet.Context, fmt.Sprintf("%q", name)) {
 				continue
 			}
-			text := sentence(d.Summary + " " + d.Detail)
+			text := rig.Sentence(d.Summary + " " + d.Detail)
 			found = append(found, text+" ["+d.Snippet.Code+"]")
 			first, _, _ := strings.Cut(x.path, ".")
 			at := strings.Contains(d.Snippet.Code, first) || strings.Contains(text, first)
@@ -283,9 +284,9 @@ func TestBadArgumentsAreRefusedAtTheirAttribute(t *testing.T) {
 // for all resources at once.
 func TestWhatNoHostHasIsRefusedAtItsAttribute(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	before := r.snapshot()
-	c := newCLI(t, r.block()+`
+	r := rig.New(t, rig.TwoNodes())
+	before := r.Snapshot()
+	c := rig.NewCLI(t, r.Block()+`
 resource "gpu_partition_config" "host" {
   hosts = ["hv01", "hv09"]
   gpu_p = { partition_count = 4 }
@@ -305,7 +306,7 @@ resource "gpu_partition_config" "gpu" {
 }
 resource "gpu_pool" "host" {
   name    = "one"
-  members = { hv09 = ["`+gpu1+`"] }
+  members = { hv09 = ["`+rig.GPU1+`"] }
 }
 resource "gpu_pool" "gpu" {
   name    = "two"
@@ -326,11 +327,11 @@ resource "gpu_vm_assignment" "config" {
 }
 resource "gpu_vm_assignment" "device" {
   vm     = "avd-06"
-  device = { host = "hv09", gpu_ids = ["`+gpu1+`"] }
+  device = { host = "hv09", gpu_ids = ["`+rig.GPU1+`"] }
 }
 `)
-	out := c.fails("plan")
-	r.wantUnchanged(before)
+	out := c.Fails("plan")
+	r.WantUnchanged(before)
 	for _, x := range []struct{ address, line, says string }{
 		{"gpu_partition_config.host", `hosts = ["hv01", "hv09"]`, `"hv09" is not a host of the provider, which knows [hv01 hv02]`},
 		{"gpu_partition_config.cluster", `cluster = "nowhere"`, "Unknown cluster"},
@@ -345,7 +346,7 @@ resource "gpu_vm_assignment" "device" {
 	} {
 		ok := false
 		for _, block := range strings.Split(out, "Error: ")[1:] {
-			text := sentence(block)
+			text := rig.Sentence(block)
 			ok = ok || strings.Contains(text, "with "+x.address+",") && strings.Contains(text, x.line) && strings.Contains(text, x.says)
 		}
 		if !ok {
@@ -356,37 +357,37 @@ resource "gpu_vm_assignment" "device" {
 
 func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	before := r.snapshot()
+	r := rig.New(t, rig.TwoNodes())
+	before := r.Snapshot()
 
-	c := newProcesses(t, `provider "gpu" { owner = "test" }`+"\n"+config4)
-	c.env = append(c.env, "GPU_SIMULATED_FLEET="+r.fleet.Path())
-	wantSaid(t, c.ok("plan"), "Plan: 1 to add")
+	c := rig.NewProcesses(t, `provider "gpu" { owner = "test" }`+"\n"+rig.Config4)
+	c.Env = append(c.Env, "GPU_SIMULATED_FLEET="+r.Fleet.Path())
+	rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to add")
 
 	readOnly := *c
-	readOnly.env = append(slices.Clone(c.env), "GPU_READ_ONLY=1")
-	out := readOnly.fails("apply", "-auto-approve")
-	wantSaid(t, out, "Could not create the partition config", "read-only", "GPU_READ_ONLY")
-	r.wantUnchanged(before)
+	readOnly.Env = append(slices.Clone(c.Env), "GPU_READ_ONLY=1")
+	out := readOnly.Fails("apply", "-auto-approve")
+	rig.WantSaid(t, out, "Could not create the partition config", "read-only", "GPU_READ_ONLY")
+	r.WantUnchanged(before)
 
 	// The block's own word counts more.
-	c.write(`provider "gpu" {` + "\n" + `  owner = "test"` + "\n  read_only = false\n}\n" + config4)
-	c.env = append(c.env, "GPU_READ_ONLY=1")
-	c.apply()
-	r.wantCounts(4, both...)
+	c.Write(`provider "gpu" {` + "\n" + `  owner = "test"` + "\n  read_only = false\n}\n" + rig.Config4)
+	c.Env = append(c.Env, "GPU_READ_ONLY=1")
+	c.Apply()
+	r.WantCounts(4, rig.Both...)
 
 	// A snapshot in the environment takes the place of the hosts in the block.
-	other := twoNodes()
+	other := rig.TwoNodes()
 	for i := range other.Hosts {
 		other.Hosts[i].GPUs = other.Hosts[i].GPUs[:1]
 	}
 	recorded, err := simulated.Create(filepath.Join(t.TempDir(), "recorded.json"), other)
-	r.must(err)
-	twin := newProcesses(t, r.block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+config4)
-	twin.env = append(twin.env, "GPU_INVENTORY_SNAPSHOT="+recorded.Path())
-	wantSaid(t, twin.ok("plan"), "it has 1 GPU")
-	out = twin.fails("apply", "-auto-approve")
-	wantSaid(t, out, "nothing can be changed", recorded.Path())
+	r.Must(err)
+	twin := rig.NewProcesses(t, r.Block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+rig.Config4)
+	twin.Env = append(twin.Env, "GPU_INVENTORY_SNAPSHOT="+recorded.Path())
+	rig.WantSaid(t, twin.Ok("plan"), "it has 1 GPU")
+	out = twin.Fails("apply", "-auto-approve")
+	rig.WantSaid(t, out, "nothing can be changed", recorded.Path())
 }
 
 // Where the fleet is may be the result of another resource: then nothing is known at
@@ -399,7 +400,7 @@ func TestProviderThatIsUnknownAtPlanApplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, twoNodes())
+			r := rig.New(t, rig.TwoNodes())
 			hcl := func(generation int) string {
 				return fmt.Sprintf(`
 resource "terraform_data" "fleet" {
@@ -428,30 +429,30 @@ data "gpu_inventory" "all" {
 output "hosts" {
   value = keys(data.gpu_inventory.all.inventory)
 }
-`, r.fleet.Path(), generation, where, gpu0, gpu0) + renderPool(secondGPUs)
+`, r.Fleet.Path(), generation, where, rig.GPU0, rig.GPU0) + rig.RenderPool(rig.SecondGPUs)
 			}
-			c := newCLI(t, hcl(1))
-			wantSaid(t, c.ok("plan"), "Plan: 4 to add")
-			c.apply()
-			r.wantPool("render", []string{gpu1}, both...)
-			r.wantVM("avd-01", gpu.VMRunning, 1)
-			wantSaid(t, c.ok("output"), `"hv01", "hv02"`)
-			c.wantNoChanges()
+			c := rig.NewCLI(t, hcl(1))
+			rig.WantSaid(t, c.Ok("plan"), "Plan: 4 to add")
+			c.Apply()
+			r.WantPool("render", []string{rig.GPU1}, rig.Both...)
+			r.WantVM("avd-01", gpu.VMRunning, 1)
+			rig.WantSaid(t, c.Ok("output"), `"hv01", "hv02"`)
+			c.WantNoChanges()
 
 			// Unknown again, now with a state: nothing is lost and nothing is done.
-			before := r.snapshot()
-			c.write(hcl(2))
-			wantSaid(t, c.ok("plan"), "1 to add, 0 to change, 1 to destroy")
-			c.apply()
-			r.wantUnchanged(before)
-			c.wantNoChanges()
+			before := r.Snapshot()
+			c.Write(hcl(2))
+			rig.WantSaid(t, c.Ok("plan"), "1 to add, 0 to change, 1 to destroy")
+			c.Apply()
+			r.WantUnchanged(before)
+			c.WantNoChanges()
 		})
 	}
 }
 
 func TestDataSourceThatIsReadTooEarlySaysSo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
+	r := rig.New(t, rig.TwoNodes())
 	for name, data := range map[string]string{
 		"gpu_inventory":         "",
 		"gpu_partition_options": `host = "hv01"`,
@@ -460,7 +461,7 @@ func TestDataSourceThatIsReadTooEarlySaysSo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCLI(t, fmt.Sprintf(`
+			c := rig.NewCLI(t, fmt.Sprintf(`
 resource "terraform_data" "fleet" {
   input = %q
 }
@@ -470,8 +471,8 @@ provider "gpu" {
 data %q "x" {
   %s
 }
-`, r.fleet.Path(), name, data))
-			wantSaid(t, c.fails("plan"), "Hosts are not known yet", "depends_on")
+`, r.Fleet.Path(), name, data))
+			rig.WantSaid(t, c.Fails("plan"), "Hosts are not known yet", "depends_on")
 		})
 	}
 }
@@ -479,13 +480,13 @@ data %q "x" {
 // A power policy or rules that are not known yet delay the checks that they decide.
 func TestPolicyThatIsUnknownAtPlanIsNotGuessed(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, twoNodes())
-	r.steps(testresource.TestStep{
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(testresource.TestStep{
 		Config: `
 resource "terraform_data" "allowed" {
   input = true
 }
-` + r.block(`power = { allow_shutdown = terraform_data.allowed.output }`) + `
+` + r.Block(`power = { allow_shutdown = terraform_data.allowed.output }`) + `
 resource "gpu_vm_assignment" "desktop" {
   vm        = "avd-01"
   partition = {}
@@ -494,37 +495,37 @@ resource "gpu_vm_assignment" "desktop" {
 		ConfigPlanChecks: testresource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 			plancheck.ExpectResourceAction("gpu_vm_assignment.desktop", plancheck.ResourceActionCreate),
 		}},
-		Check: then(func() { r.wantVM("avd-01", gpu.VMRunning, 1) }),
+		Check: rig.Then(func() { r.WantVM("avd-01", gpu.VMRunning, 1) }),
 	})
-	r.wantVM("avd-01", gpu.VMRunning, 0)
+	r.WantVM("avd-01", gpu.VMRunning, 0)
 }
 
 // Two processes, two states and one fleet: both changes stand, one after the other on
 // each host.
 func TestTwoAppliesAtOnceLeaveAValidFleet(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, standalone(node("hv01", desktop("a", 1)), node("hv02", desktop("b", 2))))
-	for _, h := range both {
-		r.must(r.fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) { s.Latency = map[simulated.Op]int{simulated.OpAny: 5} }))
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("a", 1)), rig.Node("hv02", rig.Desktop("b", 2))))
+	for _, h := range rig.Both {
+		r.Must(r.Fleet.EditSimulation(t.Context(), h, func(s *simulated.Simulation) { s.Latency = map[simulated.Op]int{simulated.OpAny: 5} }))
 	}
-	one := newProcesses(t, r.blockOf("one")+`
+	one := rig.NewProcesses(t, r.BlockOf("one")+`
 resource "gpu_partition_config" "vdi" {
   name     = "vdi"
   hosts    = ["hv01", "hv02"]
-  selector = { gpu_ids = { hv01 = ["`+gpu0+`"], hv02 = ["`+gpu0+`"] } }
+  selector = { gpu_ids = { hv01 = ["`+rig.GPU0+`"], hv02 = ["`+rig.GPU0+`"] } }
   gpu_p    = { partition_count = 4 }
 }
 resource "gpu_vm_assignment" "a" {
   vm        = "a"
-  partition = { config = gpu_partition_config.vdi.id, gpu_id = "`+gpu0+`" }
+  partition = { config = gpu_partition_config.vdi.id, gpu_id = "`+rig.GPU0+`" }
   power     = { allow_shutdown = true }
 }
 `)
-	two := newProcesses(t, r.blockOf("two")+renderPool(secondGPUs))
+	two := rig.NewProcesses(t, r.BlockOf("two")+rig.RenderPool(rig.SecondGPUs))
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
-	for i, c := range []*cli{one, two} {
-		cmd := c.command("apply", "-auto-approve", "-no-color")
+	for i, c := range []*rig.CLI{one, two} {
+		cmd := c.Command("apply", "-auto-approve", "-no-color")
 		wg.Go(func() {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				errs[i] = fmt.Errorf("%w: %s", err, out)
@@ -532,19 +533,19 @@ resource "gpu_vm_assignment" "a" {
 		})
 	}
 	wg.Wait()
-	r.must(errors.Join(errs...))
+	r.Must(errors.Join(errs...))
 
-	if _, err := gpu.ParseSnapshot(r.file()); err != nil {
+	if _, err := gpu.ParseSnapshot(r.File()); err != nil {
 		t.Errorf("the fleet file is not valid any more: %v", err)
 	}
-	r.wantPool("render", []string{gpu1}, both...)
-	for _, h := range both {
-		if n := r.counts(h)[gpu0]; n != 4 {
+	r.WantPool("render", []string{rig.GPU1}, rig.Both...)
+	for _, h := range rig.Both {
+		if n := r.Counts(h)[rig.GPU0]; n != 4 {
 			t.Errorf("%s has %d partitions, want 4", h, n)
 		}
 	}
-	r.wantVM("a", gpu.VMRunning, 1)
-	r.wantClaims([]string{"hv01"}, "partition_config vdi", "pool render", "vm_assignment "+vmID(1))
-	one.wantNoChanges()
-	two.wantNoChanges()
+	r.WantVM("a", gpu.VMRunning, 1)
+	r.WantClaims([]string{"hv01"}, "partition_config vdi", "pool render", "vm_assignment "+rig.VMID(1))
+	one.WantNoChanges()
+	two.WantNoChanges()
 }

@@ -1,0 +1,226 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
+)
+
+// CLI runs commands: in this process, or a real Terraform or OpenTofu with the real
+// provider binary, a new process for each command, in a folder of its own.
+type CLI struct {
+	T        *testing.T
+	Terminal *core.Terminal // nil with processes
+	Dir      string
+	Env      []string
+}
+
+// module is the path of ours, by which its binaries are built from any folder in it.
+const module = "github.com/gpufleet/terraform-provider-gpu"
+
+// buildDir is where the binaries that the tests run are built.
+var buildDir string
+
+// ProviderBinary and AgentBinary build the provider and the agent, once, and return
+// where they are.
+var (
+	ProviderBinary = sync.OnceValues(func() (string, error) { return build("terraform-provider-gpu", module) })
+	AgentBinary    = sync.OnceValues(func() (string, error) { return build("gpu-agent", module+"/cmd/gpu-agent") })
+)
+
+func build(name, pkg string) (string, error) {
+	file := filepath.Join(buildDir, name)
+	cmd := exec.Command("go", "build", "-o", file, pkg) //nolint:noctx // bounded by go test's timeout
+	// What Main sets is not for a linker.
+	cmd.Env = append(os.Environ(), "GOGC=100")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", pkg, err, out)
+	}
+	return file, nil
+}
+
+// Main runs the tests of a package, and makes and removes the directory of the binaries.
+// It turns garbage collection off in the CLI processes, which end before it pays, and has
+// less of it in the tests' own.
+func Main(m *testing.M) {
+	debug.SetGCPercent(400)
+	if err := os.Setenv("GOGC", "off"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	var err error
+	if buildDir, err = os.MkdirTemp("", "terraform-provider-gpu"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(buildDir)
+	os.Exit(code)
+}
+
+// CLIPath finds the CLI that make test names, or else an installed one.
+func CLIPath(t *testing.T) string {
+	t.Helper()
+	if p := os.Getenv("TF_ACC_TERRAFORM_PATH"); p != "" {
+		return p
+	}
+	for _, name := range []string{"terraform", "tofu"} {
+		if p, err := exec.LookPath(name); err == nil {
+			return p
+		}
+	}
+	t.Skip("neither terraform nor tofu is installed: `make test` builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
+	return ""
+}
+
+// NewCLI runs commands in this process, or with a CLI where TF_ACC is set.
+func NewCLI(t *testing.T, hcl string) *CLI {
+	t.Helper()
+	if os.Getenv("TF_ACC") != "" {
+		return NewProcesses(t, hcl)
+	}
+	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {
+		server, err := provider.Server("test", nil)
+		if err != nil {
+			return nil, err
+		}
+		return server(), nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &CLI{T: t, Terminal: terminal}
+	c.Write(hcl)
+	return c
+}
+
+// Lifecycles are the tests with a real CLI that `make test` runs; the others run in
+// `make testacc`.
+var Lifecycles = []string{
+	"TestAzureLocalVDIExample", "TestLinuxSharesExample", "TestResourceExamples/gpu_partition_config", "TestResourceExamples/gpu_pool",
+	"TestResourceExamples/gpu_vm_assignment", "TestShareResourceExample", "TestMIGResourceExample", "TestInterruptLeavesEveryHostAsItWas",
+	"TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply", "TestGeneratedConfigurationRoundTrips/partition_of_a_VM",
+	"TestEnvironmentConfiguresWhatTheBlockDoesNot", "TestTwoAppliesAtOnceLeaveAValidFleet",
+}
+
+// NewProcesses runs commands with a real CLI.
+func NewProcesses(t *testing.T, hcl string) *CLI {
+	t.Helper()
+	if os.Getenv("TF_ACC") == "" && !slices.Contains(Lifecycles, t.Name()) {
+		t.Skip("it needs a real CLI: make testacc")
+	}
+	if _, err := ProviderBinary(); err != nil {
+		t.Fatal(err)
+	}
+	c := &CLI{T: t, Dir: t.TempDir()}
+	rc := filepath.Join(c.Dir, "cli.rc")
+	Write(t, rc, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", buildDir))
+	// Making certificates for a pipe between two processes takes longer than a plan.
+	c.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_DISABLE_PLUGIN_TLS=1", "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1")
+	c.Write(hcl)
+	return c
+}
+
+// Write replaces the configuration.
+func (c *CLI) Write(hcl string) {
+	c.T.Helper()
+	if c.Terminal != nil {
+		c.Terminal.Write(hcl)
+		return
+	}
+	Write(c.T, filepath.Join(c.Dir, "main.tf"), "terraform {\n  required_providers {\n    gpu = { source = \"gpufleet/gpu\" }\n  }\n}\n"+hcl)
+}
+
+// Command prepares one command of the CLI.
+func (c *CLI) Command(args ...string) *exec.Cmd {
+	c.T.Helper()
+	if c.Terminal != nil {
+		c.T.Fatal("this test needs newProcesses")
+	}
+	cmd := exec.CommandContext(c.T.Context(), CLIPath(c.T), args...)
+	cmd.Dir, cmd.Env = c.Dir, c.Env
+	return cmd
+}
+
+// Run runs one command and returns what it printed and its exit code.
+func (c *CLI) Run(args ...string) (string, int) {
+	c.T.Helper()
+	if c.Terminal != nil {
+		return c.Terminal.Run(context.WithoutCancel(c.T.Context()), args...)
+	}
+	cmd := c.Command(append(args, "-no-color")...)
+	out, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		c.T.Fatalf("%v: %v", args, err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// Ok runs one command that must succeed.
+func (c *CLI) Ok(args ...string) string {
+	c.T.Helper()
+	out, code := c.Run(args...)
+	if code != 0 {
+		c.T.Fatalf("%v: exit code %d\n%s", args, code, out)
+	}
+	return out
+}
+
+// Apply applies the configuration, which must succeed.
+func (c *CLI) Apply(args ...string) string {
+	c.T.Helper()
+	return c.Ok(append([]string{"apply", "-auto-approve"}, args...)...)
+}
+
+// Destroy destroys what the state has, which must succeed.
+func (c *CLI) Destroy(args ...string) string {
+	c.T.Helper()
+	return c.Ok(append([]string{"destroy", "-auto-approve"}, args...)...)
+}
+
+// Fails runs one command that must end with an error.
+func (c *CLI) Fails(args ...string) string {
+	c.T.Helper()
+	out, code := c.Run(args...)
+	if code != 1 {
+		c.T.Errorf("%v: exit code %d, want 1\n%s", args, code, out)
+	}
+	return out
+}
+
+// WantNoChanges asserts that a plan is empty.
+func (c *CLI) WantNoChanges() {
+	c.T.Helper()
+	if out, code := c.Run("plan", "-detailed-exitcode"); code != 0 {
+		c.T.Errorf("a second plan has exit code %d, want 0 (no changes)\n%s", code, out)
+	}
+}
+
+// Sentence joins wrapped output, so that a text can be looked for whatever the
+// width: Terraform breaks lines and draws a border.
+func Sentence(out string) string {
+	return strings.Join(strings.Fields(strings.NewReplacer("│", " ", "╷", " ", "╵", " ").Replace(out)), " ")
+}
+
+// WantSaid asserts that an output has texts, whatever the line breaks.
+func WantSaid(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	joined := Sentence(out)
+	for _, s := range texts {
+		if !strings.Contains(joined, s) {
+			t.Errorf("the output does not say %q:\n%s", s, out)
+		}
+	}
+}

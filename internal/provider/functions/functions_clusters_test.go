@@ -1,0 +1,72 @@
+package functions_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+)
+
+func TestClusterFunctionsRefuse(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	var steps []resource.TestStep
+	for call, says := range map[string]string{
+		`device_plugin_config("x")`:                                                                   `Config: an object is wanted`,
+		`device_plugin_config(null)`:                                                                  `argument must not be null`,
+		`device_plugin_config({ mig = "mixed" })`:                                                     `There is no attribute "mig", but mig_strategy, mps, time_slicing`,
+		`device_plugin_config({ mig_strategy = 1 })`:                                                  `Mig_strategy: a string is wanted`,
+		`device_plugin_config({ mig_strategy = "all" })`:                                              `"all", but none, single, mixed is wanted`,
+		`device_plugin_config({ mps = 4 })`:                                                           `Mps: an object is wanted`,
+		`device_plugin_config({ mps = { replicas = 4 } })`:                                            `Mps: there is no attribute "replicas"`,
+		`device_plugin_config({ mps = { resources = { gpu = "4x" } } })`:                              `Mps: resources: "gpu": a number is wanted`,
+		`device_plugin_config({ mps = { resources = { gpu = 1 } } })`:                                 `MPS: "gpu" has 1 replicas, but at least 2`,
+		`device_plugin_config({ mps = { resources = { "mig-1g.5gb" = 2 } } })`:                        `MIG devices, which the plugin does not share by MPS`,
+		`device_plugin_config({ time_slicing = { resources = { gpu = 2 }, rename_by_default = 1 } })`: `rename_by_default: true or false is wanted`,
+		`slurm_gres({})`:                         `Nodes: a list is wanted`,
+		`slurm_gres([])`:                         `There is no node`,
+		`slurm_gres(["gpu01"])`:                  `Nodes: entry 1: an object is wanted`,
+		`slurm_gres([{ name = "n", gpu = [] }])`: `entry 1: there is no attribute "gpu"`,
+		`slurm_gres([{ name = "n", gpus = [{ type = "a100" }] }])`:                           `entry 1: gpus: entry 1: device is missing`,
+		`slurm_gres([{ name = "n", gpus = [{ device = 0, shards = "2x" }] }])`:               `shards: a number is wanted`,
+		`slurm_gres([{ name = "n", gpus = [{ device = 0, mig = [{ type = "1g.5gb" }] }] }])`: `0 capability devices, but two are wanted`,
+		`slurm_gres([{ name = "n", gpus = [{ device = 0, mps = 100, shards = 2 }] }])`:       `by MPS and in shards`,
+	} {
+		pattern := `(?i)` + strings.ReplaceAll(regexp.QuoteMeta(says), " ", `\s+`)
+		steps = append(steps, resource.TestStep{Config: "output \"o\" { value = provider::gpu::" + call + " }", ExpectError: regexp.MustCompile(pattern)})
+	}
+	r.Steps(steps...)
+}
+
+// A value inside the argument that is known only after the apply makes the result so.
+func TestClusterFunctionsOfSomethingUnknown(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	r.Steps(resource.TestStep{
+		Config: `
+resource "terraform_data" "n" { input = 7 }
+output "config" {
+  value = provider::gpu::device_plugin_config({ mps = { resources = { gpu = terraform_data.n.output } } })
+}
+output "slurm" {
+  value = provider::gpu::slurm_gres([{ name = "n", gpus = [{ device = 0, mps = terraform_data.n.output, cores = null }] }])
+}`,
+		ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+			plancheck.ExpectUnknownOutputValue("config"), plancheck.ExpectUnknownOutputValue("slurm"),
+		}},
+		ConfigStateChecks: []statecheck.StateCheck{
+			statecheck.ExpectKnownOutputValue("config", knownvalue.StringRegexp(regexp.MustCompile(`replicas: 7`))),
+			statecheck.ExpectKnownOutputValue("slurm", knownvalue.ObjectExact(map[string]knownvalue.Check{
+				"conf":       knownvalue.StringExact("NodeName=n Name=gpu File=/dev/nvidia0\nNodeName=n Name=mps Count=7 File=/dev/nvidia0\n"),
+				"gres_types": knownvalue.StringExact("gpu,mps"),
+				"gres":       knownvalue.MapExact(map[string]knownvalue.Check{"n": knownvalue.StringExact("gpu:1,mps:7")}),
+			})),
+		},
+	})
+}

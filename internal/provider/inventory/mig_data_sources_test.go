@@ -1,0 +1,40 @@
+package inventory_test
+
+import (
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func TestInventoryShowsMIGAndProcesses(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 2))
+	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(0), true))
+	r.CreateOutside(0, rig.At("3g.40gb", 4))
+	pid := r.Runs(0, &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}, "python")
+	is := func(want knownvalue.Check, steps ...any) statecheck.StateCheck {
+		return statecheck.ExpectKnownValue("data.gpu_inventory.all", rig.Jsonpath("inventory", append([]any{"hgx01"}, steps...)...), want)
+	}
+	text, number := knownvalue.StringExact, knownvalue.Int64Exact
+	r.Steps(resource.TestStep{
+		Config: r.Block() + `data "gpu_inventory" "all" {}`,
+		ConfigStateChecks: []statecheck.StateCheck{
+			is(text("linux"), "platform"),
+			is(text("0000:1a:00.0"), "gpus", rig.MIGGPU(0), "address"),
+			is(knownvalue.Bool(true), "gpus", rig.MIGGPU(0), "mig_enabled"),
+			is(knownvalue.Bool(false), "gpus", rig.MIGGPU(1), "mig_enabled"),
+			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
+				"profile": text("3g.40gb"), "start": number(4), "memory_mib": number(rig.H100Memory(t, "3g.40gb")), "uuids": knownvalue.ListSizeExact(1),
+			})}), "gpus", rig.MIGGPU(0), "mig_instances"),
+			is(knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
+				"pid": number(int64(pid)), "name": text("python"), "holder": text("container 3f2a"), "memory_mib": number(0), "mig_instance": text("3g.40gb@4"), "share": knownvalue.Null(),
+			})}), "gpus", rig.MIGGPU(0), "processes"),
+			is(knownvalue.ListSizeExact(0), "gpus", rig.MIGGPU(1), "mig_instances"),
+		},
+	})
+}

@@ -1,0 +1,249 @@
+package partitionconfig_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+	"github.com/hashicorp/terraform-plugin-testing/statecheck"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func TestVGPULifecycle(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	text, number := knownvalue.StringExact, knownvalue.Int64Exact
+	r.Steps(
+		resource.TestStep{
+			Config: r.Block() + rig.VGPUOf("desks", rig.FourDesks),
+			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+				plancheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("id"), text("desks")), plancheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("isolation"), text("memory")),
+				plancheck.ExpectUnknownValue(rig.Desks, rig.Jsonpath("gpus")),
+			}},
+			ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:4xL40S-12Q")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "instances"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus"), knownvalue.ListSizeExact(4)),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "vgpus", 3), knownvalue.ObjectExact(map[string]knownvalue.Check{
+					"type": text("L40S-12Q"), "function": number(3), "address": knownvalue.NotNull(), "uuid": knownvalue.Null(),
+				})),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("partition_vram_mib"), knownvalue.Null()),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
+			},
+			Check: rig.Then(func() {
+				r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0, 1)
+				r.WantClaims([]string{"kvm01"}, "partition_config desks")
+				r.WantSettled()
+				r.Holds(1, r.Placed(1, "L40S-12Q", 3), "web-01")
+			}),
+		},
+		resource.TestStep{ // what is held is what stays
+			Config:           r.Block() + rig.VGPUOf("desks", rig.TwoDesks),
+			ConfigPlanChecks: rig.Planned(rig.Desks, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() {
+				r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0)
+				r.WantVGPUs("on L40S-12Q@0 L40S-12Q@3", 1)
+				r.Must(r.Fleet.ReleaseVGPU(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "L40S-12Q", 3)))
+			}),
+		},
+		resource.TestStep{ // two sizes switch heterogeneous mode on
+			Config: r.Block() + rig.VGPUOf("desks", rig.MixedDesk),
+			ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:2xL40S-12Q+1xL40S-24Q")),
+			},
+			Check: rig.Then(func() {
+				for n := range 2 {
+					if s := r.VGPU(n).State(); !s.Heterogeneous || !cmp.Equal(gpu.VGPUCounts(s.Places), map[string]int{"L40S-24Q": 1, "L40S-12Q": 2}) {
+						t.Errorf("%s has %q", rig.VGPUCard(n), r.Vgpus(n))
+					}
+				}
+			}),
+		},
+		resource.TestStep{
+			Config: r.Block() + rig.VGPUOf("desks", `type = "L40S-48Q", heterogeneous = false`),
+			Check:  rig.Then(func() { r.WantVGPUs("on L40S-48Q@0", 0, 1) }),
+		},
+		resource.TestStep{ // no vGPUs
+			Config: r.Block() + rig.VGPUOf("desks", `types = {}`),
+			ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "layout"), text("vgpu:none")),
+			},
+			Check: rig.Then(func() { r.WantVGPUs("off", 0, 1) }),
+		},
+		resource.TestStep{Config: r.Block() + rig.VGPUOf("desks", `type = "NVIDIA L40S-24Q"`)},
+	)
+	r.WantVGPUs("on L40S-24Q@0 L40S-24Q@1", 0, 1) // on_destroy = keep
+	r.WantClaims([]string{"kvm01"})
+	r.WantSettled()
+}
+
+func TestVGPUsAreMediatedDevicesWhereTheDriverMakesThese(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		card         gpu.GPU
+		layout, want string
+		function     knownvalue.Check
+	}{
+		"on virtual functions": {rig.L40s(0), rig.TwoDesks, "on L40S-12Q@0 L40S-12Q@1", knownvalue.Int64Exact(1)},
+		"on the GPU itself":    {rig.P40(0), `type = "P40-8Q", count = 2`, "off P40-8Q@-1 P40-8Q@-1", knownvalue.Null()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.KVM(test.card))
+			r.Mediated(0)
+			r.Steps(resource.TestStep{
+				Config: r.Block() + rig.VGPUOf("desks", test.layout),
+				ConfigStateChecks: []statecheck.StateCheck{
+					statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(0), "vgpus", 1), knownvalue.ObjectPartial(map[string]knownvalue.Check{
+						"function": test.function, "uuid": knownvalue.NotNull(),
+					})),
+				},
+				Check: rig.Then(func() { r.WantVGPUs(test.want, 0) }),
+			})
+		})
+	}
+}
+
+func TestVGPUInUseIsInTheWayAtPlan(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks))
+	c.Apply()
+	release := r.Holds(1, r.Placed(1, "L40S-12Q", 2), "web-01")
+	c.WantNoChanges() // who holds a vGPU is no difference
+	before := r.File()
+	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`, `max_disruption = "gpu_reset"`))
+	rig.WantSaid(t, c.Fails("plan"), "vGPUs in use are in the way", rig.VGPUCard(1), "VM web-01", "Rule: vgpu-in-use")
+	r.WantUntouched(before)
+	// The levels of rules do not lift what the host itself refuses.
+	c.Write(r.Block(`rules = { vgpu-in-use = "off" }`) + rig.VGPUOf("desks", `type = "L40S-24Q"`))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM web-01")
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0, 1)
+	r.WantSettled()
+	release()
+	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`))
+	c.Apply()
+	r.WantVGPUs("on L40S-24Q@0 L40S-24Q@1", 0, 1)
+	c.WantNoChanges()
+}
+
+func TestVGPUIsRestoredOnDestroy(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	r.Must(r.Fleet.SetVirtualFunctionsOutside(t.Context(), "kvm01", rig.VGPUCard(1), true))
+	r.Must(r.Fleet.CreateVGPUOutside(t.Context(), "kvm01", rig.VGPUCard(1), gpu.VGPUPlace{Type: "L40S-24Q", Function: 5}))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`))
+	rig.WantSaid(t, c.Ok("plan"), "kvm01, GPU "+rig.VGPUCard(0)+" (NVIDIA L40S): virtual functions are switched on; creates 4 × L40S-12Q")
+	c.Apply()
+	release := r.Holds(0, r.Placed(0, "L40S-12Q", 1), "web-01")
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01", `on_destroy = "keep"`)
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0)
+	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`, rig.OnCards(1)))
+	rig.WantSaid(t, c.Ok("plan"), "Warning: The former vGPUs cannot be put back", rig.VGPUCard(0), "VM web-01")
+	release()
+	c.Destroy()
+	r.WantVGPUs("off", 0)
+	r.WantVGPUs("on L40S-24Q@5", 1)
+	r.WantClaims([]string{"kvm01"})
+	r.WantSettled()
+}
+
+func TestFailedVGPUChangeIsPutBack(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks))
+	c.Apply()
+	r.Fail("kvm01", simulated.OpCreateVGPU, "L40S-24Q@1", 1, 1) // on the second GPU
+	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "injected by the test", "Rolled back: kvm01")
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0, 1)
+	r.WantSettled()
+	c.Apply()
+	r.WantVGPUs("on L40S-24Q@0 L40S-24Q@1", 0, 1)
+	c.WantNoChanges()
+}
+
+func TestVirtualFunctionsNeedAnIdleGPU(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0)))
+	pid, err := r.Fleet.StartProcess(t.Context(), "kvm01", rig.VGPUCard(0), nil, gpu.Process{Name: "python", Holder: "container 3f2a"})
+	r.Must(err)
+	before := r.File()
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks))
+	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose virtual functions are switched", "python, container 3f2a", "`quiesce_units`", "Rule: vgpu-in-use")
+	r.WantUntouched(before)
+	r.Must(r.Fleet.StopProcess(t.Context(), "kvm01", pid))
+	c.Apply()
+	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0)
+}
+
+// From MIG mode a GPU has to be brought back first, so that the two are of different GPUs.
+func TestChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
+	t.Parallel()
+	s := rig.HGX(rig.H100, 1)
+	s.Hosts = append(s.Hosts, rig.KVM(rig.L40s(0)).Hosts...)
+	r := rig.New(t, s)
+	inPlace := func(body string) string { return strings.ReplaceAll(body, `"desks"`, `"ml"`) }
+	r.Steps(
+		resource.TestStep{Config: r.Block() + rig.MIGOf("ml", rig.Halves)},
+		resource.TestStep{
+			Config:           r.Block() + inPlace(rig.VGPUOf("desks", rig.TwoDesks)),
+			ConfigPlanChecks: rig.Planned(rig.ML, plancheck.ResourceActionReplace),
+			Check: rig.Then(func() {
+				r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0)
+				r.WantClaims([]string{"kvm01"}, "partition_config ml")
+				r.WantClaims([]string{"hgx01"})
+			}),
+		},
+	)
+}
+
+func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
+	t.Parallel()
+	onP40 := func(layout string) string { return rig.VGPUOf("desks", layout, rig.OnCards(2)) }
+	onL40S := func(layout string, more ...string) string {
+		return rig.VGPUOf("desks", layout, append(more, rig.OnCards(0, 1))...)
+	}
+	for name, test := range map[string]struct{ config, want string }{
+		"no such type":            {onL40S(`type = "L40-12Q"`), "There is no vGPU type L40-12Q: the GPU offers L40S-2Q, L40S-12C, L40S-12Q, L40S-24Q and L40S-48Q"},
+		"two sizes, not the mode": {onL40S(rig.MixedDesk + ", heterogeneous = false"), "Rule: vgpu-same-framebuffer"},
+		"two sizes, no mode":      {onP40(`types = { "P40-4Q" = 1, "P40-8Q" = 1 }`), "has no heterogeneous mode"},
+		"too many":                {onL40S(`type = "L40S-12Q", count = 5`), "Rule: vgpu-capacity"},
+		"MIG-backed":              {rig.VGPUOf("desks", `type = "H100-1-10C"`, rig.OnCards(3)), "MIG-backed"},
+		"MIG mode":                {rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)), "The GPU is in MIG mode"},
+		"both ways":               {onL40S(rig.TwoDesks + `, types = { "L40S-12Q" = 2 }`), "2 attributes specified when one (and only one)"},
+		"neither way":             {onL40S("heterogeneous = true"), "No attribute specified when one (and only one)"},
+		"count of types":          {onL40S(`types = { "L40S-12Q" = 2 }, count = 2`), `Attribute "vgpu.type" must be specified when "vgpu.count" is specified`},
+		"count of none":           {onL40S(`type = "L40S-12Q", count = 0`), "Attribute vgpu.count value must be between 1 and 1024, got: 0"},
+		"types of none":           {onL40S(`types = { "L40S-12Q" = 0 }`), `Attribute vgpu.types["L40S-12Q"] value must be between 1 and 1024, got: 0`},
+		"empty type":              {onL40S(`type = ""`), "Attribute vgpu.type string length must be at least 1, got: 0"},
+		"two kinds":               {onL40S(rig.TwoDesks, "mig = { "+rig.Halves+" }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
+		"Hyper-V":                 {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hv01", 1), `Host "hv01" is a Hyper-V host`},
+		"no vGPUs":                {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hgx01", 1), "(its driver offers no vGPUs)"},
+		"two configs of one GPU":  {onL40S(rig.TwoDesks) + rig.VGPUOf("more", rig.TwoDesks, rig.OnCards(1)), "one-config-per-gpu"},
+		"two kinds on one GPU":    {rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)) + strings.ReplaceAll(rig.MIGOf("ml", rig.Halves, rig.OnCards(3)), "hgx01", "kvm01"), "one-config-per-gpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := rig.KVM(rig.L40s(0), rig.L40s(1), rig.P40(2))
+			both := rig.MIGCard(9, rig.H100)
+			both.ID, both.MIG.Enabled, both.MIG.Pending = rig.VGPUCard(3), true, true
+			both.VGPU = &gpu.VGPU{Functions: 32, Types: []gpu.VGPUType{
+				{Name: "H100-40C", FrameBuffer: 40 * 1024 * gpu.MiB, Max: 2}, {Name: "H100-1-10C", FrameBuffer: 10 * 1024 * gpu.MiB, Max: 7, MIGProfile: "1g.10gb"},
+			}}
+			s.Hosts[0].GPUs = append(s.Hosts[0].GPUs, both)
+			s.Hosts = slices.Concat(s.Hosts, rig.HGX(rig.H100, 1).Hosts, []gpu.Host{rig.Node("hv01")})
+			r := rig.New(t, s)
+			before := r.File()
+			r.Steps(resource.TestStep{Config: r.Block() + test.config, PlanOnly: true, ExpectError: rig.Says(test.want)})
+			r.WantUntouched(before)
+		})
+	}
+}

@@ -1,0 +1,9 @@
+package share_test
+
+import (
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }

@@ -1,0 +1,174 @@
+package share_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/plancheck"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// A reboot without reconcile loses what is handed to containers: that is drift, which the
+// next apply mends where the share was.
+func TestShareThatIsNotHandedOverAnyMoreIsMended(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half))
+	c.Apply()
+	before := r.Share("gpu01", "a").Want.Share
+	handed := slices.Clone(r.Host("gpu01").Shares)
+	r.EditHost("gpu01", func(h *gpu.Host) { h.Shares = nil })
+	rig.WantSaid(t, c.Ok("plan"), "does not hand share a to containers any more", "`gpu-agent reconcile`", "This apply puts it right", "0 to add, 1 to change, 0 to destroy")
+	c.Apply()
+	if diff := cmp.Diff(handed, r.Host("gpu01").Shares); diff != "" {
+		t.Errorf("the share is handed over otherwise (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, r.Share("gpu01", "a").Want.Share); diff != "" {
+		t.Errorf("the share's record is another one (-before +after):\n%s", diff)
+	}
+	c.WantNoChanges()
+}
+
+func TestShareIsMendedAfterAReboot(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half))
+	c.Apply()
+	where := r.PlacedOn("gpu01", "a")
+	r.Must(r.Fleet.Reboot(t.Context(), "gpu01"))
+	c.Apply()
+	r.WantShares("gpu01", "a")
+	if now := r.PlacedOn("gpu01", "a"); !slices.Equal(now, where) {
+		t.Errorf("the share was on %v and is on %v", where, now)
+	}
+	c.WantNoChanges()
+}
+
+// The UUID of a MIG device is an output alone: another one is no difference.
+func TestAnotherUUIDOfAMIGDeviceOnlyRefreshesOutputs(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 1))
+	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.SevenSmall)+rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id")+
+		"output \"uuid\" {\n  value = gpu_share.a.devices[0].uuid\n}\n")
+	c.Apply()
+	r.EditHost("hgx01", func(h *gpu.Host) {
+		for i := range h.GPUs[0].MIG.Instances {
+			h.GPUs[0].MIG.Instances[i].Compute[0].UUID = "MIG-00000000-0000-4000-8000-00000000000" + string(rune('0'+i))
+		}
+	})
+	out := c.Ok("plan")
+	rig.WantSaid(t, out, "MIG-00000000-0000-4000-8000-00000000000")
+	c.Apply()
+	rig.WantSaid(t, c.Ok("output"), "MIG-00000000-0000-4000-8000-00000000000")
+	c.WantNoChanges()
+}
+
+// State is dropped only when the host has said that it has neither record nor share.
+func TestShareThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	hcl := r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
+	lose := func(what func(*gpu.Host)) func() { return func() { r.EditHost("gpu01", what) } }
+	noClaim := func(h *gpu.Host) {
+		h.Claims = slices.DeleteFunc(h.Claims, func(c gpu.Claim) bool { return c.Kind == gpu.ClaimShare })
+	}
+	r.Steps(
+		resource.TestStep{Config: hcl},
+		resource.TestStep{ // the record alone: the share is still there
+			PreConfig: lose(noClaim), Config: hcl, ConfigPlanChecks: rig.Planned(shareA, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() { r.WantShares("gpu01", "a") }),
+		},
+		resource.TestStep{
+			PreConfig: lose(func(h *gpu.Host) { noClaim(h); h.Shares = nil }), Config: hcl,
+			ConfigPlanChecks: rig.Planned(shareA, plancheck.ResourceActionCreate), Check: rig.Then(func() { r.WantShares("gpu01", "a") }),
+		},
+		resource.TestStep{ // a host that does not answer has lost nothing
+			PreConfig: func() { r.Silent(true, "gpu01") }, RefreshState: true, ExpectError: rig.Says("Host does not answer", "gpu01"),
+		},
+		resource.TestStep{PreConfig: func() { r.Silent(false, "gpu01") }, Config: hcl, ConfigPlanChecks: rig.Planned(shareA, plancheck.ResourceActionNoop)},
+	)
+	r.WantShares("gpu01")
+}
+
+func TestShareOfASilentHostIsKept(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(2))
+	hcl := rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
+	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+hcl)
+	c.Apply()
+	r.Silent(true, "gpu01")
+	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Host does not answer", "No changes.")
+	r.Silent(false, "gpu01")
+	r.WantShares("gpu01", "a")
+}
+
+func TestShareThatProcessesRunInIsNotDestroyed(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half))
+	c.Apply()
+	pid := r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python")
+	c.Write(r.Block() + rig.MPSOn01)
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "python", "container 3f2a")
+	r.WantShares("gpu01", "a")
+	r.WantSettled()
+	r.Must(r.Fleet.StopProcess(t.Context(), "gpu01", pid))
+	c.Apply()
+	r.WantShares("gpu01")
+}
+
+// Failures at apply say what is wrong, leave nothing, and the next apply goes on.
+func TestSharesAreRetriedAfterAFailure(t *testing.T) {
+	t.Parallel()
+	full := simulated.Fault{Op: simulated.OpWriteShare, Detail: "write /run/cdi/gpufleet.com-share_a.json: no space left on device"}
+	r := rig.New(t, rig.Inference(1))
+	hcl := r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
+	c := rig.NewCLI(t, hcl)
+	r.Must(r.Fleet.InjectFault(t.Context(), "gpu01", full))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01", "no space left on device", "Nothing of this change remains on any host")
+	r.WantClaims([]string{"gpu01"}, "partition_config mps")
+	r.WantShares("gpu01")
+	r.WantSettled()
+	r.ClearFaults("gpu01")
+	c.Apply()
+	r.WantShares("gpu01", "a")
+	before := r.Share("gpu01", "a").Want.Share
+
+	c.Write(r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Quarter))
+	full.Times = 1
+	r.Must(r.Fleet.InjectFault(t.Context(), "gpu01", full))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not change the share", "no space left on device")
+	if diff := cmp.Diff(before, r.Share("gpu01", "a").Want.Share); diff != "" {
+		t.Errorf("the share has changed (-before +after):\n%s", diff)
+	}
+	rig.WantSaid(t, c.Ok("plan"), "0 to add, 1 to change, 0 to destroy")
+	c.Apply()
+	if s := r.Share("gpu01", "a").Want.Share; s.MemoryLimit != 11517*gpu.MiB {
+		t.Errorf("the host has %+v", s)
+	}
+	c.WantNoChanges()
+}
+
+// A daemon that dies is the config's to mend; the shares that it serves stay.
+func TestSharesStayWhileADaemonIsMended(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half))
+	c.Apply()
+	r.EditHost("gpu01", func(h *gpu.Host) { h.MPS.Daemons[0].PID, h.MPS.Daemons[0].Problem = 0, "it was killed by signal 9" })
+	rig.WantSaid(t, c.Ok("plan"), "it was killed by signal 9", "0 to add, 1 to change, 0 to destroy")
+	r.Fail("gpu01", simulated.OpEnsureDaemon, "", 0, 1)
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Host: gpu01", "injected by the test")
+	r.WantShares("gpu01", "a")
+	c.Apply()
+	if d := r.Host("gpu01").MPS.Daemons; len(d) != 1 || d[0].PID == 0 || d[0].Problem != "" {
+		t.Errorf("the daemons are %+v", d)
+	}
+	r.WantShares("gpu01", "a")
+	c.WantNoChanges()
+}

@@ -1,0 +1,115 @@
+package share_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// An apply plans each share again while others are being made. Those that are made by then
+// count once, by their claims, whether or not the state has an owner's name.
+func TestSharesThatFillAPoolAreAllMade(t *testing.T) {
+	t.Parallel()
+	for name, owner := range map[string]string{"owner": "test", "no owner": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Inference(2))
+			const shares = 30
+			c := rig.NewCLI(t, r.BlockOf(owner)+sharedPool(fmt.Sprintf(`quotas = { team-a = { shares = %d, memory_mib = %d } }`, shares, shares*5758))+
+				manyShares(shares, rig.FromPool, rig.TeamA, `memory = { limit_mib = 5758 }`)) // eight to a GPU
+			c.Apply()
+			on := map[string]gpu.Bytes{}
+			made := 0
+			for _, host := range gpuHosts {
+				for _, claim := range r.Host(host).Claims {
+					if s := claim.Want.Share; s != nil {
+						made++
+						on[s.Devices[0].GPU] += s.MemoryRequest
+					}
+				}
+			}
+			if made != shares {
+				t.Errorf("there are %d shares, want %d", made, shares)
+			}
+			for id, memory := range on {
+				if memory > 46068*gpu.MiB {
+					t.Errorf("the shares on GPU %s want %s of it", id, memory)
+				}
+			}
+			c.WantNoChanges()
+			c.Destroy()
+		})
+	}
+}
+
+// The ratio is told of shares that are all new, too.
+func TestOversubscriptionByNewSharesIsTold(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	limits := `memory = { request_mib = 1024, limit_mib = 30000 }`
+	c := rig.NewCLI(t, r.Block()+rig.SharedConfig("mps", `mps = { uid = 1000, oversubscription = 1.5 }`, "gpu01")+
+		rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, limits, `gpu_count = 2`)+rig.ShareOf("b", rig.OnGPU01, rig.OfMPS, limits))
+	rig.WantSaid(t, c.Ok("plan"), "The device is oversubscribed", "(1.3 times)", "allows 1.5 times", "Rule: share-oversubscription")
+}
+
+// A quota that is lowered refuses new shares and more of it, and leaves those that are placed.
+func TestAQuotaBelowItsUseLeavesShares(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(2))
+	shares := func(n int, memory string) string { return manyShares(n, rig.FromPool, rig.TeamA, memory) }
+	c := rig.NewCLI(t, r.Block()+sharedPool()+shares(3, rig.Half))
+	c.Apply()
+	lowered := r.Block() + sharedPool(`quotas = { team-a = { shares = 1, memory_mib = 1024 } }`)
+	c.Write(lowered + shares(3, rig.Half))
+	rig.WantSaid(t, c.Apply(), "A label has more than its quota", "Shares that are placed stay", "0 added, 1 changed, 0 destroyed")
+	c.WantNoChanges()
+	c.Write(lowered + shares(3, rig.Quarter)) // less of it
+	rig.WantSaid(t, c.Apply(), "0 added, 3 changed, 0 destroyed")
+	c.WantNoChanges()
+	for _, more := range []string{shares(4, rig.Quarter), shares(3, rig.Half)} {
+		c.Write(lowered + more)
+		rig.WantSaid(t, c.Fails("plan"), "The quota of the pool is used up", "Rule: pool-quota")
+	}
+	r.WantShares("gpu01", "s0", "s1", "s2")
+}
+
+// A pool that leaves the GPUs of its shares behind is refused at plan.
+func TestAPoolDoesNotLeaveItsSharesBehind(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(2))
+	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
+	c.Apply()
+	c.Write(r.Block() + rig.SharedConfig("mps", rig.ByMPS, gpuHosts...) + rig.MLPool([]string{"gpu02"}) + rig.ShareOf("a", `pool = "gpu01/ml"`, rig.OfMPS, rig.Half, "depends_on = [gpu_pool.ml]"))
+	rig.WantSaid(t, c.Fails("plan"), "The GPU leaves the pool under the share", `takes out of pool "ml"`, "Rule: share-placement")
+	r.WantShares("gpu01", "a")
+}
+
+// What GPU instances have nothing like is an error inside of mig, and not left out.
+func TestSettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
+	t.Parallel()
+	for at, settings := range map[string]string{
+		"mig.time_slicing.interval": `time_slicing = { replicas = 2, interval = "long" }`,
+		"mig.mps.compute_mode":      `mps = { uid = 1000, compute_mode = "default" }`,
+	} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
+			r.Steps(r.Rejects(r.Block()+rig.MIGOf("ml", rig.SevenSmall+"\n  "+settings), "Setting of whole GPUs", at))
+		})
+	}
+}
+
+// Errors of two attributes name both as they are written.
+func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
+	for config, names := range map[string]string{
+		rig.SharedConfig("mps", `mps = { }`, "hgx01"):                                 "[mps.uid,mps.multi_user]",
+		rig.MIGOf("ml", rig.SevenSmall+"\n  mps = { uid = 1000, multi_user = true }"): "[mig.mps.uid,mig.mps.multi_user]",
+		rig.ShareOf("a", `host = "hgx01"`, "memory = { }"):                            "[memory.request_mib,memory.limit_mib]",
+	} {
+		r.Steps(r.Rejects(r.Block()+config, names))
+	}
+}

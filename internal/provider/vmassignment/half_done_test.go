@@ -1,0 +1,38 @@
+package vmassignment_test
+
+import (
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestUpdateThatCannotBePutBackIsFinishedByTheNextApply lets a VM not start again,
+// neither with its new quotas nor with the old ones.
+func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
+	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
+	c.Apply()
+	r.Must(r.Fleet.InjectFault(t.Context(), "hv01", simulated.Fault{Op: simulated.OpStartVM, Code: "failed"}))
+	c.Write(r.Block() + rig.Assignment("avd-01", "partition = { min_partition_compute = 500 }", rig.MayStop))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "On hv01 there still stands")
+	r.WantVM("avd-01", gpu.VMOff, 1)
+	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.a"), "min_partition_compute = 500")
+
+	r.ClearFaults("hv01")
+	rig.WantSaid(t, c.Ok("plan"), "an earlier change of VM avd-01 failed and could not be put back", "1 to change")
+	c.Apply()
+	v, _ := r.VM("avd-01")
+	if q := v.PartitionAdapters[0].Quotas.Compute.Min; q == nil || *q != 500 {
+		t.Errorf("the quota is %v, want 500", q)
+	}
+	if claim := r.Host("hv01").Claims[0]; claim.Incomplete {
+		t.Error("the claim still says that the assignment is incomplete")
+	}
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantVM("avd-01", gpu.VMOff, 0)
+	r.WantClaims([]string{"hv01"})
+}
