@@ -1,11 +1,10 @@
 // Command mutate breaks the places of list.go in the code, one at a time, and says which of
 // them the tests of `make test` notice: those of the package first, then those of the
-// packages that depend on it. The tree is not touched: go test gets the broken file as an
-// overlay.
+// packages that depend on it. The tree is not touched: the tests are built, once, with an
+// overlay that has all mutations in it, and the environment says which one counts.
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,15 +53,18 @@ func run(ctx context.Context, only, without string, near bool) error {
 	}
 	packages = slices.DeleteFunc(packages, func(p pkg) bool { return skipped.MatchString(p.path) })
 
+	all := slices.DeleteFunc(list(), func(m mutation) bool { return !wanted.MatchString(m.name()) })
+	overlay, err := writeOverlay(dir, all)
+	if err != nil {
+		return err
+	}
+	b := &builder{dir: dir, overlay: overlay, built: map[string]string{}}
 	caught, tried := 0, 0
 	var left []string
-	for _, m := range list() {
-		if !wanted.MatchString(m.name()) {
-			continue
-		}
+	for _, m := range all {
 		tried++
 		begun := time.Now()
-		by, err := m.try(ctx, dir, packages, near)
+		by, err := b.try(ctx, m, packages, near)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name(), err)
 		}
@@ -82,33 +84,58 @@ func run(ctx context.Context, only, without string, near bool) error {
 	return nil
 }
 
-// try makes a mutation and returns the first package whose tests fail, "" if none does.
-func (m mutation) try(ctx context.Context, dir string, packages []pkg, near bool) (by string, err error) {
-	file, text, err := m.apply(".")
-	if err != nil {
-		return "", err
+// builder builds the tests of packages with all mutations in them.
+type builder struct {
+	dir, overlay string
+	built        map[string]string // binaries by package, "" for a package without tests
+}
+
+func (b *builder) build(ctx context.Context, path string) (string, error) {
+	if binary, ok := b.built[path]; ok {
+		return binary, nil
 	}
-	overlay, err := writeOverlay(dir, file, text)
-	if err != nil {
-		return "", err
+	binary := filepath.Join(b.dir, fmt.Sprintf("%d.test", len(b.built)))
+	if out, err := goTool(ctx, "test", "-c", "-vet=off", "-overlay", b.overlay, "-o", binary, path); err != nil {
+		return "", fmt.Errorf("%s does not build with the mutations: %w\n%s", path, err, out)
 	}
-	if out, err := goTool(ctx, "build", "-overlay", overlay, "./"+m.in); err != nil {
-		return "", fmt.Errorf("the mutation does not build: %w\n%s", err, out)
+	if _, err := os.Stat(binary); err != nil {
+		binary = ""
 	}
+	if binary != "" { // a test that fails without a mutation would catch them all
+		cmd := exec.CommandContext(ctx, binary, shortTests...)
+		cmd.Dir = path
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("the tests of %s fail without a mutation: %w: %s", path, err, firstFailure(out))
+		}
+	}
+	b.built[path] = binary
+	return binary, nil
+}
+
+var shortTests = []string{"-test.short", "-test.failfast", "-test.timeout=15m"}
+
+// try lets a mutation count and returns the first test that fails, "" if none does.
+func (b *builder) try(ctx context.Context, m mutation, packages []pkg, near bool) (by string, err error) {
 	for _, p := range packages {
 		if p.path != "./"+m.in && (near || !p.needs[m.in]) {
 			continue
 		}
-		out, err := goTool(ctx, "test", "-short", "-vet=off", "-failfast", "-timeout=15m", "-overlay", overlay, p.path)
+		binary, err := b.build(ctx, p.path)
+		if err != nil {
+			return "", err
+		}
+		if binary == "" {
+			continue
+		}
+		cmd := exec.CommandContext(ctx, binary, shortTests...)
+		cmd.Dir, cmd.Env = p.path, append(os.Environ(), variable+"="+m.name())
+		out, err := cmd.CombinedOutput()
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 			return "", err
 		} else if err != nil {
-			if bytes.Contains(out, []byte("[build failed]")) {
-				return "", fmt.Errorf("%s does not build: %s", p.path, out)
-			}
 			return p.path + ": " + firstFailure(out), nil
 		}
 	}
@@ -124,19 +151,31 @@ func firstFailure(out []byte) string {
 	return "it does not end well"
 }
 
-func writeOverlay(dir, file string, text []byte) (string, error) {
-	broken, overlay := filepath.Join(dir, "broken.go"), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(broken, text, 0o600); err != nil {
-		return "", err
-	}
-	absolute, err := filepath.Abs(file)
+func writeOverlay(dir string, all []mutation) (string, error) {
+	places, err := locate(".", all)
 	if err != nil {
 		return "", err
 	}
-	doc, err := json.Marshal(map[string]any{"Replace": map[string]string{absolute: broken}})
+	files, err := broken(places)
 	if err != nil {
 		return "", err
 	}
+	replace := map[string]string{}
+	for file, text := range files {
+		absolute, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		replace[absolute] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		if err := os.WriteFile(replace[absolute], text, 0o600); err != nil {
+			return "", err
+		}
+	}
+	doc, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, doc, 0o600)
 }
 

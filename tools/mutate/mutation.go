@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/printer"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,16 +32,45 @@ func (m mutation) name() string {
 	return fmt.Sprintf("%s.%s: %s → %s", m.in, m.function, strings.Join(strings.Fields(m.from), " "), m.to)
 }
 
-// apply returns the file of the mutation below root, and what is in it then. It is an error
-// when the place is not there any more.
-func (m mutation) apply(root string) (file string, text []byte, err error) {
+// place is a function in a file with the mutations of it.
+type place struct {
+	file       string
+	begin, end int // of the function's body, between its braces
+	mutations  []mutation
+	bodies     []string // broken, one for each
+}
+
+// locate finds the mutations below root. It is an error when a place is not there any more.
+func locate(root string, all []mutation) ([]*place, error) {
+	places := map[string]*place{}
+	var out []*place
+	for _, m := range all {
+		set, file, text, f, err := m.find(root)
+		if err != nil {
+			return nil, err
+		}
+		begin, end := set.Position(f.Body.Lbrace).Offset+1, set.Position(f.Body.Rbrace).Offset
+		body, err := m.change(set, f, string(text[begin:end]))
+		if err != nil {
+			return nil, err
+		}
+		p := places[m.in+"."+m.function]
+		if p == nil {
+			p = &place{file: file, begin: begin, end: end}
+			places[m.in+"."+m.function] = p
+			out = append(out, p)
+		}
+		p.mutations, p.bodies = append(p.mutations, m), append(p.bodies, body)
+	}
+	return out, nil
+}
+
+// find returns the function of a mutation.
+func (m mutation) find(root string) (*token.FileSet, string, []byte, *ast.FuncDecl, error) {
 	set := token.NewFileSet()
 	files, err := filepath.Glob(filepath.Join(root, m.in, "*.go"))
 	if err != nil {
-		return "", nil, err
-	}
-	if len(files) == 0 {
-		return "", nil, fmt.Errorf("there is no package %s: %w", m.in, fs.ErrNotExist)
+		return nil, "", nil, nil, err
 	}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
@@ -50,23 +78,54 @@ func (m mutation) apply(root string) (file string, text []byte, err error) {
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return "", nil, err
+			return nil, "", nil, nil, err
 		}
 		parsed, err := parser.ParseFile(set, file, text, 0)
 		if err != nil {
-			return "", nil, err
+			return nil, "", nil, nil, err
 		}
 		for _, d := range parsed.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Body == nil || nameOf(f) != m.function {
-				continue
+			if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil && nameOf(f) == m.function {
+				return set, file, text, f, nil
 			}
-			text, err := m.change(set, f, text)
-			return file, text, err
 		}
 	}
-	return "", nil, fmt.Errorf("%s has no function %s any more: update tools/mutate/list.go", m.in, m.function)
+	return nil, "", nil, nil, fmt.Errorf("%s has no function %s any more: update tools/mutate/list.go", m.in, m.function)
 }
+
+// broken are the files of places, each with all its mutations: which of them counts is said
+// by the environment when the tests run, so that they are built once.
+func broken(places []*place) (map[string][]byte, error) {
+	byFile := map[string][]*place{}
+	for _, p := range places {
+		byFile[p.file] = append(byFile[p.file], p)
+	}
+	out := map[string][]byte{}
+	for file, in := range byFile {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(in, func(a, b *place) int { return b.begin - a.begin })
+		for _, p := range in {
+			var head strings.Builder
+			for i, m := range p.mutations {
+				// A closure would keep named results; a block keeps them too, and what the
+				// body declares to itself.
+				fmt.Fprintf(&head, "\nif mutationOfThisRun == %q {%s\n}\n", m.name(), p.bodies[i])
+			}
+			text = slices.Concat(text[:p.begin], []byte(head.String()), text[p.begin:])
+		}
+		out[file] = text
+		dir := filepath.Dir(file)
+		name, _, _ := strings.Cut(string(text[strings.Index(string(text), "\npackage ")+1:]), "\n")
+		out[filepath.Join(dir, "mutation_of_this_run.go")] = []byte(name + "\n\nimport \"os\"\n\nvar mutationOfThisRun = os.Getenv(\"" + variable + "\")\n")
+	}
+	return out, nil
+}
+
+// variable names the mutation that counts in a run of tests.
+const variable = "GPU_MUTATION"
 
 func nameOf(f *ast.FuncDecl) string {
 	if f.Recv == nil {
@@ -82,23 +141,20 @@ func nameOf(f *ast.FuncDecl) string {
 	return f.Name.Name
 }
 
-func (m mutation) change(set *token.FileSet, f *ast.FuncDecl, text []byte) ([]byte, error) {
-	begin, end := set.Position(f.Body.Lbrace).Offset+1, set.Position(f.Body.Rbrace).Offset
-	body := string(text[begin:end])
+// change returns a function's body with the mutation.
+func (m mutation) change(set *token.FileSet, f *ast.FuncDecl, body string) (string, error) {
 	if m.from == "" {
 		zero, err := zeros(set, f.Type.Results)
-		if err != nil {
-			return nil, err
-		}
-		// What follows stays, so that nothing is unused.
-		body = " if !false { " + zero + " }; " + body
-	} else {
-		if n := strings.Count(body, m.from); n != 1 {
-			return nil, fmt.Errorf("%s has %q %d times and not once: update tools/mutate/list.go", m.function, m.from, n)
-		}
-		body = strings.Replace(body, m.from, m.to, 1)
+		return " " + zero, err
 	}
-	return slices.Concat(text[:begin], []byte(body), text[end:]), nil
+	if n := strings.Count(body, m.from); n != 1 {
+		return "", fmt.Errorf("%s.%s has %q %d times and not once: update tools/mutate/list.go", m.in, m.function, m.from, n)
+	}
+	body = strings.Replace(body, m.from, m.to, 1)
+	if f.Type.Results == nil {
+		body += "\nreturn"
+	}
+	return body, nil
 }
 
 // zeros returns the zero values of results.
