@@ -30,11 +30,16 @@ func readSSHConfig() (sshConfig, error) {
 	if err != nil {
 		return sshConfig{}, err
 	}
-	parsed, err := ssh_config.DecodeBytes(withoutMatch(text))
+	c, err := parseSSHConfig(text)
 	if err != nil {
 		return sshConfig{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return sshConfig{parsed: parsed}, nil
+	return c, nil
+}
+
+func parseSSHConfig(text []byte) (sshConfig, error) {
+	parsed, err := ssh_config.DecodeBytes(withoutMatch(text))
+	return sshConfig{parsed: parsed}, err
 }
 
 // withoutMatch leaves Match blocks out: to evaluate one may mean to run a command. The

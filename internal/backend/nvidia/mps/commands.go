@@ -157,11 +157,19 @@ func (c *Control) pids(ctx context.Context, words ...string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+	out, err := parsePIDs(a.text)
+	if err != nil {
+		return nil, refuse(backend.Failed, words[0], c.Name, "the answer is %q, not process ids", a.text)
+	}
+	return out, nil
+}
+
+func parsePIDs(text string) ([]int, error) {
 	var out []int
-	for _, field := range strings.Fields(a.text) {
+	for _, field := range strings.Fields(text) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
-			return nil, refuse(backend.Failed, words[0], c.Name, "the answer is %q, not process ids", a.text)
+			return nil, err
 		}
 		out = append(out, pid)
 	}

@@ -122,15 +122,21 @@ func (c *Control) list(ctx context.Context, module string) ([]map[string]string,
 	if err != nil {
 		return nil, err
 	}
+	rows, err := parseList(text)
+	if err != nil {
+		return nil, refuse(backend.Failed, "read its "+module+" list", c.Name, "the list is not CSV: %v", err)
+	}
+	return rows, nil
+}
+
+// parseList reads a listing by its columns.
+func parseList(text string) ([]map[string]string, error) {
 	in := csv.NewReader(strings.NewReader(text))
 	in.TrimLeadingSpace = true
 	in.FieldsPerRecord = -1
 	rows, err := in.ReadAll()
-	if err != nil {
-		return nil, refuse(backend.Failed, "read its "+module+" list", c.Name, "the list is not CSV: %v", err)
-	}
-	if len(rows) == 0 {
-		return nil, nil
+	if err != nil || len(rows) == 0 {
+		return nil, err
 	}
 	header := rows[0]
 	var out []map[string]string

@@ -54,13 +54,17 @@ func (s SMI) ReadAll(ctx context.Context) (map[int]gpu.TimeSlice, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseList(out), nil
+}
+
+func parseList(out string) map[int]gpu.TimeSlice {
 	all := map[int]gpu.TimeSlice{}
 	for _, found := range listed.FindAllStringSubmatch(out, -1) {
 		if index, err := strconv.Atoi(found[1]); err == nil {
 			all[index] = gpu.TimeSlice(strings.ToLower(found[2]))
 		}
 	}
-	return all, nil
+	return all
 }
 
 // Set brings a GPU to a time slice and tells whether it had to change it. The time slice that
