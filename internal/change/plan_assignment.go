@@ -343,7 +343,7 @@ func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 			leaving = append(leaving, g)
 		}
 	}
-	m.planner.mountBack(leaving, false)
+	m.planner.mountBack(leaving, "", false)
 	return stay
 }
 

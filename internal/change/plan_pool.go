@@ -107,7 +107,7 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 		p.add(Step{Op: OpSetPoolMembers, Pool: want.Name, GPUs: members})
 	}
 	if want.MountBack {
-		p.mountBack(leaving, want.Force)
+		p.mountBack(leaving, want.Name, want.Force)
 	}
 	p.put(p.poolClaim(want, claim, dismounted))
 	return nil
@@ -125,10 +125,12 @@ func (p *planner) notHeld(pool string, gpus []string) error {
 	return nil
 }
 
-// mountBack gives GPUs back to their host.
-func (p *planner) mountBack(gpus []string, force bool) {
+// mountBack gives GPUs back to their host that leave a pool or a VM. What others have put
+// into another pool meanwhile is theirs.
+func (p *planner) mountBack(gpus []string, pool string, force bool) {
 	for _, id := range gpus {
-		if g, ok := p.host.GPU(id); ok && g.Dismounted {
+		elsewhere := slices.ContainsFunc(p.host.Pools, func(o gpu.Pool) bool { return !gpu.SameID(o.Name, pool) && o.Has(id) })
+		if g, ok := p.host.GPU(id); ok && g.Dismounted && !elsewhere {
 			p.add(Step{Op: OpMount, GPU: g.ID, Force: force})
 		}
 	}
@@ -154,7 +156,7 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 	}
 	p.add(Step{Op: OpDeletePool, Pool: pool.Name})
 	if shape.MountBack {
-		p.mountBack(pool.GPUs, shape.Force)
+		p.mountBack(pool.GPUs, pool.Name, shape.Force)
 	}
 	return nil
 }

@@ -1,0 +1,655 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+var (
+	planCases = flag.Int("plan-cases", 0, "how many changes TestWhatThePlanSaysIsWhatTheHostDoes plans and applies; 0 means 1,000, or 400 with -short")
+	planSeed  = flag.Uint64("plan-seed", 1, "the first seed of TestWhatThePlanSaysIsWhatTheHostDoes")
+)
+
+// changesPerFleet is how many changes are made to one fleet, so that claims, assignments
+// that wait and what others did add up.
+const changesPerFleet = 20
+
+// TestWhatThePlanSaysIsWhatTheHostDoes makes random changes to random fleets and compares
+// what the plan announced with what the hosts then did. The hosts are watched where the
+// agent calls them, and not through the steps that both go by.
+func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
+	t.Parallel()
+	cases := *planCases
+	if cases == 0 {
+		if cases = 1000; testing.Short() {
+			cases = 400
+		}
+	}
+	var (
+		mu    sync.Mutex
+		total = map[string]int{}
+		wg    sync.WaitGroup
+		next  = make(chan uint64)
+	)
+	for range 4 {
+		wg.Go(func() {
+			for seed := range next {
+				w := newWorld(t, seed)
+				for range changesPerFleet {
+					w.step()
+				}
+				w.end()
+				mu.Lock()
+				for k, n := range w.counts {
+					total[k] += n
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range uint64((cases + changesPerFleet - 1) / changesPerFleet) { //nolint:gosec // not negative
+		if t.Failed() {
+			break
+		}
+		next <- *planSeed + i
+	}
+	close(next)
+	wg.Wait()
+	t.Logf("cases: %v", total)
+	if !t.Failed() && (total["applied"]*10 < cases*3 || total["refused"]*20 < cases || total["stopped"]*20 < cases) {
+		t.Errorf("the cases are not what they should be: %v", total)
+	}
+}
+
+// world is a fleet in memory, the resources that Terraform has there, and what its hosts did.
+type world struct {
+	t         *testing.T
+	seed      uint64
+	rng       *rand.Rand
+	sim       *simulated.Fleet
+	endpoints map[string]fleet.Endpoint
+	closers   []func() error
+	seen      *witness
+	resources []*resource
+	tokens    int
+	history   []string
+	counts    map[string]int
+}
+
+// resource is one of Terraform's, as its state has it.
+type resource struct {
+	label, token string
+	has          gpu.Want
+}
+
+// witness notes what hosts did to what runs on them.
+type witness struct {
+	mu      sync.Mutex
+	stopped map[string]bool // VMs by id
+}
+
+// watched is a host whose calls are noted.
+type watched struct {
+	*simulated.Host
+	*witness
+}
+
+func (w watched) stop(ctx context.Context, vm string, stop func() error) error {
+	before, err := w.Inventory(ctx)
+	if err != nil {
+		return err
+	}
+	v, ok := before.VM(vm)
+	if err := stop(); err != nil {
+		return err
+	}
+	if ok && v.Runs() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stopped[v.Name] = true
+	}
+	return nil
+}
+
+func (w watched) ShutDownVM(ctx context.Context, vm string, force bool) error {
+	return w.stop(ctx, vm, func() error { return w.Host.ShutDownVM(ctx, vm, force) })
+}
+
+func (w watched) TurnOffVM(ctx context.Context, vm string) error {
+	return w.stop(ctx, vm, func() error { return w.Host.TurnOffVM(ctx, vm) })
+}
+
+// kept is a connection that outlives the runs of a world.
+type kept struct{ *agent.Client }
+
+func (kept) Close() error { return nil }
+
+const randomOwner = "vdi"
+
+var (
+	randomGPUs = []string{"PCIROOT(10)#PCI(0000)", "PCIROOT(11)#PCI(0000)"} // divided
+	randomDDA  = []string{"PCIROOT(20)#PCI(0000)", "PCIROOT(21)#PCI(0000)", "PCIROOT(22)#PCI(0000)"}
+)
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), endpoints: map[string]fleet.Endpoint{}, //nolint:gosec // a test's
+		seen: &witness{}, counts: map[string]int{},
+	}
+	names := []string{"hv01"}
+	if w.chance(40) {
+		names = append(names, "hv02")
+	}
+	var snapshot gpu.Snapshot
+	for i, name := range names {
+		h := gpu.Host{Name: name, Platform: gpu.HyperV, OS: gpu.OS{Name: "Windows Server 2025 Datacenter", Version: "24H2", Build: 26100}}
+		for k, id := range slices.Concat(randomGPUs, randomDDA) {
+			h.GPUs = append(h.GPUs, randomGPU(id, k < len(randomGPUs)))
+		}
+		if len(names) > 1 {
+			h.Cluster = &gpu.Cluster{Name: "clu", Nodes: []gpu.Node{{Name: "hv01", State: gpu.NodeUp}, {Name: "hv02", State: gpu.NodeUp}}}
+		}
+		for k := range 4 {
+			h.VMs = append(h.VMs, gpu.VM{
+				ID: fmt.Sprintf("%08X-0000-4000-8000-000000000000", 16*(i+1)+k), Name: fmt.Sprintf("vm-%d%d", i+1, k+1), State: gpu.VMOff,
+				Generation: 2, Checkpoints: gpu.CheckpointsDisabled, Clustered: len(names) > 1 && k%2 == 0,
+				Settings: gpu.VMSettings{
+					LowMemoryMappedIOSpace: new(gpu.Bytes(3 << 30)), HighMemoryMappedIOSpace: new(gpu.Bytes(128 << 30)),
+					GuestControlledCache: new(false), AutomaticStopAction: new(gpu.StopTurnOff),
+				},
+			})
+		}
+		snapshot.Hosts = append(snapshot.Hosts, h)
+	}
+	var err error
+	if w.sim, err = simulated.InMemory(snapshot); err != nil {
+		w.fatal("the fleet: %v", err)
+	}
+	for _, name := range names {
+		host, err := w.sim.Host(name)
+		if err != nil {
+			w.fatal("host %s: %v", name, err)
+		}
+		conn, err := connect.InProcess(agent.NewServer(watched{host, w.seen}, host, agent.WithHostName(name)))
+		if err != nil {
+			w.fatal("connect: %v", err)
+		}
+		client := agent.NewClient(conn, name)
+		w.closers = append(w.closers, client.Close)
+		w.endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return kept{client}, nil }}
+	}
+	for _, h := range snapshot.Hosts {
+		for _, vm := range h.VMs {
+			w.power(vm.Name)
+		}
+	}
+	return w
+}
+
+func (w *world) end() {
+	for _, c := range w.closers {
+		_ = c()
+	}
+}
+
+func randomGPU(id string, divided bool) gpu.GPU {
+	g := gpu.GPU{
+		ID: id, InstancePath: fmt.Sprintf(`PCI\VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\%s`, id[8:10]),
+		Model: "NVIDIA A2", Vendor: "NVIDIA", PCI: gpu.PCIID{Vendor: "10DE", Device: "25B6", Subsystem: "157E10DE"},
+		VRAM: 16 << 30, Driver: gpu.Driver{Version: "573.39"}, Status: gpu.ReadyForDDA, MMIO: gpu.MMIO{Low: 16 * gpu.MiB, High: 16 << 30},
+	}
+	if divided {
+		each := func(total uint64) gpu.Capacity {
+			return gpu.Capacity{Total: total, Available: total, Min: total / 4, Max: total / 4, Optimal: total / 4}
+		}
+		g.Status = gpu.Partitioned
+		g.Partitionable = &gpu.Partitionable{
+			Name: `\\?\PCI#VEN_10DE&DEV_25B6#` + id[8:10], ValidCounts: []int{1, 2, 4, 8, 16}, Count: 4,
+			VRAM: each(16 << 30), Encode: each(32), Decode: each(64), Compute: each(4096),
+		}
+	}
+	return g
+}
+
+func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
+
+func pick[T any](w *world, of ...T) T { return of[w.rng.IntN(len(of))] }
+
+func (w *world) fatal(format string, args ...any) {
+	w.t.Helper()
+	w.t.Errorf("seed %d: %s\nbefore it:\n  %s", w.seed, fmt.Sprintf(format, args...), strings.Join(w.history, "\n  "))
+	panic(errDiffers)
+}
+
+var errDiffers = errors.New("the plan and the host differ")
+
+func (w *world) note(format string, args ...any) {
+	w.history = append(w.history, fmt.Sprintf(format, args...))
+}
+
+// hosts are the hosts as they are.
+func (w *world) hosts() map[string]*gpu.Host {
+	s, err := w.sim.Snapshot(w.t.Context())
+	if err != nil {
+		w.fatal("read the fleet: %v", err)
+	}
+	out := map[string]*gpu.Host{}
+	for i := range s.Hosts {
+		out[s.Hosts[i].Name] = &s.Hosts[i]
+	}
+	return out
+}
+
+func (w *world) vms() []string {
+	var out []string
+	for _, h := range w.hosts() {
+		for _, vm := range h.VMs {
+			out = append(out, vm.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// power brings a VM into a random state. One that finds no room stays as it is.
+func (w *world) power(vm string) {
+	state := pick(w, gpu.VMRunning, gpu.VMRunning, gpu.VMRunning, gpu.VMOff, gpu.VMOff, gpu.VMPaused, gpu.VMSaved)
+	for _, s := range map[bool][]gpu.VMState{true: {gpu.VMRunning, state}, false: {state}}[state == gpu.VMPaused] {
+		if err := w.sim.SetVMState(w.t.Context(), vm, s); err != nil {
+			w.note("%s does not become %s: %v", vm, s, err)
+			return
+		}
+	}
+	w.note("%s is %s", vm, state)
+}
+
+// meddle has others do something to the fleet.
+func (w *world) meddle() {
+	ctx, vm := w.t.Context(), pick(w, w.vms()...)
+	switch w.rng.IntN(8) {
+	case 0:
+		if _, err := w.sim.AddForeignAdapter(ctx, vm); err == nil {
+			w.note("%s gets a partition by hand", vm)
+		}
+	case 1:
+		id := pick(w, randomDDA...)
+		err := w.sim.Edit(ctx, func(s *gpu.Snapshot) error {
+			for i := range s.Hosts {
+				h := &s.Hosts[i]
+				g, _ := h.GPU(id)
+				for k := range h.VMs {
+					if v := &h.VMs[k]; v.Name == vm && v.State == gpu.VMOff && !slices.ContainsFunc(h.Pools, func(p gpu.Pool) bool { return p.Has(id) }) &&
+						!slices.ContainsFunc(h.VMs, func(o gpu.VM) bool {
+							return slices.ContainsFunc(o.Devices, func(d gpu.DeviceAssignment) bool { return d.GPU == id })
+						}) {
+						g.Dismounted, g.Status = true, gpu.Assigned
+						v.Devices = append(v.Devices, gpu.DeviceAssignment{ID: "by-hand-" + id[8:10], GPU: id})
+						w.note("%s gets GPU %s by hand", vm, id)
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			w.note("GPU %s cannot be given by hand: %v", id, err)
+		}
+	case 2:
+		if len(w.endpoints) > 1 {
+			to := pick(w, "hv01", "hv02")
+			for _, h := range w.hosts() {
+				for _, v := range h.VMs {
+					if v.Name == vm && v.Clustered && h.Name != to {
+						w.note("%s moves to %s: %v", vm, to, w.sim.MoveVM(ctx, vm, to))
+					}
+				}
+			}
+		}
+	default:
+		w.power(vm)
+	}
+}
+
+func (w *world) new(label string) *resource {
+	w.tokens++
+	return &resource{label: label, token: fmt.Sprintf("token-%d", w.tokens)}
+}
+
+// step makes one random change, and compares.
+func (w *world) step() {
+	defer func() {
+		if r := recover(); r != nil && r != any(errDiffers) { //nolint:errorlint // the very value
+			panic(r)
+		}
+	}()
+	if w.t.Failed() {
+		return
+	}
+	for w.chance(50) {
+		w.meddle()
+	}
+	r, want := w.choose()
+	if r == nil || reflect.DeepEqual(r.has, want) {
+		return
+	}
+	p := rules.Plan{Label: r.label, Token: r.token, Want: want, Prior: r.has}
+	w.note("%s: %s -> %s", r.label, wantText(r.has), wantText(want))
+	w.compare(r, p)
+}
+
+// choose picks a resource and what it shall have next.
+func (w *world) choose() (*resource, gpu.Want) {
+	of := func(label string) *resource {
+		i := slices.IndexFunc(w.resources, func(r *resource) bool { return r.label == label })
+		if i < 0 {
+			return w.new(label)
+		}
+		return w.resources[i]
+	}
+	switch n := w.rng.IntN(10); {
+	case n < 6:
+		vm := pick(w, w.vms()...)
+		r := of("gpu_vm_assignment for VM " + vm)
+		if r.has.Assignment != nil && w.chance(30) {
+			return r, gpu.Want{}
+		}
+		return r, gpu.Want{Assignment: w.assignment(vm)}
+	case n < 9:
+		r := of("gpu_partition_config vdi")
+		if r.has.Config != nil && w.chance(20) {
+			return r, gpu.Want{}
+		}
+		return r, gpu.Want{Config: w.config()}
+	default:
+		r := of("gpu_pool dda")
+		if slices.ContainsFunc(w.resources, func(o *resource) bool { return o.has.Assignment != nil && o.has.Assignment.Pool != nil }) {
+			return nil, gpu.Want{} // a run would change or destroy these first
+		}
+		if r.has.Pool != nil && w.chance(25) {
+			return r, gpu.Want{}
+		}
+		return r, gpu.Want{Pool: w.pool()}
+	}
+}
+
+func (w *world) some(of []string) []string {
+	var out []string
+	for _, x := range of {
+		if w.chance(60) {
+			out = append(out, x)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, pick(w, of...))
+	}
+	return out
+}
+
+func (w *world) config() *gpu.PartitionConfig {
+	c := &gpu.PartitionConfig{
+		ID: "vdi", Name: "vdi", Count: pick(w, 1, 2, 4, 8), GPUs: map[string][]string{},
+		MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptVMRestart, gpu.DisruptVMRestart), Restore: w.chance(50),
+	}
+	for name := range w.endpoints {
+		c.GPUs[name] = randomGPUs
+	}
+	if len(w.endpoints) == 1 {
+		c.GPUs["hv01"] = w.some(randomGPUs)
+	}
+	return c
+}
+
+func (w *world) pool() *gpu.PoolConfig {
+	c := &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{}, MountBack: w.chance(50)}
+	members := w.some(randomDDA)
+	for name := range w.endpoints {
+		c.Members[name] = members
+	}
+	return c
+}
+
+func (w *world) assignment(vm string) *gpu.Assignment {
+	a := &gpu.Assignment{VM: vm, VMName: vm, Power: gpu.Power{AllowShutdown: w.chance(70), NextOff: w.chance(25), StayOff: w.chance(10)}}
+	clustered := false
+	for name, h := range w.hosts() {
+		for _, v := range h.VMs {
+			if v.Name == vm {
+				a.VMID, a.Host, clustered = v.ID, name, v.Clustered
+			}
+		}
+	}
+	switch n := w.rng.IntN(10); {
+	case n < 6:
+		a.Partition = &gpu.PartitionWant{}
+		if w.chance(30) && !clustered {
+			a.Partition.PinnedGPU = pick(w, randomGPUs...)
+		}
+		if w.chance(30) {
+			a.Partition.Quotas.Compute.Min = new(pick(w, uint64(100), uint64(200)))
+		}
+	case n < 8:
+		a.Pool = &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: pick(w, 1, 1, 2)}
+	default:
+		a.Device = &gpu.DeviceWant{Host: a.Host, GPUIDs: []string{pick(w, randomDDA...)}}
+	}
+	if w.chance(30) {
+		a.Settings.AutomaticStopAction = new(pick(w, gpu.StopTurnOff, gpu.StopShutDown))
+	}
+	if w.chance(20) {
+		a.Settings.GuestControlledCache = new(w.chance(50))
+	}
+	return a
+}
+
+func wantText(want gpu.Want) string {
+	switch {
+	case want.Config != nil:
+		return fmt.Sprintf("%+v", *want.Config)
+	case want.Pool != nil:
+		return fmt.Sprintf("%+v", *want.Pool)
+	case want.Assignment != nil:
+		a := want.Assignment
+		text := fmt.Sprintf("power %+v settings %+v", a.Power, a.Settings)
+		switch {
+		case a.Partition != nil:
+			return fmt.Sprintf("partition %+v %s", *a.Partition, text)
+		case a.Pool != nil:
+			return fmt.Sprintf("pool %+v %s", *a.Pool, text)
+		default:
+			return fmt.Sprintf("device %+v %s", *a.Device, text)
+		}
+	}
+	return "nothing"
+}
+
+// run is a fleet as one run of Terraform has it.
+func (w *world) run(levels rules.Levels) *fleet.Fleet {
+	return fleet.New(fleet.Options{Owner: randomOwner, Hosts: w.endpoints, Levels: levels, LeaseWait: time.Minute})
+}
+
+// open are refusals of hosts that no plan announces yet, each a hole to be closed. What is
+// not listed fails the test.
+var open = []string{
+	"could not start VM",                // the room that a VM finds: capacity does not know what each VM's GPU is
+	"into pool dda; everything was put", // a GPU that a VM has by hand becomes a pool's
+	"could not empty pool dda",          // or was one's
+	"the device is assigned to VM",
+	"could not delete the pool", // a VM draws from it by hand, or until its assignment no longer waits
+	"could not take the GPU from pool",
+}
+
+// announced is what a plan says.
+type announced struct {
+	errors []rules.Finding
+	// keeps is true when the plan warns that a former layout cannot be put back.
+	keeps  bool
+	stops  []string
+	counts map[string]int // by host and GPU
+}
+
+func (w *world) plan(p rules.Plan) announced {
+	f := w.run(nil)
+	view := f.LookAll(w.t.Context())
+	out := announced{counts: map[string]int{}}
+	for _, x := range f.Check(view, p) {
+		if x.Level == rules.Error {
+			out.errors = append(out.errors, x)
+		}
+		out.keeps = out.keeps || x.Title == "The former layout cannot be put back"
+	}
+	if p.Want.Config != nil || p.Prior.Config != nil {
+		for _, x := range f.Forecasts(view, p) {
+			for _, s := range x.StopsVMs {
+				out.stops = append(out.stops, s.Name)
+			}
+			for _, g := range x.GPUs {
+				out.counts[x.Host+" "+g.GPU] = g.To
+			}
+		}
+	}
+	if text := f.Interruption(view, p); text != "" {
+		out.stops = append(out.stops, strings.Fields(text)[1])
+	}
+	slices.Sort(out.stops)
+	return out
+}
+
+func (w *world) compare(r *resource, p rules.Plan) {
+	before := w.hosts()
+	says := w.plan(p)
+	w.seen.stopped = map[string]bool{}
+	levels := rules.Levels{}
+	if len(says.errors) > 0 {
+		w.counts["refused"]++
+		// Of what only the steps can tell the host has to be of one mind with the plan, whether
+		// or not the rules are asked there.
+		for _, x := range says.errors {
+			if x.Rule != "vm-must-be-off" && x.Rule != "partition-in-use" {
+				w.note("  refused: %s: %s", x.Rule, x.Found)
+				return
+			}
+			levels[x.Rule] = rules.Off
+		}
+	}
+	_, err := w.run(levels).Apply(w.t.Context(), fleet.Request{Label: p.Label, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior, MaxUnavailable: 2})
+	after := w.hosts()
+	stopped := slices.Sorted(maps.Keys(w.seen.stopped))
+	switch {
+	case len(says.errors) > 0 && err == nil:
+		w.fatal("the plan refuses what the hosts do: %s %s", says.errors[0].Rule, says.errors[0].Found)
+	case len(says.errors) > 0:
+		w.note("  refused: %s: %s", says.errors[0].Rule, says.errors[0].Found)
+		w.untouched(before, after)
+		if len(stopped) > 0 {
+			w.fatal("%v were stopped for a change that is refused", stopped)
+		}
+		return
+	case err != nil && says.keeps && strings.Contains(err.Error(), "could not put the partition count back"):
+		w.counts["keeps"]++
+		w.untouched(before, after)
+		return
+	case err != nil && slices.ContainsFunc(open, func(text string) bool { return strings.Contains(err.Error(), text) }):
+		w.counts["open"]++
+		w.note("  the hosts refuse: %v", err)
+		return
+	case err != nil:
+		w.fatal("the plan is clean, and the hosts refuse: %v", err)
+	}
+	w.counts["applied"]++
+	if len(stopped) > 0 {
+		w.counts["stopped"]++
+	}
+	if !slices.Equal(says.stops, stopped) {
+		w.fatal("the plan says that %v are stopped, and stopped were %v", says.stops, stopped)
+	}
+	w.layout(says, before, after)
+	w.gives(p, after)
+	if r.has = p.Want; p.Prior.Empty() {
+		w.resources = append(w.resources, r)
+	}
+	if p.Want.Empty() {
+		w.resources = slices.DeleteFunc(w.resources, func(o *resource) bool { return o == r })
+	}
+}
+
+func (w *world) untouched(before, after map[string]*gpu.Host) {
+	if diff := cmp.Diff(before, after); diff != "" {
+		w.fatal("a change that is refused touched the hosts (-before +after):\n%s", diff)
+	}
+}
+
+// layout compares the partition counts with those announced: a GPU that no plan names has
+// its own still.
+func (w *world) layout(says announced, before, after map[string]*gpu.Host) {
+	for name, h := range before {
+		for i := range h.GPUs {
+			g := &h.GPUs[i]
+			now, ok := after[name].GPU(g.ID)
+			if !ok || g.Partitionable == nil {
+				continue
+			}
+			want, changes := says.counts[name+" "+g.ID]
+			if !changes {
+				want = g.Partitionable.Count
+			}
+			if now.Partitionable.Count != want {
+				w.fatal("GPU %s on %s has %d partitions, and the plan says %d", g.ID, name, now.Partitionable.Count, want)
+			}
+		}
+	}
+}
+
+// gives looks at the VM of an assignment: it has what is wanted, unless that waits.
+func (w *world) gives(p rules.Plan, after map[string]*gpu.Host) {
+	a := p.Want.Assignment
+	if a == nil {
+		return
+	}
+	for _, h := range after {
+		vm, ok := h.VM(a.VMID)
+		if !ok {
+			continue
+		}
+		if c, ok := h.Claim(gpu.ClaimAssignment, a.VMID); ok && c.Pending {
+			if vm.State == gpu.VMOff {
+				w.fatal("%s is off, and its assignment waits", a.VM)
+			}
+			w.counts["waits"]++
+			return
+		}
+		switch {
+		case a.Partition != nil && !slices.ContainsFunc(vm.PartitionAdapters, func(x gpu.PartitionAdapter) bool { return gpu.SameID(x.PinnedGPU, a.Partition.PinnedGPU) }):
+			w.fatal("%s has no such partition: %+v", a.VM, vm.PartitionAdapters)
+		case a.Device != nil && !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && d.GPU == a.Device.GPUIDs[0] }):
+			w.fatal("%s has not the GPU: %+v", a.VM, vm.Devices)
+		case a.Pool != nil:
+			n := 0
+			for _, d := range vm.Devices {
+				if gpu.SameID(d.Pool, a.Pool.Name) {
+					n++
+				}
+			}
+			if n != max(a.Pool.Count, 1) {
+				w.fatal("%s has %d GPUs of the pool, want %d", a.VM, n, a.Pool.Count)
+			}
+		}
+	}
+}
