@@ -72,6 +72,7 @@ func wantEnd(t *testing.T, conn *connect.Conn) {
 
 // TestConnectionEndsWithItsAuthority replaces the authority under open connections.
 func TestConnectionEndsWithItsAuthority(t *testing.T) {
+	t.Parallel() // they wait
 	old, next := newAuthority(t, "the old authority"), newAuthority(t, "the next authority")
 	dir := newHost(t, 0)
 	l := listenFor(t, newListener(t), dir, old, old.issue(nil), nil)
@@ -94,6 +95,7 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 
 // TestConnectionEndsWithItsCertificate lets the certificate of either end expire.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
+	t.Parallel() // they wait
 	for _, test := range []struct {
 		name         string
 		client, host func(*x509.Certificate)
@@ -127,6 +129,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 // TestChangeDoesNotOutliveItsCertificate lets a certificate expire in the middle of a
 // change, which is undone as when the connection breaks.
 func TestChangeDoesNotOutliveItsCertificate(t *testing.T) {
+	t.Parallel() // they wait
 	ca, dir := newAuthority(t, "the fleet's authority"), newHost(t, 8000)
 	l := listenFor(t, newListener(t), dir, ca, ca.issue(nil), nil)
 	conn := dialed(t, l.client(ca, ca.issue(lasts(5*time.Second))))

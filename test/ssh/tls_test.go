@@ -83,8 +83,10 @@ func (a *authority) issue(name, organization string) {
 func (r *rig) listen(a *authority, more ...string) (address string) {
 	t := r.T
 	t.Helper()
-	args := append([]string{"--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",
-		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem")}, more...)
+	args := append([]string{
+		"--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",
+		"serve", "--listen", "127.0.0.1:0", "--cert", a.path("host.pem"), "--key", a.path("host.key"), "--client-ca", a.path("ca.pem"),
+	}, more...)
 	agent := exec.CommandContext(t.Context(), agentPath(), args...)
 	log := filepath.Join(t.TempDir(), "log")
 	out, err := os.Create(log)
