@@ -14,7 +14,8 @@ func newReconcile(o *hostOptions) *cobra.Command {
 		Use:   "reconcile",
 		Short: "Settle what killed runs left, and restore what a reboot lost",
 		Long: `reconcile takes the lease and settles the journal: a change that was complete stays, one
-that was cut off is put back, and the VMs that it had stopped are started. Then it puts
+that was cut off is put back, and the VMs that it had stopped are started, also those that a
+change stopped that has ended and that did not start then. Then it puts
 back what a reboot took from what is declared for this host: MIG mode, where that takes no
 reset of the GPU, and missing GPU instances; virtual functions and vGPUs; compute modes,
 time slices and MPS daemons, also one that died; and the CDI specifications of shares. One
@@ -53,12 +54,16 @@ It exits with 1 when something could not be put back.`,
 					_, _ = fmt.Fprintf(out, "%s: taken back from containers\n", s.Subject)
 					list(s.Dropped)
 				}
+				if len(s.Started) > 0 {
+					_, _ = fmt.Fprintf(out, "%s: VMs that it had stopped are started\n", s.Subject)
+					list(s.Started)
+				}
 				switch {
 				case len(s.Stands) > 0:
 					stands++
 					_, _ = fmt.Fprintf(out, "%s: not everything could be put back\n", s.Subject)
 					list(s.Stands)
-				case len(s.Restored)+len(s.Dropped) > 0:
+				case len(s.Restored)+len(s.Dropped)+len(s.Started) > 0:
 				case s.Kept:
 					_, _ = fmt.Fprintf(out, "%s: complete, kept\n", s.Subject)
 				default:

@@ -20,6 +20,8 @@ import (
 const (
 	// shutdownTimeout bounds what is left to write after the last call has ended.
 	shutdownTimeout = 30 * time.Second
+	// recoveryTimeout bounds looking after a change that lost its lease.
+	recoveryTimeout = 10 * time.Minute
 	// settleTimeout bounds what a service does at its start.
 	settleTimeout = 2 * time.Minute
 )
@@ -115,7 +117,7 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	settled, err := server.Reconcile(settling, 0)
 	cancel()
 	for _, s := range settled {
-		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
+		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "started", s.Started, "restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
 	}
 	if err != nil {
 		log.Warn("what earlier runs left is not settled; the next run tries again", "error", err) // another agent may be at work
@@ -138,6 +140,9 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 
 // end settles what is left when the last call has ended.
 func end(ctx context.Context, server *agent.Server) error {
+	recovering, stop := context.WithTimeout(context.WithoutCancel(ctx), recoveryTimeout)
+	server.AwaitRecovery(recovering)
+	stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	return server.Shutdown(ctx)

@@ -159,6 +159,10 @@ type work struct {
 	fence    int64
 	entry    *entry
 	progress func(StepProgress)
+	// undoing is true from when the change is being put back.
+	undoing bool
+	// last is what went through the gate last.
+	last change.Step
 	// hostIsBack is true when an earlier attempt has put the host back, and only the
 	// claims may be left.
 	hostIsBack bool
@@ -168,16 +172,25 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 	if progress == nil {
 		progress = func(StepProgress) {}
 	}
-	return &work{server: s, fence: fence, entry: e, progress: progress, runner: runner{
+	w := &work{server: s, fence: fence, entry: e, progress: progress}
+	w.runner = runner{
 		host:    s.backend,
 		timeout: s.stepTimeout,
+		gate: func(ctx context.Context, step change.Step) error {
+			if err := s.pass(ctx, fence, w.undoing); err != nil {
+				return err
+			}
+			w.last = step
+			return nil
+		},
 		claims: func(ctx context.Context, edit func([]gpu.Claim) []gpu.Claim) error {
 			return s.guarded(ctx, fence, func(st *backend.State) error {
 				st.Claims = edit(st.Claims)
 				return nil
 			})
 		},
-	}}
+	}
+	return w
 }
 
 // make runs the steps. ctx only says whether to go on: a step that has begun ends by
@@ -215,7 +228,13 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 		})
 	}
 	w.entry.Status = applied
-	if err := w.server.record(detached, w.fence, w.entry); err != nil {
+	err = w.server.rewrite(detached, w.fence, w.entry, func(st *backend.State, j journal) journal {
+		// The host shows what was wanted: VMs that the change stops and does not start stay off.
+		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
+		paid(st, &host)
+		return append(j, w.entry)
+	})
+	if err != nil {
 		w.entry.Status = running
 		return w.fail(detached, failure("write the journal", err))
 	}
@@ -239,12 +258,14 @@ func (w *work) fail(ctx context.Context, e *Error) (Outcome, error) {
 	if e.Kind == StaleFence {
 		// Whoever holds the lease now finds the journal and puts the change back; two
 		// doing so at once would only get in each other's way.
-		if w.entry.Begun > 0 {
-			e.Outcome = &Outcome{Stands: []string{"a change that was cut off; the run that took the lease over puts it back"}}
-		}
+		w.lostLease(ctx, e)
 		return Outcome{}, e
 	}
 	out, err := w.putBack(ctx)
+	if lost := staleFence(err); lost != nil {
+		lost.Message = e.Error() + "; while it was put back " + lost.Message
+		return Outcome{}, lost
+	}
 	if err != nil {
 		out.Stands = append(out.Stands, err.Error())
 	}
@@ -265,23 +286,36 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	if out.Done, out.Stands, err = w.undo(ctx); err != nil {
 		return out, err
 	}
-	if err := w.close(ctx, len(out.Stands) > 0); err != nil {
+	// The change has ended; a host that cannot be read now is no part of how.
+	host := w.server.readBack(ctx)
+	if err := w.close(ctx, len(out.Stands) > 0, host); err != nil {
 		return out, failure("write the journal", err)
 	}
 	out.RolledBack = len(out.Stands) == 0
-	// The change has ended; a host that cannot be read now is no part of how.
-	if host, err := w.server.inventory(ctx); err == nil {
-		out.Host = host
+	if state, err := w.server.store.Load(ctx); err == nil && host != nil {
+		out.Host = *host
+		out.Host.Claims, out.Host.Owed = state.Claims, state.Owed
 	}
 	return out, nil
 }
 
-// close takes the change out of the journal. What stands gets a claim that says so.
-func (w *work) close(ctx context.Context, incomplete bool) error {
+// readBack is the host as it is after a change, nil when it cannot be read.
+func (s *Server) readBack(ctx context.Context) *gpu.Host {
+	host, err := s.backend.Inventory(ctx)
+	if err != nil {
+		return nil
+	}
+	return &host
+}
+
+// close takes the change out of the journal. What stands gets a claim that says so, and a
+// VM that does not run is still owed its start.
+func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error {
 	return w.server.guarded(ctx, w.fence, func(st *backend.State) error {
 		if incomplete {
 			markIncomplete(st, w.entry.Steps)
 		}
+		paid(st, now)
 		j, err := readJournal(st)
 		if err != nil {
 			return err
@@ -294,6 +328,7 @@ func (w *work) close(ctx context.Context, incomplete bool) error {
 // not keep the others from being tried: a VM that waits to be started again must not
 // stay off for it. It returns the steps that stand and why.
 func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
+	w.undoing = true
 	total := w.entry.Begun
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
@@ -302,6 +337,7 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 		}
 		if err := w.undoStep(ctx, step, inverse, total-i, total); err != nil {
 			if lost := staleFence(err); lost != nil {
+				w.lostLease(ctx, lost)
 				return nil, nil, lost
 			}
 			stand = append(stand, step)
@@ -313,6 +349,7 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 		}
 		w.entry.Begun = i
 		if lost := staleFence(w.server.record(ctx, w.fence, w.entry)); lost != nil {
+			w.lostLease(ctx, lost)
 			return nil, nil, lost
 		}
 	}
@@ -323,7 +360,14 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, index, total int) error {
 	for _, back := range inverse {
 		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
-		if err := w.runner.run(ctx, back); err != nil && !lostMeanwhile(back, err) {
+		run := func() error { return w.runner.run(ctx, back) }
+		if back.Op == change.OpStartVM {
+			if err := w.server.again(ctx, run); err != nil {
+				return fmt.Errorf("%s, since it was not possible to %s: %w; %s", step, back, err, isOff(back.VMName()))
+			}
+			continue
+		}
+		if err := run(); err != nil && !lostMeanwhile(back, err) {
 			return fmt.Errorf("%s, since it was not possible to %s: %w", step, back, err)
 		}
 	}

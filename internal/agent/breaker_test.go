@@ -1,7 +1,9 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -27,6 +29,10 @@ type breaker struct {
 	hook   func(write string) // called before each write to the host
 	// everyWrite is called before each write, with its number.
 	everyWrite func(n int)
+	// afterWrite is called after the next write, once.
+	afterWrite func()
+	// The store refuses writes, or reads.
+	noWrites, noReads bool
 }
 
 type mode int
@@ -61,6 +67,15 @@ var (
 )
 
 func (b *breaker) write(name string, do func() error) error {
+	defer func() {
+		b.mu.Lock()
+		then := b.afterWrite
+		b.afterWrite = nil
+		b.mu.Unlock()
+		if then != nil {
+			then()
+		}
+	}()
 	b.mu.Lock()
 	if b.dead {
 		b.mu.Unlock()
@@ -115,15 +130,37 @@ func (b *breaker) Inventory(ctx context.Context) (gpu.Host, error) {
 	return b.HyperV.Inventory(ctx)
 }
 
+// breakStore lets the store refuse writes, or reads, from now on.
+func (b *breaker) breakStore(writes, reads bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.noWrites, b.noReads = writes, reads
+}
+
+// refused is the error of a store that is broken.
+func (b *breaker) refused(broken *bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if *broken {
+		return errors.New("read-only file system")
+	}
+	return nil
+}
+
 func (b *breaker) Load(ctx context.Context) (backend.State, error) {
-	if err := b.alive(); err != nil {
+	if err := cmp.Or(b.alive(), b.refused(&b.noReads)); err != nil {
 		return backend.State{}, err
 	}
 	return b.store.Load(ctx)
 }
 
 func (b *breaker) Update(ctx context.Context, f func(*backend.State) error) error {
-	return b.write("update", func() error { return b.store.Update(ctx, f) })
+	return b.write("update", func() error {
+		if err := b.refused(&b.noWrites); err != nil {
+			return err
+		}
+		return b.store.Update(ctx, f)
+	})
 }
 
 // Cluster is the host's cluster; what goes to its store is counted too.

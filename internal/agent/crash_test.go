@@ -19,6 +19,8 @@ type prepared struct {
 	before gpu.Host         // the host before the change
 	after  gpu.Host         // and after it
 	writes int              // how many writes the change makes
+	// restarts is true when it starts VMs.
+	restarts bool
 }
 
 // prepare brings a scenario to the point of its change, and learns from a run
@@ -29,6 +31,7 @@ func (s scenario) prepare(t *testing.T) prepared {
 	r.done(s.before...)
 	p := prepared{scenario: s, fleet: copyFleet(t, r.fleet), before: r.look()}
 	r.breaker.arm(0, failBefore)
+	r.breaker.hook = func(write string) { p.restarts = p.restarts || write == "start" }
 	if err := p.run(t, r); err != nil {
 		t.Fatalf("without a failure: %v", err)
 	}

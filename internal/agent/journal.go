@@ -134,21 +134,24 @@ func (j journal) busyElsewhere(worker string) bool {
 
 // record writes an entry to the journal, under the lease.
 func (s *Server) record(ctx context.Context, fence int64, e *entry) error {
-	return s.rewrite(ctx, fence, e, func(j journal) journal { return append(j, e) })
+	return s.rewrite(ctx, fence, e, func(st *backend.State, j journal) journal {
+		st.Owed = owe(st.Owed, e.debts(s.clock())...)
+		return append(j, e)
+	})
 }
 
 // strike takes an entry out of the journal, under the lease.
 func (s *Server) strike(ctx context.Context, fence int64, e *entry) error {
-	return s.rewrite(ctx, fence, e, func(j journal) journal { return j })
+	return s.rewrite(ctx, fence, e, func(_ *backend.State, j journal) journal { return j })
 }
 
-func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(journal) journal) error {
+func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(*backend.State, journal) journal) error {
 	return s.guarded(ctx, fence, func(st *backend.State) error {
 		j, err := readJournal(st)
 		if err != nil {
 			return err
 		}
-		return edit(j.without(func(o *entry) bool { return o.ID == e.ID })).write(st)
+		return edit(st, j.without(func(o *entry) bool { return o.ID == e.ID })).write(st)
 	})
 }
 

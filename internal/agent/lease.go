@@ -134,6 +134,8 @@ func (g *sighting) abandoned(l *backend.Lease, now time.Time) bool {
 
 // tryLease takes the lease of the host, or tells who has it.
 func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64, seen *sighting) (lease backend.Lease, fresh bool, refusal *Error, err error) {
+	since := s.bootClock()
+	var after backend.State
 	err = s.store.Update(ctx, func(st *backend.State) error {
 		fresh, refusal = false, nil
 		now := s.clock()
@@ -150,7 +152,7 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 			}
 			l.TTL, l.Expires, l.Worker = req.TTL, now.Add(req.TTL), s.worker
 			l.ClusterFence = clusterFence
-			lease = *l
+			lease, after = *l, *st
 			return nil
 		}
 		st.Fence++
@@ -160,19 +162,30 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 			Fence: st.Fence, ClusterFence: clusterFence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL,
 		}
 		st.Lease = &lease
+		after = *st
 		return nil
 	})
+	if err == nil && refusal == nil {
+		s.keep(since, after)
+	}
 	return lease, fresh, refusal, err
 }
 
 // releaseLease gives the lease back, and keeps what the run applied and did not
-// settle. A lease that is gone already is no error.
+// settle. Before that it pays what is owed. A lease that is gone already is no error.
 func (s *Server) releaseLease(ctx context.Context, fence int64) error {
+	return s.release(ctx, fence, s.payBefore)
+}
+
+func (s *Server) release(ctx context.Context, fence int64, before func(context.Context, *backend.State)) error {
 	release, err := s.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
+	if state, err := s.store.Load(ctx); err == nil && s.standing(&state, fence) == ours {
+		before(ctx, &state)
+	}
 	if err := s.giveBack(ctx, fence, keepApplied); err != nil {
 		return failure("release the lease", err)
 	}
@@ -204,8 +217,12 @@ func (s *Server) giveBack(ctx context.Context, fence int64, before func(*backend
 		st.Lease = nil
 		return nil
 	})
-	if err != nil || cluster == 0 {
+	if err != nil {
 		return err
+	}
+	s.forgetHold(fence)
+	if cluster == 0 {
+		return nil
 	}
 	return s.leaveCluster(ctx, cluster)
 }
@@ -213,9 +230,11 @@ func (s *Server) giveBack(ctx context.Context, fence int64, before func(*backend
 // guarded makes a write under the lease, and renews it. A lease that expired but
 // that nobody took since is still good: nobody can have written in between.
 func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.State) error) error {
+	since := s.bootClock()
 	var lease backend.Lease
+	var after backend.State
 	err := s.store.Update(ctx, func(st *backend.State) error {
-		if err := checkFence(st, fence, "the host"); err != nil {
+		if err := s.claim(st, fence); err != nil {
 			return err
 		}
 		if err := s.checkCluster(ctx, st.Lease.ClusterFence); err != nil {
@@ -223,24 +242,27 @@ func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.S
 		}
 		st.Lease.Expires = s.clock().Add(st.Lease.TTL)
 		lease = *st.Lease
-		return write(st)
+		if err := write(st); err != nil {
+			return err
+		}
+		after = *st
+		return nil
 	})
 	if err != nil {
 		return err
 	}
+	s.keep(since, after)
 	return s.renewCluster(ctx, lease)
 }
 
-func checkFence(st *backend.State, fence int64, of string) error {
-	switch {
-	case st.Lease != nil && st.Lease.Fence == fence:
-		return nil
-	case st.Lease != nil:
-		other := *st.Lease
-		return &Error{Kind: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s; %s", of, describeHolder(of, st.Lease))}
-	default:
-		return &Error{Kind: StaleFence, Message: fmt.Sprintf("this run holds no lease on %s", of)}
+// lost is the error of a run whose lease the records do not hold.
+func lost(st *backend.State, of string) error {
+	if st.Lease == nil {
+		return &Error{Kind: StaleFence, Message: fmt.Sprintf("this run holds no lease on %s any more; run plan again, and apply", of)}
 	}
+	other := *st.Lease
+	return &Error{Kind: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s, as one does that stands still for longer than its lease lives; %s. "+
+		"Wait for that run to end, then plan again", of, describeHolder(of, st.Lease))}
 }
 
 // renewLease lets the lease live on without a write.

@@ -119,7 +119,10 @@ func (s *Server) checkCluster(ctx context.Context, fence int64) error {
 	if err != nil {
 		return err
 	}
-	return checkFence(&state, fence, "cluster "+cluster.Name)
+	if l := state.Lease; l != nil && l.Fence == fence || l == nil && state.Fence <= fence { // deleted, and nobody came: renewCluster writes it again
+		return nil
+	}
+	return lost(&state, "cluster "+cluster.Name)
 }
 
 // renewCluster renews the cluster's lease once a third of its time has gone: it is
@@ -145,8 +148,12 @@ func (s *Server) renewCluster(ctx context.Context, host backend.Lease) error {
 		}
 	}
 	return cluster.Store.Update(ctx, func(st *backend.State) error {
-		if err := checkFence(st, host.ClusterFence, "cluster "+cluster.Name); err != nil {
-			return err
+		switch l := st.Lease; {
+		case l == nil && st.Fence <= host.ClusterFence:
+			st.Fence = host.ClusterFence
+			st.Lease = &backend.Lease{Run: host.Run, Owner: host.Owner, Holder: host.Holder, Fence: host.ClusterFence, Since: host.Since, TTL: host.TTL, Hosts: []string{s.member(cluster)}}
+		case l == nil || l.Fence != host.ClusterFence:
+			return lost(st, "cluster "+cluster.Name)
 		}
 		st.Lease.Expires, st.Lease.Clock = now.Add(st.Lease.TTL), cluster.Node
 		return nil

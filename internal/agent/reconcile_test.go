@@ -14,7 +14,7 @@ import (
 
 // anotherAgent is an agent process that no client speaks with.
 func (r *rig) anotherAgent() *agent.Server {
-	return agent.NewServer(r.sim, r.sim, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience))
+	return agent.NewServer(r.sim, r.sim, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience))
 }
 
 // killedAt lets the agent die at a write of a change that stops run-1, and its lease
@@ -190,12 +190,13 @@ func TestAHostThatCannotBeReadWasNotTried(t *testing.T) {
 			t.Fatalf("a host that cannot be read was settled: %+v", settled)
 		}
 	}
-	fail(simulated.OpStartVM, 1)
+	fail(simulated.OpStartVM, 0)
 	settled, err := r.anotherAgent().Reconcile(t.Context(), 0)
 	if err != nil || len(settled) != 1 || len(settled[0].Stands) == 0 {
 		t.Fatalf("settled %+v, %v", settled, err)
 	}
 	r.wantJournal(1)
+	r.repair()
 	if _, err := r.anotherAgent().Reconcile(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -27,6 +26,8 @@ type Settled struct {
 	Restored []string
 	// Dropped are shares without a claim that were taken back from containers.
 	Dropped []string
+	// Started are VMs that were owed a start and run again.
+	Started []string
 	// Stands says what could not be put back.
 	Stands []string
 }
@@ -46,24 +47,23 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []S
 	if err != nil {
 		return nil, err
 	}
-	if len(state.Journal) == 0 && s.expired(&state) && !restorable(lost) {
+	if len(state.Journal)+len(state.Owed) == 0 && s.expired(&state) && !restorable(lost) {
 		return conflicts(lost), s.dropExpired(ctx, state.Lease)
 	}
-	holder, err := os.Hostname()
-	if err != nil {
-		holder = "this host"
-	}
-	lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "reconcile-" + s.worker, Holder: fmt.Sprintf("reconcile on %s, process %d", holder, os.Getpid()), Wait: wait, Cluster: true})
+	// Its process is all that holds this lease: when it dies, the next one must not wait long.
+	lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "reconcile-" + s.worker, Holder: s.process("reconcile"), TTL: recoveryTTL, Wait: wait, Cluster: true})
 	if err != nil {
 		return nil, err
 	}
-	settled, err = s.settleDead(ctx, lease)
+	stop := s.keepAlive(ctx, lease.Fence)
+	settled, err = s.settleAll(ctx, lease)
 	if err == nil {
 		var restored []Settled
 		restored, err = s.restore(ctx, lease)
 		settled = append(settled, restored...)
 	}
-	if released := s.releaseLease(context.WithoutCancel(ctx), lease.Fence); err == nil {
+	stop()
+	if released := s.release(context.WithoutCancel(ctx), lease.Fence, func(context.Context, *backend.State) {}); err == nil {
 		err = released
 	}
 	return settled, err
@@ -111,6 +111,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if state.Lease.Worker != s.worker {
 		return s.leaveTo(ctx, state.Lease)
 	}
+	s.payBefore(ctx, &state)
 	err = s.giveBack(ctx, state.Lease.Fence, func(st *backend.State) error {
 		if st.Lease.Worker != s.worker {
 			return errTakenOver
@@ -185,6 +186,10 @@ func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bo
 		}
 	}
 	if err == nil && len(stands) == 0 {
+		_, err := s.payInTurn(ctx, lease)
+		if lost := staleFence(err); lost != nil {
+			return lost
+		}
 		return nil
 	}
 	if fresh {
@@ -242,7 +247,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	if len(stands) > 0 && e.Attempts < maxAttempts {
 		return stands, nil
 	}
-	if err := w.close(ctx, len(stands) > 0); err != nil {
+	if err := w.close(ctx, len(stands) > 0, s.readBack(ctx)); err != nil {
 		return nil, failure("write the journal", err)
 	}
 	return stands, nil

@@ -26,6 +26,8 @@ const (
 	// patience is how long a test waits for what has to happen. A busy machine takes
 	// its time.
 	patience = time.Minute
+	// startPatience is how long an undo tries to start a VM, seven times.
+	startPatience = 64 * time.Millisecond
 )
 
 // rig is one simulated host with an agent and a client that reaches it over gRPC.
@@ -34,6 +36,7 @@ type rig struct {
 	fleet *simulated.Fleet
 	sim   *simulated.Host
 	clock *clock
+	boot  func() time.Duration // nil for the machine's own
 	*agentUnderTest
 }
 
@@ -92,7 +95,11 @@ func (r *rig) restart(run string) {
 func (r *rig) start() {
 	r.t.Helper()
 	b := &breaker{HyperV: r.sim, MIG: r.sim, VGPU: r.sim, Sharing: r.sim, Meter: r.sim, store: r.sim, platform: r.sim.Platform}
-	server := agent.NewServer(b, b, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience))
+	options := []agent.Option{agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience)}
+	if r.boot != nil {
+		options = append(options, agent.WithBootClock(r.boot))
+	}
+	server := agent.NewServer(b, b, options...)
 	e := &ending{server: server, heard: make(chan struct{})}
 	conn, err := connect.InProcess(e)
 	if err != nil {

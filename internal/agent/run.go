@@ -13,9 +13,19 @@ import (
 // runner runs steps on a host.
 type runner struct {
 	host backend.Backend
+	// gate lets the effects of a step on the host through, each just before it happens.
+	gate func(context.Context, change.Step) error
 	// claims changes the claims under the lease.
 	claims  func(context.Context, func([]gpu.Claim) []gpu.Claim) error
 	timeout time.Duration
+}
+
+// act has one effect on the host, if the gate lets it through.
+func (r *runner) act(ctx context.Context, s change.Step, effect func(context.Context) error) error {
+	if err := r.gate(ctx, s); err != nil {
+		return err
+	}
+	return effect(ctx)
 }
 
 // run makes one step. Each step may be repeated.
@@ -27,7 +37,7 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 		if err != nil {
 			return err
 		}
-		return (&hypervRunner{host: host, timeout: r.timeout}).run(ctx, s)
+		return (&hypervRunner{host: host, timeout: r.timeout, act: r.act}).run(ctx, s)
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -42,20 +52,20 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 		if err != nil {
 			return err
 		}
-		return runVGPU(ctx, host, s)
+		return r.act(ctx, s, func(ctx context.Context) error { return runVGPU(ctx, host, s) })
 	}
 	if s.Op.SharesGPUs() {
 		host, err := asSharing(r.host)
 		if err != nil {
 			return err
 		}
-		return runSharing(ctx, host, s)
+		return r.act(ctx, s, func(ctx context.Context) error { return runSharing(ctx, host, s) })
 	}
 	host, err := asMIG(r.host)
 	if err != nil {
 		return err
 	}
-	return runMIG(ctx, host, s)
+	return r.act(ctx, s, func(ctx context.Context) error { return runMIG(ctx, host, s) })
 }
 
 // able tells whether a host can do all of some steps at all.

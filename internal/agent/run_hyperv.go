@@ -14,18 +14,33 @@ import (
 type hypervRunner struct {
 	host    backend.HyperV
 	timeout time.Duration
+	// act has one effect on the host, if the gate lets it through.
+	act func(context.Context, change.Step, func(context.Context) error) error
 }
 
 func (r *hypervRunner) run(ctx context.Context, s change.Step) error {
-	if s.Op == change.OpStopVM {
-		return r.stop(ctx, s)
-	}
 	limit := r.timeout
 	if s.Op == change.OpDrainNode {
 		limit *= drainTimes
 	}
+	unlimited := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	switch s.Op {
+	case change.OpStopVM:
+		return r.stop(unlimited, s)
+	case change.OpRemoveAdapters:
+		return r.removeAdapters(ctx, s)
+	case change.OpRemoveDevices:
+		return r.removeDevices(ctx, s)
+	case change.OpStartVM:
+		return r.start(ctx, s)
+	}
+	return r.act(ctx, s, func(ctx context.Context) error { return r.one(ctx, s) })
+}
+
+// one makes a step that is one effect.
+func (r *hypervRunner) one(ctx context.Context, s change.Step) error {
 	switch s.Op {
 	case change.OpDrainNode:
 		return r.host.DrainNode(ctx)
@@ -38,8 +53,6 @@ func (r *hypervRunner) run(ctx context.Context, s change.Step) error {
 		return err
 	case change.OpSetQuotas:
 		return r.host.SetPartitionQuotas(ctx, s.VM, s.Adapter.ID, s.Adapter.Quotas)
-	case change.OpRemoveAdapters:
-		return r.removeAdapters(ctx, s)
 	case change.OpDismount:
 		return r.host.DismountDevice(ctx, s.GPU, s.Force)
 	case change.OpMount:
@@ -53,12 +66,8 @@ func (r *hypervRunner) run(ctx context.Context, s change.Step) error {
 	case change.OpAddDevice:
 		_, err := r.host.AddDevice(ctx, s.VM, *s.Device)
 		return err
-	case change.OpRemoveDevices:
-		return r.removeDevices(ctx, s)
 	case change.OpVMSettings:
 		return r.host.ApplyVMSettings(ctx, s.VM, *s.Settings)
-	case change.OpStartVM:
-		return r.start(ctx, s)
 	}
 	return noStep(s.Op)
 }
@@ -76,17 +85,17 @@ func (r *hypervRunner) stop(ctx context.Context, s change.Step) error {
 	}
 	asked, cancel := context.WithTimeout(ctx, power.Timeout())
 	defer cancel()
-	err := r.host.ShutDownVM(asked, s.VM, power.ForceShutdown)
+	err := r.act(asked, s, func(ctx context.Context) error { return r.host.ShutDownVM(ctx, s.VM, power.ForceShutdown) })
 	var be *backend.Error
 	switch {
-	case err == nil || !power.AllowTurnOff:
+	case err == nil || !power.AllowTurnOff || staleFence(err) != nil:
 		return err
 	case errors.As(err, &be) && (be.Code == backend.Locked || be.Code == backend.AccessDenied || be.Code == backend.NotFound):
 		return err
 	}
 	ctx, cancel = context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	return r.host.TurnOffVM(ctx, s.VM)
+	return r.act(ctx, s, func(ctx context.Context) error { return r.host.TurnOffVM(ctx, s.VM) })
 }
 
 // startPoll is how often a VM that is still shutting down is looked at.
@@ -96,7 +105,7 @@ const startPoll = 500 * time.Millisecond
 // than it was given, is waited for: it would go off later and stay off.
 func (r *hypervRunner) start(ctx context.Context, s change.Step) error {
 	for {
-		err := r.host.StartVM(ctx, s.VM)
+		err := r.act(ctx, s, func(ctx context.Context) error { return r.host.StartVM(ctx, s.VM) })
 		var be *backend.Error
 		if !errors.As(err, &be) || be.Code != backend.InvalidState {
 			return err
@@ -129,7 +138,7 @@ func (r *hypervRunner) removeAdapters(ctx context.Context, s change.Step) error 
 		if s.Keeps(a.ID) {
 			continue
 		}
-		if err := r.host.RemovePartitionAdapter(ctx, vm.ID, a.ID); err != nil {
+		if err := r.act(ctx, s, func(ctx context.Context) error { return r.host.RemovePartitionAdapter(ctx, vm.ID, a.ID) }); err != nil {
 			return err
 		}
 	}
@@ -149,7 +158,7 @@ func (r *hypervRunner) removeDevices(ctx context.Context, s change.Step) error {
 		if s.Keeps(d.ID) {
 			continue
 		}
-		if err := r.host.RemoveDevice(ctx, vm.ID, d.ID); err != nil {
+		if err := r.act(ctx, s, func(ctx context.Context) error { return r.host.RemoveDevice(ctx, vm.ID, d.ID) }); err != nil {
 			return err
 		}
 	}

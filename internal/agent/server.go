@@ -30,11 +30,15 @@ type Server struct {
 	version string
 	role    func(context.Context) (Role, error)
 	clock   func() time.Time
+	// bootClock is a clock that nobody sets and that runs on while the machine sleeps.
+	bootClock func() time.Duration
 	// worker names this process in the journal: an unfinished change of another
 	// worker may still be going on.
 	worker      string
 	stepTimeout time.Duration
 	undoTimeout time.Duration
+	// startPatience is how long an undo tries to start a VM.
+	startPatience time.Duration
 
 	// turn lets one writer at a time through: two changes of one run queue here.
 	turn chan struct{}
@@ -43,6 +47,10 @@ type Server struct {
 
 	mu      sync.Mutex
 	running map[*calling]bool // the Apply calls in progress
+	holds   map[int64]hold    // the leases that this process has, by fence
+
+	// recoveries are the changes that lost their lease and are looked after.
+	recoveries sync.WaitGroup
 }
 
 // Option configures a server.
@@ -79,25 +87,37 @@ func WithRole(role func(context.Context) (Role, error)) Option {
 // WithClock replaces the clock that leases are measured with.
 func WithClock(now func() time.Time) Option { return func(s *Server) { s.clock = now } }
 
+// WithBootClock replaces the clock by which the agent notices that it was stopped: the
+// time since any moment, never set back, that runs on while the process, or the machine,
+// stands still.
+func WithBootClock(since func() time.Duration) Option { return func(s *Server) { s.bootClock = since } }
+
 // WithTimeouts replaces how long one step, and putting a whole change back, may take.
 func WithTimeouts(step, undo time.Duration) Option {
 	return func(s *Server) { s.stepTimeout, s.undoTimeout = step, undo }
 }
 
+// WithStartPatience replaces how long putting a change back tries to start a VM again that
+// does not start.
+func WithStartPatience(d time.Duration) Option { return func(s *Server) { s.startPatience = d } }
+
 // NewServer makes the agent of the host behind a backend. The store must be the
 // host's own: several agents over one store take turns by its lease.
 func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 	s := &Server{
-		backend:     b,
-		version:     unversioned,
-		role:        func(context.Context) (Role, error) { return Operator, nil },
-		clock:       time.Now,
-		worker:      rand.Text(),
-		stepTimeout: defaultStepTimeout,
-		undoTimeout: defaultUndoTimeout,
-		turn:        make(chan struct{}, 1),
-		gates:       newGates(),
-		running:     map[*calling]bool{},
+		backend:       b,
+		version:       unversioned,
+		role:          func(context.Context) (Role, error) { return Operator, nil },
+		clock:         time.Now,
+		bootClock:     sinceBoot,
+		worker:        rand.Text(),
+		stepTimeout:   defaultStepTimeout,
+		undoTimeout:   defaultUndoTimeout,
+		startPatience: defaultStartPatience,
+		turn:          make(chan struct{}, 1),
+		gates:         newGates(),
+		running:       map[*calling]bool{},
+		holds:         map[int64]hold{},
 	}
 	for _, o := range opts {
 		o(s)
@@ -139,6 +159,7 @@ func (s *Server) read(ctx context.Context) (gpu.Host, backend.State, error) {
 		return gpu.Host{}, backend.State{}, failure("read the claims", err)
 	}
 	host.Claims, host.Unreadable = state.Claims, unreadableRecords(&state)
+	host.Owed = stillOwed(state.Owed, &host)
 	return host, state, nil
 }
 

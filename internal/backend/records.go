@@ -22,7 +22,8 @@ import (
 //	{"format":"gpu-agent-state/v2","agent":"1.2.3","fence":7,"sum":"…","records":[
 //	{"kind":"lease","version":1,"sum":"…","data":{…}},
 //	{"kind":"claim","version":1,"sum":"…","data":{…}},
-//	{"kind":"change","version":1,"sum":"…","data":{…}}
+//	{"kind":"change","version":1,"sum":"…","data":{…}},
+//	{"kind":"owed_start","version":1,"sum":"…","data":{…}}
 //	]}
 //
 // Each sum covers what stands beside it, that of the first line all lines.
@@ -39,9 +40,10 @@ const (
 	kindLease  = "lease"
 	kindClaim  = "claim"
 	kindChange = "change"
+	kindOwed   = "owed_start"
 )
 
-var recordVersions = map[string]int{kindLease: 1, kindClaim: 1, kindChange: 1}
+var recordVersions = map[string]int{kindLease: 1, kindClaim: 1, kindChange: 1, kindOwed: 1}
 
 // Unreadable is a record that this agent cannot read, with its bytes.
 type Unreadable struct {
@@ -176,6 +178,9 @@ func (s *State) document() (stateDocument, error) {
 	}
 	for _, change := range s.Journal {
 		errs = append(errs, add(kindChange, change))
+	}
+	for _, d := range s.Owed {
+		errs = append(errs, add(kindOwed, d))
 	}
 	for _, r := range s.Unreadable {
 		doc.Records = append(doc.Records, r.Raw)
@@ -344,6 +349,15 @@ func (s *State) open(raw json.RawMessage, i int) {
 			if err = c.Validate(); err == nil {
 				s.Claims = append(s.Claims, c)
 			}
+		}
+	case kindOwed:
+		var d gpu.OwedStart
+		switch err = strictly(r.Data, &d); {
+		case err != nil:
+		case d.VM == "":
+			err = errors.New("vm is empty")
+		default:
+			s.Owed = append(s.Owed, d)
 		}
 	case kindChange:
 		s.Journal = append(s.Journal, r.Data) // the agent's own to read

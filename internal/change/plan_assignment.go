@@ -350,7 +350,8 @@ func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 // carryOut plans the steps, with the VM off if they need it. The claim comes before
 // the start, so that a failure after it does not cost the VM another stop.
 func (m *move) carryOut(power gpu.Power, finish func()) error {
-	off, restart := m.needsOff(), false
+	off := m.needsOff()
+	_, restart := m.host.Owes(m.vm.ID)
 	var refused error
 	if off && m.vm.State != gpu.VMOff {
 		switch {

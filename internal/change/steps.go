@@ -161,7 +161,7 @@ func inverse(host *gpu.Host, s Step) []Step {
 			return one(OpStartVM)
 		}
 	case OpStartVM:
-		if vm != nil && !vm.Runs() {
+		if _, owed := host.Owes(s.VM); vm != nil && !vm.Runs() && !owed { // one that is owed a start keeps it
 			return one(OpStopVM)
 		}
 	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpStopUnit, OpStartUnit:

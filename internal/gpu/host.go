@@ -1,6 +1,9 @@
 package gpu
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Platform is the family of a host's hypervisor or operating system.
 type Platform string
@@ -43,6 +46,31 @@ type Host struct {
 	Unfinished []string `json:"unfinished,omitempty"`
 	// Unreadable are the records of the agent that it cannot read. Claims may be missing.
 	Unreadable []UnreadableRecord `json:"unreadable_records,omitempty"`
+	// Owed are the VMs that a change stopped and that could not be started again yet. The
+	// next lease of the host starts them.
+	Owed []OwedStart `json:"owed_starts,omitempty"`
+}
+
+// OwedStart is a VM that a change stopped and that is owed a start.
+type OwedStart struct {
+	VM    string    `json:"vm"` // id
+	Name  string    `json:"vm_name,omitempty"`
+	Since time.Time `json:"since"`
+	// Subject is the resource whose change stopped it, Run the run that made it.
+	Subject string `json:"subject"`
+	Run     string `json:"run"`
+	// Why is how the last attempt to start it failed; "" before one.
+	Why string `json:"why,omitempty"`
+}
+
+// Owes tells whether a change stopped a VM that is not started again.
+func (h *Host) Owes(vm string) (*OwedStart, bool) {
+	for i := range h.Owed {
+		if SameID(h.Owed[i].VM, vm) {
+			return &h.Owed[i], true
+		}
+	}
+	return nil, false
 }
 
 // OS names an operating system, for rules that depend on its build.

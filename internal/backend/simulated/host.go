@@ -49,7 +49,7 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 		return gpu.Host{}, err
 	}
 	host := rec.Host
-	host.Claims = nil
+	host.Claims, host.Owed = nil, nil
 	for i := range host.GPUs {
 		if g := &host.GPUs[i]; isInMIG(g) {
 			g.TimeSlice = "" // the driver tells those of full GPUs
