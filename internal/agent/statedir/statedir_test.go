@@ -173,7 +173,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		{"a claim for nothing", edited(t, whole, `"id":"vdi"`, `"id":""`), false, []string{"id is empty", "record 2 (claim)"}},
 		{"wrong checksum", strings.Replace(whole, `"id":"vdi"`, `"id":"vdj"`, 1), false, []string{"checksum", "record 2"}},
 		{"another fence", strings.Replace(whole, `"fence":7`, `"fence":6`, 1), false, []string{"first line"}},
-		{"a record is missing", head + "\n" + records[strings.Index(records, "\n")+1:], false, []string{"missing", "3 records"}},
+		{"a record is missing", head + "\n" + records[strings.Index(records, "\n")+1:], false, []string{"missing", "4 records"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := newDir(t)
@@ -280,6 +280,7 @@ func someState() backend.State {
 		Lease:   &backend.Lease{Run: "run-1", Fence: 7, Since: time.Unix(100, 5).UTC(), Expires: time.Unix(160, 0).UTC()},
 		Claims:  []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "token"}, {Kind: gpu.ClaimConfig, ID: "gold"}},
 		Journal: []json.RawMessage{json.RawMessage(`{"id":"a"}`)},
+		Owed:    []gpu.OwedStart{{VM: "AAAAAAAA-0000-0000-0000-000000000001", Name: "avd-01", Since: time.Unix(90, 0).UTC(), Subject: "a", Run: "run-0"}},
 	}
 }
 

@@ -170,6 +170,23 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 				"Fix: if no other run is at work, apply again: the first change of this host puts back what was cut off, VMs that it stopped included.",
 			name, strings.Join(unfinished[name], ", ")))
 	}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		for _, d := range v.Hosts[name].Owed {
+			if f.TellOnce("owed on " + name + ": " + d.VM) {
+				diags.AddWarning("A VM is off that a change stopped", fmt.Sprintf(
+					"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
+						"Fix: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
+					name, d.Name, d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
+			}
+		}
+	}
+}
+
+func lastTry(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " Last attempt: " + why + "."
 }
 
 // Unreachable adds what it means that hosts did not answer: an error, or with keep

@@ -22,8 +22,9 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.a"), "min_partition_compute = 500")
 
 	r.ClearFaults("hv01")
-	rig.WantSaid(t, c.Ok("plan"), "an earlier change of VM avd-01 failed and could not be put back", "1 to change")
+	rig.WantSaid(t, c.Ok("plan"), "an earlier change of VM avd-01 failed and could not be put back", "VM avd-01 is off", "1 to change")
 	c.Apply()
+	r.WantVM("avd-01", gpu.VMRunning, 1)
 	v, _ := r.VM("avd-01")
 	if q := v.PartitionAdapters[0].Quotas.Compute.Min; q == nil || *q != 500 {
 		t.Errorf("the quota is %v, want 500", q)
@@ -33,6 +34,36 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	}
 	c.WantNoChanges()
 	c.Destroy()
-	r.WantVM("avd-01", gpu.VMOff, 0)
+	r.WantVM("avd-01", gpu.VMRunning, 0)
 	r.WantClaims([]string{"hv01"})
+}
+
+// TestAVMThatAConfigStoppedIsOwedItsStart has VMs not start again after a change of the
+// count under them, nor after it was put back: the error and the next plan say which are
+// off, that plan is an update of their assignments, and the apply starts them.
+func TestAVMThatAConfigStoppedIsOwedItsStart(t *testing.T) {
+	t.Parallel()
+	for _, onFailure := range []string{"rollback", "stop"} {
+		t.Run(onFailure, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)), rig.Node("hv02")))
+			config := func(count int) string {
+				return r.Block() + rig.ConfigOf(count, rig.Both, `max_disruption = "vm_restart"`, "rollout = { on_failure = \""+onFailure+"\" }") +
+					rig.Assignment("avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop)
+			}
+			c := rig.NewCLI(t, config(4))
+			c.Apply()
+			r.WantVM("avd-01", gpu.VMRunning, 1)
+			r.Must(r.Fleet.InjectFault(t.Context(), "hv01", simulated.Fault{Op: simulated.OpStartVM, Code: "failed"}))
+			c.Write(config(8))
+			rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM avd-01 is off")
+			r.WantVM("avd-01", gpu.VMOff, 1)
+
+			r.ClearFaults("hv01")
+			rig.WantSaid(t, c.Ok("plan"), "VM avd-01 is off: a change of gpu_partition_config", "# gpu_vm_assignment.a will be updated in-place")
+			c.Apply()
+			r.WantVM("avd-01", gpu.VMRunning, 1)
+			c.WantNoChanges()
+		})
+	}
 }

@@ -236,6 +236,9 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	if claimed && claim.Incomplete {
 		differs = append(differs, fmt.Sprintf("an earlier change of VM %s failed and could not be put back", vm.Name))
 	}
+	if owed, ok := h.Owes(vm.ID); ok {
+		differs = append(differs, fmt.Sprintf("VM %s is off: a change of %s stopped it and could not start it again", vm.Name, owed.Subject))
+	}
 	m.Drift, d = types.ListValueFrom(ctx, types.StringType, differs)
 	diags.Append(d...)
 }
