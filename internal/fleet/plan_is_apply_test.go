@@ -336,7 +336,7 @@ func (w *world) new(label string) *resource {
 // step makes one random change, and compares.
 func (w *world) step() {
 	defer func() {
-		if r := recover(); r != nil && r != any(errDiffers) { //nolint:errorlint // the very value
+		if r := recover(); r != nil && r != any(errDiffers) {
 			panic(r)
 		}
 	}()
