@@ -227,7 +227,7 @@ var binaries = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for name, pkg := range map[string]string{providerName: ".", agentName: "./cmd/gpu-agent"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", filepath.Join(bin, name), pkg) //nolint:noctx // bounded by go test's timeout
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", filepath.Join(bin, name), pkg)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w: %s", pkg, err, out)

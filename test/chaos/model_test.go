@@ -34,6 +34,8 @@ type object struct {
 	args map[string]string
 	// imported objects have seen no apply in this phase since their import.
 	imported bool
+	// renamed configs and pools have another address since the last recovery apply, and users.
+	renamed bool
 	// touched objects may be on a host and not in a state, which only an apply of their
 	// configuration mends: they are not dropped in this phase.
 	touched bool
@@ -183,11 +185,13 @@ type model struct {
 	// unsure are VMs whose power a person changed in this phase, or whose assignment leaves
 	// them off: they may be on or off until the person has set it right.
 	unsure map[string]string
-	serial int
+	// faulted are the hosts on which failures were injected in this phase.
+	faulted map[string]bool
+	serial  int
 }
 
 func newModel(states []*state) *model {
-	m := &model{states: states, held: map[*site]*holding{}, vms: map[string]*holding{}, on: map[string]bool{}, unsure: map[string]string{}}
+	m := &model{states: states, held: map[*site]*holding{}, vms: map[string]*holding{}, on: map[string]bool{}, unsure: map[string]string{}, faulted: map[string]bool{}}
 	s := beginning()
 	m.sites = sites(s)
 	for _, x := range m.sites {
@@ -213,6 +217,7 @@ func (m *model) at(host string) []*site {
 
 // loosen records that a failure was injected on a host.
 func (m *model) loosen(host string) {
+	m.faulted[host] = true
 	for _, s := range m.at(host) {
 		m.held[s].loose = true
 		for _, vm := range s.vms {

@@ -320,7 +320,7 @@ func (g *generator) relabel(s *state) *operation {
 	} else {
 		o.label = g.next("r")
 	}
-	o.touched = true
+	o.touched, o.renamed = true, o.renamed || len(s.group(o)) > 1
 	return &operation{what: "rename " + old + " to " + o.address()}
 }
 
