@@ -18,6 +18,28 @@ func (r *run) ours(c *gpu.Claim) bool {
 	return r.superseded(c) || (r.owner != "" && c.Owner == r.owner)
 }
 
+// handedOver tells whether the plan gives up an object that another resource has taken over
+// by now: the claims say so, and its end touches nothing.
+func (r *run) handedOver() bool {
+	if !r.plan.Want.Empty() || r.plan.Token == "" {
+		return false
+	}
+	of := objectOf(r.plan.Prior)
+	taken := false
+	for host := range of.hosts {
+		h, ok := r.fleet.hosts[host]
+		if !ok {
+			continue
+		}
+		claim, ok := h.Claim(of.kind, of.id)
+		if ok && claim.Token == r.plan.Token {
+			return false
+		}
+		taken = taken || ok
+	}
+	return taken
+}
+
 // claimOnVM is the newest claim for a VM on any host: a clustered VM's claim stays
 // where it was written until the next write.
 func (r *run) claimOnVM(vmID string) (*gpu.Claim, bool) {
@@ -144,4 +166,22 @@ func (r *run) hadPartition(vm *gpu.VM) bool {
 	}
 	c, ok := r.claimOnVM(vm.ID)
 	return ok && r.ours(c)
+}
+
+// object is what a config or a pool is known by in claims, and the hosts that it is on.
+type object struct {
+	kind  gpu.ClaimKind
+	id    string
+	hosts map[string][]string
+}
+
+// objectOf is the object of a config or a pool; that of others has no hosts.
+func objectOf(w gpu.Want) object {
+	switch {
+	case w.Config != nil:
+		return object{kind: gpu.ClaimConfig, id: w.Config.ID, hosts: w.Config.GPUs}
+	case w.Pool != nil:
+		return object{kind: gpu.ClaimPool, id: w.Pool.Name, hosts: w.Pool.Members}
+	}
+	return object{}
 }
