@@ -288,9 +288,12 @@ func TestNextOff(t *testing.T) {
 	}
 
 	_, err := r.apply(assign("c", "t", later, nil))
-	e := kindOf(t, err, agent.Refused)
-	if e.Outcome != nil || e.Cause == nil || e.Cause.Code != backend.InvalidState {
+	e := kindOf(t, err, agent.RuleViolation)
+	if e.Outcome != nil || len(e.Findings) != 1 || e.Findings[0].Rule != "vm-must-be-off" {
 		t.Errorf("error = %+v", e)
+	}
+	if vm = r.vm("run-1"); vm.State != gpu.VMRunning || len(vm.Devices) != 1 || len(vm.PartitionAdapters) != 0 {
+		t.Errorf("VM = %+v", vm)
 	}
 
 	check(t, r.sim.TurnOffVM(t.Context(), run1))
