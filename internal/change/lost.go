@@ -29,10 +29,10 @@ type Lost struct {
 	Conflicts []Conflict
 }
 
-// conflict is why something cannot be put back.
+// Conflict is why something cannot be put back.
 type Conflict struct{ Object, Why string }
 
-// lacking is what one object lacks.
+// Lacking is what one object lacks.
 type Lacking struct {
 	Object, What string
 	// Undeclared is true for what is there and should not.

@@ -21,7 +21,7 @@ func Verify(expected, have *gpu.Host, steps []Step) []string {
 	return out
 }
 
-// fact is one thing that a host shows, in words.
+// Fact is one thing that a host shows, in words.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

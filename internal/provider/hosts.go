@@ -161,7 +161,7 @@ func (noSudoUpload) Description(context.Context) string {
 
 func (v noSudoUpload) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 
-func (noSudoUpload) ValidateObject(ctx context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
+func (noSudoUpload) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
 		return
 	}

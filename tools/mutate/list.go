@@ -30,7 +30,6 @@ func list() []mutation {
 		all = append(all, mutation{in: rules, function: check})
 	}
 	return append(all, []mutation{
-
 		// The inverse of every operation.
 		{in: change, function: "inverse", from: `return one(OpSetPartitionCount)`, to: `return nil`},
 		{in: change, function: "inverse", from: `return one(OpRemoveAdapters)`, to: `return nil`},

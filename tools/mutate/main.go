@@ -26,8 +26,9 @@ func main() {
 	without := flag.String("without", "", "regular expression of packages whose tests are not run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *only, *without, *near); err != nil {
+	err := run(ctx, *only, *without, *near)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
@@ -133,10 +134,11 @@ func (b *builder) try(ctx context.Context, m mutation, packages []pkg, near bool
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-			return "", err
-		} else if err != nil {
+		if _, failed := errors.AsType[*exec.ExitError](err); failed {
 			return p.path + ": " + firstFailure(out), nil
+		}
+		if err != nil {
+			return "", err
 		}
 	}
 	return "", nil
