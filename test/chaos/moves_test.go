@@ -327,7 +327,7 @@ func (g *generator) relabel(s *state) *operation {
 // rename gives a config or pool that nothing uses another name, which makes a new one.
 func (g *generator) rename(s *state) *operation {
 	o, ok := pick(g.rng, s.objects)
-	if !ok || o.typ == typeVM || len(s.group(o)) > 1 {
+	if !ok || o.typ == typeVM || o.touched || len(s.group(o)) > 1 {
 		return nil
 	}
 	old := o.name
