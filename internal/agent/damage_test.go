@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,7 +230,8 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 				t.Errorf("claims %+v, %v", claims, err)
 			}
 
-			// A person decides to give it up: the VM stays as it is, the rest is kept.
+			// A person decides to give it up: what the change made stays, the rest is kept, and
+			// the VM that it stopped is owed its start all the same.
 			if _, err := w.DropRecord(t.Context(), "none"); err == nil {
 				t.Error("a record that there is none of was dropped")
 			}
@@ -237,8 +239,12 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 			if err != nil || !bytes.Equal(dropped.Raw, doc) {
 				t.Fatalf("dropped %s, %v", dropped.Raw, err)
 			}
-			if settled, err := w.Reconcile(t.Context(), 0); err != nil || len(settled) != 0 {
+			if settled, err := w.Reconcile(t.Context(), 0); err != nil || len(settled) != 1 || !slices.Equal(settled[0].Started, []string{"run-1"}) {
 				t.Errorf("settled %+v, %v", settled, err)
+			}
+			h, err := w.Inventory(t.Context())
+			if vm, ok := h.VM(run1); err != nil || len(h.Owed) > 0 || !ok || vm.State != gpu.VMRunning {
+				t.Errorf("%+v, owed %+v, %v", vm, h.Owed, err)
 			}
 			fence, err := w.AcquireLease(t.Context(), lease("run-2"))
 			if err != nil || fence <= original.Fence {

@@ -72,7 +72,15 @@ func list() []mutation {
 		{in: change, function: "DropClaim"},
 
 		// Who may write: leases, fences, and what another process does.
-		{in: agent, function: "checkFence"},
+		{in: agent, function: "Server.pass"},
+		{in: agent, function: "Server.standing", from: `l.Fence == fence && `, to: ``},
+		{in: agent, function: "Server.standing", from: `st.Fence > fence`, to: `false`},
+
+		// Who is owed a start.
+		{in: agent, function: "entry.debts"},
+		{in: agent, function: "stillOwed", from: `vm.Runs() || `, to: ``},
+		{in: agent, function: "stillOwed", from: `c.Want.Assignment.Power.StayOff`, to: `false`},
+		{in: agent, function: "Server.pay"},
 		{in: agent, function: "Server.checkCluster"},
 		{in: agent, function: "sighting.abandoned"},
 		{in: agent, function: "expiredInCluster", from: `skew = maxSkew`, to: `_ = maxSkew`},
