@@ -37,6 +37,8 @@ const (
 	disksFull     disaster = "all disks full"
 	rebooted      disaster = "host rebooted"
 	rebootedBare  disaster = "host rebooted, no VM starts by itself"
+	// meddled is what the test does to the agent process or its records, which then goes on.
+	meddled disaster = "meddled with"
 )
 
 // The files of a place: the fleet, the records, and the socket where the agent reports.
@@ -52,6 +54,9 @@ type agentJob struct {
 	Disaster disaster `json:"disaster,omitempty"`
 	At       int      `json:"at,omitempty"`
 	When     moment   `json:"when,omitempty"`
+	// FailAt is the write to the host that fails, counted from 1, so that what was done before
+	// is put back.
+	FailAt int `json:"fail_at,omitempty"`
 }
 
 // patience is how long something that has to happen is waited for. A busy machine takes
@@ -92,11 +97,15 @@ func serveAgent(job agentJob) error {
 		return err
 	}
 	v := &victim{job: job, control: control}
-	b := &breaker{HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When, strike: v.strike, write: v.write}
+	b := &breaker{HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When, failAt: job.FailAt, strike: v.strike, write: v.write}
 	server := agent.NewServer(b, b, agent.WithHostName(host))
 	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary), grpc.StreamInterceptor(v.stream))...)
 	server.Register(g)
-	err = errors.Join(connect.ServeStdio(ctx, os.Stdin, os.Stdout, g), server.Shutdown(ctx))
+	err = connect.ServeStdio(ctx, os.Stdin, os.Stdout, g)
+	recovering, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	server.AwaitRecovery(recovering)
+	err = errors.Join(err, server.Shutdown(ctx))
 	end := ended{Writes: b.made(), Deaf: v.deaf.Load()}
 	if err != nil {
 		end.Error = err.Error()
@@ -129,6 +138,10 @@ func (v *victim) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, 
 func (v *victim) strike() {
 	v.struck.Store(true)
 	switch v.job.Disaster {
+	case meddled:
+		if err := v.askForCut(); err != nil {
+			panic(err)
+		}
 	case agentKilled, rebooted, rebootedBare:
 		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 			panic(err)

@@ -17,12 +17,16 @@ type moment string
 
 const (
 	beforeWrite moment = "before"
-	duringWrite moment = "during" // a guest shuts down and has not finished
+	duringWrite moment = "during" // such as while a guest shuts down and has not finished
 	afterWrite  moment = "after"
 )
 
-// shutDown is the one write that takes a while.
-const shutDown = "shut down"
+// Some writes. Shutting down takes a while.
+const (
+	shutDown = "shut down"
+	startUp  = "start"
+	record   = "record"
+)
 
 // intoShutdown is how long after the request to a guest a disaster strikes.
 const intoShutdown = 15 * time.Millisecond
@@ -37,6 +41,7 @@ type breaker struct {
 	platform func(context.Context) gpu.Platform
 	at       int // counted from 1; 0 for never
 	when     moment
+	failAt   int // of the writes to the host alone; 0 for never
 	// strike is the disaster. Those that the agent survives return.
 	strike func()
 	// write makes each write, so that a full disk can fail some.
@@ -44,6 +49,7 @@ type breaker struct {
 
 	mu     sync.Mutex
 	writes []string
+	toHost int // how many of them went to the host
 }
 
 // target is what a write goes to.
@@ -58,6 +64,12 @@ func (b *breaker) do(name string, to target, write func() error) error {
 	b.mu.Lock()
 	b.writes = append(b.writes, name)
 	hit := len(b.writes) == b.at
+	if to == toHost {
+		b.toHost++
+	}
+	if to == toHost && b.toHost == b.failAt {
+		write = func() error { return &backend.Error{Code: backend.Failed, Op: name, Detail: "it is to fail here"} }
+	}
 	b.mu.Unlock()
 	if !hit {
 		return b.write(to, write)
@@ -87,7 +99,7 @@ func (b *breaker) made() []string {
 func (b *breaker) Load(ctx context.Context) (backend.State, error) { return b.store.Load(ctx) }
 
 func (b *breaker) Update(ctx context.Context, f func(*backend.State) error) error {
-	return b.do("record", toRecords, func() error { return b.store.Update(ctx, f) })
+	return b.do(record, toRecords, func() error { return b.store.Update(ctx, f) })
 }
 
 func (b *breaker) SetPartitionCount(ctx context.Context, gpuID string, count int) error {
@@ -155,5 +167,5 @@ func (b *breaker) TurnOffVM(ctx context.Context, vmID string) error {
 }
 
 func (b *breaker) StartVM(ctx context.Context, vmID string) error {
-	return b.do("start", toHost, func() error { return b.HyperV.StartVM(ctx, vmID) })
+	return b.do(startUp, toHost, func() error { return b.HyperV.StartVM(ctx, vmID) })
 }

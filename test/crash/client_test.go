@@ -63,7 +63,11 @@ func variable(name string, job any) (string, error) {
 
 // makeChange is what a provider does on one host.
 func makeChange(ctx context.Context, c *agent.Client, ch agent.Change) error {
-	fence, err := c.AcquireLease(ctx, lease("run-1"))
+	return makeChangeUnder(ctx, c, lease("run-1"), ch)
+}
+
+func makeChangeUnder(ctx context.Context, c *agent.Client, lease agent.LeaseRequest, ch agent.Change) error {
+	fence, err := c.AcquireLease(ctx, lease)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
-	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -225,7 +224,7 @@ func TestMatrix(t *testing.T) {
 		all += len(points)
 		points = thin(points, every[d], i)
 		started := time.Now()
-		failed := tryAll(t, points)
+		failed := tryAll(t, points, 2) // processes wait for each other most of the time
 		t.Logf("%-40s points tried: %4d, lost: %d  (%.1f s)", d, len(points), failed, time.Since(started).Seconds())
 		tried, lost = tried+len(points), lost+failed
 	}
@@ -254,11 +253,11 @@ func scratch(t *testing.T) string {
 // agent puts everything back by itself is tried in full.
 var sample = map[disaster]int{recordsFull: 2, disksFull: 3, rebooted: 3, rebootedBare: 3}
 
-func thin(points []point, every, from int) []point {
+func thin[P any](points []P, every, from int) []P {
 	if every <= 1 {
 		return points
 	}
-	var out []point
+	var out []P
 	for i := from % every; i < len(points); i += every {
 		out = append(out, points[i])
 	}
@@ -266,11 +265,14 @@ func thin(points []point, every, from int) []point {
 }
 
 // tryAll tries points beside each other and returns how many were lost.
-func tryAll(t *testing.T, points []point) (lost int) {
+func tryAll[P interface {
+	fmt.Stringer
+	try(context.Context) error
+}](t *testing.T, points []P, perCore int) (lost int) {
 	t.Helper()
 	var mu sync.Mutex
 	var group errgroup.Group
-	group.SetLimit(2 * runtime.GOMAXPROCS(0)) // processes wait for each other most of the time
+	group.SetLimit(perCore * runtime.GOMAXPROCS(0))
 	for _, p := range points {
 		group.Go(func() error {
 			if err := p.try(t.Context()); err != nil {
@@ -363,20 +365,8 @@ func reconcile(ctx context.Context, s *agent.Server) error {
 
 // recover settles what the dead left, when their lease has expired.
 func (p place) recover(ctx context.Context, settle func(context.Context, *agent.Server) error) error {
-	fleet, err := p.fleet()
-	if err != nil {
-		return err
-	}
-	sim, err := fleet.Host(host)
-	if err != nil {
-		return err
-	}
-	store, err := statedir.Open(filepath.Join(string(p), stateName))
-	if err != nil {
-		return err
-	}
 	later := func() time.Time { return time.Now().Add(2 * leaseTTL) }
-	return settle(ctx, agent.NewServer(sim, store, agent.WithHostName(host), agent.WithClock(later)))
+	return p.as(ctx, settle, agent.WithClock(later))
 }
 
 // judge compares what is left with the two ways in which a change may end.

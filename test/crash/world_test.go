@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
@@ -179,6 +180,8 @@ func (p place) wantSettled(ctx context.Context) error {
 		return err
 	case len(records.Journal) > 0:
 		return fmt.Errorf("the journal holds %d changes: %s", len(records.Journal), records.Journal[0])
+	case len(records.Owed) > 0:
+		return fmt.Errorf("starts are owed: %v", records.Owed)
 	case records.Lease != nil:
 		return fmt.Errorf("the lease of run %s is left over", records.Lease.Run)
 	}
@@ -197,4 +200,21 @@ func (p place) wantPower(ctx context.Context, want world) error {
 		}
 	}
 	return nil
+}
+
+// as does something as another agent of this place, by the same clock.
+func (p place) as(ctx context.Context, do func(context.Context, *agent.Server) error, options ...agent.Option) error {
+	fleet, err := p.fleet()
+	if err != nil {
+		return err
+	}
+	sim, err := fleet.Host(host)
+	if err != nil {
+		return err
+	}
+	store, err := statedir.Open(filepath.Join(string(p), stateName))
+	if err != nil {
+		return err
+	}
+	return do(ctx, agent.NewServer(sim, store, append(options, agent.WithHostName(host))...))
 }
