@@ -63,6 +63,10 @@ type agentJob struct {
 // its time.
 const patience = time.Minute
 
+// startPatience is how long an undo tries to start a VM: the disks of a disaster stay full
+// for as long as the process lives.
+const startPatience = 64 * time.Millisecond
+
 // ended is what an agent says of itself before it ends.
 type ended struct {
 	Writes []string `json:"writes"`
@@ -98,7 +102,7 @@ func serveAgent(job agentJob) error {
 	}
 	v := &victim{job: job, control: control}
 	b := &breaker{HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When, failAt: job.FailAt, strike: v.strike, write: v.write}
-	server := agent.NewServer(b, b, agent.WithHostName(host))
+	server := agent.NewServer(b, b, agent.WithHostName(host), agent.WithStartPatience(startPatience))
 	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary), grpc.StreamInterceptor(v.stream))...)
 	server.Register(g)
 	err = connect.ServeStdio(ctx, os.Stdin, os.Stdout, g)

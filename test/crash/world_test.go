@@ -216,5 +216,5 @@ func (p place) as(ctx context.Context, do func(context.Context, *agent.Server) e
 	if err != nil {
 		return err
 	}
-	return do(ctx, agent.NewServer(sim, store, append(options, agent.WithHostName(host))...))
+	return do(ctx, agent.NewServer(sim, store, append(options, agent.WithHostName(host), agent.WithStartPatience(startPatience))...))
 }
