@@ -41,6 +41,9 @@ const (
 	meddled disaster = "meddled with"
 )
 
+// listening is what an agent that listens reports first, with its address.
+const listening = "listening "
+
 // The files of a place: the fleet, the records, and the socket where the agent reports.
 const (
 	fleetName   = "fleet.json"
@@ -57,6 +60,9 @@ type agentJob struct {
 	// FailAt is the write to the host that fails, counted from 1, so that what was done before
 	// is put back.
 	FailAt int `json:"fail_at,omitempty"`
+	// Identity has the agent listen with TLS instead, with this certificate and key in
+	// PEM, which is also the authority of its clients.
+	Identity string `json:"identity,omitempty"`
 }
 
 // patience is how long something that has to happen is waited for. A busy machine takes
@@ -103,9 +109,11 @@ func serveAgent(job agentJob) error {
 	v := &victim{job: job, control: control}
 	b := &breaker{HyperV: sim, MIG: sim, Sharing: sim, store: store, platform: sim.Platform, at: job.At, when: job.When, failAt: job.FailAt, strike: v.strike, write: v.write}
 	server := agent.NewServer(b, b, agent.WithHostName(host), agent.WithStartPatience(startPatience))
-	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary), grpc.StreamInterceptor(v.stream))...)
-	server.Register(g)
-	err = connect.ServeStdio(ctx, os.Stdin, os.Stdout, g)
+	serve := v.overStdio
+	if job.Identity != "" {
+		serve = v.overTLS
+	}
+	err = serve(ctx, server)
 	recovering, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	server.AwaitRecovery(recovering)
@@ -115,6 +123,36 @@ func serveAgent(job agentJob) error {
 		end.Error = err.Error()
 	}
 	return json.NewEncoder(control).Encode(end)
+}
+
+func (v *victim) overStdio(ctx context.Context, server *agent.Server) error {
+	g := grpc.NewServer(append(connect.ServerOptions(connect.DefaultDeadAfter), grpc.UnaryInterceptor(v.unary), grpc.StreamInterceptor(v.stream))...)
+	server.Register(g)
+	return connect.ServeStdio(ctx, os.Stdin, os.Stdout, g)
+}
+
+// overTLS serves until it is told to end.
+func (v *victim) overTLS(ctx context.Context, server *agent.Server) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	id := v.job.Identity
+	options, err := connect.TLSServerOptions(id, id, id, connect.DefaultDeadAfter)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(options...)
+	server.Register(g)
+	defer context.AfterFunc(ctx, g.Stop)()
+	if _, err := fmt.Fprintln(v.control, listening+listener.Addr().String()); err != nil {
+		return err
+	}
+	err = g.Serve(listener)
+	g.Stop() // waits for the calls
+	return err
 }
 
 // victim is an agent process as seen by what strikes it.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -90,6 +91,8 @@ type link struct {
 	in   *os.File // the agent's standard input
 	out  *os.File // and output
 	conn *grpc.ClientConn
+	// close ends the connection to an agent that listens.
+	close func() error
 }
 
 func startAgent(ctx context.Context, job agentJob) (_ *link, err error) {
@@ -141,11 +144,48 @@ func (l *link) connect() error {
 
 // cut closes both pipes, as the end of an ssh session does. The client may be closing
 // them at the same time, because it has seen that one of them ended.
-func (l *link) cut() { _, _ = l.in.Close(), l.out.Close() }
+func (l *link) cut() {
+	if l.close != nil {
+		_ = l.close() // the agent sees the end of it
+		return
+	}
+	_, _ = l.in.Close(), l.out.Close()
+}
 
 // end hangs up and waits for the agent.
 func (l *link) end() error {
 	_ = l.conn.Close() // fails when it is closed already
 	l.cut()
+	if l.close != nil {
+		_ = l.cmd.Process.Signal(syscall.SIGTERM) // unless it has ended
+	}
 	return l.cmd.Wait()
+}
+
+// startListening starts an agent that listens with TLS, and connects to it.
+func startListening(ctx context.Context, job agentJob, c *control) (*link, error) {
+	command, err := agentCommand(job)
+	if err != nil {
+		return nil, err
+	}
+	id, err := os.ReadFile(job.Identity)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{cmd: exec.CommandContext(ctx, command.Path)}
+	l.cmd.Env, l.cmd.Stderr = append(os.Environ(), command.Env...), os.Stderr
+	if err := l.cmd.Start(); err != nil {
+		return nil, err
+	}
+	select {
+	case address := <-c.address:
+		conn, err := connect.DialTLS(ctx, host, connect.TLS{Address: address, CA: id, Cert: id, Key: id}, connect.Options{})
+		if err == nil {
+			l.conn, l.close = conn.ClientConn, conn.Close
+			return l, nil
+		}
+		return nil, errors.Join(err, l.cmd.Process.Kill(), l.cmd.Wait())
+	case <-time.After(patience):
+		return nil, errors.Join(errors.New("the agent does not listen"), l.cmd.Process.Kill(), l.cmd.Wait())
+	}
 }

@@ -5,11 +5,20 @@ package crash_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,9 +30,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 )
 
-// With leaseVariable set to a duration, such as 65s, leases live so long here, and all
-// points are tried.
-const leaseVariable = "GPU_CRASH_LEASE"
+// With these set, leases live for a duration, such as 65s, and one of so many points is
+// tried, 1 for all.
+const (
+	leaseVariable = "GPU_CRASH_LEASE"
+	everyVariable = "GPU_CRASH_EVERY"
+)
 
 // slowPower is how many milliseconds it takes to stop and to start a VM here, so that the
 // agent can be stopped meanwhile.
@@ -37,6 +49,8 @@ type deed struct {
 	then    others
 	// left has the client go away meanwhile.
 	left bool
+	// overTLS has the agent listen; it goes on without its client.
+	overTLS bool
 }
 
 // loss is what happens to the state file, or to the directory that it is in.
@@ -70,6 +84,9 @@ func (d deed) String() string {
 	if d.left {
 		is = append(is, "client gone")
 	}
+	if d.overTLS {
+		is = append(is, "over TLS")
+	}
 	return strings.Join(is, ", ")
 }
 
@@ -80,6 +97,8 @@ type standstill struct {
 	failAt int
 	old    []byte // the records before the change
 	lease  time.Duration
+	// identity is the certificate over TLS.
+	identity string
 	// unsettled counts the hosts that reconcile had something to do on.
 	unsettled *atomic.Int32
 }
@@ -98,7 +117,8 @@ func (c standstill) String() string {
 func TestSIGSTOPPastTheLease(t *testing.T) {
 	var deeds []deed
 	for _, then := range []others{nobody, leaves, stays} {
-		deeds = append(deeds, deed{stopped: true, then: then}, deed{stopped: true, then: then, left: true})
+		deeds = append(deeds, deed{stopped: true, then: then}, deed{stopped: true, then: then, left: true},
+			deed{stopped: true, then: then, overTLS: true}, deed{stopped: true, then: then, left: true, overTLS: true})
 	}
 	meddle(t, deeds, 37)
 }
@@ -119,15 +139,13 @@ func TestRecordsLostUnderAnAgent(t *testing.T) {
 
 // meddle does the deeds at one of so many points of the changes that stop VMs.
 func meddle(t *testing.T, deeds []deed, every int) {
-	lease := 3 * time.Second
-	if text := os.Getenv(leaseVariable); text != "" {
-		long, err := time.ParseDuration(text)
-		if err != nil || long <= 0 {
-			t.Fatalf("%s: %q is no duration", leaseVariable, text)
-		}
-		lease, every = long, 1
-	}
+	lease := fromEnvironment(t, leaseVariable, time.ParseDuration, 3*time.Second)
+	every = fromEnvironment(t, everyVariable, strconv.Atoi, every)
 	root := scratch(t)
+	identity := filepath.Join(root, "identity.pem")
+	if err := identify(identity); err != nil {
+		t.Fatal(err)
+	}
 	unsettled := &atomic.Int32{}
 	cases := map[deed][]standstill{}
 	for _, s := range scenarios() {
@@ -148,10 +166,10 @@ func meddle(t *testing.T, deeds []deed, every int) {
 		}
 		for _, d := range deeds {
 			for _, one := range p.moments(0) {
-				cases[d] = append(cases[d], standstill{point: one, deed: d, old: old, lease: lease, unsettled: unsettled})
+				cases[d] = append(cases[d], standstill{point: one, deed: d, old: old, lease: lease, identity: identity, unsettled: unsettled})
 			}
 			for _, one := range undone.moments(from) {
-				cases[d] = append(cases[d], standstill{point: one, deed: d, failAt: failAt, old: old, lease: lease, unsettled: unsettled})
+				cases[d] = append(cases[d], standstill{point: one, deed: d, failAt: failAt, old: old, lease: lease, identity: identity, unsettled: unsettled})
 			}
 		}
 	}
@@ -166,8 +184,22 @@ func meddle(t *testing.T, deeds []deed, every int) {
 	lost = tryAll(t, some, 12) // they stand still most of the time
 	t.Logf("%d of %d points tried with a lease of %s, lost: %d, left to reconcile: %d (%.1f s)", tried, all, lease, lost, unsettled.Load(), time.Since(started).Seconds())
 	if tried < all {
-		t.Logf("this was a sample; with %s set to how long a lease lives all are tried", leaseVariable)
+		t.Logf("this was a sample; with %s=1 all are tried", everyVariable)
 	}
+}
+
+// fromEnvironment reads a positive number or duration.
+func fromEnvironment[T int | time.Duration](t *testing.T, name string, parse func(string) (T, error), without T) T {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return without
+	}
+	value, err := parse(text)
+	if err != nil || value <= 0 {
+		t.Fatalf("%s: %q: %v", name, text, err)
+	}
+	return value
 }
 
 func (p place) state() string { return filepath.Join(string(p), stateName, "state.json") }
@@ -241,7 +273,13 @@ func (c standstill) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := startAgent(ctx, agentJob{Dir: string(dir), Disaster: meddled, At: c.at, When: c.when, FailAt: c.failAt})
+	job := agentJob{Dir: string(dir), Disaster: meddled, At: c.at, When: c.when, FailAt: c.failAt}
+	start := startAgent
+	if c.overTLS {
+		job.Identity = c.identity
+		start = func(ctx context.Context, job agentJob) (*link, error) { return startListening(ctx, job, control) }
+	}
+	l, err := start(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -255,6 +293,9 @@ func (c standstill) try(ctx context.Context) error {
 	request := lease("run-1")
 	request.TTL = c.lease
 	made := makeChangeUnder(ctx, agent.NewClient(l.conn, host), request, c.change) // what became of it is judged by the host
+	if c.overTLS {
+		dir.calm(ctx, c.lease+overTLSWait) // the agent has that long to itself
+	}
 	left := l.end()
 	end, err := control.wait()
 	if err != nil {
@@ -274,7 +315,8 @@ func (c standstill) try(ctx context.Context) error {
 	if end.Error != "" && c.records == kept {
 		return fmt.Errorf("the agent ended with: %s", end.Error)
 	}
-	if err := c.judge(ctx, dir); err != nil {
+	late := c.comesLate(end.Writes[c.at-1])
+	if err := c.judge(ctx, dir, late); err != nil {
 		c.unsettled.Add(1)
 	}
 	wait := func(ctx context.Context, s *agent.Server) error {
@@ -284,19 +326,62 @@ func (c standstill) try(ctx context.Context) error {
 	if err := dir.as(ctx, wait); err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
-	if err := c.judge(ctx, dir); err != nil {
+	if err := c.judge(ctx, dir, late); err != nil {
 		return fmt.Errorf("after reconcile: %w; the change ended with: %v", err, made)
 	}
 	return nil
 }
 
+// overTLSWait is how long an agent that listens goes on without its client.
+const overTLSWait = 3 * time.Second
+
+// calm waits until nothing is left to settle, or the time is over.
+func (p place) calm(ctx context.Context, wait time.Duration) {
+	for until := time.Now().Add(wait); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if st, err := p.records(ctx); err == nil && len(st.Journal)+len(st.Owed) == 0 {
+			return
+		}
+	}
+}
+
+// identify writes a certificate and key that both ends of a connection use.
+func identify(file string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tester", Organization: []string{connect.OperatorOrganization}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	doc := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+	return os.WriteFile(file, doc, 0o600)
+}
+
+// comesLate tells whether a write had passed the gate when the agent was stopped, and comes
+// to the host after another run has put the change back. Nothing can hold that back; what a
+// late stop did is put right, and the next plan shows the rest.
+func (c standstill) comesLate(write string) bool {
+	return c.stopped && c.then != nobody && c.when == beforeWrite && !slices.Contains([]string{record, shutDown, startUp}, write)
+}
+
 // judge compares what is left with the two ways in which a change may end. Claims that were
 // deleted when no process knew them any more are gone.
-func (c standstill) judge(ctx context.Context, dir place) error {
+func (c standstill) judge(ctx context.Context, dir place, late bool) error {
 	if err := dir.wantPower(ctx, c.before.look); err != nil {
 		return err
 	}
-	if c.records != kept {
+	if late || c.records != kept {
 		return dir.wantSettled(ctx)
 	}
 	return c.point.judge(ctx, dir)

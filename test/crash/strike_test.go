@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type control struct {
 	listener net.Listener
 	cut      chan func() // cuts the agent off
+	address  chan string // where the agent listens, if it does
 	done     chan struct{}
 	struck   bool
 	end      *ended
@@ -34,7 +36,7 @@ func listen(ctx context.Context, dir place) (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &control{listener: l, cut: make(chan func(), 1), done: make(chan struct{})}
+	c := &control{listener: l, cut: make(chan func(), 1), address: make(chan string, 1), done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
 		c.err = c.hear()
@@ -50,6 +52,10 @@ func (c *control) hear() error {
 	defer func() { _ = conn.Close() }() // the other end is gone
 	in := bufio.NewScanner(conn)
 	for in.Scan() {
+		if address, ok := strings.CutPrefix(in.Text(), listening); ok {
+			c.address <- address
+			continue
+		}
 		if in.Text() != "strike" {
 			c.end = &ended{}
 			if err := json.Unmarshal(in.Bytes(), c.end); err != nil {
