@@ -321,6 +321,7 @@ func (g *generator) relabel(s *state) *operation {
 		o.label = g.next("r")
 	}
 	o.touched, o.renamed = true, o.renamed || len(s.group(o)) > 1
+	g.importForgetsOnDestroy(o) // without a moved block the old address is destroyed
 	return &operation{what: "rename " + old + " to " + o.address()}
 }
 
@@ -332,9 +333,6 @@ func (g *generator) rename(s *state) *operation {
 	}
 	old := o.name
 	o.name, o.touched = g.next("c"), true
-	if o.typ != typeShare {
-		g.importForgetsOnDestroy(o)
-	}
 	return &operation{what: fmt.Sprintf("replace %s: name = %s instead of %s", o.address(), o.name, old)}
 }
 
@@ -345,11 +343,12 @@ func (g *generator) keeps(o *object) {
 	}
 }
 
-// importForgetsOnDestroy is the one known exception from what is judged (issue 16): a claim
-// does not hold on_destroy, so that a config that was imported is kept by a destroy that
-// comes before the next apply. Such a destroy is part of a replacement here.
+// importForgetsOnDestroy is the one known exception from what is judged (issue 16): an import
+// does not bring back on_destroy, so that a config that was imported is kept by a destroy that
+// comes before the next apply. Such a destroy is part of a replacement or a new address here:
+// what is created then takes the layout that it finds for the one from before.
 func (g *generator) importForgetsOnDestroy(o *object) {
-	if o.imported {
+	if o.imported && (o.typ == typeConfig || o.typ == typePool) {
 		g.held[o.site].loose = true
 	}
 }

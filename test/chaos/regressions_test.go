@@ -109,3 +109,36 @@ func TestProviderWhoseTerraformIsKilledLeavesNoVMOff(t *testing.T) {
 	}
 	h.settle()
 }
+
+// TestImportedConfigOfANewAddress is what seed 201 found, and no violation: the destroy of the
+// old address goes by an import, which knows no on_destroy.
+func TestImportedConfigOfANewAddress(t *testing.T) {
+	h, g := regression(t)
+	s := g.states[1]
+	c := &object{
+		typ: typeConfig, label: "c", name: "c", kind: "mig", layout: `profiles = { "3g.40gb" = 2 }`, site: g.at(migHost)[0],
+		args: map[string]string{"on_destroy": `"restore"`}, touched: true,
+	}
+	s.objects = append(s.objects, c)
+	g.held[c.site].by = s
+	do := func(op *operation) {
+		t.Helper()
+		g.number++
+		op.number, op.by, op.hcl = g.number, s, s.hcl()
+		h.operate(op, g.rng)
+	}
+	do(&operation{what: "create", commands: [][]string{apply}})
+	c.imported = true
+	do(&operation{what: "state rm and import", commands: [][]string{{"state", "rm", c.address()}, {"import", c.address(), c.importID()}}})
+	renamed := g.relabel(s)
+	renamed.commands = [][]string{apply}
+	do(renamed)
+	h.settle()
+	g.endPhase()
+
+	h.beginPhase(2)
+	gone := g.dropSite(s)
+	gone.commands = [][]string{apply}
+	do(gone)
+	h.settle()
+}
