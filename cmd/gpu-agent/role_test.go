@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"testing"
 	"time"
 
@@ -26,15 +27,21 @@ import (
 func TestTheLeastRoleCounts(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
-	for _, flags := range [][]string{nil, {"operator"}, {"reader"}, {"operator", "reader"}, {"reader", "operator"}} {
-		for _, environment := range []string{"", "operator", "reader"} {
+	allFlags, environments := [][]string{nil, {"operator"}, {"reader"}, {"operator", "reader"}, {"reader", "operator"}}, []string{"", "operator", "reader"}
+	if runtime.GOOS == "windows" { // Wine does not start that many programs at once
+		allFlags, environments = allFlags[:3], environments[1:]
+	}
+	for _, flags := range allFlags {
+		for _, environment := range environments {
 			for _, organization := range []string{"", "gpu-operator", "gpu-reader"} { // "" is over stdio
 				want := agent.Operator
 				if environment == "reader" || organization == "gpu-reader" || len(flags) > 0 && (flags[0] == "reader" || flags[len(flags)-1] == "reader") {
 					want = agent.Reader
 				}
 				t.Run("flags "+join(flags)+", environment "+environment+", certificate "+organization, func(t *testing.T) {
-					t.Parallel()
+					if runtime.GOOS != "windows" {
+						t.Parallel()
+					}
 					r := newRig(t)
 					if environment != "" {
 						r.env = append(r.env, "GPU_AGENT_ROLE="+environment)
