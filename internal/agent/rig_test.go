@@ -112,7 +112,9 @@ func (r *rig) start() {
 
 func (r *rig) acquire(run string) {
 	r.t.Helper()
-	fence, err := r.AcquireLease(r.t.Context(), lease(run))
+	req := lease(run)
+	req.Wait = patience // a process that lost its lease may just be settling what it left
+	fence, err := r.AcquireLease(r.t.Context(), req)
 	if err != nil {
 		r.t.Fatalf("acquire the lease: %v", err)
 	}
