@@ -329,7 +329,7 @@ func (c standstill) try(ctx context.Context) error {
 		return fmt.Errorf("reconcile: %w", err)
 	}
 	if err := c.judge(ctx, dir, late); err != nil {
-		return fmt.Errorf("after reconcile: %w; the change ended with: %v", err, made)
+		return errors.Join(fmt.Errorf("after reconcile: %w", err), made)
 	}
 	return nil
 }
@@ -431,7 +431,7 @@ func (c standstill) otherwise(ctx context.Context, s *agent.Server, hasIt chan<-
 	conn, err := connect.InProcess(s)
 	if err != nil {
 		hasIt <- err
-		return nil
+		return err
 	}
 	client := agent.NewClient(conn, host)
 	request := lease("run-2")
