@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -105,6 +106,7 @@ func (j job) run(ctx context.Context) error {
 	if err := alive.Lock(); err != nil { // the kernel gives it back
 		return err
 	}
+	defer runtime.KeepAlive(alive) // a collected file is closed, and its lock gone
 	if err := os.WriteFile(filepath.Join(j.Dir, "pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
