@@ -3,11 +3,13 @@ package provider
 import "os"
 
 // waitForParent returns when the parent of this process is gone. On Windows any process
-// can be waited for.
+// can be waited for, if it may be opened: a parent that may not is never taken for gone.
 func waitForParent() {
 	parent, err := os.FindProcess(os.Getppid())
-	if err != nil {
-		return // it is gone already
+	if err == nil {
+		_, err = parent.Wait()
 	}
-	_, _ = parent.Wait() // it is gone, or never was
+	if err != nil {
+		select {}
+	}
 }
