@@ -32,7 +32,7 @@ func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
 	known := change.WithClaims(host, ch.Claims)
 	if !ch.ClaimOnly {
 		world := rules.World{Hosts: map[string]*gpu.Host{ch.Host: &known}, Owner: ch.Owner}
-		p.findings = rules.Check(world, rules.Plan{Label: ch.Subject, Token: ch.Token, Want: ch.Want, Prior: ch.Prior}, ch.Levels, rules.HostScope)
+		p.findings = rules.Check(world, ch.Change, ch.Levels, rules.HostScope)
 		if len(violations(p.findings)) > 0 {
 			return p, nil
 		}

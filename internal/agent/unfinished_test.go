@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -33,7 +34,7 @@ func TestInventoryOfAHalfChangedHost(t *testing.T) {
 					t.Errorf("unfinished is %q", now.Unfinished)
 				}
 				world := rules.World{Hosts: map[string]*gpu.Host{host: &now}, Owner: owner}
-				plan := rules.Plan{Label: s.change.Subject, Token: s.change.Token, Want: s.change.Want, Prior: s.change.Prior}
+				plan := change.Change{Subject: s.change.Subject, Token: s.change.Token, Want: s.change.Want, Prior: s.change.Prior}
 				for _, f := range rules.Check(world, plan, nil, rules.HostScope) {
 					if f.Level == rules.Error {
 						t.Errorf("a rule forbids it: %+v", f)

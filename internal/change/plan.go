@@ -74,12 +74,16 @@ type planner struct {
 	steps  []Step
 }
 
-// Change is what one resource wants of hosts, or had and gives up.
+// Change is what one resource wants of hosts, or had and gives up. It is checked at plan,
+// made by the fleet, and planned and carried out by each host that it concerns.
 type Change struct {
-	Subject string `json:"subject"` // the resource, for messages and the journal
-	Owner   string `json:"owner,omitempty"`
-	// Token is the resource instance's token. On a create or update the claim gets
-	// it; on a delete the claim must have it (or Adopt must be set) or nothing is done.
+	// Subject names the resource for people, by type and key attributes, the same whichever
+	// side of a conflict reports it: `gpu_vm_assignment for VM "avd-02"`.
+	Subject string `json:"subject"`
+	Owner   string `json:"owner,omitempty"` // the name of the state in claims
+	// Token is the resource instance's token; "" when it has none yet. On a create or update
+	// the claim gets it; on a delete the claim must have it (or Adopt must be set) or nothing
+	// is done.
 	Token string `json:"token"`
 	// Adopt lets a delete act without a claim: the object was imported and the host
 	// never held a claim for it.
@@ -92,6 +96,9 @@ type Change struct {
 	ClaimOnly bool `json:"claim_only,omitempty"`
 	// Incomplete marks the claim when the resource as a whole did not succeed.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Unchanged is true when the run leaves the resource as it is: no host hears of it, and
+	// what is wrong stood before, unless another change of the run brings it about.
+	Unchanged bool `json:"-"`
 }
 
 func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }

@@ -11,21 +11,14 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // Request is the change of one resource, on all the hosts that it concerns.
 type Request struct {
-	// Label names the resource in messages, as in rules.Plan.
-	Label string
-	// Token is the resource instance's token in claims.
-	Token string
-	// Adopt lets a delete act on an object that was imported and never claimed.
-	Adopt       bool
-	Want, Prior gpu.Want
-	// ClaimOnly rewrites claims and touches nothing else.
-	ClaimOnly bool
+	change.Change
 	// MaxUnavailable is how many hosts are changed at once; 0 means 1.
 	MaxUnavailable int
 	// StopOnFailure leaves what succeeded in place when a host fails, instead of
@@ -199,7 +192,7 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	if !req.ClaimOnly {
 		// Against the hosts as they are now; against the other resources of this run the
 		// plan of this very instance was checked when the apply began.
-		findings := f.CheckAlone(view, rules.Plan{Label: req.Label, Token: req.Token, Want: req.Want, Prior: req.Prior})
+		findings := f.CheckAlone(view, req.Change)
 		errs, warnings := split(findings)
 		if len(errs) > 0 {
 			return nil, t.failed(errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs})

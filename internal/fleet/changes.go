@@ -7,19 +7,13 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // changes works out which hosts a request concerns and what each has to do.
 func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Change, View, map[string]error, error) {
-	base := agent.Change{
-		Change: change.Change{
-			Subject: req.Label, Owner: f.opt.Owner, Token: req.Token, Adopt: req.Adopt, ClaimOnly: req.ClaimOnly,
-			Want: req.Want, Prior: req.Prior,
-		},
-		Levels: f.opt.Levels,
-	}
+	base := agent.Change{Change: req.Change, Levels: f.opt.Levels}
+	base.Owner = f.opt.Owner
 	out, skipped := map[string]agent.Change{}, map[string]error{}
 	put := func(name string, edit func(*agent.Change)) {
 		ch := base
@@ -47,7 +41,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 	view := f.Look(ctx, f.withPeers(ctx, around))
 	for n := range joining {
 		if err, silent := view.Errors[n]; silent {
-			return nil, view, nil, &Failure{Label: req.Label, Host: n, Err: err}
+			return nil, view, nil, &Failure{Label: req.Subject, Host: n, Err: err}
 		}
 		put(n, nil)
 	}
@@ -61,7 +55,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 			// put back there any more.
 			skipped[n] = err
 		default:
-			return nil, view, nil, &Failure{Label: req.Label, Host: n, Err: err}
+			return nil, view, nil, &Failure{Label: req.Subject, Host: n, Err: err}
 		}
 	}
 	return out, view, skipped, nil

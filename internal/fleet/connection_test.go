@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -75,7 +76,7 @@ func alone(l *line, opt fleet.Options) *fleet.Fleet {
 }
 
 func request(names ...string) fleet.Request {
-	return fleet.Request{Label: "c", Token: "t", Want: configFor(names...), HostTimeout: 10 * time.Minute}
+	return fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor(names...)}, HostTimeout: 10 * time.Minute}
 }
 
 func TestConnectionThatHasEndedIsOpenedOnceAgain(t *testing.T) {
@@ -296,7 +297,7 @@ func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 			}
 			f.Applying()
 			on := []string{names[i%hosts], names[(i+7)%hosts]}
-			if _, err := f.Apply(t.Context(), fleet.Request{Label: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor(on...)}); err != nil {
+			if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor(on...)}}); err != nil {
 				t.Error(err)
 			}
 			f.LookAll(t.Context())
@@ -373,7 +374,7 @@ func TestHostsAreEnteredInSortedOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), fleet.Request{Label: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor("c", "a", "b")}); err != nil {
+			if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: fmt.Sprint(i), Token: fmt.Sprint(i), Want: configFor("c", "a", "b")}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -405,7 +406,7 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 			}
 		})
 		<-begun
-		_, err := f.Apply(ctx, fleet.Request{Label: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Count: 2, GPUs: map[string][]string{"a": {"h"}}}}})
+		_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
 		wg.Wait()
 		if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Kind != agent.Cancelled && ae.Kind != agent.RuleViolation {
 			t.Fatalf("the change that gave up got %v", err)

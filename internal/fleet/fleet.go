@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -314,7 +315,7 @@ func (f *Fleet) ClusterHosts(v View, cluster string) (members, unknown []string)
 }
 
 // Check runs the rules on a plan against a view and everything that this run plans.
-func (f *Fleet) Check(v View, p rules.Plan) []rules.Finding {
+func (f *Fleet) Check(v View, p change.Change) []rules.Finding {
 	return rules.Check(f.world(v), p, f.opt.Levels)
 }
 
@@ -325,7 +326,7 @@ func (f *Fleet) CheckPolicy(v View, p rules.Policy) []rules.Finding {
 }
 
 // CheckOpen is the same for a partition config whose plan is not known yet.
-func (f *Fleet) CheckOpen(v View, config rules.Plan) []rules.Finding {
+func (f *Fleet) CheckOpen(v View, config change.Change) []rules.Finding {
 	return rules.CheckOpen(f.world(v), config)
 }
 

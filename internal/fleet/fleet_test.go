@@ -158,7 +158,7 @@ func TestInventoryThatBeganBeforeAWriteIsNotKept(t *testing.T) {
 	}
 	written := gpu.Host{Name: "a", Platform: gpu.HyperV, GPUs: []gpu.GPU{{ID: "g", Partitionable: &gpu.Partitionable{ValidCounts: []int{1, 2, 4}, Count: 2}}}}
 	c.apply = func(agent.Change) (agent.Outcome, error) { return agent.Outcome{Host: written}, nil }
-	if _, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a")}); err != nil {
+	if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a")}}); err != nil {
 		t.Fatal(err)
 	}
 	h, err := f.Snapshot(t.Context(), "a")
@@ -213,7 +213,7 @@ func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 			conns["c"].apply = func(agent.Change) (agent.Outcome, error) {
 				return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Host: conns["c"].read(), RolledBack: true}}
 			}
-			_, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a", "b", "c", "d"), StopOnFailure: test.stop})
+			_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b", "c", "d")}, StopOnFailure: test.stop})
 			var failure *fleet.Failure
 			if !errors.As(err, &failure) || failure.Host != "c" {
 				t.Fatalf("got %v", err)
@@ -241,7 +241,7 @@ func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 func TestHostHeldByAnotherRunLeavesTheOthersUntouched(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{}, "a", "b")
 	conns["b"].lease = func() error { return &agent.Error{Kind: agent.LeaseHeld} }
-	_, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a", "b")})
+	_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b")}})
 	var failure *fleet.Failure
 	if !errors.As(err, &failure) || failure.Host != "b" || !failure.Clean() {
 		t.Fatalf("got %v", err)
@@ -268,7 +268,7 @@ func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range conns {
 		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), fleet.Request{Label: n, Token: n, Want: configFor(n)}); err != nil {
+			if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: n, Token: n, Want: configFor(n)}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -281,7 +281,7 @@ func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
 
 func TestReadOnlyFleetIsNotAsked(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{ReadOnly: "because"}, "a")
-	_, err := f.Apply(t.Context(), fleet.Request{Label: "c", Token: "t", Want: configFor("a")})
+	_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a")}})
 	var refused *fleet.ReadOnlyError
 	if !errors.As(err, &refused) || len(conns["a"].asked) != 0 {
 		t.Errorf("got %v, asked %v", err, conns["a"].asked)
@@ -290,16 +290,16 @@ func TestReadOnlyFleetIsNotAsked(t *testing.T) {
 
 func TestLedgerNamesAReplacementOnce(t *testing.T) {
 	f, _ := hosts(t, fleet.Options{}, "a")
-	none := func(rules.Plan) []rules.Finding { return nil }
+	none := func(change.Change) []rules.Finding { return nil }
 	first := f.Ledger.Instance("")
-	f.Ledger.Record(first, rules.Plan{Label: "one", Want: configFor("a")}, none)
+	f.Ledger.Record(first, change.Change{Subject: "one", Want: configFor("a")}, none)
 	if again := f.Ledger.Instance(first); again != first {
 		t.Errorf("the second call is %q, want %q", again, first)
 	}
 	if other := f.Ledger.Instance("another run/1"); other == first || strings.HasPrefix(other, "another run") {
 		t.Errorf("a name of another run was taken for one of this run: %q", other)
 	}
-	if p, ok := f.Ledger.Config("C"); !ok || p.Label != "one" {
+	if p, ok := f.Ledger.Config("C"); !ok || p.Subject != "one" {
 		t.Errorf("the config is not in the ledger: %v", p)
 	}
 	f.Ledger.Forget(first)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -13,7 +14,7 @@ import (
 
 // Forecasts tells, host by host in sorted order, what a partition config's plan
 // would change and whom that would disturb.
-func (f *Fleet) Forecasts(v View, p rules.Plan) []rules.Forecast {
+func (f *Fleet) Forecasts(v View, p change.Change) []rules.Forecast {
 	var claims []gpu.Claim
 	for _, h := range v.Hosts {
 		claims = append(claims, h.Claims...)
@@ -31,7 +32,7 @@ func (f *Fleet) Forecasts(v View, p rules.Plan) []rules.Forecast {
 
 // Forecast puts the forecasts of a plan into sentences, or "" when no layout
 // changes.
-func (f *Fleet) Forecast(v View, p rules.Plan) string {
+func (f *Fleet) Forecast(v View, p change.Change) string {
 	var b strings.Builder
 	for _, x := range f.Forecasts(v, p) {
 		for _, g := range x.GPUs {
@@ -129,7 +130,7 @@ func (f *Fleet) SelectForForecast(kind gpu.Kind, name string, h *gpu.Host, sel *
 
 // CheckAlone runs the rules on a plan against a view, without what the resources of
 // this run plan, and whatever the time is.
-func (f *Fleet) CheckAlone(v View, p rules.Plan) []rules.Finding {
+func (f *Fleet) CheckAlone(v View, p change.Change) []rules.Finding {
 	w := f.world(v)
 	w.Others, w.Window = rules.NewBook(), nil
 	return rules.Check(w, p, f.opt.Levels)
@@ -137,7 +138,7 @@ func (f *Fleet) CheckAlone(v View, p rules.Plan) []rules.Finding {
 
 // Interruption tells, in a sentence, which running VM an assignment's plan shuts
 // down and why; "" when none.
-func (f *Fleet) Interruption(v View, p rules.Plan) string {
+func (f *Fleet) Interruption(v View, p change.Change) string {
 	host, vm, why := rules.Stops(f.world(v), p)
 	if vm == "" {
 		return ""

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -55,7 +56,7 @@ func (l *Ledger) Instance(previous string) string {
 // wrong with it. Both happen under one lock: of two instances in conflict the one
 // that comes second always sees the first. In the book an instance that has a claim
 // goes by its claim's token, so that the plan counts and not the claim.
-func (l *Ledger) Record(instance string, p rules.Plan, check func(rules.Plan) []rules.Finding) []rules.Finding {
+func (l *Ledger) Record(instance string, p change.Change, check func(change.Change) []rules.Finding) []rules.Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.Prior.Empty() {
@@ -63,7 +64,7 @@ func (l *Ledger) Record(instance string, p rules.Plan, check func(rules.Plan) []
 		p.Prior = l.entries[instance].prior
 	}
 	l.forget(instance)
-	l.book.Open(instance, rules.Plan{})
+	l.book.Open(instance, change.Change{})
 	if p.Token == "" {
 		p.Token = instance
 	}
@@ -106,7 +107,7 @@ func (l *Ledger) Declare(instance string, p rules.Policy, check func() []rules.F
 
 // Open forgets what a partition config means to hold, as Forget does. What it had before
 // counts until its plan is known.
-func (l *Ledger) Open(instance string, prior rules.Plan, check func() []rules.Finding) []rules.Finding {
+func (l *Ledger) Open(instance string, prior change.Change, check func() []rules.Finding) []rules.Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(instance)
@@ -115,10 +116,10 @@ func (l *Ledger) Open(instance string, prior rules.Plan, check func() []rules.Fi
 }
 
 // Config returns the partition config of that id that this run plans.
-func (l *Ledger) Config(id string) (rules.Plan, bool) { return l.book.Config(id) }
+func (l *Ledger) Config(id string) (change.Change, bool) { return l.book.Config(id) }
 
 // Pool returns the pool of that id that this run plans.
-func (l *Ledger) Pool(id string) (rules.Plan, bool) { return l.book.Pool(id) }
+func (l *Ledger) Pool(id string) (change.Change, bool) { return l.book.Pool(id) }
 
 // Reshape records whether this run changes the count of a GPU that the partition
 // config has: the VMs on it then get other partitions.

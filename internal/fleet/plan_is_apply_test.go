@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -350,7 +351,7 @@ func (w *world) step() {
 	if r == nil || reflect.DeepEqual(r.has, want) {
 		return
 	}
-	p := rules.Plan{Label: r.label, Token: r.token, Want: want, Prior: r.has}
+	p := change.Change{Subject: r.label, Token: r.token, Want: want, Prior: r.has}
 	w.note("%s: %s -> %s", r.label, wantText(r.has), wantText(want))
 	w.compare(r, p)
 }
@@ -505,7 +506,7 @@ type announced struct {
 	counts map[string]int // by host and GPU
 }
 
-func (w *world) plan(p rules.Plan) announced {
+func (w *world) plan(p change.Change) announced {
 	f := w.run(nil)
 	view := f.LookAll(w.t.Context())
 	out := announced{counts: map[string]int{}}
@@ -532,7 +533,7 @@ func (w *world) plan(p rules.Plan) announced {
 	return out
 }
 
-func (w *world) compare(r *resource, p rules.Plan) {
+func (w *world) compare(r *resource, p change.Change) {
 	before := w.hosts()
 	says := w.plan(p)
 	w.seen.stopped = map[string]bool{}
@@ -549,7 +550,7 @@ func (w *world) compare(r *resource, p rules.Plan) {
 			levels[x.Rule] = rules.Off
 		}
 	}
-	_, err := w.run(levels).Apply(w.t.Context(), fleet.Request{Label: p.Label, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior, MaxUnavailable: 2})
+	_, err := w.run(levels).Apply(w.t.Context(), fleet.Request{Change: change.Change{Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior}, MaxUnavailable: 2})
 	after := w.hosts()
 	stopped := slices.Sorted(maps.Keys(w.seen.stopped))
 	switch {
@@ -618,7 +619,7 @@ func (w *world) layout(says announced, before, after map[string]*gpu.Host) {
 }
 
 // gives looks at the VM of an assignment: it has what is wanted, unless that waits.
-func (w *world) gives(p rules.Plan, after map[string]*gpu.Host) {
+func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 	a := p.Want.Assignment
 	if a == nil {
 		return

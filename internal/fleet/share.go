@@ -11,7 +11,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // Claimed tells whether a host of a view has a claim for an object.
@@ -118,7 +117,7 @@ func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) 
 	if len(fit) > 0 {
 		return fit, nil
 	}
-	failure := &Failure{Label: req.Label}
+	failure := &Failure{Label: req.Subject}
 	for _, name := range v.Silent() {
 		failure.Host, failure.Err = name, v.Errors[name]
 	}
@@ -128,7 +127,7 @@ func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) 
 			Code: backend.Insufficient, Op: "place the share", Object: "share " + want.Name, Detail: lacks[name].Error(),
 		}}
 	}
-	errs, _ := split(f.CheckAlone(v, rules.Plan{Label: req.Label, Token: req.Token, Want: req.Want, Prior: req.Prior}))
+	errs, _ := split(f.CheckAlone(v, req.Change))
 	if len(errs) > 0 { // these tell of all hosts at once
 		failure.Host, failure.Err = errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs}
 	}

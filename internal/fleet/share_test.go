@@ -129,7 +129,7 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 					return nil
 				}
 			}
-			host, err := f.ApplyShare(context.Background(), fleet.Request{Label: "gpu_share s", Token: "new", Want: gpu.Want{Share: &test.share}})
+			host, err := f.ApplyShare(context.Background(), fleet.Request{Change: change.Change{Subject: "gpu_share s", Token: "new", Want: gpu.Want{Share: &test.share}}})
 			if test.says == "" && (err != nil || host != test.host) || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 				t.Errorf("it is on %q with the error %v, want %q with %q", host, err, test.host, test.says)
 			}
@@ -173,7 +173,7 @@ func TestHostsOfAPool(t *testing.T) {
 	}
 	f, conns := hosts(t, fleet.Options{Owner: "test"}, "a", "b", "c")
 	planned := gpu.PoolConfig{ID: "a/ml", Name: "ml", Members: map[string][]string{"c": {"g"}, "b": {"g"}}}
-	f.Ledger.Record("one", rules.Plan{Token: "one", Want: gpu.Want{Pool: &planned}}, func(rules.Plan) []rules.Finding { return nil })
+	f.Ledger.Record("one", change.Change{Token: "one", Want: gpu.Want{Pool: &planned}}, func(change.Change) []rules.Finding { return nil })
 	if got := f.PoolHosts(t.Context(), "a/ml"); !slices.Equal(got, []string{"b", "c"}) || conns["a"].times("inventory") > 0 {
 		t.Errorf("the pool is planned on %v, and a was looked at %d times", got, conns["a"].times("inventory"))
 	}

@@ -339,7 +339,7 @@ func (t *transaction) note(n string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.failure == nil {
-		t.failure = &Failure{Label: t.req.Label, Host: n, Err: err, Ends: t.ends, Stands: t.stands}
+		t.failure = &Failure{Label: t.req.Subject, Host: n, Err: err, Ends: t.ends, Stands: t.stands}
 	}
 }
 

@@ -19,7 +19,7 @@ func (t *transaction) inWindow(names ...string) (warnings []rules.Finding, refus
 	opt := t.fleet.opt
 	errs, warnings := split(rules.CheckWindow(
 		rules.World{Window: opt.Window, Now: opt.Now()},
-		rules.Plan{Label: t.req.Label, Token: t.req.Token, Want: t.req.Want, Prior: t.req.Prior},
+		t.req.Change,
 		disturbed, opt.Levels))
 	if len(errs) > 0 {
 		return nil, &agent.Error{Kind: agent.RuleViolation, Host: disturbed[0].Host, Findings: errs}

@@ -57,8 +57,8 @@ func violationsOf(t *testing.T, err error) []rules.Finding {
 
 func TestChangeOutsideOfTheWindowTouchesNothing(t *testing.T) {
 	for name, req := range map[string]fleet.Request{
-		"change":  {Label: "c", Token: "t", Want: configFor("a", "b")},
-		"destroy": {Label: "c", Token: "t", Prior: configFor("a", "b")},
+		"change":  {Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b")}},
+		"destroy": {Change: change.Change{Subject: "c", Token: "t", Prior: configFor("a", "b")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opt, now := nightly(14)
@@ -222,7 +222,7 @@ func TestPlanOutsideOfTheWindowWarns(t *testing.T) {
 	c.host.OS.Build = 26100
 	c.host.VMs = []gpu.VM{{ID: "1", Name: "vm1", State: gpu.VMRunning, Generation: 2}}
 	want := gpu.Want{Assignment: &gpu.Assignment{VM: "vm1", Host: "a", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
-	p := rules.Plan{Label: "x", Token: "t", Want: want}
+	p := change.Change{Subject: "x", Token: "t", Want: want}
 	view := f.Look(t.Context(), []string{"a"})
 	of := func(found []rules.Finding) []rules.Finding {
 		return slices.DeleteFunc(found, func(x rules.Finding) bool { return x.Rule != "change-window" })

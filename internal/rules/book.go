@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -19,18 +20,18 @@ type Book struct {
 	policies map[string]map[string]Policy
 	// open are partition configs whose plan is not known until apply, by instance, as they
 	// were before.
-	open map[string]Plan
+	open map[string]change.Change
 }
 
 // entry is one plan of the run.
 type entry struct {
 	token string
-	plan  Plan
+	plan  change.Change
 }
 
 // NewBook makes a book of plans, each under its own token.
-func NewBook(plans ...Plan) *Book {
-	b := &Book{plans: map[string]*entry{}, subject: map[string][]*entry{}, policies: map[string]map[string]Policy{}, open: map[string]Plan{}}
+func NewBook(plans ...change.Change) *Book {
+	b := &Book{plans: map[string]*entry{}, subject: map[string][]*entry{}, policies: map[string]map[string]Policy{}, open: map[string]change.Change{}}
 	for _, p := range plans {
 		b.Put(p.Token, p)
 	}
@@ -39,7 +40,7 @@ func NewBook(plans ...Plan) *Book {
 
 // Put records a plan or replaces the one with the same token. A plan that destroys
 // belongs in the book too: it says that what its claim holds is going.
-func (b *Book) Put(token string, p Plan) {
+func (b *Book) Put(token string, p change.Change) {
 	p.Token = token
 	e := &entry{token: token, plan: p}
 	b.mu.Lock()
@@ -103,7 +104,7 @@ func (b *Book) about(subjects ...string) []*entry {
 // compareEntries orders by label first: tokens are random, and two runs should
 // name the same side of a conflict.
 func compareEntries(a, b *entry) int {
-	return cmp.Or(cmp.Compare(a.plan.Label, b.plan.Label), cmp.Compare(a.token, b.token))
+	return cmp.Or(cmp.Compare(a.plan.Subject, b.plan.Subject), cmp.Compare(a.token, b.token))
 }
 
 // Subjects of a plan, as index keys.
@@ -117,7 +118,7 @@ func sharesOn(host string) string  { return "shares on " + host }
 func sharesOf(pool string) string  { return "shares of " + gpu.FoldID(pool) }
 
 // subjects are the index keys of a plan, of what it wants and of what it had.
-func subjects(p Plan) []string {
+func subjects(p change.Change) []string {
 	var out []string
 	for _, w := range []gpu.Want{p.Want, p.Prior} {
 		switch {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -24,7 +25,7 @@ type Disturbed struct {
 // CheckWindow is the rule change-window at apply: the hosts have prepared the change, so
 // what it disturbs is known. Outside of the window that is an error unless the levels say
 // otherwise.
-func CheckWindow(w World, p Plan, disturbed []Disturbed, levels Levels) []Finding {
+func CheckWindow(w World, p change.Change, disturbed []Disturbed, levels Levels) []Finding {
 	if len(disturbed) == 0 || w.Window == nil || w.Window.Open(w.Now) || levels[changeWindow] == Off {
 		return nil
 	}
@@ -91,7 +92,7 @@ func (r *run) configDisturbs(c *gpu.PartitionConfig) []Disturbed {
 }
 
 // outsideOf is the finding, without rule and level.
-func outsideOf(w *Window, now time.Time, p Plan, disturbed []Disturbed) Finding {
+func outsideOf(w *Window, now time.Time, p change.Change, disturbed []Disturbed) Finding {
 	f := Finding{
 		Path:  "name",
 		Title: "The change window is closed",

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -21,17 +22,17 @@ func byDay(w rules.World) rules.World {
 }
 
 func changeWindowScenarios() []scenario {
-	atNight := func(w *rules.World, _ *rules.Plan) { w.Now = w.Now.Add(8 * time.Hour) }
-	runs := func() (rules.World, rules.Plan) {
+	atNight := func(w *rules.World, _ *change.Change) { w.Now = w.Now.Add(8 * time.Hour) }
+	runs := func() (rules.World, change.Change) {
 		return byDay(world(host("hv01", vm("a", gpu.VMRunning)))), create("t", partition("a", "hv01"))
 	}
-	destroyed := func() (rules.World, rules.Plan) {
+	destroyed := func() (rules.World, change.Change) {
 		h, p := host("hv01", vm("a", gpu.VMRunning)), partition("a", "hv01")
 		holds(h, "a", 0)
 		claimVM(h, "vdi", "a", *p.Assignment)
-		return byDay(world(h)), rules.Plan{Label: label(p), Token: "claim-a", Prior: p}
+		return byDay(world(h)), change.Change{Subject: label(p), Token: "claim-a", Prior: p}
 	}
-	held := func() (rules.World, rules.Plan) {
+	held := func() (rules.World, change.Change) {
 		a, b := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning)), host("hv02", vm("c", gpu.VMRunning))
 		for h, names := range map[*gpu.Host][]string{a: {"a", "b"}, b: {"c"}} {
 			for _, name := range names {
@@ -56,22 +57,22 @@ func changeWindowScenarios() []scenario {
 		{
 			rule: "change-window", name: "VM that waits for its next power-off", level: rules.Warning, path: "power", change: true,
 			build:   runs,
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Power.NextOff = true },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Power.NextOff = true },
 		},
 		{
 			rule: "change-window", name: "VM that may not be stopped", level: rules.Warning, path: "power", change: true,
 			build:   runs,
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Power.AllowShutdown = false },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Power.AllowShutdown = false },
 		},
 		{
 			rule: "change-window", name: "VM that is off", level: rules.Warning, path: "power", change: true,
 			build:   runs,
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].VMs[0].State = gpu.VMOff },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].VMs[0].State = gpu.VMOff },
 		},
 		{
 			rule: "change-window", name: "destroy of an assignment", level: rules.Warning, path: "power", change: true,
 			build:   destroyed,
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Window = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Window = nil },
 		},
 		{
 			rule: "change-window", name: "config", level: rules.Warning, path: "max_disruption", change: true,
@@ -83,19 +84,19 @@ func changeWindowScenarios() []scenario {
 		{
 			rule: "change-window", name: "config that may disturb nobody", level: rules.Warning, path: "max_disruption", change: true,
 			build:   held,
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptNone },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptNone },
 		},
 		{
 			rule: "change-window", name: "config with VMs that may not be stopped", level: rules.Warning, path: "max_disruption", change: true,
 			build: held,
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].Claims, w.Hosts["hv02"].Claims = nil, nil
 			},
 		},
 		{
 			rule: "change-window", name: "config on idle GPUs", level: rules.Warning, path: "max_disruption", change: true,
 			build: held,
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].GPUs[0].Partitionable.Partitions = nil
 				w.Hosts["hv02"].GPUs[0].Partitionable.Partitions = nil
 			},
@@ -111,7 +112,7 @@ func TestCheckWindow(t *testing.T) {
 	open.Now = open.Now.Add(8 * time.Hour)
 	for name, test := range map[string]struct {
 		world     rules.World
-		plan      rules.Plan
+		plan      change.Change
 		disturbed []rules.Disturbed
 		levels    rules.Levels
 		level     rules.Level // "" for no finding
@@ -133,7 +134,7 @@ func TestCheckWindow(t *testing.T) {
 			says:      []string{`Where: host "hv01", VM "a"`},
 		},
 		"no VM": {
-			world: closed, plan: rules.Plan{Label: "the config", Prior: plan.Want}, level: rules.Error, path: "max_disruption",
+			world: closed, plan: change.Change{Subject: "the config", Prior: plan.Want}, level: rules.Error, path: "max_disruption",
 			disturbed: []rules.Disturbed{{Host: "gpu01", Class: gpu.DisruptGPUReset}},
 			says:      []string{`the config disturbs what runs on host "gpu01" (gpu_reset).`},
 		},

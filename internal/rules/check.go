@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -22,7 +23,7 @@ type run struct {
 	window   *Window
 	now      time.Time
 
-	plan Plan
+	plan change.Change
 	rule *Rule
 	// before is true for the evaluation of what the resource had: rules about a
 	// transition then find none, and rules about a state find what stood.
@@ -43,7 +44,7 @@ type violation struct {
 }
 
 // begin makes an evaluation of a plan. What it looks at stays as it is until done.
-func begin(w World, p Plan) (start run, done func()) {
+func begin(w World, p change.Change) (start run, done func()) {
 	fleet, book := w.Fleet, w.Others
 	if fleet == nil {
 		fleet = NewFleet(w.Hosts)
@@ -59,7 +60,7 @@ func begin(w World, p Plan) (start run, done func()) {
 	}
 }
 
-func check(w World, p Plan, levels Levels, scopes []Scope) []Finding {
+func check(w World, p change.Change, levels Levels, scopes []Scope) []Finding {
 	start, done := begin(w, p)
 	defer done()
 	if start.handedOver() {
@@ -136,7 +137,7 @@ func (r *run) report(f Finding, keys ...string) {
 func key(parts ...string) string { return gpu.FoldID(strings.Join(parts, "\x00")) }
 
 // concerns tells whether the rule looks at plans of that kind.
-func (r *Rule) concerns(p Plan) bool {
+func (r *Rule) concerns(p change.Change) bool {
 	w := p.Want
 	if w.Empty() {
 		w = p.Prior

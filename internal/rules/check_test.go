@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -17,9 +18,9 @@ type scenario struct {
 	rule string
 	name string
 	// build makes a world and a plan that violate the rule.
-	build func() (rules.World, rules.Plan)
+	build func() (rules.World, change.Change)
 	// satisfy changes them so that the rule is content.
-	satisfy func(*rules.World, *rules.Plan)
+	satisfy func(*rules.World, *change.Change)
 	level   rules.Level
 	path    string
 	says    []string // parts of the diagnostic's body
@@ -223,7 +224,7 @@ func TestWorseThanBefore(t *testing.T) {
 	}
 	h.GPUs = h.GPUs[:1]
 	h.GPUs[0].Partitionable.Count = 2 // three of four should not even fit now
-	p := rules.Plan{Token: "t", Want: config("vdi", 1, "hv01"), Prior: config("vdi", 2, "hv01")}
+	p := change.Change{Token: "t", Want: config("vdi", 1, "hv01"), Prior: config("vdi", 2, "hv01")}
 	found := of("capacity", rules.Check(world(h), p, nil))
 	if len(found) != 1 || found[0].Level != rules.Error || found[0].Stood {
 		t.Errorf("worse: got %+v", found)
@@ -238,9 +239,9 @@ func TestWorseThanBefore(t *testing.T) {
 // A resource that changes nothing is an obstacle to one that does, whichever of the
 // two is planned first.
 func TestConflictWithAChangeIsNew(t *testing.T) {
-	stands := rules.Plan{Token: "t-config", Want: config("vdi", 4, "hv01"), Prior: config("vdi", 4, "hv01"), Unchanged: true}
+	stands := change.Change{Token: "t-config", Want: config("vdi", 4, "hv01"), Prior: config("vdi", 4, "hv01"), Unchanged: true}
 	comes := create("t-pool", pool("dda", "hv01"))
-	for name, p := range map[string]rules.Plan{"the unchanged config": stands, "the new pool": comes} {
+	for name, p := range map[string]change.Change{"the unchanged config": stands, "the new pool": comes} {
 		w := world(host("hv01"))
 		w.Others = rules.NewBook(stands, comes)
 		found := of("dda-xor-partition", rules.Check(w, p, nil))
@@ -248,7 +249,7 @@ func TestConflictWithAChangeIsNew(t *testing.T) {
 			t.Errorf("%s: got %+v", name, found)
 		}
 	}
-	stood := rules.Plan{Token: "t-pool", Want: comes.Want, Prior: comes.Want, Unchanged: true}
+	stood := change.Change{Token: "t-pool", Want: comes.Want, Prior: comes.Want, Unchanged: true}
 	w := world(host("hv01"))
 	w.Others = rules.NewBook(stands, stood)
 	for _, f := range of("dda-xor-partition", rules.Check(w, stands, nil)) {
@@ -261,7 +262,7 @@ func TestConflictWithAChangeIsNew(t *testing.T) {
 // Both sides of a conflict in one run are told in the same words.
 func TestConflictIsSymmetric(t *testing.T) {
 	a, b := create("t-a", partition("avd-02", "hv01")), create("t-b", partition("avd-02", "hv01"))
-	b.Label = `gpu_vm_assignment "other" for VM "avd-02"`
+	b.Subject = `gpu_vm_assignment "other" for VM "avd-02"`
 	w := world(host("hv01", vm("avd-02", gpu.VMOff)))
 	w.Others = rules.NewBook(a, b)
 	fromA := of("single-partition-per-vm", rules.Check(w, a, nil))
@@ -275,7 +276,7 @@ func TestConflictIsSymmetric(t *testing.T) {
 	if !strings.Contains(fromA[0].Fix, "terraform destroy -refresh=false") {
 		t.Errorf("the way out is missing: %s", fromA[0].Fix)
 	}
-	if fromA[0].Other != b.Label || fromB[0].Other != a.Label {
+	if fromA[0].Other != b.Subject || fromB[0].Other != a.Subject {
 		t.Errorf("other sides: %q and %q", fromA[0].Other, fromB[0].Other)
 	}
 }
@@ -287,7 +288,7 @@ func TestDestroyIsNotBlocked(t *testing.T) {
 	h.Controllers = []gpu.Controller{{Name: "SomeManager", Role: gpu.LayoutController}}
 	holds(h, "a", 0)
 	for name, prior := range map[string]gpu.Want{"config": config("vdi", 4, "hv01"), "assignment": partition("a", "hv01"), "pool": pool("p", "hv01")} {
-		if found := rules.Check(world(h), rules.Plan{Token: "t", Prior: prior}, nil); len(found) != 0 {
+		if found := rules.Check(world(h), change.Change{Token: "t", Prior: prior}, nil); len(found) != 0 {
 			t.Errorf("%s: a destroy must not be blocked, got %+v", name, found)
 		}
 	}

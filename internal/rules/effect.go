@@ -16,10 +16,9 @@ type effect struct {
 }
 
 // effectOf asks the planner what a plan does to a host that carries the claims for its VMs.
-func effectOf(known gpu.Host, host, owner string, p Plan) effect {
-	steps, err := change.Plan(known, host, change.Change{
-		Subject: labelOf(p), Owner: owner, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior,
-	})
+func effectOf(known gpu.Host, host, owner string, p change.Change) effect {
+	p.Subject, p.Owner, p.Adopt = labelOf(p), owner, p.Token == ""
+	steps, err := change.Plan(known, host, p)
 	e := effect{steps: steps, Effects: change.EffectsOf(&known, steps)}
 	errors.As(err, &e.refused)
 	return e

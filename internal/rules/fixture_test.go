@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -133,8 +134,8 @@ func device(vmName, host, deviceHost string, ids ...string) gpu.Want {
 }
 
 // create is the plan of a new resource.
-func create(token string, w gpu.Want) rules.Plan {
-	return rules.Plan{Label: label(w), Token: token, Want: w}
+func create(token string, w gpu.Want) change.Change {
+	return change.Change{Subject: label(w), Token: token, Want: w}
 }
 
 func label(w gpu.Want) string {

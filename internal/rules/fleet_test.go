@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -86,9 +87,9 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 // bigFleet is 1,000 nodes in clusters of ten, 16 GPUs and ten VMs each.
-func bigFleet() (map[string]*gpu.Host, []rules.Plan) {
+func bigFleet() (map[string]*gpu.Host, []change.Change) {
 	hosts := map[string]*gpu.Host{}
-	var plans []rules.Plan
+	var plans []change.Change
 	all := map[string][]string{}
 	for n := range 1000 {
 		name := fmt.Sprintf("hv%04d", n)
@@ -109,7 +110,7 @@ func bigFleet() (map[string]*gpu.Host, []rules.Plan) {
 		hosts[name] = h
 	}
 	cfg := gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 8, GPUs: all}}
-	return hosts, append([]rules.Plan{create("t-config", cfg)}, plans...)
+	return hosts, append([]change.Change{create("t-config", cfg)}, plans...)
 }
 
 // BenchmarkPlanOfWholeFleet plans one config and 10,000 assignments on 1,000 hosts.

@@ -63,7 +63,7 @@ type VMStop struct {
 // NewForecast tells what a config's plan would change on one host. The claims are
 // those that may hold for VMs of the host, whichever host they lie on; owner is the
 // name of this state in claims.
-func NewForecast(h *gpu.Host, hostKey, owner string, p Plan, claims []gpu.Claim) Forecast {
+func NewForecast(h *gpu.Host, hostKey, owner string, p change.Change, claims []gpu.Claim) Forecast {
 	ofVMs := slices.DeleteFunc(slices.Clone(claims), func(c gpu.Claim) bool {
 		_, lives := h.VM(c.ID)
 		return c.Kind != gpu.ClaimAssignment || !lives
@@ -72,7 +72,7 @@ func NewForecast(h *gpu.Host, hostKey, owner string, p Plan, claims []gpu.Claim)
 }
 
 // forecast is the forecast of a plan on a host at hand.
-func (r *run) forecast(host string, h *gpu.Host, p Plan) Forecast {
+func (r *run) forecast(host string, h *gpu.Host, p change.Change) Forecast {
 	return forecastHost(r.withClaims(host, h), host, r.owner, p)
 }
 
@@ -87,7 +87,7 @@ func (r *run) stopOf(h *gpu.Host, vmID string) VMStop {
 }
 
 // forecastHost works on a host that carries the claims for its VMs.
-func forecastHost(known gpu.Host, host, owner string, p Plan) Forecast {
+func forecastHost(known gpu.Host, host, owner string, p change.Change) Forecast {
 	h := &known
 	f := Forecast{Host: host, Disruption: gpu.DisruptNone}
 	var want, prior []string
@@ -184,7 +184,7 @@ func (f *Forecast) change(h *gpu.Host, g *gpu.GPU, to int) {
 }
 
 // stops records the VMs that the steps of the change stop.
-func (f *Forecast) stops(h *gpu.Host, host, owner string, p Plan) {
+func (f *Forecast) stops(h *gpu.Host, host, owner string, p change.Change) {
 	e := effectOf(*h, host, owner, p)
 	for _, s := range e.Stops {
 		stop := VMStop{ID: s.VM, Name: nameOn(h, s.VM), Reason: "the host does not list it"}
@@ -199,7 +199,7 @@ func (f *Forecast) stops(h *gpu.Host, host, owner string, p Plan) {
 }
 
 // restore records a GPU that gets the layout back that it had when it joined.
-func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p Plan) {
+func (f *Forecast) restore(h *gpu.Host, g *gpu.GPU, p change.Change) {
 	for i := range h.Claims {
 		c := &h.Claims[i]
 		if !c.Is(gpu.ClaimConfig, p.Prior.Config.ID) || c.Token != p.Token {

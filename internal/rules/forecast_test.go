@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -56,7 +57,7 @@ func TestForecastRestore(t *testing.T) {
 	h.Claims[0].LayoutBefore = map[string]int{strings.ToLower(gpu0): 16, gpu1: 4}
 	prior := config("vdi", 4, "hv01")
 	prior.Config.Restore = true
-	got := rules.NewForecast(h, "hv01", "vdi", rules.Plan{Token: "claim-vdi", Prior: prior}, nil)
+	got := rules.NewForecast(h, "hv01", "vdi", change.Change{Token: "claim-vdi", Prior: prior}, nil)
 	want := rules.Forecast{Host: "hv01", Disruption: gpu.DisruptNone, GPUs: []rules.GPUChange{
 		{GPU: gpu0, Model: "NVIDIA A2", From: 4, To: 16, PartitionVRAM: 950 * gpu.MiB, Restore: true},
 	}}
@@ -84,13 +85,13 @@ func TestStopsTellsOfRunningVMsOnly(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		state gpu.VMState
-		edit  func(*rules.Plan)
+		edit  func(*change.Change)
 		want  string
 	}{
 		{name: "a running VM gets a partition", state: gpu.VMRunning, want: "a"},
 		{name: "a VM that is off", state: gpu.VMOff},
-		{name: "a VM that may keep running until it is off", state: gpu.VMRunning, edit: func(p *rules.Plan) { p.Want.Assignment.Power.NextOff = true }},
-		{name: "a plan that changes nothing", state: gpu.VMRunning, edit: func(p *rules.Plan) { p.Unchanged = true }},
+		{name: "a VM that may keep running until it is off", state: gpu.VMRunning, edit: func(p *change.Change) { p.Want.Assignment.Power.NextOff = true }},
+		{name: "a plan that changes nothing", state: gpu.VMRunning, edit: func(p *change.Change) { p.Unchanged = true }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w, p := world(host("hv01", vm("a", test.state))), create("t", partition("a", "hv01"))

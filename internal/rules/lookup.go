@@ -1,9 +1,12 @@
 package rules
 
-import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
 
 // Config finds the plan of the run that wants the partition config of an id.
-func (b *Book) Config(id string) (Plan, bool) {
+func (b *Book) Config(id string) (change.Change, bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, e := range b.about(configNamed(id)) {
@@ -11,11 +14,11 @@ func (b *Book) Config(id string) (Plan, bool) {
 			return e.plan, true
 		}
 	}
-	return Plan{}, false
+	return change.Change{}, false
 }
 
 // Pool returns the pool of that id that the run plans.
-func (b *Book) Pool(id string) (Plan, bool) {
+func (b *Book) Pool(id string) (change.Change, bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, e := range b.about(poolNamed(id)) {
@@ -23,5 +26,5 @@ func (b *Book) Pool(id string) (Plan, bool) {
 			return e.plan, true
 		}
 	}
-	return Plan{}, false
+	return change.Change{}, false
 }

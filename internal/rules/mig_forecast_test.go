@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -48,8 +49,8 @@ func TestForecastMIG(t *testing.T) {
 			if tt.want != nil {
 				want.GPUs = []rules.GPUChange{{GPU: migGPU1, Model: tt.second.Model, MIG: tt.want}}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("forecast (-want +got):\n%s", diff)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("forecast (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -66,18 +67,18 @@ func TestForecastMIGRestore(t *testing.T) {
 	}}
 	prior := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 	prior.Config.Restore = true
-	change := &placement.MIGChange{From: on(at("3g.40gb", 4)), InTheWay: []string{"process 4711 (python, unit nvidia-dcgm.service)"}}
+	diff := &placement.MIGChange{From: on(at("3g.40gb", 4)), InTheWay: []string{"process 4711 (python, unit nvidia-dcgm.service)"}}
 	check := func(t *testing.T) {
 		t.Helper()
-		got := rules.NewForecast(h, "hgx01", "vdi", rules.Plan{Token: "t", Prior: prior}, nil)
-		want := rules.Forecast{Host: "hgx01", Disruption: gpu.DisruptNone, GPUs: []rules.GPUChange{{GPU: migGPU1, Model: watched.Model, MIG: change, Restore: true}}}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("forecast (-want +got):\n%s", diff)
+		got := rules.NewForecast(h, "hgx01", "vdi", change.Change{Token: "t", Prior: prior}, nil)
+		want := rules.Forecast{Host: "hgx01", Disruption: gpu.DisruptNone, GPUs: []rules.GPUChange{{GPU: migGPU1, Model: watched.Model, MIG: diff, Restore: true}}}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("forecast (-want +got):\n%s", d)
 		}
 	}
 	t.Run("a watcher", check)
 	prior.Config.QuiesceUnits = []string{"nvidia-dcgm"}
-	change = &placement.MIGChange{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}
+	diff = &placement.MIGChange{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}
 	t.Run("a watcher that is stopped", check)
 }
 

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"fmt"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -75,68 +76,70 @@ func migScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "kind-on-platform", name: "gpu_p on Linux", level: rules.Error, path: "hosts", says: []string{`"hgx01" is a Linux host`, "with `mig`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := config("vdi", 4, "hgx01")
 				w.Config.GPUs["hgx01"] = nil
 				return world(gpuServer("hgx01", h100(migGPU0))), create("t", w)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hgx01"] = host("hgx01") },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hgx01"] = host("hgx01") },
 		},
 		{
 			rule: "kind-on-platform", name: "mig on Hyper-V", level: rules.Error, path: "hosts", says: []string{`"hv01" is a Hyper-V host`, "with `gpu_p`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := migConfig("ml", profiles("3g.40gb", 1), "hv01")
 				w.Config.GPUs["hv01"] = nil
 				return world(host("hv01")), create("t", w)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"] = gpuServer("hv01", h100(migGPU0), h100(migGPU1)) },
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Hosts["hv01"] = gpuServer("hv01", h100(migGPU0), h100(migGPU1))
+			},
 		},
 		{
 			rule: "kind-on-platform", name: "a VM on Linux", level: rules.Error, path: "vm", says: []string{"gpu_vm_assignment is for Hyper-V hosts"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", h100(migGPU0))
 				h.VMs = []gpu.VM{vm("a", gpu.VMOff)}
 				return world(h), create("t", partition("a", "kvm01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["kvm01"].Platform = gpu.HyperV },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].Platform = gpu.HyperV },
 		},
 		{
 			rule: "nothing-selected", name: "no MIG", level: rules.Error, path: "hosts", says: []string{"its driver offers no MIG", "wants GPUs with MIG"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := h100(migGPU0)
 				g.MIG = nil
 				w := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 				w.Config.GPUs["hgx01"] = nil
 				return world(gpuServer("hgx01", g)), create("t", w)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hgx01"] = []string{migGPU0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hgx01"] = []string{migGPU0} },
 		},
 		{
 			rule: "known-config", name: "of kind mig", level: rules.Error, path: "partition.config", says: []string{"is of kind `mig`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Partition.Config = "ml"
 				w := world(host("hv01", vm("a", gpu.VMOff)))
 				put(&w, "c", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 				return w, create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "c", config("ml", 4, "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("ml", 4, "hv01")) },
 		},
 		{
 			rule: "homogeneous-gpus", name: "MIG on unlike models", level: rules.Warning, path: "selector", says: []string{"A100-SXM4-80GB", "profile of the same name"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(gpuServer("hgx01", h100(migGPU0), ampere(h100(migGPU1)))), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hgx01"].GPUs[1] = h100(migGPU1) },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hgx01"].GPUs[1] = h100(migGPU1) },
 		},
 		{
 			rule: "foreign-controller", name: "a device plugin", level: rules.Warning, path: "hosts", says: []string{"k8s-device-plugin", "restart the software"}, change: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := gpuServer("hgx01", h100(migGPU0), h100(migGPU1))
 				h.Controllers = []gpu.Controller{{Name: "k8s-device-plugin", Role: gpu.ConsumerController}}
 				return world(h), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				for i, id := range []string{migGPU0, migGPU1} {
 					w.Hosts["hgx01"].GPUs[i] = h100(id, at("3g.40gb", 4))
 				}
@@ -144,95 +147,95 @@ func migScenarios() []scenario {
 		},
 		{
 			rule: "mig-profile-supported", name: "no MIG", level: rules.Error, path: "selector", says: []string{migGPU1, "offers no MIG"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := h100(migGPU1)
 				g.MIG = nil
 				return world(gpuServer("hgx01", h100(migGPU0), g)), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hgx01"] = []string{migGPU0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hgx01"] = []string{migGPU0} },
 		},
 		{
 			rule: "mig-profile-supported", name: "another model's profile", level: rules.Error, path: "mig",
 			says: []string{migGPU0, migGPU1, `"hgx01"`, "There is no profile 3g.20gb", "3g.40gb", "7g.80gb", "1 × 3g.20gb"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(gpuServer("hgx01", h100(migGPU0), h100(migGPU1))), create("t", migConfig("ml", profiles("3g.20gb", 1), "hgx01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 1} },
 		},
 		{
 			rule: "mig-profile-supported", name: "documented, no host can be asked", level: rules.Warning, path: "mig", hostless: true,
 			says: []string{"The hosts cannot be asked", "NVIDIA H200", "3g.71gb"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 				w.Config.GPUs, w.Config.Scope.Selector = nil, &gpu.Selector{Models: []string{"H200"}}
 				return world(), create("t", w)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MIG.Profiles = map[string]int{"3g.71gb": 1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG.Profiles = map[string]int{"3g.71gb": 1} },
 			change:  true,
 		},
 		{
 			rule: "mig-placement", name: "documented, no host can be asked", level: rules.Error, path: "mig", hostless: true,
 			says: []string{"The hosts cannot be asked", "the GPU takes 2 at most", "Write at most 2 for 3g.40gb"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := migConfig("ml", profiles("3g.40gb", 3), "hgx01")
 				w.Config.GPUs, w.Config.Scope.Selector = nil, &gpu.Selector{Models: []string{"A100-SXM4-80GB"}}
 				return world(), create("t", w)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 2} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 2} },
 			change:  true,
 		},
 		{
 			rule: "mig-placement", name: "too many", level: rules.Error, path: "mig", says: []string{"the GPU takes 2 at most", migGPU0, migGPU1},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(gpuServer("hgx01", h100(migGPU0), h100(migGPU1))), create("t", migConfig("ml", profiles("3g.40gb", 3), "hgx01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 2} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 2} },
 		},
 		{
 			rule: "mig-placement", name: "overlap", level: rules.Error, path: "mig", says: []string{"overlap", "3g.40gb@4+1g.10gb@6"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				l := gpu.MIGLayout{Placements: []gpu.MIGPlacement{at("3g.40gb", 4), at("1g.10gb", 6)}}
 				return world(gpuServer("hgx01", h100(migGPU0), h100(migGPU1))), create("t", migConfig("ml", l, "hgx01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Config.MIG.Placements = []gpu.MIGPlacement{at("3g.40gb", 4)}
 			},
 		},
 		{
 			rule: "mig-placement", name: "in use", level: rules.Error, path: "mig", change: true,
 			says: []string{migGPU1, "1g.10gb at 4", "process 4711 (python, container 3f2a)", "keep them in the layout"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				busy := h100(migGPU1, at("1g.10gb", 4))
 				runsIn(&busy, 1, 4711)
 				return world(gpuServer("hgx01", h100(migGPU0), busy)), create("t", migConfig("ml", profiles("7g.80gb", 1), "hgx01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hgx01"].GPUs[1].Processes = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hgx01"].GPUs[1].Processes = nil },
 		},
 		{
 			rule: "mig-mode", name: "used", level: rules.Error, path: "mig", change: true,
 			says: []string{migGPU0, "process 4711 (python, container 3f2a)", "`quiesce_units`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				busy := migOff(h100(migGPU0))
 				runsIn(&busy, 0, 4711)
 				return world(gpuServer("hgx01", busy, h100(migGPU1))), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 			},
-			satisfy: func(w *rules.World, p *rules.Plan) {
+			satisfy: func(w *rules.World, p *change.Change) {
 				w.Hosts["hgx01"].GPUs[0].Processes[0].Holder = "unit nvidia-dcgm.service"
 				p.Want.Config.QuiesceUnits = []string{"nvidia-dcgm"}
 			},
 		},
 		{
 			rule: "mig-mode", name: "a reset", level: rules.Error, path: "max_disruption", change: true, says: []string{migGPU1, "only with a reset", `"none" only`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := gpuServer("hgx01", ampere(h100(migGPU0)), migOff(ampere(h100(migGPU1))))
 				return world(h), create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptGPUReset },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptGPUReset },
 		},
 		{
 			rule: "mig-mode", name: "a former layout in use", level: rules.Warning, path: "on_destroy", change: true,
 			says: []string{migGPU1, "process 4711", "no MIG mode before"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				busy := h100(migGPU1, at("3g.40gb", 4))
 				runsIn(&busy, 1, 4711)
 				h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)), busy)
@@ -245,7 +248,7 @@ func migScenarios() []scenario {
 				p.Want.Config.GPUs, p.Want.Config.Restore = map[string][]string{"hgx01": {migGPU0}}, true
 				return world(h), p
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.Restore = false },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Restore = false },
 		},
 	}
 }

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -11,7 +12,7 @@ const shutdownPermitted = "shutdown-permitted"
 // Policy is what an assignment lets be done to its VM, as the configuration of this
 // run says. What its claim says was written by an earlier run.
 type Policy struct {
-	Label string // names the assignment for people, as in Plan
+	Label string // names the assignment for people, as in change.Change
 	VMID  string
 	Power gpu.Power
 	// Unknown is true when the policy is known only at apply.
@@ -31,7 +32,7 @@ func (b *Book) Declare(instance string, p Policy) {
 
 // Open records that the plan of a partition config is not known until apply, or with
 // an empty plan that it is.
-func (b *Book) Open(instance string, prior Plan) {
+func (b *Book) Open(instance string, prior change.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if prior.Prior.Config == nil {
@@ -51,12 +52,12 @@ func checkShutdownPermitted(r *run) {
 	r.reportAllLifted(r.plan)
 }
 
-func (r *run) reportAllLifted(config Plan) {
+func (r *run) reportAllLifted(config change.Change) {
 	for _, host := range sortedKeys(r.fleet.hosts) {
 		for _, vm := range r.inTheWay(host, config) {
 			of := r.book.policies[gpu.FoldID(vm.ID)]
 			for _, instance := range sortedKeys(of) {
-				r.reportLifted(host, config.Label, vm, of[instance])
+				r.reportLifted(host, config.Subject, vm, of[instance])
 			}
 		}
 	}
@@ -65,13 +66,13 @@ func (r *run) reportAllLifted(config Plan) {
 // CheckPolicy is shutdown-permitted seen from the assignment: whichever of the two is
 // planned second finds the other.
 func CheckPolicy(w World, p Policy) []Finding {
-	r, done := begin(w, Plan{Label: p.Label})
+	r, done := begin(w, change.Change{Subject: p.Label})
 	defer done()
 	at, ok := r.locate(&gpu.Assignment{VMID: p.VMID})
 	if !ok {
 		return nil
 	}
-	var configs []Plan
+	var configs []change.Change
 	for _, e := range r.book.about(gpusOn(at.key)) {
 		if e.plan.Want.Config != nil && !e.plan.Unchanged {
 			configs = append(configs, e.plan)
@@ -83,7 +84,7 @@ func CheckPolicy(w World, p Policy) []Finding {
 	for _, config := range configs {
 		for _, vm := range r.inTheWay(at.key, config) {
 			if gpu.SameID(vm.ID, p.VMID) {
-				r.reportLifted(at.key, config.Label, vm, p)
+				r.reportLifted(at.key, config.Subject, vm, p)
 			}
 		}
 	}
@@ -91,7 +92,7 @@ func CheckPolicy(w World, p Policy) []Finding {
 }
 
 // CheckOpen is shutdown-permitted for a partition config whose plan is not known yet.
-func CheckOpen(w World, config Plan) []Finding {
+func CheckOpen(w World, config change.Change) []Finding {
 	r, done := begin(w, config)
 	defer done()
 	r.reportAllLifted(config)
@@ -109,7 +110,7 @@ func (r *run) lifted() []Finding {
 
 // inTheWay are the running VMs on a host that a config's plan stops, or, while that is
 // not known, that hold its GPUs.
-func (r *run) inTheWay(host string, config Plan) []VMStop {
+func (r *run) inTheWay(host string, config change.Change) []VMStop {
 	h, ok := r.host(host)
 	switch {
 	case !ok:

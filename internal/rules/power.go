@@ -65,7 +65,7 @@ func stateText(s gpu.VMState) string {
 
 // Stops tells whether an assignment's plan stops a VM that runs now: the host it is
 // on, its name, and what needs it off. Nothing is said of a VM that is not at hand.
-func Stops(w World, p Plan) (host, vm string, why []string) {
+func Stops(w World, p change.Change) (host, vm string, why []string) {
 	r, done := begin(w, p)
 	defer done()
 	a := p.Want.Assignment

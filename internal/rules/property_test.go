@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -127,9 +128,9 @@ func drawAnyShare(t *rapid.T) *gpu.Share {
 	return s
 }
 
-func drawPlan(t *rapid.T) rules.Plan {
-	return rules.Plan{
-		Label: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "label"), Token: tokens.Draw(t, "token"),
+func drawPlan(t *rapid.T) change.Change {
+	return change.Change{
+		Subject: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "label"), Token: tokens.Draw(t, "token"),
 		Want: drawWant(t), Prior: drawWant(t), Unchanged: rapid.IntRange(0, 4).Draw(t, "unchanged") == 0,
 	}
 }

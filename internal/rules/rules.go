@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -81,21 +82,6 @@ type World struct {
 	Now    time.Time
 }
 
-// Plan is what one resource instance means to hold.
-type Plan struct {
-	// Label names the resource for people, by type and key attributes, the same
-	// whichever side of a conflict reports it: `gpu_vm_assignment for VM "avd-02"`.
-	Label string
-	// Token is the instance's token in claims and its key in the Book; "" when it has
-	// none yet.
-	Token string
-	Want  gpu.Want // what the plan wants; empty when it is destroyed
-	Prior gpu.Want // what it had before, from state; empty when it is created
-	// Unchanged is true when the plan changes nothing: what is wrong stood before, unless
-	// another plan of this run brings it about.
-	Unchanged bool
-}
-
 // Finding is one violation.
 type Finding struct {
 	Rule  string `json:"rule"`
@@ -131,7 +117,7 @@ type Finding struct {
 // An override of "error" raises a rule that is a warning by default; findings that
 // a stricter rule itself reports as warnings stay warnings. An override of
 // "warning" lowers everything that the rule reports.
-func Check(w World, p Plan, levels Levels, scopes ...Scope) []Finding {
+func Check(w World, p change.Change, levels Levels, scopes ...Scope) []Finding {
 	return check(w, p, levels, scopes)
 }
 

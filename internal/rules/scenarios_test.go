@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -39,28 +40,28 @@ func existenceScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "gpu-exists", name: "pool member", level: rules.Error, path: "members", says: []string{"PCIROOT(99)", gpu0, `"hv01"`, "NVIDIA A2"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := pool("p", "hv01")
 				p.Pool.Members["hv01"] = []string{"PCIROOT(99)"}
 				return world(host("hv01")), create("t", p)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Pool.Members["hv01"] = []string{gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["hv01"] = []string{gpu1} },
 		},
 		{
 			rule: "gpu-exists", name: "pinned", level: rules.Error, path: "partition.gpu_id", says: []string{"PCIROOT(99)"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Partition.PinnedGPU = "PCIROOT(99)"
 				return world(host("hv01", vm("a", gpu.VMOff))), create("t", p)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Partition.PinnedGPU = "pciroot(16)#pci(0000)#pci(0000)"
 			},
 		},
 		{
 			rule: "nothing-selected", name: "one host", level: rules.Error, path: "selector",
 			says: []string{`"hv02"`, "in pool \"dda\"", "dismounted from the host"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv02")
 				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
 				h.GPUs[1].Dismounted = true
@@ -68,117 +69,117 @@ func existenceScenarios() []scenario {
 				p.Config.GPUs["hv02"] = nil
 				return world(host("hv01"), h), create("t", p)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv02"] = []string{gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv02"] = []string{gpu1} },
 		},
 		{
 			rule: "known-config", name: "neither planned nor claimed", level: rules.Error, path: "partition.config", says: []string{`"nope"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Partition.Config = "nope"
 				return world(host("hv01", vm("a", gpu.VMOff))), create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "c", config("nope", 4, "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("nope", 4, "hv01")) },
 		},
 		{
 			rule: "known-config", name: "destroyed in this run", level: rules.Error, path: "partition.config", says: []string{`"vdi"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimConfig(h, "vdi", "vdi", 4, gpu0)
 				w := world(h)
-				w.Others.Put("claim-vdi", rules.Plan{Label: "c", Prior: config("vdi", 4, "hv01")})
+				w.Others.Put("claim-vdi", change.Change{Subject: "c", Prior: config("vdi", 4, "hv01")})
 				p := partition("a", "hv01")
 				p.Assignment.Partition.Config = "vdi"
 				return w, create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Others.Delete("claim-vdi") },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("claim-vdi") },
 		},
 		{
 			rule: "known-pool", name: "neither planned nor there", level: rules.Error, path: "pool.id", says: []string{`"hv01/nope"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(host("hv01", vm("a", gpu.VMOff))), create("t", fromPool("a", "hv01", "hv01/nope", "nope"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "p", pool("nope", "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "p", pool("nope", "hv01")) },
 		},
 		{
 			rule: "unique-name", name: "two configs", level: rules.Error, path: "name", says: []string{`"vdi"`, "-refresh=false"}, hostless: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"), host("hv02"))
 				put(&w, "o", config("VDI", 4, "hv02"))
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Others.Delete("o") },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("o") },
 		},
 		{
 			rule: "unique-name", name: "two pools on one host", level: rules.Error, path: "name", hostless: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				o := pool("dda", "hv01")
 				o.Pool.ID, o.Pool.Members["hv01"] = "other", []string{gpu1}
 				put(&w, "o", o)
 				return w, create("t", pool("DDA", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				o := pool("dda", "hv02")
 				put(w, "o", o)
 			},
 		},
 		{
 			rule: "unique-name", name: "two pool assignments for one VM", level: rules.Error, path: "vm", hostless: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01", vm("a", gpu.VMOff)))
 				put(&w, "o", device("A", "hv01", "hv01", gpu1))
 				return w, create("t", fromPool("a", "hv01", "hv01/p", "p"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", device("b", "hv01", "hv01", gpu1)) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", device("b", "hv01", "hv01", gpu1)) },
 		},
 		{
 			rule: "readable-records", name: "damaged", level: rules.Error, path: "hosts", change: true, says: []string{"record 2 (claim)", "state.json", "checksum", "gpu-agent records"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Unreadable = []gpu.UnreadableRecord{{ID: "3fa9", File: "state.json", Record: "record 2 (claim)", Found: "its checksum is wrong"}}
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Unreadable = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Unreadable = nil },
 		},
 		{
 			rule: "existing-pool", name: "unmanaged", level: rules.Error, path: "name", says: []string{"terraform import ADDRESS hv01/DDA"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Pools = []gpu.Pool{{Name: "DDA"}}
 				return world(h), create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].Claims = []gpu.Claim{{Kind: gpu.ClaimPool, ID: "dda", Token: "old", Owner: "vdi"}}
 			},
 		},
 		{
 			rule: "not-our-claim", name: "VM", level: rules.Error, path: "vm", says: []string{`"platform"`, "VM \"a\""},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimVM(h, "platform", "a", gpu.Assignment{})
 				return world(h), create("t", partition("a", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Owner = "platform" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Owner = "platform" },
 		},
 		{
 			rule: "not-our-claim", name: "nobody has a name", level: rules.Error, path: "vm", says: []string{"two applies", "`owner`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimVM(h, "", "a", gpu.Assignment{})
 				w := world(h)
 				w.Owner = ""
 				return w, create("t", partition("a", "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Token = "claim-a" },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Token = "claim-a" },
 		},
 		{
 			rule: "not-our-claim", name: "pool", level: rules.Error, path: "name", says: []string{`"platform"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Claims = []gpu.Claim{{Kind: gpu.ClaimPool, ID: "dda", Token: "x", Owner: "platform"}}
 				return world(h), create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "x", pool("other", "hv02")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "x", pool("other", "hv02")) },
 		},
 	}
 }
@@ -187,22 +188,22 @@ func exclusiveScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "single-partition-per-vm", name: "two plans", level: rules.Error, path: "vm", says: []string{"avd-02"}, hostless: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01", vm("avd-02", gpu.VMOff)))
 				put(&w, "o", partition("AVD-02", "hv01"))
 				return w, create("t", partition("avd-02", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", partition("avd-03", "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", partition("avd-03", "hv01")) },
 		},
 		{
 			rule: "single-partition-per-vm", name: "same name, other VM", level: rules.Error, path: "vm", hostless: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01", vm("a", gpu.VMOff)), host("hv02"))
 				put(&w, "o", partition("a", ""))
 				return w, create("t", partition("a", "hv01"))
 			},
 			// Now two VMs have the name, and it proves nothing.
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				other := vm("a", gpu.VMOff)
 				other.ID = "ID-2"
 				w.Hosts["hv02"].VMs = []gpu.VM{other}
@@ -211,129 +212,129 @@ func exclusiveScenarios() []scenario {
 		{
 			rule: "single-partition-per-vm", name: "foreign holder", level: rules.Error, path: "vm",
 			says: []string{"avd-02", "no Terraform resource manages", "terraform import ADDRESS ID-avd-02"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("avd-02", gpu.VMOff))
 				holds(h, "avd-02", 0)
 				return world(h), create("t", partition("avd-02", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { claimVM(w.Hosts["hv01"], "vdi", "avd-02", gpu.Assignment{}) },
+			satisfy: func(w *rules.World, _ *change.Change) { claimVM(w.Hosts["hv01"], "vdi", "avd-02", gpu.Assignment{}) },
 		},
 		{
 			rule: "single-partition-per-vm", name: "another state's holder", level: rules.Error, path: "vm", says: []string{`"platform"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "platform", "a", gpu.Assignment{})
 				return world(h), create("t", partition("a", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].VMs[0].PartitionAdapters = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].VMs[0].PartitionAdapters = nil },
 		},
 		{
 			rule: "single-partition-per-vm", name: "one of ours and a foreign one", level: rules.Error, path: "vm", says: []string{"2 GPU partition adapters"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				holds(h, "a", 0)
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{})
 				return world(h), create("t", partition("a", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].VMs[0].PartitionAdapters = w.Hosts["hv01"].VMs[0].PartitionAdapters[:1]
 			},
 		},
 		{
 			rule: "dda-xor-partition", name: "config and pool in one run", level: rules.Error, path: "selector", says: []string{gpu0, "NVIDIA A2", `"hv01"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				put(&w, "o", pool("dda", "hv01"))
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
 		},
 		{
 			rule: "dda-xor-partition", name: "pool and config in one run", level: rules.Error, path: "members",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				put(&w, "o", config("vdi", 4, "hv01"))
 				return w, create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Others.Delete("o") },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("o") },
 		},
 		{
 			rule: "dda-xor-partition", name: "config on a pool's GPU", level: rules.Error, path: "selector", says: []string{`pool "dda"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Pools = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Pools = nil },
 		},
 		{
 			rule: "dda-xor-partition", name: "device that VMs hold partitions of", level: rules.Error, path: "device.gpu_ids", says: []string{`"b"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMRunning))
 				holds(h, "b", 0)
 				return world(h), create("t", device("a", "hv01", "hv01", gpu0))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Device.GPUIDs = []string{gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Device.GPUIDs = []string{gpu1} },
 		},
 		{
 			rule: "dda-xor-partition", name: "pool on another state's config", level: rules.Error, path: "members", says: []string{`"platform"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				claimConfig(h, "platform", "theirs", 4, gpu0)
 				return world(h), create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
-				w.Others.Put("claim-theirs", rules.Plan{Prior: config("theirs", 4, "hv01")})
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Put("claim-theirs", change.Change{Prior: config("theirs", 4, "hv01")})
 			},
 		},
 		{
 			rule: "dda-xor-partition", name: "pool on a config of this state that is not planned yet", level: rules.Warning, path: "members",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				claimConfig(h, "vdi", "ours", 4, gpu0)
 				return world(h), create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
-				w.Others.Put("claim-ours", rules.Plan{Prior: config("ours", 4, "hv01")})
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Put("claim-ours", change.Change{Prior: config("ours", 4, "hv01")})
 			},
 		},
 		{
 			rule: "dda-xor-partition", name: "a partition and a pool for one VM", level: rules.Error, path: "vm", hostless: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01", vm("a", gpu.VMOff)))
 				put(&w, "o", fromPool("a", "hv01", "hv01/p", "p"))
 				return w, create("t", partition("a", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Others.Delete("o") },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("o") },
 		},
 		{
 			rule: "one-config-per-gpu", name: "two plans", level: rules.Error, path: "selector", says: []string{gpu0, gpu1},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				put(&w, "o", config("other", 4, "hv01"))
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", config("other", 4, "hv02")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", config("other", 4, "hv02")) },
 		},
 		{
 			rule: "one-config-per-gpu", name: "another state", level: rules.Error, path: "selector", says: []string{`"platform"`, `"theirs"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				claimConfig(h, "platform", "theirs", 4, gpu0)
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Claims[0].Owner = "vdi" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Claims[0].Owner = "vdi" },
 		},
 		{
 			rule: "one-config-per-gpu", name: "a state without a name", level: rules.Error, path: "selector", says: []string{"no owner name"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				claimConfig(h, "", "theirs", 4, gpu0)
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
 		},
 	}
 }
@@ -343,34 +344,34 @@ func hardwareScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "homogeneous-gpus", name: "model", level: rules.Error, path: "selector", says: []string{"NVIDIA A10", "NVIDIA A2", gpu1, `"hv02"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"), host("hv02"))
 				a10(&w.Hosts["hv02"].GPUs[1])
 				return w, create("t", config("vdi", 4, "hv01", "hv02"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv02"] = []string{gpu0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv02"] = []string{gpu0} },
 		},
 		{
 			rule: "homogeneous-gpus", name: "family", level: rules.Error, path: "members", says: []string{"NVIDIA T4"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"), host("hv02"), host("hv03"))
 				t4(&w.Hosts["hv03"].GPUs[0])
 				return w, create("t", pool("dda", "hv01", "hv02", "hv03"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv03"].GPUs[0] = a2(gpu0) },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv03"].GPUs[0] = a2(gpu0) },
 		},
 		{
 			rule: "homogeneous-gpus", name: "size", level: rules.Error, path: "selector",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"), host("hv02"))
 				w.Hosts["hv02"].GPUs[1].VRAM = 8 * 1024 * gpu.MiB
 				return w, create("t", config("vdi", 4, "hv01", "hv02"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv02"].GPUs[1].VRAM = 15*1024*gpu.MiB - 5*gpu.MiB },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].GPUs[1].VRAM = 15*1024*gpu.MiB - 5*gpu.MiB },
 		},
 		{
 			rule: "homogeneous-gpus", name: "unknown models", level: rules.Error, path: "selector",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"))
 				for i, m := range []string{"Accel 1", "Accel 2"} {
 					g := &w.Hosts["hv01"].GPUs[i]
@@ -378,162 +379,162 @@ func hardwareScenarios() []scenario {
 				}
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].GPUs[1].Model = "Accel 1" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].GPUs[1].Model = "Accel 1" },
 		},
 		{
 			rule: "homogeneous-gpus", name: "driver branch", level: rules.Warning, path: "selector", says: []string{"550", "573"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"), host("hv02"))
 				w.Hosts["hv02"].GPUs[0].Driver.Version = "550.90"
 				return w, cfg
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv02"].GPUs[0].Driver.Version = "573.76" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].GPUs[0].Driver.Version = "573.76" },
 		},
 		{
 			rule: "homogeneous-gpus", name: "lost", level: rules.Warning, path: "selector", says: []string{"fallen off the bus"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"), host("hv02"))
 				w.Hosts["hv02"].GPUs[0].Problem = "fallen off the bus"
 				return w, cfg
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv02"].GPUs[0].Problem = "" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].GPUs[0].Problem = "" },
 		},
 		{
 			rule: "homogeneous-gpus", name: "neighbour in the cluster", level: rules.Warning, path: "selector", says: []string{`"hv02"`, "NVIDIA A10"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"), host("hv02"))
 				a10(&w.Hosts["hv02"].GPUs[0])
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv02"].Cluster = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].Cluster = nil },
 		},
 		{
 			rule: "homogeneous-layout", name: "two plans in one cluster", level: rules.Error, path: "gpu_p.partition_count", says: []string{`"clu"`, "4 by", "8 by"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"), host("hv02"))
 				put(&w, "o", config("other", 8, "hv02"))
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", config("other", 4, "hv02")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", config("other", 4, "hv02")) },
 		},
 		{
 			rule: "homogeneous-layout", name: "uncovered node", level: rules.Warning, path: "gpu_p.partition_count", says: []string{`"hv02"`, "4 partitions"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return clustered(host("hv01"), host("hv02")), create("t", config("vdi", 8, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want = config("vdi", 8, "hv01", "hv02") },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = config("vdi", 8, "hv01", "hv02") },
 		},
 		{
 			rule: "foreign-controller", name: "layout", level: rules.Error, path: "hosts", says: []string{"SomeManager"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Controllers = []gpu.Controller{{Name: "SomeManager", Role: gpu.LayoutController}}
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Controllers[0].Role = gpu.ConsumerController },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Controllers[0].Role = gpu.ConsumerController },
 		},
 		{
 			rule: "foreign-controller", name: "broker", level: rules.Warning, path: "vm", says: []string{"SCVMM agent"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.Controllers = []gpu.Controller{{Name: "SCVMM agent", Role: gpu.BrokerController}}
 				return world(h), create("t", partition("a", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Controllers = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Controllers = nil },
 		},
 		{
 			rule: "os-build", name: "Windows Server 2022", level: rules.Error, path: "hosts", says: []string{"20348", `"hv02"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := world(host("hv01"), host("hv02"))
 				w.Hosts["hv02"].OS.Build = 20348
 				return w, create("t", config("vdi", 4, "hv01", "hv02"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv02"].OS.Build = 20349 },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv02"].OS.Build = 20349 },
 		},
 		{
 			rule: "os-build", name: "pool in an old cluster", level: rules.Error, path: "members",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"))
 				w.Hosts["hv01"].OS.Build = 17763
 				return w, create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Cluster = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Cluster = nil },
 		},
 		{
 			rule: "gpu-not-paravirtual", name: "config", level: rules.Error, path: "selector", says: []string{"SR-IOV", gpu0},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.GPUs[0].Partitionable.Paravirtual = true
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
 		},
 		{
 			rule: "gpu-assignable", name: "pool members", level: rules.Error, path: "members",
 			says: []string{gpu0, `"hv01"`, "drives the host's own display", `"hv02"`, "status not_assignable"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				one, two := host("hv01"), host("hv02")
 				one.GPUs[0].HostDisplay = true
 				two.GPUs[0].Status = gpu.NotAssignable
 				return world(one, two), create("t", pool("dda", "hv01", "hv02"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Pool.Members["hv01"], p.Want.Pool.Members["hv02"] = []string{gpu1}, []string{gpu1}
 			},
 		},
 		{
 			rule: "gpu-assignable", name: "device that does not work", level: rules.Error, path: "device.gpu_ids", says: []string{gpu0, "code 43"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.GPUs[0].Problem, h.GPUs[0].Dismounted = "code 43", true
 				return world(h), create("t", device("a", "hv01", "hv01", gpu0))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].GPUs[0].Problem = "" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].GPUs[0].Problem = "" },
 		},
 		{
 			rule: "gpu-assignable", name: "device of the host's console", level: rules.Error, path: "device.gpu_ids", says: []string{gpu0, "own display"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.GPUs[0].HostDisplay = true
 				return world(h), create("t", device("a", "hv01", "hv01", gpu0))
 			},
 			// A host that has dismounted it has let go of it.
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].GPUs[0].Dismounted = true },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].GPUs[0].Dismounted = true },
 		},
 		{
 			rule: "valid-partition-count", name: "refused", level: rules.Error, path: "gpu_p.partition_count",
 			says: []string{"1 (about 14.8 GiB each), 2 (about 7.4 GiB each), 4 (3.7 GiB each)", "partition_count = 2 }"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(host("hv01")), create("t", config("vdi", 3, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.Count = 16 },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 16 },
 		},
 		{
 			rule: "valid-partition-count", name: "no GPU-P driver", level: rules.Error, path: "selector",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.GPUs[1].Partitionable = nil
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv01"] = []string{gpu0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv01"] = []string{gpu0} },
 		},
 		{
 			rule: "live-migration-support", name: "not reported", level: rules.Warning, path: "hosts",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"))
 				w.Hosts["hv01"].GPUs[0].Partitionable.SupportsIncomingLiveMigration = nil
 				return w, create("t", config("vdi", 4, "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Cluster = nil },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Cluster = nil },
 		},
 		{
 			rule: "pool-counts", name: "unequal", level: rules.Warning, path: "members", says: []string{`1 GPU on "hv02", 2 GPUs on "hv01"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := pool("dda", "hv01", "hv02")
 				p.Pool.Members["hv01"] = []string{gpu0, gpu1}
 				return clustered(host("hv01"), host("hv02")), create("t", p)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Pool.Members["hv02"] = []string{gpu0, gpu1} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["hv02"] = []string{gpu0, gpu1} },
 		},
 	}
 }
@@ -552,14 +553,14 @@ func capacityScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "capacity", name: "no partition left", level: rules.Error, path: "partition", says: []string{`"a" and "b"`, "2 partitions"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(full(gpu.VMRunning)), create("t", partition("c", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", config("vdi", 4, "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", config("vdi", 4, "hv01")) },
 		},
 		{
 			rule: "capacity", name: "others of the run count", level: rules.Error, path: "partition", says: []string{`"b" (planned in this run)`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := full(gpu.VMRunning)
 				h.VMs[1].PartitionAdapters = nil
 				h.GPUs[0].Partitionable.Partitions = h.GPUs[0].Partitionable.Partitions[:1]
@@ -567,44 +568,46 @@ func capacityScenarios() []scenario {
 				put(&w, "o", partition("b", "hv01"))
 				return w, create("t", partition("c", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Others.Delete("o")
 			},
 		},
 		{
 			rule: "capacity", name: "a seat that this run frees", level: rules.Error, path: "partition",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(full(gpu.VMRunning)), create("t", partition("c", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Others.Put("o", rules.Plan{Prior: partition("a", "hv01")}) },
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Put("o", change.Change{Prior: partition("a", "hv01")})
+			},
 		},
 		{
 			rule: "capacity", name: "configured overcommit", level: rules.Warning, path: "partition",
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(full(gpu.VMOff)), create("t", partition("c", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", config("vdi", 4, "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", config("vdi", 4, "hv01")) },
 		},
 		{
 			rule: "capacity", name: "config with too few", drift: true, level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(full(gpu.VMOff)), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 1, GPUs: map[string][]string{"hv01": {gpu0}}}})
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.Count = 2 },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
 		},
 		{
 			rule: "capacity", name: "pool", level: rules.Error, path: "pool", says: []string{`"a"`, "1 GPU"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning))
 				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
 				h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "d", Pool: "DDA"}}
 				return world(h), create("t", fromPool("b", "hv01", "hv01/dda", "dda"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Pools[0].GPUs = []string{gpu0, gpu1} },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Pools[0].GPUs = []string{gpu0, gpu1} },
 		},
 		{
 			rule: "capacity", name: "pool that shrinks", level: rules.Error, path: "members", says: []string{`"a"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
 				h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "d", Pool: "dda"}}
@@ -612,24 +615,24 @@ func capacityScenarios() []scenario {
 				p.Pool.Members["hv01"] = []string{}
 				return world(h), create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
-				w.Others.Put("o", rules.Plan{Prior: fromPool("a", "hv01", "hv01/dda", "dda")})
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Put("o", change.Change{Prior: fromPool("a", "hv01", "hv01/dda", "dda")})
 			},
 		},
 		{
 			rule: "capacity", name: "device of another VM", level: rules.Error, path: "device.gpu_ids", says: []string{`VM "a"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMOff))
 				h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "d", GPU: gpu0}}
 				return world(h), create("t", device("b", "hv01", "hv01", gpu0))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
-				w.Others.Put("o", rules.Plan{Prior: device("a", "hv01", "hv01", gpu0)})
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Put("o", change.Change{Prior: device("a", "hv01", "hv01", gpu0)})
 			},
 		},
 		{
 			rule: "failover-headroom", name: "no room", level: rules.Warning, path: "gpu_p.partition_count", says: []string{`host "hv01" fails`, "2 running VMs"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := full(gpu.VMOff)
 				h.VMs[0].Clustered, h.VMs[1].Clustered = true, true
 				small := host("hv02")
@@ -638,7 +641,7 @@ func capacityScenarios() []scenario {
 				c := gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 2, GPUs: map[string][]string{"hv01": {gpu0}}}}
 				return clustered(h, small), create("t", c)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["hv02"] = []string{gpu0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv02"] = []string{gpu0} },
 		},
 	}
 }
@@ -647,36 +650,36 @@ func powerScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "vm-must-be-off", name: "running", level: rules.Error, path: "power", change: true, says: []string{"allow_shutdown = true", "next_off", "a partition is added"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
 				return world(host("hv01", vm("a", gpu.VMRunning))), create("t", p)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Power.AllowShutdown = true },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Power.AllowShutdown = true },
 		},
 		{
 			rule: "vm-must-be-off", name: "taken over as it is", level: rules.Error, path: "power", change: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
 				return world(host("hv01", vm("a", gpu.VMRunning))), create("t", p)
 			},
 			// Its resource was renamed.
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				holds(w.Hosts["hv01"], "a", 0)
 				claimVM(w.Hosts["hv01"], "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
 			},
 		},
 		{
 			rule: "vm-must-be-off", name: "saved", level: rules.Error, path: "power", change: true, says: []string{"saved"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return world(host("hv01", vm("a", gpu.VMSaved))), create("t", partition("a", "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Power.NextOff = true },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Power.NextOff = true },
 		},
 		{
 			rule: "vm-must-be-off", name: "settings", level: rules.Error, path: "power", change: true, says: []string{"memory-mapped IO space"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				p := partition("a", "hv01")
@@ -686,13 +689,13 @@ func powerScenarios() []scenario {
 				plan.Want.Assignment.Settings.LowMemoryMappedIOSpace = ptr(3072 * gpu.MiB)
 				return world(h), plan
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Settings = gpu.VMSettings{AutomaticStopAction: ptr(gpu.StopShutDown)}
 			},
 		},
 		{
 			rule: "vm-must-be-off", name: "settings that are no longer set", level: rules.Error, path: "power", change: true, says: []string{"memory-mapped IO space"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
@@ -702,49 +705,49 @@ func powerScenarios() []scenario {
 				p.Prior = partition("a", "hv01")
 				return world(h), p
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Settings.LowMemoryMappedIOSpace = ptr(1024 * gpu.MiB)
 			},
 		},
 		{
 			rule: "vm-must-be-off", name: "unassign what is complete", level: rules.Error, path: "power", change: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
-				return world(h), rules.Plan{Label: label(p), Token: "claim-a", Prior: p}
+				return world(h), change.Change{Subject: label(p), Token: "claim-a", Prior: p}
 			},
 			// Of what a failed change left only the claim goes.
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Claims[0].Incomplete = true },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Claims[0].Incomplete = true },
 		},
 		{
 			rule: "vm-must-be-off", name: "unassign", level: rules.Error, path: "power", change: true, says: []string{"apply this attribute first"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
-				return world(h), rules.Plan{Label: label(p), Token: "claim-a", Prior: p}
+				return world(h), change.Change{Subject: label(p), Token: "claim-a", Prior: p}
 			},
 			// A renamed resource: the new one has taken the VM over.
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "o", partition("a", "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", partition("a", "hv01")) },
 		},
 		{
 			rule: "partition-in-use", name: "not allowed by the config", level: rules.Error, path: "max_disruption", change: true, says: []string{`"a"`, "vm_restart"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
 				return world(h), create("t", config("vdi", 8, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.MaxDisruption = gpu.DisruptVMRestart },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptVMRestart },
 		},
 		{
 			rule: "partition-in-use", name: "a paused VM", level: rules.Error, path: "gpu_p.partition_count", change: true, says: []string{`"a" (it is paused, and has to run or to be off)`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				h.VMs[0].State = gpu.VMPaused
@@ -753,12 +756,12 @@ func powerScenarios() []scenario {
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
 				return world(h), create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].VMs[0].State = gpu.VMRunning },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].VMs[0].State = gpu.VMRunning },
 		},
 		{
 			rule: "partition-in-use", name: "the VM waits for its next power-off", level: rules.Error, path: "gpu_p.partition_count", change: true,
 			says: []string{`"a" (its assignment waits for its next power-off`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true, NextOff: true}})
@@ -766,12 +769,14 @@ func powerScenarios() []scenario {
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
 				return world(h), create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Claims[0].Want.Assignment.Power.NextOff = false },
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Hosts["hv01"].Claims[0].Want.Assignment.Power.NextOff = false
+			},
 		},
 		{
 			rule: "partition-in-use", name: "not allowed by the VM", level: rules.Error, path: "gpu_p.partition_count", change: true,
 			says: []string{`"a"`, `"b" (no gpu_vm_assignment manages it)`, "allow_shutdown"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning))
 				holds(h, "a", 0)
 				holds(h, "b", 1)
@@ -780,7 +785,7 @@ func powerScenarios() []scenario {
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
 				return world(h), create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				// The claim may lie on another host.
 				other := host("hv02")
 				claimVM(other, "vdi", "b", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
@@ -790,7 +795,7 @@ func powerScenarios() []scenario {
 		{
 			rule: "shutdown-permitted", name: "the permission is taken back in the same run", level: rules.Error, path: "power", change: true,
 			says: []string{`VM "a"`, "`power.allow_shutdown` is `false`", "first"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
@@ -799,49 +804,49 @@ func powerScenarios() []scenario {
 				w.Others.Declare("i", rules.Policy{Label: "gpu_vm_assignment for VM \"a\"", VMID: "id-A"})
 				return w, create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Others.Declare("i", rules.Policy{VMID: "ID-a", Power: gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true}})
 			},
 		},
 		{
 			rule: "partition-in-use", name: "restore", level: rules.Warning, path: "on_destroy", change: true, says: []string{`"a"`, "16 partitions"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
 				h.Claims[0].LayoutBefore = map[string]int{gpu0: 16, gpu1: 16}
 				p := config("vdi", 4, "hv01")
 				p.Config.Restore = true
-				return world(h), rules.Plan{Label: label(p), Token: "claim-vdi", Prior: p}
+				return world(h), change.Change{Subject: label(p), Token: "claim-vdi", Prior: p}
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Prior.Config.Restore = false },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },
 		},
 		{
 			rule: "node-in-service", name: "config", level: rules.Error, path: "hosts", change: true, says: []string{`ost "hv01" is paused`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"))
 				w.Hosts["hv01"].Cluster.Nodes[0].State = gpu.NodePaused
 				return w, create("t", config("vdi", 8, "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.Count = 4 },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 4 },
 		},
 		{
 			rule: "node-in-service", name: "VM", level: rules.Error, path: "vm", change: true, says: []string{"draining"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01", vm("a", gpu.VMOff)))
 				w.Hosts["hv01"].Cluster.Nodes[0].State = gpu.NodeDraining
 				return w, create("t", partition("a", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"].Cluster.Nodes[0].State = gpu.NodeUp },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Cluster.Nodes[0].State = gpu.NodeUp },
 		},
 		{
 			rule: "node-in-service", name: "pool", level: rules.Error, path: "hosts", change: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"))
 				w.Hosts["hv01"].Cluster.Nodes[0].State = gpu.NodeJoining
 				return w, create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
 			},
 		},
@@ -850,10 +855,10 @@ func powerScenarios() []scenario {
 
 func vmScenarios() []scenario {
 	// given builds a world with one VM after changing it.
-	given := func(want gpu.Want, change func(*gpu.Host, *gpu.VM)) func() (rules.World, rules.Plan) {
-		return func() (rules.World, rules.Plan) {
+	given := func(want gpu.Want, edit func(*gpu.Host, *gpu.VM)) func() (rules.World, change.Change) {
+		return func() (rules.World, change.Change) {
 			h := host("hv01", vm("a", gpu.VMOff))
-			change(h, &h.VMs[0])
+			edit(h, &h.VMs[0])
 			a := *want.Assignment
 			if a.Partition != nil {
 				p := *a.Partition
@@ -880,129 +885,131 @@ func vmScenarios() []scenario {
 		{
 			rule: "policy-gate", name: "set", level: rules.Error, path: "vm", says: []string{"RequireSecureDeviceAssignment"},
 			build: given(partition("a", "hv01"), func(h *gpu.Host, _ *gpu.VM) { h.Policies.RequireSecureDeviceAssignment = ptr(true) }),
-			satisfy: func(w *rules.World, _ *rules.Plan) {
+			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].Policies.RequireSecureDeviceAssignment = ptr(false)
 			},
 		},
 		{
 			rule: "pool-covers-possible-owners", name: "node without the pool", level: rules.Warning, path: "pool.id", says: []string{`"hv02"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.VMs[0].Clustered = true
 				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
 				return clustered(h, host("hv02")), create("t", fromPool("a", "hv01", "hv01/dda", "dda"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).PossibleOwners = []string{"HV01"} },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).PossibleOwners = []string{"HV01"} },
 		},
 		{
 			rule: "pool-covers-possible-owners", name: "pool", level: rules.Warning, path: "members", says: []string{`"hv02"`, `"a"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				h.VMs[0].Clustered = true
 				h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "d", Pool: "dda"}}
 				return clustered(h, host("hv02")), create("t", pool("dda", "hv01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want = pool("dda", "hv01", "hv02") },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = pool("dda", "hv01", "hv02") },
 		},
 		{
 			rule: "vm-and-gpu-same-host", name: "device", level: rules.Error, path: "device.host", says: []string{`"hv01"`, `"hv02"`},
 			build:   given(device("a", "hv01", "hv02", gpu0), none),
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want = device("a", "hv01", "hv01", gpu0) },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = device("a", "hv01", "hv01", gpu0) },
 		},
 		{
 			rule: "vm-and-gpu-same-host", name: "pinned", level: rules.Error, path: "partition.gpu_id", says: []string{"PCIROOT(77)", `"hv02"`},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := host("hv02")
 				h.GPUs[0].ID = "PCIROOT(77)"
 				p := partition("a", "hv01")
 				p.Assignment.Partition.PinnedGPU = "PCIROOT(77)"
 				return world(host("hv01", vm("a", gpu.VMOff)), h), create("t", p)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Partition.PinnedGPU = gpu1 },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.PinnedGPU = gpu1 },
 		},
 		{
 			rule: "pinned-gpu-on-clustered-vm", name: "partition", level: rules.Error, path: "partition.gpu_id", says: []string{"gpu_id"},
 			build:   given(pinned, func(_ *gpu.Host, v *gpu.VM) { v.Clustered = true }),
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).Clustered = false },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Clustered = false },
 		},
 		{
 			rule: "pinned-gpu-on-clustered-vm", name: "device", level: rules.Warning, path: "device",
 			build:   given(dda, func(_ *gpu.Host, v *gpu.VM) { v.Clustered = true }),
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).Clustered = false },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Clustered = false },
 		},
 		{
 			rule: "generation-2", name: "generation 1", level: rules.Error, path: "vm", says: []string{`VM "a"`},
 			build:   given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.Generation = 1 }),
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want = device("a", "hv01", "hv01", gpu0) },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = device("a", "hv01", "hv01", gpu0) },
 		},
 		{
 			rule: "vram-matches-partition", name: "exact", level: rules.Error, path: "partition.vram_mib", says: []string{"3800 MiB", "vram_mib = 3800"},
 			build:   given(asserted, none),
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Partition.VRAM = ptr(3800*gpu.MiB + 12) },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.VRAM = ptr(3800*gpu.MiB + 12) },
 		},
 		{
 			rule: "vram-matches-partition", name: "estimated", level: rules.Error, path: "partition.vram_mib", says: []string{"about 1900 MiB"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w, p := given(asserted, none)()
 				put(&w, "c", config("vdi", 8, "hv01"))
 				p.Want.Assignment.Partition.Config = "vdi"
 				return w, p
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Partition.VRAM = ptr(1850 * gpu.MiB) },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.VRAM = ptr(1850 * gpu.MiB) },
 		},
 		{
 			rule: "vram-matches-partition", name: "quota order", level: rules.Error, path: "partition", says: []string{"compute"}, hostless: true,
-			build:   given(quotas, none),
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Assignment.Partition.Quotas.Compute.Max = ptr(^uint64(0)) },
+			build: given(quotas, none),
+			satisfy: func(_ *rules.World, p *change.Change) {
+				p.Want.Assignment.Partition.Quotas.Compute.Max = ptr(^uint64(0))
+			},
 		},
 		{
 			rule: "vram-matches-partition", name: "quota too big", level: rules.Error, path: "partition", says: []string{"4096 MiB"},
 			build: given(tooBig, none),
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Partition.Quotas.VRAM.Max = ptr(uint64(3800 * gpu.MiB))
 			},
 		},
 		{
 			rule: "vm-settings", name: "checkpoints", level: rules.Warning, path: "vm", says: []string{"production"},
 			build:   given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.Checkpoints = gpu.CheckpointsProduction }),
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).Checkpoints = gpu.CheckpointsProductionOnly },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Checkpoints = gpu.CheckpointsProductionOnly },
 		},
 		{
 			rule: "vm-settings", name: "dynamic memory with a device", level: rules.Error, path: "vm",
 			build:   given(dda, func(_ *gpu.Host, v *gpu.VM) { v.DynamicMemory = true }),
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).DynamicMemory = false },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).DynamicMemory = false },
 		},
 		{
 			rule: "vm-settings", name: "dynamic memory with a partition", level: rules.Warning, path: "vm",
 			build:   given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.DynamicMemory = true }),
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).DynamicMemory = false },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).DynamicMemory = false },
 		},
 		{
 			rule: "vm-settings", name: "MMIO with a device", level: rules.Error, path: "high_memory_mapped_io_space_mib",
 			says:  []string{"high_memory_mapped_io_space_mib = 16928"},
 			build: given(dda, func(_ *gpu.Host, v *gpu.VM) { v.Settings.HighMemoryMappedIOSpace = ptr(512 * gpu.MiB) }),
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Settings.HighMemoryMappedIOSpace = ptr(16928 * gpu.MiB)
 			},
 		},
 		{
 			rule: "vm-settings", name: "saved when its host stops", level: rules.Error, path: "automatic_stop_action",
 			build: given(dda, func(_ *gpu.Host, v *gpu.VM) { v.Settings.AutomaticStopAction = ptr(gpu.StopSave) }),
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Settings.AutomaticStopAction = ptr(gpu.StopTurnOff)
 			},
 		},
 		{
 			rule: "offline-action-for-cluster", name: "not clustered", level: rules.Error, path: "offline_action",
 			build:   given(offline, none),
-			satisfy: func(w *rules.World, _ *rules.Plan) { theVM(w).Clustered = true },
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Clustered = true },
 		},
 		{
 			rule: "offline-action-for-cluster", name: "clustered VM would be saved", level: rules.Warning, path: "offline_action", says: []string{"force_shutdown"},
 			build: given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) {
 				v.Clustered, v.Settings.OfflineAction = true, ptr(gpu.OfflineSave)
 			}),
-			satisfy: func(_ *rules.World, p *rules.Plan) {
+			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Assignment.Settings.OfflineAction = ptr(gpu.OfflineForcedShutdown)
 			},
 		},

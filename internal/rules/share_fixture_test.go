@@ -1,8 +1,8 @@
 package rules_test
 
 import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 const gib = 1024 * gpu.MiB
@@ -103,7 +103,7 @@ func fromShares(s gpu.Share, pool string) gpu.Share {
 func wantShare(s gpu.Share) gpu.Want { return gpu.Want{Share: &s} }
 
 // shareP is the plan of a new share.
-func shareP(s gpu.Share) rules.Plan { return create("t", wantShare(s)) }
+func shareP(s gpu.Share) change.Change { return create("t", wantShare(s)) }
 
 // sharePool is a Linux pool of both GPUs of hosts.
 func sharePool(name string, hosts ...string) gpu.Want {

@@ -3,6 +3,7 @@ package rules
 import (
 	"slices"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
@@ -55,7 +56,7 @@ func (c *SharingChange) changes() bool {
 }
 
 // share records what a plan changes about how processes share GPUs of the host.
-func (f *Forecast) share(h *gpu.Host, host string, p Plan) {
+func (f *Forecast) share(h *gpu.Host, host string, p change.Change) {
 	want, prior := p.Want.Config, p.Prior.Config
 	changes := map[string]*SharingChange{}
 	at := func(id string) *SharingChange {
@@ -126,7 +127,7 @@ func (c *SharingChange) setModes(h *gpu.Host, g *gpu.GPU, want *gpu.PartitionCon
 
 // leave adds the daemons of the prior config that are wanted no more, and the modes of the
 // GPUs that leave it.
-func (f *Forecast) leave(h *gpu.Host, host string, p Plan, wanted map[string]bool, at func(string) *SharingChange) {
+func (f *Forecast) leave(h *gpu.Host, host string, p change.Change, wanted map[string]bool, at func(string) *SharingChange) {
 	prior, restore := p.Prior.Config, p.Prior.Config.Restore
 	if p.Want.Config != nil {
 		restore = p.Want.Config.Restore
@@ -164,7 +165,7 @@ func (f *Forecast) leave(h *gpu.Host, host string, p Plan, wanted map[string]boo
 }
 
 // ownClaim is the claim of a config's plan on a host.
-func ownClaim(h *gpu.Host, p Plan) *gpu.Claim {
+func ownClaim(h *gpu.Host, p change.Change) *gpu.Claim {
 	for i := range h.Claims {
 		if c := &h.Claims[i]; c.Is(gpu.ClaimConfig, p.Prior.Config.ID) && c.Token == p.Token {
 			return c

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -36,7 +37,7 @@ func TestForecastSharing(t *testing.T) {
 	remove := rules.DaemonChange{Name: "ml", Action: rules.DaemonEnds, Clients: client}
 	tests := map[string]struct {
 		host *gpu.Host
-		plan rules.Plan
+		plan change.Change
 		want rules.Forecast
 	}{
 		"nothing": {host: served(shareServer(), "ml"), plan: create("t", mpsConfig("ml", "gpu01"))},
@@ -49,18 +50,18 @@ func TestForecastSharing(t *testing.T) {
 		"a daemon restarts": {host: served(shareServer(), "ml"), plan: create("t", limited), want: rules.Forecast{
 			Disruption: gpu.DisruptProcessRestart, GPUs: both(rules.SharingChange{Daemons: []rules.DaemonChange{restart}}, false),
 		}},
-		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: rules.Plan{Token: "claim-ml", Prior: restored}, want: rules.Forecast{
+		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: restored}, want: rules.Forecast{
 			Disruption: gpu.DisruptProcessRestart,
 			GPUs:       both(rules.SharingChange{ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, Daemons: []rules.DaemonChange{remove}}, true),
 		}},
-		"a mode that somebody changed stays": {host: changedSince, plan: rules.Plan{Token: "claim-ml", Prior: restored}, want: rules.Forecast{
+		"a mode that somebody changed stays": {host: changedSince, plan: change.Change{Token: "claim-ml", Prior: restored}, want: rules.Forecast{
 			Disruption: gpu.DisruptProcessRestart, GPUs: both(rules.SharingChange{Daemons: []rules.DaemonChange{remove}}, true),
 		}},
-		"all of it is kept": {host: before(served(shareServer(), "ml")), plan: rules.Plan{Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}},
+		"all of it is kept": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}},
 		"turns": {host: shareServer(), plan: create("t", long), want: rules.Forecast{GPUs: both(rules.SharingChange{
 			SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
 		}, false)}},
-		"turns in place of MPS": {host: before(served(shareServer(), "ml")), plan: rules.Plan{Token: "claim-ml", Want: long, Prior: restored}, want: rules.Forecast{
+		"turns in place of MPS": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Want: long, Prior: restored}, want: rules.Forecast{
 			Disruption: gpu.DisruptProcessRestart, GPUs: both(rules.SharingChange{
 				ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
 				Daemons: []rules.DaemonChange{remove},
@@ -113,7 +114,7 @@ func TestForecastMIGCallsOffAPendingMode(t *testing.T) {
 	h := laidOut(shareServer(off), w)
 	h.Claims[0].MIGBefore = map[string]gpu.MIGState{migGPU0: {}}
 	w.Config.Restore = true
-	got = rules.NewForecast(h, "gpu01", "vdi", rules.Plan{Token: "claim-ml", Prior: w}, nil)
+	got = rules.NewForecast(h, "gpu01", "vdi", change.Change{Token: "claim-ml", Prior: w}, nil)
 	if len(got.GPUs) != 1 || got.GPUs[0].MIG == nil || !got.GPUs[0].MIG.CallsOff || !got.GPUs[0].Restore {
 		t.Errorf("what was before: got %+v", got)
 	}

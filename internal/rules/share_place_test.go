@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -222,12 +223,12 @@ func TestPlanProofBlamesTheLast(t *testing.T) {
 // own.
 func TestLayoutUnderOwnShares(t *testing.T) {
 	h := has(laidOut(shareServer(), mpsConfig("ml", "gpu01")), "vdi", onto(share("a", gib), migGPU0))
-	destroyed := rules.Plan{Label: "x", Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}
+	destroyed := change.Change{Subject: "x", Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}
 	w := world(h)
 	if found := rules.Check(w, destroyed, nil); len(found) != 0 {
 		t.Errorf("at plan, the share's plan not known: %+v", found)
 	}
-	stays := rules.Plan{Label: `gpu_share "a"`, Token: "claim-a", Want: wantShare(onto(share("a", gib), migGPU0)), Prior: wantShare(onto(share("a", gib), migGPU0)), Unchanged: true}
+	stays := change.Change{Subject: `gpu_share "a"`, Token: "claim-a", Want: wantShare(onto(share("a", gib), migGPU0)), Prior: wantShare(onto(share("a", gib), migGPU0)), Unchanged: true}
 	w.Others.Put("claim-a", stays)
 	if found := of("share-placement", rules.Check(w, destroyed, nil)); len(found) != 1 || found[0].Level != rules.Error {
 		t.Errorf("at plan, beside a share that stays: %+v", found)
@@ -236,7 +237,7 @@ func TestLayoutUnderOwnShares(t *testing.T) {
 	if found := of("share-placement", rules.Check(w, stays, nil)); len(found) != 1 || found[0].Level != rules.Error || found[0].Stood {
 		t.Errorf("the share that stays, beside the config that goes: %+v", found)
 	}
-	w.Others.Put("claim-a", rules.Plan{Label: `gpu_share "a"`, Token: "claim-a", Prior: stays.Want})
+	w.Others.Put("claim-a", change.Change{Subject: `gpu_share "a"`, Token: "claim-a", Prior: stays.Want})
 	if found := rules.Check(w, destroyed, nil); len(found) != 0 {
 		t.Errorf("at plan, beside a share that is destroyed too: %+v", found)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
@@ -41,9 +42,9 @@ func vmWritten(a *gpu.Assignment) string {
 // label names the plan's resource for people.
 func (r *run) label() string { return labelOf(r.plan) }
 
-func labelOf(p Plan) string {
-	if p.Label != "" {
-		return p.Label
+func labelOf(p change.Change) string {
+	if p.Subject != "" {
+		return p.Subject
 	}
 	w := p.Want
 	if w.Empty() {

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -53,10 +54,10 @@ func vgpuScenarios() []scenario {
 	bad := func(rule, name, path string, l, good gpu.VGPULayout, says ...string) scenario {
 		return scenario{
 			rule: rule, name: name, level: rules.Error, path: path, says: append(says, migGPU0, migGPU1, `"kvm01"`),
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return kvm(l40s(migGPU0), l40s(migGPU1)), create("t", vgpuConfig("vdi", l, "kvm01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.VGPU = &good },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU = &good },
 		}
 	}
 	never := gpu.VGPULayout{Types: map[string]int{q12: 1, q24: 1}, Heterogeneous: ptr(false)}
@@ -64,73 +65,75 @@ func vgpuScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "kind-on-platform", name: "vgpu on Hyper-V", level: rules.Error, path: "hosts", says: []string{`"hv01" is a Hyper-V host`, "with `vgpu`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				w := vgpuConfig("vdi", vgpuTypes(q12, 1), "hv01")
 				w.Config.GPUs["hv01"] = nil
 				return world(host("hv01")), create("t", w)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["hv01"] = gpuServer("hv01", l40s(migGPU0), l40s(migGPU1)) },
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Hosts["hv01"] = gpuServer("hv01", l40s(migGPU0), l40s(migGPU1))
+			},
 		},
 		{
 			rule: "nothing-selected", name: "no vGPUs", level: rules.Error, path: "hosts", says: []string{"its driver offers no vGPUs", "wants GPUs with vGPUs"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU0)
 				g.VGPU = nil
 				w := vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")
 				w.Config.GPUs["kvm01"] = nil
 				return kvm(g), create("t", w)
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["kvm01"] = []string{migGPU0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["kvm01"] = []string{migGPU0} },
 		},
 		{
 			rule: "known-config", name: "of kind vgpu", level: rules.Error, path: "partition.config", says: []string{"is of kind `vgpu`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				p := partition("a", "hv01")
 				p.Assignment.Partition.Config = "vdi"
 				w := world(host("hv01", vm("a", gpu.VMOff)))
 				put(&w, "c", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01"))
 				return w, create("t", p)
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { put(w, "c", config("vdi", 4, "hv01")) },
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("vdi", 4, "hv01")) },
 		},
 		{
 			rule: "homogeneous-gpus", name: "vGPUs on unlike models", level: rules.Warning, path: "selector", says: []string{"named after the model"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				other := l40s(migGPU1)
 				other.Model, other.PCI.Device = "NVIDIA L40", "26B5"
 				return kvm(l40s(migGPU0), other), create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["kvm01"].GPUs[1] = l40s(migGPU1) },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1] = l40s(migGPU1) },
 		},
 		{
 			rule: "vgpu-type-offered", name: "no vGPU driver", level: rules.Error, path: "selector", says: []string{migGPU1, "offers no vGPUs"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				g.VGPU = nil
 				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.GPUs["kvm01"] = []string{migGPU0} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["kvm01"] = []string{migGPU0} },
 		},
 		bad("vgpu-type-offered", "another model's type", "vgpu", vgpuTypes("A40-12Q", 1), vgpuTypes(q12, 1), "no vGPU type A40-12Q", q12, q24, "1 × A40-12Q"),
 		bad("vgpu-type-offered", "a MIG-backed type", "vgpu", vgpuTypes("L40S-1-12C", 1), vgpuTypes(q12, 1), "MIG-backed", "1g.12gb"),
 		{
 			rule: "vgpu-type-offered", name: "in MIG mode", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode"}, change: true,
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				g.MIG = &gpu.MIG{Enabled: true, Pending: true}
 				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["kvm01"].GPUs[1].MIG = &gpu.MIG{} },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].MIG = &gpu.MIG{} },
 		},
 		bad("vgpu-same-framebuffer", "switched off", "vgpu", never, gpu.VGPULayout{Types: never.Types}, "differ in frame buffer size", "Leave `heterogeneous` out"),
 		{
 			rule: "vgpu-same-framebuffer", name: "not supported", level: rules.Error, path: "vgpu", says: []string{migGPU1, "has no heterogeneous mode"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				g.VGPU.HeterogeneousSupported = false
 				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: never.Types}, "kvm01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.VGPU.Types = map[string]int{q12: 2} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types = map[string]int{q12: 2} },
 		},
 		bad("vgpu-capacity", "too many of a type", "vgpu", vgpuTypes(q12, 5), vgpuTypes(q12, 4), "5 × L40S-12Q, but the GPU takes 4 at most"),
 		bad("vgpu-capacity", "too much memory", "vgpu", gpu.VGPULayout{Types: map[string]int{q12: 3, q24: 1}},
@@ -138,42 +141,42 @@ func vgpuScenarios() []scenario {
 		bad("vgpu-capacity", "as many as fit of mixed sizes", "vgpu", untold, gpu.VGPULayout{Type: q12}, "Write `count`"),
 		{
 			rule: "vgpu-capacity", name: "too few virtual functions", level: rules.Error, path: "vgpu", says: []string{migGPU1, "the GPU has 1"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				g.VGPU.Functions = 1
 				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q12, 2), "kvm01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.VGPU.Types[q12] = 1 },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[q12] = 1 },
 		},
 		{
 			rule: "vgpu-in-use", name: "held by a VM", level: rules.Error, path: "vgpu", change: true, says: []string{migGPU1, q12, "virtual function 1", "VM web-01"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return kvm(l40s(migGPU0), heldBy(l40s(migGPU1, q12, q12), 1, "VM web-01")), create("t", vgpuConfig("vdi", vgpuTypes(q24, 1), "kvm01"))
 			},
-			satisfy: func(w *rules.World, _ *rules.Plan) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].Holder = "" },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].VGPU.Instances[1].Holder = "" },
 		},
 		{
 			rule: "vgpu-in-use", name: "held, and another mode", level: rules.Error, path: "vgpu", change: true, says: []string{"modes of the GPU change only without vGPUs", "VM web-01"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				return kvm(l40s(migGPU0), heldBy(l40s(migGPU1, q12), 0, "VM web-01")), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: never.Types}, "kvm01"))
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.VGPU.Types = map[string]int{q12: 2} },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types = map[string]int{q12: 2} },
 		},
 		{
 			rule: "vgpu-in-use", name: "processes", level: rules.Error, path: "vgpu", change: true, says: []string{migGPU1, "process 4711 (python, container 3f2a)", "`quiesce_units`"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)
 				runsIn(&g, 0, 4711)
 				return kvm(l40s(migGPU0), g), create("t", vgpuConfig("vdi", vgpuTypes(q12, 2), "kvm01"))
 			},
-			satisfy: func(w *rules.World, p *rules.Plan) {
+			satisfy: func(w *rules.World, p *change.Change) {
 				w.Hosts["kvm01"].GPUs[1].Processes[0].Holder = "unit nvidia-dcgm.service"
 				p.Want.Config.QuiesceUnits = []string{"nvidia-dcgm"}
 			},
 		},
 		{
 			rule: "vgpu-in-use", name: "former vGPUs", level: rules.Warning, path: "on_destroy", change: true, says: []string{migGPU1, "VM web-01", "vgpu:1xL40S-24Q before"},
-			build: func() (rules.World, rules.Plan) {
+			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", l40s(migGPU0, q12), heldBy(l40s(migGPU1, q12), 0, "VM web-01"))
 				h.Claims = []gpu.Claim{{
 					Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", Owner: "vdi", GPUs: []string{migGPU0, migGPU1},
@@ -184,7 +187,7 @@ func vgpuScenarios() []scenario {
 				p.Want.Config.GPUs, p.Want.Config.Restore = map[string][]string{"kvm01": {migGPU0}}, true
 				return world(h), p
 			},
-			satisfy: func(_ *rules.World, p *rules.Plan) { p.Want.Config.Restore = false },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Restore = false },
 		},
 	}
 }

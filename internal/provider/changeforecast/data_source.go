@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
@@ -281,7 +282,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			want.GPUs[n] = d.fleet.SelectForForecast(want.Kind(), n, h, s.Selector)
 		}
 	}
-	p := rules.Plan{Label: DataSourceType, Want: gpu.Want{Config: &want}}
+	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}
 	disruption := gpu.DisruptNone
 	gpus, vms, violations := []gpuModel{}, []vmModel{}, []violationModel{}
 	for _, f := range d.fleet.Forecasts(v, p) {

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -106,26 +107,26 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	if !known || r.fleet.Unknown() {
 		// Its checks wait until apply, but for VMs whose permission is taken back meanwhile.
-		open := rules.Plan{Label: label(want.ID), Prior: gpu.Want{Config: prior}}
+		open := change.Change{Subject: label(want.ID), Prior: gpu.Want{Config: prior}}
 		if prior != nil {
-			open.Label = label(prior.ID)
+			open.Subject = label(prior.ID)
 		}
-		report.Findings(&resp.Diagnostics, open.Label, r.fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.fleet.CheckOpen(r.fleet.Seen(), open) }))
+		report.Findings(&resp.Diagnostics, open.Subject, r.fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.fleet.CheckOpen(r.fleet.Seen(), open) }))
 		return
 	}
 
-	p := rules.Plan{Label: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
 	var view fleet.View
 	if unchanged {
 		want.GPUs = prior.GPUs
 		view = r.fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := scope.Hosts(ctx, r.fleet, want.Scope, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
-		if !r.allAnswer(hosts, v, p.Label, &resp.Diagnostics) {
+		if !r.allAnswer(hosts, v, p.Subject, &resp.Diagnostics) {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
@@ -140,10 +141,10 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	p.Want.Config = &want
 	p.Prior.Config = prior
-	findings := r.fleet.Ledger.Record(inst, p, func(p rules.Plan) []rules.Finding { return r.fleet.Check(view, p) })
-	report.Findings(&resp.Diagnostics, p.Label, findings)
+	findings := r.fleet.Ledger.Record(inst, p, func(p change.Change) []rules.Finding { return r.fleet.Check(view, p) })
+	report.Findings(&resp.Diagnostics, p.Subject, findings)
 	for _, d := range drift {
-		resp.Diagnostics.AddWarning("Partitions differ from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
+		resp.Diagnostics.AddWarning("Partitions differ from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
 	if !unchanged && !resp.Diagnostics.HasError() {
 		r.forecast(&resp.Diagnostics, view, p)
@@ -170,10 +171,10 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 
 // forecast says, once per config, what the change will do to what runs and how
 // large the partitions will be.
-func (r *Resource) forecast(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+func (r *Resource) forecast(diags *diag.Diagnostics, v fleet.View, p change.Change) {
 	text := r.fleet.Forecast(v, p)
 	if text != "" {
-		diags.AddWarning("What this change will do", p.Label+"\n\n"+text)
+		diags.AddWarning("What this change will do", p.Subject+"\n\n"+text)
 	}
 }
 
@@ -242,7 +243,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	choose(&want, token, hosts, view)
 	req := fleet.Request{
-		Label: label(want.ID), Token: token, Want: gpu.Want{Config: &want}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(want.ID), Token: token, Want: gpu.Want{Config: &want}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
@@ -260,14 +261,14 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	res, err := r.fleet.Apply(ctx, req)
 	if err != nil {
-		report.Failure(diags, doing, req.Label, err)
+		report.Failure(diags, doing, req.Subject, err)
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
 			return false
 		}
 		res = &failure.Result
 	}
-	report.Skipped(diags, req.Label, res.Skipped)
+	report.Skipped(diags, req.Subject, res.Skipped)
 	// What the state knows stays for hosts that have not left yet.
 	before := state.gpus(ctx, diags)
 	for name := range res.Skipped {
@@ -340,7 +341,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	prior := state.prior(ctx, &resp.Diagnostics)
 	token := instance.Token(ctx, req.Private)
 	apply := fleet.Request{
-		Label: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Config: prior}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Config: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	state.roll(ctx, &apply, &resp.Diagnostics)

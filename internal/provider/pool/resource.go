@@ -28,6 +28,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
@@ -200,14 +201,14 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 
-	p := rules.Plan{Label: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
 	var view fleet.View
 	if unchanged {
 		want.Members = prior.Members
 		view = r.fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
@@ -218,9 +219,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
-	report.Findings(&resp.Diagnostics, p.Label, r.fleet.Ledger.Record(inst, p, func(p rules.Plan) []rules.Finding { return r.fleet.Check(view, p) }))
+	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Ledger.Record(inst, p, func(p change.Change) []rules.Finding { return r.fleet.Check(view, p) }))
 	for _, d := range drift {
-		resp.Diagnostics.AddWarning("Pool differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
+		resp.Diagnostics.AddWarning("Pool differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
 }
 
@@ -309,7 +310,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	declared := want
 	choose(&want, hosts, view)
 	req := fleet.Request{
-		Label: label(want.ID), Token: token, Want: gpu.Want{Pool: &want}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(want.ID), Token: token, Want: gpu.Want{Pool: &want}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
@@ -321,11 +322,11 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	res, err := r.fleet.Apply(ctx, req)
 	if err != nil {
-		report.Failure(diags, doing, req.Label, err)
+		report.Failure(diags, doing, req.Subject, err)
 		if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported && !want.Force {
 			diags.AddAttributeWarning(path.Root("dismount"), "A GPU may need to be dismounted by force", fmt.Sprintf(
 				"%s\n\nFound: %v.\nFix: without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
-					"will have it, set dismount = { force = true }.", req.Label, cause))
+					"will have it, set dismount = { force = true }.", req.Subject, cause))
 		}
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
@@ -333,7 +334,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		}
 		res = &failure.Result
 	}
-	report.Skipped(diags, req.Label, res.Skipped)
+	report.Skipped(diags, req.Subject, res.Skipped)
 	plan.GPUs = types.MapNull(gpusOfHostType)
 	if state != nil {
 		plan.GPUs = state.GPUs
@@ -426,7 +427,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	prior := state.prior(ctx, &resp.Diagnostics)
 	token := instance.Token(ctx, req.Private)
 	res, err := r.fleet.Apply(ctx, fleet.Request{
-		Label: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Pool: prior}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Pool: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -65,7 +66,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 
-	p := rules.Plan{Label: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p := change.Change{Subject: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
 	p.Want.Share, p.Prior.Share = &want, prior
 	view := r.fleet.Seen() // a plan that changes nothing asks nobody
 	if !unchanged {
@@ -74,7 +75,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		if prior != nil {
 			held = prior.Host
 		}
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Label, v, held) || !ok {
+		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Subject, v, held) || !ok {
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
@@ -88,9 +89,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	} else if state != nil {
 		r.planDestroy(ctx, p.Token, prior, &resp.Diagnostics)
 	}
-	report.Findings(&resp.Diagnostics, p.Label, r.fleet.Ledger.Record(inst, p, func(p rules.Plan) []rules.Finding { return r.fleet.Check(view, p) }))
+	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Ledger.Record(inst, p, func(p change.Change) []rules.Finding { return r.fleet.Check(view, p) }))
 	for _, d := range drifted {
-		resp.Diagnostics.AddWarning("Share differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
+		resp.Diagnostics.AddWarning("Share differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
 }
 
@@ -173,7 +174,7 @@ func (m *model) keepPlanned(planned *model) {
 // checkTakenOver finds that another resource of this owner has taken the share over, as a
 // renamed or moved resource does: two that stay would do so by turns. Within one run the
 // ledger tells; this is for a second provider block or state.
-func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p change.Change) {
 	h, ok := v.Hosts[p.Prior.Share.Host]
 	if !ok {
 		return
@@ -184,7 +185,7 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules
 	}
 	title, text := "Another resource manages this share", fmt.Sprintf(
 		"%s\n\nHost: %s\nFound: since this resource was applied, another resource of owner %q has taken the share over, from another provider block or another state.\n"+
-			"Fix: keep one of the two. Removing this one touches nothing on the host.", p.Label, p.Prior.Share.Host, c.Owner)
+			"Fix: keep one of the two. Removing this one touches nothing on the host.", p.Subject, p.Prior.Share.Host, c.Owner)
 	if p.Unchanged {
 		diags.AddAttributeWarning(path.Root("name"), title, text)
 	} else {
@@ -204,6 +205,6 @@ func (r *Resource) planDestroy(ctx context.Context, token string, prior *gpu.Sha
 	if c, ok := h.Claim(gpu.ClaimShare, prior.Name); ok && token != "" && c.Token != token {
 		return // another instance has taken the share over: nothing will be touched
 	}
-	p := rules.Plan{Label: label(*prior), Token: token, Prior: gpu.Want{Share: prior}}
-	report.Findings(diags, p.Label, r.fleet.Check(fleet.View{Hosts: map[string]*gpu.Host{prior.Host: h}}, p))
+	p := change.Change{Subject: label(*prior), Token: token, Prior: gpu.Want{Share: prior}}
+	report.Findings(diags, p.Subject, r.fleet.Check(fleet.View{Hosts: map[string]*gpu.Host{prior.Host: h}}, p))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -134,12 +135,12 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 		}
 	}
 	req := fleet.Request{
-		Label: label(want), Token: token, Want: gpu.Want{Share: &want}, Prior: gpu.Want{Share: prior}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(want), Token: token, Want: gpu.Want{Share: &want}, Prior: gpu.Want{Share: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	host, err := r.fleet.ApplyShare(ctx, req)
 	if err != nil {
-		report.Failure(diags, doing, req.Label, err)
+		report.Failure(diags, doing, req.Subject, err)
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
 			return false
@@ -148,7 +149,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 	want.Host = host
 	h, err := r.fleet.Snapshot(ctx, host)
 	if err != nil {
-		diags.AddError("It is not known how the share is now", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", req.Label, host, err))
+		diags.AddError("It is not known how the share is now", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", req.Subject, host, err))
 		h = &gpu.Host{Name: host}
 	}
 	plan.observe(ctx, host, h, want, diags)
@@ -209,7 +210,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	token := instance.Token(ctx, req.Private)
 	res, err := r.fleet.Apply(ctx, fleet.Request{
-		Label: label(*prior), Token: token, Adopt: token == "", Prior: gpu.Want{Share: prior}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(*prior), Token: token, Adopt: token == "", Prior: gpu.Want{Share: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -82,7 +83,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 
-	p := rules.Plan{Label: label(want.VM), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
 	p.Prior.Assignment, p.Want.Assignment = prior, &want
 	if unchanged {
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
@@ -117,7 +118,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	r.record(inst, p, view, &resp.Diagnostics)
 	r.warnOfStop(&resp.Diagnostics, view, p)
 	for _, d := range drifted {
-		resp.Diagnostics.AddWarning("Assignment differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Label, d))
+		resp.Diagnostics.AddWarning("Assignment differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
 }
 
@@ -141,7 +142,7 @@ func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.Vie
 
 // planUnchanged records what the resource goes on holding. It goes by what this run
 // has seen: a change of policy alone asks nobody.
-func (r *Resource) planUnchanged(inst string, p rules.Plan, diags *diag.Diagnostics) {
+func (r *Resource) planUnchanged(inst string, p change.Change, diags *diag.Diagnostics) {
 	want, view := p.Want.Assignment, r.fleet.Seen()
 	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
 	if at, err := fleet.FindVM(view, want.VMID); err == nil {
@@ -153,9 +154,9 @@ func (r *Resource) planUnchanged(inst string, p rules.Plan, diags *diag.Diagnost
 }
 
 // record puts the plan into the ledger and reports what the rules find.
-func (r *Resource) record(inst string, p rules.Plan, v fleet.View, diags *diag.Diagnostics) {
-	check := func(p rules.Plan) []rules.Finding { return r.fleet.Check(v, p) }
-	report.Findings(diags, p.Label, r.fleet.Ledger.Record(inst, p, check))
+func (r *Resource) record(inst string, p change.Change, v fleet.View, diags *diag.Diagnostics) {
+	check := func(p change.Change) []rules.Finding { return r.fleet.Check(v, p) }
+	report.Findings(diags, p.Subject, r.fleet.Ledger.Record(inst, p, check))
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -171,14 +172,14 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 // checkTakenOver finds that another resource of this owner has taken the VM over, as
 // a renamed or moved resource does: two that stay would do so by turns. Within one
 // run the ledger tells; this is for a second provider block or state.
-func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p change.Change) {
 	c, ok := fleet.AssignmentClaim(v, p.Prior.Assignment.VMID)
 	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.fleet.Owner() {
 		return
 	}
 	title, text := "Another resource manages this VM", fmt.Sprintf(
 		"%s\n\nFound: since this resource was applied, another resource of owner %q has taken VM %s over, from another provider block or another state.\n"+
-			"Fix: keep one of the two. Removing this one touches nothing on the hosts.", p.Label, c.Owner, p.Prior.Assignment.VM)
+			"Fix: keep one of the two. Removing this one touches nothing on the hosts.", p.Subject, c.Owner, p.Prior.Assignment.VM)
 	if p.Unchanged {
 		diags.AddAttributeWarning(path.Root("vm"), title, text)
 	} else {
@@ -198,21 +199,21 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 		return // the destroy itself says what is wrong, if anything is
 	}
 	prior.VMName, prior.Host = at.VM.Name, at.Host
-	p := rules.Plan{Label: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
+	p := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
 	if c, ok := fleet.AssignmentClaim(view, at.VM.ID); ok && p.Token != "" && c.Token != p.Token {
 		return // another instance has taken the VM over: nothing will be touched
 	}
-	report.Findings(diags, p.Label, r.fleet.Check(view, p))
+	report.Findings(diags, p.Subject, r.fleet.Check(view, p))
 	r.warnOfStop(diags, view, p)
 }
 
 // warnOfStop says that a running VM will be shut down. An error says more.
-func (r *Resource) warnOfStop(diags *diag.Diagnostics, v fleet.View, p rules.Plan) {
+func (r *Resource) warnOfStop(diags *diag.Diagnostics, v fleet.View, p change.Change) {
 	if diags.HasError() {
 		return
 	}
 	if text := r.fleet.Interruption(v, p); text != "" {
-		diags.AddAttributeWarning(path.Root("vm"), "A running VM will be shut down", p.Label+"\n\n"+text)
+		diags.AddAttributeWarning(path.Root("vm"), "A running VM will be shut down", p.Subject+"\n\n"+text)
 	}
 }
 

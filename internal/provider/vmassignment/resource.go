@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -122,7 +123,7 @@ func (r *Resource) updatePermission(ctx context.Context, plan, state *model, tok
 		want.VMName = at.VM.Name
 	}
 	if _, err := r.fleet.Apply(ctx, fleet.Request{
-		Label: label(want.VM), Token: token, Want: gpu.Want{Assignment: &want}, Prior: gpu.Want{Assignment: prior}, ClaimOnly: true, HostTimeout: timeout,
+		Change: change.Change{Subject: label(want.VM), Token: token, Want: gpu.Want{Assignment: &want}, Prior: gpu.Want{Assignment: prior}, ClaimOnly: true}, HostTimeout: timeout,
 	}); err != nil {
 		report.Failure(diags, "record what may be done to the VM", label(want.VM), err)
 	}
@@ -146,11 +147,11 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
 	req := fleet.Request{
-		Label: label(want.VM), Token: token, Want: gpu.Want{Assignment: &want}, Prior: gpu.Want{Assignment: prior}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(want.VM), Token: token, Want: gpu.Want{Assignment: &want}, Prior: gpu.Want{Assignment: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if _, err := r.fleet.Apply(ctx, req); err != nil {
-		report.Failure(diags, doing, req.Label, err)
+		report.Failure(diags, doing, req.Subject, err)
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
 			return false
@@ -163,7 +164,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		if !view.Complete() {
 			title = "It is not known how the VM is now"
 		}
-		diags.AddError(title, fmt.Sprintf("%s\n\nFound: %v, right after the change.", req.Label, err))
+		diags.AddError(title, fmt.Sprintf("%s\n\nFound: %v, right after the change.", req.Subject, err))
 		now = at
 		view.Hosts[at.Host] = &gpu.Host{Name: at.Host}
 	}
@@ -239,7 +240,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	token := instance.Token(ctx, req.Private)
 	_, err := r.fleet.Apply(ctx, fleet.Request{
-		Label: label(prior.VM), Token: token, Adopt: token == "", Prior: gpu.Want{Assignment: prior}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(prior.VM), Token: token, Adopt: token == "", Prior: gpu.Want{Assignment: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	})
 	if err != nil {
