@@ -374,10 +374,16 @@ func TestBadRequests(t *testing.T) {
 	r := newRig(t, nil)
 	good := assign("a", "vm3", nil, partitionOf(off1, nil))
 	for name, edit := range map[string]func(*agent.Change){
-		"no id":    func(ch *agent.Change) { ch.ID = "" },
-		"no host":  func(ch *agent.Change) { ch.Host = "" },
-		"no token": func(ch *agent.Change) { ch.Token = "" },
-		"no want":  func(ch *agent.Change) { ch.Want = gpu.Want{} },
+		"no id":                  func(ch *agent.Change) { ch.ID = "" },
+		"no host":                func(ch *agent.Change) { ch.Host = "" },
+		"no token":               func(ch *agent.Change) { ch.Token = "" },
+		"no want":                func(ch *agent.Change) { ch.Want = gpu.Want{} },
+		"two objects":            func(ch *agent.Change) { ch.Want.Pool = &gpu.PoolConfig{Name: "render"} },
+		"a VM without a name":    func(ch *agent.Change) { ch.Want = gpu.Want{Assignment: &gpu.Assignment{VMID: off1}} },
+		"a config without an id": func(ch *agent.Change) { ch.Want = gpu.Want{Config: &gpu.PartitionConfig{}} },
+		"a pool without a name":  func(ch *agent.Change) { ch.Want = gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/render"}} },
+		"a share without a name": func(ch *agent.Change) { ch.Want = gpu.Want{Share: &gpu.Share{Host: "n01"}} },
+		"a prior without an id":  func(ch *agent.Change) { ch.Prior = gpu.Want{Config: &gpu.PartitionConfig{}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := good

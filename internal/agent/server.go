@@ -412,5 +412,11 @@ func readChange(doc []byte) (Change, error) {
 	case ch.Want.Empty() && ch.Prior.Empty():
 		return ch, &Error{Kind: BadRequest, Message: "the change wants nothing and had nothing"}
 	}
+	if err := ch.Want.Validate(); err != nil {
+		return ch, &Error{Kind: BadRequest, Message: "the change cannot be read: want: " + err.Error()}
+	}
+	if err := ch.Prior.Validate(); err != nil {
+		return ch, &Error{Kind: BadRequest, Message: "the change cannot be read: prior: " + err.Error()}
+	}
 	return ch, nil
 }

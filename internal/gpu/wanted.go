@@ -19,6 +19,34 @@ func (w Want) Empty() bool {
 	return w.Config == nil && w.Pool == nil && w.Assignment == nil && w.Share == nil
 }
 
+// Validate checks what every reader of a want relies on: that there is at most one object,
+// and that it has the name that its claim goes by. The error begins with the field.
+func (w Want) Validate() error {
+	type object struct{ field, name string }
+	var has []object
+	if c := w.Config; c != nil {
+		has = append(has, object{"partition_config.id", c.ID})
+	}
+	if p := w.Pool; p != nil {
+		has = append(has, object{"pool.name", p.Name})
+	}
+	if a := w.Assignment; a != nil {
+		has = append(has, object{"vm_assignment.vm", a.VM})
+	}
+	if s := w.Share; s != nil {
+		has = append(has, object{"share.name", s.Name})
+	}
+	for _, o := range has {
+		if o.name == "" {
+			return errors.New(o.field + " is empty")
+		}
+	}
+	if len(has) > 1 {
+		return fmt.Errorf("there are %d objects, and a change is of one", len(has))
+	}
+	return nil
+}
+
 // Disruption is how much a change may disturb what runs, in rising order.
 type Disruption string
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // FuzzFleetFile reads fleet files, and edits every host of those that it can read: what is
@@ -67,7 +69,7 @@ func keys(raw json.RawMessage) []string {
 	}
 	var out []string
 	for name := range fields {
-		if !slices.ContainsFunc(hostFields, func(known string) bool { return cmp.Equal(known, name) }) {
+		if !slices.ContainsFunc(hostFields, func(known string) bool { return gpu.SameID(known, name) }) {
 			out = append(out, name)
 		}
 	}
