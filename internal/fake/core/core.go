@@ -31,6 +31,9 @@ type Workspace struct {
 	Dir string
 	// Parallelism is how many operations run at the same time, 0 for Terraform's ten.
 	Parallelism int
+	// Shuffle, if it is set, decides which of the operations that could run runs next: it
+	// gives a number from 0 to below n. Terraform promises no order but that of references.
+	Shuffle func(n int) int
 
 	factories map[string]Factory
 	schemas   map[string]*schemas
@@ -80,7 +83,7 @@ func (w *Workspace) dir() string {
 
 // fork is a workspace with the same providers and nothing in it.
 func (w *Workspace) fork() *Workspace {
-	return &Workspace{Dir: w.Dir, Parallelism: w.Parallelism, factories: w.factories, schemas: w.schemas, functions: w.functions, files: map[string]string{}, state: newState()}
+	return &Workspace{Dir: w.Dir, Parallelism: w.Parallelism, Shuffle: w.Shuffle, factories: w.factories, schemas: w.schemas, functions: w.functions, files: map[string]string{}, state: newState()}
 }
 
 type operation int
@@ -99,7 +102,7 @@ type walk struct {
 	c         *config
 	op        operation
 	options   Options
-	slots     chan struct{}
+	slots     *slots
 	functions map[string]function.Function
 	imports   map[string]*importing
 
@@ -123,7 +126,7 @@ func (w *Workspace) walk(ctx context.Context, op operation, c *config, s *state)
 	functions := maps.Clone(w.functions)
 	functions["file"] = fileFunction(w.dir())
 	return &walk{
-		ctx: ctx, core: w, c: c, op: op, slots: make(chan struct{}, parallel), functions: functions, state: s,
+		ctx: ctx, core: w, c: c, op: op, slots: &slots{free: parallel, choose: w.Shuffle}, functions: functions, state: s,
 		locals: map[string]cty.Value{}, outputs: map[string]cty.Value{}, clients: map[string]*client{},
 		expansions: map[string][]repetition{}, changes: map[string]*change{},
 	}
@@ -131,9 +134,46 @@ func (w *Workspace) walk(ctx context.Context, op operation, c *config, s *state)
 
 // slot runs something when fewer than so many others run.
 func (w *walk) slot(run func() bool) bool {
-	w.slots <- struct{}{}
-	defer func() { <-w.slots }()
+	w.slots.take()
+	defer w.slots.give()
 	return run()
+}
+
+// slots are the places in which operations run.
+type slots struct {
+	choose func(n int) int
+
+	mu      sync.Mutex
+	free    int
+	waiting []chan struct{}
+}
+
+func (s *slots) take() {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.mu.Unlock()
+		return
+	}
+	turn := make(chan struct{})
+	s.waiting = append(s.waiting, turn)
+	s.mu.Unlock()
+	<-turn
+}
+
+func (s *slots) give() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		s.free++
+		return
+	}
+	next := 0
+	if s.choose != nil {
+		next = s.choose(len(s.waiting))
+	}
+	close(s.waiting[next])
+	s.waiting = slices.Delete(s.waiting, next, next+1)
 }
 
 // together runs something for each at the same time.
