@@ -133,11 +133,21 @@ func (e *VMGoneError) Error() string {
 // Apply makes a change on all its hosts: it waits for each host's turn and lease in
 // sorted order, asks the rules again, lets every host prepare, and only then, inside
 // of the change window if it disturbs anybody, changes MaxUnavailable hosts at a time.
-// When one fails, the others are put back, or left with StopOnFailure.
+// When one fails, the others are put back, or left with StopOnFailure. A change that finds
+// no room waits for the other changes of the run.
 func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 	if f.opt.ReadOnly != "" {
 		return nil, &ReadOnlyError{Reason: f.opt.ReadOnly}
 	}
+	var res *Result
+	err := f.waits.change(ctx, func() (err error) {
+		res, err = f.applyOnce(ctx, req)
+		return err
+	})
+	return res, err
+}
+
+func (f *Fleet) applyOnce(ctx context.Context, req Request) (*Result, error) {
 	res, err := f.apply(ctx, req)
 	var moved *agent.Error
 	if req.Want.Assignment != nil || req.Prior.Assignment != nil {

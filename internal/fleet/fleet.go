@@ -89,6 +89,9 @@ type Options struct {
 	// LeaseWait is how long a change waits for another run that holds a host; 0
 	// means DefaultLeaseWait.
 	LeaseWait time.Duration
+	// Patience is how long a change that finds no room waits while nothing else of this
+	// run is under way; 0 means DefaultPatience.
+	Patience time.Duration
 }
 
 // Defaults.
@@ -110,6 +113,9 @@ type Fleet struct {
 	holder   string
 	hosts    map[string]*host
 	parallel *semaphore.Weighted
+	waits    *waits
+	// placing is held by a share of a pool from its choice of a host until it is there.
+	placing sync.RWMutex
 
 	// applying is true once this run changes something.
 	applying atomic.Bool
@@ -133,6 +139,9 @@ func New(opt Options) *Fleet {
 	if opt.LeaseWait <= 0 {
 		opt.LeaseWait = DefaultLeaseWait
 	}
+	if opt.Patience <= 0 {
+		opt.Patience = DefaultPatience
+	}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -146,6 +155,7 @@ func New(opt Options) *Fleet {
 		stops:    map[string]*semaphore.Weighted{},
 		drains:   map[string]*semaphore.Weighted{},
 		told:     map[string]bool{},
+		waits:    newWaits(opt.Patience),
 	}
 	for key, ep := range opt.Hosts {
 		f.hosts[key] = newHost(key, ep, &f.applying)

@@ -122,6 +122,9 @@ func hosts(t *testing.T, opt fleet.Options, names ...string) (*fleet.Fleet, map[
 		conns[n] = c
 		opt.Hosts[n] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 	}
+	if opt.Patience == 0 {
+		opt.Patience = time.Millisecond
+	}
 	return fleet.New(opt), conns
 }
 

@@ -483,7 +483,7 @@ func wantText(want gpu.Want) string {
 
 // run is a fleet as one run of Terraform has it.
 func (w *world) run(levels rules.Levels) *fleet.Fleet {
-	return fleet.New(fleet.Options{Owner: randomOwner, Hosts: w.endpoints, Levels: levels, LeaseWait: time.Minute})
+	return fleet.New(fleet.Options{Owner: randomOwner, Hosts: w.endpoints, Levels: levels, LeaseWait: time.Minute, Patience: time.Millisecond})
 }
 
 // open are refusals of hosts that no plan announces yet, each a hole to be closed. What is

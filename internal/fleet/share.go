@@ -80,13 +80,30 @@ func (f *Fleet) ShareTakenOver(v View, s gpu.Share) (host string, ok bool) {
 
 // ApplyShare is Apply for a share, and tells on which host it is. A share of a pool that
 // was not placed yet goes to the fullest host that has room; when that refuses it, because
-// another change has taken the room meanwhile, to the next one.
+// another run has taken the room meanwhile, to the next one.
 func (f *Fleet) ApplyShare(ctx context.Context, req Request) (host string, err error) {
+	if f.opt.ReadOnly != "" {
+		return "", &ReadOnlyError{Reason: f.opt.ReadOnly}
+	}
+	err = f.waits.change(ctx, func() (err error) {
+		host, err = f.placeShare(ctx, req)
+		return err
+	})
+	return host, err
+}
+
+// placeShare is one attempt of ApplyShare. The shares of this run are placed as if one came
+// after the other, as their plan has it: each choice sees those before it.
+func (f *Fleet) placeShare(ctx context.Context, req Request) (host string, err error) {
 	want := *req.Want.Share
 	if want.Host != "" {
-		_, err := f.Apply(ctx, req)
+		f.placing.RLock()
+		defer f.placing.RUnlock()
+		_, err := f.applyOnce(ctx, req)
 		return want.Host, err
 	}
+	f.placing.Lock()
+	defer f.placing.Unlock()
 	hosts, err := f.hostsForShare(ctx, want, req)
 	if err != nil {
 		return "", err
@@ -95,7 +112,7 @@ func (f *Fleet) ApplyShare(ctx context.Context, req Request) (host string, err e
 	for _, host := range hosts {
 		placed := want
 		placed.Host, req.Want.Share = host, &placed
-		_, err := f.Apply(ctx, req)
+		_, err := f.applyOnce(ctx, req)
 		if err == nil || !refused(err) {
 			return host, err
 		}

@@ -54,6 +54,8 @@ type gpuProvider struct {
 	version string
 	observe Observer
 	now     func() time.Time
+	// patience is fleet.Options.Patience.
+	patience time.Duration
 }
 
 var _ provider.Provider = (*gpuProvider)(nil)
@@ -67,6 +69,10 @@ type Option func(*gpuProvider)
 
 // WithClock gives the provider a clock to go by in place of the machine's.
 func WithClock(now func() time.Time) Option { return func(p *gpuProvider) { p.now = now } }
+
+// WithPatience is how long a change that finds no room waits while nothing else of its
+// run is under way, in place of fleet.DefaultPatience.
+func WithPatience(d time.Duration) Option { return func(p *gpuProvider) { p.patience = d } }
 
 // New makes the provider. The observer may be nil.
 func New(version string, observe Observer, options ...Option) func() provider.Provider {
@@ -176,7 +182,7 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
 		PowerUnknown: !object.Known(ctx, m.Power),
 		Levels:       rules.Levels{},
-		Window:       decodeWindow(ctx, m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now,
+		Window:       decodeWindow(ctx, m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now, Patience: p.patience,
 	}
 	if !opt.Unknown {
 		levels := map[string]string{}

@@ -80,7 +80,7 @@ var registry = []Rule{
 		Sentence: "One partition config covers a GPU, and one pool has it.",
 	},
 	{
-		ID: vmXorShare, Default: Error, Scope: HostScope, Subjects: allButVMs, Source: srcVGPU, check: checkVMXorShare,
+		ID: vmXorShare, Default: Error, passes: true, Scope: HostScope, Subjects: allButVMs, Source: srcVGPU, check: checkVMXorShare,
 		Sentence: "A GPU is for VMs (vGPUs, passthrough) or shared by containers, never both.",
 	},
 	{
@@ -124,7 +124,7 @@ var registry = []Rule{
 		Sentence: "Every GPU of a config has the MIG profiles that it wants; while no host can be asked, what is documented for the models of its selector decides.",
 	},
 	{
-		ID: "mig-placement", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGPlacement,
+		ID: "mig-placement", Default: Error, passes: true, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGPlacement,
 		Sentence: "The MIG instances have places on the GPU beside each other, and beside those in use, which stay where they are.",
 	},
 	{
@@ -240,19 +240,19 @@ var registry = []Rule{
 		Sentence: "The name of a share is one that CDI takes for a device: letters, digits, `_`, `-`, `.` and `:`, a letter or a digit at both ends.",
 	},
 	{
-		ID: fractionNotInMode, Default: Error, Scope: HostScope, Subjects: shares, Source: srcMPS, check: checkShareRoom,
+		ID: fractionNotInMode, Default: Error, passes: true, Scope: HostScope, Subjects: shares, Source: srcMPS, check: checkShareRoom,
 		Sentence: "A share wants a part that its device can give: thread percentages and priorities with MPS only, and no more memory than the device has.",
 	},
 	{
-		ID: sharePlacement, Default: Error, Scope: HostScope, Subjects: allButVMs, Source: srcProject, check: checkSharesUnder,
+		ID: sharePlacement, Default: Error, passes: true, Scope: HostScope, Subjects: allButVMs, Source: srcProject, check: checkSharesUnder,
 		Sentence: "There is room for a share beside those that are placed and those that the run plans, and no config or pool takes away what a placed share has part in; what could not be proven is a warning.",
 	},
 	{
-		ID: oversubscription, Default: Error, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
+		ID: oversubscription, Default: Error, passes: true, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
 		Sentence: "Memory limits and thread percentages of the shares of a device add up to no more than the `oversubscription` of its config; what is beyond the device within that is a warning.",
 	},
 	{
-		ID: mpsClientLimit, Default: Error, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
+		ID: mpsClientLimit, Default: Error, passes: true, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
 		Sentence: "A device has no more shares than MPS takes clients: 48 on a GPU from Volta on, 16 before, and by its compute slices on a GPU instance.",
 	},
 	{
@@ -260,7 +260,7 @@ var registry = []Rule{
 		Sentence: "All GPUs of a pool on Linux hosts are shared in one way: whole, by MIG, by MPS or by time-slicing.",
 	},
 	{
-		ID: poolQuota, Default: Error, Scope: HostScope, Subjects: poolsAndShares, Source: srcProject, check: checkPoolQuota,
+		ID: poolQuota, Default: Error, passes: true, Scope: HostScope, Subjects: poolsAndShares, Source: srcProject, check: checkPoolQuota,
 		Sentence: "The shares of a label stay within its quota of the pool, over all hosts; a quota below what is placed already, and a label without one, are warnings.",
 	},
 }

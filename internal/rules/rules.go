@@ -46,6 +46,9 @@ type Rule struct {
 	// Subjects are the claim kinds whose plans the rule looks at.
 	Subjects []gpu.ClaimKind
 
+	// passes is true for a rule about room: what another resource has of it, that one may
+	// give up in the same run.
+	passes bool
 	// kind is the only kind of partition config that the rule is about; "" for every kind.
 	kind  gpu.Kind
 	check func(*run)
@@ -123,3 +126,9 @@ func Check(w World, p change.Change, levels Levels, scopes ...Scope) []Finding {
 
 // All lists the rules in the order of the documentation.
 func All() []Rule { return slices.Clone(registry) }
+
+// Passes tells whether what a rule finds may be gone once another change of the same run
+// is made.
+func Passes(id string) bool {
+	return slices.ContainsFunc(registry, func(r Rule) bool { return r.ID == id && r.passes })
+}

@@ -92,7 +92,7 @@ func NewCLI(t *testing.T, hcl string) *CLI {
 		return NewProcesses(t, hcl)
 	}
 	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {
-		server, err := provider.Server("test", nil)
+		server, err := provider.Server("test", nil, provider.WithPatience(Patience))
 		if err != nil {
 			return nil, err
 		}

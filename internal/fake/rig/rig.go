@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -29,6 +30,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
+
+// Patience is how long changes wait for others of their run in tests: these run in this
+// process, where the next one comes soon.
+const Patience = 200 * time.Millisecond
 
 // Rig is a simulated fleet of one test and the provider that talks to it.
 type Rig struct {
@@ -88,7 +93,7 @@ func New(t *testing.T, s gpu.Snapshot) *Rig {
 func (r *Rig) Factories() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
 		"gpu": func() (tfprotov6.ProviderServer, error) {
-			server, err := provider.Server("test", r.Calls.Hear, r.Options...)
+			server, err := provider.Server("test", r.Calls.Hear, append([]provider.Option{provider.WithPatience(Patience)}, r.Options...)...)
 			if err != nil {
 				return nil, err
 			}
