@@ -152,7 +152,7 @@ func (p *planner) partitionCounts(c *configChange) error {
 			claim.LayoutBefore = before
 		}
 	})
-	for _, s := range seats {
+	for _, s := range slices.Backward(seats) {
 		p.start(s.vm, s.power)
 	}
 	return refused
@@ -274,7 +274,9 @@ type seat struct {
 }
 
 // seats are the VMs that have to be off, each with the permission that its own
-// assignment gives. With a refusal they are those that would have to be.
+// assignment gives. With a refusal they are those that would have to be. VMs that are
+// pinned to a GPU are stopped last, so that they are started first, also when the change is
+// undone: another one could take the partition that they need.
 func (l *layout) seats() (out []seat, refused error) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
@@ -296,6 +298,13 @@ func (l *layout) seats() (out []seat, refused error) {
 			out = append(out, seat{vm: vm, power: power})
 		}
 	}
+	pinned := func(s seat) int {
+		if slices.ContainsFunc(s.vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b seat) int { return pinned(a) - pinned(b) })
 	return out, refused
 }
 
@@ -376,7 +385,7 @@ func (l *layout) reshape(seats []seat) {
 }
 
 // dropQuotas takes quotas that the new layout no longer satisfies from our VMs that
-// are off: they would not start with them.
+// are off: they would not start with them. A VM that is pinned to another GPU keeps its own.
 func (l *layout) dropQuotas() {
 	for i := range l.host.VMs {
 		vm := &l.host.VMs[i]
@@ -385,7 +394,8 @@ func (l *layout) dropQuotas() {
 			continue
 		}
 		for _, a := range vm.PartitionAdapters {
-			if l.fits(a, nil) && !l.fits(a, l.counts) {
+			affected := slices.ContainsFunc(l.order, func(g *gpu.GPU) bool { return a.PinnedGPU == "" || gpu.SameID(a.PinnedGPU, g.ID) })
+			if affected && l.fits(a, nil) && !l.fits(a, l.counts) {
 				l.add(Step{Op: OpSetQuotas, VM: vm.ID, Name: vm.Name, Adapter: &gpu.PartitionAdapter{ID: a.ID, PinnedGPU: a.PinnedGPU}})
 			}
 		}

@@ -133,6 +133,7 @@ func inverse(host *gpu.Host, s Step) []Step {
 		}
 	case OpDeletePool:
 		if pool != nil {
+			back.Pool = pool.Name
 			members := back
 			members.Op, members.GPUs = OpSetPoolMembers, pool.GPUs
 			return append(one(OpCreatePool), members)

@@ -78,7 +78,7 @@ func list() []mutation {
 
 		// Who is owed a start.
 		{in: agent, function: "entry.debts"},
-		{in: agent, function: "stillOwed", from: `vm.Runs() || `, to: ``},
+		{in: agent, function: "stillOwed", from: `vm.Runs() || `, to: `vm == nil || `},
 		{in: agent, function: "stillOwed", from: `c.Want.Assignment.Power.StayOff`, to: `false`},
 		{in: agent, function: "Server.pay"},
 		{in: agent, function: "Server.checkCluster"},
