@@ -262,7 +262,7 @@ func (s *State) decode(data []byte) {
 	var doc stateDocument
 	err := strictly(data, &doc)
 	if err != nil && !IsUnknownField(err) {
-		if s.salvage(data, err) == 0 {
+		if !s.salvage(data, err) {
 			s.Unreadable = nil
 			s.giveUp(NewUnreadable("the file", data, false, "the file of %d bytes is damaged (%v)", len(data), err))
 		}
@@ -285,29 +285,28 @@ func (s *State) decode(data []byte) {
 	}
 }
 
-// salvage reads the lines of a damaged document one by one, and tells how many records
-// could be read.
-func (s *State) salvage(data []byte, why error) (found int) {
+// salvage reads the lines of a damaged document one by one, and tells whether the first
+// line or any record could be read.
+func (s *State) salvage(data []byte, why error) (ours bool) {
 	lines := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 	var head stateDocument
 	last := len(lines) - 1
 	if strictly(append(slices.Clone(lines[0]), "]}"...), &head) == nil && last > 0 && string(lines[last]) == "]}" {
 		s.Fence = head.Fence
 		lines = lines[:last] // it is one of the lines between
+		ours = true
 	} else {
 		s.giveUp(NewUnreadable("the first line", lines[0], false, "the file of %d bytes is damaged (%v)", len(data), why))
 	}
 	for i, line := range lines[1:] {
 		before := len(s.Unreadable)
 		s.open(bytes.TrimSuffix(line, []byte(",")), i)
-		if len(s.Unreadable) == before {
-			found++
-		}
+		ours = ours || len(s.Unreadable) == before
 	}
 	if len(s.Unreadable) == 0 {
 		s.giveUp(NewUnreadable("the file", data, false, "it is damaged (%v)", why))
 	}
-	return found
+	return ours
 }
 
 // open reads one record.

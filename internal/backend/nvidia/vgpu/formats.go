@@ -30,7 +30,7 @@ func parseCreatable(text string) ([]Type, error) {
 			continue
 		}
 		n, err := strconv.Atoi(id)
-		if err != nil || n <= 0 {
+		if err != nil || n <= 0 || name == "" {
 			return nil, fmt.Errorf("the line %q is not a vGPU type's id and name", line)
 		}
 		types = append(types, Type{ID: n, Name: name}.complete())
