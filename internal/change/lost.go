@@ -220,7 +220,9 @@ func quiesced(c *gpu.Claim) []string {
 // back without removing anything.
 func lostOn(host *gpu.Host, id string, layout []gpu.MIGPlacement, watchers []string) (*migTarget, string) {
 	g, ok := host.GPU(id)
-	switch {
+	switch why := blind(host, id); {
+	case why != "":
+		return nil, why
 	case !ok:
 		return nil, "the host does not have it any more"
 	case g.Dismounted:

@@ -28,7 +28,9 @@ func (l *Lost) lostSharing(host *gpu.Host, c *gpu.Claim) {
 	for _, want := range placement.Daemons(&after, config, c.GPUs) {
 		d, there := host.Daemon(want.Name)
 		object := "MPS daemon " + want.Name
-		switch {
+		switch u, unknown := host.UnknownPart(gpu.PartDaemons); {
+		case unknown:
+			l.conflict(object, "it cannot be read: "+u.Why)
 		case there && d.PID != 0 && d.Problem == "" && gpu.SameDevices(d.Devices, want.Devices):
 		case host.MPS == nil || host.MPS.Program == "":
 			l.conflict(object, "it does not run, and nvidia-cuda-mps-control is not installed")
@@ -46,7 +48,10 @@ func (l *Lost) lostSharing(host *gpu.Host, c *gpu.Claim) {
 func (l *Lost) lostModes(host *gpu.Host, id string, config *gpu.PartitionConfig) {
 	object := "GPU " + id
 	g, ok := host.GPU(id)
-	switch {
+	switch why := blind(host, id); {
+	case why != "":
+		l.conflict(object, why)
+		return
 	case !ok:
 		l.conflict(object, "the host does not have it any more")
 		return
@@ -85,6 +90,10 @@ func differs[T ~string](have, want, afterReboot T) (lost, theirs bool) {
 // GPU instance which was made again. after is the host as it will be by then.
 func lostShare(host, after *gpu.Host, s *gpu.Share) Lost {
 	l := Lost{Subject: DescribeObject(gpu.ClaimShare, s.Name)}
+	if u, unknown := host.UnknownPart(gpu.PartShares); unknown {
+		l.conflict(l.Subject, "it cannot be read: "+u.Why)
+		return l
+	}
 	handed, there := host.HandedShare(s.Name)
 	if len(s.Devices) == 0 || there && leads(host, s, handed) {
 		return l
@@ -95,6 +104,10 @@ func lostShare(host, after *gpu.Host, s *gpu.Share) Lost {
 		return l
 	}
 	for _, d := range s.Devices {
+		if why := blind(host, d.GPU); why != "" {
+			l.conflict(l.Subject, "GPU "+d.GPU+": "+why)
+			return l
+		}
 		if !hasDevice(after, d) {
 			l.conflict(l.Subject, deviceText(d)+" is not there")
 			return l

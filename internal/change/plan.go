@@ -35,6 +35,9 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 	default:
 		err = p.assignment()
 	}
+	if err == nil {
+		err = p.stepsKnown()
+	}
 	return p.steps, err
 }
 

@@ -33,6 +33,11 @@ func (p *planner) assignment() error {
 	if err != nil || !ours {
 		return err
 	}
+	if want != nil || !p.dropOnly(claim) {
+		if err := p.knows(changeGPU, id, nil, gpu.PartVMs, gpu.PartDevices); err != nil {
+			return err
+		}
+	}
 	switch {
 	case want == nil && (vm == nil || p.dropOnly(claim)):
 		if claim != nil {

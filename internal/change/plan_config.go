@@ -22,6 +22,8 @@ type configChange struct {
 	claim *gpu.Claim
 	// shrunk are the claims of the configs of ours that GPUs leave for this one.
 	shrunk []gpu.Claim
+	// blind are GPUs that cannot be read and stay as they are.
+	blind []string
 }
 
 // config plans a partition config of any kind.
@@ -43,6 +45,9 @@ func (p *planner) config() error {
 			p.drop(*c.claim)
 		}
 		return nil
+	}
+	if err := p.leaveBlind(c); err != nil {
+		return err
 	}
 	switch c.shape.Kind() {
 	case gpu.KindMIG:
@@ -107,7 +112,7 @@ func (p *planner) partitionCounts(c *configChange) error {
 	}
 	l := layout{planner: p, counts: map[string]int{}, limit: c.want.MaxDisruption}
 	for _, g := range p.selected(c) {
-		if !p.change.ClaimOnly {
+		if p.touches(c, g) {
 			if err := l.wants(g, c.want.Count); err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ func (p *planner) migLayout(c *configChange) error {
 	m := migChange{planner: p, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
 	daemons := sharingChange{planner: p, limit: c.shape.MaxDisruption}
 	for _, id := range p.selected(c) {
-		if !p.change.ClaimOnly {
+		if p.touches(c, id) {
 			layout, err := m.wants(id, &c.want)
 			if err != nil {
 				return err

@@ -22,6 +22,11 @@ func (p *planner) pool() error {
 	if err != nil || !ours {
 		return err
 	}
+	if wanted || !p.dropOnly(claim) {
+		if err := p.knows("change the pool", "", want.Members[p.key], gpu.PartPools); err != nil {
+			return err
+		}
+	}
 	pool, exists := p.host.Pool(shape.Name)
 	if wanted && !had && claim == nil && exists && !p.change.ClaimOnly {
 		return &Refusal{Code: NotOwner, Found: fmt.Sprintf(

@@ -30,6 +30,9 @@ func (p *planner) share() error {
 	if err != nil || !ours {
 		return err
 	}
+	if err := p.knows(placeShare, "", nil, gpu.PartShares); err != nil {
+		return err
+	}
 	if want == nil {
 		return p.endShare(shape, claim)
 	}

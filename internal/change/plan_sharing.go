@@ -26,7 +26,7 @@ func (p *planner) sharedLayout(c *configChange) error {
 	}
 	s := sharingChange{planner: p, limit: c.shape.MaxDisruption}
 	for _, id := range p.selected(c) {
-		if !p.change.ClaimOnly {
+		if p.touches(c, id) {
 			if err := s.wants(id, c); err != nil {
 				return err
 			}

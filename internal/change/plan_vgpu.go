@@ -25,7 +25,7 @@ func (p *planner) vgpuLayout(c *configChange) error {
 	}
 	v := vgpuChange{planner: p, watchers: c.shape.QuiesceUnits}
 	for _, id := range p.selected(c) {
-		if !p.change.ClaimOnly {
+		if p.touches(c, id) {
 			layout, err := v.wants(id, c.want.VGPU)
 			if err != nil {
 				return err
@@ -207,7 +207,9 @@ func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Refusal {
 // back without removing anything.
 func lostVGPUs(host *gpu.Host, id string, layout gpu.VGPUState, watchers []string) (*vgpuTarget, string) {
 	g, ok := host.GPU(id)
-	switch {
+	switch why := blind(host, id); {
+	case why != "":
+		return nil, why
 	case !ok:
 		return nil, "the host does not have it any more"
 	case g.Dismounted:

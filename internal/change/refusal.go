@@ -13,6 +13,7 @@ const (
 	InUse            Code = "in_use"
 	Insufficient     Code = "insufficient"
 	NotSupported     Code = "not_supported"
+	Unavailable      Code = "unavailable" // what the change concerns cannot be read
 	NotOwner         Code = "not_owner"   // the object is somebody else's
 	BadRequest       Code = "bad_request" // the change makes no sense
 )
@@ -54,6 +55,7 @@ func refuse(code Code, op, object, format string, args ...any) *Refusal {
 const (
 	VMMustBeOff    = "vm-must-be-off"
 	PartitionInUse = "partition-in-use"
+	Readable       = "readable"
 )
 
 // of says which rule a refusal is about.

@@ -15,7 +15,7 @@ func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, mine func(
 	if ids, named := named(sel, name); named {
 		return ids
 	}
-	return choose(h, sel, func(g *gpu.GPU) bool {
+	return choose(h, sel, mine, func(g *gpu.GPU) bool {
 		return g.Partitionable != nil && !g.Partitionable.Paravirtual && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
 	})
 }
@@ -27,7 +27,7 @@ func SelectMIG(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim
 	if ids, named := named(sel, name); named {
 		return ids
 	}
-	return choose(h, sel, func(g *gpu.GPU) bool {
+	return choose(h, sel, mine, func(g *gpu.GPU) bool {
 		return g.MIG != nil && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
 	})
 }
@@ -37,7 +37,7 @@ func SelectVGPU(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Clai
 	if ids, named := named(sel, name); named {
 		return ids
 	}
-	return choose(h, sel, func(g *gpu.GPU) bool {
+	return choose(h, sel, mine, func(g *gpu.GPU) bool {
 		return g.VGPU != nil && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
 	})
 }
@@ -50,7 +50,7 @@ func SelectSharing(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.C
 	if ids, named := named(sel, name); named {
 		return ids
 	}
-	return choose(h, sel, func(g *gpu.GPU) bool {
+	return choose(h, sel, mine, func(g *gpu.GPU) bool {
 		inMIGMode := g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending)
 		free := g.Vendor == nvidia && !g.Dismounted && !taken(h, g.ID, mine)
 		shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
@@ -86,11 +86,11 @@ func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) [
 	mine := func(c *gpu.Claim) bool { return c.Is(gpu.ClaimPool, poolName) }
 	if h.Platform == gpu.Linux {
 		others := func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimPool && !mine(c) }
-		return choose(h, sel, func(g *gpu.GPU) bool {
+		return choose(h, sel, mine, func(g *gpu.GPU) bool {
 			return g.Vendor == nvidia && !g.Dismounted && g.Problem == "" && !held(h, g.ID, others)
 		})
 	}
-	return choose(h, sel, func(g *gpu.GPU) bool {
+	return choose(h, sel, mine, func(g *gpu.GPU) bool {
 		if p, ok := h.Pool(poolName); ok && p.Has(g.ID) {
 			return true
 		}
@@ -109,12 +109,23 @@ func named(sel *gpu.Selector, host string) ([]string, bool) {
 	return ids, ok
 }
 
-func choose(h *gpu.Host, sel *gpu.Selector, fits func(*gpu.GPU) bool) []string {
+// choose lists the GPUs that fit. What one that cannot be read lacks says nothing: those that
+// are mine are listed, even where the host does not, and no others join.
+func choose(h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool, fits func(*gpu.GPU) bool) []string {
 	out := []string{}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		if fits(g) && modelSelected(sel, g) {
+		_, unknown := h.UnknownGPU(g.ID)
+		if !unknown && fits(g) && modelSelected(sel, g) || unknown && held(h, g.ID, mine) {
 			out = append(out, g.ID)
+		}
+	}
+	for i := range h.Claims {
+		for _, id := range h.Claims[i].GPUs {
+			_, listed := h.GPU(id)
+			if _, unknown := h.UnknownGPU(id); unknown && !listed && mine(&h.Claims[i]) {
+				out = append(out, id)
+			}
 		}
 	}
 	slices.Sort(out)

@@ -39,6 +39,8 @@ type Host struct {
 	ContainerToolkit string `json:"container_toolkit,omitempty"`
 	// Controllers are other software on the host that has to do with its GPUs.
 	Controllers []Controller `json:"controllers,omitempty"`
+	// Unknown is what of the host could not be read, and why.
+	Unknown []Unknown `json:"unknown,omitempty"`
 	// Claims are the provider's own records, kept by the agent on the host.
 	Claims []Claim `json:"claims,omitempty"`
 	// Unfinished are the changes that a run began here and has neither finished nor

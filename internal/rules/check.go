@@ -232,11 +232,13 @@ func (r *run) hostsAtHand(gpus map[string][]string) iter.Seq2[string, *gpu.Host]
 	}
 }
 
-// selected goes through the GPUs that a list of ids names and that the host has.
+// selected goes through the GPUs that a list of ids names and that the host has. What one
+// lacks that cannot be read is not known: rule readable speaks of it.
 func selected(h *gpu.Host, ids []string) iter.Seq[*gpu.GPU] {
 	return func(yield func(*gpu.GPU) bool) {
 		for _, id := range ids {
-			if g, ok := h.GPU(id); ok && !yield(g) {
+			_, unknown := h.UnknownGPU(id)
+			if g, ok := h.GPU(id); ok && !unknown && !yield(g) {
 				return
 			}
 		}

@@ -38,7 +38,8 @@ func (r *run) reportMissing(gpus map[string][]string, path string) {
 	for host, h := range r.hostsAtHand(gpus) {
 		var missing, keys []string
 		for _, id := range gpus[host] {
-			if _, ok := h.GPU(id); !ok {
+			_, unknown := h.UnknownGPU(id)
+			if _, ok := h.GPU(id); !ok && !unknown {
 				missing = append(missing, id)
 				keys = append(keys, key("missing", host, id))
 			}

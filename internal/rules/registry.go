@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -42,6 +43,10 @@ var registry = []Rule{
 	{
 		ID: "gpu-exists", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkGPUExists,
 		Sentence: "A GPU that is named by its id is on the host.",
+	},
+	{
+		ID: change.Readable, Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkReadable, Fixed: true,
+		Sentence: "What a change concerns can be read on its host.",
 	},
 	{
 		ID: "nothing-selected", Default: Error, Scope: HostScope, Subjects: configs, Source: srcProject, check: checkNothingSelected,

@@ -59,6 +59,43 @@ func existenceScenarios() []scenario {
 			},
 		},
 		{
+			rule: "readable", name: "GPU", level: rules.Error, path: "selector", says: []string{gpu0, "its query (0x80041003)", `"hv01"`}, change: true,
+			build: func() (rules.World, change.Change) {
+				h := host("hv01")
+				h.GPUs[0].Partitionable = nil
+				h.Unknown = []gpu.Unknown{{Part: gpu.PartGPUs, GPU: gpu0, Why: "its query (0x80041003)"}}
+				return world(h), create("t", config("vdi", 8, "hv01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv01"] = []string{gpu1} },
+		},
+		{
+			rule: "readable", name: "who holds partitions", level: rules.Error, path: "selector", says: []string{"Msvm_GpuPartition"}, change: true,
+			build: func() (rules.World, change.Change) {
+				h := host("hv01")
+				h.Unknown = []gpu.Unknown{{Part: gpu.PartPartitions, Why: "Msvm_GpuPartition (0x80041001)"}}
+				return world(h), create("t", config("vdi", 8, "hv01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 4 },
+		},
+		{
+			rule: "readable", name: "pools", level: rules.Error, path: "members", says: []string{"Msvm_ResourcePool"}, change: true,
+			build: func() (rules.World, change.Change) {
+				h := host("hv01")
+				h.Unknown = []gpu.Unknown{{Part: gpu.PartPools, Why: "Msvm_ResourcePool (0x80041001)"}}
+				return world(h), create("t", pool("p", "hv01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Unknown[0].Part = gpu.PartHost },
+		},
+		{
+			rule: "readable", name: "VM", level: rules.Error, path: "vm", says: []string{"ID-a", "Msvm_VirtualSystemSettingData"}, change: true,
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMOff))
+				h.Unknown = []gpu.Unknown{{Part: gpu.PartVMs, VM: "ID-a", Why: "Msvm_VirtualSystemSettingData (0x80041001)"}}
+				return world(h), create("t", partition("a", "hv01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Unknown[0].VM = "ID-b" },
+		},
+		{
 			rule: "nothing-selected", name: "one host", level: rules.Error, path: "selector",
 			says: []string{`"hv02"`, "in pool \"dda\"", "dismounted from the host"},
 			build: func() (rules.World, change.Change) {

@@ -1,0 +1,140 @@
+package change
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// unreadable is the refusal of a change that concerns what could not be read.
+func unreadable(op string, u gpu.Unknown) *Refusal {
+	return refuse(Unavailable, op, u.What(), "it cannot be read: %s", u.Why).or("put that right on the host, and apply again").of(Readable)
+}
+
+// leaveBlind finds the GPUs of a config that cannot be read. One that the change leaves as
+// it was declared is not touched; any other is in the way.
+func (p *planner) leaveBlind(c *configChange) error {
+	if len(p.host.Unknown) == 0 || p.change.ClaimOnly {
+		return nil
+	}
+	for _, id := range p.selected(c) {
+		u, is := p.host.UnknownGPU(id)
+		switch {
+		case !is:
+		case c.covers(id) && sameLayout(c.claim.Want.Config, &c.want):
+			c.blind = append(c.blind, id)
+		default:
+			return unreadable("set the layout of GPU "+id, u)
+		}
+	}
+	for _, id := range p.leaving(c) {
+		if u, is := p.host.UnknownGPU(id); is && c.shape.Restore {
+			return unreadable("put the layout of GPU "+id+" back", u).or("put that right on the host, or keep the layout (on_destroy = \"keep\")")
+		}
+	}
+	return nil
+}
+
+// touches tells whether the change may act on a selected GPU.
+func (p *planner) touches(c *configChange, id string) bool {
+	return !p.change.ClaimOnly && !hasID(c.blind, id)
+}
+
+// sameLayout tells whether two configs declare the same of each GPU.
+func sameLayout(a, b *gpu.PartitionConfig) bool {
+	return a != nil && a.Count == b.Count && reflect.DeepEqual(a.MIG, b.MIG) && reflect.DeepEqual(a.VGPU, b.VGPU) &&
+		reflect.DeepEqual(a.MPS, b.MPS) && reflect.DeepEqual(a.TimeSlicing, b.TimeSlicing)
+}
+
+// knows refuses a change that depends on parts of the host that cannot be read, or on a VM
+// or GPUs that cannot. The VM may be one that is not listed for that reason.
+func (p *planner) knows(op, vm string, gpus []string, parts ...gpu.Part) error {
+	if len(p.host.Unknown) == 0 || p.change.ClaimOnly {
+		return nil
+	}
+	for _, u := range p.host.Unknown {
+		if u.VM != "" && gpu.SameID(u.VM, vm) || slices.Contains(parts, u.Part) && u.VM == "" && (u.GPU == "" || hasID(gpus, u.GPU)) {
+			return unreadable(op, u)
+		}
+	}
+	if u, is := p.host.UnknownVM(vm); vm != "" && is {
+		return unreadable(op, u)
+	}
+	for _, id := range gpus {
+		if u, is := p.host.UnknownGPU(id); is {
+			return unreadable(op, u)
+		}
+	}
+	return nil
+}
+
+// stepsKnown refuses the first step that acts on what could not be read, or that depends
+// on it.
+func (p *planner) stepsKnown() error {
+	if len(p.host.Unknown) == 0 {
+		return nil
+	}
+	for _, s := range p.steps {
+		if s.Claim != nil {
+			continue
+		}
+		var gpus []string
+		if s.GPU != "" {
+			gpus = append(gpus, s.GPU)
+		}
+		if s.Device != nil && s.Device.GPU != "" {
+			gpus = append(gpus, s.Device.GPU)
+		}
+		for _, d := range s.devices() {
+			gpus = append(gpus, d.GPU)
+		}
+		if err := p.knows(s.String(), s.VM, append(gpus, s.GPUs...), dependsOn[s.Op]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// devices are those of a daemon or a share.
+func (s Step) devices() []gpu.SharedDevice {
+	switch s.Op {
+	case OpEnsureDaemon:
+		return s.Daemon.Devices
+	case OpWriteShare:
+		return s.Share.Devices
+	}
+	return nil
+}
+
+// dependsOn are the parts of a host without which nobody knows what a step does: who is in
+// its way, and what there is already.
+var dependsOn = map[Op][]gpu.Part{
+	OpSetPartitionCount: {gpu.PartPartitions, gpu.PartVMs},
+	OpDismount:          {gpu.PartPartitions, gpu.PartPolicies},
+	OpMount:             {gpu.PartDevices, gpu.PartPools},
+	OpCreatePool:        {gpu.PartPools},
+	OpDeletePool:        {gpu.PartPools, gpu.PartDevices},
+	OpSetPoolMembers:    {gpu.PartPools, gpu.PartDevices},
+	OpAddDevice:         {gpu.PartDevices, gpu.PartPools, gpu.PartPolicies},
+	OpRemoveDevices:     {gpu.PartDevices},
+	OpAddAdapter:        {gpu.PartVMs},
+	OpSetQuotas:         {gpu.PartVMs},
+	OpRemoveAdapters:    {gpu.PartVMs},
+	OpStopVM:            {gpu.PartCluster},
+	OpStartVM:           {gpu.PartCluster},
+	OpDrainNode:         {gpu.PartCluster},
+	OpEnsureDaemon:      {gpu.PartDaemons},
+	OpRemoveDaemon:      {gpu.PartDaemons},
+	OpWriteShare:        {gpu.PartShares},
+	OpRemoveShare:       {gpu.PartShares},
+}
+
+// blind says why nothing can be told of a GPU that a claim has, "" where it can.
+func blind(host *gpu.Host, id string) string {
+	if u, is := host.UnknownGPU(id); is {
+		return fmt.Sprintf("it cannot be read: %s", u.Why)
+	}
+	return ""
+}
