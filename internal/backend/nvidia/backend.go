@@ -99,30 +99,34 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 		}
 		host = gpu.Host{Name: name, Platform: gpu.Linux, OS: b.os(), GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}}
 		driver, err := s.version()
-		if err != nil {
+		if isStale(err) {
 			return err
 		}
+		lacks(&host, gpu.PartHost, err)
 		devices, err := s.devices()
 		if err != nil {
 			return err
 		}
 		for _, d := range devices {
-			d.read(gpu.Driver{Version: driver})
-			d.ComputeCapability = s.computeCapability(d)
-			if err := b.fill(s, d); err != nil {
+			if err := b.inspect(ctx, s, d, driver); err != nil {
 				return err
 			}
-			if err := b.fillVGPU(ctx, s, d); err != nil {
-				if d.Problem = err.Error(); isStale(err) {
-					return err
-				}
-			}
 			host.GPUs = append(host.GPUs, d.GPU)
+			host.Unknown = append(host.Unknown, d.unknown...)
+			s.worn = s.worn || d.lost
 		}
 		host.Units, host.Controllers = b.controllers(ctx)
-		return b.fillSharing(ctx, s, &host)
+		b.fillSharing(ctx, s, &host)
+		return nil
 	})
 	return host, err
+}
+
+// lacks notes a part of the host that could not be read.
+func lacks(host *gpu.Host, part gpu.Part, err error) {
+	if err != nil {
+		host.Unknown = append(host.Unknown, gpu.Unknown{Part: part, Why: err.Error()})
+	}
 }
 
 // ask runs a call against the driver, which is loaded if it is not.
@@ -136,8 +140,8 @@ func (b *Backend) ask(ctx context.Context, op, object string, call func(*session
 	if err == nil {
 		err = call(s)
 	}
-	if isStale(err) {
-		_ = b.hangUp() // the next call loads the driver that is there then
+	if isStale(err) || b.session != nil && b.session.worn {
+		_ = b.hangUp() // the next call loads the driver that is there then, with the GPUs that are
 	}
 	return complete(ctx, err, op, object)
 }

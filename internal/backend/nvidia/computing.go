@@ -4,6 +4,7 @@ package nvidia
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -23,8 +24,8 @@ func (b *Backend) computing(s *session, uuids []string) (clients []mps.Client, k
 	}
 	seen := map[int]bool{}
 	for _, d := range devices {
-		if d.handle == nil {
-			continue // it computes for nobody
+		if d.handle == nil || elsewhere(d, uuids) {
+			continue
 		}
 		on, err := s.covers(d, uuids)
 		if err != nil {
@@ -43,6 +44,12 @@ func (b *Backend) computing(s *session, uuids []string) (clients []mps.Client, k
 	}
 	slices.SortFunc(clients, func(a, b mps.Client) int { return a.PID - b.PID })
 	return clients, true
+}
+
+// elsewhere tells whether devices are whole GPUs, and a GPU none of them.
+func elsewhere(d *device, uuids []string) bool {
+	whole := func(uuid string) bool { return strings.HasPrefix(uuid, "GPU-") && uuid != d.ID }
+	return len(uuids) > 0 && !slices.ContainsFunc(uuids, func(uuid string) bool { return !whole(uuid) })
 }
 
 // covers tells which processes of a GPU are on devices that are known by UUIDs: all of them,

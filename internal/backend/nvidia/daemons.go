@@ -16,7 +16,7 @@ func (b *Backend) daemons(s *session) (*mps.Host, error) {
 	o.Root, o.Systemctl = b.opt.Root, b.opt.Systemctl
 	if s != nil {
 		var err error
-		if o.Driver, err = s.version(); err != nil {
+		if o.Driver, err = s.version(); isStale(err) {
 			return nil, err
 		}
 		o.Computing = func(devices []string) ([]mps.Client, bool) { return b.computing(s, devices) }
@@ -96,7 +96,7 @@ func (b *Backend) readMPS(ctx context.Context, s *session, gpus []gpu.GPU) (*gpu
 	out := &gpu.MPSHost{Program: host.Program()}
 	all, err := host.Read(ctx)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for i := range all {
 		out.Daemons = append(out.Daemons, b.daemon(&all[i], gpus))

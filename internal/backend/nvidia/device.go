@@ -3,8 +3,10 @@
 package nvidia
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,6 +21,44 @@ type device struct {
 	gpu.GPU
 	handle nvml.Device
 	bus    string // as NVML writes it
+	// unknown is what could not be read of it, and lost tells that it has fallen off the bus.
+	unknown []gpu.Unknown
+	lost    bool
+}
+
+// lacks notes what could not be read of the GPU, which is its problem and nobody else's.
+func (d *device) lacks(err error) {
+	if err == nil {
+		return
+	}
+	d.lost = d.lost || isReturn(err, nvml.ERROR_GPU_IS_LOST)
+	d.unknown = append(d.unknown, gpu.Unknown{Part: gpu.PartGPUs, GPU: d.ID, Why: err.Error()})
+	if d.Problem == "" {
+		d.Problem = err.Error()
+	}
+}
+
+// inspect reads all of a GPU. The error is the driver's own.
+func (b *Backend) inspect(ctx context.Context, s *session, d *device, driver string) error {
+	d.read(gpu.Driver{Version: driver})
+	if d.handle == nil {
+		return nil
+	}
+	var err error
+	d.ComputeCapability, err = s.computeCapability(d)
+	for _, read := range []func() error{
+		func() error { return err },
+		func() (err error) { d.Processes, err = b.processes(s, d); return },
+		func() (err error) { d.MIG, err = s.readMIG(d); return },
+		func() (err error) { d.VGPU, err = b.readVGPU(ctx, s, d); return },
+	} {
+		err := read()
+		if isStale(err) {
+			return err
+		}
+		d.lacks(err)
+	}
+	return nil
 }
 
 // devices are the GPUs that the driver lists. One that has fallen off the bus keeps its
@@ -32,16 +72,32 @@ func (s *session) devices() ([]*device, error) {
 	for i := range count {
 		h, ret := s.lib.DeviceGetHandleByIndex(i)
 		if ret != nvml.SUCCESS {
-			out = append(out, &device{GPU: gpu.GPU{ID: fmt.Sprintf("unknown-%d", i), Vendor: vendor, Problem: fmt.Sprint(failed("nvmlDeviceGetHandleByIndex", ret))}})
+			if err := s.unidentified(&out, i, failed("nvmlDeviceGetHandleByIndex", ret)); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		d := &device{handle: h}
 		if d.ID, ret = h.GetUUID(); ret != nvml.SUCCESS {
-			d.ID, d.Problem, d.handle = fmt.Sprintf("unknown-%d", i), fmt.Sprint(failed("nvmlDeviceGetUUID", ret)), nil
+			if err := s.unidentified(&out, i, failed("nvmlDeviceGetUUID", ret)); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		out = append(out, d)
 	}
 	return out, nil
+}
+
+// unidentified adds a GPU that does not tell its UUID. The error is the driver's own.
+func (s *session) unidentified(to *[]*device, index int, err error) error {
+	if isStale(err) {
+		return err
+	}
+	d := &device{GPU: gpu.GPU{ID: gpu.Unidentified + strconv.Itoa(index), Vendor: vendor}}
+	d.lacks(err)
+	*to = append(*to, d)
+	return nil
 }
 
 // byUUID finds a GPU.
@@ -76,10 +132,14 @@ func (d *device) read(driver gpu.Driver) {
 		return
 	}
 	note := func(call string, ret nvml.Return) bool {
-		if ret != nvml.SUCCESS && d.Problem == "" {
-			d.Problem = failed(call, ret).Error()
+		if ret != nvml.SUCCESS {
+			d.lacks(failed(call, ret))
 		}
 		return ret == nvml.SUCCESS
+	}
+	// has is note for what not every GPU has.
+	has := func(call string, ret nvml.Return) bool {
+		return ret != nvml.ERROR_NOT_SUPPORTED && note(call, ret)
 	}
 	name, ret := d.handle.GetName()
 	if note("nvmlDeviceGetName", ret) {
@@ -99,13 +159,13 @@ func (d *device) read(driver gpu.Driver) {
 	if memory, ret := d.handle.GetMemoryInfo(); note("nvmlDeviceGetMemoryInfo", ret) {
 		d.VRAM = gpu.Bytes(memory.Total)
 	}
-	if mode, ret := d.handle.GetComputeMode(); ret == nvml.SUCCESS {
+	if mode, ret := d.handle.GetComputeMode(); has("nvmlDeviceGetComputeMode", ret) {
 		d.ComputeMode = computeModes[mode]
 	}
-	if ecc, _, ret := d.handle.GetEccMode(); ret == nvml.SUCCESS {
+	if ecc, _, ret := d.handle.GetEccMode(); has("nvmlDeviceGetEccMode", ret) {
 		d.ECC = new(ecc == nvml.FEATURE_ENABLED)
 	}
-	if kept, ret := d.handle.GetPersistenceMode(); ret == nvml.SUCCESS {
+	if kept, ret := d.handle.GetPersistenceMode(); has("nvmlDeviceGetPersistenceMode", ret) {
 		d.Persistence = new(kept == nvml.FEATURE_ENABLED)
 	}
 }
@@ -115,16 +175,19 @@ var computeModes = map[nvml.ComputeMode]gpu.ComputeMode{
 }
 
 // computeCapability is CUDA's of a GPU, "" where it cannot be told.
-func (s *session) computeCapability(d *device) string {
+func (s *session) computeCapability(d *device) (string, error) {
 	if known, asked := s.capabilities[d.ID]; asked || d.handle == nil || !s.offers("nvmlDeviceGetCudaComputeCapability") {
-		return known
+		return known, nil
 	}
 	major, minor, ret := d.handle.GetCudaComputeCapability()
-	if ret != nvml.SUCCESS {
-		return ""
+	switch ret {
+	case nvml.SUCCESS:
+		s.capabilities[d.ID] = fmt.Sprintf("%d.%d", major, minor)
+		return s.capabilities[d.ID], nil
+	case nvml.ERROR_NOT_SUPPORTED:
+		return "", nil
 	}
-	s.capabilities[d.ID] = fmt.Sprintf("%d.%d", major, minor)
-	return s.capabilities[d.ID]
+	return "", failed("nvmlDeviceGetCudaComputeCapability", ret)
 }
 
 // text is a C string.
@@ -158,34 +221,24 @@ func (d *device) needsReset() (bool, error) {
 	return arch < nvml.DEVICE_ARCH_HOPPER, nil
 }
 
-// fill reads what uses the GPU and how it is divided.
-func (b *Backend) fill(s *session, d *device) error {
-	if d.handle == nil || d.Problem != "" {
-		return nil
-	}
-	var err error
-	d.Processes, err = b.processes(s, d)
-	if isReturn(err, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_IS_LOST) {
-		d.Problem = err.Error() // it stays so until somebody acts, and must not hide the others
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+// readMIG reads how a GPU is divided, nil where it cannot be: all of it or nothing, since one
+// that lacked instances would look free.
+func (s *session) readMIG(d *device) (*gpu.MIG, error) {
 	current, pending, ret := d.handle.GetMigMode()
 	if ret == nvml.ERROR_NOT_SUPPORTED {
-		return nil
+		return nil, nil
 	}
 	if ret != nvml.SUCCESS {
-		return failed("nvmlDeviceGetMigMode", ret)
+		return nil, failed("nvmlDeviceGetMigMode", ret)
 	}
 	mig := &gpu.MIG{Enabled: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE}
+	var err error
 	if mig.NeedsReset, err = d.needsReset(); err != nil {
-		return err
+		return nil, err
 	}
 	profiles, err := s.profilesOf(d)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, p := range profiles {
 		p.Starts = slices.Clone(p.Starts) // the session keeps its own
@@ -197,15 +250,15 @@ func (b *Backend) fill(s *session, d *device) error {
 			mig.Profiles = table.Profiles
 		}
 	}
-	if mig.Enabled {
-		instances, err := s.instances(d, profiles)
-		if err != nil {
-			return err
-		}
-		for _, i := range instances {
-			mig.Instances = append(mig.Instances, i.GPUInstance)
-		}
+	if !mig.Enabled {
+		return mig, nil
 	}
-	d.MIG = mig
-	return nil
+	instances, err := s.instances(d, profiles)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range instances {
+		mig.Instances = append(mig.Instances, i.GPUInstance)
+	}
+	return mig, nil
 }

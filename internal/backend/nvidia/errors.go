@@ -3,6 +3,7 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,9 @@ type returnError struct {
 	ret  nvml.Return
 }
 
-func (e *returnError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.call, names[e.ret], e.ret) }
+func (e *returnError) Error() string {
+	return fmt.Sprintf("%s: %s (%d)", e.call, cmp.Or(names[e.ret], "an error that gpu-agent has no name for"), e.ret)
+}
 
 func failed(call string, ret nvml.Return) error { return &returnError{call: call, ret: ret} }
 
@@ -31,7 +34,10 @@ var names = map[nvml.Return]string{
 	nvml.ERROR_TIMEOUT: "timeout", nvml.ERROR_IRQ_ISSUE: "an interrupt of the GPU does not arrive", nvml.ERROR_GPU_IS_LOST: "the GPU has fallen off the bus",
 	nvml.ERROR_RESET_REQUIRED: "the GPU needs a reset", nvml.ERROR_OPERATING_SYSTEM: "the operating system refused",
 	nvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel driver are of different versions", nvml.ERROR_IN_USE: "in use",
-	nvml.ERROR_MEMORY: "insufficient memory", nvml.ERROR_NO_DATA: "no data", nvml.ERROR_INSUFFICIENT_RESOURCES: "insufficient resources",
+	nvml.ERROR_MEMORY: "insufficient memory", nvml.ERROR_ALREADY_INITIALIZED: "NVML is initialised already", nvml.ERROR_INSUFFICIENT_SIZE: "more answers than there is room for",
+	nvml.ERROR_LIBRARY_NOT_FOUND: "the library is not there", nvml.ERROR_FUNCTION_NOT_FOUND: "the driver lacks the function", nvml.ERROR_CORRUPTED_INFOROM: "the InfoROM of the GPU is corrupted",
+	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED: "no vGPU with ECC", nvml.ERROR_FREQ_NOT_SUPPORTED: "frequency not supported", nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "the driver has another version of the argument",
+	nvml.ERROR_DEPRECATED: "the driver no longer has the function", nvml.ERROR_NOT_READY: "the system is not ready", nvml.ERROR_GPU_NOT_FOUND: "no GPU found", nvml.ERROR_NO_DATA: "no data", nvml.ERROR_INSUFFICIENT_RESOURCES: "insufficient resources",
 	nvml.ERROR_INVALID_STATE: "invalid state", nvml.ERROR_UNKNOWN: "unknown error",
 }
 
@@ -56,9 +62,10 @@ func isReturn(err error, rets ...nvml.Return) bool {
 	return false
 }
 
-// isStale tells whether NVML has to be initialised again.
+// isStale tells whether the driver itself is gone, and NVML has to be initialised again. All
+// other errors are those of one GPU.
 func isStale(err error) bool {
-	return isReturn(err, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIB_RM_VERSION_MISMATCH, nvml.ERROR_GPU_IS_LOST)
+	return isReturn(err, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIB_RM_VERSION_MISMATCH)
 }
 
 func refuse(code backend.Code, format string, args ...any) error {

@@ -54,14 +54,18 @@ func (b *Backend) release(of *session, all []*measured) {
 		return
 	}
 	for _, m := range all {
-		samples := []nvml.GpmSample{m.sample}
-		for _, i := range m.instances {
-			samples = append(samples, i.sample)
-		}
-		for _, sample := range samples {
-			if sample != nil {
-				_ = sample.Free() // there is nothing to do about it
-			}
+		m.free()
+	}
+}
+
+func (m *measured) free() {
+	samples := []nvml.GpmSample{m.sample}
+	for _, i := range m.instances {
+		samples = append(samples, i.sample)
+	}
+	for _, sample := range samples {
+		if sample != nil {
+			_ = sample.Free() // there is nothing to do about it
 		}
 	}
 }

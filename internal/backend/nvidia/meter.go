@@ -94,8 +94,13 @@ func (b *Backend) measure(s *session) ([]*measured, error) {
 		if d.handle == nil {
 			continue
 		}
-		if err := b.measureGPU(s, d, m); isStale(err) && !isReturn(err, nvml.ERROR_GPU_IS_LOST) {
+		err := b.measureGPU(s, d, m)
+		if isStale(err) {
 			return nil, err
+		}
+		if err != nil { // half of it would look like all of it
+			m.free()
+			*m = measured{id: d.ID, Reading: utilization.Reading{Hidden: true}}
 		}
 	}
 	return out, nil

@@ -18,6 +18,8 @@ type session struct {
 	profiles     map[string][]profile
 	capabilities map[string]string
 	driver       string // "" until it was asked for
+	// worn is true when a GPU was lost, which comes back in another session at best.
+	worn bool
 }
 
 // required are the functions without which there is no point in going on. All of them

@@ -12,17 +12,14 @@ import (
 )
 
 // fillSharing reads what the host has for processes and containers that share GPUs.
-func (b *Backend) fillSharing(ctx context.Context, s *session, host *gpu.Host) error {
+func (b *Backend) fillSharing(ctx context.Context, s *session, host *gpu.Host) {
 	b.fillTimeSlices(ctx, host.GPUs)
 	var err error
-	if host.MPS, err = b.readMPS(ctx, s, host.GPUs); err != nil {
-		return err
-	}
-	if host.Shares, err = b.readShares(); err != nil {
-		return err
-	}
+	host.MPS, err = b.readMPS(ctx, s, host.GPUs)
+	lacks(host, gpu.PartDaemons, err)
+	host.Shares, err = b.readShares()
+	lacks(host, gpu.PartShares, err)
 	host.ContainerToolkit = b.toolkitVersion(ctx)
-	return nil
 }
 
 // SetComputeMode says how many processes may use a GPU.

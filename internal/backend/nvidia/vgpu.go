@@ -81,18 +81,15 @@ func (b *Backend) changeVGPU(ctx context.Context, op, gpuID string, call func(*v
 	})
 }
 
-// fillVGPU reads the vGPU face of a GPU that has types.
-func (b *Backend) fillVGPU(ctx context.Context, s *session, d *device) error {
-	if d.handle == nil || d.Problem != "" {
-		return nil
-	}
+// readVGPU reads the vGPU face of a GPU, nil for one without types.
+func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGPU, error) {
 	types, err := s.vgpuTypes(d)
 	if err != nil || len(types) == 0 {
-		return err
+		return nil, err
 	}
 	g, err := b.vgpus.Read(ctx, d.Address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := &gpu.VGPU{FunctionsOn: g.VFsOn(), Heterogeneous: g.Heterogeneous.Enabled, HeterogeneousSupported: g.Heterogeneous.Supported}
 	if g.SRIOV != nil {
@@ -111,8 +108,7 @@ func (b *Backend) fillVGPU(ctx context.Context, s *session, d *device) error {
 			})
 		}
 	}
-	d.VGPU = v
-	return nil
+	return v, nil
 }
 
 // holdersText names those who have a vGPU open.

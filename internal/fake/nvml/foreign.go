@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -83,6 +84,25 @@ func (m *Machine) LoseGPU(index int) {
 	m.tb.Helper()
 	m.change(func(s *state) error {
 		m.at(s, index).Lost = true
+		return nil
+	})
+}
+
+// Sicken has every call for a GPU fail with a code, but those for its name, its UUID and its
+// place, until code 0: a GPU whose firmware does not answer is listed as before.
+func (m *Machine) Sicken(index, code int) {
+	m.tb.Helper()
+	m.change(func(s *state) error {
+		m.at(s, index).Sick = code
+		return nil
+	})
+}
+
+// Hang has the same calls take a while. Calls for other GPUs do not wait for them.
+func (m *Machine) Hang(index int, d time.Duration) {
+	m.tb.Helper()
+	m.change(func(s *state) error {
+		m.at(s, index).Hang = int(d.Microseconds())
 		return nil
 	})
 }

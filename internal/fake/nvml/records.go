@@ -67,6 +67,8 @@ type gpuRecord struct {
 	GPM            bool   `state:"gpm"`
 	Generation     int    `state:"generation"`
 	Lost           bool   `state:"lost"`
+	Sick           int    `state:"sick"`
+	Hang           int    `state:"hang"`
 }
 
 type profileRecord struct {

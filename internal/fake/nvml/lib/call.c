@@ -104,6 +104,27 @@ nvmlReturn_t end(nvmlReturn_t result) {
   return result;
 }
 
+nvmlReturn_t ails(long long index) {
+  static const char *const identity[] = {"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo"};
+  gpu *g = gpu_at(index);
+  const char *function = current;
+  for (size_t i = 0; i < sizeof identity / sizeof *identity; i++) {
+    if (same(function, identity[i])) return NVML_SUCCESS;
+  }
+  if (g && g->hang) {
+    struct timespec time = {g->hang / 1000000, g->hang % 1000000 * 1000};
+    close_machine();
+    nanosleep(&time, NULL);
+    if (open_machine()) {
+      opened = 0;
+      return NVML_ERROR_UNKNOWN;
+    }
+    current = function;
+    g = gpu_at(index);
+  }
+  return g ? g->sick : NVML_ERROR_GPU_IS_LOST;
+}
+
 static client *this_client(void) {
   EACH(client, c) if (c->pid == getpid()) return c;
   return NULL;

@@ -26,6 +26,12 @@ nvmlReturn_t end(nvmlReturn_t result);
 /* begin_uninitialized is begin for what needs no nvmlInit. */
 nvmlReturn_t begin_uninitialized(const char *function);
 
+gpu *gpu_at(long long index);
+
+/* ails says what the call that runs answers for a GPU, after the time that it takes. What
+ * was found before is void after it. */
+nvmlReturn_t ails(long long gpu);
+
 /* begin_root is begin for what only root may do. */
 nvmlReturn_t begin_root(const char *function);
 

@@ -34,7 +34,7 @@ void process_follow(void) {
   p->session++;
 }
 
-static gpu *gpu_at(long long index) {
+gpu *gpu_at(long long index) {
   EACH(gpu, g) if (g->index == index) return g;
   return NULL;
 }
@@ -80,9 +80,10 @@ static nvmlReturn_t check(const void *pointer, handle **found, gpu **g) {
   while (h && h != pointer) h = h->next;
   if (!h || h->session != fakenvml_process.session) return NVML_ERROR_INVALID_ARGUMENT;
   *found = h;
+  nvmlReturn_t ill = ails(h->gpu);
   *g = gpu_at(h->gpu);
   if (!*g || (*g)->lost || (*g)->generation != h->generation) return NVML_ERROR_GPU_IS_LOST;
-  return h->to == TO_GPU && strcmp((*g)->uuid, h->key) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+  return h->to == TO_GPU && strcmp((*g)->uuid, h->key) ? NVML_ERROR_GPU_IS_LOST : ill;
 }
 
 static compute *compute_of(const handle *h) {

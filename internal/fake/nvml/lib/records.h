@@ -21,7 +21,8 @@
 
 /* A GPU. mode_persists: the MIG mode outlives a reboot; mode_needs_reset: a change of
  * it waits for a reset, always (1) or while somebody holds the GPU (2). ecc is -1 where
- * there is none. generation changes when handles to the GPU become void. */
+ * there is none. generation changes when handles to the GPU become void. sick is what its
+ * calls answer, but those for what it is, and hang how many microseconds each takes. */
 #define gpu_FIELDS(T, NUM, TEXT, LIST)                                           \
   NUM(T, index) TEXT(T, uuid) TEXT(T, name) TEXT(T, bus) NUM(T, device_id)       \
   NUM(T, subsystem_id) NUM(T, arch) NUM(T, cc_major) NUM(T, cc_minor)            \
@@ -30,7 +31,8 @@
   NUM(T, mode_needs_reset) NUM(T, mig) NUM(T, mig_pending) NUM(T, compute_mode)  \
   NUM(T, ecc) NUM(T, ecc_pending) NUM(T, persistence) NUM(T, busy)               \
   NUM(T, memory_busy) NUM(T, timeslice) NUM(T, vgpu_host) NUM(T, vgpu_mixable)   \
-  NUM(T, vgpu_mixed) NUM(T, gpm) NUM(T, generation) NUM(T, lost)
+  NUM(T, vgpu_mixed) NUM(T, gpm) NUM(T, generation) NUM(T, lost)      \
+  NUM(T, sick) NUM(T, hang)
 
 /* A GPU instance profile. number is NVML's NVML_GPU_INSTANCE_PROFILE_*, id the
  * hardware's: they differ. Memory is in MiB; media is 0 none, 1 its share, 2 the
