@@ -102,6 +102,14 @@ func show(out io.Writer, h *gpu.Host) {
 		claims.Render()
 	}
 	showUnreadable(out, h.Unreadable)
+	if len(h.Unknown) > 0 {
+		unknown := newTable(out, "\nParts that cannot be read")
+		unknown.AppendHeader(table.Row{"Part", "Why"})
+		for _, u := range h.Unknown {
+			unknown.AppendRow(table.Row{u.What(), u.Why})
+		}
+		unknown.Render()
+	}
 }
 
 // showPartitions lists the GPUs of a Hyper-V host.

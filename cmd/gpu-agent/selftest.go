@@ -167,6 +167,13 @@ func readTwice(ctx context.Context, client *agent.Client) (string, error) {
 	if docs[0] != docs[1] {
 		return "", errors.New("two inventories, one after the other, differ; if nothing changed in between, this is a mistake of the agent")
 	}
+	if len(host.Unknown) > 0 {
+		var parts []string
+		for _, u := range host.Unknown {
+			parts = append(parts, u.String())
+		}
+		return "", fmt.Errorf("%d parts of the host cannot be read:\n  %s", len(parts), strings.Join(parts, "\n  "))
+	}
 	return fmt.Sprintf("host %s, %d GPUs, %d VMs", host.Name, len(host.GPUs), len(host.VMs)), nil
 }
 

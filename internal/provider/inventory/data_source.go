@@ -67,6 +67,15 @@ type hostModel struct {
 	Daemons          []daemonModel         `tfsdk:"mps_daemons"`
 	Shares           map[string]shareModel `tfsdk:"shares"`
 	ContainerToolkit *string               `tfsdk:"container_toolkit"`
+	Unknown          []unknownModel        `tfsdk:"unknown"`
+}
+
+// unknownModel is a part of a host that could not be read.
+type unknownModel struct {
+	Part string  `tfsdk:"part"`
+	GPU  *string `tfsdk:"gpu_id"`
+	VM   *string `tfsdk:"vm_id"`
+	Why  string  `tfsdk:"why"`
 }
 
 type gpuModel struct {
@@ -83,6 +92,7 @@ type gpuModel struct {
 	PartitionVRAMMiB *int64  `tfsdk:"partition_vram_mib"`
 	FreePartitions   *int64  `tfsdk:"free_partitions"`
 
+	Problem      *string         `tfsdk:"problem"`
 	Address      *string         `tfsdk:"address"`
 	MIGEnabled   *bool           `tfsdk:"mig_enabled"`
 	MIGInstances []instanceModel `tfsdk:"mig_instances"`
@@ -176,6 +186,15 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"mps_daemons":       daemonsAttribute(),
 					"shares":            sharesAttribute(),
 					"container_toolkit": text("The version of NVIDIA's container toolkit; null on a host without it."),
+					"unknown": schema.ListNestedAttribute{
+						MarkdownDescription: "What could not be read of the host. It may be there or not; changes that it concerns are refused, and all others work.", Computed: true,
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"part":   text("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, `mps_daemons`, `shares` or `host`."),
+							"gpu_id": text("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as `unknown-` with a number."),
+							"vm_id":  text("The VM that it is about; null for all of them."),
+							"why":    text("The call or the query that failed, and what it answered."),
+						}},
+					},
 				}},
 			},
 			"holders": schema.ListNestedAttribute{
@@ -216,6 +235,7 @@ func gpusAttribute() schema.MapNestedAttribute {
 			"vram_mib": number("Memory in MiB."),
 			"status": text("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
 				"that a VM has whole."),
+			"problem":                text("Why the GPU does not work, in the host's own words; null when it does."),
 			"instance_path":          text("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
 			"driver_version":         text("The host driver's version."),
 			"dismounted":             schema.BoolAttribute{MarkdownDescription: "Whether the host has given the GPU up for passthrough.", Computed: true},
@@ -332,11 +352,15 @@ func describe(h *gpu.Host) hostModel {
 		out.Cluster, out.NodeState = ptr(h.Cluster.Name), ptr(string(h.NodeState()))
 	}
 	out.describeSharing(h)
+	out.Unknown = []unknownModel{}
+	for _, u := range h.Unknown {
+		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: set(u.GPU), VM: set(u.VM), Why: u.Why})
+	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
-			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{},
+			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: set(g.Problem),
 			Address: set(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
 			ComputeMode: set(string(g.ComputeMode)), TimeSlice: set(string(g.TimeSlice)), ComputeCapability: set(g.ComputeCapability),
 		}

@@ -37,7 +37,8 @@ func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) plac
 			continue
 		}
 		for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
-			if g, ok := h.GPU(id); ok && !catalog.IsolatesMPSClients(g.ComputeCapability) {
+			_, unknown := h.UnknownGPU(id)
+			if g, ok := h.GPU(id); ok && !unknown && !catalog.IsolatesMPSClients(g.ComputeCapability) {
 				return placement.IsolationNone
 			}
 		}

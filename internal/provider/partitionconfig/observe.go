@@ -34,6 +34,9 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		var found []string
 		all[name], found = observeHost(ctx, c, name, h, before[name], diags)
 		daemons[name] = describeDaemons(c, h, slices.Collect(maps.Keys(all[name])))
+		if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
+			daemons[name] = daemonsBefore[name]
+		}
 		drift = append(drift, found...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -96,6 +99,12 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 	claim := claimOn(h, c.ID)
 	for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
 		g, ok := h.GPU(id)
+		if _, unknown := h.UnknownGPU(id); unknown {
+			if was, had := before[id]; had {
+				gpus[id] = was // nobody knows better
+			}
+			continue
+		}
 		if !ok || !offers(c.Kind(), g) {
 			continue // lost
 		}
@@ -123,7 +132,11 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 			drift = append(drift, fmt.Sprintf("host %s, GPU %s (%s): %s", name, id, g.Model, text))
 		}
 	}
-	for _, text := range daemonDrift(c, claim, h, slices.Sorted(maps.Keys(gpus))) {
+	daemons := daemonDrift(c, claim, h, slices.Sorted(maps.Keys(gpus)))
+	if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
+		daemons = nil
+	}
+	for _, text := range daemons {
 		drift = append(drift, fmt.Sprintf("host %s: %s", name, text))
 	}
 	if claim != nil && claim.Incomplete {

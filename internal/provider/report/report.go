@@ -17,6 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -163,6 +164,12 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 				name, rules.UnreadableText(h.Unreadable), rules.UnreadableFix))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		if h := v.Hosts[name]; len(h.Unknown) > 0 && f.TellOnce("unknown on "+name) {
+			diags.AddWarning("Parts of a host cannot be read", fmt.Sprintf(
+				"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name, unknownText(h.Unknown)))
+		}
+	}
 	unfinished := f.Unfinished(v)
 	for _, name := range slices.Sorted(maps.Keys(unfinished)) {
 		diags.AddWarning("A change of this host has not ended", fmt.Sprintf(
@@ -180,6 +187,20 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 			}
 		}
 	}
+}
+
+// mostUnknown is how many parts a warning lists.
+const mostUnknown = 10
+
+func unknownText(all []gpu.Unknown) string {
+	var lines []string
+	for _, u := range all[:min(len(all), mostUnknown)] {
+		lines = append(lines, u.String())
+	}
+	if more := len(all) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more; `gpu-agent inventory` on the host lists them", more))
+	}
+	return strings.Join(lines, "\n  ")
 }
 
 func lastTry(why string) string {

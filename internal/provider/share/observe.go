@@ -22,6 +22,9 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	if claimed && claim.Want.Share != nil && len(claim.Want.Share.Devices) > 0 {
 		s.Devices = claim.Want.Share.Devices
 	}
+	if unknown(h, &s) && !m.Devices.IsNull() && !m.Devices.IsUnknown() {
+		return // what the state has is the best that anybody knows
+	}
 	facts := placement.DescribeShare(h, &s)
 	m.Host, m.CDIDevice = types.StringValue(host), types.StringValue(gpu.CDIDevice(s.Name))
 	m.Mode, m.Isolation = types.StringValue(string(facts.Mode)), types.StringValue(string(facts.Isolation))
@@ -39,6 +42,16 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	var d diag.Diagnostics
 	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift(host, s, claim, isHanded))
 	diags.Append(d...)
+}
+
+// unknown tells whether the host could not read what a share is.
+func unknown(h *gpu.Host, s *gpu.Share) bool {
+	_, is := h.UnknownPart(gpu.PartShares)
+	for _, d := range s.Devices {
+		_, dark := h.UnknownGPU(d.GPU)
+		is = is || dark
+	}
+	return is
 }
 
 // digits is how finely a fraction is told.
