@@ -3,12 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -19,6 +22,7 @@ type Client struct {
 	host string
 	// version is what the client calls itself in Hello.
 	version string
+	agent   Hello
 	held    heldLease
 }
 
@@ -29,6 +33,9 @@ type ClientOption func(*Client)
 func WithClientVersion(version string) ClientOption {
 	return func(c *Client) { c.version = version }
 }
+
+// WithHello says what the agent said of itself when the connection was made.
+func WithHello(h Hello) ClientOption { return func(c *Client) { c.agent = h } }
 
 // NewClient makes a client. host is the provider's name for the host, for errors.
 func NewClient(conn grpc.ClientConnInterface, host string, opts ...ClientOption) *Client {
@@ -48,20 +55,25 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Hello introduces both ends and fails when they speak different protocols.
+// Hello introduces both ends and fails when there is no protocol that both speak.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, ClientVersion: c.version})
+	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, OldestProtocol: OldestProtocol, ClientVersion: c.version})
 	if err != nil {
 		return Hello{}, fromStatus(c.host, err)
 	}
-	h := Hello{Protocol: int(r.GetProtocol()), AgentVersion: r.GetAgentVersion(), Platform: r.GetPlatform(), HostName: r.GetHostName(), Role: Role(r.GetRole())}
-	if h.Protocol != Protocol {
-		e := mismatch(Protocol, c.version, h.Protocol, h.AgentVersion)
-		e.Host = c.host
-		return h, e
+	h := Hello{
+		Protocol: int(r.GetProtocol()), AgentVersion: r.GetAgentVersion(), Platform: r.GetPlatform(), HostName: r.GetHostName(), Role: Role(r.GetRole()),
+		Capabilities: r.GetCapabilities(),
 	}
+	if _, err := agree(spoken, c.version, protocols{oldest: h.Protocol, newest: h.Protocol}, h.AgentVersion); err != nil {
+		return h, fromStatus(c.host, toStatus(err))
+	}
+	c.agent = h
 	return h, nil
 }
+
+// Agent is what the agent said of itself, the zero value when nobody asked.
+func (c *Client) Agent() Hello { return c.agent }
 
 // Inventory reads the whole host and the claims on it.
 func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
@@ -70,7 +82,7 @@ func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
 		return gpu.Host{}, fromStatus(c.host, err)
 	}
 	var h gpu.Host
-	return h, c.read("inventory", r.GetHost(), &h)
+	return h, c.readHost("inventory", r.GetHost(), &h, &h, "claims[")
 }
 
 // Prepare says what a change would do, and touches nothing.
@@ -84,7 +96,7 @@ func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
 		return Prepared{}, fromStatus(c.host, err)
 	}
 	var p Prepared
-	return p, c.read("prepared change", r.GetPrepared(), &p)
+	return p, c.readStrictly("prepared change", r.GetPrepared(), &p)
 }
 
 // encodeChange writes a change, unless the host would refuse it for its size.
@@ -143,7 +155,7 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 			}
 		case ev.GetOutcome() != nil:
 			var out Outcome
-			if err := c.read("outcome", ev.GetOutcome(), &out); err != nil {
+			if err := c.readHost("outcome", ev.GetOutcome(), &out, &out.Host, "host.claims["); err != nil {
 				return Outcome{}, c.unheard(err)
 			}
 			return out, nil
@@ -200,7 +212,7 @@ func (c *Client) Settle(ctx context.Context, fence int64, changeID string, undo 
 		return Outcome{}, fromStatus(c.host, err)
 	}
 	var out Outcome
-	return out, c.read("outcome", r.GetOutcome(), &out)
+	return out, c.readHost("outcome", r.GetOutcome(), &out, &out.Host, "host.claims[")
 }
 
 // Claims lists the claims on the host without reading the host itself.
@@ -229,9 +241,57 @@ func (c *Client) Journal(ctx context.Context) (Journal, error) {
 	return j, c.read("journal", r.GetJournal(), &j)
 }
 
+// read reads an answer that only informs. What a newer agent says beyond what this client
+// knows is left out: nothing is decided by it here, and the agent decides by all that it
+// knows.
 func (c *Client) read(what string, doc []byte, into any) error {
-	if err := decode(what, doc, into); err != nil {
-		return &Error{Kind: Internal, Host: c.host, Message: err.Error()}
+	_, err := document.ReadKnown(doc, into)
+	return c.unreadable(what, err)
+}
+
+// readStrictly reads an answer by which the client decides: what a change would do, and what
+// it would disturb.
+func (c *Client) readStrictly(what string, doc []byte, into any) error {
+	return c.unreadable(what, document.Read(doc, into))
+}
+
+func (c *Client) unreadable(what string, err error) error {
+	if unknown, ok := errors.AsType[*document.UnknownError](err); ok {
+		return &Error{Kind: VersionMismatch, Host: c.host, Message: fmt.Sprintf(
+			"this client (version %s) does not know %s of the %s of the agent (version %s); upgrade the client", c.version, unknown.Names(), what, c.agent.AgentVersion)}
 	}
+	if err != nil {
+		return &Error{Kind: Internal, Host: c.host, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
+	}
+	return nil
+}
+
+// readHost reads an answer with a host in it, whose claims are at a path. Facts that this
+// client does not know are left out, as in read. A claim that it knows in part is not: it
+// would be taken for the whole, and written again without the rest. It counts as a record that
+// cannot be read, beside which nothing is changed.
+func (c *Client) readHost(what string, doc []byte, into any, host *gpu.Host, claims string) error {
+	unknown, err := document.ReadKnown(doc, into)
+	if err != nil {
+		return c.unreadable(what, err)
+	}
+	var whole []gpu.Claim
+	for i, claim := range host.Claims {
+		var fields []string
+		for _, path := range unknown {
+			if field, inside := strings.CutPrefix(path, fmt.Sprintf("%s%d].", claims, i)); inside {
+				fields = append(fields, field)
+			}
+		}
+		if len(fields) == 0 {
+			whole = append(whole, claim)
+			continue
+		}
+		host.Unreadable = append(host.Unreadable, gpu.UnreadableRecord{
+			Record: fmt.Sprintf("the claim for %s %s", claim.Kind, claim.ID), Newer: true, Agent: c.agent.AgentVersion,
+			Found: "this provider does not know its " + strings.Join(fields, ", "),
+		})
+	}
+	host.Claims = whole
 	return nil
 }

@@ -187,7 +187,7 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 		{"another agent's op", func(e map[string]any) { step(e, "stop_vm")["op"] = "hibernate_vm" }, `steps[0].op is "hibernate_vm"`, true},
 		{"another agent's undo", func(e map[string]any) { undo(e, "start_vm")["op"] = "wake_vm" }, `undo[0][0].op is "wake_vm"`, true},
 		{"another agent's field", func(e map[string]any) { e["deadline"] = "noon" }, `unknown field "deadline"`, true},
-		{"another agent's field of a step", func(e map[string]any) { step(e, "stop_vm")["reason"] = "x" }, `unknown field "reason"`, true},
+		{"another agent's field of a step", func(e map[string]any) { step(e, "stop_vm")["reason"] = "x" }, `unknown field "steps[0].reason"`, true},
 		{"another agent's status", func(e map[string]any) { e["status"] = "paused" }, `status is "paused"`, true},
 		{"a field of another type", func(e map[string]any) { e["steps"] = "all" }, "steps", false},
 		{"no id", func(e map[string]any) { e["id"] = "" }, "id is empty", false},

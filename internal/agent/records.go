@@ -6,12 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -125,16 +125,11 @@ func (e *newerError) Error() string { return e.found }
 // it goes on with it.
 func readEntry(doc json.RawMessage) (*entry, error) {
 	e := &entry{}
-	in := json.NewDecoder(bytes.NewReader(doc))
-	in.DisallowUnknownFields()
-	switch err := in.Decode(e); {
-	case backend.IsUnknownField(err):
-		return nil, &newerError{found: err.Error()}
-	case err != nil:
+	if err := document.Read(doc, e); err != nil {
+		if _, unknown := errors.AsType[*document.UnknownError](err); unknown {
+			return nil, &newerError{found: err.Error()}
+		}
 		return nil, err
-	}
-	if _, err := in.Token(); err != io.EOF {
-		return nil, errors.New("something follows it")
 	}
 	return e, e.validate()
 }

@@ -94,7 +94,14 @@ func rpcs(t *testing.T) []protoreflect.MethodDescriptor {
 // call makes a call with an empty request.
 func call(t *testing.T, conn grpc.ClientConnInterface, method protoreflect.MethodDescriptor) error {
 	t.Helper()
+	return callWith(t, conn, method, func(proto.Message) {})
+}
+
+// callWith makes a call with a request that begins empty.
+func callWith(t *testing.T, conn grpc.ClientConnInterface, method protoreflect.MethodDescriptor, fill func(proto.Message)) error {
+	t.Helper()
 	in, out := message(t, method.Input()), message(t, method.Output())
+	fill(in)
 	path := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
 	if !method.IsStreamingServer() {
 		return conn.Invoke(t.Context(), path, in, out)

@@ -187,10 +187,18 @@ func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	if r.GetProtocol() != Protocol {
-		return nil, toStatus(mismatch(int(r.GetProtocol()), r.GetClientVersion(), Protocol, g.server.version))
+	client := protocols{oldest: int(r.GetOldestProtocol()), newest: int(r.GetProtocol())}
+	if client.oldest == 0 {
+		client.oldest = client.newest
 	}
-	return &agentpb.HelloReply{Protocol: Protocol, AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)), HostName: g.server.name, Role: string(role)}, nil
+	protocol, err := agree(client, r.GetClientVersion(), spoken, g.server.version)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &agentpb.HelloReply{
+		Protocol: int32(protocol), AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)), HostName: g.server.name, Role: string(role), //nolint:gosec // a small number
+		Capabilities: knownChange().All(),
+	}, nil
 }
 
 func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {
@@ -257,7 +265,7 @@ func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agen
 		return nil, toStatus(err)
 	}
 	defer leave()
-	ch, err := readChange(r.GetChange())
+	ch, err := g.server.readChange(r.GetChange())
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -276,7 +284,7 @@ func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServ
 	if _, err := g.server.admit(stream.Context(), writes); err != nil {
 		return toStatus(err)
 	}
-	ch, err := readChange(r.GetChange())
+	ch, err := g.server.readChange(r.GetChange())
 	if err != nil {
 		return toStatus(err)
 	}
@@ -391,12 +399,12 @@ func (s *Server) watch(ctx context.Context, changeID string) (_ context.Context,
 }
 
 // readChange reads a change and checks what every part of the agent relies on.
-func readChange(doc []byte) (Change, error) {
+func (s *Server) readChange(doc []byte) (Change, error) {
 	var ch Change
 	if err := checkSize("change", doc); err != nil {
 		return ch, err
 	}
-	if err := decode("change", doc, &ch); err != nil {
+	if err := s.readStrictly("change", doc, &ch); err != nil {
 		return ch, err
 	}
 	if err := checkCounts(&ch); err != nil {

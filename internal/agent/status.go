@@ -89,14 +89,6 @@ func fromStatus(host string, err error) error {
 	return e
 }
 
-// decode reads a document of the contract.
-func decode(what string, doc []byte, into any) error {
-	if err := json.Unmarshal(doc, into); err != nil {
-		return &Error{Kind: BadRequest, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
-	}
-	return nil
-}
-
 func encode(what string, v any) ([]byte, error) {
 	doc, err := json.Marshal(v)
 	if err != nil {

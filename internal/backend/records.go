@@ -8,11 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -260,8 +260,8 @@ func (s *State) decode(data []byte) {
 		return
 	}
 	var doc stateDocument
-	err := strictly(data, &doc)
-	if err != nil && !IsUnknownField(err) {
+	err := document.Read(data, &doc)
+	if err != nil && !isUnknown(err) {
 		if !s.salvage(data, err) {
 			s.Unreadable = nil
 			s.giveUp(NewUnreadable("the file", data, false, "the file of %d bytes is damaged (%v)", len(data), err))
@@ -291,7 +291,7 @@ func (s *State) salvage(data []byte, why error) (ours bool) {
 	lines := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 	var head stateDocument
 	last := len(lines) - 1
-	if strictly(append(slices.Clone(lines[0]), "]}"...), &head) == nil && last > 0 && string(lines[last]) == "]}" {
+	if document.Read(append(slices.Clone(lines[0]), "]}"...), &head) == nil && last > 0 && string(lines[last]) == "]}" {
 		s.Fence = head.Fence
 		lines = lines[:last] // it is one of the lines between
 		ours = true
@@ -313,7 +313,7 @@ func (s *State) salvage(data []byte, why error) (ours bool) {
 func (s *State) open(raw json.RawMessage, i int) {
 	name := fmt.Sprintf("record %d", i+1)
 	var r sealed
-	if err := strictly(raw, &r); err != nil {
+	if err := document.Read(raw, &r); err != nil {
 		s.giveUp(NewUnreadable(name, raw, false, "it is damaged (%v)", err))
 		return
 	}
@@ -333,7 +333,7 @@ func (s *State) open(raw json.RawMessage, i int) {
 	switch r.Kind {
 	case kindLease:
 		lease := &Lease{}
-		switch err = strictly(r.Data, lease); {
+		switch err = document.Read(r.Data, lease); {
 		case err != nil:
 		case s.Lease != nil:
 			err = errors.New("there is another lease before it")
@@ -344,14 +344,14 @@ func (s *State) open(raw json.RawMessage, i int) {
 		}
 	case kindClaim:
 		var c gpu.Claim
-		if err = strictly(r.Data, &c); err == nil {
+		if err = document.Read(r.Data, &c); err == nil {
 			if err = c.Validate(); err == nil {
 				s.Claims = append(s.Claims, c)
 			}
 		}
 	case kindOwed:
 		var d gpu.OwedStart
-		switch err = strictly(r.Data, &d); {
+		switch err = document.Read(r.Data, &d); {
 		case err != nil:
 		case d.VM == "":
 			err = errors.New("vm is empty")
@@ -362,7 +362,7 @@ func (s *State) open(raw json.RawMessage, i int) {
 		s.Journal = append(s.Journal, r.Data) // the agent's own to read
 	}
 	if err != nil {
-		s.giveUp(NewUnreadable(name, raw, IsUnknownField(err), "%v", err))
+		s.giveUp(NewUnreadable(name, raw, isUnknown(err), "%v", err))
 	}
 }
 
@@ -403,20 +403,7 @@ func compact(raw json.RawMessage) json.RawMessage {
 	return out.Bytes()
 }
 
-// IsUnknownField tells whether a strict decoder met a field that it does not know.
-func IsUnknownField(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "json: unknown field ")
-}
-
-// strictly reads one document with known fields only.
-func strictly(data []byte, into any) error {
-	in := json.NewDecoder(bytes.NewReader(data))
-	in.DisallowUnknownFields()
-	if err := in.Decode(into); err != nil {
-		return err
-	}
-	if _, err := in.Token(); err != io.EOF {
-		return errors.New("something follows it")
-	}
-	return nil
+func isUnknown(err error) bool {
+	_, unknown := errors.AsType[*document.UnknownError](err)
+	return unknown
 }

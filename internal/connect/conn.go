@@ -119,7 +119,7 @@ func refusal(host string, err error, waited time.Duration) error {
 	case !ok:
 		return err
 	case ae.Kind == agent.VersionMismatch:
-		return &Error{Host: host, Kind: Version, Found: ae.Message, Fix: "install the gpu-agent that belongs to this version of the provider"}
+		return &Error{Host: host, Kind: Version, Found: ae.Message, Fix: "upgrade the older of the two, gpu-agent on the host or the provider"}
 	case ae.Kind == agent.Denied:
 		return &Error{Host: host, Kind: Authentication, Found: ae.Message, Fix: "use a key or certificate that the host gives a role"}
 	case errors.Is(err, context.DeadlineExceeded):

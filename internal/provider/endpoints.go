@@ -44,10 +44,11 @@ func (p *gpuProvider) simulatedHosts(file string, at path.Path, diags *diag.Diag
 
 // client speaks with the agent at the other end of a connection.
 func (p *gpuProvider) client(name string, conn *connect.Conn) *agent.Client {
+	options := []agent.ClientOption{agent.WithClientVersion(p.version), agent.WithHello(conn.Hello)}
 	if p.observe == nil {
-		return agent.NewClient(conn, name, agent.WithClientVersion(p.version))
+		return agent.NewClient(conn, name, options...)
 	}
-	return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name)
+	return agent.NewClient(connect.Observed{ClientConnInterface: conn, Call: func(method string) { p.observe(name, method) }}, name, options...)
 }
 
 // olderAgent is an agent that another version of the provider has brought. A plan makes do

@@ -31,11 +31,12 @@ const (
 )
 
 type HelloRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Protocol      int32                  `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	ClientVersion string                 `protobuf:"bytes,2,opt,name=client_version,json=clientVersion,proto3" json:"client_version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Protocol       int32                  `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"` // the newest that the client speaks
+	ClientVersion  string                 `protobuf:"bytes,2,opt,name=client_version,json=clientVersion,proto3" json:"client_version,omitempty"`
+	OldestProtocol int32                  `protobuf:"varint,3,opt,name=oldest_protocol,json=oldestProtocol,proto3" json:"oldest_protocol,omitempty"` // 0 for the newest only
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
@@ -82,13 +83,24 @@ func (x *HelloRequest) GetClientVersion() string {
 	return ""
 }
 
+func (x *HelloRequest) GetOldestProtocol() int32 {
+	if x != nil {
+		return x.OldestProtocol
+	}
+	return 0
+}
+
 type HelloReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Protocol      int32                  `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	AgentVersion  string                 `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	Platform      string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`
-	HostName      string                 `protobuf:"bytes,4,opt,name=host_name,json=hostName,proto3" json:"host_name,omitempty"`
-	Role          string                 `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"` // "operator" or "reader", decided on the host
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Protocol     int32                  `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"` // the newest that both speak
+	AgentVersion string                 `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
+	Platform     string                 `protobuf:"bytes,3,opt,name=platform,proto3" json:"platform,omitempty"`
+	HostName     string                 `protobuf:"bytes,4,opt,name=host_name,json=hostName,proto3" json:"host_name,omitempty"`
+	Role         string                 `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"` // "operator" or "reader", decided on the host
+	// What the agent knows of agent.Change: the path of each field, where its type comes
+	// first ("want.partition_config.drain"), and the values of those that have a few
+	// ("want.partition_config.max_disruption=vm_restart").
+	Capabilities  []string `protobuf:"bytes,6,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -156,6 +168,13 @@ func (x *HelloReply) GetRole() string {
 		return x.Role
 	}
 	return ""
+}
+
+func (x *HelloReply) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
 }
 
 type InventoryRequest struct {
@@ -1402,17 +1421,19 @@ var File_agent_proto protoreflect.FileDescriptor
 
 const file_agent_proto_rawDesc = "" +
 	"\n" +
-	"\vagent.proto\x12\x11gpufleet.agent.v1\"Q\n" +
+	"\vagent.proto\x12\x11gpufleet.agent.v1\"z\n" +
 	"\fHelloRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12%\n" +
-	"\x0eclient_version\x18\x02 \x01(\tR\rclientVersion\"\x9a\x01\n" +
+	"\x0eclient_version\x18\x02 \x01(\tR\rclientVersion\x12'\n" +
+	"\x0foldest_protocol\x18\x03 \x01(\x05R\x0eoldestProtocol\"\xbe\x01\n" +
 	"\n" +
 	"HelloReply\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\x05R\bprotocol\x12#\n" +
 	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x1a\n" +
 	"\bplatform\x18\x03 \x01(\tR\bplatform\x12\x1b\n" +
 	"\thost_name\x18\x04 \x01(\tR\bhostName\x12\x12\n" +
-	"\x04role\x18\x05 \x01(\tR\x04role\"\x12\n" +
+	"\x04role\x18\x05 \x01(\tR\x04role\x12\"\n" +
+	"\fcapabilities\x18\x06 \x03(\tR\fcapabilities\"\x12\n" +
 	"\x10InventoryRequest\"$\n" +
 	"\x0eInventoryReply\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\fR\x04host\"1\n" +

@@ -47,7 +47,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AgentClient interface {
-	// Hello says who is there; it is the first call on a connection.
+	// Hello says who is there and what both know; it is the first call on a connection, and
+	// the only request in which an agent ignores what it does not know.
 	Hello(ctx context.Context, in *HelloRequest, opts ...grpc.CallOption) (*HelloReply, error)
 	// Inventory reads the whole host and the claims on it.
 	Inventory(ctx context.Context, in *InventoryRequest, opts ...grpc.CallOption) (*InventoryReply, error)
@@ -229,7 +230,8 @@ func (c *agentClient) Journal(ctx context.Context, in *JournalRequest, opts ...g
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
 type AgentServer interface {
-	// Hello says who is there; it is the first call on a connection.
+	// Hello says who is there and what both know; it is the first call on a connection, and
+	// the only request in which an agent ignores what it does not know.
 	Hello(context.Context, *HelloRequest) (*HelloReply, error)
 	// Inventory reads the whole host and the claims on it.
 	Inventory(context.Context, *InventoryRequest) (*InventoryReply, error)
