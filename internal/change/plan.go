@@ -38,6 +38,9 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 	if err == nil {
 		err = p.stepsKnown()
 	}
+	if err == nil {
+		err = p.feasible()
+	}
 	return p.steps, err
 }
 
@@ -129,10 +132,12 @@ func (p *planner) start(vm *gpu.VM, power gpu.Power) {
 }
 
 // vmNames names VMs for people. A VM that the host does not list goes by its id.
-func (p *planner) vmNames(ids []string) string {
+func (p *planner) vmNames(ids []string) string { return vmNames(&p.host, ids) }
+
+func vmNames(host *gpu.Host, ids []string) string {
 	names := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if vm, ok := p.host.VM(id); ok {
+		if vm, ok := host.VM(id); ok {
 			id = vm.Name
 		}
 		if !slices.Contains(names, id) {

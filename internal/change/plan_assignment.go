@@ -348,7 +348,7 @@ func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 			leaving = append(leaving, g)
 		}
 	}
-	m.planner.mountBack(leaving, "", false)
+	m.planner.mountBack(leaving, "", m.vm.ID, false)
 	return stay
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -430,20 +429,4 @@ func (l *layout) fits(a gpu.PartitionAdapter, counts map[string]int) bool {
 		}
 	}
 	return false
-}
-
-func quotasFit(q gpu.Quotas, part *gpu.Partitionable, count int) bool {
-	fit := func(q gpu.Quota, c gpu.Capacity) bool {
-		size := c.Min
-		if count > 0 {
-			size = scaled(size, part.Count, count)
-		}
-		for _, v := range []*uint64{q.Min, q.Max, q.Optimal} {
-			if v != nil && *v != math.MaxUint64 && *v > size {
-				return false
-			}
-		}
-		return true
-	}
-	return fit(q.VRAM, part.VRAM) && fit(q.Encode, part.Encode) && fit(q.Decode, part.Decode) && fit(q.Compute, part.Compute)
 }

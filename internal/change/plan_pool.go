@@ -92,9 +92,6 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 		if g.Dismounted {
 			continue
 		}
-		if h := holders(g); len(h) > 0 {
-			return refuse(InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", p.vmNames(h))
-		}
 		p.add(Step{Op: OpDismount, GPU: g.ID, Force: want.Force})
 		dismounted = append(dismounted, g.ID)
 	}
@@ -105,36 +102,24 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 		current = pool.GPUs
 	}
 	leaving := slices.DeleteFunc(slices.Clone(current), func(g string) bool { return hasID(members, g) })
-	if err := p.notHeld(want.Name, leaving); err != nil {
-		return err
-	}
 	if !sameIDs(current, members) {
 		p.add(Step{Op: OpSetPoolMembers, Pool: want.Name, GPUs: members})
 	}
 	if want.MountBack {
-		p.mountBack(leaving, want.Name, want.Force)
+		p.mountBack(leaving, want.Name, "", want.Force)
 	}
 	p.put(p.poolClaim(want, claim, dismounted))
 	return nil
 }
 
-// notHeld refuses to take GPUs from a pool that running VMs have from it.
-func (p *planner) notHeld(pool string, gpus []string) error {
-	for _, vm := range p.host.VMs {
-		for _, d := range vm.Devices {
-			if gpu.SameID(d.Pool, pool) && d.GPU != "" && hasID(gpus, d.GPU) && vm.State != gpu.VMOff {
-				return refuse(InUse, "take the GPU from pool "+pool, "GPU "+d.GPU, "VM %s has it", vm.Name)
-			}
-		}
-	}
-	return nil
-}
-
 // mountBack gives GPUs back to their host that leave a pool or a VM. What others have put
-// into another pool meanwhile is theirs.
-func (p *planner) mountBack(gpus []string, pool string, force bool) {
+// into another pool meanwhile, or given to another VM, is theirs.
+func (p *planner) mountBack(gpus []string, pool, vm string, force bool) {
 	for _, id := range gpus {
-		elsewhere := slices.ContainsFunc(p.host.Pools, func(o gpu.Pool) bool { return !gpu.SameID(o.Name, pool) && o.Has(id) })
+		elsewhere := slices.ContainsFunc(p.host.Pools, func(o gpu.Pool) bool { return !gpu.SameID(o.Name, pool) && o.Has(id) }) ||
+			slices.ContainsFunc(p.host.VMs, func(o gpu.VM) bool {
+				return !gpu.SameID(o.ID, vm) && slices.ContainsFunc(o.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && gpu.SameID(d.GPU, id) })
+			})
 		if g, ok := p.host.GPU(id); ok && g.Dismounted && !elsewhere {
 			p.add(Step{Op: OpMount, GPU: g.ID, Force: force})
 		}
@@ -161,7 +146,7 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 	}
 	p.add(Step{Op: OpDeletePool, Pool: pool.Name})
 	if shape.MountBack {
-		p.mountBack(pool.GPUs, pool.Name, shape.Force)
+		p.mountBack(pool.GPUs, pool.Name, "", shape.Force)
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ func projectVM(host *gpu.Host, vm *gpu.VM, s Step) {
 		unresolve(vm)
 	case OpStartVM:
 		if !vm.Runs() {
+			host.GPUs = slices.Clone(host.GPUs)
 			occupy(host, vm)
 			resolve(host, vm)
 		}
@@ -57,48 +58,6 @@ func vacate(host *gpu.Host, whose func(gpu.Partition) bool) {
 	}
 }
 
-// occupy gives a VM that starts a partition for each of its adapters: of the GPU that it
-// is pinned to, or of the emptiest, since which one Hyper-V takes is its own affair.
-func occupy(host *gpu.Host, vm *gpu.VM) {
-	host.GPUs = slices.Clone(host.GPUs)
-	for _, a := range vm.PartitionAdapters {
-		var best *gpu.GPU
-		for i := range host.GPUs {
-			g := &host.GPUs[i]
-			if g.Partitionable == nil || g.Dismounted || g.Partitionable.Free() <= 0 || a.PinnedGPU != "" && !gpu.SameID(a.PinnedGPU, g.ID) {
-				continue
-			}
-			if best == nil || g.Partitionable.Free() > best.Partitionable.Free() {
-				best = g
-			}
-		}
-		if best == nil {
-			continue
-		}
-		part := *best.Partitionable
-		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM()})
-		available(&part)
-		best.Partitionable = &part
-	}
-}
-
-// resolve gives a VM that starts GPUs of the pools that it draws from, and unresolve takes
-// them back.
-func resolve(host *gpu.Host, vm *gpu.VM) {
-	vm.Devices = slices.Clone(vm.Devices)
-	for i := range vm.Devices {
-		d := &vm.Devices[i]
-		pool, ok := host.Pool(d.Pool)
-		if d.Pool == "" || d.GPU != "" || !ok {
-			continue
-		}
-		free := slices.IndexFunc(pool.GPUs, func(id string) bool { return !given(host, id) })
-		if free >= 0 {
-			d.GPU = pool.GPUs[free]
-		}
-	}
-}
-
 func unresolve(vm *gpu.VM) {
 	vm.Devices = slices.Clone(vm.Devices)
 	for i := range vm.Devices {
@@ -108,20 +67,13 @@ func unresolve(vm *gpu.VM) {
 	}
 }
 
-// given tells whether some VM has a GPU.
-func given(host *gpu.Host, id string) bool {
-	return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
-		return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) })
-	})
-}
-
 // assigned brings the status of dismounted GPUs up to date.
 func assigned(host *gpu.Host) {
 	host.GPUs = slices.Clone(host.GPUs)
 	for i := range host.GPUs {
 		switch g := &host.GPUs[i]; {
 		case !g.Dismounted:
-		case given(host, g.ID):
+		case assignee(host, g.ID) != nil:
 			g.Status = gpu.Assigned
 		default:
 			g.Status = gpu.ReadyForDDA

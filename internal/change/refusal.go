@@ -56,6 +56,7 @@ const (
 	VMMustBeOff    = "vm-must-be-off"
 	PartitionInUse = "partition-in-use"
 	Readable       = "readable"
+	Capacity       = "capacity"
 )
 
 // of says which rule a refusal is about.

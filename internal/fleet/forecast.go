@@ -133,7 +133,7 @@ func (f *Fleet) SelectForForecast(kind gpu.Kind, name string, h *gpu.Host, sel *
 func (f *Fleet) CheckAlone(v View, p change.Change) []rules.Finding {
 	w := f.world(v)
 	w.Others, w.Window = rules.NewBook(), nil
-	return rules.Check(w, p, f.opt.Levels)
+	return rules.Check(w, p, f.opt.Levels.Without(rules.Feasible))
 }
 
 // Interruption tells, in a sentence, which running VM an assignment's plan shuts

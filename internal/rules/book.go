@@ -21,6 +21,22 @@ type Book struct {
 	// open are partition configs whose plan is not known until apply, by instance, as they
 	// were before.
 	open map[string]change.Change
+	// hung are plans that a host refuses unless this run destroys what it has not planned
+	// yet, by token and host.
+	hung sync.Map
+}
+
+func (b *Book) setOpen(token, host string, open bool) {
+	if open && token != "" {
+		b.hung.Store([2]string{token, host}, true)
+	} else {
+		b.hung.Delete([2]string{token, host})
+	}
+}
+
+func (b *Book) isOpen(token, host string) bool {
+	_, open := b.hung.Load([2]string{token, host})
+	return open
 }
 
 // entry is one plan of the run.

@@ -73,6 +73,9 @@ func check(w World, p change.Change, levels Levels, scopes []Scope) []Finding {
 		if levels[rule.ID] == Off && !rule.Fixed || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
 			continue
 		}
+		if rule.ID == Feasible && slices.ContainsFunc(out, func(f Finding) bool { return f.Level == Error }) {
+			continue // some other rule says why
+		}
 		now := start
 		now.rule = rule
 		rule.check(&now)

@@ -224,10 +224,9 @@ func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption)
 	}, keysOf("mig reset", resets)...)
 }
 
-// reportMIGRestore warns of a GPU that leaves the config and cannot be put back.
+// reportMIGRestore finds a GPU that leaves the config and cannot be put back.
 func (r *run) reportMIGRestore(host string, g *gpu.GPU, m *placement.MIGChange, limit gpu.Disruption) {
 	f := Finding{
-		Level:  Warning,
 		Path:   "on_destroy",
 		Title:  "The former layout cannot be put back",
 		Host:   host,

@@ -233,7 +233,7 @@ func migScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptGPUReset },
 		},
 		{
-			rule: "mig-mode", name: "a former layout in use", level: rules.Warning, path: "on_destroy", change: true,
+			rule: "mig-mode", name: "a former layout in use", level: rules.Error, path: "on_destroy", change: true,
 			says: []string{migGPU1, "process 4711", "no MIG mode before"},
 			build: func() (rules.World, change.Change) {
 				busy := h100(migGPU1, at("3g.40gb", 4))

@@ -88,9 +88,7 @@ func checkPartitionInUse(r *run) {
 		if !ok {
 			continue
 		}
-		forecast := r.forecast(host, h, r.plan)
-		r.reportHeld(host, forecast)
-		r.reportHeldRestore(host, h, forecast)
+		r.reportHeld(host, r.forecast(host, h, r.plan))
 	}
 }
 
@@ -174,27 +172,6 @@ func orNone(d gpu.Disruption) gpu.Disruption {
 		return gpu.DisruptNone
 	}
 	return d
-}
-
-// reportHeldRestore warns of GPUs that leave the config and cannot be put back to
-// their former layout, since that never stops a VM.
-func (r *run) reportHeldRestore(host string, h *gpu.Host, f Forecast) {
-	for _, g := range f.GPUs {
-		if !g.Restore || len(g.Holders) == 0 || g.MIG != nil { // of MIG mig-mode says it
-			continue
-		}
-		m, _ := h.GPU(g.GPU)
-		r.report(Finding{
-			Level:  Warning,
-			Path:   "on_destroy",
-			Title:  "The former layout cannot be put back",
-			Host:   host,
-			GPU:    g.GPU,
-			Found:  fmt.Sprintf("Running VMs hold partitions of %s: %s.", gpuOn(host, m), joinAll(quoteAll(g.Holders))),
-			Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Giving a GPU up never stops a VM.", r.label(), plural(g.To, "partition")),
-			Fix:    "Unassign these VMs or shut them down first, or set `on_destroy = \"keep\"`.",
-		}, key("restore", host, g.GPU))
-	}
 }
 
 func checkNodeInService(r *run) {

@@ -150,7 +150,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "vgpu-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPUInUse,
-		Sentence: "No vGPU that a VM holds is removed, and virtual functions are switched only on a GPU that nothing uses; a GPU that cannot be put back when it leaves is a warning.",
+		Sentence: "No vGPU that a VM holds is removed, and virtual functions are switched only on a GPU that nothing uses, also when it leaves the config and is put back.",
 	},
 	{
 		ID: "mps-supported", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSSupported,
@@ -267,5 +267,9 @@ var registry = []Rule{
 	{
 		ID: poolQuota, Default: Error, passes: true, Scope: HostScope, Subjects: poolsAndShares, Source: srcProject, check: checkPoolQuota,
 		Sentence: "The shares of a label stay within its quota of the pool, over all hosts; a quota below what is placed already, and a label without one, are warnings.",
+	},
+	{
+		ID: Feasible, Default: Error, Scope: FleetScope, Subjects: allButShares, Source: srcProject, check: checkFeasible,
+		Sentence: "The host can do what the plan wants of it, step by step; said where no other rule says it.",
 	},
 }

@@ -32,6 +32,17 @@ const (
 // Levels overrides the default level of rules, by rule id.
 type Levels map[string]Level
 
+// Without is the levels with a rule off.
+func (l Levels) Without(id string) Levels {
+	out := Levels{id: Off}
+	for k, v := range l {
+		if k != id {
+			out[k] = v
+		}
+	}
+	return out
+}
+
 // Rule is one rule as the documentation lists it.
 type Rule struct {
 	ID       string

@@ -33,6 +33,7 @@ func scenarios() []scenario {
 	all = append(all, shareScenarios()...)
 	all = append(all, underSharesScenarios()...)
 	all = append(all, linuxPoolScenarios()...)
+	all = append(all, feasibleScenarios()...)
 	return all
 }
 
@@ -846,7 +847,7 @@ func powerScenarios() []scenario {
 			},
 		},
 		{
-			rule: "partition-in-use", name: "restore", level: rules.Warning, path: "on_destroy", change: true, says: []string{`"a"`, "16 partitions"},
+			rule: rules.Feasible, name: "restore", level: rules.Error, path: "name", change: true, says: []string{"held by a", gpu0},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)

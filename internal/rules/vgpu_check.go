@@ -140,7 +140,6 @@ func checkVGPUInUse(r *run) {
 			g, _ := h.GPU(change.GPU)
 			if v := change.VGPU; v != nil && change.Restore && len(v.InTheWay) > 0 {
 				r.report(Finding{
-					Level:  Warning,
 					Path:   "on_destroy",
 					Title:  "The former vGPUs cannot be put back",
 					Host:   host,

@@ -198,9 +198,9 @@ func TestMIGIsNotRestoredUnderAProcess(t *testing.T) {
 	pid := r.Runs(0, &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}, "python")
 	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), fmt.Sprintf("process %d (python, container 3f2a)", pid), `on_destroy = "keep"`)
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1)
-	// A GPU that leaves a config is warned of before.
+	// A GPU that leaves a config is refused when it is planned.
 	c.Write(r.Block() + rig.MIGOf("ml", rig.Halves, `on_destroy = "restore"`, rig.OnGPUs(1)))
-	rig.WantSaid(t, c.Ok("plan"), "Warning: The former layout cannot be put back", rig.MIGGPU(0), fmt.Sprintf("process %d", pid))
+	rig.WantSaid(t, c.Fails("plan"), "Error: The former layout cannot be put back", rig.MIGGPU(0), fmt.Sprintf("process %d", pid))
 	r.Must(r.Fleet.StopProcess(t.Context(), "hgx01", pid))
 	c.Destroy()
 	r.WantLayout("off", 0, 1)

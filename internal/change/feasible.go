@@ -1,0 +1,207 @@
+package change
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// feasible walks through the steps, with the host as each of them finds it, and refuses what
+// the host would refuse. So a change that cannot end well stops nobody's VM on the way.
+func (p *planner) feasible() error {
+	host := p.host
+	for _, s := range p.steps {
+		if r := obstacle(&host, s); r != nil {
+			return r
+		}
+		host = Project(host, s)
+	}
+	return nil
+}
+
+// obstacle is what keeps a host from doing a step; nil for nothing that it shows.
+func obstacle(host *gpu.Host, s Step) *Refusal {
+	switch s.Op { //nolint:exhaustive // what the others need is looked at where they are planned
+	case OpSetPartitionCount:
+		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
+			return refuse(InUse, setCount, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g)))
+		}
+	case OpDismount:
+		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
+			return refuse(InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g)))
+		}
+	case OpMount:
+		if vm := assignee(host, s.GPU); vm != nil {
+			return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %s", vm.Name).or("take it from the VM first")
+		}
+	case OpSetPoolMembers:
+		return leavesPool(host, s)
+	case OpAddDevice:
+		return takesDevice(host, s)
+	case OpAddAdapter:
+		if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
+			return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name)
+		}
+	case OpStartVM:
+		return noRoom(host, s)
+	}
+	return nil
+}
+
+// leavesPool refuses to take a GPU from a pool that a VM has in its hands, wherever it has
+// it from.
+func leavesPool(host *gpu.Host, s Step) *Refusal {
+	pool, ok := host.Pool(s.Pool)
+	if !ok {
+		return nil
+	}
+	for _, id := range pool.GPUs {
+		if vm := user(host, id); vm != nil && !hasID(s.GPUs, id) {
+			return refuse(InUse, "take the GPU from pool "+pool.Name, "GPU "+id, "VM %s has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
+		}
+	}
+	return nil
+}
+
+func takesDevice(host *gpu.Host, s Step) *Refusal {
+	if d := s.Device; d.Pool != "" {
+		if _, ok := host.Pool(d.Pool); !ok {
+			return refuse(NotFound, changeGPU, "VM "+s.VMName(), "host %s has no pool %s", host.Name, d.Pool)
+		}
+		return nil
+	}
+	if vm := user(host, s.Device.GPU); vm != nil && !gpu.SameID(vm.ID, s.VM) {
+		return refuse(InUse, changeGPU, "VM "+s.VMName(), "VM %s has GPU %s", vm.Name, s.Device.GPU).of(Capacity)
+	}
+	return nil
+}
+
+// noRoom is why a VM would not find what it has to have at its start.
+func noRoom(host *gpu.Host, s Step) *Refusal {
+	vm, ok := host.VM(s.VM)
+	if !ok || vm.State != gpu.VMOff {
+		return nil
+	}
+	lacks := func(format string, args ...any) *Refusal {
+		return refuse(Insufficient, "start", "VM "+vm.Name, format, args...).or("free one, make more, or start the VM elsewhere").of(Capacity)
+	}
+	after := *host
+	after.GPUs, after.VMs = slices.Clone(host.GPUs), slices.Clone(host.VMs)
+	vm, _ = after.VM(s.VM)
+	if a := occupy(&after, vm); a != nil {
+		switch {
+		case !a.Quotas.Equal(gpu.Quotas{}):
+			return lacks("no free partition is as large as its quotas")
+		case a.PinnedGPU != "":
+			return lacks("no partition is free on GPU %s, which its own is pinned to", a.PinnedGPU)
+		}
+		return lacks("no GPU of host %s has a free partition", host.Name)
+	}
+	if d := resolve(&after, vm); d != nil && d.Pool != "" {
+		return lacks("pool %s has no free GPU", d.Pool)
+	} else if d != nil {
+		return lacks("GPU %s is not free for it", d.GPU)
+	}
+	return nil
+}
+
+// user is the VM that has a whole GPU in its hands now, and assignee the one that it is
+// assigned to, even if it is off; nil for none.
+func user(host *gpu.Host, id string) *gpu.VM {
+	for i := range host.VMs {
+		if vm := &host.VMs[i]; vm.State != gpu.VMOff && vm.State != gpu.VMSaved && hasWhole(vm, id) {
+			return vm
+		}
+	}
+	return nil
+}
+
+func assignee(host *gpu.Host, id string) *gpu.VM {
+	i := slices.IndexFunc(host.VMs, func(vm gpu.VM) bool { return hasWhole(&vm, id) })
+	if i < 0 {
+		return nil
+	}
+	return &host.VMs[i]
+}
+
+func hasWhole(vm *gpu.VM, id string) bool {
+	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.GPU != "" && gpu.SameID(d.GPU, id) })
+}
+
+// occupy gives a VM that starts a partition for each of its adapters: of the GPU that it
+// is pinned to, or of the emptiest, since which one Hyper-V takes is its own affair. It
+// returns the adapter that finds none. The host's list of GPUs is a copy already.
+func occupy(host *gpu.Host, vm *gpu.VM) *gpu.PartitionAdapter {
+	for i, a := range vm.PartitionAdapters {
+		var best *gpu.GPU
+		for i := range host.GPUs {
+			g := &host.GPUs[i]
+			if g.Partitionable == nil || g.Dismounted || g.Problem != "" || g.Partitionable.Free() <= 0 || a.PinnedGPU != "" && !gpu.SameID(a.PinnedGPU, g.ID) ||
+				!quotasFit(a.Quotas, g.Partitionable, g.Partitionable.Count) {
+				continue
+			}
+			if best == nil || g.Partitionable.Free() > best.Partitionable.Free() {
+				best = g
+			}
+		}
+		if best == nil {
+			return &vm.PartitionAdapters[i]
+		}
+		part := *best.Partitionable
+		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM()})
+		available(&part)
+		best.Partitionable = &part
+	}
+	return nil
+}
+
+// resolve gives a VM that starts GPUs of the pools that it draws from, and unresolve takes
+// them back. It returns the device that is not to be had.
+func resolve(host *gpu.Host, vm *gpu.VM) *gpu.DeviceAssignment {
+	vm.Devices = slices.Clone(vm.Devices)
+	var missing *gpu.DeviceAssignment
+	for i := range vm.Devices {
+		d := &vm.Devices[i]
+		if d.Pool == "" {
+			if g, ok := host.GPU(d.GPU); !ok || !g.Dismounted || user(host, d.GPU) != nil {
+				missing = d
+			}
+			continue
+		}
+		pool, ok := host.Pool(d.Pool)
+		if d.GPU != "" {
+			continue
+		}
+		free := -1
+		if ok {
+			free = slices.IndexFunc(pool.GPUs, func(id string) bool {
+				g, there := host.GPU(id)
+				return there && g.Dismounted && g.Problem == "" && user(host, id) == nil && !hasWhole(vm, id)
+			})
+		}
+		if free < 0 {
+			missing = d
+			continue
+		}
+		d.GPU = pool.GPUs[free]
+	}
+	return missing
+}
+
+// quotasFit tells whether a partition of a GPU, at a count, is as large as quotas ask.
+func quotasFit(q gpu.Quotas, part *gpu.Partitionable, count int) bool {
+	fit := func(q gpu.Quota, c gpu.Capacity) bool {
+		size := max(c.Min, c.Max)
+		if count > 0 {
+			size = scaled(size, part.Count, count)
+		}
+		for _, v := range []*uint64{q.Min, q.Max, q.Optimal} {
+			if v != nil && *v != math.MaxUint64 && *v > size {
+				return false
+			}
+		}
+		return true
+	}
+	return fit(q.VRAM, part.VRAM) && fit(q.Encode, part.Encode) && fit(q.Decode, part.Decode) && fit(q.Compute, part.Compute)
+}

@@ -1,0 +1,184 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Feasible is the id of the rule that has what the other rules do not say.
+const Feasible = "feasible-on-host"
+
+// checkFeasible asks the planner whether each host can do what the plan wants of it, and
+// what the plans want that came before this one and hung on it.
+func checkFeasible(r *run) {
+	if r.before || r.othersBefore || r.applying {
+		return
+	}
+	for _, host := range r.hostsOfPlan() {
+		h, ok := r.host(host)
+		if !ok {
+			continue
+		}
+		if !r.plan.Unchanged {
+			refused, open := r.refusedBy(host, h, r.plan)
+			r.book.setOpen(r.plan.Token, host, open)
+			if refused != nil && !open {
+				r.reportRefused(host, r.plan, refused)
+			}
+		}
+		for e := range r.others(gpusOn(host), vmsOn(host), sharesOn(host)) {
+			if !r.book.isOpen(e.token, host) {
+				continue
+			}
+			refused, open := r.refusedBy(host, h, e.plan)
+			r.book.setOpen(e.token, host, open)
+			if refused != nil && !open {
+				r.reportRefused(host, e.plan, refused)
+			}
+		}
+	}
+}
+
+func (r *run) reportRefused(host string, p change.Change, refused *change.Refusal) {
+	f := Finding{
+		Path:   pathOf(r.plan),
+		Title:  "The host cannot do this",
+		Host:   host,
+		Found:  fmt.Sprintf("%s on %s: %s.", capital(cmp.Or(refused.Object, "the object")), hostText(host), refused.Found),
+		Wanted: fmt.Sprintf("%s needs it to %s.", labelOf(p), cmp.Or(refused.Op, "be changed")),
+		Fix:    "Remove the cause on the host, or change what is wanted.",
+	}
+	if refused.Fix != "" {
+		f.Fix = capital(refused.Fix) + "."
+	}
+	if reflect.DeepEqual(p.Want, p.Prior) {
+		f.Level = Warning // what is to be put right stood before
+	}
+	if label := labelOf(p); label != r.label() {
+		f.Other = label
+	}
+	r.report(f, key(Feasible, host, labelOf(p)))
+}
+
+// refusedBy is why a host would refuse a plan of the run, whichever of the others are made
+// there before; nil when it would not. It is open while that hangs on resources of this
+// state that the run has not planned yet, and may destroy.
+func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *change.Refusal, open bool) {
+	if p.Want.Empty() && p.Prior.Assignment != nil && len(r.othersForVM(p.Prior.Assignment)) > 0 {
+		return nil, false // another resource of the run has taken it over by then
+	}
+	known := r.withClaims(host, h)
+	if replaces(p) {
+		leaves := p
+		leaves.Want, p.Prior = gpu.Want{}, gpu.Want{}
+		known, _ = r.after(known, host, leaves)
+	}
+	if refused = effectOf(known, host, r.owner, p).refused; refused == nil || refused.Code == change.NotOwner {
+		return nil, false // whose something is, other rules say
+	}
+	var others []change.Change
+	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
+		if e.token != p.Token && e.token != r.plan.Token && !e.plan.Unchanged {
+			others = append(others, e.plan)
+		}
+	}
+	if r.plan.Token != p.Token && !r.plan.Unchanged {
+		others = append(others, r.plan)
+	}
+	after, possible := r.madeWay(known, host, others, p)
+	if possible {
+		return nil, false
+	}
+	var unplanned []change.Change
+	for _, c := range known.Claims {
+		if r.owner != "" && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token {
+			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want})
+		}
+	}
+	_, open = r.madeWay(after, host, unplanned, p)
+	return refused, open
+}
+
+// madeWay makes those changes of a host that can be made, in whatever order, until a plan
+// can be.
+func (r *run) madeWay(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
+	for made := true; made; {
+		made = false
+		others = slices.DeleteFunc(others, func(o change.Change) bool {
+			after, ok := r.after(known, host, o)
+			known, made = after, made || ok
+			return ok
+		})
+		if made && effectOf(known, host, r.owner, p).refused == nil {
+			return known, true
+		}
+	}
+	return known, false
+}
+
+// after is a host after a change, if the host can do it.
+func (r *run) after(known gpu.Host, host string, p change.Change) (gpu.Host, bool) {
+	e := effectOf(known, host, r.owner, p)
+	if e.refused != nil {
+		return known, false
+	}
+	for _, s := range e.steps {
+		known = change.Project(known, s)
+	}
+	return known, true
+}
+
+// replaces tells whether the plan is of a replacement, which ends one object and makes
+// another.
+func replaces(p change.Change) bool {
+	a, b := p.Prior, p.Want
+	switch {
+	case a.Assignment != nil && b.Assignment != nil:
+		return !gpu.SameID(a.Assignment.VMID, b.Assignment.VMID)
+	case a.Config != nil && b.Config != nil:
+		return a.Config.Kind() != b.Config.Kind() || !gpu.SameID(a.Config.ID, b.Config.ID)
+	case a.Pool != nil && b.Pool != nil:
+		return !gpu.SameID(a.Pool.Name, b.Pool.Name)
+	}
+	return false
+}
+
+// hostsOfPlan are the hosts that a plan changes something on. Of a VM that another one
+// replaces the plan of its own destroy tells.
+func (r *run) hostsOfPlan() []string {
+	var out []string
+	for _, w := range []gpu.Want{r.plan.Want, r.plan.Prior} {
+		switch {
+		case w.Config != nil:
+			out = append(out, sortedKeys(w.Config.GPUs)...)
+		case w.Pool != nil:
+			out = append(out, sortedKeys(w.Pool.Members)...)
+		case w.Assignment != nil && len(out) == 0:
+			if at, ok := r.locate(w.Assignment); ok {
+				out = append(out, at.key)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// pathOf is the attribute that a finding about a plan as a whole is about.
+func pathOf(p change.Change) string {
+	w := p.Want
+	if w.Empty() {
+		w = p.Prior
+	}
+	switch {
+	case w.Assignment != nil:
+		return "vm"
+	case w.Pool != nil:
+		return "members"
+	}
+	return "name"
+}

@@ -1,0 +1,81 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+func feasibleScenarios() []scenario {
+	return []scenario{{
+		rule: rules.Feasible, name: "pinned to a full GPU", level: rules.Error, path: "vm", change: true,
+		says: []string{"VM a on host \"hv01\"", "no partition is free on GPU " + gpu0},
+		build: func() (rules.World, change.Change) {
+			w, moves, _ := swap()
+			return w, moves
+		},
+		satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].GPUs[0].Partitionable.Count = 2 },
+	}}
+}
+
+// swap is a host where a and b hold the only partition of a GPU each, and the plan that pins
+// a to the GPU of b, and the other way round.
+func swap() (w rules.World, a, b change.Change) {
+	h := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning))
+	pinned := func(name, id string) gpu.Want {
+		want := partition(name, "hv01")
+		want.Assignment.VMID, want.Assignment.Partition.PinnedGPU = "ID-"+name, id
+		return want
+	}
+	for i, name := range []string{"a", "b"} {
+		on := 1 - i
+		h.GPUs[on].Partitionable.Count = 1
+		holds(h, name, on)
+		h.VMs[i].PartitionAdapters[0].PinnedGPU = h.GPUs[on].ID
+		claimVM(h, "vdi", name, *pinned(name, h.GPUs[on].ID).Assignment)
+	}
+	moves := func(name, from, to string) change.Change {
+		p := create("claim-"+name, pinned(name, to))
+		p.Prior = pinned(name, from)
+		return p
+	}
+	w = world(h)
+	w.Others.Put("claim-b", change.Change{Subject: "b", Token: "claim-b", Unchanged: true, Want: pinned("b", gpu0), Prior: pinned("b", gpu0)})
+	return w, moves("a", gpu1, gpu0), moves("b", gpu0, gpu1)
+}
+
+// What hangs on resources that the run has not planned yet is said when the last of them is
+// planned, and by that one: in whatever order Terraform asks, the verdict is one.
+func TestWhatTheHostRefusesInEveryOrder(t *testing.T) {
+	_, a, b := swap()
+	gone := change.Change{Subject: b.Subject, Token: b.Token, Prior: b.Prior}
+	stays := change.Change{Subject: b.Subject, Token: b.Token, Prior: b.Prior, Want: b.Prior, Unchanged: true}
+	for _, test := range []struct {
+		name    string
+		b       change.Change
+		refused bool
+	}{
+		{"b stays", stays, true},
+		{"b is destroyed", gone, false},
+		{"a and b swap full GPUs", b, true},
+	} {
+		for _, plans := range [][]change.Change{{a, test.b}, {test.b, a}} {
+			w, _, _ := swap()
+			w.Others = rules.NewBook()
+			var said []string
+			for _, p := range plans {
+				for _, f := range of(rules.Feasible, rules.Check(w, p, nil)) {
+					said = append(said, fmt.Sprintf("%s: %s", p.Subject, f.Detail()))
+				}
+				w.Others.Put(p.Token, p)
+			}
+			if (len(said) > 0) != test.refused {
+				t.Errorf("%s, %s first: %s", test.name, plans[0].Subject, strings.Join(said, "\n"))
+			}
+		}
+	}
+}
