@@ -51,15 +51,26 @@ const (
 // first, each where it would be put, and if that fails by trying. The devices are left as
 // they were.
 func Pack(items []PackItem) Verdict {
+	_, v := arrange(items)
+	return v
+}
+
+// arrange finds places for shares together.
+func arrange(items []PackItem) (at map[*gpu.Share][]*Device, v Verdict) {
 	items = slices.Clone(items)
 	slices.SortStableFunc(items, CompareItems)
-	if _, failed := PackInOrder(items, false); len(failed) == 0 {
-		return Fit
+	at = map[*gpu.Share][]*Device{}
+	done, failed := PackInOrder(items, false)
+	if len(failed) == 0 {
+		for _, p := range done {
+			at[p.Item.Share] = p.Devices
+		}
+		return at, Fit
 	}
 	if tooMany(items) {
-		return DoNotFit
+		return nil, DoNotFit
 	}
-	s := packSearch{items: items, pinned: map[string]bool{}}
+	s := packSearch{items: items, pinned: map[string]bool{}, at: at}
 	for _, i := range items {
 		s.apart = s.apart || DevicesWanted(i.Share) > 1 || !slices.Equal(i.Rooms, items[0].Rooms)
 		for _, id := range i.Share.GPUIDs {
@@ -68,11 +79,11 @@ func Pack(items []PackItem) Verdict {
 	}
 	switch {
 	case s.place(0):
-		return Fit
+		return at, Fit
 	case s.cut:
-		return Undecided
+		return nil, Undecided
 	}
-	return DoNotFit
+	return nil, DoNotFit
 }
 
 // CompareItems orders shares by how hard they are to place.
@@ -196,6 +207,7 @@ type packSearch struct {
 	pinned map[string]bool
 	steps  int
 	cut    bool // not everything was tried
+	at     map[*gpu.Share][]*Device
 }
 
 // Place finds places for the shares from one on.
@@ -219,6 +231,9 @@ func (p *packSearch) place(from int) bool {
 			take(devices, item.Share)
 			found := p.possible(from+1) && p.place(from+1)
 			Release(devices, item.Share)
+			if found {
+				p.at[item.Share] = devices
+			}
 			if found || p.cut && p.steps > packSteps {
 				return found
 			}
