@@ -348,7 +348,22 @@ func (f *Fleet) world(v View) rules.World {
 		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
 		Window:   f.opt.Window,
 		Now:      f.opt.Now(),
+		Agents:   f,
 	}
+}
+
+// Asks implements rules.Agents.
+func (f *Fleet) Asks(ch change.Change) []string { return agent.Asks(agent.Change{Change: ch}) }
+
+// Lacks implements rules.Agents.
+func (f *Fleet) Lacks(name string) (fields []string, version string) {
+	h, ok := f.hosts[name]
+	if !ok {
+		return nil, ""
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lacks, h.version
 }
 
 // index gives the rules' index of a view. Resources of one run mostly look at the

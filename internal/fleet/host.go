@@ -33,6 +33,10 @@ type host struct {
 
 	mu   sync.Mutex
 	conn Conn
+	// lacks is what the agent does not know of what this build may ask for, and version its
+	// own.
+	lacks   []string
+	version string
 	// generation counts the writes. An inventory that began before a write is not
 	// kept after it.
 	generation int
@@ -124,7 +128,12 @@ func (h *host) dial(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.conn = c
+	h.conn, h.lacks = c, nil
+	switch c := c.(type) {
+	case ForPlans: // an apply asks another
+	case interface{ Agent() agent.Hello }:
+		h.lacks, h.version = c.Agent().Lacks(), c.Agent().AgentVersion
+	}
 	return nil
 }
 

@@ -22,6 +22,7 @@ type run struct {
 	applying bool
 	window   *Window
 	now      time.Time
+	agents   Agents
 
 	plan change.Change
 	rule *Rule
@@ -54,7 +55,7 @@ func begin(w World, p change.Change) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, plan: p, memo: &shareMemo{}}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &shareMemo{}}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}

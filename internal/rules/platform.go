@@ -3,7 +3,9 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -160,6 +162,37 @@ func checkReadableRecords(r *run) {
 			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing before it can read all that it has recorded: who has what, and what a run that was killed left.", r.label()),
 			Fix:    UnreadableFix,
 		}, key("records", host))
+	}
+}
+
+func checkAgentKnows(r *run) {
+	if r.agents == nil || !r.transition() {
+		return
+	}
+	before := *r
+	before.plan.Want = r.plan.Prior
+	hosts, path := r.wantedHosts()
+	left, pathBefore := before.wantedHosts()
+	asks := sync.OnceValue(func() []string { return r.agents.Asks(r.plan) })
+	byAgent := map[string][]string{}
+	hosts = append(hosts, left...)
+	slices.Sort(hosts)
+	for _, host := range slices.Compact(hosts) {
+		lacks, version := r.agents.Lacks(host)
+		lacks = slices.DeleteFunc(slices.Clone(lacks), func(field string) bool { return !slices.Contains(asks(), field) })
+		if len(lacks) > 0 {
+			what := fmt.Sprintf("(version %s) does not know %s", version, strings.ReplaceAll(join(quoteAll(lacks)), `"want.`, `"`))
+			byAgent[what] = append(byAgent[what], host)
+		}
+	}
+	for _, what := range sortedKeys(byAgent) {
+		on := byAgent[what]
+		r.report(Finding{
+			Path: cmp.Or(path, pathBefore), Host: on[0], Title: "The agent of a host is too old for this change",
+			Found:  fmt.Sprintf("the gpu-agent of %s %s.", verb(len(on), "host ", "hosts ")+join(quoteAll(on)), what),
+			Wanted: fmt.Sprintf("%s asks for it.", r.label()),
+			Fix:    "Upgrade gpu-agent there to the version of this provider, or leave that out of the configuration. What does not ask for it goes on as it is.",
+		}, key(append([]string{"agent"}, on...)...))
 	}
 }
 

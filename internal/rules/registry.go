@@ -93,6 +93,10 @@ var registry = []Rule{
 		Sentence: "The host's agent can read all that it has recorded; until then it changes nothing.",
 	},
 	{
+		ID: "agent-knows", Default: Error, Fixed: true, Scope: FleetScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkAgentKnows,
+		Sentence: "The agent of each host knows all that the change asks of it; an older one may not. No level lifts it: the agent refuses such a change.",
+	},
+	{
 		ID: "foreign-controller", Default: Error, Scope: HostScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkForeignController,
 		Sentence: "No other software changes the layout of the GPUs; software that starts and stops VMs, or hands out GPUs whose MIG instances change or that containers share, is a warning.",
 	},

@@ -94,6 +94,18 @@ type World struct {
 	// by.
 	Window *Window
 	Now    time.Time
+	// Agents say what the agents of the hosts know. Nil on an agent, and where they are all
+	// of this build.
+	Agents Agents
+}
+
+// Agents are those of the hosts.
+type Agents interface {
+	// Asks lists what a change asks an agent to know.
+	Asks(change.Change) []string
+	// Lacks lists what the agent of a host does not know of what may be asked, and its
+	// version.
+	Lacks(host string) (fields []string, version string)
 }
 
 // Finding is one violation.

@@ -16,6 +16,20 @@ func t4(g *gpu.GPU) {
 	g.Model, g.PCI, g.VRAM = "NVIDIA T4", gpu.PCIID{Vendor: "10DE", Device: "1EB8"}, 16*1024*gpu.MiB
 }
 
+// oneIsOlder are what agents of hosts lack of what is new: draining.
+type oneIsOlder map[string][]string
+
+func (oneIsOlder) Asks(c change.Change) []string {
+	for _, w := range []gpu.Want{c.Want, c.Prior} {
+		if w.Config != nil && w.Config.Drain {
+			return []string{"want.partition_config.drain"}
+		}
+	}
+	return nil
+}
+
+func (o oneIsOlder) Lacks(host string) (fields []string, version string) { return o[host], "1.0.0" }
+
 func put(w *rules.World, token string, want gpu.Want) { w.Others.Put(token, create(token, want)) }
 
 func scenarios() []scenario {
@@ -178,6 +192,26 @@ func existenceScenarios() []scenario {
 				return world(h), create("t", config("vdi", 4, "hv01"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Unreadable = nil },
+		},
+		{
+			rule: "agent-knows", name: "an older agent", level: rules.Error, path: "hosts", change: true, says: []string{`"hv01"`, "version 1.0.0", `"partition_config.drain"`, "Upgrade gpu-agent"},
+			build: func() (rules.World, change.Change) {
+				w, c := world(host("hv01"), host("hv02")), config("vdi", 4, "hv01", "hv02")
+				w.Agents, c.Config.Drain = oneIsOlder{"hv01": {"want.partition_config.drain", "want.share"}}, true
+				return w, create("t", c)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Drain = false },
+		},
+		{
+			rule: "agent-knows", name: "a destroy", level: rules.Error, path: "hosts", change: true, says: []string{`"hv01"`},
+			build: func() (rules.World, change.Change) {
+				w, c := world(host("hv01")), config("vdi", 4, "hv01")
+				w.Agents, c.Config.Drain = oneIsOlder{"hv01": {"want.partition_config.drain"}}, true
+				p := create("t", c)
+				p.Want, p.Prior = gpu.Want{}, c
+				return w, p
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Agents = nil },
 		},
 		{
 			rule: "existing-pool", name: "unmanaged", level: rules.Error, path: "name", says: []string{"terraform import ADDRESS hv01/DDA"},
