@@ -21,6 +21,7 @@ const (
 	HostChanged     Kind = "host_changed"     // the host is not as it was when the change was prepared
 	NotOwner        Kind = "not_owner"        // the object is somebody else's
 	Refused         Kind = "refused"          // the host's state does not allow the change; nothing was touched
+	Unannounced     Kind = "unannounced"      // it would disturb more than its plan announced; nothing was touched
 	StepFailed      Kind = "step_failed"      // a step or the read-back failed, see Outcome
 	Cancelled       Kind = "cancelled"        // the caller gave up; what was done is undone, see Outcome
 	Unavailable     Kind = "unavailable"      // the host does not answer
@@ -135,6 +136,8 @@ func refused(err error) error {
 	switch r.Code {
 	case change.NotOwner:
 		return &Error{Kind: NotOwner, Message: r.Error()}
+	case change.Unannounced:
+		return &Error{Kind: Unannounced, Message: r.Error()}
 	case change.BadRequest:
 		return &Error{Kind: BadRequest, Message: r.Error()}
 	}

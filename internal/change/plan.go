@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 		err = p.assignment()
 	}
 	if err == nil {
-		err = p.stepsKnown()
+		err = cmp.Or(p.stepsKnown(), p.keepsTo(ch.Approved))
 	}
 	if err == nil {
 		err = p.feasible()
@@ -105,6 +106,8 @@ type Change struct {
 	// Unchanged is true when the run leaves the resource as it is: no host hears of it, and
 	// what is wrong stood before, unless another change of the run brings it about.
 	Unchanged bool `json:"-"`
+	// Approved is what the change may disturb, nil for all that its policies allow.
+	Approved *Approved `json:"approved,omitempty"`
 }
 
 func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }

@@ -16,6 +16,7 @@ const (
 	Unavailable      Code = "unavailable" // what the change concerns cannot be read
 	NotOwner         Code = "not_owner"   // the object is somebody else's
 	BadRequest       Code = "bad_request" // the change makes no sense
+	Unannounced      Code = "unannounced" // it would disturb more than was planned
 )
 
 // Refusal is why a host is not changed as asked: its state does not allow it, or the object

@@ -171,6 +171,11 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a := req.Approved; req.Want.Empty() && a != nil {
+		maps.DeleteFunc(changes, func(name string, _ agent.Change) bool {
+			return slices.Contains(a.Handed, name) || len(a.Handed) > 0 && req.Prior.Assignment != nil // wherever the VM is by now
+		})
+	}
 	names := slices.Sorted(maps.Keys(changes))
 	res := &Result{Hosts: map[string]*gpu.Host{}, Skipped: skipped}
 	if len(names) == 0 {

@@ -340,9 +340,11 @@ func (f *Fleet) CheckOpen(v View, config change.Change) []rules.Finding {
 	return rules.CheckOpen(f.world(v), config)
 }
 
-func (f *Fleet) world(v View) rules.World {
+func (f *Fleet) world(v View) rules.World { return f.worldOf(v, f.index(v)) }
+
+func (f *Fleet) worldOf(v View, index *rules.Fleet) rules.World {
 	return rules.World{
-		Fleet:    f.index(v),
+		Fleet:    index,
 		Owner:    f.opt.Owner,
 		Others:   f.Ledger.book,
 		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),

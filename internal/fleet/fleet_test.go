@@ -15,7 +15,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // conn is a host that does as a test says and remembers what it was asked.
@@ -293,9 +292,8 @@ func TestReadOnlyFleetIsNotAsked(t *testing.T) {
 
 func TestLedgerNamesAReplacementOnce(t *testing.T) {
 	f, _ := hosts(t, fleet.Options{}, "a")
-	none := func(change.Change) []rules.Finding { return nil }
 	first := f.Ledger.Instance("")
-	f.Ledger.Record(first, change.Change{Subject: "one", Want: configFor("a")}, none)
+	f.Record(first, fleet.View{}, change.Change{Subject: "one", Want: configFor("a")})
 	if again := f.Ledger.Instance(first); again != first {
 		t.Errorf("the second call is %q, want %q", again, first)
 	}

@@ -27,6 +27,10 @@ type Ledger struct {
 	entries map[string]entry // by instance
 	// reshaped are the ids of the partition configs that will change a partition count.
 	reshaped map[string]bool
+	// leaving are the claim tokens of what the run destroys, or makes anew, and awaited those
+	// destroys that need others to go before.
+	leaving map[string]bool
+	awaited []awaited
 }
 
 // entry is what the ledger knows of an instance: its key in the book, and what it
@@ -37,7 +41,7 @@ type entry struct {
 }
 
 func newLedger() *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}, leaving: map[string]bool{}}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -52,13 +56,11 @@ func (l *Ledger) Instance(previous string) string {
 	return l.nonce + "/" + strconv.Itoa(l.next)
 }
 
-// Record replaces what an instance means to hold and returns what the check finds
-// wrong with it. Both happen under one lock: of two instances in conflict the one
-// that comes second always sees the first. In the book an instance that has a claim
+// record replaces what an instance means to hold and returns what the check finds
+// wrong with it. Both happen under one lock, which the caller holds: of two instances in
+// conflict the one that comes second always sees the first. In the book an instance that has a claim
 // goes by its claim's token, so that the plan counts and not the claim.
-func (l *Ledger) Record(instance string, p change.Change, check func(change.Change) []rules.Finding) []rules.Finding {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *Ledger) record(instance string, p change.Change, check func(change.Change) []rules.Finding) []rules.Finding {
 	if p.Prior.Empty() {
 		// The second call for a replacement does not tell what is replaced.
 		p.Prior = l.entries[instance].prior
@@ -74,7 +76,7 @@ func (l *Ledger) Record(instance string, p change.Change, check func(change.Chan
 	return findings
 }
 
-// Prior is what an instance had before this run, as its last Record told: the second
+// Prior is what an instance had before this run, as its last record told: the second
 // call for a replacement does not tell it.
 func (l *Ledger) Prior(instance string) gpu.Want {
 	l.mu.Lock()
@@ -97,7 +99,7 @@ func (l *Ledger) forget(instance string) {
 }
 
 // Declare records what an assignment lets be done to its VM, and returns what the check
-// finds wrong with it, as Record does.
+// finds wrong with it, as Fleet.Record does.
 func (l *Ledger) Declare(instance string, p rules.Policy, check func() []rules.Finding) []rules.Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()

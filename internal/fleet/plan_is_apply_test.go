@@ -506,7 +506,13 @@ func (w *world) plan(p change.Change) announced {
 	}
 	w.rng.Shuffle(len(plans), func(i, j int) { plans[i], plans[j] = plans[j], plans[i] })
 	for _, one := range plans {
-		for _, x := range f.Ledger.Record(f.Ledger.Instance(""), one, func(c change.Change) []rules.Finding { return f.Check(view, c) }) {
+		var findings []rules.Finding
+		if one.Want.Empty() {
+			findings = f.PlanDestroy(view, one).Findings
+		} else {
+			findings = f.Record(f.Ledger.Instance(""), view, one)
+		}
+		for _, x := range findings {
 			if x.Level == rules.Error {
 				out.errors = append(out.errors, x)
 			}

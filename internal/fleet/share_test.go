@@ -173,7 +173,7 @@ func TestHostsOfAPool(t *testing.T) {
 	}
 	f, conns := hosts(t, fleet.Options{Owner: "test"}, "a", "b", "c")
 	planned := gpu.PoolConfig{ID: "a/ml", Name: "ml", Members: map[string][]string{"c": {"g"}, "b": {"g"}}}
-	f.Ledger.Record("one", change.Change{Token: "one", Want: gpu.Want{Pool: &planned}}, func(change.Change) []rules.Finding { return nil })
+	f.Record("one", fleet.View{}, change.Change{Token: "one", Want: gpu.Want{Pool: &planned}})
 	if got := f.PoolHosts(t.Context(), "a/ml"); !slices.Equal(got, []string{"b", "c"}) || conns["a"].times("inventory") > 0 {
 		t.Errorf("the pool is planned on %v, and a was looked at %d times", got, conns["a"].times("inventory"))
 	}

@@ -61,13 +61,27 @@ func (r *run) disturbs() []Disturbed {
 	switch {
 	case r.plan.Want.Config != nil:
 		return r.configDisturbs(r.plan.Want.Config)
+	case r.plan.Prior.Config != nil:
+		return r.destroyDisturbs()
 	case a == nil:
-		a = r.plan.Prior.Assignment // a config or pool that is destroyed disturbs nobody
+		a = r.plan.Prior.Assignment // a pool that is destroyed disturbs nobody
 	}
 	if at, why := r.stops(a); len(why) > 0 && a.Power.AllowShutdown {
 		return []Disturbed{{Host: at.key, Class: gpu.DisruptVMRestart, VMs: []string{at.vm.Name}}}
 	}
 	return nil
+}
+
+// destroyDisturbs goes by what the hosts would do, and not by what they refuse.
+func (r *run) destroyDisturbs() []Disturbed {
+	var out []Disturbed
+	for host, h := range r.hostsAtHand(r.plan.Prior.Config.GPUs) {
+		e := effectOf(r.withClaims(host, h), host, r.owner, r.plan)
+		if e.refused == nil && e.Class.Exceeds(gpu.DisruptNone) {
+			out = append(out, Disturbed{Host: host, Class: e.Class})
+		}
+	}
+	return out
 }
 
 func (r *run) configDisturbs(c *gpu.PartitionConfig) []Disturbed {

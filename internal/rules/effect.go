@@ -29,11 +29,19 @@ func (e effect) changes() bool {
 	return slices.ContainsFunc(e.steps, func(s change.Step) bool { return s.Claim == nil })
 }
 
-// withClaims is a host with the claims that others hold for its VMs.
-func (r *run) withClaims(host string, h *gpu.Host) gpu.Host {
+// WithClaims is a host with the claims that others hold for its VMs.
+func (f *Fleet) WithClaims(host string, h *gpu.Host) gpu.Host {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.withClaims(host, h)
+}
+
+func (r *run) withClaims(host string, h *gpu.Host) gpu.Host { return r.fleet.withClaims(host, h) }
+
+func (f *Fleet) withClaims(host string, h *gpu.Host) gpu.Host {
 	var others []gpu.Claim
 	for i := range h.VMs {
-		for _, p := range r.fleet.vmClaims[gpu.FoldID(h.VMs[i].ID)] {
+		for _, p := range f.vmClaims[gpu.FoldID(h.VMs[i].ID)] {
 			if p.host != host {
 				others = append(others, *p.item)
 			}

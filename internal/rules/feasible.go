@@ -45,8 +45,22 @@ func checkFeasible(r *run) {
 }
 
 func (r *run) reportRefused(host string, p change.Change, refused *change.Refusal) {
+	f := Refused(host, p, refused)
+	f.Path = pathOf(r.plan)
+	if reflect.DeepEqual(p.Want, p.Prior) {
+		f.Level = Warning // what is to be put right stood before
+	}
+	if label := labelOf(p); label != r.label() {
+		f.Other = label
+	}
+	r.report(f, key(Feasible, host, labelOf(p)))
+}
+
+// Refused says why a host would refuse a plan.
+func Refused(host string, p change.Change, refused *change.Refusal) Finding {
 	f := Finding{
-		Path:   pathOf(r.plan),
+		Rule:   Feasible,
+		Level:  Error,
 		Title:  "The host cannot do this",
 		Host:   host,
 		Found:  fmt.Sprintf("%s on %s: %s.", capital(cmp.Or(refused.Object, "the object")), hostText(host), refused.Found),
@@ -56,13 +70,7 @@ func (r *run) reportRefused(host string, p change.Change, refused *change.Refusa
 	if refused.Fix != "" {
 		f.Fix = capital(refused.Fix) + "."
 	}
-	if reflect.DeepEqual(p.Want, p.Prior) {
-		f.Level = Warning // what is to be put right stood before
-	}
-	if label := labelOf(p); label != r.label() {
-		f.Other = label
-	}
-	r.report(f, key(Feasible, host, labelOf(p)))
+	return f
 }
 
 // refusedBy is why a host would refuse a plan of the run, whichever of the others are made

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -43,4 +44,19 @@ func (f Finding) where() string {
 		parts = append(parts, "VM "+quote(f.VM))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// HasErrors tells whether a finding stops the change.
+func HasErrors(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Level == Error })
+}
+
+// NotAnnounced is that a host, as it is by now, would be disturbed more than the plan has
+// announced.
+func NotAnnounced(host, what string) Finding {
+	return Finding{
+		Level: Error, Title: "The plan did not announce all that the apply would disturb", Host: host,
+		Found: capital(what) + ". Since the state was read for this plan the host has changed, and nothing of this change was done.",
+		Fix:   "Plan again, and apply what that plan says.",
+	}
 }

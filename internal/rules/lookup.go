@@ -28,3 +28,14 @@ func (b *Book) Pool(id string) (change.Change, bool) {
 	}
 	return change.Change{}, false
 }
+
+// Plan returns the plan of a token.
+func (b *Book) Plan(token string) (change.Change, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	e := b.plans[token]
+	if token == "" || e == nil {
+		return change.Change{}, false
+	}
+	return e.plan, true
+}

@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
@@ -18,26 +21,89 @@ func (r *run) ours(c *gpu.Claim) bool {
 	return r.superseded(c) || (r.owner != "" && c.Owner == r.owner)
 }
 
-// handedOver tells whether the plan gives up an object that another resource has taken over
-// by now: the claims say so, and its end touches nothing.
+// handedOver tells whether the plan gives up an object of which no claim says that it is
+// this resource's: another has taken it over by now, or the claims are gone. Its end touches
+// nothing.
 func (r *run) handedOver() bool {
 	if !r.plan.Want.Empty() || r.plan.Token == "" {
 		return false
 	}
-	of := objectOf(r.plan.Prior)
-	taken := false
-	for host := range of.hosts {
-		h, ok := r.fleet.hosts[host]
-		if !ok {
-			continue
+	return !slices.ContainsFunc(r.priorClaims(), func(c *gpu.Claim) bool { return c.Token == r.plan.Token })
+}
+
+// priorClaims are the claims at hand for what the resource had.
+func (r *run) priorClaims() []*gpu.Claim {
+	var out []*gpu.Claim
+	on := func(host string, kind gpu.ClaimKind, id string) {
+		if h, ok := r.host(host); ok {
+			if c, ok := h.Claim(kind, id); ok {
+				out = append(out, c)
+			}
 		}
-		claim, ok := h.Claim(of.kind, of.id)
-		if ok && claim.Token == r.plan.Token {
-			return false
-		}
-		taken = taken || ok
 	}
-	return taken
+	switch w := r.plan.Prior; {
+	case w.Config != nil:
+		for host := range w.Config.GPUs {
+			on(host, gpu.ClaimConfig, w.Config.ID)
+		}
+	case w.Pool != nil:
+		for host := range w.Pool.Members {
+			on(host, gpu.ClaimPool, w.Pool.Name)
+		}
+	case w.Share != nil:
+		on(w.Share.Host, gpu.ClaimShare, w.Share.Name)
+	case w.Assignment != nil:
+		for _, c := range r.fleet.vmClaims[gpu.FoldID(r.vmID(w.Assignment))] {
+			out = append(out, c.item)
+		}
+	}
+	return out
+}
+
+// TakenOver lists the hosts on which another plan of the run wants the object that a plan
+// gives up, and so takes it over as it is. Without an owner nothing is taken over.
+func TakenOver(w World, p change.Change) []string {
+	r, done := begin(w, p)
+	defer done()
+	if w.Owner == "" {
+		return nil
+	}
+	prior := r.plan.Prior
+	hosts := map[string]bool{}
+	switch {
+	case prior.Config != nil:
+		for e := range r.others(configNamed(prior.Config.ID)) {
+			if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, prior.Config.ID) {
+				shared(hosts, c.GPUs, prior.Config.GPUs)
+			}
+		}
+	case prior.Pool != nil:
+		for e := range r.others(poolNamed(prior.Pool.ID)) {
+			if c := e.plan.Want.Pool; c != nil && gpu.SameID(c.ID, prior.Pool.ID) {
+				shared(hosts, c.Members, prior.Pool.Members)
+			}
+		}
+	case prior.Share != nil:
+		for e := range r.others(sharesOn(prior.Share.Host)) {
+			if s := e.plan.Want.Share; s != nil && gpu.SameID(s.Name, prior.Share.Name) && s.Host == prior.Share.Host {
+				hosts[s.Host] = true
+			}
+		}
+	case prior.Assignment != nil:
+		if len(r.othersForVM(prior.Assignment)) > 0 {
+			hosts[prior.Assignment.Host] = true
+		}
+	}
+	return sortedKeys(hosts)
+}
+
+// shared notes the hosts that two objects have both.
+func shared(out map[string]bool, a, b map[string][]string) {
+	for host := range a {
+		if _, both := b[host]; both {
+			out[host] = true
+		}
+	}
 }
 
 // claimOnVM is the newest claim for a VM on any host: a clustered VM's claim stays
@@ -166,22 +232,4 @@ func (r *run) hadPartition(vm *gpu.VM) bool {
 	}
 	c, ok := r.claimOnVM(vm.ID)
 	return ok && r.ours(c)
-}
-
-// object is what a config or a pool is known by in claims, and the hosts that it is on.
-type object struct {
-	kind  gpu.ClaimKind
-	id    string
-	hosts map[string][]string
-}
-
-// objectOf is the object of a config or a pool; that of others has no hosts.
-func objectOf(w gpu.Want) object {
-	switch {
-	case w.Config != nil:
-		return object{kind: gpu.ClaimConfig, id: w.Config.ID, hosts: w.Config.GPUs}
-	case w.Pool != nil:
-		return object{kind: gpu.ClaimPool, id: w.Pool.Name, hosts: w.Pool.Members}
-	}
-	return object{}
 }

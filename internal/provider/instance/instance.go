@@ -11,14 +11,17 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 const (
-	ledgerKey = "ledger_instance"
-	claimKey  = "claim_token"
-	powerKey  = "declared_power"
+	ledgerKey   = "ledger_instance"
+	claimKey    = "claim_token"
+	powerKey    = "declared_power"
+	approvedKey = "approved"
+	seenKey     = "seen"
 )
 
 // Getter reads private state.
@@ -50,7 +53,9 @@ func Token(ctx context.Context, private Getter) string { return get(ctx, private
 func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostics {
 	diags := set(ctx, private, claimKey, token)
 	diags.Append(private.SetKey(ctx, ledgerKey, nil)...)
-	diags.Append(private.SetKey(ctx, powerKey, nil)...)
+	for _, key := range []string{powerKey, approvedKey, seenKey} {
+		diags.Append(private.SetKey(ctx, key, nil)...)
+	}
 	return diags
 }
 
@@ -71,6 +76,47 @@ func SetDeclaredPower(ctx context.Context, private Setter, p *gpu.Power) diag.Di
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
 	}
 	return set(ctx, private, powerKey, string(raw))
+}
+
+// Approved is what the plan of a destroy has announced; nil where it could not look. Unlike
+// a create and an update, which Terraform plans once more in the apply, a destroy gets what
+// its plan has kept.
+func Approved(ctx context.Context, private Getter) *change.Approved {
+	return approved(ctx, private, approvedKey)
+}
+
+// SetApproved keeps it from the plan to the apply.
+func SetApproved(ctx context.Context, private Setter, a change.Approved) diag.Diagnostics {
+	return setJSON(ctx, private, approvedKey, a)
+}
+
+// Seen is what there was to disturb on the hosts of the object when the state was read last;
+// nil when that is not known.
+func Seen(ctx context.Context, private Getter) *change.Approved {
+	return approved(ctx, private, seenKey)
+}
+
+// SetSeen keeps it in the state that a plan is made from, which is what the apply of that
+// plan gets.
+func SetSeen(ctx context.Context, private Setter, a change.Approved) diag.Diagnostics {
+	return setJSON(ctx, private, seenKey, a)
+}
+
+func approved(ctx context.Context, private Getter, key string) *change.Approved {
+	var a change.Approved
+	raw, diags := private.GetKey(ctx, key)
+	if diags.HasError() || len(raw) == 0 || json.Unmarshal(raw, &a) != nil {
+		return nil
+	}
+	return &a
+}
+
+func setJSON(ctx context.Context, private Setter, key string, v any) diag.Diagnostics {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
+	}
+	return private.SetKey(ctx, key, raw)
 }
 
 // OtherOwner adds to the drift of an instance that claims of its own name another

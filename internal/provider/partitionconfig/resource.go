@@ -65,13 +65,17 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 // ModifyPlan makes the id, decides whether the hosts have to be touched, and proves
 // the plan against the hosts and the rest of this run.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.fleet == nil || req.Plan.Raw.IsNull() {
-		return // the validate walk, or a destroy: nothing is claimed
+	if r.fleet == nil {
+		return // the validate walk
 	}
 	var plan model
 	var state *model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if req.Plan.Raw.IsNull() {
+		r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
+		return
+	}
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -88,6 +92,12 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		want.ID, plan.ID = id, types.StringValue(id)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
+	switch replaced := r.fleet.Ledger.Prior(inst).Config; {
+	case state == nil:
+		r.planDestroy(ctx, req, replaced, resp)
+	case known && (!plan.Name.Equal(state.Name) || want.Kind() != prior.Kind()):
+		r.planDestroy(ctx, req, prior, resp)
+	}
 	drift := []string{}
 	if state != nil {
 		drift = state.drifted(ctx, &resp.Diagnostics)
@@ -141,13 +151,26 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	p.Want.Config = &want
 	p.Prior.Config = prior
-	findings := r.fleet.Ledger.Record(inst, p, func(p change.Change) []rules.Finding { return r.fleet.Check(view, p) })
+	findings := r.fleet.Record(inst, view, p)
 	report.Findings(&resp.Diagnostics, p.Subject, findings)
 	for _, d := range drift {
 		resp.Diagnostics.AddWarning("Partitions differ from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
 	if !unchanged && !resp.Diagnostics.HasError() {
 		r.forecast(&resp.Diagnostics, view, p)
+	}
+}
+
+// planDestroy proves that the config can be taken from its hosts, and says what that does.
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PartitionConfig, resp *resource.ModifyPlanResponse) {
+	if prior == nil || r.fleet.Unknown() {
+		return
+	}
+	names := slices.Sorted(maps.Keys(prior.GPUs))
+	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
+	ch := change.Change{Subject: label(prior.ID), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Config: prior}}
+	if d := report.Destroy(ctx, r.fleet, view, req, resp, ch); !rules.HasErrors(d.Findings) {
+		r.forecast(&resp.Diagnostics, d.View, ch)
 	}
 }
 
@@ -341,7 +364,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	prior := state.prior(ctx, &resp.Diagnostics)
 	token := instance.Token(ctx, req.Private)
 	apply := fleet.Request{
-		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Config: prior}}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Config: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	state.roll(ctx, &apply, &resp.Diagnostics)

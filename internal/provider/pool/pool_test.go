@@ -206,7 +206,7 @@ func TestPoolInUseIsNotDestroyed(t *testing.T) {
 		resource.TestStep{
 			PreConfig:   func() { r.Draw("avd-06", "render") }, // off, but would not start any more
 			Config:      r.Block(),
-			ExpectError: rig.Says("Could not destroy the pool", "Host: hv02", "avd-06", "unassign them first"),
+			ExpectError: rig.Says("The host cannot do this", `Where: host "hv02"`, "these VMs draw from it: avd-06", "delete the pool", "Unassign them first."),
 		},
 		resource.TestStep{
 			PreConfig: func() {

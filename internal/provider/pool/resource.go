@@ -35,7 +35,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -161,13 +160,17 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 // ModifyPlan makes the id, decides whether the hosts have to be touched, and proves
 // the plan against the hosts and the rest of this run.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.fleet == nil || req.Plan.Raw.IsNull() {
-		return // the validate walk, or a destroy: nothing is claimed
+	if r.fleet == nil {
+		return // the validate walk
 	}
 	var plan model
 	var state *model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if req.Plan.Raw.IsNull() {
+		r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
+		return
+	}
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -180,6 +183,12 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.ID = types.StringValue(want.ID)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
+	switch replaced := r.fleet.Ledger.Prior(inst).Pool; {
+	case state == nil:
+		r.planDestroy(ctx, req, replaced, resp)
+	case !plan.Name.Equal(state.Name):
+		r.planDestroy(ctx, req, prior, resp)
+	}
 	drift := []string{}
 	if state != nil {
 		drift = state.drifted(ctx, &resp.Diagnostics)
@@ -219,10 +228,20 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
-	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Ledger.Record(inst, p, func(p change.Change) []rules.Finding { return r.fleet.Check(view, p) }))
+	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
 	for _, d := range drift {
 		resp.Diagnostics.AddWarning("Pool differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
+}
+
+// planDestroy proves that the pool can be taken from its hosts.
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PoolConfig, resp *resource.ModifyPlanResponse) {
+	if prior == nil || r.fleet.Unknown() {
+		return
+	}
+	names := slices.Sorted(maps.Keys(prior.Members))
+	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
+	report.Destroy(ctx, r.fleet, view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
@@ -427,7 +446,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	prior := state.prior(ctx, &resp.Diagnostics)
 	token := instance.Token(ctx, req.Private)
 	res, err := r.fleet.Apply(ctx, fleet.Request{
-		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Prior: gpu.Want{Pool: prior}}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Pool: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	})
 	if err != nil {

@@ -28,7 +28,11 @@ func Findings(diags *diag.Diagnostics, label string, findings []rules.Finding) {
 
 func report(diags *diag.Diagnostics, label string, findings []rules.Finding, more string) {
 	for _, f := range findings {
-		detail := label + "\n\n" + f.Detail() + "\nAttribute: " + f.Path + more
+		detail := label + "\n\n" + f.Detail()
+		if f.Path != "" {
+			detail += "\nAttribute: " + f.Path
+		}
+		detail += more
 		at := attribute(f.Path)
 		if f.Level == rules.Error {
 			diags.AddAttributeError(at, f.Title, detail)
@@ -53,12 +57,16 @@ func attribute(s string) path.Path {
 // "create the partition config".
 func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 	var ae *agent.Error
-	if errors.As(err, &ae) && ae.Kind == agent.RuleViolation {
-		more := ""
-		if failure, ok := errors.AsType[*fleet.Failure](err); ok && failure.Begun() { // the rule came in the way of a later host
+	if errors.As(err, &ae) && (ae.Kind == agent.RuleViolation || ae.Kind == agent.Unannounced) {
+		findings, more := ae.Findings, ""
+		failure, ok := errors.AsType[*fleet.Failure](err)
+		if ok && failure.Begun() { // it came in the way of a later host
 			more = "\n" + ending(failure)
 		}
-		report(diags, label, ae.Findings, more)
+		if ok && ae.Kind == agent.Unannounced {
+			findings = []rules.Finding{rules.NotAnnounced(failure.Host, ae.Message)}
+		}
+		report(diags, label, findings, more)
 		return
 	}
 	diags.AddError("Could not "+doing, label+"\n\n"+Explain(err))

@@ -15,7 +15,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // ModifyPlan decides whether the host has to be touched, and proves that there is room
@@ -31,7 +30,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
 	if req.Plan.Raw.IsNull() {
-		r.planDestroy(ctx, instance.Token(ctx, req.Private), prior, &resp.Diagnostics)
+		r.planDestroy(ctx, req, prior, resp)
 		return
 	}
 	var plan, config model
@@ -87,9 +86,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if stays {
 		r.checkTakenOver(&resp.Diagnostics, view, p)
 	} else if state != nil {
-		r.planDestroy(ctx, p.Token, prior, &resp.Diagnostics)
+		r.planDestroy(ctx, req, prior, resp)
 	}
-	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Ledger.Record(inst, p, func(p change.Change) []rules.Finding { return r.fleet.Check(view, p) }))
+	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
 	for _, d := range drifted {
 		resp.Diagnostics.AddWarning("Share differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
 	}
@@ -194,17 +193,9 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p chang
 }
 
 // planDestroy proves that the share can be taken back.
-func (r *Resource) planDestroy(ctx context.Context, token string, prior *gpu.Share, diags *diag.Diagnostics) {
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Share, resp *resource.ModifyPlanResponse) {
 	if prior == nil || r.fleet.Unknown() {
 		return
 	}
-	h, err := r.fleet.Snapshot(ctx, prior.Host)
-	if err != nil {
-		return // the destroy itself says what is wrong, if anything is
-	}
-	if c, ok := h.Claim(gpu.ClaimShare, prior.Name); ok && token != "" && c.Token != token {
-		return // another instance has taken the share over: nothing will be touched
-	}
-	p := change.Change{Subject: label(*prior), Token: token, Prior: gpu.Want{Share: prior}}
-	report.Findings(diags, p.Subject, r.fleet.Check(fleet.View{Hosts: map[string]*gpu.Host{prior.Host: h}}, p))
+	report.Destroy(ctx, r.fleet, r.fleet.Look(ctx, []string{prior.Host}), req, resp, change.Change{Subject: label(*prior), Prior: gpu.Want{Share: prior}})
 }

@@ -210,7 +210,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	token := instance.Token(ctx, req.Private)
 	res, err := r.fleet.Apply(ctx, fleet.Request{
-		Change: change.Change{Subject: label(*prior), Token: token, Adopt: token == "", Prior: gpu.Want{Share: prior}}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(*prior), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Share: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	})
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	if req.Plan.Raw.IsNull() {
 		resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
-		r.planDestroy(ctx, req, state.prior(ctx, r.fleet.Power(), &resp.Diagnostics), &resp.Diagnostics)
+		r.planDestroy(ctx, req, state.prior(ctx, r.fleet.Power(), &resp.Diagnostics), resp)
 		return
 	}
 	var plan model
@@ -102,7 +102,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	case state == nil && before != nil && gpu.SameID(at.VM.ID, before.VMID):
 		again := *before // a replacement, which takes the GPU away and gives it again
 		again.Power = again.Power.Stricter(want.Power)
-		r.planDestroy(ctx, req, &again, &resp.Diagnostics)
+		r.planDestroy(ctx, req, &again, resp)
 	case state == nil:
 		r.declare(inst, policy, at.VM.ID, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
@@ -112,7 +112,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.VMID = types.StringUnknown()
 		leaves := *prior
 		leaves.Power = leaves.Power.Stricter(want.Power)
-		r.planDestroy(ctx, req, &leaves, &resp.Diagnostics)
+		r.planDestroy(ctx, req, &leaves, resp)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	r.record(inst, p, view, &resp.Diagnostics)
@@ -155,8 +155,7 @@ func (r *Resource) planUnchanged(inst string, p change.Change, diags *diag.Diagn
 
 // record puts the plan into the ledger and reports what the rules find.
 func (r *Resource) record(inst string, p change.Change, v fleet.View, diags *diag.Diagnostics) {
-	check := func(p change.Change) []rules.Finding { return r.fleet.Check(v, p) }
-	report.Findings(diags, p.Subject, r.fleet.Ledger.Record(inst, p, check))
+	report.Findings(diags, p.Subject, r.fleet.Record(inst, v, p))
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -188,23 +187,19 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p chang
 }
 
 // planDestroy proves that the GPU can be taken from the VM.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Assignment, diags *diag.Diagnostics) {
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Assignment, resp *resource.ModifyPlanResponse) {
 	if prior == nil || r.fleet.Unknown() {
 		return
 	}
 	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.fleet.PowerUnknown()}, prior.VMID, r.fleet.Seen(), diags)
+	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.fleet.PowerUnknown()}, prior.VMID, r.fleet.Seen(), &resp.Diagnostics)
 	view, at, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
-	if err != nil {
-		return // the destroy itself says what is wrong, if anything is
+	if err == nil { // else the destroy itself says what is wrong, if anything is
+		prior.VMName, prior.Host = at.VM.Name, at.Host
 	}
-	prior.VMName, prior.Host = at.VM.Name, at.Host
-	p := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
-	if c, ok := fleet.AssignmentClaim(view, at.VM.ID); ok && p.Token != "" && c.Token != p.Token {
-		return // another instance has taken the VM over: nothing will be touched
-	}
-	report.Findings(diags, p.Subject, r.fleet.Check(view, p))
-	r.warnOfStop(diags, view, p)
+	ch := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
+	report.Destroy(ctx, r.fleet, view, req, resp, ch)
+	r.warnOfStop(&resp.Diagnostics, view, ch)
 }
 
 // warnOfStop says that a running VM will be shut down. An error says more.

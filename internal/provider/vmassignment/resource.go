@@ -240,7 +240,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	token := instance.Token(ctx, req.Private)
 	_, err := r.fleet.Apply(ctx, fleet.Request{
-		Change: change.Change{Subject: label(prior.VM), Token: token, Adopt: token == "", Prior: gpu.Want{Assignment: prior}}, HostTimeout: timeout,
+		Change: change.Change{Subject: label(prior.VM), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	})
 	if err != nil {

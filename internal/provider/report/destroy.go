@@ -1,0 +1,22 @@
+package report
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+)
+
+// Destroy plans a destroy on the hosts of a view, for good or for a replacement, reports what
+// is wrong with it, and keeps what it will disturb for the apply.
+func Destroy(ctx context.Context, f *fleet.Fleet, v fleet.View, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse, ch change.Change) fleet.Destroy {
+	ch.Token = instance.Token(ctx, req.Private)
+	ch.Adopt = ch.Token == ""
+	d := f.PlanDestroy(v, ch)
+	Findings(&resp.Diagnostics, ch.Subject, d.Findings)
+	resp.Diagnostics.Append(instance.SetApproved(ctx, resp.Private, d.Approved)...)
+	return d
+}
