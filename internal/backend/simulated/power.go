@@ -20,7 +20,7 @@ func (h *Host) ShutDownVM(ctx context.Context, vmID string, force bool) error {
 		return err
 	}
 	for {
-		rec, err := h.peek(ctx, c)
+		rec, err := h.peek(context.WithoutCancel(ctx), c) // how the VM is when time runs out
 		if err != nil {
 			return err
 		}
