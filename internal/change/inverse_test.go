@@ -252,3 +252,62 @@ func TestQuotasOfAnotherGPUStay(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoAfterAReboot loses in the middle of a change what a Linux host loses with a reboot.
+// What undoes the change brings it back.
+func TestUndoAfterAReboot(t *testing.T) {
+	t.Parallel()
+	for op, cases := range opCases {
+		for _, c := range cases {
+			host := c.on()
+			if c.edit != nil {
+				c.edit(&host)
+			}
+			c.step.Op = op
+			switch op { //nolint:exhaustive // the others are put back
+			case change.OpStopUnit, change.OpStartUnit: // systemd starts what is enabled
+				continue
+			case change.OpCreateInstance, change.OpCreateVGPU: // what others had is put back by their next apply
+				continue
+			}
+			if host.Platform != gpu.Linux {
+				continue
+			}
+			seen := []change.Step{c.step}
+			if _, served := host.HandedShare("team-a"); served && c.step.Daemon != nil {
+				seen = append(seen, change.Step{Op: change.OpWriteShare, Share: &gpu.ShareSpec{Name: "team-a"}})
+			}
+			undo, after := change.Schedule(host, []change.Step{c.step})
+			back := rebooted(t, after)
+			for _, s := range undo[0] {
+				back = change.Project(back, s)
+			}
+			if c.step.Daemon != nil && c.step.Daemon.Name != "inference" {
+				continue // the daemons of other changes are brought back by the next apply
+			}
+			if diff := change.Verify(&host, &back, seen); len(diff) > 0 {
+				t.Errorf("%s, put back after a reboot by %v: %v", c.step, undo, diff)
+			}
+		}
+	}
+}
+
+func rebooted(t *testing.T, h gpu.Host) gpu.Host {
+	t.Helper()
+	h = clone(t, h)
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		g.ComputeMode, g.TimeSlice = gpu.ComputeDefault, gpu.TimeSliceDefault
+		if m := g.MIG; m != nil {
+			m.Enabled, m.Instances = m.Enabled && m.NeedsReset, nil
+			m.Pending = m.Enabled
+		}
+		if v := g.VGPU; v != nil {
+			v.FunctionsOn, v.Heterogeneous, v.Instances = false, false, nil
+		}
+	}
+	if h.Shares = nil; h.MPS != nil {
+		h.MPS.Daemons = nil
+	}
+	return h
+}

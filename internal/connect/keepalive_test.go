@@ -89,6 +89,7 @@ func (w *waiting) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*h
 // TestDeadClient checks that an agent ends the calls of a client that has vanished
 // without a word, over a pipe and over a network.
 func TestDeadClient(t *testing.T) {
+	t.Parallel()
 	const deadAfter = 2 * time.Second // gRPC's shortest
 	for _, test := range []struct {
 		name  string
