@@ -270,9 +270,6 @@ func (w *work) fail(ctx context.Context, e *Error) (Outcome, error) {
 		out.Stands = append(out.Stands, err.Error())
 	}
 	e.Outcome = &out
-	if out.RolledBack {
-		e.Message += "; everything was put back"
-	}
 	return Outcome{}, e
 }
 

@@ -54,6 +54,19 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	text := e.Reason()
+	switch {
+	case e.Outcome == nil:
+	case e.Outcome.RolledBack:
+		text += "; everything was put back"
+	case len(e.Outcome.Stands) > 0:
+		text += "; not put back: " + strings.Join(e.Outcome.Stands, "; ")
+	}
+	return text
+}
+
+// Reason is why the call failed, without how the change ended.
+func (e *Error) Reason() string {
 	var parts []string
 	if e.Message != "" {
 		parts = append(parts, e.Message)
@@ -61,14 +74,15 @@ func (e *Error) Error() string {
 	for _, f := range e.Findings {
 		parts = append(parts, strings.TrimSpace(f.Title+" ("+f.Rule+"). "+f.Found))
 	}
-	if e.Cause != nil {
+	switch {
+	case e.Cause == nil:
+	case e.Step != "": // the message says what was tried, and on what
+		parts = append(parts, e.Cause.Reason())
+	default:
 		parts = append(parts, e.Cause.Error())
 	}
 	if len(parts) == 0 {
 		parts = append(parts, string(e.Kind))
-	}
-	if e.Outcome != nil && len(e.Outcome.Stands) > 0 {
-		parts = append(parts, "not put back: "+strings.Join(e.Outcome.Stands, "; "))
 	}
 	return strings.Join(parts, ": ")
 }
@@ -141,5 +155,5 @@ func refused(err error) error {
 	case change.BadRequest:
 		return &Error{Kind: BadRequest, Message: r.Error()}
 	}
-	return &Error{Kind: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Detail()}}
+	return &Error{Kind: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Found, Fix: r.Fix}}
 }

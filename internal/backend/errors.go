@@ -26,14 +26,24 @@ type Error struct {
 	Code   Code   `json:"code"`
 	Op     string `json:"op"`     // what was tried: "set the partition count"
 	Object string `json:"object"` // what it was tried on: "GPU PCIROOT(16)#...", "VM avd-01"
-	// Detail is the platform's own reason and who stands in the way.
+	// Detail is the platform's own reason and who stands in the way, Fix what to do about it;
+	// "" where nothing is known.
 	Detail string `json:"detail,omitempty"`
+	Fix    string `json:"fix,omitempty"`
 }
 
 func (e *Error) Error() string {
-	msg := fmt.Sprintf("could not %s (%s)", e.Op, e.Object)
-	if e.Detail != "" {
-		return msg + ": " + e.Detail
+	msg := fmt.Sprintf("could not %s (%s): %s", e.Op, e.Object, e.Reason())
+	if e.Fix != "" {
+		msg += "; " + e.Fix
 	}
-	return msg + ": " + string(e.Code)
+	return msg
+}
+
+// Reason is why it failed, without what was tried.
+func (e *Error) Reason() string {
+	if e.Detail != "" {
+		return e.Detail
+	}
+	return string(e.Code)
 }

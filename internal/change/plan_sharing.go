@@ -138,7 +138,7 @@ func (s *sharingChange) wants(id string, c *configChange) error {
 		return refuse(InvalidState, shareGPU, "GPU "+g.ID,
 			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind())
 	case g.ComputeMode == gpu.ComputeProhibited:
-		return refuse(InvalidState, shareGPU, "GPU "+g.ID, "its compute mode is prohibited, which somebody set on purpose").or("run nvidia-smi -i %s -c DEFAULT first", g.ID)
+		return refuse(InvalidState, shareGPU, "GPU "+g.ID, "its compute mode is prohibited, which an administrator has set").or("run nvidia-smi -i %s -c DEFAULT first", g.ID)
 	}
 	if others := placement.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
 		return refuse(InUse, shareGPU, "GPU "+g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first")

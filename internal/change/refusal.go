@@ -34,13 +34,13 @@ type Refusal struct {
 
 func (r *Refusal) Error() string {
 	if r.Op == "" {
-		return r.Detail()
+		return r.detail()
 	}
-	return fmt.Sprintf("could not %s (%s): %s", r.Op, r.Object, r.Detail())
+	return fmt.Sprintf("could not %s (%s): %s", r.Op, r.Object, r.detail())
 }
 
-// Detail is what stands in the way and what to do about it.
-func (r *Refusal) Detail() string {
+// detail is what is in the way and what to do about it.
+func (r *Refusal) detail() string {
 	if r.Fix == "" {
 		return r.Found
 	}

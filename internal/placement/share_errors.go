@@ -26,7 +26,7 @@ const (
 	LackMode     LackKind = "mode"     // its mode has no such limit
 	LackSize     LackKind = "size"     // it is too small, even when nobody else is on it
 	LackTaken    LackKind = "taken"    // another share has it for itself
-	LackClients  LackKind = "clients"  // MPS serves no more clients
+	LackClients  LackKind = "clients"  // Too many MPS clients
 	LackReplicas LackKind = "replicas" // time-slicing has no more replicas
 	LackMemory   LackKind = "memory"   // requests do not fit
 	LackLimit    LackKind = "limits"   // Memory limits would be oversubscribed too much

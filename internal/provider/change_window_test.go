@@ -50,7 +50,7 @@ func TestAssignmentIsMadeAndDestroyedInsideOfTheWindow(t *testing.T) {
 	now := clocked(r)
 	layout := r.Block(nightly) + rig.Config4
 	assigned := layout + rig.Assign("avd-01", "allow_shutdown = true")
-	refused := rig.Says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`, `Where: host "hv01", VM "avd-01"`,
+	refused := rig.Says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`, `VM "avd-01" on host "hv01"`,
 		"It is Tue 2025-11-18 14:02 CET", "every day from 22:00 to 04:00 of the next day (Europe/Berlin)",
 		`disturbs VM "avd-01" on host "hv01", which is shut down`, "on Tue 2025-11-18 22:00 CET (in 7 h 58 min)", "Rule: change-window")
 	var before gpu.Snapshot
@@ -146,7 +146,7 @@ func TestWindowThatClosesBeforeTheSecondHost(t *testing.T) {
 		onFailure, ended string
 		first            int // the count on hv01 then
 	}{
-		"rollback": {rig.Undo, "Rolled back: hv01 Untouched: hv02 Nothing of this change remains on any host.", 4},
+		"rollback": {rig.Undo, "Rolled back: hv01 Untouched: hv02 Remove the cause and apply again.", 4},
 		"stop":     {rig.GoNoOn, "Applied: hv01 Untouched: hv02 The state holds what the hosts have now.", 8},
 	} {
 		t.Run(name, func(t *testing.T) {

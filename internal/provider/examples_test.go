@@ -249,11 +249,11 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, examplesDir+"/linux-hgx/fleet.json", examplesDir+"/linux-hgx/main.tf")
 		e.edit("main.tf", `profiles = { "3g.40gb" = 2 }`, `profiles = { "7g.80gb" = 1 }`)
-		rig.WantSaid(t, e.Fails("plan"), "MIG instances in use are in the way", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
+		rig.WantSaid(t, e.Fails("plan"), "MIG instances in use block the change", "process 48213 (python3, container 3f2ab90c41d7)", "Rule: mig-placement")
 	})
 	for text, x := range map[string]struct{ from, to, found, rule string }{
 		"a team has no more than its quota":  {"threads = 30 }", "threads = 90 }", "vision", "pool-quota"},
-		"no GPU has more memory than it has": {"memory = 24576", "memory = 65536", "The share wants more memory than the device has", "fraction-not-in-mode"},
+		"no GPU has more memory than it has": {"memory = 24576", "memory = 65536", "The share requests more memory than the device has", "fraction-not-in-mode"},
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
@@ -266,7 +266,7 @@ func TestExamplesSayNoWhereTheirReadmesDo(t *testing.T) {
 		t.Parallel()
 		e := copyExample(t, vdiFleet, examplesDir+"/azure-local-vdi/main.tf")
 		e.edit("main.tf", "partition_count = 8", "partition_count = 4")
-		rig.WantSaid(t, e.Fails("plan"), "No partition is left", "Rule: capacity")
+		rig.WantSaid(t, e.Fails("plan"), "No free partition", "Rule: capacity")
 	})
 }
 

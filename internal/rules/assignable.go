@@ -38,11 +38,11 @@ func (r *run) reportUnassignable(gpus map[string][]string, path string) {
 	}
 	r.report(Finding{
 		Path:   path,
-		Title:  "The host cannot give this GPU away",
+		Title:  "The GPU cannot be assigned to a VM",
 		Host:   unfit[0].host,
 		GPU:    unfit[0].gpu.ID,
 		Found:  capital(join(lines)) + ".",
-		Wanted: fmt.Sprintf("%s takes %s whole, for which the host has to let go of it and a VM has to be able to use it.", r.label(), verb(len(unfit), "it", "each of them")),
+		Wanted: fmt.Sprintf("%s assigns %s whole: the host must be able to dismount it, and a VM to use it.", r.label(), verb(len(unfit), "it", "each of them")),
 		Fix:    "Name other GPUs in `" + path + "`; the `gpu_inventory` data source shows the `status` of each.",
 	}, keysOf("unassignable", unfit)...)
 }

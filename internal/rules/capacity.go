@@ -42,7 +42,7 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 		}
 		r.report(Finding{
 			Path:   "gpu_p.partition_count",
-			Title:  "Too few partitions for the VMs that run",
+			Title:  "Too few partitions for the running VMs",
 			Host:   host,
 			Found:  fmt.Sprintf("On %s %s: %s.", hostText(host), verb(need, "1 running VM needs a partition", fmt.Sprintf("%d partitions are needed by running VMs", need)), joinAll(names)),
 			Wanted: fmt.Sprintf("%s leaves %s there.", r.label(), plural(seats, "partition")),
@@ -88,9 +88,9 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		Path:   "partition",
 		Host:   at.key,
 		VM:     at.vm.Name,
-		Title:  "No partition is left",
+		Title:  "No free partition",
 		Wanted: fmt.Sprintf("%s needs one more.", r.label()),
-		Fix:    "Choose a larger `partition_count`, give the VM to another host, or unassign another VM in an apply of its own: what this run removes may go only after this VM is started.",
+		Fix:    "Choose a larger `partition_count`, move the VM to another host, or unassign another VM in an apply of its own: Terraform may remove it only after this VM has started.",
 	}
 	switch {
 	case seatedAfter(at.vm, a) && running+1 > seats:
@@ -352,7 +352,7 @@ func (r *run) checkClusterHeadroom(h *gpu.Host) {
 		Title:  "Not enough partitions for a failover",
 		Host:   worst.host,
 		Found:  fmt.Sprintf("When %s fails, %s must move, but the other nodes of cluster %s have %s free.", hostText(worst.host), plural(worst.moves, "running VM"), quote(h.Cluster.Name), plural(free-worst.free, "partition")),
-		Wanted: fmt.Sprintf("The other nodes can take the VMs of any one node; %s would stay off.", plural(short, "VM")),
+		Wanted: fmt.Sprintf("The other nodes should have room for the VMs of any one node; %s would stay off.", plural(short, "VM")),
 		Fix:    "Choose a larger `partition_count`, add a node, or accept that some VMs wait until the node is back.",
 	}, overflow("failover", cluster(h), short)...)
 }

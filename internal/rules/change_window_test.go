@@ -48,7 +48,7 @@ func changeWindowScenarios() []scenario {
 		{
 			rule: "change-window", name: "VM", level: rules.Warning, path: "power", change: true,
 			says: []string{
-				`Where: host "hv01", VM "a"`, `gpu_vm_assignment for VM "a" disturbs VM "a" on host "hv01", which is shut down.`,
+				`VM "a" on host "hv01"`, `gpu_vm_assignment for VM "a" disturbs VM "a" on host "hv01", which is shut down.`,
 				"It is Tue 2025-11-18 14:03 UTC", "every day from 22:00 to 04:00 of the next day (UTC)",
 				"on Tue 2025-11-18 22:00 UTC (in 7 h 57 min)", `rules = { change-window = "warning" }`,
 			},
@@ -123,7 +123,7 @@ func TestCheckWindow(t *testing.T) {
 			world: closed, plan: plan, disturbed: stops, level: rules.Error, path: "max_disruption",
 			says: []string{
 				`Found: It is Tue 2025-11-18 14:03 UTC, and the provider's ` + "`change_window`" + ` is open every day from 22:00 to 04:00 of the next day (UTC).`,
-				`Wanted: gpu_partition_config "vdi" disturbs VMs "a" and "b" on host "hv01", which are shut down; VM "c" on host "hv02", which is shut down.`,
+				`gpu_partition_config "vdi" disturbs VMs "a" and "b" on host "hv01", which are shut down; VM "c" on host "hv02", which is shut down.`,
 				"Fix: Apply when it opens, on Tue 2025-11-18 22:00 UTC (in 7 h 57 min).",
 				"Rule: change-window",
 			},
@@ -131,7 +131,7 @@ func TestCheckWindow(t *testing.T) {
 		"one host": {
 			world: closed, plan: create("t", partition("a", "hv01")), level: rules.Error, path: "power",
 			disturbed: []rules.Disturbed{{Host: "hv01", Class: gpu.DisruptVMRestart, VMs: []string{"a"}}},
-			says:      []string{`Where: host "hv01", VM "a"`},
+			says:      []string{`VM "a" on host "hv01"`},
 		},
 		"no VM": {
 			world: closed, plan: change.Change{Subject: "the config", Prior: plan.Want}, level: rules.Error, path: "max_disruption",

@@ -115,7 +115,7 @@ func (r *run) checkPassedThrough(host string, g *gpu.GPU, kind gpu.Kind) {
 	}
 	r.report(Finding{
 		Path:   "selector",
-		Title:  "The GPU is given away whole",
+		Title:  "The GPU is assigned as a whole device",
 		Host:   host,
 		GPU:    g.ID,
 		Found:  fmt.Sprintf("%s is taken from its host, for passthrough to a VM.", gpuOn(host, g)),
@@ -128,7 +128,7 @@ func (r *run) checkPassedThrough(host string, g *gpu.GPU, kind gpu.Kind) {
 func (r *run) checkPartitionedGPU(host string, h *gpu.Host, g *gpu.GPU) {
 	f := Finding{
 		Path:   "selector",
-		Title:  "The GPU is given away whole",
+		Title:  "The GPU is assigned as a whole device",
 		Host:   host,
 		GPU:    g.ID,
 		Wanted: r.label() + " partitions it. " + xorWanted,
@@ -185,7 +185,7 @@ func (r *run) conflict(host string, wants func(gpu.Want) bool) *entry {
 
 // reportXor words a conflict inside the run the same for both sides.
 func (r *run) reportXor(f Finding, e *entry, host string, g *gpu.GPU) {
-	f.Title = "A GPU is both partitioned and given whole"
+	f.Title = "A GPU is both partitioned and assigned whole"
 	f.Other = labelOf(e.plan)
 	f.Found = fmt.Sprintf("%s both want %s; one partitions it, the other takes it whole.", r.both(e), gpuOn(host, g))
 	f.Wanted = xorWanted
@@ -357,7 +357,7 @@ func (r *run) reportTwin(e *entry, path, object, fix string) {
 		Title:  "Two resources for one object",
 		Other:  labelOf(e.plan),
 		Found:  fmt.Sprintf("%s both manage %s.", r.both(e), object),
-		Wanted: "Each object is managed by one resource.",
+		Wanted: "An object must be managed by one resource only.",
 		Fix:    fix + wayOut,
 	}, key("twin", object, labelOf(e.plan)))
 }

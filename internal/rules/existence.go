@@ -49,12 +49,12 @@ func (r *run) reportMissing(gpus map[string][]string, path string) {
 		}
 		r.report(Finding{
 			Path:   path,
-			Title:  "The host does not have this GPU",
+			Title:  "GPU not found on the host",
 			Host:   host,
 			GPU:    missing[0],
 			Found:  fmt.Sprintf("%s has %s.", capital(hostText(host)), join(gpusSeen(h))),
 			Wanted: fmt.Sprintf("%s names %s.", r.label(), join(missing)),
-			Fix:    "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V a GPU that was moved to another slot has another id, on Linux one that was replaced.",
+			Fix:    "Write a GPU id as the `gpu_inventory` data source prints it for this host. On Hyper-V the id of a GPU changes with its slot, on Linux when it is replaced.",
 		}, keys...)
 	}
 }
@@ -114,7 +114,7 @@ func checkNothingSelected(r *run) {
 	}
 	r.report(Finding{
 		Path:   path,
-		Title:  "No GPU to partition",
+		Title:  "No GPU is selected",
 		Host:   empty[0],
 		Found:  fmt.Sprintf("The selection finds no GPU on %s: %s.", join(quoteAll(empty)), join(lines)),
 		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), layoutNoun(c)),
@@ -192,7 +192,7 @@ func checkExistingPool(r *run) {
 		}
 		r.report(Finding{
 			Path:   "name",
-			Title:  "The pool exists already",
+			Title:  "The pool already exists",
 			Host:   host,
 			Found:  fmt.Sprintf("%s has a pool %s with %s, and no Terraform resource manages it.", capital(hostText(host)), quote(pool.Name), plural(len(pool.GPUs), "GPU")),
 			Wanted: fmt.Sprintf("%s creates a pool of that name there.", r.label()),
@@ -342,7 +342,7 @@ func (r *run) thisState() string {
 // capital makes a sentence's first letter a capital. A name as Terraform knows it, such as
 // gpu_share, keeps its spelling.
 func capital(s string) string {
-	if first, _, _ := strings.Cut(s, " "); s == "" || strings.Contains(first, "_") {
+	if first, _, _ := strings.Cut(s, " "); s == "" || strings.Contains(first, "_") || strings.HasPrefix(s, "vGPU") {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]

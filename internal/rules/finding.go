@@ -5,42 +5,40 @@ import (
 	"strings"
 )
 
-// Detail is the body of a diagnostic: where, what was found, what was wanted, how to
-// fix it, and the rule's id to relax it by. The title is not repeated.
+// Detail is the body of a diagnostic: where, what was found and what it means for the plan,
+// how to fix it, and the rule's id to relax it by. Nothing is said twice: neither the title
+// nor a place that the text names.
 func (f Finding) Detail() string {
-	var b strings.Builder
+	found := strings.TrimSpace(f.Found + " " + f.Wanted)
+	var lines []string
 	line := func(name, text string) {
-		if text == "" {
-			return
+		if text != "" {
+			lines = append(lines, name+": "+text)
 		}
-		if b.Len() > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(name + ": " + text)
 	}
-	line("Where", f.where())
-	line("Found", f.Found)
-	line("Wanted", f.Wanted)
-	if !strings.Contains(f.Found, f.Other) {
+	line("Where", f.where(found))
+	line("Found", found)
+	if !strings.Contains(found, f.Other) {
 		line("Other side", f.Other)
 	}
 	line("Fix", f.Fix)
 	if f.Stood {
-		line("Note", "This stood before; the planned change neither causes nor worsens it.")
+		line("Note", "This was so before; the planned change neither causes it nor makes it worse.")
 	}
 	line("Rule", f.Rule)
-	return b.String()
+	return strings.Join(lines, "\n")
 }
 
-func (f Finding) where() string {
+// where names the place of a finding, without what its text names.
+func (f Finding) where(text string) string {
 	var parts []string
-	if f.Host != "" {
+	if f.Host != "" && !strings.Contains(text, quote(f.Host)) {
 		parts = append(parts, hostText(f.Host))
 	}
-	if f.GPU != "" {
+	if f.GPU != "" && !strings.Contains(text, f.GPU) {
 		parts = append(parts, "GPU "+f.GPU)
 	}
-	if f.VM != "" {
+	if f.VM != "" && !strings.Contains(text, quote(f.VM)) {
 		parts = append(parts, "VM "+quote(f.VM))
 	}
 	return strings.Join(parts, ", ")

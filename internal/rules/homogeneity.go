@@ -197,7 +197,7 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 		}
 		f := r.unlike(unlike, most, g, path)
 		f.Title = aspectTitles[a]
-		f.Wanted = fmt.Sprintf("%s puts all of them under one name, and they must be of one make, model and size so that a VM finds the same wherever it runs.", r.label())
+		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same wherever it runs.", r.label())
 		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
 		if c := r.plan.Want.Config; c != nil && c.Kind() == gpu.KindMIG {
 			// That each of them has the profiles is the business of mig-profile-supported.
@@ -314,7 +314,7 @@ func (r *run) reportProblems(g group, path string) {
 	r.report(Finding{
 		Level:  Warning,
 		Path:   path,
-		Title:  "A GPU does not work",
+		Title:  "A GPU has a problem",
 		Host:   broken[0].host,
 		GPU:    broken[0].gpu.ID,
 		Found:  fmt.Sprintf("The host reports a problem with %s.", join(lines)),
@@ -349,9 +349,9 @@ func (r *run) reportUnlikeNeighbours(g group, most kind, path string) {
 		Host:  unlike[0].host,
 		GPU:   unlike[0].gpu.ID,
 		Found: fmt.Sprintf("Most GPUs of %s %s are %s, but the cluster also has %s.", r.label(), g.text(), most, join(texts(unlike))),
-		Wanted: "All partitionable GPUs of a cluster should be of one make, model and size: Hyper-V takes a partition from any of them, " +
+		Wanted: "All partitionable GPUs of a cluster should be of the same vendor, model and memory size: Hyper-V takes a partition from any of them, " +
 			"on any node where a VM starts.",
-		Fix: "Take these GPUs out of partitioning, for example with a gpu_pool, or move them to another cluster.",
+		Fix: "Exclude these GPUs from partitioning, for example with a gpu_pool, or move them to another cluster.",
 	}, keysOf("neighbour", unlike)...)
 }
 

@@ -111,7 +111,7 @@ func (r *run) reportParavirtual(host string, g *gpu.GPU, path string) {
 	}
 	r.report(Finding{
 		Path:   path,
-		Title:  "The GPU offers paravirtualization only",
+		Title:  "The GPU supports paravirtualization only",
 		Host:   host,
 		GPU:    g.ID,
 		Found:  fmt.Sprintf("%s is shared by paravirtualization (GPU-PV): its driver can partition, but SR-IOV is not enabled on the server.", capital(gpuOn(host, g))),
@@ -213,7 +213,7 @@ func (r *run) checkQuotaVRAM(at located, slots []slot, q gpu.Quota) {
 		}
 		r.report(Finding{
 			Path:   "partition",
-			Title:  "A memory quota above the partition's size",
+			Title:  "The memory quota exceeds the partition's size",
 			Host:   at.key,
 			GPU:    s.gpu.ID,
 			VM:     at.vm.Name,
@@ -240,7 +240,7 @@ func (r *run) checkQuotaOrder(q gpu.Quotas) {
 				Title:  "Quotas out of order",
 				VM:     vmWritten(r.plan.Want.Assignment),
 				Found:  fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, text(of.quota.Min), text(of.quota.Optimal), text(of.quota.Max)),
-				Wanted: "The minimum is at most the optimal and the optimal at most the maximum.",
+				Wanted: "The minimum must be at most the optimal, and the optimal at most the maximum.",
 				Fix:    "Put the three values in this order, or leave some of them out.",
 			}, key("quota order", of.name))
 		}

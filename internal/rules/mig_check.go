@@ -32,7 +32,7 @@ func checkMIGProfileSupported(r *run) {
 	if len(without) > 0 {
 		r.report(Finding{
 			Path:   "selector",
-			Title:  "The GPU has no Multi-Instance GPU",
+			Title:  "The GPU does not support MIG",
 			Host:   without[0].host,
 			GPU:    without[0].gpu.ID,
 			Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
@@ -61,7 +61,7 @@ func (r *run) reportMIGFaults(c *gpu.PartitionConfig) {
 			continue
 		}
 		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
-		f.Found = fmt.Sprintf("On %s: %s", join(gpuTexts(f.members)), f.Found)
+		f.Found = fmt.Sprintf("%s Affected: %s.", f.Found, join(gpuTexts(f.members)))
 		r.report(f.Finding, keysOf("mig "+placement.MIGLayoutText(c.MIG), f.members)...)
 	}
 }
@@ -134,7 +134,7 @@ func (r *run) documentedFaults(c *gpu.PartitionConfig) []migFault {
 		}
 		if m.MIG == nil {
 			out = append(out, migFault{Finding: Finding{
-				Rule: "mig-profile-supported", Level: Warning, Path: "selector", Title: "The GPU has no Multi-Instance GPU",
+				Rule: "mig-profile-supported", Level: Warning, Path: "selector", Title: "The GPU does not support MIG",
 				Found: fmt.Sprintf("No MIG is documented for %s.", m.Name), Fix: "Choose another model.",
 			}})
 			continue
@@ -204,7 +204,7 @@ func (r *run) reportMIGBusy(host string, busy []member, by []string) {
 		Host:   host,
 		GPU:    busy[0].gpu.ID,
 		Found:  fmt.Sprintf("On %s these processes use the GPUs: %s.", hostText(host), strings.Join(by, "; ")),
-		Wanted: fmt.Sprintf("%s switches MIG mode on, which takes a GPU that nothing uses. No process is ever ended for it.", r.label()),
+		Wanted: fmt.Sprintf("%s switches MIG mode on, which requires that nothing uses the GPU. No process is ever killed for it.", r.label()),
 		Fix:    "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again.",
 	}, keysOf("mig mode", busy)...)
 }
@@ -228,10 +228,10 @@ func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption)
 func (r *run) reportMIGRestore(host string, g *gpu.GPU, m *placement.MIGChange, limit gpu.Disruption) {
 	f := Finding{
 		Path:   "on_destroy",
-		Title:  "The former layout cannot be put back",
+		Title:  "The previous layout cannot be restored",
 		Host:   host,
 		GPU:    g.ID,
-		Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Giving a GPU up ends no process.", r.label(), migStateWords(m.To)),
+		Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Releasing a GPU never kills a process.", r.label(), migStateWords(m.To)),
 	}
 	switch {
 	case len(m.InTheWay) > 0:
@@ -300,7 +300,7 @@ func checkKindOnPlatform(r *run) {
 	has := names[r.fleet.hosts[wrong[0]].Platform]
 	r.report(Finding{
 		Path:   path,
-		Title:  "The host is of another platform",
+		Title:  "Not supported on this platform",
 		Host:   wrong[0],
 		Found:  capital(verb(len(wrong), "host ", "hosts ")) + join(quoteAll(wrong)) + verb(len(wrong), " is a "+has+" host.", " are "+has+" hosts."),
 		Wanted: what + " is for " + names[needs] + " hosts.",

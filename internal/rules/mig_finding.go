@@ -28,7 +28,7 @@ func MIGFinding(err error) Finding {
 		f.Rule, f.Title = "mig-profile-supported", "The GPU does not offer this MIG profile"
 		f.Fix = "Write profiles that the GPU offers, or leave it out of `selector`."
 	case errors.As(err, &inUse):
-		f.Title = "MIG instances in use are in the way"
+		f.Title = "MIG instances in use block the change"
 		f.Fix = "Stop what uses them, or keep them in the layout where they are. No setting removes an instance in use."
 	case errors.As(err, &tooMany):
 		f.Fix = fmt.Sprintf("Write at most %d for %s.", tooMany.Max, tooMany.Profile)

@@ -33,7 +33,7 @@ func checkMPSSupported(r *run) {
 	}
 	if len(without) > 0 {
 		r.report(Finding{
-			Path: "hosts", Title: "The host has no Multi-Process Service", Host: without[0],
+			Path: "hosts", Title: "MPS is not installed on the host", Host: without[0],
 			Found:  fmt.Sprintf("nvidia-cuda-mps-control is not installed on %s.", join(quoteAll(without))),
 			Wanted: fmt.Sprintf("%s starts an MPS control daemon there.", capital(r.label())),
 			Fix:    "Install it with NVIDIA's driver (package nvidia-cuda-mps, nvidia-compute-utils or xorg-x11-drv-nvidia-cuda), or leave the host out.",
@@ -62,8 +62,8 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 		return
 	}
 	r.report(Finding{
-		Path: mpsPath(c), Title: "MPS does not take these settings", Found: capital(join(found)) + ".",
-		Wanted: fmt.Sprintf("%s gives them to its MPS daemons.", capital(r.label())), Fix: "Write values that MPS takes, or leave them out.",
+		Path: mpsPath(c), Title: "Invalid MPS settings", Found: capital(join(found)) + ".",
+		Fix: "Correct these values, or leave them out.",
 	}, key("mps amounts"))
 }
 
@@ -83,15 +83,15 @@ func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
 	}
 	if len(prohibited) > 0 {
 		r.report(Finding{
-			Path: "selector", Title: "The GPU is closed to processes", Host: prohibited[0].host, GPU: prohibited[0].gpu.ID,
-			Found:  fmt.Sprintf("%s %s in compute mode prohibited, which somebody set on purpose.", capital(join(gpuTexts(prohibited))), verb(len(prohibited), "is", "are")),
+			Path: "selector", Title: "The compute mode of the GPU is prohibited", Host: prohibited[0].host, GPU: prohibited[0].gpu.ID,
+			Found:  fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(join(gpuTexts(prohibited))), verb(len(prohibited), "is", "are")),
 			Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
 			Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
 		}, keysOf("prohibited", prohibited)...)
 	}
 	if len(small) > 0 {
 		r.report(Finding{
-			Path: mpsPath(c), Title: "The memory limit is above the GPU", Host: small[0].host, GPU: small[0].gpu.ID,
+			Path: mpsPath(c), Title: "The memory limit exceeds the GPU's memory", Host: small[0].host, GPU: small[0].gpu.ID,
 			Found:  fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"), r.smallest(small[0].host, r.fleet.hosts[small[0].host], small[0].gpu, c), inInstances(c)),
 			Wanted: fmt.Sprintf("%s holds each client to %s (`pinned_memory_limit_mib`).", capital(r.label()), c.MPS.PinnedMemoryLimit),
 			Fix:    "Write a limit within the device's memory, or leave it out.",
@@ -163,8 +163,8 @@ func checkMPSOneUser(r *run) {
 		return
 	}
 	r.report(Finding{
-		Path: mpsPath(c), Title: "Whose processes are clients of MPS has to be said", Found: found + ".",
-		Wanted: fmt.Sprintf("%s: a daemon serves the processes of one user, while those of others wait until they end, or with `multi_user` those of all users in one server.", capital(r.label())),
+		Path: mpsPath(c), Title: "MPS needs a user", Found: found + ".",
+		Wanted: "An MPS daemon serves the processes of one user at a time, while those of other users wait; with `multi_user` it serves all users.",
 		Fix:    "Write `uid` with the user's id, or `multi_user = true`.",
 	}, key("user"))
 }
@@ -214,9 +214,9 @@ func (r *run) reportMPSBusy(host string, busy []member, by []string) {
 		return
 	}
 	r.report(Finding{
-		Path: "selector", Title: "Processes beside MPS use the GPUs", Host: host, GPU: busy[0].gpu.ID,
+		Path: "selector", Title: "Processes outside of MPS use the GPUs", Host: host, GPU: busy[0].gpu.ID,
 		Found:  fmt.Sprintf("On %s these use the GPUs without this config's MPS: %s.", hostText(host), strings.Join(by, "; ")),
-		Wanted: fmt.Sprintf("%s gives the GPUs to one MPS daemon alone. No process is ever ended for that.", capital(r.label())),
+		Wanted: fmt.Sprintf("%s gives the GPUs to one MPS daemon alone. No process is ever killed for it.", capital(r.label())),
 		Fix:    "Stop these first, or leave the GPUs out of `selector`. With `compute_mode = \"default\"` other processes may stay on the GPUs, past MPS.",
 	}, keysOf("mps busy", busy)...)
 }
@@ -229,9 +229,9 @@ func (r *run) reportMPSClients(host string, ending []member, clients, daemons []
 	clients = slices.Compact(clients)
 	slices.Sort(daemons)
 	f := Finding{
-		Path: "max_disruption", Title: "Clients of MPS would end", Host: host, GPU: ending[0].gpu.ID,
+		Path: "max_disruption", Title: "MPS clients would be terminated", Host: host, GPU: ending[0].gpu.ID,
 		Found: fmt.Sprintf("On %s, daemons that change (%s) have %s: %s.", hostText(host), join(slices.Compact(daemons)), plural(len(clients), "client"), join(clients)),
-		Wanted: fmt.Sprintf("%s changes these daemons, and their clients end with them. Its `max_disruption` allows %s only.", capital(r.label()),
+		Wanted: fmt.Sprintf("%s restarts or stops these daemons, which terminates their clients. Its `max_disruption` allows %s only.", capital(r.label()),
 			quote(string(orNone(limit)))),
 		Fix: "Write `max_disruption = \"process_restart\"`, or stop the clients first.",
 	}

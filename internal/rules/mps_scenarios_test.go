@@ -170,7 +170,7 @@ func mpsScenarios() []scenario {
 		},
 		{
 			rule: "mps-in-use", name: "a process beside MPS", level: rules.Error, path: "selector", change: true,
-			says: []string{migGPU1, "process 4711 (python, container 3f2a)", "No process is ever ended"},
+			says: []string{migGPU1, "process 4711 (python, container 3f2a)", "No process is ever killed"},
 			build: func() (rules.World, change.Change) {
 				h := shareServer()
 				runsIn(&h.GPUs[1], 0, 4711)

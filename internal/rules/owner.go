@@ -128,7 +128,7 @@ func (r *run) handOver(object string) string {
 			"first destroy the resource that manages " + object + " now, then create this one."
 	}
 	return "If both are the same state, give both providers the same `owner`. Otherwise destroy the resource that manages " + object +
-		" in the other state first; the guide on ownership tells how an object moves between states without being destroyed."
+		" in the other state first; the ownership guide describes how to move an object between states without destroying it."
 }
 
 // located is a VM on its owner host.

@@ -54,7 +54,7 @@ func checkPinnedOnClustered(r *run) {
 	f := Finding{
 		Host:  at.key,
 		VM:    at.vm.Name,
-		Title: "A fixed GPU for a clustered VM",
+		Title: "A clustered VM is pinned to a GPU",
 		Found: fmt.Sprintf("%s on %s is clustered: it may start on another node.", vmText(at.vm), hostText(at.key)),
 	}
 	switch {
@@ -134,7 +134,7 @@ func (r *run) reportUncovered(host, vm, path, pool, found string, without []stri
 		Host:   host,
 		VM:     vm,
 		Found:  found,
-		Wanted: "A pool of the same name stands on every node that may own the VM; elsewhere the VM does not start after a failover.",
+		Wanted: "Every node that may own the VM needs a pool of this name; elsewhere the VM does not start after a failover.",
 		Fix:    "Add the nodes to the pool's `members`, or restrict the VM's possible owners.",
 	}, keys...)
 }
@@ -216,7 +216,7 @@ func checkPoolCounts(r *run) {
 			Title:  "The pool has different numbers of GPUs per node",
 			Host:   first,
 			Found:  fmt.Sprintf("In cluster %s pool %s has %s.", quote(names[c]), quote(p.Name), strings.Join(lines, ", ")),
-			Wanted: "Every node of a cluster has the same number of GPUs in the pool, so that any of them can take over from any other.",
+			Wanted: "Every node of a cluster should have the same number of GPUs in the pool, so that any of them can take over from any other.",
 			Fix:    "Put the same number of GPUs into `members` for every node.",
 		}, keys...)
 	}

@@ -135,7 +135,7 @@ func checkOSBuild(r *run) {
 
 // UnreadableFix is what to do about records that an agent cannot read.
 const UnreadableFix = "Install the agent that wrote them, or a later one, or restore the file from a backup. " +
-	"`gpu-agent records` on the host shows them, and `gpu-agent records drop` gives one up."
+	"`gpu-agent records` on the host lists them; `gpu-agent records drop` discards one."
 
 // UnreadableText names records that an agent cannot read.
 func UnreadableText(records []gpu.UnreadableRecord) string {
@@ -157,9 +157,9 @@ func checkReadableRecords(r *run) {
 			continue
 		}
 		r.report(Finding{
-			Path: path, Host: host, Title: "Records of a host cannot be read",
+			Path: path, Host: host, Title: "Agent records cannot be read",
 			Found:  UnreadableText(h.Unreadable) + ".",
-			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing before it can read all that it has recorded: who has what, and what a run that was killed left.", r.label()),
+			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing until it can read all of its records: claims, and changes that a killed run left unfinished.", r.label()),
 			Fix:    UnreadableFix,
 		}, key("records", host))
 	}
@@ -220,7 +220,7 @@ func checkForeignController(r *run) {
 		f := Finding{
 			Path:   path,
 			Host:   byName[names[0]][0],
-			Title:  "Other software changes the GPUs' layout",
+			Title:  "Other software changes the GPU layout",
 			Found:  fmt.Sprintf("This software manages GPUs itself: %s.", join(lines)),
 			Wanted: fmt.Sprintf("%s changes them too, and each would undo the other's work.", r.label()),
 			Fix:    "Let one of the two manage the GPUs: stop the other software there, or take the host out of this resource.",
@@ -244,7 +244,7 @@ func (r *run) reportConsumers() {
 		return
 	}
 	f := Finding{
-		Level: Warning, Path: "hosts", Title: "Other software hands these GPUs out too",
+		Level: Warning, Path: "hosts", Title: "Other software allocates these GPUs too",
 		Wanted: fmt.Sprintf("%s shares GPUs with containers there, of which such software knows nothing.", r.label()),
 		Fix:    "Leave these GPUs out of what the other software hands out, or let it share them: the functions `device_plugin_config` and `slurm_gres` write its configuration.",
 	}
@@ -256,7 +256,7 @@ func (r *run) reportConsumers() {
 		return
 	case w.Config.Kind() == gpu.KindMIG:
 		changed = r.touched()
-		f.Title = "Software that hands GPUs out has to be told"
+		f.Title = "Other software must be restarted after the change"
 		f.Wanted = fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label())
 		f.Fix = "Keep new work off these hosts while applying, and restart the software afterwards."
 	case w.Config.Kind() == gpu.KindMPS || w.Config.Kind() == gpu.KindTimeSlicing:
@@ -304,12 +304,12 @@ func checkLiveMigrationSupport(r *run) {
 	}
 	r.report(Finding{
 		Path:   "hosts",
-		Title:  "VMs with partitions cannot be moved while they run",
+		Title:  "VMs with partitions cannot be live-migrated",
 		Host:   without[0].host,
 		GPU:    without[0].gpu.ID,
 		Found:  fmt.Sprintf("These GPUs do not report support for incoming live migration: %s.", join(gpuTexts(without))),
-		Wanted: fmt.Sprintf("Clustered VMs with a partition of %s move between nodes without being restarted.", r.label()),
+		Wanted: fmt.Sprintf("Clustered VMs with a partition of %s will be restarted when they move between nodes.", r.label()),
 		Fix: "Live migration with a partition needs Windows Server 2025 or Azure Local 24H2, an IOMMU with DMA bit tracking (AMD EPYC 7002, Intel Xeon of the 4th generation, or newer) " +
-			"and NVIDIA vGPU driver 18 or newer. Without it a move restarts the VM.",
+			"and NVIDIA vGPU driver 18 or newer.",
 	}, keysOf("migration", without)...)
 }

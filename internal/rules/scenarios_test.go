@@ -678,6 +678,16 @@ func capacityScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Pools[0].GPUs = []string{gpu0, gpu1} },
 		},
 		{
+			rule: "capacity", name: "pool of VMs that are off", level: rules.Warning, path: "pool", says: []string{`"a"`, "1 GPU", "not all of them can run"},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMOff))
+				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
+				h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "d", Pool: "dda"}}
+				return world(h), create("t", fromPool("b", "hv01", "hv01/dda", "dda"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Pools[0].GPUs = []string{gpu0, gpu1} },
+		},
+		{
 			rule: "capacity", name: "pool that shrinks", level: rules.Error, path: "members", says: []string{`"a"`},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))

@@ -59,7 +59,6 @@ func (r *run) settle(s *gpu.Share) *shareOutcome {
 	o := &shareOutcome{}
 	if err := placement.CheckShare(s); err != nil {
 		f := ShareFinding(err)
-		f.Wanted = capital(r.label()) + " wants " + shareText(s) + ". " + f.Wanted
 		o.add(f, key(f.Rule, f.Path, s.Name))
 		return o
 	}
@@ -371,7 +370,7 @@ func (r *run) together(me placement.PackItem, others []placement.PackItem, title
 
 // roomFinding words why a share has no place on any of its hosts.
 func (r *run) roomFinding(s *gpu.Share, errs []error) Finding {
-	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "There is no host for it.", Fix: "Ask for less, or choose another GPU or host."}
+	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "No host was found for it.", Fix: "Ask for less, or choose another GPU or host."}
 	if len(errs) > 0 {
 		f = ShareFinding(errs[0])
 	}
@@ -464,9 +463,9 @@ func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
 func checkTimeSlicingNoIsolation(r *run) {
 	if c := r.plan.Want.Config; c != nil && c.TimeSlicing != nil && (r.plan.Prior.Config == nil || r.plan.Prior.Config.TimeSlicing == nil) {
 		r.report(Finding{
-			Path: "time_slicing", Title: "Time-slicing isolates nothing",
+			Path: "time_slicing", Title: "Time-slicing does not isolate workloads",
 			Found:  fmt.Sprintf("%s lets %s take turns on each device.", capital(r.label()), plural(c.TimeSlicing.Replicas, "share")),
-			Wanted: "They have one memory and one fault domain, and nothing holds one of them to its part. It is no boundary between tenants.",
+			Wanted: "They have one memory and one fault domain, and nothing limits one of them to its part. It is not a boundary between tenants.",
 			Fix:    "Use `mig` where workloads must be kept apart, or `mps` for address spaces of their own and limits.",
 		}, key("time-slicing"))
 	}
@@ -478,10 +477,10 @@ func checkTimeSlicingNoIsolation(r *run) {
 	for _, d := range o.devices {
 		if d.Mode == gpu.ShareTimeSlicing && d.Enforcement(o.host.Host, s) == placement.EnforcementNone {
 			r.report(Finding{
-				Path: "memory", Title: "Nothing holds the share to its memory limit", Host: o.host.Key, GPU: d.GPU,
+				Path: "memory", Title: "The memory limit is not enforced", Host: o.host.Key, GPU: d.GPU,
 				Found:  fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.", placement.DeviceText(d.SharedDevice), hostText(o.host.Key), cmp.Or(d.OnGPU.Driver.Version, "unknown"), cmp.Or(o.host.Host.ContainerToolkit, "none")),
-				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, hold a container to it.", capital(r.label()), s.MemoryLimit),
-				Fix:    "Upgrade both, use `mps` in place of `time_slicing`, or see the limit as a promise of the workload.",
+				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, enforce it for a container.", capital(r.label()), s.MemoryLimit),
+				Fix:    "Upgrade both, use `mps` in place of `time_slicing`, or rely on the workload to respect the limit.",
 			}, key("unheld", o.host.Key, placement.DeviceText(d.SharedDevice)))
 			return
 		}

@@ -118,7 +118,7 @@ func (r *run) checkPoolPlatform(p *gpu.PoolConfig) {
 	linux, hyperv := on[gpu.Linux], on[gpu.HyperV]
 	if len(linux) > 0 && len(hyperv) > 0 {
 		r.report(Finding{
-			Path: "members", Title: "A pool has hosts of two platforms", Host: linux[0],
+			Path: "members", Title: "A pool spans two platforms", Host: linux[0],
 			Found:  fmt.Sprintf("%s %s Hyper-V, and %s Linux.", capital(join(quoteAll(hyperv))), verb(len(hyperv), "runs", "run"), join(quoteAll(linux))+verb(len(linux), " runs", " run")),
 			Wanted: "On Hyper-V a pool gives whole GPUs to VMs, on Linux it is what shares are drawn from.",
 			Fix:    "Make a pool for each platform.",
@@ -127,7 +127,7 @@ func (r *run) checkPoolPlatform(p *gpu.PoolConfig) {
 	}
 	useless := func(path, platform, wanted string, hosts []string) {
 		r.report(Finding{
-			Path: path, Title: "The pool's hosts have no use for this setting", Host: hosts[0],
+			Path: path, Title: "Not supported on Linux hosts", Host: hosts[0],
 			Found:  fmt.Sprintf("%s %s, and `%s` is set.", join(quoteAll(hosts)), verb(len(hosts), "is a "+platform+" host", "are "+platform+" hosts"), path),
 			Wanted: wanted, Fix: "Leave `" + path + "` out.",
 		}, key("pool setting", path))

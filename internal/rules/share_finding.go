@@ -11,7 +11,7 @@ import (
 // ShareFinding words an error of PlaceShare or ShareSpec as a finding of the rule that it
 // violates. Who wants the share, where and at which level is the caller's to add.
 func ShareFinding(err error) Finding {
-	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: sentence(err), Wanted: "A place for the share.", Fix: "Ask for less, or choose another GPU or host."}
+	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: sentence(err), Fix: "Ask for less, or choose another GPU or host."}
 	var (
 		noRoom   *placement.ShareNoRoomError
 		scope    *placement.ShareScopeError
@@ -40,7 +40,7 @@ func ShareFinding(err error) Finding {
 		f.Title = "The host is not in the " + scope.What + " of the share"
 		f.Fix = "Refer to a " + scope.What + " that covers GPUs of this host."
 	case errors.As(err, &apart):
-		f.Path, f.Title, f.Fix = "gpu_ids", "No process reaches the devices of the share together", "Replace the share: `terraform apply -replace=ADDRESS`."
+		f.Path, f.Title, f.Fix = "gpu_ids", "No process can use all devices of the share", "Replace the share: `terraform apply -replace=ADDRESS`."
 	case errors.As(err, &quota):
 		f.Rule, f.Path, f.Title = poolQuota, "pool", "The quota of the pool is used up"
 		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("Of pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()), capital(quota.Wanted())+"."
@@ -48,11 +48,11 @@ func ShareFinding(err error) Finding {
 	case errors.As(err, &namesake):
 		f.Rule, f.Host, f.Title, f.Fix = "unique-name", namesake.Host, "The host has another share of that name", "Give the share another `name`."
 	case errors.As(err, &name):
-		f.Rule, f.Title = "share-name", "The name cannot be that of a CDI device"
-		f.Wanted, f.Fix = "A name of letters, digits, `_`, `-`, `.` and `:` that begins and ends with a letter or a digit.", "Give the share such a `name`."
+		f.Rule, f.Title = "share-name", "The name is not a valid CDI device name"
+		f.Fix = "Give the share another `name`."
 	case errors.As(err, &amount):
-		f.Rule, f.Path, f.Title = fractionNotInMode, amount.Attribute, "No device can give that much"
-		f.Wanted, f.Fix = capital(amount.Attribute)+" must be "+amount.Wanted+".", "Write such a value."
+		f.Rule, f.Path, f.Title = fractionNotInMode, amount.Attribute, "The value is out of range"
+		f.Fix = "Correct the value."
 	}
 	return f
 }
@@ -77,15 +77,15 @@ func ruleOfLack(k placement.LackKind, f Finding) (rule, path, title string) {
 	case placement.LackForVMs:
 		return vmXorShare, f.Path, "The GPU is for VMs"
 	case placement.LackMode:
-		return fractionNotInMode, f.Path, "The mode of the GPU has no such part"
+		return fractionNotInMode, f.Path, "The GPU's mode does not support this setting"
 	case placement.LackSize:
-		return fractionNotInMode, "memory", "The share wants more memory than the device has"
+		return fractionNotInMode, "memory", "The share requests more memory than the device has"
 	case placement.LackClients:
-		return mpsClientLimit, f.Path, "MPS serves no more clients"
+		return mpsClientLimit, f.Path, "Too many MPS clients"
 	case placement.LackLimit:
-		return oversubscription, "memory", "The memory limits of the shares are more than the config allows"
+		return oversubscription, "memory", "The memory limits of the shares exceed what the config allows"
 	case placement.LackThreads:
-		return oversubscription, "active_thread_percentage", "The thread percentages of the shares are more than the config allows"
+		return oversubscription, "active_thread_percentage", "The thread percentages of the shares exceed what the config allows"
 	case placement.LackMissing, placement.LackLayout, placement.LackPool, placement.LackConfig, placement.LackProfile, placement.LackApart, placement.LackTaken, placement.LackReplicas, placement.LackMemory:
 	}
 	return f.Rule, f.Path, f.Title

@@ -75,7 +75,7 @@ func (r *run) checkQuotasLeft(p *gpu.PoolConfig) {
 			continue
 		}
 		r.report(Finding{
-			Level: Warning, Path: "quotas", Title: "A label has more than its quota",
+			Level: Warning, Path: "quotas", Title: "A label exceeds its quota",
 			Found:  fmt.Sprintf("%s%s of label %s %s in the pool.", verb(len(u.By), "Share ", "Shares "), join(quoteAll(u.By)), quote(label), verb(len(u.By), "is", "are")),
 			Wanted: fmt.Sprintf("%s gives the label a quota of %s, which is less. Shares that are placed stay; new ones are refused.", capital(r.label()), quotaText(most, what)),
 			Fix:    "Raise the quota, or destroy some of these shares.",
@@ -253,9 +253,9 @@ func (r *run) reportModes(id, name, path string) {
 		keys = append(keys, keysOf("mode "+m, byMode[m])...)
 	}
 	r.report(Finding{
-		Path: path, Title: "A pool has GPUs of several modes", Host: first.host, GPU: first.gpu.ID,
+		Path: path, Title: "The GPUs of a pool have different modes", Host: first.host, GPU: first.gpu.ID,
 		Found:  fmt.Sprintf("Pool %s has GPUs of these modes: %s.", quote(name), strings.Join(lines, "; ")),
-		Wanted: "All GPUs of a pool are shared in one way, so that a share finds the same wherever it is drawn.",
+		Wanted: "All GPUs of a pool must be shared in the same way, so that a share gets the same wherever it is placed.",
 		Fix:    "Cover all GPUs of the pool with gpu_partition_configs of one kind, or make a pool for each kind.",
 	}, keys...)
 }

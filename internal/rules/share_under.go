@@ -148,10 +148,10 @@ func (r *run) reportUndone(host string, u *undone, path string) {
 		keys[i] = key("under", host, placement.DeviceText(u.device), string(u.kind), s.Name)
 	}
 	r.report(Finding{
-		Path: path, Title: "Shares have part in what would change", Host: host, GPU: u.device.GPU,
+		Path: path, Title: "Shares are placed on GPUs that would change", Host: host, GPU: u.device.GPU,
 		Found:  fmt.Sprintf("%s on %s %s part in %s, which %s.", capital(placement.ShareNames(u.shares)), hostText(host), verb(len(u.shares), "has", "have"), placement.DeviceText(u.device), u.what),
-		Wanted: fmt.Sprintf("%s changes it. A share stays where it was placed, and what it was promised there.", capital(r.label())),
-		Fix:    "Destroy these shares first, or keep what they have part in.",
+		Wanted: fmt.Sprintf("%s changes it. A share is never moved, and keeps what it was placed with.", capital(r.label())),
+		Fix:    "Destroy these shares first, or leave their GPUs as they are.",
 	}, keys...)
 }
 

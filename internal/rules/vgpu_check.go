@@ -109,7 +109,7 @@ func checkVGPU(r *run) {
 	for _, reason := range sortedKeys(byReason) {
 		f := byReason[reason]
 		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
-		f.Found = fmt.Sprintf("On %s: %s", join(gpuTexts(f.members)), f.Found)
+		f.Found = fmt.Sprintf("%s Affected: %s.", f.Found, join(gpuTexts(f.members)))
 		f.Wanted = fmt.Sprintf("%s wants on each GPU: %s.", r.label(), placement.VGPULayoutText(c.VGPU))
 		r.report(f.Finding, keysOf("vgpu "+placement.VGPULayoutText(c.VGPU), f.members)...)
 	}
@@ -141,11 +141,11 @@ func checkVGPUInUse(r *run) {
 			if v := change.VGPU; v != nil && change.Restore && len(v.InTheWay) > 0 {
 				r.report(Finding{
 					Path:   "on_destroy",
-					Title:  "The former vGPUs cannot be put back",
+					Title:  "The previous vGPUs cannot be restored",
 					Host:   host,
 					GPU:    g.ID,
 					Found:  fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(v.InTheWay)),
-					Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Giving a GPU up stops no VM and ends no process.", r.label(), placement.VGPUText(v.To)),
+					Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Releasing a GPU never stops a VM or kills a process.", r.label(), placement.VGPUText(v.To)),
 					Fix:    "Stop what uses it before the apply, or write `on_destroy = \"keep\"`.",
 				}, key("vgpu restore", host, g.ID))
 			}

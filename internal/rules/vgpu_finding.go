@@ -26,11 +26,11 @@ func VGPUFinding(err error) Finding {
 	)
 	switch {
 	case errors.As(err, &unsupported):
-		f.Path, f.Title = "selector", "The GPU has no vGPUs"
+		f.Path, f.Title = "selector", "The GPU does not support vGPUs"
 		f.Fix = "Install NVIDIA's vGPU driver on the host and enable SR-IOV in the server's firmware, or leave the GPU out of `selector`."
 	case errors.As(err, &unknown): // as above
 	case errors.As(err, &backed):
-		f.Title, f.Fix = "MIG-backed vGPUs cannot be made", "Write a type that shares the GPU by time slices: its name has one number, as in L40S-12Q."
+		f.Title, f.Fix = "MIG-backed vGPUs are not supported", "Write a type that shares the GPU by time slices: its name has one number, as in L40S-12Q."
 	case errors.As(err, &mode):
 		f.Path, f.Title = "selector", "The GPU is in MIG mode"
 		f.Fix = "Turn MIG mode off on the GPU, or leave it out of `selector`."
@@ -40,18 +40,18 @@ func VGPUFinding(err error) Finding {
 		if sizes.Supported {
 			f.Fix = "Leave `heterogeneous` out or write true, or write types of one frame buffer size."
 		} else if !sizes.Mixed {
-			f.Title, f.Fix = "The GPU has no heterogeneous mode", "Leave `heterogeneous` out."
+			f.Title, f.Fix = "Heterogeneous mode is not supported", "Leave `heterogeneous` out."
 		}
 	case errors.As(err, &capacity), errors.As(err, &count):
-		f.Rule, f.Title, f.Fix = "vgpu-capacity", "The GPU does not take that many vGPUs", "Ask for fewer or smaller vGPUs."
+		f.Rule, f.Title, f.Fix = "vgpu-capacity", "Too many vGPUs for the GPU", "Ask for fewer or smaller vGPUs."
 		if capacity != nil && capacity.Untold {
-			f.Title, f.Fix = "How many vGPUs are wanted has to be said", "Write `count`."
+			f.Title, f.Fix = "The number of vGPUs must be set", "Write `count`."
 		}
 	case errors.As(err, &held):
-		f.Rule, f.Title = "vgpu-in-use", "vGPUs in use are in the way"
+		f.Rule, f.Title = "vgpu-in-use", "vGPUs in use block the change"
 		f.Fix = "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use."
 	case errors.As(err, &busy):
-		f.Rule, f.Title = "vgpu-in-use", "Processes use GPUs whose virtual functions are switched"
+		f.Rule, f.Title = "vgpu-in-use", "Processes use GPUs whose virtual functions change"
 		f.Fix = "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again."
 	}
 	return f

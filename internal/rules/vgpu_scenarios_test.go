@@ -106,6 +106,17 @@ func vgpuScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1] = l40s(migGPU1) },
 		},
 		{
+			rule: "vgpu-same-framebuffer", name: "no heterogeneous mode", level: rules.Error, path: "vgpu", says: []string{migGPU0, "Leave `heterogeneous` out"},
+			build: func() (rules.World, change.Change) {
+				g := l40s(migGPU0)
+				g.VGPU.HeterogeneousSupported = false
+				w := vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{q12: 2}, Heterogeneous: ptr(true)}, "kvm01")
+				w.Config.GPUs["kvm01"] = []string{migGPU0}
+				return kvm(g), create("t", w)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Heterogeneous = nil },
+		},
+		{
 			rule: "vgpu-type-offered", name: "no vGPU driver", level: rules.Error, path: "selector", says: []string{migGPU1, "offers no vGPUs"},
 			build: func() (rules.World, change.Change) {
 				g := l40s(migGPU1)

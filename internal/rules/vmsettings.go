@@ -14,7 +14,7 @@ func checkGeneration2(r *run) {
 	if at, ok := r.locate(a); ok && at.vm.Generation == 1 {
 		r.report(Finding{
 			Path:   "vm",
-			Title:  "The VM is of generation 1",
+			Title:  "The VM is a generation 1 VM",
 			Host:   at.key,
 			VM:     at.vm.Name,
 			Found:  fmt.Sprintf("%s on %s is of generation 1.", vmText(at.vm), hostText(at.key)),

@@ -169,7 +169,7 @@ func (d *DataSource) failures(m fleet.Measurements, diags *diag.Diagnostics) []s
 		case unreachable(err):
 			away.Errors[name] = err
 		default:
-			diags.AddError("Host cannot be measured", fmt.Sprintf("%s\n\nHost: %s\nFound: %s", DataSourceType, name, report.Explain(err)))
+			diags.AddError("Host cannot be measured", fmt.Sprintf("%s\n\nHost: %s\n%s", DataSourceType, name, report.Explain(err)))
 		}
 	}
 	if len(recorded) > 0 {

@@ -118,7 +118,7 @@ func TestMIGInstanceInUseIsInTheWayAtPlan(t *testing.T) {
 	pid := r.Runs(1, &gpu.MIGPlacement{Profile: "1g.10gb", Start: 5}, "python")
 	before := r.File()
 	c.Write(r.Block() + rig.MIGOf("ml", rig.Halves, `max_disruption = "gpu_reset"`))
-	rig.WantSaid(t, c.Fails("plan"), "MIG instances in use are in the way", rig.MIGGPU(1), "1g.10gb at 5",
+	rig.WantSaid(t, c.Fails("plan"), "MIG instances in use block the change", rig.MIGGPU(1), "1g.10gb at 5",
 		fmt.Sprintf("process %d (python, container 3f2a)", pid), "Rule: mig-placement")
 	r.WantUntouched(before)
 	// The levels of rules do not lift what the host itself refuses.
@@ -200,7 +200,7 @@ func TestMIGIsNotRestoredUnderAProcess(t *testing.T) {
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1)
 	// A GPU that leaves a config is refused when it is planned.
 	c.Write(r.Block() + rig.MIGOf("ml", rig.Halves, `on_destroy = "restore"`, rig.OnGPUs(1)))
-	rig.WantSaid(t, c.Fails("plan"), "Error: The former layout cannot be put back", rig.MIGGPU(0), fmt.Sprintf("process %d", pid))
+	rig.WantSaid(t, c.Fails("plan"), "Error: The previous layout cannot be restored", rig.MIGGPU(0), fmt.Sprintf("process %d", pid))
 	r.Must(r.Fleet.StopProcess(t.Context(), "hgx01", pid))
 	c.Destroy()
 	r.WantLayout("off", 0, 1)

@@ -186,7 +186,7 @@ func TestQuotasComeBackOnlyWhereTheyFit(t *testing.T) {
 	}
 	r.Steps(
 		resource.TestStep{Config: config(4, 3000), Check: rig.Then(func() { quota("avd-01", 1000); quota("avd-02", 3000) })},
-		resource.TestStep{Config: config(8, 3000), ExpectError: rig.Says("A memory quota above the partition's size")},
+		resource.TestStep{Config: config(8, 3000), ExpectError: rig.Says("The memory quota exceeds the partition's size")},
 		// The config changes first. With its old quota avd-02 would not start again.
 		resource.TestStep{Config: config(8, 1500), Check: rig.Then(func() {
 			quota("avd-01", 1000)
@@ -355,7 +355,7 @@ func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 		"hosts and cluster":   {rig.ConfigOf(4, rig.Both, `cluster = "azl"`), "Exactly one of these attributes must be configured: [hosts,cluster]"},
 		"unknown GPU":         {rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv01 = ["PCIROOT(99)"] } }`), "names PCIROOT(99)"},
 		"selector off hosts":  {rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv03 = ["`+rig.GPU0+`"] } }`), `selector.gpu_ids names host "hv03"`},
-		"unknown model":       {rig.ConfigOf(4, rig.Both, `selector = { models = ["A16"] }`), "No GPU to partition"},
+		"unknown model":       {rig.ConfigOf(4, rig.Both, `selector = { models = ["A16"] }`), "No GPU is selected"},
 		"no kind":             {"resource \"gpu_partition_config\" \"vdi\" {\n hosts = [\"hv01\"]\n}", "gpu_p"},
 		"two of one name":     {rig.ConfigOf(4, []string{"hv01"}) + strings.Replace(rig.ConfigOf(4, []string{"hv02"}), `"vdi" {`, `"other" {`, 1), "unique-name"},
 		"two configs of GPUs": {rig.Config4 + strings.ReplaceAll(rig.Config4, `"vdi"`, `"other"`), "one-config-per-gpu"},
@@ -406,7 +406,7 @@ func TestWhatStoodBeforeIsAWarning(t *testing.T) {
 	c := rig.NewCLI(t, r.Block(`rules = { "homogeneous-gpus" = "off" }`)+rig.Config4)
 	c.Apply()
 	c.Write(r.Block() + rig.Config4)
-	rig.WantSaid(t, c.Ok("plan"), "Warning: GPUs of different models", "This stood before", "No changes.")
+	rig.WantSaid(t, c.Ok("plan"), "Warning: GPUs of different models", "This was so before", "No changes.")
 	c.Write(r.Block() + rig.ConfigOf(8, rig.Both))
 	rig.WantSaid(t, c.Apply(), "Warning: GPUs of different models", "0 added, 1 changed")
 	r.WantCounts(8, rig.Both...)

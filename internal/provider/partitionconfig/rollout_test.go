@@ -22,7 +22,7 @@ func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 	r.Steps(
 		resource.TestStep{
 			Config:      r.Block() + rig.ConfigOf(4, rig.Four, rig.Undo),
-			ExpectError: rig.Says("Rolled back: hv01, hv02, hv03 Untouched: hv04 Nothing of this change remains on any host."),
+			ExpectError: rig.Says("Rolled back: hv01, hv02, hv03 Untouched: hv04 Remove the cause and apply again."),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -172,7 +172,7 @@ func TestRolloutChangesAsManyHostsAtOnceAsItMay(t *testing.T) {
 	for atOnce, want := range map[int]string{
 		1: "Rolled back: hv01 Untouched: hv02, hv03, hv04",
 		2: "Rolled back: hv01, hv02 Untouched: hv03, hv04",
-		9: "Rolled back: hv01, hv02, hv03, hv04 Nothing",
+		9: "Rolled back: hv01, hv02, hv03, hv04 Remove",
 	} {
 		t.Run(fmt.Sprint(atOnce), func(t *testing.T) {
 			t.Parallel()

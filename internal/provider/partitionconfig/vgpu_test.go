@@ -120,7 +120,7 @@ func TestVGPUInUseIsInTheWayAtPlan(t *testing.T) {
 	c.WantNoChanges() // who holds a vGPU is no difference
 	before := r.File()
 	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`, `max_disruption = "gpu_reset"`))
-	rig.WantSaid(t, c.Fails("plan"), "vGPUs in use are in the way", rig.VGPUCard(1), "VM web-01", "Rule: vgpu-in-use")
+	rig.WantSaid(t, c.Fails("plan"), "vGPUs in use block the change", rig.VGPUCard(1), "VM web-01", "Rule: vgpu-in-use")
 	r.WantUntouched(before)
 	// The levels of rules do not lift what the host itself refuses.
 	c.Write(r.Block(`rules = { vgpu-in-use = "off" }`) + rig.VGPUOf("desks", `type = "L40S-24Q"`))
@@ -146,7 +146,7 @@ func TestVGPUIsRestoredOnDestroy(t *testing.T) {
 	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01", `on_destroy = "keep"`)
 	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0)
 	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`, rig.OnCards(1)))
-	rig.WantSaid(t, c.Fails("plan"), "Error: The former vGPUs cannot be put back", rig.VGPUCard(0), "VM web-01")
+	rig.WantSaid(t, c.Fails("plan"), "Error: The previous vGPUs cannot be restored", rig.VGPUCard(0), "VM web-01")
 	release()
 	c.Destroy()
 	r.WantVGPUs("off", 0)
@@ -177,7 +177,7 @@ func TestVirtualFunctionsNeedAnIdleGPU(t *testing.T) {
 	r.Must(err)
 	before := r.File()
 	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", rig.TwoDesks))
-	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose virtual functions are switched", "python, container 3f2a", "`quiesce_units`", "Rule: vgpu-in-use")
+	rig.WantSaid(t, c.Fails("plan"), "Processes use GPUs whose virtual functions change", "python, container 3f2a", "`quiesce_units`", "Rule: vgpu-in-use")
 	r.WantUntouched(before)
 	r.Must(r.Fleet.StopProcess(t.Context(), "kvm01", pid))
 	c.Apply()

@@ -174,7 +174,7 @@ func TestFaultOnTheSecondHostRollsThePoolOfTheFirstBack(t *testing.T) {
 	r.Steps(
 		resource.TestStep{
 			Config:      r.Block() + rig.RenderPool(rig.SecondGPUs, rig.ByForce),
-			ExpectError: rig.Says("Could not create the pool", "Host: hv02", "the bus is stuck", "Rolled back: hv01", "Nothing of this change remains"),
+			ExpectError: rig.Says("Could not create the pool", "Host: hv02", "the bus is stuck", "Rolled back: hv01", "Remove the cause"),
 		},
 		resource.TestStep{
 			PreConfig: untouched,
@@ -269,7 +269,7 @@ func TestPoolThatSomebodyElseMadeIsToBeImported(t *testing.T) {
 	before := r.Snapshot()
 	r.Steps(resource.TestStep{
 		Config:      r.Block() + rig.RenderPool(rig.SecondGPUs),
-		ExpectError: rig.Says("The pool exists already", `terraform import ADDRESS hv02/Render`, "Rule: existing-pool"),
+		ExpectError: rig.Says("The pool already exists", `terraform import ADDRESS hv02/Render`, "Rule: existing-pool"),
 	})
 	r.WantUnchanged(before)
 }

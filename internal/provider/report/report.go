@@ -61,7 +61,7 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 		findings, more := ae.Findings, ""
 		failure, ok := errors.AsType[*fleet.Failure](err)
 		if ok && failure.Begun() { // it came in the way of a later host
-			more = "\n" + ending(failure)
+			more = ending(failure)
 		}
 		if ok && ae.Kind == agent.Unannounced {
 			findings = []rules.Finding{rules.NotAnnounced(failure.Host, ae.Message)}
@@ -72,56 +72,78 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 	diags.AddError("Could not "+doing, label+"\n\n"+Explain(err))
 }
 
-// Explain says in full what went wrong: the host, the reason, what stands, and what
-// to do next.
+// Explain says in full what went wrong: the host, the step, the reason, how it ended, and
+// what to do next.
 func Explain(err error) string {
-	var b strings.Builder
-	var failure *fleet.Failure
-	if errors.As(err, &failure) {
-		if failure.Host != "" {
-			fmt.Fprintf(&b, "Host: %s\n", failure.Host)
-		}
-		fmt.Fprintf(&b, "Found: %s\n", reason(failure.Err))
-		b.WriteString(ending(failure))
-		return b.String()
+	failure, ok := errors.AsType[*fleet.Failure](err)
+	if !ok {
+		return facts(err)
 	}
-	return reason(err)
+	text := facts(failure.Err)
+	if failure.Host != "" {
+		text = "Host: " + failure.Host + "\n" + text
+	}
+	return text + ending(failure)
 }
 
 // ending says how a change ended on each host, and what to do next.
 func ending(failure *fleet.Failure) string {
-	text := ""
-	if s := failure.Summary(); s != "" {
-		text = "\nHow it ended on each host\n" + s
+	switch {
+	case !failure.Begun():
+		return "\n\nNo host was changed. Remove the cause and apply again."
+	case failure.Clean():
+		return "\n\nHow it ended on each host\n" + failure.Summary() + "Remove the cause and apply again."
 	}
-	if failure.Clean() {
-		return text + "\nNothing of this change remains on any host. Remove the cause and apply again."
-	}
-	return text + "\nThe state holds what the hosts have now. Remove the cause and apply again; after a failed create, " +
-		"`terraform untaint ADDRESS` first keeps Terraform from replacing what stands."
+	return "\n\nHow it ended on each host\n" + failure.Summary() +
+		"The state holds what the hosts have now. Remove the cause and apply again; after a failed create, " +
+		"run `terraform untaint ADDRESS` first, or Terraform replaces what is there."
 }
 
-func reason(err error) string {
-	var ce *connect.Error
-	if errors.As(err, &ce) {
-		found := ce.Found
-		if ce.Err != nil && ce.Kind != connect.Version {
+// facts are what an error holds, a line for each: the step that failed or was refused, what
+// was found, and what to do about it.
+func facts(err error) string {
+	step, found, fix := "", err.Error(), ""
+	ce, connecting := errors.AsType[*connect.Error](err)
+	ae, answered := errors.AsType[*agent.Error](err)
+	switch {
+	case connecting:
+		if found, fix = ce.Found, ce.Fix; ce.Err != nil && ce.Kind != connect.Version {
 			found += fmt.Sprintf(" (%v)", ce.Err)
 		}
-		if strings.Contains(ce.Fix, "\n") {
-			return found + ".\nFix: " + ce.Fix // it ends with something to copy
+	case !answered:
+	case ae.Kind == agent.LeaseHeld && ae.Lease != nil:
+		found = fmt.Sprintf("another run is changing this host: %s (owner %q), since %s", ae.Lease.Holder, ae.Lease.Owner, ae.Lease.Since.Format(time.RFC3339))
+		fix = "wait for it to end, or for its lease to expire at " + ae.Lease.Expires.Format(time.RFC3339)
+	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
+		found, fix = ae.Cause.Reason(), ae.Cause.Fix
+		if step = ae.Step; step == "" {
+			step = ae.Cause.Op
 		}
-		return found + ".\nFix: " + ce.Fix + "."
+		if o := ae.Cause.Object; !strings.Contains(step, o) && !strings.HasPrefix(o, "host ") {
+			step += " (" + o + ")"
+		}
+	default:
+		found = ae.Reason()
 	}
-	var ae *agent.Error
-	if !errors.As(err, &ae) {
-		return err.Error()
+	text := "Found: " + sentence(found)
+	if step != "" {
+		text = "Step: " + step + "\n" + text
 	}
-	if ae.Kind == agent.LeaseHeld && ae.Lease != nil {
-		return fmt.Sprintf("another run is changing this host: %s (owner %q), since %s. Wait for it to end, or for its lease to expire at %s.",
-			ae.Lease.Holder, ae.Lease.Owner, ae.Lease.Since.Format(time.RFC3339), ae.Lease.Expires.Format(time.RFC3339))
+	switch {
+	case fix == "":
+		return text
+	case strings.Contains(fix, "\n"):
+		return text + "\nFix: " + fix // it ends with something to copy
 	}
-	return ae.Error()
+	return text + "\nFix: " + sentence(fix)
+}
+
+// sentence ends a text with a full stop.
+func sentence(text string) string {
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "?") {
+		return text
+	}
+	return text + "."
 }
 
 // silence is the summary for a host that was not reached.
@@ -158,7 +180,7 @@ func silence(err error) string {
 func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(skipped)) {
 		diags.AddWarning("Host was left as it is", fmt.Sprintf(
-			"%s\n\nHost: %s\nFound: %v\nThe host was given up without being told. What it has stays there, with its claim.", label, name, skipped[name]))
+			"%s\n\nHost: %s\n%s\nThe host was removed from the state without contacting it. Its configuration and its claim stay in place.", label, name, facts(skipped[name])))
 	}
 }
 
@@ -167,7 +189,7 @@ func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		if h := v.Hosts[name]; len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
-			diags.AddWarning("Records of a host cannot be read", fmt.Sprintf(
+			diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
 				"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\nFix: %s",
 				name, rules.UnreadableText(h.Unreadable), rules.UnreadableFix))
 		}
@@ -244,7 +266,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 					"as well: its claims are given up without asking it.", label, name, err))
 		case f.KeepUnreachable() && !fleet.NeedsHand(err):
 			diags.AddWarning("Host does not answer", fmt.Sprintf(
-				"%s\n\nHost: %s\nFound: %s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, reason(err)))
+				"%s\n\nHost: %s\n%s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, facts(err)))
 		default:
 			ok = false
 			way := "Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
@@ -252,7 +274,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 				way = "on_unreachable = \"keep\" does not lift this."
 			}
 			diags.AddError(silence(err), fmt.Sprintf(
-				"%s\n\nHost: %s\nFound: %s\n\nA host that does not answer is not taken for an empty one, so the state is kept as it is. %s", label, name, reason(err), way))
+				"%s\n\nHost: %s\n%s\n\nA host that does not answer is not taken for an empty one: the state is kept as it is. %s", label, name, facts(err), way))
 		}
 	}
 	return ok

@@ -130,7 +130,7 @@ func TestSharesAreRetriedAfterAFailure(t *testing.T) {
 	hcl := r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
 	c := rig.NewCLI(t, hcl)
 	r.Must(r.Fleet.InjectFault(t.Context(), "gpu01", full))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01", "no space left on device", "Nothing of this change remains on any host")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01", "no space left on device", "Remove the cause and apply again")
 	r.WantClaims([]string{"gpu01"}, "partition_config mps")
 	r.WantShares("gpu01")
 	r.WantSettled()

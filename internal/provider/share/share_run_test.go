@@ -63,7 +63,7 @@ func TestAQuotaBelowItsUseLeavesShares(t *testing.T) {
 	c.Apply()
 	lowered := r.Block() + sharedPool(`quotas = { team-a = { shares = 1, memory_mib = 1024 } }`)
 	c.Write(lowered + shares(3, rig.Half))
-	rig.WantSaid(t, c.Apply(), "A label has more than its quota", "Shares that are placed stay", "0 added, 1 changed, 0 destroyed")
+	rig.WantSaid(t, c.Apply(), "A label exceeds its quota", "Shares that are placed stay", "0 added, 1 changed, 0 destroyed")
 	c.WantNoChanges()
 	c.Write(lowered + shares(3, rig.Quarter)) // less of it
 	rig.WantSaid(t, c.Apply(), "0 added, 3 changed, 0 destroyed")

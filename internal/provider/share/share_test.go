@@ -185,7 +185,7 @@ func TestBadSharesAreRefusedAtPlan(t *testing.T) {
 		"percentage of 101": {on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `active_thread_percentage = 101`), []string{"active_thread_percentage", "must be more than 0, at most 100", "got: 101"}},
 		"more memory than the GPU has": {
 			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { limit_mib = 50000 }`),
-			[]string{"The share wants more memory than the device has", rig.ShareCard(1, 0), "45.0 GiB", "Rule: fraction-not-in-mode"},
+			[]string{"The share requests more memory than the device has", rig.ShareCard(1, 0), "45.0 GiB", "Rule: fraction-not-in-mode"},
 		},
 		"a request above the limit": {
 			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, `memory = { request_mib = 2048, limit_mib = 1024 }`),
@@ -202,7 +202,7 @@ func TestBadSharesAreRefusedAtPlan(t *testing.T) {
 			on, rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS) + replaceName(rig.ShareOf("b", rig.OnGPU01, rig.OfMPS), "a"),
 			[]string{`gpu_share "a" on gpu01`, "Rule: unique-name"},
 		},
-		"a name that CDI does not take": {on, replaceName(rig.ShareOf("a", rig.OnGPU01), "team a"), []string{"The name cannot be that of a CDI device", "Rule: share-name"}},
+		"a name that CDI does not take": {on, replaceName(rig.ShareOf("a", rig.OnGPU01), "team a"), []string{"The name is not a valid CDI device name", "Rule: share-name"}},
 		"a fraction of a whole GPU":     {on, rig.ShareOf("a", rig.OnGPU01, `active_thread_percentage = 50`), []string{"mode whole_gpu", "Rule: fraction-not-in-mode"}},
 		"a fraction of a MIG instance": {
 			rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.SevenSmall) + rig.ShareOf("a", `host = "hgx01"`, "config = gpu_partition_config.ml.id", `active_thread_percentage = 50`),
@@ -253,7 +253,7 @@ func TestOversubscriptionIsTheConfigsToAllow(t *testing.T) {
 	c.Write(r.Block() + rig.MPSOn01 + a)
 	c.Apply()
 	c.Write(r.Block() + rig.MPSOn01 + a + b)
-	rig.WantSaid(t, c.Fails("plan"), "The memory limits of the shares are more than the config allows", "Rule: share-oversubscription")
+	rig.WantSaid(t, c.Fails("plan"), "The memory limits of the shares exceed what the config allows", "Rule: share-oversubscription")
 	c.Write(r.Block() + generous + a + b)
 	rig.WantSaid(t, c.Ok("plan"), "The device is oversubscribed", "(1.3 times)", "allows 1.5 times", "Rule: share-oversubscription")
 	c.Apply()

@@ -437,7 +437,7 @@ func TestUnknownPartsWaitForTheApplyAndNeverCrash(t *testing.T) {
 		resource.TestStep{Config: config(`["edge"]`, rig.MayStop+"\npartition = {}\nhosts = toset(terraform_data.x.output)"), Check: running},
 		resource.TestStep{Config: config(`33280`, rig.MayStop+"\npartition = {}\nhigh_memory_mapped_io_space_mib = terraform_data.x.output"), Check: running},
 		// A check that waited is not passed over.
-		resource.TestStep{Config: config(`"PCIROOT(99)"`, rig.MayStop+"\npartition = { gpu_id = terraform_data.x.output }"), ExpectError: rig.Says("The host does not have this GPU")},
+		resource.TestStep{Config: config(`"PCIROOT(99)"`, rig.MayStop+"\npartition = { gpu_id = terraform_data.x.output }"), ExpectError: rig.Says("GPU not found on the host")},
 		resource.TestStep{Config: config(`"soon"`, "power = { allow_shutdown = true, shutdown_timeout = terraform_data.x.output }\npartition = {}"), ExpectError: rig.Says("must be a positive duration")},
 		resource.TestStep{Config: config(`"x"`, rig.MayStop+"\npartition = {}\nhigh_memory_mapped_io_space_mib = 33280"), Check: running},
 	)

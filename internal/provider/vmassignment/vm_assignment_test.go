@@ -397,7 +397,7 @@ func TestQuotasAreWrittenChangedAndTakenBack(t *testing.T) {
 		r.Rejects(config(`min_partition_encode = 1.5`), "but must be a whole number from 0 to 18446744073709551615"),
 		r.Rejects(config(`max_partition_encode = 18446744073709551616`), "but must be a whole number from 0 to 18446744073709551615"),
 		r.Rejects(config(`min_partition_decode = 7, max_partition_decode = 6`), "Quotas out of order"),
-		r.Rejects(config(`max_partition_vram_mib = 4000`), "A memory quota above the partition's size"),
+		r.Rejects(config(`max_partition_vram_mib = 4000`), "The memory quota exceeds the partition's size"),
 		resource.TestStep{
 			Config: config(`min_partition_vram_mib = 500, optimal_partition_vram_mib = 600, max_partition_vram_mib = 948,
 				min_partition_encode = 0, optimal_partition_encode = 18446744073709551615, max_partition_encode = 18446744073709551615,
@@ -465,7 +465,7 @@ func TestAPinIsForStandaloneHostsOnly(t *testing.T) {
 		},
 	)
 	c := rig.New(t, rig.TwoNodes())
-	c.Steps(c.Rejects(c.Block()+rig.Assignment("avd-03", `partition = { gpu_id = "`+rig.GPU0+`" }`), "A fixed GPU for a clustered VM"))
+	c.Steps(c.Rejects(c.Block()+rig.Assignment("avd-03", `partition = { gpu_id = "`+rig.GPU0+`" }`), "A clustered VM is pinned to a GPU"))
 }
 
 func TestAVMMovesFromAPartitionToAPoolInOneStop(t *testing.T) {
@@ -568,7 +568,7 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 	before := r.Machine("vm-1")
 	r.Steps(
 		r.Rejects(r.Block()+rig.Assignment("vm-1", `device = { host = "nosuch", gpu_ids = ["x"] }`, rig.MayStop), "Unknown host"),
-		r.Rejects(r.Block()+rig.Assignment("vm-1", device("PCIROOT(99)"), rig.MayStop), "The host does not have this GPU"),
+		r.Rejects(r.Block()+rig.Assignment("vm-1", device("PCIROOT(99)"), rig.MayStop), "GPU not found on the host"),
 		resource.TestStep{
 			PreConfig: func() { r.StopsOnce("edge", "vm-1") },
 			Config:    r.Block() + rig.Assignment("vm-1", device(rig.GPU0), rig.MayStop, rig.WholeGPU(2)),

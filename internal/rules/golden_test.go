@@ -1,0 +1,144 @@
+package rules_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+var update = flag.Bool("update", false, "write testdata/findings.golden again")
+
+// TestFindingsAsRead holds what people read of each rule to a file that a person has read: a
+// finding of each rule under each of its titles, from the scenario that violates it.
+func TestFindingsAsRead(t *testing.T) {
+	t.Parallel()
+	texts, titles := map[string]string{}, map[string]bool{}
+	read := func(findings ...rules.Finding) {
+		for _, f := range findings {
+			if key := f.Rule + "\x00" + f.Title; texts[key] == "" {
+				texts[key] = fmt.Sprintf("%s: %s\n\n%s\n", cmp.Or(f.Level, rules.Error), f.Title, f.Detail())
+				titles[f.Title] = true
+			}
+		}
+	}
+	for _, s := range scenarios() {
+		w, p := s.build()
+		read(of(s.rule, rules.Check(w, p, nil))...)
+	}
+	read(shareFindings()...)
+	for title, at := range titlesWritten(t) {
+		if !titles[title] && title != leftPool {
+			t.Errorf("%s: no scenario leads to the title %q", at, title)
+		}
+	}
+	var b strings.Builder
+	for _, r := range rules.All() {
+		for _, key := range slices.Sorted(keysOf(texts)) {
+			if strings.HasPrefix(key, r.ID+"\x00") {
+				b.WriteString(texts[key] + "\n" + strings.Repeat("-", 40) + "\n")
+			}
+		}
+	}
+	golden := filepath.Join("testdata", "findings.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("findings read otherwise than in %s (-was +is). Read them as the person who gets them, then run\n"+
+			"\tgo test ./internal/rules -run TestFindingsAsRead -update\n%s", golden, diff)
+	}
+}
+
+func keysOf(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// leftPool is the title of a finding of a share and its pool in one run, which
+// TestAPoolDoesNotLeaveItsSharesBehind of the shares' own package shows.
+const leftPool = "The GPU leaves the pool under the share"
+
+// shareFindings are those that hosts report when shares are placed under the lease.
+func shareFindings() []rules.Finding {
+	apart := gpu.Share{Name: "a", Host: "gpu01", Count: 2, Devices: []gpu.SharedDevice{{GPU: migGPU0}, {GPU: migGPU1, Instance: ptr(at("3g.40gb", 0))}}}
+	_, noProcess := placement.PlaceShare(shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), "gpu01", &apart, "t")
+	named := share("a", 0)
+	_, lacks := placement.RankHosts(map[string]*gpu.Host{"gpu01": has(shareServer(), "platform", onto(named, migGPU0))}, &named, "t")
+
+	return []rules.Finding{rules.ShareFinding(noProcess), rules.ShareFinding(lacks["gpu01"])}
+}
+
+// titlesWritten are the titles that the code gives findings, each with where.
+func titlesWritten(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, set := map[string]string{}, token.NewFileSet()
+	note := func(e ast.Expr) {
+		lit, ok := e.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return
+		}
+		text, err := strconv.Unquote(lit.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[text] = set.Position(lit.Pos()).String()
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.KeyValueExpr:
+				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Title" {
+					note(n.Value)
+				}
+			case *ast.AssignStmt:
+				for i, left := range n.Lhs {
+					if of, ok := left.(*ast.SelectorExpr); ok && of.Sel.Name == "Title" && len(n.Rhs) == len(n.Lhs) {
+						note(n.Rhs[i])
+					}
+				}
+			}
+			return true
+		})
+	}
+	if len(out) < 50 {
+		t.Fatalf("found %d titles only", len(out))
+	}
+	return out
+}
