@@ -50,7 +50,7 @@ func TestAssignmentIsMadeAndDestroyedInsideOfTheWindow(t *testing.T) {
 	now := clocked(r)
 	layout := r.Block(nightly) + rig.Config4
 	assigned := layout + rig.Assign("avd-01", "allow_shutdown = true")
-	refused := rig.Says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`, `VM "avd-01" on host "hv01"`,
+	refused := rig.Says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`,
 		"It is Tue 2025-11-18 14:02 CET", "every day from 22:00 to 04:00 of the next day (Europe/Berlin)",
 		`disturbs VM "avd-01" on host "hv01", which is shut down`, "on Tue 2025-11-18 22:00 CET (in 7 h 58 min)", "Rule: change-window")
 	var before gpu.Snapshot

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -62,8 +64,38 @@ func fromProvider(from []*tfprotov6.Diagnostic, address string, in *block) Diagn
 			x.Subject, x.context = in.subject(pathOf(d.Attribute)), in.context
 		}
 		out = append(out, x)
+		x.record()
 	}
 	return out
+}
+
+// Record names the variable with the file to which the diagnostics of providers are added, a
+// line of JSON for each: what people read is collected from what tests come by.
+const Record = "GPU_TEST_DIAGNOSTICS"
+
+func (d Diagnostic) record() {
+	file := os.Getenv(Record)
+	if file == "" {
+		return
+	}
+	line, err := json.Marshal(Recorded{Warning: d.Warning, Summary: d.Summary, Detail: d.Detail})
+	if err == nil {
+		var f *os.File
+		if f, err = os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+			_, err = f.Write(append(line, '\n'))
+			err = errors.Join(err, f.Close())
+		}
+	}
+	if err != nil {
+		panic(fmt.Sprintf("%s: %v", Record, err))
+	}
+}
+
+// Recorded is a line of the file that Record names.
+type Recorded struct {
+	Warning bool   `json:"warning,omitempty"`
+	Summary string `json:"summary"`
+	Detail  string `json:"detail"`
 }
 
 // subject is where in a block the first attribute of a path is written.

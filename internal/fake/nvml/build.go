@@ -35,6 +35,10 @@ const (
 // directory for temporary files, under a name made from all that goes into it.
 func Build(tb testing.TB, missing ...string) string {
 	tb.Helper()
+	key := strings.Join(missing, " ")
+	if dir, ok := builds.Load(key); ok {
+		return dir.(string) //nolint:forcetypeassert // nothing else is stored
+	}
 	header, err := nvmlHeader()
 	if err != nil {
 		tb.Fatal(err)
@@ -43,8 +47,13 @@ func Build(tb testing.TB, missing ...string) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	builds.Store(key, dir)
 	return dir
 }
+
+// builds are the directories of this process by what is missing: to look for one again takes
+// as long as a scenario.
+var builds sync.Map
 
 // nvmlHeader is the directory of nvml.h, in the go-nvml that the module depends on.
 var nvmlHeader = sync.OnceValues(func() (string, error) {
