@@ -53,7 +53,7 @@ func HasErrors(findings []Finding) bool {
 // announced.
 func NotAnnounced(host, what string) Finding {
 	return Finding{
-		Level: Error, Title: "The plan did not announce all that the apply would disturb", Host: host,
+		Level: Error, Title: "The apply would disturb more than the plan announced", Host: host,
 		Found: capital(what) + ". Since the state was read for this plan the host has changed, and nothing of this change was done.",
 		Fix:   "Plan again, and apply what that plan says.",
 	}

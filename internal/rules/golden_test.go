@@ -47,7 +47,7 @@ func TestFindingsAsRead(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	for _, r := range rules.All() {
+	for _, r := range append(rules.All(), rules.Rule{}) { // the last is for findings of no rule
 		for _, key := range slices.Sorted(keysOf(texts)) {
 			if strings.HasPrefix(key, r.ID+"\x00") {
 				b.WriteString(texts[key] + "\n" + strings.Repeat("-", 40) + "\n")
@@ -91,7 +91,7 @@ func shareFindings() []rules.Finding {
 	named := share("a", 0)
 	_, lacks := placement.RankHosts(map[string]*gpu.Host{"gpu01": has(shareServer(), "platform", onto(named, migGPU0))}, &named, "t")
 
-	return []rules.Finding{rules.ShareFinding(noProcess), rules.ShareFinding(lacks["gpu01"])}
+	return []rules.Finding{rules.ShareFinding(noProcess), rules.ShareFinding(lacks["gpu01"]), rules.NotAnnounced("hv01", "VM avd-02 would be shut down")}
 }
 
 // titlesWritten are the titles that the code gives findings, each with where.

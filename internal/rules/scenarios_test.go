@@ -205,9 +205,11 @@ func existenceScenarios() []scenario {
 		{
 			rule: "agent-knows", name: "a destroy", level: rules.Error, path: "hosts", change: true, says: []string{`"hv01"`},
 			build: func() (rules.World, change.Change) {
-				w, c := world(host("hv01")), config("vdi", 4, "hv01")
+				h, c := host("hv01"), config("vdi", 4, "hv01")
+				claimConfig(h, "vdi", "vdi", 4, gpu0)
+				w := world(h)
 				w.Agents, c.Config.Drain = oneIsOlder{"hv01": {"want.partition_config.drain"}}, true
-				p := create("t", c)
+				p := create("claim-vdi", c)
 				p.Want, p.Prior = gpu.Want{}, c
 				return w, p
 			},
