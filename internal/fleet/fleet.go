@@ -31,8 +31,8 @@ type Conn interface {
 	Inventory(ctx context.Context) (gpu.Host, error)
 	AcquireLease(ctx context.Context, req agent.LeaseRequest) (fence int64, err error)
 	ReleaseLease(ctx context.Context, fence int64) error
-	Prepare(ctx context.Context, change agent.Change) (agent.Prepared, error)
-	Apply(ctx context.Context, fence int64, change agent.Change, basis string, progress func(agent.StepProgress)) (agent.Outcome, error)
+	Prepare(ctx context.Context, ch agent.Change) (agent.Prepared, error)
+	Apply(ctx context.Context, fence int64, ch agent.Change, basis string, progress func(agent.StepProgress)) (agent.Outcome, error)
 	Settle(ctx context.Context, fence int64, changeID string, undo bool) (agent.Outcome, error)
 	Close() error
 }
