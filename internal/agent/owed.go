@@ -58,7 +58,9 @@ func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 	return slices.DeleteFunc(slices.Clone(owed), func(d gpu.OwedStart) bool {
 		vm, here := host.VM(d.VM)
 		if !here {
-			return host.Cluster == nil
+			_, unknown := host.UnknownVM(d.VM)
+			_, dark := host.UnknownPart(gpu.PartCluster)
+			return host.Cluster == nil && !unknown && !dark
 		}
 		c, _ := host.Claim(gpu.ClaimAssignment, d.VM)
 		return vm.Runs() || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff

@@ -34,7 +34,7 @@ func (p *planner) assignment() error {
 		return err
 	}
 	if want != nil || !p.dropOnly(claim) {
-		if err := p.knows(changeGPU, id, nil, gpu.PartVMs, gpu.PartDevices); err != nil {
+		if err := p.knows(changeGPU, id, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster); err != nil {
 			return err
 		}
 	}

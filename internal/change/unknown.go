@@ -3,7 +3,6 @@ package change
 import (
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -51,21 +50,8 @@ func sameLayout(a, b *gpu.PartitionConfig) bool {
 // knows refuses a change that depends on parts of the host that cannot be read, or on a VM
 // or GPUs that cannot. The VM may be one that is not listed for that reason.
 func (p *planner) knows(op, vm string, gpus []string, parts ...gpu.Part) error {
-	if len(p.host.Unknown) == 0 || p.change.ClaimOnly {
-		return nil
-	}
-	for _, u := range p.host.Unknown {
-		if u.VM != "" && gpu.SameID(u.VM, vm) || slices.Contains(parts, u.Part) && u.VM == "" && (u.GPU == "" || hasID(gpus, u.GPU)) {
-			return unreadable(op, u)
-		}
-	}
-	if u, is := p.host.UnknownVM(vm); vm != "" && is {
+	if u, is := p.host.Concerning(vm, gpus, parts...); is && !p.change.ClaimOnly {
 		return unreadable(op, u)
-	}
-	for _, id := range gpus {
-		if u, is := p.host.UnknownGPU(id); is {
-			return unreadable(op, u)
-		}
 	}
 	return nil
 }
@@ -112,7 +98,7 @@ func (s Step) devices() []gpu.SharedDevice {
 // its way, and what there is already.
 var dependsOn = map[Op][]gpu.Part{
 	OpSetPartitionCount: {gpu.PartPartitions, gpu.PartVMs},
-	OpDismount:          {gpu.PartPartitions, gpu.PartPolicies},
+	OpDismount:          {gpu.PartPartitions, gpu.PartDevices, gpu.PartPolicies},
 	OpMount:             {gpu.PartDevices, gpu.PartPools},
 	OpCreatePool:        {gpu.PartPools},
 	OpDeletePool:        {gpu.PartPools, gpu.PartDevices},

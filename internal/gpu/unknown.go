@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -92,12 +93,33 @@ func (h *Host) UnknownVM(id string) (Unknown, bool) {
 }
 
 // UnknownPart is what could not be read of a part of the host, whomever it is about.
-func (h *Host) UnknownPart(parts ...Part) (Unknown, bool) {
+func (h *Host) UnknownPart(part Part) (Unknown, bool) {
 	for _, u := range h.Unknown {
-		for _, p := range parts {
-			if u.Part == p {
-				return u, true
-			}
+		if u.Part == part {
+			return u, true
+		}
+	}
+	return Unknown{}, false
+}
+
+// Concerning is what could not be read of all that a change depends on: a VM, "" for none,
+// some GPUs, and parts of the host as far as they are about these or about all.
+func (h *Host) Concerning(vm string, gpus []string, parts ...Part) (Unknown, bool) {
+	for _, u := range h.Unknown {
+		if !slices.Contains(parts, u.Part) {
+			continue
+		}
+		about := func(id string) bool { return SameID(id, u.GPU) }
+		if u.GPU != "" && slices.ContainsFunc(gpus, about) || u.GPU == "" && u.VM != "" && SameID(u.VM, vm) || u.GPU == "" && u.VM == "" {
+			return u, true
+		}
+	}
+	if u, is := h.UnknownVM(vm); vm != "" && is {
+		return u, true
+	}
+	for _, id := range gpus {
+		if u, is := h.UnknownGPU(id); is {
+			return u, true
 		}
 	}
 	return Unknown{}, false

@@ -70,6 +70,9 @@ func (b *Backend) change(ctx context.Context, op, object string, act func(*view)
 func (b *Backend) changeVM(ctx context.Context, op, vmID string, act func(*view, *gpu.VM) error) error {
 	name := "VM " + vmID
 	err := b.change(ctx, "", "", func(v *view) error {
+		if err := v.knows(vmID, nil, gpu.PartVMs); err != nil {
+			return err
+		}
 		vm, ok := v.host.VM(vmID)
 		if !ok {
 			return refuse(backend.NotFound, "the host has no such VM")

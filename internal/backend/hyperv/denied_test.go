@@ -1,6 +1,7 @@
 package hyperv_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,30 +17,57 @@ func TestAccessDeniedToTheInventory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		denied string
+		part   gpu.Part
 		says   []string
 	}{
-		{hyperv.Virtualization, []string{`root\virtualization\v2`, "Hyper-V Administrators"}},
-		{hyperv.CIMv2, []string{`root\cimv2`, "Enable Account"}},
-		{hyperv.Registry, []string{`root\default`, "StdRegProv", "Enable Account"}},
-		{hyperv.MSCluster, []string{`root\MSCluster`, "Grant-ClusterAccess"}},
-		{"MSCluster_Node", []string{"MSCluster_Node", `root\MSCluster`, "Grant-ClusterAccess"}},
-		{"Msvm_ComputerSystem", []string{"Msvm_ComputerSystem", "Hyper-V Administrators"}},
-		{"Msvm_PartitionableGpu", []string{"Msvm_PartitionableGpu", `root\virtualization\v2`}},
-		{"Msvm_GpuPartitionSettingData", []string{"Msvm_GpuPartitionSettingData"}},
-		{"Win32_PnPEntity", []string{"Win32_PnPEntity", `root\cimv2`}},
-		{"Win32_PnPEntity.GetDeviceProperties", []string{"GetDeviceProperties of Win32_PnPEntity", "Administrators"}},
-		{"StdRegProv.GetDWORDValue", []string{"GetDWORDValue of StdRegProv", `root\default`}},
+		{hyperv.CIMv2, gpu.PartGPUs, []string{`root\cimv2`, "Enable Account"}},
+		{hyperv.Registry, gpu.PartPolicies, []string{`root\default`, "StdRegProv", "Enable Account"}},
+		{hyperv.MSCluster, gpu.PartCluster, []string{`root\MSCluster`, "Grant-ClusterAccess"}},
+		{"MSCluster_Node", gpu.PartCluster, []string{"MSCluster_Node", `root\MSCluster`, "Grant-ClusterAccess"}},
+		{"Msvm_ComputerSystem", gpu.PartVMs, []string{"Msvm_ComputerSystem", "Hyper-V Administrators"}},
+		{"Msvm_PartitionableGpu", gpu.PartGPUs, []string{"Msvm_PartitionableGpu", `root\virtualization\v2`}},
+		{"Msvm_GpuPartitionSettingData", gpu.PartVMs, []string{"Msvm_GpuPartitionSettingData"}},
+		{"Win32_PnPEntity", gpu.PartGPUs, []string{"Win32_PnPEntity", `root\cimv2`}},
+		{"Win32_PnPEntity.GetDeviceProperties", gpu.PartGPUs, []string{"GetDeviceProperties of Win32_PnPEntity", "Administrators"}},
+		{"StdRegProv.GetDWORDValue", gpu.PartPolicies, []string{"GetDWORDValue of StdRegProv", `root\default`}},
 	} {
 		t.Run(c.denied, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, inCluster)
 			r.machine.Deny(c.denied)
-			_, err := r.backend.Inventory(t.Context())
-			refuses(t, err, backend.AccessDenied, append(c.says, "access denied (0x80041003)")...)
+			h := r.host()
+			wantUnknown(t, h, c.part, append(c.says, "access denied (0x80041003)")...)
+			if h.Name != "hv01" && c.denied != hyperv.CIMv2 {
+				t.Errorf("the host is called %q", h.Name)
+			}
 			r.machine.Allow(c.denied)
-			r.host()
+			if h := r.host(); len(h.Unknown) > 0 {
+				t.Errorf("granted, it does not know %v", h.Unknown)
+			}
 		})
 	}
+	t.Run("all of Hyper-V", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, inCluster)
+		r.machine.Deny(hyperv.Virtualization)
+		_, err := r.backend.Inventory(t.Context())
+		refuses(t, err, backend.AccessDenied, `root\virtualization\v2`, "Hyper-V Administrators", "access denied (0x80041003)")
+	})
+}
+
+// wantUnknown checks that a host says that it could not read a part, and why.
+func wantUnknown(t *testing.T, h gpu.Host, part gpu.Part, words ...string) {
+	t.Helper()
+	for _, u := range h.Unknown {
+		all := u.Part == part
+		for _, word := range words {
+			all = all && strings.Contains(u.Why, word)
+		}
+		if all {
+			return
+		}
+	}
+	t.Errorf("nothing says of %s %q: %v", part, words, h.Unknown)
 }
 
 func TestAccessDeniedToAMethod(t *testing.T) {
@@ -76,8 +104,7 @@ func TestAccessDeniedByWindows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.machine.Answer("GetDWORDValue", 5)
-	_, err := r.backend.Inventory(t.Context())
-	refuses(t, err, backend.AccessDenied, `SOFTWARE\Policies\Microsoft\Windows\HyperV`, "HKEY_LOCAL_MACHINE")
+	wantUnknown(t, r.host(), gpu.PartPolicies, `SOFTWARE\Policies\Microsoft\Windows\HyperV`, "HKEY_LOCAL_MACHINE")
 	for _, refusal := range []func(){
 		func() { r.machine.Answer("Disable", 5) },
 		func() { r.machine.Deny("Win32_PnPEntity.Disable") },

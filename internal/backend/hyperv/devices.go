@@ -15,6 +15,9 @@ const deviceService = "Msvm_AssignableDeviceService"
 // platform's checks of access control services and of a mitigation driver.
 func (b *Backend) DismountDevice(ctx context.Context, gpuID string, force bool) error {
 	return b.change(ctx, "dismount the device from the host", "GPU "+gpuID, func(v *view) error {
+		if err := v.knows("", []string{gpuID}, gpu.PartPartitions, gpu.PartDevices); err != nil {
+			return err
+		}
 		g, ok := v.host.GPU(gpuID)
 		switch {
 		case !ok:
@@ -147,6 +150,9 @@ func (b *Backend) assignable(ctx context.Context, g *gpu.GPU) (string, error) {
 // still names it is refused too: Hyper-V would mount it, and the VM would not start.
 func (b *Backend) MountDevice(ctx context.Context, gpuID string) error {
 	return b.change(ctx, "mount the device on the host", "GPU "+gpuID, func(v *view) error {
+		if err := v.knows("", []string{gpuID}, gpu.PartPools, gpu.PartDevices); err != nil {
+			return err
+		}
 		g, ok := v.host.GPU(gpuID)
 		if !ok {
 			return refuse(backend.NotFound, "the host has no such GPU")
@@ -219,6 +225,9 @@ func (b *Backend) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssign
 		if (d.Pool == "") == (d.GPU == "") {
 			return refuse(backend.InvalidParameter, "a device comes from a pool or is named, one of the two")
 		}
+		if err := v.knows(vmID, named(d.GPU), gpu.PartPools, gpu.PartDevices); err != nil {
+			return err
+		}
 		settings, err := b.template(ctx, "Msvm_PciExpressSettingData") // assumption hyperv-device-template
 		if err != nil {
 			return err
@@ -247,6 +256,14 @@ func (b *Backend) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssign
 	return id, err
 }
 
+// named is a list of a GPU, without one of none.
+func named(gpuID string) []string {
+	if gpuID == "" {
+		return nil
+	}
+	return []string{gpuID}
+}
+
 // deviceToAssign is the path of a device that is named. A VM that is off and names it
 // too is no obstacle: who starts first gets it.
 func (v *view) deviceToAssign(vm *gpu.VM, gpuID string) (string, error) {
@@ -272,6 +289,9 @@ func (v *view) deviceToAssign(vm *gpu.VM, gpuID string) (string, error) {
 // RemoveDevice takes a device setting from a VM.
 func (b *Backend) RemoveDevice(ctx context.Context, vmID, deviceID string) error {
 	return b.changeVM(ctx, "take a device away", vmID, func(v *view, vm *gpu.VM) error {
+		if err := v.knows(vmID, nil, gpu.PartDevices); err != nil {
+			return err
+		}
 		path, ok := v.machine(vm).devices[gpu.FoldID(deviceID)]
 		if !ok {
 			return nil

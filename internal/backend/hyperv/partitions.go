@@ -17,6 +17,9 @@ const managementService = "Msvm_VirtualSystemManagementService"
 // The driver divides the GPU anew, which may take a moment longer than the call.
 func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int) error {
 	return b.change(ctx, "set the partition count", "GPU "+gpuID, func(v *view) error {
+		if err := v.knows("", []string{gpuID}, gpu.PartPartitions, gpu.PartVMs); err != nil {
+			return err
+		}
 		g, ok := v.host.GPU(gpuID)
 		switch {
 		case !ok:
@@ -105,6 +108,9 @@ func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.Pa
 			return err
 		}
 		if a.PinnedGPU != "" {
+			if err := v.knows("", []string{a.PinnedGPU}); err != nil {
+				return err
+			}
 			g, ok := v.host.GPU(a.PinnedGPU)
 			if !ok || v.device(g).face == "" {
 				return refuse(backend.InvalidParameter, "GPU %s cannot be partitioned on this host", a.PinnedGPU)

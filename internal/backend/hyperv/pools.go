@@ -22,6 +22,9 @@ func (b *Backend) CreatePool(ctx context.Context, name string) error {
 		if name == "" || strings.EqualFold(name, primordialName) {
 			return refuse(backend.InvalidParameter, "the name %q is that of the pool of all devices", name)
 		}
+		if err := v.knows("", nil, gpu.PartPools); err != nil {
+			return err
+		}
 		if _, ok := v.host.Pool(name); ok {
 			return nil
 		}
@@ -112,6 +115,9 @@ func (b *Backend) poolPath(ctx context.Context, name string) (string, error) {
 // allocation settings and parents, in one order.
 func (b *Backend) SetPoolMembers(ctx context.Context, name string, gpuIDs []string) error {
 	return b.change(ctx, "set the members of the pool", "pool "+name, func(v *view) error {
+		if err := v.knows("", gpuIDs, gpu.PartPools, gpu.PartDevices); err != nil {
+			return err
+		}
 		p, ok := v.host.Pool(name)
 		if !ok {
 			return refuse(backend.NotFound, "the host has no such pool")
@@ -243,6 +249,9 @@ func (b *Backend) parent(ctx context.Context, allocationPath string) (string, er
 // from it would not start any more, so it counts as a user.
 func (b *Backend) DeletePool(ctx context.Context, name string) error {
 	return b.change(ctx, "delete the pool", "pool "+name, func(v *view) error {
+		if err := v.knows("", nil, gpu.PartPools, gpu.PartDevices); err != nil {
+			return err
+		}
 		p, ok := v.host.Pool(name)
 		if !ok {
 			return nil

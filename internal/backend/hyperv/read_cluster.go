@@ -69,8 +69,8 @@ func (b *Backend) clusterName(ctx context.Context) (string, error) {
 // The resource type of a clustered VM.
 const virtualMachineType = "Virtual Machine"
 
-// clusterNodes reads the failover cluster, if the host is a node of one. A cluster that
-// does not answer is an error, because nobody knows then who owns which VM.
+// clusterNodes reads the failover cluster, if the host is a node of one. While a cluster
+// does not answer nobody knows who owns which VM.
 func (r *reader) clusterNodes(ctx context.Context) error {
 	name, err := r.clusterName(ctx)
 	if err != nil || name == "" {
@@ -78,9 +78,7 @@ func (r *reader) clusterNodes(ctx context.Context) error {
 	}
 	c := &gpu.Cluster{Name: name}
 	nodes, err := r.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Node", "Name", "State", "NodeDrainStatus")
-	if err != nil {
-		return err
-	}
+	r.lacks(ctx, gpu.Unknown{Part: gpu.PartCluster}, err)
 	for _, row := range nodes {
 		c.Nodes = append(c.Nodes, gpu.Node{Name: row.String("Name"), State: nodeState(row)})
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -58,8 +57,9 @@ func (r *reader) entities(ctx context.Context) error {
 		if present := row.BoolPtr("Present"); present != nil && !*present {
 			continue
 		}
-		if err := r.entity(ctx, row, id); err != nil {
-			return err
+		r.entity(ctx, row, id)
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
 	return nil
@@ -80,12 +80,9 @@ func isDisplay(row Row, id gpu.PCIID) bool {
 	return known && isDismounted(row.String("DeviceID"))
 }
 
-func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) error {
+func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
 	instance := row.String("DeviceID")
 	properties, err := r.deviceProperties(ctx, row.Path, locationPathsKey, driverVersionKey, deviceTypeKey, reservedMemKey)
-	if err != nil {
-		return err
-	}
 	g := gpu.GPU{
 		InstancePath: instance,
 		Model:        row.String("Name"),
@@ -96,9 +93,13 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) error {
 	if m, ok := catalog.ByPCI(id); ok {
 		g.Model, g.VRAM = m.Name, m.VRAM
 	}
-	if paths := properties[locationPathsKey].Strings("Data"); len(paths) > 0 {
+	paths := properties[locationPathsKey].Strings("Data")
+	switch {
+	case err != nil:
+		g.ID = gpu.Unidentified + slot(instance)
+	case len(paths) > 0:
 		g.ID = paths[0] // assumption hyperv-location-path
-	} else {
+	default:
 		// What is left of the path is as lasting as the slot that the device is in.
 		g.ID = strings.ToUpper(slot(instance))
 	}
@@ -115,13 +116,17 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) error {
 			g.Problem = fmt.Sprintf("%s (%d)", name, code)
 		}
 	}
-	if _, twice := r.host.GPU(g.ID); twice {
-		return fmt.Errorf("two devices have the location path %s: %s is one of them", g.ID, instance)
+	if other, twice := r.host.GPU(g.ID); twice {
+		err = fmt.Errorf("two devices have the location path %s: %s and %s", g.ID, other.InstancePath, instance)
+		r.dark[r.bySlot[slot(other.InstancePath)]] = err
+		g.ID = gpu.Unidentified + slot(instance)
+	}
+	if err != nil {
+		r.dark[len(r.host.GPUs)] = err
 	}
 	r.host.GPUs = append(r.host.GPUs, g)
 	r.bySlot[slot(instance)] = len(r.host.GPUs) - 1
 	r.devices[gpu.FoldID(g.ID)] = &device{entity: row.Path, disabled: code == problemDisabled}
-	return nil
 }
 
 // assignable asks what Microsoft's survey script asks of a device that is to be given
@@ -255,8 +260,10 @@ func (r *reader) partitionables(ctx context.Context) error {
 	if errors.Is(err, InvalidClass) {
 		return nil // Windows before GPU partitioning
 	}
-	if err != nil {
-		return err
+	for i := range r.host.GPUs {
+		if err != nil && !r.host.GPUs[i].Dismounted && r.dark[i] == nil {
+			r.dark[i] = err
+		}
 	}
 	for _, row := range rows {
 		instance, paravirtual := instanceOf(row.String("Name"))
@@ -321,10 +328,20 @@ func (r *reader) partitions(ctx context.Context) error {
 		if instance, _ := instanceOf(path); r.others[slot(instance)] {
 			continue // of an adapter that is none of our GPUs
 		}
-		g := r.partitionOf(row, vm)
+		if !holdsHardware(vm) {
+			continue // what it will have is told when it starts
+		}
+		g, candidates := r.partitionOf(row, vm)
 		if g == nil {
-			return refuse(backend.Failed, "VM %s holds a partition of device %q, and which of the host's GPUs that is cannot be told; "+
+			err := fmt.Errorf("VM %s holds a partition of device %q, and which of the host's GPUs that is cannot be told; "+
 				"stop the VM, or pin its adapter to a GPU, and please report the output of gpu-agent selftest", vm.Name, path)
+			for _, c := range candidates {
+				r.lacks(ctx, gpu.Unknown{Part: gpu.PartPartitions, GPU: c.ID, VM: vm.ID}, err)
+			}
+			if len(candidates) == 0 {
+				r.lacks(ctx, gpu.Unknown{Part: gpu.PartPartitions, VM: vm.ID}, err)
+			}
+			continue
 		}
 		g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{
 			ID:     int(row.Uint("PartitionId")), //nolint:gosec // a uint16
@@ -344,22 +361,26 @@ func (r *reader) partitions(ctx context.Context) error {
 }
 
 // partitionOf finds the GPU of a partition: by its path, by the adapter's pin, or as the
-// only one that can be meant (assumption hyperv-partition-path).
-func (r *reader) partitionOf(row Row, vm *gpu.VM) *gpu.GPU {
+// only one that can be meant (assumption hyperv-partition-path). Where there are several,
+// it tells which.
+func (r *reader) partitionOf(row Row, vm *gpu.VM) (found *gpu.GPU, candidates []*gpu.GPU) {
 	instance, _ := instanceOf(row.String("DeviceInstancePath"))
 	if g := r.gpuAt(instance); g != nil && g.Partitionable != nil {
-		return g
+		return g, nil
 	}
 	_, adapter, _ := settingID(row.String("DeviceID"))
 	for _, a := range vm.PartitionAdapters {
 		if g, ok := r.host.GPU(a.PinnedGPU); ok && gpu.SameID(a.ID, adapter) && g.Partitionable != nil {
-			return g
+			return g, nil
 		}
 	}
-	var ofVendor, ofBus []*gpu.GPU
+	var all, ofVendor, ofBus []*gpu.GPU
 	function, isPCI := pciID(instance)
 	for i := range r.host.GPUs {
 		g := &r.host.GPUs[i]
+		if g.Partitionable != nil {
+			all = append(all, g)
+		}
 		if g.Partitionable == nil || (isPCI && !strings.EqualFold(function.Vendor, g.PCI.Vendor)) {
 			continue
 		}
@@ -370,8 +391,11 @@ func (r *reader) partitionOf(row Row, vm *gpu.VM) *gpu.GPU {
 	}
 	for _, candidates := range [][]*gpu.GPU{ofBus, ofVendor} {
 		if len(candidates) == 1 {
-			return candidates[0]
+			return candidates[0], nil
 		}
 	}
-	return nil
+	if len(ofVendor) == 0 { // of none that is known
+		ofVendor = all
+	}
+	return nil, ofVendor
 }

@@ -1,6 +1,7 @@
 package hyperv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,7 +13,7 @@ import (
 )
 
 func (r *reader) operatingSystem(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_OperatingSystem", "Caption", "BuildNumber")
+	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_OperatingSystem", "Caption", "BuildNumber", "CSName")
 	if err != nil {
 		return err
 	}
@@ -24,6 +25,11 @@ func (r *reader) operatingSystem(ctx context.Context) error {
 		Name:  strings.TrimSpace(strings.TrimPrefix(rows[0].String("Caption"), "Microsoft ")),
 		Build: build,
 	}
+	r.host.Name = rows[0].String("CSName")
+	return nil
+}
+
+func (r *reader) osVersion(ctx context.Context) error {
 	version, err := r.registry(ctx, "GetStringValue", `SOFTWARE\Microsoft\Windows NT\CurrentVersion`, "DisplayVersion")
 	if err != nil {
 		return err
@@ -36,20 +42,19 @@ func (r *reader) operatingSystem(ctx context.Context) error {
 const policyKey = `SOFTWARE\Policies\Microsoft\Windows\HyperV`
 
 func (r *reader) policies(ctx context.Context) error {
+	var failed error
 	for name, value := range map[string]**bool{
 		"RequireSecureDeviceAssignment":    &r.host.Policies.RequireSecureDeviceAssignment,
 		"RequireSupportedDeviceAssignment": &r.host.Policies.RequireSupportedDeviceAssignment,
 	} {
 		out, err := r.registry(ctx, "GetDWORDValue", policyKey, name)
-		if err != nil {
-			return err
-		}
+		failed = cmp.Or(failed, err)
 		if n, ok := number(out["uValue"]); ok {
 			set := n != 0
 			*value = &set
 		}
 	}
-	return nil
+	return failed
 }
 
 // localMachine is HKEY_LOCAL_MACHINE, 0x80000002 as a signed number.
@@ -97,10 +102,11 @@ func (r *reader) computers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	shown := false
 	for _, row := range rows {
 		id := row.String("Name")
 		if !guid.MatchString(id) {
-			r.host.Name = row.String("ElementName")
+			r.host.Name, shown = row.String("ElementName"), true
 			continue
 		}
 		r.host.VMs = append(r.host.VMs, gpu.VM{
@@ -108,14 +114,21 @@ func (r *reader) computers(ctx context.Context) error {
 		})
 		r.machines[gpu.FoldID(id)] = &machine{path: row.Path, adapters: map[string]string{}, devices: map[string]string{}}
 	}
-	if r.host.Name == "" {
-		return r.nothingShown(ctx)
+	if !shown {
+		return &noHyperV{r.nothingShown(ctx)}
 	}
 	slices.SortFunc(r.host.VMs, func(a, b gpu.VM) int {
 		return strings.Compare(gpu.FoldID(a.Name)+"\x00"+a.ID, gpu.FoldID(b.Name)+"\x00"+b.ID)
 	})
 	return nil
 }
+
+// noHyperV is why there is nothing of Hyper-V to read.
+type noHyperV struct{ error }
+
+func (e *noHyperV) Is(target error) bool { return target == errNoHyperV }
+
+func (e *noHyperV) Unwrap() error { return e.error }
 
 // nothingShown is why Hyper-V shows not even the host itself. It does not deny access to
 // accounts without rights, it shows them nothing.

@@ -3,6 +3,7 @@ package hyperv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
@@ -27,13 +28,20 @@ func (r *reader) poolMembers(ctx context.Context) error {
 		p := gpu.Pool{Name: row.String("PoolID"), GPUs: []string{}}
 		allocations, err := r.allocations(ctx, row.Path)
 		if err != nil {
-			return err
+			r.lacks(ctx, gpu.Unknown{Part: gpu.PartPools}, fmt.Errorf("pool %s: %w", p.Name, err))
 		}
 		for _, a := range allocations {
 			for _, path := range a.Strings("HostResource") {
 				// A member that has left the host is still named; it is none of the GPUs.
-				if g := r.byAssignable(path); g != nil && !p.Has(g.ID) {
-					p.GPUs = append(p.GPUs, g.ID)
+				id := ""
+				if g := r.byAssignable(path); g != nil {
+					id = g.ID
+				}
+				if id != "" && !p.Has(id) {
+					p.GPUs = append(p.GPUs, id)
+				}
+				if !r.sees(id) {
+					r.lacks(ctx, gpu.Unknown{Part: gpu.PartPools}, fmt.Errorf("pool %s: %w", p.Name, errUnseen))
 				}
 			}
 		}
@@ -79,6 +87,9 @@ func (r *reader) adapters(ctx context.Context) error {
 		a := gpu.PartitionAdapter{ID: id, Quotas: quotas(row)}
 		if pins := row.Strings("HostResource"); len(pins) > 0 && pins[0] != "" {
 			a.PinnedGPU = r.pinned(pins[0])
+			if !r.sees(a.PinnedGPU) {
+				r.lacks(ctx, gpu.Unknown{Part: gpu.PartVMs, VM: vm.ID}, fmt.Errorf("adapter %s: %w", id, errUnseen))
+			}
 		}
 		vm.PartitionAdapters = append(vm.PartitionAdapters, a)
 		r.machine(vm).adapters[gpu.FoldID(id)] = row.Path
@@ -153,8 +164,15 @@ func (r *reader) assignments(ctx context.Context) error {
 				d.Pool = p.Name
 			}
 			d.GPU = r.drawn[gpu.FoldID(id)]
+			if holdsHardware(vm) && !r.sees(d.GPU) {
+				r.lacks(ctx, gpu.Unknown{Part: gpu.PartDevices, VM: vm.ID}, fmt.Errorf("device %s: %w", id, errUnseen))
+			}
 		} else if paths := row.Strings("HostResource"); len(paths) > 0 {
-			if d.GPU = r.assigned(paths[0]); d.GPU == "" {
+			d.GPU = r.assigned(paths[0])
+			if !r.sees(d.GPU) {
+				r.lacks(ctx, gpu.Unknown{Part: gpu.PartDevices, VM: vm.ID}, fmt.Errorf("device %s: %w", id, errUnseen))
+			}
+			if d.GPU == "" {
 				continue // not a GPU
 			}
 		}

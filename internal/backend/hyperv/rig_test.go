@@ -196,6 +196,9 @@ type wire struct {
 	rows func(wql string, rows []hyperv.Row) []hyperv.Row
 	// get comes before an instance is read.
 	get func(path string) error
+	// fault comes before a query or a method, with their number, and may end it.
+	fault func(n int) error
+	n     int
 	// answer changes what a method answers.
 	answer func(method string, res hyperv.Result) hyperv.Result
 	// calls are the methods that were called, with their in parameters.
@@ -215,6 +218,9 @@ func (w *wire) change(set func(*wire)) {
 }
 
 func (w *wire) Query(ctx context.Context, namespace, wql string, properties ...string) ([]hyperv.Row, error) {
+	if err := w.strike(); err != nil {
+		return nil, err
+	}
 	rows, err := w.WMI.Query(ctx, namespace, wql, properties...)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -243,6 +249,9 @@ func (w *wire) Invoke(ctx context.Context, namespace, path, method string, in ma
 	w.others++
 	w.calls = append(w.calls, call{path, method, in})
 	w.mu.Unlock()
+	if err := w.strike(); err != nil {
+		return hyperv.Result{}, err
+	}
 	res, err := w.WMI.Invoke(ctx, namespace, path, method, in)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,6 +259,16 @@ func (w *wire) Invoke(ctx context.Context, namespace, path, method string, in ma
 		res = w.answer(method, res)
 	}
 	return res, err
+}
+
+func (w *wire) strike() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil {
+		return nil
+	}
+	w.n++
+	return w.fault(w.n)
 }
 
 // called are the calls of a method.

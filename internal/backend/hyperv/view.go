@@ -1,8 +1,14 @@
 package hyperv
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -44,18 +50,79 @@ func (b *Backend) read(ctx context.Context) (*view, error) {
 		machines: map[string]*machine{},
 		pools:    map[string]*pool{},
 	}
-	r := &reader{Backend: b, view: v, bySlot: map[string]int{}, others: map[string]bool{}}
-	for _, step := range []func(context.Context) error{
-		r.operatingSystem, r.policies, r.computers, r.settings, r.memory, r.clusterNodes,
-		r.entities, r.displays, r.addresses, r.assignables, r.partitionables,
-		r.poolMembers, r.adapters, r.assignments, r.partitions,
+	r := &reader{Backend: b, view: v, bySlot: map[string]int{}, others: map[string]bool{}, dark: map[int]error{}}
+	for _, step := range []struct {
+		part gpu.Part // what is not known when the step fails
+		read func(context.Context) error
+	}{
+		{gpu.PartHost, r.operatingSystem},
+		{gpu.PartHost, r.osVersion},
+		{gpu.PartPolicies, r.policies},
+		{gpu.PartVMs, r.computers},
+		{gpu.PartVMs, r.settings},
+		{gpu.PartVMs, r.memory},
+		{gpu.PartCluster, r.clusterNodes},
+		{gpu.PartGPUs, r.entities},
+		{gpu.PartDevices, r.displays},
+		{gpu.PartDevices, r.addresses},
+		{gpu.PartDevices, r.assignables},
+		{gpu.PartGPUs, r.partitionables},
+		{gpu.PartPools, r.poolMembers},
+		{gpu.PartVMs, r.adapters},
+		{gpu.PartDevices, r.assignments},
+		{gpu.PartPartitions, r.partitions},
 	} {
-		if err := step(ctx); err != nil {
+		err := step.read(ctx)
+		if ctx.Err() != nil || errors.Is(err, errNoHyperV) {
+			return nil, cmp.Or(err, ctx.Err())
+		}
+		r.lacks(ctx, gpu.Unknown{Part: step.part}, err)
+	}
+	for _, i := range slices.Sorted(maps.Keys(r.dark)) { // their ids are known only now
+		r.lacks(ctx, gpu.Unknown{Part: gpu.PartGPUs, GPU: v.host.GPUs[i].ID}, r.dark[i])
+	}
+	if len(v.host.Unknown) > 0 {
+		// Who does not even see the service of Hyper-V has not read a part of the host but none.
+		if _, err := b.service(ctx, managementService); err != nil {
 			return nil, err
 		}
 	}
 	r.finish()
 	return v, nil
+}
+
+// errNoHyperV is a host on which there is nothing of Hyper-V to read.
+var errNoHyperV = errors.New("nothing of Hyper-V can be read")
+
+// lacks notes what could not be read, which hides nothing else.
+func (r *reader) lacks(ctx context.Context, u gpu.Unknown, err error) {
+	if err == nil {
+		return
+	}
+	u.Why = reason(asRefusal(ctx, err))
+	r.host.Unknown = append(r.host.Unknown, u)
+}
+
+// sees tells whether what names a device is known by the GPU that was found for it, "" for
+// none: that it is none of the GPUs is known only while all could be read.
+func (r *reader) sees(id string) bool {
+	if _, listed := r.host.GPU(id); listed && !strings.HasPrefix(id, gpu.Unidentified) {
+		return true
+	}
+	_, gpus := r.host.UnknownPart(gpu.PartGPUs)
+	_, devices := r.host.UnknownPart(gpu.PartDevices)
+	return !gpus && !devices && len(r.dark) == 0
+}
+
+// errUnseen is why something is unknown that names a device.
+var errUnseen = errors.New("it names a device, and not all devices of the host could be read")
+
+// knows refuses what depends on parts of the host that could not be read.
+func (v *view) knows(vm string, gpus []string, parts ...gpu.Part) error {
+	if u, unknown := v.host.Concerning(vm, gpus, parts...); unknown {
+		return refuse(backend.Unavailable, "%s", u)
+	}
+	return nil
 }
 
 // reader fills a view.
@@ -67,6 +134,8 @@ type reader struct {
 	// others are the instance paths, without their bus, of partitionable adapters that
 	// are none of our GPUs.
 	others map[string]bool
+	// dark are the GPUs, by index, of which something could not be read.
+	dark map[int]error
 	// drawn are the GPUs that running VMs have drawn from pools, by folded setting id.
 	drawn map[string]string
 }

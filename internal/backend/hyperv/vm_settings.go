@@ -18,6 +18,11 @@ func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSett
 			return err
 		}
 		m := v.machine(vm)
+		if s.OfflineAction != nil {
+			if err := v.knows(vmID, nil, gpu.PartCluster); err != nil {
+				return err
+			}
+		}
 		if s.OfflineAction != nil && m.resource == "" {
 			return refuse(backend.NotSupported, "an offline action belongs to the cluster resource of a VM, and the VM is not clustered")
 		}
