@@ -155,6 +155,11 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 			owner = n
 		}
 	}
+	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {
+		if u, unknown := view.Hosts[n].UnknownVM(id); owner == "" && unknown {
+			return &UnreadablePartError{Host: n, Unknown: u}
+		}
+	}
 	if owner == "" && (!req.Want.Empty() || !view.Complete() && !f.opt.KeepUnreachable) {
 		return &VMGoneError{VM: id, Silent: view.Silent()}
 	}

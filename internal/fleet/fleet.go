@@ -304,6 +304,49 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 	return v
 }
 
+// doubt has a host count as one that does not answer, since it could not read what matters.
+func (v View) doubt(host string, u gpu.Unknown) {
+	if v.Errors != nil && v.Errors[host] == nil {
+		v.Errors[host] = &UnreadablePartError{Host: host, Unknown: u}
+	}
+}
+
+// Answered tells whether every host answered, those among them that could not read a part.
+func (v View) Answered() bool {
+	for _, err := range v.Errors {
+		if unread := (*UnreadablePartError)(nil); !errors.As(err, &unread) {
+			return false
+		}
+	}
+	return true
+}
+
+// Except is the view in which hosts count as not answering that could not read what matters.
+func (v View) Except(lacks func(h *gpu.Host) (gpu.Unknown, bool)) View {
+	out := View{Hosts: map[string]*gpu.Host{}, Errors: maps.Clone(v.Errors)}
+	if out.Errors == nil {
+		out.Errors = map[string]error{}
+	}
+	for name, h := range v.Hosts {
+		if u, unknown := lacks(h); unknown {
+			out.doubt(name, u)
+			continue
+		}
+		out.Hosts[name] = h
+	}
+	return out
+}
+
+// UnreadablePartError is a host that answers and could not read what was asked for.
+type UnreadablePartError struct {
+	Host    string
+	Unknown gpu.Unknown
+}
+
+func (e *UnreadablePartError) Error() string {
+	return fmt.Sprintf("of host %s this cannot be read: %s", e.Host, e.Unknown)
+}
+
 // LookAll takes the snapshots of every host.
 func (f *Fleet) LookAll(ctx context.Context) View { return f.Look(ctx, f.HostNames()) }
 
@@ -315,7 +358,11 @@ func (f *Fleet) ClusterHosts(v View, cluster string) (members, unknown []string)
 			if gpu.SameID(h.ClusterName(), cluster) {
 				members = append(members, name)
 			}
-			continue
+			u, dark := h.UnknownPart(gpu.PartCluster)
+			if !dark || h.Cluster != nil {
+				continue
+			}
+			v.doubt(name, u)
 		}
 		if c := f.hosts[name].endpoint.Cluster; c == "" || gpu.SameID(c, cluster) {
 			unknown = append(unknown, name)

@@ -44,7 +44,10 @@ func VMID(ref string) string { return strings.Trim(ref, "{}") }
 // several VMs have.
 func FindVM(v View, ref string) (FoundVM, error) {
 	var found []FoundVM
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+	names := slices.Sorted(maps.Keys(v.Hosts))
+	// A node that cannot read its cluster may show VMs that are elsewhere by now.
+	slices.SortStableFunc(names, func(a, b string) int { return clusterUnknown(v.Hosts[a]) - clusterUnknown(v.Hosts[b]) })
+	for _, name := range names {
 		h := v.Hosts[name]
 		for i := range h.VMs {
 			vm := &h.VMs[i]
@@ -58,12 +61,24 @@ func FindVM(v View, ref string) (FoundVM, error) {
 	}
 	switch len(found) {
 	case 0:
+		for name, h := range v.Hosts {
+			if u, unknown := h.UnknownVM(ref); unknown {
+				v.doubt(name, u)
+			}
+		}
 		return FoundVM{}, &VMGoneError{VM: ref, Silent: v.Silent()}
 	case 1:
 		return found[0], nil
 	default:
 		return FoundVM{}, &AmbiguousVMError{Name: ref, Found: found}
 	}
+}
+
+func clusterUnknown(h *gpu.Host) int {
+	if _, unknown := h.UnknownPart(gpu.PartCluster); unknown {
+		return 1
+	}
+	return 0
 }
 
 // LookForVM looks at the hosts on which a VM may be: the named hosts, the nodes of a

@@ -388,6 +388,13 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return
 	}
+	view = view.Except(func(h *gpu.Host) (gpu.Unknown, bool) {
+		var members []string
+		if claim, ok := h.Claim(gpu.ClaimPool, c.Name); ok {
+			members = claim.GPUs
+		}
+		return h.Concerning("", members, gpu.PartPools)
+	})
 	if view.Recorded() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := onHost(view.Hosts[n], c.Name); return ok }) {
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return

@@ -199,11 +199,23 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 			resp.State.RemoveResource(ctx) // every host has answered that it does not have the VM
 			return
 		}
+		if view.Answered() {
+			report.Unfinished(&resp.Diagnostics, r.fleet, view)
+			return // some host cannot tell its VMs; what the state has is the best that anybody knows
+		}
 		report.Unreachable(&resp.Diagnostics, r.fleet, label(state.VM.ValueString()), view, hint...)
 		return
 	}
 	report.Unfinished(&resp.Diagnostics, r.fleet, view)
-	if state.Partition.IsNull() && state.Pool.IsNull() && state.Device.IsNull() {
+	imported := state.Partition.IsNull() && state.Pool.IsNull() && state.Device.IsNull()
+	if u, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions); unknown {
+		if imported {
+			resp.Diagnostics.AddError("VM cannot be read", fmt.Sprintf(
+				"Host: %s\nFound: of %s this cannot be read: %s\nFix: put that right on the host, and import again.", at.Host, label(at.VM.Name), u))
+		}
+		return // what the state has is the best that anybody knows
+	}
+	if imported {
 		r.readImported(ctx, &state, view, at, &resp.Diagnostics)
 		if resp.Diagnostics.HasError() {
 			return

@@ -1,0 +1,45 @@
+package vmassignment_test
+
+import (
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestVMThatCannotBeReadIsNotGone: neither one whose settings nor one of a host that cannot
+// list its VMs is proposed anything, and only a change of it is refused.
+func TestVMThatCannotBeReadIsNotGone(t *testing.T) {
+	t.Parallel()
+	const why = "Query of Msvm_VirtualSystemSettingData: generic failure (0x80041001)"
+	for name, hide := range map[string]func(*gpu.Host){
+		"its settings": func(h *gpu.Host) {
+			for i := range h.VMs {
+				h.VMs[i].PartitionAdapters = nil
+			}
+			h.Unknown = []gpu.Unknown{{Part: gpu.PartVMs, Why: why}}
+		},
+		"the list": func(h *gpu.Host) { h.VMs, h.Unknown = nil, []gpu.Unknown{{Part: gpu.PartVMs, Why: why}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.TwoNodes())
+			c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-03", rig.AnyPartition))
+			c.Apply()
+			r.WantVM("avd-03", gpu.VMOff, 1)
+			var before []gpu.VM
+			r.EditHost("hv01", func(h *gpu.Host) {
+				before = append(before, h.VMs...)
+				h.VMs = append([]gpu.VM{}, h.VMs...)
+				hide(h)
+			})
+			rig.WantSaid(t, c.Ok("plan"), "Parts of a host cannot be read", why, "No changes.")
+			rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), why)
+			r.EditHost("hv01", func(h *gpu.Host) { h.VMs, h.Unknown = before, nil })
+			r.WantVM("avd-03", gpu.VMOff, 1)
+			c.WantNoChanges()
+			c.Destroy()
+			r.WantVM("avd-03", gpu.VMOff, 0)
+		})
+	}
+}
