@@ -1,22 +1,66 @@
 package change
 
 import (
+	"cmp"
+	"errors"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// Effects are what some steps do to what runs on a host.
+// Forecast is what a change does to one host, worked out by the code that does it.
+type Forecast struct {
+	Host string // the caller's name for it
+	// Steps are also those of a change that the host refuses, as far as they are known.
+	Steps   []Step
+	Refused Refusals
+	Effects
+}
+
+// Foresee asks the planner what a change does to a host, which carries the claims that other
+// hosts hold for its VMs.
+func Foresee(host gpu.Host, key string, ch Change) Forecast {
+	steps, err := Plan(host, key, ch)
+	f := Forecast{Host: key, Steps: steps, Effects: EffectsOf(&host, steps)}
+	errors.As(err, &f.Refused)
+	for i := range f.GPUs {
+		for _, r := range f.Refused {
+			if gpu.SameID(r.GPU, f.GPUs[i].GPU) {
+				f.GPUs[i].InTheWay = append(f.GPUs[i].InTheWay, r.By...)
+			}
+		}
+	}
+	return f
+}
+
+// Changes tells whether the host gets more than other claims.
+func (f Forecast) Changes() bool {
+	return slices.ContainsFunc(f.Steps, func(s Step) bool { return s.Claim == nil })
+}
+
+// KeptOn is why a VM may not be stopped, nil where it may.
+func (f Forecast) KeptOn(vm string) *Refusal {
+	for _, r := range f.Refused {
+		if r.VM != "" && gpu.SameID(r.VM, vm) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Effects are what some steps do to a host and to what runs there.
 type Effects struct {
-	// Stops are the running VMs that are stopped, in the order of the steps.
+	// Stops are the running VMs that are stopped, by name.
 	Stops []Stop
-	// Resets are the GPUs that are reset, by id.
-	Resets []string
+	// GPUs are those that get another layout, in the order of the host.
+	GPUs []GPUEffect
 	// Ends are the clients of MPS daemons that end, in words.
 	Ends []string
-	// Drains is true when the node's running VMs move to other nodes meanwhile.
+	// Drains is true when the node's running VMs move to other nodes meanwhile; Moves are the
+	// names of those that do.
 	Drains bool
+	Moves  []string
 	// Class is the worst of it.
 	Class gpu.Disruption
 }
@@ -30,33 +74,42 @@ type Stop struct {
 	Why []string
 }
 
-// EffectsOf tells what steps do to what runs on a host, which is as it is before them.
+// EffectsOf tells what steps do to a host, which is as it is before them.
 func EffectsOf(host *gpu.Host, steps []Step) Effects {
-	e := Effects{Class: gpu.DisruptNone}
+	e := Effects{Class: gpu.DisruptNone, GPUs: gpuEffects(host, steps)}
 	for _, s := range steps {
 		if d := s.Disrupts(); d.Exceeds(e.Class) {
 			e.Class = d
 		}
 		switch {
 		case s.Op == OpDrainNode:
-			e.Drains = true
+			e.Drains, e.Moves = true, movable(host)
 		case s.Op == OpStopVM:
 			e.Stops = append(e.Stops, Stop{VM: s.VM, Name: s.VMName(), Why: whyOff(steps, s.VM)})
 		case s.Op == OpStartVM:
 			if i := slices.IndexFunc(e.Stops, func(o Stop) bool { return gpu.SameID(o.VM, s.VM) }); i >= 0 {
 				e.Stops[i].Starts = true
 			}
-		case s.Op == OpSetMIGMode && s.Force:
-			e.Resets = append(e.Resets, s.GPU)
 		case s.Disrupts() == gpu.DisruptProcessRestart:
 			if d, ok := host.Daemon(s.Daemon.Name); ok {
-				for _, c := range d.Clients {
-					e.Ends = append(e.Ends, placement.ProcessText(c))
-				}
+				e.Ends = append(e.Ends, clients(d)...)
 			}
 		}
 	}
+	slices.SortFunc(e.Stops, func(a, b Stop) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.VM, b.VM)) })
 	return e
+}
+
+// movable are the names of the VMs that a drain moves.
+func movable(host *gpu.Host) []string {
+	var out []string
+	for i := range host.VMs {
+		if vm := &host.VMs[i]; vm.Clustered && vm.Runs() {
+			out = append(out, cmp.Or(vm.Name, vm.ID))
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // whyOff says what steps do to a VM that needs it off.

@@ -47,8 +47,8 @@ func (l *Lost) conflict(object, why string) {
 // the daemons.
 func (l *Lost) Steps(host *gpu.Host) []Step {
 	p := &planner{host: *host}
-	(&migChange{planner: p, watchers: l.watchers, targets: l.mig}).steps()
-	(&vgpuChange{planner: p, watchers: l.watchers, targets: l.vgpus}).steps()
+	(&migChange{planner: p, watchers: l.watchers, targets: l.mig}).carryOut()
+	(&vgpuChange{planner: p, watchers: l.watchers, targets: l.vgpus}).carryOut()
 	p.add(l.modes...)
 	for i := range l.daemons {
 		p.add(Step{Op: OpEnsureDaemon, Daemon: &l.daemons[i]})

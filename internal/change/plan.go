@@ -2,8 +2,10 @@ package change
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -14,14 +16,17 @@ import (
 // asked; what is checked here again is what would stop somebody's VM or touch
 // somebody's object.
 //
-// The key is the caller's name for the host, by which the wants know it. With a refusal it
+// The key is the caller's name for the host, by which the wants know it. With Refusals it
 // returns the steps that are refused, as far as they are known.
 func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
-	p := &planner{host: host, key: key, change: ch}
-	err := fits(&host, key, ch)
-	if err != nil {
-		return nil, err
+	if ch.Unchanged {
+		return nil, nil
 	}
+	p := &planner{host: host, key: key, change: ch}
+	if r := fits(&host, key, ch); r != nil {
+		return nil, Refusals{r}
+	}
+	var err error
 	switch {
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
@@ -36,17 +41,24 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 	default:
 		err = p.assignment()
 	}
-	if err == nil {
+	if err == nil && len(p.refused) == 0 {
 		err = cmp.Or(p.stepsKnown(), p.keepsTo(ch.Approved))
 	}
-	if err == nil {
+	if err == nil && len(p.refused) == 0 {
 		err = p.feasible()
+	}
+	var r *Refusal
+	if errors.As(err, &r) {
+		p.refuse(r)
+	}
+	if len(p.refused) > 0 {
+		return p.steps, p.refused
 	}
 	return p.steps, err
 }
 
 // fits tells whether a host is of the platform that has what a change wants.
-func fits(host *gpu.Host, key string, ch Change) error {
+func fits(host *gpu.Host, key string, ch Change) *Refusal {
 	need, names := gpu.HyperV, map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
 	var op string
 	switch c := ch.Want.Config; {
@@ -79,6 +91,8 @@ type planner struct {
 	key    string
 	change Change
 	steps  []Step
+	// refused is all that stands in the way.
+	refused Refusals
 }
 
 // Change is what one resource wants of hosts, or had and gives up. It is checked at plan,
@@ -148,6 +162,16 @@ func vmNames(host *gpu.Host, ids []string) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// vmTexts are VMs as they are named in lists: `VM "avd-01"`.
+func (p *planner) vmTexts(ids []string) []string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, "VM "+strconv.Quote(p.vmNames([]string{id})))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // holders are the VMs that hold partitions of a GPU now.

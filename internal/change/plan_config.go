@@ -1,7 +1,6 @@
 package change
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,10 +18,25 @@ type configChange struct {
 	// shape is what is wanted, or what the config was when it leaves.
 	shape gpu.PartitionConfig
 	claim *gpu.Claim
+	// next is the claim that the change leaves, as far as it tells of layouts.
+	next gpu.Claim
 	// shrunk are the claims of the configs of ours that GPUs leave for this one.
 	shrunk []gpu.Claim
 	// blind are GPUs that cannot be read and stay as they are.
 	blind []string
+}
+
+// layouts is what a kind of config does to the GPUs of a host.
+type layouts interface {
+	// wants notes what a selected GPU shall have.
+	wants(id string)
+	// joins notes what a GPU had before it was in any config of ours; other is the claim of
+	// the one that it leaves, nil for none.
+	joins(id string, other *gpu.Claim)
+	// restores notes what a GPU that leaves had when it joined. Nothing that runs makes way.
+	restores(id string)
+	// steps plans what leads there, and the claims.
+	steps()
 }
 
 // config plans a partition config of any kind.
@@ -48,23 +62,43 @@ func (p *planner) config() error {
 	if err := p.leaveBlind(c); err != nil {
 		return err
 	}
+	if c.claim != nil {
+		c.next = cloneLayouts(*c.claim)
+	}
+	var l layouts
 	switch c.shape.Kind() {
 	case gpu.KindMIG:
-		err = p.migLayout(c)
+		l = &migChange{planner: p, config: c, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
 	case gpu.KindVGPU:
-		err = p.vgpuLayout(c)
+		l = &vgpuChange{planner: p, config: c, watchers: c.shape.QuiesceUnits}
 	case gpu.KindMPS, gpu.KindTimeSlicing:
-		err = p.sharedLayout(c)
+		l = &sharingChange{planner: p, config: c, limit: c.shape.MaxDisruption}
 	case gpu.KindGPUP:
-		return p.partitionCounts(c)
+		l = &countChange{planner: p, config: c, counts: map[string]int{}, limit: c.want.MaxDisruption}
 	}
-	if err != nil {
-		return err
+	for _, id := range p.selected(c) {
+		if p.touches(c, id) {
+			l.wants(id)
+		}
+		if !c.covers(id) {
+			l.joins(id, p.leavesFor(c, id))
+		}
 	}
-	if err := p.leaveSharing(c); err != nil {
-		return err
+	for _, id := range p.leaving(c) {
+		if c.shape.Restore && !p.change.ClaimOnly {
+			l.restores(id)
+		}
+		forgetGPU(&c.next, id)
 	}
-	return p.underShares(c)
+	l.steps()
+	if c.shape.Kind() == gpu.KindGPUP || p.change.ClaimOnly {
+		return nil
+	}
+	p.leaveSharing(c)
+	if len(p.refused) == 0 {
+		p.underShares(c)
+	}
+	return nil
 }
 
 // selected are the GPUs that the config shall have on this host.
@@ -83,9 +117,8 @@ func (p *planner) leaving(c *configChange) []string {
 	return slices.DeleteFunc(slices.Clone(c.claim.GPUs), func(g string) bool { return hasID(p.selected(c), g) })
 }
 
-// record plans the claims that the change leaves. keep adds to the config's own what its
-// kind has to remember.
-func (p *planner) record(c *configChange, keep func(*gpu.Claim)) {
+// record plans the claims that the change leaves.
+func (p *planner) record(c *configChange) {
 	for _, s := range c.shrunk {
 		p.put(s)
 	}
@@ -95,71 +128,19 @@ func (p *planner) record(c *configChange, keep func(*gpu.Claim)) {
 	}
 	claim := p.newClaim(gpu.ClaimConfig, c.id, c.claim)
 	claim.Want.Config, claim.GPUs = &c.want, p.selected(c)
-	keep(&claim)
+	claim.LayoutBefore, claim.MIGBefore, claim.MIGLayout = orNil(c.next.LayoutBefore), orNil(c.next.MIGBefore), orNil(c.next.MIGLayout)
+	claim.VGPUBefore, claim.VGPULayout = orNil(c.next.VGPUBefore), orNil(c.next.VGPULayout)
+	claim.ComputeBefore, claim.TimeSliceBefore = orNil(c.next.ComputeBefore), orNil(c.next.TimeSliceBefore)
 	if c.claim == nil || !sameClaim(*c.claim, claim) {
 		p.put(claim)
 	}
 }
 
-// partitionCounts plans a layout of kind GPU-P. A GPU whose partitions are held changes
-// its count only while the holders are off and without their adapters, so that is one
-// change: stop, remove, set, add again, start.
-func (p *planner) partitionCounts(c *configChange) error {
-	before := map[string]int{}
-	if c.claim != nil {
-		maps.Copy(before, c.claim.LayoutBefore)
+func orNil[V any](m map[string]V) map[string]V {
+	if len(m) == 0 {
+		return nil
 	}
-	l := layout{planner: p, counts: map[string]int{}, limit: c.want.MaxDisruption}
-	for _, g := range p.selected(c) {
-		if p.touches(c, g) {
-			if err := l.wants(g, c.want.Count); err != nil {
-				return err
-			}
-		}
-		if c.covers(g) {
-			continue
-		}
-		other, err := p.joins(c, g)
-		if err != nil {
-			return err
-		}
-		if count, known := p.countBefore(other, g); known {
-			before[g] = count
-		}
-	}
-	for _, g := range p.leaving(c) {
-		if c.shape.Restore && !p.change.ClaimOnly {
-			if err := l.restores(g, before); err != nil {
-				return err
-			}
-		}
-		forgetID(before, g)
-	}
-
-	var (
-		seats   []seat
-		refused error
-	)
-	// An idle node as well: else VMs of the node before would be moved to it meanwhile.
-	drain := c.want.Drain && len(l.order) > 0 && WhyNotDrained(&p.host) == ""
-	if drain {
-		p.add(Step{Op: OpDrainNode})
-	} else {
-		seats, refused = l.seats()
-	}
-	l.reshape(seats)
-	if drain && p.host.NodeState() == gpu.NodeUp { // else somebody else has paused it
-		p.add(Step{Op: OpResumeNode})
-	}
-	p.record(c, func(claim *gpu.Claim) {
-		if len(before) > 0 {
-			claim.LayoutBefore = before
-		}
-	})
-	for _, s := range slices.Backward(seats) {
-		p.start(s.vm, s.power)
-	}
-	return refused
+	return m
 }
 
 // configOn is a config's part on one host. A claim keeps no more than that: the
@@ -174,101 +155,141 @@ func configOn(c *gpu.PartitionConfig, host string) (gpu.PartitionConfig, bool) {
 	return part, ok
 }
 
-// joins tells which config of ours a GPU leaves for this one, nil for none, and takes it
+// leavesFor tells which config of ours a GPU leaves for this one, nil for none, and takes it
 // out of that one's claim.
-func (p *planner) joins(c *configChange, gpuID string) (*gpu.Claim, error) {
+func (p *planner) leavesFor(c *configChange, gpuID string) *gpu.Claim {
 	for i := range p.host.Claims {
 		other := &p.host.Claims[i]
 		if other.Kind != gpu.ClaimConfig || gpu.SameID(other.ID, c.id) || !other.Covers(gpuID) {
 			continue
 		}
 		if other.Owner != p.change.Owner || other.Owner == "" {
-			return nil, &Refusal{Code: NotOwner, Found: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
-				DescribeObject(other.Kind, other.ID) + " of " + describeOwner(other.Owner)}
+			p.refuse(&Refusal{Code: NotOwner, GPU: gpuID, Found: "GPU " + gpuID + " on host " + p.host.Name + " is in " +
+				DescribeObject(other.Kind, other.ID) + " of " + describeOwner(other.Owner)})
 		}
 		c.shrunk = appendShrunk(c.shrunk, *other, gpuID)
-		return other, nil
+		return other
 	}
-	return nil, nil
-}
-
-// countBefore is the count that a GPU had before it was in any config of ours.
-func (p *planner) countBefore(other *gpu.Claim, gpuID string) (count int, known bool) {
-	if other != nil {
-		return byID(other.LayoutBefore, gpuID)
-	}
-	if g, ok := p.host.GPU(gpuID); ok && g.Partitionable != nil {
-		return g.Partitionable.Count, true
-	}
-	return 0, false
+	return nil
 }
 
 // appendShrunk takes a GPU out of a claim, which may have lost others already.
 func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	i := slices.IndexFunc(claims, func(o gpu.Claim) bool { return o.Is(c.Kind, c.ID) })
 	if i < 0 {
+		c = cloneLayouts(c)
 		c.Revision++
-		c.LayoutBefore, c.MIGBefore, c.MIGLayout = maps.Clone(c.LayoutBefore), maps.Clone(c.MIGBefore), maps.Clone(c.MIGLayout)
-		c.VGPUBefore, c.VGPULayout = maps.Clone(c.VGPUBefore), maps.Clone(c.VGPULayout)
-		c.ComputeBefore, c.TimeSliceBefore = maps.Clone(c.ComputeBefore), maps.Clone(c.TimeSliceBefore)
 		claims, i = append(claims, c), len(claims)
 	}
-	shrunk := &claims[i]
-	shrunk.GPUs = slices.DeleteFunc(slices.Clone(shrunk.GPUs), func(g string) bool { return gpu.SameID(g, gpuID) })
-	forgetID(shrunk.LayoutBefore, gpuID)
-	forgetID(shrunk.MIGBefore, gpuID)
-	forgetID(shrunk.MIGLayout, gpuID)
-	forgetID(shrunk.VGPUBefore, gpuID)
-	forgetID(shrunk.VGPULayout, gpuID)
-	forgetID(shrunk.ComputeBefore, gpuID)
-	forgetID(shrunk.TimeSliceBefore, gpuID)
+	claims[i].GPUs = slices.DeleteFunc(slices.Clone(claims[i].GPUs), func(g string) bool { return gpu.SameID(g, gpuID) })
+	forgetGPU(&claims[i], gpuID)
 	return claims
 }
 
-// layout is the new counts of a host's GPUs and what stands in their way.
-type layout struct {
+// cloneLayouts is a claim whose maps of layouts are its own.
+func cloneLayouts(c gpu.Claim) gpu.Claim {
+	c.LayoutBefore, c.MIGBefore, c.MIGLayout = maps.Clone(c.LayoutBefore), maps.Clone(c.MIGBefore), maps.Clone(c.MIGLayout)
+	c.VGPUBefore, c.VGPULayout = maps.Clone(c.VGPUBefore), maps.Clone(c.VGPULayout)
+	c.ComputeBefore, c.TimeSliceBefore = maps.Clone(c.ComputeBefore), maps.Clone(c.TimeSliceBefore)
+	return c
+}
+
+// forgetGPU takes the layouts of a GPU out of a claim.
+func forgetGPU(c *gpu.Claim, id string) {
+	forgetID(c.LayoutBefore, id)
+	forgetID(c.MIGBefore, id)
+	forgetID(c.MIGLayout, id)
+	forgetID(c.VGPUBefore, id)
+	forgetID(c.VGPULayout, id)
+	forgetID(c.ComputeBefore, id)
+	forgetID(c.TimeSliceBefore, id)
+}
+
+// keep notes what a claim has to remember of a GPU.
+func keep[V any](m *map[string]V, id string, v V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	forgetID(*m, id)
+	(*m)[id] = v
+}
+
+// countChange is a layout of kind GPU-P: the new counts of a host's GPUs and what stands in
+// their way. A GPU whose partitions are held changes its count only while the holders are off
+// and without their adapters, so that is one change: stop, remove, set, add again, start.
+type countChange struct {
 	*planner
+	config *configChange
 	order  []*gpu.GPU
 	counts map[string]int // by folded GPU id
 	limit  gpu.Disruption
 	held   []*gpu.GPU // those of order that running VMs hold
 }
 
-// wants notes the count that a selected GPU shall have.
-func (l *layout) wants(gpuID string, count int) error {
-	g, ok := l.host.GPU(gpuID)
+func (l *countChange) wants(id string) {
+	count := l.config.want.Count
+	g, ok := l.host.GPU(id)
 	switch {
 	case !ok:
-		return refuse(NotFound, setCount, "GPU "+gpuID, "host %s has no such GPU", l.host.Name)
+		l.refuse(refuseGPU(NotFound, setCount, id, "host %s has no such GPU", l.host.Name))
 	case g.Dismounted:
-		return refuse(InvalidState, setCount, "GPU "+g.ID, "it is dismounted from the host, for passthrough")
+		l.refuse(refuseGPU(InvalidState, setCount, g.ID, "it is dismounted from the host, for passthrough"))
 	case g.Partitionable == nil || g.Partitionable.Paravirtual:
-		return refuse(NotSupported, setCount, "GPU "+g.ID, "its driver offers no SR-IOV partitions")
+		l.refuse(refuseGPU(NotSupported, setCount, g.ID, "its driver offers no SR-IOV partitions"))
 	case g.Partitionable.Count == count:
-		return nil
+	default:
+		l.sets(g, count)
+		if len(holders(g)) > 0 {
+			l.held = append(l.held, g)
+		}
 	}
-	l.order = append(l.order, g)
-	l.counts[gpu.FoldID(g.ID)] = count
-	if len(holders(g)) > 0 {
-		l.held = append(l.held, g)
-	}
-	return nil
 }
 
-// restores notes the count that a GPU had when it joined. That never stops a VM.
-func (l *layout) restores(gpuID string, before map[string]int) error {
-	count, known := byID(before, gpuID)
-	g, ok := l.host.GPU(gpuID)
-	if !known || !ok || g.Dismounted || g.Partitionable == nil || g.Partitionable.Count == count {
-		return nil
-	}
-	if h := holders(g); len(h) > 0 {
-		return refuse(InUse, "put the partition count back", "GPU "+g.ID,
-			"its partitions are held by %s", l.vmNames(h)).or("unassign them first, or keep the layout (on_destroy = \"keep\")")
-	}
+func (l *countChange) sets(g *gpu.GPU, count int) {
 	l.order = append(l.order, g)
 	l.counts[gpu.FoldID(g.ID)] = count
-	return nil
+}
+
+func (l *countChange) joins(id string, other *gpu.Claim) {
+	if other != nil {
+		if count, known := byID(other.LayoutBefore, id); known {
+			keep(&l.config.next.LayoutBefore, id, count)
+		}
+	} else if g, ok := l.host.GPU(id); ok && g.Partitionable != nil {
+		keep(&l.config.next.LayoutBefore, id, g.Partitionable.Count)
+	}
+}
+
+func (l *countChange) restores(id string) {
+	count, known := byID(l.config.next.LayoutBefore, id)
+	g, ok := l.host.GPU(id)
+	if !known || !ok || g.Dismounted || g.Partitionable == nil || g.Partitionable.Count == count {
+		return
+	}
+	l.sets(g, count)
+	if h := holders(g); len(h) > 0 {
+		l.refuse(refuseGPU(InUse, "put the partition count back", g.ID, "its partitions are held by %s", l.vmNames(h)).
+			of(PartitionInUse).by(l.vmTexts(h)...).or("unassign them first").leaving(fmt.Sprintf("%d partitions", count)))
+	}
+}
+
+func (l *countChange) steps() {
+	var seats []seat
+	// An idle node as well: else VMs of the node before would be moved to it meanwhile.
+	drain := l.config.want.Drain && len(l.order) > 0 && WhyNotDrained(&l.host) == ""
+	if drain {
+		l.add(Step{Op: OpDrainNode})
+	} else {
+		seats = l.seats()
+	}
+	l.reshape(seats)
+	if drain && l.host.NodeState() == gpu.NodeUp { // else somebody else has paused it
+		l.add(Step{Op: OpResumeNode})
+	}
+	l.record(l.config)
+	for _, s := range slices.Backward(seats) {
+		l.start(s.vm, s.power)
+	}
 }
 
 // seat is a running VM that gives its partition up for the time of the change.
@@ -278,14 +299,14 @@ type seat struct {
 }
 
 // seats are the VMs that have to be off, each with the permission that its own
-// assignment gives. With a refusal they are those that would have to be. VMs that are
-// pinned to a GPU are stopped last, so that they are started first, also when the change is
-// undone: another one could take the partition that they need.
-func (l *layout) seats() (out []seat, refused error) {
+// seats are the VMs that have to be off, each with the permission that its own assignment
+// gives. VMs that are pinned to a GPU are stopped last, so that they are started first, also
+// when the change is undone: another one could take the partition that they need.
+func (l *countChange) seats() (out []seat) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
-			refused = cmp.Or(refused, error(refuse(InUse, setCount, "GPU "+g.ID,
-				"%s would have to be restarted, but max_disruption allows less", l.vmNames(holders(g))).of(PartitionInUse)))
+			l.refuse(refuseGPU(InUse, setCount, g.ID,
+				"%s would have to be restarted, but max_disruption allows less", l.vmNames(holders(g))).of(PartitionInUse).needs(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {
@@ -293,13 +314,12 @@ func (l *layout) seats() (out []seat, refused error) {
 			}
 			vm, ok := l.host.VM(id)
 			if !ok {
-				refused = cmp.Or(refused, error(refuse(InUse, setCount, "GPU "+g.ID, "a VM that the host does not list holds a partition: %s", id).of(PartitionInUse)))
-				out = append(out, seat{vm: &gpu.VM{ID: id}})
+				vm = &gpu.VM{ID: id, Name: id}
+				l.keepsOn(vm, "the host does not list it")
+				out = append(out, seat{vm: vm})
 				continue
 			}
-			power, err := l.permission(vm)
-			refused = cmp.Or(refused, err)
-			out = append(out, seat{vm: vm, power: power})
+			out = append(out, seat{vm: vm, power: l.permission(vm)})
 		}
 	}
 	pinned := func(s seat) int {
@@ -309,7 +329,14 @@ func (l *layout) seats() (out []seat, refused error) {
 		return 0
 	}
 	slices.SortStableFunc(out, func(a, b seat) int { return pinned(a) - pinned(b) })
-	return out, refused
+	return out
+}
+
+// keepsOn refuses to stop a VM.
+func (l *countChange) keepsOn(vm *gpu.VM, why string) {
+	r := refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", why).of(PartitionInUse)
+	r.VM = vm.ID
+	l.refuse(r)
 }
 
 // Hold is why a VM may not be stopped for a change of a GPU that it holds.
@@ -343,30 +370,32 @@ func MayStop(vm *gpu.VM, claim *gpu.Claim, owner string) (gpu.Power, Hold) {
 	return claim.Want.Assignment.Power, ""
 }
 
-// permission is what a VM's own assignment lets a change to its GPU do.
-func (l *layout) permission(vm *gpu.VM) (gpu.Power, error) {
+// permission is what a VM's own assignment lets a change to its GPU do; with a refusal
+// nothing.
+func (l *countChange) permission(vm *gpu.VM) gpu.Power {
 	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
 	power, hold := MayStop(vm, claim, l.change.Owner)
-	var found string
 	switch hold {
-	case "":
-		return power, nil
 	case Unmanaged:
-		found = "it holds a partition and no gpu_vm_assignment manages it"
+		l.keepsOn(vm, "no gpu_vm_assignment manages it")
 	case OtherState:
-		found = "its assignment belongs to " + describeOwner(claim.Owner)
+		if l.change.Owner == "" {
+			l.keepsOn(vm, "its assignment belongs to "+describeOwner(claim.Owner)+", and this state has no owner name to recognise it by")
+		} else {
+			l.keepsOn(vm, "its assignment belongs to "+describeOwner(claim.Owner))
+		}
 	case NotAllowed:
-		found = "its assignment does not allow a shutdown (power.allow_shutdown)"
+		l.keepsOn(vm, "its assignment does not allow a shutdown: `power.allow_shutdown` is `false`")
 	case WaitsForIt:
-		found = "its assignment waits for the VM's next power-off (power.when)"
+		l.keepsOn(vm, "its assignment waits for its next power-off (`power.when`)")
 	case NotRunning:
-		found = fmt.Sprintf("it is %s; it has to run or to be off", vm.State)
+		l.keepsOn(vm, "it is "+stateText(vm.State)+", and has to run or to be off")
 	}
-	return power, refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", found).of(PartitionInUse)
+	return power
 }
 
 // reshape plans the new counts, with the seats out of the way.
-func (l *layout) reshape(seats []seat) {
+func (l *countChange) reshape(seats []seat) {
 	for _, s := range seats {
 		l.stop(s.vm, s.power)
 		if len(s.vm.PartitionAdapters) > 0 {
@@ -390,7 +419,7 @@ func (l *layout) reshape(seats []seat) {
 
 // dropQuotas takes quotas that the new layout no longer satisfies from our VMs that
 // are off: they would not start with them. A VM that is pinned to another GPU keeps its own.
-func (l *layout) dropQuotas() {
+func (l *countChange) dropQuotas() {
 	for i := range l.host.VMs {
 		vm := &l.host.VMs[i]
 		claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
@@ -408,7 +437,7 @@ func (l *layout) dropQuotas() {
 
 // fits tells whether some GPU that the adapter may use has partitions as large as
 // its quotas, at the new counts.
-func (l *layout) fits(a gpu.PartitionAdapter, counts map[string]int) bool {
+func (l *countChange) fits(a gpu.PartitionAdapter, counts map[string]int) bool {
 	if a.Quotas.Equal(gpu.Quotas{}) {
 		return true
 	}

@@ -2,7 +2,6 @@ package change
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,101 +12,51 @@ import (
 const (
 	setMIG     = "set the MIG layout"
 	restoreMIG = "put the MIG layout back"
-
-	orKeep = `, or keep the layout (on_destroy = "keep")`
 )
 
-// migLayout plans a layout of kind MIG. Instances that are as wanted stay, those in use
-// are never removed, and GPUs that are as wanted are not touched.
-func (p *planner) migLayout(c *configChange) error {
-	before, placed := map[string]gpu.MIGState{}, map[string][]gpu.MIGPlacement{}
-	if c.claim != nil {
-		maps.Copy(before, c.claim.MIGBefore)
-		maps.Copy(placed, c.claim.MIGLayout)
-	}
-	m := migChange{planner: p, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
-	daemons := sharingChange{planner: p, limit: c.shape.MaxDisruption}
-	for _, id := range p.selected(c) {
-		if p.touches(c, id) {
-			layout, err := m.wants(id, &c.want)
-			if err != nil {
-				return err
-			}
-			forgetID(placed, id)
-			placed[id] = layout
-		}
-		if c.covers(id) {
-			continue
-		}
-		other, err := p.joins(c, id)
-		if err != nil {
-			return err
-		}
-		if state, known := p.stateBefore(other, id); known {
-			before[id] = state
-		}
-		if p.change.ClaimOnly {
-			p.adoptLayout(placed, id)
-		}
-	}
-	for _, id := range p.leaving(c) {
-		if c.shape.Restore && !p.change.ClaimOnly {
-			if err := m.restores(id, before); err != nil {
-				return err
-			}
-		}
-		forgetID(before, id)
-		forgetID(placed, id)
-	}
-	m.steps()
-	if !p.change.ClaimOnly {
-		// A daemon ends before its instance does, and is started in one that is there.
-		after := p.host
-		for _, s := range p.steps {
-			after = Project(after, s)
-		}
-		if err := daemons.daemons(declaredDaemons(&p.host, c.claim), placement.Daemons(&after, &c.want, p.selected(c))); err != nil {
-			return err
-		}
-		p.steps = slices.Concat(daemons.ends, p.steps, daemons.starts)
-	}
-	p.record(c, func(claim *gpu.Claim) {
-		if len(before) > 0 {
-			claim.MIGBefore = before
-		}
-		if len(placed) > 0 {
-			claim.MIGLayout = placed
-		}
-	})
-	return nil
-}
-
-// stateBefore is the mode and the instances that a GPU had before it was in any config
-// Of ours.
-func (p *planner) stateBefore(other *gpu.Claim, gpuID string) (state gpu.MIGState, known bool) {
-	if other != nil {
-		return byID(other.MIGBefore, gpuID)
-	}
-	if g, ok := p.host.GPU(gpuID); ok && g.MIG != nil {
-		return g.MIG.State(), true
-	}
-	return gpu.MIGState{}, false
-}
-
-// adoptLayout notes the layout of a GPU that joins without being touched.
-func (p *planner) adoptLayout(placed map[string][]gpu.MIGPlacement, gpuID string) {
-	if g, ok := p.host.GPU(gpuID); ok && g.MIG != nil && g.MIG.Enabled {
-		placed[gpuID] = g.MIG.State().Placements
-	}
-}
-
-// migChange is what GPUs of a host shall have, as far as it differs from what they have.
+// migChange is a layout of kind MIG: what GPUs of a host shall have, as far as it differs from
+// what they have. Instances that are as wanted stay, those in use are never removed, and GPUs
+// that are as wanted are not touched.
 type migChange struct {
 	*planner
-	limit gpu.Disruption
+	config *configChange
+	limit  gpu.Disruption
 	// watchers are units that only watch GPUs, and are stopped while a mode changes.
 	watchers []string
 	targets  []migTarget
+}
+
+// joins notes the mode and the instances that a GPU had, and where those of one are that
+// joins without being touched.
+func (m *migChange) joins(id string, other *gpu.Claim) {
+	next := &m.config.next
+	g, ok := m.host.GPU(id)
+	shows := ok && g.MIG != nil
+	if other != nil {
+		if state, known := byID(other.MIGBefore, id); known {
+			keep(&next.MIGBefore, id, state)
+		}
+	} else if shows {
+		keep(&next.MIGBefore, id, g.MIG.State())
+	}
+	if m.change.ClaimOnly && shows && g.MIG.Enabled {
+		keep(&next.MIGLayout, id, g.MIG.State().Placements)
+	}
+}
+
+func (m *migChange) steps() {
+	m.carryOut()
+	if c := m.config; !m.change.ClaimOnly {
+		// A daemon ends before its instance does, and is started in one that is there.
+		after := m.host
+		for _, s := range m.planner.steps {
+			after = Project(after, s)
+		}
+		daemons := sharingChange{planner: m.planner, limit: m.limit}
+		daemons.daemons(declaredDaemons(&m.host, c.claim), placement.Daemons(&after, &c.want, m.selected(c)))
+		m.planner.steps = slices.Concat(daemons.ends, m.planner.steps, daemons.starts)
+	}
+	m.record(m.config)
 }
 
 // migTarget is what one GPU shall have.
@@ -128,34 +77,34 @@ func (t *migTarget) setsMode() bool { return t.changesMode() || t.gpu.MIG.Pendin
 
 func (t *migTarget) resets() bool { return t.changesMode() && t.gpu.MIG.NeedsReset }
 
-// wants notes the layout that a selected GPU shall have, and tells where its instances
-// will be.
-func (m *migChange) wants(gpuID string, c *gpu.PartitionConfig) ([]gpu.MIGPlacement, error) {
-	g, ok := m.host.GPU(gpuID)
+// wants notes the layout that a selected GPU shall have, and where its instances will be.
+func (m *migChange) wants(id string) {
+	g, ok := m.host.GPU(id)
 	switch {
 	case !ok:
-		return nil, refuse(NotFound, setMIG, "GPU "+gpuID, "host %s has no such GPU", m.host.Name)
+		m.refuse(refuseGPU(NotFound, setMIG, id, "host %s has no such GPU", m.host.Name))
+		return
 	case g.Dismounted:
-		return nil, refuse(InvalidState, setMIG, "GPU "+g.ID, "it is taken from the host, for passthrough")
+		m.refuse(refuseGPU(InvalidState, setMIG, g.ID, "it is taken from the host, for passthrough"))
+		return
 	case g.MIG == nil:
-		return nil, refuse(NotSupported, setMIG, "GPU "+g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model)
+		m.refuse(refuseGPU(NotSupported, setMIG, g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model))
+		return
 	}
-	plan, err := placement.LayOutMIGConfig(&m.host, g, c, placement.ClaimedShares(&m.host)...)
+	plan, err := placement.LayOutMIGConfig(&m.host, g, &m.config.want, placement.ClaimedShares(&m.host)...)
 	if err != nil {
-		return nil, refuseLayout(err, setMIG, g, "")
+		m.refuse(refuseLayout(err, setMIG, g))
+		return
 	}
-	if err := m.note(migTarget{gpu: g, enable: true, plan: plan}, setMIG, ""); err != nil {
-		return nil, err
-	}
-	return plan.Layout(), nil
+	keep(&m.config.next.MIGLayout, id, plan.Layout())
+	m.note(migTarget{gpu: g, enable: true, plan: plan}, setMIG, "")
 }
 
-// restores notes what a GPU had when it joined. Nothing that runs makes way for it.
-func (m *migChange) restores(gpuID string, before map[string]gpu.MIGState) error {
-	state, known := byID(before, gpuID)
-	g, ok := m.host.GPU(gpuID)
+func (m *migChange) restores(id string) {
+	state, known := byID(m.config.next.MIGBefore, id)
+	g, ok := m.host.GPU(id)
 	if !known || !ok || g.Dismounted || g.MIG == nil {
-		return nil
+		return
 	}
 	t := migTarget{gpu: g, enable: state.Enabled}
 	var stopped []string
@@ -165,28 +114,44 @@ func (m *migChange) restores(gpuID string, before map[string]gpu.MIGState) error
 	var err error
 	free := placement.ReleasedByMPS(&m.host, g, m.limit)
 	if t.plan, err = placement.FollowMIG(placement.MIGProfiles(g), placement.MIGInstances(free, stopped...), state.Placements); err != nil {
-		return refuseLayout(err, restoreMIG, g, orKeep)
+		m.refuse(refuseLayout(err, restoreMIG, g).of(MIGMode).leaving(migStateText(state)))
+		return
 	}
-	return m.note(t, restoreMIG, orKeep)
+	m.note(t, restoreMIG, migStateText(state))
 }
 
-// note takes a target on if there is something to do for it and it may be done. orElse
-// is another way out of a refusal.
-func (m *migChange) note(t migTarget, op, orElse string) error {
+// note takes a target on if there is something to do for it, and refuses it where that may
+// not be done. former is what a GPU that leaves had, in words.
+func (m *migChange) note(t migTarget, op, former string) {
 	t.complete = incomplete(t.gpu, t.plan.Keep)
 	if !t.setsMode() && !t.plan.Changes() && len(t.complete) == 0 {
-		return nil
-	}
-	if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
-		return refuse(InvalidState, op, "GPU "+t.gpu.ID,
-			"to turn its MIG mode %s takes a reset of this GPU", onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"%s", orElse)
-	}
-	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
-		return refuse(InUse, op, "GPU "+t.gpu.ID,
-			"its MIG mode has to be turned %s while nothing uses it, but it is in use by %s", onOff(t.enable), strings.Join(users, ", ")).or("stop that first%s", orElse)
+		return
 	}
 	m.targets = append(m.targets, t)
-	return nil
+	refuse := func(r *Refusal) {
+		if r.of(MIGMode); former != "" {
+			r.leaving(former)
+		}
+		m.refuse(r)
+	}
+	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
+		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode has to be turned %s while nothing uses it, but it is in use by %s",
+			onOff(t.enable), strings.Join(users, ", ")).or("stop that first").by(users...))
+	} else if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
+		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "to turn its MIG mode %s takes a reset of this GPU",
+			onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"").needs(gpu.DisruptGPUReset))
+	}
+}
+
+// migStateText is a mode with its instances, in words.
+func migStateText(s gpu.MIGState) string {
+	switch {
+	case !s.Enabled:
+		return "no MIG mode"
+	case len(s.Placements) == 0:
+		return "MIG mode without instances"
+	}
+	return "the instances " + placement.PlacementsText(s.Placements)
 }
 
 // incomplete are those of some placements whose instance lacks its compute instance.
@@ -195,8 +160,8 @@ func incomplete(g *gpu.GPU, of []gpu.MIGPlacement) []gpu.MIGPlacement {
 	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool { return !slices.Contains(lacking, p) })
 }
 
-// Steps plans what leads to the targets.
-func (m *migChange) steps() {
+// carryOut plans what leads to the targets.
+func (m *migChange) carryOut() {
 	if len(m.targets) == 0 {
 		return
 	}
@@ -245,12 +210,16 @@ func (t *migTarget) steps() []Step {
 
 // refuseLayout is the refusal of a layout that does not fit, or that instances in use
 // are in the way of.
-func refuseLayout(err error, op string, g *gpu.GPU, orElse string) *Refusal {
+func refuseLayout(err error, op string, g *gpu.GPU) *Refusal {
 	var inUse *placement.MIGInUseError
-	if errors.As(err, &inUse) {
-		return refuse(InUse, op, "GPU "+g.ID, "%v", err).or("stop what uses them first%s", orElse)
+	if !errors.As(err, &inUse) {
+		return refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
 	}
-	return refuse(InvalidParameter, op, "GPU "+g.ID, "%s%s", oneLine(err), orElse)
+	r := refuseGPU(InUse, op, g.ID, "%v", err).or("stop what uses them first")
+	for _, b := range inUse.Blocking {
+		r.By = append(r.By, b.Held)
+	}
+	return r
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

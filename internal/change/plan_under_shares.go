@@ -10,10 +10,7 @@ import (
 
 // underShares completes a change of a config for the shares on its GPUs: it takes nothing
 // from under them, and what is handed to containers follows the daemons.
-func (p *planner) underShares(c *configChange) error {
-	if p.change.ClaimOnly {
-		return nil
-	}
+func (p *planner) underShares(c *configChange) {
 	after := p.host
 	for _, s := range p.steps {
 		after = Project(after, s)
@@ -25,8 +22,8 @@ func (p *planner) underShares(c *configChange) error {
 		if claim.Kind != gpu.ClaimShare || s == nil || !slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return p.concerns(c, d.GPU) }) {
 			continue
 		}
-		if err := p.keepsShare(c, claim, &after); err != nil {
-			return err
+		if r := p.keepsShare(c, claim, &after); r != nil {
+			p.refuse(r)
 		}
 		if spec := p.rewrites(s, &after); spec != nil {
 			writes = append(writes, Step{Op: OpWriteShare, Share: spec})
@@ -37,7 +34,6 @@ func (p *planner) underShares(c *configChange) error {
 		at = len(p.steps)
 	}
 	p.steps = slices.Insert(p.steps, at, writes...)
-	return nil
 }
 
 // concerns tells whether a GPU is in the config, joins or leaves it.
@@ -46,7 +42,7 @@ func (p *planner) concerns(c *configChange, id string) bool {
 }
 
 // keepsShare refuses a change that takes from a share what it was placed on.
-func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host) error {
+func (p *planner) keepsShare(c *configChange, claim *gpu.Claim, after *gpu.Host) *Refusal {
 	const op = "change what shares are on"
 	s := claim.Want.Share
 	for _, d := range s.Devices {

@@ -2,7 +2,6 @@ package change
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,64 +14,32 @@ const (
 	restoreVGPUs = "put the vGPUs back"
 )
 
-// vgpuLayout plans a layout of kind vGPU. vGPUs that are as wanted stay, those that are
-// held are never removed, and GPUs that are as wanted are not touched.
-func (p *planner) vgpuLayout(c *configChange) error {
-	before, placed := map[string]gpu.VGPUState{}, map[string]gpu.VGPUState{}
-	if c.claim != nil {
-		maps.Copy(before, c.claim.VGPUBefore)
-		maps.Copy(placed, c.claim.VGPULayout)
+// vgpuChange is a layout of kind vGPU: what GPUs of a host shall have, as far as it differs
+// from what they have. vGPUs that are as wanted stay, those that are held are never removed,
+// and GPUs that are as wanted are not touched.
+type vgpuChange struct {
+	*planner
+	config *configChange
+	// watchers are units that only watch GPUs, and are stopped while functions are switched.
+	watchers []string
+	targets  []vgpuTarget
+}
+
+// joins notes the vGPUs that a GPU had, and those of one that joins without being touched.
+func (v *vgpuChange) joins(id string, other *gpu.Claim) {
+	next := &v.config.next
+	g, ok := v.host.GPU(id)
+	shows := ok && g.VGPU != nil
+	if other != nil {
+		if state, known := byID(other.VGPUBefore, id); known {
+			keep(&next.VGPUBefore, id, state)
+		}
+	} else if shows {
+		keep(&next.VGPUBefore, id, g.VGPU.State())
 	}
-	v := vgpuChange{planner: p, watchers: c.shape.QuiesceUnits}
-	for _, id := range p.selected(c) {
-		if p.touches(c, id) {
-			layout, err := v.wants(id, c.want.VGPU)
-			if err != nil {
-				return err
-			}
-			was, _ := byID(placed, id)
-			forgetID(placed, id)
-			placed[id] = identified(layout, was)
-		}
-		if c.covers(id) {
-			continue
-		}
-		other, err := p.joins(c, id)
-		if err != nil {
-			return err
-		}
-		g, ok := p.host.GPU(id)
-		shows := ok && g.VGPU != nil
-		if other != nil {
-			if state, known := byID(other.VGPUBefore, id); known {
-				before[id] = state
-			}
-		} else if shows {
-			before[id] = g.VGPU.State()
-		}
-		if p.change.ClaimOnly && shows {
-			placed[id] = g.VGPU.State()
-		}
+	if v.change.ClaimOnly && shows {
+		keep(&next.VGPULayout, id, g.VGPU.State())
 	}
-	for _, id := range p.leaving(c) {
-		if c.shape.Restore && !p.change.ClaimOnly {
-			if err := v.restores(id, before); err != nil {
-				return err
-			}
-		}
-		forgetID(before, id)
-		forgetID(placed, id)
-	}
-	v.steps()
-	p.record(c, func(claim *gpu.Claim) {
-		if len(before) > 0 {
-			claim.VGPUBefore = before
-		}
-		if len(placed) > 0 {
-			claim.VGPULayout = placed
-		}
-	})
-	return nil
 }
 
 // identified keeps the UUIDs that a layout was recorded with where the host shows none.
@@ -85,14 +52,6 @@ func identified(layout, was gpu.VGPUState) gpu.VGPUState {
 	return layout
 }
 
-// vgpuChange is what GPUs of a host shall have, as far as it differs from what they have.
-type vgpuChange struct {
-	*planner
-	// watchers are units that only watch GPUs, and are stopped while functions are switched.
-	watchers []string
-	targets  []vgpuTarget
-}
-
 // vgpuTarget is what one GPU shall have.
 type vgpuTarget struct {
 	gpu  *gpu.GPU
@@ -103,36 +62,50 @@ type vgpuTarget struct {
 // for.
 func (t *vgpuTarget) switches() bool { return t.gpu.VGPU.FunctionsOn != t.plan.FunctionsOn }
 
-// wants notes the vGPUs that a selected GPU shall have, and tells where they will be.
-func (v *vgpuChange) wants(gpuID string, layout *gpu.VGPULayout) (gpu.VGPUState, error) {
-	g, ok := v.host.GPU(gpuID)
+// wants notes the vGPUs that a selected GPU shall have, and where they will be.
+func (v *vgpuChange) wants(id string) {
+	g, ok := v.host.GPU(id)
 	switch {
 	case !ok:
-		return gpu.VGPUState{}, refuse(NotFound, setVGPUs, "GPU "+gpuID, "host %s has no such GPU", v.host.Name)
+		v.refuse(refuseGPU(NotFound, setVGPUs, id, "host %s has no such GPU", v.host.Name))
+		return
 	case g.Dismounted:
-		return gpu.VGPUState{}, refuse(InvalidState, setVGPUs, "GPU "+g.ID, "it is taken from the host, for passthrough")
+		v.refuse(refuseGPU(InvalidState, setVGPUs, g.ID, "it is taken from the host, for passthrough"))
+		return
 	}
-	plan, err := placement.LayOutVGPU(g, layout, v.watchers...)
+	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, v.watchers...)
 	if err != nil {
-		return gpu.VGPUState{}, refuseVGPUs(err, setVGPUs, g, "")
+		v.refuse(refuseVGPUs(err, setVGPUs, g))
+		idle := *g
+		idle.Processes = nil
+		if plan, err = placement.LayOutVGPU(&idle, v.config.want.VGPU); err != nil {
+			return
+		}
 	}
+	was, _ := byID(v.config.next.VGPULayout, id)
+	keep(&v.config.next.VGPULayout, id, identified(plan.State(), was))
 	v.note(g, plan)
-	return plan.State(), nil
 }
 
-// restores notes what a GPU had when it joined. Nothing that runs makes way for it.
-func (v *vgpuChange) restores(gpuID string, before map[string]gpu.VGPUState) error {
-	state, known := byID(before, gpuID)
-	g, ok := v.host.GPU(gpuID)
+func (v *vgpuChange) restores(id string) {
+	state, known := byID(v.config.next.VGPUBefore, id)
+	g, ok := v.host.GPU(id)
 	if !known || !ok || g.Dismounted || g.VGPU == nil {
-		return nil
+		return
 	}
 	plan, err := placement.FollowVGPU(g, state, v.watchers...)
 	if err != nil {
-		return refuseVGPUs(err, restoreVGPUs, g, orKeep)
+		v.refuse(refuseVGPUs(err, restoreVGPUs, g).leaving(vgpuStateText(state)))
+		return
 	}
 	v.note(g, plan)
-	return nil
+}
+
+func vgpuStateText(s gpu.VGPUState) string {
+	if len(s.Places) == 0 {
+		return "no vGPUs"
+	}
+	return "the vGPUs " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
 }
 
 func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan) {
@@ -141,8 +114,13 @@ func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan) {
 	}
 }
 
-// Steps plans what leads to the targets.
 func (v *vgpuChange) steps() {
+	v.carryOut()
+	v.record(v.config)
+}
+
+// carryOut plans what leads to the targets.
+func (v *vgpuChange) carryOut() {
 	quiet := slices.ContainsFunc(v.targets, func(t vgpuTarget) bool { return t.switches() })
 	v.without(v.watchers, quiet, func() {
 		for _, t := range v.targets {
@@ -178,7 +156,7 @@ func (t *vgpuTarget) steps() []Step {
 
 // refuseVGPUs is the refusal of a layout that the GPU cannot have, or that those who use
 // it are in the way of.
-func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Refusal {
+func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 	var (
 		held        *placement.VGPUHeldError
 		busy        *placement.VGPUBusyError
@@ -186,21 +164,26 @@ func refuseVGPUs(err error, op string, g *gpu.GPU, orElse string) *Refusal {
 		unsupported *placement.VGPUUnsupportedError
 		capacity    *placement.VGPUCapacityError
 	)
-	code, fix := InvalidParameter, ""
+	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
+	r.cause = err
 	switch {
-	case errors.As(err, &held), errors.As(err, &busy):
-		code, fix = InUse, "stop what uses it first"
+	case errors.As(err, &held):
+		for i := range held.Held {
+			r.By = append(r.By, held.Held[i].Holder)
+		}
+	case errors.As(err, &busy):
+		r.By = busy.By
 	case errors.As(err, &mode):
-		code, fix = InvalidState, "turn MIG mode off first"
+		r.Code, r.Fix = InvalidState, "turn MIG mode off first"
 	case errors.As(err, &unsupported):
-		code = NotSupported
+		r.Code = NotSupported
 	case errors.As(err, &capacity):
-		code = Insufficient
+		r.Code = Insufficient
 	}
-	if fix == "" {
-		return refuse(code, op, "GPU "+g.ID, "%s%s", oneLine(err), orElse)
+	if len(r.By) > 0 {
+		r.Code, r.Rule, r.Fix = InUse, VGPUInUse, "stop what uses it first"
 	}
-	return refuse(code, op, "GPU "+g.ID, "%s", oneLine(err)).or("%s%s", fix, orElse)
+	return r
 }
 
 // lostVGPUs is what a GPU lacks of its vGPUs, nil for nothing, or why that cannot be put

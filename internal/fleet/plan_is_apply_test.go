@@ -518,18 +518,13 @@ func (w *world) plan(p change.Change) announced {
 			}
 		}
 	}
-	if p.Want.Config != nil || p.Prior.Config != nil {
-		for _, x := range f.Forecasts(view, p) {
-			for _, s := range x.StopsVMs {
-				out.stops = append(out.stops, s.Name)
-			}
-			for _, g := range x.GPUs {
-				out.counts[x.Host+" "+g.GPU] = g.To
-			}
+	for _, x := range f.Forecasts(view, p) {
+		for _, s := range x.Stops {
+			out.stops = append(out.stops, s.Name)
 		}
-	}
-	if text := f.Interruption(view, p); text != "" {
-		out.stops = append(out.stops, strings.Fields(text)[1])
+		for _, g := range x.GPUs {
+			out.counts[x.Host+" "+g.GPU] = g.Partitions.To
+		}
 	}
 	slices.Sort(out.stops)
 	return out

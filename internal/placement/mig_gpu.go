@@ -2,7 +2,6 @@ package placement
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -138,91 +137,6 @@ func IncompleteInstances(g *gpu.GPU) []gpu.MIGPlacement {
 		}
 	}
 	return sortPlacements(out)
-}
-
-// MIGChange is the change of one GPU's mode and instances.
-type MIGChange struct {
-	From gpu.MIGState `json:"from"`
-	To   gpu.MIGState `json:"to"`
-	// Keeps, Removes and Creates are instances; what is kept may still get the compute
-	// instance that it lacks.
-	Keeps   []gpu.MIGPlacement `json:"keeps,omitempty"`
-	Removes []gpu.MIGPlacement `json:"removes,omitempty"`
-	Creates []gpu.MIGPlacement `json:"creates,omitempty"`
-	// Completes are those of the kept ones that lack one.
-	Completes []gpu.MIGPlacement `json:"completes,omitempty"`
-	// CallsOff is true when the only change of mode is that another one, due with the GPU's
-	// next reset, is called off.
-	CallsOff bool `json:"calls_off,omitempty"`
-	// Resets is true when the change of mode resets the GPU.
-	Resets bool `json:"resets,omitempty"`
-	// InTheWay are the processes that keep the change from being made.
-	InTheWay []string `json:"in_the_way,omitempty"`
-}
-
-// ChangesMode tells whether MIG mode is switched.
-func (c *MIGChange) ChangesMode() bool { return c.From.Enabled != c.To.Enabled }
-
-// WantMIG works out what a config changes on a GPU; nil when it is as wanted. The error
-// is that of a layout which the GPU cannot have.
-func WantMIG(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares []*gpu.Share) (*MIGChange, error) {
-	if g.MIG == nil || HasMIGLayout(g, c.MIG) {
-		return nil, nil
-	}
-	p, err := LayOutMIGConfig(h, g, c, shares...)
-	if err != nil {
-		return nil, err
-	}
-	change := newMIGChange(g, p, true)
-	if change.ChangesMode() {
-		change.InTheWay = Users(ReleasedByMPS(h, g, c.MaxDisruption), c.QuiesceUnits)
-	}
-	return change, nil
-}
-
-// RestoreMIG works out what puts a GPU back to what it was; nil when it still is so.
-func RestoreMIG(g *gpu.GPU, before gpu.MIGState, quiesced []string) *MIGChange {
-	if g.MIG == nil {
-		return nil
-	}
-	if g.MIG.Enabled == before.Enabled {
-		quiesced = nil
-	}
-	p, err := FollowMIG(MIGProfiles(g), MIGInstances(g, quiesced...), before.Placements)
-	if err != nil {
-		var held *MIGInUseError
-		change := newMIGChange(g, MIGPlan{}, before.Enabled)
-		change.To.Placements = before.Placements
-		if errors.As(err, &held) {
-			for _, b := range held.Blocking {
-				change.InTheWay = append(change.InTheWay, b.Held)
-			}
-		}
-		return change
-	}
-	if !p.Changes() && g.MIG.Enabled == before.Enabled && g.MIG.Pending == before.Enabled {
-		return nil
-	}
-	change := newMIGChange(g, p, before.Enabled)
-	if change.ChangesMode() {
-		change.InTheWay = Users(g, quiesced)
-	}
-	return change
-}
-
-func newMIGChange(g *gpu.GPU, p MIGPlan, enabled bool) *MIGChange {
-	change := &MIGChange{
-		From: g.MIG.State(), To: gpu.MIGState{Enabled: enabled, Placements: p.Layout()},
-		Keeps: p.Keep, Removes: p.Remove, Creates: p.Create,
-	}
-	change.Resets = change.ChangesMode() && g.MIG.NeedsReset
-	change.CallsOff = !change.ChangesMode() && g.MIG.Pending != enabled
-	for _, at := range IncompleteInstances(g) {
-		if slices.Contains(p.Keep, at) {
-			change.Completes = append(change.Completes, at)
-		}
-	}
-	return change
 }
 
 // Users are the processes that have a GPU open, but for those of units that are stopped

@@ -57,47 +57,14 @@ func checkChangeWindow(r *run) {
 
 // disturbs forecasts what the plan will disturb, by host, as far as it is allowed to.
 func (r *run) disturbs() []Disturbed {
-	a := r.plan.Want.Assignment
-	switch {
-	case r.plan.Want.Config != nil:
-		return r.configDisturbs(r.plan.Want.Config)
-	case r.plan.Prior.Config != nil:
-		return r.destroyDisturbs()
-	case a == nil:
-		a = r.plan.Prior.Assignment // a pool that is destroyed disturbs nobody
-	}
-	if at, why := r.stops(a); len(why) > 0 && a.Power.AllowShutdown {
-		return []Disturbed{{Host: at.key, Class: gpu.DisruptVMRestart, VMs: []string{at.vm.Name}}}
-	}
-	return nil
-}
-
-// destroyDisturbs goes by what the hosts would do, and not by what they refuse.
-func (r *run) destroyDisturbs() []Disturbed {
 	var out []Disturbed
-	for host, h := range r.hostsAtHand(r.plan.Prior.Config.GPUs) {
-		e := effectOf(r.withClaims(host, h), host, r.owner, r.plan)
-		if e.refused == nil && e.Class.Exceeds(gpu.DisruptNone) {
-			out = append(out, Disturbed{Host: host, Class: e.Class})
-		}
-	}
-	return out
-}
-
-func (r *run) configDisturbs(c *gpu.PartitionConfig) []Disturbed {
-	var out []Disturbed
-	for _, host := range r.configHosts() {
-		h, ok := r.host(host)
-		if !ok {
+	for host, f := range r.forecasts() {
+		refused := slices.ContainsFunc(f.Refused, func(why *change.Refusal) bool { return why.Restores == "" })
+		if refused || !f.Class.Exceeds(gpu.DisruptNone) {
 			continue
 		}
-		f := r.forecast(host, h, r.plan)
-		forbidden := slices.ContainsFunc(f.StopsVMs, func(vm VMStop) bool { return !vm.Allowed })
-		if !f.Disruption.Exceeds(gpu.DisruptNone) || f.Disruption.Exceeds(c.MaxDisruption) || forbidden {
-			continue
-		}
-		d := Disturbed{Host: host, Class: f.Disruption}
-		for _, vm := range f.StopsVMs {
+		d := Disturbed{Host: host, Class: f.Class}
+		for _, vm := range f.Stops {
 			d.VMs = append(d.VMs, vm.Name)
 		}
 		out = append(out, d)

@@ -33,8 +33,14 @@ type run struct {
 	// what only this run brings about did not stand before it.
 	othersBefore bool
 
-	memo  *shareMemo
+	memo  *memo
 	found []violation
+}
+
+// memo keeps what several rules of one check ask for.
+type memo struct {
+	shares    shareMemo
+	forecasts map[string]change.Forecast
 }
 
 // violation is a finding with what identifies it, one key per object that is wrong.
@@ -55,7 +61,7 @@ func begin(w World, p change.Change) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &shareMemo{}}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &memo{forecasts: map[string]change.Forecast{}}}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}

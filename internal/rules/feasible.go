@@ -19,7 +19,7 @@ func checkFeasible(r *run) {
 	if r.before || r.othersBefore || r.applying {
 		return
 	}
-	for _, host := range r.hostsOfPlan() {
+	for _, host := range r.hostsOf(r.plan) {
 		h, ok := r.host(host)
 		if !ok {
 			continue
@@ -86,9 +86,11 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 		leaves.Want, p.Prior = gpu.Want{}, gpu.Want{}
 		known, _ = r.after(known, host, leaves)
 	}
-	if refused = effectOf(known, host, r.owner, p).refused; refused == nil || refused.Code == change.NotOwner {
+	_, all := r.steps(known, host, p)
+	if len(all) == 0 || all[0].Code == change.NotOwner {
 		return nil, false // whose something is, other rules say
 	}
+	refused = all[0]
 	var others []change.Change
 	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
 		if e.token != p.Token && e.token != r.plan.Token && !e.plan.Unchanged {
@@ -122,7 +124,7 @@ func (r *run) madeWay(known gpu.Host, host string, others []change.Change, p cha
 			known, made = after, made || ok
 			return ok
 		})
-		if made && effectOf(known, host, r.owner, p).refused == nil {
+		if _, refused := r.steps(known, host, p); made && len(refused) == 0 {
 			return known, true
 		}
 	}
@@ -131,11 +133,11 @@ func (r *run) madeWay(known gpu.Host, host string, others []change.Change, p cha
 
 // after is a host after a change, if the host can do it.
 func (r *run) after(known gpu.Host, host string, p change.Change) (gpu.Host, bool) {
-	e := effectOf(known, host, r.owner, p)
-	if e.refused != nil {
+	steps, refused := r.steps(known, host, p)
+	if len(refused) > 0 {
 		return known, false
 	}
-	for _, s := range e.steps {
+	for _, s := range steps {
 		known = change.Project(known, s)
 	}
 	return known, true
@@ -154,26 +156,6 @@ func replaces(p change.Change) bool {
 		return !gpu.SameID(a.Pool.Name, b.Pool.Name)
 	}
 	return false
-}
-
-// hostsOfPlan are the hosts that a plan changes something on. Of a VM that another one
-// replaces the plan of its own destroy tells.
-func (r *run) hostsOfPlan() []string {
-	var out []string
-	for _, w := range []gpu.Want{r.plan.Want, r.plan.Prior} {
-		switch {
-		case w.Config != nil:
-			out = append(out, sortedKeys(w.Config.GPUs)...)
-		case w.Pool != nil:
-			out = append(out, sortedKeys(w.Pool.Members)...)
-		case w.Assignment != nil && len(out) == 0:
-			if at, ok := r.locate(w.Assignment); ok {
-				out = append(out, at.key)
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // pathOf is the attribute that a finding about a plan as a whole is about.

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-func TestNewForecast(t *testing.T) {
+func TestForecastOfCounts(t *testing.T) {
 	h := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning), vm("c", gpu.VMOff))
 	holds(h, "b", 0)
 	holds(h, "a", 0)
@@ -23,32 +24,48 @@ func TestNewForecast(t *testing.T) {
 
 	tests := map[string]struct {
 		count int
-		want  rules.Forecast
+		class gpu.Disruption
+		gpus  []change.GPUEffect
+		stops []string
+		kept  map[string]string
 	}{
-		"nothing changes on one GPU and the other is idle": {count: 4, want: rules.Forecast{
-			Host: "hv01", Disruption: gpu.DisruptNone,
-			GPUs: []rules.GPUChange{{GPU: gpu1, Model: "NVIDIA A2", From: 16, To: 4, PartitionVRAM: 3800 * gpu.MiB}},
+		"nothing changes on one GPU and the other is idle": {count: 4, class: gpu.DisruptNone, gpus: []change.GPUEffect{
+			{GPU: gpu1, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 16, To: 4, VRAM: 3800 * gpu.MiB}},
 		}},
-		"held": {count: 8, want: rules.Forecast{
-			Host: "hv01", Disruption: gpu.DisruptVMRestart,
-			GPUs: []rules.GPUChange{
-				{GPU: gpu0, Model: "NVIDIA A2", From: 4, To: 8, PartitionVRAM: 1900 * gpu.MiB, Holders: []string{"a", "b"}},
-				{GPU: gpu1, Model: "NVIDIA A2", From: 16, To: 8, PartitionVRAM: 1900 * gpu.MiB},
+		"held": {
+			count: 8, class: gpu.DisruptVMRestart, stops: []string{"a", "b"}, kept: map[string]string{"ID-b": `its assignment belongs to owner "platform"`},
+			gpus: []change.GPUEffect{
+				{GPU: gpu0, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 4, To: 8, VRAM: 1900 * gpu.MiB, Holders: []string{"a", "b"}}},
+				{GPU: gpu1, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 16, To: 8, VRAM: 1900 * gpu.MiB}},
 			},
-			StopsVMs: []rules.VMStop{
-				{ID: "ID-a", Name: "a", Allowed: true},
-				{ID: "ID-b", Name: "b", Reason: `its assignment belongs to the Terraform state "platform"`},
-			},
-		}},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := rules.NewForecast(h, "hv01", "vdi", create("t", config("vdi", tt.count, "hv01")), h.Claims)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("forecast (-want +got):\n%s", diff)
+			p := create("t", config("vdi", tt.count, "hv01"))
+			p.Want.Config.MaxDisruption = gpu.DisruptVMRestart
+			got := foresee(h, p)
+			if diff := cmp.Diff(tt.gpus, got.GPUs); diff != "" || got.Class != tt.class {
+				t.Errorf("class %s, GPUs (-want +got):\n%s", got.Class, diff)
+			}
+			var stops []string
+			for _, s := range got.Stops {
+				stops = append(stops, s.Name)
+				if why, want := got.KeptOn(s.VM), tt.kept[s.VM]; (why == nil) != (want == "") || why != nil && why.Found != want {
+					t.Errorf("%s is kept on by %v, want %q", s.Name, why, want)
+				}
+			}
+			if !slices.Equal(stops, tt.stops) {
+				t.Errorf("stops %v, want %v", stops, tt.stops)
 			}
 		})
 	}
+}
+
+// foresee is what a plan does to the only host that it concerns.
+func foresee(h *gpu.Host, p change.Change) change.Forecast {
+	p.Owner = "vdi"
+	return change.Foresee(*h, h.Name, p)
 }
 
 func TestForecastRestore(t *testing.T) {
@@ -57,12 +74,10 @@ func TestForecastRestore(t *testing.T) {
 	h.Claims[0].LayoutBefore = map[string]int{strings.ToLower(gpu0): 16, gpu1: 4}
 	prior := config("vdi", 4, "hv01")
 	prior.Config.Restore = true
-	got := rules.NewForecast(h, "hv01", "vdi", change.Change{Token: "claim-vdi", Prior: prior}, nil)
-	want := rules.Forecast{Host: "hv01", Disruption: gpu.DisruptNone, GPUs: []rules.GPUChange{
-		{GPU: gpu0, Model: "NVIDIA A2", From: 4, To: 16, PartitionVRAM: 950 * gpu.MiB, Restore: true},
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("forecast (-want +got):\n%s", diff)
+	got := foresee(h, change.Change{Token: "claim-vdi", Prior: prior})
+	want := []change.GPUEffect{{GPU: gpu0, Model: "NVIDIA A2", Partitions: &change.PartitionsEffect{From: 4, To: 16, VRAM: 950 * gpu.MiB}}}
+	if diff := cmp.Diff(want, got.GPUs); diff != "" || len(got.Refused) > 0 {
+		t.Errorf("refused %v, GPUs (-want +got):\n%s", got.Refused, diff)
 	}
 }
 
@@ -98,9 +113,16 @@ func TestStopsTellsOfRunningVMsOnly(t *testing.T) {
 			if test.edit != nil {
 				test.edit(&p)
 			}
-			h, name, why := rules.Stops(w, p)
-			if name != test.want || (len(why) > 0) != (test.want != "") || (h == "hv01") != (test.want != "") {
-				t.Errorf("got host %q, VM %q, why %v; want VM %q", h, name, why, test.want)
+			name := ""
+			for _, f := range rules.Foresee(w, p) {
+				for _, s := range f.Stops {
+					if name = s.Name; f.Host != "hv01" || len(s.Why) == 0 {
+						t.Errorf("got host %q, why %v", f.Host, s.Why)
+					}
+				}
+			}
+			if name != test.want {
+				t.Errorf("got VM %q, want %q", name, test.want)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
@@ -158,29 +159,24 @@ func checkMIGMode(r *run) {
 	if !r.transition() {
 		return
 	}
-	for _, host := range r.configHosts() {
-		h, ok := r.host(host)
-		if !ok {
-			continue
-		}
-		limit := r.allowedDisruption()
+	limit := r.allowedDisruption()
+	for host, f := range r.forecasts() {
 		var busy, resets []member
 		var by []string
-		for _, change := range r.forecast(host, h, r.plan).GPUs {
-			g, _ := h.GPU(change.GPU)
-			switch m := change.MIG; {
-			case m == nil:
-			case change.Restore:
-				r.reportMIGRestore(host, g, m, limit)
-			case len(m.InTheWay) > 0:
-				busy = append(busy, member{host: host, gpu: g})
-				by = append(by, fmt.Sprintf("%s: %s", gpuText(g), joinAll(m.InTheWay)))
-			case m.Resets && gpu.DisruptGPUReset.Exceeds(limit):
+		for _, why := range f.Refused.Of(change.MIGMode) {
+			g, _ := r.fleet.hosts[host].GPU(why.GPU)
+			switch {
+			case why.Restores != "":
+			case why.Needs != "":
 				resets = append(resets, member{host: host, gpu: g})
+			default:
+				busy = append(busy, member{host: host, gpu: g})
+				by = append(by, fmt.Sprintf("%s: %s", gpuText(g), joinAll(why.By)))
 			}
 		}
 		r.reportMIGBusy(host, busy, by)
 		r.reportMIGReset(host, resets, limit)
+		r.reportNotRestored(host, f)
 	}
 }
 
@@ -222,39 +218,6 @@ func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption)
 		Wanted: fmt.Sprintf("%s switches MIG mode on. Its `max_disruption` allows %s only.", r.label(), quote(string(orNone(limit)))),
 		Fix:    "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",
 	}, keysOf("mig reset", resets)...)
-}
-
-// reportMIGRestore finds a GPU that leaves the config and cannot be put back.
-func (r *run) reportMIGRestore(host string, g *gpu.GPU, m *placement.MIGChange, limit gpu.Disruption) {
-	f := Finding{
-		Path:   "on_destroy",
-		Title:  "The previous layout cannot be restored",
-		Host:   host,
-		GPU:    g.ID,
-		Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Releasing a GPU never kills a process.", r.label(), migStateWords(m.To)),
-	}
-	switch {
-	case len(m.InTheWay) > 0:
-		f.Found = fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(m.InTheWay))
-		f.Fix = "Stop what uses it first, or set `on_destroy = \"keep\"`."
-	case m.Resets && gpu.DisruptGPUReset.Exceeds(limit):
-		f.Found = fmt.Sprintf("%s switches MIG mode only with a reset, and `max_disruption` allows %s only.", capital(gpuOn(host, g)), quote(string(orNone(limit))))
-		f.Fix = "Apply `max_disruption = \"gpu_reset\"` first, or set `on_destroy = \"keep\"`."
-	default:
-		return
-	}
-	r.report(f, key("mig restore", host, g.ID))
-}
-
-// migStateWords is a mode with its instances in words.
-func migStateWords(s gpu.MIGState) string {
-	switch {
-	case !s.Enabled:
-		return "no MIG mode"
-	case len(s.Placements) == 0:
-		return "MIG mode without instances"
-	}
-	return "the instances " + placement.PlacementsText(s.Placements)
 }
 
 // checkKindOnPlatform compares what is wanted with what the hosts are.

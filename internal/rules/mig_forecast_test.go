@@ -1,6 +1,8 @@
 package rules_test
 
 import (
+	stdcmp "cmp"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,7 +10,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 func on(list ...gpu.MIGPlacement) gpu.MIGState { return gpu.MIGState{Enabled: true, Placements: list} }
@@ -20,37 +21,35 @@ func TestForecastMIG(t *testing.T) {
 	runsIn(&used, 0, 4711)
 	tests := map[string]struct {
 		second     gpu.GPU // the first has what is wanted
-		want       *placement.MIGChange
+		want       *change.MIGEffect
+		inTheWay   []string
 		disruption gpu.Disruption
 	}{
 		"as wanted, wherever it is": {second: h100(migGPU1, at("3g.40gb", 0))},
-		"another instance": {second: h100(migGPU1, at("3g.40gb", 0), at("1g.10gb", 4)), want: &placement.MIGChange{
+		"another instance": {second: h100(migGPU1, at("3g.40gb", 0), at("1g.10gb", 4)), want: &change.MIGEffect{
 			From: on(at("3g.40gb", 0), at("1g.10gb", 4)), To: on(at("3g.40gb", 0)),
 			Keeps: []gpu.MIGPlacement{at("3g.40gb", 0)}, Removes: []gpu.MIGPlacement{at("1g.10gb", 4)},
 		}},
-		"without a compute instance": {second: half, want: &placement.MIGChange{
+		"without a compute instance": {second: half, want: &change.MIGEffect{
 			From: on(at("3g.40gb", 4)), To: on(at("3g.40gb", 4)), Keeps: []gpu.MIGPlacement{at("3g.40gb", 4)}, Completes: []gpu.MIGPlacement{at("3g.40gb", 4)},
 		}},
-		"the mode": {second: migOff(h100(migGPU1)), want: &placement.MIGChange{
+		"the mode": {second: migOff(h100(migGPU1)), want: &change.MIGEffect{
 			To: on(at("3g.40gb", 4)), Creates: []gpu.MIGPlacement{at("3g.40gb", 4)},
 		}},
-		"the mode of a GPU in use, with a reset": {second: used, disruption: gpu.DisruptGPUReset, want: &placement.MIGChange{
-			To: on(at("3g.40gb", 4)), Creates: []gpu.MIGPlacement{at("3g.40gb", 4)}, Resets: true, InTheWay: []string{"process 4711 (python, container 3f2a)"},
-		}},
+		"the mode of a GPU in use, with a reset": {second: used, disruption: gpu.DisruptGPUReset, want: &change.MIGEffect{
+			To: on(at("3g.40gb", 4)), Creates: []gpu.MIGPlacement{at("3g.40gb", 4)}, Resets: true,
+		}, inTheWay: []string{"process 4711 (python, container 3f2a)"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)), tt.second)
-			got := rules.NewForecast(h, "hgx01", "vdi", create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01")), nil)
-			want := rules.Forecast{Host: "hgx01", Disruption: gpu.DisruptNone}
-			if tt.disruption != "" {
-				want.Disruption = tt.disruption
-			}
+			got := foresee(h, create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01")))
+			var want []change.GPUEffect
 			if tt.want != nil {
-				want.GPUs = []rules.GPUChange{{GPU: migGPU1, Model: tt.second.Model, MIG: tt.want}}
+				want = []change.GPUEffect{{GPU: migGPU1, Model: tt.second.Model, MIG: tt.want, InTheWay: tt.inTheWay}}
 			}
-			if d := cmp.Diff(want, got); d != "" {
-				t.Errorf("forecast (-want +got):\n%s", d)
+			if d := cmp.Diff(want, got.GPUs); d != "" || got.Class != stdcmp.Or(tt.disruption, gpu.DisruptNone) {
+				t.Errorf("class %s, GPUs (-want +got):\n%s", got.Class, d)
 			}
 		})
 	}
@@ -67,19 +66,16 @@ func TestForecastMIGRestore(t *testing.T) {
 	}}
 	prior := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 	prior.Config.Restore = true
-	diff := &placement.MIGChange{From: on(at("3g.40gb", 4)), InTheWay: []string{"process 4711 (python, unit nvidia-dcgm.service)"}}
-	check := func(t *testing.T) {
-		t.Helper()
-		got := rules.NewForecast(h, "hgx01", "vdi", change.Change{Token: "t", Prior: prior}, nil)
-		want := rules.Forecast{Host: "hgx01", Disruption: gpu.DisruptNone, GPUs: []rules.GPUChange{{GPU: migGPU1, Model: watched.Model, MIG: diff, Restore: true}}}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("forecast (-want +got):\n%s", d)
-		}
+	got := foresee(h, change.Change{Token: "t", Prior: prior})
+	if len(got.Refused) != 1 || got.Refused[0].Restores != "no MIG mode" || !slices.Equal(got.Refused[0].By, []string{"process 4711 (python, unit nvidia-dcgm.service)"}) {
+		t.Errorf("a watcher: refused %+v", got.Refused)
 	}
-	t.Run("a watcher", check)
 	prior.Config.QuiesceUnits = []string{"nvidia-dcgm"}
-	diff = &placement.MIGChange{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}
-	t.Run("a watcher that is stopped", check)
+	got = foresee(h, change.Change{Token: "t", Prior: prior})
+	want := []change.GPUEffect{{GPU: migGPU1, Model: watched.Model, MIG: &change.MIGEffect{From: on(at("3g.40gb", 4)), Removes: []gpu.MIGPlacement{at("3g.40gb", 4)}}}}
+	if d := cmp.Diff(want, got.GPUs); d != "" || len(got.Refused) > 0 {
+		t.Errorf("a watcher that is stopped: refused %v, GPUs (-want +got):\n%s", got.Refused, d)
+	}
 }
 
 func TestMIGTexts(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
@@ -172,40 +173,38 @@ func checkMPSOneUser(r *run) {
 // checkMPSInUse finds processes that keep a config of MPS from being made, and clients that
 // would end though the config does not allow it.
 func checkMPSInUse(r *run) {
-	hasMPS := func(c *gpu.PartitionConfig) bool { return c != nil && c.MPS != nil }
-	if !r.transition() || !hasMPS(r.plan.Want.Config) && !hasMPS(r.plan.Prior.Config) {
+	if !r.transition() {
 		return
 	}
 	limit := r.allowedDisruption()
-	for _, host := range r.configHosts() {
-		h, ok := r.host(host)
-		if !ok {
-			continue
-		}
+	for host, f := range r.forecasts() {
+		h := r.fleet.hosts[host]
 		var busy, ending []member
-		var by, clients, daemons []string
-		for _, change := range r.forecast(host, h, r.plan).GPUs {
-			g, there := h.GPU(change.GPU)
-			if change.Sharing == nil || !there {
-				continue
-			}
-			m := member{host: host, gpu: g}
-			if way := change.Sharing.InTheWay; len(way) > 0 {
-				busy = append(busy, m)
-				by = append(by, gpuText(g)+": "+joinAll(way))
-			}
-			if ends := change.Sharing.Ends(); len(ends) > 0 {
-				ending = append(ending, m)
-				clients = append(clients, ends...)
-				for _, d := range change.Sharing.Daemons {
-					daemons = append(daemons, quote(d.Name)+" ("+string(d.Action)+")")
-				}
+		var by, ends, daemons []string
+		refused := f.Refused.Of(change.MPSInUse)
+		for _, why := range refused {
+			if g, ok := h.GPU(why.GPU); ok && why.Restores == "" {
+				busy = append(busy, member{host: host, gpu: g})
+				by = append(by, gpuText(g)+": "+joinAll(why.By))
 			}
 		}
 		r.reportMPSBusy(host, busy, by)
-		if gpu.DisruptProcessRestart.Exceeds(limit) {
-			r.reportMPSClients(host, ending, clients, daemons, limit)
+		r.reportNotRestored(host, f)
+		if !slices.ContainsFunc(refused, func(why *change.Refusal) bool { return why.Needs != "" }) {
+			continue
 		}
+		for _, x := range f.GPUs {
+			if x.Sharing == nil || len(x.Sharing.Ends()) == 0 {
+				continue
+			}
+			g, _ := h.GPU(x.GPU)
+			ending = append(ending, member{host: host, gpu: g})
+			ends = append(ends, x.Sharing.Ends()...)
+			for _, d := range x.Sharing.Daemons {
+				daemons = append(daemons, quote(d.Name)+" ("+string(d.Action)+")")
+			}
+		}
+		r.reportMPSClients(host, ending, ends, daemons, limit)
 	}
 }
 

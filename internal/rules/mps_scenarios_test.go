@@ -206,9 +206,7 @@ func mpsScenarios() []scenario {
 			build: func() (rules.World, change.Change) {
 				w := mpsConfig("ml", "gpu01")
 				w.Config.Restore = true
-				h := served(shareServer(), "ml")
-				h.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: w.Config.ID, Token: "t", Want: w}}
-				return world(h), change.Change{Subject: "x", Token: "t", Prior: w}
+				return world(laidOut(served(shareServer(), "ml"), w)), change.Change{Subject: "x", Token: "claim-ml", Prior: w}
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },
 		},

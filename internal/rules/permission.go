@@ -110,20 +110,25 @@ func (r *run) lifted() []Finding {
 
 // inTheWay are the running VMs on a host that a config's plan stops, or, while that is
 // not known, that hold its GPUs.
-func (r *run) inTheWay(host string, config change.Change) []VMStop {
+func (r *run) inTheWay(host string, config change.Change) []*gpu.VM {
 	h, ok := r.host(host)
-	switch {
-	case !ok:
-		return nil
-	case config.Want.Config != nil:
-		return r.forecast(host, h, config).StopsVMs
-	case config.Prior.Config == nil:
+	if !ok {
 		return nil
 	}
-	var out []VMStop
-	for g := range selected(h, config.Prior.Config.GPUs[host]) {
-		for _, id := range holderIDs(g) {
-			out = append(out, r.stopOf(h, id))
+	var ids []string
+	if config.Want.Config != nil {
+		for _, s := range r.foresee(host, h, config).Stops {
+			ids = append(ids, s.VM)
+		}
+	} else if config.Prior.Config != nil {
+		for g := range selected(h, config.Prior.Config.GPUs[host]) {
+			ids = append(ids, holderIDs(g)...)
+		}
+	}
+	var out []*gpu.VM
+	for _, id := range ids {
+		if vm, ok := h.VM(id); ok {
+			out = append(out, vm)
 		}
 	}
 	return out
@@ -131,9 +136,9 @@ func (r *run) inTheWay(host string, config change.Change) []VMStop {
 
 // reportLifted reports what the VM's claim permits and the declared policy does not.
 // What the claim does not permit either is partition-in-use's.
-func (r *run) reportLifted(host, config string, vm VMStop, p Policy) {
+func (r *run) reportLifted(host, config string, vm *gpu.VM, p Policy) {
 	claim, _ := r.claimOnVM(vm.ID)
-	if !vm.Allowed {
+	if _, hold := change.MayStop(vm, claim, r.owner); hold != "" {
 		return
 	}
 	why := lifted(claim.Want.Assignment.Power, p)

@@ -20,8 +20,8 @@ func checkVMMustBeOff(r *run) {
 	if !ok {
 		return
 	}
-	e := r.effectOnVM(at)
-	if e.refused == nil || e.refused.Rule != change.VMMustBeOff || len(e.Stops) == 0 {
+	e := r.forecast(at.key, at.host)
+	if len(e.Refused.Of(change.VMMustBeOff)) == 0 || len(e.Stops) == 0 {
 		return
 	}
 	destroys, waits, why := r.plan.Want.Empty(), a.Power.NextOff, e.Stops[0].Why
@@ -63,32 +63,12 @@ func stateText(s gpu.VMState) string {
 	return string(s)
 }
 
-// Stops tells whether an assignment's plan stops a VM that runs now: the host it is
-// on, its name, and what needs it off. Nothing is said of a VM that is not at hand.
-func Stops(w World, p change.Change) (host, vm string, why []string) {
-	r, done := begin(w, p)
-	defer done()
-	a := p.Want.Assignment
-	if a == nil {
-		a = p.Prior.Assignment
-	}
-	at, why := r.stops(a)
-	if len(why) == 0 {
-		return "", "", nil
-	}
-	return at.key, at.vm.Name, why
-}
-
 func checkPartitionInUse(r *run) {
 	if !r.transition() {
 		return
 	}
-	for _, host := range r.configHosts() {
-		h, ok := r.host(host)
-		if !ok {
-			continue
-		}
-		r.reportHeld(host, r.forecast(host, h, r.plan))
+	for host, f := range r.forecasts() {
+		r.reportHeld(host, f)
 	}
 }
 
@@ -104,53 +84,36 @@ func (r *run) configHosts() []string {
 	return slices.Compact(out)
 }
 
-// stoppable tells whether a VM's own assignment, as its claim has it, allows that a resource
-// of a state stops it; if not, why. It goes by the owner's name alone: the host, which asks
-// again at apply, knows no other plans of this run.
-func stoppable(vm *gpu.VM, c *gpu.Claim, owner string) (bool, string) {
-	switch _, hold := change.MayStop(vm, c, owner); hold {
-	case change.Unmanaged:
-		return false, "no gpu_vm_assignment manages it"
-	case change.OtherState:
-		if owner == "" {
-			return false, "this state has no owner name, so its assignment cannot be recognised"
-		}
-		return false, "its assignment belongs to " + whose(c)
-	case change.NotAllowed:
-		return false, "its assignment does not have `power = { allow_shutdown = true }`"
-	case change.WaitsForIt:
-		return false, "its assignment waits for its next power-off (`power.when`)"
-	case change.NotRunning:
-		return false, "it is " + stateText(vm.State) + ", and has to run or to be off"
-	}
-	return true, ""
-}
-
-func (r *run) reportHeld(host string, f Forecast) {
+func (r *run) reportHeld(host string, f change.Forecast) {
 	c := r.plan.Want.Config
-	if c == nil || len(f.StopsVMs) == 0 {
+	if c == nil || len(f.Stops) == 0 {
 		return
 	}
-	tooMuch := f.Disruption.Exceeds(c.MaxDisruption)
-	var kept, names []string
-	for _, vm := range f.StopsVMs {
+	tooMuch := f.Class.Exceeds(c.MaxDisruption)
+	var kept, names, changes []string
+	for _, vm := range f.Stops {
 		names = append(names, quote(vm.Name))
-		if !vm.Allowed {
-			kept = append(kept, quote(vm.Name)+" ("+vm.Reason+")")
+		if why := f.KeptOn(vm.VM); why != nil {
+			kept = append(kept, quote(vm.Name)+" ("+why.Found+")")
 		}
 	}
 	if !tooMuch && len(kept) == 0 {
 		return
+	}
+	for _, g := range f.GPUs {
+		if p := g.Partitions; p != nil && contains(c.GPUs[host], g.GPU) {
+			changes = append(changes, fmt.Sprintf("GPU %s from %d to %s", g.GPU, p.From, plural(p.To, "partition")))
+		}
 	}
 	v := Finding{
 		Path:   "gpu_p.partition_count",
 		Title:  "Running VMs hold the partitions",
 		Host:   host,
 		Found:  fmt.Sprintf("Running VMs on %s hold partitions of GPUs whose count changes: %s.", hostText(host), joinAll(names)),
-		Wanted: fmt.Sprintf("%s changes %s, which needs these VMs off.", r.label(), f.changes()),
+		Wanted: fmt.Sprintf("%s changes %s, which needs these VMs off.", r.label(), join(changes)),
 	}
-	if f.NotDrained != "" {
-		v.Found += fmt.Sprintf(" The node is not drained: %s.", f.NotDrained)
+	if why := NotDrained(r.fleet.hosts[host], r.plan, f); why != "" {
+		v.Found += fmt.Sprintf(" The node is not drained: %s.", why)
 	}
 	if tooMuch {
 		v.Path = "max_disruption"
@@ -167,11 +130,49 @@ func (r *run) reportHeld(host string, f Forecast) {
 	r.report(v, key("held", host))
 }
 
+// NotDrained says why VMs are stopped although a drain was asked for, "" when it was not, or
+// none is.
+func NotDrained(h *gpu.Host, p change.Change, f change.Forecast) string {
+	if c := p.Want.Config; c == nil || !c.Drain || len(f.Stops) == 0 {
+		return ""
+	}
+	return change.WhyNotDrained(h)
+}
+
 func orNone(d gpu.Disruption) gpu.Disruption {
 	if d == "" {
 		return gpu.DisruptNone
 	}
 	return d
+}
+
+// reportNotRestored finds GPUs that leave the config and cannot have their former layout
+// back, by a refusal of the rule at hand. Releasing a GPU stops nothing that runs.
+func (r *run) reportNotRestored(host string, f change.Forecast) {
+	for _, why := range f.Refused.Of(r.rule.ID) {
+		if why.Restores == "" {
+			continue
+		}
+		g, _ := r.fleet.hosts[host].GPU(why.GPU)
+		v := Finding{
+			Path:   "on_destroy",
+			Title:  "The previous layout cannot be restored",
+			Host:   host,
+			GPU:    why.GPU,
+			Found:  fmt.Sprintf("%s is in use: %s.", capital(gpuOn(host, g)), joinAll(why.By)),
+			Wanted: fmt.Sprintf("%s leaves the GPU, which had %s before. Releasing a GPU never stops a VM or kills a process.", r.label(), why.Restores),
+			Fix:    "Stop what uses it before the apply, or set `on_destroy = \"keep\"`.",
+		}
+		switch {
+		case why.Needs != "":
+			v.Found = fmt.Sprintf("%s switches MIG mode only with a reset, and `max_disruption` allows %s only.", capital(gpuOn(host, g)), quote(string(orNone(r.allowedDisruption()))))
+			v.Fix = fmt.Sprintf("Apply `max_disruption = %q` first, or set `on_destroy = \"keep\"`.", why.Needs)
+		case len(why.By) == 0:
+			v.Found = fmt.Sprintf("%s cannot have it: %s.", capital(gpuOn(host, g)), why.Found)
+			v.Fix = "Set `on_destroy = \"keep\"`."
+		}
+		r.report(v, key("restore", host, why.GPU))
+	}
 }
 
 func checkNodeInService(r *run) {
@@ -210,60 +211,13 @@ func checkNodeInService(r *run) {
 
 // touched lists the hosts on which the plan changes something.
 func (r *run) touched() []string {
-	w, prior := r.plan.Want, r.plan.Prior
-	switch {
-	case w.Config != nil || prior.Config != nil:
-		return slices.DeleteFunc(r.configHosts(), func(host string) bool { return !r.touchesConfigHost(host) })
-	case w.Pool != nil || prior.Pool != nil:
-		return r.touchedPoolHosts(w.Pool, prior.Pool)
-	}
-	a := w.Assignment
-	if a == nil {
-		a = prior.Assignment
-	}
-	at, ok := r.locate(a)
-	if !ok {
-		return nil
-	}
-	if r.effectOnVM(at).changes() {
-		return []string{at.key}
-	}
-	return nil
-}
-
-// touchesConfigHost tells whether a GPU's count changes on the host. A host that
-// joins with the right counts only gets a claim.
-func (r *run) touchesConfigHost(host string) bool {
-	h, ok := r.host(host)
-	return ok && len(r.forecast(host, h, r.plan).GPUs) > 0
-}
-
-// touchedPoolHosts are the hosts whose members are not what the pool has there.
-func (r *run) touchedPoolHosts(want, prior *gpu.PoolConfig) []string {
 	var out []string
-	if want != nil {
-		for host, h := range r.hostsAtHand(want.Members) {
-			pool, ok := h.Pool(want.Name)
-			if !ok || len(pool.GPUs) != len(want.Members[host]) ||
-				slices.ContainsFunc(want.Members[host], func(id string) bool { return !pool.Has(id) }) {
-				out = append(out, host)
-			}
+	for host, f := range r.forecasts() {
+		if f.Changes() {
+			out = append(out, host)
 		}
 	}
-	if prior != nil && leavesMounted(want, prior) {
-		for host, h := range r.hostsAtHand(prior.Members) {
-			if want != nil {
-				if _, stays := want.Members[host]; stays {
-					continue
-				}
-			}
-			if _, ok := h.Pool(prior.Name); ok {
-				out = append(out, host)
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // leavesMounted tells whether GPUs that leave the pool go back to their host; a pool

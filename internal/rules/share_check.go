@@ -40,9 +40,9 @@ func checkShareRoom(r *run) {
 
 // outcome finds out where the plan's share goes, once for all rules.
 func (r *run) outcome() *shareOutcome {
-	at := &r.memo.now
+	at := &r.memo.shares.now
 	if r.before || r.othersBefore {
-		at = &r.memo.before
+		at = &r.memo.shares.before
 	}
 	if *at == nil {
 		*at = r.settle(r.plan.Want.Share)

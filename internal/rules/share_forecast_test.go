@@ -1,23 +1,27 @@
 package rules_test
 
 import (
+	stdcmp "cmp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 func TestForecastSharing(t *testing.T) {
 	client := []string{"process 4711 (python, container 3f2a)"}
-	both := func(c rules.SharingChange, restore bool) []rules.GPUChange {
-		return []rules.GPUChange{
-			{GPU: migGPU0, Model: "NVIDIA H100 80GB HBM3", Sharing: &c, Restore: restore},
-			{GPU: migGPU1, Model: "NVIDIA H100 80GB HBM3", Sharing: &c, Restore: restore},
+	both := func(c change.SharingEffect) []change.GPUEffect {
+		return []change.GPUEffect{
+			{GPU: migGPU0, Model: "NVIDIA H100 80GB HBM3", Sharing: &c},
+			{GPU: migGPU1, Model: "NVIDIA H100 80GB HBM3", Sharing: &c},
 		}
 	}
+	blocked := both(change.SharingEffect{
+		ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
+	})[:1]
+	blocked[0].InTheWay = client
 	limited := mpsConfig("ml", "gpu01")
 	limited.Config.MPS.ActiveThreadPercentage = 25
 	restored := mpsConfig("ml", "gpu01")
@@ -33,49 +37,44 @@ func TestForecastSharing(t *testing.T) {
 	runsIn(&busy.GPUs[0], 0, 4711)
 	changedSince := before(served(shareServer(), "ml"))
 	changedSince.GPUs[0].ComputeMode, changedSince.GPUs[1].ComputeMode = gpu.ComputeProhibited, gpu.ComputeProhibited
-	restart := rules.DaemonChange{Name: "ml", Action: rules.DaemonRestarts, Clients: client}
-	remove := rules.DaemonChange{Name: "ml", Action: rules.DaemonEnds, Clients: client}
+	restart := change.DaemonEffect{Name: "ml", Action: change.DaemonRestarts, Clients: client}
+	remove := change.DaemonEffect{Name: "ml", Action: change.DaemonEnds, Clients: client}
 	tests := map[string]struct {
 		host *gpu.Host
 		plan change.Change
-		want rules.Forecast
+		want change.Effects
 	}{
 		"nothing": {host: served(shareServer(), "ml"), plan: create("t", mpsConfig("ml", "gpu01"))},
-		"a daemon starts": {host: shareServer(), plan: create("t", mpsConfig("ml", "gpu01")), want: rules.Forecast{GPUs: both(rules.SharingChange{
-			ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []rules.DaemonChange{{Name: "ml", Action: rules.DaemonStarts}},
-		}, false)}},
-		"a daemon starts beside a process": {host: busy, plan: create("t", covering(mpsConfig("ml", "gpu01"), migGPU0)), want: rules.Forecast{GPUs: both(rules.SharingChange{
-			ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []rules.DaemonChange{{Name: "ml", Action: rules.DaemonStarts}}, InTheWay: client,
-		}, false)[:1]}},
-		"a daemon restarts": {host: served(shareServer(), "ml"), plan: create("t", limited), want: rules.Forecast{
-			Disruption: gpu.DisruptProcessRestart, GPUs: both(rules.SharingChange{Daemons: []rules.DaemonChange{restart}}, false),
+		"a daemon starts": {host: shareServer(), plan: create("t", mpsConfig("ml", "gpu01")), want: change.Effects{GPUs: both(change.SharingEffect{
+			ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
+		})}},
+		"a daemon starts beside a process": {host: busy, plan: create("t", covering(mpsConfig("ml", "gpu01"), migGPU0)), want: change.Effects{GPUs: blocked}},
+		"a daemon restarts": {host: served(shareServer(), "ml"), plan: create("t", limited), want: change.Effects{
+			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{restart}}),
 		}},
-		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: restored}, want: rules.Forecast{
-			Disruption: gpu.DisruptProcessRestart,
-			GPUs:       both(rules.SharingChange{ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, Daemons: []rules.DaemonChange{remove}}, true),
+		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{
+			Class: gpu.DisruptProcessRestart,
+			GPUs:  both(change.SharingEffect{ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, Daemons: []change.DaemonEffect{remove}}),
 		}},
-		"a mode that somebody changed stays": {host: changedSince, plan: change.Change{Token: "claim-ml", Prior: restored}, want: rules.Forecast{
-			Disruption: gpu.DisruptProcessRestart, GPUs: both(rules.SharingChange{Daemons: []rules.DaemonChange{remove}}, true),
+		"a mode that somebody changed stays": {host: changedSince, plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{
+			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{remove}}),
 		}},
 		"all of it is kept": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}},
-		"turns": {host: shareServer(), plan: create("t", long), want: rules.Forecast{GPUs: both(rules.SharingChange{
+		"turns": {host: shareServer(), plan: create("t", long), want: change.Effects{GPUs: both(change.SharingEffect{
 			SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
-		}, false)}},
-		"turns in place of MPS": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Want: long, Prior: restored}, want: rules.Forecast{
-			Disruption: gpu.DisruptProcessRestart, GPUs: both(rules.SharingChange{
+		})}},
+		"turns in place of MPS": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Want: long, Prior: restored}, want: change.Effects{
+			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{
 				ComputeFrom: gpu.ComputeExclusiveProcess, ComputeTo: gpu.ComputeDefault, SliceFrom: gpu.TimeSliceDefault, SliceTo: gpu.TimeSliceLong,
-				Daemons: []rules.DaemonChange{remove},
-			}, false),
+				Daemons: []change.DaemonEffect{remove},
+			}),
 		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			tt.want.Host = "gpu01"
-			if tt.want.Disruption == "" {
-				tt.want.Disruption = gpu.DisruptNone
-			}
-			if diff := cmp.Diff(tt.want, rules.NewForecast(tt.host, "gpu01", "vdi", tt.plan, tt.host.Claims)); diff != "" {
-				t.Errorf("forecast (-want +got):\n%s", diff)
+			got := foresee(tt.host, tt.plan)
+			if diff := cmp.Diff(tt.want.GPUs, got.GPUs); diff != "" || got.Class != stdcmp.Or(tt.want.Class, gpu.DisruptNone) {
+				t.Errorf("class %s, GPUs (-want +got):\n%s", got.Class, diff)
 			}
 		})
 	}
@@ -86,12 +85,12 @@ func TestForecastMPSInsideOfInstances(t *testing.T) {
 	w := covering(migConfig("ml", profiles("3g.40gb", 2), "gpu01"), migGPU0)
 	w.Config.MPS = mps()
 	h := shareServer()
-	got := rules.NewForecast(h, "gpu01", "vdi", create("t", w), nil)
+	got := foresee(h, create("t", w))
 	if len(got.GPUs) != 1 || got.GPUs[0].MIG == nil || got.GPUs[0].Sharing == nil || len(got.GPUs[0].Sharing.Daemons) != 2 {
 		t.Fatalf("got %+v", got)
 	}
 	for _, d := range got.GPUs[0].Sharing.Daemons {
-		if d.Action != rules.DaemonStarts {
+		if d.Action != change.DaemonStarts {
 			t.Errorf("got %+v", d)
 		}
 	}
@@ -105,7 +104,7 @@ func TestForecastMIGCallsOffAPendingMode(t *testing.T) {
 	g := ampere(h100(migGPU0, at("3g.40gb", 0)))
 	g.MIG.Pending = false
 	w := covering(migConfig("ml", gpu.MIGLayout{Placements: []gpu.MIGPlacement{at("3g.40gb", 0)}}, "gpu01"), migGPU0)
-	got := rules.NewForecast(shareServer(g), "gpu01", "vdi", create("t", w), nil)
+	got := foresee(shareServer(g), create("t", w))
 	if len(got.GPUs) != 1 || got.GPUs[0].MIG == nil || !got.GPUs[0].MIG.CallsOff || got.GPUs[0].MIG.Resets {
 		t.Errorf("a layout: got %+v", got)
 	}
@@ -114,8 +113,8 @@ func TestForecastMIGCallsOffAPendingMode(t *testing.T) {
 	h := laidOut(shareServer(off), w)
 	h.Claims[0].MIGBefore = map[string]gpu.MIGState{migGPU0: {}}
 	w.Config.Restore = true
-	got = rules.NewForecast(h, "gpu01", "vdi", change.Change{Token: "claim-ml", Prior: w}, nil)
-	if len(got.GPUs) != 1 || got.GPUs[0].MIG == nil || !got.GPUs[0].MIG.CallsOff || !got.GPUs[0].Restore {
+	got = foresee(h, change.Change{Token: "claim-ml", Prior: w})
+	if len(got.GPUs) != 1 || got.GPUs[0].MIG == nil || !got.GPUs[0].MIG.CallsOff {
 		t.Errorf("what was before: got %+v", got)
 	}
 }

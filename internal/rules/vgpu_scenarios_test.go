@@ -186,7 +186,7 @@ func vgpuScenarios() []scenario {
 			},
 		},
 		{
-			rule: "vgpu-in-use", name: "former vGPUs", level: rules.Error, path: "on_destroy", change: true, says: []string{migGPU1, "VM web-01", "vgpu:1xL40S-24Q before"},
+			rule: "vgpu-in-use", name: "former vGPUs", level: rules.Error, path: "on_destroy", change: true, says: []string{migGPU1, "VM web-01", "L40S-24Q before"},
 			build: func() (rules.World, change.Change) {
 				h := gpuServer("kvm01", l40s(migGPU0, q12), heldBy(l40s(migGPU1, q12), 0, "VM web-01"))
 				h.Claims = []gpu.Claim{{

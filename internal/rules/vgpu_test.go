@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 func vgpuAt(typ string, function int) gpu.VGPUPlace {
@@ -162,26 +162,27 @@ func TestForecastVGPU(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		second gpu.GPU // the first has what is wanted
-		want   *rules.VGPUChange
+		want   *change.VGPUEffect
+		by     []string
 	}{
 		"as wanted": {second: l40s(migGPU1, q12)},
-		"one more than wanted": {l40s(migGPU1, q12, q12), &rules.VGPUChange{
+		"one more than wanted": {second: l40s(migGPU1, q12, q12), want: &change.VGPUEffect{
 			From: onWith(vgpuAt(q12, 0), vgpuAt(q12, 1)), To: onWith(vgpuAt(q12, 0)), Keeps: []gpu.VGPUPlace{vgpuAt(q12, 0)}, Removes: []gpu.VGPUPlace{vgpuAt(q12, 1)},
 		}},
-		"on a GPU in use": {busy, &rules.VGPUChange{
-			To: onWith(vgpuAt(q12, 0)), Creates: []gpu.VGPUPlace{vgpuAt(q12, 0)}, InTheWay: []string{"process 4711 (python, container 3f2a)"},
-		}},
+		"on a GPU in use": {second: busy, want: &change.VGPUEffect{
+			To: onWith(vgpuAt(q12, 0)), Creates: []gpu.VGPUPlace{vgpuAt(q12, 0)},
+		}, by: []string{"process 4711 (python, container 3f2a)"}},
 		"that cannot be made now": {second: heldBy(l40s(migGPU1, q24), 0, "VM web-01")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := gpuServer("kvm01", l40s(migGPU0, q12), tt.second)
-			got := rules.NewForecast(h, "kvm01", "vdi", create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")), nil)
-			want := rules.Forecast{Host: "kvm01", Disruption: gpu.DisruptNone}
+			got := foresee(h, create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")))
+			var want []change.GPUEffect
 			if tt.want != nil {
-				want.GPUs = []rules.GPUChange{{GPU: migGPU1, Model: "NVIDIA L40S", VGPU: tt.want}}
+				want = []change.GPUEffect{{GPU: migGPU1, Model: "NVIDIA L40S", VGPU: tt.want, InTheWay: tt.by}}
 			}
-			if d := cmp.Diff(want, got, anyUUID, cmpopts.EquateEmpty()); d != "" {
-				t.Errorf("forecast (-want +got):\n%s", d)
+			if d := cmp.Diff(want, got.GPUs, anyUUID, cmpopts.EquateEmpty()); d != "" || got.Class != gpu.DisruptNone {
+				t.Errorf("class %s, GPUs (-want +got):\n%s", got.Class, d)
 			}
 		})
 	}

@@ -286,14 +286,18 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	disruption := gpu.DisruptNone
 	gpus, vms, violations := []gpuModel{}, []vmModel{}, []violationModel{}
 	for _, f := range d.fleet.Forecasts(v, p) {
-		if f.Disruption.Exceeds(disruption) {
-			disruption = f.Disruption
+		if f.Class.Exceeds(disruption) {
+			disruption = f.Class
 		}
 		for _, g := range f.GPUs {
 			gpus = append(gpus, describe(f.Host, g))
 		}
-		for _, s := range f.StopsVMs {
-			vms = append(vms, vmModel{Host: f.Host, VM: s.Name, VMID: s.ID, Allowed: s.Allowed, Reason: s.Reason})
+		for _, s := range f.Stops {
+			vm := vmModel{Host: f.Host, VM: s.Name, VMID: s.VM, Allowed: true}
+			if why := f.KeptOn(s.VM); why != nil {
+				vm.Allowed, vm.Reason = false, why.Found
+			}
+			vms = append(vms, vm)
 		}
 	}
 	feasible := true
@@ -319,10 +323,13 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("violations", violations)
 }
 
-func describe(host string, g rules.GPUChange) gpuModel {
-	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.Holders...)}
+func describe(host string, g change.GPUEffect) gpuModel {
+	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
+	if p := g.Partitions; p != nil {
+		from, to, size := int64(p.From), int64(p.To), p.VRAM.MiB()
+		out.From, out.To, out.PartitionVRAMMiB, out.Holders = &from, &to, &size, append([]string{}, p.Holders...)
+	}
 	if m := g.MIG; m != nil {
-		out.Holders = append(out.Holders, m.InTheWay...)
 		out.MIG = &migModel{
 			From: placement.MIGText(m.From), To: placement.MIGText(m.To), Resets: m.Resets,
 			Keeps: miglayout.Placements(m.Keeps), Removes: miglayout.Placements(m.Removes), Creates: miglayout.Placements(m.Creates),
@@ -332,7 +339,6 @@ func describe(host string, g rules.GPUChange) gpuModel {
 		}
 	}
 	if c := g.VGPU; c != nil {
-		out.Holders = append(out.Holders, c.InTheWay...)
 		out.VGPU = &vgpuModel{
 			From: placement.VGPUText(c.From), To: placement.VGPUText(c.To),
 			Functions: switched(c.From.FunctionsOn, c.To.FunctionsOn), Heterogeneous: switched(c.From.Heterogeneous, c.To.Heterogeneous),
@@ -340,12 +346,8 @@ func describe(host string, g rules.GPUChange) gpuModel {
 		}
 	}
 	if c := g.Sharing; c != nil {
-		out.Holders = append(append(out.Holders, c.InTheWay...), c.Ends()...)
+		out.Holders = append(out.Holders, c.Ends()...)
 		out.Sharing = describeSharing(c)
-	}
-	if out.MIG == nil && out.VGPU == nil && out.Sharing == nil {
-		from, to, size := int64(g.From), int64(g.To), g.PartitionVRAM.MiB()
-		out.From, out.To, out.PartitionVRAMMiB = &from, &to, &size
 	}
 	return out
 }

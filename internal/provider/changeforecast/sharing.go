@@ -6,8 +6,8 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 type sharingModel struct {
@@ -24,7 +24,7 @@ type daemonModel struct {
 	Clients []string `tfsdk:"clients"`
 }
 
-func describeSharing(c *rules.SharingChange) *sharingModel {
+func describeSharing(c *change.SharingEffect) *sharingModel {
 	out := &sharingModel{
 		ComputeFrom: set(c.ComputeFrom), ComputeTo: set(c.ComputeTo), SliceFrom: set(c.SliceFrom), SliceTo: set(c.SliceTo), Daemons: []daemonModel{},
 	}

@@ -143,7 +143,7 @@ func TestCountChangeIsRefusedByTheAssignmentOfAVM(t *testing.T) {
 		resource.TestStep{
 			PreConfig:   func() { r.Must(r.Fleet.SetVMState(context.Background(), "avd-03", gpu.VMRunning)) },
 			Config:      config(8, `max_disruption = "vm_restart"`),
-			ExpectError: rig.Says("These may not be stopped: \"avd-03\" (its assignment does not have `power = { allow_shutdown = true }`)"),
+			ExpectError: rig.Says("These may not be stopped: \"avd-03\" (its assignment does not allow a shutdown: `power.allow_shutdown` is `false`)"),
 		},
 		resource.TestStep{Config: config(4), Check: rig.Then(func() {
 			r.WantCounts(4, rig.Both...)

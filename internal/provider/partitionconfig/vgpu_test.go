@@ -146,7 +146,7 @@ func TestVGPUIsRestoredOnDestroy(t *testing.T) {
 	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "VM web-01", `on_destroy = "keep"`)
 	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1 L40S-12Q@2 L40S-12Q@3", 0)
 	c.Write(r.Block() + rig.VGPUOf("desks", rig.FourDesks, `on_destroy = "restore"`, rig.OnCards(1)))
-	rig.WantSaid(t, c.Fails("plan"), "Error: The previous vGPUs cannot be restored", rig.VGPUCard(0), "VM web-01")
+	rig.WantSaid(t, c.Fails("plan"), "Error: The previous layout cannot be restored", rig.VGPUCard(0), "VM web-01")
 	release()
 	c.Destroy()
 	r.WantVGPUs("off", 0)

@@ -1,0 +1,278 @@
+package change
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+)
+
+// GPUEffect is what steps make of one GPU. Of its parts those are nil that stay.
+type GPUEffect struct {
+	GPU, Model string
+	Partitions *PartitionsEffect
+	MIG        *MIGEffect
+	VGPU       *VGPUEffect
+	Sharing    *SharingEffect
+	// InTheWay are those who keep it from being done, in words.
+	InTheWay []string
+}
+
+// PartitionsEffect is another number of partitions.
+type PartitionsEffect struct {
+	From, To int
+	// VRAM is what a partition is expected to have then.
+	VRAM gpu.Bytes
+	// Holders are the names of the running VMs that hold partitions.
+	Holders []string
+}
+
+// MIGEffect is another mode or other instances.
+type MIGEffect struct {
+	From, To gpu.MIGState
+	// Keeps, Removes and Creates are instances; Completes are those that are kept and get the
+	// compute instance that they lack.
+	Keeps, Removes, Creates, Completes []gpu.MIGPlacement
+	// Resets is true when the change of mode resets the GPU.
+	Resets bool
+	// CallsOff is true when a mode that is due with the GPU's next reset is called off.
+	CallsOff bool
+}
+
+// ChangesMode tells whether MIG mode is switched.
+func (e *MIGEffect) ChangesMode() bool { return e.From.Enabled != e.To.Enabled }
+
+// VGPUEffect is other modes or other vGPUs. For a change of mode all of them are removed, and
+// those that stay are made again.
+type VGPUEffect struct {
+	From, To                gpu.VGPUState
+	Keeps, Removes, Creates []gpu.VGPUPlace
+}
+
+// SharingEffect is how processes share the GPU or its instances. Modes and time slices are ""
+// where they stay.
+type SharingEffect struct {
+	ComputeFrom, ComputeTo gpu.ComputeMode
+	SliceFrom, SliceTo     gpu.TimeSlice
+	// Daemons are the MPS control daemons of the GPU that change. One of several GPUs is told
+	// of with each.
+	Daemons []DaemonEffect
+}
+
+// DaemonEffect is what becomes of an MPS control daemon.
+type DaemonEffect struct {
+	Name   string
+	Action DaemonAction
+	// Clients are the processes that end with the one that there is, in words.
+	Clients []string
+}
+
+// DaemonAction is what becomes of a daemon.
+type DaemonAction string
+
+// Daemon actions.
+const (
+	DaemonStarts   DaemonAction = "start"
+	DaemonRestarts DaemonAction = "restart"
+	DaemonEnds     DaemonAction = "remove"
+)
+
+// Ends are the clients that end.
+func (e *SharingEffect) Ends() []string {
+	var out []string
+	for _, d := range e.Daemons {
+		out = append(out, d.Clients...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// gpuEffects tells what steps make of the GPUs of a host.
+func gpuEffects(host *gpu.Host, steps []Step) []GPUEffect {
+	if !slices.ContainsFunc(steps, func(s Step) bool { return s.GPU != "" || s.Daemon != nil }) {
+		return nil
+	}
+	after := *host
+	for _, s := range steps {
+		after = Project(after, s)
+	}
+	var out []GPUEffect
+	for i := range host.GPUs {
+		g := &host.GPUs[i]
+		e := GPUEffect{GPU: g.ID, Model: g.Model}
+		for _, s := range steps {
+			switch {
+			case s.Daemon != nil:
+				e.daemon(host, s)
+			case gpu.SameID(s.GPU, g.ID):
+				e.step(host, g, s)
+			}
+		}
+		if is, ok := after.GPU(g.ID); ok {
+			e.end(is)
+		}
+		if e.Partitions != nil || e.MIG != nil || e.VGPU != nil || e.Sharing != nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// step notes what a step does to the GPU.
+func (e *GPUEffect) step(host *gpu.Host, g *gpu.GPU, s Step) {
+	switch s.Op { //nolint:exhaustive // the others are not on layouts
+	case OpSetPartitionCount:
+		e.Partitions = &PartitionsEffect{From: g.Partitionable.Count, To: s.Count, VRAM: g.Partitionable.EstimatedPartitionVRAM(s.Count)}
+		for _, id := range holders(g) {
+			if vm, ok := host.VM(id); ok && vm.Name != "" {
+				id = vm.Name
+			}
+			e.Partitions.Holders = append(e.Partitions.Holders, id)
+		}
+		slices.Sort(e.Partitions.Holders)
+		e.Partitions.Holders = slices.Compact(e.Partitions.Holders)
+	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance:
+		if e.MIG == nil {
+			e.MIG = &MIGEffect{From: g.MIG.State()}
+		}
+		switch {
+		case s.Op == OpSetMIGMode:
+			e.MIG.Resets, e.MIG.CallsOff = s.Force, s.Enable == g.MIG.Enabled
+		case s.Op == OpDestroyInstance:
+			e.MIG.Removes = append(e.MIG.Removes, *s.Instance)
+		case hasInstance(g.MIG, *s.Instance):
+			e.MIG.Completes = append(e.MIG.Completes, *s.Instance)
+		default:
+			e.MIG.Creates = append(e.MIG.Creates, *s.Instance)
+		}
+	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		if e.VGPU == nil {
+			e.VGPU = &VGPUEffect{From: g.VGPU.State()}
+		}
+		switch s.Op { //nolint:exhaustive // modes are seen at the end
+		case OpCreateVGPU:
+			e.VGPU.Creates = append(e.VGPU.Creates, *s.VGPU)
+		case OpRemoveVGPU:
+			e.VGPU.Removes = append(e.VGPU.Removes, *s.VGPU)
+		}
+	case OpSetComputeMode:
+		e.sharing().ComputeFrom, e.sharing().ComputeTo = g.ComputeMode, s.ComputeMode
+	case OpSetTimeSlice:
+		e.sharing().SliceFrom, e.sharing().SliceTo = g.TimeSlice, s.TimeSlice
+	}
+}
+
+func (e *GPUEffect) sharing() *SharingEffect {
+	if e.Sharing == nil {
+		e.Sharing = &SharingEffect{}
+	}
+	return e.Sharing
+}
+
+// daemon notes a step on an MPS daemon that serves the GPU or shall serve it.
+func (e *GPUEffect) daemon(host *gpu.Host, s Step) {
+	have, there := host.Daemon(s.Daemon.Name)
+	of := func(devices []gpu.SharedDevice) bool {
+		return slices.ContainsFunc(devices, func(d gpu.SharedDevice) bool { return gpu.SameID(d.GPU, e.GPU) })
+	}
+	if !of(s.Daemon.Devices) && (!there || !of(have.Devices)) {
+		return
+	}
+	d := DaemonEffect{Name: s.Daemon.Name, Action: DaemonStarts}
+	if there {
+		d.Clients = clients(have)
+		switch {
+		case s.Op == OpRemoveDaemon:
+			d.Action = DaemonEnds
+		case have.PID != 0: // else its servers, and their clients, may live on without it
+			d.Action = DaemonRestarts
+		}
+	}
+	e.sharing().Daemons = append(e.sharing().Daemons, d)
+}
+
+// end notes what the GPU is after the steps.
+func (e *GPUEffect) end(is *gpu.GPU) {
+	if m := e.MIG; m != nil {
+		m.To = is.MIG.State()
+		for _, p := range m.From.Placements {
+			if !slices.Contains(m.Removes, p) {
+				m.Keeps = append(m.Keeps, p)
+			}
+		}
+	}
+	if v := e.VGPU; v != nil {
+		v.To = is.VGPU.State()
+		for _, p := range v.From.Places {
+			if !slices.ContainsFunc(v.Removes, func(o gpu.VGPUPlace) bool { return samePlace(o, p) }) {
+				v.Keeps = append(v.Keeps, p)
+			}
+		}
+	}
+}
+
+// String says what becomes of the GPU.
+func (e GPUEffect) String() string {
+	var parts []string
+	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	mode := func(what string, from, to bool) {
+		if from != to {
+			say("%s switched %s", what, onOff(to))
+		}
+	}
+	if p := e.Partitions; p != nil {
+		say("%d → %d partitions, about %s each", p.From, p.To, p.VRAM)
+	}
+	if m := e.MIG; m != nil {
+		switch {
+		case m.Resets:
+			say("MIG mode is switched %s, which resets this GPU", onOff(m.To.Enabled))
+		case m.CallsOff:
+			say("the change of MIG mode that its next reset would make is called off")
+		default:
+			mode("MIG mode is", m.From.Enabled, m.To.Enabled)
+		}
+		for _, l := range []struct {
+			verb string
+			of   []gpu.MIGPlacement
+		}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", m.Keeps}} {
+			if len(l.of) > 0 {
+				say("%s %s", l.verb, placement.PlacementsText(l.of))
+			}
+		}
+	}
+	if v := e.VGPU; v != nil {
+		mode("virtual functions are", v.From.FunctionsOn, v.To.FunctionsOn)
+		mode("heterogeneous mode is", v.From.Heterogeneous, v.To.Heterogeneous)
+		for _, l := range []struct {
+			verb string
+			of   []gpu.VGPUPlace
+		}{{"removes", v.Removes}, {"creates", v.Creates}, {"keeps", v.Keeps}} {
+			if len(l.of) > 0 {
+				say("%s %s", l.verb, placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(l.of)}))
+			}
+		}
+	}
+	if s := e.Sharing; s != nil {
+		if s.ComputeTo != "" {
+			say("compute mode %s → %s", s.ComputeFrom, s.ComputeTo)
+		}
+		if s.SliceTo != "" {
+			say("time slice %s → %s", s.SliceFrom, s.SliceTo)
+		}
+		verbs := map[DaemonAction]string{DaemonStarts: "is started", DaemonRestarts: "is started again", DaemonEnds: "ends"}
+		for _, d := range s.Daemons {
+			text := "MPS daemon " + d.Name + " " + verbs[d.Action]
+			if len(d.Clients) > 0 {
+				text += ", which ends its clients: " + strings.Join(d.Clients, ", ")
+			}
+			parts = append(parts, text)
+		}
+	}
+	if len(e.InTheWay) > 0 {
+		say("in the way: %s", strings.Join(e.InTheWay, ", "))
+	}
+	return strings.Join(parts, "; ")
+}

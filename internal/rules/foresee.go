@@ -1,0 +1,112 @@
+package rules
+
+import (
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Foresee tells what a plan does to the hosts that it concerns, host by host in sorted order,
+// as far as they are at hand.
+func Foresee(w World, p change.Change) []change.Forecast {
+	r, done := begin(w, p)
+	defer done()
+	var out []change.Forecast
+	for _, f := range r.forecasts() {
+		out = append(out, f)
+	}
+	return out
+}
+
+// forecasts goes through the hosts at hand that the plan concerns, and what it does there.
+func (r *run) forecasts() iter.Seq2[string, change.Forecast] {
+	return func(yield func(string, change.Forecast) bool) {
+		for _, host := range r.hostsOf(r.plan) {
+			if h, ok := r.host(host); ok && !yield(host, r.forecast(host, h)) {
+				return
+			}
+		}
+	}
+}
+
+// forecast is what the plan does to a host; it is worked out once for all rules.
+func (r *run) forecast(host string, h *gpu.Host) change.Forecast {
+	if r.before {
+		return r.foresee(host, h, r.plan)
+	}
+	f, ok := r.memo.forecasts[host]
+	if !ok {
+		f = r.foresee(host, h, r.plan)
+		r.memo.forecasts[host] = f
+	}
+	return f
+}
+
+// foresee asks the planner what a plan does to a host.
+func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast {
+	if p.Want.Empty() && p.Prior.Assignment != nil && len(r.othersForVM(p.Prior.Assignment)) > 0 {
+		return change.Forecast{Host: host} // another resource of the run has taken it over by then
+	}
+	return change.Foresee(r.withClaims(host, h), host, r.sent(p))
+}
+
+// steps are what a plan does to a host that carries the claims for its VMs, and why not.
+func (r *run) steps(known gpu.Host, host string, p change.Change) ([]change.Step, change.Refusals) {
+	steps, err := change.Plan(known, host, r.sent(p))
+	var refused change.Refusals
+	errors.As(err, &refused)
+	return steps, refused
+}
+
+// sent is a plan as its host will get it.
+func (r *run) sent(p change.Change) change.Change {
+	p.Subject, p.Owner, p.Adopt = labelOf(p), r.owner, p.Token == ""
+	return p
+}
+
+// hostsOf are the hosts that a plan concerns. Of a VM that another one replaces the plan of
+// its own destroy tells.
+func (r *run) hostsOf(p change.Change) []string {
+	var out []string
+	for _, w := range []gpu.Want{p.Want, p.Prior} {
+		gpus, _ := wantedGPUs(w)
+		out = append(out, sortedKeys(gpus)...)
+		switch {
+		case w.Share != nil && w.Share.Host != "":
+			out = append(out, w.Share.Host)
+		case w.Assignment != nil && len(out) == 0:
+			if at, ok := r.locate(w.Assignment); ok {
+				out = append(out, at.key)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// WithClaims is a host with the claims that others hold for its VMs.
+func (f *Fleet) WithClaims(host string, h *gpu.Host) gpu.Host {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.withClaims(host, h)
+}
+
+func (r *run) withClaims(host string, h *gpu.Host) gpu.Host { return r.fleet.withClaims(host, h) }
+
+func (f *Fleet) withClaims(host string, h *gpu.Host) gpu.Host {
+	var others []gpu.Claim
+	for i := range h.VMs {
+		for _, p := range f.vmClaims[gpu.FoldID(h.VMs[i].ID)] {
+			if p.host != host {
+				others = append(others, *p.item)
+			}
+		}
+	}
+	if len(others) == 0 {
+		return *h
+	}
+	return change.WithClaims(*h, others)
+}
