@@ -58,16 +58,14 @@ func Disturbs(host *gpu.Host, key string, steps []Step) []Disturbance {
 	return out
 }
 
-// Disturbable lists what changes of a host could disturb: running VMs, and those that are
-// owed a start, that have a GPU or are the one with the id given; clients of MPS; and the
-// reset of each GPU that takes one for its MIG mode.
-func Disturbable(host *gpu.Host, key, vmID string) []Disturbance {
+// Disturbable lists what changes of a host could disturb: running VMs that have a GPU, and
+// those that are owed a start; clients of MPS; and the reset of each GPU that takes one for
+// its MIG mode.
+func Disturbable(host *gpu.Host, key string) []Disturbance {
 	var out []Disturbance
 	for i := range host.VMs {
-		vm := &host.VMs[i]
-		_, owed := host.Owes(vm.ID)
-		if (vm.Runs() || owed) && (len(vm.PartitionAdapters)+len(vm.Devices) > 0 || gpu.SameID(vm.ID, vmID)) {
-			out = append(out, disturbsVM(vm.ID, vm.Name))
+		if vm := &host.VMs[i]; len(vm.PartitionAdapters)+len(vm.Devices) > 0 {
+			out = append(out, Stoppable(host, vm)...)
 		}
 	}
 	if host.MPS != nil {
@@ -83,6 +81,14 @@ func Disturbable(host *gpu.Host, key, vmID string) []Disturbance {
 		}
 	}
 	return out
+}
+
+// Stoppable is the shutdown of a VM that runs, or that is owed a start.
+func Stoppable(host *gpu.Host, vm *gpu.VM) []Disturbance {
+	if _, owed := host.Owes(vm.ID); vm.Runs() || owed {
+		return []Disturbance{disturbsVM(vm.ID, vm.Name)}
+	}
+	return nil
 }
 
 // Approved is what a change may disturb: what its plan has announced, or what there was to

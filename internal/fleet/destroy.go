@@ -154,6 +154,19 @@ func afterwards(host gpu.Host, name string, ch change.Change) gpu.Host {
 	return host
 }
 
+// Disturbable is what changes of some hosts could disturb as they are now, for an object
+// that is planned next. Of hosts that did not answer nothing is known.
+func (v View) Disturbable(names []string) change.Approved {
+	a := change.Approved{Hosts: []string{}, Keys: []string{}}
+	for _, name := range names {
+		if h, ok := v.Hosts[name]; ok && !slices.Contains(a.Hosts, name) {
+			a.Hosts = append(a.Hosts, name)
+			a.Approve(change.Disturbable(h, name)...)
+		}
+	}
+	return a
+}
+
 // awaited is a destroy that its hosts would refuse while one of some users stays.
 type awaited struct {
 	of    change.Change

@@ -58,6 +58,9 @@ func (r *run) reportRefused(host string, p change.Change, refused *change.Refusa
 
 // Refused says why a host would refuse a plan.
 func Refused(host string, p change.Change, refused *change.Refusal) Finding {
+	if refused.Code == change.Unannounced {
+		return NotAnnounced(host, refused.Found)
+	}
 	f := Finding{
 		Rule:   Feasible,
 		Level:  Error,

@@ -55,6 +55,6 @@ func NotAnnounced(host, what string) Finding {
 	return Finding{
 		Level: Error, Title: "The apply would disturb more than the plan announced", Host: host,
 		Found: capital(what) + ". Since the state was read for this plan the host has changed, and nothing of this change was done.",
-		Fix:   "Plan again, and apply what that plan says.",
+		Fix:   "Plan again, without `-refresh=false`, and apply what that plan says.",
 	}
 }

@@ -151,6 +151,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	p.Want.Config = &want
 	p.Prior.Config = prior
+	p.Approved = instance.Seen(ctx, req.Private)
 	findings := r.fleet.Record(inst, view, p)
 	report.Findings(&resp.Diagnostics, p.Subject, findings)
 	for _, d := range drift {
@@ -212,7 +213,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	timeout, d := plan.Timeouts.Create(ctx, perHost)
 	resp.Diagnostics.Append(d...)
 	token := instance.NewToken()
-	if !r.apply(ctx, "create the partition config", &plan, nil, token, timeout, &resp.Diagnostics) {
+	if !r.apply(ctx, "create the partition config", &plan, nil, change.Change{Token: token}, timeout, &resp.Diagnostics) {
 		return // nothing stands: no state
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
@@ -236,7 +237,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		}
 		timeout, d := plan.Timeouts.Update(ctx, perHost)
 		resp.Diagnostics.Append(d...)
-		if !r.apply(ctx, "change the partition config", &plan, &state, token, timeout, &resp.Diagnostics) {
+		if !r.apply(ctx, "change the partition config", &plan, &state, change.Change{Token: token, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
 			return // the framework keeps the prior state, which is what stands
 		}
 	}
@@ -247,7 +248,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change stands.
-func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, token string, timeout time.Duration, diags *diag.Diagnostics) bool {
+func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, ch change.Change, timeout time.Duration, diags *diag.Diagnostics) bool {
 	want, known := plan.declared(ctx, diags)
 	if !known || diags.HasError() {
 		diags.AddError("Could not "+doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
@@ -264,9 +265,10 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 			return false
 		}
 	}
-	choose(&want, token, hosts, view)
+	choose(&want, ch.Token, hosts, view)
+	ch.Subject, ch.Want.Config = label(want.ID), &want
 	req := fleet.Request{
-		Change: change.Change{Subject: label(want.ID), Token: token, Want: gpu.Want{Config: &want}}, HostTimeout: timeout,
+		Change: ch, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
@@ -325,6 +327,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return
 	}
+	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
 	state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), view.Claims(hosts), state.Drift, &resp.Diagnostics)

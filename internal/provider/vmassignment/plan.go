@@ -106,6 +106,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	case state == nil:
 		r.declare(inst, policy, at.VM.ID, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
+		p.Approved = instance.Seen(ctx, req.Private)
 		r.checkTakenOver(&resp.Diagnostics, view, p)
 	default:
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))

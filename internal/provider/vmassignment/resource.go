@@ -66,7 +66,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	timeout, d := plan.Timeouts.Create(ctx, perVM)
 	resp.Diagnostics.Append(d...)
 	token := instance.NewToken()
-	if !r.apply(ctx, "assign a GPU", &plan, nil, token, timeout, &resp.Diagnostics) {
+	if !r.apply(ctx, "assign a GPU", &plan, nil, change.Change{Token: token}, timeout, &resp.Diagnostics) {
 		return
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
@@ -91,7 +91,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 			token = instance.NewToken()
 		}
 		planned := plan
-		if !r.apply(ctx, "change the assignment", &plan, &state, token, timeout, &resp.Diagnostics) {
+		if !r.apply(ctx, "change the assignment", &plan, &state, change.Change{Token: token, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
 			return
 		}
 		if !planned.OwnerHost.IsUnknown() {
@@ -131,7 +131,7 @@ func (r *Resource) updatePermission(ctx context.Context, plan, state *model, tok
 
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change stands.
-func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, token string, timeout time.Duration, diags *diag.Diagnostics) bool {
+func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, ch change.Change, timeout time.Duration, diags *diag.Diagnostics) bool {
 	want, known := plan.declared(ctx, r.fleet.Power(), diags)
 	if !known || diags.HasError() {
 		diags.AddError("Could not "+doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
@@ -146,8 +146,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		return false
 	}
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
+	ch.Subject, ch.Want.Assignment, ch.Prior.Assignment = label(want.VM), &want, prior
 	req := fleet.Request{
-		Change: change.Change{Subject: label(want.VM), Token: token, Want: gpu.Want{Assignment: &want}, Prior: gpu.Want{Assignment: prior}}, HostTimeout: timeout,
+		Change: ch, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if _, err := r.fleet.Apply(ctx, req); err != nil {
@@ -223,6 +224,9 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	a, _ := state.declared(ctx, r.fleet.Power(), &resp.Diagnostics)
 	state.observe(ctx, view, at, a, &resp.Diagnostics)
+	seen := change.Approved{Keys: []string{}}
+	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
+	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, seen)...)
 	c, ok := fleet.AssignmentClaim(view, at.VM.ID)
 	if ok && c.Want.Assignment != nil && c.Owner == r.fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || state.EffectivePower.IsNull()) {
 		state.EffectivePower = power.Applied(c.Want.Assignment.Power)
