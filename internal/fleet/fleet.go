@@ -402,7 +402,12 @@ func (f *Fleet) worldOf(v View, index *rules.Fleet) rules.World {
 }
 
 // Asks implements rules.Agents.
-func (f *Fleet) Asks(ch change.Change) []string { return agent.Asks(agent.Change{Change: ch}) }
+func (f *Fleet) Asks(ch change.Change) []string {
+	if ch.Want.Empty() { // the apply of a destroy says what its plan has announced
+		ch.Approved = &change.Approved{Keys: []string{}}
+	}
+	return agent.Asks(agent.Change{Change: ch})
+}
 
 // Lacks implements rules.Agents.
 func (f *Fleet) Lacks(name string) (fields []string, version string) {
