@@ -134,16 +134,24 @@ func (b *Backend) dismount(ctx context.Context, g *gpu.GPU, force bool) error {
 
 // assignable is the path of a GPU among the devices that the host has given up.
 func (b *Backend) assignable(ctx context.Context, g *gpu.GPU) (string, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "SystemName", "DeviceInstancePath")
+	row, err := b.givenUp(ctx, func(row Row) bool {
+		return slot(row.String("DeviceInstancePath")) == slot(g.InstancePath) || gpu.SameID(row.String("LocationPath"), g.ID)
+	})
+	return row.Path, err
+}
+
+// givenUp is a device that the host has given up, without a path where there is none.
+func (b *Backend) givenUp(ctx context.Context, is func(Row) bool) (Row, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "SystemName", "DeviceInstancePath", "LocationPath")
 	if err != nil {
-		return "", err
+		return Row{}, err
 	}
 	for _, row := range rows {
-		if !guid.MatchString(row.String("SystemName")) && slot(row.String("DeviceInstancePath")) == slot(g.InstancePath) {
-			return row.Path, nil
+		if !guid.MatchString(row.String("SystemName")) && is(row) {
+			return row, nil
 		}
 	}
-	return "", nil
+	return Row{}, nil
 }
 
 // MountDevice gives a device back to the host and enables it. That a VM which is off
@@ -155,7 +163,16 @@ func (b *Backend) MountDevice(ctx context.Context, gpuID string) error {
 		}
 		g, ok := v.host.GPU(gpuID)
 		if !ok {
-			return refuse(backend.NotFound, "the host has no such GPU")
+			// Whatever the device is taken for now, it is where it was recorded.
+			row, err := b.givenUp(ctx, func(row Row) bool { return gpu.SameID(row.String("LocationPath"), gpuID) })
+			switch instance := row.String("DeviceInstancePath"); {
+			case err != nil:
+				return err
+			case row.Path == "" || !isDismounted(instance):
+				return refuse(backend.NotFound, "the host has no such GPU")
+			default:
+				return b.mount(ctx, &gpu.GPU{ID: row.String("LocationPath"), InstancePath: instance})
+			}
 		}
 		d := v.device(g)
 		if !g.Dismounted {

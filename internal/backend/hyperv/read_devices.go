@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,7 +14,11 @@ import (
 
 // displayClass is the base class of display controllers among PCI's class codes; it
 // also covers the 3D controllers that Windows has no driver for.
-const displayClass = `PCI\CC_03`
+const displayClass = "03"
+
+// classCode finds PCI's class code in a device's hardware and compatible ids, whatever bus
+// it is on: PCI\VEN_10DE&DEV_1DB4&CC_030200, PCIP\CC_0302.
+var classCode = regexp.MustCompile(`(?i)^PCIP?\\(?:.*&)?CC_([0-9A-F]{2})`)
 
 // Device properties, by the names that Windows gives their keys.
 const (
@@ -43,14 +48,18 @@ var problemNames = map[uint64]string{
 func (r *reader) entities(ctx context.Context) error {
 	rows, err := r.wmi.Query(ctx, CIMv2,
 		`SELECT * FROM Win32_PnPEntity WHERE PNPClass='Display' OR DeviceID LIKE 'PCI\\%' OR DeviceID LIKE 'PCIP\\%'`,
-		"DeviceID", "Name", "PNPClass", "CompatibleID", "ConfigManagerErrorCode", "Present")
+		"DeviceID", "Name", "PNPClass", "CompatibleID", "HardwareID", "ConfigManagerErrorCode", "Present")
 	if err != nil {
 		return err
 	}
 	for _, row := range rows {
 		instance := row.String("DeviceID")
 		id, ok := pciID(instance)
-		if !ok || vendors[id.Vendor] == "" || !isDisplay(row, id) {
+		if !ok || vendors[id.Vendor] == "" {
+			continue
+		}
+		if !isDisplay(row, id) {
+			r.noGPU[slot(instance)] = true
 			continue
 		}
 		// What a dismount leaves behind on the host's bus is a device that is not there.
@@ -71,13 +80,19 @@ func isDisplay(row Row, id gpu.PCIID) bool {
 	if strings.EqualFold(row.String("PNPClass"), "Display") {
 		return true
 	}
-	if slices.ContainsFunc(row.Strings("CompatibleID"), func(s string) bool {
-		return strings.HasPrefix(strings.ToUpper(s), displayClass)
-	}) {
-		return true
+	for _, s := range slices.Concat(row.Strings("CompatibleID"), row.Strings("HardwareID")) {
+		if m := classCode.FindStringSubmatch(s); m != nil {
+			return m[1] == displayClass
+		}
 	}
-	_, known := catalog.ByPCI(id)
-	return known && isDismounted(row.String("DeviceID"))
+	return isDismounted(row.String("DeviceID")) && makesGPUs(id)
+}
+
+// makesGPUs tells whether the PCI vendor of a device whose class nobody tells makes nothing
+// else that is given to VMs. Intel makes network adapters.
+func makesGPUs(id gpu.PCIID) bool {
+	vendor := vendors[id.Vendor]
+	return vendor != "" && vendor != "Intel"
 }
 
 func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
@@ -98,7 +113,7 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
 	case err != nil:
 		g.ID = gpu.Unidentified + slot(instance)
 	case len(paths) > 0:
-		g.ID = paths[0] // assumption hyperv-location-path
+		g.ID = locationPath(paths)
 	default:
 		// What is left of the path is as lasting as the slot that the device is in.
 		g.ID = strings.ToUpper(slot(instance))
@@ -127,6 +142,17 @@ func (r *reader) entity(ctx context.Context, row Row, id gpu.PCIID) {
 	r.host.GPUs = append(r.host.GPUs, g)
 	r.bySlot[slot(instance)] = len(r.host.GPUs) - 1
 	r.devices[gpu.FoldID(g.ID)] = &device{entity: row.Path, disabled: code == problemDisabled}
+}
+
+// locationPath is the one of a device's paths that begins at the root (assumption
+// hyperv-location-path).
+func locationPath(paths []string) string {
+	for _, path := range paths {
+		if hasPrefixFold(path, "PCIROOT") {
+			return path
+		}
+	}
+	return paths[0]
 }
 
 // assignable asks what Microsoft's survey script asks of a device that is to be given

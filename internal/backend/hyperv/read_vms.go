@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
@@ -188,13 +189,21 @@ func (r *reader) assigned(path string) string {
 	if g := r.byAssignable(path); g != nil {
 		return g.ID
 	}
-	instance := strings.TrimPrefix(keyOf(path, "DeviceID"), instancePrefix)
+	// The key is known with the vendor's mark, and with a port's before the path.
+	key := keyOf(path, "DeviceID")
+	at := deviceInKey.FindStringIndex(key)
+	if at == nil {
+		return strings.TrimPrefix(key, instancePrefix)
+	}
+	instance := key[at[0]:]
 	if g := r.gpuAt(instance); g != nil {
 		return g.ID
 	}
-	id, ok := pciID(instance)
-	if _, known := catalog.ByPCI(id); ok && known {
+	id, _ := pciID(instance)
+	if _, known := catalog.ByPCI(id); !r.noGPU[slot(instance)] && (known || makesGPUs(id)) {
 		return instance
 	}
 	return ""
 }
+
+var deviceInKey = regexp.MustCompile(`(?i)PCIP?\\VEN_`)

@@ -50,7 +50,7 @@ func (b *Backend) read(ctx context.Context) (*view, error) {
 		machines: map[string]*machine{},
 		pools:    map[string]*pool{},
 	}
-	r := &reader{Backend: b, view: v, bySlot: map[string]int{}, others: map[string]bool{}, dark: map[int]error{}}
+	r := &reader{Backend: b, view: v, bySlot: map[string]int{}, others: map[string]bool{}, noGPU: map[string]bool{}, dark: map[int]error{}}
 	for _, step := range []struct {
 		part gpu.Part // what is not known when the step fails
 		read func(context.Context) error
@@ -134,6 +134,8 @@ type reader struct {
 	// others are the instance paths, without their bus, of partitionable adapters that
 	// are none of our GPUs.
 	others map[string]bool
+	// noGPU are the devices of vendors of GPUs that are something else, by slot.
+	noGPU map[string]bool
 	// dark are the GPUs, by index, of which something could not be read.
 	dark map[int]error
 	// drawn are the GPUs that running VMs have drawn from pools, by folded setting id.
