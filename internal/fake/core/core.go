@@ -86,6 +86,13 @@ func (w *Workspace) fork() *Workspace {
 	return &Workspace{Dir: w.Dir, Parallelism: w.Parallelism, Shuffle: w.Shuffle, factories: w.factories, schemas: w.schemas, functions: w.functions, files: map[string]string{}, state: newState()}
 }
 
+// Copy is another workspace with the same providers, configuration and state.
+func (w *Workspace) Copy() *Workspace {
+	c := w.fork()
+	c.files, c.state = maps.Clone(w.files), w.state.clone()
+	return c
+}
+
 type operation int
 
 const (
