@@ -31,6 +31,7 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 	ch.Owner, ch.Want = f.opt.Owner, gpu.Want{}
 	if ch.Token != "" {
 		l.leaving[ch.Token] = true
+		l.book.Put(ch.Token, ch) // what it holds is going
 	}
 	d := f.destroy(v, f.index(v), ch)
 	if rules.HasErrors(d.Findings) {

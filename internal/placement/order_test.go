@@ -106,7 +106,9 @@ func (f filling) rooms() ([]*placement.SharedHost, []placement.Move) {
 func (f filling) apply(order []string) []string {
 	h := *f.host
 	h.Claims = slices.Clone(f.host.Claims)
-	at := func(name string) int { return slices.IndexFunc(h.Claims, func(c gpu.Claim) bool { return c.ID == name }) }
+	at := func(name string) int {
+		return slices.IndexFunc(h.Claims, func(c gpu.Claim) bool { return c.ID == name })
+	}
 	for again := true; again; {
 		again = false
 		for i, name := range order {

@@ -240,7 +240,7 @@ func (o *orders) roomy() bool {
 		item := o.items[o.class[c][0]]
 		for _, room := range item.Rooms {
 			for _, d := range room.Scoped(item.Share) {
-				if d.alone(item.Share) {
+				if d.Alone(item.Share) {
 					reach[c][d] = true
 				}
 			}
@@ -271,8 +271,8 @@ func (o *orders) roomy() bool {
 	return true
 }
 
-// alone tells whether a share fits on a device that has no other.
-func (d *Device) alone(s *gpu.Share) bool {
+// Alone tells whether a share fits on a device that has no other.
+func (d *Device) Alone(s *gpu.Share) bool {
 	empty := *d
 	empty.Shares = nil
 	return empty.Takes(s)

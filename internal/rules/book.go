@@ -24,6 +24,8 @@ type Book struct {
 	// hung are plans that a host refuses unless this run destroys what it has not planned
 	// yet, by token and host.
 	hung sync.Map
+	// told is what was said of the run as a whole, and is not said again.
+	told sync.Map
 }
 
 func (b *Book) setOpen(token, host string, open bool) {

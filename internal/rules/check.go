@@ -32,6 +32,9 @@ type run struct {
 	// othersBefore is true while the other plans of the run count with what they had:
 	// what only this run brings about did not stand before it.
 	othersBefore bool
+	// everyClaim has shares of this state count by their claims until they are planned: for
+	// what is told, not for what is refused.
+	everyClaim bool
 
 	memo  *memo
 	found []violation

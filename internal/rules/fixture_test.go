@@ -54,8 +54,18 @@ func world(hosts ...*gpu.Host) rules.World {
 	w := rules.World{Hosts: map[string]*gpu.Host{}, Owner: "vdi", Others: rules.NewBook(), Complete: true}
 	for _, h := range hosts {
 		w.Hosts[h.Name] = h
+		stay(w.Others, h)
 	}
 	return w
+}
+
+// stay plans that what this state has of shares on a host stays as it is.
+func stay(b *rules.Book, h *gpu.Host) {
+	for _, c := range h.Claims {
+		if h.Platform == gpu.Linux && c.Owner == "vdi" && c.Token != "" {
+			b.Put(c.Token, change.Change{Subject: fmt.Sprintf("gpu_%s %q", c.Kind, c.ID), Token: c.Token, Want: c.Want, Prior: c.Want, Unchanged: true})
+		}
+	}
 }
 
 // clustered puts the hosts into one cluster.

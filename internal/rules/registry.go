@@ -266,7 +266,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "pool-one-mode", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcProject, check: checkPoolOneMode,
-		Sentence: "All GPUs of a pool on Linux hosts are shared in one way: whole, by MIG, by MPS or by time-slicing.",
+		Sentence: "All GPUs of a pool on Linux hosts that partition configs cover are shared in one way: whole, by MIG, by MPS or by time-slicing.",
 	},
 	{
 		ID: poolQuota, Default: Error, passes: true, Scope: HostScope, Subjects: poolsAndShares, Source: srcProject, check: checkPoolQuota,

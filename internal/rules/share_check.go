@@ -67,11 +67,14 @@ func (r *run) settle(s *gpu.Share) *shareOutcome {
 		return o // known-pool says that there is none; a host that cannot be asked may have room
 	}
 	s, hosts = r.takenOver(s, hosts)
-	if len(s.Devices) > 0 {
-		r.settlePlaced(o, s, r.room(hosts[0]))
-	} else {
-		r.settleNew(o, s, hosts)
+	if !r.pending(hosts, layouts...) { // which say it once they are planned
+		if len(s.Devices) > 0 {
+			r.settlePlaced(o, s, r.room(hosts[0]))
+		} else {
+			r.settleNew(o, s, hosts)
+		}
 	}
+	r.together(o, hosts)
 	r.reportRatio(o, s)
 	return o
 }
@@ -149,118 +152,72 @@ func (r *run) leftPool(s *gpu.Share, host, gpuID string) string {
 	return ""
 }
 
-// settleNew looks for room for a share that is not placed: first for it alone, then beside
-// the others of the run that are not placed either.
+// settleNew looks for room for a share that is not placed, for it alone.
 func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
+	if r.needsLayout(o, s, hosts) {
+		return
+	}
 	var rooms []*placement.SharedHost
 	for _, key := range hosts {
 		room := r.room(key)
 		rooms = append(rooms, room)
 		if o.devices = room.Pick(s); o.devices != nil {
 			o.host = room
-			break
+			return
 		}
 	}
-	if o.devices == nil {
-		var errs []error
-		for _, room := range rooms {
-			_, err := room.Place(s)
-			errs = append(errs, err)
-		}
-		f := r.roomFinding(s, errs)
-		o.add(f, key("room", f.Rule, f.Host, s.Name))
-		return
+	var errs []error
+	for _, room := range rooms {
+		_, err := room.Place(s)
+		errs = append(errs, err)
 	}
-	others, known := r.competitors(hosts)
-	if len(others) == 0 {
-		return
+	f := r.roomFinding(s, errs)
+	o.add(f, key("room", f.Rule, f.Host, s.Name))
+}
+
+// needsLayout reports a share that is for devices that are not there yet, and names no
+// config that makes them: nothing says that this is planned and made before the share.
+func (r *run) needsLayout(o *shareOutcome, s *gpu.Share, hosts []string) bool {
+	if r.applying || s.Config != "" {
+		return false
 	}
-	rooms = nil
+	var errs []error
 	for _, key := range hosts {
-		rooms = append(rooms, known[key])
+		room := r.today(key)
+		if room.Pick(s) != nil {
+			return false
+		}
+		_, err := room.Place(s)
+		errs = append(errs, err)
 	}
-	others = fitting(others)
-	me := placement.NewPackItem(s, r.label(), rooms)
-	switch placement.Pack(append(slices.Clone(others), me)) {
-	case placement.Fit:
-		o.beside(me, others)
-	case placement.DoNotFit:
-		o.add(r.together(me, others, "The shares of this run do not fit together"), key("together", s.Name))
-	case placement.Undecided:
-		f := r.together(me, others, "The shares of this run may not fit together")
-		f.Level = Warning
-		f.Wanted += " Not every way to place them was tried."
-		o.add(f, key("perhaps", s.Name))
+	f := r.roomFinding(s, errs)
+	if f.Path != "memory" {
+		f.Fix += " For what a gpu_partition_config of the same run makes, refer to it with `config`."
 	}
+	o.add(f, key("room", f.Rule, f.Host, s.Name))
+	return true
 }
 
 // beside moves a share to where it goes when the others of the run are placed too, so that
-// what is told of its devices counts them. Shares that fit in another order only tell nothing.
-func (o *shareOutcome) beside(me placement.PackItem, others []placement.PackItem) {
-	items := append(slices.Clone(others), me)
+// what is told of its devices counts them.
+func (o *shareOutcome) beside(r *run, items []placement.PackItem) {
+	items = slices.Clone(items)
 	slices.SortStableFunc(items, placement.CompareItems)
 	done, failed := placement.PackInOrder(items, true)
 	if len(failed) > 0 {
 		return
 	}
 	for _, p := range done {
-		if p.Item.Share == me.Share {
-			placement.Release(p.Devices, me.Share)
+		if p.Item.Share == r.plan.Want.Share {
+			placement.Release(p.Devices, p.Item.Share)
 			o.host, o.devices = p.Room, p.Devices
 		}
 	}
 }
 
-// fitting leaves out shares that do not fit beside the others: their own plans have been
-// told so.
-func fitting(items []placement.PackItem) []placement.PackItem {
-	if placement.Pack(items) != placement.DoNotFit {
-		return items
-	}
-	items = slices.Clone(items)
-	slices.SortStableFunc(items, placement.CompareItems)
-	done, failed := placement.PackInOrder(items, false)
-	out := make([]placement.PackItem, len(done))
-	for i, p := range done {
-		out[i] = p.Item
-	}
-	for _, p := range failed {
-		if with := append(slices.Clone(out), p.Item); placement.Pack(with) == placement.Fit {
-			out = with
-		}
-	}
-	return out
-}
-
 // competitorsMost bounds the shares that are packed in one check, times the hosts that they
 // may go to. Beyond it the hosts tell at apply.
 const competitorsMost = 4000
-
-// competitors are the other shares of the run that are not placed and may go where the
-// checked one may, or where one of those may, and all their hosts; none when they are too
-// many.
-func (r *run) competitors(hosts []string) (out []placement.PackItem, known map[string]*placement.SharedHost) {
-	entries := r.unplaced(hosts)
-	if len(entries) == 0 {
-		return nil, nil
-	}
-	known = map[string]*placement.SharedHost{}
-	for _, key := range hosts {
-		known[key] = r.room(key)
-	}
-	for _, u := range entries {
-		rooms := make([]*placement.SharedHost, len(u.hosts))
-		for i, key := range u.hosts {
-			if known[key] == nil {
-				known[key] = r.room(key)
-			}
-			rooms[i] = known[key]
-		}
-		out = append(out, placement.NewPackItem(u.entry.plan.Want.Share, labelOf(u.entry.plan), rooms))
-	}
-	slices.SortStableFunc(out, func(a, b placement.PackItem) int { return cmp.Compare(a.Label, b.Label) })
-	return out, known
-}
 
 // unplacedShare is a plan of the run for a share that is not placed, and where it may go.
 type unplacedShare struct {
@@ -268,9 +225,9 @@ type unplacedShare struct {
 	hosts []string
 }
 
-// unplaced are the plans behind competitors.
-func (r *run) unplaced(hosts []string) []unplacedShare {
-	var out []unplacedShare
+// unplaced are the other shares of the run that are not placed and may go to some hosts, or
+// where one of those may, and all the hosts of these; none when they are too many.
+func (r *run) unplaced(hosts []string) (out []unplacedShare, on []string) {
 	seen, reached := map[*entry]bool{}, map[string]bool{}
 	var subjects []string
 	reach := func(hosts []string) {
@@ -279,6 +236,7 @@ func (r *run) unplaced(hosts []string) []unplacedShare {
 				continue
 			}
 			reached[key] = true
+			on = append(on, key)
 			subjects = append(subjects, sharesOn(key))
 			for _, id := range r.poolsOn(key) {
 				if !reached[sharesOf(id)] {
@@ -313,11 +271,12 @@ func (r *run) unplaced(hosts []string) []unplacedShare {
 			out = append(out, u)
 			reach(u.hosts)
 			if len(out)*len(reached) > competitorsMost {
-				return nil
+				return nil, hosts
 			}
 		}
 	}
-	return out
+	slices.Sort(on)
+	return out, on
 }
 
 // poolsOn are the ids of the pools that a host is in.
@@ -337,16 +296,13 @@ func (r *run) poolsOn(host string) []string {
 	return out
 }
 
-// together words shares that do not fit beside each other: which one is left over when the
+// leftOver words shares that do not fit beside each other: which one is left over when the
 // largest goes first, and what it finds.
-func (r *run) together(me placement.PackItem, others []placement.PackItem, title string) Finding {
-	items := append(slices.Clone(others), me)
+func (r *run) leftOver(items []placement.PackItem, title string) Finding {
+	items = slices.Clone(items)
 	slices.SortStableFunc(items, placement.CompareItems)
 	done, failed := placement.PackInOrder(items, true)
-	last := placement.Packed{Item: me}
-	if len(failed) > 0 {
-		last = failed[0]
-	}
+	last := failed[0]
 	var errs []error
 	for _, room := range last.Item.Rooms {
 		if _, err := room.Place(last.Item.Share); err != nil {
@@ -356,14 +312,10 @@ func (r *run) together(me placement.PackItem, others []placement.PackItem, title
 	for _, p := range done {
 		placement.Release(p.Devices, p.Item.Share)
 	}
-	names := make([]string, 0, len(items))
-	for _, i := range items {
-		names = append(names, quote(i.Share.Name)+" ("+shareText(i.Share)+")")
-	}
-	f := r.roomFinding(me.Share, errs)
-	f.Rule, f.Title = sharePlacement, title
+	f := r.roomFinding(last.Item.Share, errs)
+	f.Rule, f.Path, f.Title = sharePlacement, r.pathOfShares(), title
 	f.Found = fmt.Sprintf("The largest first, share %s finds no place. %s", quote(last.Item.Share.Name), f.Found)
-	f.Wanted = fmt.Sprintf("These shares of this run want room at the same time: %s.", join(names))
+	f.Wanted = fmt.Sprintf("These shares of this run want room at the same time: %s.", join(shareTexts(items)))
 	f.Fix = "Ask for less, add GPUs or hosts, or leave one of the shares out." + wayOut
 	return f
 }
@@ -433,8 +385,17 @@ func shareText(s *gpu.Share) string {
 
 // reportRatio tells of limits that add up to more than a device has, as its config allows.
 func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
+	if len(o.devices) == 0 {
+		return
+	}
+	r.everyClaim = true
+	all := r.room(o.host.Key)
+	r.everyClaim = false
 	for _, d := range o.devices {
 		t := d.Taken()
+		if now := all.Find(d.SharedDevice); now != nil && len(now.Shares) > len(d.Shares) {
+			d, t = now, now.Taken()
+		}
 		t.Limit += s.MemoryLimit
 		t.Threads += s.ActiveThreadPercentage
 		var over []string

@@ -191,16 +191,18 @@ func TestPlanProofFindsTheOnlyWay(t *testing.T) {
 		name := fmt.Sprintf("s%d", i)
 		put(&w, name, wantShare(share(name, size*gib)))
 	}
-	if found := of("share-placement", rules.Check(w, shareP(share("last", 25*gib)), nil)); len(found) != 0 {
-		t.Errorf("30+25+25 GiB twice is 160 GiB, yet: %+v", found)
+	found := of("share-placement", rules.Check(w, shareP(share("last", 25*gib)), nil))
+	if len(found) != 1 || found[0].Level != rules.Error || !strings.Contains(found[0].Title, "in some orders only") || !strings.Contains(found[0].Fix, "gpu_ids") {
+		t.Errorf("30+25+25 GiB twice is 160 GiB, and 30+30 on one GPU leaves no room for the third of 25: %+v", found)
 	}
-	found := of("share-placement", rules.Check(w, shareP(share("last", 26*gib)), nil))
-	if len(found) != 1 || found[0].Level != rules.Error {
+	found = of("share-placement", rules.Check(w, shareP(share("last", 26*gib)), nil))
+	if len(found) != 1 || found[0].Level != rules.Error || strings.Contains(found[0].Title, "order") {
 		t.Errorf("one GiB too many: got %+v", found)
 	}
 }
 
-// Each share beyond the room is told so, and those before it are not.
+// The first share beyond the room is told so, and those before it are not. One error is
+// enough: it names them all.
 func TestPlanProofBlamesTheLast(t *testing.T) {
 	w := world(laidOut(shareServer(), mpsConfig("ml", "gpu01")))
 	for i := range 12 {
@@ -208,7 +210,7 @@ func TestPlanProofBlamesTheLast(t *testing.T) {
 		s.GPUIDs = []string{migGPU0}
 		p := create(s.Name, wantShare(s))
 		found := of("share-placement", rules.Check(w, p, nil))
-		if (len(found) > 0) != (i >= 8) {
+		if (len(found) > 0) != (i == 8) {
 			t.Errorf("share %d of 10 GiB on 80 GiB: got %+v", i, found)
 		}
 		w.Others.Put(s.Name, p)
@@ -225,6 +227,7 @@ func TestLayoutUnderOwnShares(t *testing.T) {
 	h := has(laidOut(shareServer(), mpsConfig("ml", "gpu01")), "vdi", onto(share("a", gib), migGPU0))
 	destroyed := change.Change{Subject: "x", Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}
 	w := world(h)
+	w.Others = rules.NewBook()
 	if found := rules.Check(w, destroyed, nil); len(found) != 0 {
 		t.Errorf("at plan, the share's plan not known: %+v", found)
 	}
@@ -256,6 +259,10 @@ func TestPlacesOfAPlannedLayout(t *testing.T) {
 		t.Errorf("without a layout: %+v", found)
 	}
 	put(&w, "c", migConfig("ml", profiles("3g.40gb", 2), "gpu01"))
+	if found := of("share-placement", rules.Check(w, shareP(s), nil)); len(found) != 1 || !strings.Contains(found[0].Fix, "refer to it with `config`") {
+		t.Errorf("without a reference to what makes the instances: %+v", found)
+	}
+	s.Config = "ml"
 	for i := range 3 {
 		other := s
 		other.Name = fmt.Sprintf("s%d", i)
@@ -264,7 +271,7 @@ func TestPlacesOfAPlannedLayout(t *testing.T) {
 	if found := of("share-placement", rules.Check(w, shareP(s), nil)); len(found) != 0 {
 		t.Errorf("the fourth of four instances: %+v", found)
 	}
-	put(&w, "fifth", wantShare(gpu.Share{Name: "fifth", Host: "gpu01", Count: 1}))
+	put(&w, "fifth", wantShare(gpu.Share{Name: "fifth", Host: "gpu01", Config: "ml", Count: 1}))
 	if found := of("share-placement", rules.Check(w, shareP(s), nil)); len(found) != 1 {
 		t.Errorf("the fifth: %+v", found)
 	}

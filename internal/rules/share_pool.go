@@ -34,12 +34,38 @@ func (r *run) checkShareQuota(s *gpu.Share) {
 	after := placement.Usage{GPUs: before.GPUs, Memory: before.Memory, Shares: before.Shares}
 	after.Add(s, r.expected(s))
 	err := placement.QuotaError(s, pool.Name, "", quota, before, after)
-	if err == nil || r.hadAsMuch(s) {
+	if err == nil {
 		return
 	}
 	f := ShareFinding(err)
 	f.Wanted = fmt.Sprintf("%s counts against it: %s.", capital(r.label()), shareText(s))
+	if r.hadAsMuch(s) {
+		// The plans of others that want more may have come before this one was known.
+		more := r.wantsMore(s)
+		if more == nil || r.othersBefore || r.pending(r.hostsFor(s), gpu.ClaimShare) {
+			return
+		}
+		if by, _ := r.book.told.LoadOrStore(key("quota", pool.ID, s.Label), r.plan.Token); by != r.plan.Token {
+			return
+		}
+		f.Wanted, f.Other = fmt.Sprintf("%s counts against it too: %s.", capital(labelOf(more.plan)), shareText(more.plan.Want.Share)), labelOf(more.plan)
+	}
 	r.report(f, overflow("quota "+pool.ID+" "+s.Label, "", after.Beyond(quota))...)
+}
+
+// wantsMore is another plan of the run by which a share of the same label and pool takes
+// more of the quota than it did; nil when there is none.
+func (r *run) wantsMore(s *gpu.Share) *entry {
+	for e := range r.others(sharesOf(s.Pool)) {
+		o, was := e.plan.Want.Share, e.plan.Prior.Share
+		if o == nil || o.Label != s.Label || !gpu.SameID(o.Pool, s.Pool) || e.plan.Unchanged {
+			continue
+		}
+		if was == nil || was.Label != o.Label || !gpu.SameID(was.Pool, o.Pool) || !placement.WantsNoMore(o, r.expected(o), was, r.expected(was)) {
+			return e
+		}
+	}
+	return nil
 }
 
 // hadAsMuch tells whether a placed share wants no more of its label's quota than it has: a
@@ -68,6 +94,8 @@ func (r *run) reportNoQuota(s *gpu.Share, pool *placement.SharePool) {
 
 // checkQuotasLeft warns of quotas below what the labels have already.
 func (r *run) checkQuotasLeft(p *gpu.PoolConfig) {
+	r.everyClaim = true
+	defer func() { r.everyClaim = false }()
 	for _, label := range sortedKeys(p.Quotas) {
 		u := r.poolUsage(&placement.SharePool{ID: p.ID, Name: p.Name}, label)
 		what, most, _, _, yes := u.Exceeds(p.Quotas[label], u)
@@ -214,6 +242,9 @@ func (r *run) poolsOver(c *gpu.PartitionConfig) []*placement.SharePool {
 	return out
 }
 
+// reportModes compares the GPUs of a pool that configs cover. Of one that none does another
+// resource of the run may say what it becomes: a pool and a config refer to each other
+// nowhere, so that either may come first, at plan and at apply.
 func (r *run) reportModes(id, name, path string) {
 	byMode := map[string][]member{}
 	for _, host := range r.poolHosts(id) {
@@ -226,7 +257,11 @@ func (r *run) reportModes(id, name, path string) {
 			continue
 		}
 		for g := range selected(h, pool.GPUs) {
-			mode := r.layoutAfter(host, h, g).ModeText()
+			after := r.layoutAfter(host, h, g)
+			if after.Config == nil {
+				continue
+			}
+			mode := after.ModeText()
 			byMode[mode] = append(byMode[mode], member{host: host, gpu: g})
 		}
 	}

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,7 +77,7 @@ func TestPlanProofAgreesWithTryingEverything(t *testing.T) {
 		s := drawShare(t, h, "last")
 		var rulesHit []string
 		for _, f := range rules.Check(w, shareP(s), nil) {
-			if slices.Contains(rules.AboutRoom, f.Rule) && f.Level == rules.Error {
+			if slices.Contains(rules.AboutRoom, f.Rule) && f.Level == rules.Error && !strings.Contains(f.Title, "in some orders only") {
 				rulesHit = append(rulesHit, f.Rule)
 			}
 			if f.Rule == "share-placement" && f.Level == rules.Warning {

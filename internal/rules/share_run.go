@@ -16,12 +16,13 @@ type holding struct {
 }
 
 // holdings are the shares that are placed on a host and stay there, but for the checked
-// plan's own.
+// plan's own. Of this state they are those that the run has planned; on the host, at
+// apply, every claim counts.
 func (r *run) holdings(host string, h *gpu.Host) []holding {
 	var out []holding
 	for i := range h.Claims {
 		c := &h.Claims[i]
-		if c.Kind == gpu.ClaimShare && c.Want.Share != nil && !r.superseded(c) && !r.takesOver(host, c) {
+		if c.Kind == gpu.ClaimShare && c.Want.Share != nil && !r.superseded(c) && (!r.ours(c) || (r.applying || r.everyClaim) && !r.takesOver(host, c)) {
 			out = append(out, holding{share: c.Want.Share, claim: c})
 		}
 	}
@@ -65,6 +66,15 @@ func (r *run) sharesPlaced(host string, h *gpu.Host) []*gpu.Share {
 // sharedHost is a host once the plans of the run are made real, without the shares that
 // are not placed yet and without the checked one.
 func (r *run) sharedHost(host string, h *gpu.Host) *placement.SharedHost {
+	s := r.sharedHostOf(host, h, func(g *gpu.GPU) placement.GPULayout { return r.layoutAfter(host, h, g) })
+	for _, held := range r.holdings(host, h) {
+		s.Put(held.share)
+	}
+	return s
+}
+
+// sharedHostOf is a host without shares, with layouts of its GPUs.
+func (r *run) sharedHostOf(host string, h *gpu.Host, layout func(*gpu.GPU) placement.GPULayout) *placement.SharedHost {
 	s := placement.NewSharedHost(host, h)
 	for i := range h.Claims {
 		switch c := &h.Claims[i]; {
@@ -84,12 +94,9 @@ func (r *run) sharedHost(host string, h *gpu.Host) *placement.SharedHost {
 		}
 	}
 	for i := range h.GPUs {
-		s.Add(&h.GPUs[i], r.layoutAfter(host, h, &h.GPUs[i]))
+		s.Add(&h.GPUs[i], layout(&h.GPUs[i]))
 	}
 	s.Order()
-	for _, held := range r.holdings(host, h) {
-		s.Put(held.share)
-	}
 	return s
 }
 

@@ -75,7 +75,7 @@ func shareScenarios() []scenario {
 			},
 		},
 		{
-			rule: "unique-name", name: "a share of a pool and one of its host", level: rules.Error, path: "name", says: []string{`share "a"`},
+			rule: "unique-name", name: "a share of a pool and one of its host", level: rules.Error, path: "name", says: []string{`share "a"`}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				w := world(pooled(shareServer(), sharePool("team", "gpu01")))
 				put(&w, "o", wantShare(share("a", 0)))
@@ -210,7 +210,7 @@ func shareScenarios() []scenario {
 				s.Count = 2
 				return world(laidOut(laidOut(shareServer(), a), b)), shareP(s)
 			},
-			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Claims = nil },
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.Count = 1 },
 		},
 		{
 			rule: "share-placement", name: "the GPUs are a pool's", level: rules.Error, path: "host", says: []string{`is in pool "team"`, "Draw from it with `pool`"},
@@ -229,16 +229,17 @@ func shareScenarios() []scenario {
 					a, b := onto(share("a-"+name, 0), migGPU0), onto(share("b-"+name, 0), migGPU1)
 					a.Pool, b.Pool = "gpu01/team", "gpu01/team"
 					has(h, "vdi", a, b)
+					stay(w.Others, h)
 				}
 				return w, shareP(fromShares(share("c", 0), "gpu01/team"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
 				h := w.Hosts["gpu02"]
-				h.Claims = h.Claims[:2]
+				w.Others.Put(h.Claims[2].Token, change.Change{Token: h.Claims[2].Token, Prior: h.Claims[2].Want})
 			},
 		},
 		{
-			rule: "share-placement", name: "together they do not fit", level: rules.Error, path: "host",
+			rule: "share-placement", name: "together they do not fit", level: rules.Error, path: "host", change: true,
 			says: []string{"The largest first", `"a" (1 device with 50.0 GiB of memory)`, `"c" (1 device with 50.0 GiB of memory)`, "30.0 GiB of 80.0 GiB left", "-refresh=false"},
 			build: func() (rules.World, change.Change) {
 				w, p := onMPS(share("c", 50*gib))()
@@ -249,6 +250,28 @@ func shareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("b") },
 		},
 		{
+			rule: "share-placement", name: "they fit in some orders only", level: rules.Error, path: "host", change: true,
+			says: []string{"is not moved", "Say where they go", "`gpu_ids = [\"" + migGPU0 + "\"]`"},
+			build: func() (rules.World, change.Change) {
+				w, p := onMPS(share("d", 48*gib))()
+				put(&w, "a", wantShare(share("a", 32*gib)))
+				put(&w, "b", wantShare(share("b", 32*gib)))
+				put(&w, "c", wantShare(share("c", 48*gib)))
+				return w, p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.MemoryRequest, p.Want.Share.MemoryLimit = 16*gib, 16*gib },
+		},
+		{
+			rule: "share-placement", name: "a config of the run comes before it or after it", level: rules.Error, path: "host", change: true,
+			says: []string{"whole_gpu", "is of mode mps", "`config = gpu_partition_config.NAME.id`"},
+			build: func() (rules.World, change.Change) {
+				w := world(shareServer())
+				put(&w, "c", mpsConfig("ml", "gpu01"))
+				return w, shareP(share("a", 0))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.Config = "ml" },
+		},
+		{
 			rule: "share-placement", name: "the layout that is planned has no room", level: rules.Error, path: "host", says: []string{"is taken by share \"b\""},
 			build: func() (rules.World, change.Change) {
 				h := shareServer(h100(migGPU0))
@@ -256,7 +279,9 @@ func shareScenarios() []scenario {
 				c := migConfig("ml", profiles("7g.80gb", 1), "gpu01")
 				c.Config.GPUs["gpu01"] = []string{migGPU0}
 				put(&w, "c", c)
-				return w, shareP(share("a", 0))
+				s := share("a", 0)
+				s.Config = "ml"
+				return w, shareP(s)
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["gpu01"].Claims = nil

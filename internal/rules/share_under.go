@@ -10,15 +10,27 @@ import (
 )
 
 // checkSharesUnder finds shares from under which a partition config or a pool would take
-// what they were placed on. Of this state's own shares it goes by their plans alone: one
-// that this run does not plan is told of by its own plan, or is destroyed too; on the host,
-// at apply, every claim counts.
+// what they were placed on, and those of the run that then find no place.
 func checkSharesUnder(r *run) {
-	if r.plan.Want.Share != nil || r.plan.Prior.Share != nil {
+	if r.plan.Want.Share != nil {
 		checkShareRoom(r)
 		return
 	}
 	gpus, path := r.gpusTouched()
+	if r.rule.ID == sharePlacement {
+		hosts := sortedKeys(gpus)
+		if s := r.plan.Prior.Share; s != nil {
+			hosts = r.hostsFor(s)
+		}
+		var o shareOutcome
+		r.together(&o, hosts)
+		for _, v := range o.found {
+			r.report(v.Finding, v.keys...)
+		}
+	}
+	if r.plan.Prior.Share != nil {
+		return
+	}
 	for _, host := range sortedKeys(gpus) {
 		h, ok := r.host(host)
 		if !ok || h.Platform == gpu.HyperV {
@@ -53,7 +65,7 @@ type undone struct {
 }
 
 func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string) {
-	held := slices.DeleteFunc(r.holdings(host, h), func(x holding) bool { return !r.counts(x) })
+	held := r.holdings(host, h)
 	if len(held) == 0 {
 		return
 	}
@@ -79,9 +91,6 @@ func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string
 		r.reportUndone(host, u, path)
 	}
 }
-
-// counts tells whether a share is looked at here; see checkSharesUnder.
-func (r *run) counts(x holding) bool { return x.plan != nil || r.applying || !r.ours(x.claim) }
 
 // undoes tells what the plans of the run do to a device that a share is on.
 func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (placement.LackKind, string) {

@@ -216,32 +216,38 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].GPUs[1] = freeGPU(migGPU1) },
 		},
 		{
-			rule: "pool-one-mode", name: "MPS on one GPU of two", level: rules.Error, path: "members", says: []string{"mps: GPU " + migGPU0, "whole_gpu: GPU " + migGPU1},
+			rule: "pool-one-mode", name: "MPS on one GPU of two", level: rules.Error, path: "members", says: []string{"mps: GPU " + migGPU0, "time_slicing: GPU " + migGPU1},
 			build: func() (rules.World, change.Change) {
-				c := mpsConfig("ml", "gpu01")
-				c.Config.GPUs["gpu01"] = []string{migGPU0}
-				return world(laidOut(shareServer(), c)), create("t", sharePool("team", "gpu01"))
+				c, other := mpsConfig("ml", "gpu01"), slicesConfig("ts", 4, "gpu01")
+				c.Config.GPUs["gpu01"], other.Config.GPUs["gpu01"] = []string{migGPU0}, []string{migGPU1}
+				return world(laidOut(laidOut(shareServer(), c), other)), create("t", sharePool("team", "gpu01"))
 			},
-			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Claims = nil },
+			// Another config of the run may cover it.
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Delete("claim-ts")
+				w.Hosts["gpu01"].Claims = w.Hosts["gpu01"].Claims[:1]
+			},
 		},
 		{
-			rule: "pool-one-mode", name: "a config over one GPU of another state's pool", level: rules.Error, path: "hosts", says: []string{"mig with time_slicing", "whole_gpu"},
+			rule: "pool-one-mode", name: "a config over one GPU of another state's pool", level: rules.Error, path: "hosts", says: []string{"mig with time_slicing", "mps"},
 			build: func() (rules.World, change.Change) {
 				c := migConfig("ml", profiles("1g.10gb", 7), "gpu01")
 				c.Config.TimeSlicing = &gpu.TimeSlicing{Replicas: 2}
 				c.Config.GPUs["gpu01"] = []string{migGPU0}
-				h := pooled(shareServer(), sharePool("team", "gpu01"))
-				h.Claims[0].Owner = "platform"
+				other := mpsConfig("theirs", "gpu01")
+				other.Config.GPUs["gpu01"] = []string{migGPU1}
+				h := laidOut(pooled(shareServer(), sharePool("team", "gpu01")), other)
+				h.Claims[0].Owner, h.Claims[1].Owner = "platform", "platform"
 				return world(h), create("t", c)
 			},
-			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0, migGPU1} },
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].Claims = w.Hosts["gpu01"].Claims[:1] },
 		},
 		{
 			rule: "pool-quota", name: "memory", level: rules.Error, path: "pool", says: []string{`label "red"`, "its quota of memory is 50.0 GiB", `share "a" has 40.0 GiB`},
 			build: drawn(gpu.PoolQuota{Memory: ptr(50 * gib)}), satisfy: other,
 		},
 		{
-			rule: "pool-quota", name: "shares", level: rules.Error, path: "pool", says: []string{"its quota of shares is 1"},
+			rule: "pool-quota", name: "shares", level: rules.Error, path: "pool", says: []string{"its quota of shares is 1"}, hostless: true,
 			build: drawn(gpu.PoolQuota{Shares: ptr(1)}), satisfy: other,
 		},
 		{
@@ -261,7 +267,7 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("c") },
 		},
 		{
-			rule: "pool-quota", name: "a label without a quota", level: rules.Warning, path: "owner_label", says: []string{`"red"`, `"blue"`},
+			rule: "pool-quota", name: "a label without a quota", level: rules.Warning, path: "owner_label", says: []string{`"red"`, `"blue"`}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				w, p := drawn(gpu.PoolQuota{Shares: ptr(9)})()
 				p.Want.Share.Label = "blue"

@@ -107,7 +107,34 @@ func TestALinuxPoolIsNotDismounted(t *testing.T) {
 func TestPoolsOfTwoModesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
-	r.Steps(r.Rejects(r.Block()+rig.SharedConfig("mps", rig.ByMPS, "gpu01")+rig.MLPool(gpuHosts, "depends_on = [gpu_partition_config.mps]"), "Rule: pool-one-mode"))
+	r.Steps(r.Rejects(r.Block()+rig.SharedConfig("mps", rig.ByMPS, "gpu01")+rig.SharedConfig("turns", rig.ByTurns, "gpu02")+rig.MLPool(gpuHosts), "Rule: pool-one-mode"))
+}
+
+// A config and a pool grow together, whichever Terraform plans and applies first.
+func TestAHostJoinsAPoolWhoseGPUsAConfigShares(t *testing.T) {
+	t.Parallel()
+	for i, first := range []string{"depends_on = [gpu_partition_config.mps]", "", "depends_on = [gpu_pool.ml]"} {
+		t.Run(first, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Inference(2))
+			of := func(hosts ...string) string {
+				config, pool := rig.SharedConfig("mps", rig.ByMPS, hosts...), rig.MLPool(hosts)
+				switch i {
+				case 0:
+					pool = rig.MLPool(hosts, first)
+				case 2:
+					config = rig.SharedConfig("mps", rig.ByMPS+"\n  "+first, hosts...)
+				}
+				return r.Block() + config + pool
+			}
+			c := rig.NewCLI(t, of("gpu01"))
+			c.Apply()
+			c.Write(of(gpuHosts...))
+			c.Apply()
+			c.WantNoChanges()
+			r.WantClaims([]string{"gpu02"}, "partition_config mps", "pool ml")
+		})
+	}
 }
 
 // A share goes to the fullest host with room, and to the next one when that is full.
@@ -196,7 +223,7 @@ func TestQuotasHoldOverAllHosts(t *testing.T) {
 func TestPoolWithSharesIsNotDestroyed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(2))
-	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", `pool = "gpu01/ml"`, `depends_on = [gpu_pool.ml, gpu_partition_config.mps]`, rig.Half))
+	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", `pool = "gpu01/ml"`, `config = "mps"`, `depends_on = [gpu_pool.ml, gpu_partition_config.mps]`, rig.Half))
 	c.Apply()
 	c.Ok("state", "rm", shareA) // as if another state had it
 	rig.WantSaid(t, c.Fails("destroy", "-auto-approve", "-target=gpu_pool.ml"), `"a"`)
