@@ -226,7 +226,7 @@ func lostOn(host *gpu.Host, id string, layout []gpu.MIGPlacement, watchers []str
 	case !ok:
 		return nil, "the host does not have it any more"
 	case g.Dismounted:
-		return nil, "it is taken from the host, for passthrough"
+		return nil, "it is dismounted from the host, for passthrough"
 	case g.MIG == nil:
 		return nil, "it shows no Multi-Instance GPU"
 	}

@@ -56,7 +56,7 @@ func (l *Lost) lostModes(host *gpu.Host, id string, config *gpu.PartitionConfig)
 		l.conflict(object, "the host does not have it any more")
 		return
 	case g.Dismounted:
-		l.conflict(object, "it is taken from the host, for passthrough")
+		l.conflict(object, "it is dismounted from the host, for passthrough")
 		return
 	case g.MIG != nil && g.MIG.Enabled:
 		l.conflict(object, "it is in MIG mode, in which it has no compute mode and no time slice")

@@ -361,7 +361,7 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 	if off && m.vm.State != gpu.VMOff {
 		switch {
 		case !m.vm.Runs():
-			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it has to run or to be off").of(VMMustBeOff)
+			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it must be running or off").of(VMMustBeOff)
 		case !power.AllowShutdown:
 			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name,
 				"it runs, and its assignment does not allow a shutdown (power.allow_shutdown)").of(VMMustBeOff)

@@ -268,7 +268,7 @@ func (l *countChange) restores(id string) {
 	}
 	l.sets(g, count)
 	if h := holders(g); len(h) > 0 {
-		l.refuse(refuseGPU(InUse, "put the partition count back", g.ID, "its partitions are held by %s", l.vmNames(h)).
+		l.refuse(refuseGPU(InUse, "restore the partition count", g.ID, "its partitions are held by %s", l.vmNames(h)).
 			of(PartitionInUse).by(l.vmTexts(h)...).or("unassign them first").leaving(fmt.Sprintf("%d partitions", count)))
 	}
 }
@@ -306,7 +306,7 @@ func (l *countChange) seats() (out []seat) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
 			l.refuse(refuseGPU(InUse, setCount, g.ID,
-				"%s would have to be restarted, but max_disruption allows less", l.vmNames(holders(g))).of(PartitionInUse).needs(gpu.DisruptVMRestart))
+				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).of(PartitionInUse).needs(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {

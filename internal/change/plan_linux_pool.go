@@ -45,9 +45,9 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 	switch {
 	case len(members) == 0: // it leaves the host
 	case pool.Force:
-		return refuse(NotSupported, makePool, object, "nothing is dismounted on a Linux host").or("leave dismount out")
+		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted").or("leave dismount out")
 	case pool.MountBack:
-		return refuse(NotSupported, makePool, object, "nothing is dismounted on a Linux host, and so nothing is mounted back").or("leave on_destroy out, or write \"keep\"")
+		return refuse(NotSupported, makePool, object, "GPUs of a pool on a Linux host are not dismounted, so there is nothing to mount back").or("leave on_destroy out, or write \"keep\"")
 	}
 	for _, id := range members {
 		if _, ok := p.host.GPU(id); !ok {

@@ -85,7 +85,7 @@ func (m *migChange) wants(id string) {
 		m.refuse(refuseGPU(NotFound, setMIG, id, "host %s has no such GPU", m.host.Name))
 		return
 	case g.Dismounted:
-		m.refuse(refuseGPU(InvalidState, setMIG, g.ID, "it is taken from the host, for passthrough"))
+		m.refuse(refuseGPU(InvalidState, setMIG, g.ID, "it is dismounted from the host, for passthrough"))
 		return
 	case g.MIG == nil:
 		m.refuse(refuseGPU(NotSupported, setMIG, g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model))
@@ -135,10 +135,10 @@ func (m *migChange) note(t migTarget, op, former string) {
 		m.refuse(r)
 	}
 	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
-		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode has to be turned %s while nothing uses it, but it is in use by %s",
+		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",
 			onOff(t.enable), strings.Join(users, ", ")).or("stop that first").by(users...))
 	} else if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
-		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "to turn its MIG mode %s takes a reset of this GPU",
+		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "turning its MIG mode %s requires a reset of this GPU",
 			onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"").needs(gpu.DisruptGPUReset))
 	}
 }

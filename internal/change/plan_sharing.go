@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	shareGPU     = "have processes share the GPU"
+	shareGPU     = "share the GPU among processes"
 	unshareGPU   = "put the GPU's compute mode back"
 	changeDaemon = "change the MPS daemon"
 	endDaemon    = "end the MPS daemon"
@@ -93,7 +93,7 @@ func (s *sharingChange) wants(id string) {
 		s.refuse(refuseGPU(NotFound, shareGPU, id, "host %s has no such GPU", s.host.Name))
 		return
 	case g.Dismounted:
-		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID, "it is taken from the host, for passthrough"))
+		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID, "it is dismounted from the host, for passthrough"))
 		return
 	case g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
 		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID,
@@ -136,7 +136,7 @@ func (s *sharingChange) sets(g *gpu.GPU, mode gpu.ComputeMode, op, former string
 	}
 	s.closes = append(s.closes, step)
 	if who := placement.Strangers(&s.host, g); len(who) > 0 {
-		r := refuseGPU(InUse, op, g.ID, "its compute mode has to be %s, in which nobody uses it past MPS, but it is in use by %s",
+		r := refuseGPU(InUse, op, g.ID, "its compute mode must become %s, which needs the GPU idle, and it is in use by %s",
 			mode, strings.Join(who, ", ")).or("stop that first").of(MPSInUse).by(who...)
 		if former != "" {
 			r.leaving(former)

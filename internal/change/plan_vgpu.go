@@ -70,7 +70,7 @@ func (v *vgpuChange) wants(id string) {
 		v.refuse(refuseGPU(NotFound, setVGPUs, id, "host %s has no such GPU", v.host.Name))
 		return
 	case g.Dismounted:
-		v.refuse(refuseGPU(InvalidState, setVGPUs, g.ID, "it is taken from the host, for passthrough"))
+		v.refuse(refuseGPU(InvalidState, setVGPUs, g.ID, "it is dismounted from the host, for passthrough"))
 		return
 	}
 	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, v.watchers...)
@@ -196,7 +196,7 @@ func lostVGPUs(host *gpu.Host, id string, layout gpu.VGPUState, watchers []strin
 	case !ok:
 		return nil, "the host does not have it any more"
 	case g.Dismounted:
-		return nil, "it is taken from the host, for passthrough"
+		return nil, "it is dismounted from the host, for passthrough"
 	case g.VGPU == nil:
 		return nil, "its driver on the host offers no vGPUs"
 	}

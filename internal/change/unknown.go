@@ -9,7 +9,7 @@ import (
 
 // unreadable is the refusal of a change that concerns what could not be read.
 func unreadable(op string, u gpu.Unknown) *Refusal {
-	return refuse(Unavailable, op, u.What(), "it cannot be read: %s", u.Why).or("put that right on the host, and apply again").of(Readable)
+	return refuse(Unavailable, op, u.What(), "it cannot be read: %s", u.Why).or("repair it on the host and apply again").of(Readable)
 }
 
 // leaveBlind finds the GPUs of a config that cannot be read. One that the change leaves as

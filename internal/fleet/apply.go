@@ -106,7 +106,7 @@ func (e *Failure) Summary() string {
 	}
 	for _, h := range slices.Sorted(maps.Keys(e.Stands)) {
 		for _, s := range e.Stands[h] {
-			fmt.Fprintf(&b, "On %s there still stands: %s\n", h, s)
+			fmt.Fprintf(&b, "Still in place on %s: %s\n", h, s)
 		}
 	}
 	return b.String()

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrRecorded is why a host of a recorded inventory cannot be measured.
-var ErrRecorded = errors.New("this host is a recorded inventory, which says nothing of how busy its GPUs are")
+var ErrRecorded = errors.New("this host is a recorded inventory, which has no utilization data")
 
 // meter is a connection to a host that is there to be measured.
 type meter interface {

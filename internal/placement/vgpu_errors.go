@@ -65,7 +65,7 @@ func (e *VGPUSizesError) Error() string {
 	case !e.Supported:
 		return fmt.Sprintf("%s differ in frame buffer size, and the GPU or its driver has no heterogeneous mode for that", e.Wanted)
 	}
-	return fmt.Sprintf("%s differ in frame buffer size, which takes heterogeneous mode", e.Wanted)
+	return fmt.Sprintf("%s differ in frame buffer size, which requires heterogeneous mode", e.Wanted)
 }
 
 // VGPUCapacityError is more vGPUs than an empty GPU takes. One of the limits is set.
@@ -80,7 +80,7 @@ type VGPUCapacityError struct {
 func (e *VGPUCapacityError) Error() string {
 	switch {
 	case e.Untold:
-		return fmt.Sprintf("how many %s the GPU takes cannot be told, since in heterogeneous mode it depends on where they lie, or since the driver does not say", e.Wanted)
+		return fmt.Sprintf("how many %s the GPU takes cannot be determined: in heterogeneous mode it depends on where they are placed, or the driver does not report it", e.Wanted)
 	case e.Functions > 0:
 		return fmt.Sprintf("%s, but each takes a virtual function and the GPU has %d", e.Wanted, e.Functions)
 	case e.Max > 0:

@@ -201,7 +201,7 @@ func TestEnvironmentLogsInWhereTheBlockDoesNotSay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.Write(lab(d.way(x.more...)) + labConfig4)
-			wantOneError(t, c.Fails("plan"), "Host does not let the provider in", "Host: lab", fmt.Sprintf("does not let user %q in", x.user))
+			wantOneError(t, c.Fails("plan"), "Authentication failed", "Host: lab", fmt.Sprintf("does not let user %q in", x.user))
 			var want []string
 			for _, w := range x.with {
 				want = append(want, x.user+" with "+w)
@@ -237,7 +237,7 @@ func TestJumpHostIsSentNothingOfTheHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			more := slices.Concat(x.more, []string{fmt.Sprintf("proxy_jump = \"alice@127.0.0.1:%d\"", d.port), fmt.Sprintf("known_hosts_file = %q", known)})
 			c.Write(lab(fmt.Sprintf("ssh = { address = \"hv01.corp.example\", %s }", strings.Join(more, ", "))) + labConfig4)
-			wantOneError(t, c.Fails("plan"), "Host does not let the provider in", "Host: lab", `does not let user "alice" in`, "proxy_jump_private_key")
+			wantOneError(t, c.Fails("plan"), "Authentication failed", "Host: lab", `does not let user "alice" in`, "proxy_jump_private_key")
 			if diff := cmp.Diff(x.came, d.take(), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("who came to the jump host with what (-want +got):\n%s", diff)
 			}

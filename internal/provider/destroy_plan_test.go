@@ -37,7 +37,7 @@ func TestAPlanRefusesTheDestroysThatItsHostsWould(t *testing.T) {
 			fleet: rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))),
 			of:    "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n",
 			users: rig.Assignment("vm-1", `pool = { id = "edge/render" }`, rig.MayStop, rig.WholeGPU(1)),
-			says:  []string{"these VMs draw from it: vm-1"},
+			says:  []string{"these VMs use it: vm-1"},
 		},
 		"a pool under a share that stays": {
 			fleet: rig.Inference(1), of: rig.MLPool([]string{"gpu01"}),
@@ -52,7 +52,7 @@ func TestAPlanRefusesTheDestroysThatItsHostsWould(t *testing.T) {
 		"a share with a process": {
 			fleet: rig.Inference(1), of: rig.ShareOf("a", rig.OnGPU01),
 			disturb: func(r *rig.Rig) { r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python") },
-			says:    []string{"of its processes run", "Stop them first."},
+			says:    []string{"of its processes are running", "Stop them first."},
 		},
 		"MPS with clients": {
 			fleet: rig.Inference(1), of: rig.MPSOn01,

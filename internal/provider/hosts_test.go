@@ -79,7 +79,7 @@ func TestHostThatIsDecommissionedIsRemovedFromConfigAndProviderAtOnce(t *testing
 	r.Silent(true, "hv02") // dead
 	c.Write(r.BlockFor([]string{"hv01"}) + rig.ConfigOf(4, []string{"hv01"}, `on_destroy = "restore"`))
 	out := c.Apply()
-	rig.WantSaid(t, out, "0 added, 1 changed, 0 destroyed", "Warning: Host was left as it is", "Host: hv02")
+	rig.WantSaid(t, out, "0 added, 1 changed, 0 destroyed", "Warning: The host was left unchanged", "Host: hv02")
 	c.WantNoChanges()
 	if out := c.Ok("plan"); strings.Contains(out, "hv02") {
 		t.Errorf("a host that is gone is still spoken of:\n%s", out)

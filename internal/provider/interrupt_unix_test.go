@@ -89,7 +89,7 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 	_ = cmd.Wait() // killed, as it should be
 	r.Must(r.Fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
 
-	rig.WantSaid(t, c.Ok("plan"), "A change of this host has not ended", `a change for gpu_vm_assignment for VM "avd-01" was begun`)
+	rig.WantSaid(t, c.Ok("plan"), "Unfinished change on a host", `a change for gpu_vm_assignment for VM "avd-01" was begun`)
 	h, err := r.Fleet.Host("hv01")
 	r.Must(err)
 	r.Must(h.Update(t.Context(), func(st *backend.State) error {

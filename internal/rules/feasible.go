@@ -64,7 +64,7 @@ func Refused(host string, p change.Change, refused *change.Refusal) Finding {
 	f := Finding{
 		Rule:   Feasible,
 		Level:  Error,
-		Title:  "The host cannot do this",
+		Title:  "The host would refuse the change",
 		Host:   host,
 		Found:  fmt.Sprintf("%s on %s: %s.", capital(cmp.Or(refused.Object, "the object")), hostText(host), refused.Found),
 		Wanted: fmt.Sprintf("%s needs it to %s.", labelOf(p), cmp.Or(refused.Op, "be changed")),

@@ -20,7 +20,7 @@ func checkReadable(r *run) {
 				Host:   host,
 				Found:  fmt.Sprintf("%s of %s: %s.", capital(why.Object), hostText(host), why.Found),
 				Wanted: fmt.Sprintf("%s depends on it: %s.", r.label(), why.Op),
-				Fix:    capital(why.Fix) + ". What the change does not concern can be changed meanwhile.",
+				Fix:    capital(why.Fix) + ". Changes that do not depend on it are still possible.",
 			}, key("readable", host, why.Object))
 		}
 	}

@@ -183,7 +183,7 @@ func TestWaysToLogIn(t *testing.T) {
 			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
 		}
 		r.Write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", other))}, one)
-		cli.WantSays(t, r.Fails("Host does not let the provider in", "plan"), "Host: hv01", "does not let user", "tried: key "+other)
+		cli.WantSays(t, r.Fails("Authentication failed", "plan"), "Host: hv01", "does not let user", "tried: key "+other)
 	})
 	t.Run("encrypted key", func(t *testing.T) {
 		locked := filepath.Join(t.TempDir(), "locked")
@@ -257,7 +257,7 @@ func TestJumpHost(t *testing.T) {
 	}
 	cli.WriteFile(t, filepath.Join(bastion.Dir, "authorized_keys"), string(ownKey)+"\n"+string(hostKey)+"\n")
 	r.Write([]string{r.reach("hv01", through...)}, one)
-	cli.WantSays(t, r.Fails("Host does not let the provider in", "plan"), "jump host "+bastion.Address(), "proxy_jump_private_key")
+	cli.WantSays(t, r.Fails("Authentication failed", "plan"), "jump host "+bastion.Address(), "proxy_jump_private_key")
 	if bastion.Connections() != 0 {
 		t.Error("the jump host was sent the key of the host behind it")
 	}
@@ -418,7 +418,7 @@ func TestBadHosts(t *testing.T) {
 		{"refused port", "port = 1", "Host does not answer", []string{"nothing answers at 127.0.0.1:1", "connection refused"}},
 		{"unknown name", `address = "no-such-host.invalid"`, "Host does not answer", []string{"nothing answers at no-such-host.invalid"}},
 		{"no agent", `agent_path = "/nowhere/gpu-agent"`, "Host has no agent", []string{"exit status 127", "agent_path"}},
-		{"not executable", blocked, "Host does not let the agent run", []string{"exit status 126"}},
+		{"not executable", blocked, "Agent is blocked on the host", []string{"exit status 126"}},
 		{"wrong platform", script("MZ\x90\x00\x03\x00\x00\x00"), "Agent is for another platform", []string{"built for another platform"}},
 		{"banner", script("#!/bin/sh\necho Welcome to hv01\nexec " + agentPath() + " \"$@\"\n"), "Host did not answer as an agent", []string{"Welcome to hv01"}},
 		{"ends early", script("#!/bin/sh\necho no licence >&2\nexit 3\n"), "Host does not answer", []string{"exit status 3", "no licence"}},

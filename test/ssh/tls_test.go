@@ -126,7 +126,7 @@ func TestTLSNamesAndKeys(t *testing.T) {
 	address := r.listen(a, "--allow-name", "apply-job", "--allow-name", "plan-job")
 	before := r.snapshot()
 	r.Write(a.by(address, "laptop"), one)
-	cli.WantSays(t, r.Fails("Host does not let the provider in", "apply", "-auto-approve"), "Host: hv01", "does not list", "laptop", "--allow-name")
+	cli.WantSays(t, r.Fails("Authentication failed", "apply", "-auto-approve"), "Host: hv01", "does not list", "laptop", "--allow-name")
 	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the fleet changed (-before +after):\n%s", diff)
 	}
@@ -181,7 +181,7 @@ func TestTLS(t *testing.T) {
 	before := r.snapshot()
 	cli.WantSays(t, r.Fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
 	r.Write(as("nobody"), one)
-	cli.WantSays(t, r.Fails("Host does not let the provider in", "plan"), "Host: hv01", "gives no role", "sales")
+	cli.WantSays(t, r.Fails("Authentication failed", "plan"), "Host: hv01", "gives no role", "sales")
 	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the fleet changed (-before +after):\n%s", diff)
 	}
@@ -192,7 +192,7 @@ func TestTLS(t *testing.T) {
 	other := newAuthority(t)
 	other.issue("operator", connect.OperatorOrganization)
 	r.Write([]string{fmt.Sprintf("hv01 = { tls = { address = %q, ca_file = %q, cert_file = %q, key_file = %q } }", address, a.path("ca.pem"), other.path("operator.pem"), other.path("operator.key"))}, one)
-	cli.WantSays(t, r.Fails("Certificate is not accepted", "plan"), "Host: hv01")
+	cli.WantSays(t, r.Fails("Certificate was rejected", "plan"), "Host: hv01")
 	r.Write(as("operator"), one)
 	r.OK("destroy", "-auto-approve")
 	cli.Eventually(t, "nobody holds the lease", func() bool { return r.state("hv01").Lease == nil })

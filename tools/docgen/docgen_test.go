@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 func TestFill(t *testing.T) {
@@ -20,6 +24,68 @@ func TestFill(t *testing.T) {
 	}
 	if _, err := fill("<!-- table: unknown -->\n"); err == nil {
 		t.Error("an unknown table was accepted")
+	}
+}
+
+// TestTables finds every rule, class of disruption and assumption in what people read, and
+// each source under the name of who wrote it.
+func TestTables(t *testing.T) {
+	rows := func(mark string) map[string]string {
+		text, err := fill("<!-- table: " + mark + " -->\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for line := range strings.Lines(text) {
+			if first, rest, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok {
+				out[first] = rest
+			}
+		}
+		return out
+	}
+	shown := rows("rules")
+	for _, r := range rules.All() {
+		row, ok := shown["`"+r.ID+"`"]
+		if !ok || !strings.Contains(strings.ReplaceAll(row, `\|`, "|"), r.Sentence) || !strings.Contains(row, r.Source) {
+			t.Errorf("rule %s is shown as %q", r.ID, row)
+		}
+		for host, name := range map[string]string{"microsoft.com": "[Microsoft]", "nvidia.com": "[NVIDIA]", "container-device-interface": "[CDI]"} {
+			if strings.Contains(r.Source, host) != strings.Contains(row, name) {
+				t.Errorf("the source of rule %s is shown in %q", r.ID, row)
+			}
+		}
+	}
+	if n := len(rows("disruption")); n != len(rules.DisruptionTable())+2 {
+		t.Errorf("%d rows for %d changes", n, len(rules.DisruptionTable()))
+	}
+	for mark, platform := range map[string]gpu.Platform{"assumptions hyperv": gpu.HyperV, "assumptions linux": gpu.Linux} {
+		shown := rows(mark)
+		for _, a := range assumptions.Of(platform) {
+			if row, ok := shown["`"+a.ID+"`"]; !ok || !strings.Contains(strings.ReplaceAll(row, `\|`, "|"), a.Says) || strings.Contains(row, "`selftest`") != a.Asked {
+				t.Errorf("assumption %s is shown as %q", a.ID, row)
+			}
+		}
+	}
+}
+
+// TestStage writes the pages and the schema, with every table filled in.
+func TestStage(t *testing.T) {
+	out := t.TempDir()
+	if err := run(t.Context(), filepath.Join("..", "..", "templates"), out); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "templates", "guides", "rules.md.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(page), opening) || !strings.Contains(string(page), "`capacity`") {
+		t.Errorf("the page of rules has no table:\n%s", page)
+	}
+	if schema, err := os.ReadFile(filepath.Join(out, "schema.json")); err != nil || !json.Valid(schema) {
+		t.Errorf("the schema is no JSON: %v", err)
+	}
+	if err := run(t.Context(), filepath.Join(out, "nowhere"), out); err == nil {
+		t.Error("templates that are not there were accepted")
 	}
 }
 

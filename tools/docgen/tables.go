@@ -69,8 +69,12 @@ func rulesTable() string {
 		switch {
 		case strings.Contains(r.Source, "nvidia.com"):
 			source = "[NVIDIA](" + r.Source + ")"
-		case r.Source != "":
+		case strings.Contains(r.Source, "microsoft.com"):
 			source = "[Microsoft](" + r.Source + ")"
+		case strings.Contains(r.Source, "container-device-interface"):
+			source = "[CDI](" + r.Source + ")"
+		case r.Source != "":
+			source = "[Source](" + r.Source + ")"
 		}
 		var subjects []string
 		for _, s := range r.Subjects {

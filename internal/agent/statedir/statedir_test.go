@@ -274,6 +274,54 @@ func TestRecordIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestFileThatIsTooLarge finds a file that no agent wrote: nothing of it is read, nothing is
+// written over it, and it is not given up either, since no copy of it would be kept.
+func TestFileThatIsTooLarge(t *testing.T) {
+	dir := newDir(t)
+	d := open(t, dir)
+	file := filepath.Join(dir, "state.json")
+	if d.Place() != file {
+		t.Errorf("the state is in %s, want %s", d.Place(), file)
+	}
+	write(t, file, "{}")
+	if err := os.Truncate(file, backend.MaxState+1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Load(t.Context())
+	for doing, err := range map[string]error{"load": err, "update": d.Update(t.Context(), raiseFence)} {
+		if unreadable, ok := errors.AsType[*backend.UnreadableError](err); !ok || !strings.Contains(err.Error(), strconv.Itoa(backend.MaxState+1)+" bytes") {
+			t.Errorf("%s: %v, %v", doing, err, unreadable)
+		}
+	}
+	wantError(t, d.Repair(t.Context(), func(s *backend.State) error {
+		s.Unreadable = nil
+		return nil
+	}), statedir.Unsafe, file, "too large", "move it away")
+	if err := d.Repair(t.Context(), func(*backend.State) error { return nil }); err == nil {
+		t.Error("a repair that gives nothing up succeeded")
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() != backend.MaxState+1 {
+		t.Errorf("the file is %v now, %v", info, err)
+	}
+}
+
+// TestDirectoryThatCannotBeMade has a file where a directory above it should be.
+func TestDirectoryThatCannotBeMade(t *testing.T) {
+	above := newDir(t)
+	write(t, above, "a file")
+	_, err := statedir.Open(filepath.Join(above, "state"))
+	wantError(t, err, statedir.Unusable, above, "local disk")
+	gone := newDir(t)
+	d := open(t, gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, d.Update(t.Context(), raiseFence), statedir.Unusable, gone)
+	if fresh := statedir.DefaultDir(); !filepath.IsAbs(fresh) {
+		t.Errorf("an installed agent keeps its state in %q", fresh)
+	}
+}
+
 func someState() backend.State {
 	return backend.State{
 		Fence: 7, Agent: "1.2.3",

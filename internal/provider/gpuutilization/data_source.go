@@ -141,7 +141,7 @@ func (d *DataSource) choose(v fleet.View, named bool, wanted []string, diags *di
 			out = append(out, name)
 		}
 	}
-	switch text := fmt.Sprintf("Hosts: %s\nFound: Hyper-V hosts. Windows tells the agent nothing of how busy a GPU is, which NVIDIA's driver tells on Linux hosts.", strings.Join(others, ", ")); {
+	switch text := fmt.Sprintf("Hosts: %s\nFound: Hyper-V hosts. Windows does not report GPU utilization to the agent; NVIDIA's driver on Linux does.", strings.Join(others, ", ")); {
 	case len(others) == 0:
 	case named:
 		diags.AddAttributeError(path.Root("hosts"), "Hosts cannot be measured", text+"\nFix: leave them out of hosts.")

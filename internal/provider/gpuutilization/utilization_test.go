@@ -267,7 +267,7 @@ func TestUtilizationKeepsSecrets(t *testing.T) {
 	}
 	s.Close()
 	out := c.Fails("plan")
-	rig.WantSaid(t, out, "No long view of the GPUs", s.URL, "leave prometheus out")
+	rig.WantSaid(t, out, "No metrics from Prometheus", s.URL, "leave prometheus out")
 	if strings.Contains(out, "hunter") {
 		t.Errorf("the error has a secret:\n%s", out)
 	}
@@ -302,8 +302,8 @@ func TestUtilizationRefuses(t *testing.T) {
 		{"time zone", server(`timezone = "Local"`), []string{"Unknown time zone", `"Local"`}},
 		{"header", server(`headers = { "X Y" = "z" }`), []string{"must be the name of an HTTP header"}},
 		{"header value", server(`headers = { X = "${local.secret}\nY: z" }`), []string{"Invalid header", "line breaks"}},
-		{"refused", server(`bearer_token = local.secret`), []string{"No long view of the GPUs", "403", "go away", "bearer_token"}},
-		{"nobody there", utilizationOf(`prometheus = { url = "http://127.0.0.1:1" }`), []string{"No long view of the GPUs", "refused", "leave prometheus out"}},
+		{"refused", server(`bearer_token = local.secret`), []string{"No metrics from Prometheus", "403", "go away", "bearer_token"}},
+		{"nobody there", utilizationOf(`prometheus = { url = "http://127.0.0.1:1" }`), []string{"No metrics from Prometheus", "refused", "leave prometheus out"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -187,7 +187,7 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 		}
 		ok = false
 		diags.AddError("Layout cannot change while a host does not answer", fmt.Sprintf(
-			"%s\n\nHost: %s\nFound: %v.\nWanted: a layout changes on all of its hosts or on none.\n"+
+			"%s\n\nHost: %s\nFound: %v.\nA layout is changed on all of its hosts or on none.\n"+
 				"Fix: bring the host back, or take it out of this config.", label, n, err))
 	}
 	return ok
@@ -273,7 +273,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
 		if prior.Kind() != want.Kind() {
-			diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s.\nWanted: kind %s, which was not known at plan.\n"+
+			diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s, and its new kind, %s, was not known at plan.\n"+
 				"Fix: plan and apply again; the config is then replaced.", label(want.ID), prior.Kind(), want.Kind()))
 			return false
 		}

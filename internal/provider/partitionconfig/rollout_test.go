@@ -203,7 +203,7 @@ func TestRollbackThatFailsSaysWhatStands(t *testing.T) {
 	r.Fail("hv03", simulated.OpSetPartitionCount, rig.GPU0, 0, 1)
 	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, rig.Four))
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Host: hv03", "Rolled back: hv02, hv03", "Left half done: hv01", "Untouched: hv04",
-		"On hv01 there still stands: set 4 partitions on GPU "+rig.GPU1+", since it was not possible to set 16 partitions", "terraform untaint")
+		"Still in place on hv01: set 4 partitions on GPU "+rig.GPU1+", since it was not possible to set 16 partitions", "terraform untaint")
 	if got := r.Counts("hv01"); got[rig.GPU0] != 16 || got[rig.GPU1] != 4 {
 		t.Errorf("hv01 has the counts %v", got)
 	}

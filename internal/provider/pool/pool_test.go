@@ -206,7 +206,7 @@ func TestPoolInUseIsNotDestroyed(t *testing.T) {
 		resource.TestStep{
 			PreConfig:   func() { r.Draw("avd-06", "render") }, // off, but would not start any more
 			Config:      r.Block(),
-			ExpectError: rig.Says("The host cannot do this", `Where: host "hv02"`, "these VMs draw from it: avd-06", "delete the pool", "Unassign them first."),
+			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: avd-06", "delete the pool", "Unassign them first."),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -532,7 +532,7 @@ func TestDecommissionedHostDoesNotHoldItsPoolHostage(t *testing.T) {
 
 	c.Write(r.BlockFor([]string{"hv01"}) + rig.RenderPool(`members = { hv01 = ["`+rig.GPU1+`"] }`))
 	out = c.Apply()
-	rig.WantSaid(t, out, "Host was left as it is", "Host: hv02", "0 added, 1 changed")
+	rig.WantSaid(t, out, "The host was left unchanged", "Host: hv02", "0 added, 1 changed")
 	r.WantPool("render", []string{rig.GPU1}, rig.Both...)
 	c.WantNoChanges()
 	c.Destroy()

@@ -156,11 +156,11 @@ func silence(err error) string {
 	case connect.HostKey:
 		return "Host key is not trusted"
 	case connect.Authentication:
-		return "Host does not let the provider in"
+		return "Authentication failed"
 	case connect.NoAgent:
 		return "Host has no agent"
 	case connect.Blocked:
-		return "Host does not let the agent run"
+		return "Agent is blocked on the host"
 	case connect.WrongPlatform:
 		return "Agent is for another platform"
 	case connect.Garbage:
@@ -168,7 +168,7 @@ func silence(err error) string {
 	case connect.Version:
 		return "Agent and provider do not match"
 	case connect.Certificate:
-		return "Certificate is not accepted"
+		return "Certificate was rejected"
 	case connect.Settings:
 		return "Host cannot be reached with these settings"
 	case connect.Unreachable, connect.Ended:
@@ -179,7 +179,7 @@ func silence(err error) string {
 // Skipped warns of hosts that an object left without their being told.
 func Skipped(diags *diag.Diagnostics, label string, skipped map[string]error) {
 	for _, name := range slices.Sorted(maps.Keys(skipped)) {
-		diags.AddWarning("Host was left as it is", fmt.Sprintf(
+		diags.AddWarning("The host was left unchanged", fmt.Sprintf(
 			"%s\n\nHost: %s\n%s\nThe host was removed from the state without contacting it. Its configuration and its claim stay in place.", label, name, facts(skipped[name])))
 	}
 }
@@ -202,15 +202,15 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 	}
 	unfinished := f.Unfinished(v)
 	for _, name := range slices.Sorted(maps.Keys(unfinished)) {
-		diags.AddWarning("A change of this host has not ended", fmt.Sprintf(
-			"Host: %s\nFound: a change for %s was begun and is neither finished nor put back. Another run is at it, or a run was killed.\n"+
-				"Fix: if no other run is at work, apply again: the first change of this host puts back what was cut off, VMs that it stopped included.",
+		diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
+			"Host: %s\nFound: a change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
+				"Fix: if no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.",
 			name, strings.Join(unfinished[name], ", ")))
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		for _, d := range v.Hosts[name].Owed {
 			if f.TellOnce("owed on " + name + ": " + d.VM) {
-				diags.AddWarning("A VM is off that a change stopped", fmt.Sprintf(
+				diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 					"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
 						"Fix: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
 					name, d.Name, d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
@@ -263,7 +263,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		case errors.As(err, &unknown):
 			diags.AddWarning("Host is not in the provider's configuration", fmt.Sprintf(
 				"%s\n\nHost: %s\nFound: %v.\nWhat the state knows of this host is kept. If the host is gone for good, remove it from this resource "+
-					"as well: its claims are given up without asking it.", label, name, err))
+					"as well: its claims are then dropped without contacting it.", label, name, err))
 		case f.KeepUnreachable() && !fleet.NeedsHand(err):
 			diags.AddWarning("Host does not answer", fmt.Sprintf(
 				"%s\n\nHost: %s\n%s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, facts(err)))

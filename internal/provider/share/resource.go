@@ -149,7 +149,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 	want.Host = host
 	h, err := r.fleet.Snapshot(ctx, host)
 	if err != nil {
-		diags.AddError("It is not known how the share is now", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", req.Subject, host, err))
+		diags.AddError("Share state unknown after the change", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", req.Subject, host, err))
 		h = &gpu.Host{Name: host}
 	}
 	plan.observe(ctx, host, h, want, diags)
@@ -160,7 +160,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 // warnOfLacks says what containers of the share have to do without.
 func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share) {
 	if handed, ok := h.HandedShare(s.Name); ok && handed.Note != "" {
-		diags.AddWarning("Containers lack something in this share", fmt.Sprintf("%s\n\nHost: %s\nFound: %s", label(s), host, handed.Note))
+		diags.AddWarning("The share is incomplete for containers", fmt.Sprintf("%s\n\nHost: %s\nFound: %s", label(s), host, handed.Note))
 	}
 }
 

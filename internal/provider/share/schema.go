@@ -153,7 +153,7 @@ func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConf
 		return
 	}
 	if n := len(m.GPUIDs.Elements()); m.Count.ValueInt64() != int64(n) {
-		resp.Diagnostics.AddAttributeError(path.Root("gpu_count"), "Number of GPUs is not clear", fmt.Sprintf(
+		resp.Diagnostics.AddAttributeError(path.Root("gpu_count"), "Conflicting number of GPUs", fmt.Sprintf(
 			"Found: gpu_count is %d, and gpu_ids names %d.\nFix: leave gpu_count out.", m.Count.ValueInt64(), n))
 	}
 }

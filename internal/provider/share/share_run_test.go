@@ -96,7 +96,7 @@ func TestSettingsOfWholeGPUsAreRefusedInsideOfMIG(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
-			r.Steps(r.Rejects(r.Block()+rig.MIGOf("ml", rig.SevenSmall+"\n  "+settings), "Setting of whole GPUs", at))
+			r.Steps(r.Rejects(r.Block()+rig.MIGOf("ml", rig.SevenSmall+"\n  "+settings), "Not supported inside mig", at))
 		})
 	}
 }

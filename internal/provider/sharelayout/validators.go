@@ -88,8 +88,8 @@ func (ofWholeGPUs) ValidateString(_ context.Context, req validator.StringRequest
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
 		return
 	}
-	resp.Diagnostics.AddAttributeError(req.Path, "Setting of whole GPUs",
-		"Found: "+req.Path.String()+" is "+req.ConfigValue.String()+".\nWanted: this is a setting of whole GPUs, and GPU instances have none like it.\n"+
+	resp.Diagnostics.AddAttributeError(req.Path, "Not supported inside mig",
+		"Found: "+req.Path.String()+" is "+req.ConfigValue.String()+". It applies to whole GPUs only.\n"+
 			"Fix: leave it out, or share whole GPUs, without `mig`.")
 }
 

@@ -17,7 +17,7 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	c.Apply()
 	r.Must(r.Fleet.InjectFault(t.Context(), "hv01", simulated.Fault{Op: simulated.OpStartVM, Code: "failed"}))
 	c.Write(r.Block() + rig.Assignment("avd-01", "partition = { min_partition_compute = 500 }", rig.MayStop))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "On hv01 there still stands")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "Still in place on hv01")
 	r.WantVM("avd-01", gpu.VMOff, 1)
 	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.a"), "min_partition_compute = 500")
 

@@ -509,7 +509,7 @@ func TestAnUnreachableHostIsGivenUpWithAWarning(t *testing.T) {
 	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.Assignment("avd-03", rig.AnyPartition))
 	c.Apply()
 	r.Must(r.Fleet.SetUnreachable(context.Background(), "hv01", true))
-	rig.WantSaid(t, c.Destroy(), "The VM was left as it is")
+	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged")
 	r.Must(r.Fleet.SetUnreachable(context.Background(), "hv01", false))
 	r.WantHeld(gpu.VMOff, "avd-03")
 }
@@ -576,7 +576,7 @@ func TestAnAssignmentWhoseClaimWasLostIsLeftWithAWarning(t *testing.T) {
 		return nil
 	}))
 	c.WantNoChanges()
-	rig.WantSaid(t, c.Destroy(), "The VM was left as it is", "terraform import ADDRESS "+rig.VMID(3))
+	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged", "terraform import ADDRESS "+rig.VMID(3))
 	r.WantVM("avd-03", gpu.VMOff, 1)
 	// What the warning says works.
 	c.Ok("import", "gpu_vm_assignment.a", rig.VMID(3))

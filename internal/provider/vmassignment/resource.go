@@ -163,7 +163,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	if err != nil {
 		title := "VM disappeared"
 		if !view.Complete() {
-			title = "It is not known how the VM is now"
+			title = "VM state unknown after the change"
 		}
 		diags.AddError(title, fmt.Sprintf("%s\n\nFound: %v, right after the change.", req.Subject, err))
 		now = at
@@ -271,13 +271,13 @@ func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diag
 	view, at, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
 	switch {
 	case err != nil && !view.Complete():
-		diags.AddWarning("The VM was left as it is", fmt.Sprintf(
-			"%s\n\nFound: %v.\nThe assignment was given up (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU; "+
-				"`terraform import` adopts it again.", label(prior.VM), err))
+		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
+			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
+				"adopt it again with `terraform import`.", label(prior.VM), err))
 	case err == nil:
 		if _, claimed := fleet.AssignmentClaim(view, at.VM.ID); !claimed && len(drift(at.VM, prior, false)) == 0 {
-			diags.AddWarning("The VM was left as it is", fmt.Sprintf(
-				"%s\n\nFound: %s has lost its record that this assignment gave VM %s its GPU, and what is not on record is not taken away.\n"+
+			diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
+				"%s\n\nFound: %s has no record that this assignment gave VM %s its GPU, so the GPU was not taken away.\n"+
 					"Fix: adopt it with `terraform import ADDRESS %s` and destroy it then, or unassign it by other means.", label(prior.VM), at.Host, at.VM.Name, at.VM.ID))
 		}
 	}

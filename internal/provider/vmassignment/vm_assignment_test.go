@@ -651,7 +651,7 @@ func TestWhatCannotBePutBackIsToldAndRepaired(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop))
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{StartFails: simulated.StartFailsAlways}))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "On hv01 there still stands:", "start VM avd-01", "VM avd-01 is off", "terraform untaint")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01", "Still in place on hv01:", "start VM avd-01", "VM avd-01 is off", "terraform untaint")
 	r.WantVM("avd-01", gpu.VMOff, 0)
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{}))
 	c.Apply()
