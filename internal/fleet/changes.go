@@ -96,22 +96,18 @@ func (f *Fleet) withPeers(ctx context.Context, names []string) []string {
 // Peers returns names and the hosts that share a cluster with them, sorted.
 func (f *Fleet) Peers(v View, names []string) []string {
 	set := map[string]bool{}
-	clusters := map[string]bool{}
 	for _, n := range names {
 		set[n] = true
-		if h, ok := v.Hosts[n]; ok && h.Cluster != nil {
-			clusters[gpu.FoldID(h.Cluster.Name)] = true
-			for _, node := range h.Cluster.Nodes {
-				for _, key := range f.HostNames() {
-					if gpu.SameID(key, node.Name) {
-						set[key] = true
-					}
-				}
+		h, ok := v.Hosts[n]
+		if !ok || h.Cluster == nil {
+			continue
+		}
+		for _, node := range h.Cluster.Nodes {
+			for _, key := range f.byName[gpu.FoldID(node.Name)] {
+				set[key] = true
 			}
 		}
-	}
-	for key, h := range f.hosts {
-		if c := h.endpoint.Cluster; c != "" && clusters[gpu.FoldID(c)] {
+		for _, key := range f.declared[gpu.FoldID(h.Cluster.Name)] {
 			set[key] = true
 		}
 	}

@@ -119,6 +119,13 @@ type Fleet struct {
 
 	// applying is true once this run changes something.
 	applying atomic.Bool
+	// seen are the hosts as this run knows them, to find VMs by.
+	seen *rules.Fleet
+	// names are the hosts in sorted order, byName by folded name, and declared by the folded
+	// cluster that the configuration says they are in.
+	names    []string
+	byName   map[string][]string
+	declared map[string][]string
 
 	mu        sync.Mutex
 	told      map[string]bool                // what was told once
@@ -156,9 +163,18 @@ func New(opt Options) *Fleet {
 		drains:   map[string]*semaphore.Weighted{},
 		told:     map[string]bool{},
 		waits:    newWaits(opt.Patience),
+		seen:     rules.NewFleet(nil),
+		names:    slices.Sorted(maps.Keys(opt.Hosts)),
+		byName:   map[string][]string{},
+		declared: map[string][]string{},
 	}
-	for key, ep := range opt.Hosts {
-		f.hosts[key] = newHost(key, ep, &f.applying)
+	for _, key := range f.names {
+		ep := opt.Hosts[key]
+		f.hosts[key] = newHost(key, ep, &f.applying, f.seen.Put)
+		f.byName[gpu.FoldID(key)] = append(f.byName[gpu.FoldID(key)], key)
+		if ep.Cluster != "" {
+			f.declared[gpu.FoldID(ep.Cluster)] = append(f.declared[gpu.FoldID(ep.Cluster)], key)
+		}
 	}
 	return f
 }
@@ -192,7 +208,7 @@ func (f *Fleet) PowerUnknown() bool { return f.opt.PowerUnknown }
 func (f *Fleet) KeepUnreachable() bool { return f.opt.KeepUnreachable }
 
 // HostNames lists the hosts of the configuration, sorted.
-func (f *Fleet) HostNames() []string { return slices.Sorted(maps.Keys(f.hosts)) }
+func (f *Fleet) HostNames() []string { return slices.Clone(f.names) }
 
 // Has tells whether the configuration names a host.
 func (f *Fleet) Has(name string) bool { return f.hosts[name] != nil }
@@ -288,6 +304,14 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 	var mu sync.Mutex
 	var g errgroup.Group
 	for _, name := range names {
+		if host := f.hosts[name]; host != nil {
+			if h, err := host.known(); h != nil && err == nil {
+				mu.Lock()
+				v.Hosts[name] = h
+				mu.Unlock()
+				continue
+			}
+		}
 		g.Go(func() error {
 			h, err := f.Snapshot(ctx, name)
 			mu.Lock()

@@ -41,6 +41,7 @@ type host struct {
 	// kept after it.
 	generation int
 	seen       *gpu.Host
+	saw        func(host string, h *gpu.Host) // hears of each other value of seen
 	failed     *failedLook
 	// cluster is the first cluster that the host was seen in, folded. It stays for the
 	// run, since all changes of the run take their turns in one order.
@@ -63,8 +64,8 @@ const (
 	slowFailure = time.Second
 )
 
-func newHost(name string, ep Endpoint, applying *atomic.Bool) *host {
-	return &host{name: name, endpoint: ep, applying: applying, turn: semaphore.NewWeighted(1)}
+func newHost(name string, ep Endpoint, applying *atomic.Bool, saw func(string, *gpu.Host)) *host {
+	return &host{name: name, endpoint: ep, applying: applying, saw: saw, turn: semaphore.NewWeighted(1)}
 }
 
 // share does work that several callers want at the same time once for all of them. It
@@ -245,6 +246,7 @@ func (h *host) keep(fresh *gpu.Host, began int) {
 	h.note(fresh)
 	if h.generation == began {
 		h.seen = fresh
+		h.saw(h.name, fresh)
 	}
 }
 
@@ -263,6 +265,7 @@ func (h *host) wrote(fresh *gpu.Host) {
 	h.note(fresh)
 	h.generation++
 	h.seen = fresh
+	h.saw(h.name, fresh)
 }
 
 // enter waits for this host's turn and for its lease.

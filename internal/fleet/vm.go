@@ -84,6 +84,12 @@ func clusterUnknown(h *gpu.Host) int {
 // LookForVM looks at the hosts on which a VM may be: the named hosts, the nodes of a
 // cluster, or else first the hosts of hint with their cluster and then every host.
 func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, cluster string, hint []string) (View, FoundVM, error) {
+	if at, ok := f.lastSeen(ref, hosts, cluster, hint); ok {
+		v := f.Look(ctx, f.withPeers(ctx, []string{at}))
+		if found, err := FindVM(v, ref); err == nil && found.Host == at {
+			return v, found, nil
+		}
+	}
 	switch {
 	case len(hosts) > 0:
 		v := f.Look(ctx, hosts)
@@ -105,6 +111,33 @@ func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, clust
 	v := f.LookAll(ctx)
 	found, err := FindVM(v, ref)
 	return v, found, err
+}
+
+// lastSeen is the host that had a VM when this run looked, if it has looked at all hosts and
+// no other one of those in question has one by that name. To look through all hosts for each
+// VM of a large fleet would take longer than all the rest.
+func (f *Fleet) lastSeen(ref string, hosts []string, cluster string, hint []string) (string, bool) {
+	on, looked := f.seen.VMs(VMID(ref), ref)
+	if looked < len(f.hosts) {
+		return "", false
+	}
+	in := func(names []string) []string {
+		return slices.DeleteFunc(slices.Clone(on), func(host string) bool { return !slices.Contains(names, host) })
+	}
+	switch {
+	case cluster != "":
+		return "", false
+	case len(hosts) > 0:
+		on = in(hosts)
+	default:
+		if near := in(hint); len(near) > 0 {
+			on = near
+		}
+	}
+	if len(on) != 1 {
+		return "", false
+	}
+	return on[0], true
 }
 
 // AssignmentClaim is the newest claim for a VM on any host of a view.

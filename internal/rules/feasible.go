@@ -84,12 +84,18 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 		return nil, false // another resource of the run has taken it over by then
 	}
 	known := r.withClaims(host, h)
-	if replaces(p) {
+	var all change.Refusals
+	switch {
+	case replaces(p):
 		leaves := p
 		leaves.Want, p.Prior = gpu.Want{}, gpu.Want{}
 		known, _ = r.after(known, host, leaves)
+		_, all = r.steps(known, host, p)
+	case p.Token == r.plan.Token:
+		all = r.forecast(host, h).Refused
+	default:
+		_, all = r.steps(known, host, p)
 	}
-	_, all := r.steps(known, host, p)
 	if len(all) == 0 || all[0].Code == change.NotOwner {
 		return nil, false // whose something is, other rules say
 	}

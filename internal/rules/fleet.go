@@ -50,6 +50,21 @@ func (f *Fleet) Put(key string, h *gpu.Host) {
 	f.put(key, h)
 }
 
+// VMs lists the hosts of the VMs that have an id, or else a name, once for each, and tells how
+// many hosts were asked.
+func (f *Fleet) VMs(id, name string) (on []string, hosts int) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	list := f.vmsByID[gpu.FoldID(id)]
+	if len(list) == 0 {
+		list = f.vmsByName[gpu.FoldID(name)]
+	}
+	for _, p := range list {
+		on = append(on, p.host)
+	}
+	return on, len(f.hosts)
+}
+
 // Delete forgets a host.
 func (f *Fleet) Delete(key string) {
 	f.mu.Lock()

@@ -1,0 +1,103 @@
+//go:build unix
+
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// large is a fleet of hosts with ten VMs each, and a run that plans one partition config for
+// all of them, as resources do before the assignments that refer to it.
+func large(tb testing.TB, hosts int) (*fleet.Fleet, []string) {
+	tb.Helper()
+	endpoints, names := map[string]fleet.Endpoint{}, []string{}
+	config := &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Count: 16, GPUs: map[string][]string{}}
+	for i := range hosts {
+		name := fmt.Sprintf("hv%04d", i)
+		c := connection(name)
+		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
+		c.host.GPUs[0].Status = gpu.Partitioned
+		for n := range 10 {
+			c.host.VMs = append(c.host.VMs, gpu.VM{ID: fmt.Sprintf("vm-%d-%d", i, n), Name: fmt.Sprintf("desk-%d-%d", i, n), State: gpu.VMRunning, Generation: 2})
+		}
+		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
+		names = append(names, name)
+		config.GPUs[name] = []string{"g"}
+	}
+	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
+	f.Record(f.Ledger.Instance(""), f.LookAll(tb.Context()), change.Change{Subject: "gpu_partition_config vdi", Want: gpu.Want{Config: config}})
+	return f, names
+}
+
+// planDesk plans an assignment as its resource does.
+func planDesk(tb testing.TB, f *fleet.Fleet, hint []string, host, n int) {
+	a := gpu.Assignment{VM: fmt.Sprintf("desk-%d-%d", host, n), Partition: &gpu.PartitionWant{Config: "vdi"}, Power: gpu.Power{AllowShutdown: true}}
+	view, at, err := f.LookForVM(tb.Context(), a.VM, nil, "", hint)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	around := f.Look(tb.Context(), f.Peers(view, []string{at.Host}))
+	a.VMID, a.VMName, a.Host = at.VM.ID, at.VM.Name, at.Host
+	p := change.Change{Subject: "gpu_vm_assignment for VM " + a.VM, Want: gpu.Want{Assignment: &a}}
+	for _, x := range f.Record(f.Ledger.Instance(""), around, p) {
+		if x.Level == rules.Error {
+			tb.Fatalf("%s: %s", x.Rule, x.Found)
+		}
+	}
+	if f.Interruption(around, p) == "" {
+		tb.Fatalf("nothing is said of %s, which is shut down", a.VM)
+	}
+}
+
+// planAll plans ten assignments for each host, and tells what that took.
+func planAll(tb testing.TB, hosts int) (allocations uint64, cpu float64) {
+	tb.Helper()
+	f, names := large(tb, hosts)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := cpuSeconds()
+	for host := range hosts {
+		for n := range 10 {
+			planDesk(tb, f, names, host, n)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs, cpuSeconds() - begun
+}
+
+// cpuSeconds is what this process has used.
+func cpuSeconds() float64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		panic(err)
+	}
+	seconds := func(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
+	return seconds(used.Utime) + seconds(used.Stime)
+}
+
+// BenchmarkPlan plans 10,000 assignments on 1,000 hosts.
+func BenchmarkPlan(b *testing.B) {
+	for b.Loop() {
+		_, cpu := planAll(b, 1000)
+		b.ReportMetric(cpu, "cpu-s/plan")
+	}
+}
+
+// What a plan costs grows with what it plans and not with its square. Allocations are
+// counted: they are the same on a busy machine.
+func TestPlansCostInProportion(t *testing.T) {
+	small, _ := planAll(t, 25)
+	large, _ := planAll(t, 200)
+	if factor := float64(large) / float64(small); factor > 8*1.25 {
+		t.Errorf("eight times as many assignments and hosts cost %.1f times as many allocations (%d, %d)", factor, small, large)
+	}
+}
