@@ -32,7 +32,7 @@ func (r *runner) act(ctx context.Context, s change.Step, effect func(context.Con
 func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 	// A step in which the agent itself fails is put back like any other that fails.
 	defer recovered(s.String(), &err)
-	if s.Op.Platform() == gpu.HyperV {
+	if s.Op.By() == change.ByHyperV {
 		host, err := asHyperV(r.host)
 		if err != nil {
 			return err
@@ -41,49 +41,53 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	switch s.Op {
-	case change.OpPutClaim:
-		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return change.PutClaim(claims, *s.Claim) })
-	case change.OpDropClaim:
-		return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim { return change.DropClaim(claims, s.Claim.Kind, s.Claim.ID) })
+	if s.Op.By() == change.ByAgent {
+		return r.record(ctx, s)
 	}
-	if s.Op.OnVGPUs() {
-		host, err := asVGPU(r.host)
-		if err != nil {
-			return err
-		}
-		return r.act(ctx, s, func(ctx context.Context) error { return runVGPU(ctx, host, s) })
-	}
-	if s.Op.SharesGPUs() {
-		host, err := asSharing(r.host)
-		if err != nil {
-			return err
-		}
-		return r.act(ctx, s, func(ctx context.Context) error { return runSharing(ctx, host, s) })
-	}
-	host, err := asMIG(r.host)
+	effect, err := effectOf(r.host, s)
 	if err != nil {
 		return err
 	}
-	return r.act(ctx, s, func(ctx context.Context) error { return runMIG(ctx, host, s) })
+	return r.act(ctx, s, effect)
+}
+
+// record makes a step that only concerns claims.
+func (r *runner) record(ctx context.Context, s change.Step) error {
+	return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim {
+		if s.Op == change.OpDropClaim {
+			return change.DropClaim(claims, s.Claim.Kind, s.Claim.ID)
+		}
+		return change.PutClaim(claims, *s.Claim)
+	})
+}
+
+// effectOf is what a step does to a Linux host, which has to be one that can.
+func effectOf(host backend.Backend, s change.Step) (func(context.Context) error, error) {
+	switch s.Op.By() {
+	case change.ByMIG:
+		h, err := asMIG(host)
+		return func(ctx context.Context) error { return runMIG(ctx, h, s) }, err
+	case change.ByVGPU:
+		h, err := asVGPU(host)
+		return func(ctx context.Context) error { return runVGPU(ctx, h, s) }, err
+	case change.BySharing:
+		h, err := asSharing(host)
+		return func(ctx context.Context) error { return runSharing(ctx, h, s) }, err
+	case change.ByAgent, change.ByHyperV:
+	}
+	return nil, noStep(s.Op)
 }
 
 // able tells whether a host can do all of some steps at all.
 func able(host backend.Backend, steps []change.Step) error {
-	var err error
 	for _, s := range steps {
-		switch s.Op.Platform() {
-		case gpu.HyperV:
+		var err error
+		switch s.Op.By() {
+		case change.ByAgent:
+		case change.ByHyperV:
 			_, err = asHyperV(host)
-		case gpu.Linux:
-			switch {
-			case s.Op.OnVGPUs():
-				_, err = asVGPU(host)
-			case s.Op.SharesGPUs():
-				_, err = asSharing(host)
-			default:
-				_, err = asMIG(host)
-			}
+		case change.ByMIG, change.ByVGPU, change.BySharing:
+			_, err = effectOf(host, s)
 		}
 		if err != nil {
 			return err

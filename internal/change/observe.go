@@ -44,61 +44,14 @@ func (fs Facts) value(name string) string {
 func Observe(host *gpu.Host, steps []Step) Facts {
 	var out Facts
 	seen := map[string]bool{}
-	note := func(name, value string) {
-		if !seen[name] {
-			seen[name] = true
-			out = append(out, Fact{Name: name, Value: value})
-		}
-	}
 	for _, s := range steps {
-		switch s.Op {
-		case OpSetPartitionCount:
-			note("the partition count of GPU "+s.GPU, countOf(host, s.GPU))
-		case OpDismount, OpMount:
-			note("GPU "+s.GPU, mountOf(host, s.GPU))
-		case OpCreatePool, OpDeletePool, OpSetPoolMembers:
-			note("pool "+s.Pool, membersOf(host, s.Pool))
-		case OpDrainNode, OpResumeNode:
-			note("the state of node "+host.Name, string(host.NodeState()))
-		case OpSetMIGMode:
-			note("the MIG mode of GPU "+s.GPU, modeOf(host, s.GPU))
-		case OpCreateInstance, OpDestroyInstance:
-			note("the MIG layout of GPU "+s.GPU, instancesOf(host, s.GPU))
-		case OpSetFunctions:
-			note("the virtual functions of GPU "+s.GPU, functionsOf(host, s.GPU))
-		case OpSetHeterogeneous:
-			note("the heterogeneous vGPU mode of GPU "+s.GPU, heterogeneousOf(host, s.GPU))
-		case OpCreateVGPU, OpRemoveVGPU:
-			note("the vGPUs of GPU "+s.GPU, vgpusOf(host, s.GPU))
-		case OpSetComputeMode:
-			note("the compute mode of GPU "+s.GPU, computeModeOf(host, s.GPU))
-		case OpSetTimeSlice:
-			note("the time slice of GPU "+s.GPU, timeSliceOf(host, s.GPU))
-		case OpEnsureDaemon, OpRemoveDaemon:
-			note("MPS daemon "+s.Daemon.Name, daemonOf(host, s.Daemon.Name))
-		case OpWriteShare, OpRemoveShare:
-			note("share "+s.Share.Name, handedOf(host, s.Share.Name))
-		case OpStopUnit, OpStartUnit:
-			note("unit "+s.Unit, unitOf(host, s.Unit))
-		case OpRefreshDevices: // WholeHost that an inventory shows
-		case OpPutClaim, OpDropClaim:
-			note("the record of "+DescribeObject(s.Claim.Kind, s.Claim.ID), holderOf(host, s.Claim))
-		default:
-			vm, ok := host.VM(s.VM)
-			if !ok {
-				note("VM "+s.VMName(), "missing")
-				continue
-			}
-			switch s.Op {
-			case OpStartVM, OpStopVM:
-				note("the power state of VM "+vm.Name, PowerOf(vm))
-			case OpVMSettings:
-				note("the settings of VM "+vm.Name, settingsOf(vm.Settings.Only(*s.Settings)))
-			case OpAddAdapter, OpRemoveAdapters, OpSetQuotas:
-				note("the GPU partition of VM "+vm.Name, adaptersOf(vm))
-			default:
-				note("the GPUs of VM "+vm.Name, devicesOf(vm))
-			}
+		shows := rows[s.Op].shows
+		if shows == nil {
+			continue
+		}
+		if f := shows(host, s); !seen[f.Name] {
+			seen[f.Name] = true
+			out = append(out, f)
 		}
 	}
 	return out

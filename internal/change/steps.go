@@ -244,19 +244,6 @@ func findAdapter(vm *gpu.VM, id string) *gpu.PartitionAdapter {
 	return &vm.PartitionAdapters[i]
 }
 
-// Disrupts is how much a step disturbs what runs.
-func (s Step) Disrupts() gpu.Disruption {
-	switch {
-	case s.Op == OpStopVM:
-		return gpu.DisruptVMRestart
-	case s.Op == OpSetMIGMode && s.Force:
-		return gpu.DisruptGPUReset
-	case (s.Op == OpEnsureDaemon || s.Op == OpRemoveDaemon) && s.Force:
-		return gpu.DisruptProcessRestart
-	}
-	return gpu.DisruptNone
-}
-
 // IsShown tells whether an inventory shows in full what a step does. What it does not show
 // is done once more: nobody has to be off for it.
 func (s Step) IsShown() bool {
@@ -277,37 +264,6 @@ func (s Step) Object() string {
 		return DescribeObject(gpu.ClaimShare, s.Share.Name)
 	}
 	return WholeHost
-}
-
-// Platform is the one that can do a step; "" for those that only concern claims.
-func (o Op) Platform() gpu.Platform {
-	switch o {
-	case OpPutClaim, OpDropClaim:
-		return ""
-	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance, OpRefreshDevices, OpStopUnit, OpStartUnit,
-		OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU,
-		OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
-		return gpu.Linux
-	}
-	return gpu.HyperV
-}
-
-// SharesGPUs tells whether a step takes a host whose processes and containers share GPUs.
-func (o Op) SharesGPUs() bool {
-	switch o { //nolint:exhaustive // all others do not
-	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
-		return true
-	}
-	return false
-}
-
-// OnVGPUs tells whether a step takes a host with NVIDIA's vGPU driver.
-func (o Op) OnVGPUs() bool {
-	switch o { //nolint:exhaustive // all others do not
-	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
-		return true
-	}
-	return false
 }
 
 // OnHost are the steps that change the host and not only the claims.

@@ -5,44 +5,6 @@ import (
 	"slices"
 )
 
-// needs are the fields that each op needs. An op that is not in it does not exist.
-var needs = map[Op][]string{
-	OpSetPartitionCount: {"gpu"},
-	OpAddAdapter:        {"vm", "adapter"},
-	OpSetQuotas:         {"vm", "adapter"},
-	OpRemoveAdapters:    {"vm"},
-	OpDismount:          {"gpu"},
-	OpMount:             {"gpu"},
-	OpCreatePool:        {"pool"},
-	OpDeletePool:        {"pool"},
-	OpSetPoolMembers:    {"pool"},
-	OpAddDevice:         {"vm", "device"},
-	OpRemoveDevices:     {"vm"},
-	OpVMSettings:        {"vm", "settings"},
-	OpDrainNode:         {},
-	OpResumeNode:        {},
-	OpStopVM:            {"vm"},
-	OpStartVM:           {"vm"},
-	OpSetMIGMode:        {"gpu"},
-	OpCreateInstance:    {"gpu", "instance"},
-	OpDestroyInstance:   {"gpu", "instance"},
-	OpSetFunctions:      {"gpu"},
-	OpSetHeterogeneous:  {"gpu"},
-	OpCreateVGPU:        {"gpu", "vgpu"},
-	OpRemoveVGPU:        {"gpu", "vgpu"},
-	OpRefreshDevices:    {},
-	OpSetComputeMode:    {"gpu", "compute_mode"},
-	OpSetTimeSlice:      {"gpu", "time_slice"},
-	OpEnsureDaemon:      {"mps_daemon"},
-	OpRemoveDaemon:      {"mps_daemon"},
-	OpWriteShare:        {"share"},
-	OpRemoveShare:       {"share"},
-	OpStopUnit:          {"unit"},
-	OpStartUnit:         {"unit"},
-	OpPutClaim:          {"claim"},
-	OpDropClaim:         {"claim"},
-}
-
 // fields are those that a step has, by their names in a document.
 func (s Step) fields() []string {
 	var out []string
@@ -82,12 +44,12 @@ func (e *UnknownOpError) Error() string {
 // Validate checks a step that was written down: that there is such an op, and that it has
 // all that the op needs. The error begins with the field.
 func (s Step) Validate() error {
-	needed, ok := needs[s.Op]
+	of, ok := rows[s.Op]
 	if !ok {
 		return &UnknownOpError{Op: s.Op}
 	}
 	has := s.fields()
-	for _, name := range needed {
+	for _, name := range of.needs {
 		if !slices.Contains(has, name) {
 			return fmt.Errorf("%s is missing, which %s needs", name, s.Op)
 		}
