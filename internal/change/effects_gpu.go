@@ -77,6 +77,7 @@ const (
 	DaemonStarts   DaemonAction = "start"
 	DaemonRestarts DaemonAction = "restart"
 	DaemonEnds     DaemonAction = "remove"
+	DaemonLimits   DaemonAction = "configure" // with other limits, for processes that come
 )
 
 // Ends are the clients that end.
@@ -186,6 +187,8 @@ func (e *GPUEffect) daemon(host *gpu.Host, s Step) {
 		switch {
 		case s.Op == OpRemoveDaemon:
 			d.Action = DaemonEnds
+		case have.WhyRestart(s.Daemon, host.MPSProtocol()) == "":
+			d.Action, d.Clients = DaemonLimits, nil
 		case have.PID != 0: // else its servers, and their clients, may live on without it
 			d.Action = DaemonRestarts
 		}
@@ -262,7 +265,7 @@ func (e GPUEffect) String() string {
 		if s.SliceTo != "" {
 			say("time slice %s → %s", s.SliceFrom, s.SliceTo)
 		}
-		verbs := map[DaemonAction]string{DaemonStarts: "is started", DaemonRestarts: "is started again", DaemonEnds: "ends"}
+		verbs := map[DaemonAction]string{DaemonStarts: "is started", DaemonRestarts: "is started again", DaemonEnds: "ends", DaemonLimits: "gets other limits, for processes that come"}
 		for _, d := range s.Daemons {
 			text := "MPS daemon " + d.Name + " " + verbs[d.Action]
 			if len(d.Clients) > 0 {

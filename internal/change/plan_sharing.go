@@ -195,7 +195,8 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 		return
 	}
 	d, there := s.host.Daemon(want.Name)
-	s.starts = append(s.starts, Step{Op: OpEnsureDaemon, Daemon: want, Force: there && s.endsClients(d, changeDaemon)})
+	restarts := there && d.WhyRestart(want, s.host.MPSProtocol()) != ""
+	s.starts = append(s.starts, Step{Op: OpEnsureDaemon, Daemon: want, Force: restarts && s.endsClients(d, changeDaemon)})
 }
 
 // endsClients tells whether clients end with a daemon, and refuses that where it is not

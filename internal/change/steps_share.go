@@ -137,7 +137,7 @@ func projectSharing(host gpu.Host, s Step) gpu.Host {
 			g.TimeSlice = s.TimeSlice
 		}
 	case OpEnsureDaemon, OpRemoveDaemon:
-		host.MPS = projectMPS(host.MPS, s)
+		host.MPS = projectMPS(host.MPS, host.MPSProtocol(), s)
 	case OpWriteShare, OpRemoveShare:
 		host.Shares = projectShares(host.Shares, s)
 	}
@@ -168,7 +168,7 @@ func projectShares(have []gpu.HandedShare, s Step) []gpu.HandedShare {
 
 // projectMPS is a host's MPS as it should be after a step. What a restart changes is told
 // by nobody before it.
-func projectMPS(have *gpu.MPSHost, s Step) *gpu.MPSHost {
+func projectMPS(have *gpu.MPSHost, p gpu.MPSProtocol, s Step) *gpu.MPSHost {
 	var out gpu.MPSHost
 	if have != nil {
 		out = *have
@@ -179,7 +179,7 @@ func projectMPS(have *gpu.MPSHost, s Step) *gpu.MPSHost {
 			return false
 		}
 		d.PipeDir = o.PipeDir
-		if o.PID != 0 && !restarts(&o, s.Daemon) {
+		if o.WhyRestart(s.Daemon, p) == "" {
 			d.PID, d.Clients = o.PID, o.Clients
 		}
 		return true
@@ -193,14 +193,6 @@ func projectMPS(have *gpu.MPSHost, s Step) *gpu.MPSHost {
 		out.Daemons = slices.Insert(out.Daemons, at, d)
 	}
 	return &out
-}
-
-// restarts tells whether a daemon has to start again for what is wanted of it, for which
-// its clients end. Limits take a restart with some drivers only, and the host knows which.
-func restarts(have *gpu.MPSDaemon, want *gpu.MPSDaemonSpec) bool {
-	limits := have.MPSDaemonSpec
-	limits.ActiveThreadPercentage, limits.PinnedMemoryLimit = want.ActiveThreadPercentage, want.PinnedMemoryLimit
-	return !limits.Equal(want)
 }
 
 func computeModeOf(host *gpu.Host, id string) string {

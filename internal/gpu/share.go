@@ -1,6 +1,10 @@
 package gpu
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // SharedDevice is a whole GPU, or a GPU instance of it.
 type SharedDevice struct {
@@ -85,9 +89,7 @@ func (s *MPSDaemonSpec) Equal(o *MPSDaemonSpec) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	sameUser := (s.User == nil) == (o.User == nil) && (s.User == nil || *s.User == *o.User)
-	return s.Name == o.Name && SameDevices(s.Devices, o.Devices) && sameUser && s.MultiUser == o.MultiUser &&
-		s.ActiveThreadPercentage == o.ActiveThreadPercentage && s.PinnedMemoryLimit == o.PinnedMemoryLimit
+	return s.Name == o.Name && s.Differs(o) == MPSDifference{}
 }
 
 // MPSDaemon is a control daemon as a host shows it.
@@ -101,6 +103,75 @@ type MPSDaemon struct {
 	Clients []Process `json:"clients,omitempty"` // of ours only
 	// Problem says why a daemon of ours does not run or answer.
 	Problem string `json:"problem,omitempty"`
+}
+
+// MPSProtocol is a version of what control daemons are told with.
+type MPSProtocol int
+
+// Protocols. The first takes commands on standard input; the second reads a file at its
+// start and takes commands as arguments.
+const (
+	MPSProtocol2 MPSProtocol = 2
+	MPSProtocol3 MPSProtocol = 3
+)
+
+// firstMPS3 is the driver branch whose daemon knows protocol 3.
+const firstMPS3 = 615
+
+// MPSProtocol is that of a driver's daemons, by its version ("550.163.01").
+func (d Driver) MPSProtocol() MPSProtocol {
+	branch, _, _ := strings.Cut(d.Version, ".")
+	if n, err := strconv.Atoi(branch); err == nil && n >= firstMPS3 {
+		return MPSProtocol3
+	}
+	return MPSProtocol2
+}
+
+// MPSProtocol is that of the host's driver.
+func (h *Host) MPSProtocol() MPSProtocol {
+	for i := range h.GPUs {
+		if d := h.GPUs[i].Driver; d.Version != "" {
+			return d.MPSProtocol()
+		}
+	}
+	return MPSProtocol2
+}
+
+// MPSDifference is in what a daemon that runs is not as wanted.
+type MPSDifference struct{ Devices, Users, Limits bool }
+
+// Differs compares a daemon with what it shall be.
+func (s *MPSDaemonSpec) Differs(want *MPSDaemonSpec) MPSDifference {
+	return MPSDifference{
+		Devices: !SameDevices(s.Devices, want.Devices),
+		Users:   s.MultiUser != want.MultiUser || (s.User == nil) != (want.User == nil) || s.User != nil && *s.User != *want.User,
+		Limits:  s.ActiveThreadPercentage != want.ActiveThreadPercentage || s.PinnedMemoryLimit != want.PinnedMemoryLimit,
+	}
+}
+
+// WhyRestart is the reason for which a daemon has to start again, which ends its clients; ""
+// when it takes the difference as it runs, for processes that come.
+func (d MPSDifference) WhyRestart(p MPSProtocol) string {
+	switch {
+	case d.Devices:
+		return "its devices are others"
+	case d.Users:
+		return "it is for other users"
+	case d.Limits && p == MPSProtocol3:
+		return "its configuration file differs, which it reads at its start"
+	}
+	return ""
+}
+
+// WhyRestart is the same for a daemon as a host shows it, which may not run.
+func (d *MPSDaemon) WhyRestart(want *MPSDaemonSpec, p MPSProtocol) string {
+	switch {
+	case d.PID == 0: // its servers may have outlived it
+		return "its control daemon has ended"
+	case d.Problem != "":
+		return "it does not answer"
+	}
+	return d.Differs(want).WhyRestart(p)
 }
 
 // MPSHost is what a host has for the Multi-Process Service.

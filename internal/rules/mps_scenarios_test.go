@@ -187,9 +187,17 @@ func mpsScenarios() []scenario {
 			rule: "mps-in-use", name: "clients would end", level: rules.Error, path: "max_disruption", change: true,
 			says: []string{"1 client", `"ml" (restart)`, "process 4711 (python, container 3f2a)", "process_restart"},
 			build: func() (rules.World, change.Change) {
-				return mpsPlan(served(shareServer(), "ml"), func(c *gpu.PartitionConfig) { c.MPS.ActiveThreadPercentage = 25 })()
+				h := served(shareServer(), "ml")
+				for i := range h.GPUs {
+					h.GPUs[i].Driver.Version = "615.10.01"
+				}
+				return mpsPlan(h, func(c *gpu.PartitionConfig) { c.MPS.ActiveThreadPercentage = 25 })()
 			},
-			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptProcessRestart },
+			satisfy: func(w *rules.World, _ *change.Change) { // a daemon of protocol 2 takes the limit as it runs
+				for i := range w.Hosts["gpu01"].GPUs {
+					w.Hosts["gpu01"].GPUs[i].Driver.Version = "580.95.05"
+				}
+			},
 		},
 		{
 			rule: "mps-in-use", name: "clients of a killed daemon's servers would end", level: rules.Error, path: "max_disruption", change: true,

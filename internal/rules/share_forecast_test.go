@@ -22,6 +22,12 @@ func TestForecastSharing(t *testing.T) {
 		ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
 	})[:1]
 	blocked[0].InTheWay = client
+	newDriver := func(h *gpu.Host) *gpu.Host { // whose daemons read limits at their start only
+		for i := range h.GPUs {
+			h.GPUs[i].Driver.Version = "615.10.01"
+		}
+		return h
+	}
 	limited := mpsConfig("ml", "gpu01")
 	limited.Config.MPS.ActiveThreadPercentage = 25
 	restored := mpsConfig("ml", "gpu01")
@@ -49,7 +55,10 @@ func TestForecastSharing(t *testing.T) {
 			ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
 		})}},
 		"a daemon starts beside a process": {host: busy, plan: create("t", covering(mpsConfig("ml", "gpu01"), migGPU0)), want: change.Effects{GPUs: blocked}},
-		"a daemon restarts": {host: served(shareServer(), "ml"), plan: create("t", limited), want: change.Effects{
+		"limits that a daemon takes as it runs": {host: served(shareServer(), "ml"), plan: create("t", limited), want: change.Effects{
+			GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonLimits}}}),
+		}},
+		"a daemon restarts": {host: newDriver(served(shareServer(), "ml")), plan: create("t", limited), want: change.Effects{
 			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{restart}}),
 		}},
 		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{

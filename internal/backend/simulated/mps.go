@@ -80,7 +80,7 @@ func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 			spec.PinnedMemory[id] = want.PinnedMemoryLimit
 		}
 	}
-	if err := spec.Validate(r.protocol()); err != nil {
+	if err := spec.Validate(r.MPSProtocol()); err != nil {
 		return err
 	}
 	if r.MPS == nil || r.MPS.Program == "" {
@@ -89,30 +89,13 @@ func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 	return nil
 }
 
-// protocol is the one of the host's driver.
-func (r *record) protocol() mps.Protocol {
-	for i := range r.GPUs {
-		if v := r.GPUs[i].Driver.Version; v != "" {
-			return mps.ProtocolOf(v)
-		}
-	}
-	return mps.V2
-}
-
 // whyRestart is the reason for which a daemon that runs must start again, "" for none.
 func (r *record) whyRestart(d *gpu.MPSDaemon, want gpu.MPSDaemonSpec, uuids []string) string {
-	have, known := r.Simulation.MPS.Devices[d.Name]
-	settings := d.ActiveThreadPercentage != want.ActiveThreadPercentage || d.PinnedMemoryLimit != want.PinnedMemoryLimit
-	sameUser := (d.User == nil) == (want.User == nil) && (d.User == nil || *d.User == *want.User)
-	switch {
-	case known && !slices.Equal(have, uuids), !known && !gpu.SameDevices(d.Devices, want.Devices):
-		return "its devices are others"
-	case !sameUser: // of several users it has none
-		return "it is for other users"
-	case settings && r.protocol() == mps.V3:
-		return "its configuration file differs, which it reads at its start"
+	differs := d.Differs(&want)
+	if have, known := r.Simulation.MPS.Devices[d.Name]; known {
+		differs.Devices = !slices.Equal(have, uuids)
 	}
-	return ""
+	return differs.WhyRestart(r.MPSProtocol())
 }
 
 // startDaemon starts a daemon that does not run. One whose first start fails leaves

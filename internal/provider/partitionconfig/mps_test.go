@@ -190,6 +190,43 @@ func TestClientsOfMPSEndOnlyIfAllowed(t *testing.T) {
 	c.WantNoChanges()
 }
 
+// Limits are for processes that come: which daemons take them as they run is the driver's to
+// say, and plan and host say the same.
+func TestLimitsOfMPSEndClientsOnlyWithDriversThatReadThemAtTheStart(t *testing.T) {
+	t.Parallel()
+	for driver, restarts := range map[string]bool{"580.95.05": false, "615.10.01": true} {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			s := rig.GPUHost(2)
+			for i := range s.Hosts[0].GPUs {
+				s.Hosts[0].GPUs[i].Driver.Version = driver
+			}
+			r := rig.New(t, s)
+			c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
+			c.Apply()
+			pid := fmt.Sprintf("process %d (python, container 3f2a)", r.Connects("gpu01", "inference", "python"))
+			before, _ := r.Host("gpu01").Daemon("inference")
+			c.Write(r.Block() + rig.MPSOf("uid = 1000, active_thread_percentage = 20"))
+			if restarts {
+				file := r.File()
+				rig.WantSaid(t, c.Fails("plan"), pid, "Rule: mps-in-use")
+				r.WantUntouched(file)
+				c.Write(r.Block() + rig.MPSOf("uid = 1000, active_thread_percentage = 20", `max_disruption = "process_restart"`))
+				rig.WantSaid(t, c.Ok("plan"), "MPS daemon inference is started again, which ends its clients: "+pid)
+			} else {
+				rig.WantSaid(t, c.Ok("plan"), "MPS daemon inference gets other limits, for processes that come")
+			}
+			c.Apply()
+			after, _ := r.Host("gpu01").Daemon("inference")
+			if ended := after.PID != before.PID; ended != restarts || len(after.Clients) != map[bool]int{false: 1, true: 0}[restarts] {
+				t.Errorf("the daemon is process %d, before %d, and has the clients %+v", after.PID, before.PID, after.Clients)
+			}
+			r.WantDaemons("gpu01", "user 1000, 20 %"+rig.BothCards())
+			c.WantNoChanges()
+		})
+	}
+}
+
 // Other processes are never ended.
 func TestProcessesBesideMPSAreInTheWayAtPlan(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Action is what has to be done to bring a daemon to its spec.
@@ -166,19 +167,20 @@ func (h *Host) whyEnded(s *sight, name string) string {
 // whyRestart is the reason for which a daemon that runs must start again, "" for none.
 func (h *Host) whyRestart(spec Spec, s *sight) string {
 	wanted := h.Protocol()
+	differs := gpu.MPSDifference{
+		Devices: !slices.Equal(s.control.devices(), spec.Devices),
+		Users:   s.control.isMultiUser() != spec.MultiUser || s.record != nil && !sameUser(s.record.Spec.User, spec.User),
+		Limits:  wanted == V3 && !h.hasConfiguration(spec),
+	}
 	switch {
 	case s.silent != "":
 		return fmt.Sprintf("process %d runs and does not answer: %s", s.control.pid, s.silent)
 	case s.control.protocol() != wanted:
 		return fmt.Sprintf("it runs protocol %d, and this driver's is %d", s.control.protocol(), wanted)
-	case !slices.Equal(s.control.devices(), spec.Devices):
+	case differs.Devices:
 		return fmt.Sprintf("its devices are %s, and %s is wanted", orNone(s.control.devices()), orNone(spec.Devices))
-	case s.control.isMultiUser() != spec.MultiUser, s.record != nil && !sameUser(s.record.Spec.User, spec.User):
-		return "it is for other users"
-	case wanted == V3 && !h.hasConfiguration(spec):
-		return "its configuration file differs, which it reads at its start"
 	}
-	return ""
+	return differs.WhyRestart(wanted)
 }
 
 func detail(err error) string {
