@@ -22,6 +22,7 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 	if ch.Unchanged {
 		return nil, nil
 	}
+	ch = ch.On(key)
 	p := &planner{host: host, key: key, change: ch}
 	if r := fits(&host, key, ch); r != nil {
 		return nil, Refusals{r}

@@ -93,10 +93,15 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 }
 
 // samePlacement tells whether a share is placed for what another one wants: the rest can
-// change where it is.
+// change where it is. One that knows its place is not moved by pins that came later.
 func samePlacement(was, want *gpu.Share) bool {
-	return len(was.Devices) > 0 && was.Count == want.Count && was.Profile == want.Profile && gpu.SameID(was.Pool, want.Pool) && gpu.SameID(was.Config, want.Config) &&
-		slices.EqualFunc(was.GPUIDs, want.GPUIDs, gpu.SameID) && (len(want.Devices) == 0 || gpu.SameDevices(was.Devices, want.Devices))
+	if len(was.Devices) == 0 || was.Count != want.Count || was.Profile != want.Profile || !gpu.SameID(was.Pool, want.Pool) || !gpu.SameID(was.Config, want.Config) {
+		return false
+	}
+	if len(want.Devices) > 0 {
+		return gpu.SameDevices(was.Devices, want.Devices)
+	}
+	return slices.EqualFunc(was.GPUIDs, want.GPUIDs, gpu.SameID)
 }
 
 // refuseShare is the refusal of a share that has no place.

@@ -49,7 +49,10 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 		err, silent := view.Errors[n]
 		switch {
 		case !silent:
-			put(n, func(ch *agent.Change) { ch.Want = gpu.Want{} })
+			put(n, func(ch *agent.Change) {
+				ch.Change = ch.On(n)
+				ch.Want = gpu.Want{}
+			})
 		case !f.Has(n) || f.opt.KeepUnreachable && !NeedsHand(err):
 			// A host that is decommissioned must not hold its object hostage; nothing can be
 			// put back there any more.

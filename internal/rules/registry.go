@@ -273,7 +273,7 @@ var registry = []Rule{
 		Sentence: "The shares of a label stay within its quota of the pool, over all hosts; a quota below what is placed already, and a label without one, are warnings.",
 	},
 	{
-		ID: Feasible, Default: Error, Scope: FleetScope, Subjects: allButShares, Source: srcProject, check: checkFeasible,
+		ID: Feasible, Default: Error, Scope: FleetScope, Subjects: everyKindOfClaim, Source: srcProject, check: checkFeasible,
 		Sentence: "The host can do what the plan wants of it, step by step; said where no other rule says it.",
 	},
 }
