@@ -77,8 +77,11 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 	close(next)
 	wg.Wait()
 	t.Logf("cases: %v", total)
-	if !t.Failed() && cases >= 400 && (total["applied"]*10 < cases*3 || total["refused"]*20 < cases || total["stopped"]*20 < cases) {
-		t.Errorf("the cases are not what they should be: %v", total)
+	// Of each sort there are enough to prove something, per mille.
+	for sort, least := range map[string]int{"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8} {
+		if !t.Failed() && cases >= 400 && total[sort]*1000 < cases*least {
+			t.Errorf("there are too few cases of %q: %v", sort, total)
+		}
 	}
 }
 
