@@ -61,6 +61,9 @@ func show(out io.Writer, h *gpu.Host) {
 	for _, subject := range h.Unfinished {
 		_, _ = fmt.Fprintf(out, "A change for %s was begun and has not ended\n", subject)
 	}
+	for _, note := range h.Stale {
+		_, _ = fmt.Fprintf(out, "Out of date: %s\n", note)
+	}
 	_, _ = fmt.Fprintln(out)
 
 	gpus := newTable(out, "GPUs")

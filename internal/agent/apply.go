@@ -217,6 +217,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 			return w.fail(detached, stepFailed(step, err))
 		}
 	}
+	w.derive(detached)
 	host, err := w.server.inventory(detached)
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
@@ -239,6 +240,14 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 		return w.fail(detached, failure("write the journal", err))
 	}
 	return Outcome{Host: host, Done: w.entry.Steps}, nil
+}
+
+// derive has device nodes and specifications follow what the change has done, as far as they
+// can. What is behind then is in the inventory, and the next change or reconcile tries again.
+func (w *work) derive(ctx context.Context) {
+	if change.MovesDevices(w.entry.Steps) {
+		_ = w.runner.run(ctx, change.Step{Op: change.OpRefreshDevices}) // the host remembers it
+	}
 }
 
 func stepFailed(step change.Step, err error) *Error {
@@ -283,6 +292,7 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	if out.Done, out.Stands, err = w.undo(ctx); err != nil {
 		return out, err
 	}
+	w.derive(ctx)
 	// The change has ended; a host that cannot be read now is no part of how.
 	host := w.server.readBack(ctx)
 	if err := w.close(ctx, len(out.Stands) > 0, host); err != nil {

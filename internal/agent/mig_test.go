@@ -125,7 +125,7 @@ func TestMIGSmallestChange(t *testing.T) {
 			removed++
 		case change.OpCreateInstance:
 			created++
-		case change.OpRefreshDevices, change.OpPutClaim:
+		case change.OpPutClaim:
 			continue
 		}
 		if s.GPU != hopper1 || s.Op == change.OpSetMIGMode {
@@ -172,8 +172,8 @@ func TestMIGSteps(t *testing.T) {
 		return ch
 	}
 	const (
-		mode, create, destroy, refresh = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance, change.OpRefreshDevices
-		stop, start, put, drop         = change.OpStopUnit, change.OpStartUnit, change.OpPutClaim, change.OpDropClaim
+		mode, create, destroy  = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance
+		stop, start, put, drop = change.OpStopUnit, change.OpStartUnit, change.OpPutClaim, change.OpDropClaim
 	)
 	for _, tt := range []struct {
 		name   string
@@ -185,10 +185,10 @@ func TestMIGSteps(t *testing.T) {
 		{
 			name: "units are stopped once for the modes of all GPUs",
 			ch:   layout("x", "mig", nil, mig("train", map[string]int{g3: 1}, hopper1, ampere)),
-			want: []change.Op{stop, mode, create, mode, create, start, refresh, put},
+			want: []change.Op{stop, mode, create, mode, create, start, put},
 		},
-		{name: "MIG mode alone", ch: layout("x", "mig", nil, unquiesced), want: []change.Op{mode, refresh, put}},
-		{name: "a unit that does not run is left", ch: layout("x", "mig", nil, notRunning), want: []change.Op{mode, refresh, put}},
+		{name: "MIG mode alone", ch: layout("x", "mig", nil, unquiesced), want: []change.Op{mode, put}},
+		{name: "a unit that does not run is left", ch: layout("x", "mig", nil, notRunning), want: []change.Op{mode, put}},
 		{name: "nothing when all is as wanted", before: []agent.Change{made}, ch: layout("x", "mig", six, six)},
 		{
 			name: "an instance that is gone", before: []agent.Change{made}, ch: layout("x", "mig", six, six),
@@ -196,7 +196,7 @@ func TestMIGSteps(t *testing.T) {
 				t.Helper()
 				check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper2, at(g1, 3)))
 			},
-			want: []change.Op{create, refresh},
+			want: []change.Op{create},
 		},
 		{
 			name: "an instance without a compute instance", before: []agent.Change{made}, ch: layout("x", "mig", six, six),
@@ -205,12 +205,12 @@ func TestMIGSteps(t *testing.T) {
 				check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper2, at(g1, 3)))
 				check(t, r.fleet.HalfMakeInstance(t.Context(), host, hopper2, at(g1, 3)))
 			},
-			want: []change.Op{create, refresh},
+			want: []change.Op{create},
 		},
 		{
 			name: "placements as they are written", before: []agent.Change{made}, ch: layout("x", "mig", six, placements),
 			want: slices.Concat(slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create},
-				slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create}, []change.Op{refresh, put}),
+				slices.Repeat([]change.Op{destroy}, 6), []change.Op{create, create}, []change.Op{put}),
 		},
 		{
 			name:   "a mode that waits for a reset is taken back",
@@ -221,12 +221,12 @@ func TestMIGSteps(t *testing.T) {
 				r.process(ampere, new(at(g3, 0)), gpu.Process{Name: "python"})
 				check(t, r.fleet.SetMIGModeOutside(t.Context(), host, ampere, false))
 			},
-			want: []change.Op{mode, refresh},
+			want: []change.Op{mode},
 		},
 		{
 			name: "restored", before: []agent.Change{made}, ch: layout("x", "mig", six, nil),
 			want: slices.Concat([]change.Op{stop}, slices.Repeat([]change.Op{destroy}, 6), []change.Op{mode},
-				slices.Repeat([]change.Op{destroy}, 6), []change.Op{mode, start, refresh, drop}),
+				slices.Repeat([]change.Op{destroy}, 6), []change.Op{mode, start, drop}),
 		},
 		{name: "the claim alone", ch: claimOnly(layout("x", "mig", nil, six)), want: []change.Op{put}},
 		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "mig", six, nil)), want: []change.Op{drop}},
@@ -416,7 +416,7 @@ func TestMIGHalfWay(t *testing.T) {
 }
 
 // TestMIGRefresh checks that device nodes follow the instances last, also when a change
-// is undone.
+// is undone, and that nothing is undone because they could not.
 func TestMIGRefresh(t *testing.T) {
 	r := newRig(t, onLinux)
 	var writes []string
@@ -438,6 +438,16 @@ func TestMIGRefresh(t *testing.T) {
 	_, err = r.Settle(t.Context(), r.fence, ch.ID, true)
 	check(t, err)
 	last("mode", "start unit", "refresh")
+
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpRefreshDevices, Times: 9}))
+	ch.ID = "w"
+	_, err = r.apply(ch)
+	check(t, err)
+	r.wantMIG(hopper1, at(g3, 0), at(g3, 4))
+	_, err = r.Settle(t.Context(), r.fence, ch.ID, true)
+	check(t, err)
+	r.wantNoMIG(hopper1)
+	check(t, r.fleet.EditSimulation(t.Context(), host, func(s *simulated.Simulation) { s.Faults = nil }))
 
 	// An agent that dies when it has put everything back but this leaves it to the next.
 	ch.ID = "y"

@@ -43,11 +43,11 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []S
 	if err != nil {
 		return nil, failure("read the journal", err)
 	}
-	_, lost, err := s.lost(ctx, &state)
+	host, lost, err := s.lost(ctx, &state)
 	if err != nil {
 		return nil, err
 	}
-	if len(state.Journal)+len(state.Owed) == 0 && s.expired(&state) && !restorable(lost) {
+	if len(state.Journal)+len(state.Owed) == 0 && s.expired(&state) && !restorable(lost) && len(host.Stale) == 0 {
 		return conflicts(lost), s.dropExpired(ctx, state.Lease)
 	}
 	// Its process is all that holds this lease: when it dies, the next one must not wait long.
@@ -244,6 +244,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	if err != nil {
 		return nil, err
 	}
+	w.derive(ctx)
 	if len(stands) > 0 && e.Attempts < maxAttempts {
 		return stands, nil
 	}

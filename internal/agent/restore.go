@@ -29,6 +29,9 @@ func (s *Server) restore(ctx context.Context, lease backend.Lease) ([]Settled, e
 	}
 	defer s.keepAlive(ctx, lease.Fence)()
 	var out []Settled
+	if len(host.Stale) > 0 {
+		_ = s.work(lease.Fence, &entry{}, nil).runner.run(context.WithoutCancel(ctx), change.Step{Op: change.OpRefreshDevices}) // the host remembers it
+	}
 	for _, l := range lost {
 		end, err := s.restoreLayout(ctx, lease, &host, l)
 		if err != nil {
@@ -73,6 +76,7 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 			return end, failure("write the journal", err)
 		}
 	}
+	w.derive(ctx)
 	now, err := s.inventory(ctx)
 	if err != nil {
 		return end, err

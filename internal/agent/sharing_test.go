@@ -76,10 +76,10 @@ func TestSharingSteps(t *testing.T) {
 		return ch
 	}
 	const (
-		mode, turn, ensure, end   = change.OpSetComputeMode, change.OpSetTimeSlice, change.OpEnsureDaemon, change.OpRemoveDaemon
-		toMIG, create, destroy    = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance
-		refresh, put, drop, write = change.OpRefreshDevices, change.OpPutClaim, change.OpDropClaim, change.OpWriteShare
-		stop, start               = change.OpStopUnit, change.OpStartUnit
+		mode, turn, ensure, end = change.OpSetComputeMode, change.OpSetTimeSlice, change.OpEnsureDaemon, change.OpRemoveDaemon
+		toMIG, create, destroy  = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance
+		put, drop, write        = change.OpPutClaim, change.OpDropClaim, change.OpWriteShare
+		stop, start             = change.OpStopUnit, change.OpStartUnit
 	)
 	for _, tt := range []struct {
 		name   string
@@ -126,11 +126,11 @@ func TestSharingSteps(t *testing.T) {
 		},
 		{
 			name: "a daemon in each instance", ch: layout("x", "mig", nil, instances),
-			want: []change.Op{stop, toMIG, create, create, start, refresh, ensure, ensure, put},
+			want: []change.Op{stop, toMIG, create, create, start, ensure, ensure, put},
 		},
 		{
 			name: "a daemon ends before its instance", before: []agent.Change{layout("1", "mig", nil, instances)}, ch: layout("x", "mig", instances, fewer),
-			want: []change.Op{end, destroy, refresh, put},
+			want: []change.Op{end, destroy, put},
 		},
 		{
 			name: "daemons alone go", before: []agent.Change{layout("1", "mig", nil, instances)}, ch: layout("x", "mig", instances, bare),

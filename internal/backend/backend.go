@@ -101,7 +101,8 @@ type MIG interface {
 	// DestroyInstance removes a GPU instance and the compute instances in it. It succeeds
 	// when there is none. InUse while processes run in it, naming them.
 	DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error
-	// RefreshDevices has device nodes and CDI specifications follow the instances.
+	// RefreshDevices has device nodes and CDI specifications follow the instances. What could
+	// not follow is in the inventory until it does.
 	RefreshDevices(ctx context.Context) error
 
 	// StopUnit stops a systemd unit, and StartUnit starts it. NotFound when the host has

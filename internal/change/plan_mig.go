@@ -171,7 +171,6 @@ func (m *migChange) carryOut() {
 			m.add(t.steps()...)
 		}
 	})
-	m.add(Step{Op: OpRefreshDevices})
 }
 
 // without plans steps, with some units stopped meanwhile when that is needed.

@@ -13,17 +13,16 @@ func Schedule(host gpu.Host, steps []Step) (undo [][]Step, expected gpu.Host) {
 		undo = append(undo, inverse(&host, s))
 		host = Project(host, s)
 	}
-	return refreshLast(steps, undo), host
+	return undo, host
 }
 
-// refreshLast has device nodes follow the instances when a change is undone as well:
-// after its first step, which is the last to be put back.
-func refreshLast(steps []Step, undo [][]Step) [][]Step {
-	refreshes := func(s Step) bool { return s.Op == OpRefreshDevices }
-	if i := slices.IndexFunc(steps, refreshes); i >= 0 {
-		undo[0] = append(undo[0], Step{Op: OpRefreshDevices})
-	}
-	return undo
+// MovesDevices tells whether steps change which devices a host has, so that device nodes and
+// CDI specifications have to follow. That is no step: nothing is undone because a derived
+// file could not be written.
+func MovesDevices(steps []Step) bool {
+	return slices.ContainsFunc(steps, func(s Step) bool {
+		return s.Op == OpSetMIGMode || s.Op == OpCreateInstance || s.Op == OpDestroyInstance
+	})
 }
 
 // Project returns the host as it should be after a step. What it does not change is
@@ -126,5 +125,5 @@ func KeepRestored(host *gpu.Host, steps []Step) [][]Step {
 			undo[i] = inverse(host, s)
 		}
 	}
-	return refreshLast(steps, undo)
+	return undo
 }

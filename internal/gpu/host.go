@@ -39,6 +39,9 @@ type Host struct {
 	ContainerToolkit string `json:"container_toolkit,omitempty"`
 	// Controllers are other software on the host that has to do with its GPUs.
 	Controllers []Controller `json:"controllers,omitempty"`
+	// Stale are files and services that follow from the layout and are behind it, each with
+	// why. Nothing waits for them; the next change or reconcile tries again.
+	Stale []string `json:"stale,omitempty"`
 	// Unknown is what of the host could not be read, and why.
 	Unknown []Unknown `json:"unknown,omitempty"`
 	// Claims are the provider's own records, kept by the agent on the host.

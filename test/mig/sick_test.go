@@ -4,6 +4,8 @@ package mig_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,11 +28,19 @@ type served struct {
 	server  *agent.Server
 	client  *agent.Client
 	changes int
+	bin     string // programs of the host
+}
+
+// tool writes a program of the host.
+func (s *served) tool(name, body string) {
+	if err := os.WriteFile(filepath.Join(s.bin, name), []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil { //nolint:gosec // it is run
+		panic(err)
+	}
 }
 
 func eightIdle(t *testing.T) *served {
 	t.Helper()
-	s := &served{machine: machine(t)}
+	s := &served{machine: machine(t), bin: t.TempDir()}
 	for i := range gpus {
 		for n := range 7 {
 			s.machine.StopProcess(1000*(i+1) + n)
@@ -40,7 +50,7 @@ func eightIdle(t *testing.T) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backend := nvidia.New(nvidia.Options{Library: s.machine.Library(), SMI: s.machine.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: "/nowhere/systemctl"})
+	backend := nvidia.New(nvidia.Options{Library: s.machine.Library(), SMI: s.machine.SMI(), Root: fakenvml.NewProcTree(t).Root(), Systemctl: filepath.Join(s.bin, "systemctl")})
 	s.server = agent.NewServer(backend, store, agent.WithHostName(host))
 	conn, err := connect.InProcess(s.server)
 	if err != nil {
@@ -161,5 +171,50 @@ func TestOneSickGPU(t *testing.T) {
 				t.Errorf("healed, it has %v", got)
 			}
 		})
+	}
+}
+
+// TestDerivedFilesUndoNothing: a specification that cannot be written leaves the layout as it
+// was wanted, is told of, and follows with the next reconcile. MIG mode without instances,
+// for which the toolkit fails, is a layout like any other.
+func TestDerivedFilesUndoNothing(t *testing.T) {
+	s := eightIdle(t)
+	s.tool("systemctl", `case $1 in show) echo loaded;; restart) [ -e "$(dirname "$0")/mended" ] || { echo "Job for $2 failed." >&2; exit 1; };; esac`)
+	if err := s.config(t, "all", quarter, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.has(0); !slices.Equal(got, []string{"2g.20gb", "2g.20gb", "2g.20gb"}) {
+		t.Errorf("the GPU has %v", got)
+	}
+	destroyed := s.machine.Calls().Count("nvmlGpuInstanceDestroy")
+	if destroyed != 7 {
+		t.Errorf("%d instances were destroyed, of 7", destroyed)
+	}
+	stale := func() string {
+		h, err := s.client.Inventory(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(h.Stale, "\n")
+	}
+	if said := stale(); !strings.Contains(said, "nvidia-cdi-refresh.service failed") {
+		t.Errorf("it says %q", said)
+	}
+	s.tool("mended", "")
+	if _, err := s.server.Reconcile(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if said := stale(); said != "" {
+		t.Errorf("mended, it says %q", said)
+	}
+
+	if err := os.Remove(filepath.Join(s.bin, "mended")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.config(t, "all", map[string]int{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.has(0); len(got) > 0 || !s.machine.GPU(0).MIG || stale() != "" {
+		t.Errorf("MIG mode without instances: it has %v and says %q", got, stale())
 	}
 }

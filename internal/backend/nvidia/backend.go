@@ -64,6 +64,8 @@ type Backend struct {
 	mu      sync.Mutex // writers one after the other; NVML itself may be called at once
 	session *session   // nil until the first call
 	toolkit toolkit
+
+	derived sync.Mutex // who refreshes derived files
 }
 
 var (
@@ -115,6 +117,7 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			host.Unknown = append(host.Unknown, d.unknown...)
 			s.worn = s.worn || d.lost
 		}
+		host.Stale = b.stale()
 		host.Units, host.Controllers = b.controllers(ctx)
 		b.fillSharing(ctx, s, &host)
 		return nil

@@ -145,6 +145,7 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 				return i.fill(want)
 			}
 		}
+		b.behind(instancesChange)
 		handle, ret := d.handle.CreateGpuInstanceWithPlacement(&want.info, &nvml.GpuInstancePlacement{
 			Start: uint32(p.Start), Size: uint32(want.Size), //nolint:gosec // some eight
 		})
@@ -162,6 +163,9 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		return s.wantInstance(d, want, p, true)
 	})
 }
+
+// instancesChange is why derived files are behind until they are refreshed.
+const instancesChange = "instances have changed since"
 
 // noRoom says what the driver does not: who is in the way.
 func (s *session) noRoom(d *device, profiles []profile, want profile, p gpu.MIGPlacement) error {
@@ -274,6 +278,7 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 		if who := in(users, gone.ID); who != "" {
 			return refuse(backend.InUse, "it is in use by %s", who)
 		}
+		b.behind(instancesChange)
 		for _, c := range gone.computes {
 			if ret := c.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
 				return b.whoHolds(s, d, gone, failed("nvmlComputeInstanceDestroy", ret))

@@ -51,6 +51,7 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 				return err
 			}
 		}
+		b.behind(instancesChange)
 		activation, ret := d.handle.SetMigMode(mode)
 		if ret != nvml.SUCCESS {
 			return failed("nvmlDeviceSetMigMode", ret)

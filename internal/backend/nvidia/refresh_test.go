@@ -84,9 +84,69 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("it called\n%s", said)
 		}
 	})
+	t.Run("a unit that has met its limit", func(t *testing.T) {
+		b, _, calls := toolHost(t, map[string]string{"systemctl": "[ $1 = show ] && echo loaded; true"})
+		if err := b.RefreshDevices(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if reset, restart := strings.Index(calls(), "reset-failed"), strings.Index(calls(), "restart"); reset < 0 || reset > restart {
+			t.Errorf("it called\n%s", calls())
+		}
+	})
+	t.Run("the admin's options stay", func(t *testing.T) {
+		b, root, calls := toolHost(t, map[string]string{"nvidia-ctk": ""})
+		spec := filepath.Join(root, "etc/cdi/nvidia.yaml")
+		put(t, spec)
+		if err := os.WriteFile(spec, []byte(`cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+devices:
+- {name: GPU-5eed0000-0000-4000-8000-000000000001, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
+- {name: "0", containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
+- {name: all, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
+containerEdits:
+  hooks: [{hookName: createContainer, path: /opt/bin/nvidia-cdi-hook, args: [nvidia-cdi-hook, update-ldcache]}]
+  mounts:
+  - {hostPath: /run/nvidia/driver/usr/lib/libcuda.so.1, containerPath: /usr/lib/libcuda.so.1}
+  - {hostPath: /run/nvidia/driver/usr/lib/libnvidia-ml.so.1, containerPath: /usr/lib/libnvidia-ml.so.1}
+`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.RefreshDevices(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := "cdi generate --output=" + spec + " --device-name-strategy=index --device-name-strategy=uuid --driver-root=/run/nvidia/driver --nvidia-cdi-hook-path=/opt/bin/nvidia-cdi-hook\n"
+		if said := calls(); !strings.Contains(said, want) {
+			t.Errorf("it called\n%swant\n%s", said, want)
+		}
+	})
 	t.Run("a tool that fails", func(t *testing.T) {
-		b, root, _ := toolHost(t, map[string]string{"nvidia-ctk": "echo no driver >&2; exit 3"})
+		broken := map[string]string{"nvidia-ctk": "[ -e $(dirname $0)/mended ] && exit 0; echo no driver >&2; exit 3"}
+		b, root, _ := toolHost(t, broken)
 		put(t, filepath.Join(root, "etc/cdi/nvidia.yaml"))
+		p := gpu.MIGPlacement{Profile: "1g.10gb"}
+		if err := b.CreateInstance(t.Context(), uuid(1), p); err != nil {
+			t.Fatal(err)
+		}
+		stale := func() string {
+			h, err := b.Inventory(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(h.Stale, "")
+		}
+		if said := stale(); !strings.Contains(said, "instances have changed") {
+			t.Errorf("before it was tried, it says %q", said)
+		}
 		wantCode(t, b.RefreshDevices(t.Context()), backend.Failed, "no driver", "cdi generate")
+		if said := stale(); !strings.Contains(said, "no driver") {
+			t.Errorf("it says %q", said)
+		}
+	})
+	t.Run("a toolkit that fails while a GPU in MIG mode has no instance", func(t *testing.T) {
+		b, root, _ := toolHost(t, map[string]string{"nvidia-ctk": "echo no devices >&2; exit 1"})
+		put(t, filepath.Join(root, "etc/cdi/nvidia.yaml"))
+		if err := b.RefreshDevices(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }

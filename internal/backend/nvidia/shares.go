@@ -20,6 +20,9 @@ func shareObject(name string) string { return "share " + name }
 
 // WriteShare hands a share to containers, or brings what is handed over up to date.
 func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
+	if len(b.stale()) > 0 {
+		_ = b.RefreshDevices(ctx) // the share says what it lacks
+	}
 	return b.ask(ctx, "hand it to containers", shareObject(s.Name), func(driver *session) error {
 		share, err := driver.share(s)
 		if err != nil {

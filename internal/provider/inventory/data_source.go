@@ -67,6 +67,7 @@ type hostModel struct {
 	Daemons          []daemonModel         `tfsdk:"mps_daemons"`
 	Shares           map[string]shareModel `tfsdk:"shares"`
 	ContainerToolkit *string               `tfsdk:"container_toolkit"`
+	Stale            []string              `tfsdk:"stale"`
 	Unknown          []unknownModel        `tfsdk:"unknown"`
 }
 
@@ -186,6 +187,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"mps_daemons":       daemonsAttribute(),
 					"shares":            sharesAttribute(),
 					"container_toolkit": text("The version of NVIDIA's container toolkit; null on a host without it."),
+					"stale": schema.ListAttribute{
+						MarkdownDescription: "Files and services that follow from the layout and are behind it, each with why: device nodes and CDI specifications of MIG instances. " +
+							"The next change of the host or `gpu-agent reconcile` tries again.", ElementType: types.StringType, Computed: true,
+					},
 					"unknown": schema.ListNestedAttribute{
 						MarkdownDescription: "What could not be read of the host. It may be there or not; changes that it concerns are refused, and all others work.", Computed: true,
 						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -352,7 +357,7 @@ func describe(h *gpu.Host) hostModel {
 		out.Cluster, out.NodeState = ptr(h.Cluster.Name), ptr(string(h.NodeState()))
 	}
 	out.describeSharing(h)
-	out.Unknown = []unknownModel{}
+	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)
 	for _, u := range h.Unknown {
 		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: set(u.GPU), VM: set(u.VM), Why: u.Why})
 	}

@@ -200,6 +200,13 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 				"Host: %s\nFound: %s\nWhat the state knows of these parts is kept. Only changes that they concern are refused.", name, unknownText(h.Unknown)))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		if h := v.Hosts[name]; len(h.Stale) > 0 && f.TellOnce("stale on "+name) {
+			diags.AddWarning("Derived files of a host are out of date", fmt.Sprintf(
+				"Host: %s\nFound: %s\nFix: the next change of this host tries again, and so does `gpu-agent reconcile` there. Until then containers may be given devices that are gone.",
+				name, strings.Join(h.Stale, "\n  ")))
+		}
+	}
 	unfinished := f.Unfinished(v)
 	for _, name := range slices.Sorted(maps.Keys(unfinished)) {
 		diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
