@@ -113,3 +113,24 @@ func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 		r.Steps(r.Rejects(r.Block()+config, names))
 	}
 }
+
+// How many GPUs a share has part in may be known only at apply. A share that may become
+// another is planned as a replacement, since it is never moved.
+func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	counted := func(n int) string {
+		return r.Block() + fmt.Sprintf("resource \"terraform_data\" \"count\" {\n  input = %d\n}\n", n) +
+			rig.ShareOf("a", rig.OnGPU01, "gpu_count = terraform_data.count.output")
+	}
+	c := rig.NewCLI(t, counted(1))
+	c.Apply()
+	c.WantNoChanges()
+	c.Write(counted(2))
+	rig.WantSaid(t, c.Ok("plan"), "gpu_share.a must be replaced")
+	c.Apply()
+	if on := r.PlacedOn("gpu01", "a"); len(on) != 2 {
+		t.Errorf("the share is on %v, want 2 GPUs", on)
+	}
+	c.WantNoChanges()
+}
