@@ -477,6 +477,46 @@ data %q "x" {
 	}
 }
 
+// All hosts together, or the owner, may be the result of another resource as well. While the
+// owner is not known nobody's claims are taken for another state's.
+func TestHostsAndOwnerThatAreUnknownAtPlanAreNotGuessed(t *testing.T) {
+	t.Parallel()
+	for name, block := range map[string]string{
+		"hosts": "hosts = terraform_data.known.output.hosts\n  owner = \"test\"",
+		"owner": "simulated_fleet = %[1]q\n  owner = terraform_data.known.output.owner",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.TwoNodes())
+			hcl := func(generation, count int) string {
+				file := r.Fleet.Path()
+				if strings.Contains(block, "%") {
+					block = fmt.Sprintf(block, file)
+				}
+				return fmt.Sprintf(`
+resource "terraform_data" "known" {
+  input = { generation = %[2]d, owner = "test", hosts = { hv01 = { simulated = { file = %[1]q } }, hv02 = { simulated = { file = %[1]q } } } }
+}
+provider "gpu" {
+  %[3]s
+}
+`, file, generation, block) + rig.ConfigOf(count, rig.Both)
+			}
+			c := rig.NewCLI(t, hcl(1, 4))
+			rig.WantSaid(t, c.Ok("plan"), "Plan: 2 to add")
+			c.Apply()
+			r.WantCounts(4, rig.Both...)
+			// Unknown again, now with claims, which a resource of another address takes over.
+			c.Write(strings.Replace(hcl(2, 8), `"gpu_partition_config" "vdi"`, `"gpu_partition_config" "renamed"`, 1))
+			rig.WantSaid(t, c.Ok("plan"), "1 to add, 1 to change, 1 to destroy")
+			c.Write(hcl(2, 8))
+			c.Apply()
+			r.WantCounts(8, rig.Both...)
+			c.WantNoChanges()
+		})
+	}
+}
+
 // A power policy or rules that are not known yet delay the checks that they decide.
 func TestPolicyThatIsUnknownAtPlanIsNotGuessed(t *testing.T) {
 	t.Parallel()
