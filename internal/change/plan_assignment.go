@@ -3,6 +3,7 @@ package change
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -152,6 +153,33 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").of(VMMustBeOff)
 	}
 	return refused
+}
+
+// OnlyLiveSettings tells whether an update of an assignment only writes settings that a
+// running VM takes, by what was applied and what is wanted alone: the VM is taken to be as it
+// was left.
+func OnlyLiveSettings(prior, want gpu.Assignment) bool {
+	vm := gpu.VM{ID: prior.VMID, Settings: prior.Settings}
+	switch {
+	case prior.Partition != nil:
+		vm.PartitionAdapters = []gpu.PartitionAdapter{{ID: "0", PinnedGPU: prior.Partition.PinnedGPU, Quotas: prior.Partition.Quotas}}
+	case prior.Pool != nil:
+		for i := range poolCount(prior.Pool) {
+			vm.Devices = append(vm.Devices, gpu.DeviceAssignment{ID: strconv.Itoa(i), Pool: prior.Pool.Name})
+		}
+	case prior.Device != nil:
+		if want.Device != nil && want.Device.Host != prior.Device.Host {
+			return false
+		}
+		for i, id := range prior.Device.GPUIDs {
+			vm.Devices = append(vm.Devices, gpu.DeviceAssignment{ID: strconv.Itoa(i), GPU: id})
+		}
+	}
+	m := move{planner: &planner{host: gpu.Host{VMs: []gpu.VM{vm}}}, vm: &vm}
+	m.leave(&prior, &want)
+	m.arrive(&prior, &want)
+	m.write = want.Settings.Differs(prior.Settings).Overlay(prior.Settings.Differs(want.Settings))
+	return !m.write.Empty() && !m.needsOff()
 }
 
 // move is how one VM gets from what it holds to what it shall hold.

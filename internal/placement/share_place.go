@@ -39,19 +39,12 @@ func PlaceShare(h *gpu.Host, hostKey string, s *gpu.Share, token string) ([]gpu.
 	return sharedDevices(devices), nil
 }
 
-// hadAsMuch tells whether a share that is placed wants no more of its label's quota than its
-// claim says that it has.
+// hadAsMuch tells whether a placed share wants no more of its label's quota than its claim says.
 func hadAsMuch(h *gpu.Host, host *SharedHost, s *gpu.Share, token string, devices []*Device) bool {
-	if len(s.Devices) == 0 || token == "" {
-		return false
-	}
-	for i := range h.Claims {
-		o := h.Claims[i].Want.Share
-		if o != nil && h.Claims[i].Token == token && o.Label == s.Label && gpu.SameID(o.Pool, s.Pool) {
-			return WantsNoMore(s, devices, o, host.devicesOf(o))
-		}
-	}
-	return false
+	return len(s.Devices) > 0 && token != "" && slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool {
+		was := c.Want.Share
+		return was != nil && c.Token == token && WantsNoMore(s, devices, was, host.devicesOf(was))
+	})
 }
 
 // RankHosts orders the hosts on which a share that is not placed fits, the best first: as

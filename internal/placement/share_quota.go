@@ -25,8 +25,12 @@ func (u *Usage) Add(s *gpu.Share, devices []*Device) {
 	}
 }
 
-// WantsNoMore tells whether a share takes no more of a quota than it did before.
+// WantsNoMore tells whether a share takes no more of its label's quota than it did before: one
+// that was lowered below that refuses new shares alone.
 func WantsNoMore(s *gpu.Share, on []*Device, before *gpu.Share, was []*Device) bool {
+	if before.Label != s.Label || !gpu.SameID(before.Pool, s.Pool) {
+		return false
+	}
 	var had, wants Usage
 	had.Add(before, was)
 	wants.Add(s, on)

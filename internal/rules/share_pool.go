@@ -61,21 +61,17 @@ func (r *run) wantsMore(s *gpu.Share) *entry {
 		if o == nil || o.Label != s.Label || !gpu.SameID(o.Pool, s.Pool) || e.plan.Unchanged {
 			continue
 		}
-		if was == nil || was.Label != o.Label || !gpu.SameID(was.Pool, o.Pool) || !placement.WantsNoMore(o, r.expected(o), was, r.expected(was)) {
+		if was == nil || !placement.WantsNoMore(o, r.expected(o), was, r.expected(was)) {
 			return e
 		}
 	}
 	return nil
 }
 
-// hadAsMuch tells whether a placed share wants no more of its label's quota than it has: a
-// quota that was lowered below that refuses new shares alone.
+// hadAsMuch tells whether a placed share wants no more of its label's quota than its state says.
 func (r *run) hadAsMuch(s *gpu.Share) bool {
-	p := r.plan.Prior.Share
-	if p == nil || len(s.Devices) == 0 || p.Label != s.Label || !gpu.SameID(p.Pool, s.Pool) {
-		return false
-	}
-	return placement.WantsNoMore(s, r.expected(s), p, r.expected(p))
+	was := r.plan.Prior.Share
+	return was != nil && len(s.Devices) > 0 && placement.WantsNoMore(s, r.expected(s), was, r.expected(was))
 }
 
 // reportNoQuota warns of a label that no quota is for. Without a label there is nothing to

@@ -3,7 +3,6 @@ package vmassignment
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -65,7 +64,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	switch {
 	case unchanged:
 		plan.keep(state)
-	case known && sameVM && !due && onlyLiveSettings(want, *prior, drifted):
+	case known && sameVM && !due && len(drifted) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
 		plan.keep(state) // nothing that the VM holds can change
 		plan.Drift = types.ListUnknown(types.StringType)
 	default:
@@ -211,29 +210,6 @@ func (r *Resource) warnOfStop(diags *diag.Diagnostics, v fleet.View, p change.Ch
 	if text := r.fleet.Interruption(v, p); text != "" {
 		diags.AddAttributeWarning(path.Root("vm"), "A running VM will be shut down", p.Subject+"\n\n"+text)
 	}
-}
-
-// onlyLiveSettings tells whether all that changes are settings that a running VM
-// takes.
-func onlyLiveSettings(want, prior gpu.Assignment, drifted []string) bool {
-	a, b := want, prior
-	a.Settings, b.Settings = gpu.VMSettings{}, gpu.VMSettings{}
-	changed := want.Settings.Differs(prior.Settings).Overlay(prior.Settings.Differs(want.Settings))
-	return len(drifted) == 0 && samePlace(a, b) && !changed.Empty() && !changed.NeedOff()
-}
-
-func samePlace(a, b gpu.Assignment) bool {
-	switch {
-	case a.Partition != nil && b.Partition != nil:
-		x, y := *a.Partition, *b.Partition
-		same := x.Config == y.Config && x.PinnedGPU == y.PinnedGPU && x.Quotas.Equal(y.Quotas)
-		return same && (x.VRAM == y.VRAM || x.VRAM != nil && y.VRAM != nil && *x.VRAM == *y.VRAM)
-	case a.Pool != nil && b.Pool != nil:
-		return *a.Pool == *b.Pool
-	case a.Device != nil && b.Device != nil:
-		return a.Device.Host == b.Device.Host && slices.Equal(a.Device.GPUIDs, b.Device.GPUIDs)
-	}
-	return false
 }
 
 // keep copies the computed attributes of the state.
