@@ -33,14 +33,16 @@ func TestOneVerdict(t *testing.T) {
 	t.Parallel()
 	n, first, orders := number(t, "VERDICTS", 8), number(t, "VERDICT_SEED", 1), number(t, "VERDICT_ORDERS", 6)
 	var allowed, refused int
+	reasons := map[string]int{}
 	for seed := first; seed < first+n; seed++ {
-		if newVerdicts(t, seed).run(orders) {
+		if why := newVerdicts(t, seed).run(orders); why == "" {
 			allowed++
 		} else {
 			refused++
+			reasons[why]++
 		}
 	}
-	t.Logf("%d changes, each in %d orders: %d were allowed, %d refused", allowed+refused, orders, allowed, refused)
+	t.Logf("%d changes, each in %d orders: %d were allowed, %d refused: %v", allowed+refused, orders, allowed, refused, reasons)
 	if n > 20 && (allowed < n/4 || refused < n/10) {
 		t.Errorf("of %d changes %d were allowed and %d refused: too few of one kind to prove anything", n, allowed, refused)
 	}
@@ -116,8 +118,9 @@ func block(file string) string {
 	return fmt.Sprintf("provider \"gpu\" {\n  owner = \"test\"\n  simulated_fleet = %q\n  power = { allow_shutdown = true }\n}\n", file)
 }
 
-// run plans and applies the change in so many orders, and tells whether it is allowed.
-func (v *verdicts) run(orders int) bool {
+// run plans and applies the change in so many orders, and tells why it is refused; "" when
+// it is not.
+func (v *verdicts) run(orders int) string {
 	v.t.Helper()
 	r := rand.New(rand.NewPCG(uint64(v.seed), 8)) //nolint:gosec // a test
 	said := map[bool]string{}
@@ -129,14 +132,16 @@ func (v *verdicts) run(orders int) bool {
 		}
 		if wrong != "" {
 			v.t.Errorf("seed %d, %d at a time: %s\n%s\n--- before\n%s\n--- after\n%s", v.seed, parallel, wrong, out, v.before, v.after)
-			return true
+			return ""
 		}
 		if len(said) > 1 {
 			v.t.Errorf("seed %d: it depends on the order what a plan says\n--- before\n%s\n--- after\n%s\n--- refused\n%s\n--- allowed\n%s", v.seed, v.before, v.after, said[true], said[false])
-			return true
+			return ""
 		}
 	}
-	return said[true] == ""
+	_, why, _ := strings.Cut(said[true], "Error: ")
+	why, _, _ = strings.Cut(why, "\n")
+	return why
 }
 
 // once plans and applies in one order. wrong is what must not be.

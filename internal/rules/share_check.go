@@ -393,7 +393,7 @@ func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
 	r.everyClaim = false
 	for _, d := range o.devices {
 		t := d.Taken()
-		if now := all.Find(d.SharedDevice); now != nil && len(now.Shares) > len(d.Shares) {
+		if now := all.Find(d.SharedDevice); now != nil && len(now.Shares) > len(d.Shares) && now.Takes(s) { // else one of them goes
 			d, t = now, now.Taken()
 		}
 		t.Limit += s.MemoryLimit

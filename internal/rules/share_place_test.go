@@ -288,3 +288,22 @@ func TestShareOfAPoolWithASilentHost(t *testing.T) {
 		t.Errorf("got %+v", found)
 	}
 }
+
+// A share takes the GPU of one that the run has not planned yet and destroys.
+func TestAShareTakesTheWholeGPUOfOneThatGoes(t *testing.T) {
+	w := world(has(shareServer(freeGPU(migGPU0)), "vdi", onto(share("old", 60*gib), migGPU0)))
+	w.Others = rules.NewBook()
+	if found := rules.Check(w, shareP(share("new", 60*gib)), nil); len(found) != 0 {
+		t.Errorf("the old one is not planned yet: %+v", found)
+	}
+	old := w.Hosts["gpu01"].Claims[0]
+	w.Others.Put("t", shareP(share("new", 60*gib)))
+	gone := change.Change{Subject: "old", Token: old.Token, Prior: old.Want}
+	if found := rules.Check(w, gone, nil); len(found) != 0 {
+		t.Errorf("it goes: %+v", found)
+	}
+	stays := change.Change{Subject: "old", Token: old.Token, Prior: old.Want, Want: old.Want, Unchanged: true}
+	if found := of("share-placement", rules.Check(w, stays, nil)); len(found) != 1 || found[0].Level != rules.Error || found[0].Stood {
+		t.Errorf("it stays: %+v", found)
+	}
+}
