@@ -33,6 +33,7 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 		l.leaving[ch.Token] = true
 		l.book.Put(ch.Token, ch) // what it holds is going
 	}
+	v = f.withNeighbours(v)
 	d := f.destroy(v, f.index(v), ch)
 	if rules.HasErrors(d.Findings) {
 		if after, users := f.withoutUsers(v, ch); len(users) > 0 {
@@ -181,7 +182,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) []rules.Finding
 	l := f.Ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	findings := l.record(instance, p, func(p change.Change) []rules.Finding { return f.Check(v, p) })
+	findings := l.record(instance, p, func(p change.Change) []rules.Finding { return f.Check(f.withNeighbours(v), p) })
 	return append(findings, f.inTheWayOf(p)...)
 }
 

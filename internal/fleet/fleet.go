@@ -484,14 +484,34 @@ func (e *NotYetKnownError) Error() string {
 }
 
 // Seen is a view of the hosts that this run has looked at already. It asks nobody.
-func (f *Fleet) Seen() View {
+func (f *Fleet) Seen() View { return f.looked(f.HostNames()) }
+
+func (f *Fleet) looked(names []string) View {
 	v := View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
-	for name, h := range f.hosts {
+	for _, name := range names {
+		h := f.hosts[name]
+		if h == nil {
+			continue
+		}
 		h.mu.Lock()
 		if h.seen != nil {
 			v.Hosts[name] = h.seen
 		}
 		h.mu.Unlock()
+	}
+	return v
+}
+
+// withNeighbours adds the hosts that pools of this run join to those of a view: what is
+// planned on one may be wrong by what is planned on another. It asks nobody: whoever
+// planned the pool has looked at them.
+func (f *Fleet) withNeighbours(v View) View {
+	for from := slices.Collect(maps.Keys(v.Hosts)); len(from) > 0; {
+		more := f.looked(slices.DeleteFunc(f.Ledger.book.InPoolsWith(from), func(name string) bool { return v.Hosts[name] != nil || v.Errors[name] != nil }))
+		if len(more.Hosts) == 0 {
+			return v
+		}
+		v, from = v.With(more), slices.Collect(maps.Keys(more.Hosts))
 	}
 	return v
 }

@@ -96,6 +96,24 @@ func (b *Book) drop(token string) {
 	}
 }
 
+// InPoolsWith are the hosts of planned pools that some hosts are in.
+func (b *Book) InPoolsWith(hosts []string) []string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var out []string
+	for _, host := range hosts {
+		for _, e := range b.subject[gpusOn(host)] {
+			for _, w := range []gpu.Want{e.plan.Want, e.plan.Prior} {
+				if w.Pool != nil {
+					out = append(out, sortedKeys(w.Pool.Members)...)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // has tells whether a plan of the run goes by that token, so that a claim with it
 // is out of date.
 func (b *Book) has(token string) bool { return token != "" && b.plans[token] != nil }
