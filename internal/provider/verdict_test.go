@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -267,7 +268,7 @@ func randomSharing(r *rand.Rand, mig bool) *sharing {
 			m.quota = 2 + r.IntN(5)
 		}
 	}
-	for range 1 + r.IntN(7) {
+	for range 1 + r.IntN(6) {
 		m.addShare(r)
 	}
 	return m
@@ -290,7 +291,7 @@ func (m *sharing) kind(r *rand.Rand) string {
 }
 
 func (m *sharing) addConfig(r *rand.Rand) {
-	if r.IntN(5) == 0 {
+	if r.IntN(8) == 0 {
 		return
 	}
 	c := &sharedConfig{kind: m.kind(r), hosts: m.someHosts(r)}
@@ -302,24 +303,30 @@ func (m *sharing) addConfig(r *rand.Rand) {
 
 func (m *sharing) addShare(r *rand.Rand) {
 	name := fmt.Sprintf("s%d", r.IntN(40))
-	s := &shareArgs{from: m.host(r.IntN(m.hosts)), memory: pick(r, 0, 4, 8, 8, 12, 16, 20, 20, 24, 28, 40), count: 1}
-	if len(m.pool) > 0 && r.IntN(3) > 0 {
+	s := &shareArgs{from: m.host(r.IntN(m.hosts)), memory: pick(r, 0, 4, 8, 8, 12, 12, 16, 20, 22), count: 1}
+	if odd := r.IntN(12) == 0; len(m.pool) > 0 && (slices.Contains(m.pool, s.from) || r.IntN(2) == 0) && !odd {
 		s.from = "pool"
 	}
-	if len(m.configs) > 0 && r.IntN(4) > 0 {
+	c := m.configs["c"]
+	if c != nil && (s.from == "pool" || slices.Contains(c.hosts, s.from)) && r.IntN(12) > 0 {
 		s.config = "c"
 	}
-	if s.config != "" && strings.HasPrefix(m.configs["c"].kind, "mps") && r.IntN(3) == 0 {
-		s.threads = pick(r, 10, 25, 50, 75, 100)
+	if s.config != "" && strings.HasPrefix(c.kind, "mps") && r.IntN(3) == 0 {
+		s.threads = pick(r, 10, 25, 30, 50)
 	}
 	switch {
-	case m.mig && r.IntN(2) == 0:
-		s.profile, s.memory = pick(r, "1g.10gb", "1g.10gb", "3g.40gb"), pick(r, 0, 4, 8)
-	case !m.mig && r.IntN(8) == 0:
+	case m.mig:
+		s.memory = pick(r, 0, 4, 4, 8)
+		if s.config != "" && r.IntN(2) == 0 {
+			s.profile = pick(r, profile.FindAllString(c.kind, -1)...)
+		}
+	case r.IntN(10) == 0:
 		s.count = 2
 	}
 	m.shares[name] = s
 }
+
+var profile = regexp.MustCompile(`[1-7]g\.[0-9]+gb`)
 
 func (m *sharing) change(r *rand.Rand) {
 	m.shares = maps.Clone(m.shares)
@@ -336,7 +343,10 @@ func (m *sharing) change(r *rand.Rand) {
 			if len(names) > 0 {
 				name := pick(r, names...)
 				s := *m.shares[name]
-				s.memory = pick(r, 4, 8, 12, 16, 20, 24, 28)
+				s.memory = pick(r, 4, 8, 12, 16, 20, 22)
+				if m.mig {
+					s.memory = pick(r, 2, 4, 6, 8)
+				}
 				m.shares[name] = &s
 			}
 		case 6:
