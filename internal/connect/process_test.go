@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"google.golang.org/grpc"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
@@ -269,7 +271,7 @@ func (j job) client(ctx context.Context) error {
 
 // changeCount changes the partition count of the host's GPU. begun is called when the
 // first step begins.
-func changeCount(ctx context.Context, conn *connect.Conn, begun func()) error {
+func changeCount(ctx context.Context, conn grpc.ClientConnInterface, begun func()) error {
 	c := agent.NewClient(conn, host)
 	fence, err := c.AcquireLease(ctx, agent.LeaseRequest{Run: "run-1", Owner: "vdi-prod", Holder: "tester", TTL: time.Minute})
 	if err != nil {
