@@ -53,9 +53,10 @@ func build(name, pkg string) (string, error) {
 
 // Main runs the tests of a package, and makes and removes the directory of the binaries.
 // It turns garbage collection off in the CLI processes, which end before it pays, and has
-// less of it in the tests' own.
+// less of it in the tests' own, within a limit: three packages run at once.
 func Main(m *testing.M) {
 	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(500 << 20)
 	if err := os.Setenv("GOGC", "off"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
