@@ -18,6 +18,9 @@ func (r *run) superseded(c *gpu.Claim) bool {
 // state, or the token of a resource of this run. Two states without a name cannot
 // be told apart, so without a name only the token counts.
 func (r *run) ours(c *gpu.Claim) bool {
+	if e := r.book.plans[c.Token]; r.owner == "" && r.plan.Prior.Empty() && c.Token != r.plan.Token && e != nil && e.plan.Want.Empty() {
+		return false // what another resource gives up in this run: the two may come in either order
+	}
 	return r.superseded(c) || (r.owner != "" && c.Owner == r.owner)
 }
 
