@@ -26,6 +26,7 @@ type breaker struct {
 	at     int // the write that goes wrong, from 1; 0 for none
 	mode   mode
 	dead   bool
+	struck string             // the write that went wrong
 	hook   func(write string) // called before each write to the host
 	// everyWrite is called before each write, with its number.
 	everyWrite func(n int)
@@ -83,6 +84,9 @@ func (b *breaker) write(name string, do func() error) error {
 	}
 	b.writes++
 	n, hit, hook, everyWrite := b.writes, b.writes == b.at, b.hook, b.everyWrite
+	if hit {
+		b.struck = name
+	}
 	if hit && b.mode >= dieBefore {
 		b.dead = true
 	}

@@ -187,9 +187,8 @@ func (b *breaker) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 	return b.do("destroy an instance", toHost, func() error { return b.MIG.DestroyInstance(ctx, gpuID, p) })
 }
 
-func (b *breaker) RefreshDevices(ctx context.Context) error {
-	return b.do("refresh devices", toHost, func() error { return b.MIG.RefreshDevices(ctx) })
-}
+// RefreshDevices is no part of a change, whatever becomes of it.
+func (b *breaker) RefreshDevices(ctx context.Context) error { return b.MIG.RefreshDevices(ctx) }
 
 func (b *breaker) SetComputeMode(ctx context.Context, gpuID string, mode gpu.ComputeMode) error {
 	return b.do("set the compute mode", toHost, func() error { return b.Sharing.SetComputeMode(ctx, gpuID, mode) })
