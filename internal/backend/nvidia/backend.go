@@ -3,11 +3,14 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
@@ -29,6 +32,9 @@ type Options struct {
 	SMI, CTK, Modprobe, Systemctl string
 	// VGPU are settings of the package vgpu, such as where NVIDIA's sriov-manage is.
 	VGPU []vgpu.Option
+	// Patience is how long a GPU may take to tell all that is asked of it, 20 seconds when it
+	// is 0. The host as a whole may take six times as long.
+	Patience time.Duration
 	// MPS is where MPS daemons are kept, and the program that runs them. Its Root, Systemctl
 	// and Driver are the backend's.
 	MPS mps.Options
@@ -51,6 +57,7 @@ func (o Options) withDefaults() Options {
 			*d.at = d.name
 		}
 	}
+	o.Patience = cmp.Or(o.Patience, defaultPatience)
 	return o
 }
 
@@ -61,10 +68,13 @@ type Backend struct {
 	shares    *cdi.Directory
 	intervals timeslice.SMI
 
-	mu      sync.Mutex // writers one after the other; NVML itself may be called at once
-	session *session   // nil until the first call
+	turn    chan struct{} // held by who uses the session; NVML itself may be called at once
+	holder  atomic.Value  // what the call that has the turn does, a string
+	silent  sync.Map      // by UUID, why a GPU does not answer, while a call for it has not ended
+	session *session      // nil until the first call
 	toolkit toolkit
 
+	handing sync.Mutex // who writes shares, which takes no driver
 	derived sync.Mutex // who refreshes derived files
 }
 
@@ -78,7 +88,7 @@ var (
 // New is a backend that loads the driver's library when it is first asked.
 func New(o Options) *Backend {
 	o = o.withDefaults()
-	b := &Backend{opt: o, shares: &cdi.Directory{Root: o.Root}, intervals: timeslice.SMI{Program: o.SMI}}
+	b := &Backend{turn: make(chan struct{}, 1), opt: o, shares: &cdi.Directory{Root: o.Root}, intervals: timeslice.SMI{Program: o.SMI}}
 	roots := vgpu.WithRoots(filepath.Join("/", o.Root, "sys"), filepath.Join("/", o.Root, "proc"))
 	b.vgpus = vgpu.New(slices.Concat([]vgpu.Option{roots}, o.VGPU, []vgpu.Option{vgpu.WithNVML(library{b})})...)
 	return b
@@ -86,14 +96,20 @@ func New(o Options) *Backend {
 
 // Close lets go of the driver.
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), b.opt.Patience)
+	defer cancel()
+	if err := b.take(ctx, "close"); err != nil {
+		return err // a call that hangs goes with the process
+	}
+	defer b.leave()
 	return b.hangUp()
 }
 
 // Inventory reads the host.
 func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 	var host gpu.Host
+	ctx, cancel := context.WithTimeout(ctx, hostPatience*b.opt.Patience)
+	defer cancel()
 	err := b.ask(ctx, "read the inventory", "the host", func(s *session) error {
 		name, err := os.Hostname()
 		if err != nil {
@@ -110,19 +126,32 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			return err
 		}
 		for _, d := range devices {
-			if err := b.inspect(ctx, s, d, driver); err != nil {
+			d, err := b.inspectInTime(ctx, s, d, driver)
+			if err != nil {
 				return err
+			}
+			if s.abandoned.Load() { // who hangs in it may still come back
+				b.session = nil
+				if s, err = b.open(); err != nil {
+					return err
+				}
 			}
 			host.GPUs = append(host.GPUs, d.GPU)
 			host.Unknown = append(host.Unknown, d.unknown...)
 			s.worn = s.worn || d.lost
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		host.Stale = b.stale()
 		host.Units, host.Controllers = b.controllers(ctx)
 		b.fillSharing(ctx, s, &host)
 		return nil
 	})
-	return host, err
+	if err != nil {
+		return gpu.Host{}, err // a call that was given up may still write to it
+	}
+	return host, nil
 }
 
 // lacks notes a part of the host that could not be read.
@@ -132,22 +161,61 @@ func lacks(host *gpu.Host, part gpu.Part, err error) {
 	}
 }
 
-// ask runs a call against the driver, which is loaded if it is not.
-func (b *Backend) ask(ctx context.Context, op, object string, call func(*session) error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+const (
+	defaultPatience = 20 * time.Second
+	hostPatience    = 6
+)
+
+// take waits for the turn to use the driver.
+func (b *Backend) take(ctx context.Context, what string) error {
 	if ctx.Err() != nil {
-		return complete(ctx, ctx.Err(), op, object)
+		return ctx.Err()
 	}
-	s, err := b.open()
-	if err == nil {
-		err = call(s)
+	select {
+	case b.turn <- struct{}{}:
+		b.holder.Store(what)
+		return nil
+	case <-ctx.Done():
+		who, _ := b.holder.Load().(string)
+		return refuse(backend.Timeout, "the driver is in use by another call, which has not ended (%s): a GPU may hang, see dmesg", who)
 	}
-	if isStale(err) || b.session != nil && b.session.worn {
-		_ = b.hangUp() // the next call loads the driver that is there then, with the GPUs that are
-	}
-	return complete(ctx, err, op, object)
 }
+
+func (b *Backend) leave() { <-b.turn }
+
+// ask runs a call against the driver, which is loaded if it is not. A call that hangs in the
+// driver cannot be stopped: who waits for it is answered when ctx ends, and it keeps its turn.
+func (b *Backend) ask(ctx context.Context, op, object string, call func(*session) error) error {
+	if err := b.take(ctx, op+", "+object); err != nil {
+		return complete(ctx, err, op, object)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer b.leave()
+		s, err := b.open()
+		if err == nil {
+			err = call(s)
+		}
+		if isStale(err) || b.session != nil && b.session.worn {
+			_ = b.hangUp() // the next call loads the driver that is there then, with the GPUs that are
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return complete(ctx, err, op, object)
+	case <-ctx.Done():
+	}
+	select { // what takes its own notice of ctx says more
+	case err := <-done:
+		return complete(ctx, err, op, object)
+	case <-time.After(answerTime):
+		return complete(ctx, refuse(backend.Timeout, "the driver has not answered when time ran out: a GPU may hang, see dmesg"), op, object)
+	}
+}
+
+// answerTime is for a call to say that its time is over.
+const answerTime = time.Second
 
 // change is ask for one GPU, by its UUID.
 func (b *Backend) change(ctx context.Context, op, gpuID string, call func(*session, *device) error) error {

@@ -27,6 +27,9 @@ func (b *Backend) computing(s *session, uuids []string) (clients []mps.Client, k
 		if d.handle == nil || elsewhere(d, uuids) {
 			continue
 		}
+		if _, hangs := b.silent.Load(d.ID); hangs {
+			return nil, false
+		}
 		on, err := s.covers(d, uuids)
 		if err != nil {
 			return nil, false

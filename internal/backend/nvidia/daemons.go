@@ -70,11 +70,10 @@ func (s *session) daemonSpec(d gpu.MPSDaemonSpec) (mps.Spec, error) {
 // RemoveDaemon ends a daemon and takes away all that is on the host for it. It does so
 // without the driver, too: a daemon that outlives it is in the way of another one.
 func (b *Backend) RemoveDaemon(ctx context.Context, name string, endClients bool) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if ctx.Err() != nil {
-		return complete(ctx, ctx.Err(), "remove it", daemonObject(name))
+	if err := b.take(ctx, "remove "+daemonObject(name)); err != nil {
+		return complete(ctx, err, "remove it", daemonObject(name))
 	}
+	defer b.leave()
 	s, err := b.open()
 	if err != nil {
 		s = nil

@@ -4,10 +4,12 @@ package nvidia
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -38,6 +40,38 @@ func (d *device) lacks(err error) {
 	}
 }
 
+// inspectInTime is inspect for a GPU that may hang, which is its problem as well. What hangs
+// keeps the device and the session that it was given.
+func (b *Backend) inspectInTime(ctx context.Context, s *session, d *device, driver string) (*device, error) {
+	dark := &device{GPU: gpu.GPU{ID: d.ID, Vendor: vendor, Driver: gpu.Driver{Version: driver}}}
+	if why, hangs := b.silent.Load(d.ID); hangs {
+		dark.lacks(fmt.Errorf("%v", why))
+		return dark, nil
+	}
+	if d.handle == nil {
+		return d, b.inspect(ctx, s, d, driver)
+	}
+	why := fmt.Sprintf("the GPU has not answered within %s, and the driver may hang: see dmesg for its Xid errors, and reset it or reboot the host", b.opt.Patience)
+	b.silent.Store(d.ID, why)
+	done := make(chan error, 1)
+	go func() {
+		err := b.inspect(ctx, s, d, driver)
+		b.silent.Delete(dark.ID)
+		done <- err
+	}()
+	timer := time.NewTimer(b.opt.Patience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return d, err
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.abandoned.Store(true)
+	dark.lacks(errors.New(why))
+	return dark, nil
+}
+
 // inspect reads all of a GPU. The error is the driver's own.
 func (b *Backend) inspect(ctx context.Context, s *session, d *device, driver string) error {
 	d.read(gpu.Driver{Version: driver})
@@ -52,6 +86,9 @@ func (b *Backend) inspect(ctx context.Context, s *session, d *device, driver str
 		func() (err error) { d.MIG, err = s.readMIG(d); return },
 		func() (err error) { d.VGPU, err = b.readVGPU(ctx, s, d); return },
 	} {
+		if s.abandoned.Load() {
+			return nil // it hung, and nobody waits for it any more
+		}
 		err := read()
 		if isStale(err) {
 			return err

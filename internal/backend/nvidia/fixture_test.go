@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -23,14 +24,15 @@ import (
 
 // fixture is a Linux host: a machine behind NVML, a /proc and a systemctl.
 type fixture struct {
-	t       *testing.T
-	machine *fakenvml.Machine
-	tree    *fakenvml.ProcTree
-	units   string // directory of unit files of the systemctl
-	ids     []string
-	backend *nvidia.Backend
-	pid     int
-	holders []string // units that hold GPUs while they run
+	t        *testing.T
+	machine  *fakenvml.Machine
+	tree     *fakenvml.ProcTree
+	units    string // directory of unit files of the systemctl
+	ids      []string
+	backend  *nvidia.Backend
+	pid      int
+	patience time.Duration
+	holders  []string // units that hold GPUs while they run
 }
 
 var (
@@ -107,6 +109,7 @@ func (f *fixture) open() {
 	f.backend = nvidia.New(nvidia.Options{
 		Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(), Systemctl: filepath.Join(bin, "systemctl"),
 		CTK: filepath.Join(bin, "nvidia-ctk"), Modprobe: filepath.Join(bin, "nvidia-modprobe"),
+		Patience: f.patience,
 	})
 }
 

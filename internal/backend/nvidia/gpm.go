@@ -2,7 +2,11 @@
 
 package nvidia
 
-import "github.com/NVIDIA/go-nvml/pkg/nvml"
+import (
+	"context"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
 
 // monitoring are the functions of GPU performance monitoring, which drivers from R520 and
 // GPUs from Hopper on have. It is the only measure of MIG instances.
@@ -48,8 +52,12 @@ func (s *session) activity(a, b nvml.GpmSample) *float64 {
 
 // release gives samples back. Those of another session are gone with it.
 func (b *Backend) release(of *session, all []*measured) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), b.opt.Patience)
+	defer cancel()
+	if b.take(ctx, "release samples") != nil {
+		return
+	}
+	defer b.leave()
 	if of == nil || b.session != of {
 		return
 	}

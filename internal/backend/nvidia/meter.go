@@ -32,10 +32,14 @@ func (b *Backend) Measure(ctx context.Context, window time.Duration) ([]utilizat
 		first, err = b.measure(s)
 		return err
 	})
-	defer func() { b.release(at, slices.Concat(first, second)) }()
 	if err != nil {
-		return nil, took, err
+		return nil, took, err // a call that was given up may still write to what it read
 	}
+	defer func() {
+		if ctx.Err() == nil {
+			b.release(at, slices.Concat(first, second))
+		}
+	}()
 	select {
 	case <-time.After(max(window, shortest)):
 	case <-ctx.Done():

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -172,14 +172,16 @@ func (b *Backend) reset(ctx context.Context, gpuID string) error {
 	if err := b.hangUp(); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, b.opt.SMI, "--gpu-reset", "-i", gpuID).CombinedOutput() //nolint:gosec // its arguments are no shell's
-	if err != nil {
-		return refuse(backend.InUse, "the GPU could not be reset (%s: %v): %s", b.opt.SMI, err, oneLine(out))
+	if _, err := run(ctx, resetTime, b.opt.SMI, "--gpu-reset", "-i", gpuID); err != nil {
+		return refuse(backend.InUse, "the GPU could not be reset: %v", err)
 	}
 	return nil
 }
 
 // oneLine is what a program said, for an error.
+// resetTime bounds the reset of a GPU.
+const resetTime = 2 * time.Minute
+
 func oneLine(out []byte) string {
 	const most = 500
 	said := strings.Join(strings.Fields(string(out)), " ")

@@ -53,7 +53,7 @@ func (b *Backend) emptyInMIGMode(ctx context.Context) bool {
 	err := b.ask(ctx, "", "", func(s *session) error {
 		devices, err := s.devices()
 		for _, d := range devices {
-			if d.handle == nil {
+			if _, hangs := b.silent.Load(d.ID); hangs || d.handle == nil {
 				continue
 			}
 			mig, err := s.readMIG(d)
@@ -106,18 +106,18 @@ func (b *Backend) deviceNodes(ctx context.Context) error {
 	}
 	var failed error
 	for _, file := range append(files, more...) {
-		_, err := b.tool(ctx, modprobe, "-f", file)
+		_, err := run(ctx, refreshTime, modprobe, "-f", file)
 		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
 func (b *Backend) specification(ctx context.Context) error {
-	loaded, err := b.tool(ctx, b.opt.Systemctl, "show", "--property=LoadState", "--value", refreshUnit)
+	loaded, err := run(ctx, refreshTime, b.opt.Systemctl, "show", "--property=LoadState", "--value", refreshUnit)
 	if err == nil && loaded == "loaded" {
 		// A unit that was restarted for each of several changes has met systemd's limit.
-		_, _ = b.tool(ctx, b.opt.Systemctl, "reset-failed", refreshUnit) // one that has not failed is no error
-		_, err := b.tool(ctx, b.opt.Systemctl, "restart", refreshUnit)
+		_, _ = run(ctx, refreshTime, b.opt.Systemctl, "reset-failed", refreshUnit) // one that has not failed is no error
+		_, err := run(ctx, refreshTime, b.opt.Systemctl, "restart", refreshUnit)
 		return err
 	}
 	if _, err := exec.LookPath(b.opt.CTK); err != nil {
@@ -129,15 +129,15 @@ func (b *Backend) specification(ctx context.Context) error {
 		if _, err := os.Stat(file); err != nil {
 			continue
 		}
-		_, err := b.tool(ctx, b.opt.CTK, append([]string{"cdi", "generate", "--output=" + file}, cdi.GeneratedWith(file)...)...)
+		_, err := run(ctx, refreshTime, b.opt.CTK, append([]string{"cdi", "generate", "--output=" + file}, cdi.GeneratedWith(file)...)...)
 		failed = errors.Join(failed, err)
 	}
 	return failed
 }
 
-// tool runs a program to its end, or to its time's, and returns what it said.
-func (b *Backend) tool(ctx context.Context, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, refreshTime, fmt.Errorf("it has not ended within %s", refreshTime))
+// run runs a program to its end, or to its time's, and returns what it said.
+func run(ctx context.Context, limit time.Duration, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not ended within %s", limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // its arguments are no shell's
 	cmd.WaitDelay = time.Second                       // what it started may keep its output open

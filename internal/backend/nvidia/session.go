@@ -4,6 +4,7 @@ package nvidia
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -20,6 +21,8 @@ type session struct {
 	driver       string // "" until it was asked for
 	// worn is true when a GPU was lost, which comes back in another session at best.
 	worn bool
+	// abandoned is true when a call of it hangs.
+	abandoned atomic.Bool
 }
 
 // required are the functions without which there is no point in going on. All of them

@@ -20,10 +20,9 @@ func shareObject(name string) string { return "share " + name }
 
 // WriteShare hands a share to containers, or brings what is handed over up to date.
 func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
-	if len(b.stale()) > 0 {
-		_ = b.RefreshDevices(ctx) // the share says what it lacks
-	}
-	return b.ask(ctx, "hand it to containers", shareObject(s.Name), func(driver *session) error {
+	const op = "hand it to containers"
+	var found *cdi.Share
+	err := b.ask(ctx, op, shareObject(s.Name), func(driver *session) error {
 		share, err := driver.share(s)
 		if err != nil {
 			return err
@@ -34,9 +33,19 @@ func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 		if err := share.Validate(); err != nil {
 			return refuse(backend.InvalidParameter, "%v", err)
 		}
-		_, err = b.shares.Write(share)
-		return cdiError(err)
+		found = share
+		return nil
 	})
+	if err != nil {
+		return err
+	}
+	if len(b.stale()) > 0 {
+		_ = b.RefreshDevices(ctx) // the share says what it lacks
+	}
+	b.handing.Lock()
+	defer b.handing.Unlock()
+	_, err = b.shares.Write(found)
+	return complete(ctx, cdiError(err), op, shareObject(s.Name))
 }
 
 // share is a share with its devices as the driver numbers them now.
@@ -82,8 +91,6 @@ func (b *Backend) clientOf(s *session, spec gpu.ShareSpec) (*cdi.MPS, error) {
 
 // RemoveShare takes a share back. Processes in it go on. It takes no driver.
 func (b *Backend) RemoveShare(ctx context.Context, name string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	const op = "take it back from containers"
 	err := ctx.Err()
 	if err == nil {
@@ -93,6 +100,8 @@ func (b *Backend) RemoveShare(ctx context.Context, name string) error {
 		}
 	}
 	if err == nil {
+		b.handing.Lock()
+		defer b.handing.Unlock()
 		err = cdiError(b.shares.Remove(name))
 	}
 	return complete(ctx, err, op, shareObject(name))

@@ -3,11 +3,13 @@
 package nvidia_test
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
@@ -167,4 +169,53 @@ func (f *fixture) reopen(t *testing.T) {
 		t.Error(err)
 	}
 	f.open()
+}
+
+// TestGPUThatHangs is named within the patience, next time at once, and hides no other; who
+// is cancelled is answered, and what needs no driver does not wait for one.
+func TestGPUThatHangs(t *testing.T) {
+	f := eight(t)
+	whole, err := f.backend.Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.patience = 500 * time.Millisecond
+	f.reopen(t)
+	f.machine.Hang(3, 4*time.Second)
+	for _, most := range []time.Duration{15 * time.Second, 10 * time.Second} {
+		began := time.Now()
+		got, err := f.backend.Inventory(t.Context())
+		if took := time.Since(began); err != nil || took > most {
+			t.Fatalf("after %s: %v", took, err)
+		}
+		for i := range got.GPUs {
+			if u, unknown := got.UnknownGPU(got.GPUs[i].ID); i == 3 && (!unknown || !strings.Contains(u.Why, "has not answered within 500ms") || got.GPUs[i].ID != uuid(4)) {
+				t.Errorf("of the GPU that hangs it says %+v", got.GPUs[i])
+			} else if i != 3 && !reflect.DeepEqual(got.GPUs[i], whole.GPUs[i]) {
+				t.Errorf("GPU %d is not as it is", i)
+			}
+		}
+	}
+	stuck := make(chan struct{})
+	go func() {
+		defer close(stuck)
+		_ = f.backend.CreateInstance(t.Context(), uuid(4), gpu.MIGPlacement{Profile: "1g.10gb", Start: 1}) // it takes as long as it takes
+	}()
+	time.Sleep(200 * time.Millisecond) // until it has its turn
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = f.backend.Inventory(ctx)
+	wantCode(t, err, backend.Timeout, "has not ended", "create the GPU instance")
+	if err := f.backend.RemoveShare(t.Context(), "none"); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("they took %s", took)
+	}
+	f.machine.Hang(3, 0)
+	<-stuck
+	if _, err := f.backend.Inventory(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

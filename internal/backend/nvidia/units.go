@@ -3,15 +3,13 @@
 package nvidia
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -83,18 +81,23 @@ func (b *Backend) running() []string {
 
 // runningUnits are the services that run. A host without systemd has none.
 func (b *Backend) runningUnits(ctx context.Context) []string {
-	out, err := exec.CommandContext(ctx, b.opt.Systemctl, "list-units", "--type=service", "--state=running", "--plain", "--no-legend", "--no-pager").Output() //nolint:gosec // fixed arguments
+	out, err := run(ctx, askTime, b.opt.Systemctl, "list-units", "--type=service", "--state=running", "--plain", "--no-legend", "--no-pager")
 	if err != nil {
 		return nil
 	}
 	var units []string
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		if fields := strings.Fields(lines.Text()); len(fields) > 0 {
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); len(fields) > 0 {
 			units = append(units, fields[0])
 		}
 	}
 	return units
 }
+
+const (
+	askTime  = 10 * time.Second // for what systemd knows
+	unitTime = 2 * time.Minute  // for a unit to start or stop, for which systemd itself gives it 90 seconds
+)
 
 // StopUnit stops a systemd unit.
 func (b *Backend) StopUnit(ctx context.Context, name string) error {
@@ -113,18 +116,18 @@ func (b *Backend) unit(ctx context.Context, verb, name string) error {
 	if !unitName.MatchString(name) || strings.HasPrefix(name, "-") {
 		return complete(ctx, refuse(backend.InvalidParameter, "this is no name of a unit"), op, object)
 	}
-	loaded, err := exec.CommandContext(ctx, b.opt.Systemctl, "show", "--property=LoadState", "--value", "--", name).CombinedOutput() //nolint:gosec // checked above
+	loaded, err := run(ctx, askTime, b.opt.Systemctl, "show", "--property=LoadState", "--value", "--", name)
 	if ctx.Err() != nil {
 		return complete(ctx, ctx.Err(), op, object)
 	}
 	if err != nil {
-		return complete(ctx, refuse(backend.NotSupported, "the host has no systemd that answers (%v): %s", err, oneLine(loaded)), op, object)
+		return complete(ctx, refuse(backend.NotSupported, "the host has no systemd that answers: %v", err), op, object)
 	}
-	if state := strings.TrimSpace(string(loaded)); state == "not-found" {
+	if loaded == "not-found" {
 		return complete(ctx, refuse(backend.NotFound, "the host has no such unit"), op, object)
 	}
-	if out, err := exec.CommandContext(ctx, b.opt.Systemctl, verb, "--", name).CombinedOutput(); err != nil { //nolint:gosec // checked above
-		return complete(ctx, refuse(backend.Failed, "systemctl: %v: %s", err, oneLine(out)), op, object)
+	if _, err := run(ctx, unitTime, b.opt.Systemctl, verb, "--", name); err != nil {
+		return complete(ctx, refuse(backend.Failed, "%v", err), op, object)
 	}
 	return nil
 }

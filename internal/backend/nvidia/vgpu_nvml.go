@@ -88,11 +88,12 @@ func (l library) at(address string) (*session, *device, error) {
 		return nil, nil, err
 	}
 	for _, d := range all {
-		d.read(gpu.Driver{})
-		if d.handle == nil || d.bus == "" {
+		if d.handle == nil {
 			continue
 		}
-		if bdf, err := vgpu.Address(d.bus); err == nil && bdf == address {
+		pci, ret := d.handle.GetPciInfo()
+		if bdf, err := vgpu.Address(text(pci.BusId[:])); ret == nvml.SUCCESS && err == nil && bdf == address {
+			d.read(gpu.Driver{})
 			return s, d, nil
 		}
 	}
