@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -29,18 +28,40 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ch.Owner, ch.Want = f.opt.Owner, gpu.Want{}
+	if a := ch.Prior.Assignment; a != nil {
+		is := *a
+		if at, err := FindVM(v, is.VMID); err == nil {
+			is.VMName, is.Host = at.VM.Name, at.Host // where it is by now
+		}
+		ch.Prior.Assignment = &is
+	}
 	if ch.Token != "" {
 		l.leaving[ch.Token] = true
 		l.book.Put(ch.Token, ch) // what it holds is going
 	}
 	v = f.withNeighbours(v)
-	d := f.destroy(v, f.index(v), ch)
-	if rules.HasErrors(d.Findings) {
-		if after, users := f.withoutUsers(v, ch); len(users) > 0 {
-			d = f.destroy(after, rules.NewFleet(after.Hosts), ch)
-			if !rules.HasErrors(d.Findings) {
-				l.awaited = append(l.awaited, awaited{of: ch, view: v, users: users})
+	index := f.index(v)
+	d := f.destroy(v, index, ch)
+	if !rules.HasErrors(d.Findings) || ch.Prior.Config == nil && ch.Prior.Pool == nil {
+		return d // nothing rests on a share or on what a VM has
+	}
+	after, awaits := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors}, map[string][]awaited{}
+	for name := range members(ch.Prior) {
+		if h, ok := v.Hosts[name]; ok {
+			known := index.WithClaims(name, h)
+			left, users := f.withoutUsers(known, name, ch)
+			after.Hosts[name] = &left
+			for _, token := range users {
+				awaits[token] = append(awaits[token], awaited{of: ch, host: name, known: known})
 			}
+		}
+	}
+	if len(awaits) == 0 {
+		return d
+	}
+	if d = f.destroy(after, rules.NewFleet(after.Hosts), ch); !rules.HasErrors(d.Findings) {
+		for token, a := range awaits {
+			l.awaited[token] = append(l.awaited[token], a...)
 		}
 	}
 	return d
@@ -101,39 +122,27 @@ func destroyedOn(prior gpu.Want) map[string]bool {
 	return members(prior)
 }
 
-// withoutUsers is a view without the assignments and shares of this state that go before an
+// withoutUsers is a host without the assignments and shares of this state that go before an
 // object does, or that the run changes so that they let go of it. The users returned are
-// those that it has not planned yet, by token. The caller holds the ledger.
-func (f *Fleet) withoutUsers(v View, of change.Change) (View, map[string]bool) {
-	out, users := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors}, map[string]bool{}
-	if of.Prior.Config == nil && of.Prior.Pool == nil {
-		return out, users // nothing rests on a share or on what a VM has
-	}
-	index := f.index(v)
-	for name := range members(of.Prior) {
-		h, ok := v.Hosts[name]
-		if !ok {
+// those that the run has not planned to keep, by token. The caller holds the ledger.
+func (f *Fleet) withoutUsers(host gpu.Host, name string, of change.Change) (after gpu.Host, users []string) {
+	after = host
+	for _, c := range host.Claims {
+		if c.Owner != f.opt.Owner || c.Kind != gpu.ClaimAssignment && c.Kind != gpu.ClaimShare {
 			continue
 		}
-		after := index.WithClaims(name, h)
-		for _, c := range slices.Clone(after.Claims) {
-			if c.Owner != f.opt.Owner || c.Kind != gpu.ClaimAssignment && c.Kind != gpu.ClaimShare {
-				continue
-			}
-			ch, planned := f.Ledger.book.Plan(c.Token)
-			switch {
-			case !planned || f.Ledger.leaving[c.Token]:
-				users[c.Token] = true
-				ch = change.Change{Subject: of.Subject, Owner: c.Owner, Token: c.Token, Prior: c.Want}
-			case ch.Unchanged:
-				continue
-			}
-			ch.Owner = f.opt.Owner
-			after = afterwards(after, name, ch)
+		ch, planned := f.Ledger.book.Plan(c.Token)
+		switch {
+		case !planned || f.Ledger.leaving[c.Token]:
+			users = append(users, c.Token)
+			ch = change.Change{Subject: of.Subject, Token: c.Token, Prior: c.Want}
+		case ch.Unchanged:
+			continue
 		}
-		out.Hosts[name] = &after
+		ch.Owner = f.opt.Owner
+		after = afterwards(after, name, ch)
 	}
-	return out, users
+	return after, users
 }
 
 // afterwards is a host once a change was made. One that the host would refuse is an error
@@ -169,11 +178,11 @@ func (v View) Disturbable(names []string) change.Approved {
 	return a
 }
 
-// awaited is a destroy that its hosts would refuse while one of some users stays.
+// awaited is a destroy that a host, as it is now, would refuse while one of some users stays.
 type awaited struct {
 	of    change.Change
-	view  View
-	users map[string]bool
+	host  string
+	known gpu.Host
 }
 
 // Record puts a plan into the ledger and tells what is wrong with it, on the hosts of a view
@@ -194,17 +203,18 @@ func (f *Fleet) inTheWayOf(p change.Change) []rules.Finding {
 		return nil
 	}
 	var out []rules.Finding
-	for _, a := range l.awaited {
-		if !a.users[p.Token] {
+	for _, a := range l.awaited[p.Token] {
+		if slices.ContainsFunc(out, func(x rules.Finding) bool { return x.Other == a.of.Subject }) {
 			continue
 		}
-		after, _ := f.withoutUsers(a.view, a.of)
-		for _, x := range f.destroy(after, rules.NewFleet(after.Hosts), a.of).Findings {
+		after, _ := f.withoutUsers(a.known, a.host, a.of)
+		v := View{Hosts: map[string]*gpu.Host{a.host: &after}}
+		for _, x := range f.destroy(v, rules.NewFleet(v.Hosts), a.of).Findings {
 			if x.Level == rules.Error {
 				out = append(out, rules.Finding{
-					Level: rules.Error, Path: x.Path, Rule: x.Rule, Host: x.Host, GPU: x.GPU, Other: a.of.Subject,
+					Level: rules.Error, Rule: x.Rule, Host: x.Host, GPU: x.GPU, Other: a.of.Subject,
 					Title: "What it uses is destroyed in the same run",
-					Found: strings.TrimSuffix(a.of.Subject, ".") + " is destroyed, and this stays. " + x.Found,
+					Found: a.of.Subject + " is destroyed, and this stays. " + x.Found,
 					Fix:   "Destroy both, or keep both. Otherwise: " + x.Fix,
 				})
 				break

@@ -27,10 +27,10 @@ type Ledger struct {
 	entries map[string]entry // by instance
 	// reshaped are the ids of the partition configs that will change a partition count.
 	reshaped map[string]bool
-	// leaving are the claim tokens of what the run destroys, or makes anew, and awaited those
-	// destroys that need others to go before.
+	// leaving are the claim tokens of what the run destroys, or makes anew, and awaited, by
+	// the token of who is in the way, those destroys that need others to go before.
 	leaving map[string]bool
-	awaited []awaited
+	awaited map[string][]awaited
 }
 
 // entry is what the ledger knows of an instance: its key in the book, and what it
@@ -41,7 +41,7 @@ type entry struct {
 }
 
 func newLedger() *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}, leaving: map[string]bool{}}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}, leaving: map[string]bool{}, awaited: map[string][]awaited{}}
 }
 
 // Instance returns the name of the instance being planned. previous is the name

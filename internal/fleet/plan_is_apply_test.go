@@ -510,6 +510,8 @@ type announced struct {
 	stops  []string
 	counts map[string]int // by host and GPU
 	ofLinux
+	// approved is what the apply is held to.
+	approved *change.Approved
 }
 
 func (w *world) plan(p change.Change) announced {
@@ -527,7 +529,8 @@ func (w *world) plan(p change.Change) announced {
 	for _, one := range plans {
 		var findings []rules.Finding
 		if one.Want.Empty() {
-			findings = f.PlanDestroy(view, one).Findings
+			d := f.PlanDestroy(view, one)
+			findings, out.approved = d.Findings, &d.Approved
 		} else {
 			findings = f.Record(f.Ledger.Instance(""), view, one)
 		}
@@ -571,7 +574,7 @@ func (w *world) compare(r *resource, p change.Change) {
 			levels[x.Rule] = rules.Off
 		}
 	}
-	err := w.applyLinux(w.run(levels), fleet.Request{Change: change.Change{Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior}, MaxUnavailable: 2})
+	err := w.applyLinux(w.run(levels), fleet.Request{Change: change.Change{Subject: p.Subject, Token: p.Token, Adopt: p.Token == "", Want: p.Want, Prior: p.Prior, Approved: says.approved}, MaxUnavailable: 2})
 	after := w.hosts()
 	stopped := slices.Sorted(maps.Keys(w.seen.stopped))
 	switch {

@@ -193,10 +193,8 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	}
 	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
 	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.fleet.PowerUnknown()}, prior.VMID, r.fleet.Seen(), &resp.Diagnostics)
-	view, at, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
-	if err == nil { // else the destroy itself says what is wrong, if anything is
-		prior.VMName, prior.Host = at.VM.Name, at.Host
-	}
+	// That the VM is not found, the destroy itself says, if anything is wrong with it.
+	view, _, _ := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	ch := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
 	report.Destroy(ctx, r.fleet, view, req, resp, ch)
 	r.warnOfStop(&resp.Diagnostics, view, ch)
