@@ -15,6 +15,10 @@ const (
 	migGPU1 = "GPU-00000000-0000-4000-8000-000000000001"
 )
 
+func at(profile string, start int) gpu.MIGPlacement {
+	return gpu.MIGPlacement{Profile: profile, Start: start}
+}
+
 // h100 is an NVIDIA H100 in MIG mode with instances, of which the driver lists ids from
 // one on.
 func h100(id string, instances ...gpu.MIGPlacement) gpu.GPU {

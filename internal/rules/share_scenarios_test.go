@@ -259,7 +259,9 @@ func shareScenarios() []scenario {
 				put(&w, "c", wantShare(share("c", 48*gib)))
 				return w, p
 			},
-			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.MemoryRequest, p.Want.Share.MemoryLimit = 16*gib, 16*gib },
+			satisfy: func(_ *rules.World, p *change.Change) {
+				p.Want.Share.MemoryRequest, p.Want.Share.MemoryLimit = 16*gib, 16*gib
+			},
 		},
 		{
 			rule: "share-placement", name: "a config of the run comes before it or after it", level: rules.Error, path: "host", change: true,

@@ -1,4 +1,4 @@
-package rules_test
+package placement_test
 
 import (
 	"slices"
