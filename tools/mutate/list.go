@@ -109,7 +109,7 @@ func list() []mutation {
 		{in: placement, function: "Usage.Exceeds", from: `u.Shares > *q.Shares`, to: `false`},
 		{in: placement, function: "Usage.Exceeds", from: `u.Memory > *q.Memory`, to: `false`},
 		{in: placement, function: "Usage.Exceeds", from: `u.GPUs > *q.GPUs*(1+Tolerance)+Tolerance`, to: `false`},
-		{in: placement, function: "hadAsMuch", from: `h.Claims[i].Token == token`, to: `true`},
+		{in: placement, function: "hadAsMuch", from: `c.Token == token`, to: `true`},
 		{in: placement, function: "WantsNoMore"},
 		{in: placement, function: "missingPins"},
 		{in: placement, function: "compareFit"},
