@@ -194,7 +194,7 @@ func TestWhatStandsIsSaidOfAHostThatCannotBeRead(t *testing.T) {
 			return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Stands: stands}}
 		}
 		_, err := f.Apply(t.Context(), request("a"))
-		if said := failureOf(t, err).Summary(); !strings.Contains(said, "On a there still stands: VM avd-01 is off") {
+		if said := failureOf(t, err).Summary(); !strings.Contains(said, "Still in place on a: VM avd-01 is off") {
 			t.Errorf("it says %q", said)
 		}
 	})
@@ -205,7 +205,7 @@ func TestWhatStandsIsSaidOfAHostThatCannotBeRead(t *testing.T) {
 			return agent.Outcome{}, &agent.Error{Kind: agent.Refused, Message: "no"}
 		}
 		_, err := f.Apply(t.Context(), request("a", "b"))
-		if said := failureOf(t, err).Summary(); !strings.Contains(said, "On a there still stands: VM avd-01 is off") {
+		if said := failureOf(t, err).Summary(); !strings.Contains(said, "Still in place on a: VM avd-01 is off") {
 			t.Errorf("it says %q", said)
 		}
 	})
