@@ -16,8 +16,8 @@ type Move struct {
 	From, To *gpu.Share
 }
 
-// Bounds of the search of EveryOrder: how many states are looked at.
-const orderSteps = 1500
+// orderSteps bounds the search of EveryOrder: how often a host is looked at for a share.
+const orderSteps = 20000
 
 // EveryOrder tells whether shares that are not placed all find a place in whatever order
 // they come, each where it would be put by then, while the moves happen in between: nothing
@@ -68,6 +68,7 @@ type orders struct {
 	done  []bool  // moves
 	rooms []*SharedHost
 	seen  map[string]bool
+	steps int
 	cut   bool
 	stuck *gpu.Share
 }
@@ -138,7 +139,7 @@ func (o *orders) visit() bool {
 	if o.seen[key] {
 		return true
 	}
-	if len(o.seen) >= orderSteps {
+	if o.steps >= orderSteps {
 		o.cut = true
 		return true
 	}
@@ -149,6 +150,7 @@ func (o *orders) visit() bool {
 			continue
 		}
 		item := o.items[o.class[c][n-1]]
+		o.steps += len(item.Rooms)
 		done, _ := PackInOrder([]PackItem{item}, true)
 		if len(done) == 0 {
 			continue

@@ -226,7 +226,7 @@ type unplacedShare struct {
 }
 
 // unplaced are the other shares of the run that are not placed and may go to some hosts, or
-// where one of those may, and all the hosts of these; none when they are too many.
+// where one of those may, and all the hosts of these; no hosts when they are too many.
 func (r *run) unplaced(hosts []string) (out []unplacedShare, on []string) {
 	seen, reached := map[*entry]bool{}, map[string]bool{}
 	var subjects []string
@@ -271,7 +271,7 @@ func (r *run) unplaced(hosts []string) (out []unplacedShare, on []string) {
 			out = append(out, u)
 			reach(u.hosts)
 			if len(out)*len(reached) > competitorsMost {
-				return nil, hosts
+				return nil, nil
 			}
 		}
 	}

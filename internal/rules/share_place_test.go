@@ -307,3 +307,32 @@ func TestAShareTakesTheWholeGPUOfOneThatGoes(t *testing.T) {
 		t.Errorf("it stays: %+v", found)
 	}
 }
+
+// BenchmarkPlanOfShares plans shares of all sizes that a pool of ten hosts has no room for in
+// every order. It is to stay far below a second: each share is checked beside all others.
+func BenchmarkPlanOfShares(b *testing.B) {
+	for b.Loop() {
+		var hosts []*gpu.Host
+		var names []string
+		for i := range 10 {
+			h := shareServer()
+			h.Name = fmt.Sprintf("h%04d", i)
+			hosts, names = append(hosts, h), append(names, h.Name)
+		}
+		w := world(hosts...)
+		pool := sharePool("team", names...)
+		put(&w, "c", mpsConfig("ml", names...))
+		put(&w, "p", pool)
+		refused := 0
+		for i := range 100 {
+			s := fromShares(share(fmt.Sprintf("s%d", i), gpu.Bytes(5+i%30)*gib), pool.Pool.ID)
+			s.Config = "ml"
+			p := create(s.Name, wantShare(s))
+			refused += len(of("share-placement", rules.Check(w, p, nil)))
+			w.Others.Put(p.Token, p)
+		}
+		if refused != 1 {
+			b.Fatalf("told %d times, want once", refused)
+		}
+	}
+}

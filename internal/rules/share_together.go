@@ -46,7 +46,11 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 	}
 	me := r.plan.Want.Share
 	entries, reached := r.unplaced(hosts)
-	if len(entries) == 0 && (me == nil || len(me.Devices) > 0) || r.pending(reached, layouts...) {
+	if len(reached) == 0 || len(entries) == 0 && (me == nil || len(me.Devices) > 0) || r.pending(reached, layouts...) {
+		return
+	}
+	on := strings.Join(reached, " ")
+	if r.toldBefore(key("together", on)) || r.toldBefore(key("order", on)) {
 		return
 	}
 	known := map[string]*placement.SharedHost{}
@@ -81,7 +85,7 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 	}
 	verdict := placement.Pack(items)
 	if verdict == placement.DoNotFit {
-		o.once(r, r.leftOver(items, "The shares of this run do not fit together"), key("together", strings.Join(reached, " ")))
+		o.once(r, r.leftOver(items, "The shares of this run do not fit together"), key("together", on))
 		return
 	}
 	if r.pending(reached, gpu.ClaimShare) {
@@ -91,7 +95,7 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 	case placement.Fit:
 		o.beside(r, items)
 	case placement.DoNotFit, placement.Undecided:
-		o.once(r, r.anyOrder(items, moves, stuck), key("order", strings.Join(reached, " ")))
+		o.once(r, r.anyOrder(items, moves, stuck), key("order", on))
 	}
 }
 
@@ -100,6 +104,12 @@ func (o *shareOutcome) once(r *run, f Finding, k string) {
 	if by, _ := r.book.told.LoadOrStore(k, r.plan.Token); by == r.plan.Token {
 		o.add(f, k)
 	}
+}
+
+// toldBefore tells whether another plan has reported that.
+func (r *run) toldBefore(k string) bool {
+	by, told := r.book.told.Load(k)
+	return told && by != r.plan.Token
 }
 
 // fitsAlone reports a share of the run that finds no place by itself, or one that another
