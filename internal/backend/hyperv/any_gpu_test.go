@@ -11,10 +11,16 @@ import (
 
 // unlisted are GPUs that Windows lists and no table of ours knows.
 var unlisted = []struct{ model, vendor, device string }{
-	{"NVIDIA Tesla V100-PCIE-16GB", "10DE", "1DB4"}, {"NVIDIA Tesla P40", "10DE", "1B38"}, {"NVIDIA Tesla M10", "10DE", "13BD"},
-	{"NVIDIA Quadro RTX 6000", "10DE", "1E30"}, {"NVIDIA Quadro RTX 8000", "10DE", "1E78"}, {"NVIDIA RTX A6000", "10DE", "2230"},
-	{"AMD Radeon Instinct MI25", "1002", "6860"}, {"AMD Radeon PRO V710", "1002", "7461"},
-	{"Intel Data Center GPU Flex 170", "8086", "56C0"}, {"Intel Data Center GPU Flex 140", "8086", "56C1"},
+	{"NVIDIA Tesla V100-PCIE-16GB", "10DE", "1DB4"},
+	{"NVIDIA Tesla P40", "10DE", "1B38"},
+	{"NVIDIA Tesla M10", "10DE", "13BD"},
+	{"NVIDIA Quadro RTX 6000", "10DE", "1E30"},
+	{"NVIDIA Quadro RTX 8000", "10DE", "1E78"},
+	{"NVIDIA RTX A6000", "10DE", "2230"},
+	{"AMD Radeon Instinct MI25", "1002", "6860"},
+	{"AMD Radeon PRO V710", "1002", "7461"},
+	{"Intel Data Center GPU Flex 170", "8086", "56C0"},
+	{"Intel Data Center GPU Flex 140", "8086", "56C1"},
 }
 
 // TestAnyGPUIsPooledAssignedAndReturned: whether a device is a GPU is told by its class, on
