@@ -139,7 +139,7 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 		}
 	}
 	if len(users) > 0 {
-		return refuse(InUse, "delete the pool", "pool "+pool.Name, "these VMs use it: %s", p.vmNames(users)).or("unassign them first")
+		return refuse(InUse, "delete the pool", "pool "+pool.Name, "these VMs use it: %s", p.vmNames(users)).or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
 	}
 	if len(pool.GPUs) > 0 {
 		p.add(Step{Op: OpSetPoolMembers, Pool: pool.Name})

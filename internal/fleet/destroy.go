@@ -136,13 +136,19 @@ func (f *Fleet) withoutUsers(host gpu.Host, name string, of change.Change) (afte
 		case !planned || f.Ledger.leaving[c.Token]:
 			users = append(users, c.Token)
 			ch = change.Change{Subject: of.Subject, Token: c.Token, Prior: c.Want}
-		case ch.Unchanged:
+		case ch.Unchanged, isUpdate(ch): // which Terraform makes after the destroy
 			continue
 		}
 		ch.Owner = f.opt.Owner
 		after = afterwards(after, name, ch)
 	}
 	return after, users
+}
+
+// isUpdate tells whether an assignment is changed in place.
+func isUpdate(ch change.Change) bool {
+	was, is := ch.Prior.Assignment, ch.Want.Assignment
+	return was != nil && is != nil && gpu.SameID(was.VMID, is.VMID)
 }
 
 // afterwards is a host once a change was made. One that the host would refuse is an error
@@ -192,7 +198,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) []rules.Finding
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	findings := l.record(instance, p, func(p change.Change) []rules.Finding { return f.Check(f.withNeighbours(v), p) })
-	return append(findings, f.inTheWayOf(p)...)
+	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels))
 }
 
 // inTheWayOf finds that a resource stays, by its plan, and is in the way of a destroy that

@@ -588,8 +588,7 @@ func (w *world) compare(r *resource, p change.Change) {
 		}
 		return
 	case err != nil && strings.Contains(err.Error(), "while it is kept open by unit"):
-		w.counts["kept open"]++ // which no inventory shows: the unit has to be stopped for a reset
-		w.untouched(before, after)
+		w.counts["kept open"]++ // which no inventory shows; what was done before the reset was put back
 		return
 	case err != nil && slices.ContainsFunc(w.drifting, func(o *resource) bool { return o != r }):
 		w.counts["hangs on a repair"]++ // which the same run makes

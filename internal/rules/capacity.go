@@ -78,7 +78,10 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 			return
 		}
 		maps.DeleteFunc(seating, func(id string, s seated) bool {
-			return !gpu.SameID(s.pinned, pin) && !contains(holderIDs(slots[0].gpu), id)
+			if s.pinned != "" {
+				return !gpu.SameID(s.pinned, pin)
+			}
+			return !contains(holderIDs(slots[0].gpu), id)
 		})
 		where = gpuOn(at.key, slots[0].gpu)
 	}
@@ -185,7 +188,7 @@ func (r *run) poolUsers(host string, h *gpu.Host, pool string) map[string]seated
 	out := map[string]seated{}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		if n := drawn(vm, pool); n > 0 {
+		if n := drawn(vm, pool); n > 0 && !r.mayGo(vm) {
 			out[gpu.FoldID(vm.ID)] = seated{name: vm.Name, seats: n, running: vm.Runs()}
 		}
 	}
@@ -273,7 +276,7 @@ func (r *run) deviceRival(a *gpu.Assignment, id string) *entry {
 func (r *run) deviceHolder(host string, h *gpu.Host, id, own string) *gpu.VM {
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		if gpu.SameID(vm.ID, own) {
+		if gpu.SameID(vm.ID, own) || r.mayGo(vm) {
 			continue
 		}
 		if slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) && !r.givesUp(host, vm, id) {

@@ -29,6 +29,9 @@ type run struct {
 	// before is true for the evaluation of what the resource had: rules about a
 	// transition then find none, and rules about a state find what stood.
 	before bool
+	// lenient is true while resources of this state that the run has not planned yet count as
+	// destroyed by it.
+	lenient bool
 	// othersBefore is true while the other plans of the run count with what they had:
 	// what only this run brings about did not stand before it.
 	othersBefore bool
@@ -92,8 +95,12 @@ func check(w World, p change.Change, levels Levels, scopes []Scope) []Finding {
 		if len(now.found) == 0 {
 			continue
 		}
-		stood := now.keysBefore()
+		stood, decided := now.keysBefore(), now.decided()
 		for _, v := range now.found {
+			if decided != nil && v.Level != Warning && !containsAll(decided, v.keys) {
+				start.book.short.Store(p.Token, p)
+				continue // those who have it may let go of it: the last of them is told
+			}
 			v.Rule = rule.ID
 			v.Level = levels.inForce(rule, v.Level)
 			if p.Unchanged && v.Level == Warning {

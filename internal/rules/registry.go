@@ -185,7 +185,7 @@ var registry = []Rule{
 		Sentence: "All GPUs of a cluster have the same partition count; GPUs that no config of the run covers are a warning.",
 	},
 	{
-		ID: "capacity", Default: Error, Scope: HostScope, Subjects: allButShares, Source: srcAssign, kind: gpu.KindGPUP, check: checkCapacity,
+		ID: "capacity", Default: Error, passes: true, Scope: HostScope, Subjects: allButShares, Source: srcAssign, kind: gpu.KindGPUP, check: checkCapacity,
 		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a warning.",
 	},
 	{

@@ -124,7 +124,7 @@ func (r *run) seating(host string, h *gpu.Host) map[string]seated {
 	out := map[string]seated{}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		if len(vm.PartitionAdapters) == 0 {
+		if len(vm.PartitionAdapters) == 0 || r.mayGo(vm) {
 			continue
 		}
 		out[gpu.FoldID(vm.ID)] = seated{
