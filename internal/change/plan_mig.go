@@ -129,10 +129,7 @@ func (m *migChange) note(t migTarget, op, former string) {
 	}
 	m.targets = append(m.targets, t)
 	refuse := func(r *Refusal) {
-		if r.of(MIGMode); former != "" {
-			r.leaving(former)
-		}
-		m.refuse(r)
+		m.refuse(r.of(MIGMode).leaving(former))
 	}
 	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
 		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",

@@ -136,12 +136,8 @@ func (s *sharingChange) sets(g *gpu.GPU, mode gpu.ComputeMode, op, former string
 	}
 	s.closes = append(s.closes, step)
 	if who := placement.Strangers(&s.host, g); len(who) > 0 {
-		r := refuseGPU(InUse, op, g.ID, "its compute mode must become %s, which needs the GPU idle, and it is in use by %s",
-			mode, strings.Join(who, ", ")).or("stop that first").of(MPSInUse).by(who...)
-		if former != "" {
-			r.leaving(former)
-		}
-		s.refuse(r)
+		s.refuse(refuseGPU(InUse, op, g.ID, "its compute mode must become %s, which needs the GPU idle, and it is in use by %s",
+			mode, strings.Join(who, ", ")).or("stop that first").of(MPSInUse).by(who...).leaving(former))
 	}
 }
 

@@ -132,8 +132,12 @@ func (r *Refusal) needs(d gpu.Disruption) *Refusal {
 	return r
 }
 
-// leaving makes it the refusal of a GPU that leaves, and was to have its former layout back.
+// leaving makes it the refusal of a GPU that leaves, and was to have its former layout back;
+// of one that stays there is none.
 func (r *Refusal) leaving(former string) *Refusal {
+	if former == "" {
+		return r
+	}
 	r.Restores = former
 	r.Fix = strings.TrimPrefix(r.Fix+", or keep the layout (on_destroy = \"keep\")", ", or ")
 	return r

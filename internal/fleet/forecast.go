@@ -58,13 +58,14 @@ func (f *Fleet) CheckAlone(v View, p change.Change) []rules.Finding {
 // down and why; "" when none.
 func (f *Fleet) Interruption(v View, p change.Change) string {
 	for _, x := range f.Forecasts(v, p) {
-		for _, s := range x.Stops {
-			then := "left off"
-			if s.Starts {
-				then = "started again"
-			}
-			return fmt.Sprintf("VM %s runs on %s and will be shut down and %s: %s.", s.Name, x.Host, then, strings.Join(s.Why, ", "))
+		if len(x.Stops) == 0 {
+			continue
 		}
+		stop, then := x.Stops[0], "left off"
+		if stop.Starts {
+			then = "started again"
+		}
+		return fmt.Sprintf("VM %s runs on %s and will be shut down and %s: %s.", stop.Name, x.Host, then, strings.Join(stop.Why, ", "))
 	}
 	return ""
 }
