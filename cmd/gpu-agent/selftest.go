@@ -194,6 +194,7 @@ func claimsStand(ctx context.Context, client *agent.Client) (string, error) {
 			if _, ok := host.Pool(c.ID); !ok && !c.Incomplete {
 				return "", fmt.Errorf("the claim for pool %s has no pool", c.ID)
 			}
+		case gpu.ClaimConfig, gpu.ClaimShare: // what they hold may be lost with a reboot
 		}
 	}
 	return fmt.Sprintf("%d, of which %d are for VMs that are not here now", len(host.Claims), moved), nil

@@ -175,10 +175,9 @@ func (c *Client) unheard(err error) error {
 	if !errors.As(failed, &e) || e.transport == nil {
 		return failed
 	}
-	switch e.Kind {
-	case Cancelled:
+	if e.Kind == Cancelled {
 		e.Kind, e.Message = Unavailable, "the call was given up before the host said how the change ended"
-	case Internal:
+	} else if e.Kind == Internal {
 		e.Kind = Unavailable
 	}
 	return failed

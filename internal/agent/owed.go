@@ -191,7 +191,7 @@ func passes(err error) bool {
 	if !errors.As(err, &be) {
 		return false
 	}
-	switch be.Code { //nolint:exhaustive // the others may
+	switch be.Code {
 	case backend.NotFound, backend.InvalidParameter, backend.NotSupported, backend.AccessDenied:
 		return false
 	}

@@ -9,7 +9,7 @@ import (
 
 // runSharing runs the steps on what processes and containers share GPUs with.
 func runSharing(ctx context.Context, host backend.Sharing, s change.Step) error {
-	switch s.Op { //nolint:exhaustive // the caller has asked sharesGPUs
+	switch s.Op {
 	case change.OpSetComputeMode:
 		return host.SetComputeMode(ctx, s.GPU, s.ComputeMode)
 	case change.OpSetTimeSlice:

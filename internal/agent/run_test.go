@@ -50,7 +50,7 @@ func TestEveryOpRuns(t *testing.T) {
 		case op.By() == change.ByAgent && !done:
 			t.Errorf("%s: it does not change the claims as it should", op)
 		}
-		if be := (backend.Backend)(host); op.By() != change.ByAgent && able(nothing{be}, []change.Step{s}) == nil {
+		if be := backend.Backend(host); op.By() != change.ByAgent && able(nothing{be}, []change.Step{s}) == nil {
 			t.Errorf("%s: a host that can do nothing is said to be able to", op)
 		}
 	}

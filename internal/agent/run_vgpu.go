@@ -9,7 +9,7 @@ import (
 
 // runVGPU runs the steps that a Linux KVM host with NVIDIA's vGPU driver can do.
 func runVGPU(ctx context.Context, host backend.VGPU, s change.Step) error {
-	switch s.Op { //nolint:exhaustive // the caller has asked onVGPUs
+	switch s.Op {
 	case change.OpSetFunctions:
 		return host.SetVirtualFunctions(ctx, s.GPU, s.Enable)
 	case change.OpSetHeterogeneous:

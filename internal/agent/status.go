@@ -16,7 +16,7 @@ import (
 // the detail.
 func (k Kind) code() codes.Code {
 	switch k {
-	case RuleViolation, Refused, VersionMismatch, Unreadable:
+	case RuleViolation, Refused, Unannounced, VersionMismatch, Unreadable:
 		return codes.FailedPrecondition
 	case LeaseHeld, StaleFence, HostChanged, StepFailed:
 		return codes.Aborted

@@ -128,7 +128,7 @@ func whyOff(steps []Step, vm string) []string {
 		if !gpu.SameID(s.VM, vm) {
 			continue
 		}
-		switch s.Op { //nolint:exhaustive // the others do not need it off
+		switch s.Op {
 		case OpAddAdapter:
 			if does(OpRemoveAdapters) {
 				note("the partition comes from another GPU")

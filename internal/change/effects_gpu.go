@@ -123,7 +123,7 @@ func gpuEffects(host *gpu.Host, steps []Step) []GPUEffect {
 
 // step notes what a step does to the GPU.
 func (e *GPUEffect) step(host *gpu.Host, g *gpu.GPU, s Step) {
-	switch s.Op { //nolint:exhaustive // the others are not on layouts
+	switch s.Op {
 	case OpSetPartitionCount:
 		e.Partitions = &PartitionsEffect{From: g.Partitionable.Count, To: s.Count, VRAM: g.Partitionable.EstimatedPartitionVRAM(s.Count)}
 		for _, id := range holders(g) {
@@ -152,7 +152,7 @@ func (e *GPUEffect) step(host *gpu.Host, g *gpu.GPU, s Step) {
 		if e.VGPU == nil {
 			e.VGPU = &VGPUEffect{From: g.VGPU.State()}
 		}
-		switch s.Op { //nolint:exhaustive // modes are seen at the end
+		switch s.Op {
 		case OpCreateVGPU:
 			e.VGPU.Creates = append(e.VGPU.Creates, *s.VGPU)
 		case OpRemoveVGPU:

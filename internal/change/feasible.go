@@ -22,7 +22,7 @@ func (p *planner) feasible() error {
 
 // obstacle is what keeps a host from doing a step; nil for nothing that it shows.
 func obstacle(host *gpu.Host, s Step) *Refusal {
-	switch s.Op { //nolint:exhaustive // what the others need is looked at where they are planned
+	switch s.Op {
 	case OpSetPartitionCount:
 		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
 			return refuse(InUse, setCount, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g)))

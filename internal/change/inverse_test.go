@@ -264,7 +264,7 @@ func TestUndoAfterAReboot(t *testing.T) {
 				c.edit(&host)
 			}
 			c.step.Op = op
-			switch op { //nolint:exhaustive // the others are put back
+			switch op {
 			case change.OpStopUnit, change.OpStartUnit: // systemd starts what is enabled
 				continue
 			case change.OpCreateInstance, change.OpCreateVGPU: // what others had is put back by their next apply

@@ -12,7 +12,7 @@ import (
 // sharingText says what a step does for processes and containers that share GPUs, for
 // people.
 func (s Step) sharingText() string {
-	switch s.Op { //nolint:exhaustive // the caller has only these
+	switch s.Op {
 	case OpSetComputeMode:
 		return fmt.Sprintf("set compute mode %s on GPU %s", s.ComputeMode, s.GPU)
 	case OpSetTimeSlice:
@@ -57,7 +57,7 @@ func DevicesText(devices []gpu.SharedDevice) string {
 // Clients that a step may end may also end when it is put back.
 func inverseSharing(host *gpu.Host, s Step) []Step {
 	back := Step{GPU: s.GPU, Force: s.Force}
-	switch s.Op { //nolint:exhaustive // the caller has only these
+	switch s.Op {
 	case OpSetComputeMode:
 		if g, ok := host.GPU(s.GPU); ok && g.ComputeMode != "" {
 			back.Op, back.ComputeMode = OpSetComputeMode, g.ComputeMode
@@ -125,7 +125,7 @@ const newPID = -1
 
 // projectSharing makes of a host what a step should make of it.
 func projectSharing(host gpu.Host, s Step) gpu.Host {
-	switch s.Op { //nolint:exhaustive // the caller has only these
+	switch s.Op {
 	case OpSetComputeMode, OpSetTimeSlice:
 		host.GPUs = slices.Clone(host.GPUs)
 		g, ok := host.GPU(s.GPU)

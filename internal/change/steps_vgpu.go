@@ -9,7 +9,7 @@ import (
 
 // vgpuText says what a step does to the vGPUs of a GPU, for people.
 func (s Step) vgpuText() string {
-	switch s.Op { //nolint:exhaustive // the caller has only these
+	switch s.Op {
 	case OpSetFunctions:
 		return fmt.Sprintf("turn the virtual functions of GPU %s %s", s.GPU, onOff(s.Enable))
 	case OpSetHeterogeneous:
@@ -41,7 +41,7 @@ func inverseVGPU(g *gpu.GPU, s Step) []Step {
 	if g.VGPU.FunctionsOn {
 		back = append(back, functions)
 	}
-	switch s.Op { //nolint:exhaustive // the caller has only these
+	switch s.Op {
 	case OpSetFunctions:
 		return []Step{functions}
 	case OpSetHeterogeneous:
@@ -70,7 +70,7 @@ func inverseVGPU(g *gpu.GPU, s Step) []Step {
 // projectVGPU is a GPU's vGPUs as they should be after a step.
 func projectVGPU(v gpu.VGPU, s Step) *gpu.VGPU {
 	v.Instances = slices.Clone(v.Instances)
-	switch s.Op { //nolint:exhaustive // the caller has only these
+	switch s.Op {
 	case OpSetFunctions:
 		v.FunctionsOn, v.Heterogeneous = s.Enable, v.Heterogeneous && v.FunctionsOn == s.Enable
 	case OpSetHeterogeneous:

@@ -187,6 +187,7 @@ func (l Levels) inForce(rule *Rule, own Level) Level {
 		if rule.Default == Warning {
 			return Error
 		}
+	case Off: // of a rule whose level is fixed
 	}
 	return own
 }

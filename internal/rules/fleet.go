@@ -129,9 +129,9 @@ func (f *Fleet) claimIndex(c *gpu.Claim) (placedMap[gpu.Claim], []string) {
 		return f.poolClaims, keys
 	case gpu.ClaimShare:
 		return f.shareClaims, []string{gpu.FoldID(c.ID)}
-	default:
-		return f.vmClaims, []string{gpu.FoldID(c.ID)}
+	case gpu.ClaimAssignment:
 	}
+	return f.vmClaims, []string{gpu.FoldID(c.ID)}
 }
 
 // cluster lists the host keys of the cluster that a host belongs to, itself

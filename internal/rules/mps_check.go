@@ -50,9 +50,7 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 		found = append(found, "`active_thread_percentage` is "+placement.Decimal(p)+", and must be more than 0 and at most 100")
 	}
 	if c.MIG == nil {
-		switch mode := c.MPS.ComputeMode; mode {
-		case "", gpu.ComputeDefault, gpu.ComputeExclusiveProcess:
-		default:
+		if mode := c.MPS.ComputeMode; mode != "" && mode != gpu.ComputeDefault && mode != gpu.ComputeExclusiveProcess {
 			found = append(found, "`compute_mode` is "+quote(string(mode))+", and must be \"exclusive_process\" or \"default\"")
 		}
 	}

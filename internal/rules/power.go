@@ -190,6 +190,7 @@ func checkNodeInService(r *run) {
 			hosts = append(hosts, host)
 			lines = append(lines, fmt.Sprintf("%s is %s", hostText(host), s))
 			keys = append(keys, key("node", host))
+		case gpu.NodeUp:
 		}
 	}
 	if len(hosts) == 0 {

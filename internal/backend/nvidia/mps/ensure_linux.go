@@ -45,6 +45,7 @@ func (h *Host) Ensure(ctx context.Context, spec Spec, allowed Disruption) (bool,
 		return false, nil
 	case Configure:
 		return true, failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
+	case Start, Restart:
 	}
 	// One that is dead may be about to come back by systemd, and its servers, which serve
 	// nobody new, hold the GPU.

@@ -186,7 +186,7 @@ func (h *Host) launch(spec Spec, p Protocol) (launch, error) {
 		if spec.MultiUser {
 			l.args = append(l.args, "-m")
 		}
-	default:
+	case V2:
 		l.commands = h.commandsPath(spec.Name)
 		if spec.MultiUser {
 			l.args = append(l.args, multiUserFlag)

@@ -60,6 +60,7 @@ func (g *GPU) whyNone() string {
 		return "its virtual functions are off"
 	case ShapeNone:
 		return "the driver offers no vGPUs on this GPU; is it the vGPU Manager's?"
+	case ShapeVFIO, ShapeMdevVF, ShapeMdev:
 	}
 	return fmt.Sprintf("it has %d functions for vGPUs", len(g.Functions))
 }
