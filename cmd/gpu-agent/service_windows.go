@@ -65,7 +65,7 @@ func (s *service) Execute(_ []string, requests <-chan svc.ChangeRequest, status 
 		select {
 		case s.code = <-done:
 			status <- svc.Status{State: svc.StopPending}
-			return true, uint32(s.code) //nolint:gosec // an exit code
+			return true, uint32(s.code)
 		case <-alive.C:
 			if now.State == svc.StopPending {
 				now.CheckPoint++

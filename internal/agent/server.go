@@ -196,7 +196,7 @@ func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.
 		return nil, toStatus(err)
 	}
 	return &agentpb.HelloReply{
-		Protocol: int32(protocol), AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)), HostName: g.server.name, Role: string(role), //nolint:gosec // a small number
+		Protocol: int32(protocol), AgentVersion: g.server.version, Platform: string(g.server.platform(ctx)), HostName: g.server.name, Role: string(role),
 		Capabilities: knownChange().All(),
 	}, nil
 }
@@ -295,7 +295,7 @@ func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServ
 	_ = stream.SendHeader(nil)
 	out, err := g.server.apply(ctx, r.GetFence(), ch, r.GetBasis(), func(p StepProgress) {
 		_ = stream.Send(&agentpb.ApplyEvent{Event: &agentpb.ApplyEvent_Step{Step: &agentpb.StepEvent{
-			Index: int32(p.Index), Total: int32(p.Total), Text: p.Text, Undo: p.Undo, //nolint:gosec // a change has a handful of steps
+			Index: int32(p.Index), Total: int32(p.Total), Text: p.Text, Undo: p.Undo,
 		}}})
 	})
 	if err != nil {

@@ -131,18 +131,18 @@ func scaled(figure uint64, before, count int) uint64 {
 	if figure == math.MaxUint64 { // no limit
 		return figure
 	}
-	high, low := bits.Mul64(figure, uint64(before)) //nolint:gosec // counts are small and positive
+	high, low := bits.Mul64(figure, uint64(before))
 	if high != 0 {
 		return math.MaxUint64
 	}
-	return low / uint64(count) //nolint:gosec // as above
+	return low / uint64(count)
 }
 
 // available is what the free partitions of a GPU have together.
 func available(part *gpu.Partitionable) {
 	for _, c := range capacities(part) {
 		if c.Available != math.MaxUint64 && c.Min != math.MaxUint64 {
-			c.Available = c.Min * uint64(max(part.Free(), 0)) //nolint:gosec // not negative
+			c.Available = c.Min * uint64(max(part.Free(), 0))
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestRandomChanges(t *testing.T) {
 	planned, refused := map[string]int{}, map[string]int{}
 	for seed := range seeds {
 		for platform, host := range map[string]func() gpu.Host{"hyperv": hyperV, "linux": linux, "kvm": kvm} {
-			w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), platform: platform, host: host(), has: map[string]*resource{}} //nolint:gosec // a test's
+			w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), platform: platform, host: host(), has: map[string]*resource{}}
 			for range 20 {
 				if kind, ok := w.step(); ok {
 					planned[kind]++
@@ -39,7 +39,7 @@ func TestRandomChanges(t *testing.T) {
 	}
 	t.Logf("planned: %v, refused: %v", planned, refused)
 	for _, kind := range []string{"count", "dda pool", "partition", "pool", "device", "mig", "mps", "time_slicing", "share", "linux pool", "vgpu"} {
-		if planned[kind] < int(seeds/2) { //nolint:gosec // small
+		if planned[kind] < int(seeds/2) {
 			t.Errorf("%d changes of kind %s, refused %d: that proves little", planned[kind], kind, refused[kind])
 		}
 	}

@@ -68,7 +68,7 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 			}
 		})
 	}
-	for i := range uint64((cases + changesPerFleet - 1) / changesPerFleet) { //nolint:gosec // not negative
+	for i := range uint64((cases + changesPerFleet - 1) / changesPerFleet) {
 		if t.Failed() {
 			break
 		}
@@ -160,7 +160,7 @@ var (
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), endpoints: map[string]fleet.Endpoint{}, //nolint:gosec // a test's
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), endpoints: map[string]fleet.Endpoint{},
 		seen: &witness{}, counts: map[string]int{},
 	}
 	snapshot := hypervHosts(w)

@@ -2,7 +2,7 @@ package placement
 
 import (
 	"cmp"
-	"crypto/sha1" //nolint:gosec // name-based UUIDs of version 5 are made with it
+	"crypto/sha1"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,7 +214,7 @@ var vgpuNamespace = [16]byte{0x5f, 0x0e, 0x5d, 0x3a, 0x91, 0x6c, 0x4b, 0x0e, 0x8
 
 // vgpuUUID is the name-based UUID (RFC 9562, version 5) of the n-th vGPU of a function.
 func vgpuUUID(id string, function, n int) string {
-	hash := sha1.New() //nolint:gosec // as RFC 9562 wants it
+	hash := sha1.New()
 	hash.Write(vgpuNamespace[:])
 	fmt.Fprintf(hash, "%s/%d/%d", strings.ToUpper(id), function, n)
 	u := hash.Sum(nil)[:16]

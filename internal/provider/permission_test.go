@@ -239,7 +239,7 @@ func TestAPermissionThatIsTakenBackCountsForAReplacementToo(t *testing.T) {
 func TestNoVMIsStoppedThatTheConfigurationForbids(t *testing.T) {
 	t.Parallel()
 	const seed, rounds = 7, 14
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	r := rig.New(t, rig.TwoNodes())
 	type policy struct{ text, allow string } // allow is "" where the next level decides
 	policies := []policy{

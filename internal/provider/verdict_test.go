@@ -75,7 +75,7 @@ type verdicts struct {
 // applied, this itself is the change.
 func newVerdicts(t *testing.T, seed int) *verdicts {
 	t.Helper()
-	r := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // a test
+	r := rand.New(rand.NewPCG(uint64(seed), 7))
 	v := &verdicts{t: t, seed: seed}
 	var fleet gpu.Snapshot
 	fleet, v.before, v.after = randomChange(r)
@@ -123,7 +123,7 @@ func block(file string) string {
 // it is not.
 func (v *verdicts) run(orders int) string {
 	v.t.Helper()
-	r := rand.New(rand.NewPCG(uint64(v.seed), 8)) //nolint:gosec // a test
+	r := rand.New(rand.NewPCG(uint64(v.seed), 8))
 	said := map[bool]string{}
 	for i := range orders {
 		parallel := []int{1, 10, 30}[i%3]
@@ -187,7 +187,7 @@ func clean(err error) bool {
 
 // shuffle is safe for use by several operations.
 func shuffle(seed uint64) func(int) int {
-	r := rand.New(rand.NewPCG(seed, 9)) //nolint:gosec // a test
+	r := rand.New(rand.NewPCG(seed, 9))
 	lock := make(chan struct{}, 1)
 	return func(n int) int {
 		lock <- struct{}{}

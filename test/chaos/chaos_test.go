@@ -46,7 +46,7 @@ func TestChaos(t *testing.T) {
 	}
 	fmt.Printf("chaos: seed %d, %d operations, everything in %s\n", seed, ops, dir)
 	h := newHarness(t, dir)
-	g := &generator{model: h.model, rng: rand.New(rand.NewPCG(uint64(seed), 0))} //nolint:gosec // it is above 0
+	g := &generator{model: h.model, rng: rand.New(rand.NewPCG(uint64(seed), 0))}
 	for phase := 1; g.number < ops && !h.failed(); phase++ {
 		h.beginPhase(phase)
 		list := g.phase(min(perPhase, ops-g.number))

@@ -137,7 +137,7 @@ func newHarness(t *testing.T, dir string) *harness {
 		h.must(fleet.EditSimulation(h.ctx, x.Name, func(s *simulated.Simulation) { s.Latency = pace }))
 		wrapper := filepath.Join(dir, "agent-of-"+x.Name)
 		script := fmt.Sprintf("#!/bin/sh\nexec %q --backend simulated --fleet %q --host %s \"$@\"\n", filepath.Join(h.bin, agentName), fleet.Path(), x.Name)
-		h.must(os.WriteFile(wrapper, []byte(script), 0o700)) //nolint:gosec // it is a program
+		h.must(os.WriteFile(wrapper, []byte(script), 0o700))
 		hosts = append(hosts, fmt.Sprintf("%s = { local = { agent_path = %q } }", x.Name, wrapper))
 		for j := range x.VMs {
 			h.initial[x.VMs[j].Name] = &x.VMs[j]
@@ -383,7 +383,7 @@ func (h *harness) do(seed uint64, list []*operation) {
 		if who > 0 {
 			by = h.model.states[who-1]
 		}
-		rng := rand.New(rand.NewPCG(seed, uint64(who))) //nolint:gosec // it is a small index
+		rng := rand.New(rand.NewPCG(seed, uint64(who)))
 		wg.Go(func() {
 			for _, op := range list {
 				if op.by == by {

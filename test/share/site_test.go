@@ -121,7 +121,7 @@ func rootOf(bin string) string { return filepath.Dir(bin) }
 
 func program(t *testing.T, bin, name, script string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }

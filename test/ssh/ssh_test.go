@@ -310,7 +310,7 @@ func TestSudo(t *testing.T) {
 	})
 	script := filepath.Join(t.TempDir(), "gpu-agent")
 	cli.WriteFile(t, script, fmt.Sprintf("#!/bin/sh\nexec %s --backend simulated --fleet %s --host hv01 \"$@\"\n", agentPath(), r.fleet.Path()))
-	if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // a script
+	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r.Write([]string{r.reach("hv01", "sudo = true", fmt.Sprintf("agent_path = %q", script))}, one)
@@ -402,7 +402,7 @@ func TestBadHosts(t *testing.T) {
 	script := func(text string) string {
 		file := filepath.Join(t.TempDir(), "agent")
 		cli.WriteFile(t, file, text)
-		if err := os.Chmod(file, 0o700); err != nil { //nolint:gosec // a script
+		if err := os.Chmod(file, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprintf("agent_path = %q", file)
@@ -580,7 +580,7 @@ func TestHeldHostWithoutItsAgentIsUnreachable(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(whole), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(whole, agent, 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(whole, agent, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if out, code := r.Run("plan", "-detailed-exitcode"); code != 2 {
@@ -635,7 +635,7 @@ func TestAnotherVersionOfTheProvider(t *testing.T) {
 	if err := os.Remove(filepath.Join(before, "gpu-agent")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(before, "gpu-agent"), []byte("#!/bin/sh\ntouch "+home+"/ran\n"), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(filepath.Join(before, "gpu-agent"), []byte("#!/bin/sh\ntouch "+home+"/ran\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	cli.WantSays(t, r.Fails("Host has no agent", "plan"), "Host: hv01", "SHA-256")

@@ -133,7 +133,7 @@ func TestTLSNamesAndKeys(t *testing.T) {
 	r.Write(a.by(address, "apply-job"), one)
 	cli.WantSays(t, r.OK("apply", "-auto-approve"), "1 added")
 
-	if err := os.Chmod(a.path("apply-job.key"), 0o644); err != nil { //nolint:gosec // that is the point
+	if err := os.Chmod(a.path("apply-job.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cli.WantSays(t, r.Fails("Private key is not private", "plan"), "Host: hv01", "chmod 600 "+a.path("apply-job.key"))
@@ -152,7 +152,7 @@ func TestTLSNamesAndKeys(t *testing.T) {
 	r.WantNoChanges()
 
 	// The host's own key.
-	if err := os.Chmod(a.path("host.key"), 0o640); err != nil { //nolint:gosec // that is the point
+	if err := os.Chmod(a.path("host.key"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	said, err := exec.CommandContext(t.Context(), agentPath(), "--backend", "simulated", "--fleet", r.fleet.Path(), "--host", "hv01",

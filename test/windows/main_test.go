@@ -92,7 +92,7 @@ func build(dir string) error {
 	}
 	// What the CLI, which is a program for Linux, can start.
 	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", tool("exec"), filepath.Join(windowsProvider, "provider.exe"))
-	return os.WriteFile(filepath.Join(windowsProvider, "terraform-provider-gpu"), []byte(script), 0o700) //nolint:gosec // it is run
+	return os.WriteFile(filepath.Join(windowsProvider, "terraform-provider-gpu"), []byte(script), 0o700)
 }
 
 // TestReleaseHasNoFixture looks into the agents for what stands behind COM in tests. The

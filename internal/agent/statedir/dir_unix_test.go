@@ -204,7 +204,7 @@ func TestReaderDoesNotWait(t *testing.T) {
 	if err := os.Chmod(dir, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) }) //nolint:gosec // a directory
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
 	if state := load(t, d); state.Fence != 2 {
 		t.Errorf("the fence is %d, want 2", state.Fence)
 	}

@@ -60,7 +60,7 @@ func (b *Backend) groupOnline(ctx context.Context, group string) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}
-	seconds := int32(max(1, limit/time.Second)) //nolint:gosec // minutes
+	seconds := int32(max(1, limit/time.Second))
 	_, err = b.wmi.Invoke(ctx, MSCluster, rows[0].Path, "BringOnline", map[string]any{"TimeOut": seconds, "Flags": int32(0)})
 	return err
 }

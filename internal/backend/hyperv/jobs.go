@@ -152,7 +152,7 @@ func ended(method string, job Row) (done bool, failure error) {
 	if text == "" {
 		text = job.String("ErrorSummaryDescription")
 	}
-	code := uint32(job.Uint("ErrorCode")) //nolint:gosec // a uint16
+	code := uint32(job.Uint("ErrorCode"))
 	if code == completed {
 		return true, refuse(backend.Failed, "%s: the job was %s: %s", method, how, strings.TrimSpace(text))
 	}

@@ -43,7 +43,7 @@ func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int
 			return refuse(backend.InUse, "partitions are assigned to %s", v.holders(p))
 		}
 		face := v.device(g).face
-		if err := b.wmi.Put(ctx, Virtualization, face, map[string]any{"PartitionCount": int32(count)}); err != nil { //nolint:gosec // one of the driver's counts
+		if err := b.wmi.Put(ctx, Virtualization, face, map[string]any{"PartitionCount": int32(count)}); err != nil {
 			return b.takenSince(ctx, g.ID, err)
 		}
 		// Assumption hyperv-count-waits.
@@ -52,7 +52,7 @@ func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int
 			if errors.Is(err, NotFound) {
 				return false, nil // the driver starts anew
 			}
-			return err == nil && row.Uint("PartitionCount") == uint64(count), err //nolint:gosec // as above
+			return err == nil && row.Uint("PartitionCount") == uint64(count), err
 		})
 	})
 }

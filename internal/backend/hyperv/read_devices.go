@@ -303,7 +303,7 @@ func (r *reader) partitionables(ctx context.Context) error {
 		}
 		p := &gpu.Partitionable{
 			Name:        row.String("Name"),
-			Count:       int(row.Uint("PartitionCount")), //nolint:gosec // a uint16
+			Count:       int(row.Uint("PartitionCount")),
 			VRAM:        capacity(row, "VRAM"),
 			Encode:      capacity(row, "Encode"),
 			Decode:      capacity(row, "Decode"),
@@ -313,7 +313,7 @@ func (r *reader) partitionables(ctx context.Context) error {
 			SupportsIncomingLiveMigration: row.BoolPtr("SupportsIncomingLiveMigration"),
 		}
 		for _, n := range row.Uints("ValidPartitionCounts") {
-			p.ValidCounts = append(p.ValidCounts, int(n)) //nolint:gosec // a uint16
+			p.ValidCounts = append(p.ValidCounts, int(n))
 		}
 		if g.VRAM == 0 && !paravirtual {
 			g.VRAM = gpu.Bytes(p.VRAM.Total)
@@ -370,7 +370,7 @@ func (r *reader) partitions(ctx context.Context) error {
 			continue
 		}
 		g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{
-			ID:     int(row.Uint("PartitionId")), //nolint:gosec // a uint16
+			ID:     int(row.Uint("PartitionId")),
 			VMID:   vm.ID,
 			VFLUID: row.String("PartitionVfLuid"),
 			VRAM:   gpu.Bytes(row.Uint("CurrentVRAM")),

@@ -59,7 +59,7 @@ func (b *Backend) writeOfflineAction(ctx context.Context, m *machine, action int
 	if err != nil {
 		return err
 	}
-	if now := row.Row("PrivateProperties").Uint("OfflineAction"); now != uint64(action) { //nolint:gosec // 0 to 3
+	if now := row.Row("PrivateProperties").Uint("OfflineAction"); now != uint64(action) {
 		return refuse(backend.Failed, "the cluster took the offline action %d and still has %d", action, now)
 	}
 	return nil
@@ -99,7 +99,7 @@ func settingValues(s gpu.VMSettings) (values, error) {
 		if !ok {
 			return out, refuse(backend.InvalidParameter, "there is no offline action %q", *s.OfflineAction)
 		}
-		out.offline = int32(n) //nolint:gosec // 0 to 3
+		out.offline = int32(n)
 	}
 	return out, nil
 }

@@ -162,9 +162,9 @@ func (r Row) Rows(name string) []Row {
 func number(v any) (uint64, bool) {
 	switch n := v.(type) {
 	case int32:
-		return uint64(uint32(n)), true //nolint:gosec // the bits are those of the unsigned value
+		return uint64(uint32(n)), true
 	case int16:
-		return uint64(uint16(n)), true //nolint:gosec // as above
+		return uint64(uint16(n)), true
 	case uint8:
 		return uint64(n), true
 	case string:

@@ -41,7 +41,7 @@ func (s *session) activity(a, b nvml.GpmSample) *float64 {
 	}
 	get := nvml.GpmMetricsGetType{NumMetrics: 1, Sample1: a, Sample2: b}
 	get.Metrics[0].MetricId = uint32(nvml.GPM_METRIC_SM_UTIL)
-	if s.lib.GpmMetricsGet(&get) != nvml.SUCCESS || nvml.Return(get.Metrics[0].NvmlReturn) != nvml.SUCCESS { //nolint:gosec // NVML's codes
+	if s.lib.GpmMetricsGet(&get) != nvml.SUCCESS || nvml.Return(get.Metrics[0].NvmlReturn) != nvml.SUCCESS {
 		return nil
 	}
 	if v := get.Metrics[0].Value; v >= 0 { // it is not a number where counters did not move

@@ -147,7 +147,7 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		}
 		b.behind(instancesChange)
 		handle, ret := d.handle.CreateGpuInstanceWithPlacement(&want.info, &nvml.GpuInstancePlacement{
-			Start: uint32(p.Start), Size: uint32(want.Size), //nolint:gosec // some eight
+			Start: uint32(p.Start), Size: uint32(want.Size),
 		})
 		if ret == nvml.ERROR_INSUFFICIENT_RESOURCES {
 			return s.noRoom(d, profiles, want, p)

@@ -55,7 +55,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 			return nil, failed("nvmlDeviceGetGpuInstanceProfileInfo", ret)
 		}
 		p := profile{info: info, computes: new([]nvml.ComputeInstanceProfileInfo), MIGProfile: gpu.MIGProfile{
-			ID: int(info.Id), Slices: int(info.SliceCount), Memory: gpu.FromMiB(int64(info.MemorySizeMB)), //nolint:gosec // megabytes of one GPU
+			ID: int(info.Id), Slices: int(info.SliceCount), Memory: gpu.FromMiB(int64(info.MemorySizeMB)),
 			Max: int(info.InstanceCount),
 		}}
 		p.Name = s.profileName(d, i, info, memory.Total)
@@ -72,7 +72,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 		}
 		slices.Sort(p.Starts)
 		// Where NVML counts too few instances, as on the A30, they could not be listed.
-		p.info.InstanceCount = max(p.info.InstanceCount, uint32(len(p.Starts))) //nolint:gosec // some eight
+		p.info.InstanceCount = max(p.info.InstanceCount, uint32(len(p.Starts)))
 		if t, ok := catalogTable(d.PCI); ok && d.PCI.Device == a30 {
 			if documented, ok := t.Profile(p.Name); ok {
 				p.Max = documented.Max

@@ -74,7 +74,7 @@ func (b *Backend) staleFile() string {
 // it has refreshed them leaves that to the next one.
 func (b *Backend) behind(why string) {
 	file := b.staleFile()
-	if os.MkdirAll(filepath.Dir(file), 0o755) == nil { //nolint:gosec // as all of /run
+	if os.MkdirAll(filepath.Dir(file), 0o755) == nil {
 		_ = os.WriteFile(file, []byte(oneLine([]byte(why))), 0o600) // it is a note
 	}
 }
@@ -139,8 +139,8 @@ func (b *Backend) specification(ctx context.Context) error {
 func run(ctx context.Context, limit time.Duration, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not ended within %s", limit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // its arguments are no shell's
-	cmd.WaitDelay = time.Second                       // what it started may keep its output open
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = time.Second // what it started may keep its output open
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -86,7 +86,7 @@ func (c *client) schema(b *block) *schema {
 func (c *client) identity(typ string, v cty.Value) (*tfprotov6.ResourceIdentityData, error) {
 	ty, ok := c.identities[typ]
 	if !ok || v == cty.NilVal || v.IsNull() {
-		return nil, nil //nolint:nilnil // none
+		return nil, nil
 	}
 	d, err := encode(v, ty)
 	return &tfprotov6.ResourceIdentityData{IdentityData: d}, err

@@ -104,7 +104,7 @@ const (
 // walk is one way through a configuration, with providers of its own.
 type walk struct {
 	log
-	ctx       context.Context //nolint:containedctx // a walk is one call
+	ctx       context.Context
 	core      *Workspace
 	c         *config
 	op        operation

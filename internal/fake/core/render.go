@@ -256,7 +256,7 @@ func (w *Workspace) flat() *terraform.State {
 		}
 		root.Resources[key] = &terraform.ResourceState{
 			Provider: r.ProviderName, Type: r.Type, Dependencies: r.DependsOn,
-			Primary: &terraform.InstanceState{ID: id, Attributes: attributes, Tainted: r.Tainted, Meta: map[string]any{"schema_version": int(r.SchemaVersion)}}, //nolint:gosec // a small number
+			Primary: &terraform.InstanceState{ID: id, Attributes: attributes, Tainted: r.Tainted, Meta: map[string]any{"schema_version": int(r.SchemaVersion)}},
 		}
 	}
 	return out

@@ -85,7 +85,7 @@ func (m *Machine) writeSMI() error {
 	if err := os.Mkdir(filepath.Dir(m.SMI()), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(m.SMI(), []byte(script), 0o755) //nolint:gosec // it must be executable
+	return os.WriteFile(m.SMI(), []byte(script), 0o755)
 }
 
 func (m *Machine) must(err error) {

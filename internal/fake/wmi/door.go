@@ -161,7 +161,7 @@ func result(out *Object) hyperv.Result {
 	for _, p := range out.Properties() {
 		if p.Name == returnValue {
 			n, _ := out.number(returnValue)
-			r.ReturnValue = uint32(n) //nolint:gosec // a uint32
+			r.ReturnValue = uint32(n)
 			continue
 		}
 		r.Out[p.Name] = automation(&p, out.values[fold(p.Name)])
@@ -204,12 +204,12 @@ func automation(p *Property, v any) any {
 		if p.Type == Uint64 {
 			return strconv.FormatUint(v, 10)
 		}
-		return int32(v) //nolint:gosec // the bits are what is wanted
+		return int32(v)
 	case int64:
 		if p.Type == Sint64 {
 			return strconv.FormatInt(v, 10)
 		}
-		return int32(v) //nolint:gosec // a sint32
+		return int32(v)
 	default:
 		return v
 	}

@@ -292,7 +292,7 @@ func takeSetting(into *gpu.VMSettings, s *Object, name string) bool {
 		into.GuestControlledCache = &flag
 	case "AutomaticShutdownAction":
 		for action, number := range stopActions {
-			if uint64(number) == n { //nolint:gosec // 2 to 4
+			if uint64(number) == n {
 				into.AutomaticStopAction = &action
 				return true
 			}

@@ -144,7 +144,7 @@ func (c *invocation) deviceProperty(d *device, key string) *Object {
 	case "DEVPKEY_Device_DeviceDesc":
 		return text(d.name)
 	case "DEVPKEY_Device_ProblemCode":
-		return number(uint64(d.problem), d.problem != problemNone) //nolint:gosec // a code of the device manager
+		return number(uint64(d.problem), d.problem != problemNone)
 	case "DEVPKEY_PciDevice_DeviceType":
 		return number(d.kind, onPCI)
 	case "DEVPKEY_PciDevice_RequiresReservedMemoryRegion":

@@ -199,7 +199,7 @@ func (t Type) unsigned(v any) (uint64, bool) {
 	}
 	n, ok := signed(v)
 	if ok && n < 0 && n >= math.MinInt32 && t == Uint32 {
-		return uint64(uint32(n)), true //nolint:gosec // the bits are what is wanted
+		return uint64(uint32(n)), true
 	}
 	if !ok || n < 0 {
 		return 0, false

@@ -12,7 +12,6 @@ import (
 // view is a namespace at one moment. Each call has its own.
 type view struct {
 	*Namespace
-	//nolint:containedctx // a view is part of one call and ends with it
 	ctx  context.Context
 	host gpu.Host
 	// nodes are all hosts of the cluster, this one among them.

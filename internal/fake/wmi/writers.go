@@ -28,7 +28,7 @@ func writePartitionCount(ctx context.Context, v *view, o *Object, change fields)
 		return fault(providerNotCapable, "only PartitionCount can be written, with a value")
 	}
 	before := *g.Partitionable
-	if err := v.machine.host.SetPartitionCount(ctx, g.ID, int(count)); err != nil { //nolint:gosec // a uint16
+	if err := v.machine.host.SetPartitionCount(ctx, g.ID, int(count)); err != nil {
 		return err
 	}
 	v.machine.unrest.keepFace(g.ID, before, v.machine.faults.time())

@@ -157,7 +157,7 @@ func (d *Directory) specification(s *Share) (*specs.Spec, string, error) {
 // replace has the library read the file, as a runtime will, before it takes its place.
 func replace(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // users' runtimes read it
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	pending, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o644))

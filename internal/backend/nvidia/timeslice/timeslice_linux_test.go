@@ -44,7 +44,7 @@ func install(t *testing.T, script, interval string) timeslice.SMI {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range map[string]string{"nvidia-smi": script, "timeslice": interval} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil { //nolint:gosec // it is a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
