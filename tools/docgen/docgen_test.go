@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -58,9 +57,9 @@ func TestTables(t *testing.T) {
 	if n := len(rows("disruption")); n != len(rules.DisruptionTable())+2 {
 		t.Errorf("%d rows for %d changes", n, len(rules.DisruptionTable()))
 	}
-	for mark, platform := range map[string]gpu.Platform{"assumptions hyperv": gpu.HyperV, "assumptions linux": gpu.Linux} {
+	for mark, all := range map[string][]assumptions.Assumption{"assumptions hyperv": assumptions.Of("hyperv"), "assumptions linux": assumptions.Of("linux")} {
 		shown := rows(mark)
-		for _, a := range assumptions.Of(platform) {
+		for _, a := range all {
 			if row, ok := shown["`"+a.ID+"`"]; !ok || !strings.Contains(strings.ReplaceAll(row, `\|`, "|"), a.Says) || strings.Contains(row, "`selftest`") != a.Asked {
 				t.Errorf("assumption %s is shown as %q", a.ID, row)
 			}
