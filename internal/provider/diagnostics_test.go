@@ -102,7 +102,7 @@ func rewrite(t *testing.T, golden string, sites []site) {
 		level := map[bool]string{true: "warning", false: "error"}[d.Warning]
 		said[neutral(fmt.Sprintf("%s: %s\n\n%s\n", level, d.Summary, d.Detail))] = true
 	}
-	all := slices.SortedFunc(maps.Keys(said), func(a, b string) int { return cmpLength(a, b) })
+	all := slices.SortedFunc(maps.Keys(said), cmpLength)
 	kept := map[string]bool{}
 	for _, s := range sites {
 		var by []string

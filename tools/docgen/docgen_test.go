@@ -134,24 +134,24 @@ func readSchema(t *testing.T) parsed {
 }
 
 func TestEverythingIsDescribed(t *testing.T) {
-	gpu := readSchema(t).Providers["gpu"]
+	ours := readSchema(t).Providers["gpu"]
 	check := func(name string, s parsedSchema) {
 		if s.Block.Description == "" {
 			t.Errorf("%s has no description", name)
 		}
 		described(t, name, s.Block.Attributes)
 	}
-	check("provider", gpu.Provider)
-	for name, s := range gpu.Resources {
+	check("provider", ours.Provider)
+	for name, s := range ours.Resources {
 		check("resource "+name, s)
 	}
-	for name, s := range gpu.DataSources {
+	for name, s := range ours.DataSources {
 		check("data source "+name, s)
 	}
-	if len(gpu.Functions) == 0 {
+	if len(ours.Functions) == 0 {
 		t.Error("there are no functions")
 	}
-	for name, f := range gpu.Functions {
+	for name, f := range ours.Functions {
 		if f.Summary == "" || f.Description == "" || len(f.Parameters) == 0 {
 			t.Errorf("function %s has no summary, description or parameters", name)
 		}
@@ -187,20 +187,20 @@ func described(t *testing.T, at string, attributes map[string]parsedAttribute) {
 }
 
 func TestEverythingHasExamples(t *testing.T) {
-	gpu := readSchema(t).Providers["gpu"]
+	ours := readSchema(t).Providers["gpu"]
 	var wanted []string
-	for _, name := range slices.Sorted(maps.Keys(gpu.Resources)) {
+	for _, name := range slices.Sorted(maps.Keys(ours.Resources)) {
 		for _, file := range []string{"resource.tf", "import.sh", "import-by-string-id.tf", "import-by-identity.tf"} {
 			wanted = append(wanted, filepath.Join("resources", name, file))
 		}
-		if gpu.Identities[name] == nil {
+		if ours.Identities[name] == nil {
 			t.Errorf("resource %s has no identity", name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(gpu.DataSources)) {
+	for _, name := range slices.Sorted(maps.Keys(ours.DataSources)) {
 		wanted = append(wanted, filepath.Join("data-sources", name, "data-source.tf"))
 	}
-	for _, name := range slices.Sorted(maps.Keys(gpu.Functions)) {
+	for _, name := range slices.Sorted(maps.Keys(ours.Functions)) {
 		wanted = append(wanted, filepath.Join("functions", name, "function.tf"))
 	}
 	for _, file := range wanted {
