@@ -58,8 +58,8 @@ func (f *Fleet) CheckAlone(v View, p change.Change) []rules.Finding {
 // down and why; "" when none.
 func (f *Fleet) Interruption(v View, p change.Change) string {
 	for _, x := range f.Forecasts(v, p) {
-		if len(x.Stops) == 0 {
-			continue
+		if len(x.Stops) == 0 || len(x.Refused.Of(change.VMMustBeOff)) > 0 || x.KeptOn(x.Stops[0].VM) != nil {
+			continue // what is forbidden is not announced, whatever the level of the rule that says so
 		}
 		stop, then := x.Stops[0], "left off"
 		if stop.Starts {

@@ -120,6 +120,13 @@ func TestARelaxedRuleAnnouncesNoShutdownThatIsForbidden(t *testing.T) {
 		t.Errorf("a shutdown is announced that is forbidden:\n%s", out)
 	}
 	r.WantUntouched(before)
+
+	relaxed = r.Block(`rules = { vm-must-be-off = "warning", feasible-on-host = "warning" }`)
+	c.Write(relaxed + rig.Assignment("vm-1", `partition = { max_partition_vram_mib = 512 }`))
+	if out := c.Ok("plan"); strings.Contains(rig.Sentence(out), "will be shut down") {
+		t.Errorf("an update announces a shutdown that is forbidden:\n%s", out)
+	}
+	r.WantUntouched(before)
 }
 
 // A destroy says what it ends, resets and makes anew, as an update does.
