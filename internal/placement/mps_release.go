@@ -25,7 +25,10 @@ func LayOutMIGConfig(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares ...
 // be restarted.
 func ReleasedByMPS(h *gpu.Host, g *gpu.GPU, limit gpu.Disruption) *gpu.GPU {
 	ours, clients := false, map[int]bool{}
-	if h.MPS != nil {
+	claimed := slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool {
+		return c.Kind == gpu.ClaimConfig && c.Want.Config != nil && c.Want.Config.MPS != nil && c.Covers(g.ID)
+	})
+	if h.MPS != nil && claimed { // a daemon that was kept goes on, and nobody ends it
 		for i := range h.MPS.Daemons {
 			d := &h.MPS.Daemons[i]
 			if d.Name == "" || !slices.ContainsFunc(d.Devices, func(at gpu.SharedDevice) bool { return gpu.SameID(at.GPU, g.ID) }) {
