@@ -121,6 +121,9 @@ type Change struct {
 	// Unchanged is true when the run leaves the resource as it is: no host hears of it, and
 	// what is wrong stood before, unless another change of the run brings it about.
 	Unchanged bool `json:"-"`
+	// Replaces is true when Terraform ends what Prior says before it makes what Want says,
+	// also where the two look alike.
+	Replaces bool `json:"-"`
 	// Approved is what the change may disturb, nil for all that its policies allow.
 	Approved *Approved `json:"approved,omitempty"`
 }

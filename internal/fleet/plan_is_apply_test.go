@@ -533,6 +533,10 @@ func (w *world) plan(p change.Change) announced {
 			findings, out.approved = d.Findings, &d.Approved
 		} else {
 			findings = f.Record(f.Ledger.Instance(""), view, one)
+			if one.Token == p.Token && !one.Prior.Empty() {
+				seen := view.Disturbable(slices.Collect(maps.Keys(view.Hosts)))
+				out.approved = &seen
+			}
 		}
 		for _, x := range findings {
 			// What cannot be put right is a warning, and not planned.

@@ -109,7 +109,7 @@ func TestAPermissionOfTheProviderIsAppliedLikeOneOfTheResource(t *testing.T) {
 			Config: config(4, providing), ConfigPlanChecks: changes(true), Check: quiet(true),
 		},
 		resource.TestStep{Config: config(4, "power = { allow_shutdown = false }"), ConfigPlanChecks: changes(false), Check: quiet(false)},
-		r.Rejects(config(8, ""), "Running VMs hold the partitions", `"avd-03" (its assignment does not have`),
+		r.Rejects(config(8, ""), "Running VMs hold the partitions", `"avd-03" (its assignment does not allow a shutdown`),
 		resource.TestStep{Config: config(4, providing), ConfigPlanChecks: changes(true), Check: quiet(true)},
 		resource.TestStep{Config: config(8, providing), Check: rig.Then(func() {
 			r.WantCounts(8, rig.Both...)

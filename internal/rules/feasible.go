@@ -85,11 +85,14 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	known := r.withClaims(host, h)
 	var all change.Refusals
-	switch {
-	case replaces(p):
-		leaves := p
-		leaves.Want, p.Prior = gpu.Want{}, gpu.Want{}
-		known, _ = r.after(known, host, leaves)
+	var others []change.Change
+	switch parts := halves(p); {
+	case len(parts) > 1:
+		p = parts[1]
+		after, ok := r.after(known, host, parts[0])
+		if known = after; !ok {
+			others = append(others, parts[0]) // others make way for it first
+		}
 		_, all = r.steps(known, host, p)
 	case p.Token == r.plan.Token:
 		all = r.forecast(host, h).Refused
@@ -100,14 +103,13 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 		return nil, false // whose something is, other rules say
 	}
 	refused = all[0]
-	var others []change.Change
 	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
 		if e.token != p.Token && e.token != r.plan.Token && !e.plan.Unchanged {
-			others = append(others, e.plan)
+			others = append(others, halves(e.plan)...)
 		}
 	}
 	if r.plan.Token != p.Token && !r.plan.Unchanged {
-		others = append(others, r.plan)
+		others = append(others, halves(r.plan)...)
 	}
 	after, possible := r.madeWay(known, host, others, p)
 	if possible {
@@ -124,8 +126,24 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 }
 
 // madeWay makes those changes of a host that can be made, in whatever order, until a plan
-// can be.
+// can be. What ends goes first: what is made again in the same run may be in the way.
 func (r *run) madeWay(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
+	var ends, makes []change.Change
+	for _, o := range others {
+		if o.Want.Empty() {
+			ends = append(ends, o)
+		} else {
+			makes = append(makes, o)
+		}
+	}
+	known, possible := r.makeWay(known, host, ends, p)
+	if possible {
+		return known, true
+	}
+	return r.makeWay(known, host, makes, p)
+}
+
+func (r *run) makeWay(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
 	for made := true; made; {
 		made = false
 		others = slices.DeleteFunc(others, func(o change.Change) bool {
@@ -152,19 +170,24 @@ func (r *run) after(known gpu.Host, host string, p change.Change) (gpu.Host, boo
 	return known, true
 }
 
-// replaces tells whether the plan is of a replacement, which ends one object and makes
-// another.
-func replaces(p change.Change) bool {
+// halves are a plan, or, of a replacement, the end of one object and the making of another.
+func halves(p change.Change) []change.Change {
 	a, b := p.Prior, p.Want
+	two := p.Replaces
 	switch {
 	case a.Assignment != nil && b.Assignment != nil:
-		return !gpu.SameID(a.Assignment.VMID, b.Assignment.VMID)
+		two = !gpu.SameID(a.Assignment.VMID, b.Assignment.VMID)
 	case a.Config != nil && b.Config != nil:
-		return a.Config.Kind() != b.Config.Kind() || !gpu.SameID(a.Config.ID, b.Config.ID)
+		two = a.Config.Kind() != b.Config.Kind() || !gpu.SameID(a.Config.ID, b.Config.ID)
 	case a.Pool != nil && b.Pool != nil:
-		return !gpu.SameID(a.Pool.Name, b.Pool.Name)
+		two = !gpu.SameID(a.Pool.Name, b.Pool.Name)
 	}
-	return false
+	if !two {
+		return []change.Change{p}
+	}
+	ends, makes := p, p
+	ends.Want, makes.Prior = gpu.Want{}, gpu.Want{}
+	return []change.Change{ends, makes}
 }
 
 // pathOf is the attribute that a finding about a plan as a whole is about.

@@ -65,7 +65,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 
-	p := change.Change{Subject: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p := change.Change{Subject: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged, Replaces: state != nil && !stays}
 	p.Want.Share, p.Prior.Share = &want, prior
 	view := r.fleet.Seen() // a plan that changes nothing asks nobody
 	if !unchanged {
