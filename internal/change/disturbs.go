@@ -112,6 +112,24 @@ func (a *Approved) Approve(of ...Disturbance) {
 	}
 }
 
+// HasVM tells whether a VM may be stopped.
+func (a *Approved) HasVM(id string) bool {
+	return slices.Contains(a.Keys, disturbsVM(id, "").Key)
+}
+
+// WithVMs are the same and VMs that may be stopped too.
+func (a *Approved) WithVMs(ids ...string) *Approved {
+	if a == nil {
+		return nil
+	}
+	more := *a
+	more.Keys = slices.Clone(a.Keys)
+	for _, id := range ids {
+		more.Approve(disturbsVM(id, ""))
+	}
+	return &more
+}
+
 // beyond lists, in words, what is disturbed on a host without being approved.
 func (a *Approved) beyond(key string, of []Disturbance) []string {
 	if a == nil || a.Hosts != nil && !slices.Contains(a.Hosts, key) {

@@ -140,6 +140,7 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 		return nil, &ReadOnlyError{Reason: f.opt.ReadOnly}
 	}
 	var res *Result
+	req.Approved = f.Ledger.approved(req.Change)
 	err := f.waits.change(ctx, func() (err error) {
 		res, err = f.applyOnce(ctx, req)
 		return err

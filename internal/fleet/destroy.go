@@ -197,6 +197,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) []rules.Finding
 	l := f.Ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.Approved = l.approved(p)
 	findings := l.record(instance, p, func(p change.Change) []rules.Finding { return f.Check(f.withNeighbours(v), p) })
 	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels))
 }

@@ -76,6 +76,15 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	return findings
 }
 
+// approved is what a change may disturb: for a partition config also the VMs that the run
+// stops for their assignments, whichever of the two is applied first.
+func (l *Ledger) approved(ch change.Change) *change.Approved {
+	if ch.Want.Config == nil {
+		return ch.Approved
+	}
+	return ch.Approved.WithVMs(l.book.Assigned()...)
+}
+
 // Prior is what an instance had before this run, as its last record told: the second
 // call for a replacement does not tell it.
 func (l *Ledger) Prior(instance string) gpu.Want {

@@ -39,3 +39,17 @@ func (b *Book) Plan(token string) (change.Change, bool) {
 	}
 	return e.plan, true
 }
+
+// Assigned are the VMs whose assignments the run makes or changes, and which it may stop for
+// that. One that was off when its assignment was read is none of them.
+func (b *Book) Assigned() []string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	var out []string
+	for _, e := range b.plans {
+		if a := e.plan.Want.Assignment; a != nil && !e.plan.Unchanged && (e.plan.Approved == nil || e.plan.Approved.HasVM(a.VMID)) {
+			out = append(out, a.VMID)
+		}
+	}
+	return out
+}

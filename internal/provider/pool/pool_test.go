@@ -206,7 +206,7 @@ func TestPoolInUseIsNotDestroyed(t *testing.T) {
 		resource.TestStep{
 			PreConfig:   func() { r.Draw("avd-06", "render") }, // off, but would not start any more
 			Config:      r.Block(),
-			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: avd-06", "delete the pool", "Unassign them first."),
+			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: avd-06", "delete the pool", "Unassign them in an apply of its own first"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
