@@ -176,8 +176,9 @@ func (c *Client) unheard(err error) error {
 		return failed
 	}
 	if e.Kind == Cancelled {
-		e.Kind, e.Message = Unavailable, "the call was given up before the host said how the change ended"
-	} else if e.Kind == Internal {
+		e.Message = "the call was given up before the host said how the change ended"
+	}
+	if e.Kind == Cancelled || e.Kind == Internal {
 		e.Kind = Unavailable
 	}
 	return failed

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -70,18 +69,6 @@ func checkPartitionInUse(r *run) {
 	for host, f := range r.forecasts() {
 		r.reportHeld(host, f)
 	}
-}
-
-// configHosts are the hosts that the config covers or covered.
-func (r *run) configHosts() []string {
-	var out []string
-	for _, c := range []*gpu.PartitionConfig{r.plan.Want.Config, r.plan.Prior.Config} {
-		if c != nil {
-			out = append(out, sortedKeys(c.GPUs)...)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 func (r *run) reportHeld(host string, f change.Forecast) {
