@@ -49,7 +49,7 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 	for name := range members(ch.Prior) {
 		if h, ok := v.Hosts[name]; ok {
 			known := index.WithClaims(name, h)
-			left, users := f.withoutUsers(known, name, ch)
+			left, users := f.withoutUsers(known, name, ch, "")
 			after.Hosts[name] = &left
 			for _, token := range users {
 				awaits[token] = append(awaits[token], awaited{of: ch, host: name, known: known})
@@ -124,8 +124,9 @@ func destroyedOn(prior gpu.Want) map[string]bool {
 
 // withoutUsers is a host without the assignments and shares of this state that go before an
 // object does, or that the run changes so that they let go of it. The users returned are
-// those that the run has not planned to keep, by token. The caller holds the ledger.
-func (f *Fleet) withoutUsers(host gpu.Host, name string, of change.Change) (after gpu.Host, users []string) {
+// those that the run has not planned to keep, by token. Where one user alone is asked about,
+// all others go. The caller holds the ledger.
+func (f *Fleet) withoutUsers(host gpu.Host, name string, of change.Change, alone string) (after gpu.Host, users []string) {
 	after = host
 	for _, c := range host.Claims {
 		if c.Owner != f.opt.Owner || c.Kind != gpu.ClaimAssignment && c.Kind != gpu.ClaimShare {
@@ -133,7 +134,7 @@ func (f *Fleet) withoutUsers(host gpu.Host, name string, of change.Change) (afte
 		}
 		ch, planned := f.Ledger.book.Plan(c.Token)
 		switch {
-		case !planned || f.Ledger.leaving[c.Token]:
+		case !planned || f.Ledger.leaving[c.Token] || alone != "" && alone != c.Token:
 			users = append(users, c.Token)
 			ch = change.Change{Subject: of.Subject, Token: c.Token, Prior: c.Want}
 		case ch.Unchanged, isUpdate(ch): // which Terraform makes after the destroy
@@ -214,7 +215,7 @@ func (f *Fleet) inTheWayOf(p change.Change) []rules.Finding {
 		if slices.ContainsFunc(out, func(x rules.Finding) bool { return x.Other == a.of.Subject }) {
 			continue
 		}
-		after, _ := f.withoutUsers(a.known, a.host, a.of)
+		after, _ := f.withoutUsers(a.known, a.host, a.of, p.Token)
 		v := View{Hosts: map[string]*gpu.Host{a.host: &after}}
 		for _, x := range f.destroy(v, rules.NewFleet(v.Hosts), a.of).Findings {
 			if x.Level == rules.Error {

@@ -249,3 +249,26 @@ func TestWhatNoClaimCarriesIsDestroyedWithoutACheck(t *testing.T) {
 		}
 	}
 }
+
+// Only who is in the way of a destroy is told to go, not whoever else is on the host.
+func TestABystanderIsNotInTheWayOfADestroy(t *testing.T) {
+	t.Parallel()
+	pool := "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n"
+	drawn := rig.Assignment("vm-1", `pool = { id = "edge/render" }`, rig.MayStop, rig.WholeGPU(1))
+	beside := rig.AssignmentOf("b", "vm-2", rig.AnyPartition, rig.MayStop)
+	for range 6 { // Terraform plans in any order
+		r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1), rig.Desktop("vm-2", 2))))
+		c := rig.NewCLI(t, r.Block()+pool)
+		c.Apply()
+		c.Write(r.Block() + pool + drawn + beside)
+		c.Apply()
+		c.Write(r.Block() + drawn + beside)
+		before := r.File()
+		out := c.Fails("apply", "-auto-approve")
+		rig.WantSaid(t, out, "these VMs use it: vm-1")
+		if strings.Contains(out, "with gpu_vm_assignment.b") {
+			t.Errorf("a bystander is in the way:\n%s", out)
+		}
+		r.WantUntouched(before)
+	}
+}
