@@ -217,7 +217,9 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 			return w.fail(detached, stepFailed(step, err))
 		}
 	}
-	w.derive(detached)
+	if err := w.derive(detached); err != nil {
+		return w.fail(detached, failure("write the journal", err))
+	}
 	host, err := w.server.inventory(detached)
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
@@ -244,10 +246,13 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 
 // derive has device nodes and specifications follow what the change has done, as far as they
 // can. What is behind then is in the inventory, and the next change or reconcile tries again.
-func (w *work) derive(ctx context.Context) {
-	if change.MovesDevices(w.entry.Steps) {
-		_ = w.runner.run(ctx, change.Step{Op: change.OpRefreshDevices}) // the host remembers it
+// It may take long: the error is that of the lease and the records after it.
+func (w *work) derive(ctx context.Context) error {
+	if !change.MovesDevices(w.entry.Steps) {
+		return nil
 	}
+	_ = w.runner.run(ctx, change.Step{Op: change.OpRefreshDevices}) // the host remembers it
+	return w.server.pass(ctx, w.fence, w.undoing)
 }
 
 func stepFailed(step change.Step, err error) *Error {
@@ -292,7 +297,7 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	if out.Done, out.Stands, err = w.undo(ctx); err != nil {
 		return out, err
 	}
-	w.derive(ctx)
+	_ = w.derive(ctx)
 	// The change has ended; a host that cannot be read now is no part of how.
 	host := w.server.readBack(ctx)
 	if err := w.close(ctx, len(out.Stands) > 0, host); err != nil {

@@ -41,7 +41,7 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 	}
 	v = f.withNeighbours(v)
 	index := f.index(v)
-	d := f.destroy(v, index, ch)
+	d := f.destroy(f.worldOf(v, index), v, ch)
 	if !rules.HasErrors(d.Findings) || ch.Prior.Config == nil && ch.Prior.Pool == nil {
 		return d // nothing rests on a share or on what a VM has
 	}
@@ -59,7 +59,7 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 	if len(awaits) == 0 {
 		return d
 	}
-	if d = f.destroy(after, rules.NewFleet(after.Hosts), ch); !rules.HasErrors(d.Findings) {
+	if d = f.destroy(f.worldOf(after, rules.NewFleet(after.Hosts)), after, ch); !rules.HasErrors(d.Findings) {
 		for token, a := range awaits {
 			l.awaited[token] = append(l.awaited[token], a...)
 		}
@@ -68,8 +68,7 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 }
 
 // destroy asks the rules and the planner what a destroy does to hosts.
-func (f *Fleet) destroy(v View, index *rules.Fleet, ch change.Change) Destroy {
-	w := f.worldOf(v, index)
+func (f *Fleet) destroy(w rules.World, v View, ch change.Change) Destroy {
 	d := Destroy{View: v, Approved: change.Approved{Keys: []string{}, Handed: rules.TakenOver(w, ch)}}
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
 	d.Findings = rules.Check(w, ch, f.opt.Levels.Without(rules.Feasible)) // which is asked below
@@ -78,7 +77,7 @@ func (f *Fleet) destroy(v View, index *rules.Fleet, ch change.Change) Destroy {
 		if !ok {
 			continue
 		}
-		known := index.WithClaims(name, h)
+		known := w.Fleet.WithClaims(name, h)
 		steps, err := change.Plan(known, name, ch)
 		var refused *change.Refusal
 		switch {
@@ -217,7 +216,10 @@ func (f *Fleet) inTheWayOf(p change.Change) []rules.Finding {
 		}
 		after, _ := f.withoutUsers(a.known, a.host, a.of, p.Token)
 		v := View{Hosts: map[string]*gpu.Host{a.host: &after}}
-		for _, x := range f.destroy(v, rules.NewFleet(v.Hosts), a.of).Findings {
+		w := f.worldOf(v, rules.NewFleet(v.Hosts))
+		w.Others = rules.NewBook()
+		w.Others.Put(p.Token, p)
+		for _, x := range f.destroy(w, v, a.of).Findings {
 			if x.Level == rules.Error {
 				out = append(out, rules.Finding{
 					Level: rules.Error, Rule: x.Rule, Host: x.Host, GPU: x.GPU, Other: a.of.Subject,

@@ -535,6 +535,11 @@ func (w *world) plan(p change.Change) announced {
 			findings = f.Record(f.Ledger.Instance(""), view, one)
 			if one.Token == p.Token && !one.Prior.Empty() {
 				seen := view.Disturbable(slices.Collect(maps.Keys(view.Hosts)))
+				if a := one.Prior.Assignment; a != nil { // its VM may have no GPU yet
+					if at, err := fleet.FindVM(view, a.VMID); err == nil {
+						seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
+					}
+				}
 				out.approved = &seen
 			}
 		}
