@@ -244,7 +244,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	if err != nil {
 		return nil, err
 	}
-	w.derive(ctx)
+	_ = w.derive(ctx) // the next write finds the lease as it is
 	if len(stands) > 0 && e.Attempts < maxAttempts {
 		return stands, nil
 	}

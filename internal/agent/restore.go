@@ -76,7 +76,7 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 			return end, failure("write the journal", err)
 		}
 	}
-	w.derive(ctx)
+	_ = w.derive(ctx) // the next write finds the lease as it is
 	now, err := s.inventory(ctx)
 	if err != nil {
 		return end, err
