@@ -81,20 +81,6 @@ func daemonName(configID string, instance *gpu.SharedDevice) string {
 	return strings.TrimLeft(fit+"-"+hex.EncodeToString(sum[:])[:daemonHashSize], "-")
 }
 
-// HasSharing tells whether a host shows a config's MPS or time-slicing layout completely
-// on those of its GPUs that are there: compute modes, time slices, and daemons that run as
-// wanted. A time slice or a compute mode that the driver does not tell is taken for the
-// Wanted one. Time-slicing of GPU instances leaves nothing on a host.
-func HasSharing(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) bool {
-	for _, g := range withIDs(h, gpuIDs) {
-		if mode, slice := WantedModes(c); mode != "" && g.ComputeMode != "" && g.ComputeMode != mode ||
-			slice != "" && g.TimeSlice != "" && g.TimeSlice != slice {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(Daemons(h, c, gpuIDs), func(d gpu.MPSDaemonSpec) bool { return !Serves(h, &d) })
-}
-
 // Serves tells whether a daemon runs as wanted.
 func Serves(h *gpu.Host, want *gpu.MPSDaemonSpec) bool {
 	d, ok := h.Daemon(want.Name)

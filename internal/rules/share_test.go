@@ -185,41 +185,6 @@ func TestDaemonNames(t *testing.T) {
 	}
 }
 
-func TestHasSharing(t *testing.T) {
-	both := []string{migGPU0, migGPU1}
-	tests := map[string]struct {
-		want gpu.Want
-		edit func(*gpu.Host)
-		has  bool
-	}{
-		"MPS":                            {want: mpsConfig("ml", "gpu01"), has: true},
-		"MPS without its daemon":         {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.MPS.Daemons = nil }},
-		"MPS whose daemon is dead":       {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.MPS.Daemons[0].PID = 0 }},
-		"MPS whose daemon is silent":     {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.MPS.Daemons[0].Problem = "does not answer" }},
-		"MPS with another limit":         {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.MPS.Daemons[0].ActiveThreadPercentage = 50 }},
-		"MPS in another mode":            {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.GPUs[1].ComputeMode = gpu.ComputeDefault }},
-		"MPS in a mode that is not told": {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.GPUs[1].ComputeMode = "" }, has: true},
-		"MPS on a host without MPS":      {want: mpsConfig("ml", "gpu01"), edit: func(h *gpu.Host) { h.MPS = nil }},
-		"turns":                          {want: slicesConfig("ml", 4, "gpu01"), edit: func(h *gpu.Host) { h.GPUs[0].ComputeMode, h.GPUs[1].ComputeMode = "default", "default" }, has: true},
-		"turns in another mode":          {want: slicesConfig("ml", 4, "gpu01")},
-		"turns of another length": {want: slicesConfig("ml", 4, "gpu01"), edit: func(h *gpu.Host) {
-			h.GPUs[0].ComputeMode, h.GPUs[1].ComputeMode, h.GPUs[1].TimeSlice = "default", "default", gpu.TimeSliceLong
-		}},
-		"MIG alone": {want: migConfig("ml", profiles("3g.40gb", 1), "gpu01"), has: true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			h := served(shareServer(), "ml")
-			if tt.edit != nil {
-				tt.edit(h)
-			}
-			if got := placement.HasSharing(h, tt.want.Config, both); got != tt.has {
-				t.Errorf("got %t, want %t", got, tt.has)
-			}
-		})
-	}
-}
-
 // Instances that shares are on stay, and come back where they were.
 func TestLayOutMIGKeepsInstancesOfShares(t *testing.T) {
 	g := h100(migGPU0, at("1g.10gb", 0), at("1g.10gb", 1), at("1g.10gb", 2))
