@@ -14,16 +14,15 @@ func newReconcile(o *hostOptions) *cobra.Command {
 		Use:   "reconcile",
 		Short: "Settle what killed runs left, and restore what a reboot lost",
 		Long: `reconcile takes the lease and settles the journal: a change that was complete stays, one
-that was cut off is put back, and the VMs that it had stopped are started, also those that a
-change stopped that has ended and that did not start then. Then it puts
-back what a reboot took from what is declared for this host: MIG mode, where that takes no
-reset of the GPU, and missing GPU instances; virtual functions and vGPUs; compute modes,
-time slices and MPS daemons, also one that died; and the CDI specifications of shares. One
-of ours that no claim declares is dropped, unless processes run in its share. It removes no
-instance, ends no process and leaves alone what others have set. It touches nothing else,
-and no VM that has moved to another node. Run it at boot, before kubelet and container
-engines. It waits for a run that is at work until --timeout; what it has
-begun to put back it finishes.
+that was cut off is rolled back, and VMs that a change stopped and that are still off are
+started. Then it restores what a reboot lost of the layout declared for this host: MIG mode
+(unless that requires a reset of the GPU) and missing GPU instances; virtual functions and
+vGPUs; compute modes, time slices and MPS daemons, also those that died; and the CDI
+specifications of shares. CDI specifications of this agent that no claim covers are removed,
+unless processes run in their share. It changes nothing else: it removes no instance, kills
+no process, and leaves alone what others have set and VMs that moved to another node. Run it
+at boot, before kubelet and container engines. It waits up to --timeout for a run in
+progress; a restore that has begun is always finished.
 
 It exits with 1 when something could not be put back.`,
 		Args: usage(cobra.NoArgs),

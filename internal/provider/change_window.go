@@ -34,8 +34,8 @@ type windowModel struct {
 
 func changeWindowAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "When changes may disturb what runs. Outside of it such a change is a warning at plan, and at apply it fails before it touches anything; " +
-			"what disturbs nobody is done at any time. See the [guide on disruption](guides/disruption.md#the-change-window). Default: always.",
+		MarkdownDescription: "When disruptive changes may be made. Outside the window, disruptive changes are a warning at plan and fail at apply before any host is changed. " +
+			"Non-disruptive changes are always applied. See the [guide on disruption](guides/disruption.md#the-change-window). Default: always.",
 		Optional: true, Validators: []validator.Object{window{}},
 		Attributes: map[string]schema.Attribute{
 			"days": schema.SetAttribute{

@@ -66,7 +66,7 @@ func hostAttributes() map[string]schema.Attribute {
 					MarkdownDescription: "Default: `" + EnvSSHUser + "`, else that of `~/.ssh/config`, else the user that runs Terraform.", Optional: true, Validators: filled,
 				},
 				"private_key": schema.StringAttribute{
-					MarkdownDescription: "The private key itself, without a passphrase. Also from `" + EnvSSHPrivateKey + "`.", Optional: true, Sensitive: true,
+					MarkdownDescription: "PEM or OpenSSH private key. Keys with a passphrase are not supported. Also from `" + EnvSSHPrivateKey + "`.", Optional: true, Sensitive: true,
 					Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("private_key_file"))},
 				},
 				"private_key_file": schema.StringAttribute{
@@ -88,14 +88,14 @@ func hostAttributes() map[string]schema.Attribute {
 					MarkdownDescription: "Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.", Optional: true, Validators: filled,
 				},
 				"proxy_jump_private_key": schema.StringAttribute{
-					MarkdownDescription: "The private key for the jump hosts itself, without a passphrase, for where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
+					MarkdownDescription: "PEM or OpenSSH private key for the jump hosts, where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
 				},
 				"sudo": schema.BoolAttribute{
 					MarkdownDescription: "Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + ".", Optional: true,
 				},
 				"agent_path": agentPath,
 				"upload": schema.StringAttribute{
-					MarkdownDescription: "`never` (the default) or `auto`: bring the agent that was shipped with the provider to a host that has none. Only an apply brings it; a plan uses what an earlier apply has brought. Until the first one the checks of the host wait.",
+					MarkdownDescription: "`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
 					Optional:            true, Validators: []validator.String{stringvalidator.OneOf(uploadNever, uploadAuto)},
 				},
 			},

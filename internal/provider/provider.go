@@ -105,7 +105,7 @@ func (p *gpuProvider) Metadata(_ context.Context, _ provider.MetadataRequest, re
 
 func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "Shares the GPUs of a fleet of hosts as declared: split into partitions, gathered in pools, handed to virtual machines. " +
+		MarkdownDescription: "Manages GPU sharing across a fleet of hosts: partitions, pools, VM assignments, and shares for containers. " +
 			"Use one provider block for the whole fleet: resources of one block are checked against each other at plan.",
 		Attributes: map[string]schema.Attribute{
 			"hosts": schema.MapNestedAttribute{
@@ -136,7 +136,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			},
 			"on_unreachable": schema.StringAttribute{
 				MarkdownDescription: "When a host does not answer: `error` (the default) fails the resources that need it; `keep` keeps what the state knows of it, with a warning. " +
-					"With `keep`, what is destroyed on such a host is given up without asking it. A host that does not answer is never taken for an empty one.",
+					"With `keep`, resources destroyed on such a host are removed from state without contacting it; the host's configuration stays as it is. A host that does not answer is never taken for an empty one.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf("error", onUnreachableKeep)},
 			},
 			"rules": schema.MapAttribute{

@@ -122,7 +122,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "gpu-assignable", Default: Error, Scope: HostScope, Subjects: poolsAndVMs, Source: srcPlanDDA, check: checkGPUAssignable,
-		Sentence: "A GPU that a pool or a VM takes whole is one that its host can give away: a device that works, that can be assigned, and that does not drive the host's own display.",
+		Sentence: "A GPU used for DDA must be assignable: working, supported for DDA, and not driving the host's own display.",
 	},
 	{
 		ID: "valid-partition-count", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, kind: gpu.KindGPUP, check: checkValidPartitionCount,
@@ -234,7 +234,7 @@ var registry = []Rule{
 	},
 	{
 		ID: "vm-must-be-off", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVMMustBeOff,
-		Sentence: "A VM whose devices change is off, or its assignment allows to shut it down.",
+		Sentence: "A VM must be off before its devices change, unless its assignment allows a shutdown.",
 	},
 	{
 		ID: "vm-settings", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcPlanDDA, check: checkVMSettings,
@@ -262,7 +262,7 @@ var registry = []Rule{
 	},
 	{
 		ID: mpsClientLimit, Default: Error, passes: true, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,
-		Sentence: "A device has no more shares than MPS takes clients: 48 on a GPU from Volta on, 16 before, and by its compute slices on a GPU instance.",
+		Sentence: "A device has at most as many shares as MPS accepts clients: 48 on Volta and later, 16 on older GPUs; on a MIG instance, in proportion to its compute slices.",
 	},
 	{
 		ID: "pool-one-mode", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcProject, check: checkPoolOneMode,

@@ -104,7 +104,7 @@ func (u *Use) size(watched string, add adder) {
 	}
 	enough := math.Ceil(used*reserve*100-1e-6) / 100 // 30.000000000000004 is 30
 	if enough > 0 && enough <= u.Allocated*worthwhile {
-		add(Oversized, "%s of it is allocated, but at most %s were used %s. With half as much again in reserve, %s of it would do.",
+		add(Oversized, "%s of it is allocated, but at most %s were used %s. With 50 %% headroom, %s of it would do.",
 			percent(u.Allocated), u.measured(), watched, percent(enough))
 		return
 	}
@@ -222,7 +222,7 @@ func (in *InstanceFigures) advise(profiles []gpu.MIGProfile, watched string, add
 	slices := *in.SMActivity / 100 * float64(in.Slices) * reserve
 	memory := float64(in.MemoryUsed) * reserve
 	if p := smallest(profiles, slices, memory); p != nil && p.Slices < in.Slices {
-		add(Oversized, "at most %s of its instance %s were used %s. With half as much again in reserve, a %s would do.", in.measured(), in.name(), watched, p.Name)
+		add(Oversized, "at most %s of its instance %s were used %s. With 50 %% headroom, a %s would do.", in.measured(), in.name(), watched, p.Name)
 	}
 }
 

@@ -45,11 +45,11 @@ func TestAdviceOnAGPU(t *testing.T) {
 		}},
 		"oversized": {1, reading(number(90), number(10), 16*gib, python), []string{
 			"oversized: GPU G: 100 % of it is allocated, but at most 16.0 GiB of 80.0 GiB of memory and 10 % of its multiprocessors were used for the 2 s that were watched. " +
-				"With half as much again in reserve, 30 % of it would do.", short,
+				"With 50 % headroom, 30 % of it would do.", short,
 		}},
 		"oversized by the coarser counter": {0.5, reading(number(10), nil, 8*gib, python), []string{
 			"oversized: GPU G: 50 % of it is allocated, but at most 8.0 GiB of 80.0 GiB of memory and 10 % of its time were used for the 2 s that were watched. " +
-				"With half as much again in reserve, 15 % of it would do.", short,
+				"With 50 % headroom, 15 % of it would do.", short,
 		}},
 		"busy on few multiprocessors": {1, reading(number(98), number(30), 60*gib, python), []string{
 			"oversized: GPU G: kernels ran 98 % of the time for the 2 s that were watched, but on 30 % of its multiprocessors: several such workloads can have it at once by MPS.", short,
@@ -109,7 +109,7 @@ func TestAdviceOnMIG(t *testing.T) {
 			[]gpu.MIGPlacement{at("3g.40gb", 4)},
 			func(in []utilization.Instance) { use(&in[0], number(20), 9*gib, python) },
 			[]string{"oversized: GPU G: at most 9.0 GiB of 40.0 GiB of memory and 20 % of its multiprocessors of its instance 3g.40gb at 4 were used for the 2 s that were watched. " +
-				"With half as much again in reserve, a 1g.20gb would do.", short},
+				"With 50 % headroom, a 1g.20gb would do.", short},
 		},
 		"it is just right": {
 			[]gpu.MIGPlacement{at("3g.40gb", 4)},

@@ -129,7 +129,7 @@ func gpusAttribute() schema.MapNestedAttribute {
 			},
 		},
 		"advice": schema.ListNestedAttribute{
-			MarkdownDescription: "What the figures mean. It keeps half as much again in reserve and says nothing about what was not measured.", Computed: true,
+			MarkdownDescription: "What the figures mean. It adds 50 % headroom and says nothing about what was not measured.", Computed: true,
 			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{"kind": text(adviceKinds), "text": text("What was found, in a sentence or two for people.")}},
 		},
 	}

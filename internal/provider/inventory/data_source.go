@@ -212,7 +212,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"gpu_id":       text("The GPU; null for a partition or pool of a VM that is off and not bound to a GPU."),
 					"partition_id": number("The partition's number on the GPU, while the VM runs."),
 					"pool":         text("The pool, for kind `pool`."),
-					"owner":        text("The owner in the VM's claim; null when nothing of ours claims the VM."),
+					"owner":        text("The owner in the VM's claim; null when no Terraform resource claims the VM."),
 				}},
 			},
 			"unreachable_hosts": schema.ListAttribute{

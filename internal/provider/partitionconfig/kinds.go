@@ -19,7 +19,7 @@ import (
 func gpuPAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required; changing from one " +
-			"to another makes a new config.",
+			"to another forces a new resource.",
 		Optional:      true,
 		PlanModifiers: []planmodifier.Object{otherKind()},
 		Attributes: map[string]schema.Attribute{
@@ -127,5 +127,5 @@ func timeSlicingAttributes(replicas string, interval schema.StringAttribute) map
 func otherKind() planmodifier.Object {
 	return objectplanmodifier.RequiresReplaceIf(func(_ context.Context, req planmodifier.ObjectRequest, resp *objectplanmodifier.RequiresReplaceIfFuncResponse) {
 		resp.RequiresReplace = !req.PlanValue.IsUnknown() && req.PlanValue.IsNull() != req.StateValue.IsNull()
-	}, "A change of kind makes a new config.", "A change of kind makes a new config.")
+	}, "A change of kind forces a new resource.", "A change of kind forces a new resource.")
 }

@@ -46,13 +46,13 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"name": schema.StringAttribute{
-				MarkdownDescription: "Names the config. Changing it makes a new config.",
+				MarkdownDescription: "Name of the config. Changing this forces a new resource.",
 				Optional:            true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
 				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			},
 			"hosts": schema.SetAttribute{
 				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required. A host that joins gets the layout; " +
-					"one that leaves is treated as if the config were destroyed there.",
+					"removing a host has the same effect as destroying the config on it (see `on_destroy`).",
 				ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
 			},
 			"cluster": schema.StringAttribute{

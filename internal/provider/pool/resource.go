@@ -95,7 +95,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"name": schema.StringAttribute{
-				MarkdownDescription: "The pool's name on the hosts. Changing it makes a new pool. `Primordial` is Hyper-V's own.",
+				MarkdownDescription: "The pool's name on the hosts; not `Primordial`, which is Hyper-V's own. Changing this forces a new resource.",
 				Required:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 				Validators: []validator.String{stringvalidator.LengthBetween(1, 256), stringvalidator.NoneOfCaseInsensitive("primordial")},
 			},

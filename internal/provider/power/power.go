@@ -29,7 +29,7 @@ const (
 	startAfterText      = "`if_was_running` starts the VM again after the change when it ran before (the default); `never` leaves it off."
 	shutdownTimeoutText = "How long the guest may take to shut down, as a duration such as `\"90s\"` or `\"5m\"` (the default)."
 	whenText            = "`now` makes the change at once, stopping the VM if that is allowed (the default); `next_off` leaves a running VM alone " +
-		"and makes the change at the first apply that finds the VM off: nothing watches the VM in between. Until then `pending` is true, and a destroy of what the VM holds fails while it runs."
+		"and makes the change at the first apply that finds it off. The provider does not watch the VM. Until then `pending` is true, and destroying the assignment fails while the VM runs."
 )
 
 const (

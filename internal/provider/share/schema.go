@@ -43,7 +43,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 }
 
 const (
-	replaceText = " Changing it makes a new share."
+	replaceText = " Changing this forces a new resource."
 	timeoutText = "Time for the host, from when its turn comes, as a duration such as `\"10m\"`. Default `10m`."
 )
 
@@ -72,7 +72,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
 		"gpu_count": schema.Int64Attribute{
-			MarkdownDescription: "Of how many GPUs or MIG instances of one host the share takes its part. Default `1`, or as many as `gpu_ids` names." + replaceText,
+			MarkdownDescription: "Number of GPUs or MIG instances, on one host, that the share spans. Default `1`, or as many as `gpu_ids` names." + replaceText,
 			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 		},
 		"mig_profile": schema.StringAttribute{
@@ -98,11 +98,11 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			},
 		},
 		"active_thread_percentage": schema.Float64Attribute{
-			MarkdownDescription: "The part of a device's multiprocessors that each process of the share may use, in percent. Of GPUs and GPU instances with MPS only.",
+			MarkdownDescription: "Percentage of a device's multiprocessors that each process of the share may use. Only with MPS (on a GPU or a MIG instance).",
 			Optional:            true, Validators: sharelayout.PercentageValidators(),
 		},
 		"client_priority": schema.StringAttribute{
-			MarkdownDescription: "The priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Of GPUs and GPU instances with MPS only.",
+			MarkdownDescription: "Priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",
 			Optional:            true, Validators: []validator.String{stringvalidator.OneOf(priorities...)},
 		},
 		"timeouts": duration.Timeouts(ctx, timeoutText),

@@ -13,7 +13,7 @@ const (
 	MemoryText = "The most memory, in MiB, that each client process may use on each device; two processes may use it twice. Before driver 615, MPS takes whole GiB only from 1024 on. " +
 		"Default: no limit."
 	ComputeModeText         = "The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config."
-	ComputeModeInMIGText    = "Of whole GPUs only: an error here."
+	ComputeModeInMIGText    = "Not supported inside `mig`."
 	MPSOversubscriptionText = "How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is."
 )
 
@@ -23,7 +23,7 @@ const (
 		"mode of the GPUs becomes `default`; it and the time slice are put back when a GPU leaves the config."
 	TimeSlicingInMIGText = "Time-slicing inside of each GPU instance: several shares take turns on it. One of `mps` and `time_slicing` at most."
 	IntervalText         = "How long a turn is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`."
-	IntervalInMIGText    = "Of whole GPUs only: an error here."
+	IntervalInMIGText    = "Not supported inside `mig`."
 	ReplicasText         = "How many shares each GPU takes, at least 2."
 	ReplicasInMIGText    = "How many shares each GPU instance takes, at least 2."
 	OversubscriptionText = "How often the memory limits of shares may add up to a device. Default `1`: shares never hold more than there is."

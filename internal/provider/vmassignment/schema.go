@@ -38,8 +38,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 		Attributes: map[string]schema.Attribute{
 			"vm": schema.StringAttribute{
 				MarkdownDescription: "The VM's name or id (GUID). Refer to a VM resource's *id* if the VM is made in the same run: an id is unknown until the VM exists, " +
-					"and its checks then wait for it, while a name that no host has is an error. Changing the reference replaces the assignment only " +
-					"when it means another VM.",
+					"and its checks then wait for it, while a name that no host has is an error. Forces replacement only if the new value " +
+					"identifies a different VM.",
 				Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"hosts": schema.SetAttribute{
@@ -122,7 +122,7 @@ const (
 func partitionAttributes() map[string]schema.Attribute {
 	a := map[string]schema.Attribute{
 		"config": schema.StringAttribute{
-			MarkdownDescription: "The `id` of the `gpu_partition_config` that makes the partitions. It orders the two, and lets the plan prove that there is a partition for the VM.",
+			MarkdownDescription: "The `id` of the `gpu_partition_config` that makes the partitions. Creates the dependency and lets the plan check capacity.",
 			Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 		},
 		"vram_mib": schema.Int64Attribute{
