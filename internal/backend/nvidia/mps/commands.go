@@ -3,7 +3,6 @@ package mps
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ const (
 	opThreads  = "set the active thread percentage"
 	opMemory   = "set the pinned memory limit"
 	opPriority = "set the client priority"
-	opServer   = "start a server"
 )
 
 // DefaultThreads is the active thread percentage of the next server. Reading it is also
@@ -189,34 +187,6 @@ func (c *Control) ServerStatus(ctx context.Context, pid int) (string, error) {
 func (c *Control) ShutdownServer(ctx context.Context, pid int) error {
 	_, err := c.command(ctx, "shutdown_server", strconv.Itoa(pid))
 	return err
-}
-
-// serverSettles is how long a server that cannot use its GPU lives at most.
-const serverSettles = time.Second
-
-// StartServer starts the server of a user's clients, which otherwise the first client
-// does. It shows whether MPS works on the GPUs at all: a server that ends at once is an
-// error with the log's reason.
-func (c *Control) StartServer(ctx context.Context, uid int) error {
-	log := filepath.Join(c.LogDir, controlLog)
-	before := logSize(log)
-	if _, err := c.command(ctx, "start_server", "-uid", strconv.Itoa(uid)); err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(serverSettles); ; {
-		for _, text := range logSince(log, before) {
-			if strings.HasPrefix(text, "Server ") && strings.Contains(text, " exited with status") {
-				why := lastWords(logSince(filepath.Join(c.LogDir, "server.log"), 0))
-				return refuse(backend.Failed, opServer, c.Name, "%s", sentence(text, why, "look whether nvidia-smi shows the GPU, and at "+c.LogDir))
-			}
-		}
-		if time.Now().After(deadline) {
-			return nil
-		}
-		if err := pause(ctx); err != nil {
-			return err
-		}
-	}
 }
 
 const step = 20 * time.Millisecond

@@ -107,22 +107,6 @@ func (h *Host) answers(ctx context.Context, name string, p Protocol) error {
 	return err
 }
 
-// Plan tells what Ensure would do.
-func (h *Host) Plan(ctx context.Context, spec Spec) (Effect, error) {
-	if err := h.check(spec); err != nil {
-		return Effect{}, err
-	}
-	s, err := h.look(ctx, spec.Name)
-	if err != nil {
-		return Effect{}, failed("read it", spec.Name, err)
-	}
-	effect, err := h.plan(ctx, spec, s)
-	if err != nil {
-		return Effect{}, failed("read it", spec.Name, err)
-	}
-	return effect, nil
-}
-
 // check refuses what this host could never run.
 func (h *Host) check(spec Spec) error {
 	p := h.Protocol()

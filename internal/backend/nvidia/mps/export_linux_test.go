@@ -1,0 +1,19 @@
+package mps
+
+import "context"
+
+// Plan tells what Ensure would do.
+func (h *Host) Plan(ctx context.Context, spec Spec) (Effect, error) {
+	if err := h.check(spec); err != nil {
+		return Effect{}, err
+	}
+	s, err := h.look(ctx, spec.Name)
+	if err != nil {
+		return Effect{}, failed("read it", spec.Name, err)
+	}
+	effect, err := h.plan(ctx, spec, s)
+	if err != nil {
+		return Effect{}, failed("read it", spec.Name, err)
+	}
+	return effect, nil
+}
