@@ -109,17 +109,6 @@ func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
 	return out
 }
 
-// migFinding words what is wrong with a layout. An instance in use stays, whatever
-// max_disruption allows.
-func migFinding(err error) Finding {
-	f := MIGFinding(err)
-	var held *placement.MIGInUseError
-	if errors.As(err, &held) {
-		f.Fix = "Stop what uses these instances, or keep them in the layout: with `placements` where they are, with `profiles` in their number."
-	}
-	return f
-}
-
 // documentedFaults compares the layout with what is documented for the models that the
 // selector names, since no host of the config could be asked. Names of profiles differ a
 // little between drivers, and some places are inferred: those are worth a warning.

@@ -8,10 +8,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// MIGFinding words an error of PlaceMIG, FollowMIG or CheckMIGPlacements as a finding
-// of the rule that it violates. Who wants the layout, where and at which level is the
-// caller's to add.
-func MIGFinding(err error) Finding {
+// migFinding words an error of LayOut or LayOutMIGConfig as a finding of the rule that it
+// violates. Who wants the layout, where and at which level is the caller's to add.
+func migFinding(err error) Finding {
 	f := Finding{
 		Rule: "mig-placement", Path: "mig", Title: "The MIG layout does not fit",
 		Found: sentence(err), Fix: "Ask for fewer or smaller instances.",
@@ -29,7 +28,7 @@ func MIGFinding(err error) Finding {
 		f.Fix = "Write profiles that the GPU offers, or leave it out of `selector`."
 	case errors.As(err, &inUse):
 		f.Title = "MIG instances in use block the change"
-		f.Fix = "Stop what uses them, or keep them in the layout where they are. No setting removes an instance in use."
+		f.Fix = "Stop what uses these instances, or keep them in the layout: with `placements` where they are, with `profiles` in their number."
 	case errors.As(err, &tooMany):
 		f.Fix = fmt.Sprintf("Write at most %d for %s.", tooMany.Max, tooMany.Profile)
 	case errors.As(err, &start):

@@ -67,10 +67,6 @@ const (
 	poolQuota         = "pool-quota"
 )
 
-// AboutRoom are the rules that tell that a host has no room for a share: another host of
-// its pool may have it.
-var AboutRoom = []string{sharePlacement, oversubscription, fractionNotInMode, mpsClientLimit, vmXorShare, poolQuota}
-
 // ruleOfLack is the rule, the attribute and the title for what all devices lack.
 func ruleOfLack(k placement.LackKind, f Finding) (rule, path, title string) {
 	switch k {

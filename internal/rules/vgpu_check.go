@@ -22,7 +22,7 @@ func checkVGPU(r *run) {
 			if err == nil {
 				continue
 			}
-			f := VGPUFinding(err)
+			f := vgpuFinding(err)
 			if f.Rule != r.rule.ID {
 				continue
 			}

@@ -6,9 +6,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// VGPUFinding words an error of LayOutVGPU or FollowVGPU as a finding of the rule that it
+// vgpuFinding words an error of LayOutVGPU or FollowVGPU as a finding of the rule that it
 // violates. Who wants the layout, where and at which level is the caller's to add.
-func VGPUFinding(err error) Finding {
+func vgpuFinding(err error) Finding {
 	f := Finding{
 		Rule: "vgpu-type-offered", Path: "vgpu", Title: "The GPU does not offer this type of vGPU",
 		Found: sentence(err), Fix: "Write a type that the GPU offers, or leave it out of `selector`.",
