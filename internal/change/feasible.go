@@ -25,11 +25,11 @@ func obstacle(host *gpu.Host, s Step) *Refusal {
 	switch s.Op {
 	case OpSetPartitionCount:
 		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
-			return refuse(InUse, setCount, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g)))
+			return refuse(InUse, setCount, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).or("shut these VMs down first")
 		}
 	case OpDismount:
 		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
-			return refuse(InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g)))
+			return refuse(InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).or("shut these VMs down first")
 		}
 	case OpMount:
 		if vm := assignee(host, s.GPU); vm != nil {
@@ -41,7 +41,7 @@ func obstacle(host *gpu.Host, s Step) *Refusal {
 		return takesDevice(host, s)
 	case OpAddAdapter:
 		if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
-			return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name)
+			return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name).or("pin it to another GPU, or to none")
 		}
 	case OpStartVM:
 		return noRoom(host, s)
@@ -72,7 +72,7 @@ func takesDevice(host *gpu.Host, s Step) *Refusal {
 		return nil
 	}
 	if vm := user(host, s.Device.GPU); vm != nil && !gpu.SameID(vm.ID, s.VM) {
-		return refuse(InUse, changeGPU, "VM "+s.VMName(), "VM %s has GPU %s", vm.Name, s.Device.GPU).of(Capacity)
+		return refuse(InUse, changeGPU, "VM "+s.VMName(), "VM %s has GPU %s", vm.Name, s.Device.GPU).or("take it from that VM first, or choose another GPU").of(Capacity)
 	}
 	return nil
 }

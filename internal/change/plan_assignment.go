@@ -392,7 +392,7 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it must be running or off").of(VMMustBeOff)
 		case !power.AllowShutdown:
 			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name,
-				"it runs, and its assignment does not allow a shutdown (power.allow_shutdown)").of(VMMustBeOff)
+				"it runs, and its assignment does not allow a shutdown").or("set power.allow_shutdown = true, or shut the VM down first").of(VMMustBeOff)
 		}
 		restart = true
 		m.stop(m.vm, power)

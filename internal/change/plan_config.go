@@ -298,7 +298,6 @@ type seat struct {
 	power gpu.Power
 }
 
-// seats are the VMs that have to be off, each with the permission that its own
 // seats are the VMs that have to be off, each with the permission that its own assignment
 // gives. VMs that are pinned to a GPU are stopped last, so that they are started first, also
 // when the change is undone: another one could take the partition that they need.
@@ -306,7 +305,8 @@ func (l *countChange) seats() (out []seat) {
 	for _, g := range l.held {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
 			l.refuse(refuseGPU(InUse, setCount, g.ID,
-				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).of(PartitionInUse).needs(gpu.DisruptVMRestart))
+				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).
+				or("allow it with max_disruption = %q, or shut them down first", gpu.DisruptVMRestart).of(PartitionInUse).needs(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {
@@ -334,7 +334,8 @@ func (l *countChange) seats() (out []seat) {
 
 // keepsOn refuses to stop a VM.
 func (l *countChange) keepsOn(vm *gpu.VM, why string) {
-	r := refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", why).of(PartitionInUse)
+	r := refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", why).
+		or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").of(PartitionInUse)
 	r.VM = vm.ID
 	l.refuse(r)
 }

@@ -15,6 +15,11 @@ func (f *Fleet) Forecasts(v View, p change.Change) []change.Forecast {
 	return rules.Foresee(f.world(v), p)
 }
 
+// Refused is what hosts would refuse of a plan as things are, beside the rest of the run.
+func (f *Fleet) Refused(v View, p change.Change) []rules.Finding {
+	return rules.Infeasible(f.world(v), p)
+}
+
 // Forecast puts the forecasts of a plan into sentences, or "" when no layout
 // changes.
 func (f *Fleet) Forecast(v View, p change.Change) string {

@@ -7,78 +7,40 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// SelectPartitionable lists the GPUs of a host that a partition config covers: the
-// ids that the selector names, or else every GPU of the selected models that can be
-// partitioned and that neither a pool nor somebody else's claim holds. mine tells
+// SelectKind lists the GPUs of a host that a partition config of a kind covers: the ids
+// that the selector names, or else every GPU of the selected models that can have such a
+// layout, that the host has not given away, and that nobody else's claim holds. mine tells
 // which claims do not stand in the way.
-func SelectPartitionable(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
+func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
 	if ids, named := named(sel, name); named {
 		return ids
 	}
 	return choose(h, sel, mine, func(g *gpu.GPU) bool {
-		return g.Partitionable != nil && !g.Partitionable.Paravirtual && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
-	})
-}
-
-// SelectMIG lists the GPUs of a host that a config of kind MIG covers: the ids that the
-// selector names, or else every GPU of the selected models that has MIG, that the host
-// has not given away, and that nobody else's claim holds.
-func SelectMIG(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
-	if ids, named := named(sel, name); named {
-		return ids
-	}
-	return choose(h, sel, mine, func(g *gpu.GPU) bool {
-		return g.MIG != nil && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
-	})
-}
-
-// SelectVGPU is SelectMIG for configs of kind vGPU: of GPUs whose driver makes vGPUs.
-func SelectVGPU(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
-	if ids, named := named(sel, name); named {
-		return ids
-	}
-	return choose(h, sel, mine, func(g *gpu.GPU) bool {
-		return g.VGPU != nil && !g.Dismounted && !inAPool(h, g.ID, "") && !taken(h, g.ID, mine)
-	})
-}
-
-// SelectSharing lists the GPUs of a host that a config of kind MPS or time-slicing covers:
-// the ids that the selector names, or else every NVIDIA GPU of the selected models on a
-// Linux host that no VM has, that nobody else's config holds, and that is not in MIG mode.
-// One that came into MIG mode while it is mine stays, so that the difference is seen.
-func SelectSharing(name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
-	if ids, named := named(sel, name); named {
-		return ids
-	}
-	return choose(h, sel, mine, func(g *gpu.GPU) bool {
-		inMIGMode := g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending)
-		free := g.Vendor == nvidia && !g.Dismounted && !taken(h, g.ID, mine)
-		shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
-		return h.Platform == gpu.Linux && free && (!inMIGMode || held(h, g.ID, shared))
+		free := !g.Dismounted && !taken(h, g.ID, mine)
+		switch kind {
+		case gpu.KindMPS, gpu.KindTimeSlicing: // which a pool of a Linux host may have too
+			// One that came into MIG mode while it is mine stays, so that the difference is seen.
+			inMIGMode := g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending)
+			shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
+			return free && h.Platform == gpu.Linux && g.Vendor == nvidia && (!inMIGMode || held(h, g.ID, shared))
+		case gpu.KindMIG:
+			free = free && g.MIG != nil
+		case gpu.KindVGPU:
+			free = free && g.VGPU != nil
+		case gpu.KindGPUP:
+			free = free && g.Partitionable != nil && !g.Partitionable.Paravirtual
+		}
+		return free && !inAPool(h, g.ID, "")
 	})
 }
 
 // nvidia is the vendor whose driver has MPS and time slices.
 const nvidia = "NVIDIA"
 
-// SelectKind is the selection for configs of a kind.
-func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine func(*gpu.Claim) bool) []string {
-	switch kind {
-	case gpu.KindMIG:
-		return SelectMIG(name, h, sel, mine)
-	case gpu.KindVGPU:
-		return SelectVGPU(name, h, sel, mine)
-	case gpu.KindMPS, gpu.KindTimeSlicing:
-		return SelectSharing(name, h, sel, mine)
-	case gpu.KindGPUP:
-	}
-	return SelectPartitionable(name, h, sel, mine)
-}
-
 // SelectWhole lists the GPUs of a host that a pool takes: the ids that the selector
 // names, or else every GPU of the selected models that no config, pool or VM of
 // others holds, that works and that is not the host's own display. On a Linux host shares
-// are drawn from a pool, so that only other pools are in the way.
+// are drawn from a pool, so that only other pools are in the way. A member stays one.
 func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) []string {
 	if ids, named := named(sel, name); named {
 		return ids
@@ -87,7 +49,7 @@ func SelectWhole(name string, h *gpu.Host, sel *gpu.Selector, poolName string) [
 	if h.Platform == gpu.Linux {
 		others := func(c *gpu.Claim) bool { return c.Kind == gpu.ClaimPool && !mine(c) }
 		return choose(h, sel, mine, func(g *gpu.GPU) bool {
-			return g.Vendor == nvidia && !g.Dismounted && g.Problem == "" && !held(h, g.ID, others)
+			return g.Vendor == nvidia && !g.Dismounted && (g.Problem == "" || held(h, g.ID, mine)) && !held(h, g.ID, others)
 		})
 	}
 	return choose(h, sel, mine, func(g *gpu.GPU) bool {

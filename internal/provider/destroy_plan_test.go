@@ -115,7 +115,7 @@ func TestARelaxedRuleAnnouncesNoShutdownThatIsForbidden(t *testing.T) {
 	before := r.File()
 	c.Write(relaxed)
 	out := c.Fails("plan")
-	rig.WantSaid(t, out, "does not allow a shutdown")
+	rig.WantSaid(t, out, "does not allow a shutdown", "Set power.allow_shutdown = true, or shut the VM down first.")
 	if strings.Contains(rig.Sentence(out), "will be shut down") {
 		t.Errorf("a shutdown is announced that is forbidden:\n%s", out)
 	}

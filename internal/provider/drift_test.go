@@ -2,6 +2,7 @@ package provider_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,4 +144,73 @@ func TestDriftUnderAHeldPartitionEndsInAnEmptyPlan(t *testing.T) {
 	rig.WantSaid(t, c.Apply(), "0 added, 2 changed, 0 destroyed") // the VM gets another partition
 	r.WantCounts(4, rig.Both...)
 	c.WantNoChanges()
+}
+
+// What a plan says of drift holds: what it puts right, the apply puts right, and what it cannot
+// put right it says so of, and the apply touches nothing.
+func TestDriftIsPutRightOrSaidNotToBe(t *testing.T) {
+	t.Parallel()
+	mpsShare := rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half)
+	linuxPool := rig.MPSOn01 + rig.MLPool([]string{"gpu01"}, "depends_on = [gpu_partition_config.mps]") + rig.ShareOf("a", rig.FromPool, rig.Half)
+	held := rig.HeldConfig(4)
+	for name, test := range map[string]struct {
+		fleet   gpu.Snapshot
+		config  string
+		drift   func(r *rig.Rig)
+		refused string // what is said to be in the way, "" when it is put right
+	}{
+		"compute mode prohibited": {rig.GPUHost(2), rig.MPSOf(rig.HalfEach), func(r *rig.Rig) {
+			r.EditCard(1, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeProhibited })
+		}, "GPU " + rig.SharedCard(1) + " on host \"gpu01\": its compute mode is prohibited"},
+		"compute mode default": {rig.GPUHost(2), rig.MPSOf(rig.HalfEach), func(r *rig.Rig) {
+			r.EditCard(1, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeDefault })
+		}, ""},
+		"daemon changed under clients": {rig.GPUHost(2), rig.MPSOf(rig.HalfEach), func(r *rig.Rig) {
+			r.Connects("gpu01", "inference", "python")
+			r.EditHost("gpu01", func(h *gpu.Host) { h.MPS.Daemons[0].User = new(4711) })
+		}, "MPS daemon inference on host \"gpu01\": 1 of its clients would end"},
+		"GPU of a share is gone": {rig.Inference(1), mpsShare, func(r *rig.Rig) {
+			where := r.PlacedOn("gpu01", "a")[0]
+			r.EditHost("gpu01", func(h *gpu.Host) {
+				h.GPUs = slices.DeleteFunc(h.GPUs, func(g gpu.GPU) bool { return strings.Contains(where, g.ID) })
+			})
+		}, "GPU " + rig.ShareCard(1, 0) + " on host \"gpu01\": share \"a\" is on it, and is never moved"},
+		"GPU of a pool's share is lost": {rig.Inference(1), linuxPool, func(r *rig.Rig) {
+			where := r.PlacedOn("gpu01", "a")[0]
+			r.EditHost("gpu01", func(h *gpu.Host) {
+				for i := range h.GPUs {
+					if strings.Contains(where, h.GPUs[i].ID) {
+						h.GPUs[i].Problem = "GPU has fallen off the bus"
+					}
+				}
+			})
+		}, ""},
+		"count changed under a VM": {rig.TwoNodes(), held, func(r *rig.Rig) {
+			r.Must(r.Fleet.SetCountOutside(t.Context(), "hv02", rig.GPU1, 2))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, test.fleet)
+			c := rig.NewCLI(t, r.Block()+test.config)
+			c.Apply()
+			test.drift(r)
+			before := r.Snapshot()
+			out, _ := c.Run("plan") // some are errors
+			if test.refused != "" {
+				rig.WantSaid(t, out, "This apply cannot put it right as long as this is so: "+test.refused)
+				if strings.Contains(rig.Sentence(out), "This apply puts it right") {
+					t.Errorf("and it says that it puts it right:\n%s", out)
+				}
+				c.Fails("apply", "-auto-approve")
+				r.WantUnchanged(before)
+				return
+			}
+			if !strings.Contains(out, "No changes.") { // a pool keeps a GPU that does not work
+				rig.WantSaid(t, out, "This apply puts it right.")
+			}
+			c.Apply()
+			c.WantNoChanges()
+		})
+	}
 }

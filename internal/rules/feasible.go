@@ -25,23 +25,39 @@ func checkFeasible(r *run) {
 			continue
 		}
 		if !r.plan.Unchanged {
-			refused, open := r.refusedBy(host, h, r.plan)
-			r.book.setOpen(r.plan.Token, host, open)
-			if refused != nil && !open {
-				r.reportRefused(host, r.plan, refused)
-			}
+			r.checkFeasibleOn(host, h, r.plan)
 		}
 		for e := range r.others(gpusOn(host), vmsOn(host), sharesOn(host)) {
 			if !r.book.isOpen(e.token, host) {
 				continue
 			}
-			refused, open := r.refusedBy(host, h, e.plan)
-			r.book.setOpen(e.token, host, open)
-			if refused != nil && !open {
-				r.reportRefused(host, e.plan, refused)
+			r.checkFeasibleOn(host, h, e.plan)
+		}
+	}
+}
+
+func (r *run) checkFeasibleOn(host string, h *gpu.Host, p change.Change) {
+	refused, open := r.refusedBy(host, h, p)
+	r.book.setOpen(p.Token, host, open)
+	if refused != nil && !open {
+		r.reportRefused(host, p, refused)
+	}
+}
+
+// Infeasible is what hosts would refuse of a plan, unless another plan of the run, or one
+// that is still to come, makes way for it.
+func Infeasible(w World, p change.Change) []Finding {
+	r, done := begin(w, p)
+	defer done()
+	var out []Finding
+	for _, host := range r.hostsOf(p) {
+		if h, ok := r.host(host); ok {
+			if refused, _ := r.refusedBy(host, h, p); refused != nil {
+				out = append(out, Refused(host, p, refused))
 			}
 		}
 	}
+	return out
 }
 
 func (r *run) reportRefused(host string, p change.Change, refused *change.Refusal) {

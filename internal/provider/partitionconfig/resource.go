@@ -154,9 +154,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.Approved = instance.Seen(ctx, req.Private)
 	findings := r.fleet.Record(inst, view, p)
 	report.Findings(&resp.Diagnostics, p.Subject, findings)
-	for _, d := range drift {
-		resp.Diagnostics.AddWarning("Partitions differ from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
-	}
+	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Partitions differ", drift)
 	if !unchanged && !resp.Diagnostics.HasError() {
 		r.forecast(&resp.Diagnostics, view, p)
 	}

@@ -229,9 +229,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
 	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
-	for _, d := range drift {
-		resp.Diagnostics.AddWarning("Pool differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
-	}
+	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Pool differs", drift)
 }
 
 // planDestroy proves that the pool can be taken from its hosts.

@@ -89,9 +89,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		r.planDestroy(ctx, req, prior, resp)
 	}
 	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
-	for _, d := range drifted {
-		resp.Diagnostics.AddWarning("Share differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
-	}
+	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Share differs", drifted)
 }
 
 // stay gives a share the place of what it was.

@@ -117,9 +117,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	r.record(inst, p, view, &resp.Diagnostics)
 	r.warnOfStop(&resp.Diagnostics, view, p)
-	for _, d := range drifted {
-		resp.Diagnostics.AddWarning("Assignment differs from the declaration", fmt.Sprintf("%s\n\nFound: %s.\nThis apply puts it right.", p.Subject, d))
-	}
+	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Assignment differs", drifted)
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
