@@ -17,10 +17,10 @@ func TestReconcileRestoresMIG(t *testing.T) {
 			{ID: 9, Name: "3g.40gb", Slices: 3, Memory: 40 << 30, Max: 2, Size: 4, Starts: []int{0, 4}},
 		}}}
 	}
-	layout := []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}}
+	layout := gpu.Layout{MIG: &gpu.MIGState{Enabled: true, Placements: []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}}}}
 	claim := gpu.Claim{
 		Kind: gpu.ClaimConfig, ID: "train", Token: "t1", Revision: 1, GPUs: []string{free, taken},
-		MIGLayout: map[string][]gpu.MIGPlacement{free: layout, taken: layout},
+		Given: gpu.Layouts{free: layout, taken: layout},
 	}
 	claim.Want.Config = &gpu.PartitionConfig{ID: "train", MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1}}}
 	r := newRig(t, gpu.Host{

@@ -99,8 +99,8 @@ func everything() agent.Change {
 	ch.Subject, ch.Owner, ch.Token = "test", owner, "t"
 	ch.Want, ch.Prior = gpu.Want{Assignment: &a}, gpu.Want{Share: &gpu.Share{Name: "s", Host: host, Count: 7}}
 	ch.Claims = []gpu.Claim{{
-		Kind: gpu.ClaimConfig, ID: "c", Token: "x", Want: gpu.Want{Config: &config}, MIGBefore: map[string]gpu.MIGState{gpuP1: {}},
-		ComputeBefore: map[string]gpu.ComputeMode{gpuP1: gpu.ComputeDefault}, Holds: &a,
+		Kind: gpu.ClaimConfig, ID: "c", Token: "x", Want: gpu.Want{Config: &config}, Before: gpu.Layouts{gpuP1: {MIG: &gpu.MIGState{}, ComputeMode: gpu.ComputeDefault}},
+		Given: gpu.Layouts{gpuP1: {Partitions: 4}}, Holds: &a,
 	}}
 	return ch
 }
@@ -142,7 +142,7 @@ func TestWhatAnAgentDoesNotKnowIsRefused(t *testing.T) {
 			}
 			return slices.Concat(doc[:i+1], []byte(text), doc[i+1:])
 		}
-		inMap := []string{"gpu_ids", "gpus", "profiles", "mig_before", "compute_before"}
+		inMap := []string{"gpu_ids", "gpus", "profiles", "before", "given"}
 		owner := regexpField(doc[:i])
 		if slices.Contains(inMap, owner) {
 			continue

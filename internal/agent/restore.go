@@ -151,7 +151,7 @@ func conflicts(lost []change.Lost) []Settled {
 // nothing may still have shares of ours, and when it cannot be read nothing is lost.
 func (s *Server) lost(ctx context.Context, st *backend.State) (gpu.Host, []change.Lost, error) {
 	declares := slices.ContainsFunc(st.Claims, func(c gpu.Claim) bool {
-		return len(c.MIGLayout)+len(c.VGPULayout) > 0 || c.Want.Share != nil || change.SharesGPUs(&c)
+		return c.Kind == gpu.ClaimConfig || c.Kind == gpu.ClaimShare
 	})
 	if s.platform(ctx) != gpu.Linux {
 		return gpu.Host{}, nil, nil

@@ -21,8 +21,8 @@ import (
 //
 //	{"format":"gpu-agent-state/v2","agent":"1.2.3","fence":7,"sum":"…","records":[
 //	{"kind":"lease","version":1,"sum":"…","data":{…}},
-//	{"kind":"claim","version":1,"sum":"…","data":{…}},
-//	{"kind":"change","version":1,"sum":"…","data":{…}},
+//	{"kind":"claim","version":2,"sum":"…","data":{…}},
+//	{"kind":"change","version":2,"sum":"…","data":{…}},
 //	{"kind":"owed_start","version":1,"sum":"…","data":{…}}
 //	]}
 //
@@ -43,7 +43,7 @@ const (
 	kindOwed   = "owed_start"
 )
 
-var recordVersions = map[string]int{kindLease: 1, kindClaim: 1, kindChange: 1, kindOwed: 1}
+var recordVersions = map[string]int{kindLease: 1, kindClaim: 2, kindChange: 2, kindOwed: 1}
 
 // Unreadable is a record that this agent cannot read, with its bytes.
 type Unreadable struct {

@@ -209,7 +209,7 @@ func (e *GPUEffect) end(is *gpu.GPU) {
 	if v := e.VGPU; v != nil {
 		v.To = is.VGPU.State()
 		for _, p := range v.From.Places {
-			if !slices.ContainsFunc(v.Removes, func(o gpu.VGPUPlace) bool { return samePlace(o, p) }) {
+			if !slices.ContainsFunc(v.Removes, func(o gpu.VGPUPlace) bool { return o.Same(p) }) {
 				v.Keeps = append(v.Keeps, p)
 			}
 		}
@@ -242,7 +242,7 @@ func (e GPUEffect) String() string {
 			of   []gpu.MIGPlacement
 		}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", m.Keeps}} {
 			if len(l.of) > 0 {
-				say("%s %s", l.verb, placement.PlacementsText(l.of))
+				say("%s %s", l.verb, gpu.PlacementsText(l.of))
 			}
 		}
 	}

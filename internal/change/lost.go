@@ -149,22 +149,22 @@ func StillLost(host *gpu.Host, subject string) *Lost {
 // lostOfConfig is what a host lacks of a config's layout.
 func lostOfConfig(host *gpu.Host, c *gpu.Claim) Lost {
 	l := Lost{Subject: layoutText(c) + " of " + DescribeObject(c.Kind, c.ID), watchers: quiesced(c)}
-	for _, id := range slices.Sorted(maps.Keys(c.MIGLayout)) {
-		t, why := lostOn(host, id, placedNow(host, c, id), l.watchers)
-		switch {
-		case why != "":
-			l.conflict("GPU "+id, why)
-		case t != nil:
-			l.mig = append(l.mig, *t)
+	for _, id := range slices.Sorted(maps.Keys(c.Given)) {
+		why := ""
+		switch given := c.Given[id]; {
+		case given.MIG != nil:
+			var t *migTarget
+			if t, why = lostOn(host, id, placedNow(host, c, id), l.watchers); t != nil {
+				l.mig = append(l.mig, *t)
+			}
+		case given.VGPU != nil:
+			var t *vgpuTarget
+			if t, why = lostVGPUs(host, id, *given.VGPU, l.watchers); t != nil {
+				l.vgpus = append(l.vgpus, *t)
+			}
 		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.VGPULayout)) {
-		t, why := lostVGPUs(host, id, c.VGPULayout[id], l.watchers)
-		switch {
-		case why != "":
+		if why != "" {
 			l.conflict("GPU "+id, why)
-		case t != nil:
-			l.vgpus = append(l.vgpus, *t)
 		}
 	}
 	if SharesGPUs(c) {
@@ -174,13 +174,19 @@ func lostOfConfig(host *gpu.Host, c *gpu.Claim) Lost {
 }
 
 func layoutText(c *gpu.Claim) string {
-	switch {
-	case len(c.VGPULayout) > 0:
-		return "the vGPUs"
-	case len(c.MIGLayout) > 0 || !SharesGPUs(c):
+	if c.Want.Config == nil {
+		return "the layout"
+	}
+	switch c.Want.Config.Kind() {
+	case gpu.KindGPUP:
+		return "the partitions"
+	case gpu.KindMIG:
 		return "the MIG layout"
-	case c.Want.Config.MPS != nil:
+	case gpu.KindVGPU:
+		return "the vGPUs"
+	case gpu.KindMPS:
 		return "the MPS layout"
+	case gpu.KindTimeSlicing:
 	}
 	return "the time slices"
 }
@@ -189,7 +195,7 @@ func layoutText(c *gpu.Claim) string {
 // declared, one that others have put in another place stands for one that is missing: it
 // is as declared, and would be one too many beside the one made again.
 func placedNow(host *gpu.Host, c *gpu.Claim, id string) []gpu.MIGPlacement {
-	layout, _ := byID(c.MIGLayout, id)
+	layout := c.Given.Of(id).MIG.Placements
 	g, ok := host.GPU(id)
 	if !ok || g.MIG == nil || c.Want.Config == nil || c.Want.Config.MIG == nil || len(c.Want.Config.MIG.Placements) > 0 {
 		return layout

@@ -3,7 +3,6 @@ package change
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -199,20 +198,4 @@ func hasID(ids []string, id string) bool {
 func sameIDs(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(id string) bool { return !hasID(b, id) }) &&
 		!slices.ContainsFunc(b, func(id string) bool { return !hasID(a, id) })
-}
-
-// byID looks an id up in a map, without case.
-func byID[V any](m map[string]V, id string) (V, bool) {
-	for k, v := range m {
-		if gpu.SameID(k, id) {
-			return v, true
-		}
-	}
-	var none V
-	return none, false
-}
-
-// forgetID takes an id out of a map, without case.
-func forgetID[V any](m map[string]V, id string) {
-	maps.DeleteFunc(m, func(k string, _ V) bool { return gpu.SameID(k, id) })
 }

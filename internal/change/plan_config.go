@@ -2,7 +2,6 @@ package change
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -18,8 +17,8 @@ type configChange struct {
 	// shape is what is wanted, or what the config was when it leaves.
 	shape gpu.PartitionConfig
 	claim *gpu.Claim
-	// next is the claim that the change leaves, as far as it tells of layouts.
-	next gpu.Claim
+	// before and given are those of the claim that the change leaves.
+	before, given gpu.Layouts
 	// shrunk are the claims of the configs of ours that GPUs leave for this one.
 	shrunk []gpu.Claim
 	// blind are GPUs that cannot be read and stay as they are.
@@ -30,9 +29,6 @@ type configChange struct {
 type layouts interface {
 	// wants notes what a selected GPU shall have.
 	wants(id string)
-	// joins notes what a GPU had before it was in any config of ours; other is the claim of
-	// the one that it leaves, nil for none.
-	joins(id string, other *gpu.Claim)
 	// restores notes what a GPU that leaves had when it joined. Nothing that runs makes way.
 	restores(id string)
 	// steps plans what leads there, and the claims.
@@ -63,7 +59,7 @@ func (p *planner) config() error {
 		return err
 	}
 	if c.claim != nil {
-		c.next = cloneLayouts(*c.claim)
+		c.before, c.given = c.claim.Before, c.claim.Given
 	}
 	var l layouts
 	switch c.shape.Kind() {
@@ -81,14 +77,14 @@ func (p *planner) config() error {
 			l.wants(id)
 		}
 		if !c.covers(id) {
-			l.joins(id, p.leavesFor(c, id))
+			p.joins(c, id)
 		}
 	}
 	for _, id := range p.leaving(c) {
 		if c.shape.Restore && !p.change.ClaimOnly {
 			l.restores(id)
 		}
-		forgetGPU(&c.next, id)
+		c.before, c.given = c.before.Without(id), c.given.Without(id)
 	}
 	l.steps()
 	if c.shape.Kind() == gpu.KindGPUP || p.change.ClaimOnly {
@@ -128,19 +124,10 @@ func (p *planner) record(c *configChange) {
 	}
 	claim := p.newClaim(gpu.ClaimConfig, c.id, c.claim)
 	claim.Want.Config, claim.GPUs = &c.want, p.selected(c)
-	claim.LayoutBefore, claim.MIGBefore, claim.MIGLayout = orNil(c.next.LayoutBefore), orNil(c.next.MIGBefore), orNil(c.next.MIGLayout)
-	claim.VGPUBefore, claim.VGPULayout = orNil(c.next.VGPUBefore), orNil(c.next.VGPULayout)
-	claim.ComputeBefore, claim.TimeSliceBefore = orNil(c.next.ComputeBefore), orNil(c.next.TimeSliceBefore)
+	claim.Before, claim.Given = c.before, c.given
 	if c.claim == nil || !sameClaim(*c.claim, claim) {
 		p.put(claim)
 	}
-}
-
-func orNil[V any](m map[string]V) map[string]V {
-	if len(m) == 0 {
-		return nil
-	}
-	return m
 }
 
 // configOn is a config's part on one host. A claim keeps no more than that: the
@@ -153,6 +140,23 @@ func configOn(c *gpu.PartitionConfig, host string) (gpu.PartitionConfig, bool) {
 	gpus, ok := c.GPUs[host]
 	part.GPUs = map[string][]string{host: gpus}
 	return part, ok
+}
+
+// joins notes what a GPU had before it was in any config of ours, and what one has that joins
+// without being touched.
+func (p *planner) joins(c *configChange, id string) {
+	var now gpu.Layout
+	if g, ok := p.host.GPU(id); ok {
+		now = g.Layout()
+	}
+	if given := now.Only(c.shape.Kind()); p.change.ClaimOnly && (given.MIG == nil || given.MIG.Enabled) {
+		c.given = c.given.With(id, given)
+	}
+	before := now
+	if other := p.leavesFor(c, id); other != nil {
+		before = other.Before.Of(id) // what the other config made of it is not what it was
+	}
+	c.before = c.before.With(id, before)
 }
 
 // leavesFor tells which config of ours a GPU leaves for this one, nil for none, and takes it
@@ -177,41 +181,13 @@ func (p *planner) leavesFor(c *configChange, gpuID string) *gpu.Claim {
 func appendShrunk(claims []gpu.Claim, c gpu.Claim, gpuID string) []gpu.Claim {
 	i := slices.IndexFunc(claims, func(o gpu.Claim) bool { return o.Is(c.Kind, c.ID) })
 	if i < 0 {
-		c = cloneLayouts(c)
 		c.Revision++
 		claims, i = append(claims, c), len(claims)
 	}
-	claims[i].GPUs = slices.DeleteFunc(slices.Clone(claims[i].GPUs), func(g string) bool { return gpu.SameID(g, gpuID) })
-	forgetGPU(&claims[i], gpuID)
+	s := &claims[i]
+	s.GPUs = slices.DeleteFunc(slices.Clone(s.GPUs), func(g string) bool { return gpu.SameID(g, gpuID) })
+	s.Before, s.Given = s.Before.Without(gpuID), s.Given.Without(gpuID)
 	return claims
-}
-
-// cloneLayouts is a claim whose maps of layouts are its own.
-func cloneLayouts(c gpu.Claim) gpu.Claim {
-	c.LayoutBefore, c.MIGBefore, c.MIGLayout = maps.Clone(c.LayoutBefore), maps.Clone(c.MIGBefore), maps.Clone(c.MIGLayout)
-	c.VGPUBefore, c.VGPULayout = maps.Clone(c.VGPUBefore), maps.Clone(c.VGPULayout)
-	c.ComputeBefore, c.TimeSliceBefore = maps.Clone(c.ComputeBefore), maps.Clone(c.TimeSliceBefore)
-	return c
-}
-
-// forgetGPU takes the layouts of a GPU out of a claim.
-func forgetGPU(c *gpu.Claim, id string) {
-	forgetID(c.LayoutBefore, id)
-	forgetID(c.MIGBefore, id)
-	forgetID(c.MIGLayout, id)
-	forgetID(c.VGPUBefore, id)
-	forgetID(c.VGPULayout, id)
-	forgetID(c.ComputeBefore, id)
-	forgetID(c.TimeSliceBefore, id)
-}
-
-// keep notes what a claim has to remember of a GPU.
-func keep[V any](m *map[string]V, id string, v V) {
-	if *m == nil {
-		*m = map[string]V{}
-	}
-	forgetID(*m, id)
-	(*m)[id] = v
 }
 
 // countChange is a layout of kind GPU-P: the new counts of a host's GPUs and what stands in
@@ -228,6 +204,7 @@ type countChange struct {
 
 func (l *countChange) wants(id string) {
 	count := l.config.want.Count
+	l.config.given = l.config.given.With(id, gpu.Layout{Partitions: count})
 	g, ok := l.host.GPU(id)
 	switch {
 	case !ok:
@@ -250,26 +227,16 @@ func (l *countChange) sets(g *gpu.GPU, count int) {
 	l.counts[gpu.FoldID(g.ID)] = count
 }
 
-func (l *countChange) joins(id string, other *gpu.Claim) {
-	if other != nil {
-		if count, known := byID(other.LayoutBefore, id); known {
-			keep(&l.config.next.LayoutBefore, id, count)
-		}
-	} else if g, ok := l.host.GPU(id); ok && g.Partitionable != nil {
-		keep(&l.config.next.LayoutBefore, id, g.Partitionable.Count)
-	}
-}
-
 func (l *countChange) restores(id string) {
-	count, known := byID(l.config.next.LayoutBefore, id)
+	before := l.config.before.Of(id).Partitions
 	g, ok := l.host.GPU(id)
-	if !known || !ok || g.Dismounted || g.Partitionable == nil || g.Partitionable.Count == count {
+	if before == 0 || !ok || g.Dismounted || g.Partitionable == nil || g.Partitionable.Count == before {
 		return
 	}
-	l.sets(g, count)
+	l.sets(g, before)
 	if h := holders(g); len(h) > 0 {
 		l.refuse(refuseGPU(InUse, "restore the partition count", g.ID, "its partitions are held by %s", l.vmNames(h)).
-			of(PartitionInUse).by(l.vmTexts(h)...).or("unassign them first").leaving(fmt.Sprintf("%d partitions", count)))
+			of(PartitionInUse).by(l.vmTexts(h)...).or("unassign them first").leaving(fmt.Sprintf("%d partitions", before)))
 	}
 }
 

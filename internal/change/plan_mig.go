@@ -26,24 +26,6 @@ type migChange struct {
 	targets  []migTarget
 }
 
-// joins notes the mode and the instances that a GPU had, and where those of one are that
-// joins without being touched.
-func (m *migChange) joins(id string, other *gpu.Claim) {
-	next := &m.config.next
-	g, ok := m.host.GPU(id)
-	shows := ok && g.MIG != nil
-	if other != nil {
-		if state, known := byID(other.MIGBefore, id); known {
-			keep(&next.MIGBefore, id, state)
-		}
-	} else if shows {
-		keep(&next.MIGBefore, id, g.MIG.State())
-	}
-	if m.change.ClaimOnly && shows && g.MIG.Enabled {
-		keep(&next.MIGLayout, id, g.MIG.State().Placements)
-	}
-}
-
 func (m *migChange) steps() {
 	m.carryOut()
 	if c := m.config; !m.change.ClaimOnly {
@@ -96,16 +78,17 @@ func (m *migChange) wants(id string) {
 		m.refuse(refuseLayout(err, setMIG, g))
 		return
 	}
-	keep(&m.config.next.MIGLayout, id, plan.Layout())
+	m.config.given = m.config.given.With(id, gpu.Layout{MIG: &gpu.MIGState{Enabled: true, Placements: plan.Layout()}})
 	m.note(migTarget{gpu: g, enable: true, plan: plan}, setMIG, "")
 }
 
 func (m *migChange) restores(id string) {
-	state, known := byID(m.config.next.MIGBefore, id)
+	before := m.config.before.Of(id).MIG
 	g, ok := m.host.GPU(id)
-	if !known || !ok || g.Dismounted || g.MIG == nil {
+	if before == nil || !ok || g.Dismounted || g.MIG == nil {
 		return
 	}
+	state := *before
 	t := migTarget{gpu: g, enable: state.Enabled}
 	var stopped []string
 	if t.changesMode() {
@@ -148,7 +131,7 @@ func migStateText(s gpu.MIGState) string {
 	case len(s.Placements) == 0:
 		return "MIG mode without instances"
 	}
-	return "the instances " + placement.PlacementsText(s.Placements)
+	return "the instances " + gpu.PlacementsText(s.Placements)
 }
 
 // incomplete are those of some placements whose instance lacks its compute instance.

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -15,30 +16,6 @@ const (
 	endDaemon    = "end the MPS daemon"
 )
 
-// joins notes the compute mode and the time slice that a GPU had.
-func (s *sharingChange) joins(id string, other *gpu.Claim) {
-	next := &s.config.next
-	if other != nil {
-		if turn, known := byID(other.TimeSliceBefore, id); known {
-			keep(&next.TimeSliceBefore, id, turn)
-		}
-		if mode, known := byID(other.ComputeBefore, id); known {
-			keep(&next.ComputeBefore, id, mode)
-			return
-		}
-	}
-	g, ok := s.host.GPU(id)
-	if !ok {
-		return
-	}
-	if g.ComputeMode != "" {
-		keep(&next.ComputeBefore, id, g.ComputeMode)
-	}
-	if _, known := byID(next.TimeSliceBefore, id); !known && g.TimeSlice != "" {
-		keep(&next.TimeSliceBefore, id, g.TimeSlice)
-	}
-}
-
 // declaredDaemons are the daemons that a claim's config has, also those in GPU instances
 // that are not there now.
 func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
@@ -46,9 +23,12 @@ func declaredDaemons(host *gpu.Host, claim *gpu.Claim) []gpu.MPSDaemonSpec {
 		return nil
 	}
 	with := *host
-	for id, places := range claim.MIGLayout {
+	for id, given := range claim.Given {
+		if given.MIG == nil {
+			continue
+		}
 		with = Project(with, Step{Op: OpSetMIGMode, GPU: id, Enable: true})
-		for _, place := range places {
+		for _, place := range given.MIG.Placements {
 			if g, ok := with.GPU(id); ok && g.MIG != nil {
 				if !hasInstance(g.MIG, place) {
 					with = Project(with, Step{Op: OpCreateInstance, GPU: id, Instance: &place})
@@ -107,6 +87,7 @@ func (s *sharingChange) wants(id string) {
 		s.refuse(refuseGPU(InUse, shareGPU, g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first").of(MPSInUse).by(others...))
 	}
 	mode, turn := placement.WantedModes(&c.want)
+	c.given = c.given.With(id, gpu.Layout{ComputeMode: mode, TimeSlice: turn})
 	s.sets(g, mode, shareGPU, "")
 	// A driver that does not tell a time slice has the one that was set when the GPU joined.
 	unknown := g.TimeSlice == "" && (turn == gpu.TimeSliceDefault || c.covers(id) && turn == turnOf(c.claim))
@@ -151,18 +132,15 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, id string) {
 		return
 	}
 	mode, turn := placement.WantedModes(claim.Want.Config)
-	if before, known := byID(claim.ComputeBefore, id); known && g.ComputeMode == mode {
-		s.sets(g, before, unshareGPU, "compute mode "+string(before))
+	before := claim.Before.Of(id)
+	if g.ComputeMode == mode {
+		s.sets(g, before.ComputeMode, unshareGPU, "compute mode "+string(before.ComputeMode))
 	}
 	if turn == "" || g.TimeSlice != "" && g.TimeSlice != turn {
 		return
 	}
-	before, known := byID(claim.TimeSliceBefore, id)
-	if !known {
-		before = gpu.TimeSliceDefault // as a reboot would
-	}
-	if before != turn {
-		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: before})
+	if was := cmp.Or(before.TimeSlice, gpu.TimeSliceDefault); was != turn { // the driver's own, as after a reboot
+		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: was})
 	}
 }
 

@@ -25,27 +25,10 @@ type vgpuChange struct {
 	targets  []vgpuTarget
 }
 
-// joins notes the vGPUs that a GPU had, and those of one that joins without being touched.
-func (v *vgpuChange) joins(id string, other *gpu.Claim) {
-	next := &v.config.next
-	g, ok := v.host.GPU(id)
-	shows := ok && g.VGPU != nil
-	if other != nil {
-		if state, known := byID(other.VGPUBefore, id); known {
-			keep(&next.VGPUBefore, id, state)
-		}
-	} else if shows {
-		keep(&next.VGPUBefore, id, g.VGPU.State())
-	}
-	if v.change.ClaimOnly && shows {
-		keep(&next.VGPULayout, id, g.VGPU.State())
-	}
-}
-
 // identified keeps the UUIDs that a layout was recorded with where the host shows none.
 func identified(layout, was gpu.VGPUState) gpu.VGPUState {
 	for i, p := range layout.Places {
-		if k := slices.IndexFunc(was.Places, func(o gpu.VGPUPlace) bool { return samePlace(o, p) }); p.UUID == "" && k >= 0 {
+		if k := slices.IndexFunc(was.Places, func(o gpu.VGPUPlace) bool { return o.Same(p) }); p.UUID == "" && k >= 0 {
 			layout.Places[i].UUID = was.Places[k].UUID
 		}
 	}
@@ -82,20 +65,23 @@ func (v *vgpuChange) wants(id string) {
 			return
 		}
 	}
-	was, _ := byID(v.config.next.VGPULayout, id)
-	keep(&v.config.next.VGPULayout, id, identified(plan.State(), was))
+	given := plan.State()
+	if was := v.config.given.Of(id).VGPU; was != nil {
+		given = identified(given, *was)
+	}
+	v.config.given = v.config.given.With(id, gpu.Layout{VGPU: &given})
 	v.note(g, plan)
 }
 
 func (v *vgpuChange) restores(id string) {
-	state, known := byID(v.config.next.VGPUBefore, id)
+	state := v.config.before.Of(id).VGPU
 	g, ok := v.host.GPU(id)
-	if !known || !ok || g.Dismounted || g.VGPU == nil {
+	if state == nil || !ok || g.Dismounted || g.VGPU == nil {
 		return
 	}
-	plan, err := placement.FollowVGPU(g, state, v.watchers...)
+	plan, err := placement.FollowVGPU(g, *state, v.watchers...)
 	if err != nil {
-		v.refuse(refuseVGPUs(err, restoreVGPUs, g).leaving(vgpuStateText(state)))
+		v.refuse(refuseVGPUs(err, restoreVGPUs, g).leaving(vgpuStateText(*state)))
 		return
 	}
 	v.note(g, plan)

@@ -80,18 +80,13 @@ func projectVGPU(v gpu.VGPU, s Step) *gpu.VGPU {
 			v.Instances = append(v.Instances, gpu.VGPUInstance{VGPUPlace: *s.VGPU})
 		}
 	case OpRemoveVGPU:
-		v.Instances = slices.DeleteFunc(v.Instances, func(in gpu.VGPUInstance) bool { return samePlace(in.VGPUPlace, *s.VGPU) })
+		v.Instances = slices.DeleteFunc(v.Instances, func(in gpu.VGPUInstance) bool { return in.VGPUPlace.Same(*s.VGPU) })
 	}
 	return &v
 }
 
-// samePlace tells whether two places are one. Not every host gives vGPUs a UUID.
-func samePlace(a, b gpu.VGPUPlace) bool {
-	return a.Function == b.Function && gpu.SameID(a.Type, b.Type) && (a.UUID == "" || b.UUID == "" || gpu.SameID(a.UUID, b.UUID))
-}
-
 func findVGPU(v *gpu.VGPU, p gpu.VGPUPlace) (*gpu.VGPUInstance, bool) {
-	i := slices.IndexFunc(v.Instances, func(in gpu.VGPUInstance) bool { return samePlace(in.VGPUPlace, p) })
+	i := slices.IndexFunc(v.Instances, func(in gpu.VGPUInstance) bool { return in.VGPUPlace.Same(p) })
 	if i < 0 {
 		return nil, false
 	}

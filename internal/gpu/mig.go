@@ -1,9 +1,6 @@
 package gpu
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // MIG is the Multi-Instance GPU face of a GPU.
 type MIG struct {
@@ -83,24 +80,6 @@ type MIGLayout struct {
 	Profiles map[string]int `json:"profiles,omitempty"`
 	// Placements are taken as written.
 	Placements []MIGPlacement `json:"placements,omitempty"`
-}
-
-// MIGState is the mode and the instances of one GPU.
-type MIGState struct {
-	Enabled    bool           `json:"enabled"`
-	Placements []MIGPlacement `json:"placements,omitempty"`
-}
-
-// State is the mode in force and the instances, by start.
-func (m *MIG) State() MIGState {
-	s := MIGState{Enabled: m.Enabled}
-	for i := range m.Instances {
-		s.Placements = append(s.Placements, m.Instances[i].Placement())
-	}
-	slices.SortFunc(s.Placements, func(a, b MIGPlacement) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
-	})
-	return s
 }
 
 // Process is a process that uses a GPU.

@@ -1,9 +1,6 @@
 package gpu
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // VGPU is the vGPU face of a GPU. It is there only on hosts with NVIDIA's vGPU driver.
 type VGPU struct {
@@ -58,25 +55,6 @@ type VGPULayout struct {
 	Types map[string]int `json:"types,omitempty"`
 	// Heterogeneous is nil for on when the types differ in size, else as the GPU has it.
 	Heterogeneous *bool `json:"heterogeneous,omitempty"`
-}
-
-// VGPUState is the modes and the vGPUs of one GPU.
-type VGPUState struct {
-	FunctionsOn   bool        `json:"functions_on,omitempty"`
-	Heterogeneous bool        `json:"heterogeneous,omitempty"`
-	Places        []VGPUPlace `json:"places,omitempty"`
-}
-
-// State is the modes in force and the vGPUs, by function.
-func (v *VGPU) State() VGPUState {
-	s := VGPUState{FunctionsOn: v.FunctionsOn, Heterogeneous: v.Heterogeneous}
-	for i := range v.Instances {
-		s.Places = append(s.Places, v.Instances[i].VGPUPlace)
-	}
-	slices.SortFunc(s.Places, func(a, b VGPUPlace) int {
-		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Type, b.Type), cmp.Compare(a.UUID, b.UUID))
-	})
-	return s
 }
 
 // VGPUCounts is how many vGPUs there are of each type.

@@ -159,32 +159,11 @@ func OfUnit(p gpu.Process, units []string) bool {
 	return ok && slices.ContainsFunc(units, func(u string) bool { return bare(u) == bare(unit) })
 }
 
-// MIGText writes mode and instances: "3g.40gb@0+1g.10gb@4", "none" for MIG mode without
-// instances, "off" without MIG mode.
-func MIGText(s gpu.MIGState) string {
-	switch {
-	case !s.Enabled:
-		return "off"
-	case len(s.Placements) == 0:
-		return "none"
-	}
-	return PlacementsText(s.Placements)
-}
-
-// PlacementsText lists placements, for people.
-func PlacementsText(list []gpu.MIGPlacement) string {
-	out := make([]string, len(list))
-	for i, p := range list {
-		out[i] = fmt.Sprintf("%s@%d", p.Profile, p.Start)
-	}
-	return strings.Join(out, "+")
-}
-
 // MIGLayoutText writes a wanted layout: "1 × 3g.40gb, 2 × 1g.10gb" for numbers of
 // instances.
 func MIGLayoutText(l *gpu.MIGLayout) string {
 	if len(l.Placements) > 0 {
-		return PlacementsText(sortPlacements(slices.Clone(l.Placements)))
+		return gpu.PlacementsText(sortPlacements(slices.Clone(l.Placements)))
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(l.Profiles)) {

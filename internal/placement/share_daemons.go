@@ -74,7 +74,7 @@ func daemonName(configID string, instance *gpu.SharedDevice) string {
 	}
 	of := id
 	if instance != nil {
-		of += "\x00" + gpu.FoldID(instance.GPU) + "\x00" + PlacementsText([]gpu.MIGPlacement{*instance.Instance})
+		of += "\x00" + gpu.FoldID(instance.GPU) + "\x00" + gpu.PlacementsText([]gpu.MIGPlacement{*instance.Instance})
 	}
 	sum := sha256.Sum256([]byte(of))
 	fit = fit[:min(len(fit), daemonNameMax-1-daemonHashSize)]

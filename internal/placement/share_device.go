@@ -212,7 +212,7 @@ func ForVMs(g *gpu.GPU, c *gpu.PartitionConfig) string {
 	case c != nil && c.Kind() == gpu.KindGPUP:
 		return "is covered by partition config " + strconv.Quote(c.ID) + ", which makes partitions for VMs of it"
 	case g.VGPU != nil && len(g.VGPU.Instances) > 0:
-		return "has vGPUs: " + VGPUText(g.VGPU.State())
+		return "has vGPUs: " + g.VGPU.State().String()
 	case g.VGPU != nil && g.VGPU.FunctionsOn:
 		return "has its virtual functions on, for vGPUs"
 	}

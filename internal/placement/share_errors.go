@@ -56,7 +56,7 @@ func (l ShareLack) Error() string {
 func lackDevice(l ShareLack) string {
 	text := "GPU " + l.Device.GPU + " (" + cmp.Or(l.Model, "unknown model") + ")"
 	if at := l.Device.Instance; at != nil {
-		return "instance " + PlacementsText([]gpu.MIGPlacement{*at}) + " of " + text
+		return "instance " + gpu.PlacementsText([]gpu.MIGPlacement{*at}) + " of " + text
 	}
 	return text
 }
@@ -66,7 +66,7 @@ func DeviceText(d gpu.SharedDevice) string {
 	if d.Instance == nil {
 		return d.GPU
 	}
-	return d.GPU + "/" + PlacementsText([]gpu.MIGPlacement{*d.Instance})
+	return d.GPU + "/" + gpu.PlacementsText([]gpu.MIGPlacement{*d.Instance})
 }
 
 // ShareNoRoomError is a share that does not fit on a host, with the reason of each device

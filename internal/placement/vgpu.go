@@ -209,19 +209,6 @@ func demandsText(wanted []vgpuDemand) string {
 	return strings.Join(out, ", ")
 }
 
-// VGPUText writes the vGPUs of a GPU: "vgpu:2xL40S-12Q+1xL40S-24Q", "vgpu:none".
-func VGPUText(s gpu.VGPUState) string {
-	counts := map[string]int{}
-	for _, p := range s.Places {
-		counts[p.Type]++
-	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		out = append(out, fmt.Sprintf("%dx%s", counts[name], name))
-	}
-	return "vgpu:" + cmp.Or(strings.Join(out, "+"), "none")
-}
-
 // VGPULayoutText writes a wanted layout: "2 × L40S-12Q, 1 × L40S-24Q".
 func VGPULayoutText(l *gpu.VGPULayout) string {
 	switch {

@@ -71,7 +71,7 @@ func foresee(h *gpu.Host, p change.Change) change.Forecast {
 func TestForecastRestore(t *testing.T) {
 	h := host("hv01")
 	claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
-	h.Claims[0].LayoutBefore = map[string]int{strings.ToLower(gpu0): 16, gpu1: 4}
+	h.Claims[0].Before = gpu.Layouts{strings.ToLower(gpu0): {Partitions: 16}, gpu1: {Partitions: 4}}
 	prior := config("vdi", 4, "hv01")
 	prior.Config.Restore = true
 	got := foresee(h, change.Change{Token: "claim-vdi", Prior: prior})

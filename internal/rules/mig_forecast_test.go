@@ -62,7 +62,7 @@ func TestForecastMIGRestore(t *testing.T) {
 	h := gpuServer("hgx01", h100(migGPU0, at("3g.40gb", 4)), watched)
 	h.Claims = []gpu.Claim{{
 		Kind: gpu.ClaimConfig, ID: "ml", Token: "t", GPUs: []string{migGPU0, migGPU1},
-		MIGBefore: map[string]gpu.MIGState{migGPU0: on(at("3g.40gb", 4)), migGPU1: {}},
+		Before: gpu.Layouts{migGPU0: {MIG: new(on(at("3g.40gb", 4)))}, migGPU1: {MIG: &gpu.MIGState{}}},
 	}}
 	prior := migConfig("ml", profiles("3g.40gb", 1), "hgx01")
 	prior.Config.Restore = true
@@ -80,7 +80,7 @@ func TestForecastMIGRestore(t *testing.T) {
 
 func TestMIGTexts(t *testing.T) {
 	for want, s := range map[string]gpu.MIGState{"off": {}, "none": on(), "1g.10gb@0+3g.40gb@4": on(at("1g.10gb", 0), at("3g.40gb", 4))} {
-		if got := placement.MIGText(s); got != want {
+		if got := s.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -898,7 +898,7 @@ func powerScenarios() []scenario {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
-				h.Claims[0].LayoutBefore = map[string]int{gpu0: 16, gpu1: 16}
+				h.Claims[0].Before = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
 				p := config("vdi", 4, "hv01")
 				p.Config.Restore = true
 				return world(h), change.Change{Subject: label(p), Token: "claim-vdi", Prior: p}

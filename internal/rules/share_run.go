@@ -164,13 +164,11 @@ func (r *run) restores(claim *gpu.Claim) bool {
 // restoredLayout is what a GPU has when it is put back to what it was when it joined a
 // config.
 func restoredLayout(g *gpu.GPU, claim *gpu.Claim) placement.GPULayout {
-	for id, before := range claim.MIGBefore {
-		if !gpu.SameID(id, g.ID) {
-			continue
-		}
-		if !before.Enabled {
-			return placement.GPULayout{}
-		}
+	switch before := claim.Before.Of(g.ID).Only(claim.Want.Config.Kind()).MIG; {
+	case before == nil:
+	case !before.Enabled:
+		return placement.GPULayout{}
+	default:
 		return placement.PlacedLayout(g, nil, before.Placements)
 	}
 	return placement.CurrentLayout(g, nil)

@@ -191,7 +191,7 @@ func vgpuScenarios() []scenario {
 				h := gpuServer("kvm01", l40s(migGPU0, q12), heldBy(l40s(migGPU1, q12), 0, "VM web-01"))
 				h.Claims = []gpu.Claim{{
 					Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", Owner: "vdi", GPUs: []string{migGPU0, migGPU1},
-					VGPUBefore: map[string]gpu.VGPUState{migGPU0: {}, migGPU1: {FunctionsOn: true, Places: []gpu.VGPUPlace{{Type: q24}}}},
+					Before: gpu.Layouts{migGPU0: {VGPU: &gpu.VGPUState{}}, migGPU1: {VGPU: &gpu.VGPUState{FunctionsOn: true, Places: []gpu.VGPUPlace{{Type: q24}}}}},
 				}}
 				p := create("t", vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01"))
 				p.Prior = vgpuConfig("vdi", vgpuTypes(q12, 1), "kvm01")

@@ -192,7 +192,7 @@ func TestVGPUTexts(t *testing.T) {
 	for want, s := range map[string]gpu.VGPUState{
 		"vgpu:none": {}, "vgpu:2xL40S-12Q+1xL40S-24Q": {Places: []gpu.VGPUPlace{vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q12, 2)}},
 	} {
-		if got := placement.VGPUText(s); got != want {
+		if got := s.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -331,7 +330,7 @@ func describe(host string, g change.GPUEffect) gpuModel {
 	}
 	if m := g.MIG; m != nil {
 		out.MIG = &migModel{
-			From: placement.MIGText(m.From), To: placement.MIGText(m.To), Resets: m.Resets,
+			From: m.From.String(), To: m.To.String(), Resets: m.Resets,
 			Keeps: miglayout.Placements(m.Keeps), Removes: miglayout.Placements(m.Removes), Creates: miglayout.Placements(m.Creates),
 		}
 		if m.ChangesMode() {
@@ -340,7 +339,7 @@ func describe(host string, g change.GPUEffect) gpuModel {
 	}
 	if c := g.VGPU; c != nil {
 		out.VGPU = &vgpuModel{
-			From: placement.VGPUText(c.From), To: placement.VGPUText(c.To),
+			From: c.From.String(), To: c.To.String(),
 			Functions: switched(c.From.FunctionsOn, c.To.FunctionsOn), Heterogeneous: switched(c.From.Heterogeneous, c.To.Heterogeneous),
 			Keeps: vgpulayout.Places(c.Keeps), Removes: vgpulayout.Places(c.Removes), Creates: vgpulayout.Places(c.Creates),
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // migDrift says how a GPU came to have another MIG layout than the declared one, as far
@@ -42,10 +41,8 @@ func placedBy(claim *gpu.Claim, id string) ([]gpu.MIGPlacement, bool) {
 	if claim == nil {
 		return nil, false
 	}
-	for k, placements := range claim.MIGLayout {
-		if gpu.SameID(k, id) {
-			return placements, true
-		}
+	if given := claim.Given.Of(id); given.MIG != nil {
+		return given.MIG.Placements, true
 	}
 	return nil, false
 }
@@ -55,5 +52,5 @@ func without(list, others []gpu.MIGPlacement) []gpu.MIGPlacement {
 }
 
 func text(list []gpu.MIGPlacement) string {
-	return placement.MIGText(gpu.MIGState{Enabled: true, Placements: list})
+	return gpu.MIGState{Enabled: true, Placements: list}.String()
 }

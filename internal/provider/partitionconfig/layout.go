@@ -139,7 +139,7 @@ func migWords(g *gpu.GPU) string {
 	case len(s.Placements) == 0:
 		return "MIG mode without instances"
 	default:
-		return placement.MIGText(s)
+		return s.String()
 	}
 }
 
@@ -165,7 +165,7 @@ func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GP
 }
 
 func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diagnostics) {
-	m.Layout = types.StringValue("mig:" + placement.MIGText(g.MIG.State()))
+	m.Layout = types.StringValue("mig:" + g.MIG.State().String())
 	instances := []instanceModel{}
 	for i := range g.MIG.Instances {
 		in := &g.MIG.Instances[i]

@@ -16,7 +16,7 @@ import (
 )
 
 func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.Diagnostics) {
-	m.Layout = types.StringValue(placement.VGPUText(v.State()))
+	m.Layout = types.StringValue(v.State().String())
 	now := slices.SortedFunc(slices.Values(v.Instances), func(a, b gpu.VGPUInstance) int {
 		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Type, b.Type), cmp.Compare(a.UUID, b.UUID))
 	})
@@ -88,10 +88,8 @@ func vgpuDrift(c gpu.PartitionConfig, claim *gpu.Claim, g *gpu.GPU) string {
 // givenBy is what a config gave a GPU.
 func givenBy(claim *gpu.Claim, id string) (gpu.VGPUState, bool) {
 	if claim != nil {
-		for k, s := range claim.VGPULayout {
-			if gpu.SameID(k, id) {
-				return s, true
-			}
+		if given := claim.Given.Of(id); given.VGPU != nil {
+			return *given.VGPU, true
 		}
 	}
 	return gpu.VGPUState{}, false
@@ -101,9 +99,7 @@ func givenBy(claim *gpu.Claim, id string) (gpu.VGPUState, bool) {
 // a UUID.
 func vgpusWithout(list, others []gpu.VGPUPlace) []gpu.VGPUPlace {
 	return slices.DeleteFunc(slices.Clone(list), func(p gpu.VGPUPlace) bool {
-		return slices.ContainsFunc(others, func(o gpu.VGPUPlace) bool {
-			return p.Function == o.Function && gpu.SameID(p.Type, o.Type) && (p.UUID == "" || o.UUID == "" || gpu.SameID(p.UUID, o.UUID))
-		})
+		return slices.ContainsFunc(others, p.Same)
 	})
 }
 
