@@ -61,6 +61,8 @@ type Effects struct {
 	// names of those that do.
 	Drains bool
 	Moves  []string
+	// Resets and Dismounts are the ids of the GPUs that are reset, and taken from the host.
+	Resets, Dismounts []string
 	// Class is the worst of it.
 	Class gpu.Disruption
 }
@@ -82,6 +84,10 @@ func EffectsOf(host *gpu.Host, steps []Step) Effects {
 			e.Class = d
 		}
 		switch {
+		case s.Op == OpDismount:
+			e.Dismounts = append(e.Dismounts, s.GPU)
+		case s.GPU != "" && s.Disrupts() == gpu.DisruptGPUReset:
+			e.Resets = append(e.Resets, s.GPU)
 		case s.Op == OpDrainNode:
 			e.Drains, e.Moves = true, movable(host)
 		case s.Op == OpStopVM:

@@ -265,11 +265,11 @@ func (e GPUEffect) String() string {
 		if s.SliceTo != "" {
 			say("time slice %s → %s", s.SliceFrom, s.SliceTo)
 		}
-		verbs := map[DaemonAction]string{DaemonStarts: "is started", DaemonRestarts: "is started again", DaemonEnds: "ends", DaemonLimits: "gets other limits, for processes that come"}
+		verbs := map[DaemonAction]string{DaemonStarts: "is started", DaemonRestarts: "is restarted", DaemonEnds: "is stopped", DaemonLimits: "gets other limits, for processes that start later"}
 		for _, d := range s.Daemons {
 			text := "MPS daemon " + d.Name + " " + verbs[d.Action]
 			if len(d.Clients) > 0 {
-				text += ", which ends its clients: " + strings.Join(d.Clients, ", ")
+				text += ", which terminates its clients: " + strings.Join(d.Clients, ", ")
 			}
 			parts = append(parts, text)
 		}

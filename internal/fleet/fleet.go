@@ -195,6 +195,10 @@ func whoAmI() string {
 // Applying says that this run changes hosts: that it is no plan.
 func (f *Fleet) Applying() { f.applying.Store(true) }
 
+// Applies reports whether this run is known to change hosts. Until it has begun to, an apply
+// looks like a plan.
+func (f *Fleet) Applies() bool { return f.applying.Load() }
+
 // Owner is the name of this state in claims.
 func (f *Fleet) Owner() string { return f.opt.Owner }
 

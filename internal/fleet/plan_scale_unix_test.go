@@ -53,7 +53,7 @@ func planDesk(tb testing.TB, f *fleet.Fleet, hint []string, host, n int) {
 			tb.Fatalf("%s: %s", x.Rule, x.Found)
 		}
 	}
-	if f.Interruption(around, p) == "" {
+	if x := f.Forecasts(around, p); len(x) != 1 || len(x[0].Stops) != 1 {
 		tb.Fatalf("nothing is said of %s, which is shut down", a.VM)
 	}
 }

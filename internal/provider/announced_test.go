@@ -41,7 +41,7 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 	}{
 		"a count that changes under one VM more": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8),
-			says: []string{"will be shut down and started again: avd-01."}, between: start("avd-02"), names: "VM avd-02 would be shut down", disturbs: "hv01",
+			says: []string{"hv01: VM avd-01 is shut down and started again"}, between: start("avd-02"), names: "VM avd-02 would be shut down", disturbs: "hv01",
 		},
 		"and with the rule off that asks at plan": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8), block: `rules = { feasible-on-host = "off" }`,
@@ -49,7 +49,7 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 		},
 		"and under one less": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2)), had: held(4), planned: held(8),
-			says: []string{"avd-01, avd-02"}, between: off("avd-02"),
+			says: []string{"hv01: VMs avd-01 and avd-02 are shut down and started again"}, between: off("avd-02"),
 		},
 		"another partition for a VM that was off": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1))), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
@@ -65,11 +65,11 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 		},
 		"and of one that ran": {
 			fleet: pairOf(rig.Desktop("avd-01", 1)), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
-			says: []string{"VM avd-01 runs on hv01 and will be shut down"}, between: func(*rig.Rig) {},
+			says: []string{"VM avd-01 is shut down"}, between: func(*rig.Rig) {},
 		},
 		"a daemon that is started anew under one client more": {
 			fleet: rig.Inference(1), had: mps(rig.ByMPS), planned: mps(`mps = { uid = 2000 }`), before: connects,
-			says: []string{"which ends its clients: process 4003"}, between: connects, names: "(python, container 3f2a) would end",
+			says: []string{"which terminates its clients: process 4003"}, between: connects, names: "(python, container 3f2a) would end",
 		},
 		"a daemon that ends under a client": {
 			fleet: rig.Inference(1), had: mps(rig.ByMPS), between: connects, names: "(python, container 3f2a) would end",
@@ -133,7 +133,7 @@ func TestAVMThatMovesUnderAPlanIsNotStopped(t *testing.T) {
 	c := rig.NewCLI(t, config(4))
 	c.Apply()
 	c.Write(config(8))
-	rig.WantSaid(t, c.Ok("plan", "-out=approved"), "will be shut down and started again: avd-01.")
+	rig.WantSaid(t, c.Ok("plan", "-out=approved"), "hv01: VM avd-01 is shut down and started again")
 	r.Must(r.Fleet.MoveVM(t.Context(), "avd-04", "hv01"))
 	r.NeverStops("", rig.Both...)
 	rig.WantSaid(t, c.Fails("apply", "approved"), "VM avd-04 would be shut down", "Plan again")

@@ -116,14 +116,14 @@ func TestARelaxedRuleAnnouncesNoShutdownThatIsForbidden(t *testing.T) {
 	c.Write(relaxed)
 	out := c.Fails("plan")
 	rig.WantSaid(t, out, "does not allow a shutdown", "Set power.allow_shutdown = true, or shut the VM down first.")
-	if strings.Contains(rig.Sentence(out), "will be shut down") {
+	if strings.Contains(rig.Sentence(out), "is shut down") {
 		t.Errorf("a shutdown is announced that is forbidden:\n%s", out)
 	}
 	r.WantUntouched(before)
 
 	relaxed = r.Block(`rules = { vm-must-be-off = "warning", feasible-on-host = "warning" }`)
 	c.Write(relaxed + rig.Assignment("vm-1", `partition = { max_partition_vram_mib = 512 }`))
-	if out := c.Ok("plan"); strings.Contains(rig.Sentence(out), "will be shut down") {
+	if out := c.Ok("plan"); strings.Contains(rig.Sentence(out), "shut down") {
 		t.Errorf("an update announces a shutdown that is forbidden:\n%s", out)
 	}
 	r.WantUntouched(before)
@@ -138,7 +138,7 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 		c := rig.NewCLI(t, r.Block()+rig.SharedConfig("mps", rig.ByMPS+"\n  max_disruption = \"process_restart\"", "gpu01"))
 		c.Apply()
 		pid := r.Connects("gpu01", "mps", "python")
-		says := []string{"What this change will do", fmt.Sprintf("MPS daemon mps ends, which ends its clients: process %d (python, container 3f2a)", pid), "1 to destroy"}
+		says := []string{`gpu01: gpu_partition_config "mps" terminates 1 MPS client`, fmt.Sprintf("MPS daemon mps is stopped, which terminates its clients: process %d (python, container 3f2a)", pid), "1 to destroy"}
 		rig.WantSaid(t, c.Ok("plan", "-destroy"), says...)
 		c.Write(r.Block())
 		rig.WantSaid(t, c.Apply(), says...)
@@ -176,7 +176,7 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 		c.Apply()
 		pid := r.Connects("gpu01", "mps", "python")
 		c.Write(config(rig.ByTurns))
-		rig.WantSaid(t, c.Ok("plan"), fmt.Sprintf("MPS daemon mps ends, which ends its clients: process %d", pid), "1 to add, 0 to change, 1 to destroy")
+		rig.WantSaid(t, c.Ok("plan"), fmt.Sprintf("MPS daemon mps is stopped, which terminates its clients: process %d", pid), "1 to add, 0 to change, 1 to destroy")
 		c.Apply()
 		r.WantDaemons("gpu01")
 		c.WantNoChanges()

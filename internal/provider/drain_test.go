@@ -119,9 +119,9 @@ func TestRollingDrainSaysWhatItDoes(t *testing.T) {
 	c.Apply()
 	c.Write(r.Block() + rig.ConfigOf(8, three, draining, `max_disruption = "vm_restart"`) + everyVM())
 	rig.WantSaid(t, c.Ok("plan"),
-		"hv01: the node is drained first, and these VMs move to other nodes of its cluster by live migration: avd-01, avd-02.",
-		"hv03: it is not drained: the partition of VM avd-0",
-		"hv03: these VMs run and will be shut down and started again: avd-05, avd-06.")
+		`hv01: gpu_partition_config "vdi" drains the node`, "Live migration moves VMs avd-01 and avd-02 to other nodes of the cluster first.",
+		"The node is not drained: the partition of VM avd-0",
+		"hv03: VMs avd-05 and avd-06 are shut down and started again")
 	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
 	rig.WantSaid(t, c.Fails("plan"), "The node is not drained: the partition of VM avd-0")
 }

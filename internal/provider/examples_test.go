@@ -110,7 +110,7 @@ func TestAzureLocalVDIExample(t *testing.T) {
 	dir := examplesDir + "/azure-local-vdi"
 	e := copyExample(t, vdiFleet, dir+"/main.tf")
 	before := e.fleet.Snapshot()
-	rig.WantSaid(t, e.Ok("plan"), "Plan: 13 to add", "16 → 8 partitions, about 1.9 GiB each")
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 13 to add", "shut down and started again")
 	e.fleet.WantUnchanged(before)
 
 	e.Apply()

@@ -17,7 +17,7 @@ func TestFirstLookExample(t *testing.T) {
 	dir := examplesDir + "/first-look"
 	e := copyExample(t, dir+"/fleet.json", dir+"/main.tf")
 	before := e.fleet.Snapshot()
-	rig.WantSaid(t, e.Ok("plan"), "Plan: 3 to add", "16 → 4 partitions", "VM desk-01 runs on lab01 and will be shut down and started again")
+	rig.WantSaid(t, e.Ok("plan"), "Plan: 3 to add", "lab01: VM desk-01 is shut down and started again")
 	e.fleet.WantUnchanged(before)
 	e.Apply()
 	if diff := cmp.Diff([]string{"desk-01", "desk-02"}, e.vmsWithGPU()); diff != "" {

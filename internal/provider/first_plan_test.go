@@ -24,9 +24,8 @@ func TestFirstPlanTellsWhatWillHappen(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	out := rig.NewCLI(t, readme(r)).Ok("plan")
 	rig.WantSaid(t, out,
-		"16 → 4 partitions, about 3.7 GiB each",
-		"A running VM will be shut down",
-		"will be shut down and started again: a partition is added")
+		"hv01: VM avd-01 is shut down and started again", "hv01: VM avd-02 is shut down and started again",
+		"A partition is added.")
 }
 
 func TestFirstPlanShowsTheConflictsAndTouchesNothing(t *testing.T) {

@@ -31,7 +31,7 @@ func TestPlanOfADestroyNamesTheVMThatItStops(t *testing.T) {
 	t.Parallel()
 	r, c, pool := waitsForPool(t)
 	c.Write(r.Block("power = { allow_shutdown = true }") + pool)
-	rig.WantSaid(t, c.Ok("plan"), "1 to destroy", "VM vm-1 runs on edge and will be shut down and started again: its partition is removed.")
+	rig.WantSaid(t, c.Ok("plan"), "1 to destroy", "edge: VM vm-1 is shut down and started again", "its partition is removed.")
 	r.StopsOnce("edge", "vm-1")
 	c.Apply()
 	r.ClearFaults("edge")
@@ -49,7 +49,7 @@ func TestPlanOfADestroyRefusesWhatTheHostWould(t *testing.T) {
 	rig.WantSaid(t, c.Fails("plan"), "The VM must be off", "its assignment waits for its next power-off", "its partition is removed")
 	r.WantUntouched(before)
 	r.Must(r.Fleet.SetVMState(t.Context(), "vm-1", gpu.VMOff))
-	if said := rig.Sentence(c.Apply()); strings.Contains(said, "will be shut down") {
+	if said := rig.Sentence(c.Apply()); strings.Contains(said, "shut down") {
 		t.Errorf("a VM that is off is said to be shut down:\n%s", said)
 	}
 	r.WantVM("vm-1", gpu.VMOff, 0)
@@ -77,7 +77,7 @@ func TestALiveSettingIsChangedBesideAForeignGPU(t *testing.T) {
 	r.Must(r.Fleet.SetVMState(t.Context(), "vm-1", gpu.VMRunning))
 	r.NeverStops("vm-1", "edge")
 	c.Write(config("shut_down"))
-	if said := rig.Sentence(c.Apply()); strings.Contains(said, "will be shut down") {
+	if said := rig.Sentence(c.Apply()); strings.Contains(said, "shut down") {
 		t.Errorf("the plan announces a shutdown:\n%s", said)
 	}
 	v, _ := r.VM("vm-1")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -337,13 +336,4 @@ func (r *run) thisState() string {
 		return "a state that has no owner name"
 	}
 	return "the state " + quote(r.owner)
-}
-
-// capital makes a sentence's first letter a capital. A name as Terraform knows it, such as
-// gpu_share, keeps its spelling.
-func capital(s string) string {
-	if first, _, _ := strings.Cut(s, " "); s == "" || strings.Contains(first, "_") || strings.HasPrefix(s, "vGPU") {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

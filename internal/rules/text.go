@@ -16,6 +16,7 @@ var (
 	join     = words.Join
 	joinAll  = words.JoinAll
 	quoteAll = words.QuoteAll
+	capital  = words.Capital
 	plural   = words.Plural
 	verb     = words.Verb
 )

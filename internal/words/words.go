@@ -63,3 +63,12 @@ func State(owner string) string {
 	}
 	return "the Terraform state " + strconv.Quote(owner)
 }
+
+// Capital makes the first letter of a sentence a capital. A name as Terraform knows it, such
+// as gpu_share, keeps its spelling.
+func Capital(s string) string {
+	if first, _, _ := strings.Cut(s, " "); s == "" || strings.Contains(first, "_") || strings.HasPrefix(s, "vGPU") {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

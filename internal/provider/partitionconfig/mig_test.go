@@ -92,8 +92,7 @@ func TestMIGChangeTouchesNothingElse(t *testing.T) {
 		r.Fail("hgx01", simulated.OpSetMIGMode, rig.MIGGPU(i), 0, 0)
 	}
 	c.Write(r.Block() + rig.MIGOf("ml", rig.Balanced, rig.OnGPUs(0)) + rest)
-	rig.WantSaid(t, c.Ok("plan"), "hgx01, GPU "+rig.MIGGPU(0)+" (NVIDIA H100 80GB HBM3): removes 1g.10gb@0+1g.10gb@1+1g.10gb@4+1g.10gb@5+1g.10gb@6; creates 2g.20gb@0+3g.40gb@4; keeps 1g.10gb@2+1g.10gb@3",
-		"0 to add, 1 to change, 0 to destroy")
+	rig.WantSaid(t, c.Ok("plan"), "0 to add, 1 to change, 0 to destroy")
 	c.Apply()
 	r.WantLayout("2g.20gb@0 1g.10gb@2 1g.10gb@3 3g.40gb@4", 0)
 	if diff := cmp.Diff(others, r.Devices(1, 2, 3, 4, 5, 6, 7)); diff != "" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
@@ -155,8 +156,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	findings := r.fleet.Record(inst, view, p)
 	report.Findings(&resp.Diagnostics, p.Subject, findings)
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Partitions differ", drift)
-	if !unchanged && !resp.Diagnostics.HasError() {
-		r.forecast(&resp.Diagnostics, view, p)
+	if !unchanged {
+		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p)
 	}
 }
 
@@ -169,7 +170,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
 	ch := change.Change{Subject: label(prior.ID), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Config: prior}}
 	if d := report.Destroy(ctx, r.fleet, view, req, resp, ch); !rules.HasErrors(d.Findings) {
-		r.forecast(&resp.Diagnostics, d.View, ch)
+		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), d.View, ch)
 	}
 }
 
@@ -189,15 +190,6 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 				"Fix: bring the host back, or take it out of this config.", label, n, err))
 	}
 	return ok
-}
-
-// forecast says, once per config, what the change will do to what runs and how
-// large the partitions will be.
-func (r *Resource) forecast(diags *diag.Diagnostics, v fleet.View, p change.Change) {
-	text := r.fleet.Forecast(v, p)
-	if text != "" {
-		diags.AddWarning("What this change will do", p.Subject+"\n\n"+text)
-	}
 }
 
 // Create implements resource.Resource.

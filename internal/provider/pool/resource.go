@@ -230,6 +230,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.Want.Pool, p.Prior.Pool = &want, prior
 	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Pool differs", drift)
+	if !unchanged {
+		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p)
+	}
 }
 
 // planDestroy proves that the pool can be taken from its hosts.

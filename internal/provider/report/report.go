@@ -34,11 +34,13 @@ func report(diags *diag.Diagnostics, label string, findings []rules.Finding, mor
 			detail += "\nAttribute: " + f.Path
 		}
 		detail += more
-		at := attribute(f.Path)
-		if f.Level == rules.Error {
+		switch at := attribute(f.Path); {
+		case f.Level != rules.Error:
+			warn(diags, at, f.Title, detail)
+		case at.Equal(path.Empty()):
+			diags.AddError(f.Title, detail)
+		default:
 			diags.AddAttributeError(at, f.Title, detail)
-		} else {
-			diags.AddAttributeWarning(at, f.Title, detail)
 		}
 	}
 }
@@ -55,6 +57,15 @@ func Drift(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View, p change.Chang
 	}
 	for _, d := range drift {
 		diags.AddWarning(what+" from the declaration", fmt.Sprintf("%s\n\nFound: %s.\n%s", p.Subject, d, then))
+	}
+}
+
+// warn adds a warning. With an empty path Terraform would not show where the resource is.
+func warn(diags *diag.Diagnostics, at path.Path, summary, detail string) {
+	if at.Equal(path.Empty()) {
+		diags.AddWarning(summary, detail)
+	} else {
+		diags.AddAttributeWarning(at, summary, detail)
 	}
 }
 

@@ -116,8 +116,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	r.record(inst, p, view, &resp.Diagnostics)
-	r.warnOfStop(&resp.Diagnostics, view, p)
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Assignment differs", drifted)
+	report.Disturbs(&resp.Diagnostics, r.fleet, path.Root("vm"), view, p)
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
@@ -195,17 +195,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	view, _, _ := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	ch := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
 	report.Destroy(ctx, r.fleet, view, req, resp, ch)
-	r.warnOfStop(&resp.Diagnostics, view, ch)
-}
-
-// warnOfStop says that a running VM will be shut down. An error says more.
-func (r *Resource) warnOfStop(diags *diag.Diagnostics, v fleet.View, p change.Change) {
-	if diags.HasError() {
-		return
-	}
-	if text := r.fleet.Interruption(v, p); text != "" {
-		diags.AddAttributeWarning(path.Root("vm"), "A running VM will be shut down", p.Subject+"\n\n"+text)
-	}
+	report.Disturbs(&resp.Diagnostics, r.fleet, path.Root("vm"), view, ch)
 }
 
 // keep copies the computed attributes of the state.
