@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // Enum is a text that has one of a few values. The empty text is none of them and always known.
@@ -79,75 +80,121 @@ func check(data []byte, into any) ([]string, error) {
 		return nil, json.Unmarshal(data, new(json.RawMessage))
 	}
 	var unknown []string
-	w := walk{in: json.NewDecoder(bytes.NewReader(data)), unknown: func(path string) { unknown = append(unknown, path) }}
-	err := w.value(reflect.TypeOf(into), "")
+	w := walk{rest: data, unknown: func(path string) { unknown = append(unknown, path) }}
+	err := w.value(reflect.TypeOf(into), nil)
 	return unknown, err
 }
 
 // walk goes through a well-formed document beside the type that it is read into.
 type walk struct {
-	in      *json.Decoder
+	rest    []byte
 	unknown func(path string)
 	// known hears of each field, and of each value of an Enum; nil for nobody.
 	known func(of reflect.Type, name string, isValue bool)
 }
 
+// place is where in a document something is; nil for all of it.
+type place struct {
+	in   *place
+	name string // of a field
+	i    int    // in a list, when there is no name
+	list bool
+}
+
+func (p *place) String() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.list:
+		return fmt.Sprintf("%s[%d]", p.in, p.i)
+	}
+	return join(p.in.String(), p.name)
+}
+
+// next is the first byte of what comes next.
+func (w *walk) next() byte {
+	for w.rest[0] == ' ' || w.rest[0] == '\t' || w.rest[0] == '\n' || w.rest[0] == '\r' || w.rest[0] == ',' || w.rest[0] == ':' {
+		w.rest = w.rest[1:]
+	}
+	return w.rest[0]
+}
+
+// text reads the string that comes next.
+func (w *walk) text() string {
+	end, asWritten := 1, true
+	for ; w.rest[end] != '"'; end++ {
+		if w.rest[end] == '\\' {
+			asWritten, end = false, end+1
+		}
+		asWritten = asWritten && w.rest[end] < utf8.RuneSelf
+	}
+	quoted := w.rest[:end+1]
+	w.rest = w.rest[end+1:]
+	if asWritten {
+		return string(quoted[1:end])
+	}
+	var text string
+	_ = json.Unmarshal(quoted, &text) // which is well formed
+	return text
+}
+
 // value walks through the next value. A nil type takes anything.
-func (w *walk) value(t reflect.Type, path string) error {
-	token, err := w.in.Token()
-	if err != nil {
-		return err
-	}
-	t = plain(t)
-	switch token {
-	case json.Delim('{'):
-		fields := fieldsOf(t)
-		seen := map[string]bool{}
-		for w.in.More() {
-			key, err := w.in.Token()
-			if err != nil {
-				return err
-			}
-			name, _ := key.(string)
-			at := join(path, name)
-			if seen[name] {
-				return fmt.Errorf("field %s is there twice", at)
-			}
-			seen[name] = true
-			child := element(t)
-			if fields != nil {
-				i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
-				if i < 0 {
-					w.unknown(at)
-				} else {
-					child = fields[i].of
-					w.note(t, name, false)
-				}
-			}
-			if err := w.value(child, at); err != nil {
+func (w *walk) value(of reflect.Type, at *place) error {
+	t := shapeOf(of)
+	switch w.next() {
+	case '{':
+		return w.object(t, at)
+	case '[':
+		w.rest = w.rest[1:]
+		for i := 0; w.next() != ']'; i++ {
+			if err := w.value(t.element, &place{in: at, i: i, list: true}); err != nil {
 				return err
 			}
 		}
-		_, err = w.in.Token()
-		return err
-	case json.Delim('['):
-		for i := 0; w.in.More(); i++ {
-			if err := w.value(element(t), fmt.Sprintf("%s[%d]", path, i)); err != nil {
-				return err
-			}
-		}
-		_, err = w.in.Token()
-		return err
-	}
-	if text, isText := token.(string); isText && text != "" {
-		if values := valuesOf(t); values != nil {
-			if !slices.Contains(values, text) {
-				w.unknown(path + "=" + text)
+		w.rest = w.rest[1:]
+	case '"':
+		if text := w.text(); text != "" && t.values != nil {
+			if !slices.Contains(t.values, text) {
+				w.unknown(at.String() + "=" + text)
 			} else {
-				w.note(t, text, true)
+				w.note(t.plain, text, true)
 			}
 		}
+	default: // a number, true, false or null
+		end := bytes.IndexAny(w.rest, ",]} \t\r\n")
+		if end < 0 {
+			end = len(w.rest)
+		}
+		w.rest = w.rest[end:]
 	}
+	return nil
+}
+
+func (w *walk) object(t *shape, at *place) error {
+	w.rest = w.rest[1:]
+	seen := map[string]bool{}
+	for w.next() != '}' {
+		name := w.text()
+		here := &place{in: at, name: name}
+		if seen[name] {
+			return fmt.Errorf("field %s is there twice", here)
+		}
+		seen[name] = true
+		child := t.element
+		if t.fields != nil {
+			i := slices.IndexFunc(t.fields, func(f field) bool { return f.name == name })
+			if i < 0 {
+				w.unknown(here.String())
+			} else {
+				child = t.fields[i].of
+				w.note(t.plain, name, false)
+			}
+		}
+		if err := w.value(child, here); err != nil {
+			return err
+		}
+	}
+	w.rest = w.rest[1:]
 	return nil
 }
 
@@ -203,16 +250,34 @@ type field struct {
 	optional bool
 }
 
-var fieldsOfTypes sync.Map // of []field, by reflect.Type
+// shape is what a walk asks of a type.
+type shape struct {
+	plain   reflect.Type // nil for what takes anything
+	fields  []field      // of a struct
+	element reflect.Type
+	values  []string // of an Enum
+}
+
+var shapes sync.Map // of *shape, by reflect.Type
+
+func shapeOf(t reflect.Type) *shape {
+	if t == nil {
+		return &shape{}
+	}
+	if known, ok := shapes.Load(t); ok {
+		s, _ := known.(*shape)
+		return s
+	}
+	p := plain(t)
+	s := &shape{plain: p, fields: fieldsOf(p), element: element(p), values: valuesOf(p)}
+	shapes.Store(t, s)
+	return s
+}
 
 // fieldsOf are the fields of a struct, those of embedded structs included; nil for what is none.
 func fieldsOf(t reflect.Type) []field {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
-	}
-	if known, ok := fieldsOfTypes.Load(t); ok {
-		fields, _ := known.([]field)
-		return fields
 	}
 	out := []field{}
 	for _, f := range reflect.VisibleFields(t) {
@@ -225,6 +290,5 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		out = append(out, field{name: name, of: f.Type, optional: strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")})
 	}
-	fieldsOfTypes.Store(t, out)
 	return out
 }

@@ -3,10 +3,13 @@ package document_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 )
@@ -119,4 +122,118 @@ Plain: bool
 			t.Errorf("%s is used and not known", u)
 		}
 	}
+}
+
+// TestReadSeesWhatAnotherReaderSees holds what Read finds unknown, or there twice, against the
+// tokens of encoding/json, in documents with odd names and spaces.
+func TestReadSeesWhatAnotherReaderSees(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	names := []string{"name", "parts", "size", "paint", "next", "by_name", "levels", "own", "Plain", "x", "Size", "a\"b", `\`, "ü", "a\u2028", "}", ",", ":", "]", "a\tb", "\x00"}
+	values := []any{nil, true, false, 0, -1.5e300, "", "red", "green", `\"`, "[{", "\u00e4", "\U0001f600", " "}
+	var write func(out *strings.Builder, depth int)
+	write = func(out *strings.Builder, depth int) {
+		space := func() { out.WriteString([]string{"", "", " ", "\n\t", "\r\n"}[r.IntN(5)]) }
+		quoted := func(v any) {
+			raw, _ := json.Marshal(v)
+			if s, isText := v.(string); isText && r.IntN(3) == 0 && s != "" { // written otherwise
+				raw = []byte(`"`)
+				for _, unit := range utf16.Encode([]rune(s)) {
+					raw = fmt.Appendf(raw, `\u%04x`, unit)
+				}
+				raw = append(raw, '"')
+			}
+			out.Write(raw)
+		}
+		space()
+		defer space()
+		switch kind := r.IntN(5); {
+		case depth > 0 && kind < 3:
+			out.WriteString("{")
+			for i := range r.IntN(4) {
+				if i > 0 {
+					out.WriteString(",")
+				}
+				space()
+				quoted(names[r.IntN(len(names))])
+				space()
+				out.WriteString(":")
+				write(out, depth-1)
+			}
+			space()
+			out.WriteString("}")
+		case depth > 0 && kind == 3:
+			out.WriteString("[")
+			for i := range r.IntN(3) {
+				if i > 0 {
+					out.WriteString(",")
+				}
+				write(out, depth-1)
+			}
+			space()
+			out.WriteString("]")
+		default:
+			quoted(values[r.IntN(len(values))])
+		}
+	}
+	twice, seen := 0, 0
+	for range 20000 {
+		var doc strings.Builder
+		write(&doc, 5)
+		want, again := byTokens(t, doc.String())
+		var got struct{}
+		err := document.Read([]byte(doc.String()), &got)
+		var unknown *document.UnknownError
+		switch {
+		case again:
+			if twice++; err == nil || errors.As(err, &unknown) || !strings.Contains(err.Error(), "is there twice") {
+				t.Fatalf("%q: %v, want a field that is there twice", doc.String(), err)
+			}
+		case len(want) > 0:
+			if seen++; !errors.As(err, &unknown) || !slices.Equal(unknown.Fields, want) {
+				t.Fatalf("%q: %v, want %q", doc.String(), err, want)
+			}
+		case errors.As(err, &unknown):
+			t.Fatalf("%q: %v", doc.String(), err)
+		}
+	}
+	if twice < 1000 || seen < 1000 {
+		t.Errorf("%d documents had a field twice, and %d had fields", twice, seen)
+	}
+}
+
+// byTokens are the fields of a document, when it is an object, and whether one is there twice anywhere.
+func byTokens(t *testing.T, doc string) (fields []string, twice bool) {
+	t.Helper()
+	in := json.NewDecoder(strings.NewReader(doc))
+	var value func(depth int)
+	token := func() json.Token {
+		v, err := in.Token()
+		if err != nil {
+			t.Fatalf("%q: %v", doc, err)
+		}
+		return v
+	}
+	value = func(depth int) {
+		switch token() {
+		case json.Delim('{'):
+			seen := map[string]bool{}
+			for in.More() {
+				name, _ := token().(string)
+				twice = twice || seen[name]
+				seen[name] = true
+				if depth == 0 {
+					fields = append(fields, name)
+				}
+				value(depth + 1)
+			}
+			token()
+		case json.Delim('['):
+			for in.More() {
+				value(depth + 1)
+			}
+			token()
+		}
+	}
+	value(0)
+	return fields, twice
 }

@@ -101,14 +101,14 @@ func (k *Knowledge) Used(document any) ([]string, error) {
 		return nil, err
 	}
 	used := map[string]bool{}
-	w := walk{in: json.NewDecoder(bytes.NewReader(data)), unknown: func(string) {}, known: func(of reflect.Type, name string, isValue bool) {
+	w := walk{rest: data, unknown: func(string) {}, known: func(of reflect.Type, name string, isValue bool) {
 		if isValue {
 			used[k.paths[of]+"="+name] = true
 		} else {
 			used[join(k.paths[of], name)] = true
 		}
 	}}
-	err = w.value(reflect.TypeOf(document), "")
+	err = w.value(reflect.TypeOf(document), nil)
 	return slices.Sorted(maps.Keys(used)), err
 }
 
