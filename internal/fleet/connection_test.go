@@ -416,3 +416,20 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 		}
 	}
 }
+
+func TestCloseHangsUpOnEveryHostOnce(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{}, "a", "b", "c")
+	if seen := f.Look(t.Context(), []string{"a", "b"}); len(seen.Errors) > 0 {
+		t.Fatal(seen.Errors)
+	}
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]int{"a": 1, "b": 1, "c": 0} {
+		if got := conns[name].times("close"); got != want {
+			t.Errorf("the connection to host %s was closed %d times, want %d", name, got, want)
+		}
+	}
+}

@@ -179,6 +179,21 @@ func New(opt Options) *Fleet {
 	return f
 }
 
+// Close hangs up on all hosts, and waits for what agents in this process still do.
+func (f *Fleet) Close() error {
+	var errs []error
+	for _, h := range f.hosts {
+		h.mu.Lock()
+		conn := h.conn
+		h.conn = nil
+		h.mu.Unlock()
+		if conn != nil {
+			errs = append(errs, conn.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // whoAmI says to people on other machines who holds a lease.
 func whoAmI() string {
 	name := "unknown"

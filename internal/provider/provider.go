@@ -56,6 +56,7 @@ type gpuProvider struct {
 	now     func() time.Time
 	// patience is fleet.Options.Patience.
 	patience time.Duration
+	fleet    *fleet.Fleet // once configured
 }
 
 var _ provider.Provider = (*gpuProvider)(nil)
@@ -201,8 +202,8 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	f := fleet.New(opt)
-	resp.ResourceData, resp.DataSourceData = f, f
+	p.fleet = fleet.New(opt)
+	resp.ResourceData, resp.DataSourceData = p.fleet, p.fleet
 }
 
 func readOnly(m model, diags *diag.Diagnostics) bool {

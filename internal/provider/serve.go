@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 )
@@ -16,21 +17,31 @@ import (
 // MiB. One context for all calls, each cancelled on its own, keeps that small. With
 // TF_LOG set the contexts stay as they are, since the loggers in them are wanted.
 func Server(version string, observe Observer, options ...Option) (func() tfprotov6.ProviderServer, error) {
-	inner, err := providerserver.NewProtocol6WithError(New(version, observe, options...)())()
+	p := New(version, observe, options...)()
+	inner, err := providerserver.NewProtocol6WithError(p)()
 	if err != nil {
 		return nil, err
 	}
 	if os.Getenv("TF_LOG") != "" || os.Getenv("TF_LOG_PROVIDER") != "" {
 		return func() tfprotov6.ProviderServer { return inner }, nil
 	}
-	return func() tfprotov6.ProviderServer { return &sharedContext{ProviderServer: inner} }, nil
+	return func() tfprotov6.ProviderServer { return &sharedContext{ProviderServer: inner, provider: p} }, nil
 }
 
 // sharedContext gives all calls of one server contexts made from the first call's.
 type sharedContext struct {
 	tfprotov6.ProviderServer
-	once sync.Once
-	base context.Context
+	provider provider.Provider
+	once     sync.Once
+	base     context.Context
+}
+
+// Close hangs up on all hosts. A process that serves the provider need not: it ends.
+func (s *sharedContext) Close() error {
+	if p, ok := s.provider.(*gpuProvider); ok && p.fleet != nil {
+		return p.fleet.Close()
+	}
+	return nil
 }
 
 func (s *sharedContext) from(call context.Context) (context.Context, func()) {

@@ -18,6 +18,7 @@ func (p *Plan) Apply(ctx context.Context) (Diagnostics, error) {
 
 func (p *Plan) apply(ctx context.Context) *walk {
 	w := p.core.walk(ctx, applying, p.config, p.state.clone())
+	defer w.stop()
 	w.options, w.expansions, w.done = p.options, p.modes, map[action]int{}
 	defer func() {
 		w.state.serial = serials.Add(1)

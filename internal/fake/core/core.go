@@ -11,6 +11,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -300,6 +301,15 @@ func (w *walk) configure(key string) bool {
 		return w.add(broken(err)...)
 	}
 	return w.add(fromProvider(reply.Diagnostics, address, b)...) && w.keep(c)
+}
+
+// stop ends the providers, as Terraform ends their processes after each walk.
+func (w *walk) stop() {
+	for _, c := range w.clients {
+		if server, ok := c.server.(io.Closer); ok {
+			_ = server.Close() // what it was asked for it has done, or said why not
+		}
+	}
 }
 
 // version is of the Terraform that this package is like.

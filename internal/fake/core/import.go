@@ -27,6 +27,7 @@ func (w *Workspace) Import(ctx context.Context, to, id string) error {
 	}
 	s := w.state.clone()
 	i := w.walk(ctx, planning, c, s)
+	defer i.stop()
 	g := i.layOut(func(*block) bool { return true })
 	i.order = &graph{nodes: g.nodes}
 	if !i.configure(b.provider()) {

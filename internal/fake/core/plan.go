@@ -130,6 +130,7 @@ func (w *walk) waits() map[string][]string {
 
 func (w *Workspace) plan(ctx context.Context, c *config, options Options, s *state) *walk {
 	p := w.walk(ctx, planning, c, s)
+	defer p.stop()
 	p.options = options
 	p.add(p.move()...)
 	p.readImports()
@@ -404,6 +405,7 @@ func (w *walk) planManaged(b *block, a address, r repetition, cbd bool) bool {
 // planDestroy plans that everything goes.
 func (w *Workspace) planDestroy(ctx context.Context, c *config, options Options, s *state) (*Plan, error) {
 	p := w.walk(ctx, planning, c, s)
+	defer p.stop()
 	p.options = options
 	p.options.NoRefresh = true
 	g := p.layOut(func(*block) bool { return true })

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -97,7 +98,11 @@ func (r *Rig) Factories() map[string]func() (tfprotov6.ProviderServer, error) {
 			if err != nil {
 				return nil, err
 			}
-			return server(), nil
+			s := server()
+			if c, ok := s.(io.Closer); ok { // a CLI tells no provider in this process that it is over
+				r.T.Cleanup(func() { _ = c.Close() })
+			}
+			return s, nil
 		},
 	}
 }
