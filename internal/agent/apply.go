@@ -106,7 +106,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
 		Status: running, Steps: p.steps, Before: change.Observe(&p.host, change.OnHost(p.steps)), Undo: undo,
 	}
-	return s.work(fence, e, progress).make(ctx, expected)
+	return s.work(fence, e, progress).make(ctx, expected, ch.Want.Assignment)
 }
 
 // repeat answers a change that was sent again.
@@ -196,7 +196,7 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 // make runs the steps. ctx only says whether to go on: a step that has begun ends by
 // its own means, because one that is cut off in the middle leaves a host that nobody
 // knows.
-func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
+func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignment) (Outcome, error) {
 	detached := context.WithoutCancel(ctx)
 	if err := w.server.record(detached, w.fence, w.entry); err != nil {
 		return w.fail(detached, failure("write the journal", err)) // it may have been written all the same
@@ -224,7 +224,11 @@ func (w *work) make(ctx context.Context, expected gpu.Host) (Outcome, error) {
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
 	}
-	if wrong := change.Verify(&expected, &host, w.entry.Steps); len(wrong) > 0 {
+	wrong := change.Verify(&expected, &host, w.entry.Steps)
+	if why := change.Undelivered(&host, wanted); why != "" && slices.ContainsFunc(w.entry.Steps, func(s change.Step) bool { return s.Op == change.OpStartVM }) {
+		wrong = append(wrong, why)
+	}
+	if len(wrong) > 0 {
 		return w.fail(detached, &Error{
 			Kind: StepFailed, Step: "read the host back",
 			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; "),

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -200,7 +201,7 @@ type move struct {
 func (m *move) leave(holds, want *gpu.Assignment) {
 	leaving := map[string]bool{}
 	if holds != nil && holds.Partition != nil {
-		if a := m.vm.AdapterFor(holds.Partition); a != nil && !keepsAdapter(a, want) {
+		if a := adapterFor(&m.host, m.vm, holds.Partition); a != nil && (want == nil || want.Partition == nil || !serves(&m.host, m.vm, a, want.Partition)) {
 			leaving[gpu.FoldID(a.ID)] = true
 			m.dropAdapters = true
 		}
@@ -221,10 +222,6 @@ func (m *move) leave(holds, want *gpu.Assignment) {
 			m.keepDevices = append(m.keepDevices, d.ID)
 		}
 	}
-}
-
-func keepsAdapter(a *gpu.PartitionAdapter, want *gpu.Assignment) bool {
-	return want != nil && want.Partition != nil && gpu.SameID(a.PinnedGPU, want.Partition.PinnedGPU)
 }
 
 // ourDevices are the VM's device settings that an assignment made.
@@ -297,14 +294,14 @@ func (m *move) arrivePartition(holds *gpu.Assignment, w *gpu.PartitionWant) {
 	var before gpu.Quotas
 	if holds != nil && holds.Partition != nil {
 		before = holds.Partition.Quotas
-		if a := m.vm.AdapterFor(holds.Partition); a != nil && gpu.SameID(a.PinnedGPU, w.PinnedGPU) {
+		if a := adapterFor(&m.host, m.vm, holds.Partition); a != nil && serves(&m.host, m.vm, a, w) {
 			if q := newQuotas(a.Quotas, w.Quotas, before); !q.Equal(a.Quotas) {
 				m.quotas = &gpu.PartitionAdapter{ID: a.ID, PinnedGPU: a.PinnedGPU, Quotas: q}
 			}
 			return
 		}
 	}
-	m.adapter = &gpu.PartitionAdapter{PinnedGPU: w.PinnedGPU, Quotas: w.Quotas}
+	m.adapter = &gpu.PartitionAdapter{PinnedGPU: cmp.Or(w.PinnedGPU, bound(&m.host, m.vm, w).pin()), Quotas: w.Quotas}
 }
 
 // newQuotas are the quotas of an adapter that stays: those that are wanted, without

@@ -375,7 +375,7 @@ func (l *countChange) reshape(seats []seat) {
 	}
 	for _, s := range seats {
 		for _, a := range s.vm.PartitionAdapters {
-			a.ID = ""
+			a.ID, a.PinnedGPU = "", l.pin(s.vm, a)
 			if !l.fits(a, l.counts) {
 				a.Quotas = gpu.Quotas{}
 			}
@@ -383,6 +383,28 @@ func (l *countChange) reshape(seats []seat) {
 		}
 	}
 	l.dropQuotas()
+}
+
+// pin is the GPU that an adapter is pinned to when it is made again: one of the config that
+// the VM's assignment names, where that is needed by then.
+func (l *countChange) pin(vm *gpu.VM, a gpu.PartitionAdapter) string {
+	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+	if claim == nil || claim.Want.Assignment == nil {
+		return a.PinnedGPU
+	}
+	after := l.host
+	for _, s := range l.planner.steps {
+		after = Project(after, s)
+	}
+	for _, c := range l.config.shrunk {
+		after.Claims = PutClaim(after.Claims, c)
+	}
+	after.Claims = PutClaim(after.Claims, gpu.Claim{Kind: gpu.ClaimConfig, ID: l.config.id, GPUs: l.selected(l.config)})
+	b := bound(&after, vm, claim.Want.Assignment.Partition)
+	if b == nil || a.PinnedGPU != "" && b.has(a.PinnedGPU) {
+		return a.PinnedGPU
+	}
+	return b.pin()
 }
 
 // dropQuotas takes quotas that the new layout no longer satisfies from our VMs that

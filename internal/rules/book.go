@@ -149,6 +149,7 @@ func compareEntries(a, b *entry) int {
 func vmsOn(host string) string     { return "vms on " + host }
 func gpusOn(host string) string    { return "gpus on " + host }
 func configNamed(id string) string { return "config " + gpu.FoldID(id) }
+func configUsers(id string) string { return "partitions of config " + gpu.FoldID(id) }
 func poolNamed(id string) string   { return "pool " + gpu.FoldID(id) }
 func vmWithID(id string) string    { return "vm id " + gpu.FoldID(id) }
 func vmNamed(name string) string   { return "vm name " + gpu.FoldID(name) }
@@ -177,6 +178,9 @@ func subjects(p change.Change) []string {
 			}
 			if d := w.Assignment.Device; d != nil && d.Host != "" {
 				out = append(out, gpusOn(d.Host))
+			}
+			if p := w.Assignment.Partition; p != nil && p.Config != "" {
+				out = append(out, configUsers(p.Config))
 			}
 		case w.Share != nil:
 			if w.Share.Host != "" {

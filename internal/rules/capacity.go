@@ -84,6 +84,14 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 			return !contains(holderIDs(slots[0].gpu), id)
 		})
 		where = gpuOn(at.key, slots[0].gpu)
+	} else if own := r.choices(at, a.Partition, at.key); len(own) < len(slots) {
+		// Its sizes differ, so that whoever names the config is pinned to these.
+		slots, where = own, fmt.Sprintf("Partition config %s on %s", quote(a.Partition.Config), hostText(at.key))
+		maps.DeleteFunc(seating, func(id string, s seated) bool {
+			return !gpu.SameID(s.config, a.Partition.Config) && !slices.ContainsFunc(own, func(o slot) bool {
+				return gpu.SameID(s.pinned, o.gpu.ID) || contains(holderIDs(o.gpu), id)
+			})
+		})
 	}
 	seats := total(slots)
 	running, configured, _ := tally(seating)

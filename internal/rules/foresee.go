@@ -50,7 +50,15 @@ func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast
 	if p.Want.Empty() && p.Prior.Assignment != nil && len(r.othersForVM(p.Prior.Assignment)) > 0 {
 		return change.Forecast{Host: host} // another resource of the run has taken it over by then
 	}
-	return change.Foresee(r.withClaims(host, h), host, r.sent(p))
+	known := r.withClaims(host, h)
+	if a := p.Want.Assignment; a != nil && a.Partition != nil && a.Partition.Config != "" && !r.before && !r.othersBefore {
+		for e := range r.others(configNamed(a.Partition.Config)) { // which is made before
+			if !e.plan.Unchanged {
+				known, _ = r.after(known, host, e.plan)
+			}
+		}
+	}
+	return change.Foresee(known, host, r.sent(p))
 }
 
 // steps are what a plan does to a host that carries the claims for its VMs, and why not.

@@ -134,36 +134,18 @@ func checkVRAMMatchesPartition(r *run) {
 	if !ok {
 		return
 	}
-	slots := r.slotsFor(at, a.Partition)
-	if want := a.Partition.VRAM; want != nil {
-		r.checkAssertedVRAM(at, slots, *want)
-	}
-	r.checkQuotaVRAM(at, slots, a.Partition.Quotas.VRAM)
-}
-
-// slotsFor are the GPUs that the assignment's partition can come from: the pinned
-// one, else those of its config, else all of the host.
-func (r *run) slotsFor(at located, p *gpu.PartitionWant) []slot {
-	all := r.slots(at.key, at.host)
-	pick := func(keep func(slot) bool) []slot {
-		return slices.DeleteFunc(slices.Clone(all), func(s slot) bool { return !keep(s) })
-	}
-	if p.PinnedGPU != "" {
-		return pick(func(s slot) bool { return gpu.SameID(s.gpu.ID, p.PinnedGPU) })
-	}
-	if p.Config == "" {
-		return all
-	}
-	return pick(func(s slot) bool {
-		if s.config != "" {
-			return gpu.SameID(s.config, p.Config)
+	for _, host := range r.chosenOn(at) {
+		slots := r.choices(at, a.Partition, host)
+		if want := a.Partition.VRAM; want != nil && r.checkAssertedVRAM(at, host, slots, *want) {
+			break
 		}
-		claim := r.configClaimOver(at.host, s.gpu.ID)
-		return claim != nil && gpu.SameID(claim.ID, p.Config)
-	})
+	}
+	r.checkQuotaVRAM(at, r.choices(at, a.Partition, at.key), a.Partition.Quotas.VRAM)
 }
 
-func (r *run) checkAssertedVRAM(at located, slots []slot, want gpu.Bytes) {
+// checkAssertedVRAM asks it of every GPU that Hyper-V may choose, and tells whether it found
+// another size.
+func (r *run) checkAssertedVRAM(at located, host string, slots []slot, want gpu.Bytes) bool {
 	for _, s := range slots {
 		size, exact := s.size()
 		switch {
@@ -174,18 +156,23 @@ func (r *run) checkAssertedVRAM(at located, slots []slot, want gpu.Bytes) {
 		case !exact && within(size, want, estimateTolerance):
 			continue
 		}
+		fix := fmt.Sprintf("Write `vram_mib = %d`, leave it out, or choose another `partition_count` in the config.", size.MiB())
+		if slices.ContainsFunc(slots, func(o slot) bool { return !o.likeness(s) }) {
+			fix += " Of GPUs of several sizes, name the config that has the wanted ones in `config`."
+		}
 		r.report(Finding{
 			Path:   "partition.vram_mib",
 			Title:  "The partition has another size",
-			Host:   at.key,
+			Host:   host,
 			GPU:    s.gpu.ID,
 			VM:     at.vm.Name,
-			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(at.key, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
+			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(host, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
 			Wanted: fmt.Sprintf("%s asserts partitions of %d MiB.", r.label(), want.MiB()),
-			Fix:    fmt.Sprintf("Write `vram_mib = %d`, leave it out, or choose another `partition_count` in the config.", size.MiB()),
+			Fix:    fix,
 		})
-		return
+		return true
 	}
+	return false
 }
 
 func sizeText(size gpu.Bytes, exact bool) string {

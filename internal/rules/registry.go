@@ -229,8 +229,12 @@ var registry = []Rule{
 		Sentence: "A VM with a partition is of generation 2.",
 	},
 	{
-		ID: "vram-matches-partition", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVRAMMatchesPartition,
+		ID: "vram-matches-partition", Default: Error, passes: true, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVRAMMatchesPartition,
 		Sentence: "A partition has the memory that `vram_mib` asserts, and the quotas fit into it in the order minimum, optimal, maximum.",
+	},
+	{
+		ID: "partition-of-config", Default: Error, passes: true, Scope: HostScope, Subjects: configsAndVMs, Source: srcAssign, kind: gpu.KindGPUP, check: checkPartitionOfConfig,
+		Sentence: "The config of a partition has a GPU on every host where the VM may run; all GPUs there that a clustered VM may get a partition of give the same size. A VM of a standalone host is pinned to a GPU of the config instead.",
 	},
 	{
 		ID: "vm-must-be-off", Default: Error, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVMMustBeOff,

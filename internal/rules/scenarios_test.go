@@ -954,6 +954,8 @@ func vmScenarios() []scenario {
 	theVM := func(w *rules.World) *gpu.VM { return &w.Hosts["hv01"].VMs[0] }
 	asserted := partition("a", "hv01")
 	asserted.Assignment.Partition.VRAM = ptr(4000 * gpu.MiB)
+	ofVDI := partition("a", "hv01")
+	ofVDI.Assignment.Partition.Config = "vdi"
 	quotas := partition("a", "hv01")
 	quotas.Assignment.Partition.Quotas.Compute = gpu.Quota{Min: ptr(uint64(10)), Max: ptr(uint64(5))}
 	tooBig := partition("a", "hv01")
@@ -1023,6 +1025,64 @@ func vmScenarios() []scenario {
 			rule: "generation-2", name: "generation 1", level: rules.Error, path: "vm", says: []string{`VM "a"`},
 			build:   given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.Generation = 1 }),
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want = device("a", "hv01", "hv01", gpu0) },
+		},
+		{
+			rule: "partition-of-config", name: "another host", level: rules.Error, path: "partition.config", says: []string{`"hv01"`, `"vdi"`, `VM "a"`},
+			build: func() (rules.World, change.Change) {
+				w, p := given(ofVDI, none)()
+				put(&w, "c", config("vdi", 4, "hv02"))
+				return w, p
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("vdi", 4, "hv01")) },
+		},
+		{
+			rule: "partition-of-config", name: "a possible owner", level: rules.Error, path: "partition.config", says: []string{`"hv02"`},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				h.VMs[0].Clustered = true
+				w := clustered(h, host("hv02"))
+				put(&w, "c", config("vdi", 4, "hv01"))
+				return w, create("t", gpu.Want{Assignment: ptr(*ofVDI.Assignment)})
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).PossibleOwners = []string{"HV01"} },
+		},
+		{
+			rule: "partition-of-config", name: "another size on a possible owner", level: rules.Error, path: "partition.config", says: []string{gpu1, `"hv02"`, "3800 MiB", "7600 MiB"},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				h.VMs[0].Clustered = true
+				other := host("hv02")
+				other.GPUs[1].Partitionable.Count, other.GPUs[1].Partitionable.VRAM.Min = 2, uint64(7600*gpu.MiB)
+				w := clustered(h, other)
+				c := config("vdi", 4, "hv01", "hv02")
+				c.Config.GPUs["hv02"] = []string{gpu0}
+				put(&w, "c", c)
+				return w, create("t", gpu.Want{Assignment: ptr(*ofVDI.Assignment)})
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("vdi", 4, "hv01", "hv02")) },
+		},
+		{
+			rule: "partition-of-config", name: "pinned beside it", level: rules.Error, path: "partition.gpu_id", says: []string{gpu1, `"vdi"`},
+			build: func() (rules.World, change.Change) {
+				w, p := given(ofVDI, none)()
+				p.Want.Assignment.Partition.PinnedGPU = gpu1
+				c := config("vdi", 4, "hv01")
+				c.Config.GPUs["hv01"] = []string{gpu0}
+				put(&w, "c", c)
+				return w, p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.PinnedGPU = gpu0 },
+		},
+		{
+			rule: "partition-of-config", name: "a config that leaves", level: rules.Warning, path: "hosts", says: []string{`"a"`, `"hv01"`}, change: true,
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMOff))
+				claimVM(h, "vdi", "a", *ofVDI.Assignment)
+				p := create("t", config("vdi", 4, "hv02"))
+				p.Prior = config("vdi", 4, "hv01", "hv02")
+				return world(h, host("hv02")), p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want = config("vdi", 4, "hv01", "hv02") },
 		},
 		{
 			rule: "vram-matches-partition", name: "exact", level: rules.Error, path: "partition.vram_mib", says: []string{"3800 MiB", "vram_mib = 3800"},

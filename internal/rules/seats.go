@@ -103,6 +103,7 @@ type seated struct {
 	running   bool // it holds its partition now, or will after this run
 	clustered bool
 	pinned    string
+	config    string // the config that its partition is bound to
 	planned   bool // it does not have it yet; a plan of this run gives it
 }
 
@@ -133,6 +134,7 @@ func (r *run) seating(host string, h *gpu.Host) map[string]seated {
 			running:   holdsNow(vm),
 			clustered: vm.Clustered,
 			pinned:    vm.PartitionAdapters[0].PinnedGPU,
+			config:    r.configOfClaim(vm),
 		}
 	}
 	partition := func(a *gpu.Assignment) bool { return a != nil && a.Partition != nil }
@@ -159,6 +161,7 @@ func (r *run) seating(host string, h *gpu.Host) map[string]seated {
 				running:   holdsNow(at.vm) || seatedAfter(at.vm, a),
 				clustered: at.vm.Clustered,
 				pinned:    a.Partition.PinnedGPU,
+				config:    a.Partition.Config,
 				planned:   len(at.vm.PartitionAdapters) == 0,
 			}
 		}

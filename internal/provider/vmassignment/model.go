@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -232,7 +233,7 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	var d diag.Diagnostics
 	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
 	diags.Append(d...)
-	differs := drift(vm, a, m.Pending.ValueBool())
+	differs := drift(h, vm, a, m.Pending.ValueBool())
 	if claimed && claim.Incomplete {
 		differs = append(differs, fmt.Sprintf("an earlier change of VM %s failed and could not be put back", vm.Name))
 	}
@@ -244,7 +245,7 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 }
 
 // drift says, in sentences, how the VM differs from what is declared.
-func drift(vm *gpu.VM, a gpu.Assignment, pending bool) []string {
+func drift(h *gpu.Host, vm *gpu.VM, a gpu.Assignment, pending bool) []string {
 	out := []string{}
 	if pending {
 		if !vm.Runs() {
@@ -254,13 +255,8 @@ func drift(vm *gpu.VM, a gpu.Assignment, pending bool) []string {
 	}
 	switch {
 	case a.Partition != nil:
-		switch ad := vm.AdapterFor(a.Partition); {
-		case ad == nil:
-			out = append(out, fmt.Sprintf("VM %s has no such GPU partition adapter", vm.Name))
-		case !gpu.SameID(ad.PinnedGPU, a.Partition.PinnedGPU):
-			out = append(out, fmt.Sprintf("VM %s: the adapter is bound to %s, declared is %s", vm.Name, pinText(ad.PinnedGPU), pinText(a.Partition.PinnedGPU)))
-		case !ad.Quotas.Has(a.Partition.Quotas):
-			out = append(out, fmt.Sprintf("VM %s: the adapter's quotas are not the declared ones", vm.Name))
+		if why := change.Strayed(h, vm, a.Partition); why != "" {
+			out = append(out, fmt.Sprintf("VM %s %s", vm.Name, why))
 		}
 	case a.Pool != nil:
 		n := 0
@@ -283,13 +279,6 @@ func drift(vm *gpu.VM, a gpu.Assignment, pending bool) []string {
 		out = append(out, fmt.Sprintf("VM %s: %s", vm.Name, describeSettings(vm.Settings, diff)))
 	}
 	return out
-}
-
-func pinText(id string) string {
-	if id == "" {
-		return "no GPU"
-	}
-	return "GPU " + id
 }
 
 func describeSettings(have, want gpu.VMSettings) string {

@@ -275,7 +275,7 @@ func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diag
 			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
 				"adopt it again with `terraform import`.", label(prior.VM), err))
 	case err == nil:
-		if _, claimed := fleet.AssignmentClaim(view, at.VM.ID); !claimed && len(drift(at.VM, prior, false)) == 0 {
+		if _, claimed := fleet.AssignmentClaim(view, at.VM.ID); !claimed && len(drift(view.Hosts[at.Host], at.VM, prior, false)) == 0 {
 			diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
 				"%s\n\nFound: %s has no record that this assignment gave VM %s its GPU, so the GPU was not taken away.\n"+
 					"Fix: adopt it with `terraform import ADDRESS %s` and destroy it then, or unassign it by other means.", label(prior.VM), at.Host, at.VM.Name, at.VM.ID))

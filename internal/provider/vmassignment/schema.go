@@ -122,11 +122,11 @@ const (
 func partitionAttributes() map[string]schema.Attribute {
 	a := map[string]schema.Attribute{
 		"config": schema.StringAttribute{
-			MarkdownDescription: "The `id` of the `gpu_partition_config` that makes the partitions. Creates the dependency and lets the plan check capacity.",
+			MarkdownDescription: "The `id` of the `gpu_partition_config` that makes the partitions. It must have a GPU on every host where the VM may run. Where GPUs of other sizes are beside it, a VM on a standalone host is pinned to one of the config's GPUs; for a clustered VM that is an error.",
 			Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 		},
 		"vram_mib": schema.Int64Attribute{
-			MarkdownDescription: "An assertion: the partition must have this much memory, in MiB.", Optional: true, Validators: []validator.Int64{int64validator.Between(1, maxMiB)},
+			MarkdownDescription: "An assertion: the partition must have this much memory, in MiB, on every GPU that Hyper-V may take it from. Checked again after the VM starts.", Optional: true, Validators: []validator.Int64{int64validator.Between(1, maxMiB)},
 		},
 		"gpu_id": schema.StringAttribute{
 			MarkdownDescription: "Binds the VM to a partition of this GPU. Refused for a clustered VM, which could then not fail over.",
