@@ -52,13 +52,13 @@ func (p prepared) run(t *testing.T, r *rig) error {
 
 // moments calls f for the writes of a change, each as a test of its own, so that its rig is
 // freed when it ends, until f says that there are no more. -short takes a sample: always the
-// same one, the first write and a fourth of the others. `make crash-matrix` takes all.
+// same one, the first write and an eighth of the others. `make crash-matrix` takes all.
 func (p prepared) moments(t *testing.T, f func(t *testing.T, at int) (more bool)) {
 	t.Helper()
 	for at, more := 1, true; more && !t.Failed(); at++ {
 		sum := fnv.New32a()
 		_, _ = fmt.Fprint(sum, t.Name(), at)
-		if testing.Short() && at > 1 && sum.Sum32()%4 > 0 {
+		if testing.Short() && at > 1 && sum.Sum32()%8 > 0 {
 			more = at < p.writes
 			continue
 		}

@@ -32,7 +32,11 @@ func (p *gpuProvider) simulatedHosts(file string, at path.Path, diags *diag.Diag
 			if err != nil {
 				return nil, err
 			}
-			conn, err := connect.InProcess(agent.NewServer(h, h, agent.WithHostName(name), agent.WithVersion(p.version)))
+			options := []agent.Option{agent.WithHostName(name), agent.WithVersion(p.version)}
+			if p.patience > 0 {
+				options = append(options, agent.WithStartPatience(p.patience))
+			}
+			conn, err := connect.InProcess(agent.NewServer(h, h, options...))
 			if err != nil {
 				return nil, err
 			}

@@ -62,7 +62,11 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := ordered(t, test.counts, test.before, test.after)
-			for i := range 12 {
+			orders := 12
+			if testing.Short() {
+				orders = 6
+			}
+			for i := range orders {
 				parallel := []int{1, 10, 30}[i%3]
 				out, refused, wrong := v.once(parallel, uint64(i)) //nolint:gosec // not negative
 				if wrong != "" || refused != (len(test.refused) > 0) {

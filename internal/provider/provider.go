@@ -72,7 +72,8 @@ type Option func(*gpuProvider)
 func WithClock(now func() time.Time) Option { return func(p *gpuProvider) { p.now = now } }
 
 // WithPatience is how long a change that finds no room waits while nothing else of its
-// run is under way, in place of fleet.DefaultPatience.
+// run is under way, in place of fleet.DefaultPatience, and how long a simulated host tries to
+// start a VM that a change stopped, in place of the agent's own.
 func WithPatience(d time.Duration) Option { return func(p *gpuProvider) { p.patience = d } }
 
 // New makes the provider. The observer may be nil.
