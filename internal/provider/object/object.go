@@ -48,3 +48,6 @@ func Strings(ctx context.Context, v interface {
 	diags.Append(v.ElementsAs(ctx, &out, false)...)
 	return out
 }
+
+// None is an empty list.
+func None(of attr.Type) types.List { return types.ListValueMust(of, []attr.Value{}) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // observe writes what the hosts have into the computed attributes. Hosts that did
@@ -82,7 +83,8 @@ func (m *model) keepObserved(state *model) {
 // forgetObserved makes the computed attributes unknown that only the hosts can tell after
 // the apply.
 func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
-	m.GPUs, m.Daemons, m.Drift = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType), types.ListUnknown(types.StringType)
+	m.GPUs, m.Daemons = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType)
+	m.Drift = object.None(types.StringType)
 	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
 	if known && want.Kind() != gpu.KindGPUP {
 		m.PartitionVRAMMiB = types.Int64Null()

@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -293,6 +294,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	plan.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, before)
 	diags.Append(d...)
 	plan.observe(ctx, want, hosts, r.fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), diags)
+	if !diags.HasError() {
+		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+	}
 	return true
 }
 

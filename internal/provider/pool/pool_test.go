@@ -395,7 +395,7 @@ func TestPoolDriftIsSeenAndPutRight(t *testing.T) {
 			Config: r.Block() + rig.RenderPool(rig.SecondGPUs, rig.MountBack),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectResourceAction("gpu_pool.render", plancheck.ResourceActionUpdate),
-				plancheck.ExpectUnknownValue("gpu_pool.render", tfjsonpath.New("drift")),
+				plancheck.ExpectKnownValue("gpu_pool.render", tfjsonpath.New("drift"), knownvalue.ListSizeExact(0)),
 			}},
 			Check: rig.Then(func() {
 				r.WantPool("render", []string{rig.GPU1}, rig.Both...)

@@ -33,6 +33,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -199,7 +200,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if unchanged {
 		plan.GPUs, plan.Drift = state.GPUs, state.Drift
 	} else {
-		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), types.ListUnknown(types.StringType)
+		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(types.StringType)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
@@ -360,6 +361,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		plan.GPUs = state.GPUs
 	}
 	plan.observe(ctx, declared, hosts, r.fleet.Look(ctx, hosts), diags)
+	if !diags.HasError() {
+		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+	}
 	return true
 }
 

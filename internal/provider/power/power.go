@@ -144,33 +144,43 @@ var attributeTypes = map[string]attr.Type{
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "The policy in force: `power` with the provider's `power` and the defaults filled in, as it is on record at the VM's host. " +
+		MarkdownDescription: "The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. What is at its default is null. " +
 			"A change of either is an update of this resource that writes the record and leaves the VM alone.",
 		Computed: true,
 		Attributes: map[string]schema.Attribute{
 			"allow_shutdown":   schema.BoolAttribute{MarkdownDescription: "Whether the guest may be asked to shut down.", Computed: true},
-			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: "Whether a guest that is locked or in use is shut down as well.", Computed: true},
-			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: "Whether the power may be cut.", Computed: true},
-			"start_after":      schema.StringAttribute{MarkdownDescription: "`if_was_running` or `never`.", Computed: true},
+			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: "`true` if a guest that is locked or in use is shut down as well, else null.", Computed: true},
+			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: "`true` if the power may be cut, else null.", Computed: true},
+			"start_after":      schema.StringAttribute{MarkdownDescription: "`never`, or null for `if_was_running`.", Computed: true},
 			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: "How long the guest has before its power may be cut; null where it may not.", Computed: true},
-			"when":             schema.StringAttribute{MarkdownDescription: "`now` or `next_off`.", Computed: true},
+			"when":             schema.StringAttribute{MarkdownDescription: "`next_off`, or null for `now`.", Computed: true},
 		},
 	}
 }
 
-// Applied is a whole policy as AppliedAttribute shows it. A timeout that nothing follows
-// permits nothing, and needs no record.
+// Applied is a whole policy as AppliedAttribute shows it: null for defaults, which a plan then
+// does not print for each VM. A timeout that nothing follows permits nothing, and needs no
+// record.
 func Applied(p gpu.Power) types.Object {
-	choice := func(v bool, yes, no string) types.String {
-		return types.StringValue(map[bool]string{true: yes, false: no}[v])
+	unless := func(v bool, text string) types.String {
+		if !v {
+			return types.StringNull()
+		}
+		return types.StringValue(text)
+	}
+	flag := func(v bool) types.Bool {
+		if !v {
+			return types.BoolNull()
+		}
+		return types.BoolValue(true)
 	}
 	timeout := types.StringNull()
 	if p.AllowTurnOff {
 		timeout = types.StringValue(durationText(p.Timeout()))
 	}
 	return types.ObjectValueMust(attributeTypes, map[string]attr.Value{
-		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": types.BoolValue(p.ForceShutdown), "allow_turn_off": types.BoolValue(p.AllowTurnOff),
-		"start_after": choice(p.StayOff, never, ifWasRunning), "shutdown_timeout": timeout, "when": choice(p.NextOff, nextOff, now),
+		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": flag(p.ForceShutdown), "allow_turn_off": flag(p.AllowTurnOff),
+		"start_after": unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
 	})
 }
 

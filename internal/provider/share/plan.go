@@ -137,7 +137,7 @@ func (m *model) foresee(config, state *model, stays, unchanged, drifted bool) {
 	m.Host, m.GPUIDs = types.StringUnknown(), types.SetUnknown(types.StringType)
 	m.Devices, m.Mode, m.Isolation = types.ListUnknown(deviceType), types.StringUnknown(), types.StringUnknown()
 	m.Environment, m.Enforcement = types.MapUnknown(types.StringType), types.StringUnknown()
-	m.Fraction, m.Drift = types.Float64Unknown(), types.ListUnknown(types.StringType)
+	m.Fraction, m.Drift = types.Float64Unknown(), object.None(types.StringType)
 	if stays {
 		m.Host, m.GPUIDs = state.Host, state.GPUIDs
 		if !drifted {

@@ -11,12 +11,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -93,7 +95,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	token := instance.Token(ctx, req.Private)
-	if plan.Drift.IsUnknown() {
+	if plan.Environment.IsUnknown() {
 		if token == "" { // imported, never claimed
 			token = instance.NewToken()
 		}
@@ -153,6 +155,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 		h = &gpu.Host{Name: host}
 	}
 	plan.observe(ctx, host, h, want, diags)
+	if !diags.HasError() {
+		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+	}
 	warnOfLacks(diags, host, h, want)
 	return true
 }

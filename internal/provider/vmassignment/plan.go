@@ -57,8 +57,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	sameVM := state != nil && plan.VM.Equal(state.VM)
 	// An assignment that waited for the VM's power-off, and may not wait any more.
 	due := state != nil && state.Pending.ValueBool() && !want.Power.NextOff
-	same := known && sameVM && !due && len(drifted) == 0 && plan.Partition.Equal(state.Partition) && plan.Pool.Equal(state.Pool) && plan.Device.Equal(state.Device) &&
-		want.Settings.Differs(prior.Settings).Empty() && prior.Settings.Differs(want.Settings).Empty()
+	same := known && sameVM && !due && len(drifted) == 0 && plan.assigns(state)
 	unchanged := same && !r.configChanges(want)
 
 	switch {
@@ -66,9 +65,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.keep(state)
 	case known && sameVM && !due && len(drifted) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
 		plan.keep(state) // nothing that the VM holds can change
-		plan.Drift = types.ListUnknown(types.StringType)
+		plan.Drift = object.None(types.StringType)
 	default:
-		plan.forget()
+		plan.forget(want, known, r.fleet.PowerUnknown())
 	}
 	if state != nil && plan.VM.IsUnknown() {
 		// A reference that is not known yet mostly means a VM that is made anew. A
@@ -204,8 +203,21 @@ func (m *model) keep(state *model) {
 	m.PartitionVRAMMiB, m.Pending, m.Drift = state.PartitionVRAMMiB, state.Pending, state.Drift
 }
 
-// forget makes what an apply may change unknown. The VM's id stays as it is planned.
-func (m *model) forget() {
+// assigns reports whether the VM is to get what the state says, and no other settings.
+func (m *model) assigns(state *model) bool {
+	return m.Partition.Equal(state.Partition) && m.Pool.Equal(state.Pool) && m.Device.Equal(state.Device) && m.LowMMIO.Equal(state.LowMMIO) &&
+		m.HighMMIO.Equal(state.HighMMIO) && m.Cache.Equal(state.Cache) && m.Stop.Equal(state.Stop) && m.Offline.Equal(state.Offline)
+}
+
+// forget makes what an apply may change unknown, and only that. The VM's id stays as it is
+// planned.
+func (m *model) forget(want gpu.Assignment, known, powerUnknown bool) {
 	m.OwnerHost, m.GPUIDs, m.PartitionID = types.StringUnknown(), types.SetUnknown(types.StringType), types.Int64Unknown()
-	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), types.ListUnknown(types.StringType)
+	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), object.None(types.StringType)
+	if known && want.Partition == nil {
+		m.PartitionID, m.PartitionVRAMMiB = types.Int64Null(), types.Int64Null()
+	}
+	if known && !powerUnknown && !want.Power.NextOff {
+		m.Pending = types.BoolValue(false)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -86,7 +87,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	token := instance.Token(ctx, req.Private)
 	timeout, d := plan.Timeouts.Update(ctx, perVM)
 	resp.Diagnostics.Append(d...)
-	if plan.Drift.IsUnknown() {
+	if plan.OwnerHost.IsUnknown() || !plan.assigns(&state) {
 		if token == "" { // imported, never claimed
 			token = instance.NewToken()
 		}
@@ -171,6 +172,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	plan.observe(ctx, view, now, want, diags)
 	plan.EffectivePower = power.Applied(want.Power)
+	if !diags.HasError() {
+		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+	}
 	return true
 }
 
