@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Changes of one run that can only succeed in one order are done right in every order that
@@ -32,6 +35,7 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		counts        int // partitions of each GPU to begin with
 		before, after string
 		refused       []string // "" for a change that is done right
+		ends          string   // the host when it was made
 	}{
 		"VMs pinned to full GPUs swap": {
 			counts: 1, before: pinned("a", "vm-1", rig.GPU0) + pinned("b", "vm-2", rig.GPU1), after: pinned("a", "vm-1", rig.GPU1) + pinned("b", "vm-2", rig.GPU0),
@@ -39,6 +43,7 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		},
 		"a VM is pinned to the seat that another leaves": {
 			counts: 1, before: pinned("a", "vm-1", rig.GPU0), after: pinned("a", "vm-1", rig.GPU1) + pinned("b", "vm-2", rig.GPU0),
+			ends: "1 | 1 | vm-1 runs: partition of second | vm-2 runs: partition of first | vm-3 runs | claims: vm-1, vm-2",
 		},
 		"VMs swap whole GPUs": {
 			counts: 4, before: device("a", "vm-1", rig.GPU0) + device("b", "vm-2", rig.GPU1), after: device("a", "vm-1", rig.GPU1) + device("b", "vm-2", rig.GPU0),
@@ -46,6 +51,7 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		},
 		"a VM takes the GPU that another gives up": {
 			counts: 4, before: device("a", "vm-1", rig.GPU0), after: device("a", "vm-1", rig.GPU1) + device("b", "vm-2", rig.GPU0),
+			ends: "dismounted | dismounted | vm-1 runs: second | vm-2 runs: first | vm-3 runs | claims: vm-1, vm-2",
 		},
 		"a VM leaves a pool for a partition while the pool goes": {
 			counts: 4, before: pool + rig.AssignmentOf("a", "vm-1", "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1)), after: rig.AssignmentOf("a", "vm-1", rig.AnyPartition),
@@ -57,6 +63,7 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		},
 		"a GPU goes from one layout to another": {
 			counts: 4, before: layout("x", 4, rig.GPU0), after: layout("x", 8, rig.GPU1) + layout("y", 2, rig.GPU0),
+			ends: "2 | 8 | vm-1 runs | vm-2 runs | vm-3 runs | claims: x of second, y of first",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,11 +73,18 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 			if testing.Short() {
 				orders = 6
 			}
+			ends := test.ends
+			if len(test.refused) > 0 {
+				ends = v.edge(v.start)
+			}
 			for i := range orders {
 				parallel := []int{1, 10, 30}[i%3]
 				out, refused, wrong := v.once(parallel, uint64(i)) //nolint:gosec // not negative
 				if wrong != "" || refused != (len(test.refused) > 0) {
 					t.Fatalf("%d at a time, order %d: %s\n%s", parallel, i, wrong, out)
+				}
+				if is := v.edge(v.file); is != ends {
+					t.Fatalf("%d at a time, order %d: the host is\n  %s\nwant\n  %s\n%s", parallel, i, is, ends, out)
 				}
 				for _, text := range test.refused {
 					if !strings.Contains(rig.Sentence(out), text) {
@@ -105,5 +119,75 @@ func ordered(t *testing.T, count int, before, after string) *verdicts {
 	if v.fleet, err = os.ReadFile(file); err != nil {
 		t.Fatal(err)
 	}
+	v.start = file
 	return v
+}
+
+// edge is host edge of a fleet, in words: its two GPUs, what its VMs have, whether they run,
+// pools, and claims.
+func (v *verdicts) edge(file string) string {
+	v.t.Helper()
+	ctx := context.WithoutCancel(v.t.Context())
+	fleet, err := simulated.Open(file)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	backend, err := fleet.Host("edge")
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	h, err := backend.Inventory(ctx)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	records, err := backend.Load(ctx)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	names := map[string]string{rig.GPU0: "first", rig.GPU1: "second"}
+	var out []string
+	for _, g := range h.GPUs {
+		if g.Dismounted {
+			out = append(out, "dismounted")
+		} else {
+			out = append(out, strconv.Itoa(g.Partitionable.Count))
+		}
+	}
+	for _, vm := range h.VMs {
+		text := vm.Name + " " + strings.Replace(string(vm.State), "running", "runs", 1)
+		for _, g := range h.GPUs {
+			if g.Partitionable != nil && slices.ContainsFunc(g.Partitionable.Partitions, func(p gpu.Partition) bool { return p.VMID == vm.ID }) {
+				text += ": partition of " + names[g.ID]
+			}
+		}
+		for _, d := range vm.Devices {
+			text += ": " + names[d.GPU]
+		}
+		if len(vm.PartitionAdapters) > 0 && !strings.Contains(text, "partition of") {
+			text += ": an adapter without a partition"
+		}
+		out = append(out, text)
+	}
+	for _, p := range h.Pools {
+		out = append(out, "pool "+p.Name)
+	}
+	var claims []string
+	for _, c := range records.Claims {
+		text := c.ID
+		if c.Kind == gpu.ClaimAssignment {
+			vm, _ := h.VM(c.ID)
+			text = vm.Name
+		}
+		for _, id := range c.GPUs {
+			if c.Kind == gpu.ClaimConfig {
+				text += " of " + names[id]
+			}
+		}
+		claims = append(claims, text)
+	}
+	slices.Sort(claims)
+	if len(records.Journal)+len(records.Owed) > 0 || records.Lease != nil {
+		out = append(out, "an unfinished change")
+	}
+	return strings.Join(append(out, "claims: "+strings.Join(claims, ", ")), " | ")
 }

@@ -68,6 +68,7 @@ type verdicts struct {
 	seed          int
 	before, after string // configurations without their provider block
 	fleet         []byte // once before is applied
+	start, file   string // that fleet, and the one of the last run
 	state         *core.Workspace
 }
 
@@ -152,6 +153,7 @@ func (v *verdicts) once(parallel int, seed uint64) (out string, refused bool, wr
 	if err := os.WriteFile(file, v.fleet, 0o600); err != nil {
 		v.t.Fatal(err)
 	}
+	v.file = file
 	w := v.state.Copy()
 	w.Parallelism, w.Shuffle = parallel, shuffle(seed)
 	w.Write(block(file) + v.after)
