@@ -344,7 +344,30 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 		})
 	}
 	_ = g.Wait() // the errors are in the view
+	for _, h := range v.Hosts {
+		if len(h.Unfinished) > 0 && h.Cluster != nil {
+			v.shows(h)
+		}
+	}
 	return v
+}
+
+// shows has other nodes of a cluster see one as it sees itself: a change that it puts back may
+// have paused it.
+func (v View) shows(h *gpu.Host) {
+	for name, o := range v.Hosts {
+		if !gpu.SameID(o.ClusterName(), h.ClusterName()) {
+			continue
+		}
+		i := slices.IndexFunc(o.Cluster.Nodes, func(n gpu.Node) bool { return gpu.SameID(n.Name, h.Name) })
+		if i < 0 || o.Cluster.Nodes[i].State == h.NodeState() {
+			continue
+		}
+		is, cluster := *o, *o.Cluster
+		cluster.Nodes = slices.Clone(cluster.Nodes)
+		cluster.Nodes[i].State, is.Cluster = h.NodeState(), &cluster
+		v.Hosts[name] = &is
+	}
 }
 
 // doubt has a host count as one that does not answer, since it could not read what matters.

@@ -87,9 +87,11 @@ func (w watched) SetMIGMode(ctx context.Context, id string, on, reset bool) erro
 	err := w.Host.SetMIGMode(ctx, id, on, reset)
 	before, _ := w.Inventory(ctx)
 	if g, ok := before.GPU(id); err == nil && reset && ok && g.MIG.NeedsReset {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.resets[id] = true
+		w.witness.mu.Lock()
+		defer w.witness.mu.Unlock()
+		if w.settling == 0 {
+			w.resets[id] = true
+		}
 	}
 	return err
 }
@@ -351,6 +353,9 @@ type cardLayout struct {
 
 func layoutOf(h *gpu.Host, g *gpu.GPU) cardLayout {
 	l := cardLayout{Compute: g.ComputeMode, Slice: g.TimeSlice}
+	if l.Slice == "" { // told once MIG mode is off
+		l.Slice = gpu.TimeSliceDefault
+	}
 	if g.MIG != nil {
 		l.MIG = g.MIG.State()
 	}

@@ -77,12 +77,15 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		if len(slots) == 0 {
 			return
 		}
-		maps.DeleteFunc(seating, func(id string, s seated) bool {
-			if s.pinned != "" {
-				return !gpu.SameID(s.pinned, pin)
+		for id, s := range seating {
+			if s.pinned == "" { // it may have partitions of other GPUs as well
+				s.seats = heldBy(slots[0].gpu, id)
+				seating[id] = s
 			}
-			return !contains(holderIDs(slots[0].gpu), id)
-		})
+			if s.seats == 0 || s.pinned != "" && !gpu.SameID(s.pinned, pin) {
+				delete(seating, id)
+			}
+		}
 		where = gpuOn(at.key, slots[0].gpu)
 	} else if own := r.choices(at, a.Partition, at.key); len(own) < len(slots) {
 		// Its sizes differ, so that whoever names the config is pinned to these.

@@ -232,6 +232,17 @@ func vmNames(h *gpu.Host, ids []string) []string {
 	return slices.Compact(names)
 }
 
+// heldBy is how many partitions of a GPU a VM holds now.
+func heldBy(g *gpu.GPU, vm string) int {
+	n := 0
+	for _, p := range g.Partitionable.Partitions {
+		if gpu.SameID(p.VMID, vm) {
+			n++
+		}
+	}
+	return n
+}
+
 // holderIDs are the ids of the VMs that hold a GPU's partitions.
 func holderIDs(g *gpu.GPU) []string {
 	var out []string

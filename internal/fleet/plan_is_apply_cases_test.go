@@ -1,0 +1,160 @@
+package fleet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// What TestWhatThePlanSaysIsWhatTheHostDoes has found, one by one.
+
+// nodes is a world of Hyper-V hosts whose VMs are off: one, or a cluster of two with VMs that
+// migrate live.
+func nodes(t *testing.T, n int) *world {
+	t.Helper()
+	for seed := uint64(1); ; seed += 2 {
+		w := newWorld(t, seed)
+		h := w.hosts()["hv01"]
+		if len(w.endpoints) != n || n > 1 && (!h.VMs[1].Clustered || !*h.GPUs[0].Partitionable.SupportsIncomingLiveMigration) {
+			w.end()
+			continue
+		}
+		t.Cleanup(w.end)
+		for _, vm := range w.vms() {
+			w.turn(vm, gpu.VMOff)
+		}
+		return w
+	}
+}
+
+func (w *world) turn(vm string, to gpu.VMState) {
+	w.t.Helper()
+	if err := w.sim.SetVMState(w.t.Context(), vm, to); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) apply(p change.Change) error {
+	return w.applyLinux(w.run(nil), fleet.Request{Change: p, MaxUnavailable: 2})
+}
+
+func (w *world) assigned(vm string, partition gpu.PartitionWant) change.Change {
+	a := &gpu.Assignment{VM: vm, VMName: vm, Partition: &partition, Power: gpu.Power{AllowShutdown: true}}
+	for name, h := range w.hosts() {
+		for _, v := range h.VMs {
+			if v.Name == vm {
+				a.VMID, a.Host = v.ID, name
+			}
+		}
+	}
+	return change.Change{Subject: "gpu_vm_assignment for VM " + vm, Token: "token of " + vm, Want: gpu.Want{Assignment: a}}
+}
+
+// A VM with several partitions takes seats of a GPU only with those that are of it.
+func TestPartitionsOfAnotherGPUTakeNoSeat(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	for range 5 {
+		if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-11"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.turn("vm-11", gpu.VMRunning)
+	w.turn("vm-12", gpu.VMRunning)
+	p := w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]})
+	if says := w.plan(p); len(says.errors) > 0 {
+		t.Errorf("the plan refuses it: %+v", says.errors)
+	}
+	if err := w.apply(p); err != nil {
+		t.Fatal(err)
+	}
+	h := w.hosts()["hv01"]
+	g, _ := h.GPU(randomGPUs[1])
+	vm := h.VMs[1]
+	if !vm.Runs() || !slices.ContainsFunc(g.Partitionable.Partitions, func(x gpu.Partition) bool { return x.VMID == vm.ID }) {
+		t.Errorf("it has no partition of its GPU: %+v", g.Partitionable.Partitions)
+	}
+}
+
+// A GPU that a VM of somebody else has in its hands is not put into a pool: not even undoing
+// the change would get it out again.
+func TestAPoolTakesNoGPUThatAVMHas(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	err := w.sim.Edit(t.Context(), func(s *gpu.Snapshot) error {
+		h := &s.Hosts[0]
+		g, _ := h.GPU(randomDDA[0])
+		g.Dismounted, g.Status = true, gpu.Assigned
+		h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "by hand", GPU: g.ID}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.turn("vm-11", gpu.VMRunning)
+	before := w.hosts()
+	p := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}}}
+	says := w.plan(p)
+	if len(says.errors) == 0 || !strings.Contains(says.errors[0].Found, "VM vm-11 has it") {
+		t.Errorf("the plan says %+v", says.errors)
+	}
+	if err := w.apply(p); err == nil || !strings.Contains(err.Error(), "VM vm-11 has it") {
+		t.Errorf("the apply says %v", err)
+	}
+	w.untouched(before, w.hosts())
+}
+
+// A run that dies while a node is drained leaves it paused. The next one resumes it first: its
+// plan counts on the node, for what it says of the others too.
+func TestANodeThatADeadRunPausedCountsAsUp(t *testing.T) {
+	t.Parallel()
+	for at := 1; ; at++ {
+		w := nodes(t, 2)
+		for _, vm := range []string{"vm-11", "vm-21"} {
+			if err := w.apply(w.assigned(vm, gpu.PartitionWant{})); err != nil {
+				t.Fatal(err)
+			}
+			w.turn(vm, gpu.VMRunning)
+		}
+		p := change.Change{Subject: "gpu_partition_config vdi", Token: "token", Want: gpu.Want{Config: &gpu.PartitionConfig{
+			ID: "vdi", Name: "vdi", Count: 8, Drain: true, MaxDisruption: gpu.DisruptNone, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
+		}}}
+		w.fuse.left = at
+		if w.apply(p) == nil {
+			if at < 10 {
+				t.Fatalf("it takes %d writes only", at)
+			}
+			return
+		}
+		w.serve()
+		for name, h := range w.shown() {
+			for _, n := range h.Cluster.Nodes {
+				if n.State != gpu.NodeUp {
+					t.Errorf("killed at write %d: %s shows node %s as %s", at, name, n.Name, n.State)
+				}
+			}
+		}
+		if says := w.plan(p); len(says.errors)+len(says.stops) > 0 {
+			t.Errorf("killed at write %d: the plan says %+v, and stops %v", at, says.errors, says.stops)
+		}
+		if err := w.apply(p); err != nil {
+			t.Errorf("killed at write %d: %v", at, err)
+		}
+		for name, h := range w.hosts() {
+			for _, vm := range h.VMs {
+				if runs := vm.Name == "vm-11" || vm.Name == "vm-21"; vm.Runs() != runs {
+					t.Errorf("killed at write %d: VM %s on %s is %s", at, vm.Name, name, vm.State)
+				}
+			}
+			for _, id := range randomGPUs {
+				if g, _ := h.GPU(id); g.Partitionable.Count != 8 {
+					t.Errorf("killed at write %d: GPU %s on %s has %d partitions", at, id, name, g.Partitionable.Count)
+				}
+			}
+		}
+	}
+}
