@@ -22,7 +22,7 @@ func TestReconcileRestoresMIG(t *testing.T) {
 		Kind: gpu.ClaimConfig, ID: "train", Token: "t1", Revision: 1, GPUs: []string{free, taken},
 		Given: gpu.Layouts{free: layout, taken: layout},
 	}
-	claim.Want.Config = &gpu.PartitionConfig{ID: "train", MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1}}}
+	claim.Want.Config = &gpu.PartitionConfig{ID: "train", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1}}}
 	r := newRig(t, gpu.Host{
 		Name: "hv01", Platform: gpu.Linux, OS: gpu.OS{Name: "Ubuntu 24.04.3 LTS"},
 		GPUs: []gpu.GPU{hopper(free), hopper(taken)}, Claims: []gpu.Claim{claim},

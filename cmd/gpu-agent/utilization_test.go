@@ -51,7 +51,7 @@ func sharingHost() gpu.Host {
 	h.Claims = []gpu.Claim{
 		{
 			Kind: gpu.ClaimConfig, ID: "inference", Token: "t1", GPUs: []string{uuid1}, Revision: 1,
-			Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "inference", MPS: &gpu.MPSLayout{User: &user, ActiveThreadPercentage: 50}, GPUs: map[string][]string{"hv01": {uuid1}}}},
+			Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "inference", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{User: &user, ActiveThreadPercentage: 50}, GPUs: map[string][]string{"hv01": {uuid1}}}},
 		},
 		{
 			Kind: gpu.ClaimShare, ID: "chat", Token: "t2", Revision: 1,

@@ -102,7 +102,7 @@ func deviceFor(vm string, gpus ...string) *gpu.Assignment {
 
 func config(id string, count int, gpus ...string) *gpu.PartitionConfig {
 	return &gpu.PartitionConfig{
-		ID: id, Name: id, Count: count, GPUs: map[string][]string{host: gpus, "elsewhere": {"X"}},
+		ID: id, Kind: gpu.KindGPUP, Name: id, Count: count, GPUs: map[string][]string{host: gpus, "elsewhere": {"X"}},
 		MaxDisruption: gpu.DisruptVMRestart, Restore: true,
 	}
 }

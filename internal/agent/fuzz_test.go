@@ -70,9 +70,9 @@ func FuzzEntry(f *testing.F) {
 func FuzzChange(f *testing.F) {
 	for _, doc := range []string{
 		`{"id":"a","subject":"s","host":"hv01","token":"t","want":{"vm_assignment":{"vm":"v","vm_id":"v","host":"hv01","partition":{}}},"prior":{}}`,
-		`{"id":"a","host":"hv01","token":"t","want":{"partition_config":{"id":"c","partition_count":2,"gpus":{"hv01":["p"]}}},"prior":{}}`,
+		`{"id":"a","host":"hv01","token":"t","want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2,"gpus":{"hv01":["p"]}}},"prior":{}}`,
 		`{"id":"a","host":"hv01","token":"t","want":{"pool":{"id":"hv01/x","name":"x","members":{"hv01":["d"]}}},"prior":{}}`,
-		`{"id":"a","host":"n01","token":"t","want":{"partition_config":{"id":"c","gpus":{"n01":["p"]},"mig":{"profiles":{"1g.5gb":2}}}},"prior":{}}`,
+		`{"id":"a","host":"n01","token":"t","want":{"partition_config":{"id":"c","kind":"mig","gpus":{"n01":["p"]},"mig":{"profiles":{"1g.5gb":2}}}},"prior":{}}`,
 		`{"id":"a","host":"n01","token":"t","want":{"share":{"name":"s","host":"n01","gpus":["p"]}},"prior":{}}`,
 		`{"id":"a","host":"hv01","token":"t","want":{},"prior":{"vm_assignment":{"vm":"v"}},"claims":[{}]}`,
 		`{"id":"a"}`, `[[[[`,

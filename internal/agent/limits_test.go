@@ -57,11 +57,11 @@ func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
 		"unclosed":               {strings.Repeat(`[{"a":`, 1000), "more than 32 deep"},
 		"quotes within a string": {document("x", `"\\\"`+strings.Repeat("[", 40)+`"`) + strings.Repeat("[", 40), "more than 32 deep"},
 		"GPUs of a pool":         {wants(`{"vm_assignment":{"vm":"vm3","pool":{"id":"p","name":"p","count":2000000000}}}`), "2000000000 GPUs of a pool"},
-		"partitions":             {wants(`{"partition_config":{"id":"c","partition_count":2000000000,"gpus":{}}}`), "2000000000 partitions"},
-		"MIG instances":          {wants(`{"partition_config":{"id":"c","mig":{"profiles":{"1g.5gb":2000000000}},"gpus":{}}}`), "2000000000 MIG instances"},
-		"vGPUs":                  {wants(`{"partition_config":{"id":"c","vgpu":{"type":"L40S-1Q","count":2000000000},"gpus":{}}}`), "2000000000 vGPUs"},
-		"vGPUs of a type":        {wants(`{"partition_config":{"id":"c","vgpu":{"types":{"L40S-1Q":2000000000}},"gpus":{}}}`), "2000000000 vGPUs"},
-		"replicas":               {wants(`{"partition_config":{"id":"c","time_slicing":{"replicas":2000000000},"gpus":{}}}`), "2000000000 replicas"},
+		"partitions":             {wants(`{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2000000000,"gpus":{}}}`), "2000000000 partitions"},
+		"MIG instances":          {wants(`{"partition_config":{"id":"c","kind":"mig","mig":{"profiles":{"1g.5gb":2000000000}},"gpus":{}}}`), "2000000000 MIG instances"},
+		"vGPUs":                  {wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"type":"L40S-1Q","count":2000000000},"gpus":{}}}`), "2000000000 vGPUs"},
+		"vGPUs of a type":        {wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"types":{"L40S-1Q":2000000000}},"gpus":{}}}`), "2000000000 vGPUs"},
+		"replicas":               {wants(`{"partition_config":{"id":"c","kind":"time_slicing","time_slicing":{"replicas":2000000000},"gpus":{}}}`), "2000000000 replicas"},
 		"a share":                {wants(`{"share":{"name":"s","host":"` + host + `","count":2000000000}}`), "2000000000 GPUs of a share"},
 		"what a claim holds":     {document("claims", `[{"kind":"vm_assignment","id":"x","holds":{"pool":{"count":2000000000}}}]`), "2000000000 GPUs of a pool"},
 	} {
@@ -84,7 +84,7 @@ func TestTheLargestChangeIsAccepted(t *testing.T) {
 	mib, yes, stop, offline := gpu.FromMiB(33280), true, gpu.StopTurnOff, gpu.OfflineForcedShutdown
 	settings := gpu.VMSettings{LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop, OfflineAction: &offline}
 	id := func(n int) string { return fmt.Sprintf("PCIROOT(%X)#PCI(0200)#PCI(0000)#PCI(1000)#PCI(0000)", n) }
-	config := gpu.PartitionConfig{ID: "virtual-desktops", Name: "virtual-desktops", Count: 8, GPUs: map[string][]string{host: {}}, MaxDisruption: gpu.DisruptVMRestart, Restore: true}
+	config := gpu.PartitionConfig{ID: "virtual-desktops", Kind: gpu.KindGPUP, Name: "virtual-desktops", Count: 8, GPUs: map[string][]string{host: {}}, MaxDisruption: gpu.DisruptVMRestart, Restore: true}
 	for h := range 16 {
 		name := fmt.Sprintf("hypervisor-%02d.datacenter.corp.example", h)
 		config.Scope.Hosts = append(config.Scope.Hosts, name)

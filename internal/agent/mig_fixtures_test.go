@@ -66,7 +66,7 @@ func nvidiaGPU(id, model, device string) gpu.GPU {
 // mig is a config of numbers of instances that may reset GPUs and stop DCGM for it.
 func mig(id string, profiles map[string]int, gpus ...string) *gpu.PartitionConfig {
 	return &gpu.PartitionConfig{
-		ID: id, Name: id, MIG: &gpu.MIGLayout{Profiles: profiles}, GPUs: map[string][]string{host: gpus, "elsewhere": {"X"}},
+		ID: id, Kind: gpu.KindMIG, Name: id, MIG: &gpu.MIGLayout{Profiles: profiles}, GPUs: map[string][]string{host: gpus, "elsewhere": {"X"}},
 		MaxDisruption: gpu.DisruptGPUReset, QuiesceUnits: []string{"nvidia-dcgm"}, Restore: true,
 	}
 }

@@ -91,7 +91,7 @@ func everything() agent.Change {
 		Partition: &gpu.PartitionWant{Config: "c", VRAM: &mib, PinnedGPU: gpuP1, Quotas: gpu.Quotas{VRAM: quota(), Encode: quota()}},
 	}
 	config := gpu.PartitionConfig{
-		ID: "c", Name: "c", Scope: gpu.Scope{Hosts: []string{host}, Selector: &gpu.Selector{Models: []string{"m"}, GPUIDs: map[string][]string{host: {gpuP1}}}},
+		ID: "c", Kind: gpu.KindMIG, Name: "c", Scope: gpu.Scope{Hosts: []string{host}, Selector: &gpu.Selector{Models: []string{"m"}, GPUIDs: map[string][]string{host: {gpuP1}}}},
 		MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g.5gb": 1}}, QuiesceUnits: []string{"dcgm.service"}, GPUs: map[string][]string{host: {gpuP1}},
 		MaxDisruption: gpu.DisruptVMRestart, Drain: true, Restore: true,
 	}

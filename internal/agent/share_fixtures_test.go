@@ -36,7 +36,7 @@ func sharing(id string, gpus ...string) *gpu.PartitionConfig {
 // mps is a config of MPS for several users.
 func mps(id string, gpus ...string) *gpu.PartitionConfig {
 	c := sharing(id, gpus...)
-	c.MPS = &gpu.MPSLayout{MultiUser: true}
+	c.Kind, c.MPS = gpu.KindMPS, &gpu.MPSLayout{MultiUser: true}
 	return c
 }
 
@@ -58,7 +58,7 @@ func mayRestart(c *gpu.PartitionConfig) *gpu.PartitionConfig {
 
 func turns(id string, interval gpu.TimeSlice, replicas int, gpus ...string) *gpu.PartitionConfig {
 	c := sharing(id, gpus...)
-	c.TimeSlicing = &gpu.TimeSlicing{Interval: interval, Replicas: replicas}
+	c.Kind, c.TimeSlicing = gpu.KindTimeSlicing, &gpu.TimeSlicing{Interval: interval, Replicas: replicas}
 	return c
 }
 

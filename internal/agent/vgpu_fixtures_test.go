@@ -46,7 +46,7 @@ func vgpuGPU(id, model, device string, functions int, types ...gpu.VGPUType) gpu
 // vgpus is a config of numbers of vGPUs that may stop DCGM for them.
 func vgpus(id string, types map[string]int, gpus ...string) *gpu.PartitionConfig {
 	return &gpu.PartitionConfig{
-		ID: id, Name: id, VGPU: &gpu.VGPULayout{Types: types}, GPUs: map[string][]string{host: gpus, "elsewhere": {"X"}},
+		ID: id, Kind: gpu.KindVGPU, Name: id, VGPU: &gpu.VGPULayout{Types: types}, GPUs: map[string][]string{host: gpus, "elsewhere": {"X"}},
 		QuiesceUnits: []string{"nvidia-dcgm"}, Restore: true,
 	}
 }

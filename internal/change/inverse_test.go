@@ -67,7 +67,7 @@ func served(h *gpu.Host) {
 	daemon := gpu.MPSDaemonSpec{Name: "inference", Devices: []gpu.SharedDevice{{GPU: cardID(2)}}, MultiUser: true}
 	h.MPS.Daemons = []gpu.MPSDaemon{{MPSDaemonSpec: daemon, PID: 77, Clients: []gpu.Process{{PID: 4711, Name: "server"}}}}
 	h.Shares = []gpu.HandedShare{{Name: "team-a", CDIDevice: gpu.CDIDevice("team-a"), Note: "as it was"}}
-	config := &gpu.PartitionConfig{ID: "inference", Name: "inference", MPS: &gpu.MPSLayout{MultiUser: true}, GPUs: map[string][]string{name: {cardID(2)}}}
+	config := &gpu.PartitionConfig{ID: "inference", Kind: gpu.KindMPS, Name: "inference", MPS: &gpu.MPSLayout{MultiUser: true}, GPUs: map[string][]string{name: {cardID(2)}}}
 	share := &gpu.Share{Name: "team-a", Host: name, Config: "inference", Count: 1, MemoryRequest: 10 * gib, Devices: daemon.Devices}
 	h.Claims = []gpu.Claim{
 		{Kind: gpu.ClaimConfig, ID: "inference", Token: "c", GPUs: []string{cardID(2)}, Want: gpu.Want{Config: config}},
@@ -210,7 +210,7 @@ func TestPinnedVMsStartFirst(t *testing.T) {
 		})
 	}
 	steps, err := change.Plan(host, name, change.Change{Owner: "vdi", Token: "c", Want: gpu.Want{Config: &gpu.PartitionConfig{
-		ID: "vdi", Count: 2, GPUs: map[string][]string{name: {split1, split2}}, MaxDisruption: gpu.DisruptVMRestart,
+		ID: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{name: {split1, split2}}, MaxDisruption: gpu.DisruptVMRestart,
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestQuotasOfAnotherGPUStay(t *testing.T) {
 		p.Count, p.Partitions = 1, []gpu.Partition{{VMID: vmID(0)}}
 		count := map[string]int{split1: 1, split2: 8}[changed]
 		steps, err := change.Plan(host, name, change.Change{Owner: "vdi", Token: "c", Want: gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "vdi", Count: count, GPUs: map[string][]string{name: {changed}},
+			ID: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{name: {changed}},
 		}}})
 		if err != nil {
 			t.Fatal(err)

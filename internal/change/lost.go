@@ -177,7 +177,7 @@ func layoutText(c *gpu.Claim) string {
 	if c.Want.Config == nil {
 		return "the layout"
 	}
-	switch c.Want.Config.Kind() {
+	switch c.Want.Config.Kind {
 	case gpu.KindGPUP:
 		return "the partitions"
 	case gpu.KindMIG:

@@ -64,11 +64,11 @@ func fits(host *gpu.Host, key string, ch Change) *Refusal {
 	switch c := ch.Want.Config; {
 	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[key]) == 0:
 		return nil
-	case c != nil && c.Kind() == gpu.KindMIG:
+	case c != nil && c.Kind == gpu.KindMIG:
 		need, op = gpu.Linux, setMIG
-	case c != nil && c.Kind() == gpu.KindVGPU:
+	case c != nil && c.Kind == gpu.KindVGPU:
 		need, op = gpu.Linux, setVGPUs
-	case c != nil && c.Kind() != gpu.KindGPUP:
+	case c != nil && c.Kind != gpu.KindGPUP:
 		need, op = gpu.Linux, shareGPU
 	case c != nil:
 		op = setCount

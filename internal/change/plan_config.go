@@ -62,7 +62,7 @@ func (p *planner) config() error {
 		c.before, c.given = c.claim.Before, c.claim.Given
 	}
 	var l layouts
-	switch c.shape.Kind() {
+	switch c.shape.Kind {
 	case gpu.KindMIG:
 		l = &migChange{planner: p, config: c, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
 	case gpu.KindVGPU:
@@ -87,7 +87,7 @@ func (p *planner) config() error {
 		c.before, c.given = c.before.Without(id), c.given.Without(id)
 	}
 	l.steps()
-	if c.shape.Kind() == gpu.KindGPUP || p.change.ClaimOnly {
+	if c.shape.Kind == gpu.KindGPUP || p.change.ClaimOnly {
 		return nil
 	}
 	p.leaveSharing(c)
@@ -149,7 +149,7 @@ func (p *planner) joins(c *configChange, id string) {
 	if g, ok := p.host.GPU(id); ok {
 		now = g.Layout()
 	}
-	if given := now.Only(c.shape.Kind()); p.change.ClaimOnly && (given.MIG == nil || given.MIG.Enabled) {
+	if given := now.Only(c.shape.Kind); p.change.ClaimOnly && (given.MIG == nil || given.MIG.Enabled) {
 		c.given = c.given.With(id, given)
 	}
 	before := now

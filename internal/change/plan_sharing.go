@@ -77,7 +77,7 @@ func (s *sharingChange) wants(id string) {
 		return
 	case g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
 		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID,
-			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind()))
+			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind))
 		return
 	case g.ComputeMode == gpu.ComputeProhibited:
 		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID, "its compute mode is prohibited, which an administrator has set").or("run nvidia-smi -i %s -c DEFAULT first", g.ID))
@@ -201,7 +201,7 @@ func (p *planner) leaveSharing(c *configChange) {
 		after := &c.shrunk[i]
 		before := findClaim(&p.host, after.Kind, after.ID)
 		s.daemons(declaredDaemons(&p.host, before), declaredDaemons(&p.host, after))
-		if kind := c.want.Kind(); kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
+		if kind := c.want.Kind; kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
 			continue // which sets the modes itself
 		}
 		for _, id := range before.GPUs {

@@ -204,7 +204,7 @@ func (w *world) choose() (kind, label string, want gpu.Want) {
 	gpus := map[string][]string{name: w.some(cardID(0), cardID(1))}
 	c := &gpu.PartitionConfig{GPUs: gpus, MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptProcessRestart, gpu.DisruptGPUReset), QuiesceUnits: []string{"nvidia-dcgm"}, Restore: w.chance(70)}
 	named := func(kind string) (string, string, gpu.Want) {
-		c.ID, c.Name = kind, kind
+		c.ID, c.Name, c.Kind = kind, kind, gpu.Kind(kind)
 		return kind, "config " + kind, gpu.Want{Config: c}
 	}
 	if w.platform == "kvm" {
@@ -249,7 +249,7 @@ func (w *world) chooseHyperV() (kind, label string, want gpu.Want) {
 	switch n := w.rng.IntN(10); {
 	case n < 3:
 		return "count", "config vdi", gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "vdi", Name: "vdi", Count: pick(w, 1, 2, 4, 8), GPUs: map[string][]string{name: w.some(split1, split2)},
+			ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: pick(w, 1, 2, 4, 8), GPUs: map[string][]string{name: w.some(split1, split2)},
 			MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptVMRestart, gpu.DisruptVMRestart), Restore: w.chance(50), Drain: w.chance(10),
 		}}
 	case n < 5:

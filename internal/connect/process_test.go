@@ -277,7 +277,7 @@ func changeCount(ctx context.Context, conn grpc.ClientConnInterface, begun func(
 	if err != nil {
 		return err
 	}
-	config := &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Count: newCount, GPUs: map[string][]string{host: {theGPU}}, MaxDisruption: gpu.DisruptNone}
+	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: newCount, GPUs: map[string][]string{host: {theGPU}}, MaxDisruption: gpu.DisruptNone}
 	ch := agent.Change{ID: "change-1", Host: host, Change: change.Change{Subject: "test", Owner: "vdi-prod", Token: "token", Want: gpu.Want{Config: config}}}
 	prepared, err := c.Prepare(ctx, ch)
 	if err != nil {

@@ -406,7 +406,7 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 			}
 		})
 		<-begun
-		_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
+		_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
 		wg.Wait()
 		if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Kind != agent.Cancelled && ae.Kind != agent.RuleViolation {
 			t.Fatalf("the change that gave up got %v", err)

@@ -128,7 +128,7 @@ func hosts(t *testing.T, opt fleet.Options, names ...string) (*fleet.Fleet, map[
 }
 
 func configFor(names ...string) gpu.Want {
-	c := &gpu.PartitionConfig{ID: "c", Count: 2, GPUs: map[string][]string{}}
+	c := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{}}
 	for _, n := range names {
 		c.GPUs[n] = []string{"g"}
 	}

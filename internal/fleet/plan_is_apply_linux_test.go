@@ -200,13 +200,13 @@ func (w *world) chooseLinux() (*resource, gpu.Want) {
 		return w.change("gpu_partition_config mps", 20, func(gpu.Want) gpu.Want { return gpu.Want{Config: w.mps()} })
 	case n < 10:
 		return w.change("gpu_partition_config turns", 20, func(gpu.Want) gpu.Want {
-			c := w.linuxConfig("turns", randomAmpere, randomHopper, randomAda, randomAda2)
+			c := w.linuxConfig("turns", gpu.KindTimeSlicing, randomAmpere, randomHopper, randomAda, randomAda2)
 			c.TimeSlicing = &gpu.TimeSlicing{Replicas: pick(w, 2, 4), Interval: pick(w, gpu.TimeSlice(""), gpu.TimeSliceLong)}
 			return gpu.Want{Config: c}
 		})
 	case n < 12:
 		return w.change("gpu_partition_config vgpu", 20, func(gpu.Want) gpu.Want {
-			c := w.linuxConfig("vgpu", randomAda, randomAda2)
+			c := w.linuxConfig("vgpu", gpu.KindVGPU, randomAda, randomAda2)
 			c.VGPU = pick(w, &gpu.VGPULayout{Type: "L40S-12Q"}, &gpu.VGPULayout{Type: "L40S-24Q", Count: new(1)}, &gpu.VGPULayout{Types: map[string]int{"L40S-24Q": 1, "L40S-12Q": 2}})
 			return gpu.Want{Config: c}
 		})
@@ -236,9 +236,9 @@ func (w *world) change(label string, gone int, want func(had gpu.Want) gpu.Want)
 	return r, want(r.has)
 }
 
-func (w *world) linuxConfig(id string, cards ...int) *gpu.PartitionConfig {
+func (w *world) linuxConfig(id string, kind gpu.Kind, cards ...int) *gpu.PartitionConfig {
 	c := &gpu.PartitionConfig{
-		ID: id, Name: id, GPUs: map[string][]string{}, Restore: w.chance(60),
+		ID: id, Kind: kind, Name: id, GPUs: map[string][]string{}, Restore: w.chance(60),
 		MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptProcessRestart, gpu.DisruptGPUReset, gpu.DisruptGPUReset),
 	}
 	if w.chance(60) {
@@ -264,7 +264,7 @@ func (w *world) someHosts() []string {
 }
 
 func (w *world) mig() *gpu.PartitionConfig {
-	c := w.linuxConfig("mig", randomAmpere, randomHopper)
+	c := w.linuxConfig("mig", gpu.KindMIG, randomAmpere, randomHopper)
 	c.MIG = &gpu.MIGLayout{Profiles: pick(w, map[string]int{"3g.40gb": 2}, map[string]int{"1g.10gb": 7}, map[string]int{"3g.40gb": 1, "1g.10gb": 2}, map[string]int{"2g.20gb": 1})}
 	if w.chance(20) {
 		c.MIG = &gpu.MIGLayout{Placements: []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}, {Profile: "1g.10gb", Start: 0}}}
@@ -279,7 +279,7 @@ func (w *world) mig() *gpu.PartitionConfig {
 }
 
 func (w *world) mps() *gpu.PartitionConfig {
-	c := w.linuxConfig("mps", randomHopper, randomAda, randomAda2)
+	c := w.linuxConfig("mps", gpu.KindMPS, randomHopper, randomAda, randomAda2)
 	c.MPS = &gpu.MPSLayout{MultiUser: w.chance(70)}
 	if !c.MPS.MultiUser {
 		c.MPS.User = new(pick(w, 1000, 1001))

@@ -487,7 +487,7 @@ func (w *world) some(of []string) []string {
 
 func (w *world) config() *gpu.PartitionConfig {
 	c := &gpu.PartitionConfig{
-		ID: "vdi", Name: "vdi", Count: pick(w, 1, 2, 4, 8), GPUs: map[string][]string{},
+		ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: pick(w, 1, 2, 4, 8), GPUs: map[string][]string{},
 		MaxDisruption: pick(w, gpu.DisruptNone, gpu.DisruptVMRestart, gpu.DisruptVMRestart), Restore: w.chance(50),
 	}
 	for name := range w.endpoints {

@@ -20,7 +20,7 @@ import (
 func large(tb testing.TB, hosts int) (*fleet.Fleet, []string) {
 	tb.Helper()
 	endpoints, names := map[string]fleet.Endpoint{}, []string{}
-	config := &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Count: 16, GPUs: map[string][]string{}}
+	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: 16, GPUs: map[string][]string{}}
 	for i := range hosts {
 		name := fmt.Sprintf("hv%04d", i)
 		c := connection(name)

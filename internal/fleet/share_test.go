@@ -18,7 +18,7 @@ import (
 // pooled makes a connection one to a Linux host with a GPU of 40 GiB, in MPS and in the
 // pool "a/ml" of hosts, on which shares of so many MiB are.
 func pooled(c *conn, hosts []string, shares map[string]int64) {
-	config := gpu.PartitionConfig{ID: "mps", GPUs: map[string][]string{c.host.Name: {"g"}}, MPS: &gpu.MPSLayout{MultiUser: true}}
+	config := gpu.PartitionConfig{ID: "mps", Kind: gpu.KindMPS, GPUs: map[string][]string{c.host.Name: {"g"}}, MPS: &gpu.MPSLayout{MultiUser: true}}
 	pool := gpu.PoolConfig{ID: "a/ml", Name: "ml", Scope: gpu.Scope{Hosts: hosts}, Members: map[string][]string{c.host.Name: {"g"}}}
 	c.host = gpu.Host{
 		Name: c.host.Name, Platform: gpu.Linux, MPS: &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"},

@@ -60,6 +60,9 @@ func (c *Claim) Validate() error {
 	if c.ID == "" {
 		return errors.New("id is empty")
 	}
+	if c.Want.Config != nil {
+		return c.Want.Config.validate()
+	}
 	return nil
 }
 

@@ -7,6 +7,9 @@ package gpu
 func (Disruption) Values() []string { return texts(Disruptions()...) }
 
 // Values lists the kinds.
+func (Kind) Values() []string { return texts(Kinds()...) }
+
+// Values lists the kinds.
 func (ClaimKind) Values() []string {
 	return texts(ClaimConfig, ClaimPool, ClaimAssignment, ClaimShare)
 }

@@ -41,6 +41,11 @@ func (w Want) Validate() error {
 			return errors.New(o.field + " is empty")
 		}
 	}
+	if c := w.Config; c != nil {
+		if err := c.validate(); err != nil {
+			return err
+		}
+	}
 	if len(has) > 1 {
 		return fmt.Errorf("there are %d objects, and a change is of one", len(has))
 	}
@@ -93,9 +98,10 @@ type PartitionConfig struct {
 	ID    string `json:"id"`
 	Name  string `json:"name,omitempty"`
 	Scope Scope  `json:"scope"`
+	Kind  Kind   `json:"kind"`
 	// Count is the partition count of kind GPU-P; each of the others is the layout of its
-	// kind. Exactly one is set, but that MPS or TimeSlicing with MIG is what is inside of
-	// each GPU instance.
+	// kind. Exactly one is set, except that MIG may be combined with MPS or TimeSlicing, which
+	// then apply inside each GPU instance.
 	Count       int          `json:"partition_count,omitempty"`
 	MIG         *MIGLayout   `json:"mig,omitempty"`
 	VGPU        *VGPULayout  `json:"vgpu,omitempty"`
@@ -128,19 +134,32 @@ const (
 	KindTimeSlicing Kind = "time_slicing"
 )
 
-// Kind tells which of the kinds the config is of.
-func (c *PartitionConfig) Kind() Kind {
-	switch {
-	case c.MIG != nil:
-		return KindMIG
-	case c.VGPU != nil:
-		return KindVGPU
-	case c.MPS != nil:
-		return KindMPS
-	case c.TimeSlicing != nil:
-		return KindTimeSlicing
+// Kinds lists them.
+func Kinds() []Kind { return []Kind{KindGPUP, KindMIG, KindVGPU, KindMPS, KindTimeSlicing} }
+
+// validate checks that what is set is of the config's kind.
+func (c *PartitionConfig) validate() error {
+	wrong := fmt.Errorf("partition_config.kind is %q, and what is set is not of that kind", c.Kind)
+	sharing := c.MPS != nil || c.TimeSlicing != nil
+	switch c.Kind {
+	case KindGPUP:
+		if c.MIG == nil && c.VGPU == nil && !sharing {
+			return nil
+		}
+	case KindMIG:
+		if c.MIG != nil && c.Count == 0 && c.VGPU == nil && (c.MPS == nil || c.TimeSlicing == nil) {
+			return nil
+		}
+	case KindVGPU:
+		if c.VGPU != nil && c.Count == 0 && c.MIG == nil && !sharing {
+			return nil
+		}
+	case KindMPS, KindTimeSlicing:
+		if sharing && (c.MPS != nil) == (c.Kind == KindMPS) && (c.TimeSlicing != nil) == (c.Kind == KindTimeSlicing) && c.Count == 0 && c.MIG == nil && c.VGPU == nil {
+			return nil
+		}
 	}
-	return KindGPUP
+	return wrong
 }
 
 // PoolConfig is one pool of whole GPUs across hosts.

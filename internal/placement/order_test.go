@@ -35,9 +35,9 @@ func randomFilling(r *rand.Rand) filling {
 	config := &gpu.PartitionConfig{ID: "c", GPUs: map[string][]string{"ml01": all}}
 	switch r.IntN(4) {
 	case 0:
-		config.TimeSlicing = &gpu.TimeSlicing{Replicas: 1 + r.IntN(3)}
+		config.Kind, config.TimeSlicing = gpu.KindTimeSlicing, &gpu.TimeSlicing{Replicas: 1 + r.IntN(3)}
 	default:
-		config.MPS = &gpu.MPSLayout{MultiUser: true}
+		config.Kind, config.MPS = gpu.KindMPS, &gpu.MPSLayout{MultiUser: true}
 	}
 	f.host.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "c", Token: "c", GPUs: all, Want: gpu.Want{Config: config}}}
 	random := func(name string) *gpu.Share {
@@ -228,7 +228,7 @@ func TestEveryOrderOfManySharesIsQuick(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := filling{host: &gpu.Host{Name: "ml01", Platform: gpu.Linux}}
-			config := &gpu.PartitionConfig{ID: "c", MPS: &gpu.MPSLayout{MultiUser: true}}
+			config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true}}
 			for n := range c.gpus {
 				f.host.GPUs = append(f.host.GPUs, gpu.GPU{ID: gpuID(n), Model: "NVIDIA L40S", VRAM: 48 * 1024 * gpu.MiB, ComputeCapability: "8.9"})
 			}

@@ -103,7 +103,7 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 		return whole(&ShareLack{Kind: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver."})
 	case l.inMIG && c != nil && c.MIG == nil:
 		return whole(&ShareLack{
-			Kind: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want", Wanted: "the layout of kind `" + string(c.Kind()) + "`",
+			Kind: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want", Wanted: "the layout of kind `" + string(c.Kind) + "`",
 			Fix: "Turn MIG mode off on the GPU and apply the partition config.",
 		})
 	case !l.inMIG && c != nil && c.MIG != nil:
@@ -209,7 +209,7 @@ func ForVMs(g *gpu.GPU, c *gpu.PartitionConfig) string {
 		return "is taken from the host, for passthrough to a VM"
 	case c != nil && c.VGPU != nil:
 		return "is covered by partition config " + strconv.Quote(c.ID) + ", which makes vGPUs of it"
-	case c != nil && c.Kind() == gpu.KindGPUP:
+	case c != nil && c.Kind == gpu.KindGPUP:
 		return "is covered by partition config " + strconv.Quote(c.ID) + ", which makes partitions for VMs of it"
 	case g.VGPU != nil && len(g.VGPU.Instances) > 0:
 		return "has vGPUs: " + g.VGPU.State().String()

@@ -179,16 +179,16 @@ func (r *run) mayRunOn(at located) []string {
 // configKind is the kind of a config that the run plans or that a host has a claim of.
 func (r *run) configKind(id string) (gpu.Kind, bool) {
 	if c := r.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-		return c.Kind(), true
+		return c.Kind, true
 	}
 	for e := range r.others(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			return c.Kind(), true
+			return c.Kind, true
 		}
 	}
 	for _, p := range r.fleet.configClaims[gpu.FoldID(id)] {
 		if c := p.item.Want.Config; c != nil && !r.superseded(p.item) {
-			return c.Kind(), true
+			return c.Kind, true
 		}
 	}
 	return "", false

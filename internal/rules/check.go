@@ -164,7 +164,7 @@ func (r *Rule) concerns(p change.Change) bool {
 	}
 	switch {
 	case w.Config != nil:
-		return slices.Contains(r.Subjects, gpu.ClaimConfig) && (r.kind == "" || r.kind == w.Config.Kind())
+		return slices.Contains(r.Subjects, gpu.ClaimConfig) && (r.kind == "" || r.kind == w.Config.Kind)
 	case w.Pool != nil:
 		return slices.Contains(r.Subjects, gpu.ClaimPool)
 	case w.Assignment != nil:

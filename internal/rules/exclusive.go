@@ -78,7 +78,7 @@ func checkDDAXorPartition(r *run) {
 		for host, h := range r.hostsAtHand(w.Config.GPUs) {
 			for g := range selected(h, w.Config.GPUs[host]) {
 				if h.Platform == gpu.Linux {
-					r.checkPassedThrough(host, g, w.Config.Kind())
+					r.checkPassedThrough(host, g, w.Config.Kind)
 					continue
 				}
 				r.checkPartitionedGPU(host, h, g)

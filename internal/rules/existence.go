@@ -89,7 +89,7 @@ func checkNothingSelected(r *run) {
 	}
 	var empty, lines, keys []string
 	for host, h := range r.hostsAtHand(c.GPUs) {
-		if len(c.GPUs[host]) > 0 || !onPlatform(h, c.Kind()) {
+		if len(c.GPUs[host]) > 0 || !onPlatform(h, c.Kind) {
 			continue
 		}
 		empty = append(empty, host)
@@ -100,7 +100,7 @@ func checkNothingSelected(r *run) {
 		}
 		var why []string
 		for i := range h.GPUs {
-			why = append(why, gpuText(&h.GPUs[i])+" "+r.whyLeftOut(host, h, &h.GPUs[i], c.Kind()))
+			why = append(why, gpuText(&h.GPUs[i])+" "+r.whyLeftOut(host, h, &h.GPUs[i], c.Kind))
 		}
 		lines = append(lines, quote(host)+" has "+join(why))
 	}
@@ -129,7 +129,7 @@ func onPlatform(h *gpu.Host, kind gpu.Kind) bool {
 
 // layoutNoun is "4 partitions", "MIG", "vGPUs", "MPS" or "time-slicing".
 func layoutNoun(c *gpu.PartitionConfig) string {
-	switch c.Kind() {
+	switch c.Kind {
 	case gpu.KindMIG:
 		return "MIG"
 	case gpu.KindVGPU:
@@ -224,15 +224,15 @@ func checkKnownConfig(r *run) {
 	id := a.Partition.Config
 	for e := range r.others(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			if c.Kind() != gpu.KindGPUP {
+			if c.Kind != gpu.KindGPUP {
 				r.report(Finding{
 					Path:  "partition.config",
 					Title: "The partition config has no partitions for VMs",
 					VM:    vmWritten(a),
-					Found: fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind(), map[gpu.Kind]string{
+					Found: fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind, map[gpu.Kind]string{
 						gpu.KindMIG: "its instances are for processes and containers of the host", gpu.KindVGPU: "its vGPUs are for VMs of Linux KVM hosts",
 						gpu.KindMPS: "processes and containers of the host share its GPUs", gpu.KindTimeSlicing: "processes and containers of the host share its GPUs",
-					}[c.Kind()]),
+					}[c.Kind]),
 					Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 					Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
 				}, key("config kind", id))

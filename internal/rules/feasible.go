@@ -194,7 +194,7 @@ func halves(p change.Change) []change.Change {
 	case a.Assignment != nil && b.Assignment != nil:
 		two = !gpu.SameID(a.Assignment.VMID, b.Assignment.VMID)
 	case a.Config != nil && b.Config != nil:
-		two = a.Config.Kind() != b.Config.Kind() || !gpu.SameID(a.Config.ID, b.Config.ID)
+		two = a.Config.Kind != b.Config.Kind || !gpu.SameID(a.Config.ID, b.Config.ID)
 	case a.Pool != nil && b.Pool != nil:
 		two = !gpu.SameID(a.Pool.Name, b.Pool.Name)
 	}

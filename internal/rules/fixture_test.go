@@ -105,7 +105,7 @@ func claimVM(h *gpu.Host, owner, vmName string, a gpu.Assignment) {
 func claimConfig(h *gpu.Host, owner, id string, count int, gpus ...string) {
 	h.Claims = append(h.Claims, gpu.Claim{
 		Kind: gpu.ClaimConfig, ID: id, Token: "claim-" + id, Owner: owner, GPUs: gpus,
-		Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Count: count, GPUs: map[string][]string{h.Name: gpus}}},
+		Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{h.Name: gpus}}},
 	})
 }
 
@@ -115,7 +115,7 @@ func config(id string, count int, hosts ...string) gpu.Want {
 	for _, h := range hosts {
 		gpus[h] = []string{gpu0, gpu1}
 	}
-	return gpu.Want{Config: &gpu.PartitionConfig{ID: id, Name: id, Count: count, GPUs: gpus}}
+	return gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: gpu.KindGPUP, Name: id, Count: count, GPUs: gpus}}
 }
 
 // pool takes the first GPU of the hosts.

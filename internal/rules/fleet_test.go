@@ -109,7 +109,7 @@ func bigFleet() (map[string]*gpu.Host, []change.Change) {
 		}
 		hosts[name] = h
 	}
-	cfg := gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 8, GPUs: all}}
+	cfg := gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 8, GPUs: all}}
 	return hosts, append([]change.Change{create("t-config", cfg)}, plans...)
 }
 

@@ -140,7 +140,7 @@ func checkHomogeneousGPUs(r *run) {
 		}
 		most := majority(g.members)
 		r.reportUnlike(g, most, path)
-		if c := r.plan.Want.Config; c != nil && c.Kind() != gpu.KindGPUP {
+		if c := r.plan.Want.Config; c != nil && c.Kind != gpu.KindGPUP {
 			r.reportProblems(g, path)
 			continue // no VM moves between these
 		}
@@ -199,15 +199,15 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 		f.Title = aspectTitles[a]
 		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same wherever it runs.", r.label())
 		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
-		if c := r.plan.Want.Config; c != nil && c.Kind() == gpu.KindMIG {
+		if c := r.plan.Want.Config; c != nil && c.Kind == gpu.KindMIG {
 			// That each of them has the profiles is the business of mig-profile-supported.
 			f.Level = Warning
 			f.Wanted = fmt.Sprintf("%s gives all of them one layout; a profile of the same name has other memory or speed on another model.", r.label())
-		} else if c != nil && c.Kind() == gpu.KindVGPU {
+		} else if c != nil && c.Kind == gpu.KindVGPU {
 			// That each of them offers the types is the business of vgpu-type-offered.
 			f.Level = Warning
 			f.Wanted = fmt.Sprintf("%s gives all of them one layout; types of vGPU are named after the model that offers them.", r.label())
-		} else if c != nil && c.Kind() != gpu.KindGPUP || r.linuxPool(g) {
+		} else if c != nil && c.Kind != gpu.KindGPUP || r.linuxPool(g) {
 			f.Level = Warning
 			f.Wanted = fmt.Sprintf("%s shares all of them; the same part of another model has other memory or speed.", r.label())
 		}
@@ -378,7 +378,7 @@ func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*
 	for _, host := range r.fleet.cluster(h) {
 		for e := range r.others(gpusOn(host)) {
 			o := e.plan.Want.Config
-			if o == nil || o.Kind() != gpu.KindGPUP || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
+			if o == nil || o.Kind != gpu.KindGPUP || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
 				continue
 			}
 			said[e] = true
@@ -414,7 +414,7 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 				continue
 			}
 			count, by := s.count, ""
-			if claim := r.configClaimOver(node, s.gpu.ID); claim != nil && claim.Want.Config != nil && claim.Want.Config.Kind() == gpu.KindGPUP {
+			if claim := r.configClaimOver(node, s.gpu.ID); claim != nil && claim.Want.Config != nil && claim.Want.Config.Kind == gpu.KindGPUP {
 				count, by = claim.Want.Config.Count, ", claimed as "+quote(claim.ID)+" by "+whose(claim)
 			}
 			if count == c.Count {

@@ -69,7 +69,7 @@ func migConfig(id string, l gpu.MIGLayout, hosts ...string) gpu.Want {
 	for _, h := range hosts {
 		gpus[h] = []string{migGPU0, migGPU1}
 	}
-	return gpu.Want{Config: &gpu.PartitionConfig{ID: id, Name: id, MIG: &l, GPUs: gpus, Scope: gpu.Scope{Hosts: hosts}}}
+	return gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: gpu.KindMIG, Name: id, MIG: &l, GPUs: gpus, Scope: gpu.Scope{Hosts: hosts}}}
 }
 
 func profiles(name string, n int) gpu.MIGLayout {

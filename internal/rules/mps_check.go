@@ -121,7 +121,7 @@ func (r *run) smallest(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionCon
 // checkMPSNotOnMIG finds GPUs in MIG mode that a config would share as a whole.
 func checkMPSNotOnMIG(r *run) {
 	c := r.plan.Want.Config
-	if c == nil || c.Kind() != gpu.KindMPS && c.Kind() != gpu.KindTimeSlicing {
+	if c == nil || c.Kind != gpu.KindMPS && c.Kind != gpu.KindTimeSlicing {
 		return
 	}
 	var in []member
@@ -135,7 +135,7 @@ func checkMPSNotOnMIG(r *run) {
 	if len(in) == 0 {
 		return
 	}
-	kind := string(c.Kind())
+	kind := string(c.Kind)
 	r.report(Finding{
 		Path: "selector", Title: "The GPU is in MIG mode", Host: in[0].host, GPU: in[0].gpu.ID,
 		Found:  fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),

@@ -136,7 +136,9 @@ func mpsScenarios() []scenario {
 		{
 			rule: "mps-not-on-mig-gpu", name: "MPS", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode", "mps = { ... }"},
 			build:   mpsPlan(shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), nil),
-			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG = ptr(profiles("3g.40gb", 1)) },
+			satisfy: func(_ *rules.World, p *change.Change) {
+				p.Want.Config.Kind, p.Want.Config.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
+			},
 		},
 		{
 			rule: "mps-not-on-mig-gpu", name: "time-slicing, from the next reset on", level: rules.Error, path: "selector", says: []string{migGPU1, "time_slicing = { ... }"},
@@ -157,7 +159,9 @@ func mpsScenarios() []scenario {
 		{
 			rule: "mps-one-user", name: "both", level: rules.Error, path: "mig.mps", says: []string{"Both `uid` and `multi_user`"}, hostless: true,
 			build: func() (rules.World, change.Change) {
-				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.User, c.MIG = ptr(0), ptr(profiles("1g.10gb", 7)) })()
+				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) {
+					c.Kind, c.MPS.User, c.MIG = gpu.KindMIG, ptr(0), ptr(profiles("1g.10gb", 7))
+				})()
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.MultiUser = false },
 		},

@@ -254,12 +254,12 @@ func (r *run) reportConsumers() {
 		changed, f.Path = r.wantedHosts()
 	case w.Config == nil:
 		return
-	case w.Config.Kind() == gpu.KindMIG:
+	case w.Config.Kind == gpu.KindMIG:
 		changed = r.touched()
 		f.Title = "Other software must be restarted after the change"
 		f.Wanted = fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label())
 		f.Fix = "Keep new work off these hosts while applying, and restart the software afterwards."
-	case w.Config.Kind() == gpu.KindMPS || w.Config.Kind() == gpu.KindTimeSlicing:
+	case w.Config.Kind == gpu.KindMPS || w.Config.Kind == gpu.KindTimeSlicing:
 		changed = r.touched()
 	}
 	byName := map[string][]string{}

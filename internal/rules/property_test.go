@@ -1,11 +1,12 @@
 package rules_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -102,15 +103,27 @@ func drawWant(t *rapid.T) gpu.Want {
 
 func drawConfig(t *rapid.T) *gpu.PartitionConfig {
 	c := &gpu.PartitionConfig{
-		ID: names.Draw(t, "id"), Count: counts.Draw(t, "count"), GPUs: drawGPUsByHost(t), Restore: rapid.Bool().Draw(t, "restore"),
+		ID: names.Draw(t, "id"), Kind: rapid.SampledFrom(gpu.Kinds()).Draw(t, "kind"), Count: counts.Draw(t, "count"), GPUs: drawGPUsByHost(t), Restore: rapid.Bool().Draw(t, "restore"),
 		MaxDisruption: rapid.SampledFrom(gpu.Disruptions()).Draw(t, "max"),
 	}
 	over := rapid.SampledFrom([]float64{-1, 0, 2}).Draw(t, "over")
-	// Any combination, also the invalid ones.
+	// Any combination, also the invalid ones, but of its kind: the agent refuses others before.
 	c.MPS = maybe(t, "mps", gpu.MPSLayout{MultiUser: rapid.Bool().Draw(t, "multi"), ActiveThreadPercentage: percentages.Draw(t, "threads"), Oversubscription: over})
 	c.TimeSlicing = maybe(t, "slices", gpu.TimeSlicing{Replicas: counts.Draw(t, "replicas"), Oversubscription: over})
 	c.MIG = maybe(t, "mig", gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": counts.Draw(t, "instances")}})
 	c.VGPU = maybe(t, "vgpu", gpu.VGPULayout{Type: q12})
+	switch c.Kind {
+	case gpu.KindGPUP:
+		c.MIG, c.VGPU, c.MPS, c.TimeSlicing = nil, nil, nil, nil
+	case gpu.KindMIG:
+		c.Count, c.MIG, c.VGPU = 0, cmp.Or(c.MIG, &gpu.MIGLayout{}), nil
+	case gpu.KindVGPU:
+		c.Count, c.VGPU, c.MIG, c.MPS, c.TimeSlicing = 0, cmp.Or(c.VGPU, &gpu.VGPULayout{}), nil, nil, nil
+	case gpu.KindMPS:
+		c.Count, c.MPS, c.MIG, c.VGPU, c.TimeSlicing = 0, cmp.Or(c.MPS, &gpu.MPSLayout{}), nil, nil, nil
+	case gpu.KindTimeSlicing:
+		c.Count, c.TimeSlicing, c.MIG, c.VGPU, c.MPS = 0, cmp.Or(c.TimeSlicing, &gpu.TimeSlicing{}), nil, nil, nil
+	}
 	return c
 }
 
@@ -185,7 +198,7 @@ func TestCheckOnAnyWorld(t *testing.T) {
 
 		found := rules.Check(w, p, nil)
 		w.Fleet = rules.NewFleet(hosts)
-		if diff := cmp.Diff(found, rules.Check(w, p, nil)); diff != "" {
+		if diff := gocmp.Diff(found, rules.Check(w, p, nil)); diff != "" {
 			t.Fatalf("two checks differ:\n%s", diff)
 		}
 		errorsEnded := false

@@ -665,7 +665,7 @@ func capacityScenarios() []scenario {
 		{
 			rule: "capacity", name: "config with too few", drift: true, level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b"`},
 			build: func() (rules.World, change.Change) {
-				return world(full(gpu.VMOff)), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 1, GPUs: map[string][]string{"hv01": {gpu0}}}})
+				return world(full(gpu.VMOff)), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": {gpu0}}}})
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
 		},
@@ -722,7 +722,7 @@ func capacityScenarios() []scenario {
 				small := host("hv02")
 				small.GPUs = small.GPUs[:1]
 				small.GPUs[0].Partitionable.Count = 1
-				c := gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 2, GPUs: map[string][]string{"hv01": {gpu0}}}}
+				c := gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {gpu0}}}}
 				return clustered(h, small), create("t", c)
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["hv02"] = []string{gpu0} },

@@ -35,7 +35,7 @@ func (r *run) slots(host string, h *gpu.Host) []slot {
 			continue
 		}
 		s := slot{gpu: g, count: g.Partitionable.Count}
-		if c := r.configOver(host, g.ID); c != nil && c.Kind() == gpu.KindGPUP {
+		if c := r.configOver(host, g.ID); c != nil && c.Kind == gpu.KindGPUP {
 			s.count, s.config = c.Count, c.ID
 		}
 		out = append(out, s)

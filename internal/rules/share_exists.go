@@ -38,12 +38,12 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 func (r *run) kindOfConfig(id string) (kind gpu.Kind, by string, known bool) {
 	for e := range r.others(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			return c.Kind(), labelOf(e.plan), true
+			return c.Kind, labelOf(e.plan), true
 		}
 	}
 	for _, c := range r.fleet.configClaims[gpu.FoldID(id)] {
 		if c.item.Want.Config != nil && !r.superseded(c.item) {
-			return c.item.Want.Config.Kind(), "partition config " + quote(id) + " of " + whose(c.item), true
+			return c.item.Want.Config.Kind, "partition config " + quote(id) + " of " + whose(c.item), true
 		}
 	}
 	return "", "", false

@@ -32,14 +32,14 @@ func mps() *gpu.MPSLayout { return &gpu.MPSLayout{MultiUser: true} }
 // mpsConfig covers both GPUs of hosts with MPS.
 func mpsConfig(id string, hosts ...string) gpu.Want {
 	w := migConfig(id, gpu.MIGLayout{}, hosts...)
-	w.Config.MIG, w.Config.MPS = nil, mps()
+	w.Config.Kind, w.Config.MIG, w.Config.MPS = gpu.KindMPS, nil, mps()
 	return w
 }
 
 // slicesConfig covers both GPUs of hosts with time-slicing.
 func slicesConfig(id string, replicas int, hosts ...string) gpu.Want {
 	w := mpsConfig(id, hosts...)
-	w.Config.MPS, w.Config.TimeSlicing = nil, &gpu.TimeSlicing{Replicas: replicas}
+	w.Config.Kind, w.Config.MPS, w.Config.TimeSlicing = gpu.KindTimeSlicing, nil, &gpu.TimeSlicing{Replicas: replicas}
 	return w
 }
 

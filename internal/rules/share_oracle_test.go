@@ -132,7 +132,7 @@ func drawShareHost(t *rapid.T) (*gpu.Host, *shareOracle) {
 				}
 				o.seats = append(o.seats, s)
 			}
-			c.Config.MIG = &gpu.MIGLayout{Placements: []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 4)}}
+			c.Config.Kind, c.Config.MIG = gpu.KindMIG, &gpu.MIGLayout{Placements: []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 4)}}
 			if kind == "mig" {
 				c.Config.MPS = nil
 			}

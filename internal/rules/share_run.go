@@ -164,7 +164,7 @@ func (r *run) restores(claim *gpu.Claim) bool {
 // restoredLayout is what a GPU has when it is put back to what it was when it joined a
 // config.
 func restoredLayout(g *gpu.GPU, claim *gpu.Claim) placement.GPULayout {
-	switch before := claim.Before.Of(g.ID).Only(claim.Want.Config.Kind()).MIG; {
+	switch before := claim.Before.Of(g.ID).Only(claim.Want.Config.Kind).MIG; {
 	case before == nil:
 	case !before.Enabled:
 		return placement.GPULayout{}

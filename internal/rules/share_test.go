@@ -140,7 +140,7 @@ func TestDaemons(t *testing.T) {
 	if got := placement.Daemons(h, c, []string{migGPU2}); len(got) != 0 {
 		t.Errorf("of GPUs that are not there: %+v", got)
 	}
-	c.MIG = ptr(profiles("3g.40gb", 1))
+	c.Kind, c.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
 	got := placement.Daemons(h, c, ids)
 	names := map[string]bool{}
 	for i, at := range []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 4)} {

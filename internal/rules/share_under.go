@@ -172,7 +172,7 @@ func checkVMXorShare(r *run) {
 	}
 	gpus, path := wantedGPUs(r.plan.Want)
 	c := r.plan.Want.Config
-	if c != nil && c.Kind() != gpu.KindMPS && c.Kind() != gpu.KindTimeSlicing {
+	if c != nil && c.Kind != gpu.KindMPS && c.Kind != gpu.KindTimeSlicing {
 		return // who else has the GPU is said by the rules of those kinds
 	}
 	var taken []member

@@ -39,7 +39,7 @@ func heldBy(g gpu.GPU, function int, holder string) gpu.GPU {
 // vgpuConfig covers both GPUs of hosts.
 func vgpuConfig(id string, l gpu.VGPULayout, hosts ...string) gpu.Want {
 	w := migConfig(id, gpu.MIGLayout{}, hosts...)
-	w.Config.MIG, w.Config.VGPU = nil, &l
+	w.Config.Kind, w.Config.MIG, w.Config.VGPU = gpu.KindVGPU, nil, &l
 	return w
 }
 

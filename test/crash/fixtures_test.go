@@ -131,7 +131,7 @@ func deviceFor(vm string, gpus ...string) *gpu.Assignment {
 
 func config(id string, count int, gpus ...string) *gpu.PartitionConfig {
 	return &gpu.PartitionConfig{
-		ID: id, Name: id, Count: count, GPUs: map[string][]string{host: gpus},
+		ID: id, Kind: gpu.KindGPUP, Name: id, Count: count, GPUs: map[string][]string{host: gpus},
 		MaxDisruption: gpu.DisruptVMRestart, Restore: true,
 	}
 }

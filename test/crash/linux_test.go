@@ -61,20 +61,20 @@ func linuxConfig(id string, edit func(*gpu.PartitionConfig), gpus ...string) *gp
 // mps is a config of MPS whose clients have part of the threads, 0 for all.
 func mps(id string, threads float64, gpus ...string) *gpu.PartitionConfig {
 	return linuxConfig(id, func(c *gpu.PartitionConfig) {
-		c.MPS = &gpu.MPSLayout{MultiUser: true, ActiveThreadPercentage: threads}
+		c.Kind, c.MPS = gpu.KindMPS, &gpu.MPSLayout{MultiUser: true, ActiveThreadPercentage: threads}
 	}, gpus...)
 }
 
 func turns(id string, gpus ...string) *gpu.PartitionConfig {
 	return linuxConfig(id, func(c *gpu.PartitionConfig) {
-		c.TimeSlicing = &gpu.TimeSlicing{Interval: gpu.TimeSliceLong, Replicas: 4}
+		c.Kind, c.TimeSlicing = gpu.KindTimeSlicing, &gpu.TimeSlicing{Interval: gpu.TimeSliceLong, Replicas: 4}
 	}, gpus...)
 }
 
 // instances is a config of GPU instances with a daemon in each.
 func instances(id string, profiles map[string]int, gpus ...string) *gpu.PartitionConfig {
 	return linuxConfig(id, func(c *gpu.PartitionConfig) {
-		c.MIG, c.MPS = &gpu.MIGLayout{Profiles: profiles}, &gpu.MPSLayout{MultiUser: true}
+		c.Kind, c.MIG, c.MPS = gpu.KindMIG, &gpu.MIGLayout{Profiles: profiles}, &gpu.MPSLayout{MultiUser: true}
 	}, gpus...)
 }
 

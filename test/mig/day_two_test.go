@@ -47,7 +47,7 @@ func TestDayTwo(t *testing.T) {
 		Change: change.Change{
 			Subject: "gpu_partition_config.day2", Owner: "bench", Token: "bench",
 			Want: gpu.Want{Config: &gpu.PartitionConfig{
-				ID: "day2", Name: "day2", MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}},
+				ID: "day2", Kind: gpu.KindMIG, Name: "day2", MIG: &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1, "2g.20gb": 1, "1g.10gb": 2}},
 				GPUs: map[string][]string{host: {uuid(changed)}},
 			}},
 		},

@@ -82,7 +82,7 @@ func (s *served) config(t *testing.T, id string, profiles map[string]int, of ...
 	}
 	ch := agent.Change{ID: run, Host: host, Change: change.Change{
 		Subject: "gpu_partition_config." + id, Owner: "o", Token: id,
-		Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Name: id, MIG: &gpu.MIGLayout{Profiles: profiles}, GPUs: map[string][]string{host: ids}}},
+		Want: gpu.Want{Config: &gpu.PartitionConfig{ID: id, Kind: gpu.KindMIG, Name: id, MIG: &gpu.MIGLayout{Profiles: profiles}, GPUs: map[string][]string{host: ids}}},
 	}}
 	_, failed := s.client.Apply(t.Context(), fence, ch, "", nil)
 	if failed == nil {

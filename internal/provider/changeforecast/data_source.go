@@ -262,6 +262,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: vgpulayout.Decode(ctx, m.VGPU, diags),
 		MPS: sharelayout.DecodeMPS(ctx, m.MPS, diags), TimeSlicing: sharelayout.DecodeTimeSlicing(ctx, m.Slicing, diags),
 	}
+	want.Kind = scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.Slicing)
 	miglayout.Decode(ctx, m.MIG, &want, diags)
 	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
 		want.Count = int(p.PartitionCount.ValueInt64())
@@ -278,7 +279,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	for _, n := range hosts {
 		if h, answered := v.Hosts[n]; answered {
-			want.GPUs[n] = d.fleet.SelectForForecast(want.Kind(), n, h, s.Selector)
+			want.GPUs[n] = d.fleet.SelectForForecast(want.Kind, n, h, s.Selector)
 		}
 	}
 	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}

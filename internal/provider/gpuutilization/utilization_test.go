@@ -53,7 +53,7 @@ func shared(r *rig.Rig, shares ...gpu.Share) {
 	r.EditHost("hgx01", func(h *gpu.Host) {
 		h.Claims = append(h.Claims, gpu.Claim{
 			Kind: gpu.ClaimConfig, ID: "inference", Token: "t", Owner: "test", GPUs: []string{rig.MIGGPU(0)},
-			Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "inference", MPS: &gpu.MPSLayout{User: &user, Oversubscription: 2}, GPUs: map[string][]string{"hgx01": {rig.MIGGPU(0)}}}},
+			Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "inference", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{User: &user, Oversubscription: 2}, GPUs: map[string][]string{"hgx01": {rig.MIGGPU(0)}}}},
 		})
 		for _, s := range shares {
 			h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: s.Name, Token: "t " + s.Name, Owner: "test", Want: gpu.Want{Share: &s}})

@@ -155,14 +155,15 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, 
 		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %v have no claim of a partition config of kind `%s`, and only a claim tells all of such a config.\n"+
 			"Fix: declare the config, of the name that it had, and apply it: MPS daemons, compute modes and time slices that are as declared stay as they are.", hosts, kind))
 		return false
-	case kind == gpu.KindMIG, kind == "" && linux:
-		c.MIG = &gpu.MIGLayout{}
-	case kind == gpu.KindVGPU:
-		c.VGPU = &gpu.VGPULayout{}
+	case kind == "" && linux:
+		kind = gpu.KindMIG
+	case kind == "":
+		kind = gpu.KindGPUP
 	}
+	c.Kind = kind
 	choose(c, "", hosts, v)
 	found := ""
-	switch c.Kind() {
+	switch c.Kind {
 	case gpu.KindMIG:
 		if c.MIG = commonLayout(*c, v); c.MIG == nil {
 			found = "is in MIG mode"
@@ -212,7 +213,7 @@ func claimsOn(v fleet.View, hosts []string, kind gpu.Kind) map[string]gpu.Claim 
 	for _, n := range hosts {
 		if h, ok := v.Hosts[n]; ok {
 			for _, c := range h.Claims {
-				if c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (kind == "" || c.Want.Config.Kind() == kind) {
+				if c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (kind == "" || c.Want.Config.Kind == kind) {
 					out[c.ID] = c
 				}
 			}

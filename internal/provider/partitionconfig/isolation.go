@@ -36,7 +36,7 @@ func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) plac
 		if !answered {
 			continue
 		}
-		for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
+		for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
 			_, unknown := h.UnknownGPU(id)
 			if g, ok := h.GPU(id); ok && !unknown && !catalog.IsolatesMPSClients(g.ComputeCapability) {
 				return placement.IsolationNone

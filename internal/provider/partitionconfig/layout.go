@@ -79,11 +79,11 @@ func (m *model) layout(ctx context.Context, c *gpu.PartitionConfig, diags *diag.
 func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) {
 	m.GPUP, m.MIG = types.ObjectNull(gpuPType), miglayout.Encode(ctx, &c, diags)
 	m.VGPU = vgpulayout.Encode(ctx, c.VGPU, diags)
-	if c.MIG != nil { // it has them inside
+	if c.Kind == gpu.KindMIG { // it has them inside
 		c.MPS, c.TimeSlicing = nil, nil
 	}
 	m.MPS, m.TimeSlicing = sharelayout.EncodeMPS(ctx, c.MPS, diags), sharelayout.EncodeTimeSlicing(ctx, c.TimeSlicing, diags)
-	if c.Kind() == gpu.KindGPUP {
+	if c.Kind == gpu.KindGPUP {
 		var d diag.Diagnostics
 		m.GPUP, d = types.ObjectValueFrom(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))})
 		diags.Append(d...)
@@ -106,7 +106,7 @@ func offers(kind gpu.Kind, g *gpu.GPU) bool {
 
 // hasLayout tells whether a GPU has the layout of a config.
 func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
-	switch c.Kind() {
+	switch c.Kind {
 	case gpu.KindMIG:
 		return placement.HasMIGLayout(g, c.MIG)
 	case gpu.KindVGPU:
@@ -120,7 +120,7 @@ func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
 
 // layoutWords tell what a GPU has and what is declared: "has 2 partitions, declared are 4".
 func layoutWords(c gpu.PartitionConfig, g *gpu.GPU) string {
-	switch c.Kind() {
+	switch c.Kind {
 	case gpu.KindMIG:
 		return fmt.Sprintf("has %s, declared is %s", migWords(g), placement.MIGLayoutText(c.MIG))
 	case gpu.KindVGPU:
@@ -149,7 +149,7 @@ func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GP
 	if g.Address != "" {
 		out.Address = types.StringValue(g.Address)
 	}
-	switch c.Kind() {
+	switch c.Kind {
 	case gpu.KindGPUP:
 		p := g.Partitionable
 		out.Layout = types.StringValue(fmt.Sprintf("gpu_p:%d", p.Count))

@@ -69,8 +69,9 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Pa
 	}
 	c.QuiesceUnits = object.Strings(ctx, m.QuiesceUnits, diags)
 	slices.Sort(c.QuiesceUnits)
+	c.Kind = m.kind()
 	m.layout(ctx, &c, diags)
-	c.Restore = m.restores(c.Kind())
+	c.Restore = m.restores(c.Kind)
 	return c, true
 }
 
@@ -83,9 +84,9 @@ func (m *model) restores(kind gpu.Kind) bool {
 	return m.OnDestroy.ValueString() == onDestroyRestore
 }
 
-// kindless tells whether no kind is known, as after an import.
-func (m *model) kindless() bool {
-	return m.GPUP.IsNull() && m.MIG.IsNull() && m.VGPU.IsNull() && m.MPS.IsNull() && m.TimeSlicing.IsNull()
+// kind is the one whose block there is, "" for none, as after an import.
+func (m *model) kind() gpu.Kind {
+	return scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.TimeSlicing)
 }
 
 // sameLayout tells whether two models declare the same kind and layout.
@@ -120,7 +121,7 @@ func (m *model) held(ctx context.Context, diags *diag.Diagnostics) []string {
 
 // hasOtherCount tells whether a GPU has another partition count than the wanted one.
 func (m *model) hasOtherCount(ctx context.Context, want gpu.PartitionConfig, diags *diag.Diagnostics) bool {
-	if want.Kind() != gpu.KindGPUP {
+	if want.Kind != gpu.KindGPUP {
 		return false
 	}
 	for _, gpus := range m.gpus(ctx, diags) {
@@ -152,7 +153,7 @@ func configID(c gpu.PartitionConfig) (string, error) {
 		return "", fmt.Errorf("cannot make an id: %w", err)
 	}
 	sum := sha256.Sum256(raw)
-	return string(c.Kind()) + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:12]), nil
+	return string(c.Kind) + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:12]), nil
 }
 
 // own tells which claims are those of the config itself: of its id, or of its token
@@ -166,7 +167,7 @@ func choose(c *gpu.PartitionConfig, token string, hosts []string, v fleet.View) 
 	c.GPUs = map[string][]string{}
 	for _, name := range hosts {
 		if h, ok := v.Hosts[name]; ok {
-			c.GPUs[name] = fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, token))
+			c.GPUs[name] = fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, token))
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 	m.GPUs, m.Daemons = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType)
 	m.Drift = object.None(types.StringType)
 	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
-	if known && want.Kind() != gpu.KindGPUP {
+	if known && want.Kind != gpu.KindGPUP {
 		m.PartitionVRAMMiB = types.Int64Null()
 	}
 	if known && want.MPS == nil {
@@ -99,7 +99,7 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, diags *diag.Diagnostics) (gpus map[string]gpuModel, drift []string) {
 	gpus = map[string]gpuModel{}
 	claim := claimOn(h, c.ID)
-	for _, id := range fleet.SelectKind(c.Kind(), name, h, c.Scope.Selector, own(c.ID, "")) {
+	for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
 		g, ok := h.GPU(id)
 		if _, unknown := h.UnknownGPU(id); unknown {
 			if was, had := before[id]; had {
@@ -107,7 +107,7 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 			}
 			continue
 		}
-		if !ok || !offers(c.Kind(), g) {
+		if !ok || !offers(c.Kind, g) {
 			continue // lost
 		}
 		text := ""
@@ -118,9 +118,9 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 			if old := replaced(h, g, before); old != "" {
 				text = fmt.Sprintf("GPU replaced: it is in PCI slot %s, where GPU %s was, and not in the config yet; it %s", g.Address, old, layoutWords(c, g))
 			}
-		case !hasLayout(c, g) && c.Kind() == gpu.KindMIG:
+		case !hasLayout(c, g) && c.Kind == gpu.KindMIG:
 			text = migDrift(c, claim, g)
-		case !hasLayout(c, g) && c.Kind() == gpu.KindVGPU:
+		case !hasLayout(c, g) && c.Kind == gpu.KindVGPU:
 			text = vgpuDrift(c, claim, g)
 		case !hasLayout(c, g) && shares(c) && c.MIG == nil:
 			text = modeDrift(c, claim, g)
@@ -185,7 +185,7 @@ func (m *model) warnLost(ctx context.Context, c gpu.PartitionConfig, v fleet.Vie
 		}
 		for _, id := range slices.Sorted(maps.Keys(before[name])) {
 			lost := before[name][id]
-			if g, ok := h.GPU(id); ok && offers(c.Kind(), g) {
+			if g, ok := h.GPU(id); ok && offers(c.Kind, g) {
 				continue
 			}
 			then := "The config goes on without it. When the GPU comes back it is partitioned again."

@@ -97,7 +97,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	switch replaced := r.fleet.Ledger.Prior(inst).Config; {
 	case state == nil:
 		r.planDestroy(ctx, req, replaced, resp)
-	case known && (!plan.Name.Equal(state.Name) || want.Kind() != prior.Kind()):
+	case known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind):
 		r.planDestroy(ctx, req, prior, resp)
 	}
 	drift := []string{}
@@ -263,9 +263,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
-		if prior.Kind() != want.Kind() {
+		if prior.Kind != want.Kind {
 			diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s, and its new kind, %s, was not known at plan.\n"+
-				"Fix: plan and apply again; the config is then replaced.", label(want.ID), prior.Kind(), want.Kind()))
+				"Fix: plan and apply again; the config is then replaced.", label(want.ID), prior.Kind, want.Kind))
 			return false
 		}
 		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
@@ -309,7 +309,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
-	if state.kindless() {
+	if state.kind() == "" {
 		r.readImported(ctx, &state, importedKind(ctx, req.Private), &resp.Diagnostics)
 		resp.Diagnostics.Append(resp.Private.SetKey(ctx, importKindKey, nil)...)
 		if resp.Diagnostics.HasError() {

@@ -82,7 +82,7 @@ func modeWords(c gpu.PartitionConfig, g *gpu.GPU) string {
 // sharingText is the layout of a GPU that has none of its own: "mps:exclusive_process" when
 // a daemon of the config serves it, "time_slicing:long", or "mps:none".
 func sharingText(c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU) string {
-	kind, mode := string(c.Kind())+":", "none"
+	kind, mode := string(c.Kind)+":", "none"
 	switch {
 	case inMIGMode(g):
 	case c.MPS != nil && served(c, h, g):

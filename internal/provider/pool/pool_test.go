@@ -336,7 +336,7 @@ func TestPoolAndConfigOfTwoRunsDoNotShareAGPU(t *testing.T) {
 		r.EditHost("hv01", func(h *gpu.Host) {
 			h.Claims = append(h.Claims, gpu.Claim{
 				Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", Owner: "other", GPUs: []string{rig.GPU0, rig.GPU1}, Revision: 1,
-				Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Count: 4, GPUs: map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}}},
+				Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 4, GPUs: map[string][]string{"hv01": {rig.GPU0, rig.GPU1}}}},
 			})
 		})
 		before := r.Snapshot()

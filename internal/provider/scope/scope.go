@@ -185,3 +185,14 @@ func within(sel *gpu.Selector, hosts []string, diags *diag.Diagnostics) bool {
 	}
 	return ok
 }
+
+// Kind is the one whose block a configuration has, in the order of gpu.Kinds; "" for none, as
+// after an import.
+func Kind(blocks ...types.Object) gpu.Kind {
+	for i, kind := range gpu.Kinds() {
+		if !blocks[i].IsNull() {
+			return kind
+		}
+	}
+	return ""
+}

@@ -101,7 +101,7 @@ func stay(s *gpu.Share, prior gpu.Share) {
 // becomes one of another kind: what the share has part in goes.
 func (r *Resource) configReplaced(id string) bool {
 	p, planned := r.fleet.Ledger.Config(id)
-	return planned && p.Prior.Config != nil && p.Prior.Config.Kind() != p.Want.Config.Kind()
+	return planned && p.Prior.Config != nil && p.Prior.Config.Kind != p.Want.Config.Kind
 }
 
 // replaces lists the attributes that make another share. Of those that the host chose only
