@@ -63,7 +63,13 @@ type model struct {
 	Feasible   types.Bool   `tfsdk:"feasible"`
 	GPUs       types.List   `tfsdk:"gpus"`
 	VMs        types.List   `tfsdk:"stops_vms"`
-	Violations types.List   `tfsdk:"violations"`
+
+	Assignments types.Set  `tfsdk:"assignments"`
+	Effects     types.List `tfsdk:"vms"`
+	Resets      types.List `tfsdk:"resets_gpus"`
+	Seats       types.List `tfsdk:"seats"`
+
+	Violations types.List `tfsdk:"violations"`
 }
 
 type gpuPModel struct {
@@ -132,8 +138,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		return schema.Int64Attribute{MarkdownDescription: s, Computed: true}
 	}
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "What a layout would do to the hosts and to what runs there, without doing it. The values are known in the plan, for preconditions, " +
-			"`check` blocks and policy engines.",
+		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. The values are known in the plan, " +
+			"for preconditions, `check` blocks and policy engines.",
 		Attributes: map[string]schema.Attribute{
 			"hosts": schema.SetAttribute{
 				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
@@ -182,8 +188,12 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			},
 			"mps":          mpsAttribute(),
 			"time_slicing": timeSlicingAttribute(),
+			"assignments":  assignmentsAttribute(),
+			"vms":          effectsAttribute(),
+			"resets_gpus":  resetsAttribute(),
+			"seats":        seatsAttribute(),
 			"disruption":   text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
-			"feasible":     schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class.", Computed: true},
+			"feasible":     schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM that it stops may be stopped.", Computed: true},
 			"gpus": schema.ListNestedAttribute{
 				MarkdownDescription: "The GPUs whose layout would change.", Computed: true,
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -283,12 +293,13 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		}
 	}
 	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}
-	disruption := gpu.DisruptNone
+	run := d.foresee(v, p, decodeAssignments(ctx, m.Assignments, diags))
+	if diags.HasError() {
+		return
+	}
+	disruption := run.class
 	gpus, vms, violations := []gpuModel{}, []vmModel{}, []violationModel{}
 	for _, f := range d.fleet.Forecasts(v, p) {
-		if f.Class.Exceeds(disruption) {
-			disruption = f.Class
-		}
 		for _, g := range f.GPUs {
 			gpus = append(gpus, describe(f.Host, g))
 		}
@@ -300,7 +311,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			vms = append(vms, vm)
 		}
 	}
-	feasible := true
+	feasible := run.allowed
 	for _, f := range d.fleet.CheckAlone(v, p) {
 		feasible = feasible && f.Level != rules.Error
 		violations = append(violations, violationModel{
@@ -316,6 +327,10 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("vgpu", m.VGPU)
 	set("mps", m.MPS)
 	set("time_slicing", m.Slicing)
+	set("assignments", m.Assignments)
+	set("vms", run.vms)
+	set("resets_gpus", run.resets)
+	set("seats", run.seats)
 	set("disruption", string(disruption))
 	set("feasible", feasible)
 	set("gpus", gpus)
