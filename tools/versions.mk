@@ -8,3 +8,5 @@ GOVULNCHECK        := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 BUF                := github.com/bufbuild/buf/cmd/buf@v1.57.0
 PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+# For make test-policy only; it takes minutes to build.
+OPA                := github.com/open-policy-agent/opa@v1.22.2
