@@ -137,8 +137,8 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 			"on_unreachable": schema.StringAttribute{
-				MarkdownDescription: "When a host does not answer: `error` (the default) fails the resources that need it; `keep` keeps what the state knows of it, with a warning. " +
-					"With `keep`, resources destroyed on such a host are removed from state without contacting it; the host's configuration stays as it is. A host that does not answer is never taken for an empty one.",
+				MarkdownDescription: "When a host does not answer: `error` (the default) fails the resources that need it; `keep` warns and keeps their state. " +
+					"With `keep`, resources destroyed on such a host are removed from state without contacting it; the host's configuration stays as it is. A silent host never counts as empty.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf("error", onUnreachableKeep)},
 			},
 			"rules": schema.MapAttribute{

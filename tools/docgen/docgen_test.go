@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -206,6 +207,38 @@ func TestEverythingHasExamples(t *testing.T) {
 	for _, file := range wanted {
 		if _, err := os.Stat(filepath.Join("..", "..", "examples", file)); err != nil {
 			t.Errorf("there is no example: %v", err)
+		}
+	}
+}
+
+// TestDescriptionsAreShort: a line of a page is read at a glance, or not at all.
+func TestDescriptionsAreShort(t *testing.T) {
+	const most = 60
+	seen := 0
+	err := eachAttribute(func(page, path, description string) {
+		for line := range strings.Lines(description) {
+			seen++
+			if n := len(strings.Fields(line)); n > most {
+				t.Errorf("%s: %s: %d words: %s", page, path, n, line)
+			}
+		}
+	})
+	if err != nil || seen < 400 {
+		t.Fatalf("%d lines: %v", seen, err)
+	}
+}
+
+func TestReferenceTables(t *testing.T) {
+	for name, want := range map[string][]string{
+		"defaults":    {"| `provider` | `max_parallel_hosts` | `32` |", "| `gpu_partition_config` | `max_disruption` | `none` |", "| `gpu_pool` | `on_destroy` | `keep` |", "| `provider` | `hosts.ssh.port` | that of `~/.ssh/config`"},
+		"environment": {provider.EnvSimulatedFleet, provider.EnvInventorySnapshot, provider.EnvReadOnly, provider.EnvSSHUser, provider.EnvSSHPrivateKey, provider.EnvSSHPassword},
+		"imports":     {"| `gpu_partition_config` | `hv01,hv02` |", "| `gpu_pool` | `hv01/render` |", "| `gpu_share` |", "| `gpu_vm_assignment` | `hv01/avd-01` |"},
+	} {
+		text := tables[name]()
+		for _, row := range want {
+			if !strings.Contains(text, row) {
+				t.Errorf("table %s lacks %s:\n%s", name, row, text)
+			}
 		}
 	}
 }

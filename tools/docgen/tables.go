@@ -19,6 +19,10 @@ var tables = map[string]func() string{
 	"models":     modelsTable,
 	"mig":        migTable,
 
+	"defaults":    defaultsTable,
+	"environment": environmentTable,
+	"imports":     importsTable,
+
 	"assumptions hyperv": func() string { return assumptionsTable(gpu.HyperV) },
 	"assumptions linux":  func() string { return assumptionsTable(gpu.Linux) },
 }

@@ -66,9 +66,9 @@ func describe() schema.Schema {
 	}
 }
 
-const adviceKinds = "`unused` (given out, but nothing used it), `held` (processes hold memory and do not compute), `oversized` (less would do), " +
-	"`unaccounted` (used, but not given out), `oversubscribed` (more is given out than there is), `fragmented` (free, but of no use to any MIG profile), " +
-	"`free` (neither given out nor used), `long_view` (what the record of past days says) or `short_window` (how little the rest is based on)."
+const adviceKinds = "`unused` (allocated, but not used), `held` (processes hold memory and do not compute), `oversized` (less would do), " +
+	"`unaccounted` (used, but not allocated), `oversubscribed` (more is allocated than there is), `fragmented` (free, but no MIG profile fits), " +
+	"`free` (neither allocated nor used), `long_view` (from the record of past days) or `short_window` (the sample was short)."
 
 func prometheusAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{

@@ -24,8 +24,8 @@ import (
 
 // What the parts of a layout are, for registry pages.
 const (
-	ProfilesText = "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider finds the places: it keeps what it can of the " +
-		"instances that a GPU has, and leaves as much room as it can. `{}` is MIG mode without instances. Data source `gpu_partition_options` lists the profiles of a GPU. " +
+	ProfilesText = "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
+		"where it can, and leaves as much room as possible. `{}` is MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
 		"One of `profiles` and `placements` is required."
 	PlacementsText = "The instances of each GPU with their places, taken as written."
 	ProfileText    = "The profile, such as `3g.40gb`."

@@ -79,40 +79,48 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				},
 			},
 			"max_disruption": schema.StringAttribute{
-				MarkdownDescription: "How much a change may disturb what runs: " + disruptionText() + ". Default `none`. The count of a GPU that nobody " +
-					"uses changes without disruption; one whose partitions VMs hold needs `vm_restart`, and each of those VMs' own assignment must allow " +
-					"the shutdown as well. MIG instances that nothing uses change without disruption, and those in use never; switching MIG mode takes `gpu_reset` on Ampere GPUs. vGPUs that no VM holds change without disruption, and those held never. " +
-					"An MPS daemon that has to be restarted or ended ends its clients, which needs `process_restart`; no other process is ever ended.",
+				MarkdownDescription: "The most that a change may disturb what runs: " + disruptionText() + ". Default `none`. What nobody uses changes without disruption:" + lines(
+					"`process_restart` lets an MPS daemon be restarted or stopped, which terminates its clients. No other process is ever killed.",
+					"`vm_restart` lets VMs be restarted whose partitions the count of a GPU changes. Each VM's own assignment must allow it too.",
+					"`gpu_reset` lets a GPU be reset, which switching MIG mode requires before Hopper.",
+					"MIG instances and vGPUs in use are never removed."),
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
 			},
 			"rollout": rolloutAttribute(),
 			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "`keep` leaves the layout as it is; `restore` puts back the count, or the modes and the MIG instances or vGPUs, that each GPU had when it joined, " +
-					"and never stops a VM or a process to do so. Default `keep`, but for `mps` and `time_slicing` `restore`: the MPS daemons end, their clients as `max_disruption` allows, and compute " +
-					"mode and time slice go back unless somebody has changed them meanwhile. Destroying uses the value of the last apply.",
+				MarkdownDescription: "What becomes of the layout when the config is destroyed. The value of the last apply counts." + lines(
+					"`keep` (the default for `gpu_p`, `mig` and `vgpu`) leaves it as it is.",
+					"`restore` (the default for `mps` and `time_slicing`) restores the count, modes, MIG instances or vGPUs that each GPU had when it joined. It stops no VM, and terminates only MPS clients, as `max_disruption` allows. Compute modes and time slices that somebody has changed since stay."),
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, each with what the host reports: its `model`, its PCI `address` on Linux, its `layout` " +
-					"(such as `gpu_p:4` or `mig:1g.10gb@0+3g.40gb@4`, where `@` stands before the first memory slice), `partition_count` and `partition_vram_mib` for GPU-P, and " +
-					"`instances` for MIG: a list of `profile`, `start`, `memory_mib` and `uuid`. The UUID, by which a workload finds its MIG device, is a new one each time that the instance is made. For vGPUs the `layout` is such as `vgpu:2xL40S-12Q`, and `vgpus` a list of `type`, `function` (the index of the virtual function; null for a vGPU " +
-					"on the GPU itself), and `address` and `uuid`, by which a VM gets it: the PCI address, or the UUID of a mediated device (else null). With MPS the `layout` is " +
-					"`mps:` and the compute mode, such as `mps:exclusive_process`, or `mps:none` while no daemon of the config serves the GPU; with time-slicing it is `time_slicing:` and the time slice.",
+				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, as the host reports them:" + lines(
+					"`model` (String)",
+					"`address` (String) PCI address. Linux only.",
+					"`layout` (String) Such as `gpu_p:4`, `mig:1g.10gb@0+3g.40gb@4` (profile and first memory slice), `vgpu:2xL40S-12Q`, `mps:exclusive_process` (the compute mode; `mps:none` without a daemon) or `time_slicing:default` (the time slice).",
+					"`partition_count` (Number) Partitions. GPU-P only.",
+					"`partition_vram_mib` (Number) Memory of one partition, in MiB. GPU-P only.",
+					"`instances` (List of Object) MIG instances, each with `profile`, `start` (first memory slice), `memory_mib` and `uuid`. Workloads find their MIG device by its UUID, which is new each time that the instance is created.",
+					"`vgpus` (List of Object) vGPUs, each with `type`, `function` (index of the virtual function; null on the GPU itself), `address` (PCI address) and `uuid` (of a mediated device, else null)."),
 				ElementType: gpusOfHostType, Computed: true,
 			},
 			"mps_daemons": schema.MapAttribute{
-				MarkdownDescription: "With MPS, the control daemons of the config, by host: a list of `name`, `pipe_directory`, `gpu_ids`, in the order in which clients count the GPUs, and `mig_instance`, such as " +
-					"`3g.40gb@4`, for a daemon inside of a GPU instance. A process of the host is a client with `CUDA_MPS_PIPE_DIRECTORY` set to the pipe directory. Containers are handed it by `gpu_share`, " +
-					"which holds them to a part as well. Null without MPS.",
+				MarkdownDescription: "With MPS, the control daemons of the config, by host; otherwise null. Containers get them from `gpu_share`." + lines(
+					"`name` (String)",
+					"`pipe_directory` (String) A process of the host is a client if `CUDA_MPS_PIPE_DIRECTORY` is set to it.",
+					"`gpu_ids` (List of String) The daemon's GPUs, in the order in which clients number them.",
+					"`mig_instance` (String) The GPU instance that the daemon serves, such as `3g.40gb@4`; null for whole GPUs."),
 				ElementType: daemonsOfHostType, Computed: true,
 			},
 			"partition_vram_mib": schema.Int64Attribute{
 				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for other kinds than GPU-P.", Computed: true,
 			},
 			"isolation": schema.StringAttribute{
-				MarkdownDescription: "What separates two workloads that the layout puts on one GPU. `hardware` for GPU-P and MIG: GPU-P partitions are SR-IOV functions with memory of their own; MIG instances have memory and compute slices of their own. `memory` for vGPUs: each has frame buffer of its own, and they take turns on the rest of the GPU. `memory` for MPS as well, inside of MIG instances too: each client has an address space of its own, but a fault of one can end the others; `none` before compute " +
-					"capability 7.0, where they share one address space. `none` for time-slicing.",
+				MarkdownDescription: "What separates two workloads on one GPU:" + lines(
+					"`hardware`: GPU-P and MIG. A partition is an SR-IOV function, and a MIG instance a set of compute and memory slices, with memory of its own.",
+					"`memory`: vGPUs, which have their own frame buffer and share the rest in turns; and MPS, whose clients have their own address spaces, but a fault of one can terminate the others.",
+					"`none`: time-slicing, and MPS before compute capability 7.0."),
 				Computed: true,
 			},
 			"drift": schema.ListAttribute{
@@ -136,10 +144,8 @@ func rolloutAttribute() schema.SingleNestedAttribute {
 				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 			"drain": schema.BoolAttribute{
-				MarkdownDescription: "Default `false`. Before the count of a GPU changes whose partitions VMs hold, pause the cluster node and have the " +
-					"cluster move its VMs to other nodes; then resume the node. It is done where every VM in the way is clustered and its partition " +
-					"supports live migration; on other nodes VMs are stopped as `max_disruption` and their own assignments allow. VMs stay on the " +
-					"nodes that they have moved to.",
+				MarkdownDescription: "Before the partition count of GPUs in use changes, pause the cluster node and let the cluster move its VMs to other nodes, where they stay; resume the node afterwards. " +
+					"Default `false`. Where a VM is not clustered, or its partition does not support live migration, VMs are stopped as without `drain`.",
 				Optional: true,
 			},
 			"on_failure": schema.StringAttribute{
@@ -152,6 +158,9 @@ func rolloutAttribute() schema.SingleNestedAttribute {
 }
 
 const timeoutText = "Time for each host, from when its turn comes, as a duration such as `\"10m\"`. Default `30m`."
+
+// lines makes a list below a description: what has several fields or values is read line by line.
+func lines(of ...string) string { return "\n  - " + strings.Join(of, "\n  - ") }
 
 func disruptionNames() []string {
 	var out []string

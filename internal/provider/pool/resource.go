@@ -130,8 +130,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"quotas": quotasAttribute(),
 			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` gives it back to its host, whoever dismounted it. " +
-					"A destroy deletes the pool in either case, and uses the value of the last apply. A pool that a VM draws from, even one that is off, or that shares were drawn from, is not destroyed. On Linux hosts there is only `keep`.",
+				MarkdownDescription: "What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` mounts it on its host, whoever dismounted it. " +
+					"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. Linux hosts support `keep` only.",
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),

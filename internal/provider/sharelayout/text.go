@@ -2,10 +2,10 @@ package sharelayout
 
 // What MPS and its parts are, for registry pages.
 const (
-	MPSText = "NVIDIA's Multi-Process Service (MPS) on Linux hosts: processes and containers compute on a GPU at the same time, each with a part of its multiprocessors and memory. On each host one " +
-		"control daemon serves all GPUs of the config, in the order of their ids, because a process reaches only one daemon. MPS is no security boundary: a fault of one client can end the others."
-	MPSInMIGText = "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons end when the config is destroyed or " +
-		"stops wanting them, whatever `on_destroy` says."
+	MPSText = "NVIDIA's Multi-Process Service (MPS) on Linux hosts: processes and containers compute on a GPU at the same time, each with a part of its multiprocessors and memory. " +
+		"One control daemon per host serves all GPUs of the config, in the order of their ids. MPS is not a security boundary: a fault of one client can terminate the others."
+	MPSInMIGText = "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or " +
+		"no longer has `mps`, whatever `on_destroy` is."
 	UserText      = "The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is required: with MPS, processes of a second user would wait until those of the first have ended."
 	MultiUserText = "`true` lets processes of all users be clients, who then share one MPS server."
 	ThreadsText   = "The most of a device's multiprocessors that each client process may use, in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves " +
