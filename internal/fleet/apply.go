@@ -141,6 +141,13 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 	}
 	var res *Result
 	req.Approved = f.Ledger.approved(req.Change)
+	if req.Want.Empty() && req.Approved != nil {
+		a := *req.Approved
+		if handed := f.awaitSuccessor(ctx, f.Seen(), req.Change); len(a.Handed) == 0 {
+			a.Handed = handed // which its plan could not know
+		}
+		req.Approved = &a
+	}
 	err := f.waits.change(ctx, func() (err error) {
 		res, err = f.applyOnce(ctx, req)
 		return err

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -18,12 +19,15 @@ type Destroy struct {
 	View View
 	// Approved is what the destroy disturbs there.
 	Approved change.Approved
+	// touches is true when it changes more than claims.
+	touches bool
 }
 
 // PlanDestroy works out the destroy of an object on the hosts of a view, for good or to
 // make it anew. Users of the object that the run destroys as well, or may yet destroy, count
-// as gone; one that turns out to stay is an error of its own plan.
-func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
+// as gone; one that turns out to stay is an error of its own plan. A destroy for good waits
+// a moment for another resource that takes the object over.
+func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGood bool) (d Destroy) {
 	l := f.Ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,9 +43,19 @@ func (f *Fleet) PlanDestroy(v View, ch change.Change) Destroy {
 		l.leaving[ch.Token] = true
 		l.book.Put(ch.Token, ch) // what it holds is going
 	}
+	if forGood {
+		l.mu.Unlock()
+		handed := f.awaitSuccessor(ctx, v, ch)
+		l.mu.Lock()
+		defer func() {
+			if d.touches && len(handed) == 0 {
+				l.handovers.endsFirst(ch)
+			}
+		}()
+	}
 	v = f.withNeighbours(v)
 	index := f.index(v)
-	d := f.destroy(f.worldOf(v, index), v, ch)
+	d = f.destroy(f.worldOf(v, index), v, ch)
 	if !rules.HasErrors(d.Findings) || ch.Prior.Config == nil && ch.Prior.Pool == nil {
 		return d // nothing rests on a share or on what a VM has
 	}
@@ -83,6 +97,7 @@ func (f *Fleet) destroy(w rules.World, v View, ch change.Change) Destroy {
 		switch {
 		case err == nil:
 			d.Approved.Approve(change.Disturbs(&known, name, steps)...)
+			d.touches = d.touches || len(change.OnHost(steps)) > 0
 		case errors.As(err, &refused) && !slices.ContainsFunc(d.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && x.Host == name }):
 			d.Findings = append(d.Findings, rules.Refused(name, ch, refused))
 		}
@@ -199,7 +214,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) []rules.Finding
 	defer l.mu.Unlock()
 	p.Approved = l.approved(p)
 	findings := l.record(instance, p, func(p change.Change) []rules.Finding { return f.Check(f.withNeighbours(v), p) })
-	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels))
+	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels), f.comesLate(p))
 }
 
 // inTheWayOf finds that a resource stays, by its plan, and is in the way of a destroy that

@@ -153,7 +153,7 @@ func New(opt Options) *Fleet {
 		opt.Now = time.Now
 	}
 	f := &Fleet{
-		Ledger:   newLedger(),
+		Ledger:   newLedger(opt.Patience),
 		opt:      opt,
 		run:      rand.Text(),
 		holder:   whoAmI(),

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -31,6 +32,8 @@ type Ledger struct {
 	// the token of who is in the way, those destroys that need others to go before.
 	leaving map[string]bool
 	awaited map[string][]awaited
+	// handovers lets what goes wait for what takes it over.
+	handovers *handovers
 }
 
 // entry is what the ledger knows of an instance: its key in the book, and what it
@@ -40,8 +43,8 @@ type entry struct {
 	prior gpu.Want
 }
 
-func newLedger() *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}, leaving: map[string]bool{}, awaited: map[string][]awaited{}}
+func newLedger(patience time.Duration) *Ledger {
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}, leaving: map[string]bool{}, awaited: map[string][]awaited{}, handovers: newHandovers(patience)}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -72,6 +75,7 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	}
 	findings := check(p)
 	l.book.Put(p.Token, p)
+	l.handovers.ring()
 	l.entries[instance] = entry{key: p.Token, prior: p.Prior}
 	return findings
 }

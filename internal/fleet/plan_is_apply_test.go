@@ -583,7 +583,7 @@ func (w *world) plan(p change.Change) announced {
 	for _, one := range plans {
 		var findings []rules.Finding
 		if one.Want.Empty() {
-			d := f.PlanDestroy(view, one)
+			d := f.PlanDestroy(context.Background(), view, one, false)
 			findings, out.approved = d.Findings, &d.Approved
 		} else {
 			findings = f.Record(f.Ledger.Instance(""), view, one)

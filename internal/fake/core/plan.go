@@ -301,30 +301,29 @@ func (w *walk) resource(b *block) bool {
 	for _, r := range all {
 		wanted[(address{b.key, r.key}).String()] = true
 	}
-	ok = together(all, func(r repetition) bool {
+	// What is declared and what is not any more are planned in any order.
+	var nodes []func() bool
+	for _, r := range all {
 		a := address{b.key, r.key}
 		if !w.targeted(a) {
-			return true
+			continue
 		}
-		return w.slot(func() bool {
+		nodes = append(nodes, func() bool {
 			if b.data() {
 				return w.planData(b, a, r)
 			}
 			return w.planManaged(b, a, r, w.forcedSwap(b.key))
 		})
-	})
-	return together(left, func(i *instance) bool {
-		if wanted[i.String()] {
-			if len(i.deposed) > 0 {
-				return w.slot(func() bool { return w.planDeposed(i) })
-			}
-			return true
+	}
+	for _, i := range left {
+		switch {
+		case wanted[i.String()] && len(i.deposed) > 0:
+			nodes = append(nodes, func() bool { return w.planDeposed(i) })
+		case !wanted[i.String()] && w.targeted(i.address):
+			nodes = append(nodes, func() bool { return w.orphan(i) })
 		}
-		if !w.targeted(i.address) {
-			return true
-		}
-		return w.slot(func() bool { return w.orphan(i) })
-	}) && ok
+	}
+	return together(nodes, w.slot)
 }
 
 // forcedSwap tells whether a resource is created before it is destroyed: because it says

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
@@ -89,11 +90,17 @@ func CLIPath(t *testing.T) string {
 // NewCLI runs commands in this process, or with a CLI where TF_ACC is set.
 func NewCLI(t *testing.T, hcl string) *CLI {
 	t.Helper()
+	return NewPatientCLI(t, hcl, Patience)
+}
+
+// NewPatientCLI does so with another patience, where it runs in this process.
+func NewPatientCLI(t *testing.T, hcl string, patience time.Duration) *CLI {
+	t.Helper()
 	if os.Getenv("TF_ACC") != "" {
 		return NewProcesses(t, hcl)
 	}
 	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {
-		server, err := provider.Server("test", nil, provider.WithPatience(Patience))
+		server, err := provider.Server("test", nil, provider.WithPatience(patience))
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 func Destroy(ctx context.Context, f *fleet.Fleet, v fleet.View, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse, ch change.Change) fleet.Destroy {
 	ch.Token = instance.Token(ctx, req.Private)
 	ch.Adopt = ch.Token == ""
-	d := f.PlanDestroy(v, ch)
+	d := f.PlanDestroy(ctx, v, ch, req.Plan.Raw.IsNull())
 	Findings(&resp.Diagnostics, ch.Subject, d.Findings)
 	resp.Diagnostics.Append(instance.SetApproved(ctx, resp.Private, d.Approved)...)
 	return d

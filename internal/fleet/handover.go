@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// handovers lets the end of an object wait for a plan of the same run that wants it. Terraform
+// plans, and applies, what has another address now in any order, and what it does at once
+// cannot be told from what it has not begun. So an end waits as long as plans come in: until
+// nothing is planned for a while the ends go on one by one, the oldest first, since each may
+// keep its successor from its turn; and no longer than patience in all.
+type handovers struct {
+	patience time.Duration
+
+	mu      sync.Mutex
+	next    int
+	waiting []int
+	began   time.Time // when the first of those waiting began
+	spent   time.Duration
+	last    time.Time
+	bell    chan struct{}
+	// ended are the destroys that were planned without a successor and change a host, by
+	// what they end.
+	ended map[string]change.Change
+}
+
+func newHandovers(patience time.Duration) *handovers {
+	return &handovers{patience: patience, bell: make(chan struct{}), ended: map[string]change.Change{}}
+}
+
+// ring says that something was planned.
+func (h *handovers) ring() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rung()
+}
+
+func (h *handovers) rung() {
+	h.last = time.Now()
+	close(h.bell)
+	h.bell = make(chan struct{})
+}
+
+// await waits until something is so, or until it is not to be expected any more.
+func (h *handovers) await(ctx context.Context, is func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.next++
+	ticket := h.next
+	if len(h.waiting) == 0 {
+		h.began = time.Now()
+	}
+	h.last = time.Now()
+	h.waiting = append(h.waiting, ticket)
+	for ctx.Err() == nil {
+		bell := h.bell
+		h.mu.Unlock()
+		done := is()
+		h.mu.Lock()
+		left := h.patience - h.spent - time.Since(h.began)
+		if h.waiting[0] == ticket {
+			left = min(left, h.patience/10-time.Since(h.last))
+		}
+		if done || left <= 0 {
+			break
+		}
+		h.mu.Unlock()
+		select {
+		case <-bell:
+		case <-time.After(left):
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+	}
+	h.waiting = slices.DeleteFunc(h.waiting, func(t int) bool { return t == ticket })
+	if len(h.waiting) == 0 {
+		h.spent += time.Since(h.began)
+	}
+	h.rung()
+}
+
+// awaitSuccessor waits for a plan of the run that wants what a change ends, and lists the
+// hosts on which it does. Without an owner nothing is taken over.
+func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (hosts []string) {
+	if f.opt.Owner == "" || ch.Token == "" {
+		return nil
+	}
+	w := f.world(v)
+	f.Ledger.handovers.await(ctx, func() bool {
+		hosts = rules.TakenOver(w, ch)
+		return len(hosts) > 0
+	})
+	return hosts
+}
+
+// object names what a want is about, across resources.
+func object(w gpu.Want) string {
+	switch {
+	case w.Config != nil:
+		return "config " + gpu.FoldID(w.Config.ID)
+	case w.Pool != nil:
+		return "pool " + gpu.FoldID(w.Pool.ID)
+	case w.Share != nil:
+		return "share " + w.Share.Host + " " + gpu.FoldID(w.Share.Name)
+	case w.Assignment != nil:
+		return "vm " + gpu.FoldID(w.Assignment.VMID)
+	}
+	return ""
+}
+
+// endsFirst remembers a destroy that was planned before any successor.
+func (h *handovers) endsFirst(ch change.Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended[object(ch.Prior)] = ch
+}
+
+// comesLate finds that a resource wants what a destroy that was planned before takes down: the
+// order in which Terraform planned the two has hidden that it is handed over.
+func (f *Fleet) comesLate(p change.Change) []rules.Finding {
+	h := f.Ledger.handovers
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ch, ok := h.ended[object(p.Want)]
+	if !ok || f.opt.Owner == "" || ch.Token == p.Token {
+		return nil
+	}
+	delete(h.ended, object(p.Want))
+	x := rules.Finding{Level: rules.Warning, Other: ch.Subject, Title: "The object may be removed and made again"}
+	kind := "gpu_partition_config"
+	switch w := p.Want; {
+	case w.Assignment != nil:
+		kind, x.VM, x.Host = "gpu_vm_assignment", w.Assignment.VMName, w.Assignment.Host
+		x.Title = fmt.Sprintf("VM %s may be stopped twice", w.Assignment.VMName)
+	case w.Pool != nil:
+		kind = "gpu_pool"
+	case w.Share != nil:
+		kind = "gpu_share"
+	}
+	x.Found = fmt.Sprintf("%s is destroyed in this run, and Terraform planned that before this resource, which wants the same object. The destroy may take it down before this resource makes it again.", ch.Subject)
+	x.Fix = fmt.Sprintf("If this is the same resource with a new address, write a `moved` block; then no host is touched:\n\n  moved {\n    from = %[1]s.OLD\n    to   = %[1]s.NEW\n  }\n", kind)
+	return []rules.Finding{x}
+}

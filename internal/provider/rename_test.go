@@ -1,0 +1,144 @@
+package provider_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// renames are objects of every kind under keys, and what runs on them.
+var renames = map[string]struct {
+	fleet  func() gpu.Snapshot
+	config string // with %s for the set of keys, %q for one of them
+	runs   func(*rig.Rig)
+}{
+	"assignments": {
+		fleet: func() gpu.Snapshot {
+			h := rig.Node("hv01")
+			for n := range 12 {
+				h.VMs = append(h.VMs, rig.Desktop(fmt.Sprintf("avd-%02d", n+1), n+1))
+			}
+			return rig.Standalone(h)
+		},
+		config: "resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { for n in range(1, 13) : format(\"%[1]s-%%02d\", n) => format(\"avd-%%02d\", n) }\n  vm = each.value\n  partition = {}\n  power = { allow_shutdown = true }\n}\n",
+	},
+	"assignments of a config that is renamed too": {
+		fleet: func() gpu.Snapshot {
+			return rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2)))
+		},
+		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"vdi\"\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = 4 }\n  on_destroy = \"restore\"\n  max_disruption = \"vm_restart\"\n}\n" +
+			"resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %[1]s-1 = \"avd-01\", %[1]s-2 = \"avd-02\" }\n  vm = each.value\n  partition = { config = gpu_partition_config.x[\"%[1]s\"].id }\n  power = { allow_shutdown = true }\n}\n",
+	},
+	"pool": {
+		fleet:  func() gpu.Snapshot { return rig.Standalone(rig.Node("hv01")) },
+		config: "resource \"gpu_pool\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n  on_destroy = \"mount_back\"\n}\n",
+	},
+	"MIG instances": {
+		fleet:  func() gpu.Snapshot { return rig.HGX(rig.H100, 2) },
+		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"ml\"\n  hosts = [\"hgx01\"]\n  mig = { " + rig.Halves + " }\n  max_disruption = \"gpu_reset\"\n  on_destroy = \"restore\"\n}\n",
+	},
+	"MPS with a client": {
+		fleet:  func() gpu.Snapshot { return rig.GPUHost(1) },
+		config: "resource \"gpu_partition_config\" \"x\" {\n  for_each = toset([\"%[1]s\"])\n  name = \"mps\"\n  hosts = [\"gpu01\"]\n  mps = { " + rig.HalfEach + " }\n  max_disruption = \"process_restart\"\n}\n",
+		runs:   func(r *rig.Rig) { r.Connects("gpu01", "mps", "python") },
+	},
+	"shares": {
+		fleet: func() gpu.Snapshot { return rig.Inference(1) },
+		config: rig.SharedConfig("mps", rig.ByMPS, "gpu01") +
+			"resource \"gpu_share\" \"x\" {\n  for_each = { %[1]s-1 = \"a\", %[1]s-2 = \"b\" }\n  name = each.value\n  host = \"gpu01\"\n  config = gpu_partition_config.mps.id\n}\n",
+	},
+}
+
+// bare is a fleet without the claims, which change hands.
+func bare(s gpu.Snapshot) gpu.Snapshot {
+	for i := range s.Hosts {
+		s.Hosts[i].Claims = nil
+	}
+	return s
+}
+
+// An object with another address is handed over as it is: no VM is started anew, no process
+// ends, nothing is made again. Where Terraform's order hides that, the plan says so.
+func TestAnotherAddressTouchesNothing(t *testing.T) {
+	t.Parallel()
+	for name, x := range renames {
+		for _, at := range []int{1, 10, 30} {
+			for _, refresh := range []string{"true", "false"} {
+				t.Run(fmt.Sprintf("%s/%d at a time, refresh %s", name, at, refresh), func(t *testing.T) {
+					t.Parallel()
+					if os.Getenv("TF_ACC") != "" && refresh == "false" {
+						t.Skip("covered by one of the two")
+					}
+					r := rig.New(t, x.fleet())
+					config := func(key string) string { return r.Block() + strings.ReplaceAll(fmt.Sprintf(x.config, key), "%%", "%") }
+					c := rig.NewPatientCLI(t, config("old"), 5*time.Second)
+					c.Apply()
+					if x.runs != nil {
+						x.runs(r)
+					}
+					if c.Terminal != nil {
+						c.Terminal.Shuffle = rand.New(rand.NewPCG(uint64(at), 1)).IntN //nolint:gosec // repeatable
+					}
+					before := bare(r.Snapshot())
+					c.Write(config("new"))
+					plan := c.Ok("plan", fmt.Sprintf("-parallelism=%d", at), "-refresh="+refresh, "-out=plan.out")
+					hidden := strings.Contains(plan, "moved {")
+if hidden && at > 1 {
+						t.Errorf("what comes at the same time is not seen:\n%s", plan)
+					}
+					out, code := c.Run("apply", fmt.Sprintf("-parallelism=%d", at), "plan.out")
+					if code != 0 && !hidden {
+						t.Errorf("the apply fails:\n%s", out)
+					}
+					if code != 0 { // a config that is destroyed first, under VMs that are handed over, stays
+						c.Apply()
+					}
+					if diff := cmp.Diff(before, bare(r.Snapshot())); diff != "" && !hidden {
+						t.Errorf("the hosts are not as they were (-before +after):\n%s\n%s", diff, out)
+					}
+					c.WantNoChanges()
+				})
+			}
+		}
+	}
+}
+
+// What the plan cannot know in Terraform's order is said with the way out, and an apply that
+// does several things at a time knows it in time.
+func TestAHandoverThatTerraformsOrderHides(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
+	config := func(key string) string {
+		return r.Block() + fmt.Sprintf("resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %s = \"avd-01\" }\n  vm = each.value\n  partition = {}\n  power = { allow_shutdown = true }\n}\n", key)
+	}
+	c := rig.NewPatientCLI(t, config("old"), 20*time.Second)
+	c.Apply()
+	before := bare(r.Snapshot())
+	c.Write(config("new"))
+	seed := uint64(0)
+	for plan := ""; !strings.Contains(plan, "may be stopped twice"); seed++ {
+		if seed == 10 {
+			t.Fatalf("no order hides a handover:\n%s", plan)
+		}
+		if c.Terminal != nil {
+			c.Terminal.Shuffle = rand.New(rand.NewPCG(seed, 2)).IntN //nolint:gosec // repeatable
+		}
+		plan = c.Ok("plan", "-parallelism=1", "-out=plan.out")
+		if strings.Contains(plan, "may be stopped twice") {
+			rig.WantSaid(t, plan, "Warning: VM avd-01 may be stopped twice", "Terraform planned that before this resource", "moved { from = gpu_vm_assignment.OLD to = gpu_vm_assignment.NEW }")
+		}
+	}
+	c.Ok("apply", "-parallelism=30", "plan.out")
+	if diff := cmp.Diff(before, bare(r.Snapshot())); diff != "" {
+		t.Errorf("the hosts are not as they were (-before +after):\n%s", diff)
+	}
+	c.WantNoChanges()
+}
