@@ -128,7 +128,7 @@ func TestAVMThatMovesUnderAPlanIsNotStopped(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	config := func(count int) string {
 		return r.Block() + fmt.Sprintf("resource \"gpu_partition_config\" \"vdi\" {\n  name = \"vdi\"\n  hosts = [\"hv01\"]\n  gpu_p = { partition_count = %d }\n  max_disruption = \"vm_restart\"\n}\n", count) +
-			rig.Assign("avd-01", "allow_shutdown = true") + rig.AssignmentOf("moves", "avd-04", rig.AnyPartition, rig.MayStop)
+			rig.AssignmentOf("stays", "avd-01", rig.AnyPartition, rig.MayStop) + rig.AssignmentOf("moves", "avd-04", rig.AnyPartition, rig.MayStop)
 	}
 	c := rig.NewCLI(t, config(4))
 	c.Apply()

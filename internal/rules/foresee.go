@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"iter"
 	"slices"
@@ -54,7 +55,10 @@ func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast
 	if a := p.Want.Assignment; a != nil && a.Partition != nil && a.Partition.Config != "" && !r.before && !r.othersBefore {
 		for e := range r.others(configNamed(a.Partition.Config)) { // which is made before
 			if !e.plan.Unchanged {
-				known, _ = r.after(known, host, e.plan)
+				after, _ := r.after(known, host, e.plan)
+				if _, stays := after.VM(cmp.Or(a.VMID, a.VM)); stays { // else it was drained, and comes back
+					known = after
+				}
 			}
 		}
 	}
