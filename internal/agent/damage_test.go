@@ -229,6 +229,9 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 			if claims, err := w.Claims(t.Context()); err != nil || len(claims) != 2 {
 				t.Errorf("claims %+v, %v", claims, err)
 			}
+			if all, err := w.UnreadableRecords(t.Context()); err != nil || len(all) != 1 || !bytes.Equal(all[0].Raw, doc) || all[0].ID != j.Unreadable[0].ID {
+				t.Errorf("records %+v, %v", all, err)
+			}
 
 			// A person decides to give it up: what the change made stays, the rest is kept, and
 			// the VM that it stopped is owed its start all the same.
@@ -328,4 +331,43 @@ func scratch(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// TestRecordOfTheClusterIsGivenUpOnAnyNode has a record in what the nodes of a cluster share
+// that none of them can read: each lists it, nothing is changed, and one node gives it up for all.
+func TestRecordOfTheClusterIsGivenUpOnAnyNode(t *testing.T) {
+	n := newNodes(t)
+	cluster, err := n.sim.Cluster(t.Context())
+	check(t, err)
+	raw := []byte(`{"kind":"tape","id":"t1"}`)
+	check(t, cluster.Store.(backend.Repairer).Repair(t.Context(), func(st *backend.State) error { //nolint:forcetypeassert // the simulator's is one
+		st.Unreadable = append(st.Unreadable, backend.NewUnreadable("claim 1", raw, true, "its kind is %q", "tape"))
+		return nil
+	}))
+	before := n.look()
+	var id string
+	for _, node := range []*rig{n.rig, n.other} {
+		all, err := node.anotherAgent().UnreadableRecords(t.Context())
+		if err != nil || len(all) != 1 || !bytes.Equal(all[0].Raw, raw) {
+			t.Fatalf("records %+v, %v", all, err)
+		}
+		id = all[0].ID
+		if j, err := node.Journal(t.Context()); err != nil || len(j.Unreadable) != 1 || j.Unreadable[0].ID != id {
+			t.Errorf("journal %+v, %v", j, err)
+		}
+		var e *agent.Error
+		if _, err := node.AcquireLease(t.Context(), inCluster("run-1")); !errors.As(err, &e) || e.Kind != agent.Unreadable {
+			t.Errorf("a lease of the cluster: %v", err)
+		}
+	}
+	wantSame(t, before, n.look())
+	if dropped, err := n.other.anotherAgent().DropRecord(t.Context(), id); err != nil || !bytes.Equal(dropped.Raw, raw) {
+		t.Fatalf("dropped %+v, %v", dropped, err)
+	}
+	for _, node := range []*rig{n.rig, n.other} {
+		if all, err := node.anotherAgent().UnreadableRecords(t.Context()); err != nil || len(all) > 0 {
+			t.Errorf("records afterwards %+v, %v", all, err)
+		}
+	}
+	n.enters("run-1")
 }

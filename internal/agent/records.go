@@ -210,7 +210,9 @@ func (s *Server) DropRecord(ctx context.Context, id string) (backend.Unreadable,
 	defer release()
 	dropped, err := s.store.repair(ctx, id, s.clock())
 	if cluster, none := s.cluster(ctx); errors.Is(err, errNoRecord) && none == nil && cluster != nil {
-		dropped, err = recordStore{Store: cluster.Store, version: s.version}.repair(ctx, id, s.clock())
+		if shared, ok := cluster.Store.(recordStore); ok {
+			dropped, err = shared.repair(ctx, id, s.clock())
+		}
 	}
 	if err != nil {
 		return dropped, failure("give up a record", err)
