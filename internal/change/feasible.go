@@ -17,6 +17,7 @@ func (p *planner) feasible() error {
 		}
 		host = Project(host, s)
 	}
+	p.after = &host
 	return nil
 }
 

@@ -18,13 +18,28 @@ import (
 // The key is the caller's name for the host, by which the wants know it. With Refusals it
 // returns the steps that are refused, as far as they are known.
 func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
-	if ch.Unchanged {
-		return nil, nil
+	p := &planner{host: host, key: key, change: ch.On(key)}
+	err := p.plan()
+	return p.steps, err
+}
+
+// After returns the host as a change would leave it, and why the host does not let it.
+func After(host gpu.Host, key string, ch Change) (gpu.Host, error) {
+	p := &planner{host: host, key: key, change: ch.On(key)}
+	err := p.plan()
+	if err == nil && p.after != nil {
+		return *p.after, nil
 	}
-	ch = ch.On(key)
-	p := &planner{host: host, key: key, change: ch}
+	return ProjectAll(host, p.steps), err
+}
+
+func (p *planner) plan() error {
+	host, key, ch := p.host, p.key, p.change
+	if ch.Unchanged {
+		return nil
+	}
 	if r := fits(&host, key, ch); r != nil {
-		return nil, Refusals{r}
+		return Refusals{r}
 	}
 	var err error
 	switch {
@@ -52,9 +67,9 @@ func Plan(host gpu.Host, key string, ch Change) ([]Step, error) {
 		p.refuse(r)
 	}
 	if len(p.refused) > 0 {
-		return p.steps, p.refused
+		return p.refused
 	}
-	return p.steps, err
+	return err
 }
 
 // fits tells whether a host is of the platform that has what a change wants.
@@ -93,6 +108,7 @@ type planner struct {
 	steps  []Step
 	// refused is all that stands in the way.
 	refused Refusals
+	after   *gpu.Host // the steps, if nothing does
 }
 
 // Change is what one resource wants of hosts, or had and gives up. It is checked at plan,

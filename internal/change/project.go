@@ -75,6 +75,14 @@ func Project(host gpu.Host, s Step) gpu.Host {
 	return host
 }
 
+// ProjectAll returns the host as it should be after some steps.
+func ProjectAll(host gpu.Host, steps []Step) gpu.Host {
+	for _, s := range steps {
+		host = Project(host, s)
+	}
+	return host
+}
+
 // drained is a node whose running clustered VMs have moved away.
 func drained(host gpu.Host) gpu.Host {
 	host.Cluster = inState(host, gpu.NodePaused)

@@ -45,10 +45,16 @@ func projectVM(host *gpu.Host, vm *gpu.VM, s Step) {
 
 // vacate takes partitions back from those who hold them.
 func vacate(host *gpu.Host, whose func(gpu.Partition) bool) {
+	holds := func(g gpu.GPU) bool {
+		return g.Partitionable != nil && slices.ContainsFunc(g.Partitionable.Partitions, whose)
+	}
+	if !slices.ContainsFunc(host.GPUs, holds) {
+		return
+	}
 	host.GPUs = slices.Clone(host.GPUs)
 	for i := range host.GPUs {
 		g := &host.GPUs[i]
-		if g.Partitionable == nil || !slices.ContainsFunc(g.Partitionable.Partitions, whose) {
+		if !holds(*g) {
 			continue
 		}
 		part := *g.Partitionable
@@ -69,15 +75,20 @@ func unresolve(vm *gpu.VM) {
 
 // assigned brings the status of dismounted GPUs up to date.
 func assigned(host *gpu.Host) {
-	host.GPUs = slices.Clone(host.GPUs)
+	cloned := false
 	for i := range host.GPUs {
-		switch g := &host.GPUs[i]; {
-		case !g.Dismounted:
-		case assignee(host, g.ID) != nil:
-			g.Status = gpu.Assigned
-		default:
-			g.Status = gpu.ReadyForDDA
+		g := &host.GPUs[i]
+		status := gpu.ReadyForDDA
+		if g.Dismounted && assignee(host, g.ID) != nil {
+			status = gpu.Assigned
 		}
+		if !g.Dismounted || g.Status == status {
+			continue
+		}
+		if !cloned {
+			host.GPUs, cloned = slices.Clone(host.GPUs), true
+		}
+		host.GPUs[i].Status = status
 	}
 }
 

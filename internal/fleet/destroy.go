@@ -173,9 +173,7 @@ func afterwards(host gpu.Host, name string, ch change.Change) gpu.Host {
 	if err != nil && !ch.Want.Empty() {
 		return host
 	}
-	for _, s := range steps {
-		host = change.Project(host, s)
-	}
+	host = change.ProjectAll(host, steps)
 	if err == nil {
 		return host
 	}

@@ -197,16 +197,11 @@ func (r *run) configKind(id string) (gpu.Kind, bool) {
 // configSlots are the slots of a host that a config covers once the plans of the run are
 // made real.
 func (r *run) configSlots(host, id string) []slot {
-	h := r.fleet.hosts[host]
-	return slices.DeleteFunc(r.slots(host, h), func(s slot) bool {
+	return slices.DeleteFunc(r.slots(host, r.fleet.hosts[host]), func(s slot) bool {
 		if c := r.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) { // also as it was before
 			return !contains(c.GPUs[host], s.gpu.ID)
 		}
-		if s.config != "" {
-			return !gpu.SameID(s.config, id)
-		}
-		claim := r.configClaimOver(h, s.gpu.ID)
-		return claim == nil || !gpu.SameID(claim.ID, id)
+		return s.config == nil || !gpu.SameID(s.config.ID, id)
 	})
 }
 

@@ -24,6 +24,8 @@ type Book struct {
 	// hung are plans that a host refuses unless this run destroys what it has not planned
 	// yet, by token and host.
 	hung sync.Map
+	// projected are hosts with plans made on them, by name; each is a *projection.
+	projected sync.Map
 	// short are assignments that lack room unless others let go of it, by token.
 	short sync.Map
 	// told is what was said of the run as a whole, and is not said again.

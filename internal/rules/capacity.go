@@ -194,43 +194,9 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 
 func poolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
 
-// poolUsers lists who draws from a pool on the host once the other plans stand.
+// poolUsers lists who draws from a pool on the host after this run.
 func (r *run) poolUsers(host string, h *gpu.Host, pool string) map[string]seated {
-	out := map[string]seated{}
-	for i := range h.VMs {
-		vm := &h.VMs[i]
-		if n := drawn(vm, pool); n > 0 && !r.mayGo(vm) {
-			out[gpu.FoldID(vm.ID)] = seated{name: vm.Name, seats: n, running: vm.Runs()}
-		}
-	}
-	draws := func(a *gpu.Assignment) bool { return a != nil && a.Pool != nil && gpu.SameID(a.Pool.Name, pool) }
-	if at, ok := r.locate(r.plan.Prior.Assignment); ok && draws(r.plan.Prior.Assignment) {
-		delete(out, gpu.FoldID(at.vm.ID))
-	}
-	// First who leaves, then who comes: a renamed resource is both.
-	for e := range r.others(vmsOn(host)) {
-		if prior := e.plan.Prior.Assignment; draws(prior) && !draws(e.plan.Want.Assignment) {
-			if at, ok := r.locate(prior); ok && at.key == host {
-				delete(out, gpu.FoldID(at.vm.ID))
-			}
-		}
-	}
-	for e := range r.others(vmsOn(host)) {
-		a := e.plan.Want.Assignment
-		if !draws(a) {
-			continue
-		}
-		if at, ok := r.locate(a); ok && at.key == host {
-			id := gpu.FoldID(at.vm.ID)
-			out[id] = seated{
-				name:    at.vm.Name,
-				seats:   poolCount(a.Pool),
-				running: out[id].running || seatedAfter(at.vm, a),
-				planned: out[id].seats == 0,
-			}
-		}
-	}
-	return out
+	return r.users(host, h, func(vm *gpu.VM) int { return drawn(vm, pool) })
 }
 
 // drawn is the number of a VM's devices that come from a pool.
@@ -285,26 +251,19 @@ func (r *run) deviceRival(a *gpu.Assignment, id string) *entry {
 
 // deviceHolder is another VM that has the GPU and keeps it in this run.
 func (r *run) deviceHolder(host string, h *gpu.Host, id, own string) *gpu.VM {
+	then := r.projected(host, h)
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		if gpu.SameID(vm.ID, own) || r.mayGo(vm) {
-			continue
-		}
-		if slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) && !r.givesUp(host, vm, id) {
+		if after, ok := then.VM(vm.ID); ok && has(vm, id) && has(after, id) && !gpu.SameID(vm.ID, own) && !r.mayGo(vm) {
 			return vm
 		}
 	}
 	return nil
 }
 
-// givesUp tells whether a plan of this run takes the GPU away from the VM.
-func (r *run) givesUp(host string, vm *gpu.VM, id string) bool {
-	for e := range r.others(vmWithID(vm.ID), vmNamed(vm.Name)) {
-		if takesWhole(e.plan.Prior, host, id) && !takesWhole(e.plan.Want, host, id) {
-			return true
-		}
-	}
-	return false
+// has tells whether a VM has a GPU whole.
+func has(vm *gpu.VM, id string) bool {
+	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) })
 }
 
 // checkFailoverHeadroom asks, per cluster, whether the other nodes have partitions

@@ -47,6 +47,7 @@ type run struct {
 type memo struct {
 	shares    shareMemo
 	forecasts map[string]change.Forecast
+	projected map[string]*gpu.Host
 }
 
 // violation is a finding with what identifies it, one key per object that is wrong.
@@ -67,7 +68,7 @@ func begin(w World, p change.Change) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &memo{forecasts: map[string]change.Forecast{}}}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &memo{forecasts: map[string]change.Forecast{}, projected: map[string]*gpu.Host{}}}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}

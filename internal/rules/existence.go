@@ -169,7 +169,7 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 	switch {
 	case r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }) != nil:
 		return "(covered by another gpu_partition_config of this run)"
-	case h.Platform != gpu.Linux && r.passedThrough(host, g.ID):
+	case h.Platform != gpu.Linux && r.conflict(host, func(w gpu.Want) bool { return takesWhole(w, host, g.ID) }) != nil:
 		return "(taken whole by another resource of this run)"
 	}
 	return "(not matched by `selector`)"

@@ -176,14 +176,11 @@ func (r *run) makeWay(known gpu.Host, host string, others []change.Change, p cha
 
 // after is a host after a change, if the host can do it.
 func (r *run) after(known gpu.Host, host string, p change.Change) (gpu.Host, bool) {
-	steps, refused := r.steps(known, host, p)
-	if len(refused) > 0 {
+	after, err := change.After(known, host, r.sent(p))
+	if err != nil {
 		return known, false
 	}
-	for _, s := range steps {
-		known = change.Project(known, s)
-	}
-	return known, true
+	return after, true
 }
 
 // halves are a plan, or, of a replacement, the end of one object and the making of another.

@@ -110,15 +110,24 @@ func (r *run) withClaims(host string, h *gpu.Host) gpu.Host { return r.fleet.wit
 
 func (f *Fleet) withClaims(host string, h *gpu.Host) gpu.Host {
 	var others []gpu.Claim
-	for i := range h.VMs {
-		for _, p := range f.vmClaims[gpu.FoldID(h.VMs[i].ID)] {
-			if p.host != host {
-				others = append(others, *p.item)
-			}
-		}
+	for _, c := range f.claimsElsewhere(host, h) {
+		others = append(others, *c)
 	}
 	if len(others) == 0 {
 		return *h
 	}
 	return change.WithClaims(*h, others)
+}
+
+// claimsElsewhere are the claims that other hosts hold for the VMs of a host.
+func (f *Fleet) claimsElsewhere(host string, h *gpu.Host) []*gpu.Claim {
+	var out []*gpu.Claim
+	for i := range h.VMs {
+		for _, p := range f.vmClaims[gpu.FoldID(h.VMs[i].ID)] {
+			if p.host != host {
+				out = append(out, p.item)
+			}
+		}
+	}
+	return out
 }

@@ -410,11 +410,12 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 	for _, host := range r.fleet.cluster(h) {
 		node := r.fleet.hosts[host]
 		for _, s := range r.slots(host, node) {
-			if s.config != "" || contains(c.GPUs[host], s.gpu.ID) || kindOf(s.gpu).vendor != "NVIDIA" {
+			claim := s.config
+			if claim != nil && r.superseded(claim) || contains(c.GPUs[host], s.gpu.ID) || kindOf(s.gpu).vendor != "NVIDIA" {
 				continue
 			}
 			count, by := s.count, ""
-			if claim := r.configClaimOver(node, s.gpu.ID); claim != nil && claim.Want.Config != nil && claim.Want.Config.Kind == gpu.KindGPUP {
+			if claim != nil && claim.Want.Config != nil && claim.Want.Config.Kind == gpu.KindGPUP {
 				count, by = claim.Want.Config.Count, ", claimed as "+quote(claim.ID)+" by "+whose(claim)
 			}
 			if count == c.Count {

@@ -159,16 +159,8 @@ func (r *run) ownersWithoutPool(at located, pool string) []string {
 }
 
 func (r *run) willHavePool(host string, h *gpu.Host, name string) bool {
-	if p := r.plan.Want.Pool; p != nil && gpu.SameID(p.Name, name) {
-		return len(p.Members[host]) > 0
-	}
-	for e := range r.others(gpusOn(host)) {
-		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.Name, name) && len(p.Members[host]) > 0 {
-			return true
-		}
-	}
-	_, ok := h.Pool(name)
-	return ok
+	pool, ok := r.projected(host, h).Pool(name)
+	return ok && len(pool.GPUs) > 0
 }
 
 // clusterOf is the host's cluster, or the host alone.

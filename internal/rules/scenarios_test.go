@@ -652,7 +652,7 @@ func capacityScenarios() []scenario {
 				return world(full(gpu.VMRunning)), create("t", partition("c", "hv01"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
-				w.Others.Put("o", change.Change{Prior: partition("a", "hv01")})
+				goes(w, "hv01", "a", partition("a", "hv01"))
 			},
 		},
 		{
@@ -700,7 +700,7 @@ func capacityScenarios() []scenario {
 				return world(h), create("t", p)
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
-				w.Others.Put("o", change.Change{Prior: fromPool("a", "hv01", "hv01/dda", "dda")})
+				goes(w, "hv01", "a", fromPool("a", "hv01", "hv01/dda", "dda"))
 			},
 		},
 		{
@@ -711,7 +711,7 @@ func capacityScenarios() []scenario {
 				return world(h), create("t", device("b", "hv01", "hv01", gpu0))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
-				w.Others.Put("o", change.Change{Prior: device("a", "hv01", "hv01", gpu0)})
+				goes(w, "hv01", "a", device("a", "hv01", "hv01", gpu0))
 			},
 		},
 		{
@@ -1158,4 +1158,10 @@ func vmScenarios() []scenario {
 			},
 		},
 	}
+}
+
+// goes has this run destroy an assignment that a host has a claim for.
+func goes(w *rules.World, host, vmName string, prior gpu.Want) {
+	claimVM(w.Hosts[host], w.Owner, vmName, *prior.Assignment)
+	w.Others.Put("claim-"+vmName, change.Change{Prior: prior})
 }

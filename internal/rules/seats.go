@@ -11,9 +11,9 @@ import (
 // slot is a partitionable GPU of a host with the number of partitions that it will
 // have once the plans of this run are made real.
 type slot struct {
-	gpu    *gpu.GPU
+	gpu    *gpu.GPU // as it is now
 	count  int
-	config string // id of the config of this run that covers it, or ""
+	config *gpu.Claim // of the config that will cover it, or nil
 }
 
 // size is the memory of one partition, and whether the host has said so; at another
@@ -25,20 +25,22 @@ func (s slot) size() (size gpu.Bytes, exact bool) {
 	return s.gpu.Partitionable.EstimatedPartitionVRAM(s.count), false
 }
 
-// slots lists the GPUs of a host that Hyper-V may take partitions from: partitioned
-// for real, not dismounted, not in a pool and not about to be.
+// slots lists the GPUs of a host that Hyper-V may take partitions from after this run:
+// partitioned for real, not dismounted and not in a pool.
 func (r *run) slots(host string, h *gpu.Host) []slot {
 	var out []slot
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		if !partitions(g) || inPool(h, g.ID) != nil || r.passedThrough(host, g.ID) {
-			continue
+	then := r.projected(host, h)
+	for i := range then.GPUs {
+		g := &then.GPUs[i]
+		if now, ok := h.GPU(g.ID); ok && partitions(g) && inPool(then, g.ID) == nil {
+			s := slot{gpu: now, count: g.Partitionable.Count}
+			for i := range then.Claims {
+				if c := &then.Claims[i]; c.Kind == gpu.ClaimConfig && c.Covers(g.ID) {
+					s.config = c
+				}
+			}
+			out = append(out, s)
 		}
-		s := slot{gpu: g, count: g.Partitionable.Count}
-		if c := r.configOver(host, g.ID); c != nil && c.Kind == gpu.KindGPUP {
-			s.count, s.config = c.Count, c.ID
-		}
-		out = append(out, s)
 	}
 	return out
 }
@@ -56,33 +58,6 @@ func inPool(h *gpu.Host, id string) *gpu.Pool {
 		}
 	}
 	return nil
-}
-
-// configOver is the config of this run that will cover a GPU. What the checked
-// config had before is what the host has now.
-func (r *run) configOver(host, id string) *gpu.PartitionConfig {
-	if c := r.plan.Want.Config; c != nil && !r.before && contains(c.GPUs[host], id) {
-		return c
-	}
-	for e := range r.others(gpusOn(host)) {
-		if c := e.plan.Want.Config; c != nil && contains(c.GPUs[host], id) {
-			return c
-		}
-	}
-	return nil
-}
-
-// passedThrough tells whether a plan of this run takes the GPU for passthrough.
-func (r *run) passedThrough(host, id string) bool {
-	if takesWhole(r.plan.Want, host, id) && !r.before {
-		return true
-	}
-	for e := range r.others(gpusOn(host)) {
-		if takesWhole(e.plan.Want, host, id) {
-			return true
-		}
-	}
-	return false
 }
 
 // takesWhole tells whether a pool or a device assignment takes the GPU.
@@ -104,7 +79,7 @@ type seated struct {
 	clustered bool
 	pinned    string
 	config    string // the config that its partition is bound to
-	planned   bool // it does not have it yet; a plan of this run gives it
+	planned   bool   // it does not have it yet; a plan of this run gives it
 }
 
 // who names the VM for a list of holders.
@@ -115,56 +90,40 @@ func (s seated) who() string {
 	return quote(s.name)
 }
 
-// seating lists who has a partition on the host once the other plans of this run
-// are made real, by folded VM id. The checked plan itself is left out.
+// seating lists who has a partition on the host after this run, by folded VM id.
 func (r *run) seating(host string, h *gpu.Host) map[string]seated {
-	holding := holders(h)
-	holdsNow := func(vm *gpu.VM) bool {
-		return len(vm.PartitionAdapters) > 0 && (vm.Runs() || holding[gpu.FoldID(vm.ID)])
-	}
+	return r.users(host, h, func(vm *gpu.VM) int { return len(vm.PartitionAdapters) })
+}
+
+// users lists the VMs that have something of a host after this run, by folded id. What one
+// has in its hands now counts as in use until it runs out of it.
+func (r *run) users(host string, h *gpu.Host, has func(*gpu.VM) int) map[string]seated {
+	then := r.projected(host, h)
+	holding := holders(then)
 	out := map[string]seated{}
-	for i := range h.VMs {
-		vm := &h.VMs[i]
-		if len(vm.PartitionAdapters) == 0 || r.mayGo(vm) {
+	for i := range then.VMs {
+		vm := &then.VMs[i]
+		n := has(vm)
+		if n == 0 || r.mayGo(vm) {
 			continue
 		}
-		out[gpu.FoldID(vm.ID)] = seated{
+		id := gpu.FoldID(vm.ID)
+		now, listed := h.VM(vm.ID)
+		had := listed && has(now) > 0
+		s := seated{
 			name:      cmp.Or(vm.Name, vm.ID),
-			seats:     len(vm.PartitionAdapters),
-			running:   holdsNow(vm),
+			seats:     n,
+			running:   vm.Runs() || holding[id] || had && now.Runs(),
 			clustered: vm.Clustered,
-			pinned:    vm.PartitionAdapters[0].PinnedGPU,
-			config:    r.configOfClaim(vm),
+			planned:   !had,
 		}
-	}
-	partition := func(a *gpu.Assignment) bool { return a != nil && a.Partition != nil }
-	if at, ok := r.locate(r.plan.Prior.Assignment); ok && partition(r.plan.Prior.Assignment) {
-		delete(out, gpu.FoldID(at.vm.ID))
-	}
-	// First who leaves, then who comes: a renamed resource is both.
-	for e := range r.others(vmsOn(host)) {
-		if prior := e.plan.Prior.Assignment; partition(prior) && !partition(e.plan.Want.Assignment) {
-			if at, ok := r.locate(prior); ok && at.key == host {
-				delete(out, gpu.FoldID(at.vm.ID))
-			}
+		if len(vm.PartitionAdapters) > 0 {
+			s.pinned = vm.PartitionAdapters[0].PinnedGPU
 		}
-	}
-	for e := range r.others(vmsOn(host)) {
-		a := e.plan.Want.Assignment
-		if !partition(a) {
-			continue
+		if c, ok := then.Claim(gpu.ClaimAssignment, vm.ID); ok && c.Want.Assignment != nil && c.Want.Assignment.Partition != nil {
+			s.config = c.Want.Assignment.Partition.Config
 		}
-		if at, ok := r.locate(a); ok && at.key == host {
-			out[gpu.FoldID(at.vm.ID)] = seated{
-				name:      at.vm.Name,
-				seats:     1,
-				running:   holdsNow(at.vm) || seatedAfter(at.vm, a),
-				clustered: at.vm.Clustered,
-				pinned:    a.Partition.PinnedGPU,
-				config:    a.Partition.Config,
-				planned:   len(at.vm.PartitionAdapters) == 0,
-			}
-		}
+		out[id] = s
 	}
 	return out
 }

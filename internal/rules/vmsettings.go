@@ -163,14 +163,7 @@ func (r *run) mmioNeed(at located) (gpu.MMIO, *gpu.GPU) {
 // poolMembers are the GPUs that a pool will have on the VM's host; false when there
 // is no such pool.
 func (r *run) poolMembers(at located, want *gpu.PoolWant) ([]string, bool) {
-	for e := range r.others(gpusOn(at.key)) {
-		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.Name, want.Name) {
-			if ids, has := p.Members[at.key]; has {
-				return ids, true
-			}
-		}
-	}
-	if pool, ok := at.host.Pool(want.Name); ok {
+	if pool, ok := r.projected(at.key, at.host).Pool(want.Name); ok {
 		return pool.GPUs, true
 	}
 	return nil, false
