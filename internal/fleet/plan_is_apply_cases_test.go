@@ -112,7 +112,7 @@ func TestAPoolTakesNoGPUThatAVMHas(t *testing.T) {
 // plan counts on the node, for what it says of the others too.
 func TestANodeThatADeadRunPausedCountsAsUp(t *testing.T) {
 	t.Parallel()
-	for at := 1; ; at++ {
+	for at := 1; !t.Failed(); at++ {
 		w := nodes(t, 2)
 		for _, vm := range []string{"vm-11", "vm-21"} {
 			if err := w.apply(w.assigned(vm, gpu.PartitionWant{})); err != nil {
@@ -121,7 +121,7 @@ func TestANodeThatADeadRunPausedCountsAsUp(t *testing.T) {
 			w.turn(vm, gpu.VMRunning)
 		}
 		p := change.Change{Subject: "gpu_partition_config vdi", Token: "token", Want: gpu.Want{Config: &gpu.PartitionConfig{
-			ID: "vdi", Name: "vdi", Count: 8, Drain: true, MaxDisruption: gpu.DisruptNone, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
+			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 8, Drain: true, MaxDisruption: gpu.DisruptNone, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
 		}}}
 		w.fuse.left = at
 		if w.apply(p) == nil {
