@@ -18,7 +18,7 @@ func FuzzSSHConfig(f *testing.F) {
 	f.Add([]byte("Port=abc\nIdentityFile %d/x"), "a b")
 	f.Fuzz(func(t *testing.T, text []byte, alias string) {
 		if strings.Contains(strings.ToLower(string(text)), "include") {
-			t.Skip("reads other files")
+			return // it reads other files
 		}
 		c, err := parseSSHConfig(text)
 		if err != nil {

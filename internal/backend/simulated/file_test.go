@@ -163,7 +163,7 @@ func TestFileThatCannotBeLockedIsReadOnly(t *testing.T) {
 
 func TestReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
-		t.Skip("root may write everywhere")
+		t.Skip("root may write everywhere; run this test as another user")
 	}
 	fleet := newFleet(t, 1)
 	dir := filepath.Dir(fleet.Path())
@@ -179,7 +179,7 @@ func TestLinkedFile(t *testing.T) {
 	fleet := newFleet(t, 1)
 	link := filepath.Join(t.TempDir(), "link.json")
 	if err := os.Symlink(fleet.Path(), link); err != nil {
-		t.Skip(err)
+		t.Skipf("no link can be made here (%v); run the tests on Linux or macOS to include this one", err)
 	}
 	linked, err := simulated.Open(link)
 	if err != nil {
