@@ -35,9 +35,10 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 			continue
 		}
 		seats := total(r.slots(host, h))
-		running := runningOnly(r.seating(host, h))
-		need, _, names := tally(running)
+		seating := r.seating(host, h)
+		need, _, names := tally(runningOnly(seating))
 		if need <= seats {
+			r.warnOfOff(host, seats, seating)
 			continue
 		}
 		r.report(Finding{
@@ -49,6 +50,24 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 			Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs first.",
 		}, overflow("config", host, need-seats)...)
 	}
+}
+
+// warnOfOff says that VMs with an adapter are more than the partitions that a config leaves:
+// those that are off now take theirs when they start.
+func (r *run) warnOfOff(host string, seats int, seating map[string]seated) {
+	_, configured, names := tally(seating)
+	if configured <= seats {
+		return
+	}
+	r.report(Finding{
+		Level:  Warning,
+		Path:   "gpu_p.partition_count",
+		Title:  "More VMs than partitions",
+		Host:   host,
+		Found:  fmt.Sprintf("On %s, %s configured for %s: %s.", hostText(host), verb(configured, "1 partition is", fmt.Sprintf("%d partitions are", configured)), plural(len(names), "VM"), joinAll(names)),
+		Wanted: fmt.Sprintf("%s leaves %s there. VMs take their partition when they start, so not all of them can run at the same time.", r.label(), plural(seats, "partition")),
+		Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs.",
+	}, overflow("configured", host, configured-seats)...)
 }
 
 // overflow has one key per missing seat, so that a larger shortage counts as worse.

@@ -670,6 +670,16 @@ func capacityScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
 		},
 		{
+			rule: "capacity", name: "config with too few for VMs that are off", drift: true, level: rules.Warning, path: "gpu_p.partition_count", says: []string{`"a", "b" and "c"`, "2 partitions"},
+			build: func() (rules.World, change.Change) {
+				h := full(gpu.VMOff)
+				holds(h, "c", 0)
+				h.GPUs[0].Partitionable.Count = 4
+				return world(h), create("t", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {gpu0}}}})
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 4 },
+		},
+		{
 			rule: "capacity", name: "pool", level: rules.Error, path: "pool", says: []string{`"a"`, "1 GPU"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning))
