@@ -50,12 +50,6 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Local tells whether the cause is on this machine or a matter of trust, so that
-// waiting for the host to come back would not help.
-func (e *Error) Local() bool {
-	return e.Kind == Settings || e.Kind == HostKey || e.Kind == Certificate
-}
-
 func unreachable(host, address string, err error) *Error {
 	return &Error{Host: host, Kind: Unreachable, Found: "nothing answers at " + address, Err: err, Fix: "look at the address, the firewall, and whether the host is up"}
 }

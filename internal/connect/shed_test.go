@@ -144,13 +144,3 @@ func TestObservedConnection(t *testing.T) {
 		t.Errorf("calls %v", calls)
 	}
 }
-
-// TestWhereTheCauseIs tells what waiting for a host would not mend.
-func TestWhereTheCauseIs(t *testing.T) {
-	t.Parallel()
-	for kind, local := range map[connect.Kind]bool{connect.Settings: true, connect.HostKey: true, connect.Certificate: true, connect.Unreachable: false, connect.Ended: false} {
-		if e := (&connect.Error{Kind: kind}); e.Local() != local {
-			t.Errorf("%s is local: %t", kind, e.Local())
-		}
-	}
-}

@@ -314,15 +314,19 @@ func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 func TestNeedsHand(t *testing.T) {
 	for kind, want := range map[connect.Kind]bool{
 		connect.Settings: true, connect.HostKey: true, connect.Certificate: true,
-		connect.Unreachable: false, connect.Ended: false, connect.Authentication: false, connect.NoAgent: false,
+		connect.Authentication: true, connect.NoAgent: true, connect.Blocked: true, connect.WrongPlatform: true, connect.Garbage: true, connect.Version: true,
+		connect.Unreachable: false, connect.Ended: false,
 	} {
 		err := fmt.Errorf("host a: %w", &connect.Error{Host: "a", Kind: kind})
 		if got := fleet.NeedsHand(err); got != want {
 			t.Errorf("%s: %t, want %t", kind, got, want)
 		}
 	}
-	if fleet.NeedsHand(errors.New("something")) {
+	if fleet.NeedsHand(errors.New("something")) || fleet.NeedsHand(&agent.Error{Kind: agent.Unavailable}) {
 		t.Error("an error that is not of a connection")
+	}
+	if !fleet.NeedsHand(fmt.Errorf("host a: %w", &agent.Error{Kind: agent.Internal})) {
+		t.Error("an agent that answers without its platform")
 	}
 }
 

@@ -310,11 +310,15 @@ func (f *Fleet) TellOnce(what string) bool {
 	return first
 }
 
-// NeedsHand tells whether a host was not reached because of a setting on this machine
-// or because one end does not trust the other. Such a host is not merely away.
+// NeedsHand tells whether a host was not read for another reason than that it cannot be
+// reached: a setting, trust, or an agent that answers without the platform that it is for.
+// The host is there, so that nothing may be taken for lost with it.
 func NeedsHand(err error) bool {
-	ce, ok := errors.AsType[*connect.Error](err)
-	return ok && ce.Local()
+	if ce, ok := errors.AsType[*connect.Error](err); ok {
+		return ce.Kind != connect.Unreachable && ce.Kind != connect.Ended
+	}
+	ae, ok := errors.AsType[*agent.Error](err)
+	return ok && ae.Kind != agent.Unavailable && ae.Kind != agent.Cancelled
 }
 
 // Look takes the snapshots of some hosts, in parallel.

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -142,6 +143,46 @@ func TestHostThatDoesNotAnswerIsKeptOnDemandButNotForALayoutChange(t *testing.T)
 	r.Silent(false, "hv02")
 	c.Apply()
 	r.WantCounts(8, rig.Both...)
+	c.WantNoChanges()
+}
+
+// keep is for hosts that cannot be reached: one that answers without its platform is there.
+func TestHostThatAnswersIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.ConfigOf(4, rig.Both))
+	c.Apply()
+	r.Must(r.Fleet.InjectFault(t.Context(), "hv02", simulated.Fault{Op: simulated.OpInventory, Code: backend.NotSupported, Detail: "the host has no driver"}))
+	for _, args := range [][]string{{"plan"}, {"destroy", "-auto-approve"}} {
+		rig.WantSaid(t, c.Fails(args...), "Host answers, but cannot be read", "Host: hv02", "the host has no driver", "does not lift this")
+	}
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve", "-refresh=false"), "Host: hv02", "the host has no driver")
+	r.ClearFaults("hv02")
+	r.WantCounts(4, rig.Both...)
+	r.WantClaims(rig.Both, "partition_config vdi")
+	c.WantNoChanges()
+}
+
+// Shrinking below the VMs that have an adapter is said, also while they are off.
+func TestShrinkingBelowVMsThatAreOff(t *testing.T) {
+	t.Parallel()
+	h := rig.Node("hv01", rig.Off(rig.Desktop("avd-01", 1)), rig.Off(rig.Desktop("avd-02", 2)), rig.Off(rig.Desktop("avd-03", 3)))
+	h.GPUs = h.GPUs[:1]
+	r := rig.New(t, rig.Standalone(h))
+	config := func(count int) string {
+		text := r.Block() + rig.ConfigOf(count, []string{"hv01"})
+		for _, vm := range []string{"avd-01", "avd-02", "avd-03"} {
+			text += rig.Assign(vm, "allow_shutdown = true")
+		}
+		return text
+	}
+	c := rig.NewCLI(t, config(4))
+	c.Apply()
+	c.Write(config(2))
+	rig.WantSaid(t, c.Ok("plan"), "More VMs than partitions", `3 partitions are configured for 3 VMs: "avd-01", "avd-02" and "avd-03"`, "leaves 2 partitions")
+	c.Apply()
+	r.WantCounts(2, "hv01")
+	r.WantHeld(gpu.VMOff, "avd-01", "avd-02", "avd-03")
 	c.WantNoChanges()
 }
 

@@ -91,7 +91,7 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 					c.Write(config("new"))
 					plan := c.Ok("plan", fmt.Sprintf("-parallelism=%d", at), "-refresh="+refresh, "-out=plan.out")
 					hidden := strings.Contains(plan, "moved {")
-if hidden && at > 1 {
+					if hidden && at > 1 {
 						t.Errorf("what comes at the same time is not seen:\n%s", plan)
 					}
 					out, code := c.Run("apply", fmt.Sprintf("-parallelism=%d", at), "plan.out")

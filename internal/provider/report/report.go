@@ -177,6 +177,9 @@ func sentence(text string) string {
 func silence(err error) string {
 	var ce *connect.Error
 	if !errors.As(err, &ce) {
+		if fleet.NeedsHand(err) {
+			return "Host answers, but cannot be read"
+		}
 		return "Host does not answer"
 	}
 	switch ce.Kind {
@@ -303,12 +306,12 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 				"%s\n\nHost: %s\n%s\nWhat the state knows of this host is kept (on_unreachable = \"keep\").", label, name, facts(err)))
 		default:
 			ok = false
-			way := "Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
+			way := "A host that does not answer is not taken for an empty one: the state is kept as it is. Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
 			if fleet.NeedsHand(err) {
-				way = "on_unreachable = \"keep\" does not lift this."
+				way = "The state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts that cannot be reached."
 			}
 			diags.AddError(silence(err), fmt.Sprintf(
-				"%s\n\nHost: %s\n%s\n\nA host that does not answer is not taken for an empty one: the state is kept as it is. %s", label, name, facts(err), way))
+				"%s\n\nHost: %s\n%s\n\n%s", label, name, facts(err), way))
 		}
 	}
 	return ok
