@@ -122,8 +122,8 @@ type Change struct {
 	// the claim gets it; on a delete the claim must have it (or Adopt must be set) or nothing
 	// is done.
 	Token string `json:"token"`
-	// Adopt lets a delete act without a claim: the object was imported and the host
-	// never held a claim for it.
+	// Adopt is true of an object that was imported and that no host holds a claim for. That
+	// another resource of the run has it did not stand before, and a delete acts without a claim.
 	Adopt bool `json:"adopt,omitempty"`
 	// Want is what shall be; empty on a delete, or when a host leaves the object.
 	Want gpu.Want `json:"want"`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -176,12 +177,33 @@ resource "gpu_vm_assignment" "render" {
 			o.Arrange(r)
 			before := r.Snapshot()
 			c := rig.NewCLI(t, r.Block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.Address, o.Ids[0])+o.HCL)
-			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add")
+			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 1 to change, 0 to destroy")
 			r.WantUnchanged(before)
 			c.Apply()
+			wantClaimed(r, "test")
 			c.WantNoChanges()
+
+			// It is theirs no more: nobody else adopts it, nor this state a second time.
+			typ, _, _ := strings.Cut(o.Address, ".")
+			other := rig.NewCLI(t, r.BlockOf("other")+o.HCL)
+			rig.WantSaid(t, other.Fails("import", o.Address, o.Ids[0]), "belongs to another owner")
+			again := strings.Replace(o.HCL, strconv.Quote(strings.TrimPrefix(o.Address, typ+".")), `"again"`, 1)
+			c.Write(r.Block() + o.HCL + again + fmt.Sprintf("import {\n  to = %s.again\n  id = %q\n}\n", typ, o.Ids[0]))
+			rig.WantSaid(t, c.Fails("plan"), "Error: ")
+			c.Write(r.Block() + o.HCL)
+			c.WantNoChanges()
+
+			// A record that is lost is written again.
+			for _, h := range rig.Both {
+				r.EditHost(h, func(h *gpu.Host) { h.Claims = nil })
+			}
+			rig.WantSaid(t, c.Ok("plan"), "has lost its record of this resource", "0 to add, 1 to change, 0 to destroy")
+			c.Apply()
+			wantClaimed(r, "test")
+			c.WantNoChanges()
+
 			after := r.Snapshot()
-			for i := range after.Hosts { // at most claims were written
+			for i := range after.Hosts { // only claims were written
 				after.Hosts[i].Claims = before.Hosts[i].Claims
 			}
 			if diff := cmp.Diff(before, after); diff != "" {
@@ -207,6 +229,66 @@ resource "gpu_vm_assignment" "render" {
 			}
 		})
 	}
+}
+
+// wantClaimed asserts that there are claims, and whose they are.
+func wantClaimed(r *rig.Rig, owner string) {
+	r.T.Helper()
+	n := 0
+	for _, name := range rig.Both {
+		for _, c := range r.Host(name).Claims {
+			n++
+			if c.Owner != owner || c.Token == "" {
+				r.T.Errorf("host %s has the claim %+v, want one of owner %q", name, c, owner)
+			}
+		}
+	}
+	if n == 0 {
+		r.T.Error("nothing is claimed")
+	}
+}
+
+// Who comes second is told before it changes anything.
+func TestTwoStatesDoNotAdoptOneVM(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	r.AddForeignAdapter("avd-01")
+	hcl := rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
+	a, b := rig.NewCLI(t, r.BlockOf("a")+hcl), rig.NewCLI(t, r.BlockOf("b")+hcl)
+	for _, c := range []*rig.CLI{a, b} { // neither has applied, so that no record is in the way
+		c.Ok("import", "gpu_vm_assignment.a", "hv01/avd-01")
+	}
+	a.Apply()
+	before := r.Snapshot()
+	rig.WantSaid(t, b.Fails("plan"), "Error: Another Terraform state manages this object", `Terraform state "a"`, "Rule: not-our-claim")
+	r.WantUnchanged(before)
+	a.WantNoChanges()
+}
+
+// What is imported twice in one state is an error, also while nothing is on record.
+func TestOneObjectIsNotAdoptedTwice(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	r.AddForeignAdapter("avd-01")
+	c := rig.NewCLI(t, r.Block()+rig.AssignmentOf("a", "avd-01", rig.AnyPartition)+rig.AssignmentOf("b", "avd-01", rig.AnyPartition)+
+		"import {\n  to = gpu_vm_assignment.a\n  id = \"hv01/avd-01\"\n}\nimport {\n  to = gpu_vm_assignment.b\n  id = \"hv01/avd-01\"\n}\n")
+	before := r.Snapshot()
+	rig.WantSaid(t, c.Fails("plan"), "Error: Two partitions for one VM")
+	r.WantUnchanged(before)
+}
+
+// A config that is imported again after its state was lost knows what its destroy puts back.
+func TestImportKnowsWhatADestroyPutsBack(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	hcl := rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`)
+	rig.NewCLI(t, r.Block()+hcl).Apply()
+	r.WantCounts(4, rig.Both...)
+	c := rig.NewCLI(t, r.Block()+hcl)
+	c.Ok("import", rig.VDI, "vdi@hv01,hv02")
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantCounts(16, rig.Both...)
 }
 
 func TestMalformedImportIDsAreRefused(t *testing.T) {

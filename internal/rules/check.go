@@ -126,6 +126,11 @@ func (r *run) keysBefore() map[string]bool {
 	before.found = nil
 	before.othersBefore = true
 	if !r.plan.Unchanged {
+		if r.plan.Adopt {
+			// No host has it on record as ours: it is as it was, but whoever else of this run
+			// has it may not.
+			before.book = NewBook()
+		}
 		before.before = true
 		before.plan.Want = r.plan.Prior
 		if r.plan.Prior.Empty() || !r.rule.concerns(before.plan) {

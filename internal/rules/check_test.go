@@ -30,6 +30,8 @@ type scenario struct {
 	// drift is true when the host is not as the resource had it, so that the same want
 	// as before still makes it worse.
 	drift bool
+	// firm is true for what refuses every change, however long it has been so.
+	firm bool
 	// hostless is true when the violation can be told without any inventory.
 	hostless bool
 }
@@ -123,7 +125,7 @@ func (s scenario) stood(t *testing.T) {
 		return
 	}
 	p.Prior = p.Want
-	p.Unchanged = s.drift
+	p.Unchanged = s.drift || s.firm
 	if w.Others != nil {
 		w.Others.Settle()
 	}
@@ -138,6 +140,12 @@ func (s scenario) stood(t *testing.T) {
 		}
 		if !strings.Contains(f.Detail(), "This was so before") {
 			t.Errorf("the body does not say that it stood before:\n%s", f.Detail())
+		}
+	}
+	if s.firm {
+		p.Unchanged = false
+		if found := of(s.rule, rules.Check(w, p, nil)); len(found) != 1 || found[0].Level != rules.Error || found[0].Stood {
+			t.Errorf("a change: got %+v, want an error", found)
 		}
 	}
 }

@@ -291,6 +291,9 @@ func (r *run) claimed(claims []placed[gpu.Claim]) bool {
 }
 
 func checkNotOurClaim(r *run) {
+	if r.before {
+		return // however long another state has had it, a change of it is refused
+	}
 	switch w := r.plan.Want; {
 	case w.Config != nil:
 		r.reportForeignClaims(w.Config.GPUs, gpu.ClaimConfig, w.Config.ID, "name")

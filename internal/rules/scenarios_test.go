@@ -227,7 +227,7 @@ func existenceScenarios() []scenario {
 			},
 		},
 		{
-			rule: "not-our-claim", name: "VM", level: rules.Error, path: "vm", says: []string{`"platform"`, "VM \"a\""},
+			rule: "not-our-claim", firm: true, name: "VM", level: rules.Error, path: "vm", says: []string{`"platform"`, "VM \"a\""},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimVM(h, "platform", "a", gpu.Assignment{})
@@ -236,7 +236,7 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Owner = "platform" },
 		},
 		{
-			rule: "not-our-claim", name: "nobody has a name", level: rules.Error, path: "vm", says: []string{"two applies", "`owner`"},
+			rule: "not-our-claim", firm: true, name: "nobody has a name", level: rules.Error, path: "vm", says: []string{"two applies", "`owner`"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimVM(h, "", "a", gpu.Assignment{})
@@ -247,7 +247,7 @@ func existenceScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Token = "claim-a" },
 		},
 		{
-			rule: "not-our-claim", name: "pool", level: rules.Error, path: "name", says: []string{`"platform"`},
+			rule: "not-our-claim", firm: true, name: "pool", level: rules.Error, path: "name", says: []string{`"platform"`},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Claims = []gpu.Claim{{Kind: gpu.ClaimPool, ID: "dda", Token: "x", Owner: "platform"}}

@@ -84,7 +84,7 @@ func shareScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.Name = "b" },
 		},
 		{
-			rule: "not-our-claim", name: "a share", level: rules.Error, path: "name", says: []string{`share "a"`, `"platform"`},
+			rule: "not-our-claim", firm: true, name: "a share", level: rules.Error, path: "name", says: []string{`share "a"`, `"platform"`},
 			build: func() (rules.World, change.Change) {
 				return world(has(shareServer(), "platform", onto(share("a", 0), migGPU0))), shareP(share("a", 0))
 			},

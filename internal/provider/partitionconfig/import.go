@@ -127,6 +127,10 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 			return
 		}
 		c = *cl.Want.Config
+		m.OnDestroy = types.StringNull()
+		if byDefault := m.restores(c.Kind); c.Restore != byDefault {
+			m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
+		}
 	} else {
 		if !adopt(&c, kind, hosts, v, diags) {
 			return

@@ -91,8 +91,9 @@ func TestMIGThatOthersMadeIsAdopted(t *testing.T) {
 			}
 			before := r.Devices(0, 1)
 			c := rig.NewCLI(t, r.Block()+fmt.Sprintf("import {\n  to = %s\n  id = \"ml@hgx01:mig\"\n}\n", rig.ML)+rig.MIGOf("ml", test.layout))
-			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 1 to change, 0 to destroy")
 			c.Apply()
+			r.WantClaims([]string{"hgx01"}, "partition_config ml")
 			c.WantNoChanges()
 			c.Destroy()
 			if diff := cmp.Diff(before, r.Devices(0, 1)); diff != "" {
@@ -107,7 +108,7 @@ func TestMIGThatOthersMadeIsAdopted(t *testing.T) {
 		r.CreateOutside(1, rig.At("3g.40gb", 4))
 		r.Runs(0, nil, "python")
 		c := rig.NewProcesses(t, r.Block()+fmt.Sprintf("import {\n  to = %s\n  id = \"ml@hgx01\"\n}\n", rig.ML))
-		rig.WantSaid(t, c.Ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+		rig.WantSaid(t, c.Ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 1 to change, 0 to destroy")
 		c.Apply()
 		c.WantNoChanges()
 		r.WantLayout("off", 0, 2)

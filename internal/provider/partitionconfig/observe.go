@@ -168,6 +168,17 @@ func inSlot(h *gpu.Host, address string) *gpu.GPU {
 	return nil
 }
 
+// records are the config's claims on the hosts that have GPUs of it.
+func (m *model) records(ctx context.Context, hosts []string, v fleet.View, diags *diag.Diagnostics) map[string]*gpu.Claim {
+	out, gpus := map[string]*gpu.Claim{}, m.gpus(ctx, diags)
+	for _, name := range hosts {
+		if h, answered := v.Hosts[name]; answered && len(gpus[name]) > 0 {
+			out[name] = claimOn(h, m.ID.ValueString())
+		}
+	}
+	return out
+}
+
 // claimOn is a config's claim on a host, nil for none.
 func claimOn(h *gpu.Host, id string) *gpu.Claim {
 	c, _ := h.Claim(gpu.ClaimConfig, id)

@@ -128,6 +128,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 
 	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p.Adopt = state != nil && p.Token == ""
 	var view fleet.View
 	if unchanged {
 		want.GPUs = prior.GPUs
@@ -223,12 +224,13 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	token := instance.Token(ctx, req.Private)
 	if plan.GPUs.IsUnknown() {
-		if token == "" { // imported, never claimed
+		imported := token == ""
+		if imported {
 			token = instance.NewToken()
 		}
 		timeout, d := plan.Timeouts.Update(ctx, perHost)
 		resp.Diagnostics.Append(d...)
-		if !r.apply(ctx, "change the partition config", &plan, &state, change.Change{Token: token, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
+		if !r.apply(ctx, "change the partition config", &plan, &state, change.Change{Token: token, Adopt: imported, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
 			return // the framework keeps the prior state, which is what stands
 		}
 	}
@@ -324,7 +326,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
-	state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), view.Claims(hosts), state.Drift, &resp.Diagnostics)
+	state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), state.records(ctx, hosts, view, &resp.Diagnostics), state.Drift, &resp.Diagnostics)
 	if token := instance.Token(ctx, req.Private); token == "" {
 		if cl, ok := claimOf(view, c.ID, r.fleet.Owner()); ok {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, cl.Token)...)

@@ -105,8 +105,9 @@ func TestVGPUsThatOthersMadeAreAdopted(t *testing.T) {
 			r.Must(r.Fleet.CreateVGPUOutside(t.Context(), "kvm01", rig.VGPUCard(0), gpu.VGPUPlace{Type: test.second, Function: 6}))
 			before := r.VGPU(0).State()
 			c := rig.NewCLI(t, r.Block()+"import {\n  to = "+rig.Desks+"\n  id = \"desks@kvm01:vgpu\"\n}\n"+rig.VGPUOf("desks", test.layout))
-			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 1 to change, 0 to destroy")
 			c.Apply()
+			r.WantClaims([]string{"kvm01"}, "partition_config desks")
 			c.WantNoChanges()
 			c.Destroy()
 			if diff := cmp.Diff(before, r.VGPU(0).State()); diff != "" {

@@ -212,6 +212,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 
 	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p.Adopt = state != nil && p.Token == ""
 	var view fleet.View
 	if unchanged {
 		want.Members = prior.Members
@@ -276,7 +277,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	timeout, d := plan.Timeouts.Create(ctx, perHost)
 	resp.Diagnostics.Append(d...)
 	token := instance.NewToken()
-	if !r.apply(ctx, "create the pool", &plan, nil, token, timeout, &resp.Diagnostics) {
+	if !r.apply(ctx, "create the pool", &plan, nil, change.Change{Token: token}, timeout, &resp.Diagnostics) {
 		return
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
@@ -295,12 +296,13 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	token := instance.Token(ctx, req.Private)
 	if plan.GPUs.IsUnknown() {
-		if token == "" { // imported, never claimed
+		imported := token == ""
+		if imported {
 			token = instance.NewToken()
 		}
 		timeout, d := plan.Timeouts.Update(ctx, perHost)
 		resp.Diagnostics.Append(d...)
-		if !r.apply(ctx, "change the pool", &plan, &state, token, timeout, &resp.Diagnostics) {
+		if !r.apply(ctx, "change the pool", &plan, &state, change.Change{Token: token, Adopt: imported}, timeout, &resp.Diagnostics) {
 			return
 		}
 	}
@@ -311,7 +313,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change stands.
-func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, token string, timeout time.Duration, diags *diag.Diagnostics) bool {
+func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, ch change.Change, timeout time.Duration, diags *diag.Diagnostics) bool {
 	want, known := plan.declared(ctx, diags)
 	if !known || diags.HasError() {
 		diags.AddError("Could not "+doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
@@ -330,8 +332,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	declared := want
 	choose(&want, hosts, view)
+	ch.Subject, ch.Want.Pool = label(want.ID), &want
 	req := fleet.Request{
-		Change: change.Change{Subject: label(want.ID), Token: token, Want: gpu.Want{Pool: &want}}, HostTimeout: timeout,
+		Change: ch, HostTimeout: timeout,
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}
 	if prior := state.prior(ctx, diags); prior != nil {
@@ -405,7 +408,13 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		return
 	}
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
-	state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), view.Claims(hosts), state.Drift, &resp.Diagnostics)
+	records := map[string]*gpu.Claim{}
+	for _, n := range hosts {
+		if h, answered := view.Hosts[n]; answered {
+			records[n], _ = h.Claim(gpu.ClaimPool, c.Name)
+		}
+	}
+	state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
 	if instance.Token(ctx, req.Private) == "" {
 		for _, n := range hosts {
 			if h, ok := view.Hosts[n]; ok {

@@ -197,7 +197,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		if instance.Token(ctx, req.Private) == "" && claim.Owner == r.fleet.Owner() {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
 		}
-		state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), []gpu.Claim{*claim}, state.Drift, &resp.Diagnostics)
+		state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), map[string]*gpu.Claim{state.Host.ValueString(): claim}, state.Drift, &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
 }

@@ -575,11 +575,11 @@ func TestAnAssignmentWhoseClaimWasLostIsLeftWithAWarning(t *testing.T) {
 		s.Hosts[0].Claims = nil
 		return nil
 	}))
-	c.WantNoChanges()
 	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged", "terraform import ADDRESS "+rig.VMID(3))
 	r.WantVM("avd-03", gpu.VMOff, 1)
 	// What the warning says works.
 	c.Ok("import", "gpu_vm_assignment.a", rig.VMID(3))
+	c.Apply()
 	c.WantNoChanges()
 	c.Destroy()
 	r.WantFree(gpu.VMOff, "avd-03")

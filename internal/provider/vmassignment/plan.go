@@ -82,6 +82,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 
 	p := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
+	p.Adopt = state != nil && p.Token == ""
 	p.Prior.Assignment, p.Want.Assignment = prior, &want
 	if unchanged {
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)

@@ -88,11 +88,12 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	timeout, d := plan.Timeouts.Update(ctx, perVM)
 	resp.Diagnostics.Append(d...)
 	if plan.OwnerHost.IsUnknown() || !plan.assigns(&state) {
-		if token == "" { // imported, never claimed
+		imported := token == ""
+		if imported {
 			token = instance.NewToken()
 		}
 		planned := plan
-		if !r.apply(ctx, "change the assignment", &plan, &state, change.Change{Token: token, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
+		if !r.apply(ctx, "change the assignment", &plan, &state, change.Change{Token: token, Adopt: imported, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
 			return
 		}
 		if !planned.OwnerHost.IsUnknown() {
@@ -239,8 +240,14 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		if instance.Token(ctx, req.Private) == "" && c.Owner == r.fleet.Owner() {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, c.Token)...)
 		}
-		state.Drift = instance.OtherOwner(ctx, req.Private, r.fleet.Owner(), []gpu.Claim{c}, state.Drift, &resp.Diagnostics)
 	}
+	records := map[string]*gpu.Claim{}
+	if ok {
+		records[at.Host] = &c
+	} else if len(view.Errors) == 0 { // else a node that does not answer may have it
+		records[at.Host] = nil
+	}
+	state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
 }
 
