@@ -140,7 +140,7 @@ func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 // notRunning refuses a change under processes of a share.
 func (p *planner) notRunning(name, op string) error {
 	if who := inShare(&p.host, name); len(who) > 0 {
-		return refuse(InUse, op, "share "+name, "%d of its processes are running: %s", len(who), strings.Join(who, ", ")).or("stop them first")
+		return refuse(InUse, op, "share "+name, "it is in use by %s", strings.Join(who, ", ")).or("stop them first")
 	}
 	return nil
 }

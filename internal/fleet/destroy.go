@@ -237,7 +237,7 @@ func (f *Fleet) inTheWayOf(p change.Change) []rules.Finding {
 				out = append(out, rules.Finding{
 					Level: rules.Error, Rule: x.Rule, Host: x.Host, GPU: x.GPU, Other: a.of.Subject,
 					Title: "What it uses is destroyed in the same run",
-					Found: a.of.Subject + " is destroyed, and this stays. " + x.Found,
+					Found: a.of.Subject + " is destroyed, but this resource stays. " + x.Found,
 					Fix:   "Destroy both, or keep both. Otherwise: " + x.Fix,
 				})
 				break

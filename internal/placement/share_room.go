@@ -106,12 +106,12 @@ func (d *Device) explain(kind LackKind, s *gpu.Share) *ShareLack {
 	case LackSize:
 		return d.lack(kind, "has "+d.Memory.String(), max(s.MemoryRequest, s.MemoryLimit).String(), "Ask for less memory, or take a larger device.")
 	case LackClients:
-		return d.lack(kind, "takes "+words.Plural(d.Seats, "MPS client")+" and has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
+		return d.lack(kind, "takes "+words.Plural(d.Seats, "MPS client")+" and already has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
 	case LackReplicas:
 		return d.lack(kind, "has "+words.Plural(d.Seats, "replica")+" and none left"+others, "one more", "Raise `replicas` in its partition config, choose another device, or destroy one of these shares.")
 	case LackTaken:
 		return d.lack(kind, "is taken by"+strings.TrimPrefix(others, " beside"), "a "+d.noun()+" for itself",
-			"Choose another "+d.noun()+", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares have part in it.")
+			"Choose another "+d.noun()+", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares can use it.")
 	case LackMemory:
 		return d.lack(kind, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+s.MemoryRequest.String(),
 			"Request less memory, choose another device, or destroy one of these shares.")

@@ -52,7 +52,7 @@ func TestAPlanRefusesTheDestroysThatItsHostsWould(t *testing.T) {
 		"a share with a process": {
 			fleet: rig.Inference(1), of: rig.ShareOf("a", rig.OnGPU01),
 			disturb: func(r *rig.Rig) { r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python") },
-			says:    []string{"of its processes are running", "Stop them first."},
+			says:    []string{"it is in use by", "Stop them first."},
 		},
 		"MPS with clients": {
 			fleet: rig.Inference(1), of: rig.MPSOn01,

@@ -149,7 +149,7 @@ func (v oneWay) ValidateObject(ctx context.Context, req validator.ObjectRequest,
 	if len(ways) > 0 {
 		found = strings.Join(ways, " and ")
 	}
-	resp.Diagnostics.AddAttributeError(req.Path, "Host must be reached in one way", fmt.Sprintf("Found: %s.\nWanted: %s.", found, v.Description(ctx)))
+	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: %s.\nWanted: %s.", found, v.Description(ctx)))
 }
 
 // noSudoUpload refuses to start with sudo what its user can replace.
@@ -366,7 +366,7 @@ func (p *gpuProvider) overTLS(name string, m *tlsModel, at path.Path, diags *dia
 		return data
 	}
 	if err := connect.CheckKeyFile(connect.ExpandHome(m.KeyFile.ValueString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		diags.AddAttributeError(at.AtName("key_file"), "Private key is not private", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+		diags.AddAttributeError(at.AtName("key_file"), "Private key file is readable by others", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
 	}
 	t := connect.TLS{
 		Address: m.Address.ValueString(), ServerName: m.ServerName.ValueString(),

@@ -191,7 +191,7 @@ func checkAgentKnows(r *run) {
 			Path: cmp.Or(path, pathBefore), Host: on[0], Title: "The agent of a host is too old for this change",
 			Found:  fmt.Sprintf("the gpu-agent of %s %s.", verb(len(on), "host ", "hosts ")+join(quoteAll(on)), what),
 			Wanted: fmt.Sprintf("%s asks for it.", r.label()),
-			Fix:    "Upgrade gpu-agent there to the version of this provider, or leave that out of the configuration. What does not ask for it goes on as it is.",
+			Fix:    "Upgrade gpu-agent there to the version of this provider, or leave that out of the configuration. Resources that do not use it are not affected.",
 		}, key(append([]string{"agent"}, on...)...))
 	}
 }
@@ -229,7 +229,7 @@ func checkForeignController(r *run) {
 			f.Level = Warning
 			f.Title = "Other software starts and stops VMs"
 			f.Found = fmt.Sprintf("This software starts, stops or places VMs: %s.", join(lines))
-			f.Wanted = fmt.Sprintf("%s may find a VM running, stopped or moved that was not so at plan.", r.label())
+			f.Wanted = fmt.Sprintf("%s may find VMs started, stopped or moved since the plan.", r.label())
 			f.Fix = "Put the hosts or VMs into that software's maintenance mode while applying."
 		}
 		r.report(f, keys...)
@@ -245,7 +245,7 @@ func (r *run) reportConsumers() {
 	}
 	f := Finding{
 		Level: Warning, Path: "hosts", Title: "Other software allocates these GPUs too",
-		Wanted: fmt.Sprintf("%s shares GPUs with containers there, of which such software knows nothing.", r.label()),
+		Wanted: fmt.Sprintf("%s shares GPUs with containers there, which that software is not aware of.", r.label()),
 		Fix:    "Leave these GPUs out of what the other software hands out, or let it share them: the functions `device_plugin_config` and `slurm_gres` write its configuration.",
 	}
 	var changed []string

@@ -258,7 +258,7 @@ var registry = []Rule{
 	},
 	{
 		ID: sharePlacement, Default: Error, passes: true, Scope: HostScope, Subjects: allButVMs, Source: srcProject, check: checkSharesUnder,
-		Sentence: "There is room for a share beside those that are placed and those that the run plans, and no config or pool takes away what a placed share has part in; what could not be proven is a warning.",
+		Sentence: "There is room for a share beside those that are placed and those that the run plans, and no config or pool takes away what a placed share uses; what could not be proven is a warning.",
 	},
 	{
 		ID: oversubscription, Default: Error, passes: true, Scope: HostScope, Subjects: configsAndShares, Source: srcMPS, check: checkSharesUnder,

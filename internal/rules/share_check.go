@@ -314,8 +314,8 @@ func (r *run) leftOver(items []placement.PackItem, title string) Finding {
 	}
 	f := r.roomFinding(last.Item.Share, errs)
 	f.Rule, f.Path, f.Title = sharePlacement, r.pathOfShares(), title
-	f.Found = fmt.Sprintf("The largest first, share %s finds no place. %s", quote(last.Item.Share.Name), f.Found)
-	f.Wanted = fmt.Sprintf("These shares of this run want room at the same time: %s.", join(shareTexts(items)))
+	f.Found = fmt.Sprintf("Placed largest first, share %s does not fit. %s", quote(last.Item.Share.Name), f.Found)
+	f.Wanted = fmt.Sprintf("These shares of this run need room at the same time: %s.", join(shareTexts(items)))
 	f.Fix = "Ask for less, add GPUs or hosts, or leave one of the shares out." + wayOut
 	return f
 }
@@ -415,7 +415,7 @@ func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
 			Rule: oversubscription, Level: Warning, Path: path, Title: "The device is oversubscribed", Host: o.host.Key, GPU: d.GPU,
 			Found:  fmt.Sprintf("With %s%s, on %s the %s.", r.label(), d.Beside(), placement.DeviceText(d.SharedDevice), join(over)),
 			Wanted: fmt.Sprintf("Partition config %s allows %s times. When all of them use their limits at once, allocations fail or work slows down.", quote(d.Config.ID), placement.Decimal(d.Oversubscription)),
-			Fix:    "Nothing, if that is meant; else lower the limits.",
+			Fix:    "Nothing if this is intended; otherwise lower the limits.",
 		}, key("ratio", o.host.Key, placement.DeviceText(d.SharedDevice)))
 	}
 }
@@ -426,7 +426,7 @@ func checkTimeSlicingNoIsolation(r *run) {
 		r.report(Finding{
 			Path: "time_slicing", Title: "Time-slicing does not isolate workloads",
 			Found:  fmt.Sprintf("%s lets %s take turns on each device.", capital(r.label()), plural(c.TimeSlicing.Replicas, "share")),
-			Wanted: "They have one memory and one fault domain, and nothing limits one of them to its part. It is not a boundary between tenants.",
+			Wanted: "They share memory and a fault domain, and nothing limits a share to its part. It is not a boundary between tenants.",
 			Fix:    "Use `mig` where workloads must be kept apart, or `mps` for address spaces of their own and limits.",
 		}, key("time-slicing"))
 	}

@@ -43,7 +43,7 @@ func ShareFinding(err error) Finding {
 		f.Path, f.Title, f.Fix = "gpu_ids", "No process can use all devices of the share", "Replace the share: `terraform apply -replace=ADDRESS`."
 	case errors.As(err, &quota):
 		f.Rule, f.Path, f.Title = poolQuota, "pool", "The quota of the pool is used up"
-		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("Of pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()), capital(quota.Wanted())+"."
+		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("In pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()), capital(quota.Wanted())+"."
 		f.Fix = "Raise the quota in the gpu_pool, ask for less, or destroy a share of the label."
 	case errors.As(err, &namesake):
 		f.Rule, f.Host, f.Title, f.Fix = "unique-name", namesake.Host, "The host has another share of that name", "Give the share another `name`."

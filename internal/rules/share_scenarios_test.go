@@ -240,7 +240,7 @@ func shareScenarios() []scenario {
 		},
 		{
 			rule: "share-placement", name: "together they do not fit", level: rules.Error, path: "host", change: true,
-			says: []string{"The largest first", `"a" (1 device with 50.0 GiB of memory)`, `"c" (1 device with 50.0 GiB of memory)`, "30.0 GiB of 80.0 GiB left", "-refresh=false"},
+			says: []string{"Placed largest first", `"a" (1 device with 50.0 GiB of memory)`, `"c" (1 device with 50.0 GiB of memory)`, "30.0 GiB of 80.0 GiB left", "-refresh=false"},
 			build: func() (rules.World, change.Change) {
 				w, p := onMPS(share("c", 50*gib))()
 				put(&w, "a", wantShare(share("a", 50*gib)))
@@ -251,7 +251,7 @@ func shareScenarios() []scenario {
 		},
 		{
 			rule: "share-placement", name: "they fit in some orders only", level: rules.Error, path: "host", change: true,
-			says: []string{"is not moved", "Say where they go", "`gpu_ids = [\"" + migGPU0 + "\"]`"},
+			says: []string{"is not moved", "Pin them", "`gpu_ids = [\"" + migGPU0 + "\"]`"},
 			build: func() (rules.World, change.Change) {
 				w, p := onMPS(share("d", 48*gib))()
 				put(&w, "a", wantShare(share("a", 32*gib)))

@@ -258,18 +258,18 @@ func (r *run) anyOrder(items []placement.PackItem, moves []placement.Move, stuck
 	f := Finding{
 		Rule: sharePlacement, Path: r.pathOfShares(), Title: "The shares of this run fit in some orders only", Host: items[0].Rooms[0].Key,
 		Found:  "There are too many ways to place the shares of this run one after the other to try them all.",
-		Wanted: fmt.Sprintf("These shares of this run want room at the same time: %s.", join(shareTexts(items))),
+		Wanted: fmt.Sprintf("These shares of this run need room at the same time: %s.", join(shareTexts(items))),
 		Fix:    "Name the GPUs of these shares in `gpu_ids`, or apply the largest of them first, with `-target`.",
 	}
 	if stuck != nil {
-		f.Found = fmt.Sprintf("When the others are made first, each on the fullest GPU that takes it, share %s finds no place. Terraform makes them in any order, and a share that is placed is not moved.", quote(stuck.Name))
+		f.Found = fmt.Sprintf("If the others are created first, each on the fullest GPU that has room, share %s does not fit. Terraform creates them in any order, and a share that is placed is not moved.", quote(stuck.Name))
 	}
 	if pins := placement.Pins(items, moves); len(pins) > 0 {
 		var lines []string
 		for _, name := range sortedKeys(pins) {
 			lines = append(lines, fmt.Sprintf("share %s `gpu_ids = [%s]`", quote(name), strings.Join(quoteAll(pins[name]), ", ")))
 		}
-		f.Fix = "Say where they go: " + joinAll(lines) + "."
+		f.Fix = "Pin them: " + joinAll(lines) + "."
 	}
 	return f
 }

@@ -35,7 +35,7 @@ func underSharesScenarios() []scenario {
 	return []scenario{
 		{
 			rule: "share-placement", name: "a config is destroyed under a share", level: rules.Error, path: "hosts",
-			says:  []string{`Share "a" on host "gpu01" has part in ` + migGPU0, "from mode mps to whole_gpu"},
+			says:  []string{`Share "a" on host "gpu01" uses ` + migGPU0, "from mode mps to whole_gpu"},
 			build: under(mpsML, gpu.Want{}, onto(share("a", gib), migGPU0)), satisfy: gone,
 		},
 		{

@@ -136,7 +136,7 @@ func TestTLSNamesAndKeys(t *testing.T) {
 	if err := os.Chmod(a.path("apply-job.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cli.WantSays(t, r.Fails("Private key is not private", "plan"), "Host: hv01", "chmod 600 "+a.path("apply-job.key"))
+	cli.WantSays(t, r.Fails("Private key file is readable by others", "plan"), "Host: hv01", "chmod 600 "+a.path("apply-job.key"))
 	if err := os.Chmod(a.path("apply-job.key"), 0o600); err != nil {
 		t.Fatal(err)
 	}

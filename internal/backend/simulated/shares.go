@@ -39,7 +39,7 @@ func (r *record) writeShare(want gpu.ShareSpec) error {
 	}
 	handed := gpu.HandedShare{Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share)}
 	if r.ContainerToolkit == "" {
-		handed.Note = "The host has no NVIDIA container toolkit, so that the share comes without the driver's libraries: install it and apply again, or have the libraries in the image."
+		handed.Note = "The host has no NVIDIA container toolkit, so containers get the share without the driver's libraries: install it and apply again, or include the libraries in the image."
 	}
 	r.dropShare(want.Name)
 	r.Shares = append(r.Shares, handed)

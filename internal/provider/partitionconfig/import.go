@@ -99,7 +99,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 	}
 	for _, n := range hosts {
 		if err, silent := v.Errors[n]; silent {
-			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer of every host.", n, err))
+			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer from every host.", n, err))
 		}
 	}
 	claims := claimsOn(v, hosts, kind)
@@ -156,8 +156,8 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, 
 	linux := slices.ContainsFunc(hosts, func(n string) bool { return v.Hosts[n].Platform == gpu.Linux })
 	switch {
 	case kind == gpu.KindMPS, kind == gpu.KindTimeSlicing:
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %v have no claim of a partition config of kind `%s`, and only a claim tells all of such a config.\n"+
-			"Fix: declare the config, of the name that it had, and apply it: MPS daemons, compute modes and time slices that are as declared stay as they are.", hosts, kind))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %v have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
+			"Fix: declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", hosts, kind))
 		return false
 	case kind == "" && linux:
 		kind = gpu.KindMIG

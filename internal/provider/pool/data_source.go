@@ -73,10 +73,10 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"id":      schema.StringAttribute{MarkdownDescription: "The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it.", Computed: true},
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model`, `status` and the `vm` that holds it (null for none); on Linux hosts with the " +
-					"`shares` that have part in it and the part of it that is `free` (null on others).",
+					"`shares` that use it and the fraction of it that is `free` (null on others).",
 				Computed: true, ElementType: types.MapType{ElemType: memberOfPool},
 			},
-			"available": schema.MapAttribute{MarkdownDescription: "How many GPUs no VM holds and no share has part in, by host.", ElementType: types.Int64Type, Computed: true},
+			"available": schema.MapAttribute{MarkdownDescription: "Number of GPUs that no VM and no share uses, by host.", ElementType: types.Int64Type, Computed: true},
 			"quotas": schema.MapAttribute{
 				MarkdownDescription: "By label, the quota of `gpus`, `memory_mib` and `shares` (null for no limit), and what the label's shares have of the pool now: `used_gpus`, " +
 					"`used_memory_mib` and `used_shares`. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.",

@@ -119,7 +119,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("members"))},
 			},
 			"dismount": schema.SingleNestedAttribute{
-				MarkdownDescription: "How GPUs are dismounted from the host. Of pools on Hyper-V hosts only.",
+				MarkdownDescription: "How GPUs are dismounted from the host. Only for pools on Hyper-V hosts.",
 				Optional:            true,
 				Attributes: map[string]schema.Attribute{
 					"force": schema.BoolAttribute{

@@ -67,7 +67,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Optional: true, Validators: notEmpty(),
 		},
 		"gpu_ids": schema.SetAttribute{
-			MarkdownDescription: "The GPUs that the share has part in. Set it to choose them, together with `host`; otherwise they are chosen when the share is created." + replaceText,
+			MarkdownDescription: "The GPUs that the share uses. Set it together with `host` to choose them; otherwise they are chosen when the share is created." + replaceText,
 			ElementType:         types.StringType, Optional: true, Computed: true,
 			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
@@ -107,7 +107,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 		},
 		"timeouts": duration.Timeouts(ctx, timeoutText),
 		"devices": schema.ListAttribute{
-			MarkdownDescription: "What the share has part in, in the order in which processes count it: each with `gpu_id`, `mig_profile` and `mig_start` (null for a whole GPU), " +
+			MarkdownDescription: "The devices that the share uses, in the order in which processes count it: each with `gpu_id`, `mig_profile` and `mig_start` (null for a whole GPU), " +
 				"and the `uuid` of the GPU or MIG device. The UUID of a MIG device changes when it is made again, as after a reboot.",
 			ElementType: deviceType, Computed: true,
 		},

@@ -28,7 +28,7 @@ func TestSharesThatFitInSomeOrdersOnlyAreRefusedWithPins(t *testing.T) {
 	var out string
 	for range 4 {
 		out = c.Fails("plan")
-		rig.WantSaid(t, out, "The shares of this run fit in some orders only", "Say where they go", "Rule: share-placement")
+		rig.WantSaid(t, out, "The shares of this run fit in some orders only", "Pin them", "Rule: share-placement")
 	}
 	pins := map[string]string{}
 	for _, m := range regexp.MustCompile("share \"([a-d])\" `gpu_ids = \\[(\"[^\"]+\")\\]`").FindAllStringSubmatch(rig.Sentence(out), -1) {

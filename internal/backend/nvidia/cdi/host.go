@@ -68,7 +68,7 @@ func lacking(have specs.ContainerEdits, cache *cdi.Cache) string {
 }
 
 func missing(name string, cache *cdi.Cache) string {
-	note := fmt.Sprintf("The host has no CDI device %s, so that the share comes without the driver's libraries: "+
+	note := fmt.Sprintf("The host has no CDI device %s, so containers get the share without the driver's libraries: "+
 		"write the host's specification with \"nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml\" and apply again, "+
 		"request a device of %s/%s beside the share, or have the libraries in the image.", name, hostVendor, hostClass)
 	broken := cache.GetErrors()
