@@ -89,10 +89,6 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 		if !ok {
 			return refuse(NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "host %s has no such GPU", p.host.Name)
 		}
-		if vm := user(&p.host, id); vm != nil && (pool == nil || !hasID(pool.GPUs, id)) && !p.manages(vm) {
-			// Nobody could take it out of the pool again, not even to put this change back.
-			return refuse(InUse, "put the GPU into pool "+want.Name, "GPU "+id, "VM %s has it", vm.Name).or("take it from the VM first").of(Capacity)
-		}
 		if g.Dismounted {
 			continue
 		}
@@ -114,12 +110,6 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 	}
 	p.put(p.poolClaim(want, claim, dismounted))
 	return nil
-}
-
-// manages tells whether an assignment of this state manages a VM.
-func (p *planner) manages(vm *gpu.VM) bool {
-	c := findClaim(&p.host, gpu.ClaimAssignment, vm.ID)
-	return c != nil && c.Owner == p.change.Owner && c.Owner != ""
 }
 
 // mountBack gives GPUs back to their host that leave a pool or a VM. What others have put

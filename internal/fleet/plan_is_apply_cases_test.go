@@ -99,10 +99,10 @@ func TestAPoolTakesNoGPUThatAVMHas(t *testing.T) {
 	before := w.hosts()
 	p := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}}}
 	says := w.plan(p)
-	if len(says.errors) == 0 || !strings.Contains(says.errors[0].Found, "VM vm-11 has it") {
+	if len(says.errors) == 0 || !strings.Contains(says.errors[0].Found, `is assigned to VM "vm-11"`) {
 		t.Errorf("the plan says %+v", says.errors)
 	}
-	if err := w.apply(p); err == nil || !strings.Contains(err.Error(), "VM vm-11 has it") {
+	if err := w.apply(p); err == nil || !strings.Contains(err.Error(), `is assigned to VM "vm-11"`) {
 		t.Errorf("the apply says %v", err)
 	}
 	w.untouched(before, w.hosts())

@@ -28,6 +28,12 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		return rig.AssignmentOf(name, vm, `device = { host = "edge", gpu_ids = ["`+id+`"] }`, rig.WholeGPU(1))
 	}
 	pool := "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n"
+	pools := func(ids ...string) string {
+		return fmt.Sprintf("resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = %s }\n  on_destroy = \"mount_back\"\n}\n", list(ids))
+	}
+	drawn := func(name, vm string) string {
+		return rig.AssignmentOf(name, vm, "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1))
+	}
 	layout := func(name string, count int, id string) string {
 		return fmt.Sprintf("resource \"gpu_partition_config\" %q {\n  name = %q\n  hosts = [\"edge\"]\n  gpu_p = { partition_count = %d }\n  selector = { gpu_ids = { edge = [%q] } }\n  max_disruption = \"vm_restart\"\n}\n", name, name, count, id)
 	}
@@ -56,6 +62,18 @@ func TestChangesThatHaveOneOrder(t *testing.T) {
 		"a VM leaves a pool for a partition while the pool goes": {
 			counts: 4, before: pool + rig.AssignmentOf("a", "vm-1", "pool = { id = gpu_pool.p.id }", rig.WholeGPU(1)), after: rig.AssignmentOf("a", "vm-1", rig.AnyPartition),
 			refused: []string{"in an apply of its own first, while the pool stays", "vm-1"},
+		},
+		"a VM takes the GPU that a pool gives up": {
+			counts: 4, before: pools(rig.GPU0, rig.GPU1), after: pools(rig.GPU1) + device("a", "vm-1", rig.GPU0),
+			ends: "dismounted | dismounted | vm-1 runs: first | vm-2 runs | vm-3 runs | pool render | claims: render, vm-1",
+		},
+		"a VM gives a GPU of a pool back that the pool gives up": {
+			counts: 4, before: pools(rig.GPU0, rig.GPU1) + drawn("a", "vm-1"), after: pools(rig.GPU1),
+			ends: "4 | dismounted | vm-1 runs | vm-2 runs | vm-3 runs | pool render | claims: render",
+		},
+		"a pool and a VM take one GPU": {
+			counts: 4, after: pools(rig.GPU0) + device("a", "vm-1", rig.GPU0),
+			refused: []string{"both take GPU"},
 		},
 		"two layouts on one GPU": {
 			counts: 4, before: layout("x", 4, rig.GPU0), after: layout("x", 4, rig.GPU0) + layout("y", 2, rig.GPU0),

@@ -200,10 +200,12 @@ func shuffle(seed uint64) func(int) int {
 
 // randomChange is a fleet, what is applied to it first, and what then is wanted.
 func randomChange(r *rand.Rand) (fleet gpu.Snapshot, before, after string) {
-	switch r.IntN(4) {
+	switch r.IntN(5) {
 	case 0:
 		return randomHyperV(r)
 	case 1:
+		return randomPassthrough(r)
+	case 2:
 		m := randomSharing(r, true)
 		before = m.text()
 		m.change(r)
@@ -451,4 +453,97 @@ func randomHyperV(r *rand.Rand) (fleet gpu.Snapshot, before, after string) {
 		count = counts()
 	}
 	return rig.TwoNodes(), before, text(count)
+}
+
+// randomPassthrough changes which GPUs of two hosts are divided and which are in a pool, and
+// what the VMs there have: any partition, one of a certain GPU, a GPU of the pool, a certain
+// GPU, or nothing.
+func randomPassthrough(r *rand.Rand) (fleet gpu.Snapshot, before, after string) {
+	type vm struct{ host, name string }
+	vms := []vm{{"hv01", "avd-01"}, {"hv01", "avd-02"}, {"hv01", "avd-03"}, {"hv02", "avd-04"}, {"hv02", "avd-05"}, {"hv02", "avd-06"}}
+	ids := []string{rig.GPU0, rig.GPU1}
+	device := func(vm string) string { return ids[int(vm[len(vm)-1])%2] }
+	of := map[string]string{} // what has a GPU, by host and id: "config", "pool" or nothing
+	has := map[vm]string{}
+	count := pick(r, 1, 2, 4)
+	// Most VMs want what is on their host.
+	fits := func(v vm) bool {
+		on := func(what string) bool { return of[v.host+rig.GPU0] == what || of[v.host+rig.GPU1] == what }
+		switch what := has[v]; what {
+		case "any":
+			return on("config")
+		case "pool":
+			return on("pool")
+		case "device":
+			return of[v.host+device(v.name)] == ""
+		default:
+			return what == "" || of[v.host+what] == "config"
+		}
+	}
+	strict := r.IntN(6) > 0
+	give := func(host, id string) { of[host+id] = pick(r, "config", "config", "pool", "pool", "") }
+	want := func(v vm) { has[v] = pick(r, "", "any", "any", rig.GPU0, rig.GPU1, "pool", "pool", "device") }
+	members := func(b *strings.Builder, what string) (hosts []string) {
+		for _, host := range rig.Both {
+			var mine []string
+			for _, id := range ids {
+				if of[host+id] == what {
+					mine = append(mine, id)
+				}
+			}
+			if len(mine) > 0 {
+				hosts = append(hosts, host)
+				fmt.Fprintf(b, " %s = %s,", host, list(mine))
+			}
+		}
+		return hosts
+	}
+	text := func() string {
+		var b, gpus strings.Builder
+		hosts := members(&gpus, "config")
+		if len(hosts) > 0 {
+			b.WriteString(rig.ConfigOf(count, hosts, `max_disruption = "vm_restart"`, "selector = { gpu_ids = {"+gpus.String()+" } }"))
+		}
+		config := len(hosts) > 0
+		gpus.Reset()
+		pool := len(members(&gpus, "pool")) > 0
+		if pool {
+			b.WriteString(rig.RenderPool("members = {"+gpus.String()+" }", rig.MountBack))
+		}
+		for _, v := range vms {
+			switch what := has[v]; {
+			case strict && !fits(v):
+			case what == "any" && config:
+				b.WriteString(rig.AssignmentOf(v.name, v.name, "partition = { config = gpu_partition_config.vdi.id }"))
+			case (what == rig.GPU0 || what == rig.GPU1) && config:
+				b.WriteString(rig.AssignmentOf(v.name, v.name, fmt.Sprintf("partition = { config = gpu_partition_config.vdi.id, gpu_id = %q }", what)))
+			case what == "pool" && pool:
+				b.WriteString(rig.AssignmentOf(v.name, v.name, "pool = { id = gpu_pool.render.id }", rig.WholeGPU(1)))
+			case what == "device":
+				b.WriteString(rig.AssignmentOf(v.name, v.name, fmt.Sprintf("device = { host = %q, gpu_ids = [%q] }", v.host, device(v.name)), rig.WholeGPU(1)))
+			}
+		}
+		return b.String()
+	}
+	for _, host := range rig.Both {
+		give(host, rig.GPU0)
+		give(host, rig.GPU1)
+	}
+	some := func(n int) {
+		for range n {
+			want(vms[r.IntN(len(vms))])
+		}
+	}
+	some(4)
+	before = text()
+	some(1 + r.IntN(3))
+	if r.IntN(2) == 0 {
+		give(pick(r, rig.Both...), pick(r, ids...))
+	}
+	if r.IntN(3) == 0 {
+		count = pick(r, 1, 2, 4)
+	}
+	return rig.Standalone(
+		rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2), rig.Off(rig.Desktop("avd-03", 3))),
+		rig.Node("hv02", rig.Desktop("avd-04", 4), rig.Desktop("avd-05", 5), rig.Off(rig.Desktop("avd-06", 6)))), before, text()
 }

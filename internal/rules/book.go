@@ -26,7 +26,7 @@ type Book struct {
 	hung sync.Map
 	// projected are hosts with plans made on them, by name; each is a *projection.
 	projected sync.Map
-	// short are assignments that lack room unless others let go of it, by token.
+	// short are resources that lack room unless others let go of it, by token.
 	short sync.Map
 	// told is what was said of the run as a whole, and is not said again.
 	told sync.Map

@@ -190,6 +190,9 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 		maps.Copy(hosts, want.Members)
 	}
 	for host, h := range r.hostsAtHand(hosts) {
+		if want != nil {
+			r.checkMembersFree(want, host, h)
+		}
 		size := len(hosts[host])
 		users := r.poolUsers(host, h, pool.Name)
 		running, configured, names := tally(users)
@@ -209,6 +212,49 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 			r.report(f, overflow("members", host, configured-size)...)
 		}
 	}
+}
+
+// checkMembersFree asks whether a VM has a GPU of the pool by itself. Nobody could take it out
+// of the pool again while the VM runs, not even to put the change back.
+func (r *run) checkMembersFree(pool *gpu.PoolConfig, host string, h *gpu.Host) {
+	for g := range selected(h, pool.Members[host]) {
+		f := Finding{
+			Path:   "members",
+			Title:  "The GPU belongs to a VM",
+			Host:   host,
+			GPU:    g.ID,
+			Wanted: fmt.Sprintf("%s takes it into the pool.", r.label()),
+			Fix:    "Choose another GPU, or unassign this one first.",
+		}
+		if e := r.conflict(host, func(w gpu.Want) bool { return w.Assignment != nil && takesWhole(w, host, g.ID) }); e != nil {
+			r.reportBothTake(f, e, host, g)
+			continue
+		}
+		for i := range h.VMs {
+			vm := &h.VMs[i]
+			if !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && gpu.SameID(d.GPU, g.ID) }) || r.mayGo(vm) || r.givesUp(host, vm, g.ID) {
+				continue
+			}
+			if c, ok := r.claimOnVM(vm.ID); ok && r.applying && r.owner != "" && c.Owner == r.owner {
+				continue // the plan has found that it gives the GPU up
+			}
+			f.Found = fmt.Sprintf("%s is assigned to %s.", capital(gpuOn(host, g)), vmText(vm))
+			r.report(f, key("holder", host, g.ID))
+		}
+	}
+}
+
+// reportBothTake words it the same for both sides that two resources of the run take a GPU.
+func (r *run) reportBothTake(f Finding, e *entry, host string, g *gpu.GPU) {
+	f.Title = "The GPU belongs to another VM"
+	if r.plan.Want.Pool != nil || e.plan.Want.Pool != nil {
+		f.Title = "A GPU is both in a pool and assigned by itself"
+	}
+	f.Other = labelOf(e.plan)
+	f.Found = fmt.Sprintf("%s both take %s.", r.both(e), gpuOn(host, g))
+	f.Wanted = "A physical GPU is given whole to one VM only."
+	f.Fix = "Leave it out of one of the two." + wayOut
+	r.report(f, key("rival", host, g.ID, labelOf(e.plan)))
 }
 
 func poolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
@@ -247,10 +293,15 @@ func (r *run) checkDeviceFree(a *gpu.Assignment) {
 			Fix:    "Choose another GPU, or unassign this one first.",
 		}
 		if e := r.deviceRival(a, g.ID); e != nil {
-			f.Other = labelOf(e.plan)
-			f.Found = fmt.Sprintf("%s both take %s.", r.both(e), gpuOn(a.Device.Host, g))
-			f.Fix = "Give each VM a GPU of its own." + wayOut
-			r.report(f, key("rival", a.Device.Host, g.ID, labelOf(e.plan)))
+			r.reportBothTake(f, e, a.Device.Host, g)
+			continue
+		}
+		if p := r.pooled(a.Device.Host, h, g.ID); p != nil {
+			f.Title = "The GPU is in a pool"
+			f.Found = fmt.Sprintf("%s is in pool %s.", capital(gpuOn(a.Device.Host, g)), quote(p.Name))
+			f.Wanted = fmt.Sprintf("%s takes it by itself.", r.label())
+			f.Fix = "Choose another GPU, or take this one out of the pool first."
+			r.report(f, key("pooled", a.Device.Host, g.ID))
 			continue
 		}
 		if vm := r.deviceHolder(a.Device.Host, h, g.ID, own); vm != nil {
@@ -261,11 +312,28 @@ func (r *run) checkDeviceFree(a *gpu.Assignment) {
 	}
 }
 
-// deviceRival is another assignment of this run that names the GPU.
+// deviceRival is another assignment, or a pool, of this run that takes the GPU.
 func (r *run) deviceRival(a *gpu.Assignment, id string) *entry {
 	return r.conflict(a.Device.Host, func(w gpu.Want) bool {
-		return w.Assignment != nil && takesWhole(w, a.Device.Host, id) && !r.sameVM(a, w.Assignment)
+		return takesWhole(w, a.Device.Host, id) && (w.Pool != nil || !r.sameVM(a, w.Assignment))
 	})
+}
+
+// pooled is the pool of a host that a GPU is in, and stays in by what the run has planned.
+func (r *run) pooled(host string, h *gpu.Host, id string) *gpu.Pool {
+	p := inPool(h, id)
+	if p == nil {
+		return nil
+	}
+	for e := range r.others(gpusOn(host)) {
+		if takesWhole(gpu.Want{Pool: e.plan.Prior.Pool}, host, id) {
+			return nil // else it would be a rival
+		}
+	}
+	if c, ok := h.Claim(gpu.ClaimPool, p.Name); r.lenient && ok && c.Owner == r.owner && !r.superseded(c) {
+		return nil
+	}
+	return p
 }
 
 // deviceHolder is another VM that has the GPU and keeps it in this run.

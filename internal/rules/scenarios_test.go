@@ -714,6 +714,38 @@ func capacityScenarios() []scenario {
 			},
 		},
 		{
+			rule: "capacity", name: "pool with the GPU of a VM", level: rules.Error, path: "members", says: []string{gpu0, `"a"`},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				h.VMs[0].Devices = []gpu.DeviceAssignment{{ID: "D", GPU: gpu0}}
+				return world(h), create("t", pool("dda", "hv01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				w.Others.Put("o", change.Change{Prior: device("a", "hv01", "hv01", gpu0)})
+			},
+		},
+		{
+			rule: "capacity", name: "GPU of a pool by itself", level: rules.Error, path: "device.gpu_ids", says: []string{gpu0, `"dda"`},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				h.Pools = []gpu.Pool{{Name: "dda", GPUs: []string{gpu0}}}
+				return world(h), create("t", device("a", "hv01", "hv01", gpu0))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				p := pool("dda", "hv01")
+				w.Others.Put("o", change.Change{Subject: label(p), Prior: p})
+			},
+		},
+		{
+			rule: "capacity", name: "GPU of a planned pool by itself", level: rules.Error, path: "device.gpu_ids", says: []string{"gpu_pool", "both take"},
+			build: func() (rules.World, change.Change) {
+				w := world(host("hv01", vm("a", gpu.VMRunning)))
+				put(&w, "o", pool("dda", "hv01"))
+				return w, create("t", device("a", "hv01", "hv01", gpu0))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("o") },
+		},
+		{
 			rule: "capacity", name: "device of another VM", level: rules.Error, path: "device.gpu_ids", says: []string{`VM "a"`},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMOff))

@@ -5,11 +5,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// decided are the keys of what an assignment is short of whatever the resources of this state
+// decided are the keys of what a resource is short of whatever the resources of this state
 // do that the run has not planned yet: they may let go of what they have. Nil where all is
 // decided.
 func (r *run) decided() map[string]bool {
-	if r.rule.ID != change.Capacity || r.applying || r.owner == "" || r.plan.Token == "" || r.plan.Unchanged || r.plan.Want.Assignment == nil {
+	if r.rule.ID != change.Capacity || r.applying || r.owner == "" || r.plan.Token == "" || r.plan.Want.Empty() {
 		return nil
 	}
 	least := *r
@@ -34,7 +34,7 @@ func (r *run) mayGo(vm *gpu.VM) bool {
 	return ok && c.Owner == r.owner && !r.superseded(c)
 }
 
-// Short finds that assignments which were planned before are short of what a resource keeps
+// Short finds that resources which were planned before are short of what a resource keeps
 // by its plan, which is in the book by now.
 func Short(w World, kept change.Change, levels Levels) []Finding {
 	var out []Finding
@@ -48,7 +48,7 @@ func Short(w World, kept change.Change, levels Levels) []Finding {
 		}
 		r, done := begin(w, p)
 		defer done()
-		if _, ok := r.locate(p.Want.Assignment); !ok {
+		if _, ok := r.locate(p.Want.Assignment); p.Want.Assignment != nil && !ok {
 			return true
 		}
 		for i := range registry {
@@ -77,5 +77,5 @@ func (b *Book) Superseded(p change.Change) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	e := b.plans[p.Token]
-	return e == nil || e.plan.Want.Assignment != p.Want.Assignment
+	return e == nil || e.plan.Want != p.Want
 }
