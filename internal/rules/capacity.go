@@ -217,6 +217,7 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 // checkMembersFree asks whether a VM has a GPU of the pool by itself. Nobody could take it out
 // of the pool again while the VM runs, not even to put the change back.
 func (r *run) checkMembersFree(pool *gpu.PoolConfig, host string, h *gpu.Host) {
+	then := r.projected(host, h)
 	for g := range selected(h, pool.Members[host]) {
 		f := Finding{
 			Path:   "members",
@@ -230,9 +231,11 @@ func (r *run) checkMembersFree(pool *gpu.PoolConfig, host string, h *gpu.Host) {
 			r.reportBothTake(f, e, host, g)
 			continue
 		}
+		byItself := func(d gpu.DeviceAssignment) bool { return d.Pool == "" && gpu.SameID(d.GPU, g.ID) }
 		for i := range h.VMs {
 			vm := &h.VMs[i]
-			if !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return d.Pool == "" && gpu.SameID(d.GPU, g.ID) }) || r.mayGo(vm) || r.givesUp(host, vm, g.ID) {
+			after, ok := then.VM(vm.ID)
+			if !ok || r.mayGo(vm) || !slices.ContainsFunc(vm.Devices, byItself) || !slices.ContainsFunc(after.Devices, byItself) {
 				continue
 			}
 			if c, ok := r.claimOnVM(vm.ID); ok && r.applying && r.owner != "" && c.Owner == r.owner {

@@ -721,7 +721,7 @@ func capacityScenarios() []scenario {
 				return world(h), create("t", pool("dda", "hv01"))
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
-				w.Others.Put("o", change.Change{Prior: device("a", "hv01", "hv01", gpu0)})
+				goes(w, "hv01", "a", device("a", "hv01", "hv01", gpu0))
 			},
 		},
 		{
