@@ -573,7 +573,7 @@ func TestHeldHostWithoutItsAgentIsUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	cli.WriteFile(t, main, strings.Replace(string(config), "owner =", "on_unreachable = \"keep\"\n  owner =", 1))
-	cli.WantSays(t, r.OK("plan"), "Warning: Host does not answer", "What the state knows of this host is kept", "No changes")
+	cli.WantSays(t, r.Fails("Host has no agent", "plan"), "Host: hv01", "does not lift this") // the host is there
 	r.Write([]string{way}, one)
 
 	// The message says what to do.
