@@ -109,11 +109,11 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 		if known = after; !ok {
 			others = append(others, parts[0]) // others make way for it first
 		}
-		_, all = r.steps(known, host, p)
+		all = r.refusals(known, host, p)
 	case p.Token == r.plan.Token:
 		all = r.forecast(host, h).Refused
 	default:
-		_, all = r.steps(known, host, p)
+		all = r.refusals(known, host, p)
 	}
 	if len(all) == 0 || all[0].Code == change.NotOwner {
 		return nil, false // whose something is, other rules say
@@ -167,7 +167,7 @@ func (r *run) makeWay(known gpu.Host, host string, others []change.Change, p cha
 			known, made = after, made || ok
 			return ok
 		})
-		if _, refused := r.steps(known, host, p); made && len(refused) == 0 {
+		if refused := r.refusals(known, host, p); made && len(refused) == 0 {
 			return known, true
 		}
 	}

@@ -65,12 +65,12 @@ func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast
 	return change.Foresee(known, host, r.sent(p))
 }
 
-// steps are what a plan does to a host that carries the claims for its VMs, and why not.
-func (r *run) steps(known gpu.Host, host string, p change.Change) ([]change.Step, change.Refusals) {
-	steps, err := change.Plan(known, host, r.sent(p))
+// refusals are why a host that carries the claims for its VMs would not do what a plan wants.
+func (r *run) refusals(known gpu.Host, host string, p change.Change) change.Refusals {
+	_, err := change.Plan(known, host, r.sent(p))
 	var refused change.Refusals
 	errors.As(err, &refused)
-	return steps, refused
+	return refused
 }
 
 // sent is a plan as its host will get it.
