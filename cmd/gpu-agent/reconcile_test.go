@@ -34,7 +34,7 @@ func TestReconcileRestoresMIG(t *testing.T) {
 
 	got, _ := r.run(1, "reconcile")
 	wantSaid(t, got, `the MIG layout of partition config "train": restored`, "  GPU "+free+": MIG mode, 3g.40gb at 4",
-		"not everything could be put back", "  GPU "+taken+": ", "python")
+		"not everything could be put back", "  GPU "+taken+" has MIG mode off, declared is 1 × 3g.40gb; lost by reboot", "python")
 	if err := r.fleet.StopProcess(t.Context(), "hv01", pid); err != nil {
 		t.Fatal(err)
 	}

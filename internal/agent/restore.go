@@ -87,8 +87,8 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 		case len(failed[was.Object]) > 0:
 			end.Stands = append(end.Stands, failed[was.Object]...)
 		case conflict != "":
-			if text := was.Object + ": " + conflict; !slices.Contains(end.Stands, text) {
-				end.Stands = append(end.Stands, text)
+			if !slices.Contains(end.Stands, conflict) {
+				end.Stands = append(end.Stands, conflict)
 			}
 		case what != "":
 			end.Stands = append(end.Stands, fmt.Sprintf("%s does not show %s although every step succeeded", was.Object, what))
@@ -129,7 +129,7 @@ func (w *work) makeEach(ctx context.Context) (failed map[string][]string, err er
 func soFar(l *change.Lost) Settled {
 	end := Settled{Subject: l.Subject}
 	for _, c := range l.Conflicts {
-		end.Stands = append(end.Stands, c.Object+": "+c.Why)
+		end.Stands = append(end.Stands, c.String())
 	}
 	return end
 }

@@ -29,8 +29,18 @@ type Lost struct {
 	Conflicts []Conflict
 }
 
-// Conflict is why something cannot be put back.
-type Conflict struct{ Object, Why string }
+// Conflict is why something cannot be put back, with how it differs where that is known.
+type Conflict struct {
+	Object, Why string
+	Difference  Difference
+}
+
+func (c Conflict) String() string {
+	if c.Difference.Found == "" {
+		return c.Object + ": " + c.Why
+	}
+	return c.Difference.String() + ": " + c.Why
+}
 
 // Lacking is what one object lacks.
 type Lacking struct {
@@ -100,7 +110,7 @@ func (l *Lost) Lackings() []Lacking {
 // Of is what one object lacks, or the conflict that keeps that from being put back.
 func (l *Lost) Of(object string) (why, what string) {
 	if i := slices.IndexFunc(l.Conflicts, func(c Conflict) bool { return c.Object == object }); i >= 0 {
-		return l.Conflicts[i].Why, ""
+		return l.Conflicts[i].String(), ""
 	}
 	missing := l.Lackings()
 	if i := slices.IndexFunc(missing, func(m Lacking) bool { return m.Object == object }); i >= 0 {
@@ -169,6 +179,14 @@ func lostOfConfig(host *gpu.Host, c *gpu.Claim) Lost {
 	}
 	if SharesGPUs(c) {
 		l.lostSharing(host, c)
+	}
+	if c.Want.Config != nil && len(l.Conflicts) > 0 {
+		found := Differences(host, c.Want.Config, c, c.GPUs)
+		for i := range l.Conflicts {
+			if at := slices.IndexFunc(found, func(d Difference) bool { return d.Object == l.Conflicts[i].Object }); at >= 0 {
+				l.Conflicts[i].Difference = found[at]
+			}
+		}
 	}
 	return l
 }

@@ -135,7 +135,7 @@ func mpsScenarios() []scenario {
 		},
 		{
 			rule: "mps-not-on-mig-gpu", name: "MPS", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode", "mps = { ... }"},
-			build:   mpsPlan(shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), nil),
+			build: mpsPlan(shareServer(freeGPU(migGPU0), h100(migGPU1, at("3g.40gb", 0))), nil),
 			satisfy: func(_ *rules.World, p *change.Change) {
 				p.Want.Config.Kind, p.Want.Config.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
 			},

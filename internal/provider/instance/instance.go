@@ -6,16 +6,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 const (
@@ -119,28 +114,6 @@ func setJSON(ctx context.Context, private Setter, key string, v any) diag.Diagno
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
 	}
 	return private.SetKey(ctx, key, raw)
-}
-
-// Records adds to the drift of an instance what is wrong with its records: a host that holds
-// its object has none, or one of another owner than the provider's. Until they are written
-// again, nothing keeps others from taking the object, and a destroy has nothing to restore.
-// claims are those at hand, by host, nil where there is none.
-func Records(ctx context.Context, private Getter, owner string, claims map[string]*gpu.Claim, drift types.List, diags *diag.Diagnostics) types.List {
-	token := Token(ctx, private)
-	said := object.Strings(ctx, drift, diags)
-	for _, host := range slices.Sorted(maps.Keys(claims)) {
-		switch c := claims[host]; {
-		case c == nil && token == "":
-			said = append(said, fmt.Sprintf("host %s has no record of this resource yet, which was imported", host))
-		case c == nil:
-			said = append(said, fmt.Sprintf("host %s has lost its record of this resource", host))
-		case (token == "" || c.Token == token) && c.Owner != owner:
-			said = append(said, fmt.Sprintf("host %s records the owner %q, and the provider's owner is %q", host, c.Owner, owner))
-		}
-	}
-	list, d := types.ListValueFrom(ctx, types.StringType, append([]string{}, said...))
-	diags.Append(d...)
-	return list
 }
 
 func get(ctx context.Context, private Getter, key string) string {

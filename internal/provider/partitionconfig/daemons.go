@@ -39,7 +39,7 @@ func describeDaemons(c gpu.PartitionConfig, h *gpu.Host, ids []string) []daemonM
 		for _, at := range d.Devices {
 			m.GPUIDs = append(m.GPUIDs, at.GPU)
 			if at.Instance != nil {
-				m.MIGInstance = set(instanceText(*at.Instance))
+				m.MIGInstance = set(at.Instance.String())
 			}
 		}
 		out = append(out, m)

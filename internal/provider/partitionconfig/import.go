@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
@@ -197,7 +198,7 @@ func onlyWithLayout(c gpu.PartitionConfig, v fleet.View) *gpu.Selector {
 	for host, ids := range c.GPUs {
 		var have []string
 		for _, id := range ids {
-			if g, ok := v.Hosts[host].GPU(id); ok && hasLayout(c, g) {
+			if g, ok := v.Hosts[host].GPU(id); ok && change.HasLayout(&c, g) {
 				have = append(have, id)
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
@@ -102,45 +101,6 @@ func offers(kind gpu.Kind, g *gpu.GPU) bool {
 	case gpu.KindGPUP:
 	}
 	return g.Partitionable != nil
-}
-
-// hasLayout tells whether a GPU has the layout of a config.
-func hasLayout(c gpu.PartitionConfig, g *gpu.GPU) bool {
-	switch c.Kind {
-	case gpu.KindMIG:
-		return placement.HasMIGLayout(g, c.MIG)
-	case gpu.KindVGPU:
-		return placement.HasVGPULayout(g, c.VGPU)
-	case gpu.KindMPS, gpu.KindTimeSlicing:
-		return hasModes(c, g)
-	case gpu.KindGPUP:
-	}
-	return g.Partitionable.Count == c.Count
-}
-
-// layoutWords tell what a GPU has and what is declared: "has 2 partitions, declared are 4".
-func layoutWords(c gpu.PartitionConfig, g *gpu.GPU) string {
-	switch c.Kind {
-	case gpu.KindMIG:
-		return fmt.Sprintf("has %s, declared is %s", migWords(g), placement.MIGLayoutText(c.MIG))
-	case gpu.KindVGPU:
-		return fmt.Sprintf("has %s, declared is %s", vgpuWords(g), vgpuWanted(c.VGPU))
-	case gpu.KindMPS, gpu.KindTimeSlicing:
-		return modeWords(c, g)
-	case gpu.KindGPUP:
-	}
-	return fmt.Sprintf("has %d partitions, declared are %d", g.Partitionable.Count, c.Count)
-}
-
-func migWords(g *gpu.GPU) string {
-	switch s := g.MIG.State(); {
-	case !s.Enabled:
-		return "MIG mode off"
-	case len(s.Placements) == 0:
-		return "MIG mode without instances"
-	default:
-		return s.String()
-	}
 }
 
 // describe makes a GPU's entry in the attribute gpus.

@@ -14,8 +14,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -173,9 +175,9 @@ func choose(c *gpu.PartitionConfig, token string, hosts []string, v fleet.View) 
 }
 
 // drifted are the sentences that the last Read left.
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
-	if m.Drift.IsUnknown() {
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
+	if m == nil {
 		return nil
 	}
-	return object.Strings(ctx, m.Drift, diags)
+	return drift.Decode(ctx, m.Drift, diags)
 }

@@ -21,8 +21,10 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	r.WantModes(gpu.ComputeDefault, gpu.TimeSliceDefault, 0, 1)
 	r.WantDaemons("gpu01")
 	rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
-		"host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S): lost by reboot, or changed by others: it has compute mode default, declared is MPS in compute mode exclusive_process",
+		"host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost by reboot, or removed by others",
 		"0 to add, 1 to change, 0 to destroy")
+	rig.WantSaid(t, c.Ok("plan"), `"reboot"`, `"MPS in compute mode exclusive_process"`, `"has compute mode default"`, // values of drift
+		`"host gpu01, GPU `+rig.SharedCard(0)+` (NVIDIA L40S)"`, `"host gpu01, MPS daemon inference"`)
 	c.Apply()
 	r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
 	r.WantDaemons("gpu01", "user 1000, 25 %, 10.0 GiB"+rig.BothCards())
@@ -38,10 +40,10 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 	}{
 		"killed": {
 			func(r *rig.Rig) { r.Must(r.Fleet.KillDaemon(r.T.Context(), "gpu01", "inference")) },
-			"MPS daemon inference of GPU " + rig.SharedCard(0) + ", GPU " + rig.SharedCard(1) + " does not run: it has ended, and its log gives no reason",
+			"MPS daemon inference does not run: it has ended, and its log gives no reason",
 		},
 		"removed": {
-			func(r *rig.Rig) { edit(r, func(m *gpu.MPSHost) { m.Daemons = nil }) }, "is gone: lost by reboot, or removed by others",
+			func(r *rig.Rig) { edit(r, func(m *gpu.MPSHost) { m.Daemons = nil }) }, "MPS daemon inference is gone, declared is GPU " + rig.SharedCard(0) + ", GPU " + rig.SharedCard(1) + ", user 1000, 50 % of the threads; lost by reboot, or removed by others",
 		},
 		"changed": {
 			func(r *rig.Rig) { edit(r, func(m *gpu.MPSHost) { m.Daemons[0].ActiveThreadPercentage = 90 }) },
@@ -54,7 +56,7 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 			c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
 			c.Apply()
 			test.change(r)
-			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "host gpu01: MPS daemon inference", test.want, "0 to add, 1 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "host gpu01, MPS daemon inference", test.want, "0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantDaemons("gpu01", "user 1000, 50 %"+rig.BothCards())
 			r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
@@ -72,19 +74,19 @@ func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
 	}{
 		"compute mode with MPS": {
 			rig.MPSOf(rig.HalfEach), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeDefault },
-			"lost by reboot, or changed by others: it has compute mode default, declared is MPS in compute mode exclusive_process",
+			"has compute mode default, declared is MPS in compute mode exclusive_process; lost by reboot, or removed by others",
 		},
 		"compute mode with turns": {
 			rig.TurnsOf(rig.FourTurns), func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeExclusiveProcess },
-			"changed by another owner: it has compute mode exclusive_process and time slice long, declared is time-slicing in compute mode default and time slice long",
+			"has compute mode exclusive_process and time slice long, declared is time-slicing in compute mode default and time slice long; changed by others",
 		},
 		"time slice": {
 			rig.TurnsOf(rig.FourTurns), func(g *gpu.GPU) { g.TimeSlice = gpu.TimeSliceShort },
-			"changed by another owner: it has compute mode default and time slice short, declared is time-slicing in compute mode default and time slice long",
+			"has compute mode default and time slice short, declared is time-slicing in compute mode default and time slice long; changed by others",
 		},
 		"time slice, reboot": {
 			rig.TurnsOf(rig.FourTurns), func(g *gpu.GPU) { g.TimeSlice = gpu.TimeSliceDefault },
-			"lost by reboot, or changed by others: it has compute mode default and time slice default",
+			"has compute mode default and time slice default",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +96,7 @@ func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
 			c.Apply()
 			before := r.Host("gpu01")
 			r.EditCard(1, test.change)
-			rig.WantSaid(t, c.Ok("plan"), "host gpu01, GPU "+rig.SharedCard(1)+" (NVIDIA L40S): "+test.want, "0 to add, 1 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "host gpu01, GPU "+rig.SharedCard(1)+" (NVIDIA L40S) "+test.want, "0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			if diff := cmp.Diff(before.GPUs, r.Host("gpu01").GPUs); diff != "" {
 				t.Errorf("the GPUs differ from what they were (-before +after):\n%s", diff)
@@ -130,7 +132,7 @@ func TestRebootLosesMPSInsideOfMIG(t *testing.T) {
 	r.WantDaemons("hgx01", want...)
 	c.WantNoChanges()
 	r.EditHost("hgx01", func(h *gpu.Host) { h.MPS.Daemons = slices.Delete(h.MPS.Daemons, 0, 1) })
-	rig.WantSaid(t, c.Apply(), "host hgx01: MPS daemon ", " of 3g.40gb@", "is gone")
+	rig.WantSaid(t, c.Apply(), "host hgx01, MPS daemon ", "is gone, declared is 3g.40gb at ")
 	r.WantDaemons("hgx01", want...)
 	c.WantNoChanges()
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -20,7 +23,7 @@ import (
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
 	before, daemonsBefore := m.gpus(ctx, diags), m.daemons(ctx, diags)
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
-	var drift []string
+	var differs []change.Difference
 	for _, name := range hosts {
 		h, answered := v.Hosts[name]
 		if !answered {
@@ -32,13 +35,13 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 			}
 			continue
 		}
-		var found []string
+		var found []change.Difference
 		all[name], found = observeHost(ctx, c, name, h, before[name], diags)
 		daemons[name] = describeDaemons(c, h, slices.Collect(maps.Keys(all[name])))
 		if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
 			daemons[name] = daemonsBefore[name]
 		}
-		drift = append(drift, found...)
+		differs = append(differs, found...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		h, answered := v.Hosts[name]
@@ -49,7 +52,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		if b, ok := daemonsBefore[name]; ok {
 			daemons[name] = b
 		}
-		drift = append(drift, fmt.Sprintf("host %s: it is not one of the config's hosts any more, but has not been given up yet", name))
+		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts any more, but has not been given up yet"})
 	}
 
 	sizes := map[int64]bool{}
@@ -71,8 +74,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 	diags.Append(d...)
 	m.setDaemons(ctx, c, daemons, diags)
 	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
-	m.Drift, d = types.ListValueFrom(ctx, types.StringType, append([]string{}, drift...))
-	diags.Append(d...)
+	m.Drift = drift.Encode(ctx, differs, diags)
 }
 
 // keepObserved takes what a state has in the computed attributes.
@@ -84,7 +86,7 @@ func (m *model) keepObserved(state *model) {
 // the apply.
 func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 	m.GPUs, m.Daemons = types.MapUnknown(gpusOfHostType), types.MapUnknown(daemonsOfHostType)
-	m.Drift = object.None(types.StringType)
+	m.Drift = object.None(drift.Type)
 	m.PartitionVRAMMiB, m.Isolation = types.Int64Unknown(), m.plannedIsolation()
 	if known && want.Kind != gpu.KindGPUP {
 		m.PartitionVRAMMiB = types.Int64Null()
@@ -96,7 +98,7 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 
 // observeHost tells what a host has of the config, and where that differs from what
 // is declared. before are the GPUs that the state lists there.
-func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, diags *diag.Diagnostics) (gpus map[string]gpuModel, drift []string) {
+func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim := claimOn(h, c.ID)
 	for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
@@ -110,41 +112,29 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		if !ok || !offers(c.Kind, g) {
 			continue // lost
 		}
-		text := ""
-		switch covered := claim == nil || claim.Covers(id); {
-		case !covered:
-			// It joins with the next apply, and until then the rules see it as new.
-			text = "is new and not in the config yet; it " + layoutWords(c, g)
-			if old := replaced(h, g, before); old != "" {
-				text = fmt.Sprintf("GPU replaced: it is in PCI slot %s, where GPU %s was, and not in the config yet; it %s", g.Address, old, layoutWords(c, g))
-			}
-		case !hasLayout(c, g) && c.Kind == gpu.KindMIG:
-			text = migDrift(c, claim, g)
-		case !hasLayout(c, g) && c.Kind == gpu.KindVGPU:
-			text = vgpuDrift(c, claim, g)
-		case !hasLayout(c, g) && shares(c) && c.MIG == nil:
-			text = modeDrift(c, claim, g)
-		case !hasLayout(c, g):
-			text = layoutWords(c, g)
-		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
+			continue
 		}
-		if text != "" {
-			drift = append(drift, fmt.Sprintf("host %s, GPU %s (%s): %s", name, id, g.Model, text))
+		// It joins with the next apply, and until then the rules see it as new.
+		d := change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}
+		if old := replaced(h, g, before); old != "" {
+			d.Cause, d.Found = change.CauseGPUReplaced, fmt.Sprintf("is in PCI slot %s, where GPU %s was, and not in the config yet", g.Address, old)
 		}
+		differs = append(differs, d)
 	}
-	daemons := daemonDrift(c, claim, h, slices.Sorted(maps.Keys(gpus)))
-	if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
-		daemons = nil
-	}
-	for _, text := range daemons {
-		drift = append(drift, fmt.Sprintf("host %s: %s", name, text))
+	differs = append(differs, change.Differences(h, &c, claim, slices.Sorted(maps.Keys(gpus)))...)
+	for i := range differs {
+		d := &differs[i]
+		if g, ok := h.GPU(strings.TrimPrefix(d.Object, "GPU ")); ok {
+			d.Object += " (" + g.Model + ")"
+		}
+		d.Object = "host " + name + ", " + d.Object
 	}
 	if claim != nil && claim.Incomplete {
-		drift = append(drift, fmt.Sprintf("host %s: an earlier change of this config did not succeed on every host", name))
+		differs = append(differs, change.Difference{Object: "host " + name, Cause: change.CauseFailedChange, Found: "has a change of this config that did not succeed on every host"})
 	}
-	return gpus, drift
+	return gpus, differs
 }
 
 // replaced is the id of the GPU that was where another one is now, "" for none. On

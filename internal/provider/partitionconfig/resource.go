@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -100,11 +101,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	case known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind):
 		r.planDestroy(ctx, req, prior, resp)
 	}
-	drift := []string{}
-	if state != nil {
-		drift = state.drifted(ctx, &resp.Diagnostics)
-	}
-	unchanged := state != nil && known && len(drift) == 0 &&
+	differs := state.drifted(ctx, &resp.Diagnostics)
+	unchanged := state != nil && known && len(differs) == 0 &&
 		plan.Hosts.Equal(state.Hosts) && plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) &&
 		plan.sameLayout(state) && plan.Name.Equal(state.Name) &&
 		plan.QuiesceUnits.Equal(state.QuiesceUnits) // the host keeps it for the next boot
@@ -157,7 +155,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.Approved = instance.Seen(ctx, req.Private)
 	findings := r.fleet.Record(inst, view, p)
 	report.Findings(&resp.Diagnostics, p.Subject, findings)
-	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Partitions differ", drift)
+	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Partitions differ", differs)
 	if !unchanged {
 		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p)
 	}
@@ -297,7 +295,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	diags.Append(d...)
 	plan.observe(ctx, want, hosts, r.fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), diags)
 	if !diags.HasError() {
-		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
 	}
 	return true
 }
@@ -326,7 +324,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
-	state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), state.records(ctx, hosts, view, &resp.Diagnostics), state.Drift, &resp.Diagnostics)
+	state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), state.records(ctx, hosts, view, &resp.Diagnostics), state.Drift, &resp.Diagnostics)
 	if token := instance.Token(ctx, req.Private); token == "" {
 		if cl, ok := claimOf(view, c.ID, r.fleet.Owner()); ok {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, cl.Token)...)

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -123,10 +124,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"`none`: time-slicing, and MPS before compute capability 7.0."),
 				Computed: true,
 			},
-			"drift": schema.ListAttribute{
-				MarkdownDescription: "Where the hosts differ from what is declared, one sentence each. Empty after an apply.",
-				ElementType:         types.StringType, Computed: true,
-			},
+			"drift": drift.Attribute("Where the hosts differ"),
 		},
 	}
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -134,7 +136,10 @@ func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
 	before := m.gpus(ctx, diags)
 	all := map[string]map[string]gpuModel{}
-	drift := []string{}
+	var differs []change.Difference
+	differ := func(object, found, declared string, cause change.Cause) {
+		differs = append(differs, change.Difference{Object: object, Found: found, Declared: declared, Cause: cause})
+	}
 	choose(&c, hosts, v)
 	for _, name := range hosts {
 		h, answered := v.Hosts[name]
@@ -146,19 +151,23 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 		}
 		have, exists := onHost(h, c.Name)
 		if !exists {
-			drift = append(drift, fmt.Sprintf("host %s has no pool %q", name, c.Name))
+			differ("host "+name, fmt.Sprintf("has no pool %q", c.Name), "", change.CauseOtherTool)
 			have = &gpu.Pool{}
 		}
 		all[name] = map[string]gpuModel{}
 		for _, id := range c.Members[name] {
 			if exists && !have.Has(id) {
-				drift = append(drift, fmt.Sprintf("host %s: GPU %s is not in pool %q", name, id, c.Name))
+				cause := change.CauseOtherTool
+				if _, there := h.GPU(id); !there {
+					cause = change.CauseGPUMissing
+				}
+				differ("host "+name+", GPU "+id, fmt.Sprintf("is not in pool %q", c.Name), "a member", cause)
 			}
 		}
 		for _, id := range have.GPUs {
 			key, declared := spelled(c.Members[name], id)
 			if !declared {
-				drift = append(drift, fmt.Sprintf("host %s: GPU %s is in pool %q but is not declared", name, id, c.Name))
+				differ("host "+name+", GPU "+id, fmt.Sprintf("is in pool %q", c.Name), "no member", change.CauseOtherTool)
 			}
 			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
 			if g, ok := h.GPU(id); ok {
@@ -172,18 +181,17 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 				continue
 			}
 			if cl.Incomplete {
-				drift = append(drift, fmt.Sprintf("host %s: an earlier change of this pool did not succeed on every host", name))
+				differ("host "+name, "has a change of this pool that did not succeed on every host", "", change.CauseFailedChange)
 			}
 			if w := cl.Want.Pool; w != nil && !sameQuotas(w.Quotas, c.Quotas) {
-				drift = append(drift, fmt.Sprintf("host %s has other quotas of pool %q on record", name, c.Name))
+				differ("host "+name, fmt.Sprintf("has other quotas of pool %q on record", c.Name), "", "")
 			}
 		}
 	}
 	var d diag.Diagnostics
 	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
 	diags.Append(d...)
-	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift)
-	diags.Append(d...)
+	m.Drift = drift.Encode(ctx, differs, diags)
 }
 
 // spelled finds an id among those that the user wrote, and keeps the user's spelling.
@@ -196,11 +204,11 @@ func spelled(ids []string, id string) (string, bool) {
 	return id, false
 }
 
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
-	if m.Drift.IsUnknown() {
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
+	if m == nil {
 		return nil
 	}
-	return object.Strings(ctx, m.Drift, diags)
+	return drift.Decode(ctx, m.Drift, diags)
 }
 
 // identity splits the id into what Terraform identifies a pool by.

@@ -444,7 +444,7 @@ func TestPoolDriftIsNamed(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d, want 2 (changes)", code)
 	}
-	rig.WantSaid(t, out, "Pool differs from the declaration", "host hv01: GPU "+rig.GPU1+` is not in pool "render"`)
+	rig.WantSaid(t, out, "Pool differs from the declaration", "host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
 }
 
 func TestChangeOfPoolPolicyAloneAsksNoHost(t *testing.T) {

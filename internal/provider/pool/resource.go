@@ -31,6 +31,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -139,10 +140,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model` and `vram_mib`.",
 				ElementType:         gpusOfHostType, Computed: true,
 			},
-			"drift": schema.ListAttribute{
-				MarkdownDescription: "Where the hosts differ from what is declared, one sentence each. Empty after an apply.",
-				ElementType:         types.StringType, Computed: true,
-			},
+			"drift": drift.Attribute("Where the hosts differ"),
 		},
 	}
 }
@@ -190,17 +188,14 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	case !plan.Name.Equal(state.Name):
 		r.planDestroy(ctx, req, prior, resp)
 	}
-	drift := []string{}
-	if state != nil {
-		drift = state.drifted(ctx, &resp.Diagnostics)
-	}
-	unchanged := state != nil && known && len(drift) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
+	differs := state.drifted(ctx, &resp.Diagnostics)
+	unchanged := state != nil && known && len(differs) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
 		plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) && plan.Name.Equal(state.Name) &&
 		plan.Quotas.Equal(state.Quotas) // the hosts keep them, for the shares of other states
 	if unchanged {
 		plan.GPUs, plan.Drift = state.GPUs, state.Drift
 	} else {
-		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(types.StringType)
+		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(drift.Type)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
@@ -231,7 +226,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
 	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
-	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Pool differs", drift)
+	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Pool differs", differs)
 	if !unchanged {
 		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p)
 	}
@@ -365,7 +360,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	plan.observe(ctx, declared, hosts, r.fleet.Look(ctx, hosts), diags)
 	if !diags.HasError() {
-		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
 	}
 	return true
 }
@@ -414,7 +409,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 			records[n], _ = h.Claim(gpu.ClaimPool, c.Name)
 		}
 	}
-	state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
+	state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
 	if instance.Token(ctx, req.Private) == "" {
 		for _, n := range hosts {
 			if h, ok := view.Hosts[n]; ok {

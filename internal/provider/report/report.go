@@ -47,7 +47,7 @@ func report(diags *diag.Diagnostics, label string, findings []rules.Finding, mor
 
 // Drift warns of what hosts have otherwise than declared, and says whether the plan puts it
 // right. what begins the summary: "Pool differs".
-func Drift(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View, p change.Change, what string, drift []string) {
+func Drift(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View, p change.Change, what string, drift []change.Difference) {
 	if len(drift) == 0 {
 		return
 	}

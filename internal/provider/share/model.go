@@ -10,7 +10,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -137,11 +139,11 @@ func sameLimits(a, b gpu.Share) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
-	if m == nil || m.Drift.IsUnknown() {
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
+	if m == nil {
 		return nil
 	}
-	return object.Strings(ctx, m.Drift, diags)
+	return drift.Decode(ctx, m.Drift, diags)
 }
 
 func (m *model) identity() identityModel { return identityModel{Host: m.Host, Name: m.Name} }

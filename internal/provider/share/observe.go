@@ -9,8 +9,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -39,9 +41,7 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	case m.Environment.IsNull() || m.Environment.IsUnknown():
 		m.setEnvironment(ctx, nil, diags)
 	}
-	var d diag.Diagnostics
-	m.Drift, d = types.ListValueFrom(ctx, types.StringType, drift(host, s, claim, isHanded))
-	diags.Append(d...)
+	m.Drift = drift.Encode(ctx, differences(host, s, claim, isHanded), diags)
 }
 
 // unknown tells whether the host could not read what a share is.
@@ -100,19 +100,22 @@ func sameGPUs(a, b []string) bool {
 	return within(a, b) && within(b, a)
 }
 
-// drift says, in sentences, how the host differs from what is declared.
-func drift(host string, s gpu.Share, claim *gpu.Claim, handed bool) []string {
-	out := []string{}
+// differences are how the host differs from what is declared.
+func differences(host string, s gpu.Share, claim *gpu.Claim, handed bool) []change.Difference {
+	var out []change.Difference
+	differ := func(found string, cause change.Cause) {
+		out = append(out, change.Difference{Object: fmt.Sprintf("host %s, share %s", host, s.Name), Found: found, Cause: cause})
+	}
 	switch {
 	case claim == nil || claim.Token == "":
-		out = append(out, fmt.Sprintf("host %s has lost its record of share %s", host, s.Name))
+		differ("has no record there any more", "")
 	case claim.Incomplete:
-		out = append(out, fmt.Sprintf("host %s: an earlier change of share %s failed and could not be put back", host, s.Name))
+		differ("had a change that failed and could not be put back", change.CauseFailedChange)
 	case claim.Want.Share != nil && !sameLimits(*claim.Want.Share, s):
-		out = append(out, fmt.Sprintf("host %s has share %s with other limits or another label", host, s.Name))
+		differ("has other limits or another label", "")
 	}
 	if !handed {
-		out = append(out, fmt.Sprintf("host %s does not hand share %s to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`", host, s.Name))
+		differ("is not handed to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`", change.CauseReboot)
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -137,7 +138,7 @@ func (m *model) foresee(config, state *model, stays, unchanged, drifted bool) {
 	m.Host, m.GPUIDs = types.StringUnknown(), types.SetUnknown(types.StringType)
 	m.Devices, m.Mode, m.Isolation = types.ListUnknown(deviceType), types.StringUnknown(), types.StringUnknown()
 	m.Environment, m.Enforcement = types.MapUnknown(types.StringType), types.StringUnknown()
-	m.Fraction, m.Drift = types.Float64Unknown(), object.None(types.StringType)
+	m.Fraction, m.Drift = types.Float64Unknown(), object.None(drift.Type)
 	if stays {
 		m.Host, m.GPUIDs = state.Host, state.GPUIDs
 		if !drifted {

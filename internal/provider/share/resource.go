@@ -11,12 +11,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -156,7 +156,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 	}
 	plan.observe(ctx, host, h, want, diags)
 	if !diags.HasError() {
-		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
 	}
 	warnOfLacks(diags, host, h, want)
 	return true
@@ -197,7 +197,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		if instance.Token(ctx, req.Private) == "" && claim.Owner == r.fleet.Owner() {
 			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
 		}
-		state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), map[string]*gpu.Claim{state.Host.ValueString(): claim}, state.Drift, &resp.Diagnostics)
+		state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), map[string]*gpu.Claim{state.Host.ValueString(): claim}, state.Drift, &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
@@ -131,10 +132,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 		"fraction": schema.Float64Attribute{
 			MarkdownDescription: "The part of a GPU that the share counts for, summed over its devices.", Computed: true,
 		},
-		"drift": schema.ListAttribute{
-			MarkdownDescription: "Where the host differs from what is declared, one sentence each. Empty after an apply.",
-			ElementType:         types.StringType, Computed: true,
-		},
+		"drift": drift.Attribute("Where the host differs"),
 	}
 }
 

@@ -23,7 +23,7 @@ func TestShareThatIsNotHandedOverAnyMoreIsMended(t *testing.T) {
 	before := r.Share("gpu01", "a").Want.Share
 	handed := slices.Clone(r.Host("gpu01").Shares)
 	r.EditHost("gpu01", func(h *gpu.Host) { h.Shares = nil })
-	rig.WantSaid(t, c.Ok("plan"), "does not hand share a to containers any more", "`gpu-agent reconcile`", "This apply puts it right", "0 to add, 1 to change, 0 to destroy")
+	rig.WantSaid(t, c.Ok("plan"), "share a is not handed to containers any more", "`gpu-agent reconcile`", "This apply puts it right", "0 to add, 1 to change, 0 to destroy")
 	c.Apply()
 	if diff := cmp.Diff(handed, r.Host("gpu01").Shares); diff != "" {
 		t.Errorf("the share is handed over otherwise (-before +after):\n%s", diff)

@@ -175,7 +175,7 @@ func TestAChangedOwnerIsWrittenToTheHostsAndLosesNothing(t *testing.T) {
 	r.NeverStops("avd-01", "hv01")
 	for _, owner := range []string{"one", "two"} {
 		c.Write(config(owner))
-		rig.WantSaid(t, c.Apply(), `and the provider's owner is "`+owner+`"`, "0 added, 2 changed, 0 destroyed")
+		rig.WantSaid(t, c.Apply(), `declared is the owner "`+owner+`"; another state has it`, "0 added, 2 changed, 0 destroyed")
 		c.WantNoChanges()
 		for _, claim := range r.Host("hv01").Claims {
 			if claim.Owner != owner {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -15,6 +16,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 )
@@ -233,30 +235,35 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	var d diag.Diagnostics
 	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
 	diags.Append(d...)
-	differs := drift(h, vm, a, m.Pending.ValueBool())
+	differs := differences(h, vm, a, m.Pending.ValueBool())
+	differ := func(found string) {
+		differs = append(differs, change.Difference{Object: "VM " + vm.Name, Found: found, Cause: change.CauseFailedChange})
+	}
 	if claimed && claim.Incomplete {
-		differs = append(differs, fmt.Sprintf("an earlier change of VM %s failed and could not be put back", vm.Name))
+		differ("had a change that failed and could not be put back")
 	}
 	if owed, ok := h.Owes(vm.ID); ok {
-		differs = append(differs, fmt.Sprintf("VM %s is off: a change of %s stopped it and could not start it again", vm.Name, owed.Subject))
+		differ(fmt.Sprintf("is off: a change of %s stopped it and could not start it again", owed.Subject))
 	}
-	m.Drift, d = types.ListValueFrom(ctx, types.StringType, differs)
-	diags.Append(d...)
+	m.Drift = drift.Encode(ctx, differs, diags)
 }
 
-// drift says, in sentences, how the VM differs from what is declared.
-func drift(h *gpu.Host, vm *gpu.VM, a gpu.Assignment, pending bool) []string {
-	out := []string{}
+// differences are how the VM differs from what is declared.
+func differences(h *gpu.Host, vm *gpu.VM, a gpu.Assignment, pending bool) []change.Difference {
+	var out []change.Difference
+	differ := func(found, declared string, cause change.Cause) {
+		out = append(out, change.Difference{Object: "VM " + vm.Name, Found: found, Declared: declared, Cause: cause})
+	}
 	if pending {
 		if !vm.Runs() {
-			out = append(out, fmt.Sprintf("VM %s is off now, so the assignment that waited for it can be made", vm.Name))
+			differ("is off now, so the assignment that waited for it can be made", "", "")
 		}
 		return out
 	}
 	switch {
 	case a.Partition != nil:
 		if why := change.Strayed(h, vm, a.Partition); why != "" {
-			out = append(out, fmt.Sprintf("VM %s %s", vm.Name, why))
+			differ(why, "", "")
 		}
 	case a.Pool != nil:
 		n := 0
@@ -266,17 +273,21 @@ func drift(h *gpu.Host, vm *gpu.VM, a gpu.Assignment, pending bool) []string {
 			}
 		}
 		if n != a.Pool.Count {
-			out = append(out, fmt.Sprintf("VM %s has %d GPUs of pool %s, declared are %d", vm.Name, n, a.Pool.Name, a.Pool.Count))
+			differ(fmt.Sprintf("has %d GPUs of pool %s", n, a.Pool.Name), strconv.Itoa(a.Pool.Count), change.CauseOtherTool)
 		}
 	case a.Device != nil:
 		for _, id := range a.Device.GPUIDs {
 			if !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) {
-				out = append(out, fmt.Sprintf("VM %s does not have GPU %s", vm.Name, id))
+				cause := change.CauseOtherTool
+				if _, there := h.GPU(id); !there {
+					cause = change.CauseGPUMissing
+				}
+				differ("does not have GPU "+id, "", cause)
 			}
 		}
 	}
 	if diff := vm.Settings.Differs(a.Settings); !diff.Empty() {
-		out = append(out, fmt.Sprintf("VM %s: %s", vm.Name, describeSettings(vm.Settings, diff)))
+		differ("has other settings: "+describeSettings(vm.Settings, diff), "", change.CauseOtherTool)
 	}
 	return out
 }
@@ -308,9 +319,6 @@ func text[T ~string](v *T) string {
 	return string(*v)
 }
 
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []string {
-	if m.Drift.IsUnknown() {
-		return nil
-	}
-	return object.Strings(ctx, m.Drift, diags)
+func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
+	return drift.Decode(ctx, m.Drift, diags)
 }

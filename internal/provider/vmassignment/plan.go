@@ -12,6 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
@@ -50,7 +51,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if prior != nil {
 		r.declare(inst, policy, prior.VMID, r.fleet.Seen(), &resp.Diagnostics)
 	}
-	drifted := []string{}
+	var drifted []change.Difference
 	if state != nil {
 		drifted = state.drifted(ctx, &resp.Diagnostics)
 	}
@@ -65,7 +66,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.keep(state)
 	case known && sameVM && !due && len(drifted) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
 		plan.keep(state) // nothing that the VM holds can change
-		plan.Drift = object.None(types.StringType)
+		plan.Drift = object.None(drift.Type)
 	default:
 		plan.forget(want, known, r.fleet.PowerUnknown())
 	}
@@ -214,7 +215,7 @@ func (m *model) assigns(state *model) bool {
 // planned.
 func (m *model) forget(want gpu.Assignment, known, powerUnknown bool) {
 	m.OwnerHost, m.GPUIDs, m.PartitionID = types.StringUnknown(), types.SetUnknown(types.StringType), types.Int64Unknown()
-	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), object.None(types.StringType)
+	m.PartitionVRAMMiB, m.Pending, m.Drift = types.Int64Unknown(), types.BoolUnknown(), object.None(drift.Type)
 	if known && want.Partition == nil {
 		m.PartitionID, m.PartitionVRAMMiB = types.Int64Null(), types.Int64Null()
 	}

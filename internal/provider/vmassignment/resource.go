@@ -17,6 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
@@ -98,9 +99,9 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		}
 		if !planned.OwnerHost.IsUnknown() {
 			// What the VM holds was planned to stay: if it moved meanwhile, the next Read says so.
-			drift := plan.Drift
+			differs := plan.Drift
 			plan.keep(&planned)
-			plan.Drift = drift
+			plan.Drift = differs
 		}
 	} else if r.updatePermission(ctx, &plan, &state, token, timeout, &resp.Diagnostics); resp.Diagnostics.HasError() {
 		return
@@ -174,7 +175,7 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	plan.observe(ctx, view, now, want, diags)
 	plan.EffectivePower = power.Applied(want.Power)
 	if !diags.HasError() {
-		plan.Drift = object.None(types.StringType) // as it was planned: what differs by now, the next Read says
+		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
 	}
 	return true
 }
@@ -247,7 +248,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	} else if len(view.Errors) == 0 { // else a node that does not answer may have it
 		records[at.Host] = nil
 	}
-	state.Drift = instance.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
+	state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
 }
 
@@ -286,7 +287,7 @@ func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diag
 			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
 				"adopt it again with `terraform import`.", label(prior.VM), err))
 	case err == nil:
-		if _, claimed := fleet.AssignmentClaim(view, at.VM.ID); !claimed && len(drift(view.Hosts[at.Host], at.VM, prior, false)) == 0 {
+		if _, claimed := fleet.AssignmentClaim(view, at.VM.ID); !claimed && len(differences(view.Hosts[at.Host], at.VM, prior, false)) == 0 {
 			diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
 				"%s\n\nFound: %s has no record that this assignment gave VM %s its GPU, so the GPU was not taken away.\n"+
 					"Fix: adopt it with `terraform import ADDRESS %s` and destroy it then, or unassign it by other means.", label(prior.VM), at.Host, at.VM.Name, at.VM.ID))

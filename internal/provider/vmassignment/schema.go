@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -104,10 +105,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"partition_vram_mib": schema.Int64Attribute{MarkdownDescription: "The memory of the partition in MiB, while the VM runs.", Computed: true},
 			"pending":            schema.BoolAttribute{MarkdownDescription: "Whether the assignment waits for an apply that finds the VM off (`power.when = \"next_off\"`).", Computed: true},
 			"effective_power":    power.AppliedAttribute(),
-			"drift": schema.ListAttribute{
-				MarkdownDescription: "Where the VM differs from what is declared, one sentence each. Empty after an apply.",
-				ElementType:         types.StringType, Computed: true,
-			},
+			"drift":              drift.Attribute("Where the VM differs"),
 		},
 	}
 }

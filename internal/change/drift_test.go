@@ -1,0 +1,65 @@
+package change_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// TestDriftAndLossAreTheSame changes a GPU of a claim: the plan and `reconcile` name the same
+// difference, with its cause, and a GPU that is as declared differs in neither.
+func TestDriftAndLossAreTheSame(t *testing.T) {
+	t.Parallel()
+	const id = "GPU-1"
+	at := func(profile string, start int) gpu.MIGPlacement {
+		return gpu.MIGPlacement{Profile: profile, Start: start}
+	}
+	made := []gpu.MIGPlacement{at("1g.10gb", 0), at("3g.40gb", 4)}
+	config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Placements: made}, GPUs: map[string][]string{"h": {id}}}
+	for name, test := range map[string]struct {
+		enabled, busy bool
+		have          []gpu.MIGPlacement
+		cause         change.Cause
+		found         string
+	}{
+		"as declared": {enabled: true, have: made},
+		"mode off":    {busy: true, cause: change.CauseReboot, found: "has MIG mode off"},
+		"all gone":    {enabled: true, cause: change.CauseReboot, found: "has MIG mode without instances"},
+		"one gone":    {enabled: true, have: made[1:], cause: change.CauseOtherTool, found: "has 3g.40gb@4 (1g.10gb@0 is gone)"},
+		"one foreign": {enabled: true, have: []gpu.MIGPlacement{made[0], at("2g.20gb", 2), made[1]}, cause: change.CauseOtherTool, found: "has 1g.10gb@0+2g.20gb@2+3g.40gb@4 (2g.20gb@2 is not of this config)"},
+		"elsewhere":   {enabled: true, have: []gpu.MIGPlacement{at("1g.10gb", 4), at("3g.40gb", 0)}, cause: change.CauseMoved, found: "has 3g.40gb@0+1g.10gb@4 (3g.40gb@0+1g.10gb@4 is not of this config)"},
+	} {
+		g := gpu.GPU{ID: id, MIG: &gpu.MIG{Enabled: test.enabled, Pending: test.enabled, Profiles: []gpu.MIGProfile{
+			{Name: "1g.10gb", Size: 1, Max: 7, Slices: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6}}, {Name: "2g.20gb", Size: 2, Max: 3, Slices: 2, Starts: []int{0, 2, 4}},
+			{Name: "3g.40gb", Size: 4, Max: 2, Slices: 3, Starts: []int{0, 4}},
+		}}}
+		sizes := map[string]int{"1g.10gb": 1, "2g.20gb": 2, "3g.40gb": 4}
+		for i, p := range test.have {
+			g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{ID: i, Profile: p.Profile, Start: p.Start, Size: sizes[p.Profile], Compute: []gpu.ComputeInstance{{UUID: "MIG-1"}}})
+		}
+		if test.busy {
+			g.Processes = []gpu.Process{{PID: 7}}
+		}
+		claim := gpu.Claim{Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config}, Given: gpu.Layouts{id: {MIG: &gpu.MIGState{Enabled: true, Placements: made}}}}
+		host := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{g}, Claims: []gpu.Claim{claim}}
+		got := change.Differences(&host, config, &claim, []string{id})
+		lost := change.FindLost(&host)
+		if test.found == "" {
+			if len(got)+len(lost) > 0 {
+				t.Errorf("%s: %v, lost %+v", name, got, lost)
+			}
+			continue
+		}
+		if len(got) != 1 || got[0].Cause != test.cause || got[0].Found != test.found || got[0].Declared != "1g.10gb@0+3g.40gb@4" || got[0].Object != "GPU "+id {
+			t.Errorf("%s: %+v", name, got)
+			continue
+		}
+		if test.busy || test.cause == change.CauseMoved { // which reconcile leaves alone, and says why
+			if len(lost) != 1 || len(lost[0].Conflicts) != 1 || !strings.HasPrefix(lost[0].Conflicts[0].String(), got[0].String()+": ") {
+				t.Errorf("%s: reconcile says %+v, the plan %s", name, lost, got[0])
+			}
+		}
+	}
+}

@@ -1,0 +1,109 @@
+// Package drift is the attribute of the resources that lists where hosts are not as declared.
+package drift
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+)
+
+// itemModel is one entry. What is not known is null.
+type itemModel struct {
+	Object   string  `tfsdk:"object"`
+	Cause    *string `tfsdk:"cause"`
+	Found    string  `tfsdk:"found"`
+	Declared *string `tfsdk:"declared"`
+}
+
+// Type is that of an entry.
+var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"object": types.StringType, "cause": types.StringType, "found": types.StringType, "declared": types.StringType,
+}}
+
+// Attribute is the attribute; where says what differs: "Where the VM differs".
+func Attribute(where string) schema.ListNestedAttribute {
+	return schema.ListNestedAttribute{
+		MarkdownDescription: where + " from what is declared. Empty after an apply.", Computed: true,
+		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+			"object": schema.StringAttribute{MarkdownDescription: "What differs, such as a GPU, a VM or an MPS daemon, with its host.", Computed: true},
+			"cause": schema.StringAttribute{MarkdownDescription: "How it came to differ, as far as claims and hosts tell; else null. One of `" +
+				strings.Join(change.Cause("").Values(), "`, `") + "`. `reboot` is said of what is as a reboot leaves it.", Computed: true},
+			"found":    schema.StringAttribute{MarkdownDescription: "What it has or is now.", Computed: true},
+			"declared": schema.StringAttribute{MarkdownDescription: "What is declared; null where `found` says all.", Computed: true},
+		}},
+	}
+}
+
+// Encode writes the attribute.
+func Encode(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
+	items := []itemModel{}
+	for _, d := range list {
+		items = append(items, itemModel{Object: d.Object, Cause: some(string(d.Cause)), Found: d.Found, Declared: some(d.Declared)})
+	}
+	out, d := types.ListValueFrom(ctx, Type, items)
+	diags.Append(d...)
+	return out
+}
+
+// Decode reads what the last Read left; nothing of what is null or unknown.
+func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change.Difference {
+	if l.IsNull() || l.IsUnknown() {
+		return nil
+	}
+	var items []itemModel
+	diags.Append(l.ElementsAs(ctx, &items, false)...)
+	out := make([]change.Difference, len(items))
+	for i, m := range items {
+		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(value(m.Cause)), Found: m.Found, Declared: value(m.Declared)}
+	}
+	return out
+}
+
+// Records adds what is wrong with an instance's records: a host that holds its object has
+// none, or one of another owner than the provider's. Until they are written again, nothing
+// keeps others from taking the object, and a destroy has nothing to restore. claims are those
+// at hand, by host, nil where there is none.
+func Records(ctx context.Context, private instance.Getter, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
+	token := instance.Token(ctx, private)
+	list := Decode(ctx, l, diags)
+	for _, host := range slices.Sorted(maps.Keys(claims)) {
+		d := change.Difference{Object: "host " + host}
+		switch c := claims[host]; {
+		case c == nil && token == "":
+			d.Found = "has no record of this resource yet, which was imported"
+		case c == nil:
+			d.Found = "has lost its record of this resource"
+		case (token == "" || c.Token == token) && c.Owner != owner:
+			d.Cause, d.Found, d.Declared = change.CauseOtherState, fmt.Sprintf("records the owner %q", c.Owner), fmt.Sprintf("the owner %q", owner)
+		default:
+			continue
+		}
+		list = append(list, d)
+	}
+	return Encode(ctx, list, diags)
+}
+
+func some(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
