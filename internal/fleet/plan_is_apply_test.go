@@ -656,6 +656,14 @@ func (w *world) compare(r *resource, p change.Change) {
 	case err != nil && strings.Contains(err.Error(), "while it is kept open by unit"):
 		w.counts["kept open"]++ // which no inventory shows; what was done before the reset was put back
 		return
+	case err != nil && strings.Contains(err.Error(), "the drain has failed"):
+		w.counts["no room to drain"]++ // which is the cluster's to say; nobody was stopped, and VMs that moved stay where they are
+		w.note("  %v", err)
+		if len(stopped) > 0 {
+			w.fatal("%v were stopped for a node that could not be drained", stopped)
+		}
+		w.powers(announced{}, before, after)
+		return
 	case err != nil && slices.ContainsFunc(w.drifting, func(o *resource) bool { return o != r }):
 		w.counts["hangs on a repair"]++ // which the same run makes
 		w.note("  refused: %v", err)
