@@ -32,7 +32,8 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 		"elsewhere":   {enabled: true, have: []gpu.MIGPlacement{at("1g.10gb", 4), at("3g.40gb", 0)}, cause: change.CauseMoved, found: "has 3g.40gb@0+1g.10gb@4 (3g.40gb@0+1g.10gb@4 is not of this config)"},
 	} {
 		g := gpu.GPU{ID: id, MIG: &gpu.MIG{Enabled: test.enabled, Pending: test.enabled, Profiles: []gpu.MIGProfile{
-			{Name: "1g.10gb", Size: 1, Max: 7, Slices: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6}}, {Name: "2g.20gb", Size: 2, Max: 3, Slices: 2, Starts: []int{0, 2, 4}},
+			{Name: "1g.10gb", Size: 1, Max: 7, Slices: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6}},
+			{Name: "2g.20gb", Size: 2, Max: 3, Slices: 2, Starts: []int{0, 2, 4}},
 			{Name: "3g.40gb", Size: 4, Max: 2, Slices: 3, Starts: []int{0, 4}},
 		}}}
 		sizes := map[string]int{"1g.10gb": 1, "2g.20gb": 2, "3g.40gb": 4}

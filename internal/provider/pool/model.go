@@ -137,8 +137,8 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 	before := m.gpus(ctx, diags)
 	all := map[string]map[string]gpuModel{}
 	var differs []change.Difference
-	differ := func(object, found, declared string, cause change.Cause) {
-		differs = append(differs, change.Difference{Object: object, Found: found, Declared: declared, Cause: cause})
+	differ := func(what, found, declared string, cause change.Cause) {
+		differs = append(differs, change.Difference{Object: what, Found: found, Declared: declared, Cause: cause})
 	}
 	choose(&c, hosts, v)
 	for _, name := range hosts {
