@@ -150,7 +150,7 @@ func occupy(host *gpu.Host, vm *gpu.VM) *gpu.PartitionAdapter {
 			return &vm.PartitionAdapters[i]
 		}
 		part := *best.Partitionable
-		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM()})
+		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM(), SupportsOutgoingLiveMigration: part.SupportsIncomingLiveMigration})
 		available(&part)
 		best.Partitionable = &part
 	}
