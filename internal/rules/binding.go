@@ -42,9 +42,8 @@ func (r *run) checkBound(a *gpu.Assignment, label string) {
 	var bare, keys []string
 	for _, host := range r.mayRunOn(at) {
 		h := r.fleet.hosts[host]
-		_, gpus := h.UnknownPart(gpu.PartGPUs)
-		_, pools := h.UnknownPart(gpu.PartPools)
-		if !gpus && !pools && h.Platform != gpu.Linux && len(r.configSlots(host, id)) == 0 {
+		// Where a part of the host cannot be read, rule readable speaks of it.
+		if len(h.Unknown) == 0 && h.Platform != gpu.Linux && len(r.configSlots(host, id)) == 0 {
 			bare = append(bare, host)
 			keys = append(keys, key("bare", host, at.vm.ID, id))
 		}
@@ -66,7 +65,8 @@ func (r *run) checkBound(a *gpu.Assignment, label string) {
 		return
 	}
 	if pin := a.Partition.PinnedGPU; pin != "" {
-		if !slices.ContainsFunc(r.configSlots(at.key, id), func(s slot) bool { return gpu.SameID(s.gpu.ID, pin) }) {
+		slots := r.configSlots(at.key, id)
+		if len(slots) > 0 && !slices.ContainsFunc(slots, func(s slot) bool { return gpu.SameID(s.gpu.ID, pin) }) {
 			r.report(Finding{
 				Path:   "partition.gpu_id",
 				Title:  "The GPU is not in the partition config",
@@ -88,7 +88,11 @@ func (r *run) checkBound(a *gpu.Assignment, label string) {
 // checkSizes asks whether all GPUs that a clustered VM may get a partition of give one of the
 // size that its config gives: a pinned VM would not start on another node.
 func (r *run) checkSizes(at located, id, label string) {
-	own := r.configSlots(at.key, id)[0]
+	slots := r.configSlots(at.key, id)
+	if len(slots) == 0 {
+		return
+	}
+	own := slots[0]
 	var lines, keys []string
 	first := Finding{}
 	for _, host := range r.chosenOn(at) {
