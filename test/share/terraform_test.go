@@ -232,7 +232,7 @@ func (s *site) connect(programs *fakemps.Programs, d *gpu.MPSDaemon) *fakemps.Cl
 // at the end.
 func (s *site) dayTwo(d *gpu.MPSDaemon) {
 	s.T.Helper()
-	cli.WantSays(s.T, s.OK("plan"), "MPS daemon inference of GPU", "does not run: it has ended")
+	cli.WantSays(s.T, s.OK("plan"), "MPS daemon inference", "does not run: it has ended")
 	s.OK("apply", "-auto-approve")
 	second := s.serves("inference", 0, 1)
 	s.standing(second)

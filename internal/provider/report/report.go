@@ -308,7 +308,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 			ok = false
 			way := "A host that does not answer is not taken for an empty one: the state is kept as it is. Bring the host back, or set on_unreachable = \"keep\" in the provider to go on without it."
 			if fleet.NeedsHand(err) {
-				way = "The state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts that cannot be reached."
+				way = "Until this is repaired the state is kept as it is. on_unreachable = \"keep\" does not lift this: it is for hosts that cannot be reached."
 			}
 			diags.AddError(silence(err), fmt.Sprintf(
 				"%s\n\nHost: %s\n%s\n\n%s", label, name, facts(err), way))
