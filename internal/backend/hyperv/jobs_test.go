@@ -199,6 +199,7 @@ func TestJobsThatVanish(t *testing.T) {
 			if err == nil {
 				t.Error("a job that failed unseen is taken for done")
 			}
+			r.machine.Wait() // that it has failed may come after what was looked at
 			if e, ok := errors.AsType[*backend.Error](err); ok && e.Code != backend.Failed && e.Code != backend.Timeout {
 				t.Errorf("got %v", err)
 			}

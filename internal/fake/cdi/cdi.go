@@ -4,8 +4,8 @@
 package fakecdi
 
 import (
+	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +108,8 @@ func Run(t testing.TB, root, script string, change func(*oci.Spec), devices ...s
 	if err := os.WriteFile(config, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("gpu-share-test-%d", os.Getpid())
+	// Two containers of one name share a cgroup, and the end of one would end both.
+	name := "gpu-share-test-" + rand.Text()
 	out, err := exec.CommandContext(t.Context(), runc, "--root", t.TempDir(), "run", "--bundle", bundle, name).CombinedOutput()
 	_, said, isRunning := strings.Cut(string(out), began+"\n")
 	if !isRunning {
