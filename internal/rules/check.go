@@ -126,7 +126,7 @@ func (r *run) keysBefore() map[string]bool {
 	before.found = nil
 	before.othersBefore = true
 	if !r.plan.Unchanged {
-		if r.plan.Adopt {
+		if r.plan.Adopt && !r.plan.Want.Empty() {
 			// No host has it on record as ours: it is as it was, but whoever else of this run
 			// has it may not.
 			before.book = NewBook()
