@@ -45,12 +45,13 @@ func TestReadByOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		program, err := os.ReadFile(self)
-		if err != nil {
-			t.Fatal(err)
+		// The binary's own directory is for root. Another process copies it: one that is started
+		// while this one writes would hold the file open, and then it cannot be run.
+		copied := filepath.Join(h.dir, "read")
+		if out, err := exec.CommandContext(t.Context(), "cp", self, copied).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
-		copied := filepath.Join(h.dir, "read") // the binary's own directory is for root
-		if err := os.WriteFile(copied, program, 0o755); err != nil {
+		if err := os.Chmod(copied, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), copied)
