@@ -26,6 +26,7 @@ func list() []mutation {
 		"checkSameHost", "checkShareRoom", "checkSharesUnder", "checkShutdownPermitted", "checkSinglePartition",
 		"checkTimeSlicingNoIsolation", "checkUniqueName", "checkVGPU", "checkVGPUInUse", "checkVMMustBeOff",
 		"checkVMSettings", "checkVMXorShare", "checkVRAMMatchesPartition", "checkValidPartitionCount",
+		"checkAgentKnows", "checkFeasible", "checkPartitionOfConfig", "checkReadable", "checkReadableRecords",
 	} {
 		all = append(all, mutation{in: rules, function: check})
 	}

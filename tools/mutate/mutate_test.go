@@ -3,6 +3,8 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"os"
+	"regexp"
 	"testing"
 )
 
@@ -30,6 +32,27 @@ func TestList(t *testing.T) {
 	for file, text := range files {
 		if _, err := parser.ParseFile(token.NewFileSet(), file, text, 0); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A new rule is a new place that matters.
+func TestEveryRuleIsOnTheList(t *testing.T) {
+	registry, err := os.ReadFile("../../internal/rules/registry.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, m := range list() {
+		listed[m.function] = true
+	}
+	found := regexp.MustCompile(`check: (check\w+)`).FindAllSubmatch(registry, -1)
+	if len(found) < 50 {
+		t.Fatalf("the registry names %d checks", len(found))
+	}
+	for _, m := range found {
+		if !listed[string(m[1])] {
+			t.Errorf("no mutation leaves out %s", m[1])
 		}
 	}
 }
