@@ -267,17 +267,6 @@ func (v View) Recorded() bool {
 // Silent lists the hosts that did not answer, sorted.
 func (v View) Silent() []string { return slices.Sorted(maps.Keys(v.Errors)) }
 
-// Claims are those that some of the hosts hold.
-func (v View) Claims(names []string) []gpu.Claim {
-	var out []gpu.Claim
-	for _, name := range names {
-		if h, ok := v.Hosts[name]; ok {
-			out = append(out, h.Claims...)
-		}
-	}
-	return out
-}
-
 // With adds what other hosts answered to the view. Those that did not answer are left
 // out: nothing is wanted of them.
 func (v View) With(other View) View {
