@@ -30,7 +30,7 @@ func CountsAsInCatalog(h gpu.Host) Answer {
 	var counts comparison
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		m, ok := catalog.ByPCI(g.PCI)
+		m, ok := catalog.Of(g.PCI, g.Model)
 		if p := g.Partitionable; ok && m.CountsInferred && p != nil {
 			valid := slices.Sorted(slices.Values(p.ValidCounts))
 			counts.add(g, "counts", valid, m.PartitionCounts, slices.Equal(valid, m.PartitionCounts))
@@ -45,7 +45,7 @@ func MIGAsInCatalog(h gpu.Host) []Answer {
 	var places, memory, ids comparison
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		m, ok := catalog.ByPCI(g.PCI)
+		m, ok := catalog.Of(g.PCI, g.Model)
 		if !ok || m.MIG == nil || g.MIG == nil {
 			continue
 		}

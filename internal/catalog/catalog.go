@@ -43,6 +43,15 @@ type Source struct {
 // ByPCI finds the model of a device by its vendor and device id.
 func ByPCI(id gpu.PCIID) (Model, bool) { return byPCI(id) }
 
+// Of finds the model of a device that its driver calls by a name, "" where it does not: by the
+// PCI id, if the model there has that name, else by the name. Boards reuse ids of others.
+func Of(id gpu.PCIID, name string) (Model, bool) {
+	if m, ok := byPCI(id); ok && (name == "" || m.isCalled(name)) {
+		return m, true
+	}
+	return byName(name)
+}
+
 // ByName finds a model by name, without case, with or without the vendor ("A2").
 func ByName(name string) (Model, bool) { return byName(name) }
 

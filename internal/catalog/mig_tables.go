@@ -61,7 +61,10 @@ var migA30 = &MIGTable{
 		shares(4, 24, 24000, 4, []int{0}, variant{0, "", 1}),
 	),
 	Slices: 4, MinDriver: "460.73.01", ModeNeedsReset: true,
-	Sources: []Source{migGuide(), migMock()},
+	Sources: []Source{migGuide(), {
+		Fact:  "Memory of the profiles: 5952, 11968 and 24000 MiB. go-nvml's mock has 5836, 11672 and 23344.",
+		Title: migGuideTitle, URL: migGuideURL,
+	}},
 }
 
 func migA100(minDriver string, e eighths) *MIGTable {

@@ -152,7 +152,7 @@ func TestDocumentedMIGProfiles(t *testing.T) {
 		}
 	}
 	withMIG(t, func(t *testing.T, m catalog.Model) {
-		if !seen[m.Name] {
+		if !seen[m.Name] && len(m.Devices) > 0 {
 			t.Errorf("this test knows no numbers; the others are %v", slices.Sorted(maps.Keys(seen)))
 		}
 	})

@@ -57,6 +57,9 @@ var migModels = []Model{
 		eighths{gb: [4]int{23, 47, 93, 186}}, migParted(),
 		migListing("GB200 in mig-parted", "https://github.com/NVIDIA/mig-parted/issues/227")), []string{"2941"},
 		pciIDs("2941 10DE 2046, 20CA, 20D5, 21C9 and 21CA")),
+	// Another GB200 of the same device id and name; its driver tells which profiles it has.
+	migModel("NVIDIA GB200 189GB", "Blackwell", 189, alike(MIGTable{MinDriver: "570.133.20", IDsInferred: true},
+		eighths{gb: [4]int{23, 47, 95, 189}}, migParted()), nil, migParted()),
 	migModel("NVIDIA B300 SXM6 AC", "Blackwell", 269, alike(MIGTable{MinDriver: "580.82.07", IDsInferred: true},
 		eighths{gb: [4]int{34, 67, 135, 269}}, migParted()), []string{"3182"}, pciIDs("3182 10DE 20E6")).called("NVIDIA B300"),
 	migModel("NVIDIA GB300", "Blackwell", 278, alike(MIGTable{IDsInferred: true},

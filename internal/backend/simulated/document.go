@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
-	"strings"
 	"time"
 
+	strict "github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -24,20 +23,6 @@ type record struct {
 	halfway bool
 	// stands is true when what a call did before it failed stays done.
 	stands bool
-}
-
-// hostFields are the fields of a host object that record has; all others are an
-// editor's and are written back as they were.
-var hostFields = jsonFields(reflect.TypeFor[record]())
-
-func jsonFields(t reflect.Type) []string {
-	var names []string
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // entry is a host with the bytes that it was read from. Entries are shared between
@@ -54,10 +39,13 @@ type document struct {
 	extra  map[string]json.RawMessage
 	hosts  []entry
 	index  map[string]int
-	// touched marks the hosts that an update may have changed.
-	touched map[int]bool
-	// shared is true when an update changed extra.
-	shared bool
+	// touched are the hosts that an update may have changed, as they were before.
+	touched map[int]*record
+	// clusters is what the agents of each cluster have in common, by folded name.
+	clusters map[string]memory
+	// shared is true when an update changed clusters, and written is what they were read from.
+	shared  bool
+	written json.RawMessage
 }
 
 // parse reads a document. Hosts whose bytes are those of the old document are taken
@@ -79,16 +67,33 @@ func parse(data []byte, old *document) (*document, error) {
 			delete(d.extra, field.name)
 		}
 	}
+	if d.written = d.extra[clustersField]; d.written != nil {
+		delete(d.extra, clustersField)
+		if old != nil && bytes.Equal(old.written, d.written) {
+			d.clusters = old.clusters
+		} else if err := json.Unmarshal(d.written, &d.clusters); err != nil {
+			return nil, fmt.Errorf("%s: %w", clustersField, err)
+		}
+	}
 	for i, raw := range raws {
 		if old != nil && i < len(old.hosts) && bytes.Equal(old.hosts[i].raw, raw) {
 			d.add(old.hosts[i])
 			continue
 		}
 		rec := &record{}
-		if err := json.Unmarshal(raw, rec); err != nil {
+		unknown, err := strict.ReadKnown(raw, rec)
+		if err != nil {
 			return nil, locate(data, err)
 		}
+		if len(unknown) > 0 { // a part that is misspelt would be lost at the next write
+			return nil, fmt.Errorf("host %q: %w", rec.Name, &strict.UnknownError{Fields: unknown})
+		}
 		d.add(entry{raw: raw, rec: rec})
+	}
+	for name := range d.extra {
+		if name != clustersField {
+			return nil, &strict.UnknownError{Fields: []string{name}}
+		}
 	}
 	return d, d.check()
 }
@@ -170,11 +175,13 @@ func (d *document) host(name string) (*record, bool) {
 // fork returns a document to change; the original stays as it is.
 func (d *document) fork() *document {
 	return &document{
-		format:  d.format,
-		extra:   d.extra,
-		hosts:   slices.Clone(d.hosts),
-		index:   maps.Clone(d.index),
-		touched: map[int]bool{},
+		format:   d.format,
+		extra:    d.extra,
+		clusters: d.clusters,
+		written:  d.written,
+		hosts:    slices.Clone(d.hosts),
+		index:    maps.Clone(d.index),
+		touched:  map[int]*record{},
 	}
 }
 
@@ -184,19 +191,23 @@ func (d *document) edit(name string, now time.Time) (*record, bool) {
 	if !ok {
 		return nil, false
 	}
-	if !d.touched[i] {
-		d.touched[i] = true
+	if d.touched[i] == nil {
+		d.touched[i] = d.hosts[i].rec
 		d.hosts[i].rec = clone(d.hosts[i].rec)
 		d.hosts[i].rec.settle(now)
 	}
 	return d.hosts[i].rec, true
 }
 
-// replace puts a new state of a host in place of the edited one.
-func (d *document) replace(rec *record) {
-	i := d.index[gpu.FoldID(rec.Name)]
-	d.hosts[i].rec = rec
-	d.touched[i] = true
+// replace puts another state of an edited host in its place.
+func (d *document) replace(rec *record) { d.hosts[d.index[gpu.FoldID(rec.Name)]].rec = rec }
+
+// undo returns an edited host as edit did, without what has changed it since.
+func (d *document) undo(name string, now time.Time) *record {
+	i := d.index[gpu.FoldID(name)]
+	d.hosts[i].rec = clone(d.touched[i])
+	d.hosts[i].rec.settle(now)
+	return d.hosts[i].rec
 }
 
 // detach gives the touched hosts values of their own, as if they had been written and
@@ -213,7 +224,7 @@ func (d *document) encode() ([]byte, error) {
 	changed := d.shared
 	for i := range d.touched {
 		e := &d.hosts[i]
-		raw, err := encodeHost(e.rec, e.raw)
+		raw, err := json.MarshalIndent(e.rec, "    ", "  ")
 		if err != nil {
 			return nil, err
 		}
@@ -223,6 +234,13 @@ func (d *document) encode() ([]byte, error) {
 	}
 	if !changed {
 		return nil, nil
+	}
+	if d.shared {
+		raw, err := json.Marshal(d.clusters)
+		if err != nil {
+			return nil, err
+		}
+		d.written = raw
 	}
 	return d.bytes()
 }
@@ -234,12 +252,17 @@ func (d *document) bytes() ([]byte, error) {
 		return nil, err
 	}
 	fmt.Fprintf(&out, "{\n  \"format\": %s,\n", format)
-	for _, name := range slices.Sorted(maps.Keys(d.extra)) {
+	extra := d.extra
+	if d.written != nil {
+		extra = maps.Clone(extra)
+		extra[clustersField] = d.written
+	}
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		key, err := json.Marshal(name)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&out, "  %s: %s,\n", key, d.extra[name])
+		fmt.Fprintf(&out, "  %s: %s,\n", key, extra[name])
 	}
 	out.WriteString("  \"hosts\": [")
 	for i, e := range d.hosts {
@@ -251,34 +274,4 @@ func (d *document) bytes() ([]byte, error) {
 	}
 	out.WriteString("\n  ]\n}\n")
 	return out.Bytes(), nil
-}
-
-// encodeHost writes a host and keeps the fields of old that nobody here knows.
-func encodeHost(rec *record, old json.RawMessage) (json.RawMessage, error) {
-	raw, err := json.MarshalIndent(rec, "    ", "  ")
-	if err != nil {
-		return nil, err
-	}
-	if len(old) == 0 {
-		return raw, nil
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(old, &fields); err != nil {
-		return nil, err
-	}
-	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool {
-		return slices.ContainsFunc(hostFields, func(known string) bool { return gpu.SameID(known, name) })
-	})
-	if len(fields) == 0 {
-		return raw, nil
-	}
-	body := bytes.TrimRight(raw[:len(raw)-1], "\n ")
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		key, err := json.Marshal(name)
-		if err != nil {
-			return nil, err
-		}
-		body = fmt.Appendf(body, ",\n      %s: %s", key, fields[name])
-	}
-	return append(body, "\n    }"...), nil
 }

@@ -92,14 +92,13 @@ func TestHostIsFoundWithoutCase(t *testing.T) {
 
 // A change of a host must cost neither an editor's own fields nor the shape of the
 // hosts that it does not concern.
-func TestChangeKeepsWhatItDoesNotKnow(t *testing.T) {
+func TestAChangeLeavesOtherHostsAsTheyAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fleet.json")
-	const other = `{"name": "hv02",   "platform":"hyperv", "os": {"name":"x"}, "note": "spare", "policies":{}, "gpus":[], "vms":[], "pools":[]}`
+	const other = `{"name": "hv02",   "platform":"hyperv", "os": {"name":"x"}, "policies":{}, "gpus":[], "vms":[], "pools":[]}`
 	write(t, path, `{
   "format": "gpu-fleet/v1",
-  "recorded": {"by": "ops", "at": "2026-08-01"},
   "hosts": [
-    {"name": "hv01", "platform": "hyperv", "os": {"name": "x"}, "rack": [4, 2], "policies": {}, "gpus": [],
+    {"name": "hv01", "platform": "hyperv", "os": {"name": "x"}, "policies": {}, "gpus": [],
      "vms": [{"id": "`+vmID(1)+`", "name": "vm-1", "state": "off", "generation": 2, "settings": {}}], "pools": []},
     `+other+`
   ]
@@ -110,7 +109,7 @@ func TestChangeKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 	run(t, hostOf(t, fleet, "hv01").StartVM(t.Context(), vmID(1)))
 	got := read(t, path)
-	for _, want := range []string{`"by": "ops"`, `"rack": [4, 2]`, other, `"state": "running"`} {
+	for _, want := range []string{other, `"state": "running"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the file has no %s:\n%s", want, got)
 		}
@@ -284,5 +283,31 @@ func TestEditThatMakesTheFileInvalidIsRefused(t *testing.T) {
 	}
 	if read(t, fleet.Path()) != before {
 		t.Error("the file was changed")
+	}
+}
+
+// What is misspelt at any level would be lost at the next write, so that nothing is read.
+func TestUnknownFieldsAreRefusedAtEveryLevel(t *testing.T) {
+	for path, text := range map[string]string{
+		`"comment"`:                   `{"format":"gpu-fleet/v1","comment":1,"hosts":[{"name":"a","platform":"hyperv"}]}`,
+		`"rack"`:                      `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","rack":7}]}`,
+		`"gpus[0].partitonable"`:      `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","gpus":[{"id":"x","partitonable":{}}]}]}`,
+		`"vms[1].dynamic_memori"`:     `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","vms":[{"id":"1","name":"v"},{"id":"2","name":"w","dynamic_memori":true}]}]}`,
+		`"simulation.faults[0].tims"`: `{"format":"gpu-fleet/v1","hosts":[{"name":"a","platform":"hyperv","simulation":{"faults":[{"op":"start_vm","tims":1}]}}]}`,
+	} {
+		file := filepath.Join(t.TempDir(), "fleet.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := simulated.Open(file)
+		if err == nil {
+			_, err = f.Snapshot(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), "unknown field "+path) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if now, err := os.ReadFile(file); err != nil || string(now) != text {
+			t.Errorf("the file is now %s, %v", now, err)
+		}
 	}
 }

@@ -118,12 +118,5 @@ func (f *Fleet) Snapshot(ctx context.Context) (gpu.Snapshot, error) {
 	if err != nil {
 		return gpu.Snapshot{}, err
 	}
-	s := gpu.Snapshot{Format: doc.format}
-	now := time.Now()
-	for _, e := range doc.hosts {
-		rec := clone(e.rec)
-		rec.settle(now)
-		s.Hosts = append(s.Hosts, rec.Host)
-	}
-	return s, nil
+	return doc.shown(time.Now()), nil
 }

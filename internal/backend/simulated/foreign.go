@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"time"
@@ -17,26 +18,23 @@ import (
 // Edit changes anything. Each host keeps its agent and simulation sections, by name.
 func (f *Fleet) Edit(ctx context.Context, change func(*gpu.Snapshot) error) error {
 	return f.file.update(ctx, func(d *document) error {
-		now := time.Now()
-		s := gpu.Snapshot{Format: d.format}
+		s := d.shown(time.Now())
 		sections := map[string]entry{}
 		for _, e := range d.hosts {
-			rec := clone(e.rec)
-			rec.settle(now)
-			s.Hosts = append(s.Hosts, rec.Host)
-			sections[gpu.FoldID(rec.Name)] = entry{raw: e.raw, rec: rec}
+			sections[gpu.FoldID(e.rec.Name)] = entry{raw: e.raw, rec: clone(e.rec)}
 		}
 		if err := change(&s); err != nil {
 			return err
 		}
-		d.format, d.hosts, d.index, d.touched = s.Format, nil, map[string]int{}, map[int]bool{}
+		d.keepTogether(s.Hosts)
+		d.format, d.hosts, d.index, d.touched = s.Format, nil, map[string]int{}, map[int]*record{}
 		for i, host := range s.Hosts {
 			e := sections[gpu.FoldID(host.Name)]
 			rec := &record{Host: host}
 			if e.rec != nil {
 				rec.Agent, rec.Simulation = e.rec.Agent, e.rec.Simulation
 			}
-			d.touched[i] = true
+			d.touched[i] = rec
 			d.add(entry{raw: e.raw, rec: rec})
 		}
 		return nil
@@ -192,6 +190,7 @@ func (f *Fleet) Reboot(ctx context.Context, host string) error {
 		r.rebootGPUs()
 		r.rebootSharing()
 		r.startUnits()
+		r.Boot = &gpu.Boot{ID: rand.Text(), At: time.Now().UTC().Truncate(time.Second)}
 		for _, id := range ran {
 			if vm, ok := r.VM(id); ok {
 				// A VM that does not start is part of what a reboot may bring.

@@ -173,11 +173,11 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 			refusal = complete(fault.err(), c, rec)
 			return nil
 		}
-		before := clone(rec)
 		rec.halfway = fault != nil && fault.Moment == HalfWay
 		refusal = h.act(rec, c, func(r *record) error { return act(d, r) })
 		if refusal != nil && !rec.stands {
-			d.replace(before)
+			before := d.undo(h.name, now)
+			before.Simulation.takeFault(c, c.names(before)) // it was used up all the same
 		} else {
 			rec.halfway, rec.stands = false, false
 			rec.refreshStatuses()

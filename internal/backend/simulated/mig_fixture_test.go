@@ -46,6 +46,12 @@ func (f migFixture) HalfMake(t *testing.T, gpuID string, p gpu.MIGPlacement) {
 	run(t, f.fleet.HalfMakeInstance(t.Context(), f.host.Name(), gpuID, p))
 }
 
+func (f migFixture) Divide(t *testing.T, gpuID string, p gpu.MIGPlacement, slices int) {
+	t.Helper()
+	run(t, f.fleet.HalfMakeInstance(t.Context(), f.host.Name(), gpuID, p))
+	run(t, f.fleet.DivideInstance(t.Context(), f.host.Name(), gpuID, p, slices))
+}
+
 func (f migFixture) Reboot(t *testing.T) {
 	t.Helper()
 	run(t, f.fleet.Reboot(t.Context(), f.host.Name()))

@@ -139,6 +139,19 @@ func (f *Fleet) HalfMakeInstance(ctx context.Context, host, gpuID string, p gpu.
 	})
 }
 
+// DivideInstance has a GPU instance that is there hold one compute instance of a number of
+// slices.
+func (f *Fleet) DivideInstance(ctx context.Context, host, gpuID string, p gpu.MIGPlacement, slices int) error {
+	return f.onMIG(ctx, host, gpuID, OpCreateInstance, func(_ *record, g migFace) error {
+		i := g.instance(p)
+		if i == nil {
+			return fmt.Errorf("it has no instance %s", placeText(p))
+		}
+		i.Compute = []gpu.ComputeInstance{{UUID: newMIGUUID(), Slices: slices}}
+		return nil
+	})
+}
+
 // DestroyInstanceOutside removes a GPU instance and the compute instances in it.
 func (f *Fleet) DestroyInstanceOutside(ctx context.Context, host, gpuID string, p gpu.MIGPlacement) error {
 	return f.onMIG(ctx, host, gpuID, OpDestroyInstance, func(r *record, g migFace) error { return r.destroyInstance(g.ID, p) })

@@ -35,7 +35,13 @@ func (r *record) createInstance(gpuID string, want gpu.MIGPlacement) error {
 			return err
 		}
 	}
-	if len(i.Compute) == 0 && !r.halfway {
+	if i.Filled() {
+		return nil
+	}
+	if inside := g.processesIn(i.ID); len(inside) > 0 {
+		return refuse(backend.InUse, "in it runs %s", listProcesses(inside))
+	}
+	if i.Compute = nil; !r.halfway {
 		profile, _ := g.MIG.Profile(i.Profile)
 		i.Compute = []gpu.ComputeInstance{{UUID: newMIGUUID(), Slices: profile.Slices}}
 	}

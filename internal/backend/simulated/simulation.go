@@ -33,6 +33,9 @@ type Simulation struct {
 	ForeignSpecs []string `json:"foreign_specs,omitempty"`
 	// Load is how busy GPUs and GPU instances are; those that are not named are idle.
 	Load []Load `json:"load,omitempty"`
+	// Drained are the VMs, by id, that a drain has moved away and that come back when the
+	// node is resumed.
+	Drained []string `json:"drained,omitempty"`
 	// LastPID is the id of the process that was started last.
 	LastPID int `json:"last_pid,omitempty"`
 }

@@ -1,0 +1,142 @@
+package simulated
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Spec says what a new fleet is: equal hosts, each with the same GPUs, of models of the catalog.
+type Spec struct {
+	Platform gpu.Platform
+	Hosts    []string
+	// Cluster is the failover cluster that the hosts are nodes of, "" for none.
+	Cluster string
+	// Models are the GPUs of each host, one name for each GPU, such as "A2".
+	Models []string
+	// VMs are dealt out to the hosts in turn. One whose name ends in ":off" does not run.
+	VMs []string
+}
+
+// capability is the compute capability of an architecture's data centre GPUs.
+var capability = map[string]string{"Turing": "7.5", "Ampere": "8.6", "Ada Lovelace": "8.9", "Hopper": "9.0", "Blackwell": "10.0"}
+
+// Snapshot makes the fleet. What no page of a vendor tells (encode, decode and compute units,
+// driver versions, addresses) is plausible, and measured nowhere.
+func (s Spec) Snapshot() (gpu.Snapshot, error) {
+	out := gpu.Snapshot{Format: gpu.SnapshotFormat}
+	switch {
+	case len(s.Hosts) == 0 || len(s.Models) == 0:
+		return out, fmt.Errorf("a fleet needs at least one host with one GPU")
+	case s.Platform == gpu.Linux && len(s.VMs) > 0:
+		return out, fmt.Errorf("VMs are for Hyper-V hosts; on a Linux host they belong to its own tools")
+	case s.Platform == gpu.Linux && s.Cluster != "":
+		return out, fmt.Errorf("a failover cluster is of Hyper-V hosts")
+	}
+	for at, name := range s.Hosts {
+		h := gpu.Host{Name: name, Platform: s.Platform, GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}}
+		h.OS = gpu.OS{Name: "Windows Server 2025 Datacenter", Build: 26100}
+		if s.Platform == gpu.Linux {
+			h.OS = gpu.OS{Name: "Ubuntu 24.04.3 LTS", Version: "24.04"}
+			h.MPS, h.ContainerToolkit = &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"}, "1.18.0"
+		}
+		for n, model := range s.Models {
+			m, ok := catalog.ByName(model)
+			if !ok {
+				return out, fmt.Errorf("the catalog has no GPU model %q; it has %s", model, strings.Join(modelNames(s.Platform), ", "))
+			}
+			g, err := newGPU(m, s.Platform, at, n)
+			if err != nil {
+				return out, err
+			}
+			h.GPUs = append(h.GPUs, g)
+		}
+		if s.Cluster != "" {
+			h.Cluster = &gpu.Cluster{Name: s.Cluster}
+			for _, node := range s.Hosts {
+				h.Cluster.Nodes = append(h.Cluster.Nodes, gpu.Node{Name: node, State: gpu.NodeUp})
+			}
+		}
+		out.Hosts = append(out.Hosts, h)
+	}
+	for n, name := range s.VMs {
+		h := &out.Hosts[n%len(out.Hosts)]
+		h.VMs = append(h.VMs, newVM(name, n, s.Cluster != ""))
+	}
+	return out, out.Validate()
+}
+
+func newGPU(m catalog.Model, platform gpu.Platform, host, n int) (gpu.GPU, error) {
+	g := gpu.GPU{Model: m.Name, Vendor: m.Vendor, VRAM: m.VRAM, PCI: gpu.PCIID{Vendor: "10DE"}}
+	if len(m.Devices) > 0 {
+		g.PCI.Device = m.Devices[0]
+	}
+	if len(m.Subsystems) > 0 {
+		g.PCI.Subsystem = m.Subsystems[0]
+	}
+	if m.Vendor == "AMD" {
+		g.PCI.Vendor = "1002"
+	}
+	if platform == gpu.Linux {
+		if m.Vendor != "NVIDIA" {
+			return g, fmt.Errorf("on Linux hosts only NVIDIA GPUs are shared, and %s is of %s", m.Name, m.Vendor)
+		}
+		g.ID = fmt.Sprintf("GPU-00000000-0000-4000-8000-%06d%06d", host+1, n+1)
+		g.Address, g.Driver.Version = fmt.Sprintf("0000:%02x:00.0", 0x1b+n), "580.95.05"
+		g.ComputeMode, g.TimeSlice, g.ComputeCapability = gpu.ComputeDefault, gpu.TimeSliceDefault, capability[m.Family]
+		if m.MIG != nil {
+			g.MIG = &gpu.MIG{NeedsReset: m.MIG.ModeNeedsReset, Profiles: m.MIG.Profiles}
+		}
+		return g, nil
+	}
+	if !m.HyperV() {
+		return g, fmt.Errorf("no page that we know says that Hyper-V shares a %s; %s are documented", m.Name, strings.Join(modelNames(platform), ", "))
+	}
+	g.ID, g.Driver.Version = fmt.Sprintf("PCIROOT(%X)#PCI(0000)#PCI(0000)", 0x16+n), "573.39"
+	g.InstancePath = fmt.Sprintf(`PCI\VEN_%s&DEV_%s&SUBSYS_%s&REV_A1\4&%d&0&0000`, g.PCI.Vendor, g.PCI.Device, g.PCI.Subsystem, n+1)
+	g.Status, g.MMIO = gpu.ReadyForDDA, gpu.MMIO{Low: 16 * gpu.MiB, High: m.VRAM + 32*gpu.MiB}
+	if most := len(m.PartitionCounts); m.GPUP && most > 0 {
+		count := m.PartitionCounts[most-1]
+		capacity := func(total uint64) gpu.Capacity {
+			part := total / uint64(count)
+			return gpu.Capacity{Total: total, Available: total, Min: part, Max: part, Optimal: part}
+		}
+		g.Status = gpu.Partitioned
+		g.Partitionable = &gpu.Partitionable{
+			Name:        fmt.Sprintf(`\\?\PCI#VEN_%s&DEV_%s#4&%d&0&0000#{064092b3-625e-43bf-9eb5-dc845897dd59}`, g.PCI.Vendor, g.PCI.Device, n+1),
+			ValidCounts: slices.Clone(m.PartitionCounts), Count: count,
+			VRAM: capacity(uint64(m.VRAM) / 100 * 92 >> 20 << 20), Encode: capacity(1600), Decode: capacity(1600), Compute: capacity(16000),
+		}
+	}
+	return g, nil
+}
+
+func newVM(name string, n int, clustered bool) gpu.VM {
+	low, high, cache, stop, offline := 128*gpu.MiB, 512*gpu.MiB, false, gpu.StopShutDown, gpu.OfflineForcedShutdown
+	vm := gpu.VM{
+		ID: fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n+1), Name: strings.TrimSuffix(name, ":off"), State: gpu.VMRunning, Generation: 2,
+		Checkpoints: gpu.CheckpointsDisabled, Clustered: clustered,
+		Settings: gpu.VMSettings{LowMemoryMappedIOSpace: &low, HighMemoryMappedIOSpace: &high, GuestControlledCache: &cache, AutomaticStopAction: &stop},
+	}
+	if vm.Name != name {
+		vm.State = gpu.VMOff
+	}
+	if clustered {
+		vm.Settings.OfflineAction = &offline
+	}
+	return vm
+}
+
+// modelNames are the models that a platform shares.
+func modelNames(p gpu.Platform) []string {
+	var out []string
+	for _, m := range catalog.All() {
+		if p == gpu.Linux && m.Vendor == "NVIDIA" || p == gpu.HyperV && m.HyperV() {
+			out = append(out, m.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,61 @@
+package simulated_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Every model of the catalog makes a fleet on each platform that shares it, and its GPUs take
+// every documented partition count, or MIG mode.
+func TestFleetsOfEveryModel(t *testing.T) {
+	made := 0
+	for _, m := range catalog.All() {
+		for _, p := range []gpu.Platform{gpu.HyperV, gpu.Linux} {
+			s, err := simulated.Spec{Platform: p, Hosts: []string{"a", "b"}, Models: []string{m.Name, m.Name}}.Snapshot()
+			if shared := p == gpu.HyperV && m.HyperV() || p == gpu.Linux && m.Vendor == "NVIDIA"; shared != (err == nil) {
+				t.Errorf("%s on %s: %v", m.Name, p, err)
+			}
+			if err != nil {
+				continue
+			}
+			made++
+			f, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+			if err != nil {
+				t.Fatalf("%s on %s: %v", m.Name, p, err)
+			}
+			h := hostOf(t, f, "b")
+			for _, g := range inventory(t, f, "b").GPUs {
+				if found, ok := catalog.ByPCI(g.PCI); ok && found.Name != m.Name {
+					t.Errorf("%s has the PCI id of %s", m.Name, found.Name)
+				}
+				if p == gpu.HyperV && len(m.PartitionCounts) > 0 && m.GPUP {
+					for _, n := range m.PartitionCounts {
+						run(t, h.SetPartitionCount(t.Context(), g.ID, n))
+					}
+				}
+				if g.MIG != nil {
+					run(t, h.SetMIGMode(t.Context(), g.ID, true, true))
+				}
+			}
+		}
+	}
+	if made < 20 {
+		t.Errorf("%d fleets", made)
+	}
+	for _, s := range []simulated.Spec{
+		{Platform: gpu.HyperV, Hosts: []string{"a"}},
+		{Platform: gpu.HyperV, Models: []string{"A2"}},
+		{Platform: gpu.HyperV, Hosts: []string{"a", "A"}, Models: []string{"A2"}},
+		{Platform: gpu.HyperV, Hosts: []string{"a"}, Models: []string{"Voodoo"}},
+		{Platform: gpu.Linux, Hosts: []string{"a"}, Models: []string{"A2"}, VMs: []string{"v"}},
+		{Platform: gpu.Linux, Hosts: []string{"a"}, Models: []string{"A2"}, Cluster: "c"},
+	} {
+		if _, err := s.Snapshot(); err == nil {
+			t.Errorf("%+v is a fleet", s)
+		}
+	}
+}
