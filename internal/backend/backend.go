@@ -159,6 +159,10 @@ type Sharing interface {
 	// that CDI does not take; NotSupported for a GPU in MIG mode as a whole; InUse where
 	// somebody else's specification is in its place.
 	WriteShare(ctx context.Context, s gpu.ShareSpec) error
+	// OutdatedShares compares what is handed over with what WriteShare would write now: by
+	// name, how it differs, as the end of "its CDI specification …". One that is not there, or
+	// could not be written, is left out.
+	OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (map[string]string, error)
 	// RemoveShare takes it back; processes in it go on. It succeeds when there is none. InUse
 	// as with WriteShare.
 	RemoveShare(ctx context.Context, name string) error
@@ -186,6 +190,8 @@ type Cluster struct {
 	Node string
 	// Store is what all nodes share.
 	Store Store
+	// HasVM tells whether the cluster runs a VM, on whichever node.
+	HasVM func(id string) bool
 }
 
 // Store keeps what the agent itself must remember on the host. Update runs f on
@@ -243,10 +249,20 @@ type SelfTester interface {
 	SelfTest(ctx context.Context) []Answer
 }
 
+// ChangeTester is a backend that can also find out what only a change shows: it takes a GPU,
+// and where it has VMs one VM, through all that the agent does with them, and puts both
+// back as they were, whatever fails on the way. VM is a name or an id, "" where none was
+// named. The answers without an assumption are the steps of that.
+type ChangeTester interface {
+	SelfTestChange(ctx context.Context, vm, gpuID string) []Answer
+}
+
 // Answer is what one host shows of one assumption.
 type Answer struct {
 	// Assumption is its id in package assumptions.
 	Assumption string
+	// Step is what was done, of an answer about none.
+	Step string
 	// Found is what the host showed.
 	Found string
 	// Holds is whether that is as assumed, nil when there was nothing to see it by.

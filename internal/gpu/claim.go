@@ -16,7 +16,7 @@ const (
 	ClaimShare      ClaimKind = "share"
 )
 
-// Claim is the record, kept on a host, that a Terraform resource manages an object
+// Claim is the record, kept on a host or in its cluster, that a Terraform resource manages an object
 // there. It answers whose a holder is, what may be stopped and what was there before.
 type Claim struct {
 	Kind ClaimKind `json:"kind"`
@@ -27,6 +27,9 @@ type Claim struct {
 	Token string `json:"token"`
 	// Owner names the Terraform state (provider attribute owner); "" when it has no name.
 	Owner string `json:"owner,omitempty"`
+	// Cluster names the failover cluster that keeps the claim, for its VM runs on any node;
+	// "" for one that its host keeps.
+	Cluster string `json:"cluster,omitempty"`
 	// Want is what the resource asked for when the claim was written.
 	Want Want `json:"want"`
 	// GPUs are the GPUs of this host that the claim covers.
@@ -45,6 +48,9 @@ type Claim struct {
 	Pending bool `json:"pending,omitempty"`
 	// Holds is what the VM still has while the claim is pending; nil for nothing.
 	Holds *Assignment `json:"holds,omitempty"`
+	// Boot is the id of the host's boot in which the object was last changed; "" where the
+	// host does not tell it.
+	Boot string `json:"boot,omitempty"`
 	// Revision rises with each write, so that of two claims for a VM that moved
 	// between nodes the newer one is known.
 	Revision int64 `json:"revision"`

@@ -21,6 +21,8 @@ type Host struct {
 	Name     string   `json:"name"`
 	Platform Platform `json:"platform"`
 	OS       OS       `json:"os"`
+	// Boot is when the host last started; nil where it is not told.
+	Boot *Boot `json:"boot,omitempty"`
 	// Cluster is nil on a standalone host.
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Policies are the host settings that can forbid an assignment.
@@ -56,6 +58,21 @@ type Host struct {
 	Owed []OwedStart `json:"owed_starts,omitempty"`
 }
 
+// Boot is one start of a host.
+type Boot struct {
+	// ID is another one after each start: Linux's boot_id, or the time where there is none.
+	ID string    `json:"id"`
+	At time.Time `json:"at"`
+}
+
+// BootID is the id of the host's boot, "" where it is not told.
+func (h *Host) BootID() string {
+	if h.Boot == nil {
+		return ""
+	}
+	return h.Boot.ID
+}
+
 // OwedStart is a VM that a change stopped and that is owed a start.
 type OwedStart struct {
 	VM    string    `json:"vm"` // id
@@ -89,7 +106,12 @@ type OS struct {
 type Cluster struct {
 	Name  string `json:"name"`
 	Nodes []Node `json:"nodes"`
+	// Records tells that the agents of the nodes keep the claims of clustered VMs in common.
+	Records bool `json:"records,omitempty"`
 }
+
+// Keeps tells whether the cluster of a host keeps the claim of a VM, and not the host.
+func (h *Host) Keeps(vm *VM) bool { return vm.Clustered && h.Cluster != nil && h.Cluster.Records }
 
 // Node is one member of a cluster.
 type Node struct {
@@ -174,8 +196,8 @@ func (h *Host) Claim(kind ClaimKind, id string) (*Claim, bool) {
 	return nil, false
 }
 
-// UUID is by which programs know a device now, false when it is not there or has no
-// compute instance.
+// UUID is by which programs know a device now, false when it is not there or not
+// filled by a compute instance.
 func (h *Host) UUID(d SharedDevice) (string, bool) {
 	g, ok := h.GPU(d.GPU)
 	if !ok || d.Instance == nil {
@@ -185,7 +207,7 @@ func (h *Host) UUID(d SharedDevice) (string, bool) {
 		return "", false
 	}
 	for i := range g.MIG.Instances {
-		if in := &g.MIG.Instances[i]; in.Placement() == *d.Instance && len(in.Compute) > 0 {
+		if in := &g.MIG.Instances[i]; in.Placement() == *d.Instance && in.Filled() {
 			return in.Compute[0].UUID, true
 		}
 	}

@@ -1,6 +1,10 @@
 package gpu
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // MIG is the Multi-Instance GPU face of a GPU.
 type MIG struct {
@@ -43,6 +47,33 @@ type GPUInstance struct { //nolint:revive // NVIDIA calls it so
 	// Compute are the compute instances. One that fills the GPU instance is what
 	// workloads see as the MIG device.
 	Compute []ComputeInstance `json:"compute_instances,omitempty"`
+}
+
+// Filled reports whether one compute instance has all slices of the GPU instance, so that the
+// MIG device which workloads see is all of it.
+func (i *GPUInstance) Filled() bool {
+	return len(i.Compute) == 1 && strings.HasPrefix(i.Profile, fmt.Sprintf("%dg.", i.Compute[0].Slices))
+}
+
+// ComputeText says how a GPU instance that is not filled is divided, as the end of "it …".
+func (i *GPUInstance) ComputeText() string {
+	if len(i.Compute) == 0 {
+		return "has no compute instance"
+	}
+	var names []string
+	for _, c := range i.Compute {
+		names = append(names, i.ComputeName(c))
+	}
+	return "is divided into " + strings.Join(names, ", ")
+}
+
+// ComputeName is the name of a MIG device: that of its GPU instance where it fills it, else
+// "1c.3g.40gb".
+func (i *GPUInstance) ComputeName(c ComputeInstance) string {
+	if strings.HasPrefix(i.Profile, fmt.Sprintf("%dg.", c.Slices)) {
+		return i.Profile
+	}
+	return fmt.Sprintf("%dc.%s", c.Slices, i.Profile)
 }
 
 // ComputeInstance is one MIG compute instance.

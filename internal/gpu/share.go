@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,17 @@ func (h *Host) MPSProtocol() MPSProtocol {
 	return MPSProtocol2
 }
 
+// RoundMPSLimit is the largest limit up to b that a daemon of protocol 2 takes and shows
+// again: whole MiB below 1 GiB, whole GiB from there on. Of 1536 MiB such a daemon shows
+// 1 GiB, and nothing tells which of the two it enforces.
+func RoundMPSLimit(b Bytes) Bytes {
+	const gib = 1024 * MiB
+	if b < gib {
+		return b - b%MiB
+	}
+	return b - b%gib
+}
+
 // MPSDifference is in what a daemon that runs is not as wanted.
 type MPSDifference struct{ Devices, Users, Limits bool }
 
@@ -214,6 +226,10 @@ type Share struct {
 	// use there; 0 is none.
 	MemoryRequest Bytes `json:"memory_request,omitempty"`
 	MemoryLimit   Bytes `json:"memory_limit,omitempty"`
+	// RequestFraction and LimitFraction are the same as parts of each device's memory, above 0
+	// and at most 1, in place of amounts.
+	RequestFraction float64 `json:"request_fraction,omitempty"`
+	LimitFraction   float64 `json:"limit_fraction,omitempty"`
 	// ActiveThreadPercentage is the part of a device's multiprocessors for each of its
 	// processes, with MPS only; 0 is what the daemon gives.
 	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
@@ -222,6 +238,28 @@ type Share struct {
 
 	// Devices are where it was placed. It is never moved.
 	Devices []SharedDevice `json:"devices,omitempty"`
+}
+
+// MemoryOn is what a share requests and its limit on a device of some memory, a fraction in
+// whole MiB, rounded down.
+func (s *Share) MemoryOn(device Bytes) (request, limit Bytes) {
+	of := func(fraction float64, amount Bytes) Bytes {
+		const rounding = 1e-6 // 0.29 of 100 MiB is 29 MiB
+		if fraction > 0 {
+			return max(FromMiB(int64(fraction*float64(device.MiB())+rounding)), MiB)
+		}
+		return amount
+	}
+	return of(s.RequestFraction, s.MemoryRequest), of(s.LimitFraction, s.MemoryLimit)
+}
+
+// LimitsMemory reports whether the share has a limit of memory.
+func (s *Share) LimitsMemory() bool { return s.MemoryLimit > 0 || s.LimitFraction > 0 }
+
+// SameAmounts reports whether two shares want as much of a device.
+func (s *Share) SameAmounts(o *Share) bool {
+	return s.MemoryRequest == o.MemoryRequest && s.MemoryLimit == o.MemoryLimit && s.RequestFraction == o.RequestFraction &&
+		s.LimitFraction == o.LimitFraction && s.ActiveThreadPercentage == o.ActiveThreadPercentage
 }
 
 // ShareMode is how a device is shared, which follows from its layout.
@@ -260,8 +298,42 @@ type HandedShare struct {
 	CDIDevice string `json:"cdi_device"` // "gpufleet.com/share=team-a"
 	// Environment is what a process of the host needs to be in the share without a container.
 	Environment map[string]string `json:"environment,omitempty"`
+	// LimitsContainers reports whether its specification has the hook that holds a container
+	// to its memory limit, and the host the version of cgroups that the hook needs.
+	LimitsContainers bool `json:"limits_containers,omitempty"`
+	// Outdated is how its specification differs from what would be written now, as the end of
+	// "its CDI specification …"; "" for not, or where that cannot be told.
+	Outdated string `json:"outdated,omitempty"`
 	// Note says what containers lack, in a sentence or two, "" for nothing.
 	Note string `json:"note,omitempty"`
+}
+
+// The first driver branch and container toolkit that hold a container to a memory limit.
+var (
+	limitingBranch  = []int{615}
+	limitingToolkit = []int{1, 20, 1}
+)
+
+// LimitsContainers reports whether the GPU's driver and the host's container toolkit can hold
+// a container as a whole to a limit of memory.
+func (h *Host) LimitsContainers(g *GPU) bool {
+	return atLeast(g.Driver.Branch(), limitingBranch) && atLeast(h.ContainerToolkit, limitingToolkit)
+}
+
+// atLeast compares a version by its numbers, "1.20.1" or "v1.20.1-rc.1". One that is not
+// known is too old.
+func atLeast(version string, least []int) bool {
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "-")
+	parts := strings.Split(version, ".")
+	have := make([]int, len(parts))
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil {
+			return false
+		}
+		have[i] = n
+	}
+	return slices.Compare(have, least) >= 0
 }
 
 // HandedShare finds a share that was handed over.
@@ -282,4 +354,12 @@ type PoolQuota struct {
 	GPUs   *float64 `json:"gpus,omitempty"`
 	Memory *Bytes   `json:"memory,omitempty"` // requested
 	Shares *int     `json:"shares,omitempty"`
+}
+
+// SameLimits reports whether two shares ask for the same, wherever they are.
+func (s Share) SameLimits(o Share) bool {
+	for _, of := range []*Share{&s, &o} {
+		of.Host, of.GPUIDs, of.Count, of.Devices = "", nil, 0, nil
+	}
+	return reflect.DeepEqual(s, o)
 }

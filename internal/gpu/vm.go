@@ -123,6 +123,27 @@ func (s VMSettings) Only(mask VMSettings) VMSettings {
 	return out
 }
 
+// Without returns the settings of s that are not set in mask.
+func (s VMSettings) Without(mask VMSettings) VMSettings {
+	out := s
+	if mask.LowMemoryMappedIOSpace != nil {
+		out.LowMemoryMappedIOSpace = nil
+	}
+	if mask.HighMemoryMappedIOSpace != nil {
+		out.HighMemoryMappedIOSpace = nil
+	}
+	if mask.GuestControlledCache != nil {
+		out.GuestControlledCache = nil
+	}
+	if mask.AutomaticStopAction != nil {
+		out.AutomaticStopAction = nil
+	}
+	if mask.OfflineAction != nil {
+		out.OfflineAction = nil
+	}
+	return out
+}
+
 // Differs returns the settings of want that s has otherwise or does not have.
 func (s VMSettings) Differs(want VMSettings) VMSettings {
 	var out VMSettings
@@ -214,6 +235,14 @@ func (q Quotas) Has(want Quotas) bool {
 
 func (q Quota) has(want Quota) bool {
 	return !differs(q.Min, want.Min) && !differs(q.Max, want.Max) && !differs(q.Optimal, want.Optimal)
+}
+
+// Lacks tells whether a figure that the other quotas have is not set.
+func (q Quotas) Lacks(other Quotas) bool {
+	lacks := func(q, o Quota) bool {
+		return q.Min == nil && o.Min != nil || q.Max == nil && o.Max != nil || q.Optimal == nil && o.Optimal != nil
+	}
+	return lacks(q.VRAM, other.VRAM) || lacks(q.Encode, other.Encode) || lacks(q.Decode, other.Decode) || lacks(q.Compute, other.Compute)
 }
 
 // AdapterFor is the adapter that an assignment made, or nil. Hyper-V marks adapters

@@ -216,6 +216,8 @@ type PoolWant struct {
 type DeviceWant struct {
 	Host   string   `json:"host"`
 	GPUIDs []string `json:"gpu_ids"`
+	// Force dismounts without the platform's checks (ACS, device mitigations).
+	Force bool `json:"force,omitempty"`
 }
 
 // Power says what may be done to a running VM.

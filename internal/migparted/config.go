@@ -92,6 +92,9 @@ func FilterOf(models []string) ([]gpu.PCIID, error) {
 		if !ok {
 			return nil, fmt.Errorf("the catalog knows no GPU model %q", name)
 		}
+		if len(m.Devices) == 0 {
+			return nil, fmt.Errorf("GPU model %q has no PCI id of its own, by which mig-parted could tell it from others", name)
+		}
 		subsystems := m.Subsystems
 		if len(subsystems) == 0 {
 			subsystems = []string{""}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -84,11 +83,7 @@ func devices(m *gpu.MIG) map[string]int {
 			out[in.Profile+" without a compute instance"]++
 		}
 		for _, c := range in.Compute {
-			name := in.Profile
-			if whole := fmt.Sprintf("%dg.", c.Slices); !strings.HasPrefix(in.Profile, whole) {
-				name = fmt.Sprintf("%dc.%s", c.Slices, in.Profile)
-			}
-			out[name]++
+			out[in.ComputeName(c)]++
 		}
 	}
 	return out

@@ -115,7 +115,7 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 		if err != nil {
 			return err
 		}
-		host = gpu.Host{Name: name, Platform: gpu.Linux, OS: b.os(), GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}}
+		host = gpu.Host{Name: name, Platform: gpu.Linux, OS: b.os(), Boot: b.boot(), GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}}
 		driver, err := s.version()
 		if isStale(err) {
 			return err

@@ -189,7 +189,7 @@ func (d *device) read(driver gpu.Driver) {
 			Vendor: fmt.Sprintf("%04X", pci.PciDeviceId&0xffff), Device: fmt.Sprintf("%04X", pci.PciDeviceId>>16),
 			Subsystem: fmt.Sprintf("%08X", pci.PciSubSystemId),
 		}
-		if m, ok := catalog.ByPCI(d.PCI); ok {
+		if m, ok := catalog.ByPCI(d.PCI); ok && d.Model == "" {
 			d.Model = m.Name
 		}
 	}
@@ -283,7 +283,7 @@ func (s *session) readMIG(d *device) (*gpu.MIG, error) {
 	}
 	if len(mig.Profiles) == 0 {
 		// Drivers before R550 tell them in MIG mode only.
-		if table, ok := catalogTable(d.PCI); ok {
+		if table, ok := catalogTable(d); ok {
 			mig.Profiles = table.Profiles
 		}
 	}

@@ -163,7 +163,10 @@ func (f *fixture) DestroyOutside(t *testing.T, gpuID string, p gpu.MIGPlacement)
 	f.machine.DestroyInstance(f.index(gpuID), p.Start)
 }
 
-func (f *fixture) HalfMake(t *testing.T, gpuID string, p gpu.MIGPlacement) {
+func (f *fixture) HalfMake(t *testing.T, gpuID string, p gpu.MIGPlacement) { f.Divide(t, gpuID, p, 0) }
+
+// Divide leaves a GPU instance with one compute instance of a number of slices, none for 0.
+func (f *fixture) Divide(t *testing.T, gpuID string, p gpu.MIGPlacement, wide int) {
 	t.Helper()
 	f.CreateOutside(t, gpuID, p)
 	lib := nvml.New(nvml.WithLibraryPath(f.machine.Library()))
@@ -187,6 +190,14 @@ func (f *fixture) HalfMake(t *testing.T, gpuID string, p gpu.MIGPlacement) {
 			compute, ret := instance.GetComputeInstanceById(c.ID)
 			must(ret)
 			must(compute.Destroy())
+		}
+		for n := 0; wide > 0 && n < nvml.COMPUTE_INSTANCE_PROFILE_COUNT; n++ {
+			info, ret := instance.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+			if ret == nvml.SUCCESS && int(info.SliceCount) == wide {
+				_, ret = instance.CreateComputeInstance(&info)
+				must(ret)
+				break
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,9 +143,19 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 			return err
 		}
 		for _, i := range have {
-			if i.Placement() == p {
-				return i.fill(want)
+			if i.Placement() != p {
+				continue
 			}
+			if !i.Filled() && len(i.Compute) > 0 {
+				if err := b.clear(s, d, i); err != nil {
+					return err
+				}
+				i.Compute = nil
+			}
+			if err := i.fill(want); err != nil {
+				return err
+			}
+			return s.wantInstance(d, want, p, true)
 		}
 		b.behind(instancesChange)
 		handle, ret := d.handle.CreateGpuInstanceWithPlacement(&want.info, &nvml.GpuInstancePlacement{
@@ -213,6 +225,24 @@ func numbers(list []int) string {
 	return strings.Join(out, ", ")
 }
 
+// clear removes the compute instances of a GPU instance that nobody uses.
+func (b *Backend) clear(s *session, d *device, i instance) error {
+	users, err := b.processes(s, d)
+	if err != nil {
+		return err
+	}
+	if who := in(users, i.ID); who != "" {
+		return refuse(backend.InUse, "it is in use by %s", who)
+	}
+	b.behind(instancesChange)
+	for _, c := range i.computes {
+		if ret := c.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
+			return b.whoHolds(s, d, i, failed("nvmlComputeInstanceDestroy", ret))
+		}
+	}
+	return nil
+}
+
 // fill makes the compute instance that fills a GPU instance, unless it has some.
 func (i *instance) fill(p profile) error {
 	if len(i.Compute) > 0 {
@@ -237,12 +267,12 @@ func (s *session) wantInstance(d *device, of profile, p gpu.MIGPlacement, there 
 	if err != nil {
 		return err
 	}
-	is := slices.ContainsFunc(have, func(i instance) bool { return i.Placement() == p && (len(i.Compute) > 0 || !there) })
+	is := slices.ContainsFunc(have, func(i instance) bool { return i.Placement() == p && (i.Filled() || !there) })
 	switch {
 	case is == there:
 		return nil
 	case there:
-		return refuse(backend.Failed, "the driver took the call, but does not list the instance with its compute instance")
+		return refuse(backend.Failed, "the driver took the call, but does not list the instance with a compute instance that fills it")
 	default:
 		return refuse(backend.Failed, "the driver took the call, but still lists the instance")
 	}
@@ -271,18 +301,8 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 			return nil
 		}
 		gone := have[at]
-		users, err := b.processes(s, d)
-		if err != nil {
+		if err := b.clear(s, d, gone); err != nil {
 			return err
-		}
-		if who := in(users, gone.ID); who != "" {
-			return refuse(backend.InUse, "it is in use by %s", who)
-		}
-		b.behind(instancesChange)
-		for _, c := range gone.computes {
-			if ret := c.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
-				return b.whoHolds(s, d, gone, failed("nvmlComputeInstanceDestroy", ret))
-			}
 		}
 		if ret := gone.handle.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
 			return b.whoHolds(s, d, gone, failed("nvmlGpuInstanceDestroy", ret))
@@ -301,6 +321,15 @@ func (b *Backend) whoHolds(s *session, d *device, i instance, err error) error {
 		return refuse(backend.InUse, "it is in use by %s", who)
 	}
 	return refuse(backend.InUse, "the driver says that it is in use (%v), and lists no process in it: something holds it open, such as a monitoring agent", err)
+}
+
+// drmHint names the kernel module that keeps GPUs open on hosts that draw with them, and whose
+// user no list of processes shows.
+func (b *Backend) drmHint() string {
+	if _, err := os.Stat(filepath.Join(b.opt.Root, "/sys/module/nvidia_drm")); err != nil {
+		return ""
+	}
+	return ", or the kernel module nvidia_drm, which is loaded: \"rmmod nvidia_drm\" unloads it where nothing draws"
 }
 
 // in names the processes in a GPU instance.

@@ -62,8 +62,8 @@ func (s *session) instanceAt(d *device, p gpu.MIGPlacement) (*instance, error) {
 		return nil, none
 	case len(have[at].Compute) == 0:
 		return nil, refuse(backend.NotFound, "its GPU instance %s at %d has no compute instance", p.Profile, p.Start)
-	case len(have[at].Compute) > 1:
-		return nil, refuse(backend.InvalidState, "its GPU instance %s at %d is divided into %d compute instances, of which a process reaches one only; have one that fills it", p.Profile, p.Start, len(have[at].Compute))
+	case !have[at].Filled():
+		return nil, refuse(backend.InvalidState, "its GPU instance %s at %d %s; have one compute instance that fills it", p.Profile, p.Start, have[at].ComputeText())
 	}
 	return &have[at], nil
 }

@@ -73,7 +73,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 		slices.Sort(p.Starts)
 		// Where NVML counts too few instances, as on the A30, they could not be listed.
 		p.info.InstanceCount = max(p.info.InstanceCount, uint32(len(p.Starts)))
-		if t, ok := catalogTable(d.PCI); ok && d.PCI.Device == a30 {
+		if t, ok := catalogTable(d); ok && d.PCI.Device == a30 {
 			if documented, ok := t.Profile(p.Name); ok {
 				p.Max = documented.Max
 			}
@@ -89,8 +89,8 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 // a30 is the device id of the A30, whose driver tells wrong numbers of instances.
 const a30 = "20B7"
 
-func catalogTable(id gpu.PCIID) (*catalog.MIGTable, bool) {
-	m, ok := catalog.ByPCI(id)
+func catalogTable(d *device) (*catalog.MIGTable, bool) {
+	m, ok := catalog.Of(d.PCI, d.Model)
 	return m.MIG, ok && m.MIG != nil
 }
 

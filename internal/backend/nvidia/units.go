@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,12 +26,21 @@ var roles = []struct {
 	{"mig-parted", gpu.LayoutController},
 	{"nvidia-mig-parted", gpu.LayoutController},
 	{"nvidia-vgpu-dm", gpu.LayoutController},
-	{"gpu-kubelet-plugin", gpu.ConsumerController}, // the DRA driver, which makes instances only where it is told to
+	{draDriver, gpu.ConsumerController}, // makes instances only where it is told to; with dynamic MIG see dynamicMIG
 	{"nvidia-device-plugin", gpu.ConsumerController},
 	{"slurmd", gpu.ConsumerController},
 	{"kubelet", gpu.ConsumerController},
+	{"k3s-server", gpu.ConsumerController}, // which have the kubelet in their own process
+	{"k3s-agent", gpu.ConsumerController},
+	{"k3s", gpu.ConsumerController},
+	{"rke2-server", gpu.ConsumerController},
+	{"rke2-agent", gpu.ConsumerController},
+	{"rke2", gpu.ConsumerController},
 	{"nomad", gpu.ConsumerController},
 }
+
+// draDriver is the program of NVIDIA's DRA driver on a node.
+const draDriver = "gpu-kubelet-plugin"
 
 const unitSuffix = ".service"
 
@@ -55,6 +65,9 @@ func (b *Backend) controllers(ctx context.Context) ([]string, []gpu.Controller) 
 	for _, name := range b.running() {
 		see(name)
 	}
+	if i := slices.IndexFunc(out, func(c gpu.Controller) bool { return c.Name == draDriver }); i >= 0 && b.dynamicMIG() {
+		out[i].Role = gpu.LayoutController
+	}
 	slices.Sort(units)
 	slices.SortFunc(out, func(a, b gpu.Controller) int { return strings.Compare(a.Name, b.Name) })
 	return units, out
@@ -78,6 +91,31 @@ func (b *Backend) running() []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// dynamicMIG reports whether a DRA driver that runs divides GPUs by itself: at each start it
+// removes the MIG instances that are not in its own record.
+func (b *Backend) dynamicMIG() bool {
+	names, err := filepath.Glob(filepath.Join(b.opt.Root, "/proc", "[0-9]*", "comm"))
+	if err != nil {
+		return false
+	}
+	for _, file := range names {
+		name, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(draDriver, strings.TrimSpace(string(name))) || len(strings.TrimSpace(string(name))) < comm {
+			continue
+		}
+		for _, from := range []string{"environ", "cmdline"} {
+			text, err := os.ReadFile(filepath.Join(filepath.Dir(file), from))
+			if err == nil && featureGate.Match(text) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// featureGate is dynamic MIG switched on in FEATURE_GATES or --feature-gates.
+var featureGate = regexp.MustCompile(`(?i)FEATURE[_-]GATES[=\x00][^\x00]*\bDynamicMIG=(true|1|t)\b`)
 
 // runningUnits are the services that run. A host without systemd has none.
 func (b *Backend) runningUnits(ctx context.Context) []string {
@@ -133,6 +171,23 @@ func (b *Backend) unit(ctx context.Context, verb, name string) error {
 }
 
 // os names the operating system.
+// boot is when the kernel started, nil where it does not tell.
+func (b *Backend) boot() *gpu.Boot {
+	id, err := os.ReadFile(filepath.Join(b.opt.Root, "/proc/sys/kernel/random/boot_id"))
+	if err != nil {
+		return nil
+	}
+	stat, _ := os.ReadFile(filepath.Join(b.opt.Root, "/proc/stat"))
+	for line := range strings.Lines(string(stat)) {
+		if seconds, ok := strings.CutPrefix(strings.TrimSpace(line), "btime "); ok {
+			if n, err := strconv.ParseInt(seconds, 10, 64); err == nil {
+				return &gpu.Boot{ID: strings.TrimSpace(string(id)), At: time.Unix(n, 0).UTC()}
+			}
+		}
+	}
+	return nil
+}
+
 func (b *Backend) os() gpu.OS {
 	text, err := os.ReadFile(filepath.Join(b.opt.Root, "/etc/os-release"))
 	if err != nil {

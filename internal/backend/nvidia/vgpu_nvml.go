@@ -173,7 +173,7 @@ func (s *session) migProfileOf(d *device, id nvml.VgpuTypeId, t vgpu.Type) (stri
 		return known[i].Name, nil
 	}
 	// Drivers before R550 tell them in MIG mode only.
-	if table, ok := catalogTable(d.PCI); ok {
+	if table, ok := catalogTable(d); ok {
 		for _, p := range table.Profiles {
 			if p.ID == int(number) {
 				return p.Name, nil
