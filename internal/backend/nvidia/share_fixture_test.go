@@ -28,8 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	fakemps.Main()
-	os.Exit(m.Run())
+	os.Exit(fakemps.Run(m))
 }
 
 // TestSharingConformance drives go-nvml with a libnvidia-ml, an nvidia-smi, an nvidia-ctk

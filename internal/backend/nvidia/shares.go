@@ -22,19 +22,9 @@ func shareObject(name string) string { return "share " + name }
 func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 	const op = "hand it to containers"
 	var found *cdi.Share
-	err := b.ask(ctx, op, shareObject(s.Name), func(driver *session) error {
-		share, err := driver.share(s)
-		if err != nil {
-			return err
-		}
-		if share.MPS, err = b.clientOf(driver, s); err != nil {
-			return err
-		}
-		if err := share.Validate(); err != nil {
-			return refuse(backend.InvalidParameter, "%v", err)
-		}
-		found = share
-		return nil
+	err := b.ask(ctx, op, shareObject(s.Name), func(driver *session) (err error) {
+		found, err = b.shareOf(driver, s)
+		return err
 	})
 	if err != nil {
 		return err
@@ -46,6 +36,44 @@ func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 	defer b.handing.Unlock()
 	_, err = b.shares.Write(found)
 	return complete(ctx, cdiError(err), op, shareObject(s.Name))
+}
+
+// OutdatedShares compares what is handed over with what would be written now.
+func (b *Backend) OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (map[string]string, error) {
+	var found []*cdi.Share
+	err := b.ask(ctx, "compare what containers get", "", func(driver *session) error {
+		for _, s := range shares {
+			if share, err := b.shareOf(driver, s); err == nil { // else its devices or its daemon are the news
+				found = append(found, share)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, s := range found {
+		if how, err := b.shares.Outdated(s); err == nil && how != "" {
+			out[s.Name] = how
+		}
+	}
+	return out, ctx.Err()
+}
+
+// shareOf is a share as it is written, with the daemon that serves it.
+func (b *Backend) shareOf(driver *session, s gpu.ShareSpec) (*cdi.Share, error) {
+	share, err := driver.share(s)
+	if err != nil {
+		return nil, err
+	}
+	if share.MPS, err = b.clientOf(driver, s); err != nil {
+		return nil, err
+	}
+	if err := share.Validate(); err != nil {
+		return nil, refuse(backend.InvalidParameter, "%v", err)
+	}
+	return share, nil
 }
 
 // share is a share with its devices as the driver numbers them now.
@@ -128,7 +156,7 @@ func (b *Backend) readShares() ([]gpu.HandedShare, error) {
 	}
 	var out []gpu.HandedShare
 	for _, f := range found {
-		out = append(out, gpu.HandedShare{Name: f.Name, CDIDevice: f.Device, Environment: f.Environment, Note: f.Note})
+		out = append(out, gpu.HandedShare{Name: f.Name, CDIDevice: f.Device, Environment: f.Environment, LimitsContainers: f.LimitsContainers, Note: f.Note})
 	}
 	return out, nil
 }

@@ -269,8 +269,8 @@ func TestDividedInstance(t *testing.T) {
 	}
 	place := gpu.MIGPlacement{Profile: "2g.20gb", Start: 0}
 	devices := []gpu.SharedDevice{{GPU: uuid(1), Instance: &place}}
-	wantCode(t, f.backend.EnsureDaemon(t.Context(), gpu.MPSDaemonSpec{Name: "a", Devices: devices, User: new(0)}, false), backend.InvalidState, "2 compute instances")
-	wantCode(t, f.backend.WriteShare(t.Context(), gpu.ShareSpec{Name: "a", Devices: devices}), backend.InvalidState, "2 compute instances")
+	wantCode(t, f.backend.EnsureDaemon(t.Context(), gpu.MPSDaemonSpec{Name: "a", Devices: devices, User: new(0)}, false), backend.InvalidState, "2g.20gb at 0 is divided into 1c.2g.20gb, 1c.2g.20gb")
+	wantCode(t, f.backend.WriteShare(t.Context(), gpu.ShareSpec{Name: "a", Devices: devices}), backend.InvalidState, "2g.20gb at 0 is divided into 1c.2g.20gb, 1c.2g.20gb")
 }
 
 // TestSharingWithAnOldDriver does without what it lacks, and names it where it is needed.

@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -37,7 +38,9 @@ func (r *record) writeShare(want gpu.ShareSpec) error {
 	if err := r.ownsSpec(want.Name); err != nil {
 		return err
 	}
-	handed := gpu.HandedShare{Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share)}
+	handed := gpu.HandedShare{
+		Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share), LimitsContainers: r.limitsContainers(want.Devices),
+	}
 	if r.ContainerToolkit == "" {
 		handed.Note = "The host has no NVIDIA container toolkit, so containers get the share without the driver's libraries: install it and apply again, or include the libraries in the image."
 	}
@@ -45,6 +48,39 @@ func (r *record) writeShare(want gpu.ShareSpec) error {
 	r.Shares = append(r.Shares, handed)
 	slices.SortFunc(r.Shares, func(a, b gpu.HandedShare) int { return strings.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// OutdatedShares compares what is handed over with what would be written now.
+func (h *Host) OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (map[string]string, error) {
+	doc, err := h.fleet.file.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	r, ok := doc.host(h.name)
+	for _, want := range shares {
+		if !ok {
+			break
+		}
+		have, handed := r.HandedShare(want.Name)
+		share, err := r.share(want)
+		switch {
+		case !handed, err != nil:
+		case len(have.Environment) > 0 && !maps.Equal(have.Environment, cdi.Environment(share)):
+			out[want.Name] = "leads elsewhere"
+		case r.ContainerToolkit != "" && have.LimitsContainers != r.limitsContainers(want.Devices):
+			out[want.Name] = "was written for another driver or container toolkit"
+		}
+	}
+	return out, nil
+}
+
+// limitsContainers reports whether the toolkit's specification has a hook for limits of memory.
+func (r *record) limitsContainers(devices []gpu.SharedDevice) bool {
+	return !slices.ContainsFunc(devices, func(d gpu.SharedDevice) bool {
+		g, ok := r.GPU(d.GPU)
+		return !ok || d.Instance != nil || !r.Host.LimitsContainers(g)
+	})
 }
 
 // share is a share with its devices as the driver numbers them now.

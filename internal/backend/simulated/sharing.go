@@ -121,8 +121,8 @@ func (r *record) locateOne(d gpu.SharedDevice) (located, error) {
 	switch {
 	case i == nil || len(i.Compute) == 0:
 		return located{}, none
-	case len(i.Compute) > 1:
-		return located{}, refuse(backend.InvalidState, "GPU %s: %s is divided into %d compute instances, and a process reaches one of them only", g.ID, placeText(*d.Instance), len(i.Compute))
+	case !i.Filled():
+		return located{}, refuse(backend.InvalidState, "GPU %s: %s %s; have one compute instance that fills it", g.ID, placeText(*d.Instance), i.ComputeText())
 	}
 	place := i.Placement()
 	return located{

@@ -94,7 +94,8 @@ func Run(t testing.TB, root, script string, change func(*oci.Spec), devices ...s
 	}
 	const began = "fakecdi: the container runs"
 	c.Process.Terminal = false
-	c.Process.Args = []string{"/bin/sh", "-c", "echo '" + began + "'\n" + script}
+	// The runtime copies each stream by itself: in one, errors stay where they were said.
+	c.Process.Args = []string{"/bin/sh", "-c", "exec 2>&1; echo '" + began + "'\n" + script}
 	for _, dir := range []string{"/bin", "/lib", "/lib64", "/usr"} {
 		if _, err := os.Stat(dir); err == nil {
 			c.Mounts = append(c.Mounts, oci.Mount{Destination: dir, Source: dir, Type: "bind", Options: []string{"rbind", "ro"}})

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 )
 
@@ -46,16 +47,42 @@ type Programs struct {
 
 const behaviourFile = "behaviour.json"
 
-// Install installs the programs.
+// Run runs the tests of a package, and removes at their end what Install has built.
+func Run(m *testing.M) int {
+	code := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(filepath.Dir(built))
+	}
+	return code
+}
+
+var built string
+
+// build builds the programs, once for a test binary. They are a binary of their own: a suite
+// starts thousands of them, and a test binary takes five times as long to begin.
+var build = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "fakemps")
+	if err != nil {
+		return err
+	}
+	built = filepath.Join(dir, "program")
+	cmd := command("go", "build", "-o", built, "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps/program")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return nil
+})
+
+// Install installs the programs. The package's TestMain calls Run.
 func Install(t testing.TB, b Behaviour) *Programs {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
+	if err := build(); err != nil {
 		t.Fatal(err)
 	}
 	p := &Programs{t: t, dir: t.TempDir()}
 	for _, name := range []string{controlName, serverName, clientName, systemctlName} {
-		if err := os.Symlink(self, filepath.Join(p.dir, name)); err != nil {
+		if err := os.Symlink(built, filepath.Join(p.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,24 +108,17 @@ func (p *Programs) Control() string { return filepath.Join(p.dir, controlName) }
 // Systemctl is the path of systemctl.
 func (p *Programs) Systemctl() string { return filepath.Join(p.dir, systemctlName) }
 
-// roleVariable is the program that the test binary runs as under another name.
-const roleVariable = "MPSTEST_ROLE"
-
-// Main runs the program under whose name the test binary was started, and does not
-// return. Started as a test, it returns at once.
+// Main runs the program under whose name it was started, and does not return. CUDA processes
+// have any name.
 func Main() {
-	name := os.Getenv(roleVariable)
-	if name == "" {
-		name = filepath.Base(os.Args[0])
-	}
-	run, known := map[string]func(self, Behaviour) int{
-		controlName:   control,
-		serverName:    serve,
-		clientName:    compute,
-		systemctlName: systemctl,
-	}[name]
-	if !known {
-		return
+	run := compute
+	switch filepath.Base(os.Args[0]) {
+	case controlName:
+		run = control
+	case serverName:
+		run = serve
+	case systemctlName:
+		run = systemctl
 	}
 	me := self{path: os.Args[0], args: os.Args[1:]}
 	var b Behaviour

@@ -189,7 +189,7 @@ func (p *Programs) StartProcess(name string, uid int, env ...string) *Client {
 		}
 	}
 	cmd := command(path, strconv.Itoa(uid))
-	cmd.Env = append([]string{roleVariable + "=" + clientName}, env...)
+	cmd.Env = append([]string{}, env...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

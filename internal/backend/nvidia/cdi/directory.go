@@ -45,7 +45,10 @@ type Found struct {
 	File   string
 	// Environment is what a process of the host needs, as [Environment] tells it.
 	Environment map[string]string
-	// Note is as that of [Written], or says that the host has another driver since.
+	// LimitsContainers reports whether it has the hook that holds a container to its limit of
+	// memory on each of its GPUs, on a host where the hook works.
+	LimitsContainers bool
+	// Note is as that of [Written], or says why it cannot be read.
 	Note string
 }
 
@@ -115,8 +118,9 @@ func (d *Directory) List() ([]Found, error) {
 		switch {
 		case errors.Is(err, ErrForeign), errors.Is(err, fs.ErrNotExist):
 			continue
-		case err != nil:
-			return nil, err
+		case err != nil: // the others can be told all the same
+			out = append(out, Found{Name: name, Device: QualifiedName(name), File: d.file(name), Note: "Its CDI specification cannot be read: " + err.Error() + "."})
+			continue
 		}
 		if host == nil {
 			if host, err = d.cache(); err != nil {
@@ -124,10 +128,14 @@ func (d *Directory) List() ([]Found, error) {
 			}
 		}
 		have := spec.Devices[0].ContainerEdits
-		out = append(out, Found{
-			Name: name, Device: QualifiedName(name), File: d.file(name),
-			Environment: environment(have), Note: lacking(have, host),
-		})
+		found := Found{Name: name, Device: QualifiedName(name), File: d.file(name), Environment: environment(have)}
+		_, found.Note = hostEdits(host, devicesOf(have))
+		if limitsMemory(have) {
+			if found.LimitsContainers = d.hasCgroup2(); !found.LimitsContainers && found.Note == "" && wantsLimits(have) {
+				found.Note = "The host has no cgroup v2, without which the hook of the NVIDIA container toolkit that limits memory fails, and containers of the share do not start."
+			}
+		}
+		out = append(out, found)
 	}
 	slices.SortFunc(out, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil

@@ -26,6 +26,9 @@ const ShareVariable = "GPUFLEET_SHARE"
 // some programs in containers only take numbers there.
 const devicesVariable = "GPUFLEET_SHARE_DEVICES"
 
+// limitVariables begin the names of those that NVIDIA's hook for limits of memory reads.
+const limitVariables = "NVIDIA_GPU_MEMORY_"
+
 // edits is what the share itself does to a container.
 func (s *Share) edits(nodes []*specs.DeviceNode) specs.ContainerEdits {
 	return specs.ContainerEdits{Env: s.environment(), DeviceNodes: nodes, Mounts: s.MPS.mounts()}
@@ -42,10 +45,10 @@ func (s *Share) environment() []string {
 		env = append(env, visibleVariable+"="+s.Devices[0].UUID)
 	}
 	if s.MemoryRequest > 0 {
-		env = append(env, fmt.Sprintf("NVIDIA_GPU_MEMORY_REQUEST=%d", s.MemoryRequest.MiB()))
+		env = append(env, fmt.Sprintf(limitVariables+"REQUEST=%d", s.MemoryRequest.MiB()))
 	}
 	if s.MemoryLimit > 0 {
-		env = append(env, fmt.Sprintf("NVIDIA_GPU_MEMORY_LIMIT=%d", s.MemoryLimit.MiB()))
+		env = append(env, fmt.Sprintf(limitVariables+"LIMIT=%d", s.MemoryLimit.MiB()))
 	}
 	return append(env, s.MPS.environment(len(s.Devices))...)
 }

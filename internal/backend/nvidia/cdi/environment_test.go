@@ -59,23 +59,68 @@ func (h *host) found(name string) cdi.Found {
 	return cdi.Found{}
 }
 
-// What a share lacks is said for as long as it does.
-func TestNotes(t *testing.T) {
+// What a share lacks is said for as long as it does, and where its file is not what would be
+// written now.
+func TestNotesAndWhatIsOutdated(t *testing.T) {
 	h := newHost(t)
-	note := func(step, want string) {
+	h.write("/sys/fs/cgroup/cgroup.controllers", "cpu memory")
+	const hook = `
+  - hookName: createContainer
+    path: /usr/bin/nvidia-cdi-hook
+    args: [nvidia-cdi-hook, apply-cuda-memory-limits, --gpu-id, ` + gpu0 + `]
+  mounts:`
+	hooked := strings.Replace(toolkit, "\n  mounts:", hook, 1)
+	says := func(step, note, outdated string, limits bool) {
 		t.Helper()
-		if got := h.found("team-a-0").Note; (want == "") != (got == "") || !strings.Contains(got, want) {
-			t.Errorf("%s: the note is %q, and %q was wanted", step, got, want)
+		found := h.found("team-a-0")
+		if (note == "") != (found.Note == "") || !strings.Contains(found.Note, note) {
+			t.Errorf("%s: the note is %q, and %q was wanted", step, found.Note, note)
+		}
+		if found.LimitsContainers != limits {
+			t.Errorf("%s: it limits containers: %t", step, found.LimitsContainers)
+		}
+		if got, err := h.Outdated(fraction()); err != nil || got != outdated {
+			t.Errorf("%s: it is outdated by %q (%v), and %q was wanted", step, got, err, outdated)
 		}
 	}
-	h.must(fraction())
-	note("without a toolkit", "The host has no CDI device nvidia.com/gpu="+gpu0)
+	again := func() { h.must(fraction()) }
+	edit := func(old, with string) {
+		t.Helper()
+		text := h.text(file("team-a-0"))
+		if !strings.Contains(text, old) {
+			t.Fatalf("it has no %q:\n%s", old, text)
+		}
+		h.write(file("team-a-0"), strings.Replace(text, old, with, 1))
+	}
+	if got, err := h.Outdated(fraction()); got != "" || err != nil {
+		t.Errorf("a share that is not there is outdated by %q (%v)", got, err)
+	}
+	again()
+	says("without a toolkit", "The host has no CDI device nvidia.com/gpu="+gpu0, "", false)
+	edit("PERCENTAGE=12.5", "PERCENTAGE=100")
+	says("edited, without a toolkit", "The host has no CDI device", "has another variable CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", false)
+	again()
 	h.install(toolkit)
-	note("with one since", "libcuda.so.580.65.06 now, which the share has not")
-	h.must(fraction())
-	note("written again", "")
+	says("with one since", "", "lacks /usr/lib/libcuda.so.580.65.06, hook update-ldcache --folder /usr/lib, variable NVIDIA_CTK_LIBCUDA_DIR, and has another device node /dev/nvidia0", false)
+	again()
+	says("written again", "", "", false)
 	h.install(strings.ReplaceAll(toolkit, "580.65.06", "590.10.01"))
-	note("with another driver", "libcuda.so.590.10.01 now, which the share has not")
+	says("with another driver", "", "lacks /usr/lib/libcuda.so.590.10.01, and still has /usr/lib/libcuda.so.580.65.06", false)
+	h.install(hooked)
+	says("with a toolkit that limits", "", "lacks hook apply-cuda-memory-limits --gpu-id "+gpu0, false)
+	again()
+	says("written again for it", "", "", true)
+	h.remove("/sys/fs/cgroup/cgroup.controllers")
+	says("with version 1 of cgroups", "The host has no cgroup v2", "", false)
+	edit("GPUFLEET_SHARE_DEVICES="+gpu0, "GPUFLEET_SHARE_DEVICES="+gpu3)
+	says("edited to another GPU", "", "has another variable GPUFLEET_SHARE_DEVICES", false)
+	again()
+	h.remove("/etc/cdi/nvidia.yaml") // the libraries may be there all the same
+	says("without a toolkit again", "The host has no CDI device", "", false)
+	h.remove("/dev/nvidia0")
+	if got, err := h.Outdated(fraction()); got != "" || err == nil {
+		t.Errorf("without a device node it is outdated by %q (%v)", got, err)
+	}
 }
 
 // A limit of one process is in the environment, and one of the container is for its runtime.

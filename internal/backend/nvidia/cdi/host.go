@@ -50,23 +50,6 @@ func hostEdits(cache *cdi.Cache, uuids []string) (edits specs.ContainerEdits, no
 	return distinct(*all.ContainerEdits), ""
 }
 
-// lacking says what a share's specification lacks of what the host has now.
-func lacking(have specs.ContainerEdits, cache *cdi.Cache) string {
-	host, note := hostEdits(cache, devicesOf(have))
-	if note != "" {
-		return note
-	}
-	for _, m := range host.Mounts {
-		isThere := slices.ContainsFunc(have.Mounts, func(own *specs.Mount) bool {
-			return own.ContainerPath == m.ContainerPath && (own.HostPath == m.HostPath || own.ContainerPath == containerPipe || own.ContainerPath == containerShm)
-		})
-		if !isThere {
-			return fmt.Sprintf("The host's CDI specification has %s now, which the share has not: it was written before, perhaps for another driver. Apply again, or run \"gpu-agent reconcile\".", m.HostPath)
-		}
-	}
-	return ""
-}
-
 func missing(name string, cache *cdi.Cache) string {
 	note := fmt.Sprintf("The host has no CDI device %s, so containers get the share without the driver's libraries: "+
 		"write the host's specification with \"nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml\" and apply again, "+

@@ -69,7 +69,7 @@ func (c *Control) DefaultMemoryLimit(ctx context.Context, ordinal int) (gpu.Byte
 
 // SetDefaultMemoryLimit sets the pinned memory limit of the next server on a device, or
 // none with 0. A daemon would not say that it cut a limit, and takes a device's UUID for
-// device 0: so devices are ordinals, and limits are those of [RoundLimit].
+// device 0: so devices are ordinals, and limits are those of [gpu.RoundMPSLimit].
 func (c *Control) SetDefaultMemoryLimit(ctx context.Context, ordinal int, limit gpu.Bytes) error {
 	read := func(ctx context.Context) (gpu.Bytes, error) { return c.DefaultMemoryLimit(ctx, ordinal) }
 	return c.setMemoryLimit(ctx, limit, read, "set_default_device_pinned_mem_limit", strconv.Itoa(ordinal))
@@ -99,7 +99,7 @@ func (c *Control) memoryLimit(ctx context.Context, words ...string) (gpu.Bytes, 
 }
 
 func (c *Control) setMemoryLimit(ctx context.Context, want gpu.Bytes, read func(context.Context) (gpu.Bytes, error), words ...string) error {
-	if RoundLimit(want) != want {
+	if gpu.RoundMPSLimit(want) != want {
 		return refuse(backend.InvalidParameter, opMemory, c.Name, "%d bytes is not whole MiB below 1 GiB or whole GiB from there on", want)
 	}
 	return set(ctx, c, opMemory, want, read, append(words, formatLimit(want))...)

@@ -19,11 +19,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	fakemps.Main()
 	if dir := os.Getenv(readVariable); dir != "" {
 		printDaemons(dir)
 	}
-	os.Exit(m.Run())
+	os.Exit(fakemps.Run(m))
 }
 
 const (

@@ -26,7 +26,7 @@ func FuzzAnswers(f *testing.F) {
 			if again, err := parseLimit(formatLimit(limit)); err != nil || again != limit {
 				t.Errorf("%q is %d, written %q, read %d, %v", text, limit, formatLimit(limit), again, err)
 			}
-			if r := RoundLimit(limit); r > limit || limit >= gpu.MiB && r == 0 {
+			if r := gpu.RoundMPSLimit(limit); r > limit || limit >= gpu.MiB && r == 0 {
 				t.Errorf("%d is rounded to %d", limit, r)
 			}
 		}

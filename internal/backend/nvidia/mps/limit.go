@@ -11,16 +11,6 @@ import (
 
 const gib = 1024 * gpu.MiB
 
-// RoundLimit is the largest limit up to b that a daemon of protocol 2 takes and shows
-// again: whole MiB below 1 GiB, whole GiB from there on. Of 1536 MiB such a daemon shows
-// 1 GiB, and nothing tells which of the two it enforces.
-func RoundLimit(b gpu.Bytes) gpu.Bytes {
-	if b < gib {
-		return b - b%gpu.MiB
-	}
-	return b - b%gib
-}
-
 // formatLimit writes a limit as commands and TOML take it.
 func formatLimit(b gpu.Bytes) string {
 	if b%gib == 0 {

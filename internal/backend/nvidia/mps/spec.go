@@ -31,7 +31,7 @@ type Settings struct {
 	// than 0, at most 100, in tenths. 0 is 100, no limit.
 	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
 	// PinnedMemory limits the memory of a client on a device, by the device's UUID. See
-	// RoundLimit for what a daemon of protocol 2 takes.
+	// gpu.RoundMPSLimit for what a daemon of protocol 2 takes.
 	PinnedMemory map[string]gpu.Bytes `json:"pinned_memory,omitempty"`
 	// ClientPriority is 0, normal, or 1, below normal.
 	ClientPriority int `json:"client_priority,omitempty"`
@@ -127,9 +127,9 @@ func (s Spec) checkMemory(p Protocol) error {
 			return fmt.Errorf("there is a memory limit for %s, which is not one of its devices", id)
 		case limit%gpu.MiB != 0:
 			return fmt.Errorf("the memory limit for %s is %d bytes, and must be whole MiB", id, limit)
-		case p == V2 && RoundLimit(limit) != limit:
+		case p == V2 && gpu.RoundMPSLimit(limit) != limit:
 			return fmt.Errorf("the memory limit for %s is %d MiB, and this driver's MPS takes only whole GiB from 1 GiB on: %d MiB or %d MiB would do",
-				id, limit.MiB(), RoundLimit(limit).MiB(), (RoundLimit(limit) + gib).MiB())
+				id, limit.MiB(), gpu.RoundMPSLimit(limit).MiB(), (gpu.RoundMPSLimit(limit) + gib).MiB())
 		case p == V3 && limit != s.PinnedMemory[s.Devices[0]]:
 			return fmt.Errorf("the memory limits of its devices differ, and a configuration file of MPS has one limit for all of them: declare a daemon for each")
 		}
