@@ -1,8 +1,12 @@
 package rig
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -135,3 +139,39 @@ var (
 	Both = []string{"hv01", "hv02"}
 	Four = []string{"hv01", "hv02", "hv03", "hv04"}
 )
+
+// Desktops are n running VMs, 14 on each host.
+func Desktops(n int) (fleet gpu.Snapshot, names []string) {
+	var hosts []gpu.Host
+	for i := range n {
+		if i%14 == 0 {
+			hosts = append(hosts, Node(fmt.Sprintf("hv%02d", i/14+1)))
+		}
+		name := fmt.Sprintf("avd-%02d", i+1)
+		names = append(names, name)
+		h := &hosts[len(hosts)-1]
+		h.VMs = append(h.VMs, Desktop(name, i+1))
+	}
+	return Standalone(hosts...), names
+}
+
+// SameHardware asserts that nothing but claims has changed.
+func SameHardware(t testing.TB, before, after gpu.Snapshot) {
+	t.Helper()
+	if diff := cmp.Diff(unclaimed(before), unclaimed(after)); diff != "" {
+		t.Errorf("the hosts changed (-before +after):\n%s", diff)
+	}
+}
+
+// unclaimed is a fleet without claims, as text.
+func unclaimed(s gpu.Snapshot) string {
+	s.Hosts = slices.Clone(s.Hosts)
+	for i := range s.Hosts {
+		s.Hosts[i].Claims = nil
+	}
+	raw, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}

@@ -38,6 +38,12 @@ func ConfigOf(count int, hosts []string, more ...string) string {
 // Config4 is a partition config of four partitions on both nodes of twoNodes.
 var Config4 = ConfigOf(4, Both)
 
+// AssignAll gives each of the VMs, which may be shut down, a partition of any config.
+func AssignAll(names []string, more string) string {
+	return fmt.Sprintf("resource \"gpu_vm_assignment\" \"avd\" {\n  for_each  = toset([\"%s\"])\n  vm        = each.key\n  partition = {}\n  power     = { allow_shutdown = true }\n%s}\n",
+		strings.Join(names, `", "`), more)
+}
+
 // AssignmentOf is an assignment with a name in the configuration.
 func AssignmentOf(name, vm string, more ...string) string {
 	return fmt.Sprintf("resource \"gpu_vm_assignment\" %q {\n  vm = %q\n  %s\n}\n", name, vm, strings.Join(more, "\n  "))

@@ -26,6 +26,7 @@ type faults struct {
 	failing     map[string][]refusal
 	answers     map[string][]uint32
 	busy        map[string]bool
+	reserved    map[string]bool
 	childPools  bool
 	dropped     map[string]int
 
@@ -41,7 +42,7 @@ type faults struct {
 func (f *faults) init() {
 	f.left, f.jobTime, f.service, f.volumes = -1, defaultJobTime, -1, []string{sharedVolumes + `\Volume1`}
 	f.denied, f.hidden, f.synchronous, f.busy = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
-	f.dropped = map[string]int{}
+	f.dropped, f.reserved = map[string]int{}, map[string]bool{}
 	f.failing, f.answers = map[string][]refusal{}, map[string][]uint32{}
 }
 
@@ -89,6 +90,15 @@ const (
 // host has the namespace of the cluster with nothing in it, in a cluster or not.
 func (m *Machine) ClusterService(state int) { m.bring(func(f *faults) { f.service = state }) }
 
+// ClusterLag is how long the cluster takes a VM for what it was after Hyper-V has started or
+// stopped it: a cluster looks from time to time. Bringing online what it takes for online
+// does nothing.
+func (m *Machine) ClusterLag(d time.Duration) {
+	m.unrest.mu.Lock()
+	defer m.unrest.mu.Unlock()
+	m.unrest.lag = d
+}
+
 // SharedVolumes are the paths of the cluster's shared volumes, as this node sees them.
 // There is one unless a test says otherwise.
 func (m *Machine) SharedVolumes(paths ...string) { m.bring(func(f *faults) { f.volumes = paths }) }
@@ -128,6 +138,18 @@ func (m *Machine) Answer(method string, returnValue uint32) {
 // Busy makes Windows unable to disable a GPU's device without a reboot, because
 // something on the host uses it.
 func (m *Machine) Busy(gpuID string) { m.bring(func(f *faults) { f.busy[gpu.FoldID(gpuID)] = true }) }
+
+// ReservedMemory gives a GPU a memory region that its firmware reserves, with which it cannot
+// be assigned.
+func (m *Machine) ReservedMemory(gpuID string) {
+	m.bring(func(f *faults) { f.reserved[gpu.FoldID(gpuID)] = true })
+}
+
+func (f *faults) isReserved(gpuID string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reserved[gpu.FoldID(gpuID)]
+}
 
 // ChildPoolID makes CreatePool want allocation settings that name the pool which is
 // made and reserve nothing. Which pools of which builds do is documented nowhere.

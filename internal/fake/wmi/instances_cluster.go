@@ -144,7 +144,7 @@ func (v *view) groups() []*Object {
 		"Name": "Cluster Group", "Id": derivedGUID("group"), "GroupType": coreGroup, "OwnerNode": v.coreOwner(), "State": groupOnline, "IsCore": true,
 	})}
 	for _, r := range v.roles() {
-		group, _ := states(r.vm)
+		group, _ := v.states(r.vm)
 		out = append(out, v.make(class, fields{
 			"Name": r.group, "Id": strings.ToLower(derivedGUID("group", r.vm.ID)), "GroupType": virtualMachineGroup, "OwnerNode": r.node,
 			"State": group, "IsCore": false, "Priority": 2000, "PersistentState": group == groupOnline,
@@ -153,14 +153,17 @@ func (v *view) groups() []*Object {
 	return out
 }
 
-// states are the state of a VM's group and of its resource. A saved VM is offline.
-func states(vm *gpu.VM) (group, resource int) {
-	switch vm.State {
-	case gpu.VMOff, gpu.VMSaved:
+// states are the state of a VM's group and of its resource, as far as the cluster knows. A
+// saved VM is offline.
+func (v *view) states(vm *gpu.VM) (group, resource int) {
+	online := holdsMemory(vm)
+	known := v.machine.unrest.takes(vm.ID, online, false)
+	switch {
+	case !known:
 		return groupOffline, resourceOffline
-	case gpu.VMStarting:
+	case online && vm.State == gpu.VMStarting:
 		return groupPending, onlinePending
-	case gpu.VMStopping:
+	case online && vm.State == gpu.VMStopping:
 		return groupPending, offlinePending
 	default:
 		return groupOnline, resourceOnline
@@ -184,7 +187,7 @@ func (v *view) clusterResources() []*Object {
 		"OwnerGroup": "Cluster Group", "OwnerNode": v.coreOwner(), "State": resourceOnline, "CoreResource": true,
 	})}
 	for _, r := range v.roles() {
-		_, state := states(r.vm)
+		_, state := v.states(r.vm)
 		action := offlineActions[gpu.OfflineSave]
 		if a := r.vm.Settings.OfflineAction; a != nil {
 			action = offlineActions[*a]

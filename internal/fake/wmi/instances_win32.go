@@ -24,7 +24,11 @@ func windowsSources() sources {
 
 func (v *view) operatingSystems() []*Object {
 	build := strconv.Itoa(v.host.OS.Build)
-	return []*Object{v.make("Win32_OperatingSystem", fields{
+	boot := fields{}
+	if b := v.host.Boot; b != nil {
+		boot["LastBootUpTime"] = b.At.UTC().Format("20060102150405.000000") + "+000"
+	}
+	return []*Object{v.make("Win32_OperatingSystem", boot, fields{
 		"Caption": "Microsoft " + v.host.OS.Name, "Name": "Microsoft " + v.host.OS.Name + `|C:\Windows|\Device\Harddisk0\Partition3`,
 		"BuildNumber": build, "Version": "10.0." + build, "CSName": v.host.Name, "OSArchitecture": "64-bit", "ProductType": 3, "Status": "OK",
 	})}

@@ -92,6 +92,9 @@ func (m *Machine) read(ctx context.Context) (gpu.Host, error) {
 		return gpu.Host{}, err
 	}
 	m.unrest.overlay(&host)
+	for i := range host.VMs {
+		m.unrest.takes(host.VMs[i].ID, holdsMemory(&host.VMs[i]), false)
+	}
 	return host, nil
 }
 
@@ -102,6 +105,40 @@ type unrest struct {
 	faces map[string]oldFace
 	// states are VMs that start or are turned off.
 	states map[string]gpu.VMState
+	// lag is how long the cluster takes to learn what became of a VM without it, and
+	// known what it knows, by folded VM id.
+	lag   time.Duration
+	known map[string]knownVM
+}
+
+// knownVM is what the cluster takes a VM for.
+type knownVM struct {
+	online bool
+	// wrong is since when it is not so, zero while it is.
+	wrong time.Time
+}
+
+// takes is whether the cluster takes a VM for online, which it is or is not. Told is true
+// when the cluster itself does it.
+func (u *unrest) takes(vmID string, online, told bool) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.known == nil {
+		u.known = map[string]knownVM{}
+	}
+	id := gpu.FoldID(vmID)
+	now, seen := u.known[id]
+	switch {
+	case !seen, told, now.online == online:
+		now = knownVM{online: online}
+	case now.wrong.IsZero():
+		now.wrong = time.Now()
+	}
+	if !now.wrong.IsZero() && time.Since(now.wrong) >= u.lag {
+		now = knownVM{online: online}
+	}
+	u.known[id] = now
+	return now.online
 }
 
 type oldFace struct {

@@ -80,11 +80,18 @@ func (c *invocation) online(r role, err error) error {
 	if state := c.stateOf(r.node); state != gpu.NodeUp {
 		return fault(sharingPaused, "node %s is %s (%v)", r.node, state, sharingPaused)
 	}
+	if c.machine.unrest.takes(r.vm.ID, holdsMemory(r.vm), false) {
+		return nil
+	}
 	engine, err := c.machine.fleet.Host(r.node)
 	if err != nil {
 		return err
 	}
-	return engine.StartVM(c.ctx, r.vm.ID)
+	if err := engine.StartVM(c.ctx, r.vm.ID); err != nil {
+		return err
+	}
+	c.machine.unrest.takes(r.vm.ID, true, true)
+	return nil
 }
 
 func (c *invocation) stateOf(node string) gpu.NodeState {
@@ -174,12 +181,17 @@ func (c *invocation) pauseNode() error {
 		}
 	}
 	c.machine.jobs.begin(c.method.Name, 0, c.machine.faults.time(), func(ctx context.Context) error {
+		var moved []string
 		for _, r := range leave {
 			for _, to := range c.destinations(r, node, target) {
 				if fleet.LiveMigrate(ctx, r.vm.ID, to) == nil {
+					moved = append(moved, r.vm.ID)
 					break
 				}
 			}
+		}
+		if err := fleet.EditSimulation(ctx, node, func(s *simulated.Simulation) { s.Drained = moved }); err != nil {
+			return err
 		}
 		return finishDrain(ctx, fleet, node)
 	})
@@ -213,13 +225,13 @@ func (c *invocation) destinations(r role, from, target string) []string {
 	return out
 }
 
-// resumeNode resumes a node. VMs that moved away stay where they are: which did is
-// nothing that a fleet remembers.
+// resumeNode resumes a node. With a failback the VMs come back that its drain has moved.
 func (c *invocation) resumeNode() error {
-	if kind, _ := c.in.number("FailbackType"); kind != noFailBack && kind != failBack {
+	kind, _ := c.in.number("FailbackType")
+	if kind != noFailBack && kind != failBack {
 		return fault(invalidMethodParameters, "there is no failback type %d", kind)
 	}
-	return c.machine.fleet.SetNodeState(c.ctx, c.target.text("Name"), gpu.NodeUp)
+	return c.machine.fleet.Resume(c.ctx, c.target.text("Name"), kind == failBack)
 }
 
 // updateVirtualMachine refreshes the cluster's copy of a VM's configuration, which here

@@ -1,6 +1,7 @@
 package fakewmi
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -171,9 +172,8 @@ func (c *invocation) owned(instanceID string) (vm *gpu.VM, id string, err error)
 	return vm, id, nil
 }
 
-// modifyResourceSettings sets quotas. Whether a quota without a value is left alone or
-// taken away is documented nowhere; here the instance replaces the setting. All else
-// must be as it is.
+// modifyResourceSettings sets quotas. An instance holds the modified aspects of a setting: a
+// quota without a value is left alone. All else must be as it is.
 func (c *invocation) modifyResourceSettings() error {
 	settings, err := c.settingsOf()
 	if err != nil {
@@ -201,17 +201,30 @@ func (c *invocation) modifyResourceSettings() error {
 				return refuse(rvInvalidParameter, "%s cannot be modified", p.Name)
 			}
 		}
-		changes, paths = append(changes, change{vm.ID, id, quotasOf(s)}), append(paths, path)
+		changes, paths = append(changes, change{vm.ID, id, overlay(quotasOf(current), quotasOf(s))}), append(paths, path)
 	}
 	engine := c.machine.host
 	return c.job(jobModifyResources, func(ctx context.Context, out *Object) error {
 		for _, ch := range changes {
+			if vm, ok := c.host.VM(ch.vm); ok && vm.State != gpu.VMOff {
+				return refuse(rvInvalidState, "the VM is %s", vm.State)
+			}
 			if err := engine.SetPartitionQuotas(ctx, ch.vm, ch.id, ch.quotas); err != nil {
 				return err
 			}
 		}
 		return out.Set("ResultingResourceSettings", paths)
 	})
+}
+
+// overlay is quotas with those of others in their place.
+func overlay(under, over gpu.Quotas) gpu.Quotas {
+	given := quotasByName(&over)
+	for name, q := range quotasByName(&under) {
+		o := given[name]
+		q.Min, q.Max, q.Optimal = cmp.Or(o.Min, q.Min), cmp.Or(o.Max, q.Max), cmp.Or(o.Optimal, q.Optimal)
+	}
+	return under
 }
 
 // removeResourceSettings takes devices from VMs.

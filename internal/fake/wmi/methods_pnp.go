@@ -86,6 +86,7 @@ func setProblem(ctx context.Context, fleet *simulated.Fleet, host, gpuID, proble
 const (
 	typeEmpty      = 0
 	typeUint32     = 7
+	typeBoolean    = 17
 	typeString     = 18
 	typeStringList = 8210
 )
@@ -148,7 +149,11 @@ func (c *invocation) deviceProperty(d *device, key string) *Object {
 	case "DEVPKEY_PciDevice_DeviceType":
 		return number(d.kind, onPCI)
 	case "DEVPKEY_PciDevice_RequiresReservedMemoryRegion":
-		return number(0, onPCI)
+		if !onPCI {
+			return c.embed("Win32_PnPDeviceProperty", common)
+		}
+		reserved := d.gpu != nil && c.machine.faults.isReserved(d.gpu.ID)
+		return c.embed("Win32_PnPDevicePropertyBoolean", common, fields{"Type": typeBoolean, "Data": reserved})
 	case "DEVPKEY_PciDevice_AcsCompatibleUpHierarchy":
 		return number(1, onPCI)
 	case "DEVPKEY_PciDevice_BaseClass":

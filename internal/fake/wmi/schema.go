@@ -122,3 +122,18 @@ func (s *schema) derived(name string) []string {
 	}
 	return out
 }
+
+// Declared are the classes of a namespace as a build of Windows is taken to have them.
+func Declared(namespace string, build int) ([]*Class, error) {
+	_, s, err := findNamespace(namespace)
+	if err != nil {
+		return nil, err
+	}
+	var out []*Class
+	for _, c := range s.classes {
+		if whole := s.wholeClass(c.Name, build); whole != nil {
+			out = append(out, whole)
+		}
+	}
+	return out, nil
+}
