@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Codes of Windows that Hyper-V and the cluster put into the text of an error. The
@@ -72,27 +73,52 @@ func looked(err error) error {
 	return err
 }
 
-// lockWaits are the waits before a VM's settings are tried again. A VM that has just
-// been turned off is shown as off a little before its settings may be changed.
-var lockWaits = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
+// passing are the refusals that may be over in a moment, in return values and in jobs
+// alike: a VM that was just turned off, backed up or moved keeps its settings locked a
+// little longer than it shows. Public tools that run in production try all of them again.
+var passing = map[uint32]bool{rvState: true, rvIncompatible: true, rvInvalidParameter: true, rvInUse: true, rvInvalidState: true}
 
-// manage calls a method that changes the settings of a VM, which was seen to be in a
-// state that allows it.
-func (b *Backend) manage(ctx context.Context, method string, in map[string]any) error {
+// retryWaits are the waits before a call is made again.
+var retryWaits = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// manage calls a method that changes the settings of a VM, again and again while the
+// refusal may pass, until the caller's deadline, or settle. What a fresh look shows to
+// stand in the way for longer ends it at once.
+func (b *Backend) manage(ctx context.Context, method string, in map[string]any, obstacle func(context.Context) error) error {
 	service, err := b.service(ctx, managementService)
 	if err != nil {
 		return err
 	}
-	for _, wait := range lockWaits {
+	began := time.Now()
+	for tries := 1; ; tries++ {
 		err := b.invoke(ctx, service, method, in)
-		if e, ok := errors.AsType[*backend.Error](err); !ok || e.Code != backend.InvalidState {
+		r, ok := errors.AsType[*refusal](err)
+		if !ok || !passing[r.value] {
 			return err
 		}
-		if sleep(ctx, wait) != nil {
-			return err
+		if found := obstacle(ctx); found != nil {
+			return undone(ctx, err, reason(found))
+		}
+		wait := retryWaits[min(tries, len(retryWaits))-1]
+		if time.Since(began)+wait > b.settle || sleep(ctx, wait) != nil {
+			return undone(ctx, err, fmt.Sprintf("tried %d times in %s", tries, time.Since(began).Round(time.Second)))
 		}
 	}
-	return b.invoke(ctx, service, method, in)
+}
+
+// unlessOff is the obstacle of a change that a VM must be off for: it has left the host, or
+// runs.
+func (b *Backend) unlessOff(vmID string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		now, err := b.vm(ctx, vmID)
+		if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.NotFound {
+			return err
+		}
+		if err != nil {
+			return nil //nolint:nilerr // what cannot be looked at is no reason to give up
+		}
+		return mustBeOff(&gpu.VM{State: now.state})
+	}
 }
 
 // await waits for a job. A job goes on when ctx ends or the host does not answer any

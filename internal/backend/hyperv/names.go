@@ -27,6 +27,12 @@ func settingID(instanceID string) (vm, setting string, ok bool) {
 	return vm, setting, ok && guid.MatchString(vm)
 }
 
+// ownerOf is the VM that the setting at a path belongs to.
+func ownerOf(path string) string {
+	vm, _, _ := settingID(keyOf(path, "InstanceID"))
+	return vm
+}
+
 // The suffix of a partitionable GPU that is only paravirtual.
 const paravirtualSuffix = `\GPUPARAV`
 

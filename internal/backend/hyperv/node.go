@@ -12,8 +12,8 @@ import (
 
 // Values of MSCluster_Node.Pause's DrainType and Resume's FailbackType.
 const (
-	pauseAndDrain = 1
-	noFailback    = 0
+	pauseAndDrain     = 1
+	failbackImmediate = 1
 )
 
 // Values of MSCluster_Node.NodeDrainStatus.
@@ -21,9 +21,6 @@ const (
 	drainCompleted = 2
 	drainFailed    = 3
 )
-
-// resourceOnline is the state of a cluster resource that runs.
-const resourceOnline = 2
 
 // DrainNode pauses the node and waits until the cluster has moved its VMs away. The
 // cluster migrates them live where it can, and to where it likes (assumption
@@ -33,7 +30,7 @@ func (b *Backend) DrainNode(ctx context.Context) error {
 		name := node.String("Name")
 		status := node.Uint("NodeDrainStatus")
 		if nodeState(node) != gpu.NodeDraining && (nodeStates[node.Uint("State")] != gpu.NodePaused || status != drainCompleted) {
-			if _, err := b.wmi.Invoke(ctx, MSCluster, node.Path, "Pause", map[string]any{"DrainType": int32(pauseAndDrain), "TargetNode": ""}); err != nil {
+			if _, err := b.wmi.Invoke(ctx, MSCluster, node.Path, "Pause", map[string]any{"DrainType": int32(pauseAndDrain)}); err != nil {
 				return err
 			}
 		}
@@ -60,13 +57,14 @@ func (b *Backend) DrainNode(ctx context.Context) error {
 	})
 }
 
-// ResumeNode lets the cluster place VMs on the node again.
+// ResumeNode lets the cluster place VMs on the node again, and has it move back those that
+// the drain has moved away (assumption hyperv-failback).
 func (b *Backend) ResumeNode(ctx context.Context) error {
 	return b.onNode(ctx, "resume the cluster node", func(node Row) error {
 		if nodeState(node) == gpu.NodeUp {
 			return nil
 		}
-		if _, err := b.wmi.Invoke(ctx, MSCluster, node.Path, "Resume", map[string]any{"FailbackType": int32(noFailback)}); err != nil {
+		if _, err := b.wmi.Invoke(ctx, MSCluster, node.Path, "Resume", map[string]any{"FailbackType": int32(failbackImmediate)}); err != nil {
 			return err
 		}
 		return b.until(ctx, "the node is not up", func() (bool, error) {

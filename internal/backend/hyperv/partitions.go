@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,7 +17,13 @@ const managementService = "Msvm_VirtualSystemManagementService"
 // SetPartitionCount sets the one property of Msvm_PartitionableGpu that can be written.
 // The driver divides the GPU anew, which may take a moment longer than the call.
 func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int) error {
-	return b.change(ctx, "set the partition count", "GPU "+gpuID, func(v *view) error {
+	return b.change(ctx, "set the partition count", "GPU "+gpuID, need{of: ofGPUs}, func(v *view) error {
+		if !b.free(ctx, v, gpuID) {
+			var err error
+			if v, err = b.readOnly(ctx, need{of: ofVMs | ofGPUs | ofAdapters | ofPartitions}); err != nil {
+				return err
+			}
+		}
 		if err := v.knows("", []string{gpuID}, gpu.PartPartitions, gpu.PartVMs); err != nil {
 			return err
 		}
@@ -55,6 +62,24 @@ func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int
 			return err == nil && row.Uint("PartitionCount") == uint64(count), err
 		})
 	})
+}
+
+// free tells by the rows of partitions alone that no VM holds one of a GPU: all of them are
+// of others. Where that cannot be seen, the VMs have to be read.
+func (b *Backend) free(ctx context.Context, v *view, gpuID string) bool {
+	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition", "DeviceInstancePath")
+	if err != nil {
+		return errors.Is(err, InvalidClass)
+	}
+	for _, row := range rows {
+		instance, _ := instanceOf(row.String("DeviceInstancePath"))
+		if !slices.ContainsFunc(v.host.GPUs, func(g gpu.GPU) bool {
+			return g.Partitionable != nil && !gpu.SameID(g.ID, gpuID) && slot(g.InstancePath) == slot(instance)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // takenSince says of a count that was refused which VMs have started since the host was
@@ -99,14 +124,21 @@ func listCounts(counts []int) string {
 // set afterwards (assumption hyperv-quotas-at-add).
 func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.PartitionAdapter) (string, error) {
 	var id string
-	err := b.changeVM(ctx, "add a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
+	n := need{of: ofAdapters, vm: vmID}
+	if a.PinnedGPU != "" {
+		n.of |= ofGPUs
+	}
+	err := b.changeVM(ctx, "add a GPU partition adapter", vmID, n, func(v *view, vm *gpu.VM) error {
 		if err := mustBeOff(vm); err != nil {
 			return err
 		}
-		settings, err := b.template(ctx, "Msvm_GpuPartitionSettingData") // assumption hyperv-partition-template
-		if err != nil {
+		if vm.Generation == 1 {
+			return refuse(backend.InvalidParameter, "the VM is of generation 1, which takes no GPU partitions")
+		}
+		if err := rise(a.Quotas); err != nil {
 			return err
 		}
+		var pin []string
 		if a.PinnedGPU != "" {
 			if err := v.knows("", []string{a.PinnedGPU}); err != nil {
 				return err
@@ -115,22 +147,33 @@ func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.Pa
 			if !ok || v.device(g).face == "" {
 				return refuse(backend.InvalidParameter, "GPU %s cannot be partitioned on this host", a.PinnedGPU)
 			}
-			settings.set("HostResource", []string{v.device(g).face})
+			pin = []string{v.device(g).face}
 		}
-		m := v.machine(vm)
-		path, err := b.add(ctx, m, "Msvm_GpuPartitionSettingData", settings, m.adapters)
-		if err != nil {
-			return err
-		}
-		if !a.Quotas.Empty() {
-			if err := b.writeQuotas(ctx, path, a.Quotas); err != nil {
-				return b.takeBack(ctx, path, err)
-			}
-		}
+		path, err := b.addAdapter(ctx, v.machine(vm), pin, a.Quotas)
 		_, id, _ = settingID(keyOf(path, "InstanceID"))
-		return nil
+		return err
 	})
 	return id, err
+}
+
+// addAdapter adds the default adapter to a VM, pinned to a path if there is one, and then
+// sets its quotas.
+func (b *Backend) addAdapter(ctx context.Context, m *machine, pin []string, q gpu.Quotas) (string, error) {
+	settings, err := b.template(ctx, "Msvm_GpuPartitionSettingData") // assumption hyperv-partition-template
+	if err != nil {
+		return "", err
+	}
+	if len(pin) > 0 {
+		settings.set("HostResource", pin)
+	}
+	path, err := b.add(ctx, m, "Msvm_GpuPartitionSettingData", settings, m.adapters)
+	if err != nil || q.Empty() {
+		return path, err
+	}
+	if err := b.writeQuotas(ctx, path, q); err != nil {
+		return "", b.takeBack(ctx, path, err)
+	}
+	return path, nil
 }
 
 // takeBack removes a setting that was added and could not be finished.
@@ -147,15 +190,15 @@ func (b *Backend) takeBack(ctx context.Context, path string, cause error) error 
 // among the results of the call, so the VM's settings are read again: the one that was
 // not there before is it.
 func (b *Backend) add(ctx context.Context, m *machine, class string, settings *embedded, before map[string]string) (string, error) {
+	owner := keyOf(m.path, "Name")
 	if err := looked(b.manage(ctx, "AddResourceSettings", map[string]any{
 		"AffectedConfiguration": m.settings, "ResourceSettings": []string{settings.String()},
-	})); err != nil {
+	}, b.unlessOff(owner))); err != nil {
 		return "", err
 	}
-	owner := keyOf(m.path, "Name")
 	var added string
 	err := b.until(ctx, "its settings do not show the device", func() (bool, error) {
-		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class, "InstanceID")
+		rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class+" WHERE InstanceID LIKE "+literal(instancePrefix+owner+`\%`), "InstanceID")
 		if err != nil {
 			return false, err
 		}
@@ -172,7 +215,12 @@ func (b *Backend) add(ctx context.Context, m *machine, class string, settings *e
 
 // remove takes a device's setting from its VM. That somebody else was faster is fine.
 func (b *Backend) remove(ctx context.Context, path string) error {
-	if err := looked(b.manage(ctx, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}})); err != nil {
+	if err := looked(b.manage(ctx, "RemoveResourceSettings", map[string]any{"ResourceSettings": []string{path}}, func(ctx context.Context) error {
+		if gone, err := b.gone(ctx, path); err == nil && gone {
+			return refuse(backend.NotFound, "the setting is not there any more")
+		}
+		return b.unlessOff(ownerOf(path))(ctx)
+	})); err != nil {
 		if gone, lookErr := b.gone(ctx, path); lookErr == nil && gone {
 			return nil
 		}
@@ -183,7 +231,7 @@ func (b *Backend) remove(ctx context.Context, path string) error {
 
 // SetPartitionQuotas replaces an adapter's quotas.
 func (b *Backend) SetPartitionQuotas(ctx context.Context, vmID, adapterID string, q gpu.Quotas) error {
-	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, need{of: ofAdapters, vm: vmID}, func(v *view, vm *gpu.VM) error {
 		i := slices.IndexFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.ID, adapterID) })
 		if i < 0 {
 			return refuse(backend.NotFound, "the VM has no GPU partition adapter %s", adapterID)
@@ -191,50 +239,81 @@ func (b *Backend) SetPartitionQuotas(ctx context.Context, vmID, adapterID string
 		if vm.PartitionAdapters[i].Quotas.Equal(q) {
 			return nil
 		}
+		if err := rise(q); err != nil {
+			return err
+		}
 		if err := mustBeOff(vm); err != nil {
 			return err
 		}
-		return b.writeQuotas(ctx, v.machine(vm).adapters[gpu.FoldID(adapterID)], q)
+		m := v.machine(vm)
+		old := m.adapters[gpu.FoldID(adapterID)]
+		if !q.Lacks(vm.PartitionAdapters[i].Quotas) {
+			return b.writeQuotas(ctx, old, q)
+		}
+		// A figure without a value is left as it is: only a new adapter has none.
+		added, err := b.addAdapter(ctx, m, v.pins[gpu.FoldID(adapterID)], q)
+		if err != nil {
+			return err
+		}
+		if err := b.remove(ctx, old); err != nil {
+			return b.takeBack(ctx, added, err)
+		}
+		return nil
 	})
 }
 
-// writeQuotas writes all twelve figures; those that are not asked for are taken away.
-func (b *Backend) writeQuotas(ctx context.Context, path string, q gpu.Quotas) error {
-	text, err := b.wmi.Text(ctx, Virtualization, path)
-	if err != nil {
-		return err
-	}
-	settings, err := parseEmbedded(text)
-	if err != nil {
-		return err
-	}
-	for resource, quota := range map[string]gpu.Quota{"VRAM": q.VRAM, "Encode": q.Encode, "Decode": q.Decode, "Compute": q.Compute} {
-		for figure, n := range map[string]*uint64{"Min": quota.Min, "Max": quota.Max, "Optimal": quota.Optimal} {
-			var value any // NULL for none: assumption hyperv-quota-null
-			if n != nil {
-				value = *n
+// rise refuses quotas that no host takes. The host's own refusal cannot be told from one
+// that passes.
+func rise(q gpu.Quotas) error {
+	for name, one := range map[string]gpu.Quota{"VRAM": q.VRAM, "encode": q.Encode, "decode": q.Decode, "compute": q.Compute} {
+		var last uint64
+		for _, figure := range []*uint64{one.Min, one.Optimal, one.Max} {
+			switch {
+			case figure == nil:
+				continue
+			case *figure < last:
+				return refuse(backend.InvalidParameter, "the %s quotas must rise from minimum over optimal to maximum", name)
+			case *figure == math.MaxUint64 && name == "VRAM":
+				return refuse(backend.InvalidParameter, "a VRAM quota must be an amount of memory")
 			}
-			settings.set(figure+"Partition"+resource, value)
+			last = *figure
 		}
 	}
-	err = b.manage(ctx, "ModifyResourceSettings", map[string]any{"ResourceSettings": []string{settings.String()}})
-	if !errors.Is(err, errJobGone) {
+	return nil
+}
+
+// writeQuotas writes those of the twelve figures that are asked for, and looks whether the
+// adapter has them then.
+func (b *Backend) writeQuotas(ctx context.Context, path string, q gpu.Quotas) error {
+	settings := newEmbedded("Msvm_GpuPartitionSettingData")
+	settings.set("InstanceID", keyOf(path, "InstanceID"))
+	for resource, quota := range map[string]gpu.Quota{"VRAM": q.VRAM, "Encode": q.Encode, "Decode": q.Decode, "Compute": q.Compute} {
+		for figure, n := range map[string]*uint64{"Min": quota.Min, "Max": quota.Max, "Optimal": quota.Optimal} {
+			if n != nil {
+				settings.set(figure+"Partition"+resource, *n)
+			}
+		}
+	}
+	err := b.manage(ctx, "ModifyResourceSettings", map[string]any{"ResourceSettings": []string{settings.String()}}, b.unlessOff(ownerOf(path)))
+	if looked(err) != nil {
 		return err
 	}
 	row, lookErr := b.wmi.Get(ctx, Virtualization, path, quotaProperties()...)
 	switch {
 	case lookErr != nil:
 		return lookErr
-	case !quotas(row).Equal(q):
+	case quotas(row).Equal(q):
+		return nil
+	case err != nil:
 		return refuse(backend.Failed, "%v; the adapter does not have the quotas", err)
 	default:
-		return nil
+		return refuse(backend.Failed, "the host took the quotas, and the adapter does not have them")
 	}
 }
 
 // RemovePartitionAdapter takes an adapter from a VM.
 func (b *Backend) RemovePartitionAdapter(ctx context.Context, vmID, adapterID string) error {
-	return b.changeVM(ctx, "remove a GPU partition adapter", vmID, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "remove a GPU partition adapter", vmID, need{of: ofAdapters, vm: vmID}, func(v *view, vm *gpu.VM) error {
 		path, ok := v.machine(vm).adapters[gpu.FoldID(adapterID)]
 		if !ok {
 			return nil

@@ -18,7 +18,7 @@ const (
 // CreatePool makes an empty pool below the primordial one: its settings are the
 // primordial pool's own under another name, its one allocation setting the default.
 func (b *Backend) CreatePool(ctx context.Context, name string) error {
-	return b.change(ctx, "create the pool", "pool "+name, func(v *view) error {
+	return b.change(ctx, "create the pool", "pool "+name, need{of: ofVMs | ofPools}, func(v *view) error {
 		if name == "" || strings.EqualFold(name, primordialName) {
 			return refuse(backend.InvalidParameter, "the name %q is that of the pool of all devices", name)
 		}
@@ -114,7 +114,7 @@ func (b *Backend) poolPath(ctx context.Context, name string) (string, error) {
 // SetPoolMembers replaces the members of a pool. The call takes all of a pool's
 // allocation settings and parents, in one order.
 func (b *Backend) SetPoolMembers(ctx context.Context, name string, gpuIDs []string) error {
-	return b.change(ctx, "set the members of the pool", "pool "+name, func(v *view) error {
+	return b.change(ctx, "set the members of the pool", "pool "+name, need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}, func(v *view) error {
 		if err := v.knows("", gpuIDs, gpu.PartPools, gpu.PartDevices); err != nil {
 			return err
 		}
@@ -248,7 +248,7 @@ func (b *Backend) parent(ctx context.Context, allocationPath string) (string, er
 // DeletePool removes a pool; its members stay dismounted. A VM that is off and draws
 // from it would not start any more, so it counts as a user.
 func (b *Backend) DeletePool(ctx context.Context, name string) error {
-	return b.change(ctx, "delete the pool", "pool "+name, func(v *view) error {
+	return b.change(ctx, "delete the pool", "pool "+name, need{of: ofVMs | ofGPUs | ofAssignables | ofPools | ofDevices}, func(v *view) error {
 		if err := v.knows("", nil, gpu.PartPools, gpu.PartDevices); err != nil {
 			return err
 		}

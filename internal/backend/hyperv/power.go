@@ -160,12 +160,12 @@ func (b *Backend) StartVM(ctx context.Context, vmID string) error {
 			return refuse(backend.InvalidState, "the VM is %s and cannot be started (%d)", v.state, rvInvalidState)
 		}
 		if v.state != gpu.VMPaused {
-			clustered, err := b.bringOnline(ctx, v)
+			resource, err := b.clustered(ctx, v.id, v.name)
 			if err != nil {
 				return err
 			}
-			if clustered {
-				return b.reaches(ctx, v, gpu.VMRunning)
+			if resource.Path != "" {
+				return b.bringOnline(ctx, v, resource)
 			}
 		}
 		if err := b.request(ctx, v, requestRunning, gpu.VMRunning); err != nil {
@@ -197,13 +197,11 @@ func (b *Backend) reaches(ctx context.Context, v vm, wanted gpu.VMState) error {
 	last := v.state
 	for {
 		now, err := b.vm(ctx, v.id)
-		switch e, _ := errors.AsType[*backend.Error](err); {
+		switch {
 		case err == nil:
 			last = now.state
-		case e != nil && e.Code == backend.NotFound:
-			return refuse(backend.NotFound, "the host does not have the VM any more: it was deleted, or its cluster runs it on another node")
 		case ctx.Err() == nil:
-			return err
+			return movedAway(err)
 		}
 		if last == wanted {
 			return nil
@@ -218,4 +216,12 @@ func (b *Backend) reaches(ctx context.Context, v vm, wanted gpu.VMState) error {
 			return refuse(backend.Timeout, "the VM was %s when time ran out, not %s", last, wanted)
 		}
 	}
+}
+
+// movedAway is an error of a look at a VM that was there.
+func movedAway(err error) error {
+	if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.NotFound {
+		return refuse(backend.NotFound, "the host does not have the VM any more: it was deleted, or its cluster runs it on another node")
+	}
+	return err
 }

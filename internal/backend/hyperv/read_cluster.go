@@ -102,17 +102,22 @@ func (r *reader) clusteredVMs(ctx context.Context) error {
 			continue // it is on another node
 		}
 		vm.Clustered = true
-		// Assumption hyperv-offline-action.
-		if action, ok := offlineActions[private.Uint("OfflineAction")]; ok && private.Has("OfflineAction") {
-			vm.Settings.OfflineAction = &action
-		}
-		r.machine(vm).resource = row.Path
+		vm.Settings.OfflineAction = offlineAction(row)
 		byResource[gpu.FoldID(row.String("Name"))] = vm
 	}
 	if len(byResource) == 0 {
 		return nil
 	}
 	return r.possibleOwners(ctx, byResource)
+}
+
+// offlineAction is that of a VM's resource, nil for none (assumption hyperv-offline-action).
+func offlineAction(resource Row) *gpu.OfflineAction {
+	private := resource.Row("PrivateProperties")
+	if action, ok := offlineActions[private.Uint("OfflineAction")]; ok && private.Has("OfflineAction") {
+		return &action
+	}
+	return nil
 }
 
 // possibleOwners reads which nodes may run each VM. All nodes is what a VM has that

@@ -162,8 +162,7 @@ func assignable(properties map[string]Row) bool {
 	if t := properties[deviceTypeKey].UintPtr("Data"); t != nil && !slices.Contains(assignableTypes, *t) {
 		return false
 	}
-	n := properties[reservedMemKey].UintPtr("Data")
-	return n == nil || *n == 0
+	return !properties[reservedMemKey].Bool("Data")
 }
 
 // deviceProperties are rows with the property Data, by key. A property without a value

@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func (r *reader) operatingSystem(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_OperatingSystem", "Caption", "BuildNumber", "CSName")
+	rows, err := r.wmi.Query(ctx, CIMv2, "SELECT * FROM Win32_OperatingSystem", "Caption", "BuildNumber", "CSName", "LastBootUpTime")
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,24 @@ func (r *reader) operatingSystem(ctx context.Context) error {
 		Build: build,
 	}
 	r.host.Name = rows[0].String("CSName")
+	r.host.Boot = boot(rows[0].String("LastBootUpTime"))
 	return nil
+}
+
+// boot reads a time of WMI, as yyyymmddHHMMSS.mmmmmm and the offset to UTC in minutes; nil for
+// what is none. Windows has no other name for a boot.
+// https://learn.microsoft.com/en-us/windows/win32/wmisdk/cim-datetime
+func boot(s string) *gpu.Boot {
+	at := strings.LastIndexAny(s, "+-")
+	if at < 0 {
+		return nil
+	}
+	local, err := time.Parse("20060102150405.000000", s[:at])
+	minutes, errOffset := strconv.Atoi(s[at:])
+	if err != nil || errOffset != nil {
+		return nil
+	}
+	return &gpu.Boot{ID: s, At: local.Add(-time.Duration(minutes) * time.Minute)}
 }
 
 func (r *reader) osVersion(ctx context.Context) error {
@@ -98,11 +116,24 @@ func vmState(enabled uint64) gpu.VMState {
 // computers reads the host's own row and those of its VMs. A VM's row is known by its
 // name, which is a GUID; captions are in the host's language.
 func (r *reader) computers(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem", "Name", "ElementName", "EnabledState")
+	if r.only != "" && !guid.MatchString(r.only) {
+		return nil // no VM has that id
+	}
+	where := ""
+	if r.only != "" {
+		where = " WHERE Name=" + literal(r.only)
+	}
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+where, "Name", "ElementName", "EnabledState")
 	if err != nil {
 		return err
 	}
-	shown := false
+	if len(rows) == 0 && r.only != "" {
+		// Hyper-V shows nothing to an account without rights, and no VM is then no answer.
+		if _, err := r.nodeName(ctx); err != nil {
+			return &noHyperV{err}
+		}
+	}
+	shown := r.only != ""
 	for _, row := range rows {
 		id := row.String("Name")
 		if !guid.MatchString(id) {
@@ -164,9 +195,19 @@ var (
 // settings reads the settings of VMs. A checkpoint has a row of its own, of another
 // type.
 func (r *reader) settings(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization,
-		"SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized),
-		append([]string{"VirtualSystemIdentifier", "VirtualSystemSubType", "UserSnapshotType"}, settingProperties...)...)
+	properties := append([]string{"VirtualSystemIdentifier", "VirtualSystemSubType", "UserSnapshotType"}, settingProperties...)
+	var rows []Row
+	var err error
+	if r.only == "" {
+		rows, err = r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized), properties...)
+	} else if vm, ok := r.host.VM(r.only); ok {
+		rows = make([]Row, 1)
+		id := instancePrefix + keyOf(r.machine(vm).path, "Name")
+		rows[0], err = r.wmi.Get(ctx, Virtualization, `Msvm_VirtualSystemSettingData.InstanceID="`+id+`"`, properties...)
+		if errors.Is(err, NotFound) {
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -211,7 +252,7 @@ func megabytes(n *uint64) *gpu.Bytes {
 
 // memory reads which VMs have dynamic memory.
 func (r *reader) memory(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData", "InstanceID", "DynamicMemoryEnabled")
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData"+r.ofVM(), "InstanceID", "DynamicMemoryEnabled")
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type view struct {
 	devices  map[string]*device  // by folded GPU id
 	machines map[string]*machine // by folded VM id
 	pools    map[string]*pool    // by folded name
+	pins     map[string][]string // HostResource of adapters, by folded id
 }
 
 // device is the WMI side of a GPU.
@@ -35,43 +36,77 @@ type machine struct {
 	settings string            // Msvm_VirtualSystemSettingData, the realized one
 	adapters map[string]string // Msvm_GpuPartitionSettingData, by folded id
 	devices  map[string]string // Msvm_PciExpressSettingData, by folded id
-	resource string            // MSCluster_Resource; "" unless clustered
 }
 
 // pool is the WMI side of a resource pool.
 type pool struct{ path string }
 
-// read reads the whole host. The order matters: devices name VMs, and partitions name
-// both.
-func (b *Backend) read(ctx context.Context) (*view, error) {
+// need is what an operation reads of the host: some parts, and of the rows of VMs those of
+// one. A cluster's rows and those of hundreds of VMs take seconds that no change needs.
+type need struct {
+	of part
+	vm string // id; "" for all
+}
+
+// part is a set of steps of a reading.
+type part uint
+
+const (
+	ofHost part = 1 << iota
+	ofPolicies
+	ofVMs // with their settings and memory
+	ofCluster
+	ofGPUs // and what can be divided
+	ofAssignables
+	ofDisplays
+	ofAddresses
+	ofPools
+	ofAdapters
+	ofDevices
+	ofPartitions
+
+	ofAll = ofPartitions<<1 - 1
+)
+
+// read reads the whole host.
+func (b *Backend) read(ctx context.Context) (*view, error) { return b.readOnly(ctx, need{of: ofAll}) }
+
+// readOnly reads what is needed of the host. The order matters: devices name VMs, and
+// partitions name both.
+func (b *Backend) readOnly(ctx context.Context, n need) (*view, error) {
 	v := &view{
 		host:     gpu.Host{Platform: gpu.HyperV, GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}},
 		devices:  map[string]*device{},
 		machines: map[string]*machine{},
 		pools:    map[string]*pool{},
+		pins:     map[string][]string{},
 	}
-	r := &reader{Backend: b, view: v, bySlot: map[string]int{}, others: map[string]bool{}, noGPU: map[string]bool{}, dark: map[int]error{}}
+	r := &reader{Backend: b, view: v, only: n.vm, bySlot: map[string]int{}, others: map[string]bool{}, noGPU: map[string]bool{}, dark: map[int]error{}}
 	for _, step := range []struct {
+		of   part
 		part gpu.Part // what is not known when the step fails
 		read func(context.Context) error
 	}{
-		{gpu.PartHost, r.operatingSystem},
-		{gpu.PartHost, r.osVersion},
-		{gpu.PartPolicies, r.policies},
-		{gpu.PartVMs, r.computers},
-		{gpu.PartVMs, r.settings},
-		{gpu.PartVMs, r.memory},
-		{gpu.PartCluster, r.clusterNodes},
-		{gpu.PartGPUs, r.entities},
-		{gpu.PartDevices, r.displays},
-		{gpu.PartDevices, r.addresses},
-		{gpu.PartDevices, r.assignables},
-		{gpu.PartGPUs, r.partitionables},
-		{gpu.PartPools, r.poolMembers},
-		{gpu.PartVMs, r.adapters},
-		{gpu.PartDevices, r.assignments},
-		{gpu.PartPartitions, r.partitions},
+		{ofHost, gpu.PartHost, r.operatingSystem},
+		{ofHost, gpu.PartHost, r.osVersion},
+		{ofPolicies, gpu.PartPolicies, r.policies},
+		{ofVMs, gpu.PartVMs, r.computers},
+		{ofVMs, gpu.PartVMs, r.settings},
+		{ofVMs, gpu.PartVMs, r.memory},
+		{ofCluster, gpu.PartCluster, r.clusterNodes},
+		{ofGPUs, gpu.PartGPUs, r.entities},
+		{ofDisplays, gpu.PartDevices, r.displays},
+		{ofAddresses, gpu.PartDevices, r.addresses},
+		{ofAssignables, gpu.PartDevices, r.assignables},
+		{ofGPUs, gpu.PartGPUs, r.partitionables},
+		{ofPools, gpu.PartPools, r.poolMembers},
+		{ofAdapters, gpu.PartVMs, r.adapters},
+		{ofDevices, gpu.PartDevices, r.assignments},
+		{ofPartitions, gpu.PartPartitions, r.partitions},
 	} {
+		if n.of&step.of == 0 {
+			continue
+		}
 		err := step.read(ctx)
 		if ctx.Err() != nil || errors.Is(err, errNoHyperV) {
 			return nil, cmp.Or(err, ctx.Err())
@@ -129,6 +164,8 @@ func (v *view) knows(vm string, gpus []string, parts ...gpu.Part) error {
 type reader struct {
 	*Backend
 	*view
+	// only is the VM whose rows alone are read, "" for all.
+	only string
 	// bySlot finds a GPU, by its index in the host, from an instance path of either bus.
 	bySlot map[string]int
 	// others are the instance paths, without their bus, of partitionable adapters that
@@ -154,3 +191,12 @@ func (v *view) device(g *gpu.GPU) *device { return v.devices[gpu.FoldID(g.ID)] }
 
 // machine is the WMI side of a VM of this view.
 func (v *view) machine(vm *gpu.VM) *machine { return v.machines[gpu.FoldID(vm.ID)] }
+
+// ofVM narrows a query to the settings of the VM that is read alone. A setting's id begins
+// with the id of its VM.
+func (r *reader) ofVM() string {
+	if r.only == "" {
+		return ""
+	}
+	return " WHERE InstanceID LIKE " + literal(instancePrefix+r.only+`\%`)
+}

@@ -1,6 +1,7 @@
 package hyperv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -12,19 +13,24 @@ import (
 // those of the VM first, then the cluster's, and the VM's are put back when the
 // cluster refuses.
 func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSettings) error {
-	return b.changeVM(ctx, "write the VM's settings", vmID, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "write the VM's settings", vmID, need{vm: vmID}, func(v *view, vm *gpu.VM) error {
 		values, err := settingValues(s)
 		if err != nil {
 			return err
 		}
 		m := v.machine(vm)
+		var resource Row
 		if s.OfflineAction != nil {
-			if err := v.knows(vmID, nil, gpu.PartCluster); err != nil {
+			if resource, err = b.clustered(ctx, vmID, vm.Name); err != nil {
 				return err
 			}
-		}
-		if s.OfflineAction != nil && m.resource == "" {
-			return refuse(backend.NotSupported, "an offline action belongs to the cluster resource of a VM, and the VM is not clustered")
+			if resource.Path == "" {
+				if _, err := b.clusterName(ctx); err != nil {
+					return err
+				}
+				return refuse(backend.NotSupported, "an offline action belongs to the cluster resource of a VM, and the VM is not clustered")
+			}
+			vm.Settings.OfflineAction = offlineAction(resource)
 		}
 		change := vm.Settings.Differs(s)
 		if change.NeedOff() {
@@ -40,7 +46,7 @@ func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSett
 		if offline == nil {
 			return nil
 		}
-		if err := b.writeOfflineAction(ctx, m, values.offline); err != nil {
+		if err := b.writeOfflineAction(ctx, resource.Path, values.offline); err != nil {
 			return b.restoreSettings(ctx, m, vm.Settings.Only(change), err)
 		}
 		return nil
@@ -48,19 +54,20 @@ func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSett
 }
 
 // writeOfflineAction writes a private property of the VM's cluster resource, and looks
-// whether the cluster took it (assumption hyperv-offline-action-write).
-func (b *Backend) writeOfflineAction(ctx context.Context, m *machine, action int32) error {
-	if err := b.wmi.Put(ctx, MSCluster, m.resource, map[string]any{
-		"PrivateProperties": map[string]any{"OfflineAction": action},
-	}); err != nil {
+// whether the cluster took it (assumption hyperv-offline-action-write). What it has then
+// decides: a resource that is online answers that the value was stored with an error
+// (ERROR_RESOURCE_PROPERTIES_STORED, 5024).
+func (b *Backend) writeOfflineAction(ctx context.Context, resource string, action int32) error {
+	err := b.wmi.Put(ctx, MSCluster, resource, map[string]any{"PrivateProperties": map[string]any{"OfflineAction": action}})
+	if _, answered := errors.AsType[*Fault](err); err != nil && !answered {
 		return err
 	}
-	row, err := b.wmi.Get(ctx, MSCluster, m.resource, "PrivateProperties")
-	if err != nil {
-		return err
+	row, lookErr := b.wmi.Get(ctx, MSCluster, resource, "PrivateProperties")
+	if lookErr != nil {
+		return cmp.Or(err, lookErr)
 	}
 	if now := row.Row("PrivateProperties").Uint("OfflineAction"); now != uint64(action) {
-		return refuse(backend.Failed, "the cluster took the offline action %d and still has %d", action, now)
+		return cmp.Or(err, refuse(backend.Failed, "the cluster took the offline action %d and still has %d", action, now))
 	}
 	return nil
 }
@@ -113,7 +120,8 @@ func numberOf[T comparable](names map[uint64]T, name T) (uint64, bool) {
 	return 0, false
 }
 
-// writeSettings patches the VM's settings, which go back as a whole.
+// writeSettings writes the settings that are asked for and no others, and looks whether the
+// VM has them then.
 func (b *Backend) writeSettings(ctx context.Context, m *machine, s gpu.VMSettings) error {
 	if s.Empty() {
 		return nil
@@ -122,14 +130,8 @@ func (b *Backend) writeSettings(ctx context.Context, m *machine, s gpu.VMSetting
 	if err != nil {
 		return err
 	}
-	text, err := b.wmi.Text(ctx, Virtualization, m.settings)
-	if err != nil {
-		return err
-	}
-	e, err := parseEmbedded(text)
-	if err != nil {
-		return err
-	}
+	e := newEmbedded("Msvm_VirtualSystemSettingData")
+	e.set("InstanceID", keyOf(m.settings, "InstanceID"))
 	if s.LowMemoryMappedIOSpace != nil {
 		e.set("LowMmioGapSize", uint64(*s.LowMemoryMappedIOSpace/gpu.MiB))
 	}
@@ -140,18 +142,26 @@ func (b *Backend) writeSettings(ctx context.Context, m *machine, s gpu.VMSetting
 		e.set("GuestControlledCacheTypes", *s.GuestControlledCache)
 	}
 	if s.AutomaticStopAction != nil {
-		e.set("AutomaticShutdownAction", values.stop)
+		e.set("AutomaticShutdownAction", uint16(values.stop))
 	}
-	err = b.manage(ctx, "ModifySystemSettings", map[string]any{"SystemSettings": e.String()})
-	if !errors.Is(err, errJobGone) {
+	obstacle := func(context.Context) error { return nil }
+	if s.NeedOff() {
+		obstacle = b.unlessOff(keyOf(m.path, "Name"))
+	}
+	err = b.manage(ctx, "ModifySystemSettings", map[string]any{"SystemSettings": e.String()}, obstacle)
+	if looked(err) != nil {
 		return err
 	}
 	row, lookErr := b.wmi.Get(ctx, Virtualization, m.settings, settingProperties...)
 	if lookErr != nil {
 		return lookErr
 	}
-	if now := settingsOf(row); !now.Differs(s).Empty() {
+	switch now := settingsOf(row); {
+	case now.Differs(s).Empty():
+		return nil
+	case err != nil:
 		return refuse(backend.Failed, "%v; the VM does not have the settings", err)
+	default:
+		return refuse(backend.Failed, "the host took the settings, and the VM does not have them")
 	}
-	return nil
 }
