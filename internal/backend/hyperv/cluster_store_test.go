@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 )
 
 // folders are those of shared volumes, which all nodes see.
@@ -159,5 +162,60 @@ func TestTheVolumeIsGone(t *testing.T) {
 	r.run(err)
 	if back.Store != c.Store {
 		t.Error("the volume that is back has another store")
+	}
+}
+
+// The folder stays where it is, whatever volumes come: what was created once is on the
+// volumes for all nodes to see. Nothing is created beside it, not even when it cannot be
+// seen now.
+func TestTheFolderStays(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	volume := func(name string) string { return filepath.Join(root, name) }
+	create := func(dirs ...string) {
+		for _, dir := range dirs {
+			if err := os.MkdirAll(dir, 0o750); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	at := func(r *rig) (string, error) {
+		var opened string
+		b := hyperv.New(r.wire).WithClusterStore(func(dir string) (backend.Store, error) {
+			opened = dir
+			return &folder{}, nil
+		})
+		_, err := b.Cluster(t.Context())
+		return opened, err
+	}
+	r := newRig(t, inCluster)
+	create(volume("B"), volume("C"))
+	r.machine.SharedVolumes(volume("C"), volume("B"))
+	first, err := at(r)
+	r.run(err)
+	if first != volume("B")+`\gpu-agent` {
+		t.Fatalf("the folder is %s", first)
+	}
+	create(first, volume("A"))
+	r.machine.SharedVolumes(volume("A"), volume("C"), volume("B"))
+	if again, err := at(r); err != nil || again != first {
+		t.Errorf("with another volume the folder is %s, %v", again, err)
+	}
+	if err := os.RemoveAll(volume("B")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(first); err != nil { // on Windows it was below
+		t.Fatal(err)
+	}
+	if dir, err := at(r); dir != "" {
+		t.Errorf("with a volume that cannot be reached the folder is %s", dir)
+	} else {
+		refuses(t, err, backend.Unavailable, "not every shared volume", volume("A"))
+	}
+	create(volume("B"), first, volume("A")+`\gpu-agent`)
+	if dir, err := at(r); dir != "" {
+		t.Errorf("of two folders %s is taken", dir)
+	} else {
+		refuses(t, err, backend.Failed, "several shared volumes")
 	}
 }

@@ -1,7 +1,10 @@
 package hyperv_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
@@ -26,6 +29,89 @@ func TestAGroupIsBroughtOnline(t *testing.T) {
 	}
 	if vm := r.vm(beta); vm.State != gpu.VMOff {
 		t.Errorf("a bystander is %s", vm.State)
+	}
+}
+
+// A cluster learns late that a VM is off. Its VM is started all the same, by the group, and
+// nothing else happens to it meanwhile.
+func TestAClusterThatLags(t *testing.T) {
+	t.Parallel()
+	for _, lag := range []time.Duration{0, 5 * time.Second, time.Minute} {
+		t.Run(lag.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, inCluster, onHost(running))
+				r.machine.ClusterLag(lag)
+				r.host()
+				r.run(r.backend.ShutDownVM(t.Context(), alpha, false))
+				_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, gpu.PartitionAdapter{})
+				began := time.Now()
+				r.run(err, r.backend.StartVM(t.Context(), alpha))
+				if vm := r.vm(alpha); vm.State != gpu.VMRunning || len(r.wire.called("RequestStateChange")) != 0 {
+					t.Errorf("the VM is %s, after %+v", vm.State, r.wire.calls)
+				}
+				if took := time.Since(began); took < lag-time.Second || took > lag+3*time.Second {
+					t.Errorf("it took %s", took)
+				}
+
+				// One that never learns it is told by the deadline.
+				r.machine.ClusterLag(time.Hour)
+				r.run(r.backend.ShutDownVM(t.Context(), alpha, false))
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				refuses(t, r.backend.StartVM(ctx, alpha), backend.Timeout, "VM alpha", "the cluster has not noticed that the VM is off")
+			})
+		})
+	}
+}
+
+// A call that does nothing is made again while the resource is offline and the VM off.
+func TestAGroupIsBroughtOnlineAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, inCluster)
+		left := 5
+		b := hyperv.New(&deaf{r.wire, "BringOnline", &left})
+		r.run(b.StartVM(t.Context(), alpha))
+		if vm := r.vm(alpha); left != 0 || vm.State != gpu.VMRunning {
+			t.Errorf("the VM is %s, and %d calls were left", vm.State, left)
+		}
+	})
+}
+
+// deaf is a connection on which a method says yes and does nothing for some calls.
+type deaf struct {
+	hyperv.WMI
+	method string
+	left   *int
+}
+
+func (d *deaf) Invoke(ctx context.Context, namespace, path, method string, in map[string]any) (hyperv.Result, error) {
+	if method == d.method && *d.left > 0 {
+		*d.left--
+		return hyperv.Result{}, nil
+	}
+	return d.WMI.Invoke(ctx, namespace, path, method, in)
+}
+
+// The resource of a VM need not have its name.
+func TestAResourceOfAnotherName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inCluster, onHost(func(h *gpu.Host) { h.VMs[1].Name = "ALPHA" })) // beta's resource is of group ALPHA (2)
+	r.run(r.backend.StartVM(t.Context(), beta))
+	if a, b := r.vm(alpha), r.vm(beta); a.State != gpu.VMOff || b.State != gpu.VMRunning {
+		t.Errorf("the VMs are %s and %s", a.State, b.State)
+	}
+}
+
+// A drain leaves it to the cluster where the VMs go.
+func TestADrainNamesNoTarget(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, inCluster)
+	r.run(r.backend.DrainNode(t.Context()))
+	calls := r.wire.called("Pause")
+	if _, named := calls[0].in["TargetNode"]; len(calls) != 1 || named {
+		t.Errorf("the calls are %+v", calls)
 	}
 }
 

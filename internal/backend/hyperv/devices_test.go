@@ -41,6 +41,23 @@ func TestTheBootDisplayStays(t *testing.T) {
 	}
 }
 
+// A GPU that needs a reserved memory region cannot be assigned, which Windows tells with a
+// boolean. It is said before the device is disabled.
+func TestReservedMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, onHost(func(h *gpu.Host) { h.GPUs[0].Partitionable = nil }))
+	r.machine.ReservedMemory(gpuA)
+	if g := r.gpu(gpuA); g.Status != gpu.NotAssignable {
+		t.Errorf("it is %s", g.Status)
+	}
+	before := r.host()
+	refuses(t, r.backend.DismountDevice(t.Context(), gpuA, true), backend.NotSupported, "needs reserved memory")
+	if n := len(r.wire.called("Disable")); n != 0 {
+		t.Errorf("it was disabled %d times", n)
+	}
+	same(t, before, r.host())
+}
+
 // Force leaves out the platform's checks, and is what was asked for.
 func TestForceIsOnlyWhatWasAsked(t *testing.T) {
 	t.Parallel()

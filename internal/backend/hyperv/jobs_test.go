@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -25,6 +26,8 @@ func TestReturnValues(t *testing.T) {
 		2:     {backend.Failed, "failed"},
 		3:     {backend.Timeout, "timed out"},
 		4:     {backend.InvalidParameter, "invalid parameter"},
+		5:     {backend.InvalidState, "invalid state"},
+		6:     {backend.InvalidParameter, "incompatible parameters"},
 		32768: {backend.Failed, "failed"},
 		32769: {backend.AccessDenied, "access denied"},
 		32770: {backend.NotSupported, "not supported"},
@@ -109,8 +112,57 @@ func TestJobsThatFail(t *testing.T) {
 	}
 }
 
-// A VM that was just turned off keeps its settings locked a little longer.
-func TestSettingsThatAreLockedAreTriedAgain(t *testing.T) {
+// What refuses for a while, because a VM's settings are still locked or in use, is tried
+// again for as long as the step has, whether a call or its job says so. The host's state
+// is as asked, or as before.
+func TestRefusalsThatPass(t *testing.T) {
+	t.Parallel()
+	for _, o := range withJob() {
+		if o.class != management {
+			continue
+		}
+		for _, value := range []uint16{5, 6, 32773, 32774, 32775} {
+			t.Run(fmt.Sprintf("%s/%d", o.name, value), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					r := o.rig(t)
+					for range 5 {
+						r.machine.Answer(o.method, uint32(value))
+					}
+					r.machine.FailJob(o.method, value, "")
+					began := time.Now()
+					r.run(o.do(t.Context(), r.backend))
+					r.settled(o)
+					if n, took := len(r.wire.called(o.method)), time.Since(began); n != 7 || took < 2*time.Second {
+						t.Errorf("%s was called %d times in %s", o.method, n, took)
+					}
+
+					for _, limit := range []time.Duration{3 * time.Second, time.Hour} {
+						r = o.rig(t)
+						before := r.host()
+						for range 100 {
+							r.machine.Answer(o.method, uint32(value))
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), limit)
+						began = time.Now()
+						err := o.do(ctx, r.backend)
+						cancel()
+						if e, ok := errors.AsType[*backend.Error](err); !ok || !strings.Contains(err.Error(), fmt.Sprintf("(%d); tried", value)) {
+							t.Errorf("got %v", e)
+						}
+						if took := time.Since(began); took > min(limit, 10*time.Second) || took < min(limit, 8*time.Second) {
+							t.Errorf("gave up after %s of %s: %v", took, limit, err)
+						}
+						same(t, before, r.host())
+					}
+				})
+			})
+		}
+	}
+}
+
+// A VM that is really in the way, because somebody has started it since, is not waited for.
+func TestRefusalsThatDoNotPass(t *testing.T) {
 	t.Parallel()
 	for _, o := range withJob() {
 		if o.class != management {
@@ -119,22 +171,13 @@ func TestSettingsThatAreLockedAreTriedAgain(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			t.Parallel()
 			r := o.rig(t)
-			r.machine.Answer(o.method, 32775)
-			r.machine.FailJob(o.method, 32775, "")
-			r.run(o.do(t.Context(), r.backend))
-			r.settled(o)
-			if n := len(r.wire.called(o.method)); n != 3 {
-				t.Errorf("%s was called %d times, want 3", o.method, n)
+			b := hyperv.New(&before{r.wire, o.method, func() { r.run(r.fleet.SetVMState(t.Context(), alpha, gpu.VMRunning)) }})
+			err := o.do(t.Context(), b)
+			if e, ok := errors.AsType[*backend.Error](err); !ok || !strings.Contains(e.Detail, "the VM is running and must be off") {
+				t.Errorf("got %v", err)
 			}
-			r = o.rig(t)
-			before := r.host()
-			for range 10 {
-				r.machine.Answer(o.method, 32775)
-			}
-			refuses(t, o.do(t.Context(), r.backend), backend.InvalidState, o.method, "(32775)")
-			same(t, before, r.host())
-			if n := len(r.wire.called(o.method)); n != 4 {
-				t.Errorf("%s was called %d times, want 4", o.method, n)
+			if n := len(r.wire.called(o.method)); n != 1 {
+				t.Errorf("%s was called %d times", o.method, n)
 			}
 		})
 	}

@@ -192,6 +192,10 @@ type wire struct {
 	mu      sync.Mutex
 	queries int
 	others  int
+	// read is how many rows the queries answered, and asked how often each class was read as
+	// a whole.
+	read  int
+	whole map[string]int
 	// rows changes what a query answers.
 	rows func(wql string, rows []hyperv.Row) []hyperv.Row
 	// get comes before an instance is read.
@@ -225,6 +229,13 @@ func (w *wire) Query(ctx context.Context, namespace, wql string, properties ...s
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queries++
+	w.read += len(rows)
+	if class, whole := strings.CutPrefix(wql, "SELECT * FROM "); whole && !strings.Contains(class, " ") {
+		if w.whole == nil {
+			w.whole = map[string]int{}
+		}
+		w.whole[class]++
+	}
 	if w.rows != nil && err == nil {
 		rows = w.rows(wql, rows)
 	}

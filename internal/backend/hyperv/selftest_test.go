@@ -101,3 +101,50 @@ func TestSelfTestSaysNo(t *testing.T) {
 		}
 	}
 }
+
+// A trial answers what only a change shows, and leaves the host as it was: a VM that ran runs,
+// one that was off is off. With any of its calls failing, too.
+func TestSelfTestChange(t *testing.T) {
+	t.Parallel()
+	for name, given := range map[string]func(*gpu.Host){"running": running, "off": func(*gpu.Host) {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fresh := func() *rig {
+				return newRig(t, inCluster, onHost(func(h *gpu.Host) {
+					h.VMs[0].Settings.OfflineAction = ptr(gpu.OfflineSave)
+				}), onHost(given))
+			}
+			r := fresh()
+			before := r.host()
+			settled := map[string]bool{}
+			for _, a := range r.backend.SelfTestChange(t.Context(), "alpha", gpuA) {
+				if a.Err != nil {
+					t.Errorf("%s%s: %v", a.Step, a.Assumption, a.Err)
+				}
+				settled[a.Assumption] = settled[a.Assumption] || a.Holds != nil
+			}
+			same(t, before, r.host())
+			for _, a := range assumptions.Of(gpu.HyperV) {
+				if a.Tried && !settled[a.ID] && (name == "running" || a.ID != "hyperv-cluster-state") {
+					t.Errorf("%s is not settled", a.ID)
+				}
+			}
+			for _, method := range []string{"AddResourceSettings", "ModifyResourceSettings", "RemoveResourceSettings", "ModifySystemSettings", "CreatePool", "ModifyPoolResources", "DismountAssignableDevice"} {
+				r := fresh()
+				before := r.host()
+				r.machine.FailJob(method, 32768, "no")
+				r.backend.SelfTestChange(t.Context(), alpha, gpuA)
+				same(t, before, r.host())
+			}
+		})
+	}
+	r := newRig(t, onHost(withAdapter))
+	before := r.host()
+	for _, c := range [][2]string{{"alpha", gpuA}, {"beta", gpuC}, {"nobody", gpuA}, {"beta", "PCIROOT(1)"}} {
+		answers := r.backend.SelfTestChange(t.Context(), c[0], c[1])
+		if len(answers) != 1 || answers[0].Err == nil {
+			t.Errorf("%v: %+v", c, answers)
+		}
+	}
+	same(t, before, r.host())
+}

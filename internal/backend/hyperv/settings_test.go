@@ -3,7 +3,6 @@ package hyperv_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -123,19 +122,62 @@ func TestSettingsThatNeedTheVMOff(t *testing.T) {
 	}
 }
 
-// All else that a VM's settings hold goes back as it was.
-func TestOtherSettingsGoBackUntouched(t *testing.T) {
+// A write holds what changes and nothing else, whose value somebody may have changed since,
+// and whose text would not come through XML as it was: line ends in a VM's notes.
+func TestOtherSettingsAreNotWritten(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.run(r.backend.ApplyVMSettings(t.Context(), alpha, someSettings))
+	r := newRig(t, onHost(withAdapter))
+	r.run(r.backend.ApplyVMSettings(t.Context(), alpha, gpu.VMSettings{AutomaticStopAction: ptr(gpu.StopShutDown)}),
+		r.backend.SetPartitionQuotas(t.Context(), alpha, adapterID, gpu.Quotas{VRAM: gpu.Quota{Min: ptr(uint64(4000))}}))
 	text, _ := r.wire.called("ModifySystemSettings")[0].in["SystemSettings"].(string)
-	for _, kept := range []string{
-		`NAME="InstanceID"`, "<VALUE>Microsoft:" + alpha + "</VALUE>", "<VALUE>Microsoft:Hyper-V:SubType:2</VALUE>", `NAME="SecureBootEnabled"`,
-		`NAME="AutomaticStartupAction"`, "<VALUE>33280</VALUE>", "<VALUE>3072</VALUE>",
+	texts, _ := r.wire.called("ModifyResourceSettings")[0].in["ResourceSettings"].([]string)
+	for got, want := range map[string]string{
+		text: `<INSTANCE CLASSNAME="Msvm_VirtualSystemSettingData"><PROPERTY NAME="InstanceID" TYPE="string"><VALUE>Microsoft:` + alpha +
+			`</VALUE></PROPERTY><PROPERTY NAME="AutomaticShutdownAction" TYPE="uint16"><VALUE>4</VALUE></PROPERTY></INSTANCE>`,
+		texts[0]: `<INSTANCE CLASSNAME="Msvm_GpuPartitionSettingData"><PROPERTY NAME="InstanceID" TYPE="string"><VALUE>Microsoft:` + alpha + `\` + adapterID +
+			`</VALUE></PROPERTY><PROPERTY NAME="MinPartitionVRAM" TYPE="uint64"><VALUE>4000</VALUE></PROPERTY></INSTANCE>`,
 	} {
-		if !strings.Contains(text, kept) {
-			t.Errorf("the settings are written without %s", kept)
+		if got != want {
+			t.Errorf("what is written is\n%s, want\n%s", got, want)
 		}
+	}
+}
+
+// A figure that goes goes with its adapter, since a write without a value changes nothing;
+// the pin and the other figures stay. What cannot be done leaves the VM with its adapter.
+func TestQuotasThatGo(t *testing.T) {
+	t.Parallel()
+	vram, both := gpu.Quotas{VRAM: someQuotas.VRAM}, gpu.Quotas{VRAM: someQuotas.VRAM, Encode: gpu.Quota{Max: ptr(uint64(4))}}
+	for _, left := range []gpu.Quotas{vram, {}} {
+		r := newRig(t)
+		a := pinnedTo(gpuB)
+		a.Quotas = both
+		id, err := r.backend.AddPartitionAdapter(t.Context(), alpha, a)
+		r.run(err)
+		before := r.host()
+		r.machine.FailJob("RemoveResourceSettings", 32768, "no")
+		refuses(t, r.backend.SetPartitionQuotas(t.Context(), alpha, id, left), backend.Failed, "(32768)")
+		same(t, before, r.host())
+		r.run(r.backend.SetPartitionQuotas(t.Context(), alpha, id, left))
+		adapters := r.vm(alpha).PartitionAdapters
+		if len(adapters) != 1 || adapters[0].PinnedGPU != gpuB || !adapters[0].Quotas.Equal(left) {
+			t.Errorf("the adapters are %+v", adapters)
+		}
+	}
+}
+
+// A host that takes a write and does not do it is found out.
+func TestWritesThatDoNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, onHost(withAdapter))
+	left := 2
+	for _, method := range []string{"ModifySystemSettings", "ModifyResourceSettings"} {
+		b := hyperv.New(&deaf{r.wire, method, &left})
+		err := b.ApplyVMSettings(t.Context(), alpha, someSettings)
+		if method == "ModifyResourceSettings" {
+			err = b.SetPartitionQuotas(t.Context(), alpha, adapterID, someQuotas)
+		}
+		refuses(t, err, backend.Failed, "the host took the")
 	}
 }
 
@@ -162,4 +204,39 @@ func TestAllStopAndOfflineActions(t *testing.T) {
 	if !slices.Equal(got, actions) {
 		t.Errorf("the offline actions are %v", got)
 	}
+}
+
+// A resource that is online answers that a value was stored with an error. What the cluster
+// has decides.
+func TestAnOfflineActionThatIsStored(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{true, false} {
+		r := newRig(t, inCluster, onHost(running))
+		b := hyperv.New(&storing{r.wire, stored})
+		err := b.ApplyVMSettings(t.Context(), alpha, gpu.VMSettings{OfflineAction: ptr(gpu.OfflineForcedShutdown)})
+		now := r.vm(alpha).Settings.OfflineAction
+		if stored {
+			r.run(err)
+		} else {
+			refuses(t, err, backend.Failed, "0x800713A0")
+		}
+		if has := now != nil && *now == gpu.OfflineForcedShutdown; has != stored {
+			t.Errorf("the offline action is %v", now)
+		}
+	}
+}
+
+// storing is a connection on which a write answers ERROR_RESOURCE_PROPERTIES_STORED.
+type storing struct {
+	hyperv.WMI
+	stored bool
+}
+
+func (s *storing) Put(ctx context.Context, namespace, path string, set map[string]any) error {
+	if s.stored {
+		if err := s.WMI.Put(ctx, namespace, path, set); err != nil {
+			return err
+		}
+	}
+	return &hyperv.Fault{Code: 0x800713A0, Op: "put " + path}
 }

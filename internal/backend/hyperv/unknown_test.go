@@ -150,7 +150,7 @@ func TestChangesRefuseOnlyWhatTheyConcern(t *testing.T) {
 				refuses bool
 				do      func() error
 			}{
-				{"count", has(gpu.PartPartitions) || has(gpu.PartVMs), func() error { return r.backend.SetPartitionCount(t.Context(), gpuA, 8) }},
+				{"count", has(gpu.PartPartitions), func() error { return r.backend.SetPartitionCount(t.Context(), gpuA, 8) }},
 				{"dismount", has(gpu.PartPartitions) || has(gpu.PartDevices), func() error { return r.backend.DismountDevice(t.Context(), gpuB, true) }},
 				{"adapter", has(gpu.PartVMs), func() error {
 					_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, gpu.PartitionAdapter{})
