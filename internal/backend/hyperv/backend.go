@@ -27,6 +27,8 @@ var (
 	_ backend.HyperV     = (*Backend)(nil)
 	_ backend.Clustered  = (*Backend)(nil)
 	_ backend.SelfTester = (*Backend)(nil)
+
+	_ backend.ChangeTester = (*Backend)(nil)
 )
 
 // settleTime is how long a driver may take to show a new partition count, and Plug and
@@ -51,15 +53,16 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 	return v.host, nil
 }
 
-// change runs a call that changes settings, when its turn comes, on a fresh view.
-func (b *Backend) change(ctx context.Context, op, object string, act func(*view) error) error {
+// change runs a call that changes settings, when its turn comes, on a fresh view of what it
+// needs.
+func (b *Backend) change(ctx context.Context, op, object string, n need, act func(*view) error) error {
 	select {
 	case b.turn <- struct{}{}:
 		defer func() { <-b.turn }()
 	case <-ctx.Done():
 		return complete(ctx, ctx.Err(), op, object)
 	}
-	v, err := b.read(ctx)
+	v, err := b.readOnly(ctx, n)
 	if err == nil {
 		err = act(v)
 	}
@@ -67,9 +70,10 @@ func (b *Backend) change(ctx context.Context, op, object string, act func(*view)
 }
 
 // changeVM is change on a VM, which errors name as people do.
-func (b *Backend) changeVM(ctx context.Context, op, vmID string, act func(*view, *gpu.VM) error) error {
+func (b *Backend) changeVM(ctx context.Context, op, vmID string, n need, act func(*view, *gpu.VM) error) error {
 	name := "VM " + vmID
-	err := b.change(ctx, "", "", func(v *view) error {
+	n.of |= ofVMs
+	err := b.change(ctx, "", "", n, func(v *view) error {
 		if err := v.knows(vmID, nil, gpu.PartVMs); err != nil {
 			return err
 		}

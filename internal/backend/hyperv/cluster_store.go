@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// sharedFolder is the folder of the agents on the cluster's first shared volume.
+// sharedFolder is the folder of the agents on one of the cluster's shared volumes.
 const sharedFolder = `\gpu-agent`
 
 // membership is how long what was read about the host's cluster holds. It is asked for
@@ -65,26 +67,32 @@ func (b *Backend) readCluster(ctx context.Context) (*backend.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(volumes) == 0 {
-		if b.cluster.known != nil {
-			// Other nodes may still see it, and the lease on it.
-			return nil, refuse(backend.Unavailable, "cluster %s does not show the shared volume any more that %s is on", name, b.cluster.volumes)
-		}
-		return nil, nil
-	}
-	// Every node has to find the same one.
-	var names []string
+	var dirs []string
 	for _, row := range volumes {
-		names = append(names, row.String("Name"))
+		dirs = append(dirs, strings.TrimRight(row.String("Name"), `\`)+sharedFolder)
 	}
-	slices.SortFunc(names, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	dir := b.cluster.volumes
+	switch {
+	case dir != "" && !slices.ContainsFunc(dirs, func(d string) bool { return strings.EqualFold(d, dir) }):
+		// Other nodes may still see it, and the lease on it.
+		return nil, refuse(backend.Unavailable, "cluster %s does not show the shared volume any more that %s is on", name, dir)
+	case len(dirs) == 0:
+		return nil, nil
+	case dir == "":
+		if dir, err = chosen(dirs); err != nil {
+			return nil, err
+		}
+	}
 	node, err := b.nodeName(ctx)
 	if err != nil {
 		return nil, err
 	}
-	dir := strings.TrimRight(names[0], `\`) + sharedFolder
-	known := &backend.Cluster{Name: name, Node: node}
-	if c := &b.cluster; c.known != nil && c.volumes == dir {
+	vms, err := b.clusteredIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := &backend.Cluster{Name: name, Node: node, HasVM: func(id string) bool { return vms[gpu.FoldID(id)] }}
+	if c := &b.cluster; c.known != nil {
 		known.Store = c.known.Store
 		return known, nil
 	}
@@ -93,6 +101,45 @@ func (b *Backend) readCluster(ctx context.Context) (*backend.Cluster, error) {
 	}
 	b.cluster.volumes = dir
 	return known, nil
+}
+
+// chosen is the folder of the agents that is there on one of the volumes: a volume that is
+// added must not move the lease. Where none is, it is the first, which every node finds.
+func chosen(dirs []string) (string, error) {
+	slices.SortFunc(dirs, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	var there, reachable []string
+	for _, dir := range dirs {
+		switch _, err := os.Stat(dir); {
+		case err == nil:
+			there = append(there, dir)
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", refuse(backend.Unavailable, "the agents' common lease may be in %s, which cannot be read: %v", dir, err)
+		}
+		if _, err := os.Stat(strings.TrimSuffix(dir, sharedFolder)); err == nil {
+			reachable = append(reachable, dir)
+		}
+	}
+	switch {
+	case len(there) > 1:
+		return "", refuse(backend.Failed, "the agents' folder is on several shared volumes: %s; stop the agents of all nodes and delete all but the one that changed last",
+			strings.Join(there, ", "))
+	case len(there) == 1:
+		return there[0], nil
+	case len(reachable) > 0 && len(reachable) < len(dirs):
+		return "", refuse(backend.Unavailable, "not every shared volume of the cluster can be reached from this node, and the agents' common lease may be on one that cannot; reached were only those of %s",
+			strings.Join(reachable, ", "))
+	}
+	return dirs[0], nil
+}
+
+// clusteredIDs are the folded ids of the VMs that the cluster runs on any node.
+func (b *Backend) clusteredIDs(ctx context.Context) (map[string]bool, error) {
+	rows, err := b.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Resource WHERE Type="+literal(virtualMachineType), "PrivateProperties")
+	vms := map[string]bool{}
+	for _, row := range rows {
+		vms[gpu.FoldID(strings.Trim(row.Row("PrivateProperties").String("VmID"), "{}"))] = true
+	}
+	return vms, err
 }
 
 // sharedFolderError says what the folder is for, which its path does not tell.

@@ -14,7 +14,7 @@ const deviceService = "Msvm_AssignableDeviceService"
 // DismountDevice disables a device on the host and gives it up. Force leaves out the
 // platform's checks of access control services and of a mitigation driver.
 func (b *Backend) DismountDevice(ctx context.Context, gpuID string, force bool) error {
-	return b.change(ctx, "dismount the device from the host", "GPU "+gpuID, func(v *view) error {
+	return b.change(ctx, "dismount the device from the host", "GPU "+gpuID, need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofAdapters | ofDevices | ofPartitions}, func(v *view) error {
 		if err := v.knows("", []string{gpuID}, gpu.PartPartitions, gpu.PartDevices); err != nil {
 			return err
 		}
@@ -157,7 +157,7 @@ func (b *Backend) givenUp(ctx context.Context, is func(Row) bool) (Row, error) {
 // MountDevice gives a device back to the host and enables it. That a VM which is off
 // still names it is refused too: Hyper-V would mount it, and the VM would not start.
 func (b *Backend) MountDevice(ctx context.Context, gpuID string) error {
-	return b.change(ctx, "mount the device on the host", "GPU "+gpuID, func(v *view) error {
+	return b.change(ctx, "mount the device on the host", "GPU "+gpuID, need{of: ofVMs | ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}, func(v *view) error {
 		if err := v.knows("", []string{gpuID}, gpu.PartPools, gpu.PartDevices); err != nil {
 			return err
 		}
@@ -235,7 +235,11 @@ func holdsHardware(vm *gpu.VM) bool { return vm.State != gpu.VMOff && vm.State !
 // the device's path. Hyper-V decides at the start which of a pool a VM gets.
 func (b *Backend) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (string, error) {
 	var id string
-	err := b.changeVM(ctx, "assign a device", vmID, func(v *view, vm *gpu.VM) error {
+	n := need{of: ofPools | ofDevices, vm: vmID}
+	if d.GPU != "" { // another VM may hold it
+		n = need{of: ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}
+	}
+	err := b.changeVM(ctx, "assign a device", vmID, n, func(v *view, vm *gpu.VM) error {
 		if err := mustBeOff(vm); err != nil {
 			return err
 		}
@@ -305,7 +309,7 @@ func (v *view) deviceToAssign(vm *gpu.VM, gpuID string) (string, error) {
 
 // RemoveDevice takes a device setting from a VM.
 func (b *Backend) RemoveDevice(ctx context.Context, vmID, deviceID string) error {
-	return b.changeVM(ctx, "take a device away", vmID, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "take a device away", vmID, need{of: ofDevices, vm: vmID}, func(v *view, vm *gpu.VM) error {
 		if err := v.knows(vmID, nil, gpu.PartDevices); err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func (e *embedded) String() string {
 	return string(out)
 }
 
-// set replaces a property's value: a string, a bool, a uint64, a []string, or nil.
+// set replaces a property's value: a string, a bool, a uint16, a uint64, a []string, or nil.
 func (e *embedded) set(name string, value any) {
 	values, kind, array := lexical(value)
 	i := slices.IndexFunc(e.root.Children, func(n node) bool { return strings.EqualFold(n.attr("NAME"), name) })
@@ -94,6 +94,8 @@ func lexical(value any) (values []string, kind string, array bool) {
 		return v, "string", true
 	case bool:
 		return []string{strings.ToUpper(strconv.FormatBool(v))}, "boolean", false
+	case uint16:
+		return []string{strconv.FormatUint(uint64(v), 10)}, "uint16", false
 	case uint64:
 		return []string{strconv.FormatUint(v, 10)}, "uint64", false
 	default:

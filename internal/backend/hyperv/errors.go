@@ -14,6 +14,8 @@ const (
 	completed  = 0
 	jobStarted = 4096
 
+	rvState            = 5
+	rvIncompatible     = 6
 	rvFailed           = 32768
 	rvAccessDenied     = 32769
 	rvNotSupported     = 32770
@@ -39,6 +41,8 @@ var returnValues = map[uint32]struct {
 	2:                  {backend.Failed, "failed"},
 	3:                  {backend.Timeout, "timed out"},
 	4:                  {backend.InvalidParameter, "invalid parameter"},
+	rvState:            {backend.InvalidState, "invalid state"},
+	rvIncompatible:     {backend.InvalidParameter, "incompatible parameters"},
 	rvFailed:           {backend.Failed, "failed"},
 	rvAccessDenied:     {backend.AccessDenied, "access denied"},
 	rvNotSupported:     {backend.NotSupported, "not supported"},
@@ -78,8 +82,18 @@ func refused(method string, value uint32, text string) error {
 	if value == rvAccessDenied {
 		detail += ": " + hypervRight
 	}
-	return &backend.Error{Code: known.code, Detail: detail}
+	return &refusal{err: &backend.Error{Code: known.code, Detail: detail}, value: value}
 }
+
+// refusal is a refusal of Hyper-V with its number.
+type refusal struct {
+	err   *backend.Error
+	value uint32
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
+func (r *refusal) Unwrap() error { return r.err }
 
 // Return values of methods of Windows that are none of Hyper-V's.
 const (
