@@ -2,9 +2,9 @@ package simulated
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
+	"slices"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -24,7 +24,19 @@ func (h *Host) Cluster(ctx context.Context) (*backend.Cluster, error) {
 	if !ok || rec.Cluster == nil {
 		return nil, nil
 	}
-	return &backend.Cluster{Name: rec.Cluster.Name, Node: rec.Name, Store: clusterStore{fleet: h.fleet, name: gpu.FoldID(rec.Cluster.Name)}}, nil
+	c := clusterStore{fleet: h.fleet, name: gpu.FoldID(rec.Cluster.Name)}
+	return &backend.Cluster{Name: rec.Cluster.Name, Node: rec.Name, Store: c, HasVM: func(id string) bool { return doc.clusterHas(c.name, id) }}, nil
+}
+
+// clusterHas tells whether a node of a cluster lists a clustered VM.
+func (d *document) clusterHas(cluster, vm string) bool {
+	return slices.ContainsFunc(d.hosts, func(e entry) bool {
+		if gpu.FoldID(e.rec.ClusterName()) != cluster {
+			return false
+		}
+		v, ok := e.rec.VM(vm)
+		return ok && v.Clustered
+	})
 }
 
 // clusterStore keeps the state of one cluster.
@@ -39,11 +51,7 @@ func (c clusterStore) Load(ctx context.Context) (backend.State, error) {
 	if err != nil {
 		return backend.State{}, err
 	}
-	all, err := doc.clusters()
-	if err != nil {
-		return backend.State{}, err
-	}
-	state := at(c.Place(), all[c.name].State)
+	state := at(c.Place(), clone(doc.clusters[c.name].State))
 	return state, state.Err()
 }
 
@@ -62,33 +70,67 @@ func (c clusterStore) Repair(ctx context.Context, f func(*backend.State) error) 
 
 func (c clusterStore) change(ctx context.Context, how func(*memory, func(*backend.State) error) error, f func(*backend.State) error) error {
 	return c.fleet.file.update(ctx, func(doc *document) error {
-		all, err := doc.clusters()
-		if err != nil {
-			return err
-		}
-		m := all[c.name]
+		m := clone(doc.clusters[c.name])
 		m.State = at(c.Place(), m.State)
 		if err := how(&m, f); err != nil {
 			return err
 		}
-		all[c.name] = m
-		raw, err := json.Marshal(all)
-		if err != nil {
-			return err
+		doc.clusters = maps.Clone(doc.clusters)
+		if doc.clusters == nil {
+			doc.clusters = map[string]memory{}
 		}
-		doc.extra = maps.Clone(doc.extra)
-		doc.extra[clustersField], doc.shared = raw, true
+		doc.clusters[c.name], doc.shared = clone(m), true
 		return nil
 	})
 }
 
-// clusters are the states of all clusters, by folded name.
-func (d *document) clusters() (map[string]memory, error) {
-	all := map[string]memory{}
-	if raw, ok := d.extra[clustersField]; ok {
-		if err := json.Unmarshal(raw, &all); err != nil {
-			return nil, fmt.Errorf("%s: %w", clustersField, err)
+// shown are the hosts as their agents show them: a claim that a cluster keeps is on the node
+// that has its VM, or on the first one if none has.
+func (d *document) shown(now time.Time) gpu.Snapshot {
+	s := gpu.Snapshot{Format: d.format}
+	for _, e := range d.hosts {
+		rec := clone(e.rec)
+		rec.settle(now)
+		s.Hosts = append(s.Hosts, rec.Host)
+	}
+	for name, m := range d.clusters {
+		nodes := slices.DeleteFunc(pointers(s.Hosts), func(h *gpu.Host) bool { return gpu.FoldID(h.ClusterName()) != name })
+		for _, c := range clone(m.Claims) {
+			at := slices.IndexFunc(nodes, func(h *gpu.Host) bool {
+				_, ok := h.VM(c.ID)
+				return ok
+			})
+			if len(nodes) > 0 {
+				nodes[max(at, 0)].Claims = append(nodes[max(at, 0)].Claims, c)
+			}
 		}
 	}
-	return all, nil
+	return s
+}
+
+// keepTogether takes from hosts that were shown the claims that their clusters keep.
+func (d *document) keepTogether(hosts []gpu.Host) {
+	kept := map[string][]gpu.Claim{}
+	for i := range hosts {
+		hosts[i].Claims = slices.DeleteFunc(hosts[i].Claims, func(c gpu.Claim) bool {
+			if c.Cluster != "" {
+				kept[gpu.FoldID(c.Cluster)] = append(kept[gpu.FoldID(c.Cluster)], c)
+			}
+			return c.Cluster != ""
+		})
+	}
+	d.clusters = maps.Clone(d.clusters)
+	for name, m := range d.clusters {
+		if m.Claims = kept[name]; m.source == nil {
+			d.clusters[name], d.shared = m, true
+		}
+	}
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
 }

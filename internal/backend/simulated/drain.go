@@ -23,6 +23,9 @@ func (h *Host) DrainNode(ctx context.Context) error {
 		if r.Cluster == nil {
 			return notClustered()
 		}
+		if r.NodeState() == gpu.NodeUp {
+			r.Simulation.Drained = nil
+		}
 		d.setNodeState(r, gpu.NodePaused)
 		stayed = d.moveAway(r)
 		return nil
@@ -36,7 +39,8 @@ func (h *Host) DrainNode(ctx context.Context) error {
 	}
 }
 
-// ResumeNode lets the cluster place VMs on the node again.
+// ResumeNode lets the cluster place VMs on the node again, and has those come back that the
+// drain has moved, as far as the node has room for them.
 func (h *Host) ResumeNode(ctx context.Context) error {
 	c := call{op: OpResumeNode}
 	if err := h.wait(ctx, c); err != nil {
@@ -47,8 +51,37 @@ func (h *Host) ResumeNode(ctx context.Context) error {
 			return notClustered()
 		}
 		d.setNodeState(r, gpu.NodeUp)
+		d.failBack(h.name)
 		return nil
 	})
+}
+
+// Resume resumes a node, with its VMs or without them.
+func (f *Fleet) Resume(ctx context.Context, node string, failback bool) error {
+	return f.file.update(ctx, func(d *document) error {
+		rec, ok := d.edit(node, time.Now())
+		if !ok || rec.Cluster == nil {
+			return f.file.fail(fmt.Errorf("there is no cluster node %q in it", node))
+		}
+		d.setNodeState(rec, gpu.NodeUp)
+		if failback {
+			d.failBack(rec.Name)
+		}
+		return nil
+	})
+}
+
+// failBack moves the VMs back that a drain has moved away from a node. One that cannot come
+// stays where it is.
+func (d *document) failBack(node string) {
+	rec, _ := d.edit(node, time.Now())
+	moved := rec.Simulation.Drained
+	rec.Simulation.Drained = nil
+	for _, id := range moved {
+		if from, vm, err := d.editVM(id, time.Now()); err == nil && vm.Runs() && gpu.SameID(from.ClusterName(), rec.ClusterName()) && !gpu.SameID(from.Name, node) {
+			_ = d.liveMigrate(from.Name, id, node)
+		}
+	}
 }
 
 func notClustered() error {
@@ -59,6 +92,11 @@ func notClustered() error {
 func (d *document) moveAway(r *record) (stayed []string) {
 	// The record is not the host's any more once a migration has been taken back.
 	from, nodes := r.Name, slices.Clone(r.Cluster.Nodes)
+	var moved []string
+	defer func() {
+		now, _ := d.edit(from, time.Now())
+		now.Simulation.Drained = append(now.Simulation.Drained, moved...)
+	}()
 	for _, vm := range slices.Clone(r.VMs) {
 		if !vm.Clustered || !vm.Runs() {
 			continue
@@ -70,7 +108,7 @@ func (d *document) moveAway(r *record) (stayed []string) {
 			}
 			err := d.liveMigrate(from, vm.ID, n.Name)
 			if err == nil {
-				why = ""
+				why, moved = "", append(moved, vm.ID)
 				break
 			}
 			why = fmt.Sprintf("node %s: %v", n.Name, reason(err))
