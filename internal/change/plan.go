@@ -79,14 +79,8 @@ func fits(host *gpu.Host, key string, ch Change) *Refusal {
 	switch c := ch.Want.Config; {
 	case ch.Want.Empty() || ch.ClaimOnly || c != nil && len(c.GPUs[key]) == 0:
 		return nil
-	case c != nil && c.Kind == gpu.KindMIG:
-		need, op = gpu.Linux, setMIG
-	case c != nil && c.Kind == gpu.KindVGPU:
-		need, op = gpu.Linux, setVGPUs
-	case c != nil && c.Kind != gpu.KindGPUP:
-		need, op = gpu.Linux, shareGPU
 	case c != nil:
-		op = setCount
+		need, op = kinds[c.Kind].platform, kinds[c.Kind].op
 	case ch.Want.Pool != nil:
 		return nil // both have pools, each of its own sort
 	case ch.Want.Share != nil:
@@ -139,6 +133,8 @@ type Change struct {
 	// Replaces is true when Terraform ends what Prior says before it makes what Want says,
 	// also where the two look alike.
 	Replaces bool `json:"-"`
+	// Undrained are nodes, by the caller's names, that a config is not to drain, and why.
+	Undrained map[string]string `json:"undrained,omitempty"`
 	// Approved is what the change may disturb, nil for all that its policies allow.
 	Approved *Approved `json:"approved,omitempty"`
 }
@@ -146,6 +142,14 @@ type Change struct {
 func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }
 
 func (p *planner) put(c gpu.Claim) { p.add(Step{Op: OpPutClaim, Claim: &c}) }
+
+// putOver writes a claim in the place of another one, nil for none, where that changes anything:
+// what is made anew is of this boot.
+func (p *planner) putOver(old *gpu.Claim, c gpu.Claim) {
+	if old == nil || !sameClaim(*old, c) || len(p.steps) > 0 && old.Boot != c.Boot {
+		p.put(c)
+	}
+}
 
 func (p *planner) drop(c gpu.Claim) { p.add(Step{Op: OpDropClaim, Claim: &c}) }
 

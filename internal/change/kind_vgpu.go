@@ -3,7 +3,6 @@ package change
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
@@ -13,6 +12,38 @@ const (
 	setVGPUs     = "set the vGPUs"
 	restoreVGPUs = "put the vGPUs back"
 )
+
+// kindVGPU is NVIDIA's vGPU for VMs of KVM. A reboot takes all of them, and their modes.
+var kindVGPU = kind{
+	op:       setVGPUs,
+	platform: gpu.Linux,
+	layout:   "the vGPUs",
+	noun:     func(*gpu.PartitionConfig) string { return "vGPUs" },
+	use:      "its vGPUs are for VMs of Linux KVM hosts",
+	passes: func(g *gpu.GPU) string {
+		if g.VGPU == nil {
+			return "its driver offers no vGPUs"
+		}
+		return ""
+	},
+	offers: func(g *gpu.GPU) bool { return g.VGPU != nil },
+	plan: func(p *planner, c *configChange) layouts {
+		return &vgpuChange{planner: p, config: c, watchers: c.shape.QuiesceUnits}
+	},
+	has: func(c *gpu.PartitionConfig, g *gpu.GPU) bool {
+		return g.VGPU != nil && placement.HasVGPULayout(g, c.VGPU)
+	},
+	found: func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return vgpusFound(given.VGPU, g) },
+	declared: func(c *gpu.PartitionConfig) string {
+		words := placement.VGPULayoutText(c.VGPU)
+		if c.VGPU.Heterogeneous != nil {
+			words += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*c.VGPU.Heterogeneous]
+		}
+		return words
+	},
+	cause: func(given, now gpu.Layout) Cause { return causeOfVGPUs(given.VGPU, now.VGPU) },
+	lost:  lostOfVGPUs,
+}
 
 // vgpuChange is a layout of kind vGPU: what GPUs of a host shall have, as far as it differs
 // from what they have. vGPUs that are as wanted stay, those that are held are never removed,
@@ -172,43 +203,35 @@ func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 	return r
 }
 
-// lostVGPUs is what a GPU lacks of its vGPUs, nil for nothing, or why that cannot be put
-// back without removing anything.
-func lostVGPUs(host *gpu.Host, id string, layout gpu.VGPUState, watchers []string) (*vgpuTarget, string) {
-	g, ok := host.GPU(id)
-	switch why := blind(host, id); {
-	case why != "":
-		return nil, why
-	case !ok:
-		return nil, "the host does not have it any more"
-	case g.Dismounted:
-		return nil, "it is dismounted from the host, for passthrough"
-	case g.VGPU == nil:
-		return nil, "its driver on the host offers no vGPUs"
+// lostOfVGPUs makes the vGPUs that are missing, beside those that there are.
+func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
+	given := c.Given.Of(g.ID).VGPU
+	if given == nil {
+		return repair{}
 	}
-	// Beside what is declared stays what there is.
 	to := g.VGPU.State()
-	to.FunctionsOn = to.FunctionsOn || layout.FunctionsOn
-	to.Heterogeneous = to.Heterogeneous || layout.Heterogeneous
-	for _, p := range layout.Places {
+	to.FunctionsOn = to.FunctionsOn || given.FunctionsOn
+	to.Heterogeneous = to.Heterogeneous || given.Heterogeneous
+	for _, p := range given.Places {
 		if _, there := findVGPU(g.VGPU, p); !there {
 			to.Places = append(to.Places, p)
 		}
 	}
-	plan, err := placement.FollowVGPU(g, to, watchers...)
+	plan, err := placement.FollowVGPU(g, to, c.Want.Config.QuiesceUnits...)
 	switch {
 	case err != nil:
-		return nil, "its vGPUs cannot be put back: " + oneLine(err)
+		return stays("its vGPUs cannot be put back: " + oneLine(err))
 	case len(plan.Remove) > 0:
-		return nil, "a mode has to be switched for its vGPUs, which it has vGPUs in the way of: " + list(plan.Remove, placeText)
+		return stays("a mode has to be switched for its vGPUs, which it has vGPUs in the way of: " + list(plan.Remove, placeText))
 	case !plan.Changes(g):
-		return nil, ""
+		return repair{}
 	}
-	return &vgpuTarget{gpu: g, plan: plan}, ""
+	t := vgpuTarget{gpu: g, plan: plan}
+	return repair{steps: t.steps(), quiet: t.switches(), lacks: t.lacks()}
 }
 
 // lacks says what is missing, for people.
-func (t *vgpuTarget) lacks() string {
+func (t *vgpuTarget) lacks() []string {
 	var out []string
 	if t.switches() {
 		out = append(out, "virtual functions")
@@ -219,5 +242,40 @@ func (t *vgpuTarget) lacks() string {
 	for _, p := range t.plan.Create {
 		out = append(out, placeText(p))
 	}
-	return strings.Join(out, ", ")
+	return out
+}
+
+func causeOfVGPUs(given, now *gpu.VGPUState) Cause {
+	switch {
+	case given == nil || now == nil:
+		return ""
+	case given.FunctionsOn && !now.FunctionsOn, len(given.Places) > 0 && len(now.Places) == 0:
+		return CauseReboot
+	case len(vgpusWithout(now.Places, given.Places))+len(vgpusWithout(given.Places, now.Places)) > 0, given.Heterogeneous != now.Heterogeneous:
+		return CauseOtherTool
+	}
+	return ""
+}
+
+func vgpusFound(given *gpu.VGPUState, g *gpu.GPU) string {
+	s := g.VGPU.State()
+	words := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
+	switch {
+	case s.FunctionsOn && len(s.Places) == 0:
+		words += ", and its virtual functions are on"
+	case !s.FunctionsOn && len(s.Places) > 0 && g.VGPU.Functions > 0:
+		words += ", and its virtual functions are off"
+	}
+	if s.Heterogeneous {
+		words += " in heterogeneous mode"
+	}
+	if given != nil && len(s.Places) > 0 {
+		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places), func(l []gpu.VGPUPlace) string { return list(l, placeText) })
+	}
+	return words
+}
+
+// vgpusWithout are the places of a list that others do not have.
+func vgpusWithout(list, others []gpu.VGPUPlace) []gpu.VGPUPlace {
+	return slices.DeleteFunc(slices.Clone(list), func(p gpu.VGPUPlace) bool { return slices.ContainsFunc(others, p.Same) })
 }

@@ -2,6 +2,7 @@ package change
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -13,6 +14,30 @@ const (
 	setMIG     = "set the MIG layout"
 	restoreMIG = "put the MIG layout back"
 )
+
+// kindMIG is Multi-Instance GPU. A reboot takes all instances, and from Hopper on the mode too.
+var kindMIG = kind{
+	op:       setMIG,
+	platform: gpu.Linux,
+	layout:   "the MIG layout",
+	noun:     func(*gpu.PartitionConfig) string { return "MIG" },
+	use:      "its instances are for processes and containers of the host",
+	passes: func(g *gpu.GPU) string {
+		if g.MIG == nil {
+			return "its driver offers no MIG"
+		}
+		return ""
+	},
+	offers: func(g *gpu.GPU) bool { return g.MIG != nil },
+	plan: func(p *planner, c *configChange) layouts {
+		return &migChange{planner: p, config: c, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
+	},
+	has:      func(c *gpu.PartitionConfig, g *gpu.GPU) bool { return placement.HasMIGLayout(g, c.MIG) },
+	found:    func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return migFound(given.MIG, g) },
+	declared: func(c *gpu.PartitionConfig) string { return placement.MIGLayoutText(c.MIG) },
+	cause:    func(given, now gpu.Layout) Cause { return causeOfMIG(given.MIG, now.MIG) },
+	lost:     lostOfMIG,
+}
 
 // migChange is a layout of kind MIG: what GPUs of a host shall have, as far as it differs from
 // what they have. Instances that are as wanted stay, those in use are never removed, and GPUs
@@ -117,6 +142,8 @@ func (m *migChange) note(t migTarget, op, former string) {
 	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
 		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",
 			onOff(t.enable), strings.Join(users, ", ")).or("stop that first").by(users...))
+	} else if who := heldParts(t.gpu, t.complete, m.watchers); who != "" {
+		refuse(refuseGPU(InUse, op, t.gpu.ID, "no compute instance fills %s, and one can be made only while nothing uses it; it is in use by %s", gpu.PlacementsText(t.complete), who).or("stop that first").by(who))
 	} else if t.resets() && gpu.DisruptGPUReset.Exceeds(m.limit) {
 		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "turning its MIG mode %s requires a reset of this GPU",
 			onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"").needs(gpu.DisruptGPUReset))
@@ -134,10 +161,21 @@ func migStateText(s gpu.MIGState) string {
 	return "the instances " + gpu.PlacementsText(s.Placements)
 }
 
-// incomplete are those of some placements whose instance lacks its compute instance.
+// incomplete are those of some placements whose instance no compute instance fills.
 func incomplete(g *gpu.GPU, of []gpu.MIGPlacement) []gpu.MIGPlacement {
 	lacking := placement.IncompleteInstances(g)
 	return slices.DeleteFunc(slices.Clone(of), func(p gpu.MIGPlacement) bool { return !slices.Contains(lacking, p) })
+}
+
+// heldParts names who runs in instances that shall be filled anew, "" for nobody.
+func heldParts(g *gpu.GPU, complete []gpu.MIGPlacement, watchers []string) string {
+	var who []string
+	for _, in := range placement.MIGInstances(g, watchers...) {
+		if in.Held != "" && slices.Contains(complete, in.MIGPlacement) {
+			who = append(who, in.Held)
+		}
+	}
+	return strings.Join(who, ", ")
 }
 
 // carryOut plans what leads to the targets.
@@ -202,3 +240,118 @@ func refuseLayout(err error, op string, g *gpu.GPU) *Refusal {
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// causeOfMIG is the cause for instances. One that is where another of its profile was
+// has moved.
+func causeOfMIG(given, now *gpu.MIGState) Cause {
+	switch {
+	case given == nil || now == nil:
+		return ""
+	case !now.Enabled, len(given.Placements) > 0 && len(now.Placements) == 0:
+		return CauseReboot
+	}
+	gone, foreign := without(given.Placements, now.Placements), without(now.Placements, given.Placements)
+	profiles := func(list []gpu.MIGPlacement) []string {
+		var out []string
+		for _, p := range list {
+			out = append(out, p.Profile)
+		}
+		return slices.Sorted(slices.Values(out))
+	}
+	switch {
+	case len(gone)+len(foreign) == 0:
+		return ""
+	case slices.Equal(profiles(gone), profiles(foreign)):
+		return CauseMoved
+	}
+	return CauseOtherTool
+}
+
+func migFound(given *gpu.MIGState, g *gpu.GPU) string {
+	now := g.MIG.State()
+	words := "has " + now.String()
+	switch {
+	case !now.Enabled:
+		words = "has MIG mode off"
+	case len(now.Placements) == 0:
+		words = "has MIG mode without instances"
+	case given != nil:
+		words += aside(without(now.Placements, given.Placements), without(given.Placements, now.Placements), gpu.PlacementsText)
+	}
+	for i := range g.MIG.Instances {
+		if in := &g.MIG.Instances[i]; !in.Filled() {
+			words += "; " + gpu.PlacementsText([]gpu.MIGPlacement{in.Placement()}) + " " + in.ComputeText()
+		}
+	}
+	if now.Enabled && !g.MIG.Pending {
+		words += "; the next reset of the GPU switches MIG mode off"
+	}
+	return words
+}
+
+// placedNow is the layout that a claim keeps for a GPU. Where numbers of instances are
+// declared, one that others have put in another place stands for one that is missing: it
+// is as declared, and would be one too many beside the one made again.
+func placedNow(c *gpu.Claim, g *gpu.GPU) []gpu.MIGPlacement {
+	layout := c.Given.Of(g.ID).MIG.Placements
+	if len(c.Want.Config.MIG.Placements) > 0 {
+		return layout
+	}
+	moved := slices.DeleteFunc(g.MIG.State().Placements, func(p gpu.MIGPlacement) bool { return slices.Contains(layout, p) })
+	out := slices.Clone(layout)
+	for i, p := range out {
+		if hasInstance(g.MIG, p) {
+			continue
+		}
+		at := slices.IndexFunc(moved, func(o gpu.MIGPlacement) bool { return o.Profile == p.Profile })
+		if at >= 0 {
+			out[i] = moved[at]
+			moved = slices.Delete(moved, at, at+1)
+		}
+	}
+	return out
+}
+
+// lostOfMIG makes the instances that are missing, beside those that there are.
+func lostOfMIG(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
+	if c.Given.Of(g.ID).MIG == nil {
+		return repair{}
+	}
+	t := &migTarget{gpu: g, enable: true}
+	have := g.MIG.State().Placements
+	for _, p := range placedNow(c, g) {
+		if slices.Contains(have, p) {
+			t.plan.Keep = append(t.plan.Keep, p)
+		} else {
+			t.plan.Create = append(t.plan.Create, p)
+		}
+	}
+	t.complete = incomplete(g, t.plan.Keep)
+	if !t.changesMode() && len(t.plan.Create)+len(t.complete) == 0 {
+		return repair{}
+	}
+	if who := heldParts(g, t.complete, c.Want.Config.QuiesceUnits); who != "" {
+		return stays("no compute instance fills " + gpu.PlacementsText(t.complete) + ", and it is in use by " + who)
+	}
+	if t.resets() {
+		return stays("its MIG mode is off, and to turn it on takes a reset of the GPU")
+	}
+	if users := placement.Users(g, c.Want.Config.QuiesceUnits); t.changesMode() && len(users) > 0 {
+		return stays("its MIG mode is off, and cannot be turned on while it is in use by " + strings.Join(users, ", "))
+	}
+	var lacks []string
+	if t.changesMode() {
+		lacks = append(lacks, "MIG mode")
+	}
+	for _, p := range slices.Concat(t.complete, t.plan.Create) {
+		lacks = append(lacks, placementText(p))
+	}
+	if err := placement.CheckMIGPlacements(placement.MIGProfiles(g), slices.Concat(have, t.plan.Create)); err != nil {
+		return stays(fmt.Sprintf("it has %s, beside which %s cannot be made: %s", list(have, placementText), strings.Join(lacks, ", "), oneLine(err)))
+	}
+	return repair{steps: t.steps(), quiet: t.changesMode(), lacks: lacks}
+}
+
+func without(list, others []gpu.MIGPlacement) []gpu.MIGPlacement {
+	return slices.DeleteFunc(slices.Clone(list), func(p gpu.MIGPlacement) bool { return slices.Contains(others, p) })
+}

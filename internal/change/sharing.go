@@ -212,3 +212,78 @@ func (p *planner) leaveSharing(c *configChange) {
 	}
 	p.steps = append(s.order(), p.steps...)
 }
+
+// What MPS and time-slicing have in common.
+
+func offersSharing(g *gpu.GPU) bool { return g.Vendor == "NVIDIA" }
+
+func passesSharing(g *gpu.GPU) string {
+	if g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) {
+		return "in MIG mode, which `mig` is for"
+	}
+	return ""
+}
+
+func planSharing(p *planner, c *configChange) layouts {
+	return &sharingChange{planner: p, config: c, limit: c.shape.MaxDisruption}
+}
+
+func hasModes(c *gpu.PartitionConfig, g *gpu.GPU) bool {
+	mode, turn := placement.WantedModes(c)
+	unlike := g.ComputeMode != "" && g.ComputeMode != mode || turn != "" && g.TimeSlice != "" && g.TimeSlice != turn
+	return !unlike && (g.MIG == nil || !g.MIG.Enabled)
+}
+
+// modesFound says what a GPU has of its modes, "" for one that is not told or not the subject.
+func modesFound(g *gpu.GPU, mode, turn string) string {
+	var parts []string
+	if g.MIG != nil && g.MIG.Enabled {
+		return "has MIG mode on"
+	}
+	if mode != "" {
+		parts = append(parts, "compute mode "+mode)
+	}
+	if turn != "" {
+		parts = append(parts, "time slice "+turn)
+	}
+	return "has " + cmp.Or(strings.Join(parts, " and "), "a compute mode that its driver does not tell")
+}
+
+// causeOfModes is the cause for modes. turn is the time slice where it is the subject.
+func causeOfModes(now gpu.Layout, turn gpu.TimeSlice) Cause {
+	if cmp.Or(now.ComputeMode, gpu.ComputeDefault) != gpu.ComputeDefault || cmp.Or(turn, gpu.TimeSliceDefault) != gpu.TimeSliceDefault || now.MIG != nil && now.MIG.Enabled {
+		return CauseOtherTool
+	}
+	return CauseReboot
+}
+
+// lostModes sets a compute mode and a time slice that are the driver's own again.
+func lostModes(host *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
+	if g.MIG != nil && g.MIG.Enabled {
+		return stays("it is in MIG mode, in which it has no compute mode and no time slice")
+	}
+	var r repair
+	mode, turn := placement.WantedModes(c.Want.Config)
+	if lost, theirs := differs(g.ComputeMode, mode, gpu.ComputeDefault); theirs {
+		r.stays = append(r.stays, "its compute mode is "+string(g.ComputeMode)+", which no reboot sets, and "+string(mode)+" is declared")
+	} else if who := placement.Strangers(host, g); lost && len(who) > 0 {
+		r.stays = append(r.stays, "its compute mode cannot be made "+string(mode)+" while it is in use by "+strings.Join(who, ", "))
+	} else if lost {
+		r.steps, r.lacks = append(r.steps, Step{Op: OpSetComputeMode, GPU: g.ID, ComputeMode: mode}), append(r.lacks, "compute mode "+string(mode))
+	}
+	if lost, theirs := differs(g.TimeSlice, turn, gpu.TimeSliceDefault); theirs {
+		r.stays = append(r.stays, "its time slice is "+string(g.TimeSlice)+", which no reboot sets, and "+string(turn)+" is declared")
+	} else if lost {
+		r.steps, r.lacks = append(r.steps, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: turn}), append(r.lacks, "time slice "+string(turn))
+	}
+	return r
+}
+
+// differs tells whether something is not as wanted: lost, when it is what a reboot makes of
+// it, or else somebody's who has set it. What is not wanted, or not told, is neither.
+func differs[T ~string](have, want, afterReboot T) (lost, theirs bool) {
+	if have == want || have == "" || want == "" {
+		return false, false
+	}
+	return have == afterReboot, have != afterReboot
+}

@@ -1,0 +1,310 @@
+package change
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
+)
+
+const setCount = "set the partition count"
+
+// kindGPUP is GPU-P, whose partitions a reboot leaves as they are.
+var kindGPUP = kind{
+	op:       setCount,
+	platform: gpu.HyperV,
+	layout:   "the partitions",
+	noun:     func(c *gpu.PartitionConfig) string { return words.Plural(c.Count, "partition") },
+	use:      "its partitions are for VMs of Hyper-V hosts",
+	passes: func(g *gpu.GPU) string {
+		switch {
+		case g.Partitionable == nil:
+			return "its driver offers no partitions; status " + string(cmp.Or(g.Status, gpu.NotAssignable))
+		case g.Partitionable.Paravirtual:
+			return "paravirtualization only: SR-IOV is not enabled on the server"
+		}
+		return ""
+	},
+	offers: func(g *gpu.GPU) bool { return g.Partitionable != nil },
+	plan: func(p *planner, c *configChange) layouts {
+		return &countChange{planner: p, config: c, counts: map[string]int{}, limit: c.want.MaxDisruption}
+	},
+	has: func(c *gpu.PartitionConfig, g *gpu.GPU) bool {
+		return g.Partitionable != nil && g.Partitionable.Count == c.Count
+	},
+	found: func(_ *gpu.PartitionConfig, _ gpu.Layout, g *gpu.GPU) string {
+		return fmt.Sprintf("has %d partitions", g.Partitionable.Count)
+	},
+	declared: func(c *gpu.PartitionConfig) string { return fmt.Sprintf("%d partitions", c.Count) },
+	cause: func(given, now gpu.Layout) Cause {
+		if given.Partitions != now.Partitions && given.Partitions != 0 {
+			return CauseOtherTool
+		}
+		return ""
+	},
+	lost: func(*gpu.Host, *gpu.Claim, *gpu.GPU) repair { return repair{} },
+}
+
+// countChange is a layout of kind GPU-P: the new counts of a host's GPUs and what stands in
+// their way. A GPU whose partitions are held changes its count only while the holders are off
+// and without their adapters, so that is one change: stop, remove, set, add again, start.
+type countChange struct {
+	*planner
+	config *configChange
+	order  []*gpu.GPU
+	counts map[string]int // by folded GPU id
+	limit  gpu.Disruption
+	held   []*gpu.GPU // those of order that running VMs hold
+}
+
+func (l *countChange) wants(id string) {
+	count := l.config.want.Count
+	l.config.given = l.config.given.With(id, gpu.Layout{Partitions: count})
+	g, ok := l.host.GPU(id)
+	switch {
+	case !ok:
+		l.refuse(refuseGPU(NotFound, setCount, id, "host %s has no such GPU", l.host.Name))
+	case g.Dismounted:
+		l.refuse(refuseGPU(InvalidState, setCount, g.ID, "it is dismounted from the host, for passthrough"))
+	case g.Partitionable == nil || g.Partitionable.Paravirtual:
+		l.refuse(refuseGPU(NotSupported, setCount, g.ID, "its driver offers no SR-IOV partitions"))
+	case g.Partitionable.Count == count:
+	default:
+		l.sets(g, count)
+		if len(holders(g)) > 0 {
+			l.held = append(l.held, g)
+		}
+	}
+}
+
+func (l *countChange) sets(g *gpu.GPU, count int) {
+	l.order = append(l.order, g)
+	l.counts[gpu.FoldID(g.ID)] = count
+}
+
+func (l *countChange) restores(id string) {
+	before := l.config.before.Of(id).Partitions
+	g, ok := l.host.GPU(id)
+	if before == 0 || !ok || g.Dismounted || g.Partitionable == nil || g.Partitionable.Count == before {
+		return
+	}
+	l.sets(g, before)
+	if h := holders(g); len(h) > 0 {
+		l.refuse(refuseGPU(InUse, "restore the partition count", g.ID, "its partitions are held by %s", l.vmNames(h)).
+			of(PartitionInUse).by(l.vmTexts(h)...).or("unassign them first").leaving(fmt.Sprintf("%d partitions", before)))
+	}
+}
+
+func (l *countChange) steps() {
+	var seats []seat
+	// Nobody is moved for a GPU that nobody holds. Those of the node before are back by now.
+	drain := l.config.want.Drain && len(l.held) > 0 && l.change.Undrained[l.key] == "" && WhyNotDrained(&l.host) == ""
+	if drain {
+		l.add(Step{Op: OpDrainNode})
+	} else {
+		seats = l.seats()
+	}
+	l.reshape(seats)
+	if drain && l.host.NodeState() == gpu.NodeUp { // else somebody else has paused it
+		l.add(Step{Op: OpResumeNode})
+	}
+	l.record(l.config)
+	for _, s := range slices.Backward(seats) {
+		l.start(s.vm, s.power)
+	}
+}
+
+// seat is a running VM that gives its partition up for the time of the change.
+type seat struct {
+	vm    *gpu.VM
+	power gpu.Power
+}
+
+// seats are the VMs that have to be off, each with the permission that its own assignment
+// gives. VMs that are pinned to a GPU are stopped last, so that they are started first, also
+// when the change is undone: another one could take the partition that they need.
+func (l *countChange) seats() (out []seat) {
+	for _, g := range l.held {
+		if gpu.DisruptVMRestart.Exceeds(l.limit) {
+			l.refuse(refuseGPU(InUse, setCount, g.ID,
+				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).
+				or("allow it with max_disruption = %q, or shut them down first", gpu.DisruptVMRestart).of(PartitionInUse).needs(gpu.DisruptVMRestart))
+		}
+		for _, id := range holders(g) {
+			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {
+				continue
+			}
+			vm, ok := l.host.VM(id)
+			if !ok {
+				vm = &gpu.VM{ID: id, Name: id}
+				l.keepsOn(vm, "the host does not list it")
+				out = append(out, seat{vm: vm})
+				continue
+			}
+			out = append(out, seat{vm: vm, power: l.permission(vm)})
+		}
+	}
+	pinned := func(s seat) int {
+		if slices.ContainsFunc(s.vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" }) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b seat) int { return pinned(a) - pinned(b) })
+	return out
+}
+
+// keepsOn refuses to stop a VM.
+func (l *countChange) keepsOn(vm *gpu.VM, why string) {
+	r := refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", why).
+		or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").of(PartitionInUse)
+	r.VM = vm.ID
+	l.refuse(r)
+}
+
+// Hold is why a VM may not be stopped for a change of a GPU that it holds.
+type Hold string
+
+// Holds.
+const (
+	Unmanaged  Hold = "unmanaged"   // no assignment manages it
+	OtherState Hold = "other_state" // its assignment belongs to another state
+	NotAllowed Hold = "not_allowed" // its assignment does not allow a shutdown
+	WaitsForIt Hold = "waits"       // its assignment waits for its next power-off
+	NotRunning Hold = "not_running" // it neither runs nor is off
+)
+
+// MayStop tells what the claim for a VM that holds a partition lets a change of its GPU
+// do, or why the VM may not be stopped; the claim may be nil. Owner is the name of the
+// state that asks: two states without a name cannot be told apart.
+func MayStop(vm *gpu.VM, claim *gpu.Claim, owner string) (gpu.Power, Hold) {
+	switch {
+	case claim == nil || claim.Want.Assignment == nil:
+		return gpu.Power{}, Unmanaged
+	case claim.Owner != owner || owner == "":
+		return gpu.Power{}, OtherState
+	case !claim.Want.Assignment.Power.AllowShutdown:
+		return gpu.Power{}, NotAllowed
+	case claim.Want.Assignment.Power.NextOff:
+		return gpu.Power{}, WaitsForIt
+	case !vm.Runs():
+		return gpu.Power{}, NotRunning
+	}
+	return claim.Want.Assignment.Power, ""
+}
+
+// permission is what a VM's own assignment lets a change to its GPU do; with a refusal
+// nothing.
+func (l *countChange) permission(vm *gpu.VM) gpu.Power {
+	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+	power, hold := MayStop(vm, claim, l.change.Owner)
+	switch hold {
+	case Unmanaged:
+		l.keepsOn(vm, "no gpu_vm_assignment manages it")
+	case OtherState:
+		if l.change.Owner == "" {
+			l.keepsOn(vm, "its assignment belongs to "+describeOwner(claim.Owner)+", and this state has no owner name to recognise it by")
+		} else {
+			l.keepsOn(vm, "its assignment belongs to "+describeOwner(claim.Owner))
+		}
+	case NotAllowed:
+		l.keepsOn(vm, "its assignment does not allow a shutdown: `power.allow_shutdown` is `false`")
+	case WaitsForIt:
+		l.keepsOn(vm, "its assignment waits for its next power-off (`power.when`)")
+	case NotRunning:
+		l.keepsOn(vm, "it is "+stateText(vm.State)+", and has to run or to be off")
+	}
+	return power
+}
+
+// reshape plans the new counts, with the seats out of the way.
+func (l *countChange) reshape(seats []seat) {
+	for _, s := range seats {
+		l.stop(s.vm, s.power)
+		if len(s.vm.PartitionAdapters) > 0 {
+			l.add(Step{Op: OpRemoveAdapters, VM: s.vm.ID, Name: s.vm.Name})
+		}
+	}
+	for _, g := range l.order {
+		l.add(Step{Op: OpSetPartitionCount, GPU: g.ID, Count: l.counts[gpu.FoldID(g.ID)]})
+	}
+	for _, s := range seats {
+		for _, a := range s.vm.PartitionAdapters {
+			a.ID, a.PinnedGPU = "", l.pin(s.vm, a)
+			if !l.fits(a, l.counts) {
+				a.Quotas = gpu.Quotas{}
+			}
+			l.add(Step{Op: OpAddAdapter, VM: s.vm.ID, Name: s.vm.Name, Adapter: &a})
+		}
+	}
+	l.dropQuotas()
+}
+
+// pin is the GPU that an adapter is pinned to when it is made again: one of the config that
+// the VM's assignment names, where that is needed by then.
+func (l *countChange) pin(vm *gpu.VM, a gpu.PartitionAdapter) string {
+	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+	if claim == nil || claim.Want.Assignment == nil {
+		return a.PinnedGPU
+	}
+	after := l.host
+	for _, s := range l.planner.steps {
+		after = Project(after, s)
+	}
+	for _, c := range l.config.shrunk {
+		after.Claims = PutClaim(after.Claims, c)
+	}
+	after.Claims = PutClaim(after.Claims, gpu.Claim{Kind: gpu.ClaimConfig, ID: l.config.id, GPUs: l.selected(l.config)})
+	b := bound(&after, vm, claim.Want.Assignment.Partition)
+	if b == nil || a.PinnedGPU != "" && b.has(a.PinnedGPU) {
+		return a.PinnedGPU
+	}
+	return b.pin()
+}
+
+// dropQuotas takes quotas that the new layout no longer satisfies from our VMs that
+// are off: they would not start with them. A VM that is pinned to another GPU keeps its own.
+func (l *countChange) dropQuotas() {
+	for i := range l.host.VMs {
+		vm := &l.host.VMs[i]
+		claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+		if vm.State != gpu.VMOff || claim == nil || claim.Owner != l.change.Owner {
+			continue
+		}
+		for _, a := range vm.PartitionAdapters {
+			affected := slices.ContainsFunc(l.order, func(g *gpu.GPU) bool { return a.PinnedGPU == "" || gpu.SameID(a.PinnedGPU, g.ID) })
+			if affected && l.fits(a, nil) && !l.fits(a, l.counts) {
+				others := slices.DeleteFunc(adapterIDs(vm.PartitionAdapters), func(id string) bool { return gpu.SameID(id, a.ID) })
+				l.add(Step{Op: OpRemoveAdapters, VM: vm.ID, Name: vm.Name, Keep: others})
+				l.add(Step{Op: OpAddAdapter, VM: vm.ID, Name: vm.Name, Adapter: &gpu.PartitionAdapter{PinnedGPU: a.PinnedGPU}})
+			}
+		}
+	}
+}
+
+// fits tells whether some GPU that the adapter may use has partitions as large as
+// its quotas, at the new counts.
+func (l *countChange) fits(a gpu.PartitionAdapter, counts map[string]int) bool {
+	if a.Quotas.Equal(gpu.Quotas{}) {
+		return true
+	}
+	for i := range l.host.GPUs {
+		g := &l.host.GPUs[i]
+		if g.Partitionable == nil || g.Dismounted || a.PinnedGPU != "" && !gpu.SameID(a.PinnedGPU, g.ID) {
+			continue
+		}
+		count, changes := counts[gpu.FoldID(g.ID)]
+		if !changes {
+			if counts != nil && g.Partitionable.Free() <= 0 {
+				continue // others hold all of it, and keep it
+			}
+			count = g.Partitionable.Count
+		}
+		if quotasFit(a.Quotas, g.Partitionable, count) {
+			return true
+		}
+	}
+	return false
+}

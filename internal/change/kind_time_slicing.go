@@ -1,0 +1,33 @@
+package change
+
+import (
+	"cmp"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+)
+
+// kindTimeSlicing is processes that take turns. A reboot takes the time slice.
+var kindTimeSlicing = kind{
+	op:       shareGPU,
+	platform: gpu.Linux,
+	layout:   "the time slices",
+	noun:     func(*gpu.PartitionConfig) string { return "time-slicing" },
+	use:      "processes and containers of the host share its GPUs",
+	passes:   passesSharing,
+	beside:   true,
+	offers:   offersSharing,
+	plan:     planSharing,
+	has:      hasModes,
+	found: func(_ *gpu.PartitionConfig, _ gpu.Layout, g *gpu.GPU) string {
+		return modesFound(g, string(g.ComputeMode), string(g.TimeSlice))
+	},
+	declared: func(c *gpu.PartitionConfig) string {
+		mode, turn := placement.WantedModes(c)
+		return "time-slicing in compute mode " + string(mode) + " and time slice " + string(turn)
+	},
+	cause: func(_, now gpu.Layout) Cause {
+		return causeOfModes(now, cmp.Or(now.TimeSlice, gpu.TimeSliceDefault))
+	},
+	lost: lostModes,
+}
