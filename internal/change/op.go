@@ -19,58 +19,76 @@ const (
 	BySharing Doer = "sharing" // whose processes and containers share GPUs
 )
 
-// row is what there is to say of an operation whatever the step. What depends on the step is
-// in String, inverse and Project, and what the agent does in its runners; a test goes through
-// these for every row.
+// row is all that there is to say of an operation, but for what the agent does in its runners;
+// a test goes through it for every row.
 type row struct {
 	by Doer
+	// text says what a step does, for people.
+	text func(Step) string
+	// inverse is what puts a step back on a host that is as given when the step begins. The list
+	// can be run again from its beginning, and it also fits a step that did not run or only in
+	// part: adapters and devices get new ids each time, so it removes what was not there before
+	// rather than what the step is known to have added.
+	inverse func(*gpu.Host, Step) []Step
+	// project makes of a host what a step should make of it. Lists are cloned before they change.
+	project func(*gpu.Host, Step)
 	// disrupts is what it disturbs.
 	disrupts func(Step) gpu.Disruption
 	// shows is what an inventory shows of it; nil for nothing.
 	shows func(*gpu.Host, Step) Fact
 	// needs are the fields that a step needs, by their names in a document.
 	needs []string
+	// depends are the parts of a host without which nobody knows what a step does: who is in its
+	// way, and what there is already.
+	depends []gpu.Part
 }
 
-var rows = map[Op]row{
-	OpSetPartitionCount: {ByHyperV, nobody, ofGPU("the partition count", countOf), []string{"gpu"}},
-	OpAddAdapter:        {ByHyperV, nobody, ofVM("the GPU partition", partitionOf), []string{"vm", "adapter"}},
-	OpSetQuotas:         {ByHyperV, nobody, ofVM("the GPU partition", partitionOf), []string{"vm", "adapter"}},
-	OpRemoveAdapters:    {ByHyperV, nobody, ofVM("the GPU partition", partitionOf), []string{"vm"}},
-	OpDismount:          {ByHyperV, nobody, ofGPU("", mountOf), []string{"gpu"}},
-	OpMount:             {ByHyperV, nobody, ofGPU("", mountOf), []string{"gpu"}},
-	OpCreatePool:        {ByHyperV, nobody, ofPool, []string{"pool"}},
-	OpDeletePool:        {ByHyperV, nobody, ofPool, []string{"pool"}},
-	OpSetPoolMembers:    {ByHyperV, nobody, ofPool, []string{"pool"}},
-	OpAddDevice:         {ByHyperV, nobody, ofVM("the GPUs", gpusOf), []string{"vm", "device"}},
-	OpRemoveDevices:     {ByHyperV, nobody, ofVM("the GPUs", gpusOf), []string{"vm"}},
-	OpVMSettings:        {ByHyperV, nobody, ofVM("the settings", writtenOf), []string{"vm", "settings"}},
-	OpDrainNode:         {ByHyperV, nobody, ofNode, nil},
-	OpResumeNode:        {ByHyperV, nobody, ofNode, nil},
-	OpStopVM:            {ByHyperV, its(gpu.DisruptVMRestart), ofVM("the power state", powerOf), []string{"vm"}},
-	OpStartVM:           {ByHyperV, nobody, ofVM("the power state", powerOf), []string{"vm"}},
+var rows = func() map[Op]row {
+	all := map[Op]row{}
+	for _, some := range []map[Op]row{hypervRows, migRows, vgpuRows, sharingRows, claimRows} {
+		maps.Copy(all, some)
+	}
+	return all
+}()
 
-	OpSetMIGMode:      {ByMIG, forced(gpu.DisruptGPUReset), ofGPU("the MIG mode", modeOf), []string{"gpu"}},
-	OpCreateInstance:  {ByMIG, nobody, ofGPU("the MIG layout", instancesOf), []string{"gpu", "instance"}},
-	OpDestroyInstance: {ByMIG, nobody, ofGPU("the MIG layout", instancesOf), []string{"gpu", "instance"}},
-	OpRefreshDevices:  {ByMIG, nobody, nil, nil},
-	OpStopUnit:        {ByMIG, nobody, ofUnit, []string{"unit"}},
-	OpStartUnit:       {ByMIG, nobody, ofUnit, []string{"unit"}},
+// claimRows are the operations on the records that the agent keeps.
+var claimRows = map[Op]row{
+	OpPutClaim: {
+		by: ByAgent, needs: []string{"claim"}, disrupts: nobody, shows: ofClaim, inverse: claimBack,
+		text:    func(s Step) string { return "record " + DescribeObject(s.Claim.Kind, s.Claim.ID) },
+		project: func(h *gpu.Host, s Step) { h.Claims = PutClaim(h.Claims, *s.Claim) },
+	},
+	OpDropClaim: {
+		by: ByAgent, needs: []string{"claim"}, disrupts: nobody, shows: ofClaim, inverse: claimBack,
+		text:    func(s Step) string { return "forget " + DescribeObject(s.Claim.Kind, s.Claim.ID) },
+		project: func(h *gpu.Host, s Step) { h.Claims = DropClaim(h.Claims, s.Claim.Kind, s.Claim.ID) },
+	},
+}
 
-	OpSetFunctions:     {ByVGPU, nobody, ofGPU("the virtual functions", functionsOf), []string{"gpu"}},
-	OpSetHeterogeneous: {ByVGPU, nobody, ofGPU("the heterogeneous vGPU mode", heterogeneousOf), []string{"gpu"}},
-	OpCreateVGPU:       {ByVGPU, nobody, ofGPU("the vGPUs", vgpusOf), []string{"gpu", "vgpu"}},
-	OpRemoveVGPU:       {ByVGPU, nobody, ofGPU("the vGPUs", vgpusOf), []string{"gpu", "vgpu"}},
+func claimBack(host *gpu.Host, s Step) []Step {
+	back := s.back(OpDropClaim)
+	back.Claim = s.Claim
+	if c, ok := host.Claim(s.Claim.Kind, s.Claim.ID); ok {
+		was := *c
+		back.Op, back.Claim = OpPutClaim, &was
+	}
+	return []Step{back}
+}
 
-	OpSetComputeMode: {BySharing, nobody, ofGPU("the compute mode", computeModeOf), []string{"gpu", "compute_mode"}},
-	OpSetTimeSlice:   {BySharing, nobody, ofGPU("the time slice", timeSliceOf), []string{"gpu", "time_slice"}},
-	OpEnsureDaemon:   {BySharing, forced(gpu.DisruptProcessRestart), ofDaemon, []string{"mps_daemon"}},
-	OpRemoveDaemon:   {BySharing, forced(gpu.DisruptProcessRestart), ofDaemon, []string{"mps_daemon"}},
-	OpWriteShare:     {BySharing, nobody, ofShare, []string{"share"}},
-	OpRemoveShare:    {BySharing, nobody, ofShare, []string{"share"}},
+// String says what the step does, for people.
+func (s Step) String() string {
+	if text := rows[s.Op].text; text != nil {
+		return text(s)
+	}
+	return string(s.Op)
+}
 
-	OpPutClaim:  {ByAgent, nobody, ofClaim, []string{"claim"}},
-	OpDropClaim: {ByAgent, nobody, ofClaim, []string{"claim"}},
+// inverse returns the steps that put a step back on a host that is as given when it begins.
+func inverse(host *gpu.Host, s Step) []Step {
+	if back := rows[s.Op].inverse; back != nil {
+		return back(host, s)
+	}
+	return nil
 }
 
 // Ops lists the operations, sorted.

@@ -1,6 +1,8 @@
 package change
 
 import (
+	"slices"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -62,7 +64,7 @@ const (
 	OpStopVM            Op = "stop_vm"
 	OpStartVM           Op = "start_vm"
 	OpSetMIGMode        Op = "set_mig_mode"
-	OpCreateInstance    Op = "create_gpu_instance" // or complete one that has no compute instance
+	OpCreateInstance    Op = "create_gpu_instance" // or have one compute instance fill one that is there
 	OpDestroyInstance   Op = "destroy_gpu_instance"
 	OpSetFunctions      Op = "set_virtual_functions"
 	OpSetHeterogeneous  Op = "set_heterogeneous"
@@ -80,3 +82,41 @@ const (
 	OpPutClaim          Op = "put_claim"
 	OpDropClaim         Op = "drop_claim"
 )
+
+// WholeHost stands for what steps are on that are for the host as a whole.
+const WholeHost = ""
+
+// VMName is what people call the VM of a step.
+func (s Step) VMName() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	return s.VM
+}
+
+// IsShown tells whether an inventory shows in full what a step does. What it does not show
+// is done once more: nobody has to be off for it.
+func (s Step) IsShown() bool {
+	return s.Op != OpRefreshDevices && s.Op != OpWriteShare && s.Op != OpRemoveShare
+}
+
+// Object is what a step is on, for people.
+func (s Step) Object() string {
+	switch {
+	case s.GPU != "":
+		return "GPU " + s.GPU
+	case s.Daemon != nil:
+		return "MPS daemon " + s.Daemon.Name
+	case s.Share != nil:
+		return DescribeObject(gpu.ClaimShare, s.Share.Name)
+	}
+	return WholeHost
+}
+
+// OnHost are the steps that change the host and not only the claims.
+func OnHost(steps []Step) []Step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s Step) bool { return s.Claim != nil })
+}
+
+// Keeps tells whether a removal leaves an adapter or device alone.
+func (s Step) Keeps(id string) bool { return hasID(s.Keep, id) }

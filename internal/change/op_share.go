@@ -9,24 +9,91 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// sharingText says what a step does for processes and containers that share GPUs, for
-// people.
-func (s Step) sharingText() string {
-	switch s.Op {
-	case OpSetComputeMode:
-		return fmt.Sprintf("set compute mode %s on GPU %s", s.ComputeMode, s.GPU)
-	case OpSetTimeSlice:
-		return fmt.Sprintf("set the time slice of GPU %s to %s", s.GPU, s.TimeSlice)
-	case OpEnsureDaemon:
-		return fmt.Sprintf("have MPS daemon %s serve %s%s", s.Daemon.Name, DevicesText(s.Daemon.Devices), s.endingText())
-	case OpRemoveDaemon:
-		return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText())
-	case OpWriteShare:
-		return fmt.Sprintf("hand share %q to containers, of %s", s.Share.Name, DevicesText(s.Share.Devices))
-	case OpRemoveShare:
-		return fmt.Sprintf("take share %q back from containers", s.Share.Name)
+// sharingRows are the operations on what processes and containers share GPUs with. Clients that
+// a step may end may also end when it is put back.
+var sharingRows = map[Op]row{
+	OpSetComputeMode: {
+		by: BySharing, needs: []string{"gpu", "compute_mode"}, disrupts: nobody, shows: ofGPU("the compute mode", computeModeOf),
+		text: func(s Step) string { return fmt.Sprintf("set compute mode %s on GPU %s", s.ComputeMode, s.GPU) },
+		inverse: onGPU(func(g *gpu.GPU, s, _ Step) []Step {
+			return unless(g.ComputeMode == "", Step{Op: OpSetComputeMode, GPU: s.GPU, Force: s.Force, ComputeMode: g.ComputeMode})
+		}),
+		project: eachGPU(func(g *gpu.GPU, s Step) { g.ComputeMode = s.ComputeMode }),
+	},
+	OpSetTimeSlice: {
+		by: BySharing, needs: []string{"gpu", "time_slice"}, disrupts: nobody, shows: ofGPU("the time slice", timeSliceOf),
+		text: func(s Step) string { return fmt.Sprintf("set the time slice of GPU %s to %s", s.GPU, s.TimeSlice) },
+		inverse: onGPU(func(g *gpu.GPU, s, _ Step) []Step {
+			return unless(g.TimeSlice == "", Step{Op: OpSetTimeSlice, GPU: s.GPU, Force: s.Force, TimeSlice: g.TimeSlice})
+		}),
+		project: eachGPU(func(g *gpu.GPU, s Step) {
+			if g.TimeSlice != "" { // else the host does not tell it afterwards either
+				g.TimeSlice = s.TimeSlice
+			}
+		}),
+	},
+	OpEnsureDaemon: {
+		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
+		text: func(s Step) string {
+			return fmt.Sprintf("have MPS daemon %s serve %s%s", s.Daemon.Name, DevicesText(s.Daemon.Devices), s.endingText())
+		},
+		inverse: func(h *gpu.Host, s Step) []Step {
+			if back := daemonBack(h, s); back != nil {
+				return back
+			}
+			return []Step{{Op: OpRemoveDaemon, Force: s.Force, Daemon: &gpu.MPSDaemonSpec{Name: s.Daemon.Name}}}
+		},
+		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, h.MPSProtocol(), s) },
+	},
+	OpRemoveDaemon: {
+		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
+		text:    func(s Step) string { return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText()) },
+		inverse: daemonBack,
+		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, h.MPSProtocol(), s) },
+	},
+	OpWriteShare: {
+		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,
+		text: func(s Step) string {
+			return fmt.Sprintf("hand share %q to containers, of %s", s.Share.Name, DevicesText(s.Share.Devices))
+		},
+		inverse: func(h *gpu.Host, s Step) []Step {
+			_, handed := h.HandedShare(s.Share.Name)
+			if !handed {
+				return []Step{{Op: OpRemoveShare, Force: s.Force, Share: &gpu.ShareSpec{Name: s.Share.Name}}}
+			}
+			return shareBack(h, s)
+		},
+		project: func(h *gpu.Host, s Step) { h.Shares = projectShares(h.Shares, s) },
+	},
+	OpRemoveShare: {
+		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,
+		text:    func(s Step) string { return fmt.Sprintf("take share %q back from containers", s.Share.Name) },
+		inverse: shareBack,
+		project: func(h *gpu.Host, s Step) { h.Shares = projectShares(h.Shares, s) },
+	},
+}
+
+// daemonBack has a daemon as it is, with what is handed over of it; nil when it is not there.
+func daemonBack(host *gpu.Host, s Step) []Step {
+	d, ok := host.Daemon(s.Daemon.Name)
+	if !ok {
+		return nil
 	}
-	return string(s.Op)
+	was := d.MPSDaemonSpec
+	return append([]Step{{Op: OpEnsureDaemon, Force: s.Force, Daemon: &was}}, rewritten(host, was.Name)...)
+}
+
+// shareBack hands a share over as it is, where its claim tells how.
+func shareBack(host *gpu.Host, s Step) []Step {
+	shown, handed := host.HandedShare(s.Share.Name)
+	was := claimedSpec(host, s.Share.Name)
+	if !handed || was == nil {
+		return nil
+	}
+	if _, there := host.Daemon(was.Daemon); was.Daemon != "" && !there {
+		return nil // it comes back with its daemon
+	}
+	return []Step{{Op: OpWriteShare, Force: s.Force, Share: was, Handed: shown}}
 }
 
 func (s Step) endingText() string {
@@ -51,48 +118,6 @@ func DevicesText(devices []gpu.SharedDevice) string {
 		names[i] = deviceText(d)
 	}
 	return strings.Join(names, ", ")
-}
-
-// inverseSharing is inverse for the steps on what processes and containers share GPUs with.
-// Clients that a step may end may also end when it is put back.
-func inverseSharing(host *gpu.Host, s Step) []Step {
-	back := Step{GPU: s.GPU, Force: s.Force}
-	switch s.Op {
-	case OpSetComputeMode:
-		if g, ok := host.GPU(s.GPU); ok && g.ComputeMode != "" {
-			back.Op, back.ComputeMode = OpSetComputeMode, g.ComputeMode
-			return []Step{back}
-		}
-	case OpSetTimeSlice:
-		if g, ok := host.GPU(s.GPU); ok && g.TimeSlice != "" {
-			back.Op, back.TimeSlice = OpSetTimeSlice, g.TimeSlice
-			return []Step{back}
-		}
-	case OpEnsureDaemon, OpRemoveDaemon:
-		if d, ok := host.Daemon(s.Daemon.Name); ok {
-			was := d.MPSDaemonSpec
-			back.Op, back.Daemon = OpEnsureDaemon, &was
-			return append([]Step{back}, rewritten(host, was.Name)...)
-		}
-		if s.Op == OpEnsureDaemon {
-			back.Op, back.Daemon = OpRemoveDaemon, &gpu.MPSDaemonSpec{Name: s.Daemon.Name}
-			return []Step{back}
-		}
-	case OpWriteShare, OpRemoveShare:
-		shown, handed := host.HandedShare(s.Share.Name)
-		if was := claimedSpec(host, s.Share.Name); handed && was != nil {
-			if _, there := host.Daemon(was.Daemon); was.Daemon != "" && !there {
-				return nil // it comes back with its daemon
-			}
-			back.Op, back.Share, back.Handed = OpWriteShare, was, shown
-			return []Step{back}
-		}
-		if s.Op == OpWriteShare && !handed {
-			back.Op, back.Share = OpRemoveShare, &gpu.ShareSpec{Name: s.Share.Name}
-			return []Step{back}
-		}
-	}
-	return nil
 }
 
 // rewritten hands over again what a daemon serves, which reaches it where it was started.
@@ -123,27 +148,6 @@ func claimedSpec(host *gpu.Host, name string) *gpu.ShareSpec {
 // newPID stands for the process of a daemon that is still to be started.
 const newPID = -1
 
-// projectSharing makes of a host what a step should make of it.
-func projectSharing(host gpu.Host, s Step) gpu.Host {
-	switch s.Op {
-	case OpSetComputeMode, OpSetTimeSlice:
-		host.GPUs = slices.Clone(host.GPUs)
-		g, ok := host.GPU(s.GPU)
-		switch {
-		case !ok:
-		case s.Op == OpSetComputeMode:
-			g.ComputeMode = s.ComputeMode
-		case g.TimeSlice != "": // else the host does not tell it afterwards either
-			g.TimeSlice = s.TimeSlice
-		}
-	case OpEnsureDaemon, OpRemoveDaemon:
-		host.MPS = projectMPS(host.MPS, host.MPSProtocol(), s)
-	case OpWriteShare, OpRemoveShare:
-		host.Shares = projectShares(host.Shares, s)
-	}
-	return host
-}
-
 // projectShares are what containers can ask for after a step. What the host makes of a
 // share's part is its own affair.
 func projectShares(have []gpu.HandedShare, s Step) []gpu.HandedShare {
@@ -161,6 +165,7 @@ func projectShares(have []gpu.HandedShare, s Step) []gpu.HandedShare {
 	if s.Handed != nil {
 		h = *s.Handed
 	}
+	h.Outdated = ""
 	out = append(out, h)
 	slices.SortFunc(out, func(a, b gpu.HandedShare) int { return strings.Compare(a.Name, b.Name) })
 	return out
