@@ -42,7 +42,7 @@ func PutClaim(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
 
 // sameClaim tells whether writing a claim over another would change nothing.
 func sameClaim(a, b gpu.Claim) bool {
-	a.Revision = b.Revision
+	a.Revision, a.Boot = b.Revision, b.Boot
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
@@ -104,7 +104,7 @@ func describeOwner(owner string) string {
 
 // newClaim is the claim that the change leaves for its object.
 func (p *planner) newClaim(kind gpu.ClaimKind, id string, old *gpu.Claim) gpu.Claim {
-	c := gpu.Claim{Kind: kind, ID: id, Token: p.change.Token, Owner: p.change.Owner, Incomplete: p.change.Incomplete, Revision: 1}
+	c := gpu.Claim{Kind: kind, ID: id, Token: p.change.Token, Owner: p.change.Owner, Incomplete: p.change.Incomplete, Boot: p.host.BootID(), Revision: 1}
 	if old != nil {
 		c.Revision = old.Revision + 1
 	}

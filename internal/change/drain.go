@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -29,6 +30,8 @@ func WhyNotDrained(h *gpu.Host) string {
 			return fmt.Sprintf("VM %s holds a partition and is not clustered", vm.Name)
 		case vm.Clustered && len(vm.Devices) > 0:
 			return fmt.Sprintf("VM %s has a whole GPU, which cannot migrate", vm.Name)
+		case vm.Clustered && !mayLeave(h, vm):
+			return fmt.Sprintf("VM %s has no possible owner that is up but this node (%s)", vm.Name, strings.Join(vm.PossibleOwners, ", "))
 		}
 	}
 	for i := range h.GPUs {
@@ -49,6 +52,13 @@ func WhyNotDrained(h *gpu.Host) string {
 		}
 	}
 	return ""
+}
+
+// mayLeave tells whether another node that is up is a possible owner of a VM.
+func mayLeave(h *gpu.Host, vm *gpu.VM) bool {
+	return len(vm.PossibleOwners) == 0 || slices.ContainsFunc(h.Cluster.Nodes, func(n gpu.Node) bool {
+		return n.State == gpu.NodeUp && !gpu.SameID(n.Name, h.Name) && hasID(vm.PossibleOwners, n.Name)
+	})
 }
 
 func stateText(s gpu.VMState) string {

@@ -1,14 +1,11 @@
 package change
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // Difference is where a host is not as declared.
@@ -19,6 +16,48 @@ type Difference struct {
 	Cause Cause
 	// Found and Declared finish "it …" and "declared is …". Declared may be "".
 	Found, Declared string
+	// Since is from when on; zero where that is not known.
+	Since time.Time
+
+	repair repair
+	// quietly is true of what is put back but is no drift: what cannot be read, and a file that
+	// is behind what it follows from.
+	quietly bool
+}
+
+// repair is how a difference is put right without taking anything from anybody, and why not.
+type repair struct {
+	steps []Step
+	// quiet is true of steps while which nothing may watch the GPU.
+	quiet bool
+	// lacks is what is missing, for people; undeclared is true of what is there and should not be.
+	lacks      []string
+	undeclared bool
+	// stays are the reasons why what differs is left as it is.
+	stays []string
+}
+
+func stays(why string) repair { return repair{stays: []string{why}} }
+
+// Lacks is what the steps put back, in words; "" for nothing.
+func (d *Difference) Lacks() string { return strings.Join(d.repair.lacks, ", ") }
+
+// Undeclared reports whether what differs is there and should not be.
+func (d *Difference) Undeclared() bool { return d.repair.undeclared }
+
+// Stays says why something is left as it is, for each reason.
+func (d *Difference) Stays() []string {
+	var out []string
+	for _, why := range d.repair.stays {
+		out = append(out, d.String()+": "+why)
+	}
+	return out
+}
+
+// unread makes the difference one of what cannot be read.
+func (d Difference) unread(u gpu.Unknown) Difference {
+	d.Found, d.Declared, d.quietly, d.repair = "cannot be read", "", true, stays(u.Why)
+	return d
 }
 
 // Cause is how something came to differ from what is declared.
@@ -58,6 +97,9 @@ func (d Difference) String() string {
 	if d.Cause != "" {
 		s += "; " + causes[d.Cause]
 	}
+	if !d.Since.IsZero() {
+		s += " (since " + d.Since.UTC().Format(time.RFC3339) + ")"
+	}
 	return s
 }
 
@@ -65,197 +107,120 @@ func (d Difference) String() string {
 // daemons that serve them. The claim, nil for none, tells what the config made of them. What
 // cannot be read does not differ.
 func Differences(host *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, ids []string) []Difference {
+	return slices.DeleteFunc(differences(host, c, claim, ids), func(d Difference) bool { return d.quietly })
+}
+
+// differences are the same with what cannot be read.
+func differences(host *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, ids []string) []Difference {
 	var out []Difference
 	for _, id := range ids {
-		g, ok := host.GPU(id)
-		if _, unknown := host.UnknownGPU(id); ok && !unknown && !HasLayout(c, g) {
-			d := Difference{Object: "GPU " + id, Cause: causeOf(c, claim, g)}
-			d.Found, d.Declared = layoutFound(c, claim, g), layoutDeclared(c)
-			out = append(out, d)
+		if d := differenceOf(host, c, claim, id); d != nil {
+			out = append(out, *d)
 		}
 	}
-	if _, unknown := host.UnknownPart(gpu.PartDaemons); unknown {
-		return out
-	}
-	for _, want := range placement.Daemons(host, c, ids) {
-		d := Difference{Object: "MPS daemon " + want.Name, Declared: daemonDeclared(&want)}
-		have, there := host.Daemon(want.Name)
-		switch {
-		case !there:
-			d.Found = "does not exist"
-			if claim != nil {
-				d.Found, d.Cause = "is gone", CauseReboot
-			}
-		case have.PID == 0:
-			d.Found = "does not run: " + cmp.Or(have.Problem, "it ended, or was lost by reboot")
-		case have.Problem != "":
-			d.Found = "does not answer: " + have.Problem
-		case !have.Equal(&want):
-			d.Found = "has " + daemonDeclared(&have.MPSDaemonSpec)
-			if claim != nil {
-				d.Cause = CauseOtherTool
-			}
-		default:
-			continue
-		}
-		out = append(out, d)
+	after := ProjectAll(*host, steps(out)) // with instances that are put back, each of which has a daemon
+	out = append(out, daemons(host, &after, c, claim, ids)...)
+	for i := range out {
+		out[i].date(host, claim)
 	}
 	return out
 }
 
-// HasLayout reports whether a GPU has the layout of a config. The daemons of MPS are the
-// host's.
-func HasLayout(c *gpu.PartitionConfig, g *gpu.GPU) bool {
-	switch c.Kind {
-	case gpu.KindMIG:
-		return placement.HasMIGLayout(g, c.MIG)
-	case gpu.KindVGPU:
-		return g.VGPU != nil && placement.HasVGPULayout(g, c.VGPU)
-	case gpu.KindMPS, gpu.KindTimeSlicing:
-		mode, turn := placement.WantedModes(c)
-		unlike := g.ComputeMode != "" && g.ComputeMode != mode || turn != "" && g.TimeSlice != "" && g.TimeSlice != turn
-		return !unlike && (g.MIG == nil || !g.MIG.Enabled)
-	case gpu.KindGPUP:
+func steps(of []Difference) []Step {
+	var out []Step
+	for i := range of {
+		out = append(out, of[i].repair.steps...)
 	}
-	return g.Partitionable != nil && g.Partitionable.Count == c.Count
+	return out
 }
 
-// causeOf is how a GPU came to have another layout than a config's, as far as its claim tells
-// what the config had given it.
-func causeOf(c *gpu.PartitionConfig, claim *gpu.Claim, g *gpu.GPU) Cause {
-	if claim == nil {
-		return ""
-	}
-	given, now := claim.Given.Of(g.ID), g.Layout()
-	switch c.Kind {
-	case gpu.KindMIG:
-		return causeOfMIG(given.MIG, now.MIG)
-	case gpu.KindVGPU:
-		return causeOfVGPUs(given.VGPU, now.VGPU)
-	case gpu.KindMPS, gpu.KindTimeSlicing:
-		if now.ComputeMode != "" && now.ComputeMode != gpu.ComputeDefault || c.Kind == gpu.KindTimeSlicing && cmp.Or(now.TimeSlice, gpu.TimeSliceDefault) != gpu.TimeSliceDefault ||
-			now.MIG != nil && now.MIG.Enabled {
-			return CauseOtherTool
-		}
-		return CauseReboot
-	case gpu.KindGPUP: // which a reboot keeps
-		if given.Partitions != now.Partitions && given.Partitions != 0 {
-			return CauseOtherTool
-		}
-	}
-	return ""
-}
-
-// causeOfMIG is the cause for instances. One that is where another of its profile was
-// has moved.
-func causeOfMIG(given, now *gpu.MIGState) Cause {
+// differenceOf is how a GPU differs from a config, nil for not at all.
+func differenceOf(host *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, id string) *Difference {
+	k, ours := kinds[c.Kind], claim != nil && claim.Covers(id)
+	d := Difference{Object: "GPU " + id, Declared: LayoutDeclared(c)}
+	g, ok := host.GPU(id)
+	u, unknown := host.UnknownGPU(id)
 	switch {
-	case given == nil || now == nil:
-		return ""
-	case !now.Enabled, len(given.Placements) > 0 && len(now.Placements) == 0:
-		return CauseReboot
-	}
-	gone, foreign := without(given.Placements, now.Placements), without(now.Placements, given.Placements)
-	profiles := func(list []gpu.MIGPlacement) []string {
-		var out []string
-		for _, p := range list {
-			out = append(out, p.Profile)
+	case unknown:
+		d = d.unread(u)
+	case !ok && !ours, ok && k.has(c, g):
+		return nil
+	case !ok:
+		d.Cause, d.Found, d.repair = CauseGPUMissing, "has no layout", stays("the host does not have it any more")
+	case !k.offers(g):
+		d.Found, d.repair = "offers nothing of the kind", stays("there is nothing that it could get back")
+	default:
+		var given gpu.Layout
+		if claim != nil {
+			given = claim.Given.Of(g.ID)
+			d.Cause = k.cause(given, g.Layout())
 		}
-		return slices.Sorted(slices.Values(out))
+		d.Found = k.found(c, given, g)
+		if g.Dismounted {
+			d.repair = stays("it is dismounted from the host, for passthrough")
+		} else if ours {
+			d.repair = k.lost(host, claim, g)
+		}
 	}
-	switch {
-	case len(gone)+len(foreign) == 0:
-		return ""
-	case slices.Equal(profiles(gone), profiles(foreign)):
-		return CauseMoved
-	}
-	return CauseOtherTool
+	return &d
 }
 
-func causeOfVGPUs(given, now *gpu.VGPUState) Cause {
+// date tells since when a difference is, as far as the boot of the host tells: what is as a
+// reboot leaves it has been so since then, unless it was given to the object after it.
+func (d *Difference) date(host *gpu.Host, claim *gpu.Claim) {
 	switch {
-	case given == nil || now == nil:
-		return ""
-	case given.FunctionsOn && !now.FunctionsOn, len(given.Places) > 0 && len(now.Places) == 0:
-		return CauseReboot
-	case len(vgpusWithout(now.Places, given.Places))+len(vgpusWithout(given.Places, now.Places)) > 0, given.Heterogeneous != now.Heterogeneous:
-		return CauseOtherTool
+	case d.Cause != CauseReboot || host.Boot == nil:
+	case claim != nil && claim.Boot == host.Boot.ID:
+		d.Cause = CauseOtherTool
+	default:
+		d.Since = host.Boot.At
 	}
-	return ""
 }
 
-// layoutFound says what a GPU has where a config wants another layout, and which of it the
-// config did not give it.
-func layoutFound(c *gpu.PartitionConfig, claim *gpu.Claim, g *gpu.GPU) string {
-	var given gpu.Layout
-	if claim != nil {
-		given = claim.Given.Of(g.ID)
-	}
-	switch c.Kind {
-	case gpu.KindGPUP:
-		if g.Partitionable != nil {
-			return fmt.Sprintf("has %d partitions", g.Partitionable.Count)
-		}
-	case gpu.KindMIG:
-		if g.MIG != nil {
-			return migFound(given.MIG, g)
-		}
-	case gpu.KindVGPU:
-		if g.VGPU != nil {
-			return vgpusFound(given.VGPU, g)
-		}
-	case gpu.KindMPS, gpu.KindTimeSlicing:
-		var parts []string
-		if g.MIG != nil && g.MIG.Enabled {
-			return "has MIG mode on"
-		}
-		if g.ComputeMode != "" {
-			parts = append(parts, "compute mode "+string(g.ComputeMode))
-		}
-		if c.Kind == gpu.KindTimeSlicing && g.TimeSlice != "" {
-			parts = append(parts, "time slice "+string(g.TimeSlice))
-		}
-		return "has " + cmp.Or(strings.Join(parts, " and "), "a compute mode that its driver does not tell")
-	}
-	return "offers nothing of the kind"
+// ShareDifferences are where a host is not as a share declares, which is placed. claim is its
+// record, nil for none.
+func ShareDifferences(host *gpu.Host, s *gpu.Share, claim *gpu.Claim) []Difference {
+	return slices.DeleteFunc(shareDifferences(host, host, s, claim), func(d Difference) bool { return d.quietly })
 }
 
-func migFound(given *gpu.MIGState, g *gpu.GPU) string {
-	now := g.MIG.State()
-	words := "has " + now.String()
+// shareDifferences are the same with what cannot be read. after is the host as it will be when
+// its layouts are put right.
+func shareDifferences(host, after *gpu.Host, s *gpu.Share, claim *gpu.Claim) []Difference {
+	var out []Difference
+	share := Difference{Object: DescribeObject(gpu.ClaimShare, s.Name)}
+	differ := func(cause Cause, found string) {
+		d := share
+		d.Cause, d.Found = cause, found
+		out = append(out, d)
+	}
 	switch {
-	case !now.Enabled:
-		words = "has MIG mode off"
-	case len(now.Placements) == 0:
-		words = "has MIG mode without instances"
-	case given != nil:
-		words += aside(without(now.Placements, given.Placements), without(given.Placements, now.Placements), gpu.PlacementsText)
+	case claim == nil || claim.Token == "":
+		differ("", "has no record there any more")
+	case claim.Incomplete:
+		differ(CauseFailedChange, "had a change that failed and could not be put back")
+	case claim.Want.Share != nil && !claim.Want.Share.SameLimits(*s):
+		differ("", "has other limits or another label")
 	}
-	if lacking := placement.IncompleteInstances(g); len(lacking) > 0 {
-		words += "; " + gpu.PlacementsText(lacking) + " has no compute instance"
+	if u, unknown := host.UnknownPart(gpu.PartShares); unknown {
+		return append(out, share.unread(u))
 	}
-	if now.Enabled && !g.MIG.Pending {
-		words += "; the next reset of the GPU switches MIG mode off"
+	switch handed, there := host.HandedShare(s.Name); {
+	case !there:
+		differ(CauseReboot, "is not handed to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`")
+	case !leads(host, s, handed):
+		differ("", "leads containers to a GPU instance that was made again")
+		out[len(out)-1].quietly = true
+	case handed.Outdated != "":
+		differ("", "is handed to containers in another form than it would be now: its CDI specification "+handed.Outdated)
+	default:
+		return out
 	}
-	return words
-}
-
-func vgpusFound(given *gpu.VGPUState, g *gpu.GPU) string {
-	s := g.VGPU.State()
-	words := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
-	switch {
-	case s.FunctionsOn && len(s.Places) == 0:
-		words += ", and its virtual functions are on"
-	case !s.FunctionsOn && len(s.Places) > 0 && g.VGPU.Functions > 0:
-		words += ", and its virtual functions are off"
+	d := &out[len(out)-1]
+	d.date(host, claim)
+	if len(s.Devices) > 0 {
+		d.repair = lostShare(host, after, s)
 	}
-	if s.Heterogeneous {
-		words += " in heterogeneous mode"
-	}
-	if given != nil && len(s.Places) > 0 {
-		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places), func(l []gpu.VGPUPlace) string { return list(l, placeText) })
-	}
-	return words
+	return out
 }
 
 // aside says what is not of the config, or else what of it is gone.
@@ -267,53 +232,4 @@ func aside[T any](foreign, gone []T, text func([]T) string) string {
 		return " (" + text(gone) + " is gone)"
 	}
 	return ""
-}
-
-// layoutDeclared is what a config wants of each GPU, in words.
-func layoutDeclared(c *gpu.PartitionConfig) string {
-	switch c.Kind {
-	case gpu.KindMIG:
-		return placement.MIGLayoutText(c.MIG)
-	case gpu.KindVGPU:
-		words := placement.VGPULayoutText(c.VGPU)
-		if c.VGPU.Heterogeneous != nil {
-			words += map[bool]string{true: " in heterogeneous mode", false: " without heterogeneous mode"}[*c.VGPU.Heterogeneous]
-		}
-		return words
-	case gpu.KindMPS:
-		mode, _ := placement.WantedModes(c)
-		return "MPS in compute mode " + string(mode)
-	case gpu.KindTimeSlicing:
-		mode, turn := placement.WantedModes(c)
-		return "time-slicing in compute mode " + string(mode) + " and time slice " + string(turn)
-	case gpu.KindGPUP:
-	}
-	return fmt.Sprintf("%d partitions", c.Count)
-}
-
-// daemonDeclared says whom a daemon serves, and how.
-func daemonDeclared(d *gpu.MPSDaemonSpec) string {
-	parts := []string{DevicesText(d.Devices)}
-	switch {
-	case d.User != nil:
-		parts = append(parts, "user "+strconv.Itoa(*d.User))
-	case d.MultiUser:
-		parts = append(parts, "all users")
-	}
-	if d.ActiveThreadPercentage > 0 {
-		parts = append(parts, strconv.FormatFloat(d.ActiveThreadPercentage, 'f', -1, 64)+" % of the threads")
-	}
-	if d.PinnedMemoryLimit > 0 {
-		parts = append(parts, d.PinnedMemoryLimit.String()+" of memory")
-	}
-	return strings.Join(parts, ", ")
-}
-
-func without(list, others []gpu.MIGPlacement) []gpu.MIGPlacement {
-	return slices.DeleteFunc(slices.Clone(list), func(p gpu.MIGPlacement) bool { return slices.Contains(others, p) })
-}
-
-// vgpusWithout are the places of a list that others do not have.
-func vgpusWithout(list, others []gpu.VGPUPlace) []gpu.VGPUPlace {
-	return slices.DeleteFunc(slices.Clone(list), func(p gpu.VGPUPlace) bool { return slices.ContainsFunc(others, p.Same) })
 }

@@ -38,7 +38,7 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 		}}}
 		sizes := map[string]int{"1g.10gb": 1, "2g.20gb": 2, "3g.40gb": 4}
 		for i, p := range test.have {
-			g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{ID: i, Profile: p.Profile, Start: p.Start, Size: sizes[p.Profile], Compute: []gpu.ComputeInstance{{UUID: "MIG-1"}}})
+			g.MIG.Instances = append(g.MIG.Instances, gpu.GPUInstance{ID: i, Profile: p.Profile, Start: p.Start, Size: sizes[p.Profile], Compute: []gpu.ComputeInstance{{UUID: "MIG-1", Slices: int(p.Profile[0] - '0')}}})
 		}
 		if test.busy {
 			g.Processes = []gpu.Process{{PID: 7}}
@@ -58,7 +58,8 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 			continue
 		}
 		if test.busy || test.cause == change.CauseMoved { // which reconcile leaves alone, and says why
-			if len(lost) != 1 || len(lost[0].Conflicts) != 1 || !strings.HasPrefix(lost[0].Conflicts[0].String(), got[0].String()+": ") {
+			if len(lost) != 1 || len(lost[0].Differences) != 1 || len(lost[0].Differences[0].Stays()) != 1 ||
+				!strings.HasPrefix(lost[0].Differences[0].Stays()[0], got[0].String()+": ") {
 				t.Errorf("%s: reconcile says %+v, the plan %s", name, lost, got[0])
 			}
 		}

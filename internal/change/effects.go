@@ -15,6 +15,8 @@ type Forecast struct {
 	// Steps are also those of a change that the host refuses, as far as they are known.
 	Steps   []Step
 	Refused Refusals
+	// Undrained is why the host is not to be drained, "" if nothing but itself is against it.
+	Undrained string
 	Effects
 }
 

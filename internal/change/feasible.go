@@ -44,6 +44,10 @@ func obstacle(host *gpu.Host, s Step) *Refusal {
 		if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
 			return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name).or("pin it to another GPU, or to none")
 		}
+	case OpWriteShare:
+		if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
+			return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).or("apply the partition config of its GPUs")
+		}
 	case OpStartVM:
 		return noRoom(host, s)
 	}
@@ -88,9 +92,9 @@ func noRoom(host *gpu.Host, s Step) *Refusal {
 		return refuse(Insufficient, "start", "VM "+vm.Name, format, args...).or("free one, make more, or start the VM elsewhere").of(Capacity)
 	}
 	after := *host
-	after.GPUs, after.VMs = slices.Clone(host.GPUs), slices.Clone(host.VMs)
-	vm, _ = after.VM(s.VM)
-	if a := occupy(&after, vm); a != nil {
+	after.GPUs = slices.Clone(host.GPUs)
+	starts := *vm
+	if a := occupy(&after, &starts); a != nil {
 		switch {
 		case !a.Quotas.Equal(gpu.Quotas{}):
 			return lacks("no free partition is as large as its quotas")
@@ -99,7 +103,7 @@ func noRoom(host *gpu.Host, s Step) *Refusal {
 		}
 		return lacks("no GPU of host %s has a free partition", host.Name)
 	}
-	if d := resolve(&after, vm); d != nil && d.Pool != "" {
+	if d := resolve(&after, &starts); d != nil && d.Pool != "" {
 		return lacks("pool %s has no free GPU", d.Pool)
 	} else if d != nil {
 		return lacks("GPU %s is not free for it", d.GPU)

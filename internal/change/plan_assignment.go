@@ -33,6 +33,9 @@ func (p *planner) assignment() error {
 	claim := findClaim(&p.host, gpu.ClaimAssignment, id)
 	ours, err := p.owns(gpu.ClaimAssignment, id, claim, prior != nil, want != nil)
 	if err != nil || !ours {
+		if err == nil && claim == nil && vm != nil && !p.change.ClaimOnly {
+			return p.unrecorded(vm, prior)
+		}
 		return err
 	}
 	if want != nil || !p.dropOnly(claim) {
@@ -87,6 +90,9 @@ func (p *planner) findVM(a *gpu.Assignment) (*gpu.VM, error) {
 // assignmentClaim is the claim for the VM with what was recorded before.
 func (p *planner) assignmentClaim(id string, old *gpu.Claim) gpu.Claim {
 	c := p.newClaim(gpu.ClaimAssignment, id, old)
+	if vm, ok := p.host.VM(id); ok && p.host.Keeps(vm) {
+		c.Cluster = p.host.Cluster.Name
+	}
 	want := *p.change.Want.Assignment
 	want.VMID = id
 	c.Want.Assignment = &want
@@ -154,6 +160,17 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").of(VMMustBeOff)
 	}
 	return refused
+}
+
+// unrecorded refuses to end an assignment of which no record says that it is one, while the VM
+// has what it was given: nobody could tell any more whose that is.
+func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
+	m := move{planner: p, vm: vm}
+	if m.leave(prior, nil); !m.needsOff() {
+		return nil
+	}
+	return refuse(NotOwner, "take the GPU from the VM", "VM "+vm.Name, "it has the GPU that its assignment gave it, and host %s has lost the record of that", p.host.Name).
+		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state rm`, and the VM keeps its GPU")
 }
 
 // OnlyLiveSettings tells whether an update of an assignment only writes settings that a
@@ -295,7 +312,16 @@ func (m *move) arrivePartition(holds *gpu.Assignment, w *gpu.PartitionWant) {
 	if holds != nil && holds.Partition != nil {
 		before = holds.Partition.Quotas
 		if a := adapterFor(&m.host, m.vm, holds.Partition); a != nil && serves(&m.host, m.vm, a, w) {
-			if q := newQuotas(a.Quotas, w.Quotas, before); !q.Equal(a.Quotas) {
+			switch q := newQuotas(a.Quotas, w.Quotas, before); {
+			case q.Equal(a.Quotas):
+			case q.Lacks(a.Quotas):
+				// Hyper-V leaves a figure without a value as it is: only a new adapter has none.
+				if !m.dropAdapters {
+					m.dropAdapters, m.keepAdapters = true, adapterIDs(m.vm.PartitionAdapters)
+				}
+				m.keepAdapters = slices.DeleteFunc(slices.Clone(m.keepAdapters), func(id string) bool { return gpu.SameID(id, a.ID) })
+				m.adapter = &gpu.PartitionAdapter{PinnedGPU: a.PinnedGPU, Quotas: q}
+			default:
 				m.quotas = &gpu.PartitionAdapter{ID: a.ID, PinnedGPU: a.PinnedGPU, Quotas: q}
 			}
 			return
@@ -332,10 +358,15 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 }
 
 // settings finds the settings to write: what is wanted, and what was written before
-// and is no longer wanted goes back to what it was. The claim remembers the former.
+// and is no longer wanted goes back to what it was. The claim remembers the former. What this
+// resource wrote itself is never what was before, also when the claim is lost that knew.
 func (m *move) settings(c *gpu.Claim, want gpu.VMSettings) {
 	m.write = m.vm.Settings.Differs(c.SettingsBefore.Overlay(want))
-	c.SettingsBefore = m.vm.Settings.Only(want).Overlay(c.SettingsBefore.Only(want))
+	now := m.vm.Settings.Only(want)
+	if prior := m.change.Prior.Assignment; prior != nil && !m.change.Adopt {
+		now = now.Without(prior.Settings)
+	}
+	c.SettingsBefore = now.Overlay(c.SettingsBefore.Only(want))
 }
 
 // needsOff tells whether anything has to be done that a running VM does not allow.
@@ -353,7 +384,7 @@ func (m *move) dismount(want *gpu.Assignment, dismounted []string) []string {
 	dismounted = slices.Clone(dismounted)
 	for _, id := range want.Device.GPUIDs {
 		if g, ok := m.host.GPU(id); ok && !g.Dismounted {
-			m.add(Step{Op: OpDismount, GPU: g.ID})
+			m.add(Step{Op: OpDismount, GPU: g.ID, Force: want.Device.Force})
 			if !hasID(dismounted, g.ID) {
 				dismounted = append(dismounted, g.ID)
 			}
@@ -373,7 +404,8 @@ func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 			leaving = append(leaving, g)
 		}
 	}
-	m.planner.mountBack(leaving, "", m.vm.ID, false)
+	forced := func(a *gpu.Assignment) bool { return a != nil && a.Device != nil && a.Device.Force }
+	m.planner.mountBack(leaving, "", m.vm.ID, forced(want) || forced(m.change.Prior.Assignment))
 	return stay
 }
 

@@ -33,9 +33,7 @@ func (p *planner) linuxPool() error {
 		}
 		return nil
 	}
-	if record := p.poolClaim(want, claim, nil); claim == nil || !sameClaim(*claim, record) {
-		p.put(record)
-	}
+	p.putOver(claim, p.poolClaim(want, claim, nil))
 	return nil
 }
 

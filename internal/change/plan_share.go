@@ -49,13 +49,11 @@ func (p *planner) share() error {
 	if err != nil {
 		return refuseShare(err, placed.Name)
 	}
-	_, handed := p.host.HandedShare(placed.Name)
-	if was := claimedSpec(&p.host, placed.Name); !handed || was == nil || !reflect.DeepEqual(*was, spec) {
+	handed, is := p.host.HandedShare(placed.Name)
+	if was := claimedSpec(&p.host, placed.Name); !is || handed.Outdated != "" || was == nil || !reflect.DeepEqual(*was, spec) {
 		p.add(Step{Op: OpWriteShare, Share: &spec})
 	}
-	if claim == nil || !sameClaim(*claim, record) {
-		p.put(record)
-	}
+	p.putOver(claim, record)
 	return nil
 }
 

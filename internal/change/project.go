@@ -28,49 +28,8 @@ func MovesDevices(steps []Step) bool {
 // Project returns the host as it should be after a step. What it does not change is
 // shared with the host given, which stays as it is.
 func Project(host gpu.Host, s Step) gpu.Host {
-	switch s.Op {
-	case OpSetPartitionCount, OpDismount, OpMount:
-		host.GPUs = slices.Clone(host.GPUs)
-		if g, ok := host.GPU(s.GPU); ok {
-			projectGPU(g, s)
-		}
-	case OpCreatePool, OpDeletePool, OpSetPoolMembers:
-		host.Pools = projectPools(slices.Clone(host.Pools), s)
-	case OpDrainNode:
-		return drained(host)
-	case OpResumeNode:
-		host.Cluster = inState(host, gpu.NodeUp)
-	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance:
-		host.GPUs = slices.Clone(host.GPUs)
-		if g, ok := host.GPU(s.GPU); ok && g.MIG != nil {
-			g.MIG = projectMIG(*g.MIG, s)
-			if g.MIG.Enabled {
-				g.TimeSlice = "" // which its instances do not have
-			}
-		}
-	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
-		host.GPUs = slices.Clone(host.GPUs)
-		if g, ok := host.GPU(s.GPU); ok && g.VGPU != nil {
-			g.VGPU = projectVGPU(*g.VGPU, s)
-		}
-	case OpSetComputeMode, OpSetTimeSlice, OpEnsureDaemon, OpRemoveDaemon, OpWriteShare, OpRemoveShare:
-		return projectSharing(host, s)
-	case OpStopUnit:
-		host.Units = slices.DeleteFunc(slices.Clone(host.Units), func(u string) bool { return sameUnit(u, s.Unit) })
-	case OpStartUnit:
-		if !runsUnit(&host, s.Unit) {
-			host.Units = append(slices.Clone(host.Units), unitName(s.Unit))
-		}
-	case OpRefreshDevices:
-	case OpPutClaim:
-		host.Claims = PutClaim(host.Claims, *s.Claim)
-	case OpDropClaim:
-		host.Claims = DropClaim(host.Claims, s.Claim.Kind, s.Claim.ID)
-	default:
-		host.VMs = slices.Clone(host.VMs)
-		if vm, ok := host.VM(s.VM); ok {
-			projectVM(&host, vm, s)
-		}
+	if project := rows[s.Op].project; project != nil {
+		project(&host, s)
 	}
 	return host
 }
@@ -109,19 +68,6 @@ func inState(host gpu.Host, state gpu.NodeState) *gpu.Cluster {
 		}
 	}
 	return &c
-}
-
-func projectPools(pools []gpu.Pool, s Step) []gpu.Pool {
-	i := slices.IndexFunc(pools, func(p gpu.Pool) bool { return gpu.SameID(p.Name, s.Pool) })
-	switch {
-	case s.Op == OpCreatePool && i < 0:
-		return append(pools, gpu.Pool{Name: s.Pool})
-	case s.Op == OpDeletePool && i >= 0:
-		return slices.Delete(pools, i, i+1)
-	case s.Op == OpSetPoolMembers && i >= 0:
-		pools[i].GPUs = s.GPUs
-	}
-	return pools
 }
 
 // KeepRestored is what puts the steps of a restoration back: nothing but the units, since

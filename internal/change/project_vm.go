@@ -4,44 +4,9 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
-
-// projectVM makes of a VM of the host what a step should make of it. The host's list of
-// VMs is a copy already.
-func projectVM(host *gpu.Host, vm *gpu.VM, s Step) {
-	switch s.Op {
-	case OpAddAdapter:
-		vm.PartitionAdapters = append(slices.Clone(vm.PartitionAdapters), *s.Adapter)
-	case OpRemoveAdapters:
-		vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !s.Keeps(a.ID) })
-	case OpSetQuotas:
-		vm.PartitionAdapters = slices.Clone(vm.PartitionAdapters)
-		if a := findAdapter(vm, s.Adapter.ID); a != nil {
-			a.Quotas = s.Adapter.Quotas
-		}
-	case OpAddDevice:
-		vm.Devices = append(slices.Clone(vm.Devices), *s.Device)
-	case OpRemoveDevices:
-		vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !s.Keeps(d.ID) })
-	case OpVMSettings:
-		vm.Settings = vm.Settings.Overlay(*s.Settings)
-	case OpStopVM:
-		vm.State = gpu.VMOff
-		vacate(host, func(p gpu.Partition) bool { return gpu.SameID(p.VMID, vm.ID) })
-		unresolve(vm)
-	case OpStartVM:
-		if !vm.Runs() {
-			host.GPUs = slices.Clone(host.GPUs)
-			occupy(host, vm)
-			resolve(host, vm)
-		}
-		vm.State = gpu.VMRunning
-	}
-	assigned(host)
-}
 
 // vacate takes partitions back from those who hold them.
 func vacate(host *gpu.Host, whose func(gpu.Partition) bool) {
@@ -89,29 +54,6 @@ func assigned(host *gpu.Host) {
 			host.GPUs, cloned = slices.Clone(host.GPUs), true
 		}
 		host.GPUs[i].Status = status
-	}
-}
-
-// projectGPU makes of a GPU what a step should make of it.
-func projectGPU(g *gpu.GPU, s Step) {
-	switch s.Op {
-	case OpSetPartitionCount:
-		if g.Partitionable != nil {
-			g.Partitionable = divided(*g.Partitionable, s.Count)
-		}
-	case OpDismount:
-		g.Dismounted, g.Status = true, gpu.ReadyForDDA
-		if rest, ok := strings.CutPrefix(g.InstancePath, mountedPrefix); ok {
-			g.InstancePath = dismountedPrefix + rest
-		}
-	case OpMount:
-		g.Dismounted = false
-		if g.Partitionable != nil {
-			g.Status = gpu.Partitioned
-		}
-		if rest, ok := strings.CutPrefix(g.InstancePath, dismountedPrefix); ok {
-			g.InstancePath = mountedPrefix + rest
-		}
 	}
 }
 

@@ -108,6 +108,11 @@ const (
 	MPSInUse       = "mps-in-use"
 )
 
+// RefusedAnyway lists the rules of which the host keeps to a part, whatever their level.
+func RefusedAnyway() []string {
+	return []string{VMMustBeOff, PartitionInUse, Readable, Capacity, MIGMode, VGPUInUse, MPSInUse}
+}
+
 // of says which rule a refusal is about.
 func (r *Refusal) of(rule string) *Refusal {
 	r.Rule = rule

@@ -1,7 +1,6 @@
 package change
 
 import (
-	"fmt"
 	"reflect"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -76,7 +75,7 @@ func (p *planner) stepsKnown() error {
 		for _, d := range s.devices() {
 			gpus = append(gpus, d.GPU)
 		}
-		if err := p.knows(s.String(), s.VM, append(gpus, s.GPUs...), dependsOn[s.Op]...); err != nil {
+		if err := p.knows(s.String(), s.VM, append(gpus, s.GPUs...), rows[s.Op].depends...); err != nil {
 			return err
 		}
 	}
@@ -92,35 +91,4 @@ func (s Step) devices() []gpu.SharedDevice {
 		return s.Share.Devices
 	}
 	return nil
-}
-
-// dependsOn are the parts of a host without which nobody knows what a step does: who is in
-// its way, and what there is already.
-var dependsOn = map[Op][]gpu.Part{
-	OpSetPartitionCount: {gpu.PartPartitions, gpu.PartVMs},
-	OpDismount:          {gpu.PartPartitions, gpu.PartDevices, gpu.PartPolicies},
-	OpMount:             {gpu.PartDevices, gpu.PartPools},
-	OpCreatePool:        {gpu.PartPools},
-	OpDeletePool:        {gpu.PartPools, gpu.PartDevices},
-	OpSetPoolMembers:    {gpu.PartPools, gpu.PartDevices},
-	OpAddDevice:         {gpu.PartDevices, gpu.PartPools, gpu.PartPolicies},
-	OpRemoveDevices:     {gpu.PartDevices},
-	OpAddAdapter:        {gpu.PartVMs},
-	OpSetQuotas:         {gpu.PartVMs},
-	OpRemoveAdapters:    {gpu.PartVMs},
-	OpStopVM:            {gpu.PartCluster},
-	OpStartVM:           {gpu.PartCluster},
-	OpDrainNode:         {gpu.PartCluster},
-	OpEnsureDaemon:      {gpu.PartDaemons},
-	OpRemoveDaemon:      {gpu.PartDaemons},
-	OpWriteShare:        {gpu.PartShares},
-	OpRemoveShare:       {gpu.PartShares},
-}
-
-// blind says why nothing can be told of a GPU that a claim has, "" where it can.
-func blind(host *gpu.Host, id string) string {
-	if u, is := host.UnknownGPU(id); is {
-		return fmt.Sprintf("it cannot be read: %s", u.Why)
-	}
-	return ""
 }
