@@ -18,10 +18,7 @@ func MIGProfiles(g *gpu.GPU) []gpu.MIGProfile {
 	if g.MIG != nil && len(g.MIG.Profiles) > 0 {
 		return g.MIG.Profiles
 	}
-	m, ok := catalog.ByPCI(g.PCI)
-	if !ok {
-		m, ok = catalog.ByName(g.Model)
-	}
+	m, ok := catalog.Of(g.PCI, g.Model)
 	if !ok || m.MIG == nil {
 		return nil
 	}
@@ -128,11 +125,12 @@ func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
 	return maps.Equal(counts, wanted)
 }
 
-// IncompleteInstances are the instances that no workload can use: they have no compute instance.
+// IncompleteInstances are the instances that no workload can use as a whole: no compute instance
+// fills them.
 func IncompleteInstances(g *gpu.GPU) []gpu.MIGPlacement {
 	var out []gpu.MIGPlacement
 	for i := range g.MIG.Instances {
-		if in := &g.MIG.Instances[i]; len(in.Compute) == 0 {
+		if in := &g.MIG.Instances[i]; !in.Filled() {
 			out = append(out, in.Placement())
 		}
 	}

@@ -80,12 +80,7 @@ func randomFilling(r *rand.Rand) filling {
 
 // rooms are the host with what stays and what is changed, and the moves to that.
 func (f filling) rooms() ([]*placement.SharedHost, []placement.Move) {
-	room := placement.NewSharedHost("ml01", f.host)
-	room.Configs["c"] = true
-	for i := range f.host.GPUs {
-		room.Add(&f.host.GPUs[i], placement.CurrentLayout(&f.host.GPUs[i], f.host.Claims[0].Want.Config))
-	}
-	room.Order()
+	room := placement.NewSharedHost("ml01", f.host, f.host)
 	var moves []placement.Move
 	for _, c := range f.host.Claims[1:] {
 		switch to := f.changes[c.ID]; {
@@ -229,10 +224,12 @@ func TestEveryOrderOfManySharesIsQuick(t *testing.T) {
 			t.Parallel()
 			f := filling{host: &gpu.Host{Name: "ml01", Platform: gpu.Linux}}
 			config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true}}
+			var all []string
 			for n := range c.gpus {
+				all = append(all, gpuID(n))
 				f.host.GPUs = append(f.host.GPUs, gpu.GPU{ID: gpuID(n), Model: "NVIDIA L40S", VRAM: 48 * 1024 * gpu.MiB, ComputeCapability: "8.9"})
 			}
-			f.host.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "c", Want: gpu.Want{Config: config}}}
+			f.host.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "c", GPUs: all, Want: gpu.Want{Config: config}}}
 			rooms, _ := f.rooms()
 			var items []placement.PackItem
 			for i := range c.shares {

@@ -2,8 +2,6 @@ package placement
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -25,6 +23,7 @@ type Enforcement string
 // Enforcements.
 const (
 	EnforcementNone         Enforcement = "none"
+	EnforcementAdvisory     Enforcement = "advisory"    // a process could unset it
 	EnforcementPerProcess   Enforcement = "per_process" // two processes take double
 	EnforcementPerContainer Enforcement = "per_container"
 	EnforcementHardware     Enforcement = "hardware"
@@ -49,7 +48,7 @@ func DescribeShare(h *gpu.Host, s *gpu.Share) ShareFacts {
 		if i == 0 {
 			f.Mode = d.Mode
 			f.Isolation = d.isolation()
-			f.Enforcement = d.Enforcement(h, s)
+			f.Enforcement = d.enforcement(h, s)
 		}
 	}
 	return f
@@ -71,11 +70,11 @@ func PlacedDevice(h *gpu.Host, at gpu.SharedDevice) *Device {
 	if at.Instance == nil {
 		return l.device(g, at, g.VRAM, 0)
 	}
-	in := newLayoutInstance(g, *at.Instance, 0, false)
+	in := newLayoutInstance(g, *at.Instance, 0, "")
 	if g.MIG != nil {
 		for i := range g.MIG.Instances {
 			if have := &g.MIG.Instances[i]; have.Placement() == *at.Instance {
-				in = newLayoutInstance(g, have.Placement(), have.Memory, false)
+				in = newLayoutInstance(g, have.Placement(), have.Memory, "")
 			}
 		}
 	}
@@ -105,48 +104,38 @@ func (d *Device) isolation() Isolation {
 	return IsolationNone
 }
 
-// Enforcement is what holds a share on the device to its part.
-func (d *Device) Enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
+// enforcement is what holds a share on the device to its part: by what was handed to
+// containers and by the daemon that runs, not by what they were meant to be.
+func (d *Device) enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
 	if d.Mode == gpu.ShareWholeGPU || d.Mode == gpu.ShareMIG {
 		return EnforcementHardware
 	}
-	if s.MemoryLimit > 0 && limitsContainers(h, d) {
+	handed, is := h.HandedShare(s.Name)
+	limit := d.Limit(s)
+	if limit > 0 && is && handed.LimitsContainers && CanLimitContainers(h, d) {
 		return EnforcementPerContainer
 	}
-	if d.Mode == gpu.ShareMPS {
-		if l := d.Config.MPS; s.ActiveThreadPercentage > 0 || s.MemoryLimit > 0 || l.ActiveThreadPercentage > 0 || l.PinnedMemoryLimit > 0 {
-			return EnforcementPerProcess
-		}
+	if d.Mode != gpu.ShareMPS {
+		return EnforcementNone
 	}
-	return EnforcementNone
+	var holds gpu.MPSDaemonSpec
+	if daemon, runs := h.Daemon(daemonOf(d)); runs {
+		holds = daemon.MPSDaemonSpec
+	}
+	within := func(held, own float64) bool { return own == 0 || held > 0 && held <= own }
+	switch {
+	case limit == 0 && s.ActiveThreadPercentage == 0 && holds.PinnedMemoryLimit == 0 && holds.ActiveThreadPercentage == 0:
+		return EnforcementNone
+	case within(float64(holds.PinnedMemoryLimit), float64(limit)) && within(holds.ActiveThreadPercentage, s.ActiveThreadPercentage):
+		return EnforcementPerProcess
+	}
+	return EnforcementAdvisory // its own limits are in the environment of its processes
 }
 
-// The first driver branch and container toolkit that hold a container to a memory limit.
-var (
-	limitingBranch  = []int{615}
-	limitingToolkit = []int{1, 20, 1}
-)
-
-// limitsContainers tells whether driver and container toolkit hold a container as a whole
-// to its memory limit. A GPU in MIG mode has no such limits.
-func limitsContainers(h *gpu.Host, d *Device) bool {
-	return d.Instance == nil && atLeast(d.OnGPU.Driver.Branch(), limitingBranch) && atLeast(h.ContainerToolkit, limitingToolkit)
-}
-
-// atLeast compares a version by its numbers, "1.20.1" or "v1.20.1-rc.1". One that is not
-// known is too old.
-func atLeast(version string, least []int) bool {
-	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "-")
-	parts := strings.Split(version, ".")
-	have := make([]int, len(parts))
-	for i, p := range parts {
-		n, err := strconv.Atoi(p)
-		if err != nil {
-			return false
-		}
-		have[i] = n
-	}
-	return slices.Compare(have, least) >= 0
+// CanLimitContainers reports whether driver and container toolkit can hold a container as a
+// whole to a limit of memory on the device. A GPU in MIG mode has no such limits.
+func CanLimitContainers(h *gpu.Host, d *Device) bool {
+	return d.Instance == nil && h.LimitsContainers(d.OnGPU)
 }
 
 // ShareSpec is what the host hands to containers for a share that is placed.
@@ -154,10 +143,14 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 	if len(s.Devices) == 0 {
 		return gpu.ShareSpec{}, &ShareUnplacedError{Share: s.Name}
 	}
-	spec := gpu.ShareSpec{Name: s.Name, Devices: slices.Clone(s.Devices), MemoryRequest: s.MemoryRequest, MemoryLimit: s.MemoryLimit}
+	spec := gpu.ShareSpec{Name: s.Name, Devices: slices.Clone(s.Devices)}
 	first := PlacedDevice(h, s.Devices[0])
+	spec.MemoryRequest, spec.MemoryLimit = s.MemoryOn(first.Memory)
 	for _, at := range s.Devices[1:] {
-		if d := PlacedDevice(h, at); d.group != first.group {
+		d := PlacedDevice(h, at)
+		// A container has one limit for all its devices: that of the smallest.
+		spec.MemoryRequest, spec.MemoryLimit = min(spec.MemoryRequest, d.Request(s)), min(spec.MemoryLimit, d.Limit(s))
+		if d.group != first.group {
 			return gpu.ShareSpec{}, &ShareApartError{Share: s.Name, First: first.SharedDevice, Second: at, FirstMode: first.Mode, SecondMode: d.Mode}
 		}
 	}
@@ -166,7 +159,7 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 	}
 	spec.Daemon = daemonOf(first)
 	spec.ActiveThreadPercentage, spec.ClientPriority = s.ActiveThreadPercentage, s.ClientPriority
-	spec.PinnedMemoryLimit = s.MemoryLimit
+	spec.PinnedMemoryLimit = spec.MemoryLimit
 	if most := first.Config.MPS.PinnedMemoryLimit; most > 0 {
 		// A client may hold itself to less than its daemon does, never to more.
 		spec.PinnedMemoryLimit = min(spec.PinnedMemoryLimit, most)

@@ -39,6 +39,12 @@ func checkShareAmounts(s *gpu.Share) error {
 	switch p := s.ActiveThreadPercentage; {
 	case !IsPercentage(p):
 		return bad("active_thread_percentage", Decimal(p), "more than 0 and at most 100")
+	case !isFraction(s.RequestFraction) || !isFraction(s.LimitFraction):
+		return bad("memory", "a fraction of "+Decimal(s.RequestFraction)+" with a limit of "+Decimal(s.LimitFraction), "fractions above 0 and at most 1")
+	case s.LimitFraction > 0 && s.RequestFraction > s.LimitFraction:
+		return bad("memory", "a fraction of "+Decimal(s.RequestFraction)+" with a limit of "+Decimal(s.LimitFraction), "a request within the limit")
+	case s.RequestFraction+s.LimitFraction > 0 && s.MemoryRequest+s.MemoryLimit > 0:
+		return bad("memory", "fractions beside amounts", "the one or the other")
 	case s.MemoryLimit > 0 && s.MemoryRequest > s.MemoryLimit:
 		return bad("memory", "a request for "+s.MemoryRequest.String()+" with a limit of "+s.MemoryLimit.String(), "a request within the limit")
 	case s.ClientPriority != nil && *s.ClientPriority != 0 && *s.ClientPriority != 1:
@@ -46,6 +52,9 @@ func checkShareAmounts(s *gpu.Share) error {
 	}
 	return nil
 }
+
+// isFraction tells whether a part of a device's memory is one; 0 is none.
+func isFraction(f float64) bool { return f >= 0 && f <= 1 }
 
 // IsPercentage tells whether an active thread percentage is one that MPS takes; 0 is none.
 // It is written so that NaN is found.

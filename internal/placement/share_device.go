@@ -35,7 +35,7 @@ type Device struct {
 // PoolOf is a pool that a device is in.
 type PoolOf struct{ id, name string }
 
-// GPULayout is what a GPU is laid out as, now or after the plans of a run.
+// GPULayout is what a GPU is laid out as.
 type GPULayout struct {
 	Config *gpu.PartitionConfig
 	// inMIG is true in MIG mode, and instances are what it then has.
@@ -48,35 +48,34 @@ type LayoutInstance struct {
 	gpu.MIGPlacement
 	Memory gpu.Bytes
 	slices int // of compute
-	// incomplete is true when no workload can use the instance.
-	incomplete bool
+	// incomplete is why no workload can use the instance as a whole, as the end of "it …".
+	incomplete string
 }
 
-// CurrentLayout is what a GPU has now, under a config.
-func CurrentLayout(g *gpu.GPU, c *gpu.PartitionConfig) GPULayout {
-	l := GPULayout{Config: c}
+// LayoutOf is what a GPU of a host has, under the config whose claim covers it.
+func LayoutOf(h *gpu.Host, g *gpu.GPU) GPULayout {
+	l := GPULayout{Config: claimedConfig(h, g.ID)}
 	if g.MIG == nil || !g.MIG.Enabled {
 		return l
 	}
 	l.inMIG = true
 	for i := range g.MIG.Instances {
 		in := &g.MIG.Instances[i]
-		l.Instances = append(l.Instances, newLayoutInstance(g, in.Placement(), in.Memory, len(in.Compute) == 0))
+		l.Instances = append(l.Instances, newLayoutInstance(g, in.Placement(), in.Memory, incomplete(in)))
 	}
 	return l
 }
 
-// PlacedLayout is what a GPU has once its instances are where they are wanted.
-func PlacedLayout(g *gpu.GPU, c *gpu.PartitionConfig, placements []gpu.MIGPlacement) GPULayout {
-	l := GPULayout{Config: c, inMIG: true}
-	for _, at := range placements {
-		l.Instances = append(l.Instances, newLayoutInstance(g, at, 0, false))
+// incomplete is why no workload can use an instance as a whole, "" when one can.
+func incomplete(in *gpu.GPUInstance) string {
+	if in.Filled() {
+		return ""
 	}
-	return l
+	return in.ComputeText()
 }
 
 // newLayoutInstance adds what the profile of an instance tells.
-func newLayoutInstance(g *gpu.GPU, at gpu.MIGPlacement, memory gpu.Bytes, incomplete bool) LayoutInstance {
+func newLayoutInstance(g *gpu.GPU, at gpu.MIGPlacement, memory gpu.Bytes, incomplete string) LayoutInstance {
 	in := LayoutInstance{MIGPlacement: at, Memory: memory, incomplete: incomplete}
 	if p, ok := findProfile(MIGProfiles(g), at.Profile); ok {
 		in.Memory, in.slices = cmp.Or(memory, p.Memory), p.Slices
@@ -125,10 +124,10 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 	out := make([]*Device, len(instances))
 	for i, in := range instances {
 		out[i] = l.device(g, gpu.SharedDevice{GPU: g.ID, Instance: &in.MIGPlacement}, in.Memory, in.slices)
-		if in.incomplete {
+		if in.incomplete != "" {
 			out[i].Unfit = &ShareLack{
 				Device: out[i].SharedDevice, Model: g.Model, Kind: LackLayout,
-				Found: "has no compute instance", Wanted: "an instance that workloads can use", Fix: "Apply the partition config of the GPU.",
+				Found: in.incomplete, Wanted: "an instance that workloads can use as a whole", Fix: "Apply the partition config of the GPU.",
 			}
 		}
 	}
@@ -226,7 +225,7 @@ func (d *Device) fraction(s *gpu.Share) float64 { return d.part * d.portion(s) }
 func (d *Device) portion(s *gpu.Share) float64 {
 	memory := 0.0
 	if d.Memory > 0 {
-		memory = min(float64(s.MemoryRequest)/float64(d.Memory), 1)
+		memory = min(float64(d.Request(s))/float64(d.Memory), 1)
 	}
 	switch d.Mode {
 	case gpu.ShareMPS:
@@ -249,13 +248,31 @@ type Taken struct {
 func (d *Device) Taken() Taken {
 	var t Taken
 	for _, s := range d.Shares {
-		t.shares++
-		t.Request += s.MemoryRequest
-		t.Limit += s.MemoryLimit
-		t.Threads += s.ActiveThreadPercentage
+		t = d.add(t, s, 1)
 		t.fraction += d.fraction(s)
 	}
 	return t
+}
+
+// add counts so many shares more.
+func (d *Device) add(t Taken, s *gpu.Share, n int) Taken {
+	t.shares += n
+	t.Request += d.Request(s) * gpu.Bytes(n)
+	t.Limit += d.Limit(s) * gpu.Bytes(n)
+	t.Threads += s.ActiveThreadPercentage * float64(n)
+	return t
+}
+
+// Request and Limit are the memory that a share wants of the device.
+func (d *Device) Request(s *gpu.Share) gpu.Bytes {
+	request, _ := s.MemoryOn(d.Memory)
+	return request
+}
+
+// Limit is the most memory that a share may use of the device, 0 for no limit.
+func (d *Device) Limit(s *gpu.Share) gpu.Bytes {
+	_, limit := s.MemoryOn(d.Memory)
+	return limit
 }
 
 // ModeText is how a GPU of a layout is shared: "whole_gpu", "mps", "time_slicing", "mig",

@@ -26,57 +26,45 @@ type SharePool struct {
 	Quotas   map[string]gpu.PoolQuota
 }
 
-// claimedShares is a host by its claims. Only shares that count are on it.
-func claimedShares(h *gpu.Host, key string, counts func(*gpu.Claim) bool) *SharedHost {
-	s := NewSharedHost(key, h)
-	for i := range h.Claims {
-		switch c := &h.Claims[i]; {
+// NewSharedHost is a host with the configs and pools that claims of one host tell of, and the
+// devices of the GPUs of one; the two are the same host, at different times. No share is on it.
+func NewSharedHost(key string, claims, gpus *gpu.Host) *SharedHost {
+	s := &SharedHost{Key: key, Host: gpus, Pools: map[string]*SharePool{}, Configs: map[string]bool{}}
+	for i := range claims.Claims {
+		switch c := &claims.Claims[i]; {
 		case c.Kind == gpu.ClaimConfig && c.Want.Config != nil:
 			s.Configs[gpu.FoldID(c.Want.Config.ID)] = true
-		case c.Kind == gpu.ClaimPool && c.Want.Pool != nil && h.Platform == gpu.Linux:
-			s.AddPool(c.Want.Pool, c.GPUs)
+		case c.Kind == gpu.ClaimPool && c.Want.Pool != nil && gpus.Platform == gpu.Linux:
+			p := c.Want.Pool
+			s.Pools[gpu.FoldID(p.ID)] = &SharePool{ID: p.ID, Name: cmp.Or(p.Name, p.ID), GPUs: c.GPUs, Quotas: p.Quotas}
 		}
 	}
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		s.Add(g, CurrentLayout(g, claimedConfig(h, g.ID)))
+	for i := range gpus.GPUs {
+		g := &gpus.GPUs[i]
+		var in PoolOf
+		for _, id := range slices.Sorted(maps.Keys(s.Pools)) {
+			if p := s.Pools[id]; hasID(p.GPUs, g.ID) {
+				in = PoolOf{id: p.ID, name: p.Name}
+			}
+		}
+		for _, d := range LayoutOf(gpus, g).devices(g) {
+			d.pool = in
+			s.devices = append(s.devices, d)
+		}
 	}
-	s.Order()
+	slices.SortStableFunc(s.devices, func(a, b *Device) int { return compareDevices(a.SharedDevice, b.SharedDevice) })
+	return s
+}
+
+// claimedShares is a host by its claims. Only shares that count are on it.
+func claimedShares(h *gpu.Host, key string, counts func(*gpu.Claim) bool) *SharedHost {
+	s := NewSharedHost(key, h, h)
 	for i := range h.Claims {
 		if c := &h.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil && counts(c) {
 			s.Put(c.Want.Share)
 		}
 	}
 	return s
-}
-
-// NewSharedHost begins a host without pools and devices.
-func NewSharedHost(key string, h *gpu.Host) *SharedHost {
-	return &SharedHost{Key: key, Host: h, Pools: map[string]*SharePool{}, Configs: map[string]bool{}}
-}
-
-// AddPool adds a pool and its GPUs.
-func (h *SharedHost) AddPool(p *gpu.PoolConfig, gpus []string) {
-	h.Pools[gpu.FoldID(p.ID)] = &SharePool{ID: p.ID, Name: cmp.Or(p.Name, p.ID), GPUs: gpus, Quotas: p.Quotas}
-}
-
-// Add adds the devices of a GPU.
-func (h *SharedHost) Add(g *gpu.GPU, l GPULayout) {
-	var in PoolOf
-	for _, id := range slices.Sorted(maps.Keys(h.Pools)) {
-		if p := h.Pools[id]; hasID(p.GPUs, g.ID) {
-			in = PoolOf{id: p.ID, name: p.Name}
-		}
-	}
-	for _, d := range l.devices(g) {
-		d.pool = in
-		h.devices = append(h.devices, d)
-	}
-}
-
-// Order sorts the devices, so that what is found does not depend on the order of adding.
-func (h *SharedHost) Order() {
-	slices.SortStableFunc(h.devices, func(a, b *Device) int { return compareDevices(a.SharedDevice, b.SharedDevice) })
 }
 
 func compareDevices(a, b gpu.SharedDevice) int {

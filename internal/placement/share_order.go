@@ -79,7 +79,7 @@ func (i PackItem) class() string {
 	for n, room := range i.Rooms {
 		rooms[n] = room.Key
 	}
-	return fmt.Sprintf("%d %d %v %v %q %q %q %d %q %q", s.MemoryRequest, s.MemoryLimit, s.ActiveThreadPercentage, s.ClientPriority != nil,
+	return fmt.Sprintf("%d %d %v %v %v %v %q %q %q %d %q %q", s.MemoryRequest, s.MemoryLimit, s.RequestFraction, s.LimitFraction, s.ActiveThreadPercentage, s.ClientPriority != nil,
 		gpu.FoldID(s.Pool), gpu.FoldID(s.Config), s.Profile, DevicesWanted(s), s.GPUIDs, rooms)
 }
 
@@ -124,13 +124,13 @@ func (m Move) possible() bool {
 	defer m.swap(nil, m.From)
 	return !slices.ContainsFunc(m.From.Devices, func(at gpu.SharedDevice) bool {
 		d := m.Room.Find(at)
-		return d != nil && d.Exceeded(d.Taken().add(m.To, 1)) != "" && !eases(m.From, m.To)
+		return d != nil && d.Exceeded(d.add(d.Taken(), m.To, 1)) != "" && !d.eases(m.From, m.To)
 	})
 }
 
 // eases tells whether a share wants no more than before, which is never refused.
-func eases(from, to *gpu.Share) bool {
-	return to.MemoryRequest <= from.MemoryRequest && to.MemoryLimit <= from.MemoryLimit && to.ActiveThreadPercentage <= from.ActiveThreadPercentage
+func (d *Device) eases(from, to *gpu.Share) bool {
+	return d.Request(to) <= d.Request(from) && d.Limit(to) <= d.Limit(from) && to.ActiveThreadPercentage <= from.ActiveThreadPercentage
 }
 
 // visit tries all that can come next. It returns false once a share is left over.
@@ -227,10 +227,10 @@ func (o *orders) roomy() bool {
 			}
 			t := most[d]
 			if m.To == nil {
-				t = t.add(m.From, 1)
+				t = d.add(t, m.From, 1)
 			} else {
-				t.Request += max(m.From.MemoryRequest, m.To.MemoryRequest) - m.To.MemoryRequest
-				t.Limit += max(m.From.MemoryLimit, m.To.MemoryLimit) - m.To.MemoryLimit
+				t.Request += max(d.Request(m.From), d.Request(m.To)) - d.Request(m.To)
+				t.Limit += max(d.Limit(m.From), d.Limit(m.To)) - d.Limit(m.To)
 				t.Threads += max(m.From.ActiveThreadPercentage, m.To.ActiveThreadPercentage) - m.To.ActiveThreadPercentage
 			}
 			most[d] = t
@@ -251,13 +251,13 @@ func (o *orders) roomy() bool {
 	for _, m := range o.moves {
 		for _, at := range m.From.Devices {
 			d := m.Room.Find(at)
-			if d == nil || m.To == nil || eases(m.From, m.To) {
+			if d == nil || m.To == nil || d.eases(m.From, m.To) {
 				continue
 			}
 			all := most[d]
 			for c, items := range o.class {
 				if reach[c][d] {
-					all = all.add(o.items[items[0]].Share, len(items))
+					all = d.add(all, o.items[items[0]].Share, len(items))
 				}
 			}
 			if d.Exceeded(all) != "" {
@@ -278,15 +278,6 @@ func (d *Device) Alone(s *gpu.Share) bool {
 	empty := *d
 	empty.Shares = nil
 	return empty.Takes(s)
-}
-
-// add counts so many shares more.
-func (t Taken) add(s *gpu.Share, n int) Taken {
-	t.shares += n
-	t.Request += s.MemoryRequest * gpu.Bytes(n)
-	t.Limit += s.MemoryLimit * gpu.Bytes(n)
-	t.Threads += s.ActiveThreadPercentage * float64(n)
-	return t
 }
 
 // others goes through the other shares that a share of a class may meet: one of each class,
@@ -315,7 +306,7 @@ func (o *orders) classRoomy(c int, most map[*Device]Taken, reach []map[*Device]b
 	free, always := map[string]int{}, map[string]int{} // by group
 	for _, room := range o.rooms {
 		for _, d := range room.devices {
-			with := most[d].add(s, 1)
+			with := d.add(most[d], s, 1)
 			if !reach[c][d] || d.Exceeded(with) != "" {
 				continue
 			}
@@ -325,7 +316,7 @@ func (o *orders) classRoomy(c int, most map[*Device]Taken, reach []map[*Device]b
 				if reach[other][d] {
 					share := o.items[o.class[other][0]].Share
 					weights[other] = max(weights[other], d.weight(share, with))
-					all = all.add(share, n)
+					all = d.add(all, share, n)
 				}
 			}
 			if d.Exceeded(all) == "" {
@@ -348,11 +339,11 @@ func (o *orders) classRoomy(c int, most map[*Device]Taken, reach []map[*Device]b
 // weight is how much of what is left of a device a share takes, 1 when it takes all.
 func (d *Device) weight(s *gpu.Share, taken Taken) float64 {
 	w := 1 / float64(d.Seats-taken.shares+1)
-	if s.MemoryRequest > 0 {
-		w = max(w, float64(s.MemoryRequest)/float64(d.Memory-taken.Request+1))
+	if request := d.Request(s); request > 0 {
+		w = max(w, float64(request)/float64(d.Memory-taken.Request+1))
 	}
-	if s.MemoryLimit > 0 {
-		w = max(w, float64(s.MemoryLimit)/(d.limitsAllowed()-float64(taken.Limit)+1))
+	if limit := d.Limit(s); limit > 0 {
+		w = max(w, float64(limit)/(d.limitsAllowed()-float64(taken.Limit)+1))
 	}
 	if s.ActiveThreadPercentage > 0 {
 		w = max(w, s.ActiveThreadPercentage/(d.threadsAllowed()-taken.Threads+1e-6))
@@ -366,7 +357,7 @@ func (d *Device) weight(s *gpu.Share, taken Taken) float64 {
 func (o *orders) staysEmpty(c int, most map[*Device]Taken, reach []map[*Device]bool) bool {
 	var empty []*Device
 	for d := range reach[c] {
-		if d.exclusive() == 0 && most[d].shares == 0 && d.Exceeded(Taken{}.add(o.items[o.class[c][0]].Share, 1)) == "" {
+		if d.exclusive() == 0 && most[d].shares == 0 && d.Exceeded(d.add(Taken{}, o.items[o.class[c][0]].Share, 1)) == "" {
 			empty = append(empty, d)
 		}
 	}

@@ -100,6 +100,9 @@ func tooMany(items []PackItem) bool {
 	var devices []*Device
 	seen := map[*SharedHost]bool{}
 	for _, item := range items {
+		if item.Share.RequestFraction+item.Share.LimitFraction > 0 {
+			return false // it has another size on each device
+		}
 		for _, room := range item.Rooms {
 			if !seen[room] {
 				seen[room] = true

@@ -21,7 +21,7 @@ func (u *Usage) Add(s *gpu.Share, devices []*Device) {
 	u.By = append(u.By, s.Name)
 	for _, d := range devices {
 		u.GPUs += d.fraction(s)
-		u.Memory += s.MemoryRequest
+		u.Memory += d.Request(s)
 	}
 }
 

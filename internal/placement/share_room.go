@@ -59,15 +59,10 @@ func (d *Device) refuses(s *gpu.Share) LackKind {
 	if d.Mode != gpu.ShareMPS && (s.ActiveThreadPercentage > 0 || s.ClientPriority != nil) {
 		return LackMode
 	}
-	if max(s.MemoryRequest, s.MemoryLimit) > d.Memory {
+	if max(d.Request(s), d.Limit(s)) > d.Memory {
 		return LackSize
 	}
-	t := d.Taken()
-	t.shares++
-	t.Request += s.MemoryRequest
-	t.Limit += s.MemoryLimit
-	t.Threads += s.ActiveThreadPercentage
-	return d.Exceeded(t)
+	return d.Exceeded(d.add(d.Taken(), s, 1))
 }
 
 // Exceeded is what a device has too little of for what is taken of it, "" for nothing.
@@ -104,7 +99,7 @@ func (d *Device) explain(kind LackKind, s *gpu.Share) *ShareLack {
 		return d.lack(kind, "is of mode "+string(d.Mode)+", in which processes have no such setting", "`"+attribute+"`",
 			"Leave `"+attribute+"` out, or take a GPU of a gpu_partition_config with `mps`.")
 	case LackSize:
-		return d.lack(kind, "has "+d.Memory.String(), max(s.MemoryRequest, s.MemoryLimit).String(), "Ask for less memory, or take a larger device.")
+		return d.lack(kind, "has "+d.Memory.String(), max(d.Request(s), d.Limit(s)).String(), "Ask for less memory, or take a larger device.")
 	case LackClients:
 		return d.lack(kind, "takes "+words.Plural(d.Seats, "MPS client")+" and already has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
 	case LackReplicas:
@@ -113,11 +108,11 @@ func (d *Device) explain(kind LackKind, s *gpu.Share) *ShareLack {
 		return d.lack(kind, "is taken by"+strings.TrimPrefix(others, " beside"), "a "+d.noun()+" for itself",
 			"Choose another "+d.noun()+", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares can use it.")
 	case LackMemory:
-		return d.lack(kind, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+s.MemoryRequest.String(),
+		return d.lack(kind, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+d.Request(s).String(),
 			"Request less memory, choose another device, or destroy one of these shares.")
 	case LackLimit:
 		left := gpu.Bytes(max(d.limitsAllowed()-float64(t.Limit), 0))
-		return d.lack(kind, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+s.MemoryLimit.String(),
+		return d.lack(kind, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+d.Limit(s).String(),
 			"Lower the limit, or raise `oversubscription` in its partition config: limits may then add up to more than the device has.")
 	case LackThreads:
 		return d.lack(kind, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(), Percent(s.ActiveThreadPercentage),
