@@ -26,6 +26,8 @@ type Book struct {
 	hung sync.Map
 	// projected are hosts with plans made on them, by name; each is a *projection.
 	projected sync.Map
+	// configured are hosts with a partition config made on them; likewise.
+	configured sync.Map
 	// short are resources that lack room unless others let go of it, by token.
 	short sync.Map
 	// told is what was said of the run as a whole, and is not said again.
@@ -151,7 +153,7 @@ func compareEntries(a, b *entry) int {
 func vmsOn(host string) string     { return "vms on " + host }
 func gpusOn(host string) string    { return "gpus on " + host }
 func configNamed(id string) string { return "config " + gpu.FoldID(id) }
-func configUsers(id string) string { return "partitions of config " + gpu.FoldID(id) }
+func usersOf(id string) string     { return "users of " + gpu.FoldID(id) } // a config, or a pool
 func poolNamed(id string) string   { return "pool " + gpu.FoldID(id) }
 func vmWithID(id string) string    { return "vm id " + gpu.FoldID(id) }
 func vmNamed(name string) string   { return "vm name " + gpu.FoldID(name) }
@@ -182,14 +184,20 @@ func subjects(p change.Change) []string {
 				out = append(out, gpusOn(d.Host))
 			}
 			if p := w.Assignment.Partition; p != nil && p.Config != "" {
-				out = append(out, configUsers(p.Config))
+				out = append(out, usersOf(p.Config))
+			}
+			if p := w.Assignment.Pool; p != nil {
+				out = append(out, usersOf(p.ID))
 			}
 		case w.Share != nil:
 			if w.Share.Host != "" {
 				out = append(out, sharesOn(w.Share.Host))
 			}
 			if w.Share.Pool != "" {
-				out = append(out, sharesOf(w.Share.Pool))
+				out = append(out, sharesOf(w.Share.Pool), usersOf(w.Share.Pool))
+			}
+			if w.Share.Config != "" {
+				out = append(out, usersOf(w.Share.Config))
 			}
 		}
 	}

@@ -36,10 +36,14 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 		}
 		seats := total(r.slots(host, h))
 		seating := r.seating(host, h)
+		r.checkPinned(Finding{Path: "gpu_p.partition_count", Host: host}, r.slots(host, h), seating)
 		need, _, names := tally(runningOnly(seating))
 		if need <= seats {
 			r.warnOfOff(host, seats, seating)
 			continue
+		}
+		if r.forecast(host, h).Drains {
+			continue // they are moved away first, and those that find no room again stay there
 		}
 		r.report(Finding{
 			Path:   "gpu_p.partition_count",
@@ -89,7 +93,12 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	}
 	slots := r.slots(at.key, at.host)
 	seating := r.seating(at.key, at.host)
-	delete(seating, gpu.FoldID(at.vm.ID))
+	own := gpu.FoldID(at.vm.ID)
+	if delete(seating, own); seatedAfter(at.vm, a) {
+		with := maps.Clone(seating)
+		with[own] = seated{name: cmp.Or(at.vm.Name, at.vm.ID), seats: 1, running: true, clustered: at.vm.Clustered, config: a.Partition.Config, asked: a.Partition.PinnedGPU, planned: true}
+		r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, slots, with)
+	}
 	where := capital(hostText(at.key))
 	if pin := a.Partition.PinnedGPU; pin != "" {
 		slots = slices.DeleteFunc(slots, func(s slot) bool { return !gpu.SameID(s.gpu.ID, pin) })
@@ -106,11 +115,11 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 			}
 		}
 		where = gpuOn(at.key, slots[0].gpu)
-	} else if own := r.choices(at, a.Partition, at.key); len(own) < len(slots) {
+	} else if choices := r.choices(at, a.Partition, at.key); len(choices) < len(slots) {
 		// Its sizes differ, so that whoever names the config is pinned to these.
-		slots, where = own, fmt.Sprintf("Partition config %s on %s", quote(a.Partition.Config), hostText(at.key))
+		slots, where = choices, fmt.Sprintf("Partition config %s on %s", quote(a.Partition.Config), hostText(at.key))
 		maps.DeleteFunc(seating, func(id string, s seated) bool {
-			return !gpu.SameID(s.config, a.Partition.Config) && !slices.ContainsFunc(own, func(o slot) bool {
+			return !gpu.SameID(s.config, a.Partition.Config) && !slices.ContainsFunc(choices, func(o slot) bool {
 				return gpu.SameID(s.pinned, o.gpu.ID) || contains(holderIDs(o.gpu), id)
 			})
 		})
@@ -354,68 +363,4 @@ func (r *run) deviceHolder(host string, h *gpu.Host, id, own string) *gpu.VM {
 // has tells whether a VM has a GPU whole.
 func has(vm *gpu.VM, id string) bool {
 	return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) })
-}
-
-// checkFailoverHeadroom asks, per cluster, whether the other nodes have partitions
-// for the clustered VMs of the node that loses most when it fails.
-func checkFailoverHeadroom(r *run) {
-	c := r.plan.Want.Config
-	if c == nil {
-		return
-	}
-	done := map[string]bool{}
-	for _, h := range r.hostsAtHand(c.GPUs) {
-		if name := cluster(h); name != "" && !done[name] {
-			done[name] = true
-			r.checkClusterHeadroom(h)
-		}
-	}
-}
-
-func (r *run) checkClusterHeadroom(h *gpu.Host) {
-	type load struct {
-		host        string
-		moves, free int
-	}
-	var loads []load
-	free := 0
-	for _, n := range h.Cluster.Nodes {
-		host, ok := r.fleet.node(h, n.Name)
-		if !ok {
-			return // a node that could not be asked may have room
-		}
-		node := r.fleet.hosts[host]
-		l := load{host: host, free: total(r.slots(host, node))}
-		for _, s := range runningOnly(r.seating(host, node)) {
-			l.free -= s.seats
-			if s.clustered {
-				l.moves += s.seats
-			}
-		}
-		l.free = max(l.free, 0)
-		if s := node.NodeState(); s == gpu.NodeUp || s == "" {
-			free += l.free
-		} else {
-			l.free = 0
-		}
-		loads = append(loads, l)
-	}
-	var worst load
-	for _, l := range loads {
-		if l.moves > worst.moves {
-			worst = l
-		}
-	}
-	short := worst.moves - (free - worst.free)
-	if short <= 0 {
-		return
-	}
-	r.report(Finding{
-		Path:   "gpu_p.partition_count",
-		Title:  "Not enough partitions for a failover",
-		Host:   worst.host,
-		Found:  fmt.Sprintf("When %s fails, %s must move, but the other nodes of cluster %s have %s free.", hostText(worst.host), plural(worst.moves, "running VM"), quote(h.Cluster.Name), plural(free-worst.free, "partition")),
-		Wanted: fmt.Sprintf("The other nodes should have room for the VMs of any one node; %s would stay off.", plural(short, "VM")),
-		Fix:    "Choose a larger `partition_count`, add a node, or accept that some VMs wait until the node is back.",
-	}, overflow("failover", cluster(h), short)...)
 }

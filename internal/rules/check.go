@@ -48,6 +48,8 @@ type memo struct {
 	shares    shareMemo
 	forecasts map[string]change.Forecast
 	projected map[string]*gpu.Host
+	laidOut   map[string]*gpu.Host
+	undrained map[*gpu.PartitionConfig]map[string]string
 }
 
 // violation is a finding with what identifies it, one key per object that is wrong.
@@ -68,19 +70,18 @@ func begin(w World, p change.Change) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &memo{forecasts: map[string]change.Forecast{}, projected: map[string]*gpu.Host{}}}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &memo{forecasts: map[string]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{}, undrained: map[*gpu.PartitionConfig]map[string]string{}}}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}
 }
 
-func check(w World, p change.Change, levels Levels, scopes []Scope) []Finding {
-	start, done := begin(w, p)
-	defer done()
-	if start.handedOver() {
+func (r *run) check(levels Levels, scopes []Scope) []Finding {
+	if r.handedOver() {
 		return nil
 	}
 
+	p := r.plan
 	var out []Finding
 	for i := range registry {
 		rule := &registry[i]
@@ -90,21 +91,20 @@ func check(w World, p change.Change, levels Levels, scopes []Scope) []Finding {
 		if rule.ID == Feasible && slices.ContainsFunc(out, func(f Finding) bool { return f.Level == Error }) {
 			continue // some other rule says why
 		}
-		now := start
-		now.rule = rule
-		rule.check(&now)
-		if len(now.found) == 0 {
+		r.rule, r.found = rule, nil
+		rule.check(r)
+		if len(r.found) == 0 {
 			continue
 		}
-		stood, decided := now.keysBefore(), now.decided()
-		for _, v := range now.found {
+		stood, decided := r.keysBefore(), r.decided()
+		for _, v := range r.found {
 			if decided != nil && v.Level != Warning && !containsAll(decided, v.keys) {
-				start.book.short.Store(p.Token, p)
+				r.book.short.Store(p.Token, p)
 				continue // those who have it may let go of it: the last of them is told
 			}
 			v.Rule = rule.ID
 			v.Level = levels.inForce(rule, v.Level)
-			if p.Unchanged && v.Level == Warning {
+			if p.Unchanged && v.Level == Warning && !rule.standing {
 				continue // it was said when it was planned; every plan after would say it again
 			}
 			v.Stood = len(stood) > 0 && containsAll(stood, v.keys)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -116,7 +117,7 @@ func checkNothingSelected(r *run) {
 		Title:  "No GPU is selected",
 		Host:   empty[0],
 		Found:  fmt.Sprintf("The selection finds no GPU on %s: %s.", join(quoteAll(empty)), join(lines)),
-		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), layoutNoun(c)),
+		Wanted: fmt.Sprintf("%s wants GPUs with %s on every host that it names.", r.label(), change.Noun(c)),
 		Fix:    "Change `selector` so that it finds a GPU there, or take the host out of `hosts`.",
 	}, keys...)
 }
@@ -124,23 +125,7 @@ func checkNothingSelected(r *run) {
 // onPlatform tells whether a host is of the platform that a kind of config is for; what
 // it is when it is not is said by kind-on-platform.
 func onPlatform(h *gpu.Host, kind gpu.Kind) bool {
-	return h.Platform == "" || (h.Platform == gpu.Linux) == (kind != gpu.KindGPUP)
-}
-
-// layoutNoun is "4 partitions", "MIG", "vGPUs", "MPS" or "time-slicing".
-func layoutNoun(c *gpu.PartitionConfig) string {
-	switch c.Kind {
-	case gpu.KindMIG:
-		return "MIG"
-	case gpu.KindVGPU:
-		return "vGPUs"
-	case gpu.KindMPS:
-		return "MPS"
-	case gpu.KindTimeSlicing:
-		return "time-slicing"
-	case gpu.KindGPUP:
-	}
-	return plural(c.Count, "partition")
+	return h.Platform == "" || h.Platform == change.PlatformOf(kind)
 }
 
 // whyLeftOut says why the default selection passes a GPU by.
@@ -151,20 +136,10 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 	if claim := r.configClaimOver(h, g.ID); claim != nil {
 		return "(claimed by partition config " + quote(claim.ID) + " of " + whose(claim) + ")"
 	}
-	switch {
-	case g.Dismounted:
+	if g.Dismounted {
 		return "(dismounted from the host)"
-	case kind == gpu.KindMIG && g.MIG == nil:
-		return "(its driver offers no MIG)"
-	case kind == gpu.KindVGPU && g.VGPU == nil:
-		return "(its driver offers no vGPUs)"
-	case (kind == gpu.KindMPS || kind == gpu.KindTimeSlicing) && g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
-		return "(in MIG mode, which `mig` is for)"
-	case kind != gpu.KindGPUP: // paravirtualization is no obstacle to them
-	case g.Partitionable == nil:
-		return "(its driver offers no partitions; status " + string(cmp.Or(g.Status, gpu.NotAssignable)) + ")"
-	case g.Partitionable.Paravirtual:
-		return "(paravirtualization only: SR-IOV is not enabled on the server)"
+	} else if why := change.Passes(kind, g); why != "" {
+		return "(" + why + ")"
 	}
 	switch {
 	case r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }) != nil:
@@ -226,13 +201,10 @@ func checkKnownConfig(r *run) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
 			if c.Kind != gpu.KindGPUP {
 				r.report(Finding{
-					Path:  "partition.config",
-					Title: "The partition config has no partitions for VMs",
-					VM:    vmWritten(a),
-					Found: fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind, map[gpu.Kind]string{
-						gpu.KindMIG: "its instances are for processes and containers of the host", gpu.KindVGPU: "its vGPUs are for VMs of Linux KVM hosts",
-						gpu.KindMPS: "processes and containers of the host share its GPUs", gpu.KindTimeSlicing: "processes and containers of the host share its GPUs",
-					}[c.Kind]),
+					Path:   "partition.config",
+					Title:  "The partition config has no partitions for VMs",
+					VM:     vmWritten(a),
+					Found:  fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind, change.Use(c.Kind)),
 					Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 					Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
 				}, key("config kind", id))
@@ -247,9 +219,9 @@ func checkKnownConfig(r *run) {
 		Path:   "partition.config",
 		Title:  "Unknown partition config",
 		VM:     vmWritten(a),
-		Found:  fmt.Sprintf("Neither this run nor any host knows a partition config %s.", quote(id)),
+		Found:  fmt.Sprintf("No host has a partition config %s, and nothing in this run has made one so far.", quote(id)),
 		Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
-		Fix:    "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, or leave `config` out to take any partition.",
+		Fix:    "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, so that Terraform makes it first, or leave `config` out to take any partition.",
 	}, key("config", id))
 }
 
@@ -262,15 +234,17 @@ func checkKnownPool(r *run) {
 	if a == nil || a.Pool == nil || !r.complete {
 		return
 	}
+	ends := false
 	for e := range r.others(poolNamed(a.Pool.ID)) {
 		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
 			return
 		}
+		ends = ends || e.plan.Want.Empty()
 	}
 	if r.claimed(r.fleet.poolClaims[gpu.FoldID(a.Pool.ID)]) {
 		return
 	}
-	if at, ok := r.locate(a); ok {
+	if at, ok := r.locate(a); ok && !ends {
 		if _, has := at.host.Pool(cmp.Or(a.Pool.Name, a.Pool.ID)); has {
 			return
 		}
@@ -279,10 +253,64 @@ func checkKnownPool(r *run) {
 		Path:   "pool.id",
 		Title:  "Unknown pool",
 		VM:     vmWritten(a),
-		Found:  fmt.Sprintf("Neither this run nor any host knows a pool %s.", quote(cmp.Or(a.Pool.ID, a.Pool.Name))),
+		Found:  fmt.Sprintf("No host has a pool %s, and nothing in this run has made one so far.", quote(cmp.Or(a.Pool.ID, a.Pool.Name))),
 		Wanted: fmt.Sprintf("%s takes GPUs from it.", r.label()),
-		Fix:    "Refer to the resource, as in `pool = { id = gpu_pool.NAME.id }`.",
+		Fix:    "Refer to the resource, as in `pool = { id = gpu_pool.NAME.id }`, so that Terraform makes it first.",
 	}, key("pool", a.Pool.ID))
+}
+
+// StillUsed finds resources of the run that name the config or pool which a plan destroys for
+// good, and stay by what was planned of them before it.
+func StillUsed(w World, p change.Change, levels Levels) []Finding {
+	r, done := begin(w, p)
+	defer done()
+	var id, object, rule string
+	switch c, pool := p.Prior.Config, p.Prior.Pool; {
+	case c != nil:
+		id, object, rule = c.ID, configNamed(c.ID), "known-config"
+	case pool != nil:
+		id, object, rule = pool.ID, poolNamed(pool.ID), "known-pool"
+	}
+	if rule == "" || levels[rule] == Off {
+		return nil
+	}
+	for e := range r.others(object) {
+		if !e.plan.Want.Empty() {
+			return nil // another resource takes it over
+		}
+	}
+	var out []Finding
+	for e := range r.others(usersOf(id)) {
+		if !refersTo(e.plan.Want, p.Prior) {
+			continue
+		}
+		level := Error
+		if levels[rule] == Warning {
+			level = Warning
+		}
+		out = append(out, Finding{
+			Rule: rule, Level: level, Title: "A resource that stays uses it", Other: labelOf(e.plan),
+			Found: labelOf(e.plan) + " names it, and is not destroyed in this run.",
+			Fix:   "Destroy both, or keep both.",
+		})
+	}
+	return out
+}
+
+// refersTo tells whether an object names a config or a pool.
+func refersTo(w, to gpu.Want) bool {
+	a, s := w.Assignment, w.Share
+	switch {
+	case to.Config == nil && to.Pool == nil:
+		return false
+	case a != nil && to.Config != nil:
+		return a.Partition != nil && gpu.SameID(a.Partition.Config, to.Config.ID)
+	case a != nil:
+		return a.Pool != nil && gpu.SameID(a.Pool.ID, to.Pool.ID)
+	case s != nil && to.Config != nil:
+		return gpu.SameID(s.Config, to.Config.ID)
+	}
+	return s != nil && gpu.SameID(s.Pool, to.Pool.ID)
 }
 
 // claimed tells whether one of the claims still stands, whoever has it.

@@ -33,7 +33,53 @@ func checkFeasible(r *run) {
 			}
 			r.checkFeasibleOn(host, h, e.plan)
 		}
+		for e := range r.others(gpusOn(host)) {
+			if f, late := r.overtaken(host, h, e.plan, r.plan); late {
+				f.Path = pathOf(r.plan)
+				r.report(f, key("overtaken", host, labelOf(e.plan)))
+			}
+		}
 	}
+}
+
+// Overtaken finds plans of the run after which a host would refuse a destroy, though it lets it
+// be made before them.
+func Overtaken(w World, p change.Change, host string) []Finding {
+	r, done := begin(w, p)
+	defer done()
+	var out []Finding
+	if h, ok := r.host(host); ok {
+		for e := range r.others(gpusOn(host), vmsOn(host)) {
+			if f, late := r.overtaken(host, h, p, e.plan); late {
+				f.Other = labelOf(e.plan)
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// overtaken tells whether a destroy comes too late once another plan is made, and nothing says
+// which of the two comes first.
+func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f Finding, late bool) {
+	if !ends.Want.Empty() || ends.Prior.Config == nil && ends.Prior.Pool == nil || makes.Want.Assignment == nil || makes.Unchanged || refersTo(makes.Want, ends.Prior) {
+		return f, false
+	}
+	known := r.withClaims(host, h)
+	after, ok := r.after(known, host, makes)
+	if !ok || len(r.refusals(known, host, ends)) > 0 {
+		return f, false
+	}
+	refused := r.refusals(after, host, ends)
+	if len(refused) == 0 {
+		return f, false
+	}
+	f = Refused(host, ends, refused[0])
+	f.Title = "The destroy may come too late"
+	f.Found = fmt.Sprintf("If %s is made before %s is destroyed, the destroy is refused. %s", labelOf(makes), labelOf(ends), f.Found)
+	f.Wanted = "Nothing says which of the two comes first."
+	f.Fix = "Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
+	return f, true
 }
 
 func (r *run) checkFeasibleOn(host string, h *gpu.Host, p change.Change) {
@@ -133,7 +179,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	var unplanned []change.Change
 	for _, c := range known.Claims {
-		if r.owner != "" && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token {
+		if r.owner != "" && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !refersTo(p.Want, c.Want) {
 			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want})
 		}
 	}
@@ -162,13 +208,16 @@ func (r *run) madeWay(known gpu.Host, host string, others []change.Change, p cha
 func (r *run) makeWay(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
 	for made := true; made; {
 		made = false
-		others = slices.DeleteFunc(others, func(o change.Change) bool {
-			after, ok := r.after(known, host, o)
-			known, made = after, made || ok
-			return ok
-		})
-		if refused := r.refusals(known, host, p); made && len(refused) == 0 {
-			return known, true
+		for i := 0; i < len(others); {
+			after, ok := r.after(known, host, others[i])
+			if !ok {
+				i++
+				continue
+			}
+			known, made, others = after, true, slices.Delete(others, i, i+1)
+			if len(r.refusals(known, host, p)) == 0 {
+				return known, true
+			}
 		}
 	}
 	return known, false

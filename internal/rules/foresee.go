@@ -15,6 +15,10 @@ import (
 func Foresee(w World, p change.Change) []change.Forecast {
 	r, done := begin(w, p)
 	defer done()
+	return r.foreseen()
+}
+
+func (r *run) foreseen() []change.Forecast {
 	var out []change.Forecast
 	for _, f := range r.forecasts() {
 		out = append(out, f)
@@ -55,14 +59,17 @@ func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast
 	if a := p.Want.Assignment; a != nil && a.Partition != nil && a.Partition.Config != "" && !r.before && !r.othersBefore {
 		for e := range r.others(configNamed(a.Partition.Config)) { // which is made before
 			if !e.plan.Unchanged {
-				after, _ := r.after(known, host, e.plan)
+				after := r.configured(host, h, e)
 				if _, stays := after.VM(cmp.Or(a.VMID, a.VM)); stays { // else it was drained, and comes back
 					known = after
 				}
 			}
 		}
 	}
-	return change.Foresee(known, host, r.sent(p))
+	sent := r.sent(p)
+	f := change.Foresee(known, host, sent)
+	f.Undrained = sent.Undrained[host]
+	return f
 }
 
 // refusals are why a host that carries the claims for its VMs would not do what a plan wants.
@@ -76,6 +83,9 @@ func (r *run) refusals(known gpu.Host, host string, p change.Change) change.Refu
 // sent is a plan as its host will get it.
 func (r *run) sent(p change.Change) change.Change {
 	p.Subject, p.Owner, p.Adopt = labelOf(p), r.owner, p.Token == ""
+	if !r.applying { // else it is decided
+		p.Undrained = r.undrained(p)
+	}
 	return p
 }
 

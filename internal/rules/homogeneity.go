@@ -19,10 +19,7 @@ type kind struct {
 // kindOf looks the GPU up in the catalog by its PCI id and by its name; a model that
 // the catalog does not know counts by what the host calls it.
 func kindOf(g *gpu.GPU) kind {
-	m, ok := catalog.ByPCI(g.PCI)
-	if !ok {
-		m, ok = catalog.ByName(g.Model)
-	}
+	m, ok := catalog.Of(g.PCI, g.Model)
 	if !ok {
 		return kind{vendor: g.Vendor, model: g.Model, vram: g.VRAM}
 	}
@@ -382,7 +379,12 @@ func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*
 				continue
 			}
 			said[e] = true
+			var level Level
+			if r.has(c) && r.has(o) {
+				level = Warning // it is so, whether these declare it or not
+			}
 			r.report(Finding{
+				Level: level,
 				Path:  "gpu_p.partition_count",
 				Title: "Two partition counts in one cluster",
 				Host:  host,
@@ -394,6 +396,21 @@ func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*
 			}, key("layout", cluster(h), labelOf(e.plan)))
 		}
 	}
+}
+
+// has tells whether the GPUs of a config have its count already.
+func (r *run) has(c *gpu.PartitionConfig) bool {
+	for host, ids := range c.GPUs {
+		for _, id := range ids {
+			if h := r.fleet.hosts[host]; h != nil {
+				if g, ok := h.GPU(id); ok && g.Partitionable != nil && g.Partitionable.Count == c.Count {
+					continue
+				}
+			}
+			return false
+		}
+	}
+	return true
 }
 
 func countText(label string, count int) string {

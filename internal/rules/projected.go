@@ -16,9 +16,25 @@ type projection struct {
 	host   gpu.Host
 }
 
+// configured is a host once a partition config of the run is made there, if it can be. The
+// assignments that refer to it ask one after the other.
+func (r *run) configured(host string, h *gpu.Host, e *entry) gpu.Host {
+	p := projection{of: h, claims: r.fleet.claimsElsewhere(host, h), made: []*entry{e}}
+	last, _ := r.book.configured.Load(host)
+	if was, ok := last.(projection); ok && was.of == h && slices.Equal(was.claims, p.claims) && was.made[0] == e {
+		return was.host
+	}
+	p.host, _ = r.after(r.withClaims(host, h), host, e.plan)
+	r.book.configured.Store(host, p)
+	return p.host
+}
+
 // projected is a host as the run will leave it: with every plan made there, each as if nothing
 // stood in its way. A checked assignment is not made: its room is asked for.
 func (r *run) projected(host string, h *gpu.Host) *gpu.Host {
+	if p := r.memo.projected[host]; p != nil && !r.othersBefore {
+		return p
+	}
 	var others []*entry
 	for e := range r.others(gpusOn(host), vmsOn(host)) {
 		if !e.plan.Unchanged {
@@ -27,9 +43,6 @@ func (r *run) projected(host string, h *gpu.Host) *gpu.Host {
 	}
 	if r.othersBefore {
 		return &r.with(projection{host: r.withClaims(host, h)}, host, others).host
-	}
-	if p := r.memo.projected[host]; p != nil {
-		return p
 	}
 	p := r.kept(host, h, &others)
 	if len(others) > 0 {

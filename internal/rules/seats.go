@@ -32,7 +32,7 @@ func (r *run) slots(host string, h *gpu.Host) []slot {
 	then := r.projected(host, h)
 	for i := range then.GPUs {
 		g := &then.GPUs[i]
-		if now, ok := h.GPU(g.ID); ok && partitions(g) && inPool(then, g.ID) == nil {
+		if now, ok := h.GPU(g.ID); ok && now.Partitionable != nil && partitions(g) && inPool(then, g.ID) == nil {
 			s := slot{gpu: now, count: g.Partitionable.Count}
 			for i := range then.Claims {
 				if c := &then.Claims[i]; c.Kind == gpu.ClaimConfig && c.Covers(g.ID) {
@@ -78,6 +78,7 @@ type seated struct {
 	running   bool // it holds its partition now, or will after this run
 	clustered bool
 	pinned    string
+	asked     string // the GPU that its assignment pins it to
 	config    string // the config that its partition is bound to
 	planned   bool   // it does not have it yet; a plan of this run gives it
 }
@@ -121,7 +122,7 @@ func (r *run) users(host string, h *gpu.Host, has func(*gpu.VM) int) map[string]
 			s.pinned = vm.PartitionAdapters[0].PinnedGPU
 		}
 		if c, ok := then.Claim(gpu.ClaimAssignment, vm.ID); ok && c.Want.Assignment != nil && c.Want.Assignment.Partition != nil {
-			s.config = c.Want.Assignment.Partition.Config
+			s.config, s.asked = c.Want.Assignment.Partition.Config, c.Want.Assignment.Partition.PinnedGPU
 		}
 		out[id] = s
 	}
