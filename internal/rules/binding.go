@@ -19,7 +19,7 @@ func checkPartitionOfConfig(r *run) {
 	if c == nil {
 		return
 	}
-	for e := range r.others(configUsers(c.ID)) {
+	for e := range r.others(usersOf(c.ID)) {
 		if a := e.plan.Want.Assignment; a != nil {
 			r.checkBound(a, labelOf(e.plan))
 		}

@@ -24,7 +24,7 @@ func checkSinglePartition(r *run) {
 				Other:  labelOf(e.plan),
 				Found:  fmt.Sprintf("%s both give VM %s a partition.", r.both(e), quote(r.vmName(a, o))),
 				Wanted: wanted,
-				Fix:    "Keep one of the two." + wayOut,
+				Fix:    "Keep one of the two; the other may be in another module." + wayOut,
 			}, key("plan", r.vmName(a, o), labelOf(e.plan)))
 		}
 	}

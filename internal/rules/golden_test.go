@@ -16,6 +16,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -41,6 +42,7 @@ func TestFindingsAsRead(t *testing.T) {
 		read(of(s.rule, rules.Check(w, p, nil))...)
 	}
 	read(shareFindings()...)
+	read(rules.StillUsed(stillUsed(), change.Change{Subject: `gpu_pool "dda"`, Prior: pool("dda", "hv01")}, nil)...)
 	for title, at := range titlesWritten(t) {
 		if !titles[title] && title != leftPool {
 			t.Errorf("%s: no scenario leads to the title %q", at, title)
@@ -67,6 +69,52 @@ func TestFindingsAsRead(t *testing.T) {
 	if diff := gocmp.Diff(string(want), b.String()); diff != "" {
 		t.Errorf("findings read otherwise than in %s (-was +is). Read them as the person who gets them, then run\n"+
 			"\tgo test ./internal/rules -run TestFindingsAsRead -update\n%s", golden, diff)
+	}
+}
+
+// stillUsed has a VM that draws from a pool.
+func stillUsed() rules.World {
+	w := world(host("hv01", vm("a", gpu.VMRunning)))
+	put(&w, "o", fromPool("a", "hv01", "hv01/dda", "dda"))
+	return w
+}
+
+// A config or pool is not destroyed under what stays and names it, and may be if another
+// resource takes it over.
+func TestStillUsed(t *testing.T) {
+	t.Parallel()
+	vdi := partition("a", "hv01")
+	vdi.Assignment.Partition.Config = "vdi"
+	drawn := share("s", 0)
+	drawn.Pool, drawn.Config = "hv01/dda", "turns"
+	for name, c := range map[string]struct {
+		user, goes, over gpu.Want
+		rule             string
+	}{
+		"VM, pool":      {fromPool("a", "hv01", "hv01/dda", "dda"), pool("dda", "hv01"), pool("dda", "hv01"), "known-pool"},
+		"VM, config":    {vdi, config("vdi", 4, "hv01"), config("vdi", 2, "hv01"), "known-config"},
+		"share, pool":   {gpu.Want{Share: &drawn}, pool("dda", "hv01"), pool("dda", "hv01"), "known-pool"},
+		"share, config": {gpu.Want{Share: &drawn}, config("turns", 4, "hv01"), config("turns", 2, "hv01"), "known-config"},
+	} {
+		w := world(host("hv01", vm("a", gpu.VMRunning)))
+		p := change.Change{Token: "t", Prior: c.goes}
+		if got := rules.StillUsed(w, p, nil); len(got) > 0 {
+			t.Errorf("%s: nobody uses it, and it says %+v", name, got)
+		}
+		put(&w, "o", c.user)
+		if got := rules.StillUsed(w, p, nil); len(got) != 1 || got[0].Rule != c.rule || got[0].Level != rules.Error {
+			t.Errorf("%s: it says %+v", name, got)
+		}
+		if got := rules.StillUsed(w, p, rules.Levels{c.rule: rules.Warning}); len(got) != 1 || got[0].Level != rules.Warning {
+			t.Errorf("%s: as a warning it says %+v", name, got)
+		}
+		if got := rules.StillUsed(w, p, rules.Levels{c.rule: rules.Off}); len(got) != 0 {
+			t.Errorf("%s: the rule is off, and it says %+v", name, got)
+		}
+		put(&w, "n", c.over)
+		if got := rules.StillUsed(w, p, nil); len(got) != 0 {
+			t.Errorf("%s: another resource takes it over, and it says %+v", name, got)
+		}
 	}
 }
 

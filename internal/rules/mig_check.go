@@ -219,11 +219,11 @@ func checkKindOnPlatform(r *run) {
 		fix   = "Leave the host out of this resource."
 	)
 	switch w := r.plan.Want; {
-	case w.Config != nil && w.Config.Kind != gpu.KindGPUP:
+	case w.Config != nil && change.PlatformOf(w.Config.Kind) == gpu.Linux:
 		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
 		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
 	case w.Config != nil:
-		hosts, what, path = sortedKeys(w.Config.GPUs), "A gpu_partition_config with `gpu_p`", "hosts"
+		hosts, what, path = sortedKeys(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
 		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig`, `vgpu`, `mps` or `time_slicing`."
 	case w.Pool != nil:
 		r.checkPoolPlatform(w.Pool)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -48,6 +49,17 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 	var found []string
 	if p := c.MPS.ActiveThreadPercentage; !placement.IsPercentage(p) {
 		found = append(found, "`active_thread_percentage` is "+placement.Decimal(p)+", and must be more than 0 and at most 100")
+	} else if math.Round(p*10)/10 != p {
+		found = append(found, fmt.Sprintf("`active_thread_percentage` is %v, of which daemons keep one digit after the point", p))
+	}
+	if limit := c.MPS.PinnedMemoryLimit; gpu.RoundMPSLimit(limit) != limit {
+		for host, h := range r.hostsAtHand(c.GPUs) {
+			if h.Platform == gpu.Linux && h.MPSProtocol() == gpu.MPSProtocol2 {
+				found = append(found, fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons of the driver on %s take only whole GiB from 1024 on: %d or %d would do",
+					limit.MiB(), hostText(host), gpu.RoundMPSLimit(limit).MiB(), gpu.RoundMPSLimit(limit).MiB()+1024))
+				break
+			}
+		}
 	}
 	if c.MIG == nil {
 		if mode := c.MPS.ComputeMode; mode != "" && mode != gpu.ComputeDefault && mode != gpu.ComputeExclusiveProcess {
@@ -109,9 +121,12 @@ func inInstances(c *gpu.PartitionConfig) string {
 func (r *run) smallest(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) gpu.Bytes {
 	out := g.VRAM
 	if c.MIG != nil {
-		for _, in := range r.layoutUnder(host, h, g, c).Instances {
-			if in.Memory > 0 {
-				out = min(out, in.Memory)
+		then := r.laidOut(host, h)
+		if g, ok := then.GPU(g.ID); ok {
+			for _, in := range placement.LayoutOf(then, g).Instances {
+				if in.Memory > 0 {
+					out = min(out, in.Memory)
+				}
 			}
 		}
 	}

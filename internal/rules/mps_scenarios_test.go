@@ -118,6 +118,13 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.ComputeMode = gpu.ComputeDefault },
 		},
 		{
+			rule: "mps-supported", name: "limit that daemons do not take", level: rules.Error, path: "mps", says: []string{"is 1536", "1024 or 2048 would do"},
+			build: func() (rules.World, change.Change) {
+				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.PinnedMemoryLimit = 1536 * gpu.MiB })()
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.PinnedMemoryLimit = 2048 * gpu.MiB },
+		},
+		{
 			rule: "mps-supported", name: "limit above the GPU", level: rules.Error, path: "mps", says: []string{migGPU0, "80.0 GiB", "81.0 GiB", "pinned_memory_limit_mib"},
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.PinnedMemoryLimit = 81 * gib })()
@@ -128,7 +135,7 @@ func mpsScenarios() []scenario {
 			rule: "mps-supported", name: "limit above the instance", level: rules.Error, path: "mig.mps", says: []string{"in its smallest instance", "9.8 GiB"},
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) {
-					c.MIG, c.MPS.PinnedMemoryLimit = ptr(profiles("1g.10gb", 7)), 20*gib
+					c.Kind, c.MIG, c.MPS.PinnedMemoryLimit = gpu.KindMIG, ptr(profiles("1g.10gb", 7)), 20*gib
 				})()
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MIG.Profiles = map[string]int{"3g.40gb": 2} },

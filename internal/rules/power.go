@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -123,7 +124,7 @@ func NotDrained(h *gpu.Host, p change.Change, f change.Forecast) string {
 	if c := p.Want.Config; c == nil || !c.Drain || len(f.Stops) == 0 {
 		return ""
 	}
-	return change.WhyNotDrained(h)
+	return cmp.Or(f.Undrained, change.WhyNotDrained(h))
 }
 
 func orNone(d gpu.Disruption) gpu.Disruption {

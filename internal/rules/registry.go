@@ -189,8 +189,8 @@ var registry = []Rule{
 		Sentence: "The host has a partition, or the pool a GPU, for every VM that runs or is started; VMs that are off beyond that are a warning.",
 	},
 	{
-		ID: "failover-headroom", Default: Warning, Scope: FleetScope, Subjects: configs, Source: srcClusteredVM, kind: gpu.KindGPUP, check: checkFailoverHeadroom,
-		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs.",
+		ID: "failover-headroom", Default: Warning, Scope: FleetScope, Subjects: configsAndVMs, Source: srcClusteredVM, kind: gpu.KindGPUP, standing: true, check: checkFailoverHeadroom,
+		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs, by their possible owners, pins and quotas. Said by every plan while it is so.",
 	},
 	{
 		ID: "partition-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkPartitionInUse,

@@ -60,6 +60,8 @@ type Rule struct {
 	// passes is true for a rule about room: what another resource has of it, that one may
 	// give up in the same run.
 	passes bool
+	// standing is true for a rule whose warnings every plan repeats.
+	standing bool
 	// kind is the only kind of partition config that the rule is about; "" for every kind.
 	kind  gpu.Kind
 	check func(*run)
@@ -144,7 +146,17 @@ type Finding struct {
 // a stricter rule itself reports as warnings stay warnings. An override of
 // "warning" lowers everything that the rule reports.
 func Check(w World, p change.Change, levels Levels, scopes ...Scope) []Finding {
-	return check(w, p, levels, scopes)
+	r, done := begin(w, p)
+	defer done()
+	return r.check(levels, scopes)
+}
+
+// CheckAndForesee is Check with Foresee, which goes by what the rules have worked out.
+func CheckAndForesee(w World, p change.Change, levels Levels) ([]Finding, []change.Forecast) {
+	r, done := begin(w, p)
+	defer done()
+	findings := r.check(levels, nil)
+	return findings, r.foreseen()
 }
 
 // All lists the rules in the order of the documentation.

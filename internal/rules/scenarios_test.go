@@ -647,6 +647,28 @@ func capacityScenarios() []scenario {
 			},
 		},
 		{
+			rule: "capacity", name: "a pinned VM that may come too late", level: rules.Error, path: "partition", says: []string{`"b"`, `"c"`, gpu0},
+			build: func() (rules.World, change.Change) {
+				h := full(gpu.VMRunning)
+				for i := range h.VMs {
+					h.VMs[i].PartitionAdapters = nil
+				}
+				h.GPUs = append(h.GPUs, a2(gpu1))
+				h.GPUs[0].Partitionable.Partitions, h.GPUs[0].Partitionable.Count = nil, 1
+				h.GPUs[1].Partitionable.Count = 1
+				w := world(h)
+				put(&w, "o", partition("b", "hv01"))
+				p := partition("c", "hv01")
+				p.Assignment.Partition.PinnedGPU = gpu0
+				return w, create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				p := partition("b", "hv01")
+				p.Assignment.Partition.PinnedGPU = gpu1
+				put(w, "o", p)
+			},
+		},
+		{
 			rule: "capacity", name: "a seat that this run frees", level: rules.Error, path: "partition",
 			build: func() (rules.World, change.Change) {
 				return world(full(gpu.VMRunning)), create("t", partition("c", "hv01"))
@@ -946,6 +968,23 @@ func powerScenarios() []scenario {
 				return world(h), change.Change{Subject: label(p), Token: "claim-vdi", Prior: p}
 			},
 			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },
+		},
+		{
+			rule: rules.Feasible, name: "a destroy that a new partition would stop", level: rules.Error, path: "vm", change: true, says: []string{"held by a", "before"},
+			build: func() (rules.World, change.Change) {
+				h := host("hv01", vm("a", gpu.VMRunning))
+				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
+				h.Claims[0].Before = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
+				w, ends, p := world(h), config("vdi", 4, "hv01"), partition("a", "hv01")
+				ends.Config.Restore = true
+				w.Others.Put("claim-vdi", change.Change{Subject: label(ends), Prior: ends})
+				p.Assignment.VMID, p.Assignment.Power.AllowShutdown = "ID-a", true
+				return w, create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				ends := config("vdi", 4, "hv01")
+				w.Others.Put("claim-vdi", change.Change{Subject: label(ends), Prior: ends})
+			},
 		},
 		{
 			rule: "node-in-service", name: "config", level: rules.Error, path: "hosts", change: true, says: []string{`ost "hv01" is paused`},

@@ -67,12 +67,11 @@ func (r *run) settle(s *gpu.Share) *shareOutcome {
 		return o // known-pool says that there is none; a host that cannot be asked may have room
 	}
 	s, hosts = r.takenOver(s, hosts)
-	if !r.pending(hosts, layouts...) { // which say it once they are planned
-		if len(s.Devices) > 0 {
-			r.settlePlaced(o, s, r.room(hosts[0]))
-		} else {
-			r.settleNew(o, s, hosts)
-		}
+	switch { // what is pending says it once it is planned
+	case len(s.Devices) > 0 && !r.pendingUnder(s, hosts[0]):
+		r.settlePlaced(o, s, r.room(hosts[0]))
+	case len(s.Devices) == 0 && !r.pending(hosts, layouts...):
+		r.settleNew(o, s, hosts)
 	}
 	r.together(o, hosts)
 	r.reportRatio(o, s)
@@ -111,6 +110,15 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 	for _, at := range s.Devices {
 		d := room.Find(at)
 		if d == nil || d.Unfit != nil {
+			if e := r.takenBy(room.Key, at.GPU); e != nil { // for good, while others may bring it back
+				o.add(Finding{
+					Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: labelOf(e.plan),
+					Found:  fmt.Sprintf("%s is on %s of %s, which %s takes.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), labelOf(e.plan)),
+					Wanted: "A share stays where it was placed.",
+					Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU out of the config.",
+				}, key("taken", room.Key, placement.DeviceText(at)))
+				return
+			}
 			continue
 		}
 		if pool := r.leftPool(s, room.Key, at.GPU); pool != "" {
@@ -139,6 +147,20 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 		return
 	}
 	o.host, o.devices = room, devices
+}
+
+// takenBy is another plan of the run by which a config takes a GPU that it did not have; before
+// the run nothing takes any.
+func (r *run) takenBy(host, id string) *entry {
+	if r.othersBefore {
+		return nil
+	}
+	for e := range r.others(gpusOn(host)) {
+		if is, was := e.plan.Want.Config, e.plan.Prior.Config; is != nil && contains(is.GPUs[host], id) && (was == nil || !contains(was.GPUs[host], id)) {
+			return e
+		}
+	}
+	return nil
 }
 
 // leftPool is the name of a share's pool when this run takes a GPU out of it.
@@ -367,6 +389,12 @@ func shareText(s *gpu.Share) string {
 	}
 	var parts []string
 	switch {
+	case s.RequestFraction > 0 && s.LimitFraction > 0 && s.LimitFraction != s.RequestFraction:
+		parts = append(parts, fmt.Sprintf("%s of its memory (at most %s)", placement.Decimal(s.RequestFraction), placement.Decimal(s.LimitFraction)))
+	case s.RequestFraction > 0:
+		parts = append(parts, placement.Decimal(s.RequestFraction)+" of its memory")
+	case s.LimitFraction > 0:
+		parts = append(parts, "at most "+placement.Decimal(s.LimitFraction)+" of its memory")
 	case s.MemoryRequest > 0 && s.MemoryLimit > 0 && s.MemoryLimit != s.MemoryRequest:
 		parts = append(parts, fmt.Sprintf("%s of memory (at most %s)", s.MemoryRequest, s.MemoryLimit))
 	case s.MemoryRequest > 0:
@@ -396,11 +424,11 @@ func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
 		if now := all.Find(d.SharedDevice); now != nil && len(now.Shares) > len(d.Shares) && now.Takes(s) { // else one of them goes
 			d, t = now, now.Taken()
 		}
-		t.Limit += s.MemoryLimit
+		t.Limit += d.Limit(s)
 		t.Threads += s.ActiveThreadPercentage
 		var over []string
 		path := ""
-		if ratio := float64(t.Limit) / float64(max(d.Memory, 1)); s.MemoryLimit > 0 && ratio > 1+placement.Tolerance {
+		if ratio := float64(t.Limit) / float64(max(d.Memory, 1)); s.LimitsMemory() && ratio > 1+placement.Tolerance {
 			over = append(over, fmt.Sprintf("memory limits add up to %s of %s (%s times)", t.Limit, d.Memory, placement.Decimal(ratio)))
 			path = "memory"
 		}
@@ -431,16 +459,16 @@ func checkTimeSlicingNoIsolation(r *run) {
 		}, key("time-slicing"))
 	}
 	s := r.plan.Want.Share
-	if s == nil || s.MemoryLimit == 0 {
+	if s == nil || !s.LimitsMemory() {
 		return
 	}
 	o := r.outcome()
 	for _, d := range o.devices {
-		if d.Mode == gpu.ShareTimeSlicing && d.Enforcement(o.host.Host, s) == placement.EnforcementNone {
+		if d.Mode == gpu.ShareTimeSlicing && !placement.CanLimitContainers(o.host.Host, d) {
 			r.report(Finding{
 				Path: "memory", Title: "The memory limit is not enforced", Host: o.host.Key, GPU: d.GPU,
 				Found:  fmt.Sprintf("%s of %s takes turns (time-slicing), with driver %s and container toolkit %s.", placement.DeviceText(d.SharedDevice), hostText(o.host.Key), cmp.Or(d.OnGPU.Driver.Version, "unknown"), cmp.Or(o.host.Host.ContainerToolkit, "none")),
-				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, enforce it for a container.", capital(r.label()), s.MemoryLimit),
+				Wanted: fmt.Sprintf("%s has a limit of %s. Only driver branch 615 with container toolkit 1.20.1, or later, enforce it for a container.", capital(r.label()), d.Limit(s)),
 				Fix:    "Upgrade both, use `mps` in place of `time_slicing`, or rely on the workload to respect the limit.",
 			}, key("unheld", o.host.Key, placement.DeviceText(d.SharedDevice)))
 			return

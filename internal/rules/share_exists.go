@@ -20,7 +20,7 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 	f := Finding{
 		Path:   "config",
 		Title:  "Unknown partition config",
-		Found:  fmt.Sprintf("Neither this run nor any host knows a partition config %s.", quote(s.Config)),
+		Found:  fmt.Sprintf("No host has a partition config %s, and nothing in this run has made one so far.", quote(s.Config)),
 		Wanted: fmt.Sprintf("%s is drawn from its GPUs.", capital(r.label())),
 		Fix:    "Refer to the resource, as in `config = gpu_partition_config.NAME.id`, or leave `config` out to take any GPU.",
 	}
@@ -56,7 +56,7 @@ func (r *run) checkKnownSharePool(s *gpu.Share) {
 	r.report(Finding{
 		Path:   "pool",
 		Title:  "Unknown pool",
-		Found:  fmt.Sprintf("Neither this run nor any host knows a pool %s.", quote(s.Pool)),
+		Found:  fmt.Sprintf("No host has a pool %s, and nothing in this run has made one so far.", quote(s.Pool)),
 		Wanted: fmt.Sprintf("%s is drawn from it.", capital(r.label())),
 		Fix:    "Refer to the resource, as in `pool = gpu_pool.NAME.id`.",
 	}, key("pool", s.Pool))

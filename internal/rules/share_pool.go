@@ -248,12 +248,13 @@ func (r *run) reportModes(id, name, path string) {
 		if !ok || h.Platform != gpu.Linux {
 			continue
 		}
-		pool := r.sharedHost(host, h).Pools[gpu.FoldID(id)]
+		then := r.laidOut(host, h)
+		pool := placement.NewSharedHost(host, then, then).Pools[gpu.FoldID(id)]
 		if pool == nil {
 			continue
 		}
-		for g := range selected(h, pool.GPUs) {
-			after := r.layoutAfter(host, h, g)
+		for g := range selected(then, pool.GPUs) {
+			after := placement.LayoutOf(then, g)
 			if after.Config == nil {
 				continue
 			}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -66,38 +67,42 @@ func (r *run) sharesPlaced(host string, h *gpu.Host) []*gpu.Share {
 // sharedHost is a host once the plans of the run are made real, without the shares that
 // are not placed yet and without the checked one.
 func (r *run) sharedHost(host string, h *gpu.Host) *placement.SharedHost {
-	s := r.sharedHostOf(host, h, func(g *gpu.GPU) placement.GPULayout { return r.layoutAfter(host, h, g) })
+	then := r.laidOut(host, h)
+	s := placement.NewSharedHost(host, then, then)
+	s.Host = h
 	for _, held := range r.holdings(host, h) {
 		s.Put(held.share)
 	}
 	return s
 }
 
-// sharedHostOf is a host without shares, with layouts of its GPUs.
-func (r *run) sharedHostOf(host string, h *gpu.Host, layout func(*gpu.GPU) placement.GPULayout) *placement.SharedHost {
-	s := placement.NewSharedHost(host, h)
-	for i := range h.Claims {
-		switch c := &h.Claims[i]; {
-		case r.superseded(c):
-		case c.Kind == gpu.ClaimConfig && c.Want.Config != nil:
-			s.Configs[gpu.FoldID(c.Want.Config.ID)] = true
-		case c.Kind == gpu.ClaimPool && c.Want.Pool != nil && h.Platform == gpu.Linux:
-			s.AddPool(c.Want.Pool, c.GPUs)
+// laidOut is a Linux host with the configs and pools of the run made on it, under the shares that
+// count.
+func (r *run) laidOut(host string, h *gpu.Host) *gpu.Host {
+	now := !r.othersBefore && !r.everyClaim
+	if p := r.memo.laidOut[host]; p != nil && now {
+		return p
+	}
+	base := *h
+	base.Claims = slices.DeleteFunc(slices.Clone(h.Claims), func(c gpu.Claim) bool { return c.Kind == gpu.ClaimShare })
+	for _, s := range r.sharesPlaced(host, h) { // only instances stay for what is in them
+		if slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return d.Instance != nil }) {
+			base.Claims = append(base.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: s.Name, Want: gpu.Want{Share: s}})
 		}
 	}
-	for _, w := range r.wants(host) {
-		switch {
-		case w.Config != nil && w.Config.GPUs[host] != nil:
-			s.Configs[gpu.FoldID(w.Config.ID)] = true
-		case w.Pool != nil && len(w.Pool.Members[host]) > 0 && h.Platform == gpu.Linux:
-			s.AddPool(w.Pool, w.Pool.Members[host])
-		}
+	others := []*entry{{plan: r.plan}}
+	for e := range r.others(gpusOn(host)) {
+		others = append(others, e)
 	}
-	for i := range h.GPUs {
-		s.Add(&h.GPUs[i], layout(&h.GPUs[i]))
+	others = slices.DeleteFunc(others, func(e *entry) bool {
+		w := cmp.Or(e.plan.Want.Config, e.plan.Prior.Config)
+		return e.plan.Unchanged || w == nil && e.plan.Want.Pool == nil && e.plan.Prior.Pool == nil
+	})
+	p := r.with(projection{host: base}, host, others)
+	if now {
+		r.memo.laidOut[host] = &p.host
 	}
-	s.Order()
-	return s
+	return &p.host
 }
 
 // wants are what the plans of the run want for GPUs of a host, the checked one included.
@@ -107,71 +112,6 @@ func (r *run) wants(host string) []gpu.Want {
 		out = append(out, e.plan.Want)
 	}
 	return out
-}
-
-// layoutAfter is what a GPU is laid out as once the plans of the run are made real.
-func (r *run) layoutAfter(host string, h *gpu.Host, g *gpu.GPU) placement.GPULayout {
-	for _, w := range r.wants(host) {
-		if c := w.Config; c != nil && contains(c.GPUs[host], g.ID) {
-			return r.layoutUnder(host, h, g, c)
-		}
-	}
-	for i := range h.Claims {
-		c := &h.Claims[i]
-		switch {
-		case c.Kind != gpu.ClaimConfig || c.Want.Config == nil || !c.Covers(g.ID):
-		case !r.superseded(c):
-			return placement.CurrentLayout(g, c.Want.Config)
-		case r.restores(c):
-			return restoredLayout(g, c)
-		}
-	}
-	return placement.CurrentLayout(g, nil)
-}
-
-// layoutUnder is what a GPU has under a config. A layout that it cannot have changes
-// nothing.
-func (r *run) layoutUnder(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) placement.GPULayout {
-	if c.MIG == nil || g.MIG == nil || placement.HasMIGLayout(g, c.MIG) {
-		return placement.CurrentLayout(g, c)
-	}
-	p, err := placement.LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
-	if err != nil {
-		return placement.CurrentLayout(g, c)
-	}
-	return placement.PlacedLayout(g, c, p.Layout())
-}
-
-// restores tells whether GPUs that leave the config of a claim are put back to what they
-// were.
-func (r *run) restores(claim *gpu.Claim) bool {
-	p := r.plan
-	if claim.Token != p.Token || p.Token == "" {
-		e := r.book.plans[claim.Token]
-		if e == nil {
-			return false
-		}
-		p = e.plan
-	}
-	for _, c := range []*gpu.PartitionConfig{p.Want.Config, p.Prior.Config} {
-		if c != nil {
-			return c.Restore
-		}
-	}
-	return false
-}
-
-// restoredLayout is what a GPU has when it is put back to what it was when it joined a
-// config.
-func restoredLayout(g *gpu.GPU, claim *gpu.Claim) placement.GPULayout {
-	switch before := claim.Before.Of(g.ID).Only(claim.Want.Config.Kind).MIG; {
-	case before == nil:
-	case !before.Enabled:
-		return placement.GPULayout{}
-	default:
-		return placement.PlacedLayout(g, nil, before.Placements)
-	}
-	return placement.CurrentLayout(g, nil)
 }
 
 // poolHosts are the hosts of a pool: as this run plans it, or else as claims tell.

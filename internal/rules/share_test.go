@@ -19,6 +19,20 @@ func TestDescribeShare(t *testing.T) {
 		}
 		return h
 	}
+	// handed has containers get share a with the hook that limits memory, or without it.
+	handed := func(h *gpu.Host, hooked bool) *gpu.Host {
+		h.Shares = []gpu.HandedShare{{Name: "a", CDIDevice: gpu.CDIDevice("a"), LimitsContainers: hooked}}
+		return h
+	}
+	served := func(h *gpu.Host) *gpu.Host {
+		h.MPS = &gpu.MPSHost{}
+		for _, c := range h.Claims {
+			for _, d := range placement.Daemons(h, c.Want.Config, c.GPUs) {
+				h.MPS.Daemons = append(h.MPS.Daemons, gpu.MPSDaemon{MPSDaemonSpec: d, PID: 4001})
+			}
+		}
+		return h
+	}
 	instances := func() *gpu.Host { return shareServer(h100(migGPU0, at("3g.40gb", 0))) }
 	mig := func(edit func(*gpu.PartitionConfig)) gpu.Want {
 		w := covering(migConfig("ml", profiles("3g.40gb", 1), "gpu01"), migGPU0)
@@ -27,6 +41,8 @@ func TestDescribeShare(t *testing.T) {
 	}
 	limited := mpsConfig("ml", "gpu01")
 	limited.Config.MPS.ActiveThreadPercentage = 50
+	held := mpsConfig("ml", "gpu01")
+	held.Config.MPS.PinnedMemoryLimit = 20 * gib
 	old := laidOut(shareServer(), mpsConfig("ml", "gpu01"))
 	old.GPUs[0].ComputeCapability = "6.0"
 	oldToolkit := newest(laidOut(shareServer(), mpsConfig("ml", "gpu01")))
@@ -39,29 +55,34 @@ func TestDescribeShare(t *testing.T) {
 		share gpu.Share
 		want  placement.ShareFacts
 	}{
-		"not placed":                  {host: shareServer(), share: share("a", gib), want: placement.ShareFacts{Isolation: "none", Enforcement: "none"}},
-		"whole":                       {host: shareServer(), share: onto(share("a", gib), migGPU0), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 1}},
-		"two whole ones":              {host: shareServer(), share: onto(share("a", gib), migGPU0, migGPU1), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 2}},
-		"an instance":                 {host: instances(), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
-		"an instance that is lost":    {host: shareServer(h100(migGPU0)), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
-		"MPS, nothing said":           {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
-		"MPS, by memory":              {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
-		"MPS, the larger part counts": {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: half, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.5}},
-		"MPS, the daemon limits":      {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
-		"MPS before Volta":            {host: old, share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
-		"MPS, containers limited":     {host: newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_container", Fraction: 0.25}},
-		"MPS, the toolkit is too old": {host: oldToolkit, share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
+		"not placed":                    {host: shareServer(), share: share("a", gib), want: placement.ShareFacts{Isolation: "none", Enforcement: "none"}},
+		"whole":                         {host: shareServer(), share: onto(share("a", gib), migGPU0), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 1}},
+		"two whole ones":                {host: shareServer(), share: onto(share("a", gib), migGPU0, migGPU1), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 2}},
+		"an instance":                   {host: instances(), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
+		"an instance that is lost":      {host: shareServer(h100(migGPU0)), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
+		"MPS, nothing said":             {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
+		"MPS, by memory":                {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, the larger part counts":   {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: half, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.5}},
+		"MPS, the daemon holds as much": {host: served(laidOut(shareServer(), held)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
+		"MPS, the daemon holds more":    {host: served(laidOut(shareServer(), held)), share: onto(share("a", 10*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.125}},
+		"MPS, the daemon holds another": {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, no daemon runs":           {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
+		"MPS, the daemon limits":        {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
+		"MPS before Volta":              {host: old, share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
+		"MPS, containers limited":       {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_container", Fraction: 0.25}},
+		"MPS, handed without the hook":  {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), false), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, the toolkit is too old":   {host: handed(oldToolkit, true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
 		"turns": {
 			host: laidOut(shareServer(), slicesConfig("ml", 4, "gpu01")), share: onto(share("a", 8*gib), migGPU0),
 			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.25},
 		},
 		"turns, containers limited": {
-			host: newest(laidOut(shareServer(), slicesConfig("ml", 4, "gpu01"))), share: onto(share("a", 40*gib), migGPU0),
+			host: handed(newest(laidOut(shareServer(), slicesConfig("ml", 4, "gpu01"))), true), share: onto(share("a", 40*gib), migGPU0),
 			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "per_container", Fraction: 0.5},
 		},
 		"MPS in an instance, which has no limits of containers": {
-			host:  newest(laidOut(instances(), mig(func(c *gpu.PartitionConfig) { c.MPS = mps() }))),
-			share: into(part("a", 50), at("3g.40gb", 0)), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.246875},
+			host:  handed(newest(laidOut(instances(), mig(func(c *gpu.PartitionConfig) { c.MPS = mps() }))), true),
+			share: into(part("a", 50), at("3g.40gb", 0)), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.246875},
 		},
 		"turns in an instance": {
 			host:  laidOut(instances(), mig(func(c *gpu.PartitionConfig) { c.TimeSlicing = &gpu.TimeSlicing{Replicas: 2} })),

@@ -17,6 +17,27 @@ import (
 // pending tells whether hosts have claims of this state, of some kinds, that the run has
 // not planned yet.
 func (r *run) pending(hosts []string, kinds ...gpu.ClaimKind) bool {
+	return r.unplanned(hosts, func(c *gpu.Claim) bool { return slices.Contains(kinds, c.Kind) })
+}
+
+// pendingUnder tells whether the run has still to plan what decides the devices that a share has.
+// Another config that takes them says so itself.
+func (r *run) pendingUnder(s *gpu.Share, host string) bool {
+	return r.unplanned([]string{host}, func(c *gpu.Claim) bool {
+		switch c.Kind {
+		case gpu.ClaimConfig:
+			return slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return c.Covers(d.GPU) })
+		case gpu.ClaimPool:
+			return c.Want.Pool != nil && gpu.SameID(c.Want.Pool.ID, s.Pool)
+		case gpu.ClaimAssignment, gpu.ClaimShare:
+		}
+		return false
+	})
+}
+
+// unplanned tells whether hosts have claims of this state that matter and that the run has not
+// planned yet.
+func (r *run) unplanned(hosts []string, matters func(*gpu.Claim) bool) bool {
 	if r.applying || r.owner == "" {
 		return false
 	}
@@ -26,7 +47,7 @@ func (r *run) pending(hosts []string, kinds ...gpu.ClaimKind) bool {
 			continue
 		}
 		for i := range h.Claims {
-			if c := &h.Claims[i]; c.Owner == r.owner && slices.Contains(kinds, c.Kind) && !r.superseded(c) && !r.takesOver(host, c) {
+			if c := &h.Claims[i]; c.Owner == r.owner && matters(c) && !r.superseded(c) && !r.takesOver(host, c) {
 				return true
 			}
 		}
@@ -180,14 +201,7 @@ func (r *run) passing(item placement.PackItem, room *placement.SharedHost) (f Fi
 // without shares.
 func (r *run) today(key string) *placement.SharedHost {
 	h := r.fleet.hosts[key]
-	return r.sharedHostOf(key, h, func(g *gpu.GPU) placement.GPULayout {
-		for i := range h.Claims {
-			if c := &h.Claims[i]; c.Kind == gpu.ClaimConfig && c.Want.Config != nil && c.Covers(g.ID) {
-				return placement.CurrentLayout(g, c.Want.Config)
-			}
-		}
-		return placement.CurrentLayout(g, nil)
-	})
+	return placement.NewSharedHost(key, r.laidOut(key, h), h)
 }
 
 // pathOfShares is the attribute of the checked plan that shares have to do with.
@@ -213,7 +227,7 @@ func (r *run) moves(known map[string]*placement.SharedHost) []placement.Move {
 		if want != nil && len(want.Devices) == 0 {
 			want = nil // it is replaced
 		}
-		if want == nil || want.MemoryRequest != prior.MemoryRequest || want.MemoryLimit != prior.MemoryLimit || want.ActiveThreadPercentage != prior.ActiveThreadPercentage {
+		if want == nil || !want.SameAmounts(prior) {
 			out = append(out, placement.Move{Room: known[prior.Host], From: prior, To: want})
 		}
 	}

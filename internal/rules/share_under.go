@@ -172,6 +172,9 @@ func checkVMXorShare(r *run) {
 	}
 	gpus, path := wantedGPUs(r.plan.Want)
 	c := r.plan.Want.Config
+	if c != nil && c.Kind == gpu.KindVGPU {
+		r.reportPooled(c)
+	}
 	if c != nil && c.Kind != gpu.KindMPS && c.Kind != gpu.KindTimeSlicing {
 		return // who else has the GPU is said by the rules of those kinds
 	}
@@ -181,10 +184,11 @@ func checkVMXorShare(r *run) {
 		if h.Platform == gpu.HyperV {
 			continue
 		}
+		then := r.laidOut(host, h)
 		for g := range selected(h, gpus[host]) {
 			over := c
 			if c == nil {
-				over = r.layoutAfter(host, h, g).Config
+				over = placement.LayoutOf(then, g).Config
 			}
 			if why := placement.ForVMs(g, over); why != "" {
 				taken = append(taken, member{host: host, gpu: g})
@@ -201,4 +205,43 @@ func checkVMXorShare(r *run) {
 		Wanted: fmt.Sprintf("%s shares it with containers. A GPU is for VMs or for containers, never for both.", capital(r.label())),
 		Fix:    "Leave this GPU out, or take it back from the VMs first.",
 	}, keysOf("for vms", taken)...)
+}
+
+// reportPooled reports GPUs of a config for VMs that a Linux pool of the run has, or at apply one
+// of the host. A pool that is planned later says it itself.
+func (r *run) reportPooled(c *gpu.PartitionConfig) {
+	var taken []member
+	var lines []string
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		for g := range selected(h, c.GPUs[host]) {
+			if pool := r.poolWith(host, h, g.ID); h.Platform == gpu.Linux && pool != "" {
+				taken = append(taken, member{host: host, gpu: g})
+				lines = append(lines, gpuOn(host, g)+" is in pool "+quote(pool))
+			}
+		}
+	}
+	if len(taken) == 0 {
+		return
+	}
+	r.report(Finding{
+		Path: "hosts", Title: "The GPU is for containers", Host: taken[0].host, GPU: taken[0].gpu.ID,
+		Found:  capital(strings.Join(lines, "; ")) + ".",
+		Wanted: fmt.Sprintf("%s makes vGPUs of it. A GPU is for VMs or for containers, never for both.", capital(r.label())),
+		Fix:    "Leave this GPU out of the config, or take it out of the pool first.",
+	}, keysOf("for containers", taken)...)
+}
+
+// poolWith is the name of a Linux pool that has a GPU, "" for none.
+func (r *run) poolWith(host string, h *gpu.Host, id string) string {
+	for e := range r.others(gpusOn(host)) {
+		if p := e.plan.Want.Pool; p != nil && contains(p.Members[host], id) {
+			return p.Name
+		}
+	}
+	for i := range h.Claims {
+		if x := &h.Claims[i]; x.Kind == gpu.ClaimPool && x.Want.Pool != nil && x.Covers(id) && (r.applying || !r.ours(x)) && !r.superseded(x) {
+			return x.Want.Pool.Name
+		}
+	}
+	return ""
 }

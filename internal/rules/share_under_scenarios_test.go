@@ -208,6 +208,21 @@ func linuxPoolScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Pool.Members["gpu01"] = []string{migGPU0} },
 		},
 		{
+			rule: "gpu-vm-xor-share", name: "vGPUs on a GPU of a planned pool", level: rules.Error, path: "hosts", says: []string{migGPU1, `pool "team"`},
+			build: func() (rules.World, change.Change) {
+				w := world(shareServer(l40s(migGPU0), l40s(migGPU1)))
+				put(&w, "o", sharePool("team", "gpu01"))
+				c := vgpuConfig("vdi", vgpuTypes(q12, 1), "gpu01")
+				c.Config.GPUs["gpu01"] = []string{migGPU1}
+				return w, create("t", c)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				p := sharePool("team", "gpu01")
+				p.Pool.Members["gpu01"] = []string{migGPU0}
+				put(w, "o", p)
+			},
+		},
+		{
 			rule: "homogeneous-gpus", name: "a Linux pool of unlike models", level: rules.Warning, path: "members", says: []string{"has other memory or speed"},
 			build: func() (rules.World, change.Change) {
 				h := shareServer(freeGPU(migGPU0), l40s(migGPU1))
