@@ -183,11 +183,8 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 			w.last = step
 			return nil
 		},
-		claims: func(ctx context.Context, edit func([]gpu.Claim) []gpu.Claim) error {
-			return s.guarded(ctx, fence, func(st *backend.State) error {
-				st.Claims = edit(st.Claims)
-				return nil
-			})
+		claims: func(ctx context.Context, step change.Step, edit func([]gpu.Claim) []gpu.Claim) error {
+			return s.recordClaim(ctx, fence, step, edit)
 		},
 	}
 	return w
@@ -235,6 +232,11 @@ func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignme
 		})
 	}
 	w.entry.Status = applied
+	err = w.server.paidTogether(detached, w.fence, &host, w.entry)
+	if err != nil {
+		w.entry.Status = running
+		return w.fail(detached, failure("write the records of the cluster", err))
+	}
 	err = w.server.rewrite(detached, w.fence, w.entry, func(st *backend.State, j journal) journal {
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
 		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
@@ -308,9 +310,10 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 		return out, failure("write the journal", err)
 	}
 	out.RolledBack = len(out.Stands) == 0
-	if state, err := w.server.store.Load(ctx); err == nil && host != nil {
-		out.Host = *host
-		out.Host.Claims, out.Host.Owed = state.Claims, state.Owed
+	if host != nil {
+		if _, err := w.server.remember(ctx, host); err == nil {
+			out.Host = *host
+		}
 	}
 	return out, nil
 }
@@ -327,9 +330,18 @@ func (s *Server) readBack(ctx context.Context) *gpu.Host {
 // close takes the change out of the journal. What stands gets a claim that says so, and a
 // VM that does not run is still owed its start.
 func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error {
+	if err := w.server.paidTogether(ctx, w.fence, now, nil); staleFence(err) != nil {
+		return err
+	}
+	if claim := leaves(w.entry.Steps); incomplete && claim != nil && claim.Cluster != "" {
+		if err := w.server.together(ctx, w.fence, func(st *backend.State) { st.Claims = change.PutClaim(st.Claims, *claim) }); err != nil {
+			return err
+		}
+		incomplete = false
+	}
 	return w.server.guarded(ctx, w.fence, func(st *backend.State) error {
-		if incomplete {
-			markIncomplete(st, w.entry.Steps)
+		if claim := leaves(w.entry.Steps); incomplete && claim != nil {
+			st.Claims = change.PutClaim(st.Claims, *claim)
 		}
 		paid(st, now)
 		j, err := readJournal(st)
@@ -346,8 +358,12 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
 	w.undoing = true
 	total := w.entry.Begun
+	gone := w.server.elsewhere(ctx)
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
+		if gone(step) {
+			inverse = nil
+		}
 		if w.hostIsBack && step.Claim == nil {
 			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s change.Step) bool { return s.IsShown() })
 		}

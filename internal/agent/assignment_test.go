@@ -307,6 +307,31 @@ func TestNextOff(t *testing.T) {
 	}
 }
 
+// A VM that is neither off nor running waits as one that runs.
+func TestNextOffOfWhatIsNotOff(t *testing.T) {
+	for _, state := range []gpu.VMState{gpu.VMRunning, gpu.VMSaved, gpu.VMPaused, gpu.VMStarting, gpu.VMStopping, gpu.VMOther} {
+		t.Run(string(state), func(t *testing.T) {
+			r := newRig(t, func(h *gpu.Host) {
+				vm, _ := h.VM(run1)
+				vm.State = state
+			})
+			want := partitionOf(run1, func(a *gpu.Assignment) { a.Power.NextOff = true })
+			r.done(assign("a", "t", nil, want))
+			if vm := r.vm("run-1"); vm.State != state || len(vm.PartitionAdapters) > 0 {
+				t.Errorf("VM = %+v", vm)
+			}
+			if c, ok := r.claim(gpu.ClaimAssignment, run1); !ok || !c.Pending {
+				t.Errorf("claim = %+v", c)
+			}
+			check(t, r.fleet.SetVMState(t.Context(), run1, gpu.VMOff))
+			r.done(assign("b", "t", want, want))
+			if vm := r.vm("run-1"); vm.State != gpu.VMOff || len(vm.PartitionAdapters) != 1 {
+				t.Errorf("when it is off: %+v", vm)
+			}
+		})
+	}
+}
+
 // TestPower tries what a guest may do against what the assignment allows.
 func TestPower(t *testing.T) {
 	noRules := rules.Levels{"vm-must-be-off": rules.Off, "policy-gate": rules.Off}

@@ -18,6 +18,10 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 		return err
 	}
 	defer release()
+	shared := false
+	if _, state, err := s.sharedState(ctx); err == nil {
+		_, shared = (&gpu.Host{Claims: state.Claims}).Claim(kind, id)
+	}
 	err = s.guarded(ctx, fence, func(st *backend.State) error {
 		entries, err := readJournal(st)
 		if err != nil {
@@ -30,31 +34,33 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 			}
 		}
 		left := change.DropClaim(st.Claims, kind, id)
-		if len(left) == len(st.Claims) {
+		if len(left) == len(st.Claims) && !shared {
 			return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no claim for %s on this host", change.DescribeObject(kind, id))}
 		}
 		st.Claims = left
 		return nil
 	})
+	if err == nil && shared {
+		err = s.together(ctx, fence, func(st *backend.State) { st.Claims = change.DropClaim(st.Claims, kind, id) })
+	}
 	if err != nil {
 		return failure("forget the claim", err)
 	}
 	return nil
 }
 
-// markIncomplete writes the claim that a half-done change was to leave, so that the
-// next plan knows whose the remains are. A delete keeps the claim that it had: it can
-// simply be tried again.
-func markIncomplete(st *backend.State, steps []change.Step) {
+// leaves is the claim for what a half-done change leaves, so that the next plan knows whose
+// the remains are. A delete keeps the claim that it had: it can simply be tried again.
+func leaves(steps []change.Step) *gpu.Claim {
 	for _, s := range slices.Backward(steps) {
 		switch s.Op {
 		case change.OpPutClaim:
 			c := *s.Claim
 			c.Incomplete = true
-			st.Claims = change.PutClaim(st.Claims, c)
-			return
+			return &c
 		case change.OpDropClaim:
-			return
+			return nil
 		}
 	}
+	return nil
 }

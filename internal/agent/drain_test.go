@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%d partitions, and the node is %s", n.count(gpuP1), n.nodeState())
 	}
 	for _, name := range []string{"run-1", "run-2"} {
-		if vm := n.other.vm(name); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 {
+		if vm := n.vm(name); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 { // back on its node
 			t.Errorf("VM %s is %s with adapters %+v", name, vm.State, vm.PartitionAdapters)
 		}
 	}

@@ -134,6 +134,9 @@ func (j journal) busyElsewhere(worker string) bool {
 
 // record writes an entry to the journal, under the lease.
 func (s *Server) record(ctx context.Context, fence int64, e *entry) error {
+	if err := s.oweTogether(ctx, fence, e.debts(s.clock())); err != nil {
+		return err
+	}
 	return s.rewrite(ctx, fence, e, func(st *backend.State, j journal) journal {
 		st.Owed = owe(st.Owed, e.debts(s.clock())...)
 		return append(j, e)

@@ -53,14 +53,15 @@ func (e *entry) stops(vm string) bool {
 
 // stillOwed are the debts that a host with these claims leaves. One is paid when the VM
 // runs, and void when the VM is gone or its owner wants it to stay off. A VM of a cluster
-// that is not here may have moved.
+// that is not here may have moved; where the nodes have their records in common, the debt is
+// there.
 func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 	return slices.DeleteFunc(slices.Clone(owed), func(d gpu.OwedStart) bool {
 		vm, here := host.VM(d.VM)
 		if !here {
 			_, unknown := host.UnknownVM(d.VM)
 			_, dark := host.UnknownPart(gpu.PartCluster)
-			return host.Cluster == nil && !unknown && !dark
+			return (host.Cluster == nil || host.Cluster.Records) && !unknown && !dark
 		}
 		c, _ := host.Claim(gpu.ClaimAssignment, d.VM)
 		return vm.Runs() || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
@@ -71,8 +72,7 @@ func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 // read.
 func paid(st *backend.State, host *gpu.Host) {
 	if host != nil {
-		now := *host
-		now.Claims = st.Claims
+		now := change.WithClaims(*host, st.Claims)
 		st.Owed = stillOwed(st.Owed, &now)
 	}
 }
@@ -92,7 +92,7 @@ const payTimeout = 3 * time.Minute
 func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error) {
 	ctx = context.WithoutCancel(ctx)
 	host, state, err := s.read(ctx)
-	if err != nil || len(state.Owed) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	entries, err := readJournal(&state)
@@ -120,9 +120,12 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 		}
 		out = append(out, end)
 	}
-	now, err := s.backend.Inventory(ctx)
+	now, _, err := s.read(ctx)
+	if err == nil {
+		err = s.paidTogether(ctx, lease.Fence, &now, nil)
+	}
 	if err != nil {
-		return out, failure("read the inventory", err)
+		return out, failure("read what is owed still", err)
 	}
 	err = s.guarded(ctx, lease.Fence, func(st *backend.State) error {
 		for i := range st.Owed {
@@ -142,7 +145,7 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 // payInTurn is pay for a run that has just got the lease.
 func (s *Server) payInTurn(ctx context.Context, lease backend.Lease) ([]Settled, error) {
 	state, err := s.store.Load(ctx)
-	if err != nil || len(state.Owed) == 0 {
+	if err != nil || !s.owes(ctx, &state) {
 		return nil, err
 	}
 	release, err := s.take(ctx)
@@ -154,9 +157,15 @@ func (s *Server) payInTurn(ctx context.Context, lease backend.Lease) ([]Settled,
 	return s.pay(ctx, lease)
 }
 
+// owes tells whether the host, or its cluster, owes any start.
+func (s *Server) owes(ctx context.Context, st *backend.State) bool {
+	_, shared, err := s.sharedState(ctx)
+	return len(st.Owed) > 0 || err == nil && len(shared.Owed) > 0
+}
+
 // payBefore is pay for a lease that is about to be given back, in this process's turn.
 func (s *Server) payBefore(ctx context.Context, st *backend.State) {
-	if len(st.Owed) == 0 {
+	if !s.owes(ctx, st) {
 		return
 	}
 	defer s.keepAlive(ctx, st.Lease.Fence)()

@@ -47,7 +47,7 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []S
 	if err != nil {
 		return nil, err
 	}
-	if len(state.Journal)+len(state.Owed) == 0 && s.expired(&state) && !restorable(lost) && len(host.Stale) == 0 {
+	if len(state.Journal) == 0 && !s.owes(ctx, &state) && s.expired(&state) && !restorable(lost) && len(host.Stale) == 0 {
 		return conflicts(lost), s.dropExpired(ctx, state.Lease)
 	}
 	// Its process is all that holds this lease: when it dies, the next one must not wait long.

@@ -46,8 +46,7 @@ func (s *Server) restore(ctx context.Context, lease backend.Lease) ([]Settled, e
 // ends is finished.
 func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *gpu.Host, l change.Lost) (Settled, error) {
 	end := soFar(&l)
-	lackings := l.Lackings()
-	if len(lackings) == 0 {
+	if !l.Restorable() {
 		return end, nil
 	}
 	if ctx.Err() != nil {
@@ -82,20 +81,25 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 		return end, err
 	}
 	left := change.StillLost(&now, l.Subject)
-	for _, was := range lackings {
-		switch conflict, what := left.Of(was.Object); {
+	for i := range l.Differences {
+		was := &l.Differences[i]
+		is := left.Of(was.Object)
+		switch {
+		case was.Lacks() == "":
 		case len(failed[was.Object]) > 0:
 			end.Stands = append(end.Stands, failed[was.Object]...)
-		case conflict != "":
-			if !slices.Contains(end.Stands, conflict) {
-				end.Stands = append(end.Stands, conflict)
+		case is != nil && len(is.Stays()) > 0:
+			for _, why := range is.Stays() {
+				if !slices.Contains(end.Stands, why) {
+					end.Stands = append(end.Stands, why)
+				}
 			}
-		case what != "":
-			end.Stands = append(end.Stands, fmt.Sprintf("%s does not show %s although every step succeeded", was.Object, what))
-		case was.Undeclared:
+		case is != nil:
+			end.Stands = append(end.Stands, fmt.Sprintf("%s does not show %s although every step succeeded", is.Object, is.Lacks()))
+		case was.Undeclared():
 			end.Dropped = append(end.Dropped, was.Object)
 		default:
-			end.Restored = append(end.Restored, was.Object+": "+was.What)
+			end.Restored = append(end.Restored, was.Object+": "+was.Lacks())
 		}
 	}
 	return end, nil
@@ -128,14 +132,14 @@ func (w *work) makeEach(ctx context.Context) (failed map[string][]string, err er
 // soFar is the answer as far as it is known before anything is put back.
 func soFar(l *change.Lost) Settled {
 	end := Settled{Subject: l.Subject}
-	for _, c := range l.Conflicts {
-		end.Stands = append(end.Stands, c.String())
+	for i := range l.Differences {
+		end.Stands = append(end.Stands, l.Differences[i].Stays()...)
 	}
 	return end
 }
 
 func restorable(lost []change.Lost) bool {
-	return slices.ContainsFunc(lost, func(l change.Lost) bool { return len(l.Lackings()) > 0 })
+	return slices.ContainsFunc(lost, func(l change.Lost) bool { return l.Restorable() })
 }
 
 // conflicts is the answer when nothing can be put back.

@@ -112,7 +112,7 @@ func (r *rig) start() {
 
 func (r *rig) acquire(run string) {
 	r.t.Helper()
-	req := lease(run)
+	req := inCluster(run)
 	req.Wait = patience // a process that lost its lease may just be settling what it left
 	fence, err := r.AcquireLease(r.t.Context(), req)
 	if err != nil {
@@ -254,7 +254,7 @@ func (r *rig) claim(kind gpu.ClaimKind, id string) (gpu.Claim, bool) {
 
 func wantSame(t *testing.T, before, after gpu.Host) {
 	t.Helper()
-	if d := cmp.Diff(before, after, cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(before, after, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gpu.Host{}, "Boot")); d != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", d)
 	}
 }

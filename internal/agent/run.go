@@ -15,8 +15,8 @@ type runner struct {
 	host backend.Backend
 	// gate lets the effects of a step on the host through, each just before it happens.
 	gate func(context.Context, change.Step) error
-	// claims changes the claims under the lease.
-	claims  func(context.Context, func([]gpu.Claim) []gpu.Claim) error
+	// claims changes the claims that keep a step's, under the lease.
+	claims  func(context.Context, change.Step, func([]gpu.Claim) []gpu.Claim) error
 	timeout time.Duration
 }
 
@@ -53,7 +53,7 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 
 // record makes a step that only concerns claims.
 func (r *runner) record(ctx context.Context, s change.Step) error {
-	return r.claims(ctx, func(claims []gpu.Claim) []gpu.Claim {
+	return r.claims(ctx, s, func(claims []gpu.Claim) []gpu.Claim {
 		if s.Op == change.OpDropClaim {
 			return change.DropClaim(claims, s.Claim.Kind, s.Claim.ID)
 		}

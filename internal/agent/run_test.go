@@ -31,7 +31,7 @@ func TestEveryOpRuns(t *testing.T) {
 		r := &runner{
 			host: host, timeout: defaultStepTimeout,
 			gate: func(context.Context, change.Step) error { return nil },
-			claims: func(_ context.Context, edit func([]gpu.Claim) []gpu.Claim) error {
+			claims: func(_ context.Context, _ change.Step, edit func([]gpu.Claim) []gpu.Claim) error {
 				done = len(edit(nil)) == 1 == (op == change.OpPutClaim)
 				return nil
 			},

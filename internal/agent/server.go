@@ -11,6 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // Times that a host takes for itself, whatever the caller's patience.
@@ -154,13 +155,43 @@ func (s *Server) read(ctx context.Context) (gpu.Host, backend.State, error) {
 	if err != nil {
 		return gpu.Host{}, backend.State{}, failure("read the inventory", err)
 	}
-	state, err := backend.LoadReadable(ctx, s.store)
-	if err != nil {
-		return gpu.Host{}, backend.State{}, failure("read the claims", err)
+	state, err := s.remember(ctx, &host)
+	if err == nil {
+		s.compareShares(ctx, &host)
 	}
-	host.Claims, host.Unreadable = state.Claims, unreadableRecords(&state)
-	host.Owed = stillOwed(state.Owed, &host)
-	return host, state, nil
+	return host, state, err
+}
+
+// compareShares finds shares whose specification is not what would be written now: for an
+// older driver or toolkit, or edited by hand.
+func (s *Server) compareShares(ctx context.Context, host *gpu.Host) {
+	h, ok := s.backend.(backend.Sharing)
+	if !ok || len(host.Shares) == 0 {
+		return
+	}
+	var specs []gpu.ShareSpec
+	for i := range host.Claims {
+		c := &host.Claims[i]
+		if c.Kind != gpu.ClaimShare || c.Want.Share == nil {
+			continue
+		}
+		if _, handed := host.HandedShare(c.Want.Share.Name); !handed {
+			continue
+		}
+		if spec, err := placement.ShareSpec(host, c.Want.Share); err == nil { // else it is not placed yet
+			specs = append(specs, spec)
+		}
+	}
+	if len(specs) == 0 {
+		return
+	}
+	how, err := h.OutdatedShares(ctx, specs)
+	if err != nil {
+		return // what cannot be compared does not differ
+	}
+	for i := range host.Shares {
+		host.Shares[i].Outdated = how[host.Shares[i].Name]
+	}
 }
 
 // platform is that of the host.
@@ -345,7 +376,11 @@ func (g *service) Claims(ctx context.Context, _ *agentpb.ClaimsRequest) (*agentp
 	if err != nil {
 		return nil, toStatus(failure("read the claims", err))
 	}
-	doc, err := encode("list of claims", append([]gpu.Claim{}, state.Claims...))
+	claims := append([]gpu.Claim{}, state.Claims...)
+	if _, shared, err := g.server.sharedState(ctx); err == nil { // else those of the host are still told
+		claims = append(claims, shared.Claims...)
+	}
+	doc, err := encode("list of claims", claims)
 	if err != nil {
 		return nil, toStatus(err)
 	}

@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// The claim of a clustered VM, and the start that it is owed, are in the store of its
+// cluster: the VM outlives the node that it was on when they were written.
+
+// remember adds to a host what its agent has on record, and of what its cluster has the part
+// that concerns the host: that of its own VMs, and of those that no node has any more. A
+// cluster whose records cannot be read makes them unknown.
+func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.State, err error) {
+	if own, err = backend.LoadReadable(ctx, s.store); err != nil {
+		return own, failure("read the claims", err)
+	}
+	host.Claims, host.Unreadable = own.Claims, unreadableRecords(&own)
+	owed := own.Owed
+	cluster, shared, err := s.sharedState(ctx)
+	switch {
+	case err != nil:
+		if _, known := host.UnknownPart(gpu.PartCluster); !known {
+			host.Unknown = append(slices.Clone(host.Unknown), gpu.Unknown{Part: gpu.PartCluster, Why: "the records that its nodes keep in common: " + err.Error()})
+		}
+	case cluster != nil && host.Cluster != nil:
+		c := *host.Cluster
+		c.Records = true
+		host.Cluster = &c
+		host.Unreadable = append(host.Unreadable, unreadableRecords(&shared)...)
+		*host = change.WithClaims(*host, slices.DeleteFunc(slices.Clone(shared.Claims), func(c gpu.Claim) bool {
+			_, here := host.VM(c.ID)
+			return !here && cluster.HasVM(c.ID)
+		}))
+		owed = owe(shared.Owed, owed...)
+	}
+	host.Owed = stillOwed(owed, host)
+	return own, nil
+}
+
+// sharedState is what the nodes of the host's cluster have in common, and nil when it is in
+// none.
+func (s *Server) sharedState(ctx context.Context) (*backend.Cluster, backend.State, error) {
+	cluster, err := s.cluster(ctx)
+	if err != nil || cluster == nil {
+		return nil, backend.State{}, err
+	}
+	state, err := backend.LoadReadable(ctx, cluster.Store)
+	return cluster, state, err
+}
+
+// together changes what the nodes have in common, under the leases of the host and of the
+// cluster.
+func (s *Server) together(ctx context.Context, fence int64, write func(*backend.State)) error {
+	own, err := s.store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.claim(&own, fence); err != nil {
+		return err
+	}
+	cluster, err := s.cluster(ctx)
+	if err != nil {
+		return err
+	}
+	if cluster == nil {
+		return &Error{Kind: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
+	}
+	return cluster.Store.Update(ctx, func(st *backend.State) error {
+		fence := own.Lease.ClusterFence
+		if l := st.Lease; fence == 0 || l == nil && st.Fence > fence || l != nil && l.Fence != fence {
+			return lost(st, "cluster "+cluster.Name)
+		}
+		write(st)
+		return nil
+	})
+}
+
+// recordClaim makes a step that concerns a claim. Each object has one: whoever keeps it now,
+// the other one's is dropped.
+func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step, edit func([]gpu.Claim) []gpu.Claim) error {
+	if cluster, err := s.cluster(ctx); err != nil || step.Claim.Cluster == "" || cluster == nil || !gpu.SameID(cluster.Name, step.Claim.Cluster) {
+		if err != nil && step.Claim.Cluster != "" {
+			return err
+		}
+		return s.guarded(ctx, fence, func(st *backend.State) error {
+			st.Claims = edit(st.Claims)
+			return nil
+		})
+	}
+	if err := s.together(ctx, fence, func(st *backend.State) { st.Claims = edit(st.Claims) }); err != nil {
+		return err
+	}
+	return s.guarded(ctx, fence, func(st *backend.State) error {
+		st.Claims = change.DropClaim(st.Claims, step.Claim.Kind, step.Claim.ID)
+		return nil
+	})
+}
+
+// elsewhere tells of which steps what they did is not this host's to put back any more: the VM
+// has moved to another node, where others may have changed it since, or its claim is not the
+// one that the step left.
+func (s *Server) elsewhere(ctx context.Context) func(change.Step) bool {
+	host, err := s.backend.Inventory(ctx)
+	if err != nil {
+		return func(change.Step) bool { return false }
+	}
+	cluster, shared, err := s.sharedState(ctx)
+	if err != nil || cluster == nil {
+		return func(change.Step) bool { return false }
+	}
+	known := gpu.Host{Claims: shared.Claims}
+	return func(step change.Step) bool {
+		moved := func(vm string) bool {
+			_, here := host.VM(vm)
+			_, unknown := host.UnknownVM(vm)
+			return vm != "" && !here && !unknown && cluster.HasVM(vm)
+		}
+		c := step.Claim
+		if c == nil || c.Cluster == "" {
+			return moved(step.VM)
+		}
+		now, there := known.Claim(c.Kind, c.ID)
+		if step.Op == change.OpPutClaim {
+			return !there || now.Revision != c.Revision || now.Token != c.Token
+		}
+		return there || moved(c.ID)
+	}
+}
+
+// oweTogether writes the debts of clustered VMs into the cluster's records before they are
+// stopped.
+func (s *Server) oweTogether(ctx context.Context, fence int64, debts []gpu.OwedStart) error {
+	if len(debts) == 0 {
+		return nil
+	}
+	cluster, shared, err := s.sharedState(ctx)
+	if err != nil || cluster == nil {
+		return err
+	}
+	if len(owe(shared.Owed, debts...)) == len(shared.Owed) {
+		return nil
+	}
+	return s.together(ctx, fence, func(st *backend.State) { st.Owed = owe(st.Owed, debts...) })
+}
+
+// paidTogether takes from the cluster's records the debts that a host shows to be paid, and
+// those of VMs that a change stops for good. The host is nil when it could not be read, and
+// the change when none was made.
+func (s *Server) paidTogether(ctx context.Context, fence int64, host *gpu.Host, made *entry) error {
+	cluster, shared, err := s.sharedState(ctx)
+	if err != nil || len(shared.Owed) == 0 || host == nil {
+		return err
+	}
+	known := change.WithClaims(*host, shared.Claims)
+	paid := func(d gpu.OwedStart) bool {
+		_, here := host.VM(d.VM)
+		return made != nil && made.stops(d.VM) || !here && !cluster.HasVM(d.VM) || here && len(stillOwed([]gpu.OwedStart{d}, &known)) == 0
+	}
+	if !slices.ContainsFunc(shared.Owed, paid) {
+		return nil
+	}
+	return s.together(ctx, fence, func(st *backend.State) { st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), paid) })
+}

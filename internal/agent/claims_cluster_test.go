@@ -1,0 +1,137 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect" //nolint:depguard // the tests speak through a real connection
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// shared is what the nodes have on record in common.
+func (n nodes) shared() backend.State {
+	n.t.Helper()
+	c, err := n.sim.Cluster(n.t.Context())
+	check(n.t, err)
+	state, err := c.Store.Load(n.t.Context())
+	check(n.t, err)
+	return state
+}
+
+func clustered(first, second *gpu.Host) {
+	canMigrate(first, second)
+	second.VMs = nil
+}
+
+// A VM that was stopped on a node that died is started on the node that it is on then, and
+// the first node leaves it alone when it is back.
+func TestAStartIsOwedByTheCluster(t *testing.T) {
+	n := newNodes(t, clustered)
+	n.acquire("run-1")
+	n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
+	n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), "shut down")
+	n.clock.advance(10 * time.Minute) // the clocks of two nodes may differ
+	if vm := n.vm("run-1"); vm.Runs() {
+		t.Fatal("the VM runs")
+	}
+	if owed := n.shared().Owed; len(owed) != 1 || owed[0].Name != "run-1" {
+		t.Fatalf("the cluster owes %+v", owed)
+	}
+	check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+	if h, err := n.other.Inventory(t.Context()); err != nil || len(h.Owed) != 1 {
+		t.Errorf("hv02 owes %+v, %v", h.Owed, err)
+	}
+	n.other.acquire("run-2")
+	at, err := n.other.sim.Inventory(t.Context())
+	check(t, err)
+	if vm, ok := at.VM(run1); !ok || !vm.Runs() {
+		t.Errorf("on hv02 there is %+v", vm)
+	}
+	check(t, n.other.ReleaseLease(t.Context(), n.other.fence))
+	if owed := n.shared().Owed; len(owed) > 0 {
+		t.Errorf("the cluster still owes %+v", owed)
+	}
+	// Somebody turns it off, and the first node comes back.
+	check(t, n.fleet.SetVMState(t.Context(), run1, gpu.VMOff))
+	n.start()
+	n.acquire("run-3")
+	n.wantJournal(0)
+	n.wantOwed()
+	if at, err = n.other.sim.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if vm, _ := at.VM(run1); vm.Runs() || len(vm.PartitionAdapters) > 0 {
+		t.Errorf("on hv02 there is %+v", vm)
+	}
+}
+
+// What another node has recorded since is not put back by the node that was dead.
+func TestADeadNodeDoesNotPutBackWhatOthersRecord(t *testing.T) {
+	for _, write := range []string{"update cluster", "start"} { // before and after the claim
+		t.Run(write, func(t *testing.T) {
+			n := newNodes(t, clustered)
+			n.acquire("run-1")
+			n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)), layout("c0", "config", nil, config("vdi", 4, gpuP1)))
+			n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), write)
+			n.clock.advance(10 * time.Minute)
+			check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+			n.other.acquire("run-2")
+			want := partitionOf(run1, nil)
+			n.other.done(layout("c1", "config2", nil, config("vdi2", 4, gpuP1)), assign("b", "other", nil, want))
+			check(t, n.other.ReleaseLease(t.Context(), n.other.fence))
+			before := n.shared().Claims
+			n.start()
+			n.acquire("run-3")
+			n.wantJournal(0)
+			if after := n.shared().Claims; len(after) != 1 || after[0].Token != "other" || len(before) != 1 || after[0].Revision != before[0].Revision {
+				t.Errorf("the cluster has the claims %+v, and had %+v", after, before)
+			}
+		})
+	}
+}
+
+// darkCluster is a node that cannot read what the nodes have in common.
+type darkCluster struct{ *breaker }
+
+var errDark = errors.New("the volume is away")
+
+func (d darkCluster) Cluster(ctx context.Context) (*backend.Cluster, error) {
+	c, err := d.breaker.Cluster(ctx)
+	if c != nil {
+		c.Store = darkStore{}
+	}
+	return c, err
+}
+
+type darkStore struct{}
+
+func (darkStore) Load(context.Context) (backend.State, error)              { return backend.State{}, errDark }
+func (darkStore) Update(context.Context, func(*backend.State) error) error { return errDark }
+
+// A node that does not see the shared volume shows its VMs, says that their records are
+// unknown, and changes nothing.
+func TestANodeWithoutTheSharedVolumeChangesNothing(t *testing.T) {
+	n := newNodes(t, clustered)
+	n.acquire("run-1")
+	n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)), assign("a", "vm1", nil, partitionOf(run1, nil)))
+	check(t, n.ReleaseLease(t.Context(), n.fence))
+	before := n.look()
+	conn, err := connect.InProcess(agent.NewServer(darkCluster{n.breaker}, n.breaker, agent.WithClock(n.clock.Now)))
+	check(t, err)
+	client := agent.NewClient(conn, host)
+	t.Cleanup(func() { check(t, client.Close()) })
+	h, err := client.Inventory(t.Context())
+	check(t, err)
+	if u, dark := h.UnknownPart(gpu.PartCluster); !dark || !strings.Contains(u.Why, "the volume is away") || len(h.VMs) == 0 {
+		t.Errorf("the inventory has %d VMs, and unknown is %+v", len(h.VMs), h.Unknown)
+	}
+	if _, err := client.AcquireLease(t.Context(), inCluster("run-2")); err == nil || !strings.Contains(err.Error(), "the volume is away") {
+		t.Errorf("the lease: %v", err)
+	}
+	wantSame(t, before, n.look())
+}
