@@ -152,6 +152,9 @@ func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {
 		res, err = f.applyOnce(ctx, req)
 		return err
 	})
+	if err == nil {
+		f.sweep(ctx)
+	}
 	return res, err
 }
 
@@ -212,6 +215,12 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 			t.changes[n] = withClaimsOf(t.changes[n], view)
 		}
 	}
+	req.Undrained = rules.Undrained(rules.World{Hosts: view.Hosts, Owner: f.opt.Owner}, req.Change)
+	for _, n := range names {
+		ch := t.changes[n]
+		ch.Undrained = req.Undrained
+		t.changes[n] = ch
+	}
 	if !req.ClaimOnly {
 		// Against the hosts as they are now; against the other resources of this run the
 		// plan of this very instance was checked when the apply began.
@@ -225,16 +234,12 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	if err := t.prepare(ctx, names); err != nil {
 		return nil, err
 	}
+	t.noteWhere(view)
 	warnings, refused := t.inWindow(names...)
 	if refused != nil {
 		return nil, t.failed(refused.Host, refused)
 	}
 	res.Warnings = append(res.Warnings, warnings...)
-	release, err := t.reserveStops(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	if err := t.run(ctx, names); err != nil {
 		return nil, err
 	}

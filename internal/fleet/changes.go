@@ -165,14 +165,18 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 	if owner != "" {
 		put(owner, func(ch *agent.Change) { ch.Claims = claimsElsewhere(view, owner) })
 	}
-	// A claim that an earlier owner host still holds goes away with this write.
-	for n, h := range view.Hosts {
+	// A claim that an earlier owner host, or its cluster, still holds goes away with this write.
+	dropped := map[string]bool{}
+	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {
 		if n == owner {
 			continue
 		}
-		for _, c := range h.Claims {
-			if !c.Is(gpu.ClaimAssignment, id) || c.Owner != f.opt.Owner && c.Token != req.Token {
+		for _, c := range view.Hosts[n].Claims {
+			if !c.Is(gpu.ClaimAssignment, id) || c.Owner != f.opt.Owner && c.Token != req.Token || dropped[gpu.FoldID(c.Cluster)] {
 				continue
+			}
+			if c.Cluster != "" { // any of its nodes shows it
+				dropped[gpu.FoldID(c.Cluster)] = true
 			}
 			put(n, func(ch *agent.Change) {
 				ch.Want, ch.ClaimOnly, ch.Token = gpu.Want{}, true, c.Token

@@ -2,13 +2,13 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Destroy is what the plan of a destroy has found out.
@@ -17,6 +17,8 @@ type Destroy struct {
 	Findings []rules.Finding
 	// View is the hosts when the destroy's turn comes: what uses the object has gone before.
 	View View
+	// Forecasts are what it does to each host, as Fleet.Record tells of a plan.
+	Forecasts []change.Forecast
 	// Approved is what the destroy disturbs there.
 	Approved change.Approved
 	// touches is true when it changes more than claims.
@@ -55,7 +57,17 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	}
 	v = f.withNeighbours(v)
 	index := f.index(v)
-	d = f.destroy(f.worldOf(v, index), v, ch)
+	defer func() { d.Findings = append(d.Findings, f.refusedLater(ch.Subject)...) }()
+	world := f.worldOf(v, index)
+	d = f.destroy(world, v, ch)
+	if short := rules.Short(world, ch, f.opt.Levels); len(short) > 0 { // what a VM keeps that others put there
+		d.Findings = append(d.Findings, short...)
+		return d
+	}
+	if forGood && !rules.HasErrors(d.Findings) {
+		d.Findings = append(d.Findings, rules.StillUsed(world, ch, f.opt.Levels)...)
+		return d
+	}
 	if !rules.HasErrors(d.Findings) || ch.Prior.Config == nil && ch.Prior.Pool == nil {
 		return d // nothing rests on a share or on what a VM has
 	}
@@ -92,14 +104,17 @@ func (f *Fleet) destroy(w rules.World, v View, ch change.Change) Destroy {
 			continue
 		}
 		known := w.Fleet.WithClaims(name, h)
-		steps, err := change.Plan(known, name, ch)
-		var refused *change.Refusal
+		does := change.Foresee(known, name, ch)
+		d.Forecasts = append(d.Forecasts, does)
 		switch {
-		case err == nil:
-			d.Approved.Approve(change.Disturbs(&known, name, steps)...)
-			d.touches = d.touches || len(change.OnHost(steps)) > 0
-		case errors.As(err, &refused) && !slices.ContainsFunc(d.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && x.Host == name }):
-			d.Findings = append(d.Findings, rules.Refused(name, ch, refused))
+		case len(does.Refused) == 0:
+			d.Approved.Approve(change.Disturbs(&known, name, does.Steps)...)
+			d.touches = d.touches || len(change.OnHost(does.Steps)) > 0
+			if f.opt.Levels[rules.Feasible] != rules.Off {
+				d.Findings = append(d.Findings, rules.Overtaken(w, ch, name)...)
+			}
+		case !slices.ContainsFunc(d.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && x.Host == name }):
+			d.Findings = append(d.Findings, rules.Refused(name, ch, does.Refused[0]))
 		}
 	}
 	return d
@@ -169,19 +184,15 @@ func isUpdate(ch change.Change) bool {
 // afterwards is a host once a change was made. One that the host would refuse is an error
 // of its own: it counts as made, for what it lets go of.
 func afterwards(host gpu.Host, name string, ch change.Change) gpu.Host {
-	steps, err := change.Plan(host, name, ch)
+	after, err := change.After(host, name, ch)
 	if err != nil && !ch.Want.Empty() {
 		return host
 	}
-	host = change.ProjectAll(host, steps)
-	if err == nil {
-		return host
+	if s := ch.Prior.Share; err != nil && s != nil {
+		after = change.Project(after, change.Step{Op: change.OpRemoveShare, Share: &gpu.ShareSpec{Name: s.Name}})
+		after.Claims = change.DropClaim(after.Claims, gpu.ClaimShare, s.Name)
 	}
-	if s := ch.Prior.Share; s != nil {
-		host = change.Project(host, change.Step{Op: change.OpRemoveShare, Share: &gpu.ShareSpec{Name: s.Name}})
-		host.Claims = change.DropClaim(host.Claims, gpu.ClaimShare, s.Name)
-	}
-	return host
+	return after
 }
 
 // Disturbable is what changes of some hosts could disturb as they are now, for an object
@@ -205,14 +216,33 @@ type awaited struct {
 }
 
 // Record puts a plan into the ledger and tells what is wrong with it, on the hosts of a view
-// and beside the rest of the run.
-func (f *Fleet) Record(instance string, v View, p change.Change) []rules.Finding {
+// and beside the rest of the run, and what it does to each host, in sorted order.
+func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Finding, []change.Forecast) {
 	l := f.Ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.Approved = l.approved(p)
-	findings := l.record(instance, p, func(p change.Change) []rules.Finding { return f.Check(f.withNeighbours(v), p) })
-	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels), f.comesLate(p))
+	var does []change.Forecast
+	findings := l.record(instance, p, func(p change.Change) (findings []rules.Finding) {
+		findings, does = rules.CheckAndForesee(f.world(f.withNeighbours(v)), p, f.opt.Levels)
+		return findings
+	})
+	if !p.Unchanged {
+		findings = append(findings, f.refusedLater(p.Subject)...)
+	}
+	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels), f.comesLate(p)), does
+}
+
+// refusedLater finds, once per run, that a provider which may change nothing plans a change.
+func (f *Fleet) refusedLater(subject string) []rules.Finding {
+	if f.opt.ReadOnly == "" || f.opt.Recorded || !f.TellOnce("read-only") {
+		return nil
+	}
+	return []rules.Finding{{
+		Level: rules.Warning, Title: "The apply will be refused",
+		Found: words.Capital(f.opt.ReadOnly) + ". " + words.Capital(subject) + " is the first change of this plan.",
+		Fix:   "Lift it before the apply, or take the plan as a preview.",
+	}}
 }
 
 // inTheWayOf finds that a resource stays, by its plan, and is in the way of a destroy that

@@ -67,6 +67,8 @@ type Options struct {
 	Levels rules.Levels
 	// ReadOnly, when not empty, is the reason why nothing may be written.
 	ReadOnly string
+	// Recorded is true for a recorded inventory: that it cannot be changed needs no saying.
+	Recorded bool
 	// KeepUnreachable keeps what is known of a host that does not answer, with a
 	// warning, instead of failing.
 	KeepUnreachable bool
@@ -126,6 +128,9 @@ type Fleet struct {
 	names    []string
 	byName   map[string][]string
 	declared map[string][]string
+
+	// judge is held by the plan that waits for all others; see abandoned.
+	judge sync.Mutex
 
 	mu        sync.Mutex
 	told      map[string]bool                // what was told once
@@ -337,29 +342,31 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 		})
 	}
 	_ = g.Wait() // the errors are in the view
-	for _, h := range v.Hosts {
-		if len(h.Unfinished) > 0 && h.Cluster != nil {
-			v.shows(h)
-		}
-	}
+	v.agree()
 	return v
 }
 
-// shows has other nodes of a cluster see one as it sees itself: a change that it puts back may
-// have paused it.
-func (v View) shows(h *gpu.Host) {
-	for name, o := range v.Hosts {
-		if !gpu.SameID(o.ClusterName(), h.ClusterName()) {
-			continue
+// agree has the nodes of a cluster see each other as each sees itself: a change that one puts back
+// may have paused it, or has resumed it since the other was read.
+func (v View) agree() {
+	itself := map[[2]string]gpu.NodeState{}
+	for _, h := range v.Hosts {
+		if h.Cluster != nil {
+			itself[[2]string{h.ClusterName(), gpu.FoldID(h.Name)}] = h.NodeState()
 		}
-		i := slices.IndexFunc(o.Cluster.Nodes, func(n gpu.Node) bool { return gpu.SameID(n.Name, h.Name) })
-		if i < 0 || o.Cluster.Nodes[i].State == h.NodeState() {
-			continue
+	}
+	for name, h := range v.Hosts {
+		for i := 0; h.Cluster != nil && i < len(h.Cluster.Nodes); i++ {
+			n := h.Cluster.Nodes[i]
+			state := itself[[2]string{h.ClusterName(), gpu.FoldID(n.Name)}]
+			if state == "" || state == n.State {
+				continue
+			}
+			is, cluster := *h, *h.Cluster
+			cluster.Nodes = slices.Clone(cluster.Nodes)
+			cluster.Nodes[i].State, is.Cluster = state, &cluster
+			h, v.Hosts[name] = &is, &is
 		}
-		is, cluster := *o, *o.Cluster
-		cluster.Nodes = slices.Clone(cluster.Nodes)
-		cluster.Nodes[i].State, is.Cluster = h.NodeState(), &cluster
-		v.Hosts[name] = &is
 	}
 }
 
@@ -459,6 +466,10 @@ func (f *Fleet) worldOf(v View, index *rules.Fleet) rules.World {
 		Agents:   f,
 	}
 }
+
+// StopsAtOnce is how many VMs of a cluster the run has off at the same time, but for those of
+// one host.
+func (f *Fleet) StopsAtOnce() int { return f.opt.MaxConcurrentVMStops }
 
 // Asks implements rules.Agents.
 func (f *Fleet) Asks(ch change.Change) []string {

@@ -87,6 +87,25 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 	h.rung()
 }
 
+// quiet waits until nothing is planned for a third of patience, and reports whether anything was
+// planned meanwhile. When something is so it waits no longer, and reports false.
+func (h *handovers) quiet(ctx context.Context, is func() bool) (came bool) {
+	for ctx.Err() == nil && !is() {
+		h.mu.Lock()
+		bell := h.bell
+		h.mu.Unlock()
+		select {
+		case <-bell:
+			came = true
+			time.Sleep(h.patience / 60) // to look once is enough where many come
+		case <-time.After(h.patience / 3):
+			return came
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
 // awaitSuccessor waits for a plan of the run that wants what a change ends, and lists the
 // hosts on which it does. Without an owner nothing is taken over.
 func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (hosts []string) {

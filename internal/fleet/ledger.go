@@ -32,6 +32,8 @@ type Ledger struct {
 	// the token of who is in the way, those destroys that need others to go before.
 	leaving map[string]bool
 	awaited map[string][]awaited
+	// met are the claim tokens of the resources that the run has read.
+	met map[string]bool
 	// handovers lets what goes wait for what takes it over.
 	handovers *handovers
 }
@@ -44,7 +46,7 @@ type entry struct {
 }
 
 func newLedger(patience time.Duration) *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, reshaped: map[string]bool{}, leaving: map[string]bool{}, awaited: map[string][]awaited{}, handovers: newHandovers(patience)}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, met: map[string]bool{}, reshaped: map[string]bool{}, leaving: map[string]bool{}, awaited: map[string][]awaited{}, handovers: newHandovers(patience)}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -57,6 +59,22 @@ func (l *Ledger) Instance(previous string) string {
 	defer l.mu.Unlock()
 	l.next++
 	return l.nonce + "/" + strconv.Itoa(l.next)
+}
+
+// Met notes that the run has the resource of a claim's token, whatever becomes of it.
+func (l *Ledger) Met(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.met[token] = true
+}
+
+// has reports whether a resource of the run has a claim's token.
+func (l *Ledger) has(token string) bool {
+	l.mu.Lock()
+	met := l.met[token]
+	l.mu.Unlock()
+	_, planned := l.book.Plan(token)
+	return met || planned
 }
 
 // record replaces what an instance means to hold and returns what the check finds

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -16,21 +17,15 @@ func SelectKind(kind gpu.Kind, name string, h *gpu.Host, sel *gpu.Selector, mine
 		return ids
 	}
 	return choose(h, sel, mine, func(g *gpu.GPU) bool {
-		free := !g.Dismounted && !taken(h, g.ID, mine)
-		switch kind {
-		case gpu.KindMPS, gpu.KindTimeSlicing: // which a pool of a Linux host may have too
-			// One that came into MIG mode while it is mine stays, so that the difference is seen.
-			inMIGMode := g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending)
-			shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
-			return free && h.Platform == gpu.Linux && g.Vendor == nvidia && (!inMIGMode || held(h, g.ID, shared))
-		case gpu.KindMIG:
-			free = free && g.MIG != nil
-		case gpu.KindVGPU:
-			free = free && g.VGPU != nil
-		case gpu.KindGPUP:
-			free = free && g.Partitionable != nil && !g.Partitionable.Paravirtual
+		if g.Dismounted || taken(h, g.ID, mine) {
+			return false
 		}
-		return free && !inAPool(h, g.ID, "")
+		if !change.BesidePools(kind) {
+			return change.Passes(kind, g) == "" && !inAPool(h, g.ID, "")
+		}
+		// One that came into MIG mode while it is mine stays, so that the difference is seen.
+		shared := func(c *gpu.Claim) bool { return mine(c) && c.Want.Config != nil && c.Want.Config.MIG == nil }
+		return h.Platform == change.PlatformOf(kind) && change.Offers(kind, g) && (change.Passes(kind, g) == "" || held(h, g.ID, shared))
 	})
 }
 
@@ -105,7 +100,7 @@ func modelSelected(sel *gpu.Selector, g *gpu.GPU) bool {
 			return true
 		}
 		m, ok := catalog.ByName(want)
-		if have, known := catalog.ByPCI(g.PCI); ok && known && have.Name == m.Name {
+		if have, known := catalog.Of(g.PCI, g.Model); ok && known && have.Name == m.Name {
 			return true
 		}
 	}

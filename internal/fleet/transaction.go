@@ -30,6 +30,8 @@ type transaction struct {
 	stands  map[string][]string
 	result  *Result
 	failure *Failure
+	// before is where clustered VMs were, by id, if nodes are drained.
+	before map[string]string
 }
 
 // enter takes the turn and the lease of each host. All runs take the clusters in one
@@ -90,14 +92,12 @@ func (t *transaction) prepare(ctx context.Context, names []string) error {
 	return nil
 }
 
-// reserveStops holds the right to stop as many VMs as the change needs, per
-// cluster. A change that needs more than the limit waits until it is alone.
-func (t *transaction) reserveStops(ctx context.Context) (func(), error) {
+// reserveStops holds the right to stop as many VMs as the change of one host needs, per
+// cluster. One that needs more than the limit waits until it is alone.
+func (t *transaction) reserveStops(ctx context.Context, n string) (func(), error) {
 	need := map[string]int{}
-	for n, p := range t.prepared {
-		if len(p.StopsVMs) > 0 {
-			need[t.fleet.stopDomain(n)] += len(p.StopsVMs)
-		}
+	if stops := len(t.prepared[n].StopsVMs); stops > 0 {
+		need[t.fleet.stopDomain(n)] = stops
 	}
 	limit := t.fleet.opt.MaxConcurrentVMStops
 	return t.reserve(ctx, t.fleet.stops, limit, need, "until it may stop VMs")
@@ -129,7 +129,7 @@ func (t *transaction) reserve(ctx context.Context, of map[string]*semaphore.Weig
 		sem, n := t.fleet.limit(of, domain, limit), int64(min(need[domain], limit))
 		if err := sem.Acquire(ctx, n); err != nil {
 			release()
-			return nil, t.failed("", &agent.Error{Kind: agent.Cancelled, Message: "the run was cancelled while this change waited " + until})
+			return func() {}, t.failed("", &agent.Error{Kind: agent.Cancelled, Message: "the run was cancelled while this change waited " + until})
 		}
 		taken = append(taken, func() { sem.Release(n) })
 	}
@@ -182,17 +182,21 @@ func (t *transaction) run(ctx context.Context, names []string) error {
 			t.note(n, t.fleet.hosts[n].gaveUp("before this host was begun"))
 			break
 		}
-		if t.stopped() {
+		release, err := t.reserveStops(ctx, n)
+		if err != nil || t.stopped() {
+			release()
 			atOnce.Release(1)
 			break
 		}
 		if _, refused := t.inWindow(n); refused != nil { // it closed while others had their turn
 			t.note(n, refused)
+			release()
 			atOnce.Release(1)
 			break
 		}
 		wg.Go(func() {
 			defer atOnce.Release(1)
+			defer release()
 			t.one(ctx, n)
 		})
 	}
@@ -361,7 +365,12 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 		if t.ends[n] != EndApplied {
 			continue
 		}
+		release := func() {}
+		if undo {
+			release, _ = t.reserveStops(ctx, n) // it may stop them again
+		}
 		out, err := t.conn(n).Settle(ctx, t.fleet.hosts[n].fence, t.changes[n].ID, undo)
+		release()
 		switch {
 		case !undo && err != nil:
 			// What the host has is right; only its journal still lists the change, which
@@ -381,6 +390,7 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 		return nil
 	}
 	t.markIncomplete(ctx, names)
+	t.sayWhereMoved(ctx)
 	for _, n := range names {
 		if _, ok := t.result.Hosts[n]; !ok {
 			if h, err := t.fleet.Snapshot(ctx, n); err == nil {
@@ -390,6 +400,31 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 	}
 	t.failure.Result = *t.result
 	return t.failure
+}
+
+// noteWhere remembers where the VMs are of nodes that are drained.
+func (t *transaction) noteWhere(v View) {
+	t.before = map[string]string{}
+	for n, p := range t.prepared {
+		for i := range v.Hosts[n].VMs {
+			if vm := &v.Hosts[n].VMs[i]; p.Drains && vm.Clustered {
+				t.before[vm.ID] = n
+			}
+		}
+	}
+}
+
+// sayWhereMoved says of a failed change which VMs it has moved to other nodes.
+func (t *transaction) sayWhereMoved(ctx context.Context) {
+	if len(t.before) == 0 {
+		return
+	}
+	now := t.fleet.Look(ctx, t.fleet.withPeers(ctx, slices.Compact(slices.Sorted(maps.Values(t.before)))))
+	for _, id := range slices.Sorted(maps.Keys(t.before)) {
+		if at, err := FindVM(now, id); err == nil && at.Host != t.before[id] {
+			t.stand(t.before[id], []string{fmt.Sprintf("VM %s has moved to %s", at.VM.Name, at.Host)})
+		}
+	}
 }
 
 // undoCutOff records how the undoing of a change ended whose connection broke.

@@ -140,6 +140,23 @@ func (f *Fleet) lastSeen(ref string, hosts []string, cluster string, hint []stri
 	return on[0], true
 }
 
+// RecordOf is the claim for a VM where it belongs: on its host, or in its cluster; where the
+// nodes have no records in common, on any of them.
+func RecordOf(v View, at FoundVM) (*gpu.Claim, bool) {
+	host := v.Hosts[at.Host]
+	if c, ok := host.Claim(gpu.ClaimAssignment, at.VM.ID); ok || host.Cluster == nil || host.Cluster.Records {
+		return c, ok
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		if h := v.Hosts[name]; h.Cluster != nil && gpu.SameID(h.Cluster.Name, host.Cluster.Name) {
+			if c, ok := h.Claim(gpu.ClaimAssignment, at.VM.ID); ok {
+				return c, true
+			}
+		}
+	}
+	return nil, false
+}
+
 // AssignmentClaim is the newest claim for a VM on any host of a view.
 func AssignmentClaim(v View, vmID string) (gpu.Claim, bool) {
 	var best gpu.Claim

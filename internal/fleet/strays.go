@@ -1,0 +1,180 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
+)
+
+// stray is a claim of this owner that no resource has which this run has read or planned.
+type stray struct {
+	host  string
+	claim gpu.Claim
+}
+
+func (f *Fleet) strays(v View, hosts ...string) []stray {
+	var out []stray
+	for _, name := range hosts {
+		if h, ok := v.Hosts[name]; ok {
+			for _, c := range h.Claims {
+				if c.Owner == f.opt.Owner && c.Owner != "" && !f.Ledger.has(c.Token) {
+					out = append(out, stray{name, c})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// takes reports whether a want is about the object of the claim.
+func (s stray) takes(w gpu.Want) bool {
+	on := func(hosts map[string][]string) bool {
+		_, ok := hosts[s.host]
+		return ok
+	}
+	switch {
+	case w.Config != nil:
+		return s.claim.Is(gpu.ClaimConfig, w.Config.ID) && on(w.Config.GPUs)
+	case w.Pool != nil:
+		return s.claim.Is(gpu.ClaimPool, w.Pool.Name) && on(w.Pool.Members)
+	case w.Share != nil:
+		return s.claim.Is(gpu.ClaimShare, w.Share.Name) && s.host == w.Share.Host
+	case w.Assignment != nil:
+		return s.claim.Is(gpu.ClaimAssignment, w.Assignment.VMID)
+	}
+	return false
+}
+
+func (s stray) String() string {
+	switch a := s.claim.Want.Assignment; {
+	case s.claim.Kind == gpu.ClaimConfig:
+		return fmt.Sprintf("partition config %q", s.claim.ID)
+	case a != nil:
+		return fmt.Sprintf("VM %s (id %s)", a.VMName, s.claim.ID)
+	}
+	return fmt.Sprintf("%s %q", s.claim.Kind, s.claim.ID)
+}
+
+// Elsewhere finds what a resource that was just planned takes over from one that is not in this
+// run, and, once for each host, claims of this owner that nothing of this run has. Terraform tells
+// nobody when it has planned all: what is missing counts as not in the run when nothing more comes.
+func (f *Fleet) Elsewhere(ctx context.Context, v View, p change.Change) []rules.Finding {
+	if f.opt.Owner == "" || f.Applies() {
+		return nil
+	}
+	if p.Prior.Empty() && !p.Want.Empty() {
+		return f.takeover(ctx, v, p)
+	}
+	return f.abandoned(ctx, p)
+}
+
+func (f *Fleet) takeover(ctx context.Context, v View, p change.Change) []rules.Finding {
+	held := func() []stray {
+		return slices.DeleteFunc(f.strays(v, slices.Sorted(maps.Keys(v.Hosts))...), func(s stray) bool { return !s.takes(p.Want) })
+	}
+	if len(held()) == 0 {
+		return nil
+	}
+	f.Ledger.handovers.await(ctx, func() bool { return f.Applies() || len(held()) == 0 })
+	list := held()
+	if len(list) == 0 || f.Applies() {
+		return nil
+	}
+	var hosts []string
+	for _, s := range list {
+		hosts = append(hosts, s.host)
+	}
+	return []rules.Finding{{
+		Level: rules.Warning, Title: words.Capital(list[0].String()) + " is taken over",
+		Found: fmt.Sprintf("On %s a resource of owner %q manages it that this run does not have: one of another workspace or state, or of a state that was lost.", words.JoinAll(hosts), f.opt.Owner),
+		Fix: "If another state is in use, give each its own `owner`, with workspaces for example `owner = \"vdi-${terraform.workspace}\"`. " +
+			"Otherwise apply: this resource takes the place of the other one.",
+	}}
+}
+
+// abandoned waits in the plan of one assignment or share, on which hardly anything depends, for
+// all others. With one operation at a time nothing comes meanwhile, so that nothing is known.
+func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding {
+	at := ""
+	switch w := p.Want; {
+	case w.Assignment != nil:
+		at = w.Assignment.Host
+	case w.Share != nil:
+		at = w.Share.Host
+	}
+	if at == "" || len(f.strays(f.looked([]string{at}), at)) == 0 || !f.judge.TryLock() {
+		return nil
+	}
+	defer f.judge.Unlock()
+	if !f.Ledger.handovers.quiet(ctx, func() bool { return f.Applies() || len(f.strays(f.Seen(), f.names...)) == 0 }) {
+		return nil
+	}
+	v := f.Seen()
+	gone := f.gone(v)
+	var out []rules.Finding
+	for _, name := range f.names {
+		var names []string
+		for _, s := range f.strays(v, name) {
+			text := s.String()
+			if slices.ContainsFunc(gone, func(g stray) bool { return g.claim.Token == s.claim.Token }) {
+				text += ", which no host has any more"
+			}
+			names = append(names, text)
+		}
+		if len(names) == 0 || !f.TellOnce("strays of "+name) {
+			continue
+		}
+		out = append(out, rules.Finding{
+			Level: rules.Warning, Host: name, Title: "Claims on " + name + " that no resource of this run has",
+			Found: fmt.Sprintf("Host %q holds for owner %q: %s.", name, f.opt.Owner, words.JoinAll(names)),
+			Fix: "Import them, or remove what they hold by hand and run `gpu-agent claims forget` there. Resources that `-target` leaves out count as missing. " +
+				"The next change drops the claims of VMs that no host has.",
+		})
+	}
+	return out
+}
+
+// gone are the claims of this owner for VMs that no host has, where every host answers, and
+// every node of a cluster is a host.
+func (f *Fleet) gone(v View) []stray {
+	if !v.Complete() || len(v.Hosts) != len(f.hosts) {
+		return nil
+	}
+	var out []stray
+	for _, name := range f.names {
+		h := v.Hosts[name]
+		if _, unknown := h.UnknownPart(gpu.PartVMs); unknown {
+			return nil
+		}
+		if h.Cluster != nil && slices.ContainsFunc(h.Cluster.Nodes, func(n gpu.Node) bool { return len(f.byName[gpu.FoldID(n.Name)]) == 0 }) {
+			return nil
+		}
+		for _, c := range h.Claims {
+			if c.Kind != gpu.ClaimAssignment || c.Owner != f.opt.Owner {
+				continue
+			}
+			if _, err := FindVM(v, c.ID); err != nil {
+				out = append(out, stray{name, c})
+			}
+		}
+	}
+	return out
+}
+
+// sweep drops the claims of VMs that are gone, once per run, when it has looked at every host
+// anyway. What fails the next run tries again.
+func (f *Fleet) sweep(ctx context.Context) {
+	if f.opt.Owner == "" || len(f.gone(f.Seen())) == 0 || !f.TellOnce("claims of VMs that are gone") {
+		return
+	}
+	f.forgetSnapshots() // a VM may have moved between two of them
+	for _, s := range f.gone(f.LookAll(ctx)) {
+		_, _ = f.applyOnce(ctx, Request{Change: change.Change{Subject: s.String(), Token: s.claim.Token, Prior: s.claim.Want, ClaimOnly: true}})
+	}
+}
