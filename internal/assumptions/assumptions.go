@@ -23,6 +23,8 @@ type Assumption struct {
 	Settles string
 	// Asked is true when the self-test settles it by reading alone.
 	Asked bool
+	// Tried is true when the self-test settles it with --change, which tries it.
+	Tried bool
 	// Where are the files that rely on it, from the root of the repository. Each names ID.
 	Where []string
 }

@@ -123,6 +123,7 @@ func (s clusterScenario) run(t *testing.T, factory ClusterFactory) {
 		if state := nodeState(look(t, "hv01")); state != gpu.NodeUp {
 			t.Errorf("resumed, hv01 is %s", state)
 		}
+		s.stays = true // what the drain has moved comes back
 		s.wantPlaces(t, look)
 	}
 	if err := h.StartVM(ctx, beta); err != nil {

@@ -87,6 +87,13 @@ func somebodyHalfMakes(gpuID, profile string, start int) migAction {
 	}
 }
 
+func somebodyDivides(gpuID, profile string, start, slices int) migAction {
+	return func(_ context.Context, b *migBench) error {
+		b.Divide(b.t, gpuID, gpu.MIGPlacement{Profile: profile, Start: start}, slices)
+		return nil
+	}
+}
+
 func reboot(_ context.Context, b *migBench) error {
 	b.Reboot(b.t)
 	return nil

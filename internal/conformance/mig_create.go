@@ -48,6 +48,21 @@ func migCreateScenarios() []migScenario {
 			then:  []migCheck{hasInstances(h100A, at(mig3g, 4)), isWhole(h100A, mig3g, 4)},
 		},
 		{
+			name:  "one of which somebody took a part is filled",
+			first: []migAction{somebodyDivides(h100A, mig3g, 4, 1)},
+			do:    create(h100A, mig3g, 4),
+			again: true,
+			then:  []migCheck{hasInstances(h100A, at(mig3g, 4)), isWhole(h100A, mig3g, 4), onlyChanged(h100A)},
+		},
+		{
+			name:   "but not under a process",
+			first:  []migAction{somebodyDivides(h100A, mig3g, 4, 1), startsIn("trainer", h100A, mig3g, 4)},
+			do:     create(h100A, mig3g, 4),
+			fails:  backend.InUse,
+			saying: []string{"trainer"},
+			then:   []migCheck{nothingChanged},
+		},
+		{
 			name:  "so is one with media extensions",
 			first: []migAction{somebodyHalfMakes(h100A, mig1gm, 6)},
 			do:    create(h100A, mig1gm, 6),

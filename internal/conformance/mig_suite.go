@@ -29,6 +29,9 @@ type MIGFixture interface {
 	// interrupted does.
 	HalfMake(t *testing.T, gpuID string, p gpu.MIGPlacement)
 
+	// Divide leaves a GPU instance with one compute instance of a number of slices.
+	Divide(t *testing.T, gpuID string, p gpu.MIGPlacement, slices int)
+
 	// Reboot starts the host again.
 	Reboot(t *testing.T)
 }

@@ -49,6 +49,9 @@ func explain(said string, exit int, known bool) (kind Kind, found, fix string) {
 	case has("sudo:") && has("password is required", "terminal is required", "not allowed", "not in the sudoers"):
 		return Authentication, "sudo does not let this user run the agent without a password",
 			"add to sudoers: USER ALL=(root) NOPASSWD: /path/to/gpu-agent serve --stdio"
+	case has("glibc_") && has("not found"):
+		return WrongPlatform, "the host's C library (glibc) is older than the agent needs",
+			"the released agents start with glibc 2.28 and later (RHEL 8, Ubuntu 20.04, Debian 11); build one for the host with `make build`"
 	case has("exec format error", "cannot execute binary file", "bad cpu type in executable", "error while loading shared libraries",
 		"not a valid win32 application", "not compatible with the version of windows", "machine type mismatch",
 		"not a valid application for this os platform"):

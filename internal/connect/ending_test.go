@@ -37,6 +37,7 @@ func TestEndings(t *testing.T) {
 		{"sudo, another architecture", "sudo: unable to execute /opt/gpu-agent: Exec format error\n", 1, connect.WrongPlatform},
 		{"macOS", "zsh: bad CPU type in executable: ./gpu-agent\n", 126, connect.WrongPlatform},
 		{"Windows", "This version of C:\\gpu-agent.exe is not compatible with the version of Windows you're running.\r\n", 1, connect.WrongPlatform},
+		{"glibc is too old", "gpu-agent: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by gpu-agent)\n", 1, connect.WrongPlatform},
 		{"a library is missing", "gpu-agent: error while loading shared libraries: libnvidia-ml.so.1: cannot open shared object file\n", 127, connect.WrongPlatform},
 
 		{"sudo wants a password", "sudo: a password is required\n", 1, connect.Authentication},

@@ -281,6 +281,54 @@ func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
 	}
 }
 
+// A rollout and assignments together have no more VMs off than the limit says, except those of
+// one host, which is changed alone then.
+func TestStopsOfARolloutAreLimited(t *testing.T) {
+	const limit = 4
+	f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: limit}, "a", "b", "c", "d", "e", "big", "one")
+	var mu sync.Mutex
+	at, most := map[string]int{}, 0
+	for n, c := range conns {
+		c.host.Cluster = &gpu.Cluster{Name: "clu"}
+		c.stops = map[string][]string{"big": make([]string, 6), "one": make([]string, 1)}[n]
+		if c.stops == nil {
+			c.stops = make([]string, 3-len(n)%2)
+		}
+		c.apply = func(agent.Change) (agent.Outcome, error) {
+			mu.Lock()
+			at[n] = len(c.stops)
+			off := 0
+			for _, stops := range at {
+				off += stops
+			}
+			if most = max(most, off); off > limit && len(at) > 1 {
+				t.Errorf("off at the same time: %v", at)
+			}
+			mu.Unlock()
+			time.Sleep(5 * time.Millisecond)
+			mu.Lock()
+			delete(at, n)
+			mu.Unlock()
+			return agent.Outcome{Host: c.read()}, nil
+		}
+	}
+	f.LookAll(t.Context())
+	var wg sync.WaitGroup
+	apply := func(token string, names ...string) {
+		wg.Go(func() {
+			if _, err := f.Apply(t.Context(), fleet.Request{MaxUnavailable: 8, Change: change.Change{Subject: token, Token: token, Want: configFor(names...)}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	apply("rollout", "a", "b", "c", "d", "e", "big")
+	apply("alone", "one")
+	wg.Wait()
+	if most != 6 {
+		t.Errorf("%d VMs were off at most, want those of the largest host", most)
+	}
+}
+
 func TestReadOnlyFleetIsNotAsked(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{ReadOnly: "because"}, "a")
 	_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a")}})

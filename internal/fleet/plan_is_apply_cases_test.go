@@ -158,3 +158,23 @@ func TestANodeThatADeadRunPausedCountsAsUp(t *testing.T) {
 		}
 	}
 }
+
+// A VM that is to draw from a pool which the run destroys is refused, whichever is planned first.
+func TestAPoolDoesNotGoUnderAVMThatTurnsToIt(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	pool := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}}}
+	if err := w.apply(pool); err != nil {
+		t.Fatal(err)
+	}
+	goes := pool
+	goes.Prior, goes.Want = pool.Want, gpu.Want{}
+	draws := w.assigned("vm-11", gpu.PartitionWant{})
+	draws.Want.Assignment.Partition, draws.Want.Assignment.Pool = nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	for range 8 { // the plan shuffles them
+		says := w.plan(goes, draws)
+		if len(says.errors) != 1 || says.errors[0].Rule != "known-pool" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}

@@ -390,7 +390,10 @@ func (w *world) sayLinux(out *ofLinux, x change.Forecast, h *gpu.Host) {
 		if !ok {
 			w.fatal("the plan names GPU %s, which %s has not", c.GPU, x.Host)
 		}
-		l := layoutOf(h, g)
+		l, said := out.gpus[x.Host+" "+g.ID] // by another plan of the run
+		if !said {
+			l = layoutOf(h, g)
+		}
 		if c.MIG != nil {
 			if l.MIG = c.MIG.To; c.MIG.Resets {
 				out.resets = append(out.resets, g.ID)

@@ -1,0 +1,161 @@
+package fleet_test
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// changed is a change of a resource.
+type changed struct {
+	r *resource
+	p change.Change
+}
+
+// together makes several changes in one run: all are planned, each with those before it in the
+// ledger, and then applied in one of the orders that Terraform may choose. What was announced
+// for them is what the hosts do. It tells whether the plan allows it.
+func (w *world) together(all ...changed) bool {
+	w.several = true
+	defer func() { w.several = false }()
+	var changes []change.Change
+	for i, c := range all {
+		w.note("%s%s: %s -> %s", map[bool]string{true: "  and "}[i > 0], c.r.label, wantText(c.p.Prior), wantText(c.p.Want))
+		changes = append(changes, c.p)
+	}
+	before := w.shown()
+	says := w.plan(changes...)
+	if len(says.errors) > 0 {
+		w.counts["runs refused"]++
+		w.note("  refused: %s: %s", says.errors[0].Rule, says.errors[0].Found)
+		return false
+	}
+	all = slices.DeleteFunc(all, func(c changed) bool {
+		_, unable := says.unable[c.p.Subject]
+		return unable // its apply fails, as the plan says
+	})
+	w.seen.begin()
+	run := w.run(nil)
+	for left := w.inOrder(all); len(left) > 0; {
+		var later []changed
+		for _, c := range left {
+			switch err := w.applied(run, c.p, says); {
+			case err == nil:
+				w.note("  %s is made", c.r.label)
+				w.made(c.r, c.p)
+			case forRoom(err):
+				w.note("  %s waits: %v", c.r.label, err)
+				later = append(later, c)
+			case w.tolerates(err, before, all):
+				return true
+			default:
+				w.fatal("the plan of all is clean, and the hosts refuse %s: %v", c.r.label, err)
+			}
+		}
+		if len(later) == 0 {
+			break
+		}
+		// One operation at a time nothing frees the room meanwhile: the next run completes it.
+		w.counts["runs in two"]++
+		changes = nil
+		for _, c := range later {
+			changes = append(changes, c.p)
+		}
+		next := w.plan(changes...)
+		if len(next.errors) > 0 || len(later) == len(left) {
+			w.fatal("the next run does not complete it: %v", next.errors)
+		}
+		says.approved, run, left = next.approved, w.run(nil), w.inOrder(later)
+	}
+	w.counts["runs applied"]++
+	changes = nil
+	for _, c := range all {
+		changes = append(changes, c.p)
+	}
+	w.counts["applied"] += len(all)
+	w.compareRun(says, before, changes...)
+	return true
+}
+
+// inOrder puts changes into an order that their references allow.
+func (w *world) inOrder(of []changed) []changed {
+	of = slices.Clone(of)
+	w.rng.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+	var out []changed
+	for len(of) > 0 {
+		i := max(0, slices.IndexFunc(of, func(c changed) bool {
+			return !slices.ContainsFunc(of, func(o changed) bool { return o.r != c.r && comesFirst(o.p, c.p) })
+		}))
+		out = append(out, of[i])
+		of = slices.Delete(of, i, i+1)
+	}
+	return out
+}
+
+// comesFirst tells whether Terraform makes a change before another one. What is destroyed goes
+// after what referred to it and goes too, and before what is changed to refer to it no more.
+func comesFirst(a, b change.Change) bool {
+	switch gone, goes := a.Want.Empty(), b.Want.Empty(); {
+	case gone && goes:
+		return refers(a.Prior, b)
+	case gone:
+		return refers(b.Prior, a)
+	case goes:
+		return false
+	}
+	return refers(b.Want, a)
+}
+
+// refers tells whether an object names another one.
+func refers(w gpu.Want, to change.Change) bool {
+	id := ""
+	for _, of := range []gpu.Want{to.Want, to.Prior} {
+		switch {
+		case of.Config != nil:
+			id = of.Config.ID
+		case of.Pool != nil:
+			id = of.Pool.ID
+		}
+	}
+	switch {
+	case id == "":
+	case w.Assignment != nil && w.Assignment.Pool != nil:
+		return w.Assignment.Pool.ID == id
+	case w.Share != nil:
+		return w.Share.Pool == id || w.Share.Config == id
+	}
+	return false
+}
+
+// applied makes a change as Terraform does: what is not destroyed is planned once more right
+// before.
+func (w *world) applied(f *fleet.Fleet, p change.Change, says announced) error {
+	if !p.Want.Empty() {
+		findings, _ := f.Record(f.Ledger.Instance(""), f.LookAll(w.t.Context()), p)
+		for _, x := range findings {
+			if x.Level == rules.Error {
+				return &agent.Error{Kind: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}
+			}
+		}
+	}
+	p.Approved = says.approved[p.Token]
+	return w.applyLinux(f, fleet.Request{Change: p, MaxUnavailable: 2})
+}
+
+// forRoom tells whether a change was refused untouched for what another one may take away.
+func forRoom(err error) bool {
+	if failure, ok := errors.AsType[*fleet.Failure](err); ok && failure.Begun() {
+		return false
+	}
+	ae, ok := errors.AsType[*agent.Error](err)
+	if !ok || ae.Kind != agent.RuleViolation {
+		return ok && ae.Kind == agent.Refused && ae.Cause != nil && ae.Cause.Code == backend.Insufficient
+	}
+	return !slices.ContainsFunc(ae.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && !rules.Passes(x.Rule) })
+}
