@@ -1,6 +1,7 @@
 package partitionconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,61 +12,115 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
-const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`. " +
-	"A config that is already claimed can also be imported by its identity, the id."
+const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`; " +
+	"of one host it may name GPUs after the kind, such as `hgx01:mig@GPU-1,GPU-2`. An identity has the `id` of a config that is claimed, or `host` and, where the host has several layouts, `kind` and `gpu_ids`."
 
-// ImportState takes `[name@]host[,host...][:kind]`, or the identity of a claimed
-// config. Read fills in the rest.
+type identityModel struct {
+	ID     types.String `tfsdk:"id"`
+	Host   types.String `tfsdk:"host"`
+	Kind   types.String `tfsdk:"kind"`
+	GPUIDs types.List   `tfsdk:"gpu_ids"`
+}
+
+// identify carries an identity that is known, and otherwise sets one of the id alone: where a
+// config was found first may not change in it.
+func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, id types.String) diag.Diagnostics {
+	var diags diag.Diagnostics
+	is := identityModel{GPUIDs: types.ListNull(types.StringType)}
+	if known != nil && !known.Raw.IsFullyNull() {
+		if diags.Append(known.Get(ctx, &is)...); !is.ID.IsNull() {
+			return diags
+		}
+	}
+	is.ID = id
+	diags.Append(next.Set(ctx, is)...)
+	return diags
+}
+
+// imported is what an import names.
+type imported struct {
+	name, kind  string
+	hosts, gpus []string
+}
+
+// ImportState takes `[name@]host[,host...][:kind[@gpu,...]]`, or the identity. Read fills in
+// the rest.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
-	if req.ID == "" {
-		var identity identityModel
-		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
-		if resp.Diagnostics.HasError() {
+	var at imported
+	found := fmt.Sprintf("%q", req.ID)
+	if identity := object.Identity[identityModel](ctx, req.Identity, &resp.Diagnostics); req.ID == "" && identity != nil {
+		if resp.Diagnostics.HasError() || r.claimed(ctx, *identity, resp) {
 			return
 		}
-		r.importClaimed(ctx, identity.ID.ValueString(), resp)
+		at = imported{kind: identity.Kind.ValueString(), hosts: []string{identity.Host.ValueString()}}
+		resp.Diagnostics.Append(identity.GPUIDs.ElementsAs(ctx, &at.gpus, false)...)
+		found = fmt.Sprintf("host %s, kind %s, gpu_ids %s", identity.Host, identity.Kind, identity.GPUIDs)
+	} else {
+		list, rest, _ := strings.Cut(req.ID, ":")
+		kind, gpus, hasGPUs := strings.Cut(rest, "@")
+		name, hosts, hasName := strings.Cut(list, "@")
+		if !hasName {
+			name, hosts = "", list
+		}
+		at = imported{name: name, kind: kind, hosts: strings.Split(hosts, ",")}
+		if hasGPUs {
+			at.gpus = strings.Split(gpus, ",")
+		}
+		if hasName && name == "" {
+			at.hosts = nil
+		}
+	}
+	if resp.Diagnostics.HasError() {
 		return
 	}
-	list, kind, _ := strings.Cut(req.ID, ":")
-	name, hosts, hasName := strings.Cut(list, "@")
-	if !hasName {
-		name, hosts = "", list
-	}
-	names := strings.Split(hosts, ",")
-	if !slices.Contains([]gpu.Kind{"", gpu.KindGPUP, gpu.KindMIG, gpu.KindVGPU, gpu.KindMPS, gpu.KindTimeSlicing}, gpu.Kind(kind)) || slices.Contains(names, "") || hasName && name == "" {
-		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\n%s", req.ID, importForm))
+	slices.Sort(at.hosts)
+	at.hosts = slices.Compact(at.hosts)
+	if !slices.Contains(append(gpu.Kinds(), ""), gpu.Kind(at.kind)) || len(at.hosts) == 0 || slices.Contains(at.hosts, "") || slices.Contains(at.gpus, "") || len(at.gpus) > 0 && len(at.hosts) > 1 {
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", found, importForm))
 		return
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	resp.Diagnostics.Append(keepImportedKind(ctx, resp.Private, kind)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), names)...)
-	if name != "" {
-		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+	resp.Diagnostics.Append(keepImportedKind(ctx, resp.Private, at.kind)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), at.hosts)...)
+	if at.name != "" {
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), at.name)...)
+	}
+	if len(at.gpus) > 0 {
+		slices.Sort(at.gpus)
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("selector").AtName("gpu_ids").AtMapKey(at.hosts[0]), slices.Compact(at.gpus))...)
 	}
 }
 
-func (r *Resource) importClaimed(ctx context.Context, id string, resp *resource.ImportStateResponse) {
+// claimed takes the config that an identity's id names. It returns false when the identity
+// says where to look besides and no host has a claim of it.
+func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *resource.ImportStateResponse) bool {
+	id := identity.ID.ValueString()
+	if id == "" {
+		return false
+	}
 	v := r.fleet.LookAll(ctx)
 	c, ok := claimOf(v, id, r.fleet.Owner())
-	if !ok || c.Want.Config == nil {
+	switch {
+	case ok && c.Want.Config != nil:
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), id)...)
+		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), slices.Sorted(maps.Keys(c.Want.Config.GPUs)))...)
+	case identity.Host.IsNull():
 		resp.Diagnostics.AddError("No such partition config", fmt.Sprintf(
 			"Found: none of the hosts %v has a claim of owner %q for a partition config %q (no answer from: %v).\n%s",
 			r.fleet.HostNames(), r.fleet.Owner(), id, v.Silent(), importForm))
-		return
+	default:
+		return false
 	}
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), id)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), slices.Sorted(maps.Keys(c.Want.Config.GPUs)))...)
+	return true
 }
 
 // importKindKey is where private state keeps the kind of an import id until the read that
@@ -89,7 +144,7 @@ func importedKind(ctx context.Context, private instance.Getter) gpu.Kind {
 	return gpu.Kind(kind)
 }
 
-// readImported completes a state of which only the hosts, and perhaps the name or
+// readImported completes a state of which only the hosts, and perhaps the name, the GPUs or
 // the id, are known: from the config's claim when there is one, else from what the
 // hosts have.
 func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, diags *diag.Diagnostics) {
@@ -103,215 +158,159 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer from every host.", n, err))
 		}
 	}
-	claims := claimsOn(v, hosts, kind)
-	id := m.ID.ValueString()
-	if id == "" && m.Name.ValueString() != "" {
-		id = m.Name.ValueString()
-	}
-	ids := slices.Sorted(maps.Keys(claims))
-	if id == "" && len(ids) == 1 {
-		id = ids[0]
-	}
-	if id == "" && len(ids) > 1 {
-		diags.AddError("Several partition configs cover these hosts", fmt.Sprintf(
-			"Found: claims of the configs %v on the hosts %v.\nFix: import one of them by its identity (import block with identity = { id = ... }).", ids, hosts))
-	}
 	if diags.HasError() {
 		return
 	}
-	c := gpu.PartitionConfig{Name: m.Name.ValueString(), Scope: s}
-	if cl, claimed := claims[id]; claimed {
-		if cl.Owner != r.fleet.Owner() {
-			diags.AddError("Partition config belongs to another owner", fmt.Sprintf(
-				"Found: config %q is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
-				id, cl.Owner, r.fleet.Owner()))
+	var ids []string
+	if s.Selector != nil {
+		ids = s.Selector.GPUIDs[hosts[0]]
+		if !known(v.Hosts[hosts[0]], hosts[0], ids, diags) {
 			return
 		}
-		c = *cl.Want.Config
-		m.OnDestroy = types.StringNull()
-		if byDefault := m.restores(c.Kind); c.Restore != byDefault {
-			m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
-		}
-	} else {
-		if !adopt(&c, kind, hosts, v, diags) {
+	}
+	c := gpu.PartitionConfig{Name: m.Name.ValueString()}
+	claim, ok := choice(claimsOn(v, hosts, kind, ids), cmp.Or(m.ID.ValueString(), m.Name.ValueString()), hosts, ids, diags)
+	switch {
+	case !ok:
+		return
+	case claim == nil:
+		if ok = adopt(&c, kind, hosts, ids, v, diags); !ok {
 			return
 		}
+	case claim.Owner != r.fleet.Owner():
+		diags.AddError("Partition config belongs to another owner", fmt.Sprintf(
+			"Found: config %q is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
+			claim.ID, claim.Owner, r.fleet.Owner()))
+		return
+	default:
+		c = *claim.Want.Config
+	}
+	m.declare(ctx, c, diags)
+}
+
+// declare writes what a configuration of the config says.
+func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) {
+	if c.ID == "" {
 		var err error
 		if c.ID, err = configID(c); err != nil {
 			diags.AddError("Could not name the partition config", err.Error())
 			return
 		}
 	}
-	m.ID, m.Name = types.StringValue(c.ID), types.StringNull()
+	m.ID, m.Name, m.OnDestroy = types.StringValue(c.ID), types.StringNull(), types.StringNull()
 	if c.Name != "" {
 		m.Name = types.StringValue(c.Name)
+	}
+	if c.Restore != m.restores(c.Kind) {
+		m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
 	}
 	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
 	m.setLayout(ctx, c, diags)
 }
 
-// adopt takes the layout that the hosts have. Without a kind it is GPU-P or, on Linux, MIG.
+// known refuses GPUs that a host does not have.
+func known(h *gpu.Host, name string, ids []string, diags *diag.Diagnostics) bool {
+	for _, id := range ids {
+		if _, ok := h.GPU(id); !ok {
+			var has []string
+			for i := range h.GPUs {
+				has = append(has, h.GPUs[i].ID)
+			}
+			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: it has no GPU %q; it has %v.\nFix: correct the id, or list what the host has with data source gpu_inventory.", name, id, has))
+		}
+	}
+	return !diags.HasError()
+}
+
+// choice is the claim that an import means among those at hand, nil for none of them. ok is
+// false when that cannot be told.
+func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags *diag.Diagnostics) (claim *gpu.Claim, ok bool) {
+	ids := slices.Sorted(maps.Keys(claims))
+	if id == "" && len(ids) == 1 {
+		id = ids[0]
+	}
+	c, found := claims[id]
+	switch outside := slices.DeleteFunc(slices.Clone(gpus), c.Covers); {
+	case id == "" && len(ids) > 1:
+		diags.AddError("Several partition configs cover these hosts", fmt.Sprintf(
+			"Found: claims of the configs %v on the hosts %v.\nFix: import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity (import block with identity = { id = ... }).", ids, hosts))
+		return nil, false
+	case !found:
+		return nil, true
+	case len(outside) > 0:
+		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: config %q covers some of the GPUs %v, and not %v.\nFix: import these by themselves.", c.ID, gpus, outside))
+		return nil, false
+	}
+	return &c, true
+}
+
+// adopt takes the layout that the hosts have, of some GPUs if any are named.
 // How processes share GPUs is not adopted: hosts do not tell all of it, and a config that is
 // created leaves what is as declared.
-func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts []string, v fleet.View, diags *diag.Diagnostics) bool {
-	linux := slices.ContainsFunc(hosts, func(n string) bool { return v.Hosts[n].Platform == gpu.Linux })
-	switch {
-	case kind == gpu.KindMPS, kind == gpu.KindTimeSlicing:
+func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.View, diags *diag.Diagnostics) bool {
+	if kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
 		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %v have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
 			"Fix: declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", hosts, kind))
 		return false
-	case kind == "" && linux:
-		kind = gpu.KindMIG
-	case kind == "":
-		kind = gpu.KindGPUP
 	}
-	c.Kind = kind
-	choose(c, "", hosts, v)
-	found := ""
-	switch c.Kind {
-	case gpu.KindMIG:
-		if c.MIG = commonLayout(*c, v); c.MIG == nil {
-			found = "is in MIG mode"
-		} else {
-			c.Scope.Selector = onlyWithLayout(*c, v)
-		}
-	case gpu.KindVGPU:
-		if c.VGPU = commonVGPUs(*c, v); c.VGPU == nil {
-			found = "has vGPUs"
-		}
-	case gpu.KindGPUP:
-		if c.Count = commonCount(*c, v); c.Count == 0 {
-			found = "can be partitioned"
-		}
-	case gpu.KindMPS, gpu.KindTimeSlicing:
+	layouts, left := fleet.LayoutsOn(v.Hosts, hosts, kind)
+	if len(ids) > 0 {
+		layouts = slices.DeleteFunc(layouts, func(l fleet.Layout) bool {
+			return !slices.ContainsFunc(l.GPUs[hosts[0]], func(id string) bool { return contains(ids, id) })
+		})
 	}
-	if found != "" {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of the hosts %v %s and is free of other claims.", hosts, found))
+	why := ""
+	for _, l := range left {
+		why += fmt.Sprintf("\nOn %s, %s: %s.", l.Host, l.Object, l.Why)
 	}
-	return found == ""
+	switch {
+	case len(layouts) == 0:
+		has := map[gpu.Kind]string{gpu.KindMIG: "is in MIG mode", gpu.KindVGPU: "has vGPUs", gpu.KindGPUP: "can be partitioned", "": "has partitions, MIG mode or vGPUs"}[kind]
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of %s %s and is free of other claims.%s", where(hosts, ids), has, why))
+		return false
+	case len(layouts) > 1:
+		text := ""
+		for _, l := range layouts {
+			text += fmt.Sprintf("\n%s (%s): %s", l.Text, l.Kind, strings.Join(l.ImportIDs(), " and "))
+		}
+		diags.AddError("Several layouts to import", fmt.Sprintf("Found: the GPUs of %s have several layouts, and a config has one.\nFix: import each by itself. Layouts and their import ids:%s", where(hosts, ids), text))
+		return false
+	}
+	name := c.Name
+	*c = layouts[0].PartitionConfig
+	c.Name, c.GPUs = name, nil
+	if len(ids) == 0 {
+		return true
+	}
+	if out := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return contains(layouts[0].GPUs[hosts[0]], id) }); len(out) > 0 {
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: of the GPUs %v, %v have no layout that can be imported, or are claimed.%s", ids, out, why))
+		return false
+	}
+	c.Scope.Selector = &gpu.Selector{GPUIDs: map[string][]string{hosts[0]: ids}}
+	return true
 }
 
-// onlyWithLayout selects the GPUs that have a config's layout on hosts where others have
-// not: what is generated from an import must not set those as well. Nil selects all.
-func onlyWithLayout(c gpu.PartitionConfig, v fleet.View) *gpu.Selector {
-	sel := &gpu.Selector{GPUIDs: map[string][]string{}}
-	for host, ids := range c.GPUs {
-		var have []string
-		for _, id := range ids {
-			if g, ok := v.Hosts[host].GPU(id); ok && change.HasLayout(&c, g) {
-				have = append(have, id)
-			}
-		}
-		if len(have) > 0 && len(have) < len(ids) {
-			sel.GPUIDs[host] = have
-		}
+func where(hosts, ids []string) string {
+	if len(ids) > 0 {
+		return fmt.Sprintf("%v on %s", ids, hosts[0])
 	}
-	if len(sel.GPUIDs) == 0 {
-		return nil
-	}
-	return sel
+	return fmt.Sprintf("the hosts %v", hosts)
 }
 
-// claimsOn are the claims of configs of a kind, or of every kind, on some hosts.
-func claimsOn(v fleet.View, hosts []string, kind gpu.Kind) map[string]gpu.Claim {
+func contains(ids []string, id string) bool {
+	return slices.ContainsFunc(ids, func(i string) bool { return gpu.SameID(i, id) })
+}
+
+// claimsOn are the claims of configs of a kind, or of every kind, on some hosts, that cover one
+// of some GPUs, or any.
+func claimsOn(v fleet.View, hosts []string, kind gpu.Kind, ids []string) map[string]gpu.Claim {
 	out := map[string]gpu.Claim{}
 	for _, n := range hosts {
-		if h, ok := v.Hosts[n]; ok {
-			for _, c := range h.Claims {
-				if c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (kind == "" || c.Want.Config.Kind == kind) {
-					out[c.ID] = c
-				}
+		for _, c := range v.Hosts[n].Claims {
+			if c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (kind == "" || c.Want.Config.Kind == kind) && (len(ids) == 0 || slices.ContainsFunc(ids, c.Covers)) {
+				out[c.ID] = c
 			}
 		}
 	}
 	return out
-}
-
-// commonCount is the partition count that most of the chosen GPUs have; where they
-// differ, the others show up as drift.
-func commonCount(c gpu.PartitionConfig, v fleet.View) int {
-	votes := map[int]int{}
-	for host, ids := range c.GPUs {
-		for _, id := range ids {
-			if g, ok := v.Hosts[host].GPU(id); ok && g.Partitionable != nil {
-				votes[g.Partitionable.Count]++
-			}
-		}
-	}
-	best := 0
-	for _, n := range slices.Sorted(maps.Keys(votes)) {
-		if best == 0 || votes[n] > votes[best] {
-			best = n
-		}
-	}
-	return best
-}
-
-// commonLayout is what the chosen GPUs that are in MIG mode have: their placements where
-// all have the same, else the numbers of instances that most of them have. It is nil when
-// none is in MIG mode.
-func commonLayout(c gpu.PartitionConfig, v fleet.View) *gpu.MIGLayout {
-	layouts, votes := map[string]*gpu.MIGLayout{}, map[string]int{}
-	var first []gpu.MIGPlacement
-	same, found := true, false
-	for _, host := range slices.Sorted(maps.Keys(c.GPUs)) {
-		for _, id := range c.GPUs[host] {
-			g, ok := v.Hosts[host].GPU(id)
-			if !ok || g.MIG == nil || !g.MIG.Enabled {
-				continue
-			}
-			placements := g.MIG.State().Placements
-			if !found {
-				first, found = placements, true
-			}
-			same = same && slices.Equal(first, placements)
-			l := &gpu.MIGLayout{Profiles: map[string]int{}}
-			for _, p := range placements {
-				l.Profiles[p.Profile]++
-			}
-			text := placement.MIGLayoutText(l)
-			layouts[text] = l
-			votes[text]++
-		}
-	}
-	if same && len(first) > 0 {
-		return &gpu.MIGLayout{Placements: first}
-	}
-	best := ""
-	for _, text := range slices.Sorted(maps.Keys(votes)) {
-		if best == "" || votes[text] > votes[best] {
-			best = text
-		}
-	}
-	return layouts[best]
-}
-
-// commonVGPUs is what most of the chosen GPUs with vGPUs have; the others show up as drift.
-// It is nil when none has any.
-func commonVGPUs(c gpu.PartitionConfig, v fleet.View) *gpu.VGPULayout {
-	layouts, votes := map[string]*gpu.VGPULayout{}, map[string]int{}
-	for host, ids := range c.GPUs {
-		for _, id := range ids {
-			g, ok := v.Hosts[host].GPU(id)
-			if !ok || g.VGPU == nil || len(g.VGPU.Instances) == 0 {
-				continue
-			}
-			l := &gpu.VGPULayout{Types: gpu.VGPUCounts(g.VGPU.State().Places)}
-			text := placement.VGPULayoutText(l)
-			if len(l.Types) == 1 {
-				for name, n := range l.Types {
-					l = &gpu.VGPULayout{Type: name, Count: &n}
-				}
-			}
-			layouts[text] = l
-			votes[text]++
-		}
-	}
-	best := ""
-	for _, text := range slices.Sorted(maps.Keys(votes)) {
-		if best == "" || votes[text] > votes[best] {
-			best = text
-		}
-	}
-	return layouts[best]
 }

@@ -3,125 +3,79 @@ package partitionconfig
 import (
 	"context"
 
-	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/objectplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func gpuPAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required; changing from one " +
-			"to another forces a new resource.",
-		Optional:      true,
-		PlanModifiers: []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"partition_count": schema.Int64Attribute{
-				MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
-					"them with the memory that each partition gets.",
-				Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
-			},
-		},
+// layoutKind is a kind of layout in Terraform: its block, and what it makes of a GPU's entry in the
+// attribute gpus. Each is in a file of its own.
+type layoutKind struct {
+	kind      gpu.Kind
+	attribute func() schema.SingleNestedAttribute
+	// decode reads a block that there is, encode writes one, null for another kind.
+	decode   func(context.Context, types.Object, *gpu.PartitionConfig, *diag.Diagnostics)
+	encode   func(context.Context, gpu.PartitionConfig, *diag.Diagnostics) types.Object
+	describe func(context.Context, *gpuModel, gpu.PartitionConfig, *gpu.Host, *gpu.GPU, *diag.Diagnostics)
+}
+
+// layoutKinds are in the order of gpu.Kinds.
+var layoutKinds = []layoutKind{gpuPKind, migKind, vgpuKind, mpsKind, timeSlicingKind}
+
+// layout reads the layout that the configuration asks for.
+func (m *model) layout(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
+	for i, k := range layoutKinds {
+		if k.kind == c.Kind {
+			k.decode(ctx, *m.blocks()[i], c, diags)
+		}
 	}
 }
 
-func migAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "MIG: GPU instances on Linux hosts, each with one compute instance that fills it.",
-		Optional:            true,
-		PlanModifiers:       []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"profiles": schema.MapAttribute{
-				MarkdownDescription: miglayout.ProfilesText, ElementType: types.Int64Type, Optional: true, Validators: miglayout.ProfilesValidators(),
-			},
-			"placements": schema.SetNestedAttribute{
-				MarkdownDescription: miglayout.PlacementsText, Optional: true, Validators: miglayout.PlacementsValidators(),
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Required: true, Validators: miglayout.ProfileValidators()},
-					"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
-				}},
-			},
-			"mps": schema.SingleNestedAttribute{
-				MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(path.MatchRoot("mig").AtName("mps"), schema.StringAttribute{
-					MarkdownDescription: sharelayout.ComputeModeInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
-				}),
-			},
-			"time_slicing": schema.SingleNestedAttribute{
-				MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText, schema.StringAttribute{
-					MarkdownDescription: sharelayout.IntervalInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
-				}),
-			},
-		},
+// setLayout is layout's inverse, for import.
+func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) {
+	for i, k := range layoutKinds {
+		*m.blocks()[i] = k.encode(ctx, c, diags)
 	}
 }
 
-func vgpuAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices.",
-		Optional:            true,
-		PlanModifiers:       []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"type":          schema.StringAttribute{MarkdownDescription: vgpulayout.TypeText, Optional: true, Validators: vgpulayout.TypeValidators()},
-			"count":         schema.Int64Attribute{MarkdownDescription: vgpulayout.CountText, Optional: true, Validators: vgpulayout.CountValidators()},
-			"types":         schema.MapAttribute{MarkdownDescription: vgpulayout.TypesText, ElementType: types.Int64Type, Optional: true, Validators: vgpulayout.TypesValidators()},
-			"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
-		},
+// describe makes a GPU's entry in the attribute gpus.
+func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
+	out := gpuModel{Model: types.StringValue(g.Model), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
+	if g.Address != "" {
+		out.Address = types.StringValue(g.Address)
 	}
+	for _, k := range layoutKinds {
+		if k.kind == c.Kind {
+			k.describe(ctx, &out, c, h, g, diags)
+		}
+	}
+	return out
 }
 
-func mpsAttribute() schema.SingleNestedAttribute {
-	attributes := mpsAttributes(path.MatchRoot("mps"), schema.StringAttribute{
-		MarkdownDescription: sharelayout.ComputeModeText, Optional: true, Validators: sharelayout.ComputeModeValidators(),
-	})
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.MPSText, Optional: true, PlanModifiers: []planmodifier.Object{otherKind()}, Attributes: attributes,
-	}
+// gpuModel is one GPU in the attribute gpus.
+type gpuModel struct {
+	Model            types.String `tfsdk:"model"`
+	Address          types.String `tfsdk:"address"`
+	Layout           types.String `tfsdk:"layout"`
+	PartitionCount   types.Int64  `tfsdk:"partition_count"`
+	PartitionVRAMMiB types.Int64  `tfsdk:"partition_vram_mib"`
+	Instances        types.List   `tfsdk:"instances"`
+	VGPUs            types.List   `tfsdk:"vgpus"`
 }
 
-// mpsAttributes are those of MPS at a path, on GPUs and inside of GPU instances.
-func mpsAttributes(at path.Expression, computeMode schema.StringAttribute) map[string]schema.Attribute {
-	return map[string]schema.Attribute{
-		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators(at)},
-		"multi_user": schema.BoolAttribute{MarkdownDescription: sharelayout.MultiUserText, Optional: true, Validators: sharelayout.MultiUserValidators()},
-		"active_thread_percentage": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.ThreadsText, Optional: true, Validators: sharelayout.PercentageValidators(),
-		},
-		"pinned_memory_limit_mib": schema.Int64Attribute{
-			MarkdownDescription: sharelayout.MemoryText, Optional: true, Validators: sharelayout.MemoryValidators(),
-		},
-		"compute_mode": computeMode,
-		"oversubscription": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.MPSOversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
-		},
-	}
-}
-
-func timeSlicingAttribute() schema.SingleNestedAttribute {
-	attributes := timeSlicingAttributes(sharelayout.ReplicasText, schema.StringAttribute{
-		MarkdownDescription: sharelayout.IntervalText, Optional: true, Validators: sharelayout.IntervalValidators(),
-	})
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.TimeSlicingText, Optional: true, PlanModifiers: []planmodifier.Object{otherKind()}, Attributes: attributes,
-	}
-}
-
-// timeSlicingAttributes are those of time-slicing on GPUs and inside of GPU instances.
-func timeSlicingAttributes(replicas string, interval schema.StringAttribute) map[string]schema.Attribute {
-	return map[string]schema.Attribute{
-		"interval": interval,
-		"replicas": schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: sharelayout.ReplicasValidators()},
-		"oversubscription": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.OversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
-		},
-	}
-}
+var (
+	gpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
+		"model": types.StringType, "address": types.StringType, "layout": types.StringType,
+		"partition_count": types.Int64Type, "partition_vram_mib": types.Int64Type, "instances": types.ListType{ElemType: instanceType},
+		"vgpus": types.ListType{ElemType: vgpuType},
+	}}
+	gpusOfHostType = types.MapType{ElemType: gpuType}
+)
 
 // otherKind replaces the config when it becomes one of another kind.
 func otherKind() planmodifier.Object {

@@ -71,6 +71,17 @@ func TestMIGOfAnotherOwnerIsDrift(t *testing.T) {
 		t.Error("the instance was not completed")
 	}
 	c.WantNoChanges()
+
+	uuid := r.Devices(0)["0 1g.10gb@0"]
+	r.Must(r.Fleet.DivideInstance(t.Context(), "hgx01", rig.MIGGPU(0), rig.At("3g.40gb", 4), 1))
+	pid := r.Computes("hgx01", rig.MIGGPU(0), new(rig.At("3g.40gb", 4)), "", "trainer")
+	rig.WantSaid(t, c.Fails("plan"), "no compute instance fills 3g.40gb@4", "it is in use by process", "(trainer")
+	r.Must(r.Fleet.StopProcess(t.Context(), "hgx01", pid))
+	rig.WantSaid(t, c.Apply(), "3g.40gb@4 is divided into 1c.3g.40gb")
+	if r.Devices(0)["0 3g.40gb@4"] == "" || r.Devices(0)["0 1g.10gb@0"] != uuid {
+		t.Errorf("the instance was not filled, or another one was touched: %v", r.Devices(0))
+	}
+	c.WantNoChanges()
 }
 
 // Numbers of instances are as declared wherever the instances are.
@@ -111,6 +122,19 @@ func TestReplacedGPUIsDrift(t *testing.T) {
 		"Warning: GPU is lost", "is in its PCI slot 0000:1b:00.0 now", "0 to add, 1 to change")
 	c.Apply()
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 5)
+	c.WantNoChanges()
+}
+
+// On Hyper-V the id of a GPU is its slot, so that another model there has the same id.
+func TestAnotherModelInASlotIsDrift(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, []string{"hv01"}))
+	c.Apply()
+	r.EditHost("hv01", func(h *gpu.Host) { h.GPUs[0].Model, h.GPUs[1].Model = "NVIDIA L4", "NVIDIA L4" })
+	rig.WantSaid(t, c.Ok("plan"), "(NVIDIA L4) is where a GPU of model NVIDIA A2 was; the GPU was replaced", "0 to add, 1 to change")
+	c.Apply()
+	r.WantCounts(4, "hv01")
 	c.WantNoChanges()
 }
 

@@ -2,6 +2,7 @@ package partitionconfig_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -118,7 +119,96 @@ func TestMIGThatOthersMadeIsAdopted(t *testing.T) {
 		t.Parallel()
 		r := rig.New(t, rig.HGX(rig.H100, 1))
 		c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", rig.Halves))
-		rig.WantSaid(t, c.Fails("import", rig.ML, "hgx01"), "Nothing to import", "is in MIG mode")
+		rig.WantSaid(t, c.Fails("import", rig.ML, "hgx01"), "Nothing to import", "has partitions, MIG mode or vGPUs")
 		rig.WantSaid(t, c.Fails("import", rig.ML, "hgx01:gpu_p"), "Nothing to import", "can be partitioned")
 	})
+}
+
+// A host whose GPUs differ is imported layout by layout: an import that means several is told
+// their ids, and each of these has a config that touches nothing.
+func TestEachLayoutOfAHostIsImported(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 4))
+	for i, start := range []int{0, 4, 0} {
+		r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(i), true))
+		r.CreateOutside(i, rig.At([]string{"3g.40gb", "3g.40gb", "1g.10gb"}[i], start))
+	}
+	before := r.Snapshot()
+	halves, small := "hgx01:mig@"+rig.MIGGPU(0)+","+rig.MIGGPU(1), "hgx01:mig@"+rig.MIGGPU(2)
+	imports := func(address, id string) string {
+		return fmt.Sprintf("import {\n  to = gpu_partition_config.%s\n  id = %q\n}\n", address, id)
+	}
+	a, b := rig.MIGOf("a", `profiles = { "3g.40gb" = 1 }`, rig.OnGPUs(0, 1)), rig.MIGOf("b", `placements = [{ profile = "1g.10gb", start = 0 }]`, rig.OnGPUs(2))
+	c := rig.NewCLI(t, r.Block()+a+b)
+	for _, id := range []string{"hgx01", "hgx01:mig", "ml@hgx01", "hgx01:mig@" + rig.MIGGPU(0) + "," + rig.MIGGPU(2)} {
+		rig.WantSaid(t, c.Fails("import", "gpu_partition_config.a", id), "Several layouts to import", "1 × 3g.40gb (mig): "+halves, "1 × 1g.10gb (mig): "+small)
+	}
+	for id, says := range map[string][]string{
+		"hgx01:mig@GPU-1":                                  {"Unknown GPU", `"GPU-1"`, rig.MIGGPU(0)},
+		"hgx01:mig@":                                       {"Invalid import id"},
+		"hgx01,hgx02:mig@" + rig.MIGGPU(0):                 {"Invalid import id"},
+		"hgx01:mig@" + rig.MIGGPU(3):                       {"Nothing to import", "is in MIG mode"},
+		"hgx01:mig@" + rig.MIGGPU(0) + "," + rig.MIGGPU(3): {"Nothing to import", rig.MIGGPU(3)},
+		"hgx01:vgpu":                                       {"Nothing to import", "has vGPUs"},
+	} {
+		rig.WantSaid(t, c.Fails("import", "gpu_partition_config.a", id), says...)
+	}
+	r.WantUnchanged(before)
+
+	c.Write(r.Block() + a + b + imports("a", "a@"+halves) + imports("b", "b@"+small))
+	rig.WantSaid(t, c.Ok("plan"), "Plan: 2 to import, 0 to add, 2 to change, 0 to destroy")
+	c.Apply()
+	c.WantNoChanges()
+	r.WantClaims([]string{"hgx01"}, "partition_config a", "partition_config b")
+	after := r.Snapshot()
+	after.Hosts[0].Claims = nil
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("adopting changed the host (-before +after):\n%s", diff)
+	}
+
+	// Of two configs each is named by its GPUs, and GPUs of both mean neither.
+	again := rig.NewCLI(t, r.Block()+a+b)
+	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig"), "Several partition configs cover these hosts")
+	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig@"+rig.MIGGPU(0)+","+rig.MIGGPU(2)), "Several partition configs cover these hosts")
+	rig.WantSaid(t, again.Fails("import", "gpu_partition_config.a", "hgx01:mig@"+rig.MIGGPU(0)+","+rig.MIGGPU(3)), "GPUs of two configs")
+	again.Ok("import", "gpu_partition_config.b", small)
+	again.Ok("import", "gpu_partition_config.a", halves)
+	again.WantNoChanges()
+}
+
+// The identity of what nobody has a record of says where it is; it stays as it was when that is.
+func TestWhatOthersMadeIsImportedByIdentity(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 2))
+	for i := range 2 {
+		r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(i), true))
+	}
+	r.CreateOutside(1, rig.At("3g.40gb", 4))
+	config := r.Block() + rig.MIGOf("ml", `profiles = { "3g.40gb" = 1 }`, rig.OnGPUs(1))
+	imports := func(identity string) string {
+		return fmt.Sprintf("import {\n  to = %s\n  identity = { %s }\n}\n", rig.ML, identity)
+	}
+	c := rig.NewCLI(t, config)
+	if os.Getenv("TF_ACC") != "" {
+		t.Skip("the installed CLI may not import by identity; TestQueryGeneratesWhatAdoptsTheFleet does")
+	}
+	for identity, says := range map[string]string{
+		`id = "ml"`:                           "No such partition config",
+		`host = "hgx01"`:                      "Several layouts to import",
+		`kind = "mig"`:                        "Invalid import id",
+		`host = "hgx09", kind = "mig"`:        "Unknown host",
+		`host = "hgx01", kind = "cuda"`:       "Invalid import id",
+		`host = "hgx01", gpu_ids = ["GPU-1"]`: "Unknown GPU",
+	} {
+		c.Write(config + imports(identity))
+		rig.WantSaid(t, c.Fails("plan"), says)
+	}
+	// As a query writes it: the id is what the import will have.
+	c.Write(r.Block() + fmt.Sprintf("resource \"gpu_partition_config\" \"ml\" {\n  hosts = [\"hgx01\"]\n  %s\n  mig = { placements = [{ profile = \"3g.40gb\", start = 4 }] }\n}\n", rig.OnGPUs(1)) +
+		imports(fmt.Sprintf("id = \"mig-none\", host = \"hgx01\", kind = \"mig\", gpu_ids = [%q]", rig.MIGGPU(1))))
+	rig.WantSaid(t, c.Ok("plan"), "Plan: 1 to import, 0 to add, 1 to change, 0 to destroy")
+	c.Apply()
+	c.WantNoChanges()
+	r.WantLayout("3g.40gb@4", 1)
+	c.Destroy()
 }

@@ -45,10 +45,6 @@ type model struct {
 	Drift            types.List     `tfsdk:"drift"`
 }
 
-type identityModel struct {
-	ID types.String `tfsdk:"id"`
-}
-
 type rolloutModel struct {
 	MaxUnavailable types.Int64  `tfsdk:"max_unavailable"`
 	Drain          types.Bool   `tfsdk:"drain"`
@@ -88,12 +84,22 @@ func (m *model) restores(kind gpu.Kind) bool {
 
 // kind is the one whose block there is, "" for none, as after an import.
 func (m *model) kind() gpu.Kind {
-	return scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.TimeSlicing)
+	for i, block := range m.blocks() {
+		if !block.IsNull() {
+			return layoutKinds[i].kind
+		}
+	}
+	return ""
+}
+
+// blocks are those of the kinds, in the order of layoutKinds.
+func (m *model) blocks() []*types.Object {
+	return []*types.Object{&m.GPUP, &m.MIG, &m.VGPU, &m.MPS, &m.TimeSlicing}
 }
 
 // sameLayout tells whether two models declare the same kind and layout.
 func (m *model) sameLayout(o *model) bool {
-	return m.GPUP.Equal(o.GPUP) && m.MIG.Equal(o.MIG) && m.VGPU.Equal(o.VGPU) && m.MPS.Equal(o.MPS) && m.TimeSlicing.Equal(o.TimeSlicing)
+	return slices.EqualFunc(m.blocks(), o.blocks(), func(a, b *types.Object) bool { return a.Equal(*b) })
 }
 
 // prior is declared with the GPUs that the state lists.

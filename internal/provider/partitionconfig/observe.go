@@ -109,11 +109,14 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 			}
 			continue
 		}
-		if !ok || !offers(c.Kind, g) {
+		if !ok || !change.Offers(c.Kind, g) {
 			continue // lost
 		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
+			if was := before[id].Model.ValueString(); was != "" && g.Model != "" && g.Model != was { // its id is its slot, as on Hyper-V
+				differs = append(differs, change.Difference{Object: "GPU " + id, Cause: change.CauseGPUReplaced, Found: "is where a GPU of model " + was + " was"})
+			}
 			continue
 		}
 		// It joins with the next apply, and until then the rules see it as new.
@@ -186,7 +189,7 @@ func (m *model) warnLost(ctx context.Context, c gpu.PartitionConfig, v fleet.Vie
 		}
 		for _, id := range slices.Sorted(maps.Keys(before[name])) {
 			lost := before[name][id]
-			if g, ok := h.GPU(id); ok && offers(c.Kind, g) {
+			if g, ok := h.GPU(id); ok && change.Offers(c.Kind, g) {
 				continue
 			}
 			then := "The config goes on without it. When the GPU comes back it is partitioned again."

@@ -153,11 +153,11 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.Want.Config = &want
 	p.Prior.Config = prior
 	p.Approved = instance.Seen(ctx, req.Private)
-	findings := r.fleet.Record(inst, view, p)
-	report.Findings(&resp.Diagnostics, p.Subject, findings)
+	findings, does := r.fleet.Record(inst, view, p)
+	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Partitions differ", differs)
 	if !unchanged {
-		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p)
+		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p, does)
 	}
 }
 
@@ -169,9 +169,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	names := slices.Sorted(maps.Keys(prior.GPUs))
 	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
 	ch := change.Change{Subject: label(prior.ID), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Config: prior}}
-	if d := report.Destroy(ctx, r.fleet, view, req, resp, ch); !rules.HasErrors(d.Findings) {
-		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), d.View, ch)
-	}
+	report.Destroy(ctx, r.fleet, path.Empty(), view, req, resp, ch)
 }
 
 // allAnswer refuses to change a layout while some of its hosts are silent, even when
@@ -208,7 +206,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{ID: plan.ID})...)
+	resp.Diagnostics.Append(identify(ctx, nil, resp.Identity, plan.ID)...)
 }
 
 // Update implements resource.Resource.
@@ -234,7 +232,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{ID: plan.ID})...)
+	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, plan.ID)...)
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false
@@ -305,10 +303,11 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	var state model
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	// A version of Terraform that carries no identity wants one whatever comes of the read.
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{ID: state.ID})...)
+	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, state.ID)...)
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
+	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
 	if state.kind() == "" {
 		r.readImported(ctx, &state, importedKind(ctx, req.Private), &resp.Diagnostics)
 		resp.Diagnostics.Append(resp.Private.SetKey(ctx, importKindKey, nil)...)
@@ -331,7 +330,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		}
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, identityModel{ID: state.ID})...)
+	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, state.ID)...)
 }
 
 // look takes the hosts of a scope as the state has it, and looks at those that the

@@ -27,7 +27,10 @@ import (
 // IdentitySchema implements resource.ResourceWithIdentity.
 func (r *Resource) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
 	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
-		"id": identityschema.StringAttribute{Description: "The config's id: its name, or a digest of what it covers.", RequiredForImport: true},
+		"id":      identityschema.StringAttribute{Description: "The config's id: its name, or a digest of what it covers.", OptionalForImport: true},
+		"host":    identityschema.StringAttribute{Description: "The host of what nobody has a record of yet.", OptionalForImport: true},
+		"kind":    identityschema.StringAttribute{Description: "Its kind, such as mig.", OptionalForImport: true},
+		"gpu_ids": identityschema.ListAttribute{Description: "Its GPUs, where others of the host have another layout.", ElementType: types.StringType, OptionalForImport: true},
 	}}
 }
 
@@ -65,11 +68,6 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. A GPU that is inserted later is then drift, with a warning.",
 				Optional: true, Attributes: scope.SelectorAttributes(),
 			},
-			"gpu_p":        gpuPAttribute(),
-			"mig":          migAttribute(),
-			"vgpu":         vgpuAttribute(),
-			"mps":          mpsAttribute(),
-			"time_slicing": timeSlicingAttribute(),
 			"quiesce_units": schema.SetAttribute{
 				MarkdownDescription: "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode " +
 					"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
@@ -127,6 +125,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"drift": drift.Attribute("Where the hosts differ"),
 		},
 	}
+	for _, k := range layoutKinds {
+		resp.Schema.Attributes[string(k.kind)] = k.attribute()
+	}
 }
 
 // unitName matches names of systemd units; none of them can be taken for an option.
@@ -142,8 +143,8 @@ func rolloutAttribute() schema.SingleNestedAttribute {
 				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 			"drain": schema.BoolAttribute{
-				MarkdownDescription: "Before the partition count of GPUs in use changes, pause the cluster node and let the cluster move its VMs to other nodes, where they stay; resume the node afterwards. " +
-					"Default `false`. Where a VM is not clustered, or its partition does not support live migration, VMs are stopped as without `drain`.",
+				MarkdownDescription: "Before the partition count of GPUs in use changes, pause the cluster node and let the cluster move its VMs to other nodes; afterwards resume it, and they come back. " +
+					"Default `false`. A node whose VMs cannot leave it (not clustered, no live migration, no possible owner or room elsewhere) is changed as without `drain`.",
 				Optional: true,
 			},
 			"on_failure": schema.StringAttribute{
@@ -172,10 +173,11 @@ func disruptionText() string { return "`" + strings.Join(disruptionNames(), "` <
 
 // ConfigValidators implements resource.ResourceWithConfigValidators.
 func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator {
+	var blocks []path.Expression
+	for _, k := range layoutKinds {
+		blocks = append(blocks, path.MatchRoot(string(k.kind)))
+	}
 	return []resource.ConfigValidator{
-		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")),
-		resourcevalidator.ExactlyOneOf(
-			path.MatchRoot("gpu_p"), path.MatchRoot("mig"), path.MatchRoot("vgpu"), path.MatchRoot("mps"), path.MatchRoot("time_slicing"),
-		),
+		resourcevalidator.ExactlyOneOf(path.MatchRoot("hosts"), path.MatchRoot("cluster")), resourcevalidator.ExactlyOneOf(blocks...),
 	}
 }

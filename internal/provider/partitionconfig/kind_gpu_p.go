@@ -1,0 +1,62 @@
+package partitionconfig
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+var gpuPKind = layoutKind{
+	kind:      gpu.KindGPUP,
+	attribute: gpuPAttribute,
+	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
+		if p := object.Decode[gpuPModel](ctx, block, diags); p != nil {
+			c.Count = int(p.PartitionCount.ValueInt64())
+		}
+	},
+	encode: func(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
+		if c.Kind != gpu.KindGPUP {
+			return types.ObjectNull(gpuPType)
+		}
+		out, d := types.ObjectValueFrom(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))})
+		diags.Append(d...)
+		return out
+	},
+	describe: func(_ context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, _ *diag.Diagnostics) {
+		p := g.Partitionable
+		out.Layout = types.StringValue(fmt.Sprintf("gpu_p:%d", p.Count))
+		out.PartitionCount, out.PartitionVRAMMiB = types.Int64Value(int64(p.Count)), types.Int64Value(p.PartitionVRAM().MiB())
+	},
+}
+
+type gpuPModel struct {
+	PartitionCount types.Int64 `tfsdk:"partition_count"`
+}
+
+var gpuPType = map[string]attr.Type{"partition_count": types.Int64Type}
+
+func gpuPAttribute() schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required; changing from one " +
+			"to another forces a new resource.",
+		Optional:      true,
+		PlanModifiers: []planmodifier.Object{otherKind()},
+		Attributes: map[string]schema.Attribute{
+			"partition_count": schema.Int64Attribute{
+				MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
+					"them with the memory that each partition gets.",
+				Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
+			},
+		},
+	}
+}

@@ -1,0 +1,50 @@
+package partitionconfig
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/list"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/listing"
+)
+
+// NewList makes the list resource.
+func NewList() list.ListResource {
+	t := listing.Type{
+		Name: ResourceType, Claim: gpu.ClaimConfig, Object: "partition configs",
+		KindsOf: "The kind of layout", Kind: func(a *fleet.Adoptable) string { return string(a.Want.Config.Kind) }, Describe: describeListed,
+	}
+	for _, k := range gpu.Kinds() {
+		t.Kinds = append(t.Kinds, string(k))
+	}
+	return t.New()
+}
+
+func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.Adoptable, all bool, out *list.ListResult) {
+	diags, c := &out.Diagnostics, *a.Want.Config
+	var m model
+	diags.Append(out.Resource.SetAttribute(ctx, path.Root("id"), c.ID)...)
+	diags.Append(out.Resource.Get(ctx, &m)...)
+	m.declare(ctx, c, diags)
+	is := identityModel{ID: m.ID, GPUIDs: types.ListNull(types.StringType)}
+	if a.Claim == nil {
+		is.Host, is.Kind = types.StringValue(a.Hosts[0]), types.StringValue(string(c.Kind))
+		if len(a.GPUs) > 0 {
+			ids, d := types.ListValueFrom(ctx, types.StringType, a.GPUs)
+			diags.Append(d...)
+			is.GPUIDs = ids
+		}
+	}
+	diags.Append(out.Identity.Set(ctx, is)...)
+	if !all || diags.HasError() {
+		return
+	}
+	c, _ = m.declared(ctx, diags)
+	hosts, _ := (&Resource{fleet: f}).look(ctx, c.Scope, nil)
+	m.observe(ctx, c, hosts, v, diags)
+	diags.Append(out.Resource.Set(ctx, &m)...)
+}
