@@ -7,10 +7,12 @@ import (
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/datasourcevalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
@@ -64,12 +66,12 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A pool of GPUs as the hosts have it now, and what is free in it.",
 		Attributes: map[string]schema.Attribute{
-			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true},
+			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
 			"host": schema.StringAttribute{
 				MarkdownDescription: "A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
-				Optional:            true,
+				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
-			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true},
+			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
 			"id":      schema.StringAttribute{MarkdownDescription: "The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it.", Computed: true},
 			"gpus": schema.MapAttribute{
 				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model`, `status` and the `vm` that holds it (null for none); on Linux hosts with the " +

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -22,9 +23,7 @@ import (
 // the rest.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	at, name, ok := strings.Cut(req.ID, "/")
-	if req.ID == "" {
-		var identity identityModel
-		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
+	if identity := object.Identity[identityModel](ctx, req.Identity, &resp.Diagnostics); req.ID == "" && identity != nil {
 		at, name = identity.Cluster.ValueString()+identity.Host.ValueString(), identity.Name.ValueString()
 		ok = identity.Cluster.IsNull() != identity.Host.IsNull()
 	}

@@ -41,10 +41,6 @@ type identityModel struct {
 	Name    types.String `tfsdk:"name"`
 }
 
-type dismountModel struct {
-	Force types.Bool `tfsdk:"force"`
-}
-
 type gpuModel struct {
 	Model   types.String `tfsdk:"model"`
 	VRAMMiB types.Int64  `tfsdk:"vram_mib"`
@@ -81,9 +77,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Po
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, MountBack: m.OnDestroy.ValueString() == onDestroyMountBack,
 		Members: scope.GPUIDs(ctx, m.Members, diags), Quotas: decodeQuotas(ctx, m.Quotas, diags),
 	}
-	if d := object.Decode[dismountModel](ctx, m.Dismount, diags); d != nil {
-		c.Force = d.Force.ValueBool()
-	}
+	c.Force = scope.ByForce(ctx, m.Dismount, diags)
 	return c, true
 }
 

@@ -27,7 +27,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -119,17 +118,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Optional: true, Attributes: scope.SelectorAttributes(),
 				Validators: []validator.Object{objectvalidator.ConflictsWith(path.MatchRoot("members"))},
 			},
-			"dismount": schema.SingleNestedAttribute{
-				MarkdownDescription: "How GPUs are dismounted from the host. Only for pools on Hyper-V hosts.",
-				Optional:            true,
-				Attributes: map[string]schema.Attribute{
-					"force": schema.BoolAttribute{
-						MarkdownDescription: "Dismounts without the platform's checks (ACS, device mitigations). NVIDIA GPUs without their mitigation driver need it. Default `false`.",
-						Optional:            true,
-					},
-				},
-			},
-			"quotas": quotasAttribute(),
+			"dismount": scope.Dismount(" Only for pools on Hyper-V hosts."),
+			"quotas":   quotasAttribute(),
 			"on_destroy": schema.StringAttribute{
 				MarkdownDescription: "What becomes of a GPU that leaves the pool: `keep` (the default) leaves it dismounted, `mount_back` mounts it on its host, whoever dismounted it. " +
 					"A destroy deletes the pool in either case, by the value of the last apply, and fails while VMs or shares use the pool. Linux hosts support `keep` only.",
@@ -225,10 +215,11 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		}
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
-	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
+	findings, does := r.fleet.Record(inst, view, p)
+	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Pool differs", differs)
 	if !unchanged {
-		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p)
+		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p, does)
 	}
 }
 
@@ -239,7 +230,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	}
 	names := slices.Sorted(maps.Keys(prior.Members))
 	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
-	report.Destroy(ctx, r.fleet, view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
+	report.Destroy(ctx, r.fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
@@ -342,10 +333,8 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	res, err := r.fleet.Apply(ctx, req)
 	if err != nil {
 		report.Failure(diags, doing, req.Subject, err)
-		if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported && !want.Force {
-			diags.AddAttributeWarning(path.Root("dismount"), "A GPU may need to be dismounted by force", fmt.Sprintf(
-				"%s\n\nFound: %v.\nFix: without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
-					"will have it, set dismount = { force = true }.", req.Subject, cause))
+		if !want.Force {
+			report.NeedsForce(diags, path.Root("dismount"), req.Subject, err)
 		}
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
@@ -372,6 +361,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
 	imported := state.Members.IsNull() && state.Hosts.IsNull() && state.Cluster.IsNull()
 	if !imported {
 		resp.Diagnostics.Append(keepIdentity(ctx, req.Identity, resp.Identity, state.identity(r.fleet))...)

@@ -45,7 +45,9 @@ func usage(v fleet.View, name string) map[string]usageModel {
 			u := used[s.Label]
 			u.UsedShares++
 			u.UsedGPUs += placement.DescribeShare(h, s).Fraction
-			memory[s.Label] += s.MemoryRequest * gpu.Bytes(len(s.Devices))
+			for _, d := range s.Devices {
+				memory[s.Label] += placement.PlacedDevice(h, d).Request(s)
+			}
 			used[s.Label] = u
 		}
 	}

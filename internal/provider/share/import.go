@@ -12,14 +12,13 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // ImportState takes `host/name`, or the identity. Read fills in the rest.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	host, name, ok := strings.Cut(req.ID, "/")
-	if req.ID == "" {
-		var identity identityModel
-		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
+	if identity := object.Identity[identityModel](ctx, req.Identity, &resp.Diagnostics); req.ID == "" && identity != nil {
 		host, name, ok = identity.Host.ValueString(), identity.Name.ValueString(), true
 	}
 	if resp.Diagnostics.HasError() {
@@ -73,12 +72,20 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 
 // importMemory writes one amount where both are the same.
 func (m *model) importMemory(ctx context.Context, s *gpu.Share, diags *diag.Diagnostics) {
-	if s.MemoryRequest == 0 && s.MemoryLimit == 0 {
+	var mem memoryModel
+	switch {
+	case s.RequestFraction+s.LimitFraction > 0:
+		mem.Fraction = types.Float64Value(s.RequestFraction)
+		if s.LimitFraction != s.RequestFraction {
+			mem.LimitFraction = types.Float64Value(s.LimitFraction)
+		}
+	case s.MemoryRequest+s.MemoryLimit > 0:
+		mem.LimitMiB = types.Int64Value(s.MemoryLimit.MiB())
+		if s.MemoryRequest != s.MemoryLimit {
+			mem.RequestMiB = types.Int64Value(s.MemoryRequest.MiB())
+		}
+	default:
 		return
-	}
-	mem := memoryModel{LimitMiB: types.Int64Value(s.MemoryLimit.MiB())}
-	if s.MemoryRequest != s.MemoryLimit {
-		mem.RequestMiB = types.Int64Value(s.MemoryRequest.MiB())
 	}
 	var d diag.Diagnostics
 	m.Memory, d = types.ObjectValueFrom(ctx, memoryType, mem)

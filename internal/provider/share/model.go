@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"reflect"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -46,8 +45,10 @@ type identityModel struct {
 }
 
 type memoryModel struct {
-	RequestMiB types.Int64 `tfsdk:"request_mib"`
-	LimitMiB   types.Int64 `tfsdk:"limit_mib"`
+	RequestMiB    types.Int64   `tfsdk:"request_mib"`
+	LimitMiB      types.Int64   `tfsdk:"limit_mib"`
+	Fraction      types.Float64 `tfsdk:"fraction"`
+	LimitFraction types.Float64 `tfsdk:"limit_fraction"`
 }
 
 type deviceModel struct {
@@ -58,7 +59,9 @@ type deviceModel struct {
 }
 
 var (
-	memoryType = map[string]attr.Type{"request_mib": types.Int64Type, "limit_mib": types.Int64Type}
+	memoryType = map[string]attr.Type{
+		"request_mib": types.Int64Type, "limit_mib": types.Int64Type, "fraction": types.Float64Type, "limit_fraction": types.Float64Type,
+	}
 	deviceType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"gpu_id": types.StringType, "mig_profile": types.StringType, "mig_start": types.Int64Type, "uuid": types.StringType,
 	}}
@@ -89,11 +92,18 @@ func (m *model) limits(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
 	}
 	if mem := object.Decode[memoryModel](ctx, m.Memory, diags); mem != nil {
 		s.MemoryRequest, s.MemoryLimit = gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())
+		s.RequestFraction, s.LimitFraction = mem.Fraction.ValueFloat64(), mem.LimitFraction.ValueFloat64()
 		if mem.RequestMiB.IsNull() {
 			s.MemoryRequest = s.MemoryLimit
 		}
 		if mem.LimitMiB.IsNull() {
 			s.MemoryLimit = s.MemoryRequest
+		}
+		if mem.Fraction.IsNull() {
+			s.RequestFraction = s.LimitFraction
+		}
+		if mem.LimitFraction.IsNull() {
+			s.LimitFraction = s.RequestFraction
 		}
 	}
 	if n := slices.Index(priorities, m.Priority.ValueString()); n >= 0 {
@@ -129,14 +139,6 @@ func (m *model) placed(ctx context.Context, diags *diag.Diagnostics) []gpu.Share
 		out = append(out, dev)
 	}
 	return out
-}
-
-// sameLimits tells whether two shares ask for the same, wherever they are.
-func sameLimits(a, b gpu.Share) bool {
-	for _, s := range []*gpu.Share{&a, &b} {
-		s.Host, s.GPUIDs, s.Count, s.Devices = "", nil, 0, nil
-	}
-	return reflect.DeepEqual(a, b)
 }
 
 func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {

@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -34,14 +33,18 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	m.Fraction = types.Float64Value(math.Round(facts.Fraction*digits) / digits)
 	m.observeDevices(ctx, h, s.Devices, diags)
 
-	handed, isHanded := h.HandedShare(s.Name)
+	handed, _ := h.HandedShare(s.Name)
 	switch {
-	case isHanded:
+	case handed != nil:
 		m.setEnvironment(ctx, handed.Environment, diags)
 	case m.Environment.IsNull() || m.Environment.IsUnknown():
 		m.setEnvironment(ctx, nil, diags)
 	}
-	m.Drift = drift.Encode(ctx, differences(host, s, claim, isHanded), diags)
+	differs := change.ShareDifferences(h, &s, claim)
+	for i := range differs {
+		differs[i].Object = "host " + host + ", share " + s.Name
+	}
+	m.Drift = drift.Encode(ctx, differs, diags)
 }
 
 // unknown tells whether the host could not read what a share is.
@@ -98,24 +101,4 @@ func sameGPUs(a, b []string) bool {
 		})
 	}
 	return within(a, b) && within(b, a)
-}
-
-// differences are how the host differs from what is declared.
-func differences(host string, s gpu.Share, claim *gpu.Claim, handed bool) []change.Difference {
-	var out []change.Difference
-	differ := func(found string, cause change.Cause) {
-		out = append(out, change.Difference{Object: fmt.Sprintf("host %s, share %s", host, s.Name), Found: found, Cause: cause})
-	}
-	switch {
-	case claim == nil || claim.Token == "":
-		differ("has no record there any more", "")
-	case claim.Incomplete:
-		differ("had a change that failed and could not be put back", change.CauseFailedChange)
-	case claim.Want.Share != nil && !sameLimits(*claim.Want.Share, s):
-		differ("has other limits or another label", "")
-	}
-	if !handed {
-		differ("is not handed to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`", change.CauseReboot)
-	}
-	return out
 }

@@ -3,6 +3,7 @@ package share
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -55,7 +56,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if stays {
 		stay(&want, *prior)
 	}
-	unchanged := stays && known && len(drifted) == 0 && sameLimits(want, *prior)
+	unchanged := stays && known && len(drifted) == 0 && want.SameLimits(*prior)
 	plan.foresee(&config, state, stays, unchanged, len(drifted) > 0)
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
@@ -89,7 +90,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	} else if state != nil {
 		r.planDestroy(ctx, req, prior, resp)
 	}
-	report.Findings(&resp.Diagnostics, p.Subject, r.fleet.Record(inst, view, p))
+	findings, _ := r.fleet.Record(inst, view, p)
+	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Share differs", drifted)
 }
 
@@ -196,5 +198,5 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	if prior == nil || r.fleet.Unknown() {
 		return
 	}
-	report.Destroy(ctx, r.fleet, r.fleet.Look(ctx, []string{prior.Host}), req, resp, change.Change{Subject: label(*prior), Prior: gpu.Want{Share: prior}})
+	report.Destroy(ctx, r.fleet, path.Empty(), r.fleet.Look(ctx, []string{prior.Host}), req, resp, change.Change{Subject: label(*prior), Prior: gpu.Want{Share: prior}})
 }

@@ -178,6 +178,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
+	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
 	host, name := state.Host.ValueString(), state.Name.ValueString()
 	view := r.fleet.Look(ctx, []string{host})
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(*state.prior(ctx, &resp.Diagnostics)), view, host) || !view.Recorded() {

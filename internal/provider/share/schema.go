@@ -51,8 +51,8 @@ const (
 func attributes(ctx context.Context) map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"name": schema.StringAttribute{
-			MarkdownDescription: "The share's name, once per host, as CDI takes it: letters, digits and hyphens." + replaceText,
-			Required:            true,
+			MarkdownDescription: "The share's name, once per host, as CDI takes it: up to 128 letters, digits, `_`, `-`, `.` and `:`, a letter or a digit at both ends." + replaceText,
+			Required:            true, Validators: notEmpty(),
 		},
 		"host": schema.StringAttribute{
 			MarkdownDescription: "The host, as the provider names it. One of `host` and `pool` is required at least; with `pool` alone it is the host that was chosen." + replaceText,
@@ -85,16 +85,27 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Optional:            true, Validators: append(notEmpty(), stringvalidator.AlsoRequires(path.MatchRoot("pool"))),
 		},
 		"memory": schema.SingleNestedAttribute{
-			MarkdownDescription: "Memory on each device. Of the two amounts, one that is not set is the same as the other.",
-			Optional:            true,
+			MarkdownDescription: "Memory on each device: in MiB, or as a part of what the device has, which is worked out when the share is placed. " +
+				"Of request and limit, one that is not set is the same as the other.",
+			Optional: true,
 			Attributes: map[string]schema.Attribute{
 				"request_mib": schema.Int64Attribute{
 					MarkdownDescription: "What is kept free for the share, in MiB.", Optional: true,
-					Validators: append(sharelayout.MemoryValidators(), int64validator.AtLeastOneOf(path.MatchRoot("memory").AtName("request_mib"), path.MatchRoot("memory").AtName("limit_mib"))),
+					Validators: append(sharelayout.MemoryValidators(),
+						int64validator.AtLeastOneOf(memory("request_mib"), memory("limit_mib"), memory("fraction"), memory("limit_fraction")),
+						int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
 				},
 				"limit_mib": schema.Int64Attribute{
 					MarkdownDescription: "The most that the share may use, in MiB. What holds it to that is in `enforcement`.", Optional: true,
-					Validators: sharelayout.MemoryValidators(),
+					Validators: append(sharelayout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
+				},
+				"fraction": schema.Float64Attribute{
+					MarkdownDescription: "What is kept free for the share, as a part of the device's memory: `0.5` is half of it, whatever the model.", Optional: true,
+					Validators: sharelayout.FractionValidators(),
+				},
+				"limit_fraction": schema.Float64Attribute{
+					MarkdownDescription: "The most that the share may use, as a part of the device's memory. A share of devices of different sizes is held to the smallest part.", Optional: true,
+					Validators: sharelayout.FractionValidators(),
 				},
 			},
 		},
@@ -127,7 +138,7 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Computed:            true,
 		},
 		"enforcement": schema.StringAttribute{
-			MarkdownDescription: "What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), or `none`.", Computed: true,
+			MarkdownDescription: "What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), `advisory` (a program may lift it), or `none`.", Computed: true,
 		},
 		"fraction": schema.Float64Attribute{
 			MarkdownDescription: "The part of a GPU that the share counts for, summed over its devices.", Computed: true,
@@ -135,6 +146,9 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 		"drift": drift.Attribute("Where the host differs"),
 	}
 }
+
+// memory is the path of an attribute in memory.
+func memory(name string) path.Expression { return path.MatchRoot("memory").AtName(name) }
 
 func notEmpty() []validator.String { return []validator.String{stringvalidator.LengthAtLeast(1)} }
 

@@ -34,6 +34,52 @@ func TestShareThatIsNotHandedOverAnyMoreIsMended(t *testing.T) {
 	c.WantNoChanges()
 }
 
+// A specification that is not what would be written now is drift: edited by hand, or older than
+// the driver and the toolkit. The next apply writes it again, under the processes of the share.
+func TestShareThatIsHandedOverOtherwiseIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		edit        func(*gpu.Host)
+		says        string
+		enforcement string
+	}{
+		"edited by hand": {func(h *gpu.Host) {
+			h.Shares[0].Environment["CUDA_VISIBLE_DEVICES"] = rig.ShareCard(1, 1)
+		}, "its CDI specification leads elsewhere", "advisory"},
+		"toolkit and driver are newer": {func(h *gpu.Host) {
+			h.ContainerToolkit = "1.20.1"
+			for i := range h.GPUs {
+				h.GPUs[i].Driver.Version = "615.43.02"
+			}
+		}, "its CDI specification was written for another driver or container toolkit", "per_container"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Inference(1))
+			c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half, "gpu_ids = [\""+rig.ShareCard(1, 0)+"\"]")+
+				"output \"held\" {\n  value = gpu_share.a.enforcement\n}\n")
+			c.Apply()
+			where := r.PlacedOn("gpu01", "a")
+			_, err := r.Fleet.StartInShare(t.Context(), "gpu01", "a", gpu.Process{Name: "trainer"})
+			r.Must(err)
+			before := r.Host("gpu01").MPS.Daemons
+			r.EditHost("gpu01", test.edit)
+			rig.WantSaid(t, c.Ok("plan"), test.says, "This apply puts it right", "0 to add, 1 to change, 0 to destroy")
+			c.Apply()
+			if got := c.Ok("output", "-raw", "held"); got != test.enforcement {
+				t.Errorf("enforcement is %q, want %q", got, test.enforcement)
+			}
+			if diff := cmp.Diff(before, r.Host("gpu01").MPS.Daemons); diff != "" {
+				t.Errorf("the daemon or its clients are others (-before +after):\n%s", diff)
+			}
+			if now := r.PlacedOn("gpu01", "a"); !slices.Equal(now, where) {
+				t.Errorf("the share was on %v and is on %v", where, now)
+			}
+			c.WantNoChanges()
+		})
+	}
+}
+
 func TestShareIsMendedAfterAReboot(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Inference(1))

@@ -108,7 +108,7 @@ func TestAttributesThatExcludeEachOtherAreNamed(t *testing.T) {
 	for config, names := range map[string]string{
 		rig.SharedConfig("mps", `mps = { }`, "hgx01"):                                 "[mps.uid,mps.multi_user]",
 		rig.MIGOf("ml", rig.SevenSmall+"\n  mps = { uid = 1000, multi_user = true }"): "[mig.mps.uid,mig.mps.multi_user]",
-		rig.ShareOf("a", `host = "hgx01"`, "memory = { }"):                            "[memory.request_mib,memory.limit_mib]",
+		rig.ShareOf("a", `host = "hgx01"`, "memory = { }"):                            "[memory.request_mib,memory.limit_mib,memory.fraction,memory.limit_fraction]",
 	} {
 		r.Steps(r.Rejects(r.Block()+config, names))
 	}

@@ -36,7 +36,7 @@ func TestShareLifecycle(t *testing.T) {
 				plancheck.ExpectUnknownValue(shareA, rig.Jsonpath("mode")), plancheck.ExpectUnknownValue(shareA, rig.Jsonpath("environment")),
 			}},
 			ConfigStateChecks: []statecheck.StateCheck{
-				is("mode", text("mps")), is("isolation", text("memory")), is("enforcement", text("per_process")), is("fraction", float(0.5)),
+				is("mode", text("mps")), is("isolation", text("memory")), is("enforcement", text("advisory")), is("fraction", float(0.5)),
 				is("gpu_ids", knownvalue.SetSizeExact(1)), is("drift", knownvalue.ListSizeExact(0)), is("environment", knownvalue.MapPartial(nil)),
 				statecheck.ExpectKnownValue(shareA, rig.Jsonpath("devices", 0, "mig_profile"), knownvalue.Null()),
 				statecheck.ExpectKnownValue(shareA, rig.Jsonpath("devices", 0, "uuid"), knownvalue.StringRegexp(regexp.MustCompile("^GPU-1"))),

@@ -31,6 +31,14 @@ func MultiUserValidators() []validator.Bool { return []validator.Bool{boolvalida
 // PercentageValidators are those of an active thread percentage.
 func PercentageValidators() []validator.Float64 { return []validator.Float64{percentage{}} }
 
+// FractionValidators are those of a part of a device's memory.
+func FractionValidators() []validator.Float64 {
+	return []validator.Float64{float64validator.Between(fractionAtLeast, 1)}
+}
+
+// fractionAtLeast is less of any GPU than a share could use.
+const fractionAtLeast = 0.001
+
 // MemoryValidators are those of a limit in MiB.
 func MemoryValidators() []validator.Int64 {
 	return []validator.Int64{int64validator.Between(1, memoryAtMost)}
