@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -24,11 +25,12 @@ type itemModel struct {
 	Cause    *string `tfsdk:"cause"`
 	Found    string  `tfsdk:"found"`
 	Declared *string `tfsdk:"declared"`
+	Since    *string `tfsdk:"since"`
 }
 
 // Type is that of an entry.
 var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"object": types.StringType, "cause": types.StringType, "found": types.StringType, "declared": types.StringType,
+	"object": types.StringType, "cause": types.StringType, "found": types.StringType, "declared": types.StringType, "since": types.StringType,
 }}
 
 // Attribute is the attribute; where says what differs: "Where the VM differs".
@@ -41,6 +43,8 @@ func Attribute(where string) schema.ListNestedAttribute {
 				strings.Join(change.Cause("").Values(), "`, `") + "`. `reboot` is said of what is as a reboot leaves it.", Computed: true},
 			"found":    schema.StringAttribute{MarkdownDescription: "What it has or is now.", Computed: true},
 			"declared": schema.StringAttribute{MarkdownDescription: "What is declared; null where `found` says all.", Computed: true},
+			"since": schema.StringAttribute{MarkdownDescription: "Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
+				"the shutdown of a VM that is owed a start.", Computed: true},
 		}},
 	}
 }
@@ -49,7 +53,11 @@ func Attribute(where string) schema.ListNestedAttribute {
 func Encode(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
 	items := []itemModel{}
 	for _, d := range list {
-		items = append(items, itemModel{Object: d.Object, Cause: some(string(d.Cause)), Found: d.Found, Declared: some(d.Declared)})
+		item := itemModel{Object: d.Object, Cause: some(string(d.Cause)), Found: d.Found, Declared: some(d.Declared)}
+		if !d.Since.IsZero() {
+			item.Since = some(d.Since.UTC().Format(time.RFC3339))
+		}
+		items = append(items, item)
 	}
 	out, d := types.ListValueFrom(ctx, Type, items)
 	diags.Append(d...)
@@ -66,6 +74,7 @@ func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change
 	out := make([]change.Difference, len(items))
 	for i, m := range items {
 		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(value(m.Cause)), Found: m.Found, Declared: value(m.Declared)}
+		out[i].Since, _ = time.Parse(time.RFC3339, value(m.Since)) // zero where it is null
 	}
 	return out
 }

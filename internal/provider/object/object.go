@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 )
@@ -47,6 +48,19 @@ func Strings(ctx context.Context, v interface {
 	out := []string{}
 	diags.Append(v.ElementsAs(ctx, &out, false)...)
 	return out
+}
+
+// Identity reads the identity that an import names, nil where it names none.
+func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *diag.Diagnostics) *T {
+	if id == nil || id.Raw.IsNull() {
+		return nil
+	}
+	var out T
+	diags.Append(id.Get(ctx, &out)...)
+	if diags.HasError() {
+		return nil
+	}
+	return &out
 }
 
 // None is an empty list.

@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -11,12 +12,12 @@ import (
 )
 
 // Destroy plans a destroy on the hosts of a view, for good or for a replacement, reports what
-// is wrong with it, and keeps what it will disturb for the apply.
-func Destroy(ctx context.Context, f *fleet.Fleet, v fleet.View, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse, ch change.Change) fleet.Destroy {
+// is wrong with it and whom it disturbs, and keeps the latter for the apply.
+func Destroy(ctx context.Context, f *fleet.Fleet, at path.Path, v fleet.View, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse, ch change.Change) {
 	ch.Token = instance.Token(ctx, req.Private)
 	ch.Adopt = ch.Token == ""
 	d := f.PlanDestroy(ctx, v, ch, req.Plan.Raw.IsNull())
 	Findings(&resp.Diagnostics, ch.Subject, d.Findings)
 	resp.Diagnostics.Append(instance.SetApproved(ctx, resp.Private, d.Approved)...)
-	return d
+	Disturbs(&resp.Diagnostics, f, at, d.View, ch, d.Forecasts)
 }

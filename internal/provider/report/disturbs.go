@@ -18,12 +18,12 @@ import (
 // loses GPUs: one warning for each host. Terraform shows only the first of several warnings
 // with one summary, so that the summary names the VMs, or the resource. What disturbs nobody
 // is no warning, and what the plan has said an apply does not say again.
-func Disturbs(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, v fleet.View, p change.Change) {
+func Disturbs(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, v fleet.View, p change.Change, does []change.Forecast) {
 	if f.Applies() || diags.HasError() {
 		return
 	}
-	for _, x := range f.Forecasts(v, p) {
-		d := disturbance{Forecast: x, subject: p.Subject}
+	for _, x := range does {
+		d := disturbance{Forecast: x, subject: p.Subject, limit: f.StopsAtOnce()}
 		d.stops = slices.DeleteFunc(slices.Clone(x.Stops), func(s change.Stop) bool {
 			return len(x.Refused.Of(change.VMMustBeOff)) > 0 || x.KeptOn(s.VM) != nil // what is forbidden is not announced
 		})
@@ -38,6 +38,7 @@ type disturbance struct {
 	change.Forecast
 	subject string
 	stops   []change.Stop
+	limit   int // of VMs that are off at once
 }
 
 func (d disturbance) summary() string {
@@ -107,6 +108,9 @@ func (d disturbance) detail(notDrained string, destroys bool) string {
 		if does := d.otherwise(); len(does) > 0 {
 			say(d.subject + " also " + words.JoinAll(does))
 		}
+	}
+	if len(d.stops) > max(d.limit, 1) {
+		say(fmt.Sprintf("these %d VMs are off together, beyond max_concurrent_vm_stops (%d), and while no other VM is", len(d.stops), d.limit))
 	}
 	for _, s := range d.stops {
 		if len(d.GPUs) == 0 { // else it is their layout

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
@@ -99,6 +100,15 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 	diags.AddError("Could not "+doing, label+"\n\n"+Explain(err))
 }
 
+// NeedsForce adds a warning where a GPU did not come off its host for want of force.
+func NeedsForce(diags *diag.Diagnostics, at path.Path, label string, err error) {
+	if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported {
+		diags.AddAttributeWarning(at, "A GPU may need to be dismounted by force", fmt.Sprintf(
+			"%s\n\nFound: %v.\nFix: without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
+				"will have it, set dismount = { force = true }.", label, cause))
+	}
+}
+
 // Explain says in full what went wrong: the host, the step, the reason, how it ended, and
 // what to do next.
 func Explain(err error) string {
@@ -143,6 +153,9 @@ func facts(err error) string {
 		fix = "wait for it to end, or for its lease to expire at " + ae.Lease.Expires.Format(time.RFC3339)
 	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
 		found, fix = ae.Cause.Reason(), ae.Cause.Fix
+		if ae.Cause.Code == backend.Locked && fix == "" {
+			fix = "sign the user of the VM out, or set `force_shutdown = true` in the `power` of its assignment, apply that, and apply again"
+		}
 		if step = ae.Step; step == "" {
 			step = ae.Cause.Op
 		}

@@ -451,7 +451,7 @@ func TestAnUnknownConfigIsCheckedAtApply(t *testing.T) {
 			rig.Assignment("avd-03", "partition = { config = terraform_data.x.output }", "depends_on = [gpu_partition_config.vdi]")
 	}
 	r.Steps(
-		resource.TestStep{Config: config("nosuch"), ExpectError: rig.Says(`Neither this run nor any host knows a partition config "nosuch".`)},
+		resource.TestStep{Config: config("nosuch"), ExpectError: rig.Says(`No host has a partition config "nosuch", and nothing in this run has made one so far.`)},
 		resource.TestStep{Config: config("vdi"), Check: rig.Then(func() { r.WantHeld(gpu.VMOff, "avd-03") })},
 	)
 }
@@ -566,19 +566,19 @@ func TestOnlyAPermissionIsToldToTheHost(t *testing.T) {
 	)
 }
 
-func TestAnAssignmentWhoseClaimWasLostIsLeftWithAWarning(t *testing.T) {
+func TestAnAssignmentWhoseClaimWasLostIsNotDestroyed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-03", rig.AnyPartition))
 	c.Apply()
-	r.Must(r.Fleet.Edit(context.Background(), func(s *gpu.Snapshot) error {
-		s.Hosts[0].Claims = nil
-		return nil
-	}))
-	rig.WantSaid(t, c.Destroy(), "The VM was left unchanged", "terraform import ADDRESS "+rig.VMID(3))
+	r.EditHost("hv01", func(h *gpu.Host) { h.Claims = nil })
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "hv01 has lost the record of that", "terraform state rm")
+	if list := c.Ok("state", "list"); !strings.Contains(list, "gpu_vm_assignment.a") {
+		t.Errorf("the state has %s", list)
+	}
 	r.WantVM("avd-03", gpu.VMOff, 1)
-	// What the warning says works.
-	c.Ok("import", "gpu_vm_assignment.a", rig.VMID(3))
+	// What the error says works.
+	rig.WantSaid(t, c.Ok("plan"), "has lost its record of this resource", "0 to add, 1 to change, 0 to destroy")
 	c.Apply()
 	c.WantNoChanges()
 	c.Destroy()

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -14,30 +15,38 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
 // ImportState takes a VM's id, `host/name`, or the identity. Read fills in the rest.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
 	ref := req.ID
-	if ref == "" {
-		var identity identityModel
-		resp.Diagnostics.Append(req.Identity.Get(ctx, &identity)...)
+	if identity := object.Identity[identityModel](ctx, req.Identity, &resp.Diagnostics); ref == "" && identity != nil {
 		ref = identity.VMID.ValueString()
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	host, name, hasHost := strings.Cut(ref, "/")
+	where, name, named := strings.Cut(ref, "/")
 	var hosts []string
-	if hasHost {
-		hosts, ref = []string{host}, name
-	} else if !fleet.IsVMID(ref) {
-		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID) or host/name, such as hv01/avd-01.", ref))
+	cluster := ""
+	switch {
+	case !named && !fleet.IsVMID(ref), named && (where == "" || name == ""):
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID), host/name or cluster/name, such as hv01/avd-01.", ref))
 		return
+	case named && (r.fleet.Has(where) || r.fleet.Unknown()):
+		hosts, ref = []string{where}, name
+	case named:
+		if members, unknown := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
+			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", where, r.fleet.HostNames()))
+			return
+		}
+		cluster, ref = where, name
 	}
-	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, "", nil)
+	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, cluster, nil)
 	if err != nil {
 		if report.Unreachable(&resp.Diagnostics, r.fleet, label(ref), view, view.Silent()...) {
 			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", err))
@@ -58,7 +67,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 			at.VM.Name, at.Host, claim.Owner, r.fleet.Owner()))
 		return
 	}
-	a := found(at)
+	a := fleet.Assigned(at.Host, v.Hosts[at.Host], at.VM)
 	if claimed && claim.Want.Assignment != nil {
 		a = *claim.Want.Assignment
 		m.VM = types.StringValue(a.VM)
@@ -70,19 +79,19 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	case a.Partition != nil:
 		m.Partition, d = types.ObjectValueFrom(ctx, partitionType(), encodePartition(*a.Partition))
 	case a.Pool != nil:
-		id := a.Pool.ID
-		if id == "" {
-			id = poolID(v.Hosts[at.Host], at.Host, a.Pool.Name)
-		}
 		count := types.Int64Null()
 		if a.Pool.Count != 1 {
 			count = types.Int64Value(int64(a.Pool.Count))
 		}
-		m.Pool, d = types.ObjectValueFrom(ctx, poolType, poolModel{ID: types.StringValue(id), Count: count})
+		m.Pool, d = types.ObjectValueFrom(ctx, poolType, poolModel{ID: types.StringValue(a.Pool.ID), Count: count})
 	case a.Device != nil:
 		ids, more := types.SetValueFrom(ctx, types.StringType, a.Device.GPUIDs)
 		diags.Append(more...)
-		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids})
+		dismount := types.ObjectNull(scope.DismountType)
+		if a.Device.Force {
+			dismount = types.ObjectValueMust(scope.DismountType, map[string]attr.Value{"force": types.BoolValue(true)})
+		}
+		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: dismount})
 	default:
 		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: declare the assignment without importing it.",
 			at.VM.Name, at.Host))
@@ -91,35 +100,6 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	diags.Append(d...)
 	m.settings(a.Settings)
 	m.EffectivePower = power.Applied(power.Decode(ctx, m.Power, r.fleet.Power(), diags))
-}
-
-// found is an assignment as the VM itself shows it. A pool's id is not known to the
-// host; it is worked out from where the pool is.
-func found(at fleet.FoundVM) gpu.Assignment {
-	a := gpu.Assignment{VM: at.VM.Name, VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host}
-	switch {
-	case len(at.VM.PartitionAdapters) > 0:
-		ad := at.VM.PartitionAdapters[0]
-		a.Partition = &gpu.PartitionWant{PinnedGPU: ad.PinnedGPU, Quotas: ad.Quotas}
-	case len(at.VM.Devices) > 0 && at.VM.Devices[0].Pool != "":
-		a.Pool = &gpu.PoolWant{Name: at.VM.Devices[0].Pool, Count: len(at.VM.Devices)}
-	case len(at.VM.Devices) > 0:
-		a.Device = &gpu.DeviceWant{Host: at.Host}
-		for _, d := range at.VM.Devices {
-			a.Device.GPUIDs = append(a.Device.GPUIDs, d.GPU)
-		}
-	}
-	return a
-}
-
-// poolID finds how the provider names a pool: by its claim, else by the host.
-func poolID(h *gpu.Host, host, name string) string {
-	for _, c := range h.Claims {
-		if c.Is(gpu.ClaimPool, name) && c.Want.Pool != nil {
-			return c.Want.Pool.ID
-		}
-	}
-	return host + "/" + name
 }
 
 func encodePartition(p gpu.PartitionWant) partitionModel {

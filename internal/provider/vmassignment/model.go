@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -19,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
 type model struct {
@@ -76,6 +78,8 @@ type poolModel struct {
 type deviceModel struct {
 	Host   types.String `tfsdk:"host"`
 	GPUIDs types.Set    `tfsdk:"gpu_ids"`
+	// Dismount is a scope.Dismount.
+	Dismount types.Object `tfsdk:"dismount"`
 }
 
 func partitionType() map[string]attr.Type {
@@ -93,7 +97,7 @@ func partitionType() map[string]attr.Type {
 
 var (
 	poolType   = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
-	deviceType = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}}
+	deviceType = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
 )
 
 // declared reads what the configuration asks for. known is false while any part
@@ -121,7 +125,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		}
 	}
 	if d := object.Decode[deviceModel](ctx, m.Device, diags); d != nil {
-		a.Device = &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags)}
+		a.Device = &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(ctx, d.Dismount, diags)}
 		slices.Sort(a.Device.GPUIDs)
 	}
 	a.Settings = gpu.VMSettings{LowMemoryMappedIOSpace: bytesOf(m.LowMMIO), HighMemoryMappedIOSpace: bytesOf(m.HighMMIO)}
@@ -236,14 +240,14 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
 	diags.Append(d...)
 	differs := differences(h, vm, a, m.Pending.ValueBool())
-	differ := func(found string) {
-		differs = append(differs, change.Difference{Object: "VM " + vm.Name, Found: found, Cause: change.CauseFailedChange})
+	differ := func(found string, since time.Time) {
+		differs = append(differs, change.Difference{Object: "VM " + vm.Name, Found: found, Cause: change.CauseFailedChange, Since: since})
 	}
 	if claimed && claim.Incomplete {
-		differ("had a change that failed and could not be put back")
+		differ("had a change that failed and could not be put back", time.Time{})
 	}
 	if owed, ok := h.Owes(vm.ID); ok {
-		differ(fmt.Sprintf("is off: a change of %s stopped it and could not start it again", owed.Subject))
+		differ(fmt.Sprintf("is off: a change of %s stopped it and could not start it again", owed.Subject), owed.Since)
 	}
 	m.Drift = drift.Encode(ctx, differs, diags)
 }

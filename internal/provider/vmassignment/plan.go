@@ -3,6 +3,7 @@ package vmassignment
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -87,7 +88,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.Prior.Assignment, p.Want.Assignment = prior, &want
 	if unchanged {
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
-		r.planUnchanged(inst, p, &resp.Diagnostics)
+		r.planUnchanged(ctx, inst, p, &resp.Diagnostics)
 		return
 	}
 	view, at, ok := r.find(ctx, &plan, want, prior, &resp.Diagnostics)
@@ -116,9 +117,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		r.planDestroy(ctx, req, &leaves, resp)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
-	r.record(inst, p, view, &resp.Diagnostics)
+	does := r.record(ctx, inst, p, view, &resp.Diagnostics)
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Assignment differs", drifted)
-	report.Disturbs(&resp.Diagnostics, r.fleet, path.Root("vm"), view, p)
+	report.Disturbs(&resp.Diagnostics, r.fleet, path.Root("vm"), view, p, does)
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
@@ -141,7 +142,7 @@ func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.Vie
 
 // planUnchanged records what the resource goes on holding. It goes by what this run
 // has seen: a change of policy alone asks nobody.
-func (r *Resource) planUnchanged(inst string, p change.Change, diags *diag.Diagnostics) {
+func (r *Resource) planUnchanged(ctx context.Context, inst string, p change.Change, diags *diag.Diagnostics) {
 	want, view := p.Want.Assignment, r.fleet.Seen()
 	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
 	if at, err := fleet.FindVM(view, want.VMID); err == nil {
@@ -149,12 +150,14 @@ func (r *Resource) planUnchanged(inst string, p change.Change, diags *diag.Diagn
 		r.warnOfName(diags, *want)
 	}
 	r.checkTakenOver(diags, view, p)
-	r.record(inst, p, view, diags)
+	r.record(ctx, inst, p, view, diags)
 }
 
-// record puts the plan into the ledger and reports what the rules find.
-func (r *Resource) record(inst string, p change.Change, v fleet.View, diags *diag.Diagnostics) {
-	report.Findings(diags, p.Subject, r.fleet.Record(inst, v, p))
+// record puts the plan into the ledger, reports what the rules find, and tells what it does.
+func (r *Resource) record(ctx context.Context, inst string, p change.Change, v fleet.View, diags *diag.Diagnostics) []change.Forecast {
+	findings, does := r.fleet.Record(inst, v, p)
+	report.Findings(diags, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, v, p)))
+	return does
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -195,8 +198,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	view, _, _ := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	ch := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
-	report.Destroy(ctx, r.fleet, view, req, resp, ch)
-	report.Disturbs(&resp.Diagnostics, r.fleet, path.Root("vm"), view, ch)
+	report.Destroy(ctx, r.fleet, path.Root("vm"), view, req, resp, ch)
 }
 
 // keep copies the computed attributes of the state.

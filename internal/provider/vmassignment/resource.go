@@ -156,6 +156,9 @@ func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, 
 	}
 	if _, err := r.fleet.Apply(ctx, req); err != nil {
 		report.Failure(diags, doing, req.Subject, err)
+		if want.Device != nil && !want.Device.Force {
+			report.NeedsForce(diags, path.Root("device").AtName("dismount"), req.Subject, err)
+		}
 		var failure *fleet.Failure
 		if !errors.As(err, &failure) || failure.Clean() {
 			return false
@@ -189,6 +192,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
 		return
 	}
+	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
 	var hint []string
 	if h := state.OwnerHost.ValueString(); h != "" {
 		hint = []string{h}
@@ -243,9 +247,9 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		}
 	}
 	records := map[string]*gpu.Claim{}
-	if ok {
-		records[at.Host] = &c
-	} else if len(view.Errors) == 0 { // else a node that does not answer may have it
+	if own, recorded := fleet.RecordOf(view, at); recorded {
+		records[at.Host] = own
+	} else if len(view.Errors) == 0 || view.Hosts[at.Host].Keeps(at.VM) { // else a node that does not answer may have it
 		records[at.Host] = nil
 	}
 	state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
@@ -280,17 +284,10 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 
 // warnOfRemains says when a destroy that succeeded may have left the VM as it was.
 func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diags *diag.Diagnostics) {
-	view, at, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
-	switch {
-	case err != nil && !view.Complete():
+	view, _, err := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(prior))
+	if err != nil && !view.Complete() {
 		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
 			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
 				"adopt it again with `terraform import`.", label(prior.VM), err))
-	case err == nil:
-		if _, claimed := fleet.AssignmentClaim(view, at.VM.ID); !claimed && len(differences(view.Hosts[at.Host], at.VM, prior, false)) == 0 {
-			diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
-				"%s\n\nFound: %s has no record that this assignment gave VM %s its GPU, so the GPU was not taken away.\n"+
-					"Fix: adopt it with `terraform import ADDRESS %s` and destroy it then, or unassign it by other means.", label(prior.VM), at.Host, at.VM.Name, at.VM.ID))
-		}
 	}
 }

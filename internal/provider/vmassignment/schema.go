@@ -71,8 +71,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"is dismounted for the assignment, and mounted back when the assignment ends.",
 				Optional: true,
 				Attributes: map[string]schema.Attribute{
-					"host":    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-					"gpu_ids": schema.SetAttribute{MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true, Validators: scope.HostValidators()},
+					"host":     schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+					"gpu_ids":  schema.SetAttribute{MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true, Validators: scope.HostValidators()},
+					"dismount": scope.Dismount(""),
 				},
 			},
 			"power": power.Attribute(),

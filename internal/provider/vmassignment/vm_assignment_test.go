@@ -251,7 +251,7 @@ func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 		resource.TestStep{
 			// The power is not cut either: somebody is at work.
 			Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, "power = { allow_shutdown = true, allow_turn_off = true }"),
-			ExpectError: rig.Says("the machine is locked and cannot be shut down without the force option"),
+			ExpectError: rig.Says("the machine is locked and cannot be shut down without the force option", "or set `force_shutdown = true` in the `power` of its assignment"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -600,6 +600,34 @@ func TestADeviceIsDismountedForTheAssignmentAndMountedBack(t *testing.T) {
 	if dismounted(rig.GPU0) || dismounted(rig.GPU1) {
 		t.Errorf("the GPUs were not mounted back: %t, %t", dismounted(rig.GPU0), dismounted(rig.GPU1))
 	}
+}
+
+// A GPU whose driver brings no mitigations comes off its host by force alone, and is
+// imported and mounted back as it was given.
+func TestADeviceIsDismountedByForce(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Standalone(rig.Node("edge", rig.Off(rig.Desktop("vm-1", 1)))))
+	r.Must(r.Fleet.EditSimulation(t.Context(), "edge", func(s *simulated.Simulation) {
+		s.GPUs = map[string]simulated.Hidden{rig.GPU0: {NeedsForce: true}}
+	}))
+	config := func(how string) string {
+		return r.Block() + rig.Assignment("vm-1", `device = { host = "edge", gpu_ids = ["`+rig.GPU0+`"]`+how+` }`, rig.WholeGPU(1))
+	}
+	is := func(dismounted bool, devices int) {
+		t.Helper()
+		g, _ := r.Host("edge").GPU(rig.GPU0)
+		if v, _ := r.VM("vm-1"); g.Dismounted != dismounted || len(v.Devices) != devices {
+			t.Errorf("dismounted: %t, and the VM has %+v", g.Dismounted, v.Devices)
+		}
+	}
+	rig.WantSaid(t, rig.NewCLI(t, config("")).Fails("apply", "-auto-approve"), "no mitigation driver", "set dismount = { force = true }")
+	is(false, 0)
+	r.Steps(
+		resource.TestStep{Config: config(`, dismount = { force = true }`), Check: rig.Then(func() { is(true, 1) })},
+		resource.TestStep{Config: config(`, dismount = { force = true }`), PlanOnly: true},
+		resource.TestStep{ResourceName: "gpu_vm_assignment.a", ImportState: true, ImportStateId: "edge/vm-1", ImportStateKind: resource.ImportCommandWithID, ImportStateVerifyIgnore: []string{"timeouts"}, ImportStateVerify: true, ImportStateVerifyIdentifierAttribute: "vm_id"},
+	)
+	is(false, 0)
 }
 
 func TestADeviceThatOthersDismountedStaysDismounted(t *testing.T) {

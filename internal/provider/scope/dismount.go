@@ -1,0 +1,37 @@
+package scope
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+// DismountType is the type of Dismount.
+var DismountType = map[string]attr.Type{"force": types.BoolType}
+
+// Dismount is how GPUs are dismounted from their host.
+func Dismount(where string) schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: "How GPUs are dismounted from the host." + where,
+		Optional:            true,
+		Attributes: map[string]schema.Attribute{
+			"force": schema.BoolAttribute{
+				MarkdownDescription: "Dismounts without the platform's checks (ACS, device mitigations). NVIDIA GPUs without their mitigation driver need it. Default `false`.",
+				Optional:            true,
+			},
+		},
+	}
+}
+
+// ByForce tells whether dismounts skip the platform's checks.
+func ByForce(ctx context.Context, dismount types.Object, diags *diag.Diagnostics) bool {
+	d := object.Decode[struct {
+		Force types.Bool `tfsdk:"force"`
+	}](ctx, dismount, diags)
+	return d != nil && d.Force.ValueBool()
+}
