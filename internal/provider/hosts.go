@@ -323,7 +323,7 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 			continue
 		}
 		if _, err := os.Stat(connect.ExpandHome(file)); err != nil {
-			diags.AddAttributeError(at.AtName(attribute), "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+			unreadableFile(diags, at.AtName(attribute), name, err)
 			return nil
 		}
 	}
@@ -356,12 +356,18 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 	}
 }
 
+// unreadableFile names the attribute as well: of a nested one Terraform shows the first line
+// of the block only.
+func unreadableFile(diags *diag.Diagnostics, at path.Path, host string, err error) {
+	diags.AddAttributeError(at, "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.\nAttribute: %s", host, err, at))
+}
+
 // overTLS reaches an agent that listens.
 func (p *gpuProvider) overTLS(name string, m *tlsModel, at path.Path, diags *diag.Diagnostics) fleet.Dial {
 	read := func(attribute string, file types.String) []byte {
 		data, err := os.ReadFile(connect.ExpandHome(file.ValueString()))
 		if err != nil {
-			diags.AddAttributeError(at.AtName(attribute), "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+			unreadableFile(diags, at.AtName(attribute), name, err)
 		}
 		return data
 	}

@@ -12,6 +12,9 @@ import (
 
 // Serve serves the provider until Terraform ends it, or is gone.
 func Serve(version string) error {
+	if err := keepQuiet(); err != nil {
+		return err
+	}
 	server, err := Server(version, nil)
 	if err != nil {
 		return err
@@ -19,7 +22,7 @@ func Serve(version string) error {
 	var applying atomic.Int64
 	go endWithParent(&applying)
 	return tf6server.Serve(Address, func() tfprotov6.ProviderServer {
-		return &countedServer{ProviderServer: server(), applying: &applying}
+		return &countedServer{Listing: server(), applying: &applying}
 	})
 }
 
@@ -29,7 +32,7 @@ func Debug(version string) error {
 	if err != nil {
 		return err
 	}
-	return tf6server.Serve(Address, server, tf6server.WithManagedDebug())
+	return tf6server.Serve(Address, func() tfprotov6.ProviderServer { return server() }, tf6server.WithManagedDebug())
 }
 
 // endWithParent ends the process when its parent is gone. go-plugin (v1.7.0) does not: a
@@ -49,12 +52,12 @@ const parentPoll = 500 * time.Millisecond
 
 // countedServer counts the changes that are being applied.
 type countedServer struct {
-	tfprotov6.ProviderServer
+	Listing
 	applying *atomic.Int64
 }
 
 func (s *countedServer) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	s.applying.Add(1)
 	defer s.applying.Add(-1)
-	return s.ProviderServer.ApplyResourceChange(ctx, r)
+	return s.Listing.ApplyResourceChange(ctx, r)
 }

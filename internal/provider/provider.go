@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/list"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -59,7 +60,7 @@ type gpuProvider struct {
 	fleet    *fleet.Fleet // once configured
 }
 
-var _ provider.Provider = (*gpuProvider)(nil)
+var _ provider.ProviderWithListResources = (*gpuProvider)(nil)
 
 // Observer hears of each call to a host: the host's name and the method. Tests
 // count calls with it.
@@ -130,7 +131,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				Optional: true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
 			},
 			"read_only": schema.BoolAttribute{
-				MarkdownDescription: "Refuses every change to a host. Default `false`. Also from `" + EnvReadOnly + "`.", Optional: true,
+				MarkdownDescription: "Refuses every change to a host. Default `false`. Where it is not set, also from `" + EnvReadOnly + "` (`1`, `true`, `0`, `false`).", Optional: true,
 			},
 			"max_parallel_hosts": schema.Int64Attribute{
 				MarkdownDescription: fmt.Sprintf("How many hosts are asked for their inventory at the same time. Default `%d`.", fleet.DefaultMaxParallelHosts),
@@ -153,7 +154,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"change_window": changeWindowAttribute(),
 			"max_concurrent_vm_stops": schema.Int64Attribute{
 				MarkdownDescription: "How many VMs of one cluster, or of one host that stands alone, this run stops at the same time. Default `1`. " +
-					"A change of a partition count stops all VMs that hold the GPU together, even if they are more.",
+					"The hosts of a rollout begin their turns within it. A change of a partition count stops all VMs that hold GPUs of a host together; if they are more, that host has its turn alone.",
 				Optional: true, Validators: []validator.Int64{int64validator.AtLeast(1)},
 			},
 		},
@@ -204,7 +205,7 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		return
 	}
 	p.fleet = fleet.New(opt)
-	resp.ResourceData, resp.DataSourceData = p.fleet, p.fleet
+	resp.ResourceData, resp.DataSourceData, resp.ListResourceData = p.fleet, p.fleet, p.fleet
 }
 
 func readOnly(m model, diags *diag.Diagnostics) bool {
@@ -230,7 +231,7 @@ func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options
 	}
 	if snapshot != "" {
 		opt.Hosts = recordedHosts(snapshot, at, diags)
-		opt.ReadOnly = fmt.Sprintf("the provider plans against the recorded inventory %s (inventory_snapshot or %s), so nothing can be changed", snapshot, EnvInventorySnapshot)
+		opt.Recorded, opt.ReadOnly = true, fmt.Sprintf("the provider plans against the recorded inventory %s (inventory_snapshot or %s), so nothing can be changed", snapshot, EnvInventorySnapshot)
 		return
 	}
 	if !m.Hosts.IsNull() {
@@ -250,6 +251,11 @@ func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options
 
 func (p *gpuProvider) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{partitionconfig.New, pool.New, vmassignment.New, share.New}
+}
+
+// ListResources implements provider.ProviderWithListResources, for Terraform 1.14 and later.
+func (p *gpuProvider) ListResources(context.Context) []func() list.ListResource {
+	return []func() list.ListResource{partitionconfig.NewList, pool.NewList, vmassignment.NewList, share.NewList}
 }
 
 func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSource {

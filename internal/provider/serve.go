@@ -1,8 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/terraform-plugin-framework/provider"
@@ -16,21 +19,51 @@ import (
 // ends, with the call's loggers and stream: thousands of resources cost hundreds of
 // MiB. One context for all calls, each cancelled on its own, keeps that small. With
 // TF_LOG set the contexts stay as they are, since the loggers in them are wanted.
-func Server(version string, observe Observer, options ...Option) (func() tfprotov6.ProviderServer, error) {
+func Server(version string, observe Observer, options ...Option) (func() Listing, error) {
 	p := New(version, observe, options...)()
-	inner, err := providerserver.NewProtocol6WithError(p)()
+	made, err := providerserver.NewProtocol6WithError(p)()
 	if err != nil {
 		return nil, err
 	}
-	if os.Getenv("TF_LOG") != "" || os.Getenv("TF_LOG_PROVIDER") != "" {
-		return func() tfprotov6.ProviderServer { return inner }, nil
+	served, ok := made.(Listing)
+	if !ok {
+		return nil, errors.New("the framework's server does not list")
 	}
-	return func() tfprotov6.ProviderServer { return &sharedContext{ProviderServer: inner, provider: p} }, nil
+	all := newWholeNumbers(p, served)
+	if logLevel() != "" {
+		return func() Listing { return all }, nil
+	}
+	return func() Listing { return &sharedContext{Listing: all, provider: p} }, nil
+}
+
+// Listing is what is served. The framework keeps lists apart from the rest of the protocol yet.
+type Listing interface {
+	tfprotov6.ProviderServer
+	tfprotov6.ListResourceServer
+}
+
+// logLevel is what Terraform was told to log of providers, in capitals; "" for nothing.
+func logLevel() string {
+	level := strings.ToUpper(cmp.Or(os.Getenv("TF_LOG_PROVIDER"), os.Getenv("TF_LOG")))
+	if level == "OFF" {
+		return ""
+	}
+	return level
+}
+
+// keepQuiet turns off what the SDK and the framework log of every call, unless somebody
+// reads it. By themselves they format all of it, and Terraform parses it, before either
+// looks whether TF_LOG is set: half the time of a plan without changes.
+func keepQuiet() error {
+	if _, chosen := os.LookupEnv("TF_LOG_SDK"); chosen || logLevel() != "" {
+		return nil
+	}
+	return os.Setenv("TF_LOG_SDK", "OFF")
 }
 
 // sharedContext gives all calls of one server contexts made from the first call's.
 type sharedContext struct {
-	tfprotov6.ProviderServer
+	Listing
 	provider provider.Provider
 	once     sync.Once
 	base     context.Context
@@ -54,29 +87,29 @@ func (s *sharedContext) from(call context.Context) (context.Context, func()) {
 func (s *sharedContext) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.ProviderServer.ValidateResourceConfig(ctx, r)
+	return s.Listing.ValidateResourceConfig(ctx, r)
 }
 
 func (s *sharedContext) UpgradeResourceState(call context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.ProviderServer.UpgradeResourceState(ctx, r)
+	return s.Listing.UpgradeResourceState(ctx, r)
 }
 
 func (s *sharedContext) ReadResource(call context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.ProviderServer.ReadResource(ctx, r)
+	return s.Listing.ReadResource(ctx, r)
 }
 
 func (s *sharedContext) PlanResourceChange(call context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.ProviderServer.PlanResourceChange(ctx, r)
+	return s.Listing.PlanResourceChange(ctx, r)
 }
 
 func (s *sharedContext) ApplyResourceChange(call context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.ProviderServer.ApplyResourceChange(ctx, r)
+	return s.Listing.ApplyResourceChange(ctx, r)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/datasourcevalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -144,7 +145,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"hosts": schema.SetAttribute{
 				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
 			},
-			"cluster": schema.StringAttribute{MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.", Optional: true},
+			"cluster": schema.StringAttribute{MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
 			"selector": schema.SingleNestedAttribute{
 				MarkdownDescription: "Narrows the GPUs, as in `gpu_partition_config`.", Optional: true,
 				Attributes: map[string]schema.Attribute{

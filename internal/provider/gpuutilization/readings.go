@@ -86,7 +86,8 @@ func oversubscription(shares []placed, memory gpu.Bytes) *float64 {
 	var limits gpu.Bytes
 	percentage := 0.0
 	for _, p := range shares {
-		limits += p.share.MemoryLimit
+		_, limit := p.share.MemoryOn(memory)
+		limits += limit
 		percentage += p.share.ActiveThreadPercentage
 	}
 	if limits == 0 && percentage == 0 {

@@ -80,7 +80,7 @@ func prometheusAttribute() schema.SingleNestedAttribute {
 				MarkdownDescription: "Its address, such as `\"http://prometheus.example:9090\"`. Credentials do not belong into it.", Required: true, Validators: []validator.String{address{}},
 			},
 			"lookback": schema.StringAttribute{
-				MarkdownDescription: "How far to look back, from `\"2h\"` to `\"8760h\"`, in whole hours. Default `\"168h\"`, a week.", Optional: true,
+				MarkdownDescription: "How far to look back, from `\"2h\"` to `\"8760h\"`, of which whole hours count. Default `\"168h\"`, a week.", Optional: true,
 				Validators: []validator.String{between{min: minLookback, max: maxLookback}},
 			},
 			"timezone": schema.StringAttribute{

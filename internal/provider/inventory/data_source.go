@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
@@ -59,6 +60,7 @@ type hostModel struct {
 	OSBuild   *int64              `tfsdk:"os_build"`
 	Cluster   *string             `tfsdk:"cluster"`
 	NodeState *string             `tfsdk:"node_state"`
+	BootedAt  *string             `tfsdk:"booted_at"`
 	GPUs      map[string]gpuModel `tfsdk:"gpus"`
 	VMs       map[string]vmModel  `tfsdk:"vms"`
 	Pools     map[string][]string `tfsdk:"pools"`
@@ -170,6 +172,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 					"os_build":   number("The operating system's build; null when not known."),
 					"cluster":    text("The failover cluster; null for a standalone host."),
 					"node_state": text("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; null for a standalone host."),
+					"booted_at":  text("When the host last started, in RFC 3339; null when not known."),
 					"gpus":       gpusAttribute(),
 					"vms": schema.MapNestedAttribute{
 						MarkdownDescription: "The virtual machines that the host owns now, by id.", Computed: true,
@@ -355,6 +358,9 @@ func describe(h *gpu.Host) hostModel {
 	}
 	if h.Cluster != nil {
 		out.Cluster, out.NodeState = ptr(h.Cluster.Name), ptr(string(h.NodeState()))
+	}
+	if h.Boot != nil {
+		out.BootedAt = ptr(h.Boot.At.UTC().Format(time.RFC3339))
 	}
 	out.describeSharing(h)
 	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
@@ -93,8 +95,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get; " +
 			"and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
-			"host":   schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true},
-			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", Optional: true},
+			"host":   schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
 			"common_partition_counts": schema.ListAttribute{
 				MarkdownDescription: "The counts that all of these GPUs with GPU-P offer.", ElementType: types.Int64Type, Computed: true,
 			},

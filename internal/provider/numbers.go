@@ -1,0 +1,134 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+)
+
+// wholeNumbers refuses numbers with a fraction, and such as no integer holds, at their attribute.
+// The framework (v1.19.0) takes them for a bug of the provider, and says so of the outermost one.
+type wholeNumbers struct {
+	Listing
+	schemas func() map[string]typed
+}
+
+// typed is what the schemas of all kinds of objects tell.
+type typed interface {
+	Type() attr.Type
+	TypeAtTerraformPath(context.Context, *tftypes.AttributePath) (attr.Type, error)
+}
+
+func newWholeNumbers(p provider.Provider, inner Listing) *wholeNumbers {
+	return &wholeNumbers{Listing: inner, schemas: sync.OnceValue(func() map[string]typed {
+		ctx := context.Background()
+		var meta provider.MetadataResponse
+		p.Metadata(ctx, provider.MetadataRequest{}, &meta)
+		var own provider.SchemaResponse
+		p.Schema(ctx, provider.SchemaRequest{}, &own)
+		out := map[string]typed{"": own.Schema}
+		for _, construct := range p.Resources(ctx) {
+			r := construct()
+			var name resource.MetadataResponse
+			r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: meta.TypeName}, &name)
+			var s resource.SchemaResponse
+			r.Schema(ctx, resource.SchemaRequest{}, &s)
+			out["resource "+name.TypeName] = s.Schema
+		}
+		for _, construct := range p.DataSources(ctx) {
+			d := construct()
+			var name datasource.MetadataResponse
+			d.Metadata(ctx, datasource.MetadataRequest{ProviderTypeName: meta.TypeName}, &name)
+			var s datasource.SchemaResponse
+			d.Schema(ctx, datasource.SchemaRequest{}, &s)
+			out["data "+name.TypeName] = s.Schema
+		}
+		return out
+	})}
+}
+
+func (w *wholeNumbers) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+	if found := w.fractions(ctx, "", r.Config); len(found) > 0 {
+		return &tfprotov6.ValidateProviderConfigResponse{PreparedConfig: r.Config, Diagnostics: found}, nil
+	}
+	return w.Listing.ValidateProviderConfig(ctx, r)
+}
+
+func (w *wholeNumbers) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+	if found := w.fractions(ctx, "resource "+r.TypeName, r.Config); len(found) > 0 {
+		return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: found}, nil
+	}
+	return w.Listing.ValidateResourceConfig(ctx, r)
+}
+
+func (w *wholeNumbers) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+	if found := w.fractions(ctx, "data "+r.TypeName, r.Config); len(found) > 0 {
+		return &tfprotov6.ValidateDataResourceConfigResponse{Diagnostics: found}, nil
+	}
+	return w.Listing.ValidateDataResourceConfig(ctx, r)
+}
+
+// fractions finds the numbers of a configuration that are to be integers and are none.
+func (w *wholeNumbers) fractions(ctx context.Context, of string, config *tfprotov6.DynamicValue) []*tfprotov6.Diagnostic {
+	s, ok := w.schemas()[of]
+	if !ok || config == nil {
+		return nil
+	}
+	value, err := config.Unmarshal(s.Type().TerraformType(ctx))
+	if err != nil {
+		return nil // the framework says so
+	}
+	var out []*tfprotov6.Diagnostic
+	_ = tftypes.Walk(value, func(at *tftypes.AttributePath, v tftypes.Value) (bool, error) {
+		var n big.Float
+		if !v.Type().Is(tftypes.Number) || !v.IsKnown() || v.IsNull() {
+			return true, nil
+		}
+		if err := v.As(&n); err != nil {
+			return false, err
+		}
+		if t, err := s.TypeAtTerraformPath(ctx, at); err != nil || !t.Equal(basetypes.Int64Type{}) {
+			return true, nil //nolint:nilerr // elements of a set have no path of their own
+		}
+		if _, exact := n.Int64(); exact != big.Exact {
+			must := "a whole number"
+			if n.IsInt() {
+				must = "between -9223372036854775808 and 9223372036854775807"
+			}
+			out = append(out, &tfprotov6.Diagnostic{
+				Severity: tfprotov6.DiagnosticSeverityError, Summary: "Invalid number", Attribute: at,
+				Detail: fmt.Sprintf("Attribute %s must be %s, got: %s", written(at), must, n.Text('g', -1)),
+			})
+		}
+		return true, nil
+	})
+	return out
+}
+
+// written is a path as configurations write it.
+func written(at *tftypes.AttributePath) string {
+	var b strings.Builder
+	for _, step := range at.Steps() {
+		switch s := step.(type) {
+		case tftypes.AttributeName:
+			b.WriteString("." + string(s))
+		case tftypes.ElementKeyString:
+			fmt.Fprintf(&b, "[%q]", string(s))
+		case tftypes.ElementKeyInt:
+			fmt.Fprintf(&b, "[%d]", int64(s))
+		default:
+			b.WriteString("[*]")
+		}
+	}
+	return strings.TrimPrefix(b.String(), ".")
+}
