@@ -1,4 +1,4 @@
-package provider_test
+package runs_test
 
 import (
 	"context"
@@ -28,15 +28,16 @@ import (
 // allows must come about; where room is freed and taken in one run, one operation at a
 // time may fail with nothing touched, and the next apply completes it.
 //
-// VERDICTS is how many configurations are tried, VERDICT_SEED the first seed and
-// VERDICT_ORDERS how often each is planned and applied.
+// VERDICTS is how many configurations are tried, VERDICT_SEED the first seed,
+// VERDICT_ORDERS how often each is planned and applied, and VERDICT_KIND the only kind of
+// them: partitions, passthrough, mig or shares.
 func TestOneVerdict(t *testing.T) {
 	t.Parallel()
 	n, first, orders := number(t, "VERDICTS", 8), number(t, "VERDICT_SEED", 1), number(t, "VERDICT_ORDERS", 6)
 	var allowed, refused int
 	reasons := map[string]int{}
 	for seed := first; seed < first+n; seed++ {
-		if why := newVerdicts(t, seed).run(orders); why == "" {
+		if why := newVerdicts(t, seed, os.Getenv("VERDICT_KIND")).run(orders); why == "" {
 			allowed++
 		} else {
 			refused++
@@ -46,6 +47,15 @@ func TestOneVerdict(t *testing.T) {
 	t.Logf("%d changes, each in %d orders: %d were allowed, %d refused: %v", allowed+refused, orders, allowed, refused, reasons)
 	if n > 20 && (allowed < n/4 || refused < n/10) {
 		t.Errorf("of %d changes %d were allowed and %d refused: too few of one kind to prove anything", n, allowed, refused)
+	}
+}
+
+// A VM that is not pinned could take the only partition of the GPU that another one of the run
+// is pinned to: whether the apply failed hung on the order, and no later one put it right.
+func TestAPinnedVMDoesNotDependOnTheOrder(t *testing.T) {
+	t.Parallel()
+	if why := newVerdicts(t, 5063, "passthrough").run(6); why != "An unpinned VM may take a pinned VM's partition" {
+		t.Errorf("it is refused for %q", why)
 	}
 }
 
@@ -74,12 +84,12 @@ type verdicts struct {
 
 // newVerdicts makes a fleet and applies what the change begins with. Where that cannot be
 // applied, this itself is the change.
-func newVerdicts(t *testing.T, seed int) *verdicts {
+func newVerdicts(t *testing.T, seed int, kind string) *verdicts {
 	t.Helper()
 	r := rand.New(rand.NewPCG(uint64(seed), 7))
 	v := &verdicts{t: t, seed: seed}
 	var fleet gpu.Snapshot
-	fleet, v.before, v.after = randomChange(r)
+	fleet, v.before, v.after = randomChange(r, kind)
 	file := filepath.Join(t.TempDir(), "fleet.json")
 	v.state = v.begin(file, fleet)
 	if v.before != "" {
@@ -198,9 +208,14 @@ func shuffle(seed uint64) func(int) int {
 	}
 }
 
-// randomChange is a fleet, what is applied to it first, and what then is wanted.
-func randomChange(r *rand.Rand) (fleet gpu.Snapshot, before, after string) {
-	switch r.IntN(5) {
+// randomChange is a fleet, what is applied to it first, and what then is wanted, of any kind or
+// of one.
+func randomChange(r *rand.Rand, kind string) (fleet gpu.Snapshot, before, after string) {
+	n := map[string]int{"partitions": 0, "passthrough": 1, "mig": 2, "shares": 3}[kind]
+	if kind == "" {
+		n = r.IntN(5)
+	}
+	switch n {
 	case 0:
 		return randomHyperV(r)
 	case 1:

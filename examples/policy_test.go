@@ -1,4 +1,4 @@
-package provider_test
+package examples_test
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ func TestPolicies(t *testing.T) {
 	if opa == "" {
 		t.Skip("it needs OPA: make test-policy")
 	}
-	if out, err := exec.CommandContext(t.Context(), opa, "test", "../../examples/policy").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), opa, "test", "policy").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	const monday = "2026-11-23T10:00:00Z"
@@ -37,25 +37,25 @@ func TestPolicies(t *testing.T) {
 		want     []string
 	}{
 		"nothing is stopped": {config: forecast()},
-		"few are stopped":    {config: forecast("avd-01", "avd-02") + assignAll([]string{"avd-01", "avd-02"}, "")},
+		"few are stopped":    {config: forecast("avd-01", "avd-02") + rig.AssignAll([]string{"avd-01", "avd-02"}, "")},
 		"a golden VM is stopped": {
-			config: forecast("avd-01") + assignAll([]string{"avd-01"}, ""), settings: map[string]any{"golden_vms": []string{"^avd-01$"}},
+			config: forecast("avd-01") + rig.AssignAll([]string{"avd-01"}, ""), settings: map[string]any{"golden_vms": []string{"^avd-01$"}},
 			want: []string{"golden VM avd-01 would be stopped"},
 		},
 		"a golden VM that no forecast has": {
-			config: forecast() + assignAll([]string{"avd-01"}, ""), settings: map[string]any{"golden_vms": []string{"^avd-01$"}},
+			config: forecast() + rig.AssignAll([]string{"avd-01"}, ""), settings: map[string]any{"golden_vms": []string{"^avd-01$"}},
 			want: []string{"golden VM avd-01 would be stopped"},
 		},
 		"many without a ticket": {
-			config: forecast("avd-01", "avd-02") + assignAll([]string{"avd-01", "avd-02"}, ""), settings: map[string]any{"max_stops": 1},
+			config: forecast("avd-01", "avd-02") + rig.AssignAll([]string{"avd-01", "avd-02"}, ""), settings: map[string]any{"max_stops": 1},
 			want: []string{"2 VMs would be stopped, and more than 1 need a change_ticket: avd-01, avd-02"},
 		},
-		"many with a ticket": {config: ticket + forecast("avd-01", "avd-02") + assignAll([]string{"avd-01", "avd-02"}, ""), settings: map[string]any{"max_stops": 1}},
-		"no forecast":        {config: assignAll([]string{"avd-01"}, ""), want: []string{"1 gpu_ resources change, and the plan has no gpu_change_forecast"}},
+		"many with a ticket": {config: ticket + forecast("avd-01", "avd-02") + rig.AssignAll([]string{"avd-01", "avd-02"}, ""), settings: map[string]any{"max_stops": 1}},
+		"no forecast":        {config: rig.AssignAll([]string{"avd-01"}, ""), want: []string{"1 gpu_ resources change, and the plan has no gpu_change_forecast"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fleet, _ := desktops(3)
+			fleet, _ := rig.Desktops(3)
 			r := rig.New(t, fleet)
 			wantDenied(t, opa, rig.NewProcesses(t, r.Block()+x.config), x.settings, x.want...)
 		})
@@ -89,7 +89,7 @@ func wantDenied(t *testing.T, opa string, c *rig.CLI, settings map[string]any, w
 		t.Fatal(err)
 	}
 	rig.Write(t, data, string(text))
-	out, err := exec.CommandContext(t.Context(), opa, "eval", "--format=raw", "--data", "../../examples/policy/gpu.rego", "--data", data, "--input", plan, "data.main.deny").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), opa, "eval", "--format=raw", "--data", "policy/gpu.rego", "--data", data, "--input", plan, "data.main.deny").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

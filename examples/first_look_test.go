@@ -1,4 +1,4 @@
-package provider_test
+package examples_test
 
 import (
 	"os"
@@ -34,7 +34,7 @@ func TestFirstLookExample(t *testing.T) {
 // The example in the README is planned and applied on the fleet that it names.
 func TestReadmeExample(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}

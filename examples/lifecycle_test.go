@@ -1,4 +1,4 @@
-package provider_test
+package examples_test
 
 import (
 	"os"
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	examplesDir = "../../examples"
+	examplesDir = "."
 	vdiFleet    = examplesDir + "/azure-local-vdi/fleet.json"
 	sharesFleet = examplesDir + "/linux-shares/fleet.json"
 )
