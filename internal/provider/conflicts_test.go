@@ -195,7 +195,7 @@ func TestAVMThatCannotBeFoundIsAnErrorAtTheAttribute(t *testing.T) {
 		r.Rejects(r.Block()+rig.Assignment("nosuch", rig.AnyPartition), `none of the hosts [edge hv01 hv02] has a VM with the name or id "nosuch".`),
 		r.Rejects(r.Block()+rig.Assignment("avd-03", rig.AnyPartition), `several VMs are called "avd-03": avd-03 on edge`),
 		r.Rejects(r.Block()+rig.Assignment("avd-03", rig.AnyPartition, `hosts = ["nosuch"]`), "Unknown host"),
-		r.Rejects(r.Block()+rig.Assignment("avd-06", `partition = { config = "nosuch" }`), `Neither this run nor any host knows a partition config "nosuch".`),
+		r.Rejects(r.Block()+rig.Assignment("avd-06", `partition = { config = "nosuch" }`), `No host has a partition config "nosuch", and nothing in this run has made one so far.`),
 		resource.TestStep{
 			Config: r.Block() + rig.AssignmentOf("a", "avd-03", rig.AnyPartition, `hosts = ["edge"]`) + rig.AssignmentOf("b", "avd-03", rig.AnyPartition, `cluster = "azl"`) +
 				rig.AssignmentOf("c", "{"+strings.ToLower(rig.VMID(6))+"}", rig.AnyPartition),

@@ -221,6 +221,10 @@ func TestReadOnlyProviderPlansAndRefusesToApply(t *testing.T) {
 		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, PlanOnly: true, ExpectNonEmptyPlan: true},
 		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, ExpectError: rig.Says("the provider is read-only")},
 	)
+	c := rig.NewCLI(t, r.Block("read_only = true")+rig.Config4+rig.Assign("avd-01", "allow_shutdown = true"))
+	if out := c.Ok("plan"); strings.Count(out, "Warning: The apply will be refused") != 1 {
+		t.Errorf("the plan does not say once that its apply will be refused:\n%s", out)
+	}
 	r.WantUntouched(before)
 }
 

@@ -27,7 +27,8 @@ func TestInvalidProviderBlocks(t *testing.T) {
 		"a host key":        {host(`ssh = { address = "a", host_key = "rsa" }`), []string{"Invalid host key"}},
 		"a path":            {host(`ssh = { address = "a", agent_path = "/opt/gpu agent; ls" }`), []string{"Invalid path"}},
 		"sudo and upload":   {host(`ssh = { address = "a", user = "u", sudo = true, upload = "auto" }`), []string{"Uploaded agent cannot be started with sudo"}},
-		"no key file":       {host(`ssh = { address = "a", user = "u", ` + key + ` }`), []string{"File cannot be read", "/nowhere/key"}},
+		"no key file":       {host(`ssh = { address = "a", user = "u", ` + key + ` }`), []string{"File cannot be read", "/nowhere/key", `Attribute: hosts["h"].ssh.private_key_file`}},
+		"no TLS files":      {host(`tls = { address = "a:1", ca_file = "/nowhere/ca", cert_file = "/nowhere/c", key_file = "/nowhere/k" }`), []string{`Attribute: hosts["h"].tls.ca_file`, `Attribute: hosts["h"].tls.cert_file`, `Attribute: hosts["h"].tls.key_file`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

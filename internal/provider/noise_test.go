@@ -34,7 +34,7 @@ func planJSON(t *testing.T, c *rig.CLI) planned {
 // What an apply cannot leave otherwise is known in the plan.
 func TestWhatCannotDifferIsPlanned(t *testing.T) {
 	t.Parallel()
-	fleet, names := desktops(2)
+	fleet, names := rig.Desktops(2)
 	r := rig.New(t, fleet)
 	pool := "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n}\n"
 	config := strings.Replace(rig.ConfigOf(4, []string{"hv01"}), "name  =", "selector = { gpu_ids = { hv01 = [\""+rig.GPU0+"\"] } }\n  name  =", 1)
@@ -75,10 +75,10 @@ func TestWhatCannotDifferIsPlanned(t *testing.T) {
 // A change of a config that leaves a VM what it has is no change of the VM's assignment.
 func TestAConfigsChangeDoesNotPlanItsAssignments(t *testing.T) {
 	t.Parallel()
-	fleet, names := desktops(20) // on two hosts
+	fleet, names := rig.Desktops(20) // on two hosts
 	r := rig.New(t, fleet)
 	config := func(hosts []string, more ...string) string {
-		return r.Block() + rig.ConfigOf(16, hosts, more...) + strings.Replace(assignAll(names[:12], ""), "partition = {}", "partition = { config = gpu_partition_config.vdi.id }", 1)
+		return r.Block() + rig.ConfigOf(16, hosts, more...) + strings.Replace(rig.AssignAll(names[:12], ""), "partition = {}", "partition = { config = gpu_partition_config.vdi.id }", 1)
 	}
 	c := rig.NewProcesses(t, config([]string{"hv01"}))
 	c.Apply()
@@ -100,9 +100,9 @@ func TestAConfigsChangeDoesNotPlanItsAssignments(t *testing.T) {
 // Fifty assignments are read by a person: what is at its default is not printed.
 func TestNewAssignmentsPrintFewLines(t *testing.T) {
 	t.Parallel()
-	fleet, names := desktops(50)
+	fleet, names := rig.Desktops(50)
 	r := rig.New(t, fleet)
-	out := rig.NewProcesses(t, r.Block("power = { allow_shutdown = true }")+strings.Replace(assignAll(names, ""), "power     = { allow_shutdown = true }\n", "", 1)).Ok("plan")
+	out := rig.NewProcesses(t, r.Block("power = { allow_shutdown = true }")+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n", "", 1)).Ok("plan")
 	lines := 0
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "Plan: ") {

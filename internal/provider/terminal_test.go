@@ -2,7 +2,6 @@ package provider_test
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,26 +14,6 @@ import (
 )
 
 var updateTerminal = flag.Bool("update-terminal", false, "write testdata/terminal again (with TF_ACC)")
-
-// desktops are n running VMs, 14 on each host.
-func desktops(n int) (fleet gpu.Snapshot, names []string) {
-	var hosts []gpu.Host
-	for i := range n {
-		if i%14 == 0 {
-			hosts = append(hosts, rig.Node(fmt.Sprintf("hv%02d", i/14+1)))
-		}
-		name := fmt.Sprintf("avd-%02d", i+1)
-		names = append(names, name)
-		h := &hosts[len(hosts)-1]
-		h.VMs = append(h.VMs, rig.Desktop(name, i+1))
-	}
-	return rig.Standalone(hosts...), names
-}
-
-func assignAll(names []string, more string) string {
-	return fmt.Sprintf("resource \"gpu_vm_assignment\" \"avd\" {\n  for_each  = toset([\"%s\"])\n  vm        = each.key\n  partition = {}\n  power     = { allow_shutdown = true }\n%s}\n",
-		strings.Join(names, `", "`), more)
-}
 
 // What a person sees of a plan that disturbs something: every VM that is stopped is in the
 // summary of a warning, so that no folding hides it, in at most three lines of ours; what
@@ -52,13 +31,13 @@ func TestEveryVMThatStopsIsNamed(t *testing.T) {
 		stops  func(names []string) []string
 		says   []string
 	}{
-		"1 VM":    {vms: 1, after: func(n []string) string { return assignAll(n, "") }},
-		"12 VMs":  {vms: 12, after: func(n []string) string { return assignAll(n, "") }},
-		"50 VMs":  {vms: 50, after: func(n []string) string { return assignAll(n, "") }},
-		"destroy": {vms: 3, before: func(n []string) string { return assignAll(n, "") }, after: func([]string) string { return "" }},
+		"1 VM":    {vms: 1, after: func(n []string) string { return rig.AssignAll(n, "") }},
+		"12 VMs":  {vms: 12, after: func(n []string) string { return rig.AssignAll(n, "") }},
+		"50 VMs":  {vms: 50, after: func(n []string) string { return rig.AssignAll(n, "") }},
+		"destroy": {vms: 3, before: func(n []string) string { return rig.AssignAll(n, "") }, after: func([]string) string { return "" }},
 		"left off": {
 			vms: 1, after: func(n []string) string {
-				return strings.Replace(assignAll(n, ""), "allow_shutdown = true", `allow_shutdown = true, start_after = "never"`, 1)
+				return strings.Replace(rig.AssignAll(n, ""), "allow_shutdown = true", `allow_shutdown = true, start_after = "never"`, 1)
 			}, says: []string{"is shut down and left off"},
 		},
 		"two resources swap their VMs": {
@@ -69,9 +48,9 @@ func TestEveryVMThatStopsIsNamed(t *testing.T) {
 		},
 		"a shrink": {
 			vms:    12,
-			before: func(n []string) string { return config(16)("hv01") + assignAll(n, "") },
+			before: func(n []string) string { return config(16)("hv01") + rig.AssignAll(n, "") },
 			after: func(n []string) string {
-				return config(8, `max_disruption = "vm_restart"`)("hv01") + assignAll(n, "")
+				return config(8, `max_disruption = "vm_restart"`)("hv01") + rig.AssignAll(n, "")
 			},
 			says: []string{"16 → 8 partitions", "2 GPUs (NVIDIA A2)"},
 		},
@@ -100,7 +79,7 @@ func TestEveryVMThatStopsIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fleet, names := desktops(x.vms)
+			fleet, names := rig.Desktops(x.vms)
 			if x.fleet != nil {
 				fleet = *x.fleet
 			}

@@ -1,0 +1,90 @@
+package provider_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func desktops(vms ...string) string {
+	hcl := rig.ConfigOf(4, []string{"hv01"})
+	for _, vm := range vms {
+		hcl += rig.Assign(vm, "allow_shutdown = true")
+	}
+	return hcl
+}
+
+func oneHost() gpu.Snapshot {
+	h := rig.Node("hv01")
+	for n := range 4 {
+		h.VMs = append(h.VMs, rig.Desktop([]string{"avd-01", "avd-02", "avd-03", "avd-04"}[n], n+1))
+	}
+	return rig.Standalone(h)
+}
+
+// A second workspace with the same owner takes everything over: its plan says so, of every
+// object, and how to give each an owner.
+func TestTakingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, oneHost())
+	first := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	wantNotSaid(t, first.Apply(), "is taken over")
+	second := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	before := r.Snapshot()
+	rig.WantSaid(t, second.Ok("plan"), `Warning: Partition config "vdi" is taken over`, `owner = "vdi-${terraform.workspace}"`)
+	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-01 (id "+rig.VMID(1)+") is taken over")
+	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-02 (id "+rig.VMID(2)+") is taken over", "On hv01 a resource of owner \"test\" manages it")
+	r.WantUnchanged(before)
+	// A key that is renamed, and a replacement, are handed over in one run.
+	renamed := strings.ReplaceAll(desktops("avd-01", "avd-02"), `"gpu_vm_assignment" "avd-0`, `"gpu_vm_assignment" "new-0`)
+	first.Write(r.Block() + renamed)
+	wantNotSaid(t, first.Ok("plan"), "is taken over", "no resource of this run has")
+	first.Write(r.Block() + desktops("avd-01", "avd-02"))
+	wantNotSaid(t, first.Ok("plan", "-replace=gpu_vm_assignment.avd-01"), "is taken over", "no resource of this run has")
+}
+
+// What was destroyed with keep while its host was away comes back with its claims: the next
+// plan names them, once for the host.
+func TestClaimsThatNothingHasAreNamed(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, oneHost())
+	keep := r.Block(`on_unreachable = "keep"`)
+	c := rig.NewCLI(t, keep+desktops("avd-01", "avd-02", "avd-03"))
+	c.Apply()
+	wantNotSaid(t, c.Ok("plan"), "no resource of this run has")
+	r.Silent(true, "hv01")
+	c.Destroy("-target=gpu_vm_assignment.avd-01")
+	r.Silent(false, "hv01")
+	c.Write(keep + desktops("avd-02", "avd-03"))
+	out := c.Ok("plan")
+	rig.WantSaid(t, out, "Warning: Claims on hv01 that no resource of this run has", "VM avd-01 (id "+rig.VMID(1)+")", "gpu-agent claims forget")
+	if strings.Count(out, "Claims on hv01") != 1 || strings.Contains(out, "VM avd-02 (id") {
+		t.Errorf("said more than once, or of what the run has:\n%s", out)
+	}
+	rig.WantSaid(t, out, "No changes")
+	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(1), "vm_assignment "+rig.VMID(2), "vm_assignment "+rig.VMID(3))
+}
+
+// The claim of a VM that no host has any more goes with the next change.
+func TestClaimsOfVMsThatAreGoneAreDropped(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, oneHost())
+	c := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	c.Apply()
+	r.EditHost("hv01", func(h *gpu.Host) { h.VMs = h.VMs[1:] })
+	c.Write(r.Block() + desktops("avd-02", "avd-03"))
+	c.Apply()
+	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(2), "vm_assignment "+rig.VMID(3))
+	c.WantNoChanges()
+}
+
+func wantNotSaid(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(rig.Sentence(out), text) {
+			t.Errorf("it says %q:\n%s", text, out)
+		}
+	}
+}
