@@ -1,17 +1,19 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/migparted"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // layoutFormat marks a wanted layout.
@@ -29,8 +31,12 @@ type gpuLayout struct {
 	// PartitionCount is nil where it does not matter.
 	PartitionCount *int  `json:"partition_count,omitempty"`
 	Dismounted     *bool `json:"dismounted,omitempty"`
-	// MIG is the mode and the instances with their places; nil where they do not matter.
-	MIG *gpu.MIGState `json:"mig,omitempty"`
+	// MIG is the mode and the instances with their places, and VGPU the same of vGPUs; nil where
+	// they do not matter.
+	MIG         *gpu.MIGState   `json:"mig,omitempty"`
+	VGPU        *gpu.VGPUState  `json:"vgpu,omitempty"`
+	ComputeMode gpu.ComputeMode `json:"compute_mode,omitempty"`
+	TimeSlice   gpu.TimeSlice   `json:"time_slice,omitempty"`
 }
 
 type poolLayout struct {
@@ -46,7 +52,8 @@ func newAssert(o *hostOptions) *cobra.Command {
 		Long: `assert compares the host with a wanted layout and changes nothing. Exit code 0: it has
 the layout; 2: it has not, and the difference is printed; 1: it could not be found out.
 
-FILE is a layout, of which only what it names is compared:
+FILE is a layout, of which all that it names is compared, and nothing else; what was
+compared is printed, and a field that assert does not know is an error:
 
   {
     "format": "gpu-layout/v1",
@@ -55,9 +62,10 @@ FILE is a layout, of which only what it names is compared:
   }
 
 or, of a GPU with MIG, "mig": { "enabled": true, "placements": [{ "profile": "3g.40gb",
-"start": 0 }] }. It may also be a snapshot ("gpu-agent inventory --json"), of which this
-host's partition counts, MIG instances, dismounted devices and pools are compared, or a
-configuration of nvidia-mig-parted, of which --label says what is wanted.`,
+"start": 0 }] }; "vgpu", "compute_mode" and "time_slice" are as in a snapshot. FILE may also
+be a snapshot ("gpu-agent inventory --json"), of which this host's partition counts, MIG
+instances, vGPUs, compute modes, time slices, dismounted devices and pools are compared, or
+a configuration of nvidia-mig-parted, of which --label says what is wanted.`,
 		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := o.client(cmd.Context())
@@ -69,12 +77,12 @@ configuration of nvidia-mig-parted, of which --label says what is wanted.`,
 			if err != nil {
 				return err
 			}
-			diff, err := compare(args[0], label, &host)
+			diff, compared, err := compare(args[0], label, &host)
 			if err != nil {
 				return err
 			}
 			if len(diff) == 0 {
-				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "host %s has the layout\n", host.Name)
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "host %s has the layout; compared: %s\n", host.Name, compared)
 				return nil
 			}
 			_, _ = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(diff, "\n"))
@@ -85,40 +93,47 @@ configuration of nvidia-mig-parted, of which --label says what is wanted.`,
 	return cmd
 }
 
-// compare lists what a host has otherwise than a file says.
-func compare(file, label string, host *gpu.Host) ([]string, error) {
+// compare lists what a host has otherwise than a file says, and says what it compared.
+func compare(file, label string, host *gpu.Host) (diff []string, compared string, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if label != "" {
 		config, err := migparted.Parse(data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, "", fmt.Errorf("%s: %w", file, err)
+		}
+		if len(host.GPUs) == 0 {
+			return nil, "", fmt.Errorf("host %s has no GPU, so there is nothing to compare", host.Name)
 		}
 		diff, err := migparted.Diff(host, config, label)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, "", fmt.Errorf("%s: %w", file, err)
 		}
-		return diff, nil
+		return diff, "MIG of " + words.Plural(len(host.GPUs), "GPU"), nil
 	}
 	want, err := readLayout(file, data, host.Name)
 	if err != nil {
 		if _, isMIGParted := migparted.Parse(data); isMIGParted == nil {
-			return nil, &codedError{code: exitBadUsage, err: fmt.Errorf("%s is a configuration of mig-parted: say with --label which of its labels is wanted", file)}
+			return nil, "", &codedError{code: exitBadUsage, err: fmt.Errorf("%s is a configuration of mig-parted: say with --label which of its labels is wanted", file)}
 		}
-		return nil, err
+		return nil, "", err
 	}
-	return want.differs(host), nil
+	diff, compared = want.differs(host)
+	return diff, compared, nil
 }
 
 func readLayout(file string, data []byte, host string) (layout, error) {
 	var l layout
-	if err := json.Unmarshal(data, &l); err != nil {
+	if _, err := document.ReadKnown(data, &l); err != nil {
 		return l, fmt.Errorf("%s is not a layout: %w", file, err)
 	}
 	switch l.Format {
 	case layoutFormat:
+		if err := document.Read(data, &l); err != nil {
+			return l, fmt.Errorf("%s: %w; see gpu-agent help assert", file, err)
+		}
 		return l, l.check(file)
 	case gpu.SnapshotFormat:
 		s, err := gpu.ParseSnapshot(data)
@@ -127,7 +142,8 @@ func readLayout(file string, data []byte, host string) (layout, error) {
 		}
 		for i := range s.Hosts {
 			if gpu.SameID(s.Hosts[i].Name, host) {
-				return layoutOf(&s.Hosts[i]), nil
+				l := layoutOf(&s.Hosts[i])
+				return l, l.check(file)
 			}
 		}
 		return l, fmt.Errorf("the snapshot %s has no host %s", file, host)
@@ -139,6 +155,9 @@ func (l layout) check(file string) error {
 	for _, g := range l.GPUs {
 		if g.ID == "" {
 			return fmt.Errorf("%s: a GPU has no id", file)
+		}
+		if g == (gpuLayout{ID: g.ID}) {
+			return fmt.Errorf("%s: of GPU %s nothing is named, so there is nothing to compare", file, g.ID)
 		}
 	}
 	for _, p := range l.Pools {
@@ -159,9 +178,8 @@ func layoutOf(h *gpu.Host) layout {
 		if p := h.GPUs[i].Partitionable; p != nil {
 			g.PartitionCount = &p.Count
 		}
-		if m := h.GPUs[i].MIG; m != nil {
-			g.MIG = new(m.State())
-		}
+		is := h.GPUs[i].Layout()
+		g.MIG, g.VGPU, g.ComputeMode, g.TimeSlice = is.MIG, is.VGPU, is.ComputeMode, is.TimeSlice
 		l.GPUs = append(l.GPUs, g)
 	}
 	for _, p := range h.Pools {
@@ -170,9 +188,15 @@ func layoutOf(h *gpu.Host) layout {
 	return l
 }
 
-// differs lists what the host has otherwise: "-" is the host, "+" what is wanted.
-func (l layout) differs(h *gpu.Host) []string {
-	var out []string
+// differs lists what the host has otherwise ("-" is the host, "+" what is wanted), and what was
+// compared.
+func (l layout) differs(h *gpu.Host) (out []string, compared string) {
+	counts, kinds := map[string]int{}, []string{}
+	count := func(what string) {
+		if counts[what]++; counts[what] == 1 {
+			kinds = append(kinds, what)
+		}
+	}
 	line := func(what string, has, wanted any) {
 		out = append(out, fmt.Sprintf("%s\n- %v\n+ %v", what, has, wanted))
 	}
@@ -183,6 +207,7 @@ func (l layout) differs(h *gpu.Host) []string {
 			continue
 		}
 		if want.PartitionCount != nil {
+			count("partition count")
 			switch {
 			case g.Partitionable == nil:
 				line("GPU "+g.ID+": partition_count", "cannot be partitioned now", *want.PartitionCount)
@@ -190,20 +215,33 @@ func (l layout) differs(h *gpu.Host) []string {
 				line("GPU "+g.ID+": partition_count", g.Partitionable.Count, *want.PartitionCount)
 			}
 		}
+		is := g.Layout()
+		text := func(what, has, wanted string) {
+			if count(what); has != wanted {
+				line("GPU "+g.ID+": "+what, has, wanted)
+			}
+		}
 		if want.MIG != nil {
-			has, wanted := "no MIG", migText(*want.MIG)
-			if g.MIG != nil {
-				has = migText(g.MIG.State())
-			}
-			if has != wanted {
-				line("GPU "+g.ID+": mig", has, wanted)
-			}
+			text("mig", migText(is.MIG), migText(want.MIG))
+		}
+		if want.VGPU != nil {
+			text("vgpu", vgpuText(is.VGPU), vgpuText(want.VGPU))
+		}
+		if want.ComputeMode != "" {
+			text("compute_mode", string(is.ComputeMode), string(want.ComputeMode))
+		}
+		if want.TimeSlice != "" {
+			text("time_slice", string(is.TimeSlice), string(want.TimeSlice))
+		}
+		if want.Dismounted != nil {
+			count("dismounted")
 		}
 		if want.Dismounted != nil && g.Dismounted != *want.Dismounted {
 			line("GPU "+g.ID+": dismounted", g.Dismounted, *want.Dismounted)
 		}
 	}
 	for _, want := range l.Pools {
+		count("pool")
 		p, ok := h.Pool(want.Name)
 		if !ok {
 			line("pool "+want.Name, "no such pool", sorted(want.GPUs))
@@ -212,12 +250,18 @@ func (l layout) differs(h *gpu.Host) []string {
 		}
 	}
 	slices.Sort(out)
-	return out
+	for i, what := range kinds {
+		kinds[i] = fmt.Sprintf("%s (%d)", what, counts[what])
+	}
+	return out, words.JoinAll(kinds)
 }
 
 // migText is the mode and the instances of a GPU, by start.
-func migText(s gpu.MIGState) string {
-	if !s.Enabled {
+func migText(s *gpu.MIGState) string {
+	switch {
+	case s == nil:
+		return "no MIG"
+	case !s.Enabled:
 		return "off"
 	}
 	var out []string
@@ -226,6 +270,25 @@ func migText(s gpu.MIGState) string {
 	}
 	if len(out) == 0 {
 		return "on, without instances"
+	}
+	return strings.Join(out, ", ")
+}
+
+// vgpuText is the modes and the vGPUs of a GPU.
+func vgpuText(s *gpu.VGPUState) string {
+	if s == nil {
+		return "no vGPUs"
+	}
+	var out []string
+	counts := gpu.VGPUCounts(s.Places)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, fmt.Sprintf("%d x %s", counts[name], name))
+	}
+	if s.FunctionsOn {
+		out = append(out, "virtual functions on")
+	}
+	if s.Heterogeneous {
+		out = append(out, "heterogeneous")
 	}
 	return strings.Join(out, ", ")
 }

@@ -92,7 +92,7 @@ KIND and ID are those that "gpu-agent claims" prints.`,
 				return err
 			}
 			defer func() { _ = client.Close() }() // in process
-			return underLease(cmd.Context(), client, "claims forget", func(fence int64) error {
+			return underLease(cmd.Context(), client, "claims forget", time.Minute, func(fence int64) error {
 				if err := client.ForgetClaim(cmd.Context(), fence, gpu.ClaimKind(args[0]), args[1]); err != nil {
 					return err
 				}
@@ -116,15 +116,15 @@ func (o *hostOptions) mayWrite(command string) error {
 // leaseWait is how long a command waits for a run that is at work.
 const leaseWait = 10 * time.Second
 
-// underLease does something under the host's lease.
-func underLease(ctx context.Context, client *agent.Client, command string, do func(fence int64) error) error {
+// underLease does something under the host's lease, which ends after ttl.
+func underLease(ctx context.Context, client *agent.Client, command string, ttl time.Duration, do func(fence int64) error) error {
 	machine, err := os.Hostname()
 	if err != nil {
 		machine = "this host"
 	}
 	fence, err := client.AcquireLease(ctx, agent.LeaseRequest{
 		Run: fmt.Sprintf("%s-%d-%d", command, os.Getpid(), time.Now().UnixNano()), Holder: fmt.Sprintf("gpu-agent %s on %s, process %d", command, machine, os.Getpid()),
-		TTL: time.Minute, Wait: leaseWait, Cluster: true,
+		TTL: ttl, Wait: leaseWait, Cluster: true,
 	})
 	if err != nil {
 		return err

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +59,15 @@ func show(out io.Writer, h *gpu.Host) {
 	_, _ = fmt.Fprintf(out, "Host %s, %s\n", h.Name, strings.TrimSpace(h.OS.Name+" "+h.OS.Version))
 	if h.Cluster != nil {
 		_, _ = fmt.Fprintf(out, "Node of cluster %s, %s\n", h.Cluster.Name, h.NodeState())
+	}
+	if h.Platform == gpu.Linux {
+		var drivers []string
+		for i := range h.GPUs {
+			if v := h.GPUs[i].Driver.Version; v != "" && !slices.Contains(drivers, v) {
+				drivers = append(drivers, v)
+			}
+		}
+		_, _ = fmt.Fprintf(out, "Driver %s\n", cmp.Or(strings.Join(drivers, ", "), "unknown"))
 	}
 	for _, subject := range h.Unfinished {
 		_, _ = fmt.Fprintf(out, "A change for %s was begun and has not ended\n", subject)
@@ -134,33 +145,41 @@ func showPartitions(gpus table.Writer, h *gpu.Host) {
 
 // showLinux lists the GPUs of a Linux host.
 func showLinux(gpus table.Writer, h *gpu.Host) {
-	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Compute", "MIG", "Instances", "In use by"})
+	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Memory", "Compute", "MIG", "Instances", "In use by"})
 	gpus.SetColumnConfigs([]table.ColumnConfig{{Name: "In use by", WidthMax: 30, WidthMaxEnforcer: text.WrapSoft}})
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		row := table.Row{g.Model, g.ID, g.Address, computeText(g), "none", "", ""}
+		row := table.Row{g.Model, g.ID, g.Address, memoryText(g), computeText(g), "none", "", ""}
 		if g.Problem != "" {
-			row[4] = g.Problem
+			row[5] = g.Problem
 		}
 		if m := g.MIG; m != nil {
-			row[4] = "off"
+			row[5] = "off"
 			if m.Enabled {
-				row[4] = "on"
+				row[5] = "on"
 			}
 			if m.Enabled != m.Pending {
-				row[4] = fmt.Sprintf("%s until a reset", row[4])
+				row[5] = fmt.Sprintf("%s until a reset", row[5])
 			}
 			if m.Enabled {
-				row[5] = strings.ReplaceAll(migText(m.State()), ", ", "\n")
+				row[6] = strings.ReplaceAll(migText(new(m.State())), ", ", "\n")
 			}
 		}
 		var users []string
 		for _, p := range g.Processes {
 			users = append(users, processText(p))
 		}
-		row[6] = strings.Join(users, "\n")
+		row[7] = strings.Join(users, "\n")
 		gpus.AppendRow(row)
 	}
+}
+
+// memoryText is a GPU's memory, "" where its driver does not tell.
+func memoryText(g *gpu.GPU) string {
+	if g.VRAM == 0 {
+		return ""
+	}
+	return g.VRAM.String()
 }
 
 // computeText is how processes may use a GPU.

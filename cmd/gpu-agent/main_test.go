@@ -181,12 +181,15 @@ func TestAssert(t *testing.T) {
 		code         int
 		says         []string
 	}{
-		{"matches", `{"format":"gpu-layout/v1","gpus":[{"id":"` + strings.ToLower(gpu1) + `","partition_count":4}],"pools":[{"name":"RENDER","gpus":["` + gpu2 + `"]}]}`, 0, []string{"host hv01 has the layout"}},
+		{"matches", `{"format":"gpu-layout/v1","gpus":[{"id":"` + strings.ToLower(gpu1) + `","partition_count":4}],"pools":[{"name":"RENDER","gpus":["` + gpu2 + `"]}]}`, 0, []string{"host hv01 has the layout; compared: partition count (1) and pool (1)"}},
 		{"count", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","partition_count":2}]}`, 2, []string{"GPU " + gpu1 + ": partition_count\n- 4\n+ 2"}},
 		{"dismounted", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu2 + `","partition_count":2,"dismounted":false}]}`, 2, []string{"cannot be partitioned now", "dismounted\n- true\n+ false"}},
-		{"no such GPU", `{"format":"gpu-layout/v1","gpus":[{"id":"x"}]}`, 2, []string{"not on this host"}},
+		{"no such GPU", `{"format":"gpu-layout/v1","gpus":[{"id":"x","partition_count":2}]}`, 2, []string{"not on this host"}},
 		{"pool", `{"format":"gpu-layout/v1","pools":[{"name":"render","gpus":[]},{"name":"more","gpus":["` + gpu2 + `"]}]}`, 2, []string{"pool more\n- no such pool", "pool render\n- " + gpu2}},
-		{"its own snapshot", snapshot, 0, nil},
+		{"its own snapshot", snapshot, 0, []string{"compared: partition count (1), dismounted (2) and pool (1)"}},
+		{"nothing named", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `"}]}`, 1, nil},
+		{"a misspelt field", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","partition_count":4,"partitioncount":2}]}`, 1, nil},
+		{"vGPUs of a GPU without", `{"format":"gpu-layout/v1","gpus":[{"id":"` + gpu1 + `","vgpu":{"places":[{"type":"A2-4Q","function":0}]}}]}`, 2, []string{"- no vGPUs"}},
 		{"another snapshot", strings.Replace(snapshot, `"partition_count": 4`, `"partition_count": 1`, 1), 2, []string{"partition_count\n- 4\n+ 1"}},
 		{"snapshot of others", strings.Replace(snapshot, `"hv01"`, `"hv09"`, 1), 1, nil},
 		{"empty", `{"format":"gpu-layout/v1"}`, 1, nil},
@@ -203,6 +206,27 @@ func TestAssert(t *testing.T) {
 	}
 	_, said := r.run(1, "assert", "/nowhere.json")
 	wantSaid(t, said, "/nowhere.json")
+}
+
+func TestFleetNew(t *testing.T) {
+	r := newRig(t)
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	out, _ := r.run(0, "fleet", "new", file, "--hosts", "hv01,hv02", "--gpus", "A2,A2", "--vms", "avd-01,avd-02,avd-03:off", "--cluster", "azl-vdi")
+	wantSaid(t, out, "2 hosts with 2 GPUs each, 3 VMs")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := gpu.ParseSnapshot(data)
+	if err != nil || len(s.Hosts) != 2 || s.Hosts[1].ClusterName() != "azl-vdi" || len(s.Hosts[0].VMs) != 2 || s.Hosts[0].VMs[1].State != gpu.VMOff {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, said := r.run(1, "fleet", "new", file, "--hosts", "hv01", "--gpus", "A2")
+	wantSaid(t, said, "is there already")
+	_, said = r.run(64, "fleet", "new", file+"2", "--hosts", "hv01", "--gpus", "Voodoo")
+	wantSaid(t, said, "Voodoo", "NVIDIA A2, ", "NVIDIA L40S")
+	_, said = r.run(64, "fleet", "new", file+"2", "--hosts", "hv01", "--gpus", "A2", "--platform", "amiga")
+	wantSaid(t, said, "amiga", "hyperv or linux")
 }
 
 func TestClaims(t *testing.T) {
@@ -251,10 +275,19 @@ func TestSelftest(t *testing.T) {
 	wantSaid(t, out, "This host is simulated")
 	out, _ = r.run(0, "selftest", "--write")
 	wantSaid(t, out, "taken and given back")
+	for _, args := range [][]string{{"--change"}, {"--gpu", "x"}, {"vm-1"}, {"--change", "--gpu", "x", "vm-1", "vm-2"}} {
+		r.run(64, append([]string{"selftest"}, args...)...)
+	}
+	before = r.file()
+	_, said := r.run(1, "selftest", "--change", "avd-01", "--gpu", "PCIROOT(16)")
+	wantSaid(t, said, "nothing to try on this host")
+	if r.file() != before {
+		t.Error("a trial that is refused wrote to the host")
+	}
 
 	gone := host()
 	gone.Pools = nil
-	out, said := newRig(t, gone).run(1, "selftest")
+	out, said = newRig(t, gone).run(1, "selftest")
 	wantSaid(t, out, "failed  claims: the claim for pool render has no pool")
 	wantSaid(t, said, "1 checks failed")
 }
@@ -306,8 +339,8 @@ func TestVersionAndCompletion(t *testing.T) {
 		}
 	}
 	info, err := os.Stat(binary)
-	if err != nil || info.Size() > 17_500_000 {
-		t.Errorf("the agent has %d bytes, want less than 17.5 MB (%v)", info.Size(), err)
+	if err != nil || info.Size() > 18_500_000 {
+		t.Errorf("the agent has %d bytes, want less than 18.5 MB (%v)", info.Size(), err)
 	}
 }
 

@@ -2,11 +2,31 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 )
+
+// unavailableWait is between two looks at a host that does not answer yet.
+const unavailableWait = time.Second
+
+func unavailable(err error) bool {
+	e, ok := errors.AsType[*agent.Error](err)
+	return ok && e.Kind == agent.Unavailable
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 func newReconcile(o *hostOptions) *cobra.Command {
 	var timeout time.Duration
@@ -22,7 +42,8 @@ specifications of shares. CDI specifications of this agent that no claim covers 
 unless processes run in their share. It changes nothing else: it removes no instance, kills
 no process, and leaves alone what others have set and VMs that moved to another node. Run it
 at boot, before kubelet and container engines. It waits up to --timeout for a run in
-progress; a restore that has begun is always finished.
+progress and for a platform that does not answer yet; a restore that has begun is always
+finished.
 
 It exits with 1 when something could not be put back.`,
 		Args: usage(cobra.NoArgs),
@@ -37,6 +58,10 @@ It exits with 1 when something could not be put back.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			settled, err := server.Reconcile(ctx, timeout)
+			// At boot, the platform's services may come later than this command.
+			for unavailable(err) && wait(ctx, unavailableWait) {
+				settled, err = server.Reconcile(ctx, timeout)
+			}
 			out := cmd.OutOrStdout()
 			stands := 0
 			list := func(what []string) {
@@ -80,6 +105,6 @@ It exits with 1 when something could not be put back.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait for a run that is at work")
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait for a run that is at work, and for the platform")
 	return cmd
 }

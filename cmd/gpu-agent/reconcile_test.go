@@ -1,8 +1,10 @@
 package main_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -44,5 +46,23 @@ func TestReconcileRestoresMIG(t *testing.T) {
 		t.Errorf("what is there already is restored again:\n%s", got)
 	}
 	got, _ = r.run(0, "reconcile")
+	wantSaid(t, got, "nothing to settle")
+}
+
+// TestReconcileWaits: at boot the platform may answer later than the command begins. One that
+// never does is said when time is up.
+func TestReconcileWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	unreachable := func(is bool) {
+		if err := r.fleet.SetUnreachable(context.Background(), "hv01", is); err != nil {
+			t.Error(err)
+		}
+	}
+	unreachable(true)
+	_, said := r.run(1, "reconcile", "--timeout", "1500ms")
+	wantSaid(t, said, "hv01")
+	time.AfterFunc(1500*time.Millisecond, func() { unreachable(false) })
+	got, _ := r.run(0, "reconcile", "--timeout", "1m")
 	wantSaid(t, got, "nothing to settle")
 }

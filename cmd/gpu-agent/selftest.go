@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,9 +18,10 @@ import (
 )
 
 func newSelftest(o *hostOptions) *cobra.Command {
-	var write, answers bool
+	var write, answers, change bool
+	var gpuID string
 	cmd := &cobra.Command{
-		Use:   "selftest",
+		Use:   "selftest [VM]",
 		Short: "Check that the agent can work on this host",
 		Long: `selftest checks the platform, the state directory, the lease, the journal and the claims.
 It only reads; --write also takes the lease and gives it back.
@@ -27,9 +29,18 @@ It only reads; --write also takes the lease and gives it back.
 --answers ticks off, by reading only, what is assumed of the platform although nobody
 documents it.
 Send it in with a report about a mistake: it has the names of VMs, GPUs and pools in it,
-and no secrets.`,
-		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+and no secrets.
+
+--change also takes the GPU of --gpu, and on a Hyper-V host the VM that is named, through
+all that the agent does with them, under the lease, and puts both back as they were. The
+VM is shut down and started for it. Name a GPU that nothing uses, and a VM without a GPU
+that may be off for some minutes.`,
+		Example: "  gpu-agent selftest --answers\n  gpu-agent selftest --change test-vm --gpu 'PCIROOT(16)#PCI(0000)#PCI(0000)'",
+		Args:    usage(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if change != (gpuID != "") || (!change && len(args) > 0) {
+				return &codedError{code: exitBadUsage, err: errors.New("--change and --gpu go together, and only with them a VM is named")}
+			}
 			client, err := o.client(cmd.Context())
 			if err != nil {
 				return err
@@ -45,10 +56,19 @@ and no secrets.`,
 				}
 				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "ok      %s: %s\n", c.name, said)
 			}
-			if answers {
-				if err := o.answer(cmd.Context(), cmd.OutOrStdout()); err != nil {
+			if answers || change {
+				var tried []backend.Answer
+				if change {
+					vm := strings.Join(args, "")
+					if tried, err = o.change(cmd.Context(), client, cmd.OutOrStdout(), vm, gpuID); err != nil {
+						return err
+					}
+				}
+				bad, err := o.answer(cmd.Context(), cmd.OutOrStdout(), tried)
+				if err != nil {
 					return err
 				}
+				failed += bad
 			}
 			if failed > 0 {
 				return &codedError{code: exitFailed, err: fmt.Errorf("%d checks failed", failed)}
@@ -58,27 +78,73 @@ and no secrets.`,
 	}
 	cmd.Flags().BoolVar(&write, "write", false, "also take the lease and give it back")
 	cmd.Flags().BoolVar(&answers, "answers", false, "also tick off what is assumed of its platform")
+	cmd.Flags().BoolVar(&change, "change", false, "also change the GPU of --gpu and the VM that is named, and put both back")
+	cmd.Flags().StringVar(&gpuID, "gpu", "", "the GPU for --change: an id of gpu-agent inventory")
 	return cmd
 }
 
-// answer ticks off the assumptions about the host's platform.
-func (o *hostOptions) answer(ctx context.Context, out io.Writer) error {
+// changeTime bounds a trial: a minute or two for each start and stop of the VM, and the
+// lease under which it runs.
+const changeTime = 30 * time.Minute
+
+// change lets the backend try what only a change shows.
+func (o *hostOptions) change(ctx context.Context, client *agent.Client, out io.Writer, vm, gpuID string) ([]backend.Answer, error) {
+	if err := o.mayWrite("selftest --change"); err != nil {
+		return nil, err
+	}
 	host, _, err := o.open(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	tester, ok := host.(backend.ChangeTester)
+	if !ok {
+		return nil, errors.New("there is nothing to try on this host: a simulated one does what is assumed of its platform")
+	}
+	journal, err := client.Journal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(journal.Changes) > 0 {
+		return nil, fmt.Errorf("a run has left %d changes unsettled: run `gpu-agent reconcile` first", len(journal.Changes))
+	}
+	_, _ = fmt.Fprintf(out, "\nTrying changes of GPU %s %s\n", gpuID, vm)
+	var tried []backend.Answer
+	err = underLease(ctx, client, "selftest --change", changeTime, func(int64) error {
+		ctx, cancel := context.WithTimeout(ctx, changeTime)
+		defer cancel()
+		tried = tester.SelfTestChange(ctx, vm, gpuID)
+		return nil
+	})
+	return tried, err
+}
+
+// answer ticks off the assumptions about the host's platform, with what was tried, of which
+// it counts the steps that failed.
+func (o *hostOptions) answer(ctx context.Context, out io.Writer, tried []backend.Answer) (failed int, err error) {
+	host, _, err := o.open(ctx)
+	if err != nil {
+		return 0, err
 	}
 	tester, ok := host.(backend.SelfTester)
 	if !ok {
 		_, _ = fmt.Fprintln(out, "\nThis host is simulated: it does what is assumed of its platform.")
-		return nil
+		return 0, nil
 	}
 	about := gpu.Linux
 	if _, ok := host.(backend.HyperV); ok {
 		about = gpu.HyperV
 	}
 	answers := map[string]backend.Answer{}
-	for _, a := range tester.SelfTest(ctx) {
-		answers[a.Assumption] = a
+	for _, a := range append(tester.SelfTest(ctx), tried...) {
+		switch {
+		case a.Step == "":
+			answers[a.Assumption] = a
+		case a.Err != nil:
+			failed++
+			_, _ = fmt.Fprintf(out, "failed  %s: %v\n", a.Step, a.Err)
+		default:
+			_, _ = fmt.Fprintf(out, "ok      %s: %s\n", a.Step, a.Found)
+		}
 	}
 	counts := map[string]int{}
 	for _, assumption := range assumptions.Of(about) {
@@ -91,14 +157,16 @@ func (o *hostOptions) answer(ctx context.Context, out io.Writer) error {
 			verdict, found = "yes", a.Found
 		case a.Holds != nil:
 			verdict, found = "no", a.Found
-		case assumption.Asked:
+		case assumption.Tried && len(tried) == 0:
+			found = "--change tries it"
+		case assumption.Asked || assumption.Tried:
 			found = strings.TrimSpace("nothing to see it by\n" + a.Found)
 		}
 		counts[verdict]++
 		_, _ = fmt.Fprintf(out, "\n%-9s  %s: %s\n    %s\n", verdict, assumption.ID, assumption.Says, strings.ReplaceAll(found, "\n", "\n    "))
 	}
 	_, _ = fmt.Fprintf(out, "\nassumptions: %d hold, %d do not, %d not asked\n", counts["yes"], counts["no"], counts["not asked"])
-	return nil
+	return failed, nil
 }
 
 // check is one thing that has to be right. It says what it found.
@@ -142,7 +210,7 @@ func checks(client *agent.Client, write bool) []check {
 	}
 	if write {
 		out = append(out, check{"write", func(ctx context.Context) (string, error) {
-			return "the lease was taken and given back", underLease(ctx, client, "selftest", func(int64) error { return nil })
+			return "the lease was taken and given back", underLease(ctx, client, "selftest", time.Minute, func(int64) error { return nil })
 		}})
 	}
 	return out

@@ -28,13 +28,15 @@ if (-not (Test-Path -LiteralPath $Agent -PathType Leaf)) {
     throw "There is no agent at $Agent; say with -Agent where it is."
 }
 
-$action = New-ScheduledTaskAction -Execute "`"$Agent`"" -Argument 'reconcile --timeout 2m'
+$action = New-ScheduledTaskAction -Execute "`"$Agent`"" -Argument 'reconcile --timeout 4m'
 $trigger = New-ScheduledTaskTrigger -AtStartup
 # SYSTEM by its SID: its name is translated.
 $principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType ServiceAccount -RunLevel Highest
 # The limit is above the agent's own. What is cut off stays in the journal, and the next
 # run goes on with it.
-$settings = New-ScheduledTaskSettingsSet -ExecutionTimeLimit (New-TimeSpan -Minutes 5) -MultipleInstances IgnoreNew -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries
+# Hyper-V, the cluster service and shared volumes come later than the task: reconcile waits
+# for them, and what fails is tried again.
+$settings = New-ScheduledTaskSettingsSet -RestartCount 5 -RestartInterval (New-TimeSpan -Minutes 2) -ExecutionTimeLimit (New-TimeSpan -Minutes 5) -MultipleInstances IgnoreNew -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries
 $description = 'Settles GPU changes that were cut off by a crash or a restart.'
 
 Register-ScheduledTask -TaskName $name -Action $action -Trigger $trigger -Principal $principal -Settings $settings -Description $description -Force | Out-Null

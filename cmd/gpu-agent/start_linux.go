@@ -1,0 +1,5 @@
+//go:build linux && cgo && glibc228
+
+package main
+
+import "C" // start_linux.c
