@@ -1,0 +1,17 @@
+output "pool" {
+  description = "The `id` of the pool."
+  value       = gpu_pool.this.id
+}
+
+output "gpu_ids" {
+  description = "The GPUs of each VM, while it runs."
+  value       = { for vm, assignment in gpu_vm_assignment.this : vm => assignment.gpu_ids }
+}
+
+output "device_plugin_config" {
+  description = "The configuration of NVIDIA's device plugin in the VM that runs containers, in YAML; null without containers."
+  value = (var.containers == null ? null :
+    var.containers.sharing == "mps" ? provider::gpu::device_plugin_config({ mps = local.shared }) :
+    provider::gpu::device_plugin_config({ time_slicing = local.shared })
+  )
+}
