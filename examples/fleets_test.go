@@ -1,5 +1,5 @@
 // Package examples_test checks that the fleets of the examples are what their
-// READMEs say. That the configurations apply is tested with the provider.
+// READMEs say, and that their configurations apply.
 package examples_test
 
 import (

@@ -1,0 +1,7 @@
+list "gpu_pool" "all" {
+  provider = gpu
+
+  config {
+    cluster = "azl-vdi"
+  }
+}

@@ -1,0 +1,7 @@
+list "gpu_share" "all" {
+  provider = gpu
+
+  config {
+    host = "hgx01"
+  }
+}

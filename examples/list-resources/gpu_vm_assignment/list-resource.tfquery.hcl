@@ -1,0 +1,9 @@
+list "gpu_vm_assignment" "desktops" {
+  provider = gpu
+
+  config {
+    cluster   = "azl-vdi"
+    kind      = "partition"
+    unmanaged = true
+  }
+}
