@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -48,6 +49,9 @@ func TestTables(t *testing.T) {
 		row, ok := shown["`"+r.ID+"`"]
 		if !ok || !strings.Contains(strings.ReplaceAll(row, `\|`, "|"), r.Sentence) || !strings.Contains(row, r.Source) {
 			t.Errorf("rule %s is shown as %q", r.ID, row)
+		}
+		if fixed := strings.Contains(row, "; no level lifts"); fixed != (r.Fixed || slices.Contains(change.RefusedAnyway(), r.ID)) {
+			t.Errorf("that rule %s can be lifted is shown otherwise: %q", r.ID, row)
 		}
 		for host, name := range map[string]string{"microsoft.com": "[Microsoft]", "nvidia.com": "[NVIDIA]", "container-device-interface": "[CDI]"} {
 			if strings.Contains(r.Source, host) != strings.Contains(row, name) {

@@ -27,6 +27,7 @@ type providerSchema struct {
 	Resources   map[string]schema         `json:"resource_schemas"`
 	DataSources map[string]schema         `json:"data_source_schemas"`
 	Identities  map[string]identitySchema `json:"resource_identity_schemas"`
+	Lists       map[string]schema         `json:"list_resource_schemas"`
 	Functions   map[string]functionSchema `json:"functions,omitempty"`
 }
 
@@ -113,6 +114,7 @@ func schemaJSON(ctx context.Context) ([]byte, error) {
 		Resources:   map[string]schema{},
 		DataSources: map[string]schema{},
 		Identities:  map[string]identitySchema{},
+		Lists:       map[string]schema{},
 		Functions:   map[string]functionSchema{},
 	}
 	for name, s := range schemas.ResourceSchemas {
@@ -120,6 +122,9 @@ func schemaJSON(ctx context.Context) ([]byte, error) {
 	}
 	for name, s := range schemas.DataSourceSchemas {
 		gpu.DataSources[name] = fromSchema(s)
+	}
+	for name, s := range schemas.ListResourceSchemas {
+		gpu.Lists[name] = fromSchema(s)
 	}
 	for name, s := range identities.IdentitySchemas {
 		gpu.Identities[name] = fromIdentity(s)

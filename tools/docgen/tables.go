@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -80,11 +81,18 @@ func rulesTable() string {
 		case r.Source != "":
 			source = "[Source](" + r.Source + ")"
 		}
+		level := string(r.Default)
+		switch {
+		case r.Fixed:
+			level += "; no level lifts it"
+		case slices.Contains(change.RefusedAnyway(), r.ID):
+			level += "; no level lifts what the host refuses"
+		}
 		var subjects []string
 		for _, s := range r.Subjects {
 			subjects = append(subjects, "`gpu_"+string(s)+"`")
 		}
-		t.row("`"+r.ID+"`", r.Sentence, string(r.Default), scope, strings.Join(subjects, ", "), source)
+		t.row("`"+r.ID+"`", r.Sentence, level, scope, strings.Join(subjects, ", "), source)
 	}
 	return t.String()
 }
