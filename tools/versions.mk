@@ -10,3 +10,7 @@ PROTOC_GEN_GO      := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 # For make test-policy only; it takes minutes to build.
 OPA                := github.com/open-policy-agent/opa@v1.22.2
+# For make test-gitops only; it takes minutes to build.
+CONFTEST           := github.com/open-policy-agent/conftest@v0.71.1
+# For make test-query only: the first that has list resources.
+TERRAFORM_QUERY    := v1.14.9

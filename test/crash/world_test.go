@@ -117,7 +117,11 @@ func (p place) look(ctx context.Context, concerned []string, loose bool) (world,
 		return world{}, err
 	}
 	h := &s.Hosts[0]
+	h.Boot = nil // a point may be a reboot
 	h.Claims = records.Claims
+	for i := range h.Claims {
+		h.Claims[i].Boot = ""
+	}
 	slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 	mayStart := func(vm string) bool { return loose || slices.Contains(concerned, vm) }
 	for i := range h.GPUs {

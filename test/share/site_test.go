@@ -30,8 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	fakemps.Main()
-	os.Exit(m.Run())
+	os.Exit(fakemps.Run(m))
 }
 
 const (

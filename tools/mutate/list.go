@@ -1,5 +1,11 @@
 package main
 
+import (
+	"fmt"
+
+	steps "github.com/gpufleet/terraform-provider-gpu/internal/change"
+)
+
 const (
 	rules     = "internal/rules"
 	change    = "internal/change"
@@ -30,38 +36,13 @@ func list() []mutation {
 	} {
 		all = append(all, mutation{in: rules, function: check})
 	}
+	// The inverse of every operation.
+	for _, op := range steps.Ops() {
+		all = append(all, mutation{in: change, function: "inverse", from: `return back(host, s)`, to: fmt.Sprintf("if s.Op == %q { return nil }; return back(host, s)", op)})
+	}
 	return append(all, []mutation{
-		// The inverse of every operation.
-		{in: change, function: "inverse", from: `return one(OpSetPartitionCount)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpRemoveAdapters)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpSetQuotas)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpRemoveDevices)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpMount)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpDismount)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpDeletePool)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return append(one(OpCreatePool), members)`, to: `return one(OpCreatePool)`},
-		{in: change, function: "inverse", from: `return one(OpSetPoolMembers)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpVMSettings)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpResumeNode)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpDrainNode)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpStartVM)`, to: `return nil`},
-		{in: change, function: "inverse", from: `return one(OpStopVM)`, to: `return nil`},
 		{in: change, function: "readdAdapters"},
 		{in: change, function: "readdDevices"},
-		{in: change, function: "inverseMIG", from: `return []Step{{Op: OpStartUnit, Unit: s.Unit}}`, to: `return nil`},
-		{in: change, function: "inverseMIG", from: `return []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: g.MIG.Enabled, Force: s.Force}}`, to: `return nil`},
-		{in: change, function: "inverseMIG", from: `return []Step{{Op: OpDestroyInstance, GPU: s.GPU, Instance: s.Instance}}`, to: `return nil`},
-		{in: change, function: "inverseMIG", from: `{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}, `, to: ``},
-		{in: change, function: "inverseVGPU", from: `return []Step{functions}`, to: `return nil`},
-		{in: change, function: "inverseVGPU", from: `return append(back, mixing)`, to: `return back`},
-		{in: change, function: "inverseVGPU", from: `return []Step{{Op: OpRemoveVGPU, GPU: s.GPU, VGPU: s.VGPU}}`, to: `return nil`},
-		{in: change, function: "inverseVGPU", from: `return append(back, Step{Op: OpCreateVGPU, GPU: s.GPU, VGPU: &place})`, to: `_ = place; return back`},
-		{in: change, function: "inverseSharing", from: `back.Op, back.ComputeMode = OpSetComputeMode, g.ComputeMode`, to: `back.Op, back.ComputeMode = OpSetComputeMode, s.ComputeMode`},
-		{in: change, function: "inverseSharing", from: `back.Op, back.TimeSlice = OpSetTimeSlice, g.TimeSlice`, to: `back.Op, back.TimeSlice = OpSetTimeSlice, s.TimeSlice`},
-		{in: change, function: "inverseSharing", from: `return append([]Step{back}, rewritten(host, was.Name)...)`, to: `return []Step{back}`},
-		{in: change, function: "inverseSharing", from: `back.Op, back.Daemon = OpRemoveDaemon, &gpu.MPSDaemonSpec{Name: s.Daemon.Name}`, to: `return nil`},
-		{in: change, function: "inverseSharing", from: `back.Op, back.Share, back.Handed = OpWriteShare, was, shown`, to: `_ = shown; return nil`},
-		{in: change, function: "inverseSharing", from: `back.Op, back.Share = OpRemoveShare, &gpu.ShareSpec{Name: s.Share.Name}`, to: `return nil`},
 
 		// Whose a claim is.
 		{in: change, function: "planner.owns", from: `return claim.Token == ch.Token, nil`, to: `return true, nil`},

@@ -1,0 +1,212 @@
+//go:build unix
+
+// Command scale measures a real CLI with the provider on simulated hosts, beside the same
+// number of terraform_data in the same run. It prints a table; seconds are of this machine,
+// ratios compare.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// maxRatio is how much more CPU a plan with nothing to do may take than one of as many
+// terraform_data.
+const maxRatio = 4.5
+
+func main() {
+	cli := flag.String("cli", "terraform", "the CLI")
+	provider := flag.String("provider", "bin/terraform-provider-gpu", "the provider")
+	sizes := flag.String("sizes", "100/10,1000/40", "how many assignments on how many hosts")
+	runs := flag.Int("runs", 3, "how often a plan is measured; the median counts")
+	flag.Parse()
+	failed := false
+	for size := range strings.SplitSeq(*sizes, ",") {
+		var n, hosts int
+		if _, err := fmt.Sscanf(size, "%d/%d", &n, &hosts); err != nil || n < hosts || n > 32*hosts {
+			log.Fatalf("%q is no ASSIGNMENTS/HOSTS, with at most 32 assignments on a host", size)
+		}
+		ratio, err := measure(*cli, *provider, n, hosts, *runs)
+		if err != nil {
+			log.Fatal(err)
+		}
+		failed = failed || ratio > maxRatio
+	}
+	if failed {
+		log.Fatalf("a plan with nothing to do takes over %.1f times the CPU of terraform_data", maxRatio)
+	}
+}
+
+// cost is what commands took: the CLI and its providers.
+type cost struct {
+	CPU, wall time.Duration
+	memory    int64 // of the largest process, in KiB
+}
+
+// folder is a directory in which the CLI runs.
+type folder struct {
+	cli, dir string
+	env      []string
+}
+
+func (f folder) run(args ...string) (cost, error) {
+	cmd := exec.CommandContext(context.Background(), f.cli, args...)
+	cmd.Dir, cmd.Env = f.dir, f.env
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return cost{}, fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out[max(0, len(out)-4000):])
+	}
+	c := cost{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), wall: time.Since(began)}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		c.memory = usage.Maxrss
+	}
+	return c, nil
+}
+
+// median runs a command several times. The CPU decides.
+func (f folder) median(runs int, args ...string) (cost, error) {
+	var all []cost
+	for range runs {
+		c, err := f.run(args...)
+		if err != nil {
+			return c, err
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b cost) int { return int(a.CPU - b.CPU) })
+	return all[len(all)/2], nil
+}
+
+func write(dir, name, text string) error {
+	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
+}
+
+// measure prints the table of a size, and returns the ratio of a plan with nothing to do.
+func measure(cli, provider string, n, hosts, runs int) (float64, error) {
+	dir, err := os.MkdirTemp("", "gpu-scale")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if provider, err = filepath.Abs(provider); err != nil {
+		return 0, err
+	}
+	rc := filepath.Join(dir, "cli.rc")
+	err = errors.Join(
+		write(dir, "cli.rc", fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", filepath.Dir(provider))),
+		os.Mkdir(filepath.Join(dir, "ours"), 0o700), os.Mkdir(filepath.Join(dir, "plain"), 0o700),
+	)
+	if err != nil {
+		return 0, err
+	}
+	env := append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
+	ours, plain := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env}
+	names, fleet := fleetOf(n, hosts)
+	if _, err := simulated.Create(filepath.Join(ours.dir, "fleet.json"), fleet); err != nil {
+		return 0, err
+	}
+	config := func(vms int, more string) error {
+		var hostNames []string
+		for _, h := range fleet.Hosts {
+			hostNames = append(hostNames, strconv.Quote(h.Name))
+		}
+		var list []string
+		for _, name := range names[:vms] {
+			list = append(list, strconv.Quote(name))
+		}
+		return write(ours.dir, "main.tf", fmt.Sprintf(`terraform {
+  required_providers {
+    gpu = { source = "gpufleet/gpu" }
+  }
+}
+provider "gpu" {
+  owner           = "scale"
+  simulated_fleet = "fleet.json"
+}
+resource "gpu_partition_config" "vdi" {
+  name  = "vdi"
+  hosts = [%s]
+  gpu_p = { partition_count = 16 }
+}
+resource "gpu_vm_assignment" "avd" {
+  for_each  = toset([%s])
+  vm        = each.key
+  partition = { config = gpu_partition_config.vdi.id }
+  %s
+}
+`, strings.Join(hostNames, ", "), strings.Join(list, ", "), more))
+	}
+	err = errors.Join(config(n, ""), write(plain.dir, "main.tf", fmt.Sprintf("resource \"terraform_data\" \"x\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  input    = each.key\n}\n", n+1)))
+	if err != nil {
+		return 0, err
+	}
+	fmt.Printf("%d assignments on %d hosts; %s\n%-28s %10s %10s %10s %8s\n", n, hosts, filepath.Base(cli), "", "CPU", "wall", "peak MiB", "ratio")
+	if _, err := plain.run("init"); err != nil {
+		return 0, err
+	}
+	var nothing float64
+	for _, x := range []struct {
+		what   string
+		runs   int
+		before func() error
+		args   []string
+	}{
+		{"first plan", runs, nil, []string{"plan"}},
+		{"apply", 1, nil, []string{"apply", "-auto-approve"}},
+		{"plan, nothing to do", runs, nil, []string{"plan", "-detailed-exitcode"}},
+		{"refresh only", runs, nil, []string{"plan", "-refresh-only"}},
+		{"plan, one VM less", runs, func() error { return config(n-1, "") }, []string{"plan"}},
+		{"destroy", 1, func() error { return config(n, "") }, []string{"destroy", "-auto-approve"}},
+	} {
+		if x.before != nil {
+			if err := x.before(); err != nil {
+				return 0, err
+			}
+		}
+		base, err := plain.median(x.runs, x.args...)
+		if err != nil {
+			return 0, err
+		}
+		c, err := ours.median(x.runs, x.args...)
+		if err != nil {
+			return 0, err
+		}
+		ratio := c.CPU.Seconds() / base.CPU.Seconds()
+		if x.what == "plan, nothing to do" {
+			nothing = ratio
+		}
+		fmt.Printf("%-28s %9.2fs %9.2fs %10d %8.1f\n", x.what, c.CPU.Seconds(), c.wall.Seconds(), c.memory/1024, ratio)
+	}
+	return nothing, nil
+}
+
+// fleetOf are hosts with two GPUs each, and VMs that are off, spread over them.
+func fleetOf(n, hosts int) (names []string, fleet gpu.Snapshot) {
+	nodes := make([]gpu.Host, hosts)
+	for i := range nodes {
+		nodes[i] = rig.Node(fmt.Sprintf("hv%04d", i+1))
+	}
+	for i := range n {
+		name := fmt.Sprintf("avd-%05d", i+1)
+		names = append(names, name)
+		h := &nodes[i%hosts]
+		h.VMs = append(h.VMs, rig.Off(rig.Desktop(name, i+1)))
+	}
+	return names, rig.Standalone(nodes...)
+}
