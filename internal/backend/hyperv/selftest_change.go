@@ -12,27 +12,18 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// Limits of a trial: how long a guest may take to shut down, and putting all back.
-const (
-	trialShutdown = 5 * time.Minute
-	trialUndo     = 15 * time.Minute
-)
+// trialShutdown is how long a guest may take to shut down.
+const trialShutdown = 5 * time.Minute
 
 // trialPool is the pool that a trial makes and deletes.
 const trialPool = "gpu-agent-selftest"
 
-// trial is a self-test that changes a VM and a GPU. What it changes is put back in reverse.
+// trial is a self-test that changes a VM and a GPU.
 type trial struct {
 	*Backend
-	vm      gpu.VM
-	gpu     gpu.GPU
-	answers []backend.Answer
-	undo    []undoing
-}
-
-type undoing struct {
-	step string
-	do   func(context.Context) error
+	backend.Trial
+	vm  gpu.VM
+	gpu gpu.GPU
 }
 
 // SelfTestChange implements backend.ChangeTester: another partition count, the VM's settings,
@@ -41,14 +32,14 @@ type undoing struct {
 func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backend.Answer {
 	t := &trial{Backend: b}
 	var before gpu.Host
-	if !t.step("choose the VM and the GPU", func() (string, error) {
+	if !t.Step("choose the VM and the GPU", func() (string, error) {
 		var err error
 		if before, err = b.Inventory(ctx); err != nil {
 			return "", err
 		}
 		return "both are free", t.choose(before, vm, gpuID)
 	}) {
-		return t.answers
+		return t.Answers
 	}
 	t.count(ctx)
 	if t.stop(ctx) {
@@ -56,8 +47,8 @@ func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backen
 		t.partition(ctx)
 		t.whole(ctx)
 	}
-	t.back(ctx, 0)
-	t.step("compare with before", func() (string, error) {
+	t.Back(ctx, 0)
+	t.Step("compare with before", func() (string, error) {
 		after, err := b.Inventory(context.WithoutCancel(ctx))
 		if err != nil {
 			return "", err
@@ -70,7 +61,7 @@ func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backen
 		}
 		return "the VM, the GPU and the pools are as before", nil
 	})
-	return t.answers
+	return t.Answers
 }
 
 // choose finds the VM and the GPU, and refuses those that are in use.
@@ -102,48 +93,6 @@ func (t *trial) choose(host gpu.Host, vm, gpuID string) error {
 	return nil
 }
 
-// step does one thing and notes how it went.
-func (t *trial) step(name string, do func() (found string, err error)) bool {
-	found, err := do()
-	t.answers = append(t.answers, backend.Answer{Step: name, Found: found, Err: err})
-	return err == nil
-}
-
-// change is a step with what undoes it, also when it failed: part of it may be done.
-func (t *trial) change(ctx context.Context, name string, do func(context.Context) error, step string, undo func(context.Context) error) bool {
-	t.undo = append(t.undo, undoing{step, undo})
-	return t.step(name, func() (string, error) {
-		began := time.Now()
-		err := do(ctx)
-		return "in " + time.Since(began).Round(10*time.Millisecond).String(), err
-	})
-}
-
-// back undoes changes, the last first, until so many are left.
-func (t *trial) back(ctx context.Context, left int) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trialUndo)
-	defer cancel()
-	for len(t.undo) > left {
-		u := t.undo[len(t.undo)-1]
-		t.undo = t.undo[:len(t.undo)-1]
-		t.step(u.step, func() (string, error) { return "done", u.do(ctx) })
-	}
-}
-
-// settle answers a question of the list of assumptions.
-func (t *trial) settle(assumption, found string, holds bool) {
-	t.answers = append(t.answers, backend.Answer{Assumption: assumption, Found: found, Holds: &holds})
-}
-
-// last is what the last step found, or why it failed.
-func (t *trial) last() string {
-	a := t.answers[len(t.answers)-1]
-	if a.Err != nil {
-		return a.Err.Error()
-	}
-	return a.Step + ": " + a.Found
-}
-
 func (t *trial) count(ctx context.Context) {
 	p := t.gpu.Partitionable
 	if p == nil || p.Paravirtual || t.gpu.Dismounted {
@@ -156,9 +105,9 @@ func (t *trial) count(ctx context.Context) {
 	set := func(n int) func(context.Context) error {
 		return func(ctx context.Context) error { return t.SetPartitionCount(ctx, t.gpu.ID, n) }
 	}
-	ok := t.change(ctx, fmt.Sprintf("set %d partitions instead of %d", p.ValidCounts[i], p.Count), set(p.ValidCounts[i]), "put the count back", set(p.Count))
-	t.settle("hyperv-count-waits", t.last(), ok)
-	t.back(ctx, len(t.undo)-1)
+	ok := t.Change(ctx, fmt.Sprintf("set %d partitions instead of %d", p.ValidCounts[i], p.Count), set(p.ValidCounts[i]), "put the count back", set(p.Count))
+	t.Settle("hyperv-count-waits", t.Last(), ok)
+	t.Back(ctx, t.Changed()-1)
 }
 
 // stop shuts the VM down, and starts it at the end.
@@ -166,10 +115,10 @@ func (t *trial) stop(ctx context.Context) bool {
 	if t.vm.State == gpu.VMOff {
 		return true
 	}
-	return t.change(ctx, "shut the VM down", t.shutDown, "start the VM", func(ctx context.Context) error {
+	return t.Change(ctx, "shut the VM down", t.shutDown, "start the VM", func(ctx context.Context) error {
 		err := t.StartVM(ctx, t.vm.ID)
 		if t.vm.Clustered {
-			t.settle("hyperv-cluster-state", fmt.Sprintf("the start ended with %v", err), err == nil)
+			t.Settle("hyperv-cluster-state", fmt.Sprintf("the start ended with %v", err), err == nil)
 		}
 		return err
 	})
@@ -192,15 +141,15 @@ func (t *trial) settings(ctx context.Context) {
 		return func(ctx context.Context) error { return t.ApplyVMSettings(ctx, t.vm.ID, s) }
 	}
 	other := gpu.VMSettings{GuestControlledCache: &cache, HighMemoryMappedIOSpace: &high}
-	t.change(ctx, "write settings of the VM", apply(other), "put the VM's settings back", apply(now.Only(other)))
+	t.Change(ctx, "write settings of the VM", apply(other), "put the VM's settings back", apply(now.Only(other)))
 	if t.vm.Clustered && now.OfflineAction != nil {
 		action := gpu.OfflineForcedShutdown
 		if *now.OfflineAction == action {
 			action = gpu.OfflineShutDown
 		}
 		other := gpu.VMSettings{OfflineAction: &action}
-		ok := t.change(ctx, "write the offline action", apply(other), "put the offline action back", apply(now.Only(other)))
-		t.settle("hyperv-offline-action-write", t.last(), ok)
+		ok := t.Change(ctx, "write the offline action", apply(other), "put the offline action back", apply(now.Only(other)))
+		t.Settle("hyperv-offline-action-write", t.Last(), ok)
 	}
 }
 
@@ -210,20 +159,20 @@ func (t *trial) partition(ctx context.Context) {
 	if p == nil || t.gpu.Dismounted || t.vm.Generation == 1 {
 		return
 	}
-	begun := len(t.undo)
-	defer func() { t.back(ctx, begun) }()
+	begun := t.Changed()
+	defer func() { t.Back(ctx, begun) }()
 	quotas := gpu.Quotas{VRAM: gpu.Quota{Min: &p.VRAM.Min, Optimal: &p.VRAM.Optimal, Max: &p.VRAM.Max}}
-	t.undo = append(t.undo, undoing{"take the partition from the VM", t.emptyVM})
+	t.Later("take the partition from the VM", t.emptyVM)
 	t.quotasAtAdd(ctx, p.VRAM.Min)
 	var id string
-	if !t.change(ctx, "add a partition with quotas", func(ctx context.Context) (err error) {
+	if !t.Change(ctx, "add a partition with quotas", func(ctx context.Context) (err error) {
 		id, err = t.AddPartitionAdapter(ctx, t.vm.ID, gpu.PartitionAdapter{PinnedGPU: t.gpu.ID, Quotas: quotas})
 		return err
 	}, "take the partition from the VM", t.emptyVM) {
 		return
 	}
-	t.step("take its quotas away", func() (string, error) { return "done", t.SetPartitionQuotas(ctx, t.vm.ID, id, gpu.Quotas{}) })
-	if !t.change(ctx, "start the VM with it", func(ctx context.Context) error { return t.StartVM(ctx, t.vm.ID) }, "shut the VM down again", func(ctx context.Context) error {
+	t.Step("take its quotas away", func() (string, error) { return "done", t.SetPartitionQuotas(ctx, t.vm.ID, id, gpu.Quotas{}) })
+	if !t.Change(ctx, "start the VM with it", func(ctx context.Context) error { return t.StartVM(ctx, t.vm.ID) }, "shut the VM down again", func(ctx context.Context) error {
 		err := t.shutDown(ctx)
 		if err != nil && t.vm.State == gpu.VMOff { // nobody worked in it
 			return t.TurnOffVM(ctx, t.vm.ID)
@@ -234,7 +183,7 @@ func (t *trial) partition(ctx context.Context) {
 	}
 	for id, ask := range map[string]func(context.Context) (string, *bool, error){"hyperv-partition-path": t.askPartitionPaths, "hyperv-partition-rows": t.askPartitionRows} {
 		found, holds, err := ask(ctx)
-		t.answers = append(t.answers, backend.Answer{Assumption: id, Found: found, Holds: holds, Err: err})
+		t.Answers = append(t.Answers, backend.Answer{Assumption: id, Found: found, Holds: holds, Err: err})
 	}
 }
 
@@ -256,8 +205,8 @@ func (t *trial) quotasAtAdd(ctx context.Context, vram uint64) {
 	err = looked(t.invoke(ctx, service, "AddResourceSettings", map[string]any{
 		"AffectedConfiguration": v.machine(&v.host.VMs[0]).settings, "ResourceSettings": []string{settings.String()},
 	}))
-	t.settle("hyperv-quotas-at-add", fmt.Sprintf("adding an adapter with a quota ended with: %v", err), err != nil)
-	t.step("take that adapter away", func() (string, error) { return "done", t.emptyVM(ctx) })
+	t.Settle("hyperv-quotas-at-add", fmt.Sprintf("adding an adapter with a quota ended with: %v", err), err != nil)
+	t.Step("take that adapter away", func() (string, error) { return "done", t.emptyVM(ctx) })
 }
 
 // emptyVM takes all adapters and devices from the VM, which had none.
@@ -284,24 +233,24 @@ func (t *trial) emptyVM(ctx context.Context) error {
 // whole dismounts the GPU, puts it into a pool, and lets the VM, which stays off, draw from
 // it. The platform's checks are not skipped: who wants that uses a pool.
 func (t *trial) whole(ctx context.Context) {
-	begun := len(t.undo)
-	defer func() { t.back(ctx, begun) }()
+	begun := t.Changed()
+	defer func() { t.Back(ctx, begun) }()
 	if !t.gpu.Dismounted {
-		if t.gpu.Status == gpu.NotAssignable || !t.change(ctx, "dismount the GPU", func(ctx context.Context) error {
+		if t.gpu.Status == gpu.NotAssignable || !t.Change(ctx, "dismount the GPU", func(ctx context.Context) error {
 			return t.DismountDevice(ctx, t.gpu.ID, false)
 		}, "mount the GPU", func(ctx context.Context) error { return t.MountDevice(ctx, t.gpu.ID) }) {
 			return
 		}
 	}
 	found, holds, err := t.askDismounted(ctx)
-	t.answers = append(t.answers, backend.Answer{Assumption: "hyperv-dismounted-memory", Found: found, Holds: holds, Err: err})
-	ok := t.change(ctx, "create a pool", func(ctx context.Context) error { return t.CreatePool(ctx, trialPool) },
+	t.Answers = append(t.Answers, backend.Answer{Assumption: "hyperv-dismounted-memory", Found: found, Holds: holds, Err: err})
+	ok := t.Change(ctx, "create a pool", func(ctx context.Context) error { return t.CreatePool(ctx, trialPool) },
 		"delete the pool", func(ctx context.Context) error { return t.DeletePool(ctx, trialPool) })
-	t.settle("hyperv-pool-allocation", t.last(), ok)
-	if !ok || !t.step("put the GPU into it", func() (string, error) { return "done", t.SetPoolMembers(ctx, trialPool, []string{t.gpu.ID}) }) {
+	t.Settle("hyperv-pool-allocation", t.Last(), ok)
+	if !ok || !t.Step("put the GPU into it", func() (string, error) { return "done", t.SetPoolMembers(ctx, trialPool, []string{t.gpu.ID}) }) {
 		return
 	}
-	if !t.change(ctx, "let the VM draw from it", func(ctx context.Context) error {
+	if !t.Change(ctx, "let the VM draw from it", func(ctx context.Context) error {
 		_, err := t.AddDevice(ctx, t.vm.ID, gpu.DeviceAssignment{Pool: trialPool})
 		return err
 	}, "take the device from the VM", t.emptyVM) {
@@ -309,6 +258,6 @@ func (t *trial) whole(ctx context.Context) {
 	}
 	if path, err := t.poolPath(ctx, trialPool); err == nil && path != "" {
 		err := t.deletePool(ctx, path)
-		t.settle("hyperv-pool-of-off-vm", fmt.Sprintf("deleting a pool that the VM, which is off, draws from ended with: %v", err), err != nil)
+		t.Settle("hyperv-pool-of-off-vm", fmt.Sprintf("deleting a pool that the VM, which is off, draws from ended with: %v", err), err != nil)
 	}
 }
