@@ -234,18 +234,23 @@ func checkKnownPool(r *run) {
 	if a == nil || a.Pool == nil || !r.complete {
 		return
 	}
-	ends := false
+	var ends *gpu.PoolConfig
 	for e := range r.others(poolNamed(a.Pool.ID)) {
 		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
 			return
 		}
-		ends = ends || e.plan.Want.Empty()
+		if e.plan.Want.Empty() && e.plan.Prior.Pool != nil {
+			ends = e.plan.Prior.Pool
+		}
 	}
 	if r.claimed(r.fleet.poolClaims[gpu.FoldID(a.Pool.ID)]) {
 		return
 	}
-	if at, ok := r.locate(a); ok && !ends {
-		if _, has := at.host.Pool(cmp.Or(a.Pool.Name, a.Pool.ID)); has {
+	if at, ok := r.locate(a); ok {
+		name := cmp.Or(a.Pool.Name, a.Pool.ID)
+		// A pool that the VM draws from does not leave its host: that is an error of its plan.
+		stays := ends == nil || leavesMounted(nil, ends) && drawn(at.vm, name) > 0
+		if _, has := at.host.Pool(name); has && stays {
 			return
 		}
 	}
