@@ -36,8 +36,11 @@ func list() []mutation {
 	} {
 		all = append(all, mutation{in: rules, function: check})
 	}
-	// The inverse of every operation.
+	// The inverse of every operation. Device nodes have none.
 	for _, op := range steps.Ops() {
+		if op == steps.OpRefreshDevices {
+			continue
+		}
 		all = append(all, mutation{in: change, function: "inverse", from: `return back(host, s)`, to: fmt.Sprintf("if s.Op == %q { return nil }; return back(host, s)", op)})
 	}
 	return append(all, []mutation{
