@@ -105,12 +105,15 @@ func Adoptables(hosts map[string]*gpu.Host, owner string) ([]Adoptable, []Left) 
 	for _, name := range names {
 		s.pools(name)
 		s.assignments(name)
+		s.sharing(name)
+		s.left = append(s.left, unread(name, hosts[name], gpu.ClaimAssignment, gpu.ClaimPool, gpu.ClaimShare)...)
 		for _, share := range hosts[name].Shares {
 			if _, claimed := hosts[name].Claim(gpu.ClaimShare, share.Name); !claimed {
 				s.left = append(s.left, Left{Kind: gpu.ClaimShare, Host: name, Object: fmt.Sprintf("share %q", share.Name), Why: "its host has no record of it, and what was asked for is nowhere else"})
 			}
 		}
 	}
+	s.readable()
 	return s.found, s.left
 }
 
@@ -181,6 +184,39 @@ func (s *survey) pools(host string) {
 	}
 }
 
+// readable leaves what nobody has a record of and has a GPU that could not be read: a record of it
+// is written only by who can see all of it.
+func (s *survey) readable() {
+	s.found = slices.DeleteFunc(s.found, func(a Adoptable) bool {
+		if a.Claim != nil {
+			return false
+		}
+		for _, host := range a.Hosts {
+			var ids []string
+			switch w := a.Want; {
+			case w.Pool != nil:
+				ids = w.Pool.Members[host]
+			case w.Assignment != nil:
+				if p := w.Assignment.Partition; p != nil && p.PinnedGPU != "" {
+					ids = append(ids, p.PinnedGPU)
+				}
+				if vm, ok := s.hosts[host].VM(w.Assignment.VMID); ok {
+					for _, d := range vm.Devices {
+						ids = append(ids, d.GPU)
+					}
+				}
+			}
+			for _, id := range ids {
+				if u, is := s.hosts[host].UnknownGPU(id); is {
+					s.left = append(s.left, Left{Kind: a.Kind(), Host: host, Object: a.String(), Why: u.What() + " could not be read: " + u.Why})
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
 // assignments adds the VMs with a GPU that nobody has a record of.
 func (s *survey) assignments(host string) {
 	h := s.hosts[host]
@@ -192,6 +228,48 @@ func (s *survey) assignments(host string) {
 			s.found = append(s.found, Adoptable{Want: gpu.Want{Assignment: &a}, Hosts: []string{host}})
 		}
 	}
+}
+
+// sharing names the GPUs that processes share as others have set it up: hosts do not tell all that
+// a config would declare of it.
+func (s *survey) sharing(host string) {
+	h := s.hosts[host]
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		var has []string
+		if g.ComputeMode != "" && g.ComputeMode != gpu.ComputeDefault {
+			has = append(has, "compute mode "+string(g.ComputeMode))
+		}
+		if g.TimeSlice != "" && g.TimeSlice != gpu.TimeSliceDefault {
+			has = append(has, "time slice "+string(g.TimeSlice))
+		}
+		if h.MPS != nil && slices.ContainsFunc(h.MPS.Daemons, func(d gpu.MPSDaemon) bool {
+			return slices.ContainsFunc(d.Devices, func(at gpu.SharedDevice) bool { return gpu.SameID(at.GPU, g.ID) })
+		}) {
+			has = append(has, "an MPS daemon")
+		}
+		if len(has) > 0 && !taken(h, g.ID, func(*gpu.Claim) bool { return false }) {
+			s.left = append(s.left, Left{Kind: gpu.ClaimConfig, Host: host, Object: "GPU " + g.ID, Why: "processes share it (" + strings.Join(has, ", ") + "), which only a new config of kind mps or time_slicing can declare"})
+		}
+	}
+}
+
+// hides is what may be in a part of a host that could not be read.
+var hides = map[gpu.Part]gpu.ClaimKind{
+	gpu.PartGPUs: gpu.ClaimConfig, gpu.PartVMs: gpu.ClaimAssignment, gpu.PartPartitions: gpu.ClaimAssignment,
+	gpu.PartDevices: gpu.ClaimAssignment, gpu.PartPools: gpu.ClaimPool, gpu.PartShares: gpu.ClaimShare,
+}
+
+// unread names what could not be read of a host, where an object of some kinds may be in it that
+// nobody has a record of.
+func unread(host string, h *gpu.Host, kinds ...gpu.ClaimKind) []Left {
+	var out []Left
+	for _, u := range h.Unknown {
+		if kind, some := hides[u.Part]; some && slices.Contains(kinds, kind) && (u.GPU == "" || !taken(h, u.GPU, func(*gpu.Claim) bool { return false })) {
+			out = append(out, Left{Kind: kind, Host: host, Object: u.What(), Why: "it could not be read: " + u.Why})
+		}
+	}
+	return out
 }
 
 // claimed tells whether a host or another node of its cluster has a record of an object.
@@ -259,6 +337,11 @@ func (l *Layout) ImportIDs() []string {
 func LayoutsOn(hosts map[string]*gpu.Host, names []string, only gpu.Kind) ([]Layout, []Left) {
 	var out []Layout
 	var left []Left
+	for _, name := range names {
+		if h, ok := hosts[name]; ok {
+			left = append(left, unread(name, h, gpu.ClaimConfig)...)
+		}
+	}
 	for _, kind := range []gpu.Kind{gpu.KindGPUP, gpu.KindMIG, gpu.KindVGPU} {
 		if only != "" && only != kind {
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -88,6 +89,9 @@ func (a *adoption) make() {
 	if a.chance(50) || len(s.Hosts) == 0 {
 		s.Hosts = append(s.Hosts, rig.KVM(rig.L40s(0), rig.L40s(1), rig.L40s(2)).Hosts...)
 	}
+	if a.chance(40) {
+		s.Hosts = append(s.Hosts, rig.GPUHost(3).Hosts...)
+	}
 	s.Format = gpu.SnapshotFormat
 	a.r = rig.New(a.t, s)
 	for i := range s.Hosts {
@@ -114,8 +118,73 @@ func (a *adoption) make() {
 		if s.Hosts[i].Platform == gpu.HyperV {
 			a.machines(&s.Hosts[i])
 		}
+		if s.Hosts[i].Name == "gpu01" {
+			a.sharing()
+		}
+		if a.chance(10) { // a GPU does not answer
+			a.r.EditHost(s.Hosts[i].Name, func(h *gpu.Host) {
+				h.Unknown = []gpu.Unknown{{Part: gpu.PartGPUs, GPU: h.GPUs[a.rng.IntN(len(h.GPUs))].ID, Why: "it has fallen off the bus"}}
+			})
+		}
 	}
 	a.others()
+}
+
+// sharing has processes share the GPUs of gpu01: as a state of another owner declares it, whose
+// records may be lost, and as people set it up by hand.
+func (a *adoption) sharing() {
+	ctx := context.Background()
+	if a.chance(50) {
+		kind := rig.MPSOf(rig.QuarterEach, rig.OnCard(0))
+		if a.chance(50) {
+			kind = rig.TurnsOf(rig.FourTurns, rig.OnCard(0))
+		}
+		rig.NewCLI(a.t, a.r.BlockOf("other")+kind+rig.ShareOf("team-a", rig.OnGPU01, "config = "+rig.SharedGPUs+".id")).Apply()
+		if a.chance(30) {
+			a.r.EditHost("gpu01", func(h *gpu.Host) { h.Claims = nil })
+		}
+	}
+	for n := 1; n < 3; n++ {
+		switch a.rng.IntN(4) {
+		case 0:
+			a.r.Must(a.r.Fleet.SetComputeModeOutside(ctx, "gpu01", rig.SharedCard(n), gpu.ComputeExclusiveProcess))
+			_, err := a.r.Fleet.StartDaemonOutside(ctx, "gpu01", rig.SharedCard(n))
+			a.r.Must(err)
+		case 1:
+			a.r.Must(a.r.Fleet.SetTimeSliceOutside(ctx, "gpu01", rig.SharedCard(n), gpu.TimeSliceLong))
+		case 2:
+			a.r.Must(a.r.Fleet.SetComputeModeOutside(ctx, "gpu01", rig.SharedCard(n), gpu.ComputeProhibited))
+		}
+	}
+}
+
+// named asserts that what is not adopted is said: what processes share without a record, shares
+// without one, and GPUs that do not answer.
+func (a *adoption) named(left []fleet.Left) {
+	for name, h := range a.hosts() {
+		want := map[string]bool{}
+		for _, u := range h.Unknown {
+			want[u.GPU] = true
+		}
+		for _, s := range h.Shares {
+			want[s.Name] = true
+		}
+		for i := range h.GPUs {
+			if g := &h.GPUs[i]; name == "gpu01" && (g.ComputeMode != gpu.ComputeDefault || g.TimeSlice != gpu.TimeSliceDefault) {
+				want[g.ID] = true
+			}
+		}
+		for _, c := range h.Claims { // each is named by itself
+			for _, id := range c.GPUs {
+				delete(want, id)
+			}
+		}
+		for object := range want {
+			if !slices.ContainsFunc(left, func(l fleet.Left) bool { return l.Host == name && strings.Contains(l.Object, object) }) {
+				a.t.Errorf("host %s: %s is not adopted, and nothing says so: %+v", name, object, left)
+			}
+		}
+	}
 }
 
 // migs gives a GPU of hgx01 a layout.
@@ -172,7 +241,7 @@ func (a *adoption) hosts() map[string]*gpu.Host {
 func (a *adoption) others() {
 	found, _ := fleet.Adoptables(a.hosts(), "other")
 	for i, x := range found {
-		if !a.chance(12) {
+		if !a.chance(12) || x.Claim != nil {
 			continue
 		}
 		for _, name := range x.Hosts {
@@ -196,6 +265,7 @@ func (a *adoption) others() {
 func (a *adoption) run() {
 	before := a.r.Snapshot()
 	objects, left := adopt.Objects(a.hosts())
+	a.named(left)
 	hcl := string(adopt.HCL(objects, left))
 	defer func() {
 		if a.t.Failed() {
@@ -203,6 +273,12 @@ func (a *adoption) run() {
 		}
 	}()
 	c := rig.NewCLI(a.t, a.r.Block()+hcl)
+	queried := c.Terminal == nil && a.chance(50) && hasQuery(c)
+	if queried {
+		c.Write(a.r.Block())
+		rig.Write(a.t, filepath.Join(c.Dir, "all.tfquery.hcl"), everything)
+		c.Ok("query", "-generate-config-out=adopted.tf")
+	}
 	c.Apply()
 	after := a.r.Snapshot()
 	rig.SameHardware(a.t, before, after)
@@ -226,7 +302,7 @@ func (a *adoption) run() {
 	}
 	c.WantNoChanges()
 
-	if a.chance(75) {
+	if queried || a.chance(75) {
 		return // the rest takes long: a destroy waits for who may take its object over
 	}
 	if a.chance(50) {
@@ -254,6 +330,20 @@ func (a *adoption) run() {
 	}
 }
 
+// hasQuery tells whether a CLI has `terraform query`.
+func hasQuery(c *rig.CLI) bool {
+	_, code := c.Run("query", "-help")
+	return code == 0
+}
+
+// everything lists what can be adopted, for `terraform query`.
+const everything = `
+list "gpu_partition_config" "all" { provider = gpu }
+list "gpu_pool" "all" { provider = gpu }
+list "gpu_vm_assignment" "all" { provider = gpu }
+list "gpu_share" "all" { provider = gpu }
+`
+
 // mig is the layout of a config as it is written.
 var mig = regexp.MustCompile(`(?s)  mig = \{.*?\n  \}\n`)
 
@@ -262,6 +352,21 @@ func layouts(s gpu.Snapshot) map[string]string {
 	out := map[string]string{}
 	for _, h := range s.Hosts {
 		for _, c := range h.Claims {
+			if w := c.Want.Config; w != nil && (w.MPS != nil || w.TimeSlicing != nil) { // another state's, which reconcile restores too
+				for _, id := range c.GPUs {
+					g, _ := h.GPU(id)
+					out[h.Name+" "+id] = fmt.Sprint(g.ComputeMode, " ", g.TimeSlice)
+				}
+				for _, d := range h.MPS.Daemons {
+					if d.Name != "" {
+						out["daemon "+d.Name] = fmt.Sprint(d.Devices, d.PID != 0)
+					}
+				}
+				for _, s := range h.Shares {
+					out["share "+s.Name] = s.CDIDevice + s.Outdated
+				}
+				continue
+			}
 			if c.Kind != gpu.ClaimConfig || c.Owner != "test" {
 				continue
 			}
@@ -287,6 +392,12 @@ func layouts(s gpu.Snapshot) map[string]string {
 	return out
 }
 
+// silent tells whether a GPU does not answer.
+func silent(h *gpu.Host, id string) bool {
+	_, is := h.UnknownGPU(id)
+	return is
+}
+
 // once asserts that each GPU with a layout, each pool and each VM with a GPU is claimed once.
 func (a *adoption) once(s gpu.Snapshot) {
 	for _, h := range s.Hosts {
@@ -303,19 +414,29 @@ func (a *adoption) once(s gpu.Snapshot) {
 			if g.Partitionable != nil && !g.Dismounted || g.MIG != nil && g.MIG.Enabled || g.VGPU != nil && len(g.VGPU.Instances) > 0 {
 				want[g.ID] = 1
 			}
+			if silent(&h, g.ID) || g.MIG == nil && g.VGPU == nil && g.Partitionable == nil {
+				continue // claimed by nobody, or by who has processes share it
+			}
 			if n[g.ID] != want[g.ID] {
 				a.t.Errorf("host %s: GPU %s is in %d configs, want %d", h.Name, g.ID, n[g.ID], want[g.ID])
 			}
 		}
 		for _, v := range h.VMs {
-			has := map[bool]int{true: 1}[len(v.PartitionAdapters)+len(v.Devices) > 0]
+			has := map[bool]int{true: 1}[len(v.PartitionAdapters)+len(v.Devices) > 0 && !slices.ContainsFunc(v.Devices, func(d gpu.DeviceAssignment) bool { return silent(&h, d.GPU) })]
 			if got := n["vm_assignment "+v.ID]; got != has {
 				a.t.Errorf("host %s: VM %s has %d claims, want %d", h.Name, v.Name, got, has)
 			}
 		}
 		for _, p := range h.Pools {
-			if got := n["pool "+p.Name]; got != 1 {
-				a.t.Errorf("host %s: pool %s has %d claims, want 1", h.Name, p.Name, got)
+			want := 1
+			for i := range s.Hosts { // one name in a cluster is one pool
+				if o, ok := s.Hosts[i].Pool(p.Name); ok && (s.Hosts[i].Name == h.Name || h.Cluster != nil && s.Hosts[i].Cluster != nil) &&
+					slices.ContainsFunc(o.GPUs, func(id string) bool { return silent(&s.Hosts[i], id) }) && n["pool "+p.Name] == 0 {
+					want = 0
+				}
+			}
+			if got := n["pool "+p.Name]; got != want {
+				a.t.Errorf("host %s: pool %s has %d claims, want %d", h.Name, p.Name, got, want)
 			}
 		}
 	}
