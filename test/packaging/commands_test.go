@@ -30,6 +30,7 @@ func TestEveryCommandLineIsTheAgents(t *testing.T) {
 		{"docs/guides/agent.md", 9},
 		{"docs/guides/hosts.md", 5},
 		{"docs/guides/first-host.md", 5},
+		{"docs/guides/adopt.md", 3},
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			t.Parallel()
