@@ -281,6 +281,10 @@ func TestSelftest(t *testing.T) {
 	before = r.file()
 	_, said := r.run(1, "selftest", "--change", "avd-01", "--gpu", "PCIROOT(16)")
 	wantSaid(t, said, "nothing to try on this host")
+	claimed := host()
+	claimed.Claims[0].GPUs = []string{gpu2}
+	_, said = newRig(t, claimed).run(1, "selftest", "--change", "avd-01", "--gpu", strings.ToLower(gpu2))
+	wantSaid(t, said, "is managed by Terraform: pool render has it")
 	if r.file() != before {
 		t.Error("a trial that is refused wrote to the host")
 	}

@@ -32,10 +32,11 @@ Send it in with a report about a mistake: it has the names of VMs, GPUs and pool
 and no secrets.
 
 --change also takes the GPU of --gpu, and on a Hyper-V host the VM that is named, through
-all that the agent does with them, under the lease, and puts both back as they were. The
-VM is shut down and started for it. Name a GPU that nothing uses, and a VM without a GPU
-that may be off for some minutes.`,
-		Example: "  gpu-agent selftest --answers\n  gpu-agent selftest --change test-vm --gpu 'PCIROOT(16)#PCI(0000)#PCI(0000)'",
+all that the agent does with them, under the lease, and puts both back as they were, also
+when a step fails. The VM is shut down and started for it, and a GPU whose MIG mode takes
+a reset is reset. Name a GPU that nothing uses, and a VM without a GPU that may be off for
+some minutes. What it prints is a report to paste into an issue.`,
+		Example: "  gpu-agent selftest --answers\n  gpu-agent selftest --change test-vm --gpu 'PCIROOT(16)#PCI(0000)#PCI(0000)'\n  gpu-agent selftest --change --gpu GPU-5c8e5ee2-9f4f-4d4a-9c3a-0d0e1f6b7a11",
 		Args:    usage(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if change != (gpuID != "") || (!change && len(args) > 0) {
@@ -92,6 +93,15 @@ func (o *hostOptions) change(ctx context.Context, client *agent.Client, out io.W
 	if err := o.mayWrite("selftest --change"); err != nil {
 		return nil, err
 	}
+	inventory, err := client.Inventory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range inventory.Claims {
+		if c.Covers(gpuID) {
+			return nil, fmt.Errorf("GPU %s is managed by Terraform: %s %s has it", gpuID, strings.ReplaceAll(string(c.Kind), "_", " "), c.ID)
+		}
+	}
 	host, _, err := o.open(ctx)
 	if err != nil {
 		return nil, err
@@ -107,7 +117,14 @@ func (o *hostOptions) change(ctx context.Context, client *agent.Client, out io.W
 	if len(journal.Changes) > 0 {
 		return nil, fmt.Errorf("a run has left %d changes unsettled: run `gpu-agent reconcile` first", len(journal.Changes))
 	}
-	_, _ = fmt.Fprintf(out, "\nTrying changes of GPU %s %s\n", gpuID, vm)
+	_, _ = fmt.Fprintf(out, "\nTrying changes of GPU %s", gpuID)
+	if g, ok := inventory.GPU(gpuID); ok {
+		_, _ = fmt.Fprintf(out, ", a %s with driver %s, on %s", g.Model, g.Driver.Version, inventory.OS.Name)
+	}
+	if vm != "" {
+		_, _ = fmt.Fprintf(out, ", and of VM %s", vm)
+	}
+	_, _ = fmt.Fprintln(out)
 	var tried []backend.Answer
 	err = underLease(ctx, client, "selftest --change", changeTime, func(int64) error {
 		ctx, cancel := context.WithTimeout(ctx, changeTime)

@@ -179,10 +179,10 @@ var all = []Assumption{
 		Where:   []string{catalog + "mig.go"},
 	},
 	{
-		ID: "linux-time-slice-reset", Platform: gpu.Linux,
-		Says:    "A time slice does not survive a restart of the host or of the driver: reconcile sets it again.",
+		ID: "linux-time-slice-reset", Platform: gpu.Linux, Tried: true,
+		Says:    "A time slice does not survive a reset of the GPU, nor a restart of the host or of the driver: reconcile sets it again.",
 		Source:  "nvidia-smi keeps nothing on disk.",
-		Settles: "setting one and restarting",
+		Settles: "setting one and resetting a GPU whose MIG mode takes that, else by restarting",
 		Where:   []string{simulated + "mig.go"},
 	},
 	{
@@ -193,10 +193,10 @@ var all = []Assumption{
 		Where:   []string{"internal/fake/mps/v3_linux.go"},
 	},
 	{
-		ID: "linux-time-slice-volta", Platform: gpu.Linux,
+		ID: "linux-time-slice-volta", Platform: gpu.Linux, Asked: true, Tried: true,
 		Says:    "GPUs before Volta have no time slices to choose.",
 		Source:  "NVIDIA's DRA driver offers them from Volta on.",
-		Settles: "nvidia-smi compute-policy on a Pascal GPU",
+		Settles: "what nvidia-smi compute-policy lists and sets on a Pascal GPU",
 		Where:   []string{simulated + "sharing.go"},
 	},
 }

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -52,7 +53,16 @@ func (t *Trial) Back(ctx context.Context, left int) {
 	for len(t.undo) > left {
 		u := t.undo[len(t.undo)-1]
 		t.undo = t.undo[:len(t.undo)-1]
-		t.Step(u.step, func() (string, error) { return "done", u.do(ctx) })
+		t.Step(u.step, func() (string, error) {
+			err := u.do(ctx)
+			if err == nil {
+				return "done", nil
+			}
+			if u.do(ctx) != nil { // what failed once may pass
+				return "", err
+			}
+			return fmt.Sprintf("done, after it had failed: %v", err), nil
+		})
 	}
 }
 

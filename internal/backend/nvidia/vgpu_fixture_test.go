@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
 	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
@@ -110,6 +111,7 @@ func (f *vgpuFixture) open() {
 	f.backend = nvidia.New(nvidia.Options{
 		Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI(),
 		Systemctl: filepath.Join(f.units, "systemctl"), VGPU: f.kernel.Options(),
+		MPS: mps.Options{Program: filepath.Join(f.units, "nvidia-cuda-mps-control")}, // it has none
 	})
 }
 
