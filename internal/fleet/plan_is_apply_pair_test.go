@@ -22,8 +22,6 @@ type changed struct {
 // ledger, and then applied in one of the orders that Terraform may choose. What was announced
 // for them is what the hosts do. It tells whether the plan allows it.
 func (w *world) together(all ...changed) bool {
-	w.several = true
-	defer func() { w.several = false }()
 	var changes []change.Change
 	for i, c := range all {
 		w.note("%s%s: %s -> %s", map[bool]string{true: "  and "}[i > 0], c.r.label, wantText(c.p.Prior), wantText(c.p.Want))
@@ -52,7 +50,7 @@ func (w *world) together(all ...changed) bool {
 			case forRoom(err):
 				w.note("  %s waits: %v", c.r.label, err)
 				later = append(later, c)
-			case w.tolerates(err, before, all):
+			case w.tolerates(err, before):
 				return true
 			default:
 				w.fatal("the plan of all is clean, and the hosts refuse %s: %v", c.r.label, err)

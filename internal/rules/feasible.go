@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // Feasible is the id of the rule that has what the other rules do not say.
@@ -33,53 +34,146 @@ func checkFeasible(r *run) {
 			}
 			r.checkFeasibleOn(host, h, e.plan)
 		}
-		for e := range r.others(gpusOn(host)) {
-			if f, late := r.overtaken(host, h, e.plan, r.plan); late {
-				f.Path = pathOf(r.plan)
-				r.report(f, key("overtaken", host, labelOf(e.plan)))
-			}
+		for _, f := range r.late(host, h) {
+			f.Path, f.Other = pathOf(r.plan), ""
+			r.report(f, key("overtaken", host, f.Found))
 		}
 	}
 }
 
 // Overtaken finds plans of the run after which a host would refuse a destroy, though it lets it
-// be made before them.
+// be made before them, and those that it would refuse after the destroy.
 func Overtaken(w World, p change.Change, host string) []Finding {
 	r, done := begin(w, p)
 	defer done()
-	var out []Finding
 	if h, ok := r.host(host); ok {
-		for e := range r.others(gpusOn(host), vmsOn(host)) {
-			if f, late := r.overtaken(host, h, p, e.plan); late {
-				f.Other = labelOf(e.plan)
-				out = append(out, f)
-			}
+		return r.late(host, h)
+	}
+	return nil
+}
+
+// late finds the plans of the run that come too late after the one at hand, and those after
+// which that one does.
+func (r *run) late(host string, h *gpu.Host) []Finding {
+	var out []Finding
+	about := []string{gpusOn(host)}
+	if isLayout(r.plan) {
+		about = append(about, vmsOn(host), sharesOn(host))
+	}
+	for e := range r.others(about...) {
+		f, late := r.overtaken(host, h, e.plan, r.plan)
+		if !late {
+			f, late = r.overtaken(host, h, r.plan, e.plan)
+		}
+		if late {
+			f.Other = labelOf(e.plan)
+			out = append(out, f)
 		}
 	}
 	return out
 }
 
-// overtaken tells whether a destroy comes too late once another plan is made, and nothing says
+// isLayout tells whether a plan is of a config or a pool: what comes before or after it finds
+// another host.
+func isLayout(p change.Change) bool {
+	return p.Want.Config != nil || p.Want.Pool != nil || p.Prior.Config != nil || p.Prior.Pool != nil
+}
+
+// overtaken tells whether a plan comes too late once another one is made, and nothing says
 // which of the two comes first.
 func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f Finding, late bool) {
-	if !ends.Want.Empty() || ends.Prior.Config == nil && ends.Prior.Pool == nil || makes.Want.Assignment == nil || makes.Unchanged || refersTo(makes.Want, ends.Prior) {
+	if ends.Unchanged || makes.Unchanged || !isLayout(ends) && !isLayout(makes) || ordered(ends, makes) || ordered(makes, ends) {
 		return f, false
 	}
 	known := r.withClaims(host, h)
-	after, ok := r.after(known, host, makes)
+	after, ok := r.after(known, host, withoutDrain(makes))
 	if !ok || len(r.refusals(known, host, ends)) > 0 {
 		return f, false
 	}
 	refused := r.refusals(after, host, ends)
 	if len(refused) == 0 {
+		return r.leavesOver(host, known, after, ends, makes)
+	}
+	if refused[0].Rule == change.Capacity {
 		return f, false
 	}
 	f = Refused(host, ends, refused[0])
-	f.Title = "The destroy may come too late"
-	f.Found = fmt.Sprintf("If %s is made before %s is destroyed, the destroy is refused. %s", labelOf(makes), labelOf(ends), f.Found)
-	f.Wanted = "Nothing says which of the two comes first."
-	f.Fix = "Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
+	f.Title, f.Wanted, f.Fix = "The change may come too late", eitherFirst, "Make one of the two in an apply of its own first."
+	if ends.Want.Empty() {
+		f.Title, f.Fix = "The destroy may come too late", "Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
+	} else if a := makes.Want.Assignment; a != nil && a.Partition != nil && ends.Want.Config != nil {
+		f.Fix = "Write `partition = { config = ... }` with the id of the config, so that the config comes first."
+	}
+	f.Found = fmt.Sprintf("If %s is %s before %s is %s, the host refuses the latter. %s", labelOf(makes), done(makes), labelOf(ends), done(ends), f.Found)
 	return f, true
+}
+
+const eitherFirst = "Nothing says which of the two comes first."
+
+// done is what becomes of a resource by a plan.
+func done(p change.Change) string {
+	switch {
+	case p.Want.Empty():
+		return "destroyed"
+	case p.Prior.Empty():
+		return "created"
+	}
+	return "changed"
+}
+
+// leavesOver finds that a GPU goes from one config to another one of the run, and that how it is
+// shared afterwards hangs on which of the two is made first: what is destroyed and kept stays
+// under what comes then.
+func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.Change) (f Finding, differs bool) {
+	if !ends.Want.Empty() || ends.Prior.Config == nil || makes.Want.Config == nil {
+		return f, false
+	}
+	last, _ := r.after(after, host, ends)
+	first, _ := r.after(known, host, ends)
+	if first, ok := r.after(first, host, makes); ok {
+		for i := range last.GPUs {
+			a, b := &last.GPUs[i], &first.GPUs[i]
+			if a.ComputeMode == b.ComputeMode && a.TimeSlice == b.TimeSlice && slices.Equal(servedBy(&last, a), servedBy(&first, b)) {
+				continue
+			}
+			return Finding{
+				Rule: Feasible, Level: Error, Title: "What is kept stays under another layout", Host: host, GPU: a.ID,
+				Found:  fmt.Sprintf("%s is destroyed and keeps how it shares %s, which %s takes in the same run.", labelOf(ends), gpuText(a), labelOf(makes)),
+				Wanted: eitherFirst,
+				Fix:    "Destroy it first, in an apply of its own with `on_destroy = \"restore\"`, or keep the GPU out of the new one.",
+			}, true
+		}
+	}
+	return f, false
+}
+
+// servedBy are the MPS daemons of a GPU, by name.
+func servedBy(h *gpu.Host, g *gpu.GPU) []string {
+	var out []string
+	if h.MPS != nil {
+		for _, d := range h.MPS.Daemons {
+			if placement.GPUsOf(d.Devices)[g.ID] {
+				out = append(out, d.Name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// handsOver tells whether two plans are of one config or pool, which goes from one resource to
+// another as it is.
+func handsOver(a, b change.Change) bool {
+	same := func(v, w gpu.Want) bool {
+		return v.Config != nil && w.Config != nil && gpu.SameID(v.Config.ID, w.Config.ID) || v.Pool != nil && w.Pool != nil && gpu.SameID(v.Pool.ID, w.Pool.ID)
+	}
+	return same(a.Prior, b.Want) || same(a.Want, b.Prior)
+}
+
+// ordered tells whether two plans have an order: Terraform's, since the one refers, or has
+// referred, to the other, or that of a handover.
+func ordered(user, used change.Change) bool {
+	return handsOver(user, used) || refersTo(user.Want, used.Want) || refersTo(user.Want, used.Prior) || used.Want.Empty() && refersTo(user.Prior, used.Prior)
 }
 
 func (r *run) checkFeasibleOn(host string, h *gpu.Host, p change.Change) {

@@ -119,11 +119,16 @@ func (r *run) forced(host gpu.Host, key string, p change.Change) gpu.Host {
 			}
 		}
 	}
+	after, _ := change.After(host, key, r.sent(withoutDrain(p)))
+	return after
+}
+
+// withoutDrain is a plan without a drain: nodes get their VMs back.
+func withoutDrain(p change.Change) change.Change {
 	if c := p.Want.Config; c != nil && c.Drain {
 		stays := *c
 		stays.Drain = false
 		p.Want.Config = &stays
 	}
-	after, _ := change.After(host, key, r.sent(p))
-	return after
+	return p
 }

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -984,6 +985,54 @@ func powerScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) {
 				ends := config("vdi", 4, "hv01")
 				w.Others.Put("claim-vdi", change.Change{Subject: label(ends), Prior: ends})
+			},
+		},
+		{
+			rule: rules.Feasible, name: "a config that a new partition would hold up", level: rules.Error, path: "vm", change: true,
+			says: []string{"a would have to be restarted", "created before", "`partition = { config = ... }`"},
+			build: func() (rules.World, change.Change) {
+				w, p := world(host("hv01", vm("a", gpu.VMRunning))), partition("a", "hv01")
+				put(&w, "o", config("vdi", 8, "hv01"))
+				p.Assignment.VMID = "ID-a"
+				return w, create("t", p)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.Config = "vdi" },
+		},
+		{
+			rule: rules.Feasible, name: "a config that a destroyed assignment would hold up", level: rules.Error, path: "name", change: true,
+			says: []string{"\"a\" is destroyed before", "no gpu_vm_assignment manages it"},
+			build: func() (rules.World, change.Change) {
+				h, was := host("hv01", vm("a", gpu.VMRunning)), partition("a", "hv01")
+				was.Assignment.VMID = "ID-a"
+				holds(h, "a", 0)
+				h.VMs[0].PartitionAdapters = append(h.VMs[0].PartitionAdapters, gpu.PartitionAdapter{ID: "by hand"})
+				claimVM(h, "vdi", "a", *was.Assignment)
+				w, p := world(h), config("vdi", 8, "hv01")
+				p.Config.MaxDisruption = gpu.DisruptVMRestart
+				w.Others.Put("claim-a", change.Change{Subject: label(was), Prior: was})
+				return w, create("t", p)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Others.Delete("claim-a") },
+		},
+		{
+			rule: rules.Feasible, name: "a GPU that goes from a config that is kept", level: rules.Error, path: "name", change: true,
+			says: []string{`"ml" is destroyed and keeps`, `"turns" takes`},
+			build: func() (rules.World, change.Change) {
+				was := mpsConfig("ml", "gpu01")
+				h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)
+				h.MPS.Daemons[0].Clients = nil
+				for i := range h.GPUs {
+					h.GPUs[i].Processes = nil
+				}
+				h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
+				w := world(h)
+				w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
+				return w, create("t", slicesConfig("turns", 2, "gpu01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) {
+				was := mpsConfig("ml", "gpu01")
+				was.Config.Restore = true
+				w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
 			},
 		},
 		{
