@@ -228,11 +228,13 @@ func (t *migTarget) steps() []Step {
 // refuseLayout is the refusal of a layout that does not fit, or that instances in use
 // are in the way of.
 func refuseLayout(err error, op string, g *gpu.GPU) *Refusal {
+	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
+	r.cause = err
 	var inUse *placement.MIGInUseError
 	if !errors.As(err, &inUse) {
-		return refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
+		return r
 	}
-	r := refuseGPU(InUse, op, g.ID, "%v", err).or("stop what uses them first")
+	r.Code, r.Fix = InUse, "stop what uses them first"
 	for _, b := range inUse.Blocking {
 		r.By = append(r.By, b.Held)
 	}

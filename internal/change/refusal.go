@@ -66,6 +66,17 @@ func (r *Refusal) detail() string {
 	return r.Found + "; " + r.Fix
 }
 
+// Layout is why a GPU has no place for a layout that is wanted, an error of package placement;
+// nil where that is not in the way.
+func (r Refusals) Layout(gpuID string) error {
+	for _, one := range r {
+		if gpu.SameID(one.GPU, gpuID) && one.cause != nil && one.Restores == "" {
+			return one.cause
+		}
+	}
+	return nil
+}
+
 // Refusals are all that stands in the way of a change. The first speaks for them.
 type Refusals []*Refusal
 

@@ -72,21 +72,24 @@ func (r *run) wantedMIG(c *gpu.PartitionConfig) string {
 }
 
 // migFaults asks each GPU for the layout: what the GPU can never have, and, of a plan
-// that changes something, what the instances in use do not leave room for. GPUs of one
-// reason are one fault.
+// that changes something, why the planner finds no room beside the instances in use. GPUs of
+// one reason are one fault.
 func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
 	byReason := map[string]*migFault{}
 	asked := false
 	for host, h := range r.hostsAtHand(c.GPUs) {
 		asked = true
+		var refused change.Refusals
+		if r.transition() {
+			refused = r.refusals(r.underShares(host, h), host, r.plan)
+		}
 		for g := range selected(h, c.GPUs[host]) {
 			if g.MIG == nil {
 				continue
 			}
-			profiles := placement.MIGProfiles(g)
-			_, err := placement.LayOut(profiles, nil, c.MIG)
-			if err == nil && r.transition() && !placement.HasMIGLayout(g, c.MIG) {
-				_, err = placement.LayOutMIGConfig(h, g, c, r.sharesPlaced(host, h)...)
+			_, err := placement.LayOut(placement.MIGProfiles(g), nil, c.MIG)
+			if err == nil {
+				err = refused.Layout(g.ID)
 			}
 			if err == nil {
 				continue

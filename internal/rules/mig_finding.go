@@ -8,7 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// migFinding words an error of LayOut or LayOutMIGConfig as a finding of the rule that it
+// migFinding words an error of package placement as a finding of the rule that it
 // violates. Who wants the layout, where and at which level is the caller's to add.
 func migFinding(err error) Finding {
 	f := Finding{

@@ -83,13 +83,6 @@ func (r *run) laidOut(host string, h *gpu.Host) *gpu.Host {
 	if p := r.memo.laidOut[host]; p != nil && now {
 		return p
 	}
-	base := *h
-	base.Claims = slices.DeleteFunc(slices.Clone(h.Claims), func(c gpu.Claim) bool { return c.Kind == gpu.ClaimShare })
-	for _, s := range r.sharesPlaced(host, h) { // only instances stay for what is in them
-		if slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return d.Instance != nil }) {
-			base.Claims = append(base.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: s.Name, Want: gpu.Want{Share: s}})
-		}
-	}
 	others := []*entry{{plan: r.plan}}
 	for e := range r.others(gpusOn(host)) {
 		others = append(others, e)
@@ -98,11 +91,24 @@ func (r *run) laidOut(host string, h *gpu.Host) *gpu.Host {
 		w := cmp.Or(e.plan.Want.Config, e.plan.Prior.Config)
 		return e.plan.Unchanged || w == nil && e.plan.Want.Pool == nil && e.plan.Prior.Pool == nil
 	})
-	p := r.with(projection{host: base}, host, others)
+	p := r.with(projection{host: r.underShares(host, h)}, host, others)
 	if now {
 		r.memo.laidOut[host] = &p.host
 	}
 	return &p.host
+}
+
+// underShares is a host with claims for the shares that count. Only instances stay for what is in
+// them.
+func (r *run) underShares(host string, h *gpu.Host) gpu.Host {
+	base := *h
+	base.Claims = slices.DeleteFunc(slices.Clone(h.Claims), func(c gpu.Claim) bool { return c.Kind == gpu.ClaimShare })
+	for _, s := range r.sharesPlaced(host, h) {
+		if slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return d.Instance != nil }) {
+			base.Claims = append(base.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: s.Name, Want: gpu.Want{Share: s}})
+		}
+	}
+	return base
 }
 
 // wants are what the plans of the run want for GPUs of a host, the checked one included.
