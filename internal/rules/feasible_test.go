@@ -79,3 +79,41 @@ func TestWhatTheHostRefusesInEveryOrder(t *testing.T) {
 		}
 	}
 }
+
+// Of two changes of which only one order works the plan of either says so, whichever is planned
+// first: a destroy as well, which asks in words of its own.
+func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	for _, s := range scenarios() {
+		if s.rule != rules.Feasible {
+			continue
+		}
+		for _, token := range []string{"o", "claim-vdi", "claim-a", "claim-ml"} {
+			w, p := s.build()
+			other, ok := w.Others.Plan(token)
+			if !ok || other.Unchanged {
+				continue
+			}
+			said := of(rules.Feasible, rules.Check(w, p, nil))
+			w.Others = rules.NewBook(p)
+			var host string
+			for host = range w.Hosts {
+			}
+			says := of(rules.Feasible, rules.Check(w, other, nil))
+			if other.Want.Empty() {
+				says = rules.Overtaken(w, other, host)
+			}
+			if asked++; len(said) != 1 || len(says) != 1 || says[0].Title != said[0].Title || says[0].Found != said[0].Found {
+				t.Errorf("%s: one says %+v, and the other %+v", s.name, said, says)
+			}
+			other.Unchanged = true
+			if says := of(rules.Feasible, rules.Check(w, other, nil)); len(says) > 0 {
+				t.Errorf("%s: what does not change says %+v", s.name, says)
+			}
+		}
+	}
+	if asked < 4 {
+		t.Errorf("%d pairs were asked", asked)
+	}
+}

@@ -47,6 +47,15 @@ func list() []mutation {
 		{in: change, function: "readdAdapters"},
 		{in: change, function: "readdDevices"},
 
+		// What only the plans of a run show together.
+		{in: rules, function: "StillUsed"},
+		{in: rules, function: "run.checkPinned"},
+		{in: rules, function: "Overtaken"},
+		{in: rules, function: "run.overtaken"},
+		{in: rules, function: "run.leavesOver"},
+		{in: rules, function: "ordered", from: `return handsOver(user, used) || `, to: `return `},
+		{in: change, function: "Refusals.Layout"},
+
 		// Whose a claim is.
 		{in: change, function: "planner.owns", from: `return claim.Token == ch.Token, nil`, to: `return true, nil`},
 		{in: change, function: "planner.owns", from: `claim.Owner != ch.Owner`, to: `false`},
