@@ -110,11 +110,7 @@ func (r *hypervRunner) start(ctx context.Context, s change.Step) error {
 		if !errors.As(err, &be) || be.Code != backend.InvalidState {
 			return err
 		}
-		host, readErr := r.host.Inventory(ctx)
-		if readErr != nil {
-			return err
-		}
-		if vm, ok := host.VM(s.VM); !ok || vm.State != gpu.VMStopping {
+		if vm, readErr := r.host.ReadVM(ctx, s.VM); readErr != nil || vm.State != gpu.VMStopping {
 			return err
 		}
 		select {
@@ -126,13 +122,9 @@ func (r *hypervRunner) start(ctx context.Context, s change.Step) error {
 }
 
 func (r *hypervRunner) removeAdapters(ctx context.Context, s change.Step) error {
-	host, err := r.host.Inventory(ctx)
+	vm, err := r.host.ReadVM(ctx, s.VM)
 	if err != nil {
 		return err
-	}
-	vm, ok := host.VM(s.VM)
-	if !ok {
-		return vmGone("remove its partition adapters", s)
 	}
 	for _, a := range vm.PartitionAdapters {
 		if s.Keeps(a.ID) {
@@ -146,13 +138,9 @@ func (r *hypervRunner) removeAdapters(ctx context.Context, s change.Step) error 
 }
 
 func (r *hypervRunner) removeDevices(ctx context.Context, s change.Step) error {
-	host, err := r.host.Inventory(ctx)
+	vm, err := r.host.ReadVM(ctx, s.VM)
 	if err != nil {
 		return err
-	}
-	vm, ok := host.VM(s.VM)
-	if !ok {
-		return vmGone("remove its devices", s)
 	}
 	for _, d := range vm.Devices {
 		if s.Keeps(d.ID) {
@@ -163,8 +151,4 @@ func (r *hypervRunner) removeDevices(ctx context.Context, s change.Step) error {
 		}
 	}
 	return nil
-}
-
-func vmGone(op string, s change.Step) error {
-	return &backend.Error{Code: backend.NotFound, Op: op, Object: "VM " + s.VMName(), Detail: "the VM is no longer on this host"}
 }

@@ -19,12 +19,24 @@ type Backend interface {
 	Inventory(ctx context.Context) (gpu.Host, error)
 }
 
+// Refresher is a backend that can read a host again without reading all of its VMs.
+type Refresher interface {
+	// Refresh is the host as it is now, from what Inventory or Refresh answered before. Read
+	// again is all but what lasts while the host runs, and the settings of VMs that are not
+	// among vms and hold no other partitions and devices than before. It is not done where
+	// only an Inventory can tell.
+	Refresh(ctx context.Context, before gpu.Host, vms []string) (host gpu.Host, done bool, err error)
+}
+
 // HyperV is what a Hyper-V host can be told to do. Every method re-reads first and
 // succeeds when the host already is as asked, so that a step may be repeated after
 // a crash. Methods return only when the host shows the result, and report failures
 // as *Error. Ids are compared without case.
 type HyperV interface {
 	Backend
+
+	// ReadVM is one VM as Inventory shows it. NotFound when the host has no such VM.
+	ReadVM(ctx context.Context, vmID string) (gpu.VM, error)
 
 	// SetPartitionCount sets Msvm_PartitionableGpu.PartitionCount. InUse while a
 	// running VM holds a partition of the GPU; InvalidParameter for a count that is

@@ -25,6 +25,7 @@ type Backend struct {
 
 var (
 	_ backend.HyperV     = (*Backend)(nil)
+	_ backend.Refresher  = (*Backend)(nil)
 	_ backend.Clustered  = (*Backend)(nil)
 	_ backend.SelfTester = (*Backend)(nil)
 

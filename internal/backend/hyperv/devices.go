@@ -235,7 +235,7 @@ func holdsHardware(vm *gpu.VM) bool { return vm.State != gpu.VMOff && vm.State !
 // the device's path. Hyper-V decides at the start which of a pool a VM gets.
 func (b *Backend) AddDevice(ctx context.Context, vmID string, d gpu.DeviceAssignment) (string, error) {
 	var id string
-	n := need{of: ofPools | ofDevices, vm: vmID}
+	n := need{of: ofPools | ofDevices, vms: []string{vmID}}
 	if d.GPU != "" { // another VM may hold it
 		n = need{of: ofGPUs | ofAssignables | ofDisplays | ofPools | ofDevices}
 	}
@@ -309,7 +309,7 @@ func (v *view) deviceToAssign(vm *gpu.VM, gpuID string) (string, error) {
 
 // RemoveDevice takes a device setting from a VM.
 func (b *Backend) RemoveDevice(ctx context.Context, vmID, deviceID string) error {
-	return b.changeVM(ctx, "take a device away", vmID, need{of: ofDevices, vm: vmID}, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "take a device away", vmID, need{of: ofDevices, vms: []string{vmID}}, func(v *view, vm *gpu.VM) error {
 		if err := v.knows(vmID, nil, gpu.PartDevices); err != nil {
 			return err
 		}

@@ -124,7 +124,7 @@ func listCounts(counts []int) string {
 // set afterwards (assumption hyperv-quotas-at-add).
 func (b *Backend) AddPartitionAdapter(ctx context.Context, vmID string, a gpu.PartitionAdapter) (string, error) {
 	var id string
-	n := need{of: ofAdapters, vm: vmID}
+	n := need{of: ofAdapters, vms: []string{vmID}}
 	if a.PinnedGPU != "" {
 		n.of |= ofGPUs
 	}
@@ -231,7 +231,7 @@ func (b *Backend) remove(ctx context.Context, path string) error {
 
 // SetPartitionQuotas replaces an adapter's quotas.
 func (b *Backend) SetPartitionQuotas(ctx context.Context, vmID, adapterID string, q gpu.Quotas) error {
-	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, need{of: ofAdapters, vm: vmID}, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "set the quotas of a GPU partition adapter", vmID, need{of: ofAdapters, vms: []string{vmID}}, func(v *view, vm *gpu.VM) error {
 		i := slices.IndexFunc(vm.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return gpu.SameID(a.ID, adapterID) })
 		if i < 0 {
 			return refuse(backend.NotFound, "the VM has no GPU partition adapter %s", adapterID)
@@ -313,7 +313,7 @@ func (b *Backend) writeQuotas(ctx context.Context, path string, q gpu.Quotas) er
 
 // RemovePartitionAdapter takes an adapter from a VM.
 func (b *Backend) RemovePartitionAdapter(ctx context.Context, vmID, adapterID string) error {
-	return b.changeVM(ctx, "remove a GPU partition adapter", vmID, need{of: ofAdapters, vm: vmID}, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "remove a GPU partition adapter", vmID, need{of: ofAdapters, vms: []string{vmID}}, func(v *view, vm *gpu.VM) error {
 		path, ok := v.machine(vm).adapters[gpu.FoldID(adapterID)]
 		if !ok {
 			return nil

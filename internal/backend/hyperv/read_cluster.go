@@ -76,14 +76,17 @@ func (r *reader) clusterNodes(ctx context.Context) error {
 	if err != nil || name == "" {
 		return err
 	}
-	c := &gpu.Cluster{Name: name}
-	nodes, err := r.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Node", "Name", "State", "NodeDrainStatus")
-	r.lacks(ctx, gpu.Unknown{Part: gpu.PartCluster}, err)
-	for _, row := range nodes {
-		c.Nodes = append(c.Nodes, gpu.Node{Name: row.String("Name"), State: nodeState(row)})
-	}
-	r.host.Cluster = c
+	r.lacks(ctx, gpu.Unknown{Part: gpu.PartCluster}, r.nodes(ctx, name))
 	return r.clusteredVMs(ctx)
+}
+
+func (r *reader) nodes(ctx context.Context, cluster string) error {
+	r.host.Cluster = &gpu.Cluster{Name: cluster}
+	nodes, err := r.wmi.Query(ctx, MSCluster, "SELECT * FROM MSCluster_Node", "Name", "State", "NodeDrainStatus")
+	for _, row := range nodes {
+		r.host.Cluster.Nodes = append(r.host.Cluster.Nodes, gpu.Node{Name: row.String("Name"), State: nodeState(row)})
+	}
+	return err
 }
 
 // clusteredVMs finds out which of the host's VMs are clustered. The cluster lists the

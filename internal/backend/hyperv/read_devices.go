@@ -259,6 +259,7 @@ func (r *reader) assignables(ctx context.Context) error {
 		}
 		if _, setting, ok := settingID(row.String("DeviceID")); ok && guid.MatchString(row.String("SystemName")) {
 			r.drawn[gpu.FoldID(setting)] = g.ID
+			r.holders = append(r.holders, row.String("SystemName"))
 			continue
 		}
 		d := r.device(g)
@@ -345,6 +346,7 @@ func (r *reader) partitions(ctx context.Context) error {
 		return err
 	}
 	for _, row := range rows {
+		r.holders = append(r.holders, row.String("SystemName"))
 		vm, ok := r.host.VM(row.String("SystemName"))
 		if !ok {
 			continue

@@ -116,27 +116,28 @@ func vmState(enabled uint64) gpu.VMState {
 // computers reads the host's own row and those of its VMs. A VM's row is known by its
 // name, which is a GUID; captions are in the host's language.
 func (r *reader) computers(ctx context.Context) error {
-	if r.only != "" && !guid.MatchString(r.only) {
-		return nil // no VM has that id
+	alone := len(r.only) > 0
+	if alone && !slices.ContainsFunc(r.only, guid.MatchString) {
+		return nil // no VM has such an id
 	}
-	where := ""
-	if r.only != "" {
-		where = " WHERE Name=" + literal(r.only)
-	}
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+where, "Name", "ElementName", "EnabledState")
+	named := r.ofVMs(func(id string) string { return "Name=" + literal(id) })
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+named, "Name", "ElementName", "EnabledState")
 	if err != nil {
 		return err
 	}
-	if len(rows) == 0 && r.only != "" {
+	if len(rows) == 0 && alone {
 		// Hyper-V shows nothing to an account without rights, and no VM is then no answer.
 		if _, err := r.nodeName(ctx); err != nil {
 			return &noHyperV{err}
 		}
 	}
-	shown := r.only != ""
+	shown := alone
 	for _, row := range rows {
 		id := row.String("Name")
 		if !guid.MatchString(id) {
+			if alone {
+				continue
+			}
 			r.host.Name, shown = row.String("ElementName"), true
 			continue
 		}
@@ -198,14 +199,20 @@ func (r *reader) settings(ctx context.Context) error {
 	properties := append([]string{"VirtualSystemIdentifier", "VirtualSystemSubType", "UserSnapshotType"}, settingProperties...)
 	var rows []Row
 	var err error
-	if r.only == "" {
+	if len(r.only) == 0 {
 		rows, err = r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_VirtualSystemSettingData WHERE VirtualSystemType="+literal(realized), properties...)
-	} else if vm, ok := r.host.VM(r.only); ok {
-		rows = make([]Row, 1)
-		id := instancePrefix + keyOf(r.machine(vm).path, "Name")
-		rows[0], err = r.wmi.Get(ctx, Virtualization, `Msvm_VirtualSystemSettingData.InstanceID="`+id+`"`, properties...)
-		if errors.Is(err, NotFound) {
-			return nil
+	}
+	for _, id := range r.only {
+		vm, ok := r.host.VM(id)
+		if !ok {
+			continue
+		}
+		id = instancePrefix + keyOf(r.machine(vm).path, "Name")
+		row, failed := r.wmi.Get(ctx, Virtualization, `Msvm_VirtualSystemSettingData.InstanceID="`+id+`"`, properties...)
+		if failed == nil {
+			rows = append(rows, row)
+		} else if !errors.Is(failed, NotFound) {
+			err = cmp.Or(err, failed)
 		}
 	}
 	if err != nil {
@@ -252,7 +259,7 @@ func megabytes(n *uint64) *gpu.Bytes {
 
 // memory reads which VMs have dynamic memory.
 func (r *reader) memory(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData"+r.ofVM(), "InstanceID", "DynamicMemoryEnabled")
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_MemorySettingData"+r.ofVMs(settingsOfVM), "InstanceID", "DynamicMemoryEnabled")
 	if err != nil {
 		return err
 	}

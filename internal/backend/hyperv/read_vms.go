@@ -72,7 +72,7 @@ func (r *reader) byAssignable(path string) *gpu.GPU {
 
 // adapters reads the GPU partition adapters of VMs, running or not.
 func (r *reader) adapters(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData"+r.ofVM(),
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData"+r.ofVMs(settingsOfVM),
 		append(quotaProperties(), "InstanceID", "HostResource")...)
 	if errors.Is(err, InvalidClass) {
 		return nil
@@ -146,7 +146,7 @@ func quota(row Row, resource string) gpu.Quota {
 // assignments reads the whole devices of VMs, which stand beside the settings of pools
 // (assumption hyperv-pool-settings). Which one of a pool a VM has is known only while it runs.
 func (r *reader) assignments(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData"+r.ofVM(), "InstanceID", "HostResource", "PoolID")
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData"+r.ofVMs(settingsOfVM), "InstanceID", "HostResource", "PoolID")
 	if errors.Is(err, InvalidClass) {
 		return nil
 	}

@@ -189,7 +189,7 @@ func (t *trial) partition(ctx context.Context) {
 
 // quotasAtAdd adds an adapter with a quota in one call, which not every host takes.
 func (t *trial) quotasAtAdd(ctx context.Context, vram uint64) {
-	v, err := t.readOnly(ctx, need{of: ofVMs | ofAdapters, vm: t.vm.ID})
+	v, err := t.readOnly(ctx, need{of: ofVMs | ofAdapters, vms: []string{t.vm.ID}})
 	if err != nil {
 		return
 	}
@@ -211,7 +211,7 @@ func (t *trial) quotasAtAdd(ctx context.Context, vram uint64) {
 
 // emptyVM takes all adapters and devices from the VM, which had none.
 func (t *trial) emptyVM(ctx context.Context) error {
-	v, err := t.readOnly(ctx, need{of: ofVMs | ofAdapters | ofDevices, vm: t.vm.ID})
+	v, err := t.readOnly(ctx, need{of: ofVMs | ofAdapters | ofDevices, vms: []string{t.vm.ID}})
 	if err != nil {
 		return err
 	}

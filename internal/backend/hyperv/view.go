@@ -42,10 +42,12 @@ type machine struct {
 type pool struct{ path string }
 
 // need is what an operation reads of the host: some parts, and of the rows of VMs those of
-// one. A cluster's rows and those of hundreds of VMs take seconds that no change needs.
+// a few. A cluster's rows and those of hundreds of VMs take seconds that no change needs.
 type need struct {
-	of part
-	vm string // id; "" for all
+	of  part
+	vms []string // ids; none for all
+	// before is the host as it was read earlier, which has the other VMs; nil for none.
+	before *gpu.Host
 }
 
 // part is a set of steps of a reading.
@@ -56,7 +58,8 @@ const (
 	ofPolicies
 	ofVMs // with their settings and memory
 	ofCluster
-	ofGPUs // and what can be divided
+	ofNodes // the cluster's, and of its VMs those that are read
+	ofGPUs  // and what can be divided
 	ofAssignables
 	ofDisplays
 	ofAddresses
@@ -65,15 +68,22 @@ const (
 	ofDevices
 	ofPartitions
 
-	ofAll = ofPartitions<<1 - 1
+	ofAll = (ofPartitions<<1 - 1) &^ ofNodes
 )
 
 // read reads the whole host.
 func (b *Backend) read(ctx context.Context) (*view, error) { return b.readOnly(ctx, need{of: ofAll}) }
 
-// readOnly reads what is needed of the host. The order matters: devices name VMs, and
-// partitions name both.
+// readOnly reads what is needed of the host.
 func (b *Backend) readOnly(ctx context.Context, n need) (*view, error) {
+	r := b.reader(n)
+	if err := r.fill(ctx, n.of); err != nil {
+		return nil, err
+	}
+	return r.view, nil
+}
+
+func (b *Backend) reader(n need) *reader {
 	v := &view{
 		host:     gpu.Host{Platform: gpu.HyperV, GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}},
 		devices:  map[string]*device{},
@@ -81,7 +91,20 @@ func (b *Backend) readOnly(ctx context.Context, n need) (*view, error) {
 		pools:    map[string]*pool{},
 		pins:     map[string][]string{},
 	}
-	r := &reader{Backend: b, view: v, only: n.vm, bySlot: map[string]int{}, others: map[string]bool{}, noGPU: map[string]bool{}, dark: map[int]error{}}
+	if n.before != nil {
+		v.host.Name, v.host.OS, v.host.Boot, v.host.Policies = n.before.Name, n.before.OS, n.before.Boot, n.before.Policies
+		for _, vm := range n.before.VMs {
+			if !contains(n.vms, vm.ID) {
+				v.host.VMs = append(v.host.VMs, vm)
+			}
+		}
+	}
+	return &reader{Backend: b, view: v, before: n.before, only: n.vms, bySlot: map[string]int{}, others: map[string]bool{}, noGPU: map[string]bool{}, dark: map[int]error{}}
+}
+
+// fill reads parts of the host. The order matters: devices name VMs, and partitions name
+// both.
+func (r *reader) fill(ctx context.Context, of part) error {
 	for _, step := range []struct {
 		of   part
 		part gpu.Part // what is not known when the step fails
@@ -94,6 +117,7 @@ func (b *Backend) readOnly(ctx context.Context, n need) (*view, error) {
 		{ofVMs, gpu.PartVMs, r.settings},
 		{ofVMs, gpu.PartVMs, r.memory},
 		{ofCluster, gpu.PartCluster, r.clusterNodes},
+		{ofNodes, gpu.PartCluster, r.clusterAgain},
 		{ofGPUs, gpu.PartGPUs, r.entities},
 		{ofDisplays, gpu.PartDevices, r.displays},
 		{ofAddresses, gpu.PartDevices, r.addresses},
@@ -104,26 +128,26 @@ func (b *Backend) readOnly(ctx context.Context, n need) (*view, error) {
 		{ofDevices, gpu.PartDevices, r.assignments},
 		{ofPartitions, gpu.PartPartitions, r.partitions},
 	} {
-		if n.of&step.of == 0 {
+		if of&step.of == 0 {
 			continue
 		}
 		err := step.read(ctx)
 		if ctx.Err() != nil || errors.Is(err, errNoHyperV) {
-			return nil, cmp.Or(err, ctx.Err())
+			return cmp.Or(err, ctx.Err())
 		}
 		r.lacks(ctx, gpu.Unknown{Part: step.part}, err)
 	}
 	for _, i := range slices.Sorted(maps.Keys(r.dark)) { // their ids are known only now
-		r.lacks(ctx, gpu.Unknown{Part: gpu.PartGPUs, GPU: v.host.GPUs[i].ID}, r.dark[i])
+		r.lacks(ctx, gpu.Unknown{Part: gpu.PartGPUs, GPU: r.host.GPUs[i].ID}, r.dark[i])
 	}
-	if len(v.host.Unknown) > 0 {
+	if len(r.host.Unknown) > 0 {
 		// Who does not even see the service of Hyper-V has not read a part of the host but none.
-		if _, err := b.service(ctx, managementService); err != nil {
-			return nil, err
+		if _, err := r.service(ctx, managementService); err != nil {
+			return err
 		}
 	}
 	r.finish()
-	return v, nil
+	return nil
 }
 
 // errNoHyperV is a host on which there is nothing of Hyper-V to read.
@@ -164,8 +188,10 @@ func (v *view) knows(vm string, gpus []string, parts ...gpu.Part) error {
 type reader struct {
 	*Backend
 	*view
-	// only is the VM whose rows alone are read, "" for all.
-	only string
+	// only are the VMs whose rows alone are read, none for all, and before what is known of
+	// the others.
+	only   []string
+	before *gpu.Host
 	// bySlot finds a GPU, by its index in the host, from an instance path of either bus.
 	bySlot map[string]int
 	// others are the instance paths, without their bus, of partitionable adapters that
@@ -177,6 +203,8 @@ type reader struct {
 	dark map[int]error
 	// drawn are the GPUs that running VMs have drawn from pools, by folded setting id.
 	drawn map[string]string
+	// holders are the VMs that rows of partitions and devices say are theirs.
+	holders []string
 }
 
 func (r *reader) gpuAt(instance string) *gpu.GPU {
@@ -192,11 +220,22 @@ func (v *view) device(g *gpu.GPU) *device { return v.devices[gpu.FoldID(g.ID)] }
 // machine is the WMI side of a VM of this view.
 func (v *view) machine(vm *gpu.VM) *machine { return v.machines[gpu.FoldID(vm.ID)] }
 
-// ofVM narrows a query to the settings of the VM that is read alone. A setting's id begins
-// with the id of its VM.
-func (r *reader) ofVM() string {
-	if r.only == "" {
+// ofVMs narrows a query to the VMs that are read alone.
+func (r *reader) ofVMs(condition func(id string) string) string {
+	if len(r.only) == 0 {
 		return ""
 	}
-	return " WHERE InstanceID LIKE " + literal(instancePrefix+r.only+`\%`)
+	var any []string
+	for _, id := range r.only {
+		any = append(any, condition(id))
+	}
+	return " WHERE " + strings.Join(any, " OR ")
+}
+
+// settingsOfVM is the condition for the settings of a VM, whose ids begin with the VM's.
+func settingsOfVM(id string) string { return "InstanceID LIKE " + literal(instancePrefix+id+`\%`) }
+
+// contains tells whether an id is in a list.
+func contains(ids []string, id string) bool {
+	return slices.ContainsFunc(ids, func(other string) bool { return gpu.SameID(other, id) })
 }

@@ -13,7 +13,7 @@ import (
 // those of the VM first, then the cluster's, and the VM's are put back when the
 // cluster refuses.
 func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSettings) error {
-	return b.changeVM(ctx, "write the VM's settings", vmID, need{vm: vmID}, func(v *view, vm *gpu.VM) error {
+	return b.changeVM(ctx, "write the VM's settings", vmID, need{vms: []string{vmID}}, func(v *view, vm *gpu.VM) error {
 		values, err := settingValues(s)
 		if err != nil {
 			return err

@@ -105,6 +105,20 @@ func (c call) object(r *record) string {
 	}
 }
 
+// ReadVM reads one VM.
+func (h *Host) ReadVM(ctx context.Context, vmID string) (gpu.VM, error) {
+	c := call{op: OpInventory, vm: vmID}
+	rec, err := h.look(ctx, c)
+	if err != nil {
+		return gpu.VM{}, err
+	}
+	vm, err := rec.vm(vmID)
+	if err != nil {
+		return gpu.VM{}, complete(err, c, rec)
+	}
+	return *vm, nil
+}
+
 // look reads the host. It writes only when a fault has to be counted.
 func (h *Host) look(ctx context.Context, c call) (*record, error) {
 	if err := h.wait(ctx, c); err != nil {
