@@ -24,10 +24,39 @@ type proposal struct {
 // propose asks the rules and plans the steps. When a rule forbids the change there
 // are no steps.
 func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
-	host, err := s.inventory(ctx)
+	vms, some := concerns(&ch)
+	if !some {
+		host, err := s.inventory(ctx)
+		if err != nil {
+			return proposal{}, err
+		}
+		return s.proposeOn(host, ch)
+	}
+	host, whole, err := s.readAgain(ctx, vms)
 	if err != nil {
 		return proposal{}, err
 	}
+	p, err := s.proposeOn(host, ch)
+	if others, some := about(p.steps); whole || err == nil && len(violations(p.findings)) == 0 && some && within(others, vms) {
+		return p, err
+	}
+	// Nothing is refused, and no other VM touched, by what may be old.
+	if host, err = s.inventory(ctx); err != nil {
+		return proposal{}, err
+	}
+	return s.proposeOn(host, ch)
+}
+
+// within tells whether all ids are in a list.
+func within(ids, list []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool {
+		return !slices.ContainsFunc(list, func(other string) bool { return gpu.SameID(id, other) })
+	})
+}
+
+// proposeOn is propose on a host that was read.
+func (s *Server) proposeOn(host gpu.Host, ch Change) (proposal, error) {
+	var err error
 	p := proposal{host: host}
 	known := change.WithClaims(host, ch.Claims)
 	if !ch.ClaimOnly {
@@ -217,13 +246,9 @@ func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignme
 	if err := w.derive(detached); err != nil {
 		return w.fail(detached, failure("write the journal", err))
 	}
-	host, err := w.server.inventory(detached)
+	host, wrong, err := w.look(detached, &expected, wanted)
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
-	}
-	wrong := change.Verify(&expected, &host, w.entry.Steps)
-	if why := change.Undelivered(&host, wanted); why != "" && slices.ContainsFunc(w.entry.Steps, func(s change.Step) bool { return s.Op == change.OpStartVM }) {
-		wrong = append(wrong, why)
 	}
 	if len(wrong) > 0 {
 		return w.fail(detached, &Error{
@@ -248,6 +273,32 @@ func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignme
 		return w.fail(detached, failure("write the journal", err))
 	}
 	return Outcome{Host: host, Done: w.entry.Steps}, nil
+}
+
+// look reads the host back after the change, and compares it with what was expected. Nothing
+// is put back for what may be old.
+func (w *work) look(ctx context.Context, expected *gpu.Host, wanted *gpu.Assignment) (host gpu.Host, wrong []string, err error) {
+	compare := func() []string {
+		wrong := change.Verify(expected, &host, w.entry.Steps)
+		starts := slices.ContainsFunc(w.entry.Steps, func(s change.Step) bool { return s.Op == change.OpStartVM })
+		if why := change.Undelivered(&host, wanted); why != "" && starts {
+			wrong = append(wrong, why)
+		}
+		return wrong
+	}
+	if vms, some := about(w.entry.Steps); some {
+		var whole bool
+		if host, whole, err = w.server.readAgain(ctx, vms); err != nil {
+			return host, nil, err
+		}
+		if wrong = compare(); whole || len(wrong) == 0 {
+			return host, wrong, nil
+		}
+	}
+	if host, err = w.server.inventory(ctx); err != nil {
+		return host, nil, err
+	}
+	return host, compare(), nil
 }
 
 // derive has device nodes and specifications follow what the change has done, as far as they
@@ -320,7 +371,7 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 
 // readBack is the host as it is after a change, nil when it cannot be read.
 func (s *Server) readBack(ctx context.Context) *gpu.Host {
-	host, err := s.backend.Inventory(ctx)
+	host, err := s.readHost(ctx)
 	if err != nil {
 		return nil
 	}

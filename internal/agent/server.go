@@ -49,6 +49,7 @@ type Server struct {
 	mu      sync.Mutex
 	running map[*calling]bool // the Apply calls in progress
 	holds   map[int64]hold    // the leases that this process has, by fence
+	last    *reading          // of the host
 
 	// recoveries are the changes that lost their lease and are looked after.
 	recoveries sync.WaitGroup
@@ -151,10 +152,15 @@ func (s *Server) inventory(ctx context.Context) (gpu.Host, error) {
 
 // read reads the host with the claims on it, and all that the agent remembers of it.
 func (s *Server) read(ctx context.Context) (gpu.Host, backend.State, error) {
-	host, err := s.backend.Inventory(ctx)
+	host, err := s.readHost(ctx)
 	if err != nil {
 		return gpu.Host{}, backend.State{}, failure("read the inventory", err)
 	}
+	return s.known(ctx, host)
+}
+
+// known is a host that was read with the claims on it, and all that the agent remembers of it.
+func (s *Server) known(ctx context.Context, host gpu.Host) (gpu.Host, backend.State, error) {
 	state, err := s.remember(ctx, &host)
 	if err == nil {
 		s.compareShares(ctx, &host)
