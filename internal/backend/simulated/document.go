@@ -264,6 +264,11 @@ func (d *document) bytes() ([]byte, error) {
 		}
 		fmt.Fprintf(&out, "  %s: %s,\n", key, extra[name])
 	}
+	size := len("\n  ]\n}\n")
+	for _, e := range d.hosts {
+		size += len(",\n    ") + len(e.raw)
+	}
+	out.Grow(size + len("  \"hosts\": ["))
 	out.WriteString("  \"hosts\": [")
 	for i, e := range d.hosts {
 		if i > 0 {
