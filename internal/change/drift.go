@@ -1,7 +1,9 @@
 package change
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -232,4 +234,90 @@ func aside[T any](foreign, gone []T, text func([]T) string) string {
 		return " (" + text(gone) + " is gone)"
 	}
 	return ""
+}
+
+// AssignmentDifferences are how a VM differs from what its assignment declares. claim is the
+// record of it, nil for none.
+func AssignmentDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, claim *gpu.Claim) []Difference {
+	out := vmDifferences(h, vm, a, claim != nil && claim.Pending)
+	differ := func(found string, since time.Time) {
+		out = append(out, Difference{Object: "VM " + vm.Name, Found: found, Cause: CauseFailedChange, Since: since})
+	}
+	if claim != nil && claim.Incomplete {
+		differ("had a change that failed and could not be put back", time.Time{})
+	}
+	if owed, ok := h.Owes(vm.ID); ok {
+		differ(fmt.Sprintf("is off: a change of %s stopped it and could not start it again", owed.Subject), owed.Since)
+	}
+	return out
+}
+
+func vmDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, pending bool) []Difference {
+	var out []Difference
+	differ := func(found, declared string, cause Cause) {
+		out = append(out, Difference{Object: "VM " + vm.Name, Found: found, Declared: declared, Cause: cause})
+	}
+	if pending {
+		if vm.State == gpu.VMOff { // one that is saved or paused has not been powered off
+			differ("is off now, so the assignment that waited for it can be made", "", "")
+		}
+		return out
+	}
+	switch {
+	case a.Partition != nil:
+		if why := Strayed(h, vm, a.Partition); why != "" {
+			differ(why, "", "")
+		}
+	case a.Pool != nil:
+		n := 0
+		for _, d := range vm.Devices {
+			if gpu.SameID(d.Pool, a.Pool.Name) {
+				n++
+			}
+		}
+		if n != a.Pool.Count {
+			differ(fmt.Sprintf("has %d GPUs of pool %s", n, a.Pool.Name), strconv.Itoa(a.Pool.Count), CauseOtherTool)
+		}
+	case a.Device != nil:
+		for _, id := range a.Device.GPUIDs {
+			if !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) {
+				cause := CauseOtherTool
+				if _, there := h.GPU(id); !there {
+					cause = CauseGPUMissing
+				}
+				differ("does not have GPU "+id, "", cause)
+			}
+		}
+	}
+	if diff := vm.Settings.Differs(a.Settings); !diff.Empty() {
+		differ("has other settings: "+describeSettings(vm.Settings, diff), "", CauseOtherTool)
+	}
+	return out
+}
+
+func describeSettings(have, want gpu.VMSettings) string {
+	var parts []string
+	if want.LowMemoryMappedIOSpace != nil {
+		parts = append(parts, "low memory-mapped IO space")
+	}
+	if want.HighMemoryMappedIOSpace != nil {
+		parts = append(parts, "high memory-mapped IO space")
+	}
+	if want.GuestControlledCache != nil {
+		parts = append(parts, "guest-controlled cache types")
+	}
+	if want.AutomaticStopAction != nil {
+		parts = append(parts, fmt.Sprintf("automatic stop action (has %s)", settingText(have.AutomaticStopAction)))
+	}
+	if want.OfflineAction != nil {
+		parts = append(parts, fmt.Sprintf("offline action (has %s)", settingText(have.OfflineAction)))
+	}
+	return strings.Join(parts, ", ") + " not as declared"
+}
+
+func settingText[T ~string](v *T) string {
+	if v == nil {
+		return "none"
+	}
+	return string(*v)
 }

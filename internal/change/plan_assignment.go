@@ -125,7 +125,7 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	m := move{planner: p, vm: vm}
 	m.leave(holds, want)
 	m.arrive(holds, want)
-	m.settings(&c, want.Settings)
+	m.settings(&c, holds, want.Settings)
 	if m.needsOff() && want.Power.NextOff && vm.State != gpu.VMOff {
 		c = p.assignmentClaim(vm.ID, claim)
 		c.Pending, c.Holds = true, holds
@@ -148,7 +148,7 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 	if claim != nil {
 		c = *claim
 	}
-	m.settings(&c, gpu.VMSettings{})
+	m.settings(&c, holds, gpu.VMSettings{})
 	refused := m.carryOut(power, func() {
 		m.mountBack(nil, c.Dismounted)
 		if claim != nil {
@@ -359,12 +359,13 @@ func newQuotas(have, want, before gpu.Quotas) gpu.Quotas {
 
 // settings finds the settings to write: what is wanted, and what was written before
 // and is no longer wanted goes back to what it was. The claim remembers the former. What this
-// resource wrote itself is never what was before, also when the claim is lost that knew.
-func (m *move) settings(c *gpu.Claim, want gpu.VMSettings) {
+// resource wrote itself is never what was before, also when the claim is lost that knew; an
+// assignment that waits has written nothing yet.
+func (m *move) settings(c *gpu.Claim, holds *gpu.Assignment, want gpu.VMSettings) {
 	m.write = m.vm.Settings.Differs(c.SettingsBefore.Overlay(want))
 	now := m.vm.Settings.Only(want)
-	if prior := m.change.Prior.Assignment; prior != nil && !m.change.Adopt {
-		now = now.Without(prior.Settings)
+	if holds != nil && !m.change.Adopt {
+		now = now.Without(holds.Settings)
 	}
 	c.SettingsBefore = now.Overlay(c.SettingsBefore.Only(want))
 }

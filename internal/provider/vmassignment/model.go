@@ -2,12 +2,9 @@ package vmassignment
 
 import (
 	"context"
-	"fmt"
 	"math/big"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -239,88 +236,11 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	var d diag.Diagnostics
 	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
 	diags.Append(d...)
-	differs := differences(h, vm, a, m.Pending.ValueBool())
-	differ := func(found string, since time.Time) {
-		differs = append(differs, change.Difference{Object: "VM " + vm.Name, Found: found, Cause: change.CauseFailedChange, Since: since})
+	var record *gpu.Claim
+	if claimed {
+		record = &claim
 	}
-	if claimed && claim.Incomplete {
-		differ("had a change that failed and could not be put back", time.Time{})
-	}
-	if owed, ok := h.Owes(vm.ID); ok {
-		differ(fmt.Sprintf("is off: a change of %s stopped it and could not start it again", owed.Subject), owed.Since)
-	}
-	m.Drift = drift.Encode(ctx, differs, diags)
-}
-
-// differences are how the VM differs from what is declared.
-func differences(h *gpu.Host, vm *gpu.VM, a gpu.Assignment, pending bool) []change.Difference {
-	var out []change.Difference
-	differ := func(found, declared string, cause change.Cause) {
-		out = append(out, change.Difference{Object: "VM " + vm.Name, Found: found, Declared: declared, Cause: cause})
-	}
-	if pending {
-		if !vm.Runs() {
-			differ("is off now, so the assignment that waited for it can be made", "", "")
-		}
-		return out
-	}
-	switch {
-	case a.Partition != nil:
-		if why := change.Strayed(h, vm, a.Partition); why != "" {
-			differ(why, "", "")
-		}
-	case a.Pool != nil:
-		n := 0
-		for _, d := range vm.Devices {
-			if gpu.SameID(d.Pool, a.Pool.Name) {
-				n++
-			}
-		}
-		if n != a.Pool.Count {
-			differ(fmt.Sprintf("has %d GPUs of pool %s", n, a.Pool.Name), strconv.Itoa(a.Pool.Count), change.CauseOtherTool)
-		}
-	case a.Device != nil:
-		for _, id := range a.Device.GPUIDs {
-			if !slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, id) }) {
-				cause := change.CauseOtherTool
-				if _, there := h.GPU(id); !there {
-					cause = change.CauseGPUMissing
-				}
-				differ("does not have GPU "+id, "", cause)
-			}
-		}
-	}
-	if diff := vm.Settings.Differs(a.Settings); !diff.Empty() {
-		differ("has other settings: "+describeSettings(vm.Settings, diff), "", change.CauseOtherTool)
-	}
-	return out
-}
-
-func describeSettings(have, want gpu.VMSettings) string {
-	var parts []string
-	if want.LowMemoryMappedIOSpace != nil {
-		parts = append(parts, "low memory-mapped IO space")
-	}
-	if want.HighMemoryMappedIOSpace != nil {
-		parts = append(parts, "high memory-mapped IO space")
-	}
-	if want.GuestControlledCache != nil {
-		parts = append(parts, "guest-controlled cache types")
-	}
-	if want.AutomaticStopAction != nil {
-		parts = append(parts, fmt.Sprintf("automatic stop action (has %s)", text(have.AutomaticStopAction)))
-	}
-	if want.OfflineAction != nil {
-		parts = append(parts, fmt.Sprintf("offline action (has %s)", text(have.OfflineAction)))
-	}
-	return strings.Join(parts, ", ") + " not as declared"
-}
-
-func text[T ~string](v *T) string {
-	if v == nil {
-		return "none"
-	}
-	return string(*v)
+	m.Drift = drift.Encode(ctx, change.AssignmentDifferences(h, vm, &a, record), diags)
 }
 
 func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
