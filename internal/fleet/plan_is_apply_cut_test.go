@@ -116,7 +116,11 @@ func (w *world) serve() {
 		}
 		client := agent.NewClient(conn, name)
 		w.closers = append(w.closers, client.Close)
-		w.endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return kept{client, w.seen}, nil }}
+		endpoints := w.endpoints
+		if w.cluster != nil && w.cluster.removed[name].Dial != nil {
+			endpoints = w.cluster.removed
+		}
+		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return kept{client, w.seen}, nil }}
 	}
 }
 

@@ -48,21 +48,36 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 			cases = 400
 		}
 	}
+	total := play(*planSeed, (cases+changesPerFleet-1)/changesPerFleet, func(seed uint64) *world {
+		w := newWorld(t, seed)
+		for range changesPerFleet {
+			w.step()
+		}
+		return w
+	})
+	t.Logf("cases: %v", total)
+	// Of each sort there are enough to prove something, per mille.
+	for sort, least := range map[string]int{"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8} {
+		if !t.Failed() && cases >= 400 && total[sort]*1000 < cases*least {
+			t.Errorf("there are too few cases of %q: %v", sort, total)
+		}
+	}
+}
+
+// play lets so many worlds live, several at a time, and adds up what they count.
+func play(first uint64, n int, live func(seed uint64) *world) map[string]int {
 	var (
 		mu    sync.Mutex
 		total = map[string]int{}
 		wg    sync.WaitGroup
 		next  = make(chan uint64)
-		// Several are read at once, and more would be too many.
+		// Several failures are read at once, and more would be too many.
 		failed atomic.Int32
 	)
 	for range 4 {
 		wg.Go(func() {
 			for seed := range next {
-				w := newWorld(t, seed)
-				for range changesPerFleet {
-					w.step()
-				}
+				w := live(seed)
 				w.end()
 				if w.failed {
 					failed.Add(1)
@@ -75,21 +90,15 @@ func TestWhatThePlanSaysIsWhatTheHostDoes(t *testing.T) {
 			}
 		})
 	}
-	for i := range uint64((cases + changesPerFleet - 1) / changesPerFleet) {
+	for i := range uint64(n) {
 		if failed.Load() >= 5 {
 			break
 		}
-		next <- *planSeed + i
+		next <- first + i
 	}
 	close(next)
 	wg.Wait()
-	t.Logf("cases: %v", total)
-	// Of each sort there are enough to prove something, per mille.
-	for sort, least := range map[string]int{"applied": 300, "refused": 50, "stopped": 20, "reset": 4, "ended": 1, "shares": 15, "waits": 8} {
-		if !t.Failed() && cases >= 400 && total[sort]*1000 < cases*least {
-			t.Errorf("there are too few cases of %q: %v", sort, total)
-		}
-	}
+	return total
 }
 
 // world is a fleet in memory, the resources that Terraform has there, and what its hosts did.
@@ -112,6 +121,7 @@ type world struct {
 	// cutOff is true when it may be that hosts have unfinished changes.
 	cutOff  bool
 	due     change.Change
+	cluster *cluster // the subject, in TestClustersKeepTheirPromises
 	tokens  int
 	history []string
 	counts  map[string]int
@@ -202,22 +212,32 @@ var (
 )
 
 func newWorld(t *testing.T, seed uint64) *world {
+	w := newBareWorld(t, seed, 13)
+	if w.linux = seed%2 == 0; w.linux {
+		w.begin(linuxHosts(w))
+	} else {
+		w.begin(hypervHosts(w, 1+w.rng.IntN(5)/3))
+	}
+	return w
+}
+
+func newBareWorld(t *testing.T, seed, stream uint64) *world {
 	w := &world{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 13)), endpoints: map[string]fleet.Endpoint{},
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, stream)), endpoints: map[string]fleet.Endpoint{},
 		seen: &witness{}, counts: map[string]int{},
 	}
 	w.seen.begin()
-	snapshot := hypervHosts(w)
-	if w.linux = seed%2 == 0; w.linux {
-		snapshot = linuxHosts(w)
-	}
+	return w
+}
+
+// begin starts the agents of a fleet, and some of its VMs.
+func (w *world) begin(snapshot gpu.Snapshot) {
 	w.start(snapshot)
 	for _, h := range snapshot.Hosts {
 		for _, vm := range h.VMs {
 			w.power(vm.Name)
 		}
 	}
-	return w
 }
 
 func (w *world) start(of gpu.Snapshot) {
@@ -228,11 +248,13 @@ func (w *world) start(of gpu.Snapshot) {
 	w.serve()
 }
 
-// hypervHosts are a standalone host, or a cluster of two.
-func hypervHosts(w *world) gpu.Snapshot {
-	names := []string{"hv01"}
-	if w.chance(40) {
-		names = append(names, "hv02")
+// hypervHosts are a standalone host, or a cluster.
+func hypervHosts(w *world, n int) gpu.Snapshot {
+	var names []string
+	var nodes []gpu.Node
+	for i := range n {
+		names = append(names, fmt.Sprintf("hv%02d", i+1))
+		nodes = append(nodes, gpu.Node{Name: names[i], State: gpu.NodeUp})
 	}
 	var snapshot gpu.Snapshot
 	mobile, all := w.chance(60), w.chance(50) // partitions migrate live; all VMs are the cluster's
@@ -246,9 +268,9 @@ func hypervHosts(w *world) gpu.Snapshot {
 			h.GPUs = append(h.GPUs, g)
 		}
 		if len(names) > 1 {
-			h.Cluster = &gpu.Cluster{Name: "clu", Nodes: []gpu.Node{{Name: "hv01", State: gpu.NodeUp}, {Name: "hv02", State: gpu.NodeUp}}}
+			h.Cluster = &gpu.Cluster{Name: "clu", Nodes: slices.Clone(nodes)}
 		}
-		for k := range 4 {
+		for k := range max(2, 4-n/4) { // a large cluster has fewer on each node
 			h.VMs = append(h.VMs, gpu.VM{
 				ID: fmt.Sprintf("%08X-0000-4000-8000-000000000000", 16*(i+1)+k), Name: fmt.Sprintf("vm-%d%d", i+1, k+1), State: gpu.VMOff,
 				Generation: 2, Checkpoints: gpu.CheckpointsDisabled, Clustered: len(names) > 1 && (all || k%2 == 0),
@@ -373,10 +395,10 @@ func (w *world) meddle() {
 		}
 	case 2:
 		if len(w.endpoints) > 1 {
-			to := pick(w, "hv01", "hv02")
+			to := pick(w, slices.Sorted(maps.Keys(w.endpoints))...)
 			for _, h := range w.hosts() {
 				for _, v := range h.VMs {
-					if v.Name == vm && v.Clustered && h.Name != to {
+					if v.Name == vm && v.Clustered && h.Name != to && w.hosts()[to].Cluster != nil {
 						w.note("%s moves to %s: %v", vm, to, w.sim.MoveVM(ctx, vm, to))
 					}
 				}
@@ -568,7 +590,7 @@ func wantText(want gpu.Want) string {
 
 // run is a fleet as one run of Terraform has it.
 func (w *world) run(levels rules.Levels) *fleet.Fleet {
-	return fleet.New(fleet.Options{Owner: randomOwner, Hosts: w.endpoints, Levels: levels, LeaseWait: time.Minute, Patience: time.Millisecond})
+	return fleet.New(fleet.Options{Owner: randomOwner, Hosts: w.endpoints, Levels: levels, KeepUnreachable: w.cluster != nil, LeaseWait: time.Minute, Patience: time.Millisecond})
 }
 
 // announced is what a plan says.

@@ -149,6 +149,9 @@ func (f *Fleet) LiveMigrate(ctx context.Context, vm, toHost string) error {
 // liveMigrate needs a partition that can leave and, on the other node, one that can
 // come. A whole GPU cannot migrate.
 func (d *document) liveMigrate(fromHost, vmID, toHost string) error {
+	if gpu.SameID(fromHost, toHost) {
+		return refuse(backend.InvalidParameter, "the VM is on node %s already", toHost)
+	}
 	now := time.Now()
 	from, ok := d.edit(fromHost, now)
 	if !ok {
