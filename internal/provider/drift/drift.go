@@ -103,6 +103,26 @@ func Records(ctx context.Context, private instance.Getter, owner string, claims 
 	return Encode(ctx, list, diags)
 }
 
+// GPU is one as the state has it.
+type GPU struct{ ID, Model, Address string }
+
+// Replaced says whose place a GPU has, going by the state; "" for nobody's. A place is the id
+// on Hyper-V, where another model shows it, and the PCI address on Linux, where the id does.
+func Replaced(h *gpu.Host, g *gpu.GPU, before []GPU) string {
+	for _, was := range before {
+		_, there := h.GPU(was.ID)
+		switch {
+		case gpu.SameID(was.ID, g.ID):
+			if was.Model != "" && g.Model != "" && was.Model != g.Model {
+				return "is where a GPU of model " + was.Model + " was"
+			}
+		case !there && g.Address != "" && was.Address == g.Address:
+			return fmt.Sprintf("is in PCI slot %s, where GPU %s was", g.Address, was.ID)
+		}
+	}
+	return ""
+}
+
 func some(s string) *string {
 	if s == "" {
 		return nil

@@ -101,6 +101,10 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim := claimOn(h, c.ID)
+	var listed []drift.GPU
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		listed = append(listed, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
+	}
 	for _, id := range fleet.SelectKind(c.Kind, name, h, c.Scope.Selector, own(c.ID, "")) {
 		g, ok := h.GPU(id)
 		if _, unknown := h.UnknownGPU(id); unknown {
@@ -114,15 +118,15 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
-			if was := before[id].Model.ValueString(); was != "" && g.Model != "" && g.Model != was { // its id is its slot, as on Hyper-V
-				differs = append(differs, change.Difference{Object: "GPU " + id, Cause: change.CauseGPUReplaced, Found: "is where a GPU of model " + was + " was"})
+			if was := drift.Replaced(h, g, listed); was != "" {
+				differs = append(differs, change.Difference{Object: "GPU " + id, Cause: change.CauseGPUReplaced, Found: was})
 			}
 			continue
 		}
 		// It joins with the next apply, and until then the rules see it as new.
 		d := change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}
-		if old := replaced(h, g, before); old != "" {
-			d.Cause, d.Found = change.CauseGPUReplaced, fmt.Sprintf("is in PCI slot %s, where GPU %s was, and not in the config yet", g.Address, old)
+		if was := drift.Replaced(h, g, listed); was != "" {
+			d.Cause, d.Found = change.CauseGPUReplaced, was+", and not in the config yet"
 		}
 		differs = append(differs, d)
 	}
@@ -138,17 +142,6 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		differs = append(differs, change.Difference{Object: "host " + name, Cause: change.CauseFailedChange, Found: "has a change of this config that did not succeed on every host"})
 	}
 	return gpus, differs
-}
-
-// replaced is the id of the GPU that was where another one is now, "" for none. On
-// Hyper-V a GPU's id is its place.
-func replaced(h *gpu.Host, g *gpu.GPU, before map[string]gpuModel) string {
-	for _, id := range slices.Sorted(maps.Keys(before)) {
-		if _, there := h.GPU(id); !there && g.Address != "" && before[id].Address.ValueString() == g.Address {
-			return id
-		}
-	}
-	return ""
 }
 
 // inSlot is the GPU at a PCI address, nil for none.

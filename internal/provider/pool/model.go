@@ -43,11 +43,12 @@ type identityModel struct {
 
 type gpuModel struct {
 	Model   types.String `tfsdk:"model"`
+	Address types.String `tfsdk:"address"`
 	VRAMMiB types.Int64  `tfsdk:"vram_mib"`
 }
 
 var (
-	gpuType        = types.ObjectType{AttrTypes: map[string]attr.Type{"model": types.StringType, "vram_mib": types.Int64Type}}
+	gpuType        = types.ObjectType{AttrTypes: map[string]attr.Type{"model": types.StringType, "address": types.StringType, "vram_mib": types.Int64Type}}
 	gpusOfHostType = types.MapType{ElemType: gpuType}
 	memberType     = types.SetType{ElemType: types.StringType}
 )
@@ -149,11 +150,24 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			have = &gpu.Pool{}
 		}
 		all[name] = map[string]gpuModel{}
+		was := listed(before[name])
 		for _, id := range c.Members[name] {
-			if exists && !have.Has(id) {
+			g, there := h.GPU(id)
+			replaced, inside := "", have.Has(id)
+			if there {
+				replaced = drift.Replaced(h, g, was)
+			}
+			switch {
+			case replaced != "" && inside:
+				differ("host "+name+", GPU "+id, replaced, "", change.CauseGPUReplaced)
+			case replaced != "":
+				differ("host "+name+", GPU "+id, replaced+fmt.Sprintf(", and not in pool %q yet", c.Name), "", change.CauseGPUReplaced)
+			case exists && !inside:
 				cause := change.CauseOtherTool
-				if _, there := h.GPU(id); !there {
+				if claim, ok := h.Claim(gpu.ClaimPool, c.Name); !there {
 					cause = change.CauseGPUMissing
+				} else if ok && !claim.Covers(id) {
+					cause = change.CauseGPUAdded
 				}
 				differ("host "+name+", GPU "+id, fmt.Sprintf("is not in pool %q", c.Name), "a member", cause)
 			}
@@ -166,6 +180,9 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
 			if g, ok := h.GPU(id); ok {
 				entry = gpuModel{Model: types.StringValue(g.Model), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
+				if g.Address != "" {
+					entry.Address = types.StringValue(g.Address)
+				}
 			}
 			all[name][key] = entry
 		}
@@ -186,6 +203,15 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
 	diags.Append(d...)
 	m.Drift = drift.Encode(ctx, differs, diags)
+}
+
+// listed are the GPUs of a host as the state has them.
+func listed(before map[string]gpuModel) []drift.GPU {
+	var out []drift.GPU
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		out = append(out, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
+	}
+	return out
 }
 
 // spelled finds an id among those that the user wrote, and keeps the user's spelling.

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -445,6 +447,85 @@ func TestPoolDriftIsNamed(t *testing.T) {
 		t.Errorf("exit code %d, want 2 (changes)", code)
 	}
 	rig.WantSaid(t, out, "Pool differs from the declaration", "host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
+}
+
+// TestReplacedGPUOfAPoolIsDrift puts another card where one of the pool was. On Hyper-V it has
+// the id of its slot, on Linux one of its own; a card in another slot is no replacement.
+func TestReplacedGPUOfAPoolIsDrift(t *testing.T) {
+	t.Parallel()
+	swap := func(host, id string, card gpu.GPU) func(*rig.Rig) {
+		return func(r *rig.Rig) {
+			r.Must(r.Fleet.RemoveGPU(t.Context(), host, id))
+			r.Must(r.Fleet.AddGPU(t.Context(), host, card))
+		}
+	}
+	linux := rig.Inference(1)
+	l4 := linux.Hosts[0].GPUs[1]
+	l4.ID, l4.Model, l4.VRAM = "GPU-90000000-0000-4000-8000-000000000009", "NVIDIA L4", 23034*gpu.MiB
+	elsewhere := l4
+	elsewhere.Address = "0000:99:00.0"
+	was := "is in PCI slot " + l4.Address + ", where GPU " + rig.ShareCard(1, 1) + " was"
+	hosts := `hosts = ["hv01", "hv02"]`
+	for name, test := range map[string]struct {
+		fleet        gpu.Snapshot
+		config, pool string
+		meddle       func(*rig.Rig)
+		host, id     string
+		cause        change.Cause
+		found, model string
+	}{
+		"Hyper-V, by members": {rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", swap("hv01", rig.GPU1, rig.A16(rig.GPU1)), "hv01", rig.GPU1, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was, and not in pool \"render\" yet", "NVIDIA A16"},
+		"Hyper-V, by hosts":   {rig.TwoNodes(), rig.RenderPool(hosts), "render", swap("hv02", rig.GPU0, rig.A16(rig.GPU0)), "hv02", rig.GPU0, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was, and not in pool \"render\" yet", "NVIDIA A16"},
+		"Hyper-V, in the pool already": {rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", func(r *rig.Rig) {
+			r.EditHost("hv01", func(h *gpu.Host) {
+				g, _ := h.GPU(rig.GPU1)
+				g.Model = "NVIDIA A16"
+			})
+		}, "hv01", rig.GPU1, change.CauseGPUReplaced, "is where a GPU of model NVIDIA A2 was", "NVIDIA A16"},
+		"Hyper-V, the same model": {rig.TwoNodes(), rig.RenderPool(rig.SecondGPUs), "render", swap("hv01", rig.GPU1, rig.A2(rig.GPU1)), "hv01", rig.GPU1, change.CauseOtherTool, "is not in pool", "NVIDIA A2"},
+		"Linux":                   {linux, rig.MLPool([]string{"gpu01"}), "ml", swap("gpu01", rig.ShareCard(1, 1), l4), "gpu01", l4.ID, change.CauseGPUReplaced, was + ", and not in pool \"ml\" yet", "NVIDIA L4"},
+		"Linux, in another slot":  {linux, rig.MLPool([]string{"gpu01"}), "ml", swap("gpu01", rig.ShareCard(1, 1), elsewhere), "gpu01", l4.ID, change.CauseGPUAdded, "is not in pool", "NVIDIA L4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, test.fleet)
+			c := rig.NewCLI(t, r.Block("rules = { homogeneous-gpus = \"warning\" }")+test.config+
+				strings.ReplaceAll("output \"drift\" {\n  value = POOL.drift\n}\noutput \"gpus\" {\n  value = POOL.gpus\n}\n", "POOL", "gpu_pool."+test.pool))
+			c.Apply()
+			test.meddle(r)
+			plan := c.Ok("plan")
+			rig.WantSaid(t, plan, "Pool differs from the declaration", test.found, "0 to add, 1 to change, 0 to destroy")
+			c.Ok("apply", "-refresh-only", "-auto-approve")
+			var out struct {
+				Drift struct {
+					Value []struct{ Object, Cause string }
+				}
+				GPUs struct {
+					Value map[string]map[string]struct{ Model string }
+				}
+			}
+			read := func() {
+				if err := json.Unmarshal([]byte(c.Ok("output", "-json")), &out); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if read(); len(out.Drift.Value) != 1 || out.Drift.Value[0].Cause != string(test.cause) || out.Drift.Value[0].Object != "host "+test.host+", GPU "+test.id {
+				t.Errorf("drift is %+v", out.Drift.Value)
+			}
+			c.Apply()
+			if read(); out.GPUs.Value[test.host][test.id].Model != test.model {
+				t.Errorf("gpus are %+v", out.GPUs.Value)
+			}
+			h := r.Host(test.host)
+			if claim, ok := h.Claim(gpu.ClaimPool, test.pool); !ok || !claim.Covers(test.id) {
+				t.Errorf("the claim is %+v", claim)
+			}
+			if p, ok := h.Pool("render"); h.Platform != gpu.Linux && (!ok || !p.Has(test.id)) {
+				t.Errorf("the pool is %+v", p)
+			}
+			c.WantNoChanges()
+		})
+	}
 }
 
 func TestChangeOfPoolPolicyAloneAsksNoHost(t *testing.T) {

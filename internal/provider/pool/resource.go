@@ -127,8 +127,11 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model` and `vram_mib`.",
-				ElementType:         gpusOfHostType, Computed: true,
+				MarkdownDescription: "The GPUs in the pool, by host and GPU id:\n" +
+					"  - `model` (String)\n" +
+					"  - `address` (String) PCI address. Linux only.\n" +
+					"  - `vram_mib` (Number) Memory, in MiB.",
+				ElementType: gpusOfHostType, Computed: true,
 			},
 			"drift": drift.Attribute("Where the hosts differ"),
 		},
