@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 
@@ -16,8 +17,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// wholeNumbers refuses numbers with a fraction, and such as no integer holds, at their attribute.
-// The framework (v1.19.0) takes them for a bug of the provider, and says so of the outermost one.
+// wholeNumbers names the attribute of a number with a fraction, and of one that no integer holds.
+// The framework (v1.19.0) refuses them too, but as a bug of the provider, and says so of the
+// outermost attribute. Types of our own in all schemas could do the same, and each new number could forget its.
 type wholeNumbers struct {
 	Listing
 	schemas func() map[string]typed
@@ -58,24 +60,39 @@ func newWholeNumbers(p provider.Provider, inner Listing) *wholeNumbers {
 }
 
 func (w *wholeNumbers) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
-	if found := w.fractions(ctx, "", r.Config); len(found) > 0 {
-		return &tfprotov6.ValidateProviderConfigResponse{PreparedConfig: r.Config, Diagnostics: found}, nil
+	resp, err := w.Listing.ValidateProviderConfig(ctx, r)
+	if err == nil {
+		resp.Diagnostics = w.inWords(ctx, "", r.Config, resp.Diagnostics)
 	}
-	return w.Listing.ValidateProviderConfig(ctx, r)
+	return resp, err
 }
 
 func (w *wholeNumbers) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	if found := w.fractions(ctx, "resource "+r.TypeName, r.Config); len(found) > 0 {
-		return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: found}, nil
+	resp, err := w.Listing.ValidateResourceConfig(ctx, r)
+	if err == nil {
+		resp.Diagnostics = w.inWords(ctx, "resource "+r.TypeName, r.Config, resp.Diagnostics)
 	}
-	return w.Listing.ValidateResourceConfig(ctx, r)
+	return resp, err
 }
 
 func (w *wholeNumbers) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
-	if found := w.fractions(ctx, "data "+r.TypeName, r.Config); len(found) > 0 {
-		return &tfprotov6.ValidateDataResourceConfigResponse{Diagnostics: found}, nil
+	resp, err := w.Listing.ValidateDataResourceConfig(ctx, r)
+	if err == nil {
+		resp.Diagnostics = w.inWords(ctx, "data "+r.TypeName, r.Config, resp.Diagnostics)
 	}
-	return w.Listing.ValidateDataResourceConfig(ctx, r)
+	return resp, err
+}
+
+// inWords says in place of the framework's errors which numbers are no integers, if that is why.
+func (w *wholeNumbers) inWords(ctx context.Context, of string, config *tfprotov6.DynamicValue, said []*tfprotov6.Diagnostic) []*tfprotov6.Diagnostic {
+	failed := func(d *tfprotov6.Diagnostic) bool { return d.Severity == tfprotov6.DiagnosticSeverityError }
+	if !slices.ContainsFunc(said, failed) {
+		return said
+	}
+	if found := w.fractions(ctx, of, config); len(found) > 0 {
+		return found
+	}
+	return said
 }
 
 // fractions finds the numbers of a configuration that are to be integers and are none.
