@@ -76,9 +76,10 @@ func newForget(o *hostOptions) *cobra.Command {
 		Short: "Drop one claim and touch nothing else",
 		Long: `forget drops the record of who manages an object. The object itself (partitions, pool,
 the VM's GPU) stays as it is, and what was there before is no longer known. The state
-that managed it takes it for lost at its next plan.
+that managed it shows it as drift in its next plan, and writes it again.
 
-KIND and ID are those that "gpu-agent claims" prints.`,
+KIND and ID are those that "gpu-agent claims" prints. A run that is at work on the host is
+waited for, 10 seconds at most.`,
 		Args: usage(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.mayWrite("claims forget"); err != nil {

@@ -30,23 +30,48 @@ Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
 		// As far from a command as a typing mistake is.
 		SuggestionsMinimumDistance: 2,
 		Args:                       cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			text := fmt.Sprintf("there is no command %q", args[0])
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				text += "; did you mean " + strings.Join(near, " or ") + "?"
-			}
-			return &codedError{code: exitBadUsage, err: errors.New(text)}
-		},
+		RunE:                       onlyCommands,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{code: exitBadUsage, err: err} })
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
 	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o), newRecords(o), newReconcile(o), newSelftest(o), newFleet(), newVersion())
 	root.AddCommand(platformCommands()...)
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes a word that is no command wrong use everywhere; cobra prints the help
+// of what is above it, and succeeds.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch {
+		case c.Name() == "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				above, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = onlyCommands(above, rest)
+				}
+				return err
+			}
+		case !c.Runnable():
+			c.Args, c.RunE = cobra.ArbitraryArgs, onlyCommands
+		}
+	}
+}
+
+// onlyCommands runs a command that only has others below it.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return &codedError{code: exitBadUsage, err: errors.New(text)}
 }
 
 // usage checks the arguments of a command and says wrong use by its exit code.

@@ -29,7 +29,8 @@ func newUtilization(o *hostOptions) *cobra.Command {
 		Short: "Measure how busy the host's GPUs are",
 		Long: `utilization reads every GPU and MIG instance twice, a window apart, and changes nothing. Of
 two readings the higher one counts. What a few seconds say is little: measure again at
-other times before anything is taken away from anybody.`,
+other times before anything is taken away from anybody. Only NVIDIA GPUs of Linux hosts
+can be measured; on Hyper-V it fails.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if window < minWindow || window > agent.MaxWindow {
@@ -55,7 +56,7 @@ other times before anything is taken away from anybody.`,
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&window, "window", defaultWindow, "the time between the two readings")
+	cmd.Flags().DurationVar(&window, "window", defaultWindow, fmt.Sprintf("the time between the two readings, from %s to %s", minWindow, agent.MaxWindow))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
