@@ -26,6 +26,18 @@ type example struct {
 	fleet *rig.Rig
 }
 
+// surroundings are what the examples of the registry's pages leave to whoever copies them.
+const surroundings = `terraform {
+  required_providers {
+    gpu = { source = "gpufleet/gpu" }
+  }
+}
+
+provider "gpu" {
+  owner = "example"
+}
+`
+
 // copyExample copies files of an example into a folder with a fleet file, and makes
 // the fleet that of a provider without hosts.
 func copyExample(t *testing.T, fleet string, files ...string) example {
@@ -34,12 +46,17 @@ func copyExample(t *testing.T, fleet string, files ...string) example {
 	if err := os.Remove(filepath.Join(c.Dir, "main.tf")); err != nil {
 		t.Fatal(err)
 	}
+	complete := len(files) == 0 // the test writes what there is
 	for _, file := range append([]string{fleet}, files...) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+		complete = complete || strings.Contains(string(raw), "required_providers")
 		rig.Write(t, filepath.Join(c.Dir, filepath.Base(file)), string(raw))
+	}
+	if !complete {
+		rig.Write(t, filepath.Join(c.Dir, "terraform.tf"), surroundings)
 	}
 	f, err := simulated.Open(filepath.Join(c.Dir, "fleet.json"))
 	if err != nil {

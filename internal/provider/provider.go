@@ -126,7 +126,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"owner": schema.StringAttribute{
-				MarkdownDescription: "Names this Terraform state on the hosts. Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: " +
+				MarkdownDescription: "Names this Terraform state on the hosts, in 1 to 128 characters. Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: " +
 					"objects of the same owner may be taken over by a renamed or moved resource, objects of another owner are refused. Use one name per state.",
 				Optional: true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
 			},

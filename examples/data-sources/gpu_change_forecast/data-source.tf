@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 # What would it cost to go to four partitions? Nothing is changed.
 data "gpu_change_forecast" "four" {
   cluster = "azl-vdi"

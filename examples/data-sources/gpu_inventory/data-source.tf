@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 # All hosts of the provider. Name some with hosts = ["hv01"].
 data "gpu_inventory" "all" {}
 

@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 # The partition counts that each GPU of the host accepts, and the memory of one
 # partition at each.
 data "gpu_partition_options" "hv01" {

@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 resource "gpu_pool" "render" {
   name     = "render"
   members  = { hv01 = ["PCIROOT(B0)#PCI(0200)#PCI(0000)"] }

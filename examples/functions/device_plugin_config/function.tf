@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 # Each GPU of a node for four pods in turn, each of its small MIG devices for two.
 output "time_slicing" {
   value = provider::gpu::device_plugin_config({

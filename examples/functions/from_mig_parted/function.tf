@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 locals {
   # Usually file("config.yaml"), or the data of the MIG manager's ConfigMap.
   config = <<-EOT

@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 output "config" {
   value = provider::gpu::mig_parted_config({
     # All GPUs alike.

@@ -1,11 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
 locals {
   slurm = provider::gpu::slurm_gres([
     {

@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 # Eight equal partitions on every GPU of the two nodes that supports GPU-P.
 resource "gpu_partition_config" "vdi" {
   name  = "vdi"

@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 # Four MIG instances on every GPU of a Linux host. The provider finds their places.
 resource "gpu_partition_config" "inference" {
   name  = "inference"

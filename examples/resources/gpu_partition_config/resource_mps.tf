@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 # One MPS daemon for all GPUs of a Linux host, whose clients are processes of one user. Each
 # process may use a quarter of the multiprocessors and 10 GiB of memory of a GPU.
 resource "gpu_partition_config" "inference" {

@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 # Four shares take turns on every GPU of a Linux host. Nothing holds one of them to a
 # quarter of the time or of the memory.
 resource "gpu_partition_config" "development" {

@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 # As many vGPUs of one type as every GPU of a Linux KVM host takes.
 resource "gpu_partition_config" "desktops" {
   name  = "desktops"

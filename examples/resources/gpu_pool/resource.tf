@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 # The second GPU of each node. A pool must have the same name and as many GPUs on
 # every node that a VM may fail over to.
 resource "gpu_pool" "render" {

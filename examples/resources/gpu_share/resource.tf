@@ -1,15 +1,3 @@
-terraform {
-  required_providers {
-    gpu = {
-      source = "gpufleet/gpu"
-    }
-  }
-}
-
-provider "gpu" {
-  owner = "example"
-}
-
 resource "gpu_partition_config" "inference" {
   name  = "inference"
   hosts = ["infer01", "infer02"]

@@ -50,7 +50,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Computed:            true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
 			"name": schema.StringAttribute{
-				MarkdownDescription: "Name of the config. Changing this forces a new resource.",
+				MarkdownDescription: "Name of the config, of 1 to 128 characters. Changing this forces a new resource.",
 				Optional:            true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
 				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			},
