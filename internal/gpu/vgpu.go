@@ -32,7 +32,7 @@ const Itself = -1
 // VGPUPlace is one wanted or existing vGPU.
 type VGPUPlace struct {
 	Type string `json:"type"`
-	// Function is the index of the virtual function, or Itself.
+	// Function is the index of the virtual function, -1 for the GPU itself.
 	Function int `json:"function"`
 	// UUID is that of a mediated device; "" where a vGPU has none.
 	UUID string `json:"uuid,omitempty"`

@@ -5,12 +5,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -229,6 +231,43 @@ func TestDescriptionsAreShort(t *testing.T) {
 	})
 	if err != nil || seen < 400 {
 		t.Fatalf("%d lines: %v", seen, err)
+	}
+}
+
+// TestFleetFileIsListed finds every field that the strict reader of fleet files takes in the
+// page, but for those of records that nobody writes by hand.
+func TestFleetFileIsListed(t *testing.T) {
+	text, seen := fleetFileTables(), 0
+	visited := map[reflect.Type]bool{}
+	var walk func(of reflect.Type)
+	walk = func(of reflect.Type) {
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[gpu.Host]().PkgPath() || visited[of] {
+			return
+		}
+		visited[of] = true
+		for i := range of.NumField() {
+			f := of.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" {
+				seen++
+				if !strings.Contains(text, "| `"+name+"` | ") {
+					t.Errorf("field %s of a %s is not listed", name, of.Name())
+				}
+			}
+			if of != reflect.TypeFor[gpu.Host]() || !slices.Contains(byProvider, name) {
+				walk(f.Type)
+			}
+		}
+	}
+	walk(reflect.TypeFor[gpu.Snapshot]())
+	if seen < 150 {
+		t.Errorf("only %d fields were looked for", seen)
+	}
+	if strings.Contains(text, " nil") {
+		t.Error("the page speaks of nil")
 	}
 }
 

@@ -23,6 +23,7 @@ var tables = map[string]func() string{
 	"defaults":    defaultsTable,
 	"environment": environmentTable,
 	"imports":     importsTable,
+	"fleet file":  fleetFileTables,
 
 	"assumptions hyperv": func() string { return assumptionsTable(gpu.HyperV) },
 	"assumptions linux":  func() string { return assumptionsTable(gpu.Linux) },
