@@ -237,7 +237,7 @@ func checkOfflineAction(r *run) {
 		return
 	}
 	f.Level = Warning
-	f.Title = "The node cannot be drained"
+	f.Title = "The cluster may not be able to take the VM offline"
 	f.Found = fmt.Sprintf("The offline action of clustered %s on %s is %q.", vmText(at.vm), hostText(at.key), *action)
 	f.Wanted = fmt.Sprintf("%s gives it a GPU. When the cluster takes such a VM offline, as a drain does, it should shut it down by force: it can be neither saved nor, without support for it, moved while it runs.", r.label())
 	f.Fix = "Write `offline_action = \"force_shutdown\"`."
