@@ -3,6 +3,7 @@ package hyperv_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -108,7 +109,7 @@ func rigOn(t *testing.T, fleet *simulated.Fleet, host string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(machine.Wait)
-	w := &wire{WMI: machine.WMI()}
+	w := &wire{WMI: machine.WMI(), t: t}
 	b := hyperv.New(w)
 	b.SettleIn(10 * time.Second)
 	return &rig{T: t, fleet: fleet, machine: machine, backend: b, wire: w}
@@ -188,6 +189,7 @@ func refuses(t *testing.T, err error, code backend.Code, words ...string) {
 // at it or change it.
 type wire struct {
 	hyperv.WMI
+	t *testing.T
 
 	mu      sync.Mutex
 	queries int
@@ -226,6 +228,9 @@ func (w *wire) Query(ctx context.Context, namespace, wql string, properties ...s
 		return nil, err
 	}
 	rows, err := w.WMI.Query(ctx, namespace, wql, properties...)
+	for _, row := range rows {
+		w.published(namespace, row, properties)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queries++
@@ -252,7 +257,40 @@ func (w *wire) Get(ctx context.Context, namespace, path string, properties ...st
 			return hyperv.Row{}, err
 		}
 	}
-	return w.WMI.Get(ctx, namespace, path, properties...)
+	row, err := w.WMI.Get(ctx, namespace, path, properties...)
+	if err == nil {
+		w.published(namespace, row, properties)
+	}
+	return row, err
+}
+
+// classes are all that is published of each namespace, of the latest build.
+var classes = sync.OnceValue(func() map[string]*fakewmi.Class {
+	out := map[string]*fakewmi.Class{}
+	for _, namespace := range []string{hyperv.Virtualization, hyperv.CIMv2, hyperv.MSCluster} {
+		of, err := fakewmi.Declared(namespace, math.MaxInt)
+		if err != nil {
+			panic(err)
+		}
+		for _, c := range of {
+			out[namespace+":"+c.Name] = c
+		}
+	}
+	return out
+})
+
+// published checks that what is read of an instance is a property of its class: one that is
+// not is left out of a row, and nobody would see that the code misspells it.
+func (w *wire) published(namespace string, row hyperv.Row, properties []string) {
+	_, class, _ := strings.Cut(row.Path, ":")
+	class, _, _ = strings.Cut(strings.TrimSuffix(class, "=@"), ".")
+	for _, p := range properties {
+		if c, ok := classes()[namespace+":"+class]; !row.Has(p) && ok {
+			if _, ok := c.Property(p); !ok {
+				w.t.Errorf("%s has no property %s", class, p)
+			}
+		}
+	}
 }
 
 func (w *wire) Invoke(ctx context.Context, namespace, path, method string, in map[string]any) (hyperv.Result, error) {

@@ -15,6 +15,7 @@ const (
 	Uint16         Type = "uint16"
 	Uint32         Type = "uint32"
 	Uint64         Type = "uint64"
+	Sint8          Type = "sint8"
 	Sint32         Type = "sint32"
 	Sint64         Type = "sint64"
 	String         Type = "string"

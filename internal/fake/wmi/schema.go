@@ -1,7 +1,6 @@
 package fakewmi
 
 import (
-	"embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,19 +9,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 )
 
-//go:embed schema/*.mof
-var schemaFiles embed.FS
-
 const rootNamespace = "root"
 
-// namespaceFiles are the namespaces and where their classes are written down.
-var namespaceFiles = map[string]string{
-	rootNamespace:         "root",
-	hyperv.Virtualization: "virtualization",
-	hyperv.CIMv2:          "cimv2",
-	hyperv.Registry:       "default",
-	hyperv.MSCluster:      "mscluster",
-}
+// namespaces are those that a machine has.
+var namespaces = []string{rootNamespace, hyperv.Virtualization, hyperv.CIMv2, hyperv.Registry, hyperv.MSCluster}
 
 // schema is the classes of one namespace, as they are declared.
 type schema struct {
@@ -53,22 +43,24 @@ func (s *schema) wholeClass(name string, build int) *Class {
 // schemas reads all classes, once.
 var schemas = sync.OnceValues(func() (map[string]*schema, error) {
 	out := map[string]*schema{}
-	for namespace, name := range namespaceFiles {
-		text, err := schemaFiles.ReadFile("schema/" + name + ".mof")
-		if err != nil {
-			return nil, err
-		}
-		classes, err := parseMOF(string(text))
-		if err != nil {
-			return nil, fmt.Errorf("schema/%s.mof: %w", name, err)
-		}
+	file, err := published.Open("schema/published.csv")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it is only read
+	of, err := parsePublished(file)
+	if err != nil {
+		return nil, fmt.Errorf("schema/published.csv: %w", err)
+	}
+	for _, namespace := range namespaces {
+		classes := of[namespace]
 		s := &schema{classes: classes, index: map[string]*Class{}}
 		for _, c := range classes {
 			s.index[fold(c.Name)] = c
 		}
 		for _, c := range classes {
 			if _, ok := s.index[fold(c.Super)]; c.Super != "" && !ok {
-				return nil, fmt.Errorf("schema/%s.mof: %s is derived from %s, which is not there", name, c.Name, c.Super)
+				return nil, fmt.Errorf("schema/published.csv: %s is derived from %s, which is not there", c.Name, c.Super)
 			}
 		}
 		out[namespace] = s

@@ -195,7 +195,7 @@ func TestPuttingBackWhatCannotBeWritten(t *testing.T) {
 		{"a count of another type", hyperv.Virtualization, face, map[string]any{"PartitionCount": true}, typeMismatch},
 		{"a number that is none of automation's", hyperv.Virtualization, face, map[string]any{"PartitionCount": 8}, hyperv.InvalidParameter},
 		{"a property that is not there", hyperv.Virtualization, face, map[string]any{"Count": int32(8)}, hyperv.UnknownName},
-		{"a VM's name", hyperv.Virtualization, vm, map[string]any{"ElementName": "x"}, notCapable},
+		{"a VM's name", hyperv.Virtualization, vm, map[string]any{"ElementName": "x"}, readOnly},
 		{"a VM's state", hyperv.Virtualization, vm, map[string]any{"EnabledState": int32(2)}, readOnly},
 		{"a VM's id", hyperv.MSCluster, resource, map[string]any{"PrivateProperties": map[string]any{"VmID": "x"}}, readOnly},
 		{"an offline action that is none", hyperv.MSCluster, resource, map[string]any{"PrivateProperties": map[string]any{"OfflineAction": int32(4)}}, hyperv.InvalidParameter},
