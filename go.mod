@@ -22,7 +22,6 @@ require (
 	github.com/kevinburke/ssh_config v1.6.0
 	github.com/microsoft/wmi v0.38.3
 	github.com/opencontainers/runtime-spec v1.3.0
-	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/pkg/sftp v1.13.12
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0

@@ -186,13 +186,6 @@ var all = []Assumption{
 		Where:   []string{simulated + "mig.go"},
 	},
 	{
-		ID: "linux-mps-version-3", Platform: gpu.Linux,
-		Says:    "The configuration file of MPS's protocol 3 has the keys of NVIDIA's page and no others that matter.",
-		Source:  "NVIDIA's page on MPS.",
-		Settles: "a daemon of R590 or later with a GPU",
-		Where:   []string{"internal/fake/mps/v3_linux.go"},
-	},
-	{
 		ID: "linux-time-slice-volta", Platform: gpu.Linux, Asked: true, Tried: true,
 		Says:    "GPUs before Volta have no time slices to choose.",
 		Source:  "NVIDIA's DRA driver offers them from Volta on.",

@@ -187,7 +187,7 @@ func (e *GPUEffect) daemon(host *gpu.Host, s Step) {
 		switch {
 		case s.Op == OpRemoveDaemon:
 			d.Action = DaemonEnds
-		case have.WhyRestart(s.Daemon, host.MPSProtocol()) == "":
+		case have.WhyRestart(s.Daemon) == "":
 			d.Action, d.Clients = DaemonLimits, nil
 		case have.PID != 0: // else its servers, and their clients, may live on without it
 			d.Action = DaemonRestarts

@@ -43,13 +43,13 @@ var sharingRows = map[Op]row{
 			}
 			return []Step{{Op: OpRemoveDaemon, Force: s.Force, Daemon: &gpu.MPSDaemonSpec{Name: s.Daemon.Name}}}
 		},
-		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, h.MPSProtocol(), s) },
+		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, s) },
 	},
 	OpRemoveDaemon: {
 		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
 		text:    func(s Step) string { return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText()) },
 		inverse: daemonBack,
-		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, h.MPSProtocol(), s) },
+		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, s) },
 	},
 	OpWriteShare: {
 		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,
@@ -173,7 +173,7 @@ func projectShares(have []gpu.HandedShare, s Step) []gpu.HandedShare {
 
 // projectMPS is a host's MPS as it should be after a step. What a restart changes is told
 // by nobody before it.
-func projectMPS(have *gpu.MPSHost, p gpu.MPSProtocol, s Step) *gpu.MPSHost {
+func projectMPS(have *gpu.MPSHost, s Step) *gpu.MPSHost {
 	var out gpu.MPSHost
 	if have != nil {
 		out = *have
@@ -184,7 +184,7 @@ func projectMPS(have *gpu.MPSHost, p gpu.MPSProtocol, s Step) *gpu.MPSHost {
 			return false
 		}
 		d.PipeDir = o.PipeDir
-		if o.WhyRestart(s.Daemon, p) == "" {
+		if o.WhyRestart(s.Daemon) == "" {
 			d.PID, d.Clients = o.PID, o.Clients
 		}
 		return true

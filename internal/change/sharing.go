@@ -169,7 +169,7 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 		return
 	}
 	d, there := s.host.Daemon(want.Name)
-	restarts := there && d.WhyRestart(want, s.host.MPSProtocol()) != ""
+	restarts := there && d.WhyRestart(want) != ""
 	s.starts = append(s.starts, Step{Op: OpEnsureDaemon, Daemon: want, Force: restarts && s.endsClients(d, changeDaemon)})
 }
 

@@ -106,39 +106,7 @@ type MPSDaemon struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// MPSProtocol is a version of what control daemons are told with.
-type MPSProtocol int
-
-// Protocols. The first takes commands on standard input; the second reads a file at its
-// start and takes commands as arguments.
-const (
-	MPSProtocol2 MPSProtocol = 2
-	MPSProtocol3 MPSProtocol = 3
-)
-
-// firstMPS3 is the driver branch whose daemon knows protocol 3.
-const firstMPS3 = 615
-
-// MPSProtocol is that of a driver's daemons, by its version ("550.163.01").
-func (d Driver) MPSProtocol() MPSProtocol {
-	branch, _, _ := strings.Cut(d.Version, ".")
-	if n, err := strconv.Atoi(branch); err == nil && n >= firstMPS3 {
-		return MPSProtocol3
-	}
-	return MPSProtocol2
-}
-
-// MPSProtocol is that of the host's driver.
-func (h *Host) MPSProtocol() MPSProtocol {
-	for i := range h.GPUs {
-		if d := h.GPUs[i].Driver; d.Version != "" {
-			return d.MPSProtocol()
-		}
-	}
-	return MPSProtocol2
-}
-
-// RoundMPSLimit is the largest limit up to b that a daemon of protocol 2 takes and shows
+// RoundMPSLimit is the largest limit up to b that a daemon takes and shows
 // again: whole MiB below 1 GiB, whole GiB from there on. Of 1536 MiB such a daemon shows
 // 1 GiB, and nothing tells which of the two it enforces.
 func RoundMPSLimit(b Bytes) Bytes {
@@ -163,27 +131,25 @@ func (s *MPSDaemonSpec) Differs(want *MPSDaemonSpec) MPSDifference {
 
 // WhyRestart is the reason for which a daemon has to start again, which ends its clients; ""
 // when it takes the difference as it runs, for processes that come.
-func (d MPSDifference) WhyRestart(p MPSProtocol) string {
+func (d MPSDifference) WhyRestart() string {
 	switch {
 	case d.Devices:
 		return "its devices are others"
 	case d.Users:
 		return "it is for other users"
-	case d.Limits && p == MPSProtocol3:
-		return "its configuration file differs, which it reads at its start"
 	}
 	return ""
 }
 
 // WhyRestart is the same for a daemon as a host shows it, which may not run.
-func (d *MPSDaemon) WhyRestart(want *MPSDaemonSpec, p MPSProtocol) string {
+func (d *MPSDaemon) WhyRestart(want *MPSDaemonSpec) string {
 	switch {
 	case d.PID == 0: // its servers may have outlived it
 		return "its control daemon has ended"
 	case d.Problem != "":
 		return "it does not answer"
 	}
-	return d.Differs(want).WhyRestart(p)
+	return d.Differs(want).WhyRestart()
 }
 
 // MPSHost is what a host has for the Multi-Process Service.

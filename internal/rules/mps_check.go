@@ -54,8 +54,8 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 	}
 	if limit := c.MPS.PinnedMemoryLimit; gpu.RoundMPSLimit(limit) != limit {
 		for host, h := range r.hostsAtHand(c.GPUs) {
-			if h.Platform == gpu.Linux && h.MPSProtocol() == gpu.MPSProtocol2 {
-				found = append(found, fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons of the driver on %s take only whole GiB from 1024 on: %d or %d would do",
+			if h.Platform == gpu.Linux {
+				found = append(found, fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons on %s take only whole GiB from 1024 on: %d or %d would do",
 					limit.MiB(), hostText(host), gpu.RoundMPSLimit(limit).MiB(), gpu.RoundMPSLimit(limit).MiB()+1024))
 				break
 			}

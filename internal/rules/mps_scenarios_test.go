@@ -198,16 +198,11 @@ func mpsScenarios() []scenario {
 			rule: "mps-in-use", name: "clients would end", level: rules.Error, path: "max_disruption", change: true,
 			says: []string{"1 client", `"ml" (restart)`, "process 4711 (python, container 3f2a)", "process_restart"},
 			build: func() (rules.World, change.Change) {
-				h := served(shareServer(), "ml")
-				for i := range h.GPUs {
-					h.GPUs[i].Driver.Version = "615.10.01"
-				}
-				return mpsPlan(h, func(c *gpu.PartitionConfig) { c.MPS.ActiveThreadPercentage = 25 })()
+				return mpsPlan(served(shareServer(), "ml"), func(c *gpu.PartitionConfig) { c.MPS.User, c.MPS.MultiUser = ptr(2000), false })()
 			},
-			satisfy: func(w *rules.World, _ *change.Change) { // a daemon of protocol 2 takes the limit as it runs
-				for i := range w.Hosts["gpu01"].GPUs {
-					w.Hosts["gpu01"].GPUs[i].Driver.Version = "580.95.05"
-				}
+			satisfy: func(_ *rules.World, p *change.Change) { // a daemon takes a limit as it runs
+				m := p.Want.Config.MPS
+				m.User, m.MultiUser, m.ActiveThreadPercentage = nil, true, 25
 			},
 		},
 		{

@@ -22,14 +22,10 @@ func TestForecastSharing(t *testing.T) {
 		ComputeFrom: gpu.ComputeDefault, ComputeTo: gpu.ComputeExclusiveProcess, Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonStarts}},
 	})[:1]
 	blocked[0].InTheWay = client
-	newDriver := func(h *gpu.Host) *gpu.Host { // whose daemons read limits at their start only
-		for i := range h.GPUs {
-			h.GPUs[i].Driver.Version = "615.10.01"
-		}
-		return h
-	}
 	limited := mpsConfig("ml", "gpu01")
 	limited.Config.MPS.ActiveThreadPercentage = 25
+	others := mpsConfig("ml", "gpu01")
+	others.Config.MPS.User, others.Config.MPS.MultiUser = ptr(2000), false
 	restored := mpsConfig("ml", "gpu01")
 	restored.Config.Restore = true
 	before := func(h *gpu.Host) *gpu.Host {
@@ -58,7 +54,7 @@ func TestForecastSharing(t *testing.T) {
 		"limits that a daemon takes as it runs": {host: served(shareServer(), "ml"), plan: create("t", limited), want: change.Effects{
 			GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{{Name: "ml", Action: change.DaemonLimits}}}),
 		}},
-		"a daemon restarts": {host: newDriver(served(shareServer(), "ml")), plan: create("t", limited), want: change.Effects{
+		"a daemon restarts": {host: served(shareServer(), "ml"), plan: create("t", others), want: change.Effects{
 			Class: gpu.DisruptProcessRestart, GPUs: both(change.SharingEffect{Daemons: []change.DaemonEffect{restart}}),
 		}},
 		"a daemon goes, and the modes with it": {host: before(served(shareServer(), "ml")), plan: change.Change{Token: "claim-ml", Prior: restored}, want: change.Effects{

@@ -9,19 +9,14 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// daemons are the MPS daemons of the host. Without a driver, whose session is nil, the
-// kernel module's own word counts for its version.
-func (b *Backend) daemons(s *session) (*mps.Host, error) {
+// daemons are the MPS daemons of the host. Without a driver the session is nil.
+func (b *Backend) daemons(s *session) *mps.Host {
 	o := b.opt.MPS
 	o.Root, o.Systemctl = b.opt.Root, b.opt.Systemctl
 	if s != nil {
-		var err error
-		if o.Driver, err = s.version(); isStale(err) {
-			return nil, err
-		}
 		o.Computing = func(devices []string) ([]mps.Client, bool) { return b.computing(s, devices) }
 	}
-	return mps.New(o), nil
+	return mps.New(o)
 }
 
 func daemonObject(name string) string { return "MPS daemon " + name }
@@ -30,10 +25,7 @@ func daemonObject(name string) string { return "MPS daemon " + name }
 func (b *Backend) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClients bool) error {
 	var answer error // says itself what was tried
 	err := b.ask(ctx, "start it", daemonObject(d.Name), func(s *session) error {
-		host, err := b.daemons(s)
-		if err != nil {
-			return err
-		}
+		host := b.daemons(s)
 		spec, err := s.daemonSpec(d)
 		if err != nil {
 			return err
@@ -78,20 +70,13 @@ func (b *Backend) RemoveDaemon(ctx context.Context, name string, endClients bool
 	if err != nil {
 		s = nil
 	}
-	host, err := b.daemons(s)
-	if err != nil {
-		return complete(ctx, err, "remove it", daemonObject(name))
-	}
-	_, err = host.Remove(ctx, name, mps.Disruption(endClients))
+	_, err = b.daemons(s).Remove(ctx, name, mps.Disruption(endClients))
 	return err
 }
 
 // readMPS is what the host has for MPS.
 func (b *Backend) readMPS(ctx context.Context, s *session, gpus []gpu.GPU) (*gpu.MPSHost, error) {
-	host, err := b.daemons(s)
-	if err != nil {
-		return nil, err
-	}
+	host := b.daemons(s)
 	out := &gpu.MPSHost{Program: host.Program()}
 	all, err := host.Read(ctx)
 	if err != nil {

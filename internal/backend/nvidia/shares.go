@@ -101,10 +101,7 @@ func (b *Backend) clientOf(s *session, spec gpu.ShareSpec) (*cdi.MPS, error) {
 	if spec.Daemon == "" {
 		return nil, nil
 	}
-	host, err := b.daemons(s)
-	if err != nil {
-		return nil, err
-	}
+	host := b.daemons(s)
 	switch there, err := host.Declared(spec.Daemon); {
 	case err != nil:
 		return nil, err

@@ -80,7 +80,7 @@ func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 			spec.PinnedMemory[id] = want.PinnedMemoryLimit
 		}
 	}
-	if err := spec.Validate(r.MPSProtocol()); err != nil {
+	if err := spec.Validate(); err != nil {
 		return err
 	}
 	if r.MPS == nil || r.MPS.Program == "" {
@@ -95,7 +95,7 @@ func (r *record) whyRestart(d *gpu.MPSDaemon, want gpu.MPSDaemonSpec, uuids []st
 	if have, known := r.Simulation.MPS.Devices[d.Name]; known {
 		differs.Devices = !slices.Equal(have, uuids)
 	}
-	return differs.WhyRestart(r.MPSProtocol())
+	return differs.WhyRestart()
 }
 
 // startDaemon starts a daemon that does not run. One whose first start fails leaves

@@ -141,33 +141,20 @@ func TestExclusiveGPU(t *testing.T) {
 	})
 }
 
-// From driver 615 on a daemon reads its limits at its start; before, it takes whole GiB.
-func TestLimitsByDriver(t *testing.T) {
-	for driver, c := range map[string]struct {
-		change, odd backend.Code
-	}{
-		"580.95.05": {odd: backend.InvalidParameter},
-		"615.36.01": {change: backend.InUse, odd: backend.InUse},
-	} {
+// A daemon takes limits as it runs, and whole GiB only.
+func TestLimitsOfDaemon(t *testing.T) {
+	for _, driver := range []string{"580.95.05", "615.36.01"} {
 		t.Run(driver, func(t *testing.T) {
 			fleet := newSharingNode(t, driver)
 			host := hostOf(t, fleet, nodeID)
 			run(t, host.EnsureDaemon(t.Context(), wanted(50, 0, h100), false))
 			_, err := fleet.StartClient(t.Context(), nodeID, train, gpu.Process{Name: "trainer"})
 			run(t, err)
-			for _, try := range []struct {
-				memory gpu.Bytes
-				want   backend.Code
-			}{{2 * gib, c.change}, {gib + gib/2, c.odd}} {
-				before := again(t, fleet)
-				if err = host.EnsureDaemon(t.Context(), wanted(50, try.memory, h100), false); try.want == "" {
-					run(t, err)
-					continue
-				}
-				wantCode(t, err, try.want)
-				if after := again(t, fleet); !after.MPS.Daemons[0].Equal(&before.MPS.Daemons[0].MPSDaemonSpec) || len(after.MPS.Daemons[0].Clients) != 1 {
-					t.Errorf("the daemon is %+v", after.MPS.Daemons[0])
-				}
+			run(t, host.EnsureDaemon(t.Context(), wanted(50, 2*gib, h100), false))
+			before := again(t, fleet)
+			wantCode(t, host.EnsureDaemon(t.Context(), wanted(50, gib+gib/2, h100), false), backend.InvalidParameter)
+			if after := again(t, fleet); !after.MPS.Daemons[0].Equal(&before.MPS.Daemons[0].MPSDaemonSpec) || len(after.MPS.Daemons[0].Clients) != 1 {
+				t.Errorf("the daemon is %+v", after.MPS.Daemons[0])
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 // The daemon counts devices up to here, whether there are any or not.
 const mostDevices = 32
 
-// command is one of protocol 2. Errors are mostly for the log.
+// command is one that a daemon takes. Errors are mostly for the log.
 func (d *daemon) command(uid int, words []string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,7 +56,7 @@ func (d *daemon) ofServer(name string, args []string) string {
 	known := map[string]bool{
 		"get_active_thread_percentage": true, "set_active_thread_percentage": true,
 		"get_device_pinned_mem_limit": true, "set_device_pinned_mem_limit": true,
-		"get_client_list": true, "shutdown_server": true, "get_server_status": d.b.Driver >= 550,
+		"get_client_list": true, "terminate_client": true, "shutdown_server": true, "get_server_status": d.b.Driver >= 550,
 	}
 	if !known[name] || len(args) == 0 {
 		return fmt.Sprintf("Unknown command %q", name)
@@ -83,7 +83,15 @@ func (d *daemon) ofServer(name string, args []string) string {
 		}
 		return strings.Join(pids, "\n")
 	case "get_server_status":
+		if d.b.Faults {
+			return "FAULT"
+		}
 		return "ACTIVE"
+	case "terminate_client":
+		if c := s.clients[number(args[1])]; c != nil {
+			c.Close()
+		}
+		return ""
 	default: // shutdown_server
 		s.closing = true
 		if len(s.clients) == 0 {

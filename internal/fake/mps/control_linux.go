@@ -31,29 +31,17 @@ func control(me self, b Behaviour) int {
 	if len(me.args) == 0 {
 		return console()
 	}
-	if !strings.HasPrefix(me.args[0], "-") || me.args[0] == "--quit" {
-		return ask(strings.Join(me.args, " "))
-	}
 	known := []string{"-d"}
 	if b.MultiUser {
 		known = append(known, "-multiuser-server")
 	}
-	var config string
-	for i := 0; i < len(me.args); i++ {
-		switch a := me.args[i]; {
-		case slices.Contains(known, a):
-		case b.Driver >= 615 && a == "-m":
-		case b.Driver >= 615 && a == "-p" && i+1 < len(me.args):
-			i++
-		case b.Driver >= 615 && a == "-a" && i+1 < len(me.args):
-			i++
-			config = me.args[i]
-		default:
+	for _, a := range me.args {
+		if !slices.Contains(known, a) {
 			return 1 // without a word
 		}
 	}
 	if os.Getenv(asDaemon) != "" {
-		return daemonize(me, b, config)
+		return daemonize(me, b)
 	}
 	return launch(me)
 }

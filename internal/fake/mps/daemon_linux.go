@@ -22,7 +22,6 @@ type daemon struct {
 	pipe      string
 	log       *os.File
 	multiUser bool
-	v3        bool
 
 	mu       sync.Mutex
 	changed  *sync.Cond // a server or a client has come or gone
@@ -35,14 +34,13 @@ type daemon struct {
 }
 
 // daemonize is the daemon's process.
-func daemonize(me self, b Behaviour, config string) int {
+func daemonize(me self, b Behaviour) int {
 	const inherited = 3
 	syscall.CloseOnExec(inherited) // no server of ours keeps it open
 	ready := os.NewFile(inherited, "ready")
 	d := &daemon{me: me, b: b, pipe: pipeDir(), threads: 100, priority: "0", limits: map[int]string{}}
 	d.changed = sync.NewCond(&d.mu)
-	d.multiUser = slices.Contains(me.args, "-multiuser-server") || slices.Contains(me.args, "-m")
-	d.v3 = slices.Contains(me.args, "-p")
+	d.multiUser = slices.Contains(me.args, "-multiuser-server")
 	if b.FailsToStart {
 		return 1
 	}
@@ -56,12 +54,6 @@ func daemonize(me self, b Behaviour, config string) int {
 	}
 	d.say("Starting control daemon using socket %s", filepath.Join(d.pipe, "control"))
 	d.say("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s", d.pipe)
-	if d.v3 {
-		if err := d.apply(config); err != nil {
-			d.say("Invalid configuration: %v", err)
-			return 1
-		}
-	}
 	if p, err := strconv.ParseFloat(os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), 64); err == nil {
 		d.threads = p
 	}
@@ -171,16 +163,10 @@ func (d *daemon) serve(c net.Conn) {
 	}
 	d.say("NEW UI")
 	d.say("Cmd:%s", strings.TrimSpace(line))
-	if words[0] == "quit" || words[0] == "--quit" {
+	if words[0] == "quit" {
 		d.quit(c, words)
 	}
-	var answer string
-	if d.v3 {
-		answer = d.list(words)
-	} else {
-		answer = d.command(uid, words)
-	}
-	if answer != "" {
+	if answer := d.command(uid, words); answer != "" {
 		d.say("%s", answer)
 		fmt.Fprintln(c, answer)
 	}

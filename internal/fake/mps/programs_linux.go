@@ -23,7 +23,7 @@ const (
 
 // Behaviour is how the programs behave.
 type Behaviour struct {
-	// Driver is the driver's branch: 535, 550 or 615.
+	// Driver is the driver's branch: 535 or 550.
 	Driver int `json:"driver"`
 	// GPU lets servers live. Without one they end at once.
 	GPU bool `json:"gpu"`
@@ -33,6 +33,8 @@ type Behaviour struct {
 	FailsToStart bool `json:"fails_to_start"`
 	// Deaf lets the daemon take commands and never answer.
 	Deaf bool `json:"deaf"`
+	// Faults lets every server of a daemon that starts then have a fault.
+	Faults bool `json:"faults"`
 	// UnitDir is where systemctl finds units.
 	UnitDir string `json:"unit_dir"`
 	// ProcDir is a /proc of a test, in which daemons, servers and clients appear; "" for none.

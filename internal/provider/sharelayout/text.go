@@ -10,7 +10,7 @@ const (
 	MultiUserText = "`true` lets processes of all users be clients, who then share one MPS server."
 	ThreadsText   = "The most of a device's multiprocessors that each client process may use, in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves " +
 		"nothing. Default: no limit. A share may hold its own processes to less."
-	MemoryText = "The most memory, in MiB, that each client process may use on each device; two processes may use it twice. Before driver 615, MPS takes whole GiB only from 1024 on. " +
+	MemoryText = "The most memory, in MiB, that each client process may use on each device; two processes may use it twice. MPS takes whole GiB only from 1024 on. " +
 		"Default: no limit."
 	ComputeModeText         = "The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config."
 	ComputeModeInMIGText    = "Not supported inside `mig`."

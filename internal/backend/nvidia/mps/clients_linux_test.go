@@ -1,7 +1,11 @@
 package mps_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,9 +46,46 @@ func TestClientsAreAsked(t *testing.T) {
 	if !client.Ended() {
 		t.Error("the client computes on, past the daemon")
 	}
+	log, err := os.ReadFile(filepath.Join(h.opt.LogDir, "training", "control.log"))
+	told := strings.Index(string(log), fmt.Sprintf("Cmd:terminate_client %d %d\n", d.Servers[0].PID, client.PID))
+	if quit := strings.Index(string(log), "Cmd:quit"); err != nil || told < 0 || quit < told {
+		t.Errorf("the client is terminated at %d, and the daemon ended at %d, %v:\n%s", told, quit, err, log)
+	}
 	h.settled(spec)
 	if now := h.daemon("training"); now.PID == d.PID || len(now.Clients) != 0 {
 		t.Errorf("restarted: %+v", now)
+	}
+}
+
+// TestServerWithFault has a server that is of no use any more reported, and its daemon started
+// anew as soon as that ends nobody.
+func TestServerWithFault(t *testing.T) {
+	t.Parallel()
+	b := fakemps.Behaviour{Driver: 550, GPU: true, Faults: true}
+	h := newFake(t, b, nil)
+	spec := training()
+	h.ensure(spec)
+	if d := h.daemon("training"); d.Problem != "" {
+		t.Errorf("without a server it is %+v", d)
+	}
+	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	d := h.daemon("training")
+	if len(d.Servers) != 1 || !strings.Contains(d.Problem, fmt.Sprintf("its server %d has had a fault", d.Servers[0].PID)) {
+		t.Fatalf("seen: %+v", d)
+	}
+	_, err := h.Ensure(t.Context(), spec, mps.KeepClients)
+	refused(t, err, backend.InUse, "has had a fault", "cuda-client (process ")
+	client.Stop()
+	eventually(t, func() bool { return len(h.daemon("training").Clients) == 0 })
+	b.Faults = false
+	h.programs.Behave(b)
+	if changed, err := h.Ensure(t.Context(), spec, mps.KeepClients); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
+	h.settled(spec)
+	h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	if now := h.daemon("training"); now.Problem != "" || now.PID == d.PID {
+		t.Errorf("now it is %+v", now)
 	}
 }
 
@@ -84,7 +125,7 @@ func TestSettingsReachServers(t *testing.T) {
 	h.settled(spec)
 }
 
-// TestAnotherUserWaits has the processes of a second user wait for a daemon of protocol 2
+// TestAnotherUserWaits has the processes of a second user wait for a daemon
 // until those of the first have ended.
 func TestAnotherUserWaits(t *testing.T) {
 	t.Parallel()

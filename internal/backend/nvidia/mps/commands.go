@@ -11,7 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// The commands of protocol 2. A default holds for the servers that start after it, a
+// The commands. A default holds for the servers that start after it, a
 // value of a server for the clients that come after it.
 
 const (
@@ -173,6 +173,14 @@ func parsePIDs(text string) ([]int, error) {
 	}
 	return out, nil
 }
+
+// TerminateClient ends what a client has begun, without an effect on others.
+func (c *Control) TerminateClient(ctx context.Context, server, client int) error {
+	_, err := c.command(ctx, "terminate_client", strconv.Itoa(server), strconv.Itoa(client))
+	return err
+}
+
+const statusFault = "FAULT"
 
 // ServerStatus is INITIALIZING, ACTIVE or FAULT, or "" when this driver does not tell.
 func (c *Control) ServerStatus(ctx context.Context, pid int) (string, error) {

@@ -3,7 +3,6 @@ package mps
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"errors"
 	"os"
 	"os/exec"
@@ -32,7 +31,7 @@ const (
 	defaultTimeout = 10 * time.Second
 )
 
-// answer is what a command of protocol 2 printed, and what the log says beyond it. That is
+// answer is what a command printed, and what the log says beyond it. That is
 // whole once the daemon has answered the next command: it answers before it writes.
 type answer struct {
 	text   string
@@ -52,7 +51,7 @@ func environment(pipeDir, logDir string) []string {
 	return env
 }
 
-// command gives one command of protocol 2.
+// command gives one command.
 func (c *Control) command(ctx context.Context, words ...string) (answer, error) {
 	command := strings.Join(words, " ")
 	log := filepath.Join(c.LogDir, controlLog)
@@ -113,39 +112,4 @@ func (c *Control) invoke(ctx context.Context, timeout time.Duration, stdin strin
 
 func missingProgram(op, name, program string) error {
 	return refuse(backend.NotSupported, op, name, "%s is not installed: it comes with the driver (Debian: package nvidia-cuda-mps in non-free, Ubuntu: nvidia-compute-utils-BRANCH, RHEL: nvidia-driver-cuda)", program)
-}
-
-// list runs a listing of protocol 3 and returns its rows by column. The columns are found
-// by their names, because drivers may add some.
-func (c *Control) list(ctx context.Context, module string) ([]map[string]string, error) {
-	text, err := c.invoke(ctx, c.timeout(), "", module, "list", "--format=csv")
-	if err != nil {
-		return nil, err
-	}
-	rows, err := parseList(text)
-	if err != nil {
-		return nil, refuse(backend.Failed, "read its "+module+" list", c.Name, "the list is not CSV: %v", err)
-	}
-	return rows, nil
-}
-
-// parseList reads a listing by its columns.
-func parseList(text string) ([]map[string]string, error) {
-	in := csv.NewReader(strings.NewReader(text))
-	in.TrimLeadingSpace = true
-	in.FieldsPerRecord = -1
-	rows, err := in.ReadAll()
-	if err != nil || len(rows) == 0 {
-		return nil, err
-	}
-	header := rows[0]
-	var out []map[string]string
-	for _, row := range rows[1:] {
-		fields := map[string]string{}
-		for i, value := range row[:min(len(row), len(header))] {
-			fields[strings.ToLower(strings.TrimSpace(header[i]))] = strings.TrimSpace(value)
-		}
-		out = append(out, fields)
-	}
-	return out, nil
 }

@@ -1,8 +1,6 @@
 package mps_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -92,60 +90,6 @@ func TestServersWithAGPU(t *testing.T) {
 		servers, err := c.Servers(t.Context())
 		return err == nil && len(servers) == 0
 	})
-}
-
-// TestProtocol3 has a driver with protocol 3 get a configuration file instead of commands.
-func TestProtocol3(t *testing.T) {
-	t.Parallel()
-	version := "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  615.42.01  Release Build\nGCC version:  gcc 14\n"
-	h := newFake(t, fakemps.Behaviour{Driver: 615, GPU: true}, func(o *mps.Options) { o.Driver = "615.42.01" })
-	spec := mps.Spec{Name: "team-a", Devices: []string{gpu1, gpu2}, User: new(1000), Settings: mps.Settings{
-		ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: 1536 * gpu.MiB, gpu2: 1536 * gpu.MiB},
-	}}
-	h.ensure(spec)
-	h.settled(spec)
-	client := h.programs.StartClient(h.PipeDir("team-a"), 1000).Computes(t)
-	d := h.daemon("team-a")
-	if d.Protocol != mps.V3 || d.Problem != "" || len(d.Servers) != 1 || len(d.Clients) != 1 || d.Clients[0].PID != client.PID {
-		t.Fatalf("read back: %+v", d)
-	}
-	spec.ActiveThreadPercentage = 60
-	if e := h.planned(spec, mps.Restart); len(e.Clients) != 1 {
-		t.Errorf("planned: %+v", e)
-	}
-	_, err := h.Ensure(t.Context(), spec, mps.KeepClients)
-	refused(t, err, backend.InUse, "its configuration file differs", "cuda-client")
-	if changed, err := h.Ensure(t.Context(), spec, mps.EndClients); err != nil || !changed {
-		t.Fatal(changed, err)
-	}
-	h.settled(spec)
-	if !client.Ended() {
-		t.Error("the client computes on, past the daemon")
-	}
-
-	// The driver's own word decides where the caller has none, and a daemon of the other
-	// protocol is restarted.
-	proc := filepath.Join(h.dir, "proc")
-	if err := os.MkdirAll(filepath.Join(proc, "driver/nvidia"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(proc, "driver/nvidia/version"), []byte(version), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := mps.New(mps.Options{ProcDir: proc}).Protocol(); got != mps.V3 {
-		t.Errorf("the protocol of driver 615 is %d", got)
-	}
-	old := h.opt
-	old.Driver = "550.163.01"
-	spec.PinnedMemory = nil
-	effect, err := mps.New(old).Plan(t.Context(), spec)
-	if err != nil || effect.Action != mps.Restart {
-		t.Errorf("with an older driver: %+v, %v", effect, err)
-	}
-	if _, err := h.Remove(t.Context(), "team-a", mps.KeepClients); err != nil {
-		t.Fatal(err)
-	}
-	h.nothingLeft("team-a")
 }
 
 func TestReadOfNothing(t *testing.T) {

@@ -8,11 +8,11 @@
 // agent finds again. Nothing of it survives a reboot: GPUs, their modes and the UUIDs of
 // MIG devices come back first, and then whoever declared the daemon ensures it again.
 //
-// A [Control] speaks to one daemon. In protocol 2, nvidia-cuda-mps-control says next to
+// A [Control] speaks to one daemon. nvidia-cuda-mps-control says next to
 // nothing about failures: it exits with 0, answers with the old value or not at all, and
 // leaves the reason in control.log. So every command is one invocation, every change is
-// read back, and the log's reason becomes the error. From driver 615 on, daemons run
-// protocol 3 and take a TOML file at their start.
+// read back, and the log's reason becomes the error. The protocol 3 that drivers have from
+// R615 on is not used: the old one is their default still, and takes limits as it runs.
 //
 // The compute mode of the GPUs is set through NVML, and not here: by whoever declares the
 // daemon, before it starts and after it has ended.

@@ -47,6 +47,7 @@ func (h *Host) Ensure(ctx context.Context, spec Spec, allowed Disruption) (bool,
 		return true, failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
 	case Start, Restart:
 	}
+	h.terminate(ctx, spec.Name, s, effect.Clients)
 	// One that is dead may be about to come back by systemd, and its servers, which serve
 	// nobody new, hold the GPU.
 	if err := h.stop(ctx, spec.Name, s); err != nil {
@@ -82,17 +83,16 @@ func refuseClients(op, name string, clients []Client, allowed Disruption) error 
 // start starts a daemon that does not run, with its settings.
 func (h *Host) start(ctx context.Context, spec Spec) error {
 	const op = "start it"
-	p := h.Protocol()
-	l, err := h.launch(spec, p)
+	l, err := h.launch(spec)
 	if err != nil {
 		return err
 	}
-	rec := record{Spec: spec, Protocol: p, Systemd: h.hasSystemd()}
+	rec := record{Spec: spec, Systemd: h.hasSystemd()}
 	for _, prepare := range []func() error{
 		func() error { return h.makeDirs(spec) },
 		func() error { return h.clean(spec.Name) },
 		func() error { return h.rotate(spec.Name) },
-		func() error { return h.writeSettings(spec, p) },
+		func() error { return h.writeSettings(spec) },
 		func() error { return h.save(rec) },
 	} {
 		if err := prepare(); err != nil {
@@ -169,7 +169,7 @@ func (h *Host) undo(ctx context.Context, name string, cause error) error {
 	return cause
 }
 
-// commands are what brings a fresh daemon of protocol 2 to its settings, for systemd to
+// commands are what brings a fresh daemon to its settings, for systemd to
 // give at each start. Ensure reads back what came of it.
 func (s Spec) commands() []byte {
 	var out bytes.Buffer
@@ -184,24 +184,16 @@ func (s Spec) commands() []byte {
 }
 
 // writeSettings writes what a daemon takes its settings from when it starts.
-func (h *Host) writeSettings(spec Spec, p Protocol) error {
-	if p != V3 {
-		return replace(h.commandsPath(spec.Name), spec.commands())
-	}
-	config, err := spec.Configuration()
-	if err != nil {
-		return err
-	}
-	return replace(h.configPath(spec.Name), config)
+func (h *Host) writeSettings(spec Spec) error {
+	return replace(h.commandsPath(spec.Name), spec.commands())
 }
 
 // configure brings a daemon that answers to its settings. What a restart takes them from
 // is written first, so that a daemon that ends meanwhile comes back with the new ones.
 func (h *Host) configure(ctx context.Context, spec Spec, s *sight) error {
-	p := s.control.protocol()
 	for _, write := range []func() error{
 		func() error { return h.makeDirs(spec) },
-		func() error { return h.writeSettings(spec, p) },
+		func() error { return h.writeSettings(spec) },
 	} {
 		if err := write(); err != nil {
 			return h.explainFull(spec.Name, err, h.opt.RunDir)
@@ -211,15 +203,13 @@ func (h *Host) configure(ctx context.Context, spec Spec, s *sight) error {
 	if s.record != nil {
 		systemd = s.record.Systemd
 	}
-	if p == V2 {
-		if err := h.setDefaults(ctx, spec); err != nil {
-			return err
-		}
-		if err := h.setServers(ctx, spec); err != nil {
-			return err
-		}
+	if err := h.setDefaults(ctx, spec); err != nil {
+		return err
+	}
+	if err := h.setServers(ctx, spec); err != nil {
+		return err
 	}
 	// Last, so that an agent that is killed before this configures again.
-	rec := record{Spec: spec, Protocol: p, Systemd: systemd, PID: s.control.pid, Started: s.control.started}
+	rec := record{Spec: spec, Systemd: systemd, PID: s.control.pid, Started: s.control.started}
 	return h.explainFull(spec.Name, h.save(rec), h.opt.RunDir)
 }

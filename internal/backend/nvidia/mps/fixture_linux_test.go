@@ -52,7 +52,7 @@ func newHost(t *testing.T, program string, change func(*mps.Options)) *host {
 	fakemps.EndBelow(t, dir)
 	h := &host{t: t, dir: dir, opt: mps.Options{
 		Program: program, RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"), UnitDir: filepath.Join(dir, "no-systemd"),
-		Driver: "550.163.01", StartTimeout: 5 * time.Second, StopTimeout: time.Second, CommandTimeout: 5 * time.Second,
+		StartTimeout: 5 * time.Second, StopTimeout: time.Second, CommandTimeout: 5 * time.Second,
 	}}
 	if change != nil {
 		change(&h.opt)

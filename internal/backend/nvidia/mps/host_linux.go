@@ -2,11 +2,9 @@ package mps
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
@@ -27,9 +25,6 @@ type Options struct {
 	UnitDir string
 	// ProcDir is /proc.
 	ProcDir string
-	// Driver is the driver's version, as NVML tells it. The default is what the kernel
-	// module says of itself.
-	Driver string
 	// Computing tells who computes through MPS on devices, nil for every GPU, as the driver
 	// shows it, and whether that is known. It is asked for the clients of servers that have
 	// outlived their daemon.
@@ -79,20 +74,6 @@ type Host struct {
 // New is the host that the options describe. Nothing is touched yet.
 func New(o Options) *Host { return &Host{opt: o.withDefaults()} }
 
-var driverVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
-
-// Protocol is the one of this host's driver.
-func (h *Host) Protocol() Protocol {
-	driver := h.opt.Driver
-	if driver == "" {
-		data, err := os.ReadFile(filepath.Join(h.opt.ProcDir, "driver/nvidia/version"))
-		if found := driverVersion.FindSubmatch(data); err == nil && found != nil {
-			driver = string(found[1])
-		}
-	}
-	return ProtocolOf(driver)
-}
-
 // Program is the absolute path of nvidia-cuda-mps-control, "" when it is not installed.
 func (h *Host) Program() string {
 	path, err := exec.LookPath(h.opt.Program)
@@ -129,7 +110,6 @@ func (h *Host) dir(name string) string          { return filepath.Join(h.opt.Run
 func (h *Host) pipeDir(name string) string      { return filepath.Join(h.dir(name), "pipe") }
 func (h *Host) recordPath(name string) string   { return filepath.Join(h.dir(name), "daemon.json") }
 func (h *Host) commandsPath(name string) string { return filepath.Join(h.dir(name), "commands") }
-func (h *Host) configPath(name string) string   { return filepath.Join(h.dir(name), "config.toml") }
 func (h *Host) logDir(name string) string       { return filepath.Join(h.opt.LogDir, name) }
 func (h *Host) controlLog(name string) string   { return filepath.Join(h.logDir(name), controlLog) }
 
@@ -152,13 +132,12 @@ func (h *Host) hasSystemd() bool {
 
 // launch is all that a daemon is started with.
 type launch struct {
-	name     string
-	program  string
-	args     []string
-	env      []string
-	protocol Protocol
-	pipeDir  string
-	// commands is a file of commands that each start needs, "" in protocol 3.
+	name    string
+	program string
+	args    []string
+	env     []string
+	pipeDir string
+	// commands is a file of commands that each start needs.
 	commands string
 }
 
@@ -169,7 +148,7 @@ type starter interface {
 
 const longestSocket = 107
 
-func (h *Host) launch(spec Spec, p Protocol) (launch, error) {
+func (h *Host) launch(spec Spec) (launch, error) {
 	program := h.Program()
 	if program == "" {
 		return launch{}, missingProgram("start it", spec.Name, h.opt.Program)
@@ -178,19 +157,10 @@ func (h *Host) launch(spec Spec, p Protocol) (launch, error) {
 	if n := len(filepath.Join(pipe, "control_privileged")); n > longestSocket {
 		return launch{}, refuse(backend.InvalidParameter, "start it", spec.Name, "the path of its socket in %s has %d characters, and a socket has at most %d: choose a shorter name", pipe, n, longestSocket)
 	}
-	l := launch{name: spec.Name, program: program, args: []string{"-d"}, protocol: p, pipeDir: pipe}
+	l := launch{name: spec.Name, program: program, args: []string{"-d"}, pipeDir: pipe, commands: h.commandsPath(spec.Name)}
 	l.env = append(environment(pipe, h.logDir(spec.Name)), visibleDevices+"="+joinDevices(spec.Devices))
-	switch p {
-	case V3:
-		l.args = append(l.args, "-p", fmt.Sprint(int(V3)), "-a", h.configPath(spec.Name))
-		if spec.MultiUser {
-			l.args = append(l.args, "-m")
-		}
-	case V2:
-		l.commands = h.commandsPath(spec.Name)
-		if spec.MultiUser {
-			l.args = append(l.args, multiUserFlag)
-		}
+	if spec.MultiUser {
+		l.args = append(l.args, multiUserFlag)
 	}
 	return l, nil
 }

@@ -11,7 +11,7 @@ import (
 
 const gib = 1024 * gpu.MiB
 
-// formatLimit writes a limit as commands and TOML take it.
+// formatLimit writes a limit as commands take it.
 func formatLimit(b gpu.Bytes) string {
 	if b%gib == 0 {
 		return strconv.FormatInt(int64(b/gib), 10) + "G"
@@ -41,7 +41,7 @@ func parseLimit(text string) (gpu.Bytes, error) {
 	return gpu.Bytes(n) * unit, nil
 }
 
-// formatPercentage writes a percentage as commands and TOML take it.
+// formatPercentage writes a percentage as commands take it.
 func formatPercentage(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
 
 // isPercentage tells whether a daemon takes a percentage and shows it again: it keeps one

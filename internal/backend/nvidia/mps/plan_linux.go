@@ -55,6 +55,9 @@ type sight struct {
 	control *process // nil when no control daemon has our pipes
 	servers []process
 	silent  string // why the daemon does not answer, "" when it does
+	// statuses are what it says of its servers, and wedged is why one of them is of no use.
+	statuses map[int]string
+	wedged   string
 }
 
 // look finds a daemon by its pipes: whatever an agent noted before it was killed, these
@@ -86,34 +89,48 @@ func (h *Host) lookAmong(ctx context.Context, name string, all []process) (*sigh
 	}
 	if s.control == nil {
 		s.silent = "the control daemon does not run"
-	} else if err := h.answers(ctx, name, s.control.protocol()); err != nil {
+	} else if err := h.answers(ctx, name); err != nil {
 		s.silent = detail(err)
+	} else if err := h.askServers(ctx, name, s); err != nil {
+		return nil, err
 	}
 	return s, ctx.Err()
 }
 
+// askServers asks how the servers are. After a fault of one client a server takes no new ones
+// until all have ended, and some never do again: new processes hang, and the daemon answers.
+func (h *Host) askServers(ctx context.Context, name string, s *sight) error {
+	s.statuses = map[int]string{}
+	for _, p := range s.servers {
+		status, err := h.control(name).ServerStatus(ctx, p.pid)
+		if err != nil && !has(err, backend.NotFound) {
+			return err
+		}
+		s.statuses[p.pid] = status
+		if status == statusFault {
+			s.wedged = fmt.Sprintf("its server %d has had a fault, and processes that come to it hang", p.pid)
+		}
+	}
+	return nil
+}
+
 // answers tells whether a daemon serves. Root's commands have a socket of their own, so
 // that they are answered even where clients find nobody.
-func (h *Host) answers(ctx context.Context, name string, p Protocol) error {
+func (h *Host) answers(ctx context.Context, name string) error {
 	socket := filepath.Join(h.pipeDir(name), "control")
 	if info, err := os.Lstat(socket); err != nil || info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("its clients' socket %s is gone", socket)
 	}
-	c := h.control(name)
-	if p == V3 {
-		return c.answers3(ctx)
-	}
-	_, err := c.DefaultThreads(ctx)
+	_, err := h.control(name).DefaultThreads(ctx)
 	return err
 }
 
 // check refuses what this host could never run.
 func (h *Host) check(spec Spec) error {
-	p := h.Protocol()
-	if err := spec.Validate(p); err != nil {
+	if err := spec.Validate(); err != nil {
 		return err
 	}
-	_, err := h.launch(spec, p)
+	_, err := h.launch(spec)
 	return err
 }
 
@@ -150,21 +167,21 @@ func (h *Host) whyEnded(s *sight, name string) string {
 
 // whyRestart is the reason for which a daemon that runs must start again, "" for none.
 func (h *Host) whyRestart(spec Spec, s *sight) string {
-	wanted := h.Protocol()
 	differs := gpu.MPSDifference{
 		Devices: !slices.Equal(s.control.devices(), spec.Devices),
 		Users:   s.control.isMultiUser() != spec.MultiUser || s.record != nil && !sameUser(s.record.Spec.User, spec.User),
-		Limits:  wanted == V3 && !h.hasConfiguration(spec),
 	}
 	switch {
 	case s.silent != "":
 		return fmt.Sprintf("process %d runs and does not answer: %s", s.control.pid, s.silent)
-	case s.control.protocol() != wanted:
-		return fmt.Sprintf("it runs protocol %d, and this driver's is %d", s.control.protocol(), wanted)
+	case s.wedged != "":
+		return s.wedged
+	case s.control.speaksProtocol3():
+		return "it was started with protocol 3 of MPS"
 	case differs.Devices:
 		return fmt.Sprintf("its devices are %s, and %s is wanted", orNone(s.control.devices()), orNone(spec.Devices))
 	}
-	return differs.WhyRestart(wanted)
+	return differs.WhyRestart()
 }
 
 func detail(err error) string {
@@ -183,24 +200,12 @@ func orNone(ids []string) string {
 
 func sameUser(a, b *int) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-func (h *Host) hasConfiguration(spec Spec) bool {
-	want, err := spec.Configuration()
-	if err != nil {
-		return false
-	}
-	have, err := os.ReadFile(h.configPath(spec.Name))
-	return err == nil && bytes.Equal(have, want)
-}
-
 // isRecorded tells whether what is noted of a daemon is what runs, and what a restart by
 // systemd would bring back.
 func (h *Host) isRecorded(spec Spec, s *sight) bool {
 	if s.record == nil || s.record.PID != s.control.pid || s.record.Started != s.control.started || !s.record.Spec.equal(spec.Settings) ||
 		s.record.Spec.ActiveThreadPercentage != spec.ActiveThreadPercentage { // no limit is stated in two ways
 		return false
-	}
-	if s.record.Protocol == V3 {
-		return true
 	}
 	have, err := os.ReadFile(h.commandsPath(spec.Name))
 	return !errors.Is(err, fs.ErrNotExist) && bytes.Equal(have, spec.commands())
@@ -216,11 +221,6 @@ func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, er
 		return clients, nil
 	}
 	c := h.control(name)
-	if s.control.protocol() == V3 {
-		pids, err := c.clients3(ctx)
-		slices.Sort(pids)
-		return h.named(0, pids), err
-	}
 	servers, err := c.Servers(ctx)
 	if err != nil {
 		return nil, err

@@ -54,17 +54,18 @@ func (p process) isControl() bool {
 	})
 }
 
-// protocol is the one with which a control daemon was started.
-func (p process) protocol() Protocol {
+// speaksProtocol3 tells whether a control daemon was started with the protocol that drivers
+// have from R615 on beside their old one, which is still their default.
+func (p process) speaksProtocol3() bool {
 	if p.env["CUDA_MPS_PROTOCOL_VERSION"] == "3" {
-		return V3
+		return true
 	}
 	for i, a := range p.args {
 		if (a == "-p" || a == "--protocol") && i+1 < len(p.args) && p.args[i+1] == "3" {
-			return V3
+			return true
 		}
 	}
-	return V2
+	return false
 }
 
 func (p process) isMultiUser() bool {
@@ -75,7 +76,7 @@ func (p process) pipeDir() string {
 	switch dir := p.env[pipeDirectory]; {
 	case dir != "":
 		return filepath.Clean(dir)
-	case p.protocol() == V3:
+	case p.speaksProtocol3():
 		return defaultPipeDir3
 	}
 	return defaultPipeDir

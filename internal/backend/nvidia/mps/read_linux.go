@@ -21,11 +21,10 @@ type Daemon struct {
 	// Spec is what was declared, nil for other people's.
 	Spec *Spec `json:"spec,omitempty"`
 	// PID is 0 when it does not run.
-	PID       int      `json:"pid,omitempty"`
-	User      int      `json:"user"` // the user id it runs as
-	Protocol  Protocol `json:"protocol,omitempty"`
-	Systemd   bool     `json:"systemd,omitempty"`
-	MultiUser bool     `json:"multi_user,omitempty"`
+	PID       int  `json:"pid,omitempty"`
+	User      int  `json:"user"` // the user id it runs as
+	Systemd   bool `json:"systemd,omitempty"`
+	MultiUser bool `json:"multi_user,omitempty"`
 	// Devices are what its clients see, nil for every GPU. With Hidden it is not known what
 	// they see, and where its pipes are: only root may read that of another user's daemon.
 	Devices []string `json:"devices,omitempty"`
@@ -114,7 +113,7 @@ func foreign(p process, all []process) Daemon {
 
 // from takes what a control daemon's process tells.
 func (d *Daemon) from(p process) {
-	d.PID, d.User, d.Protocol, d.MultiUser, d.Devices = p.pid, p.user, p.protocol(), p.isMultiUser(), p.devices()
+	d.PID, d.User, d.MultiUser, d.Devices = p.pid, p.user, p.isMultiUser(), p.devices()
 }
 
 func (h *Host) read(ctx context.Context, name string, all []process) (*Daemon, error) {
@@ -127,7 +126,7 @@ func (h *Host) read(ctx context.Context, name string, all []process) (*Daemon, e
 	}
 	d := &Daemon{Name: name, PipeDir: h.pipeDir(name), LogDir: h.logDir(name)}
 	if s.record != nil {
-		d.Spec, d.Protocol, d.Systemd = &s.record.Spec, s.record.Protocol, s.record.Systemd
+		d.Spec, d.Systemd = &s.record.Spec, s.record.Systemd
 	}
 	for _, p := range s.servers {
 		d.Servers = append(d.Servers, Server{PID: p.pid, User: p.user})
@@ -169,20 +168,14 @@ func (h *Host) complete(ctx context.Context, d *Daemon, s *sight) error {
 	if d.Clients, err = h.clients(ctx, d.Name, s); err != nil {
 		return err
 	}
-	if d.Protocol == V3 {
-		return nil // what it was started with is in its spec
-	}
 	settings, err := h.defaults(ctx, d.Name, d.Devices)
 	if err != nil {
 		return err
 	}
 	d.Settings = &settings
 	for i := range d.Servers {
-		status, err := h.control(d.Name).ServerStatus(ctx, d.Servers[i].PID)
-		if err != nil && !has(err, backend.NotFound) {
-			return err
-		}
-		d.Servers[i].Status = status
+		d.Servers[i].Status = s.statuses[d.Servers[i].PID]
 	}
+	d.Problem = s.wedged
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // tells whether there was anything. A daemon that is not there is no error.
 func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (bool, error) {
 	const op = "remove it"
-	if err := (Spec{Name: name}).checkName(h.Protocol()); err != nil {
+	if err := (Spec{Name: name}).checkName(); err != nil {
 		return false, refuse(backend.InvalidParameter, op, name, "%v", err)
 	}
 	s, err := h.look(ctx, name)
@@ -27,6 +27,7 @@ func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (boo
 	if err := refuseClients(op, name, clients, allowed); err != nil {
 		return false, err
 	}
+	h.terminate(ctx, name, s, clients)
 	found := s.control != nil || len(s.servers) > 0
 	if err := h.stop(ctx, name, s); err != nil {
 		return found, failed(op, name, err)
@@ -44,6 +45,18 @@ func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (boo
 		}
 	}
 	return found, nil
+}
+
+// terminate has the daemon end what its clients have begun on the GPU. A client that is killed
+// with work in flight takes others with it, and hangs the server. Drivers that do not know the
+// command, and clients that have ended meanwhile, are none of a stop's concern.
+func (h *Host) terminate(ctx context.Context, name string, s *sight, clients []Client) {
+	if s.silent != "" {
+		return
+	}
+	for _, c := range clients {
+		_ = h.control(name).TerminateClient(ctx, c.Server, c.PID)
+	}
 }
 
 // stop ends a daemon and its servers: by asking, then by signals.
@@ -77,9 +90,5 @@ func (h *Host) ask(ctx context.Context, name string, s *sight) error {
 	if s.silent != "" {
 		return errSilent
 	}
-	c := h.control(name)
-	if s.control.protocol() == V3 {
-		return c.quit3(ctx, h.opt.StopTimeout)
-	}
-	return c.Quit(ctx, h.opt.StopTimeout)
+	return h.control(name).Quit(ctx, h.opt.StopTimeout)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// defaults reads what a daemon of protocol 2 gives its next server.
+// defaults reads what a daemon gives its next server.
 func (h *Host) defaults(ctx context.Context, name string, devices []string) (Settings, error) {
 	c := h.control(name)
 	var s Settings
@@ -54,9 +54,6 @@ func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[st
 
 // isConfigured tells whether a daemon and all its servers have the settings of a spec.
 func (h *Host) isConfigured(ctx context.Context, spec Spec, s *sight) (bool, error) {
-	if s.control.protocol() == V3 {
-		return true, nil // its configuration file was compared
-	}
 	have, err := h.defaults(ctx, spec.Name, spec.Devices)
 	if err != nil || !have.equal(spec.Settings) {
 		return false, err

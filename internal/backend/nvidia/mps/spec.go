@@ -31,7 +31,7 @@ type Settings struct {
 	// than 0, at most 100, in tenths. 0 is 100, no limit.
 	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
 	// PinnedMemory limits the memory of a client on a device, by the device's UUID. See
-	// gpu.RoundMPSLimit for what a daemon of protocol 2 takes.
+	// gpu.RoundMPSLimit for what a daemon takes.
 	PinnedMemory map[string]gpu.Bytes `json:"pinned_memory,omitempty"`
 	// ClientPriority is 0, normal, or 1, below normal.
 	ClientPriority int `json:"client_priority,omitempty"`
@@ -63,24 +63,24 @@ var (
 
 const isMIG = "MIG-"
 
-// Validate refuses what no daemon of the protocol could be brought to.
-func (s Spec) Validate(p Protocol) error {
-	for _, check := range []func(Protocol) error{s.checkName, s.checkDevices, s.checkUsers, s.checkThreads, s.checkMemory} {
-		if err := check(p); err != nil {
+// Validate refuses what no daemon could be brought to.
+func (s Spec) Validate() error {
+	for _, check := range []func() error{s.checkName, s.checkDevices, s.checkUsers, s.checkThreads, s.checkMemory} {
+		if err := check(); err != nil {
 			return refuse(backend.InvalidParameter, "declare it", s.Name, "%v", err)
 		}
 	}
 	return nil
 }
 
-func (s Spec) checkName(Protocol) error {
+func (s Spec) checkName() error {
 	if !names.MatchString(s.Name) {
 		return fmt.Errorf("%q is no name for a daemon: it begins with a lowercase letter or a digit and has only lowercase letters, digits, - and _, at most 63", s.Name)
 	}
 	return nil
 }
 
-func (s Spec) checkDevices(Protocol) error {
+func (s Spec) checkDevices() error {
 	if len(s.Devices) == 0 {
 		return fmt.Errorf("it has no GPU")
 	}
@@ -97,7 +97,7 @@ func (s Spec) checkDevices(Protocol) error {
 	return nil
 }
 
-func (s Spec) checkUsers(Protocol) error {
+func (s Spec) checkUsers() error {
 	switch {
 	case s.User == nil && !s.MultiUser:
 		return fmt.Errorf("it must be stated whose processes are its clients: one user's id, or those of several users")
@@ -109,7 +109,7 @@ func (s Spec) checkUsers(Protocol) error {
 	return nil
 }
 
-func (s Spec) checkThreads(Protocol) error {
+func (s Spec) checkThreads() error {
 	if p := s.ActiveThreadPercentage; p != 0 && !isPercentage(p) {
 		return fmt.Errorf("the active thread percentage is %s: it is more than 0, at most 100, and has one digit after the point", formatPercentage(p))
 	}
@@ -119,7 +119,7 @@ func (s Spec) checkThreads(Protocol) error {
 	return nil
 }
 
-func (s Spec) checkMemory(p Protocol) error {
+func (s Spec) checkMemory() error {
 	for _, id := range slices.Sorted(maps.Keys(s.PinnedMemory)) {
 		limit := s.PinnedMemory[id]
 		switch {
@@ -127,15 +127,10 @@ func (s Spec) checkMemory(p Protocol) error {
 			return fmt.Errorf("there is a memory limit for %s, which is not one of its devices", id)
 		case limit%gpu.MiB != 0:
 			return fmt.Errorf("the memory limit for %s is %d bytes, and must be whole MiB", id, limit)
-		case p == V2 && gpu.RoundMPSLimit(limit) != limit:
-			return fmt.Errorf("the memory limit for %s is %d MiB, and this driver's MPS takes only whole GiB from 1 GiB on: %d MiB or %d MiB would do",
+		case gpu.RoundMPSLimit(limit) != limit:
+			return fmt.Errorf("the memory limit for %s is %d MiB, and MPS takes only whole GiB from 1 GiB on: %d MiB or %d MiB would do",
 				id, limit.MiB(), gpu.RoundMPSLimit(limit).MiB(), (gpu.RoundMPSLimit(limit) + gib).MiB())
-		case p == V3 && limit != s.PinnedMemory[s.Devices[0]]:
-			return fmt.Errorf("the memory limits of its devices differ, and a configuration file of MPS has one limit for all of them: declare a daemon for each")
 		}
-	}
-	if p == V3 && len(s.PinnedMemory) > 0 && len(s.PinnedMemory) < len(s.Devices) {
-		return fmt.Errorf("some of its devices have a memory limit, and a configuration file of MPS has one limit for all of them: declare a daemon for each")
 	}
 	return nil
 }

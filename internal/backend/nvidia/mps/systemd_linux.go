@@ -68,15 +68,9 @@ func (k *units) render(l launch) []byte {
 		words = append(words, quote(a))
 	}
 	fmt.Fprintf(&out, "ExecStart=%s\n", strings.Join(words, " "))
-	if l.commands != "" {
-		fmt.Fprintf(&out, "ExecStartPost=/bin/sh -c 'exec \"$$0\" <\"$$1\"' %s %s\n", quote(l.program), quote(l.commands))
-	}
+	fmt.Fprintf(&out, "ExecStartPost=/bin/sh -c 'exec \"$$0\" <\"$$1\"' %s %s\n", quote(l.program), quote(l.commands))
 	seconds := max(1, int(k.opt.StopTimeout.Seconds()))
-	if l.protocol == V3 {
-		fmt.Fprintf(&out, "ExecStop=%s --quit\n", quote(l.program))
-	} else {
-		fmt.Fprintf(&out, "ExecStop=/bin/sh -c 'echo \"quit -t $$1\" | \"$$0\"' %s %d\n", quote(l.program), seconds)
-	}
+	fmt.Fprintf(&out, "ExecStop=/bin/sh -c 'echo \"quit -t $$1\" | \"$$0\"' %s %d\n", quote(l.program), seconds)
 	fmt.Fprintf(&out, "TimeoutStopSec=%d\n", seconds+20)
 	return out.Bytes()
 }
