@@ -37,7 +37,10 @@ func obstacle(host *gpu.Host, s Step) *Refusal {
 			return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %s", vm.Name).or("take it from the VM first")
 		}
 	case OpSetPoolMembers:
-		return leavesPool(host, s)
+		if r := leavesPool(host, s); r != nil {
+			return r
+		}
+		return joinsPool(host, s)
 	case OpAddDevice:
 		return takesDevice(host, s)
 	case OpAddAdapter:
@@ -64,6 +67,20 @@ func leavesPool(host *gpu.Host, s Step) *Refusal {
 	for _, id := range pool.GPUs {
 		if vm := user(host, id); vm != nil && !hasID(s.GPUs, id) {
 			return refuse(InUse, "take the GPU from pool "+pool.Name, "GPU "+id, "VM %s has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
+		}
+	}
+	return nil
+}
+
+// joinsPool refuses to put a GPU into a pool that is in another one. Nothing takes it out there
+// but what that one is changed by, which may come first.
+func joinsPool(host *gpu.Host, s Step) *Refusal {
+	for i := range host.Pools {
+		for _, id := range s.GPUs {
+			if o := &host.Pools[i]; !gpu.SameID(o.Name, s.Pool) && o.Has(id) {
+				return refuse(Insufficient, "put the GPU into pool "+s.Pool, "GPU "+id, "it is in pool %s", o.Name).
+					or("take it out of pool %s first, in an apply of its own", o.Name).of(Capacity)
+			}
 		}
 	}
 	return nil

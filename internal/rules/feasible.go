@@ -242,11 +242,13 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	known := r.withClaims(host, h)
 	var all change.Refusals
 	var others []change.Change
+	var ends *change.Change
 	switch parts := halves(p); {
 	case len(parts) > 1:
 		p = parts[1]
 		after, ok := r.after(known, host, parts[0])
 		if known = after; !ok {
+			ends = &parts[0]
 			others = append(others, parts[0]) // others make way for it first
 		}
 		all = r.refusals(known, host, p)
@@ -270,6 +272,11 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	after, possible := r.madeWay(known, host, others, p)
 	if possible {
 		return nil, false
+	}
+	if ends != nil {
+		if all := r.refusals(after, host, *ends); len(all) > 0 {
+			refused = all[0] // what is replaced does not go, and so stands in the way
+		}
 	}
 	var unplanned []change.Change
 	for _, c := range known.Claims {
