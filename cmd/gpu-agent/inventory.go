@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -34,7 +35,11 @@ provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
 				return err
 			}
 			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{host}})
+				s := gpu.Snapshot{Format: gpu.SnapshotFormat}
+				if err := s.Record(host, time.Now(), version); err != nil {
+					return err
+				}
+				return writeJSON(cmd.OutOrStdout(), s)
 			}
 			show(cmd.OutOrStdout(), &host)
 			return nil

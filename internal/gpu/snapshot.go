@@ -13,6 +13,8 @@ const SnapshotFormat = "gpu-fleet/v1"
 type Snapshot struct {
 	Format string `json:"format"`
 	Hosts  []Host `json:"hosts"`
+	// Recorded is when hosts were recorded, by name. Those of a simulated fleet were not.
+	Recorded map[string]Recording `json:"recorded,omitempty"`
 }
 
 // ParseSnapshot reads and checks a snapshot. Fields that this version does not

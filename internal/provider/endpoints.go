@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -14,7 +13,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // simulatedHosts are the hosts of a fleet file, each with an agent inside this
@@ -61,25 +59,6 @@ type olderAgent struct{ *agent.Client }
 
 // ForPlans implements fleet.ForPlans.
 func (olderAgent) ForPlans() {}
-
-// recordedHosts are the hosts of a recorded inventory.
-func recordedHosts(file string, at path.Path, diags *diag.Diagnostics) map[string]fleet.Endpoint {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		diags.AddAttributeError(at, "Recorded inventory cannot be read", badFile(file, err))
-		return nil
-	}
-	s, err := gpu.ParseSnapshot(raw)
-	if err != nil {
-		diags.AddAttributeError(at, "Recorded inventory cannot be read", badFile(file, err))
-		return nil
-	}
-	out := make(map[string]fleet.Endpoint, len(s.Hosts))
-	for _, h := range s.Hosts {
-		out[h.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return connect.Recorded{Host: h}, nil }}
-	}
-	return out
-}
 
 func badFile(file string, err error) string {
 	detail := fmt.Sprintf("File: %s\nFound: %v.", file, err)

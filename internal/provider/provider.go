@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/changeforecast"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/gpuutilization"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/inventory"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -92,6 +93,7 @@ type model struct {
 	Hosts             types.Map    `tfsdk:"hosts"`
 	SimulatedFleet    types.String `tfsdk:"simulated_fleet"`
 	InventorySnapshot types.String `tfsdk:"inventory_snapshot"`
+	MaxSnapshotAge    types.String `tfsdk:"max_snapshot_age"`
 	Owner             types.String `tfsdk:"owner"`
 	ReadOnly          types.Bool   `tfsdk:"read_only"`
 	MaxParallelHosts  types.Int64  `tfsdk:"max_parallel_hosts"`
@@ -124,6 +126,11 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 				MarkdownDescription: "A recorded inventory to plan against instead of the hosts themselves: every host in it. Nothing can be applied. Also from `" + EnvInventorySnapshot + "`, " +
 					"which takes the place of the hosts however they are configured.",
 				Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
+			},
+			"max_snapshot_age": schema.StringAttribute{
+				MarkdownDescription: "How old a recorded inventory may be, such as `24h`: a plan on hosts that were recorded earlier, or of which no time is recorded, is refused. " +
+					"Default: any age; a plan on a recording says how old it is.",
+				Optional: true, Validators: []validator.String{duration.Positive{}},
 			},
 			"owner": schema.StringAttribute{
 				MarkdownDescription: "Names this Terraform state on the hosts, in 1 to 128 characters. Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: " +
@@ -181,7 +188,7 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		Owner: m.Owner.ValueString(), KeepUnreachable: m.OnUnreachable.ValueString() == onUnreachableKeep,
 		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
 		// What decides about hosts may be the result of another resource.
-		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
+		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.MaxSnapshotAge.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
 			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
 		PowerUnknown: !object.Known(ctx, m.Power),
 		Levels:       rules.Levels{},
@@ -230,7 +237,7 @@ func (p *gpuProvider) endpoints(ctx context.Context, m model, opt *fleet.Options
 		snapshot = os.Getenv(EnvInventorySnapshot)
 	}
 	if snapshot != "" {
-		opt.Hosts = recordedHosts(snapshot, at, diags)
+		opt.Hosts = p.recordedHosts(snapshot, m.MaxSnapshotAge, at, diags)
 		opt.Recorded, opt.ReadOnly = true, fmt.Sprintf("the provider plans against the recorded inventory %s (inventory_snapshot or %s), so nothing can be changed", snapshot, EnvInventorySnapshot)
 		return
 	}

@@ -90,6 +90,7 @@ func parse(data []byte, old *document) (*document, error) {
 		}
 		d.add(entry{raw: raw, rec: rec})
 	}
+	delete(d.extra, "recorded") // of a real fleet, which this is no more
 	for name := range d.extra {
 		if name != clustersField {
 			return nil, &strict.UnknownError{Fields: []string{name}}
