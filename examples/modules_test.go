@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -260,4 +261,52 @@ func moduleTables(t *testing.T, name string) string {
 		fmt.Fprintf(&out, "| %s | %s |\n", anchor("output", b.Labels[0]), text(b, "description"))
 	}
 	return out.String()
+}
+
+// A release of the modules is a repository for each, with its files, a licence and a tag, and
+// follows on the release before.
+func TestModulesAreReleased(t *testing.T) {
+	t.Parallel()
+	git := func(dir string, args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if _, err := exec.LookPath("git"); err != nil || exec.CommandContext(t.Context(), "git", "rev-parse", "HEAD").Run() != nil {
+		t.Skip("it splits a commit: run it in a clone, with git")
+	}
+	release := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "../tools/modules", args...)
+		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+	}
+	first, remote := t.TempDir(), t.TempDir()
+	release(first, "1.2.3")
+	names := modules(t)
+	for _, m := range names {
+		git(first, "clone", "-q", "--bare", "terraform-gpu-"+m, filepath.Join(remote, "terraform-gpu-"+m))
+	}
+	release(t.TempDir(), "1.3.0", remote)
+	for _, m := range names {
+		repository := filepath.Join(remote, "terraform-gpu-"+m)
+		if tags := git(repository, "tag"); tags != "v1.2.3\nv1.3.0" {
+			t.Errorf("%s has the tags %q", m, tags)
+		}
+		if got := git(repository, "rev-list", "--count", "main"); got != "2" {
+			t.Errorf("%s has %s commits", m, got)
+		}
+		want := strings.Fields(git("..", "ls-tree", "-r", "--name-only", "HEAD:modules/"+m) + " LICENSE")
+		slices.Sort(want)
+		got := strings.Fields(git(repository, "ls-tree", "-r", "--name-only", "v1.3.0"))
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", m, diff)
+		}
+	}
 }
