@@ -3,12 +3,14 @@ package agent_test
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -37,6 +39,15 @@ func (s scenario) prepare(t *testing.T) prepared {
 	}
 	p.writes, p.after = r.breaker.count(), r.look()
 	return p
+}
+
+// keepsOn is the host as it was before, without the VM whose power state the change is about.
+func (p prepared) keepsOn() gpu.Host {
+	h := p.before
+	if a := p.change.Act; a == change.ActStart || a == change.ActStop {
+		h.VMs = slices.DeleteFunc(slices.Clone(h.VMs), func(vm gpu.VM) bool { return vm.ID == p.change.Want.Assignment.VMID })
+	}
+	return h
 }
 
 func (p prepared) rig(t *testing.T) *rig {
@@ -94,7 +105,7 @@ func TestApplyAndUndo(t *testing.T) {
 			if cmp.Equal(before, r.look()) {
 				t.Fatal("the change changed nothing")
 			}
-			for _, vm := range before.VMs {
+			for _, vm := range (prepared{scenario: s, before: before}).keepsOn().VMs {
 				if now := r.vm(vm.Name); now.State != vm.State {
 					t.Errorf("VM %s was %s and is %s", vm.Name, vm.State, now.State)
 				}

@@ -23,7 +23,7 @@ func TestConnectionCutAtEveryWrite(t *testing.T) {
 				if now := r.look(); !cmp.Equal(p.after, now) {
 					wantSame(t, p.before, now)
 				}
-				for _, vm := range p.before.VMs {
+				for _, vm := range p.keepsOn().VMs {
 					if now := r.vm(vm.Name); vm.State == gpu.VMRunning && now.State != gpu.VMRunning {
 						t.Errorf("VM %s ran and is %s", vm.Name, now.State)
 					}

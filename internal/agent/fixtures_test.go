@@ -158,7 +158,19 @@ func scenarios() []scenario {
 		pools("p0", "pool", nil, pool("dda", gpuD1, gpuD2)),
 		assign("a0", "vm1", nil, poolFor(run1, "dda", 1)),
 	}
+	later := partitionOf(run1, func(a *gpu.Assignment) { a.Power.NextOff = true })
+	act := func(act change.Act, want *gpu.Assignment) agent.Change {
+		ch := assign("x"+string(act), "vm1", nil, want)
+		ch.Act = act
+		return ch
+	}
 	return append(append(vgpuScenarios(), sharingScenarios()...), []scenario{
+		{name: "make what waits for the power-off now", edit: onlyOneGPUP, before: []agent.Change{assign("a0", "vm1", nil, later)}, change: act(change.ActPending, later)},
+		{name: "shut down a VM with a partition", edit: onlyOneGPUP, before: held[:2], change: act(change.ActStop, partitionOf(run1, minVRAM(3*gib)))},
+		{
+			name: "start a VM with a partition", edit: onlyOneGPUP, before: append(held[:2:2], act(change.ActStop, partitionOf(run1, minVRAM(3*gib)))),
+			change: act(change.ActStart, partitionOf(run1, minVRAM(3*gib))),
+		},
 		{name: "set the count of an idle GPU", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
 		{
 			name: "change the count under running VMs", edit: onlyOneGPUP, before: held,

@@ -92,7 +92,7 @@ func (p prepared) standsStill(t *testing.T, at int, undone, stays bool) bool {
 		check(t, other.ReleaseLease(context.Background(), fence))
 	}
 	r.ending.server.AwaitRecovery(t.Context())
-	r.wantPower(p.before)
+	r.wantPower(p.keepsOn())
 	r.wantOwed()
 	r.wantJournal(0)
 	return true
@@ -197,7 +197,7 @@ func TestRecordsLost(t *testing.T) {
 							}
 							r.breaker.breakStore(false, false)
 							if broken {
-								r.wantPower(p.before) // by itself
+								r.wantPower(p.keepsOn()) // by itself
 							}
 							r.clock.advance(2 * time.Minute)
 							r.ending.server.AwaitRecovery(t.Context())
@@ -205,7 +205,7 @@ func TestRecordsLost(t *testing.T) {
 							if _, err := r.AcquireLease(t.Context(), lease("run-3")); err != nil {
 								t.Errorf("the next run: %v", err)
 							}
-							r.wantPower(p.before)
+							r.wantPower(p.keepsOn())
 							r.wantJournal(0)
 							r.wantOwed()
 							if now := r.look(); !given && !cmp.Equal(p.after, now) {

@@ -95,7 +95,7 @@ func TestStartsThatFail(t *testing.T) {
 						}
 						r.repair()
 						settle(r)
-						r.wantPower(p.before)
+						r.wantPower(p.keepsOn())
 						r.wantOwed()
 						r.wantJournal(0)
 					})

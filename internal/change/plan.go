@@ -43,6 +43,8 @@ func (p *planner) plan() error {
 	}
 	var err error
 	switch {
+	case ch.Act != "" && ch.Want.Assignment == nil && !ch.ClaimOnly:
+		err = &Refusal{Code: BadRequest, Found: string(ch.Act) + " is done with a VM's assignment, and the change has none"}
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
 	case ch.Want.Pool != nil || ch.Want.Empty() && ch.Prior.Pool != nil:
@@ -127,6 +129,8 @@ type Change struct {
 	ClaimOnly bool `json:"claim_only,omitempty"`
 	// Incomplete marks the claim when the resource as a whole did not succeed.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Act is what is done once with an object that stays as it is declared; "" for nothing.
+	Act Act `json:"act,omitempty"`
 	// Unchanged is true when the run leaves the resource as it is: no host hears of it, and
 	// what is wrong stood before, unless another change of the run brings it about.
 	Unchanged bool `json:"-"`

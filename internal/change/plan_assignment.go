@@ -58,6 +58,8 @@ func (p *planner) assignment() error {
 		}
 		p.put(c)
 		return nil
+	case p.change.Act == ActStart || p.change.Act == ActStop:
+		return p.power(vm, claim)
 	case vm == nil:
 		return refuse(NotFound, "find the VM", "VM "+shape.VM, "host %s has no such VM", p.host.Name)
 	}
@@ -126,7 +128,10 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	m.leave(holds, want)
 	m.arrive(holds, want)
 	m.settings(&c, holds, want.Settings)
-	if m.needsOff() && want.Power.NextOff && vm.State != gpu.VMOff {
+	if p.change.Act == ActPending && (claim == nil || !claim.Pending) {
+		return nil // nothing waits
+	}
+	if m.needsOff() && want.Power.NextOff && p.change.Act != ActPending && vm.State != gpu.VMOff {
 		c = p.assignmentClaim(vm.ID, claim)
 		c.Pending, c.Holds = true, holds
 		p.put(c)

@@ -165,6 +165,9 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 	if owner != "" {
 		put(owner, func(ch *agent.Change) { ch.Claims = claimsElsewhere(view, owner) })
 	}
+	if req.Act != "" { // which may write no claim
+		return nil
+	}
 	// A claim that an earlier owner host, or its cluster, still holds goes away with this write.
 	dropped := map[string]bool{}
 	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {

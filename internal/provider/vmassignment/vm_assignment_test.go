@@ -169,6 +169,28 @@ func TestNextOffWaitsForTheVMAndIsMadeOnceItIsOff(t *testing.T) {
 	)
 }
 
+// What a setting was before is remembered from when it is written, not from when it was to wait.
+func TestAPendingAssignmentGivesSettingsBack(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	config := r.Block() + rig.Assignment("avd-01", rig.AnyPartition, `automatic_stop_action = "turn_off"`, `power = { when = "next_off" }`)
+	want := func(want gpu.StopAction) func() {
+		return func() {
+			if v, _ := r.VM("avd-01"); *v.Settings.AutomaticStopAction != want {
+				t.Errorf("the automatic stop action is %s, want %s", *v.Settings.AutomaticStopAction, want)
+			}
+		}
+	}
+	r.Steps(
+		resource.TestStep{Config: config, Check: rig.Then(want(gpu.StopSave))},
+		resource.TestStep{
+			PreConfig: func() { r.Must(r.Fleet.SetVMState(context.Background(), "avd-01", gpu.VMOff)) },
+			Config:    config, Check: rig.Then(want(gpu.StopTurnOff)),
+		},
+	)
+	want(gpu.StopSave)()
+}
+
 func TestAPendingAssignmentIsMadeWhenItNeedNotWaitAnyMore(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
