@@ -57,7 +57,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	}
 	v = f.withNeighbours(v)
 	index := f.index(v)
-	defer func() { d.Findings = append(d.Findings, f.refusedLater(ch.Subject)...) }()
+	defer func() { d.Findings = append(d.Findings, f.RefusedLater(ch.Subject)...) }()
 	world := f.worldOf(v, index)
 	d = f.destroy(world, v, ch)
 	if short := rules.Short(world, ch, f.opt.Levels); len(short) > 0 { // what a VM keeps that others put there
@@ -228,13 +228,13 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 		return findings
 	})
 	if !p.Unchanged {
-		findings = append(findings, f.refusedLater(p.Subject)...)
+		findings = append(findings, f.RefusedLater(p.Subject)...)
 	}
 	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels), f.comesLate(p)), does
 }
 
-// refusedLater finds, once per run, that a provider which may change nothing plans a change.
-func (f *Fleet) refusedLater(subject string) []rules.Finding {
+// RefusedLater finds, once per run, that a provider which may change nothing plans a change.
+func (f *Fleet) RefusedLater(subject string) []rules.Finding {
 	if f.opt.ReadOnly == "" || f.opt.Recorded || !f.TellOnce("read-only") {
 		return nil
 	}

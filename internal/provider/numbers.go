@@ -21,7 +21,7 @@ import (
 // The framework (v1.19.0) refuses them too, but as a bug of the provider, and says so of the
 // outermost attribute. Types of our own in all schemas could do the same, and each new number could forget its.
 type wholeNumbers struct {
-	Listing
+	Served
 	schemas func() map[string]typed
 }
 
@@ -31,8 +31,8 @@ type typed interface {
 	TypeAtTerraformPath(context.Context, *tftypes.AttributePath) (attr.Type, error)
 }
 
-func newWholeNumbers(p provider.Provider, inner Listing) *wholeNumbers {
-	return &wholeNumbers{Listing: inner, schemas: sync.OnceValue(func() map[string]typed {
+func newWholeNumbers(p provider.Provider, inner Served) *wholeNumbers {
+	return &wholeNumbers{Served: inner, schemas: sync.OnceValue(func() map[string]typed {
 		ctx := context.Background()
 		var meta provider.MetadataResponse
 		p.Metadata(ctx, provider.MetadataRequest{}, &meta)
@@ -60,7 +60,7 @@ func newWholeNumbers(p provider.Provider, inner Listing) *wholeNumbers {
 }
 
 func (w *wholeNumbers) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
-	resp, err := w.Listing.ValidateProviderConfig(ctx, r)
+	resp, err := w.Served.ValidateProviderConfig(ctx, r)
 	if err == nil {
 		resp.Diagnostics = w.inWords(ctx, "", r.Config, resp.Diagnostics)
 	}
@@ -68,7 +68,7 @@ func (w *wholeNumbers) ValidateProviderConfig(ctx context.Context, r *tfprotov6.
 }
 
 func (w *wholeNumbers) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	resp, err := w.Listing.ValidateResourceConfig(ctx, r)
+	resp, err := w.Served.ValidateResourceConfig(ctx, r)
 	if err == nil {
 		resp.Diagnostics = w.inWords(ctx, "resource "+r.TypeName, r.Config, resp.Diagnostics)
 	}
@@ -76,7 +76,7 @@ func (w *wholeNumbers) ValidateResourceConfig(ctx context.Context, r *tfprotov6.
 }
 
 func (w *wholeNumbers) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
-	resp, err := w.Listing.ValidateDataResourceConfig(ctx, r)
+	resp, err := w.Served.ValidateDataResourceConfig(ctx, r)
 	if err == nil {
 		resp.Diagnostics = w.inWords(ctx, "data "+r.TypeName, r.Config, resp.Diagnostics)
 	}

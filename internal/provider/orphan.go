@@ -22,7 +22,7 @@ func Serve(version string) error {
 	var applying atomic.Int64
 	go endWithParent(&applying)
 	return tf6server.Serve(Address, func() tfprotov6.ProviderServer {
-		return &countedServer{Listing: server(), applying: &applying}
+		return &countedServer{Served: server(), applying: &applying}
 	})
 }
 
@@ -52,12 +52,25 @@ const parentPoll = 500 * time.Millisecond
 
 // countedServer counts the changes that are being applied.
 type countedServer struct {
-	Listing
+	Served
 	applying *atomic.Int64
 }
 
 func (s *countedServer) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	s.applying.Add(1)
 	defer s.applying.Add(-1)
-	return s.Listing.ApplyResourceChange(ctx, r)
+	return s.Served.ApplyResourceChange(ctx, r)
+}
+
+func (s *countedServer) InvokeAction(ctx context.Context, r *tfprotov6.InvokeActionRequest) (*tfprotov6.InvokeActionServerStream, error) {
+	stream, err := s.Served.InvokeAction(ctx, r)
+	if stream != nil { // the action runs while its events are read
+		events := stream.Events
+		stream.Events = func(push func(tfprotov6.InvokeActionEvent) bool) {
+			s.applying.Add(1)
+			defer s.applying.Add(-1)
+			events(push)
+		}
+	}
+	return stream, err
 }

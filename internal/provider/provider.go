@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/list"
@@ -33,6 +34,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/pool"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/share"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmaction"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -61,7 +63,10 @@ type gpuProvider struct {
 	fleet    *fleet.Fleet // once configured
 }
 
-var _ provider.ProviderWithListResources = (*gpuProvider)(nil)
+var (
+	_ provider.ProviderWithListResources = (*gpuProvider)(nil)
+	_ provider.ProviderWithActions       = (*gpuProvider)(nil)
+)
 
 // Observer hears of each call to a host: the host's name and the method. Tests
 // count calls with it.
@@ -212,7 +217,7 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		return
 	}
 	p.fleet = fleet.New(opt)
-	resp.ResourceData, resp.DataSourceData, resp.ListResourceData = p.fleet, p.fleet, p.fleet
+	resp.ResourceData, resp.DataSourceData, resp.ListResourceData, resp.ActionData = p.fleet, p.fleet, p.fleet, p.fleet
 }
 
 func readOnly(m model, diags *diag.Diagnostics) bool {
@@ -263,6 +268,11 @@ func (p *gpuProvider) Resources(context.Context) []func() resource.Resource {
 // ListResources implements provider.ProviderWithListResources, for Terraform 1.14 and later.
 func (p *gpuProvider) ListResources(context.Context) []func() list.ListResource {
 	return []func() list.ListResource{partitionconfig.NewList, pool.NewList, vmassignment.NewList, share.NewList}
+}
+
+// Actions implements provider.ProviderWithActions, for Terraform 1.14 and later.
+func (p *gpuProvider) Actions(context.Context) []func() action.Action {
+	return []func() action.Action{vmaction.NewApplyPending, vmaction.NewPower}
 }
 
 func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSource {

@@ -19,27 +19,29 @@ import (
 // ends, with the call's loggers and stream: thousands of resources cost hundreds of
 // MiB. One context for all calls, each cancelled on its own, keeps that small. With
 // TF_LOG set the contexts stay as they are, since the loggers in them are wanted.
-func Server(version string, observe Observer, options ...Option) (func() Listing, error) {
+func Server(version string, observe Observer, options ...Option) (func() Served, error) {
 	p := New(version, observe, options...)()
 	made, err := providerserver.NewProtocol6WithError(p)()
 	if err != nil {
 		return nil, err
 	}
-	served, ok := made.(Listing)
+	served, ok := made.(Served)
 	if !ok {
-		return nil, errors.New("the framework's server does not list")
+		return nil, errors.New("the framework's server has no lists or no actions")
 	}
 	all := newWholeNumbers(p, served)
 	if logLevel() != "" {
-		return func() Listing { return all }, nil
+		return func() Served { return all }, nil
 	}
-	return func() Listing { return &sharedContext{Listing: all, provider: p} }, nil
+	return func() Served { return &sharedContext{Served: all, provider: p} }, nil
 }
 
-// Listing is what is served. The framework keeps lists apart from the rest of the protocol yet.
-type Listing interface {
+// Served is what is served. The framework keeps lists and actions apart from the rest of the
+// protocol yet.
+type Served interface {
 	tfprotov6.ProviderServer
 	tfprotov6.ListResourceServer
+	tfprotov6.ActionServer
 }
 
 // logLevel is what Terraform was told to log of providers, in capitals; "" for nothing.
@@ -63,7 +65,7 @@ func keepQuiet() error {
 
 // sharedContext gives all calls of one server contexts made from the first call's.
 type sharedContext struct {
-	Listing
+	Served
 	provider provider.Provider
 	once     sync.Once
 	base     context.Context
@@ -87,29 +89,29 @@ func (s *sharedContext) from(call context.Context) (context.Context, func()) {
 func (s *sharedContext) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.Listing.ValidateResourceConfig(ctx, r)
+	return s.Served.ValidateResourceConfig(ctx, r)
 }
 
 func (s *sharedContext) UpgradeResourceState(call context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.Listing.UpgradeResourceState(ctx, r)
+	return s.Served.UpgradeResourceState(ctx, r)
 }
 
 func (s *sharedContext) ReadResource(call context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.Listing.ReadResource(ctx, r)
+	return s.Served.ReadResource(ctx, r)
 }
 
 func (s *sharedContext) PlanResourceChange(call context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.Listing.PlanResourceChange(ctx, r)
+	return s.Served.PlanResourceChange(ctx, r)
 }
 
 func (s *sharedContext) ApplyResourceChange(call context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	ctx, done := s.from(call)
 	defer done()
-	return s.Listing.ApplyResourceChange(ctx, r)
+	return s.Served.ApplyResourceChange(ctx, r)
 }

@@ -102,6 +102,7 @@ type parsed struct {
 		Resources   map[string]parsedSchema `json:"resource_schemas"`
 		DataSources map[string]parsedSchema `json:"data_source_schemas"`
 		Identities  map[string]any          `json:"resource_identity_schemas"`
+		Actions     map[string]parsedSchema `json:"action_schemas"`
 		Functions   map[string]struct {
 			Summary     string `json:"summary"`
 			Description string `json:"description"`
@@ -155,6 +156,9 @@ func TestEverythingIsDescribed(t *testing.T) {
 	for name, s := range ours.DataSources {
 		check("data source "+name, s)
 	}
+	for name, s := range ours.Actions {
+		check("action "+name, s)
+	}
 	if len(ours.Functions) == 0 {
 		t.Error("there are no functions")
 	}
@@ -206,6 +210,9 @@ func TestEverythingHasExamples(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(ours.DataSources)) {
 		wanted = append(wanted, filepath.Join("data-sources", name, "data-source.tf"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(ours.Actions)) {
+		wanted = append(wanted, filepath.Join("actions", name, "action.tf"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ours.Functions)) {
 		wanted = append(wanted, filepath.Join("functions", name, "function.tf"))

@@ -28,6 +28,7 @@ type providerSchema struct {
 	DataSources map[string]schema         `json:"data_source_schemas"`
 	Identities  map[string]identitySchema `json:"resource_identity_schemas"`
 	Lists       map[string]schema         `json:"list_resource_schemas"`
+	Actions     map[string]schema         `json:"action_schemas"`
 	Functions   map[string]functionSchema `json:"functions,omitempty"`
 }
 
@@ -115,6 +116,7 @@ func schemaJSON(ctx context.Context) ([]byte, error) {
 		DataSources: map[string]schema{},
 		Identities:  map[string]identitySchema{},
 		Lists:       map[string]schema{},
+		Actions:     map[string]schema{},
 		Functions:   map[string]functionSchema{},
 	}
 	for name, s := range schemas.ResourceSchemas {
@@ -125,6 +127,9 @@ func schemaJSON(ctx context.Context) ([]byte, error) {
 	}
 	for name, s := range schemas.ListResourceSchemas {
 		gpu.Lists[name] = fromSchema(s)
+	}
+	for name, s := range schemas.ActionSchemas {
+		gpu.Actions[name] = fromSchema(s.Schema)
 	}
 	for name, s := range identities.IdentitySchemas {
 		gpu.Identities[name] = fromIdentity(s)
