@@ -168,3 +168,39 @@ func TestWithTheCommitBefore(t *testing.T) {
 		})
 	}
 }
+
+// TestStatesOfTheCommitBefore has the provider of the commit before make an object of every type
+// and kind. Its state is read by this one without a change, also where an address has moved, and
+// this one destroys what it says.
+func TestStatesOfTheCommitBefore(t *testing.T) {
+	before := build(t, commitBefore(t))
+	s := rig.TwoNodes()
+	for _, more := range []gpu.Snapshot{rig.HGX(rig.H100, 1), rig.KVM(rig.L40s(0)), rig.GPUHost(2)} {
+		s.Hosts = append(s.Hosts, more.Hosts...)
+	}
+	r := rig.New(t, s)
+	first := fmt.Sprintf(`selector = { gpu_ids = { hv01 = [%q], hv02 = [%q] } }`, rig.GPU0, rig.GPU0)
+	resources := rig.ConfigOf(4, rig.Both, first) + rig.RenderPool(rig.SecondGPUs) +
+		rig.AssignmentOf("desktop", "avd-03", "partition = { config = gpu_partition_config.vdi.id }") +
+		rig.AssignmentOf("render", "avd-06", "pool = { id = gpu_pool.render.id }", rig.WholeGPU(1)) +
+		rig.MIGOf("ml", rig.Halves) + rig.VGPUOf("desks", rig.TwoDesks) + rig.MPSOf(rig.QuarterEach, rig.OnCard(0)) +
+		strings.Replace(rig.TurnsOf(rig.FourTurns, rig.OnCard(1)), `"inference"`, `"turns"`, 2) +
+		rig.ShareOf("team-a", rig.OnGPU01, "config = "+rig.SharedGPUs+".id")
+	c := rig.NewProcesses(t, r.Block()+resources)
+	file := filepath.Join(c.Dir, "cli.rc")
+	ours, err := os.ReadFile(file)
+	r.Must(err)
+	rig.Write(t, file, fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", before))
+	c.Apply()
+	rig.Write(t, file, string(ours))
+	made := r.Snapshot()
+	c.WantNoChanges()
+	c.Write(r.Block() + strings.ReplaceAll(strings.ReplaceAll(resources, `"gpu_pool" "render"`, `"gpu_pool" "farm"`), "gpu_pool.render.id", "gpu_pool.farm.id") +
+		"moved {\n  from = gpu_pool.render\n  to = gpu_pool.farm\n}\n")
+	c.Apply()
+	r.WantUnchanged(made)
+	c.Destroy()
+	for _, h := range s.Hosts {
+		r.WantClaims([]string{h.Name})
+	}
+}
