@@ -67,7 +67,7 @@ func TestAdoptionGuideAsItIsWritten(t *testing.T) {
 			provider("")
 		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-euc", body)
-		cmd.Dir, cmd.Env = c.Dir, append(c.Env, "PATH="+programs+":"+os.Getenv("PATH"), "TF_CLI_ARGS=-no-color", "GOGC=100")
+		cmd.Dir, cmd.Env = c.Dir, append(slices.Clone(c.Env), "PATH="+programs+":"+os.Getenv("PATH"), "TF_CLI_ARGS=-no-color", "GOGC=100")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", body, err, out)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
-	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -94,19 +93,27 @@ actions gpu_apply_pending and gpu_vm_power.`,
 }
 
 // actOn is the change that does something with a VM of this host.
-func actOn(cmd *cobra.Command, client *agent.Client, act change.Act, vm string) (agent.Change, error) {
+func actOn(cmd *cobra.Command, client *agent.Client, act change.Act, name string) (agent.Change, error) {
 	host, err := client.Inventory(cmd.Context())
 	if err != nil {
 		return agent.Change{}, err
 	}
-	view := fleet.View{Hosts: map[string]*gpu.Host{host.Name: &host}}
-	at, err := fleet.FindVM(view, vm)
-	if err != nil {
-		return agent.Change{}, err
+	vm, byID := host.VM(name)
+	for i := range host.VMs {
+		switch {
+		case byID || !gpu.SameID(host.VMs[i].Name, name):
+		case vm != nil:
+			return agent.Change{}, fmt.Errorf("several VMs are called %s: name one by its id, %s or %s", name, vm.ID, host.VMs[i].ID)
+		default:
+			vm = &host.VMs[i]
+		}
 	}
-	c, ok := fleet.AssignmentClaim(view, at.VM.ID)
-	if !ok {
-		return agent.Change{}, fmt.Errorf("VM %s has no assignment that this host knows of", at.VM.Name)
+	if vm == nil {
+		return agent.Change{}, fmt.Errorf("this host has no VM %s", name)
 	}
-	return agent.Change{ID: rand.Text(), Host: c.Want.Assignment.Host, Change: change.ActOn(act, c)}, nil
+	c, ok := host.Claim(gpu.ClaimAssignment, vm.ID)
+	if !ok || c.Want.Assignment == nil {
+		return agent.Change{}, fmt.Errorf("VM %s has no assignment that this host knows of", vm.Name)
+	}
+	return agent.Change{ID: rand.Text(), Host: c.Want.Assignment.Host, Change: change.ActOn(act, *c)}, nil
 }

@@ -56,7 +56,7 @@ func TestVMActs(t *testing.T) {
 	}
 
 	_, said = r.run(1, "vm", "stop", "avd-77")
-	wantSaid(t, said, "avd-77")
+	wantSaid(t, said, "this host has no VM avd-77")
 	r.run(64, "vm", "reboot", "avd-01")
 }
 
