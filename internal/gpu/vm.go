@@ -11,6 +11,9 @@ type VM struct {
 	PossibleOwners []string   `json:"possible_owners,omitempty"`
 	Settings       VMSettings `json:"settings"`
 	DynamicMemory  bool       `json:"dynamic_memory,omitempty"`
+	// Guest is the guest's operating system as it says itself, "Windows 11 Pro"; known only
+	// while it runs with integration services.
+	Guest string `json:"guest,omitempty"`
 	// Checkpoints is the VM's checkpoint type (UserSnapshotType).
 	Checkpoints CheckpointType `json:"checkpoints,omitempty"`
 	// PartitionAdapters are configured adapters (Msvm_GpuPartitionSettingData). They

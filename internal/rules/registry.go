@@ -229,6 +229,10 @@ var registry = []Rule{
 		Sentence: "A VM with a partition is of generation 2.",
 	},
 	{
+		ID: "supported-guest", Default: Warning, Scope: HostScope, Subjects: assignments, Source: srcPartitioning, check: checkSupportedGuest,
+		Sentence: "A VM with a partition runs a guest that Microsoft lists for it: Windows 10 or later, Windows Server 2019 or later, or Ubuntu 18.04, 20.04 or 22.04 LTS; later ones pass, too. Of a VM that is off the guest is not known.",
+	},
+	{
 		ID: "vram-matches-partition", Default: Error, passes: true, Scope: HostScope, Subjects: assignments, Source: srcAssign, check: checkVRAMMatchesPartition,
 		Sentence: "A partition has the memory that `vram_mib` asserts, and the quotas fit into it in the order minimum, optimal, maximum.",
 	},

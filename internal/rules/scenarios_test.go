@@ -1157,6 +1157,16 @@ func vmScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want = device("a", "hv01", "hv01", gpu0) },
 		},
 		{
+			rule: "supported-guest", name: "an old server", level: rules.Warning, path: "vm", says: []string{"Windows Server 2016 Datacenter"},
+			build:   given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.Guest = "Windows Server 2016 Datacenter" }),
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Guest = "Windows Server 2019 Standard" },
+		},
+		{
+			rule: "supported-guest", name: "another Linux", level: rules.Warning, path: "vm", says: []string{"Debian"},
+			build:   given(partition("a", "hv01"), func(_ *gpu.Host, v *gpu.VM) { v.Guest = "Debian GNU/Linux 12 (bookworm)" }),
+			satisfy: func(w *rules.World, _ *change.Change) { theVM(w).Guest = "Ubuntu 22.04.5 LTS" },
+		},
+		{
 			rule: "partition-of-config", name: "another host", level: rules.Error, path: "partition.config", says: []string{`"hv01"`, `"vdi"`, `VM "a"`},
 			build: func() (rules.World, change.Change) {
 				w, p := given(ofVDI, none)()

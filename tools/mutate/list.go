@@ -29,7 +29,7 @@ func list() []mutation {
 		"checkNodeInService", "checkNotOurClaim", "checkNotParavirtual", "checkNothingSelected", "checkOSBuild",
 		"checkOfflineAction", "checkOneConfigPerGPU", "checkPartitionInUse", "checkPinnedOnClustered",
 		"checkPolicyGate", "checkPoolCounts", "checkPoolCoversOwners", "checkPoolOneMode", "checkPoolQuota",
-		"checkSameHost", "checkShareRoom", "checkSharesUnder", "checkShutdownPermitted", "checkSinglePartition",
+		"checkSameHost", "checkShareRoom", "checkSharesUnder", "checkShutdownPermitted", "checkSinglePartition", "checkSupportedGuest",
 		"checkTimeSlicingNoIsolation", "checkUniqueName", "checkVGPU", "checkVGPUInUse", "checkVMMustBeOff",
 		"checkVMSettings", "checkVMXorShare", "checkVRAMMatchesPartition", "checkValidPartitionCount",
 		"checkAgentKnows", "checkFeasible", "checkPartitionOfConfig", "checkReadable", "checkReadableRecords",

@@ -10,7 +10,7 @@ import (
 
 // refreshed are the parts that are read again. The rest is as lasting as the host's boot
 // (operating system, policies, where a GPU's memory is), or belongs to VMs.
-const refreshed = ofVMs | ofNodes | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices | ofPartitions
+const refreshed = ofVMs | ofGuests | ofNodes | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices | ofPartitions
 
 // manyVMs is how many VMs are read by their ids. More are found quicker by reading all.
 const manyVMs = 8
@@ -25,7 +25,7 @@ func (b *Backend) Refresh(ctx context.Context, before gpu.Host, vms []string) (g
 		}
 		n := need{of: refreshed, vms: vms, before: &before}
 		if len(vms) == 0 {
-			n.of &^= ofVMs | ofAdapters | ofDevices
+			n.of &^= ofVMs | ofGuests | ofAdapters | ofDevices
 		}
 		r := b.reader(n)
 		if err := r.fill(ctx, n.of); err != nil {

@@ -55,6 +55,9 @@ func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backen
 		}
 		now, _ := after.VM(t.vm.ID)
 		g, _ := after.GPU(t.gpu.ID)
+		if now != nil {
+			now.Guest = t.vm.Guest // which a guest tells some time after its start
+		}
 		if now == nil || g == nil || !reflect.DeepEqual(*now, t.vm) || !reflect.DeepEqual(*g, t.gpu) || !reflect.DeepEqual(before.Pools, after.Pools) {
 			return "", fmt.Errorf("not all is as before: the VM was %+v and is %+v; the GPU was %+v and is %+v; the pools were %v and are %v",
 				t.vm, now, t.gpu, g, before.Pools, after.Pools)

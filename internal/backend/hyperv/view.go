@@ -57,6 +57,7 @@ const (
 	ofHost part = 1 << iota
 	ofPolicies
 	ofVMs // with their settings and memory
+	ofGuests
 	ofCluster
 	ofNodes // the cluster's, and of its VMs those that are read
 	ofGPUs  // and what can be divided
@@ -116,6 +117,7 @@ func (r *reader) fill(ctx context.Context, of part) error {
 		{ofVMs, gpu.PartVMs, r.computers},
 		{ofVMs, gpu.PartVMs, r.settings},
 		{ofVMs, gpu.PartVMs, r.memory},
+		{ofGuests, gpu.PartVMs, r.guests},
 		{ofCluster, gpu.PartCluster, r.clusterNodes},
 		{ofNodes, gpu.PartCluster, r.clusterAgain},
 		{ofGPUs, gpu.PartGPUs, r.entities},

@@ -187,3 +187,24 @@ func TestVMsThatFindNoPartition(t *testing.T) {
 		t.Errorf("the VMs are %s and %s", a.State, b.State)
 	}
 }
+
+// A guest tells its name while it runs and has integration services.
+func TestGuestsTellTheirNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, onHost(func(h *gpu.Host) {
+		h.VMs[0].State, h.VMs[1].State = gpu.VMRunning, gpu.VMRunning
+		h.VMs[0].Guest, h.VMs[1].Guest = "Windows Server 2022 Datacenter: Azure Edition", "A & B <Linux>"
+	}))
+	if a, b := r.vm(alpha).Guest, r.vm(beta).Guest; a != "Windows Server 2022 Datacenter: Azure Edition" || b != "A & B <Linux>" {
+		t.Errorf("the guests are %q and %q", a, b)
+	}
+	r.run(r.backend.TurnOffVM(t.Context(), alpha))
+	if a := r.vm(alpha).Guest; a != "" {
+		t.Errorf("a VM that is off runs %q", a)
+	}
+	again, ok, err := r.backend.Refresh(t.Context(), r.host(), []string{beta})
+	r.run(err)
+	if vm, _ := again.VM(beta); !ok || vm.Guest != "A & B <Linux>" {
+		t.Errorf("read again: %t, %+v", ok, vm)
+	}
+}

@@ -50,6 +50,11 @@ func (h *Host) Inventory(ctx context.Context) (gpu.Host, error) {
 	}
 	host := rec.Host
 	host.Claims, host.Owed = nil, nil
+	for i := range host.VMs {
+		if vm := &host.VMs[i]; vm.State != gpu.VMRunning {
+			vm.Guest = "" // it is the guest that tells
+		}
+	}
 	for i := range host.GPUs {
 		if g := &host.GPUs[i]; isInMIG(g) {
 			g.TimeSlice = "" // the driver tells those of full GPUs

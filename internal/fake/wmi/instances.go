@@ -7,6 +7,7 @@ func virtualizationSources() sources {
 		"Msvm_VirtualSystemSettingData":          (*view).systemSettings,
 		"Msvm_MemorySettingData":                 (*view).memorySettings,
 		"Msvm_ShutdownComponent":                 (*view).shutdownComponents,
+		"Msvm_KvpExchangeComponent":              (*view).exchangeComponents,
 		"Msvm_PartitionableGpu":                  (*view).partitionables,
 		"Msvm_GpuPartition":                      (*view).partitions,
 		"Msvm_GpuPartitionSettingData":           (*view).partitionSettings,

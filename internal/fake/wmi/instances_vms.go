@@ -1,6 +1,7 @@
 package fakewmi
 
 import (
+	"html"
 	"strings"
 	"time"
 
@@ -158,6 +159,34 @@ func (v *view) shutdownComponents() []*Object {
 			"SystemCreationClassName": "Msvm_ComputerSystem", "SystemName": vmGUID(vm), "CreationClassName": class,
 			"DeviceID": settingID(vmGUID(vm), "9F8233AC-BE49-4C79-8EE3-E7E1985B2077"), "ElementName": "Shutdown", "EnabledState": 2,
 			"OperationalStatus": []any{2},
+		}))
+	}
+	return out
+}
+
+// exchangeComponents are what the guests tell of themselves, of VMs that run.
+func (v *view) exchangeComponents() []*Object {
+	guests, err := v.guests()
+	if err != nil {
+		v.err = err
+		return nil
+	}
+	const class = "Msvm_KvpExchangeComponent"
+	var out []*Object
+	for i := range v.host.VMs {
+		vm := &v.host.VMs[i]
+		var items []any
+		if vm.Guest != "" && vm.State == gpu.VMRunning && !guests[gpu.FoldID(vm.ID)].NoIntegration {
+			for _, item := range [][2]string{{"OSName", vm.Guest}, {"ProcessorArchitecture", "9"}} {
+				items = append(items, `<INSTANCE CLASSNAME="Msvm_KvpExchangeDataItem"><PROPERTY NAME="Caption" TYPE="string"></PROPERTY>`+
+					`<PROPERTY NAME="Data" TYPE="string"><VALUE>`+html.EscapeString(item[1])+`</VALUE></PROPERTY>`+
+					`<PROPERTY NAME="Name" TYPE="string"><VALUE>`+item[0]+`</VALUE></PROPERTY><PROPERTY NAME="Source" TYPE="uint16"><VALUE>2</VALUE></PROPERTY></INSTANCE>`)
+			}
+		}
+		out = append(out, v.make(class, fields{
+			"SystemCreationClassName": "Msvm_ComputerSystem", "SystemName": vmGUID(vm), "CreationClassName": class,
+			"DeviceID": settingID(vmGUID(vm), "2A34B1C2-FD73-4043-8A5B-DD2159BC743F"), "ElementName": "Key-Value Pair Exchange",
+			"GuestIntrinsicExchangeItems": items,
 		}))
 	}
 	return out
