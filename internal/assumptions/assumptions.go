@@ -25,6 +25,8 @@ type Assumption struct {
 	Asked bool
 	// Tried is true when the self-test settles it with --change, which tries it.
 	Tried bool
+	// Unasked is why reading alone does not settle it, "" where it does.
+	Unasked string
 	// Where are the files that rely on it, from the root of the repository. Each names ID.
 	Where []string
 }

@@ -24,6 +24,9 @@ func TestList(t *testing.T) {
 		if a.Says == "" || a.Source == "" || a.Settles == "" || len(a.Where) == 0 {
 			t.Errorf("%s is not complete: %+v", a.ID, a)
 		}
+		if a.Asked == (a.Unasked != "") {
+			t.Errorf("%s is asked by reading: %t, and why not: %q", a.ID, a.Asked, a.Unasked)
+		}
 		for _, file := range a.Where {
 			text, err := os.ReadFile(filepath.Join(root, file))
 			if err != nil || !strings.Contains(string(text), a.ID) {

@@ -66,6 +66,20 @@ var all = []Assumption{
 		Where:   []string{hyperv + "read_devices.go"},
 	},
 	{
+		ID: "hyperv-dismounted-class", Platform: gpu.HyperV, Asked: true,
+		Says:    "The hardware ids of a dismounted device still have PCI's class code; of one that has none the vendor decides.",
+		Source:  "Nothing found of devices on the bus PCIP; those on the bus PCI have it.",
+		Settles: "reading HardwareID and CompatibleID of dismounted devices",
+		Where:   []string{hyperv + "read_devices.go"},
+	},
+	{
+		ID: "hyperv-property-types", Platform: gpu.HyperV, Asked: true,
+		Says:    "Device properties arrive in the types that Windows declares them with; above all, that a device needs reserved memory is a boolean.",
+		Source:  "The driver kit's table of properties; Microsoft's survey script prints False.",
+		Settles: "reading GetDeviceProperties of each GPU",
+		Where:   []string{hyperv + "read_devices.go"},
+	},
+	{
 		ID: "hyperv-shutdown-component", Platform: gpu.HyperV, Asked: true,
 		Says:    "A running VM whose guest can be shut down has an Msvm_ShutdownComponent.",
 		Source:  "Microsoft's samples end a guest through it.",
@@ -91,6 +105,7 @@ var all = []Assumption{
 		Says:    "Writing the partition count may return before the driver is done: the agent reads until the count shows, for a minute at most.",
 		Source:  "Nothing found.",
 		Settles: "writing a count and reading at once",
+		Unasked: "how long a driver takes shows only when a count is written",
 		Where:   []string{hyperv + "partitions.go"},
 	},
 	{
@@ -98,6 +113,7 @@ var all = []Assumption{
 		Says:    "A partition count may not survive a restart of the host; a plan shows the drift.",
 		Source:  "Microsoft's pages do not ask to write it again.",
 		Settles: "restarting a host",
+		Unasked: "it takes a restart of the host, which the agent never does",
 		Where:   []string{simulated + "simulation.go"},
 	},
 	{
@@ -105,6 +121,7 @@ var all = []Assumption{
 		Says:    "CreatePool wants the parent's PoolID in the allocation setting of a device pool, and after a refusal that of the new pool.",
 		Source:  "The cmdlet sends the template as it is; a public recipe for memory pools needs the new pool's name.",
 		Settles: "creating a pool",
+		Unasked: "it takes a pool that is created",
 		Where:   []string{hyperv + "pools.go"},
 	},
 	{
@@ -112,6 +129,7 @@ var all = []Assumption{
 		Says:    "The offline action can be written through PrivateProperties.",
 		Source:  "Microsoft's own client does so; no example for VMs was found.",
 		Settles: "writing it on a clustered VM",
+		Unasked: "it takes a write to the cluster",
 		Where:   []string{hyperv + "vm_settings.go"},
 	},
 	{
@@ -119,6 +137,7 @@ var all = []Assumption{
 		Says:    "Not every host takes quotas when an adapter is added: they are set afterwards.",
 		Source:  "A public recipe reports error 32773; Azure Local sets MinPartitionVRAM with the addition.",
 		Settles: "adding an adapter with quotas",
+		Unasked: "it takes an adapter that is added",
 		Where:   []string{hyperv + "partitions.go"},
 	},
 	{
@@ -126,6 +145,7 @@ var all = []Assumption{
 		Says:    "A pool that a VM which is off still names counts as in use: the agent refuses to delete it.",
 		Source:  "Windows Admin Center asks that no VM uses the pool.",
 		Settles: "deleting such a pool",
+		Unasked: "it takes a pool that is deleted",
 		Where:   []string{simulated + "pools.go"},
 	},
 	{
@@ -133,6 +153,7 @@ var all = []Assumption{
 		Says:    "Once the cluster's resource of a VM that Hyper-V has shut down shows as offline or failed, BringOnline starts it; until then the agent waits, and it calls again while the VM stays off.",
 		Source:  "A cluster looks every five seconds, thoroughly every minute (LooksAlivePollInterval, IsAlivePollInterval).",
 		Settles: "shutting down a clustered VM and bringing it online at once",
+		Unasked: "it takes a VM that is shut down",
 		Where:   []string{hyperv + "cluster.go"},
 	},
 	{
@@ -140,6 +161,7 @@ var all = []Assumption{
 		Says:    "Pause without a TargetNode lets the cluster choose where a drained node's VMs go.",
 		Source:  "Suspend-ClusterNode without a target does so.",
 		Settles: "draining a node",
+		Unasked: "it takes a drain, which moves other people's VMs",
 		Where:   []string{hyperv + "node.go"},
 	},
 	{
@@ -147,6 +169,7 @@ var all = []Assumption{
 		Says:    "Resume with FailbackType 1 moves the VMs that a drain has moved away back to their node, live, as far as it has room; it may return before they are there.",
 		Source:  "Resume-ClusterNode -Failback Immediate does so.",
 		Settles: "draining and resuming a node with running VMs",
+		Unasked: "it takes a drain, which moves other people's VMs",
 		Where:   []string{hyperv + "node.go"},
 	},
 	{
@@ -154,6 +177,7 @@ var all = []Assumption{
 		Says:    "A GPU with a resolution drives the host's own console.",
 		Source:  "Win32_VideoController.CurrentHorizontalResolution is that of a desktop.",
 		Settles: "reading it on a host with a monitor, and on one with Remote Desktop alone",
+		Unasked: "whether a monitor is connected only a person at the host can see",
 		Where:   []string{hyperv + "read_devices.go"},
 	},
 
@@ -183,6 +207,7 @@ var all = []Assumption{
 		Says:    "A time slice does not survive a reset of the GPU, nor a restart of the host or of the driver: reconcile sets it again.",
 		Source:  "nvidia-smi keeps nothing on disk.",
 		Settles: "setting one and resetting a GPU whose MIG mode takes that, else by restarting",
+		Unasked: "it takes a reset",
 		Where:   []string{simulated + "mig.go"},
 	},
 	{

@@ -55,8 +55,13 @@ func assumptionsTable(p gpu.Platform) string {
 	t.row("---", "---", "---", "---")
 	for _, a := range assumptions.Of(p) {
 		settles := a.Settles
-		if a.Asked {
+		switch {
+		case a.Asked:
 			settles = "`selftest`, by " + settles
+		case a.Tried:
+			settles = "`selftest --change`, by " + settles + ": " + a.Unasked
+		default:
+			settles += " (" + a.Unasked + ")"
 		}
 		t.row("`"+a.ID+"`", a.Says, a.Source, settles)
 	}

@@ -75,7 +75,7 @@ func (r *reader) entities(ctx context.Context) error {
 }
 
 // isDisplay tells a GPU from what else sits on its card: an audio function, a USB
-// port. A dismounted device is in no class any more.
+// port. A dismounted device is in no class any more (assumption hyperv-dismounted-class).
 func isDisplay(row Row, id gpu.PCIID) bool {
 	if strings.EqualFold(row.String("PNPClass"), "Display") {
 		return true
@@ -157,7 +157,7 @@ func locationPath(paths []string) string {
 
 // assignable asks what Microsoft's survey script asks of a device that is to be given
 // away, but for what a dismount by force overrides (access control services). A
-// property that the host does not tell is no obstacle.
+// property that the host does not tell is no obstacle (assumption hyperv-property-types).
 func assignable(properties map[string]Row) bool {
 	if t := properties[deviceTypeKey].UintPtr("Data"); t != nil && !slices.Contains(assignableTypes, *t) {
 		return false

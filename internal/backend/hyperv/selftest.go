@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -27,6 +29,8 @@ func (b *Backend) SelfTest(ctx context.Context) []backend.Answer {
 		{"hyperv-device-template", b.asking("Msvm_PciExpressSettingData")},
 		{"hyperv-primordial-settings", b.askPrimordial},
 		{"hyperv-dismounted-memory", b.askDismounted},
+		{"hyperv-dismounted-class", b.askDismountedClass},
+		{"hyperv-property-types", b.askPropertyTypes},
 		{"hyperv-shutdown-component", b.askShutdown},
 		{"hyperv-offline-action", b.askOfflineActions},
 	} {
@@ -183,6 +187,50 @@ func (b *Backend) askDismounted(ctx context.Context) (string, *bool, error) {
 		}
 	}
 	return found, all(dismounted, func(g gpu.GPU) bool { return g.MMIO.Low+g.MMIO.High > 0 }), nil
+}
+
+func (b *Backend) askDismountedClass(ctx context.Context) (string, *bool, error) {
+	properties := []string{"DeviceID", "CompatibleID", "HardwareID"}
+	rows, err := b.wmi.Query(ctx, CIMv2, `SELECT * FROM Win32_PnPEntity WHERE DeviceID LIKE 'PCIP\\%'`, properties...)
+	if err != nil {
+		return "", nil, err
+	}
+	return list(rows, properties...), all(rows, func(row Row) bool {
+		return slices.ContainsFunc(slices.Concat(row.Strings("CompatibleID"), row.Strings("HardwareID")), classCode.MatchString)
+	}), nil
+}
+
+// propertyTypes are how the values of device properties arrive.
+var propertyTypes = map[string]func(any) bool{
+	locationPathsKey: func(v any) bool { _, ok := v.([]any); return ok },
+	driverVersionKey: func(v any) bool { _, ok := v.(string); return ok },
+	deviceTypeKey:    func(v any) bool { _, ok := number(v); return ok },
+	reservedMemKey:   func(v any) bool { _, ok := v.(bool); return ok },
+}
+
+func (b *Backend) askPropertyTypes(ctx context.Context) (string, *bool, error) {
+	v, err := b.read(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	var lines []string
+	var values []bool
+	for i := range v.host.GPUs {
+		g := &v.host.GPUs[i]
+		of, err := b.deviceProperties(ctx, v.device(g).entity, slices.Sorted(maps.Keys(propertyTypes))...)
+		if err != nil {
+			return strings.Join(lines, "\n"), nil, err
+		}
+		for key, row := range of {
+			data := row.value("Data")
+			lines = append(lines, fmt.Sprintf("%s %s: %T %v", g.ID, key, data, data))
+			if is, known := propertyTypes[key]; known && data != nil {
+				values = append(values, is(data))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n"), all(values, func(is bool) bool { return is }), nil
 }
 
 func (b *Backend) askShutdown(ctx context.Context) (string, *bool, error) {
