@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -92,7 +93,7 @@ func readClass(path string) (*goClass, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
 	if err != nil {
-		if isNotThere(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
 		return nil, err
@@ -125,11 +126,6 @@ func readClass(path string) (*goClass, error) {
 		return true
 	})
 	return c, nil
-}
-
-func isNotThere(err error) bool {
-	_, is := err.(*fs.PathError) //nolint:errorlint // the parser does not wrap it
-	return is
 }
 
 func kind(e ast.Expr) string {

@@ -11,6 +11,7 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
 	"errors"
 	"flag"
@@ -113,7 +114,7 @@ func write(path string, lines []line) error {
 
 // module is where the source of github.com/microsoft/wmi is.
 func module() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/microsoft/wmi").Output() //nolint:noctx // it ends by itself
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/microsoft/wmi").Output()
 	dir := strings.TrimSpace(string(out))
 	if err != nil || dir == "" {
 		return "", errors.New("the module github.com/microsoft/wmi is not downloaded")

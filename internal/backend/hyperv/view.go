@@ -227,11 +227,11 @@ func (r *reader) ofVMs(condition func(id string) string) string {
 	if len(r.only) == 0 {
 		return ""
 	}
-	var any []string
+	var conditions []string
 	for _, id := range r.only {
-		any = append(any, condition(id))
+		conditions = append(conditions, condition(id))
 	}
-	return " WHERE " + strings.Join(any, " OR ")
+	return " WHERE " + strings.Join(conditions, " OR ")
 }
 
 // settingsOfVM is the condition for the settings of a VM, whose ids begin with the VM's.
