@@ -58,10 +58,36 @@ func (s *sharingChange) order() []Step { return slices.Concat(s.closes, s.ends, 
 func (s *sharingChange) steps() {
 	// A daemon that is kept goes on as it is, and one whose GPUs are others now does not.
 	if c := s.config; !s.change.ClaimOnly && (c.shape.Restore || len(s.selected(c)) > 0) {
-		s.daemons(declaredDaemons(&s.host, c.claim), placement.Daemons(&s.host, &c.want, s.selected(c)))
+		s.daemons(append(declaredDaemons(&s.host, c.claim), s.leftBehind(c)...), placement.Daemons(&s.host, &c.want, s.selected(c)))
 	}
 	s.add(s.order()...)
 	s.record(s.config)
+}
+
+// leftBehind are daemons of ours that no config has any more, on GPUs that shall get another
+// one: no GPU has two.
+func (s *sharingChange) leftBehind(c *configChange) []gpu.MPSDaemonSpec {
+	if c.want.MPS == nil || s.host.MPS == nil {
+		return nil
+	}
+	declared := map[string]bool{}
+	for i := range s.host.Claims {
+		if claim := &s.host.Claims[i]; claim.Kind == gpu.ClaimConfig {
+			for _, d := range declaredDaemons(&s.host, claim) {
+				declared[d.Name] = true
+			}
+		}
+	}
+	var out []gpu.MPSDaemonSpec
+	for _, d := range s.host.MPS.Daemons {
+		selected := func(of gpu.SharedDevice) bool {
+			return slices.ContainsFunc(s.selected(c), func(id string) bool { return gpu.SameID(id, of.GPU) })
+		}
+		if d.Name != "" && !declared[d.Name] && slices.ContainsFunc(d.Devices, selected) {
+			out = append(out, d.MPSDaemonSpec)
+		}
+	}
+	return out
 }
 
 // wants notes what a selected GPU shall be.

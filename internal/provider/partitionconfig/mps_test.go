@@ -163,6 +163,33 @@ func TestGPULeavesAndJoinsMPS(t *testing.T) {
 	c.WantNoChanges()
 }
 
+// A daemon that a config left with on_destroy = "keep" is in nobody's config: one on its GPUs
+// ends it, since no GPU has two, and only as clients may end.
+func TestDaemonLeftBehindEndsForAnother(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.GPUHost(2))
+	old := strings.ReplaceAll(rig.MPSOf(rig.HalfEach, `on_destroy = "keep"`), "inference", "old")
+	c := rig.NewCLI(t, r.Block()+old)
+	c.Apply()
+	c.Destroy()
+	pid := r.Connects("gpu01", "old", "python")
+	before := r.File()
+	c.Write(r.Block() + rig.MPSOf(rig.HalfEach, rig.OnCard(1)))
+	rig.WantSaid(t, c.Fails("plan"), fmt.Sprintf("process %d (python, container 3f2a)", pid), `"old"`, "Rule: mps-in-use")
+	r.WantUntouched(before)
+	c.Write(r.Block() + rig.MPSOf(rig.HalfEach, rig.OnCard(1), `max_disruption = "process_restart"`))
+	rig.WantSaid(t, c.Ok("plan"), "MPS daemon old is stopped, which terminates its clients", fmt.Sprintf("process %d (python, container 3f2a)", pid))
+	c.Apply()
+	r.WantDaemons("gpu01", "user 1000, 50 % on "+rig.SharedCard(1))
+	c.WantNoChanges()
+
+	// That of another config goes on.
+	c.Write(r.Block() + rig.MPSOf(rig.HalfEach, rig.OnCard(1)) + strings.ReplaceAll(rig.MPSOf(rig.HalfEach, rig.OnCard(0)), "inference", "other"))
+	c.Apply()
+	r.WantDaemons("gpu01", "user 1000, 50 % on "+rig.SharedCard(1), "user 1000, 50 % on "+rig.SharedCard(0))
+	c.WantNoChanges()
+}
+
 func TestClientsOfMPSEndOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(2))
