@@ -5,6 +5,7 @@ package miglayout
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -25,7 +26,7 @@ import (
 // What the parts of a layout are, for registry pages.
 const (
 	ProfilesText = "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
-		"where it can, and leaves as much room as possible. `{}` is MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
+		"where it can, and leaves as much room as possible. `{}` is MIG mode without instances, and `0` of a profile the same as without it. Data source `gpu_partition_options` lists a GPU's profiles. " +
 		"One of `profiles` and `placements` is required."
 	PlacementsText = "The instances of each GPU with their places, taken as written."
 	ProfileText    = "The profile, such as `3g.40gb`."
@@ -38,7 +39,7 @@ func ProfilesValidators() []validator.Map {
 		mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements")),
 		mapvalidator.NoNullValues(),
 		mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
-		mapvalidator.ValueInt64sAre(int64validator.Between(1, slicesAtMost)),
+		mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost)),
 	}
 }
 
@@ -102,6 +103,7 @@ func Decode(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diags *
 	c.MIG = &gpu.MIGLayout{}
 	if !m.Profiles.IsNull() {
 		diags.Append(m.Profiles.ElementsAs(ctx, &c.MIG.Profiles, false)...)
+		maps.DeleteFunc(c.MIG.Profiles, func(_ string, n int) bool { return n == 0 }) // as modules write it
 	}
 	if !m.Placements.IsNull() {
 		var placements []Placement

@@ -18,6 +18,22 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
+// Modules write zero for what they do not want.
+func TestNoneOfAProfile(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 1))
+	c := rig.NewCLI(t, r.Block()+rig.MIGOf("ml", `profiles = { "3g.40gb" = 0, "1g.10gb" = 2 }`))
+	c.Apply()
+	c.WantNoChanges()
+	r.WantLayout("1g.10gb@4 1g.10gb@5", 0)
+	c.Write(r.Block() + rig.MIGOf("ml", `profiles = { "3g.40gb" = 0, "1g.10gb" = 0 }`))
+	c.Apply()
+	c.WantNoChanges()
+	if g, _ := r.Host("hgx01").GPU(rig.MIGGPU(0)); !g.MIG.Enabled || len(g.MIG.Instances) > 0 {
+		t.Errorf("the GPU has %+v", g.MIG)
+	}
+}
+
 func TestMIGLifecycle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.HGX(rig.H100, 2))
@@ -313,7 +329,7 @@ func TestBadMIGConfigIsAnErrorAtPlan(t *testing.T) {
 		"both ways":                {rig.MIGOf("ml", rig.Halves+", "+rig.Written), "2 attributes specified when one (and only one)"},
 		"neither way":              {rig.MIGOf("ml", ""), "No attribute specified when one (and only one)"},
 		"no placements":            {rig.MIGOf("ml", "placements = []"), "must contain at least 1 elements"},
-		"zero":                     {rig.MIGOf("ml", `profiles = { "3g.40gb" = 0 }`), "must be between 1 and 64"},
+		"fewer than none":          {rig.MIGOf("ml", `profiles = { "3g.40gb" = -1 }`), "must be between 0 and 64"},
 		"both kinds":               {bare("gpu_p = { partition_count = 4 }\n mig = { " + rig.Halves + " }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
 		"units of gpu_p":           {bare("gpu_p = { partition_count = 4 }\n quiesce_units = [\"nvidia-dcgm\"]"), `"gpu_p" cannot be specified when "quiesce_units" is specified`},
 		"a unit that is an option": {rig.MIGOf("ml", rig.Halves, `quiesce_units = ["--force"]`), "must be the name of a systemd unit"},

@@ -204,6 +204,22 @@ func TestChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
 	)
 }
 
+// Modules write zero for what they do not want.
+func TestNoneOfAVGPUType(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.L40s(0)))
+	c := rig.NewCLI(t, r.Block()+rig.VGPUOf("desks", `types = { "L40S-12Q" = 2, "L40S-24Q" = 0 }`))
+	c.Apply()
+	c.WantNoChanges()
+	c.Write(r.Block() + rig.VGPUOf("desks", `types = { "L40S-12Q" = 0, "L40S-24Q" = 1 }`))
+	c.Apply()
+	c.WantNoChanges()
+	g, _ := r.Host("kvm01").GPU(rig.VGPUCard(0))
+	if v := g.VGPU; len(v.Instances) != 1 || v.Instances[0].Type != "L40S-24Q" || v.Heterogeneous {
+		t.Errorf("the GPU has %+v", v)
+	}
+}
+
 func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 	t.Parallel()
 	onP40 := func(layout string) string { return rig.VGPUOf("desks", layout, rig.OnCards(2)) }
@@ -221,7 +237,7 @@ func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 		"neither way":             {onL40S("heterogeneous = true"), "No attribute specified when one (and only one)"},
 		"count of types":          {onL40S(`types = { "L40S-12Q" = 2 }, count = 2`), `Attribute "vgpu.type" must be specified when "vgpu.count" is specified`},
 		"count of none":           {onL40S(`type = "L40S-12Q", count = 0`), "Attribute vgpu.count value must be between 1 and 1024, got: 0"},
-		"types of none":           {onL40S(`types = { "L40S-12Q" = 0 }`), `Attribute vgpu.types["L40S-12Q"] value must be between 1 and 1024, got: 0`},
+		"fewer types than none":   {onL40S(`types = { "L40S-12Q" = -1 }`), `Attribute vgpu.types["L40S-12Q"] value must be between 0 and 1024, got: -1`},
 		"empty type":              {onL40S(`type = ""`), "Attribute vgpu.type string length must be at least 1, got: 0"},
 		"two kinds":               {onL40S(rig.TwoDesks, "mig = { "+rig.Halves+" }"), "Exactly one of these attributes must be configured: [gpu_p,mig,vgpu,mps,time_slicing]"},
 		"Hyper-V":                 {strings.Replace(rig.VGPUOf("desks", rig.TwoDesks), "kvm01", "hv01", 1), `Host "hv01" is a Hyper-V host`},

@@ -4,6 +4,7 @@ package vgpulayout
 
 import (
 	"context"
+	"maps"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
@@ -23,7 +24,7 @@ const (
 	TypeText = "The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. Types that are MIG-backed are refused. " +
 		"One of `type` and `types` is required."
 	CountText         = "With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes."
-	TypesText         = "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs."
+	TypesText         = "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it."
 	HeterogeneousText = "Whether vGPUs of different frame buffer sizes may share a GPU. It changes only while the GPU has no vGPU. Default: `true` for `types` of " +
 		"different sizes, else as the GPU has it."
 )
@@ -51,7 +52,7 @@ func CountValidators() []validator.Int64 {
 func TypesValidators() []validator.Map {
 	return []validator.Map{
 		mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
-		mapvalidator.ValueInt64sAre(int64validator.Between(1, countAtMost)),
+		mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost)),
 	}
 }
 
@@ -82,6 +83,7 @@ func Decode(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.V
 	}
 	if !m.Types.IsNull() {
 		diags.Append(m.Types.ElementsAs(ctx, &l.Types, false)...)
+		maps.DeleteFunc(l.Types, func(_ string, n int) bool { return n == 0 }) // as modules write it
 	}
 	return l
 }
