@@ -237,10 +237,11 @@ func (e GPUEffect) String() string {
 		default:
 			mode("MIG mode is", m.From.Enabled, m.To.Enabled)
 		}
+		asIs := slices.DeleteFunc(slices.Clone(m.Keeps), func(p gpu.MIGPlacement) bool { return slices.Contains(m.Completes, p) })
 		for _, l := range []struct {
 			verb string
 			of   []gpu.MIGPlacement
-		}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", m.Keeps}} {
+		}{{"removes", m.Removes}, {"creates", m.Creates}, {"completes", m.Completes}, {"keeps", asIs}} {
 			if len(l.of) > 0 {
 				say("%s %s", l.verb, gpu.PlacementsText(l.of))
 			}

@@ -55,6 +55,17 @@ func TestForecastMIG(t *testing.T) {
 	}
 }
 
+// What is completed is not said to be kept as well.
+func TestMIGEffectInWords(t *testing.T) {
+	e := change.GPUEffect{MIG: &change.MIGEffect{
+		From: on(at("3g.40gb", 4), at("1g.10gb", 0)), To: on(at("3g.40gb", 4), at("1g.10gb", 0)),
+		Keeps: []gpu.MIGPlacement{at("1g.10gb", 0), at("3g.40gb", 4)}, Completes: []gpu.MIGPlacement{at("3g.40gb", 4)},
+	}}
+	if got, want := e.String(), "completes 3g.40gb@4; keeps 1g.10gb@0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestForecastMIGRestore(t *testing.T) {
 	watched := h100(migGPU1, at("3g.40gb", 4))
 	runsIn(&watched, 1, 4711)

@@ -150,7 +150,7 @@ func (h *Host) peek(ctx context.Context, c call) (*record, error) {
 		return nil, h.gone(c)
 	}
 	if shared.Simulation.Unreachable {
-		return nil, h.unreachable(c)
+		return nil, h.unreachable(c, shared.Platform)
 	}
 	rec := clone(shared)
 	rec.settle(time.Now())
@@ -184,7 +184,7 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 			return nil
 		}
 		if rec.Simulation.Unreachable {
-			refusal = h.unreachable(c)
+			refusal = h.unreachable(c, rec.Platform)
 			return nil
 		}
 		fault := rec.Simulation.takeFault(c, c.names(rec))
@@ -262,8 +262,12 @@ func (h *Host) gone(c call) error {
 	return h.lost(context.Background(), c, h.fleet.file.fail(fmt.Errorf("there is no host %q in it any more", h.name)))
 }
 
-func (h *Host) unreachable(c call) error {
-	return h.lost(context.Background(), c, errors.New("the RPC server is unavailable (0x800706BA)"))
+func (h *Host) unreachable(c call, platform gpu.Platform) error {
+	why := "the RPC server is unavailable (0x800706BA)"
+	if platform == gpu.Linux {
+		why = "no route to host"
+	}
+	return h.lost(context.Background(), c, errors.New(why))
 }
 
 // refuse is a refusal that does not say yet what was tried on what.
