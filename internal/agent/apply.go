@@ -195,6 +195,8 @@ type work struct {
 	// hostIsBack is true when an earlier attempt has put the host back, and only the
 	// claims may be left.
 	hostIsBack bool
+	// left is true when a VM has moved to another node with what was made of it.
+	left bool
 }
 
 func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work {
@@ -384,14 +386,15 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 	if err := w.server.paidTogether(ctx, w.fence, now, nil); staleFence(err) != nil {
 		return err
 	}
-	if claim := leaves(w.entry.Steps); incomplete && claim != nil && claim.Cluster != "" {
-		if err := w.server.together(ctx, w.fence, func(st *backend.State) { st.Claims = change.PutClaim(st.Claims, *claim) }); err != nil {
+	incomplete = incomplete || w.left
+	if claim := w.entry.leaves(); incomplete && claim != nil && claim.Cluster != "" {
+		if err := w.server.together(ctx, w.fence, func(st *backend.State) { st.Claims = putUnlessOthers(st.Claims, *claim) }); err != nil {
 			return err
 		}
 		incomplete = false
 	}
 	return w.server.guarded(ctx, w.fence, func(st *backend.State) error {
-		if claim := leaves(w.entry.Steps); incomplete && claim != nil {
+		if claim := w.entry.leaves(); incomplete && claim != nil {
 			st.Claims = change.PutClaim(st.Claims, *claim)
 		}
 		paid(st, now)
@@ -410,9 +413,10 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	w.undoing = true
 	total := w.entry.Begun
 	gone := w.server.elsewhere(ctx)
+	w.left = w.entry.leftBehind(gone)
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
-		if gone(step) {
+		if gone(step) || w.left && step.Op == change.OpPutClaim {
 			inverse = nil
 		}
 		if w.hostIsBack && step.Claim == nil {

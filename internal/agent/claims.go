@@ -50,13 +50,23 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 }
 
 // leaves is the claim for what a half-done change leaves, so that the next plan knows whose
-// the remains are. A delete keeps the claim that it had: it can simply be tried again.
-func leaves(steps []change.Step) *gpu.Claim {
-	for _, s := range slices.Backward(steps) {
+// the remains are, and what the object had before. A delete keeps the claim that it had: it can
+// simply be tried again.
+func (e *entry) leaves() *gpu.Claim {
+	for i, s := range slices.Backward(e.Steps) {
 		switch s.Op {
 		case change.OpPutClaim:
 			c := *s.Claim
 			c.Incomplete = true
+			if i < len(e.Undo) {
+				for _, back := range e.Undo[i] {
+					if had := back.Claim; back.Op == change.OpPutClaim && (had.Pending || had.Incomplete) {
+						c.Holds = had.Holds
+					} else if back.Op == change.OpPutClaim {
+						c.Holds = had.Want.Assignment
+					}
+				}
+			}
 			return &c
 		case change.OpDropClaim:
 			return nil

@@ -132,6 +132,29 @@ func (s *Server) elsewhere(ctx context.Context) func(change.Step) bool {
 	}
 }
 
+// leftBehind tells whether a VM took along what a change had made of it when it moved to another
+// node, and nobody has recorded the VM since: then the record of the change stays with it.
+func (e *entry) leftBehind(gone func(change.Step) bool) bool {
+	left := false
+	for _, s := range e.Steps[:min(e.Begun, len(e.Steps))] {
+		switch {
+		case s.Op == change.OpPutClaim && gone(s):
+			return false
+		case s.VM != "" && s.Op != change.OpStopVM && s.Op != change.OpStartVM:
+			left = left || gone(s)
+		}
+	}
+	return left
+}
+
+// putUnlessOthers writes a claim, unless another resource has one by now, or a later change.
+func putUnlessOthers(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
+	if now, ok := (&gpu.Host{Claims: claims}).Claim(c.Kind, c.ID); ok && (now.Token != c.Token || now.Revision > c.Revision) {
+		return claims
+	}
+	return change.PutClaim(claims, c)
+}
+
 // oweTogether writes the debts of clustered VMs into the cluster's records before they are
 // stopped.
 func (s *Server) oweTogether(ctx context.Context, fence int64, debts []gpu.OwedStart) error {

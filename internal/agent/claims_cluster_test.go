@@ -95,6 +95,32 @@ func TestADeadNodeDoesNotPutBackWhatOthersRecord(t *testing.T) {
 	}
 }
 
+// What a dead node had made of a VM goes with it when it moves. Its record stays with it, too, and
+// says that it is not complete, so that the next apply finds what it was before.
+func TestAVMThatMovesTakesTheRecordOfWhatWasMadeOfItAlong(t *testing.T) {
+	for _, write := range []string{"add adapter", "start"} { // before and after the claim
+		t.Run(write, func(t *testing.T) {
+			n := newNodes(t, clustered)
+			n.acquire("run-1")
+			n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)), layout("c0", "config", nil, config("vdi", 4, gpuP1)))
+			n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), write)
+			n.clock.advance(10 * time.Minute)
+			check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+			n.start()
+			n.acquire("run-2")
+			n.wantJournal(0)
+			if c := n.shared().Claims; len(c) != 1 || c[0].Token != "vm1" || !c[0].Incomplete {
+				t.Errorf("the cluster has the claims %+v", c)
+			}
+			at, err := n.other.sim.Inventory(t.Context())
+			check(t, err)
+			if vm, ok := at.VM(run1); !ok || len(vm.PartitionAdapters) != 1 {
+				t.Errorf("on hv02 there is %+v", vm)
+			}
+		})
+	}
+}
+
 // darkCluster is a node that cannot read what the nodes have in common.
 type darkCluster struct{ *breaker }
 

@@ -112,6 +112,11 @@ func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 	switch {
 	case claim != nil && claim.Pending:
 		return claim.Holds
+	case claim != nil && claim.Incomplete && claim.Want.Assignment != nil:
+		// Of what it had and what it was to get it may have either.
+		has, had := *claim.Want.Assignment, cmp.Or(claim.Holds, p.change.Prior.Assignment, claim.Want.Assignment)
+		has.Partition, has.Pool, has.Device = cmp.Or(has.Partition, had.Partition), cmp.Or(has.Pool, had.Pool), cmp.Or(has.Device, had.Device)
+		return &has
 	case claim != nil:
 		return claim.Want.Assignment
 	}

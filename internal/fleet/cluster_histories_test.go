@@ -486,6 +486,27 @@ func (w *world) claims(view fleet.View) {
 	}
 }
 
+// takeOver makes again what a dead run had begun on VMs that have moved since: they kept it, and
+// its record says that it is not complete.
+func (w *world) takeOver() {
+	for _, h := range w.hosts() {
+		for _, c := range h.Claims {
+			known := slices.ContainsFunc(w.resources, func(r *resource) bool { return r.token == c.Token })
+			if c.Kind != gpu.ClaimAssignment || !c.Incomplete || known {
+				continue
+			}
+			vm, _ := h.VM(c.ID)
+			w.turn(vm.Name, gpu.VMOff)
+			r := w.resource("gpu_vm_assignment for VM " + vm.Name)
+			want, _ := w.now(w.run(nil).LookAll(w.t.Context()), c.Want)
+			w.counts["taken over"]++
+			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) {
+				w.fatal("what a dead run has left of %s cannot be taken over", vm.Name)
+			}
+		}
+	}
+}
+
 // over ends a history: all nodes are repaired, and all is destroyed.
 func (w *world) over() {
 	for _, n := range w.cluster.nodes {
@@ -509,6 +530,7 @@ func (w *world) over() {
 		w.must(err)
 		w.must(conn.ReleaseLease(w.t.Context(), fence))
 	}
+	w.takeOver()
 	// What may not be stopped people shut down first.
 	before := w.states()
 	for vm, state := range before {

@@ -153,7 +153,7 @@ func forRoom(err error) bool {
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
 	if !ok || ae.Kind != agent.RuleViolation {
-		return ok && ae.Kind == agent.Refused && ae.Cause != nil && ae.Cause.Code == backend.Insufficient
+		return ok && ae.Kind == agent.Refused && ae.Cause != nil && (ae.Cause.Code == backend.Insufficient || ae.Cause.Code == backend.InUse)
 	}
 	return !slices.ContainsFunc(ae.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && !rules.Passes(x.Rule) })
 }

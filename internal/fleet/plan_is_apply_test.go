@@ -736,6 +736,8 @@ func (w *world) tolerates(err error, before map[string]*gpu.Host) bool {
 	switch {
 	case strings.Contains(err.Error(), "while it is kept open by unit"):
 		w.counts["kept open"]++ // which no inventory shows; what was done before the reset was put back
+	case w.cluster != nil && strings.Contains(err.Error(), "a change that an earlier run began could not be put back"):
+		w.counts["not put back"]++ // as it says; a GPU that a VM had on another node is not to be had on this one
 	case strings.Contains(err.Error(), "the drain has failed"):
 		// The cluster places VMs one by one, and may leave one without room that another order
 		// has room for. Nobody was stopped.

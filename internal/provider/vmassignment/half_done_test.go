@@ -38,6 +38,30 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	r.WantClaims([]string{"hv01"})
 }
 
+// A VM that was to get a partition in the place of a GPU of a pool, and could not be started, has
+// the GPU again. The next apply takes it away for good.
+func TestAMoveFromAPoolThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
+	t.Parallel()
+	fleet := rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)))
+	r := rig.New(t, fleet)
+	pool := "resource \"gpu_pool\" \"render\" {\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n}\n"
+	c := rig.NewCLI(t, r.Block()+pool+rig.Assignment("avd-01", "pool = { id = gpu_pool.render.id }", rig.WholeGPU(1), rig.MayStop))
+	c.Apply()
+	r.Must(r.Fleet.InjectFault(t.Context(), "hv01", simulated.Fault{Op: simulated.OpStartVM, Code: "failed"}))
+	c.Write(r.Block() + pool + rig.Assignment("avd-01", rig.AnyPartition, rig.WholeGPU(1), rig.MayStop))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Left half done: hv01")
+	r.ClearFaults("hv01")
+	c.Apply()
+	r.WantVM("avd-01", gpu.VMRunning, 1)
+	if v, _ := r.VM("avd-01"); len(v.Devices) > 0 {
+		t.Errorf("it has whole GPUs too: %+v", v.Devices)
+	}
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantVM("avd-01", gpu.VMRunning, 0)
+	r.WantNoPool("render", "hv01")
+}
+
 // TestAVMThatAConfigStoppedIsOwedItsStart has VMs not start again after a change of the
 // count under them, nor after it was put back: the error and the next plan say which are
 // off, that plan is an update of their assignments, and the apply starts them.
