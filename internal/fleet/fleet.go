@@ -343,7 +343,36 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 	}
 	_ = g.Wait() // the errors are in the view
 	v.agree()
+	v.doubtLeft()
 	return v
+}
+
+// doubtLeft takes a node that shows itself in a cluster, whose other nodes do not list it, as one
+// that cannot read its cluster: it has been evicted and does not know it.
+func (v View) doubtLeft() {
+	in := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		if c := v.Hosts[name].Cluster; c != nil {
+			in[gpu.FoldID(c.Name)] = append(in[gpu.FoldID(c.Name)], name)
+		}
+	}
+	left := map[string]*gpu.Host{}
+	for _, nodes := range in {
+		for _, name := range nodes {
+			h := v.Hosts[name]
+			i := slices.IndexFunc(nodes, func(other string) bool {
+				return !slices.ContainsFunc(v.Hosts[other].Cluster.Nodes, func(n gpu.Node) bool { return gpu.SameID(n.Name, h.Name) })
+			})
+			if i < 0 || nodes[i] == name {
+				continue
+			}
+			is := *h
+			is.Cluster, is.Unknown = nil, append(slices.Clone(h.Unknown), gpu.Unknown{Part: gpu.PartCluster, Why: fmt.Sprintf(
+				"it shows itself as a node of cluster %s, whose node %s does not list it: it has been evicted, or has not joined yet", h.Cluster.Name, nodes[i])})
+			left[name] = &is
+		}
+	}
+	maps.Copy(v.Hosts, left)
 }
 
 // agree has the nodes of a cluster see each other as each sees itself: a change that one puts back
