@@ -134,6 +134,29 @@ func TestDrainOfAPausedNode(t *testing.T) {
 	}
 }
 
+// A node that goes out of service between prepare and apply is not changed, and nobody on it is
+// disturbed.
+func TestANodeThatGoesOutOfServiceMeanwhileIsNotChanged(t *testing.T) {
+	for _, state := range []gpu.NodeState{gpu.NodePaused, gpu.NodeDraining, gpu.NodeJoining, gpu.NodeDown} {
+		n := newNodes(t, canMigrate)
+		n.twoHold()
+		ch := drained(4, 8)
+		p, err := n.Prepare(t.Context(), ch)
+		check(t, err)
+		check(t, n.fleet.SetNodeState(t.Context(), host, state))
+		before := n.look()
+		if _, err = n.Apply(t.Context(), n.fence, ch, p.Basis, nil); err == nil || !strings.Contains(err.Error(), string(state)) {
+			t.Errorf("%s: %v", state, err)
+		}
+		wantSame(t, before, n.look())
+		check(t, n.fleet.SetNodeState(t.Context(), host, gpu.NodeUp))
+		n.done(ch)
+		if n.count(gpuP1) != 8 {
+			t.Errorf("%s: back in service, it has %d partitions", state, n.count(gpuP1))
+		}
+	}
+}
+
 // TestDrainThatFails has steps fail and the agent killed: the node is resumed.
 func TestDrainThatFails(t *testing.T) {
 	for _, tt := range []struct {
