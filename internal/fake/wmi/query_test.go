@@ -177,7 +177,7 @@ func TestAssociators(t *testing.T) {
 		want            []string // classes
 	}{
 		{"a VM's settings", vm, "AssocClass=Msvm_SettingsDefineState", []string{"Msvm_VirtualSystemSettingData"}},
-		{"a VM's devices", vm, "AssocClass = Msvm_SystemDevice", []string{"Msvm_GpuPartition", "Msvm_ShutdownComponent"}},
+		{"a VM's devices", vm, "AssocClass = Msvm_SystemDevice", []string{"Msvm_GpuPartition", "Msvm_KvpExchangeComponent", "Msvm_ShutdownComponent"}},
 		{"the settings of its devices", r.settings(alpha), "AssocClass=CIM_Component ResultClass=CIM_ResourceAllocationSettingData", []string{"Msvm_GpuPartitionSettingData", "Msvm_MemorySettingData"}},
 		{"a pool's settings", pool, "AssocClass=Msvm_SettingsDefineState", []string{"Msvm_PciExpressSettingData", "Msvm_ResourcePoolSettingData"}},
 		{"a pool's allocations", pool, "AssocClass=Msvm_SettingsDefineState ResultClass=CIM_ResourceAllocationSettingData ResultRole=SettingData", []string{"Msvm_PciExpressSettingData"}},
