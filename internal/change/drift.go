@@ -207,6 +207,10 @@ func shareDifferences(host, after *gpu.Host, s *gpu.Share, claim *gpu.Claim) []D
 		return append(out, share.unread(u))
 	}
 	switch handed, there := host.HandedShare(s.Name); {
+	case !there && slices.Contains(host.ForeignSpecs, s.Name):
+		differ(CauseOtherTool, "is not handed to containers: somebody else has a CDI specification in its place")
+		out[len(out)-1].repair = stays("that file stays as it is: move it away")
+		return out
 	case !there:
 		differ(CauseReboot, "is not handed to containers any more: its CDI specification is gone, as after a reboot without `gpu-agent reconcile`")
 	case !leads(host, s, handed):

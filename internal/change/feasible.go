@@ -48,6 +48,10 @@ func obstacle(host *gpu.Host, s Step) *Refusal {
 			return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name).or("pin it to another GPU, or to none")
 		}
 	case OpWriteShare:
+		if slices.Contains(host.ForeignSpecs, s.Share.Name) {
+			return refuse(InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place on host %s, which stays as it is", host.Name).
+				or("move that file away, or give the share another name")
+		}
 		if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
 			return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).or("apply the partition config of its GPUs")
 		}

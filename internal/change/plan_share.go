@@ -1,6 +1,7 @@
 package change
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -104,7 +105,12 @@ func samePlacement(was, want *gpu.Share) bool {
 
 // refuseShare is the refusal of a share that has no place.
 func refuseShare(err error, name string) *Refusal {
-	return refuse(Insufficient, placeShare, "share "+name, "%s", oneLine(err))
+	refusal := refuse(Insufficient, placeShare, "share "+name, "%s", oneLine(err))
+	if room := (*placement.ShareNoRoomError)(nil); errors.As(err, &room) {
+		fix := strings.TrimSuffix(room.Fix(), ".")
+		refusal.Fix = strings.ToLower(fix[:1]) + fix[1:]
+	}
+	return refusal
 }
 
 func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {

@@ -37,6 +37,8 @@ type Host struct {
 	MPS *MPSHost `json:"mps,omitempty"`
 	// Shares are those of ours that containers can ask for, by name.
 	Shares []HandedShare `json:"shares,omitempty"`
+	// ForeignSpecs are the shares in whose place is a CDI specification that somebody else wrote.
+	ForeignSpecs []string `json:"foreign_cdi_specs,omitempty"`
 	// ContainerToolkit is the version of NVIDIA's container toolkit; "" without it.
 	ContainerToolkit string `json:"container_toolkit,omitempty"`
 	// Controllers are other software on the host that has to do with its GPUs.

@@ -145,15 +145,19 @@ func cdiError(err error) error {
 	return refuse(backend.Failed, "%v", err)
 }
 
-// readShares are the shares that containers can ask for.
-func (b *Backend) readShares() ([]gpu.HandedShare, error) {
+// readShares are the shares that containers can ask for, and those in whose place somebody
+// else has written a specification.
+func (b *Backend) readShares() (out []gpu.HandedShare, foreign []string, err error) {
 	found, err := b.shares.List()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []gpu.HandedShare
 	for _, f := range found {
+		if f.Foreign {
+			foreign = append(foreign, f.Name)
+			continue
+		}
 		out = append(out, gpu.HandedShare{Name: f.Name, CDIDevice: f.Device, Environment: f.Environment, LimitsContainers: f.LimitsContainers, Note: f.Note})
 	}
-	return out, nil
+	return out, foreign, nil
 }

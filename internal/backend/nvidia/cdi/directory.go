@@ -50,6 +50,8 @@ type Found struct {
 	LimitsContainers bool
 	// Note is as that of [Written], or says why it cannot be read.
 	Note string
+	// Foreign is true of a file that somebody else wrote in the place of a share's.
+	Foreign bool
 }
 
 // Write writes the specification of a share, or brings it up to date. Containers see it
@@ -116,7 +118,10 @@ func (d *Directory) List() ([]Found, error) {
 		}
 		_, spec, err := d.read(name)
 		switch {
-		case errors.Is(err, ErrForeign), errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case errors.Is(err, ErrForeign):
+			out = append(out, Found{Name: name, File: d.file(name), Foreign: true})
 			continue
 		case err != nil: // the others can be told all the same
 			out = append(out, Found{Name: name, Device: QualifiedName(name), File: d.file(name), Note: "Its CDI specification cannot be read: " + err.Error() + "."})

@@ -172,6 +172,9 @@ func TestForeign(t *testing.T) {
 			if got := h.shares(); got != "" {
 				t.Errorf("it lists %q", got)
 			}
+			if found, err := h.List(); err != nil || len(found) != 1 || !found[0].Foreign || found[0].Name != "team-a-0" {
+				t.Errorf("it finds %+v: %v", found, err)
+			}
 			_, err := h.Write(fraction())
 			for _, err := range []error{err, h.Remove("team-a-0")} {
 				if err == nil || !strings.Contains(err.Error(), h.at(file("team-a-0"))+" was not written by this provider") {

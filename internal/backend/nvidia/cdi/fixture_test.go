@@ -104,7 +104,9 @@ func (h *host) shares() string {
 	}
 	var names []string
 	for _, f := range found {
-		names = append(names, f.Name)
+		if !f.Foreign {
+			names = append(names, f.Name)
+		}
 	}
 	return strings.Join(names, " ")
 }
