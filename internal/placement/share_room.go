@@ -13,7 +13,7 @@ import (
 func (d *Device) lacks(s *gpu.Share) *ShareLack {
 	switch {
 	case d.pool.id != "" && s.Pool == "":
-		return d.lack(LackPool, "is in pool "+strconv.Quote(d.pool.name), "a device outside of pools", "Draw from it with `pool` in place of `host`, or choose another GPU.")
+		return d.lack(LackPool, "is in pool "+strconv.Quote(d.pool.name), "a device outside of pools", "Draw from it with `pool` in place of `host`, or choose another GPU. A pool that this run takes away is gone only in the next apply.")
 	case s.Config != "" && (d.Config == nil || !gpu.SameID(d.Config.ID, s.Config)):
 		return d.lack(LackConfig, "is not covered by partition config "+strconv.Quote(s.Config), "a GPU of that config", "Name GPUs of the config, or leave `config` out.")
 	case s.Profile != "" && d.Instance == nil:

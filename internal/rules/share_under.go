@@ -62,6 +62,7 @@ type undone struct {
 	kind   placement.LackKind
 	what   string
 	shares []*gpu.Share
+	owners []string // others than the run's
 }
 
 func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string) {
@@ -85,6 +86,9 @@ func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string
 				i, found = len(found), append(found, &undone{device: at, kind: kind, what: what})
 			}
 			found[i].shares = append(found[i].shares, x.share)
+			if c := x.claim; c != nil && c.Owner != "" && c.Owner != r.owner && !slices.Contains(found[i].owners, c.Owner) {
+				found[i].owners = append(found[i].owners, c.Owner)
+			}
 		}
 	}
 	for _, u := range found {
@@ -156,11 +160,15 @@ func (r *run) reportUndone(host string, u *undone, path string) {
 	for i, s := range u.shares {
 		keys[i] = key("under", host, placement.DeviceText(u.device), string(u.kind), s.Name)
 	}
+	fix := "Destroy these shares first, or leave their GPUs as they are."
+	if len(u.owners) > 0 {
+		fix = fmt.Sprintf("Let owner %s destroy these shares first, or leave their GPUs as they are.", join(quoteAll(u.owners)))
+	}
 	r.report(Finding{
 		Path: path, Title: "Shares are placed on GPUs that would change", Host: host, GPU: u.device.GPU,
 		Found:  fmt.Sprintf("%s on %s %s %s, which %s.", capital(placement.ShareNames(u.shares)), hostText(host), verb(len(u.shares), "uses", "use"), placement.DeviceText(u.device), u.what),
 		Wanted: fmt.Sprintf("%s changes it. A share is never moved, and keeps what it was placed with.", capital(r.label())),
-		Fix:    "Destroy these shares first, or leave their GPUs as they are.",
+		Fix:    fix,
 	}, keys...)
 }
 
