@@ -26,7 +26,7 @@ import (
 // What the parts of a layout are, for registry pages.
 const (
 	ProfilesText = "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
-		"where it can, and leaves as much room as possible. `{}` is MIG mode without instances, and `0` of a profile the same as without it. Data source `gpu_partition_options` lists a GPU's profiles. " +
+		"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
 		"One of `profiles` and `placements` is required."
 	PlacementsText = "The instances of each GPU with their places, taken as written."
 	ProfileText    = "The profile, such as `3g.40gb`."
