@@ -97,15 +97,10 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 func (f *Fleet) destroy(w rules.World, v View, ch change.Change) Destroy {
 	d := Destroy{View: v, Approved: change.Approved{Keys: []string{}, Handed: rules.TakenOver(w, ch)}}
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
-	d.Findings = rules.Check(w, ch, f.opt.Levels.Without(rules.Feasible)) // which is asked below
-	for _, name := range slices.Sorted(maps.Keys(destroyedOn(ch.Prior))) {
-		h, ok := v.Hosts[name]
-		if !ok {
-			continue
-		}
-		known := w.Fleet.WithClaims(name, h)
-		does := change.Foresee(known, name, ch)
-		d.Forecasts = append(d.Forecasts, does)
+	d.Findings, d.Forecasts = rules.CheckAndForesee(w, ch, f.opt.Levels.Without(rules.Feasible)) // which is asked below
+	for _, does := range d.Forecasts {
+		name := does.Host
+		known := w.Fleet.WithClaims(name, v.Hosts[name])
 		switch {
 		case len(does.Refused) == 0:
 			d.Approved.Approve(change.Disturbs(&known, name, does.Steps)...)
@@ -141,14 +136,6 @@ func without(prior gpu.Want, hosts []string) gpu.Want {
 		return gpu.Want{Pool: &p}
 	}
 	return gpu.Want{}
-}
-
-// destroyedOn are the hosts that a destroy concerns.
-func destroyedOn(prior gpu.Want) map[string]bool {
-	if a := prior.Assignment; a != nil {
-		return map[string]bool{a.Host: true}
-	}
-	return members(prior)
 }
 
 // withoutUsers is a host without the assignments and shares of this state that go before an

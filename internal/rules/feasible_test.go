@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -115,5 +116,20 @@ func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
 	}
 	if asked < 4 {
 		t.Errorf("%d pairs were asked", asked)
+	}
+}
+
+// What one resource gives up and another takes over as it is goes from hand to hand: no order of
+// the two is asked for.
+func TestAHandoverHasNoOrder(t *testing.T) {
+	t.Parallel()
+	was := mpsConfig("ml", "gpu01")
+	was.Config.Restore, was.Config.MaxDisruption = true, gpu.DisruptProcessRestart
+	h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)
+	h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
+	w := world(h)
+	w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
+	if got := of(rules.Feasible, rules.Check(w, create("t", was), nil)); len(got) > 0 {
+		t.Errorf("the same config under another name: %+v", got)
 	}
 }
