@@ -76,6 +76,14 @@ func TestEachCauseOfDriftIsSeen(t *testing.T) {
 			},
 			"GPU " + rig.GPU1, change.CauseGPUMissing, false, `is not in pool "render"`, "a member",
 		},
+		"GPU missing from a config": {
+			rig.TwoNodes(), rig.Config4, rig.VDI, func(r *rig.Rig) {
+				r.EditHost("hv02", func(h *gpu.Host) {
+					h.GPUs = slices.DeleteFunc(h.GPUs, func(g gpu.GPU) bool { return g.ID == rig.GPU1 })
+				})
+			},
+			"host hv02, GPU " + rig.GPU1, change.CauseGPUMissing, false, "has no layout", "4 partitions",
+		},
 		"moved": {
 			rig.HGX(rig.H100, 1), atSix, rig.ML, func(r *rig.Rig) { instances(r, small(6), small(2)) },
 			"GPU " + rig.MIGGPU(0), change.CauseMoved, false, "has 1g.10gb@2 (1g.10gb@2 is not of this config)", "1g.10gb@6",

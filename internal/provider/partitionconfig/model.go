@@ -180,10 +180,10 @@ func choose(c *gpu.PartitionConfig, token string, hosts []string, v fleet.View) 
 	}
 }
 
-// drifted are the sentences that the last Read left.
+// drifted are the differences that the last Read left, but for those that no apply mends.
 func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
 	if m == nil {
 		return nil
 	}
-	return drift.Decode(ctx, m.Drift, diags)
+	return slices.DeleteFunc(drift.Decode(ctx, m.Drift, diags), func(d change.Difference) bool { return d.Cause == change.CauseGPUMissing })
 }

@@ -130,7 +130,16 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 		differs = append(differs, d)
 	}
-	differs = append(differs, change.Differences(h, &c, claim, slices.Sorted(maps.Keys(gpus)))...)
+	ids := slices.Collect(maps.Keys(gpus))
+	if claim != nil {
+		for _, id := range claim.GPUs {
+			if _, there := h.GPU(id); !there {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	differs = append(differs, change.Differences(h, &c, claim, slices.Compact(ids))...)
 	for i := range differs {
 		d := &differs[i]
 		if g, ok := h.GPU(strings.TrimPrefix(d.Object, "GPU ")); ok {
@@ -172,7 +181,6 @@ func claimOn(h *gpu.Host, id string) *gpu.Claim {
 }
 
 // warnLost tells of GPUs that the model lists and that their hosts no longer offer.
-// There is nothing to apply, so that is no drift.
 func (m *model) warnLost(ctx context.Context, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) {
 	before := m.gpus(ctx, diags)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
