@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/timeslice"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 

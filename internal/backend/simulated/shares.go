@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 

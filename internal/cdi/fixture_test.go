@@ -11,7 +11,7 @@ import (
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	fakecdi "github.com/gpufleet/terraform-provider-gpu/internal/fake/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/cdi"
+	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 )
 
 func TestWrite(t *testing.T) {
