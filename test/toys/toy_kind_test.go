@@ -24,7 +24,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -34,11 +33,9 @@ var halvesType = map[string]attr.Type{"note": types.StringType}
 
 var halvesKind = layoutKind{
 	kind: gpu.KindHalves,
-	attribute: func() schema.SingleNestedAttribute {
-		return schema.SingleNestedAttribute{
-			MarkdownDescription: "Halves.", Optional: true, PlanModifiers: []planmodifier.Object{otherKind()},
-			Attributes: map[string]schema.Attribute{"note": schema.StringAttribute{MarkdownDescription: "A note.", Optional: true}},
-		}
+	attribute: schema.SingleNestedAttribute{
+		MarkdownDescription: "Halves.", Optional: true,
+		Attributes: map[string]schema.Attribute{"note": schema.StringAttribute{MarkdownDescription: "A note.", Optional: true}},
 	},
 	decode: func(_ context.Context, _ types.Object, c *gpu.PartitionConfig, _ *diag.Diagnostics) { c.Count = 2 },
 	encode: func(context.Context, gpu.PartitionConfig, *diag.Diagnostics) types.Object { return types.ObjectNull(halvesType) },

@@ -7,23 +7,21 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/datasourcevalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
-	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	resourceschema "github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -92,23 +90,23 @@ type gpuModel struct {
 }
 
 type vgpuModel struct {
-	From          string             `tfsdk:"from_layout"`
-	To            string             `tfsdk:"to_layout"`
-	Functions     *string            `tfsdk:"switches_functions"`
-	Heterogeneous *string            `tfsdk:"switches_heterogeneous"`
-	Keeps         []vgpulayout.Place `tfsdk:"keeps"`
-	Removes       []vgpulayout.Place `tfsdk:"removes"`
-	Creates       []vgpulayout.Place `tfsdk:"creates"`
+	From          string         `tfsdk:"from_layout"`
+	To            string         `tfsdk:"to_layout"`
+	Functions     *string        `tfsdk:"switches_functions"`
+	Heterogeneous *string        `tfsdk:"switches_heterogeneous"`
+	Keeps         []layout.Place `tfsdk:"keeps"`
+	Removes       []layout.Place `tfsdk:"removes"`
+	Creates       []layout.Place `tfsdk:"creates"`
 }
 
 type migModel struct {
-	From    string                `tfsdk:"from_layout"`
-	To      string                `tfsdk:"to_layout"`
-	Mode    *string               `tfsdk:"switches_mode"`
-	Resets  bool                  `tfsdk:"resets_gpu"`
-	Keeps   []miglayout.Placement `tfsdk:"keeps"`
-	Removes []miglayout.Placement `tfsdk:"removes"`
-	Creates []miglayout.Placement `tfsdk:"creates"`
+	From    string             `tfsdk:"from_layout"`
+	To      string             `tfsdk:"to_layout"`
+	Mode    *string            `tfsdk:"switches_mode"`
+	Resets  bool               `tfsdk:"resets_gpu"`
+	Keeps   []layout.Placement `tfsdk:"keeps"`
+	Removes []layout.Placement `tfsdk:"removes"`
+	Creates []layout.Placement `tfsdk:"creates"`
 }
 
 type vmModel struct {
@@ -146,49 +144,19 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
 			},
 			"cluster": schema.StringAttribute{MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs, as in `gpu_partition_config`.", Optional: true,
-				Attributes: map[string]schema.Attribute{
-					"models": schema.SetAttribute{MarkdownDescription: scope.ModelsText, ElementType: types.StringType, Optional: true, Validators: scope.HostValidators()},
-					"gpu_ids": schema.MapAttribute{
-						MarkdownDescription: scope.GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1), scope.GPUIDValidator()},
-					},
-				},
-			},
+			"selector": object.DataSource(resourceschema.SingleNestedAttribute{
+				MarkdownDescription: "Narrows the GPUs, as in `gpu_partition_config`.", Optional: true, Attributes: scope.SelectorAttributes(),
+			}),
 			"gpu_p": schema.SingleNestedAttribute{
 				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", Optional: true,
 				Attributes: map[string]schema.Attribute{
 					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
 				},
 			},
-			"mig": schema.SingleNestedAttribute{
-				MarkdownDescription: "The wanted MIG layout, as in `gpu_partition_config`.", Optional: true,
-				Attributes: map[string]schema.Attribute{
-					"profiles": schema.MapAttribute{
-						MarkdownDescription: miglayout.ProfilesText, ElementType: types.Int64Type, Optional: true, Validators: miglayout.ProfilesValidators(),
-					},
-					"placements": schema.SetNestedAttribute{
-						MarkdownDescription: miglayout.PlacementsText, Optional: true, Validators: miglayout.PlacementsValidators(),
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Required: true, Validators: miglayout.ProfileValidators()},
-							"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
-						}},
-					},
-					"mps":          mpsInMIGAttribute(),
-					"time_slicing": timeSlicingInMIGAttribute(),
-				},
-			},
-			"vgpu": schema.SingleNestedAttribute{
-				MarkdownDescription: "The wanted layout of vGPUs, as in `gpu_partition_config`.", Optional: true,
-				Attributes: map[string]schema.Attribute{
-					"type":          schema.StringAttribute{MarkdownDescription: vgpulayout.TypeText, Optional: true, Validators: vgpulayout.TypeValidators()},
-					"count":         schema.Int64Attribute{MarkdownDescription: vgpulayout.CountText, Optional: true, Validators: vgpulayout.CountValidators()},
-					"types":         schema.MapAttribute{MarkdownDescription: vgpulayout.TypesText, ElementType: types.Int64Type, Optional: true, Validators: vgpulayout.TypesValidators()},
-					"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
-				},
-			},
-			"mps":          mpsAttribute(),
-			"time_slicing": timeSlicingAttribute(),
+			"mig":          object.DataSource(layout.MIG("The wanted MIG layout, as in `gpu_partition_config`.")),
+			"vgpu":         object.DataSource(layout.VGPU("The wanted layout of vGPUs, as in `gpu_partition_config`.")),
+			"mps":          object.DataSource(layout.MPS("The wanted MPS, as in `gpu_partition_config`.")),
+			"time_slicing": object.DataSource(layout.TimeSlicing("The wanted time-slicing, as in `gpu_partition_config`.")),
 			"assignments":  assignmentsAttribute(),
 			"vms":          effectsAttribute(),
 			"resets_gpus":  resetsAttribute(),
@@ -270,11 +238,11 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	want := gpu.PartitionConfig{
-		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: vgpulayout.Decode(ctx, m.VGPU, diags),
-		MPS: sharelayout.DecodeMPS(ctx, m.MPS, diags), TimeSlicing: sharelayout.DecodeTimeSlicing(ctx, m.Slicing, diags),
+		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: layout.DecodeVGPU(ctx, m.VGPU, diags),
+		MPS: layout.DecodeMPS(ctx, m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(ctx, m.Slicing, diags),
 	}
 	want.Kind = scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.Slicing)
-	miglayout.Decode(ctx, m.MIG, &want, diags)
+	layout.DecodeMIG(ctx, m.MIG, &want, diags)
 	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
 		want.Count = int(p.PartitionCount.ValueInt64())
 	}
@@ -348,7 +316,7 @@ func describe(host string, g change.GPUEffect) gpuModel {
 	if m := g.MIG; m != nil {
 		out.MIG = &migModel{
 			From: m.From.String(), To: m.To.String(), Resets: m.Resets,
-			Keeps: miglayout.Placements(m.Keeps), Removes: miglayout.Placements(m.Removes), Creates: miglayout.Placements(m.Creates),
+			Keeps: layout.Placements(m.Keeps), Removes: layout.Placements(m.Removes), Creates: layout.Placements(m.Creates),
 		}
 		if m.ChangesMode() {
 			out.MIG.Mode = switched(!m.To.Enabled, m.To.Enabled)
@@ -358,7 +326,7 @@ func describe(host string, g change.GPUEffect) gpuModel {
 		out.VGPU = &vgpuModel{
 			From: c.From.String(), To: c.To.String(),
 			Functions: switched(c.From.FunctionsOn, c.To.FunctionsOn), Heterogeneous: switched(c.From.Heterogeneous, c.To.Heterogeneous),
-			Keeps: vgpulayout.Places(c.Keeps), Removes: vgpulayout.Places(c.Removes), Creates: vgpulayout.Places(c.Creates),
+			Keeps: layout.Places(c.Keeps), Removes: layout.Places(c.Removes), Creates: layout.Places(c.Creates),
 		}
 	}
 	if c := g.Sharing; c != nil {
@@ -381,8 +349,8 @@ func places(text string) schema.ListNestedAttribute {
 	return schema.ListNestedAttribute{
 		MarkdownDescription: text, Computed: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"type":     schema.StringAttribute{MarkdownDescription: vgpulayout.PlaceTypeText, Computed: true},
-			"function": schema.Int64Attribute{MarkdownDescription: vgpulayout.FunctionText, Computed: true},
+			"type":     schema.StringAttribute{MarkdownDescription: "The vGPU's type.", Computed: true},
+			"function": schema.Int64Attribute{MarkdownDescription: "The index of its virtual function; null for a vGPU on the GPU itself.", Computed: true},
 		}},
 	}
 }
@@ -391,8 +359,8 @@ func placements(text string) schema.ListNestedAttribute {
 	return schema.ListNestedAttribute{
 		MarkdownDescription: text, Computed: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Computed: true},
-			"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Computed: true},
+			"profile": schema.StringAttribute{MarkdownDescription: layout.ProfileText, Computed: true},
+			"start":   schema.Int64Attribute{MarkdownDescription: layout.StartText, Computed: true},
 		}},
 	}
 }

@@ -2,12 +2,9 @@ package changeforecast
 
 import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/path"
-
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
 )
 
 type sharingModel struct {
@@ -61,63 +58,6 @@ func sharingAttribute() schema.SingleNestedAttribute {
 					"clients": schema.ListAttribute{MarkdownDescription: "The processes that end with it.", ElementType: types.StringType, Computed: true},
 				}},
 			},
-		},
-	}
-}
-
-func mpsAttribute() schema.SingleNestedAttribute {
-	attributes := mpsAttributes(path.MatchRoot("mps"), schema.StringAttribute{
-		MarkdownDescription: sharelayout.ComputeModeText, Optional: true, Validators: sharelayout.ComputeModeValidators(),
-	})
-	return schema.SingleNestedAttribute{MarkdownDescription: "The wanted MPS, as in `gpu_partition_config`.", Optional: true, Attributes: attributes}
-}
-
-func mpsInMIGAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(path.MatchRoot("mig").AtName("mps"), schema.StringAttribute{
-			MarkdownDescription: sharelayout.ComputeModeInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
-		}),
-	}
-}
-
-func mpsAttributes(at path.Expression, computeMode schema.StringAttribute) map[string]schema.Attribute {
-	return map[string]schema.Attribute{
-		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators(at)},
-		"multi_user": schema.BoolAttribute{MarkdownDescription: sharelayout.MultiUserText, Optional: true, Validators: sharelayout.MultiUserValidators()},
-		"active_thread_percentage": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.ThreadsText, Optional: true, Validators: sharelayout.PercentageValidators(),
-		},
-		"pinned_memory_limit_mib": schema.Int64Attribute{
-			MarkdownDescription: sharelayout.MemoryText, Optional: true, Validators: sharelayout.MemoryValidators(),
-		},
-		"compute_mode": computeMode,
-		"oversubscription": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.MPSOversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
-		},
-	}
-}
-
-func timeSlicingAttribute() schema.SingleNestedAttribute {
-	attributes := timeSlicingAttributes(sharelayout.ReplicasText, schema.StringAttribute{
-		MarkdownDescription: sharelayout.IntervalText, Optional: true, Validators: sharelayout.IntervalValidators(),
-	})
-	return schema.SingleNestedAttribute{MarkdownDescription: "The wanted time-slicing, as in `gpu_partition_config`.", Optional: true, Attributes: attributes}
-}
-
-func timeSlicingInMIGAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText, schema.StringAttribute{
-			MarkdownDescription: sharelayout.IntervalInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
-		}),
-	}
-}
-
-func timeSlicingAttributes(replicas string, interval schema.StringAttribute) map[string]schema.Attribute {
-	return map[string]schema.Attribute{
-		"interval": interval,
-		"replicas": schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: sharelayout.ReplicasValidators()},
-		"oversubscription": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.OversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
 		},
 	}
 }

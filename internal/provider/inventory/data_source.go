@@ -18,10 +18,10 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -480,7 +480,7 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 	for i := range now {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
-			Type: in.Type, Function: vgpulayout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID), Holder: set(in.Holder),
+			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID), Holder: set(in.Holder),
 		})
 	}
 }

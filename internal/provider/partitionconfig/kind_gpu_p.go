@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -17,8 +16,19 @@ import (
 )
 
 var gpuPKind = layoutKind{
-	kind:      gpu.KindGPUP,
-	attribute: gpuPAttribute,
+	kind: gpu.KindGPUP,
+	attribute: schema.SingleNestedAttribute{
+		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required; changing from one " +
+			"to another forces a new resource.",
+		Optional: true,
+		Attributes: map[string]schema.Attribute{
+			"partition_count": schema.Int64Attribute{
+				MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
+					"them with the memory that each partition gets.",
+				Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
+			},
+		},
+	},
 	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 		if p := object.Decode[gpuPModel](ctx, block, diags); p != nil {
 			c.Count = int(p.PartitionCount.ValueInt64())
@@ -44,19 +54,3 @@ type gpuPModel struct {
 }
 
 var gpuPType = map[string]attr.Type{"partition_count": types.Int64Type}
-
-func gpuPAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "GPU-P: partitions that Hyper-V gives to virtual machines. Exactly one of the kinds `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required; changing from one " +
-			"to another forces a new resource.",
-		Optional:      true,
-		PlanModifiers: []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"partition_count": schema.Int64Attribute{
-				MarkdownDescription: "Partitions per GPU. Only the counts that the GPU's driver offers are valid; data source `gpu_partition_options` lists " +
-					"them with the memory that each partition gets.",
-				Required: true, Validators: []validator.Int64{int64validator.Between(1, 1024)},
-			},
-		},
-	}
-}

@@ -7,22 +7,18 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/miglayout"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 )
 
 var migKind = layoutKind{
 	kind:      gpu.KindMIG,
-	attribute: migAttribute,
-	decode:    miglayout.Decode,
+	attribute: layout.MIG("MIG: GPU instances on Linux hosts, each with one compute instance that fills it."),
+	decode:    layout.DecodeMIG,
 	encode: func(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
-		return miglayout.Encode(ctx, &c, diags)
+		return layout.EncodeMIG(ctx, &c, diags)
 	},
 	describe: func(ctx context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) {
 		out.describeMIG(ctx, g, diags)
@@ -39,36 +35,6 @@ type instanceModel struct {
 var instanceType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"profile": types.StringType, "start": types.Int64Type, "memory_mib": types.Int64Type, "uuid": types.StringType,
 }}
-
-func migAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "MIG: GPU instances on Linux hosts, each with one compute instance that fills it.",
-		Optional:            true,
-		PlanModifiers:       []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"profiles": schema.MapAttribute{
-				MarkdownDescription: miglayout.ProfilesText, ElementType: types.Int64Type, Optional: true, Validators: miglayout.ProfilesValidators(),
-			},
-			"placements": schema.SetNestedAttribute{
-				MarkdownDescription: miglayout.PlacementsText, Optional: true, Validators: miglayout.PlacementsValidators(),
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"profile": schema.StringAttribute{MarkdownDescription: miglayout.ProfileText, Required: true, Validators: miglayout.ProfileValidators()},
-					"start":   schema.Int64Attribute{MarkdownDescription: miglayout.StartText, Required: true, Validators: miglayout.StartValidators()},
-				}},
-			},
-			"mps": schema.SingleNestedAttribute{
-				MarkdownDescription: sharelayout.MPSInMIGText, Optional: true, Validators: sharelayout.InMIGValidators(), Attributes: mpsAttributes(path.MatchRoot("mig").AtName("mps"), schema.StringAttribute{
-					MarkdownDescription: sharelayout.ComputeModeInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
-				}),
-			},
-			"time_slicing": schema.SingleNestedAttribute{
-				MarkdownDescription: sharelayout.TimeSlicingInMIGText, Optional: true, Attributes: timeSlicingAttributes(sharelayout.ReplicasInMIGText, schema.StringAttribute{
-					MarkdownDescription: sharelayout.IntervalInMIGText, Optional: true, Validators: sharelayout.WholeGPUValidators(),
-				}),
-			},
-		},
-	}
-}
 
 func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diagnostics) {
 	m.Layout = types.StringValue("mig:" + g.MIG.State().String())

@@ -6,56 +6,27 @@ import (
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 )
 
 var mpsKind = layoutKind{
-	kind:      gpu.KindMPS,
-	attribute: mpsAttribute,
+	kind: gpu.KindMPS,
+	attribute: layout.MPS("NVIDIA's Multi-Process Service (MPS) on Linux hosts: processes and containers compute on a GPU at the same time, each with a part of its multiprocessors and memory. " +
+		"One control daemon per host serves all GPUs of the config, in the order of their ids. MPS is not a security boundary: a fault of one client can terminate the others."),
 	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
-		c.MPS = sharelayout.DecodeMPS(ctx, block, diags)
+		c.MPS = layout.DecodeMPS(ctx, block, diags)
 	},
 	encode: func(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
 		if c.Kind != gpu.KindMPS {
 			c.MPS = nil // MIG has it inside
 		}
-		return sharelayout.EncodeMPS(ctx, c.MPS, diags)
+		return layout.EncodeMPS(ctx, c.MPS, diags)
 	},
 	describe: describeSharing,
-}
-
-func mpsAttribute() schema.SingleNestedAttribute {
-	attributes := mpsAttributes(path.MatchRoot("mps"), schema.StringAttribute{
-		MarkdownDescription: sharelayout.ComputeModeText, Optional: true, Validators: sharelayout.ComputeModeValidators(),
-	})
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: sharelayout.MPSText, Optional: true, PlanModifiers: []planmodifier.Object{otherKind()}, Attributes: attributes,
-	}
-}
-
-// mpsAttributes are those of MPS at a path, on GPUs and inside of GPU instances.
-func mpsAttributes(at path.Expression, computeMode schema.StringAttribute) map[string]schema.Attribute {
-	return map[string]schema.Attribute{
-		"uid":        schema.Int64Attribute{MarkdownDescription: sharelayout.UserText, Optional: true, Validators: sharelayout.UserValidators(at)},
-		"multi_user": schema.BoolAttribute{MarkdownDescription: sharelayout.MultiUserText, Optional: true, Validators: sharelayout.MultiUserValidators()},
-		"active_thread_percentage": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.ThreadsText, Optional: true, Validators: sharelayout.PercentageValidators(),
-		},
-		"pinned_memory_limit_mib": schema.Int64Attribute{
-			MarkdownDescription: sharelayout.MemoryText, Optional: true, Validators: sharelayout.MemoryValidators(),
-		},
-		"compute_mode": computeMode,
-		"oversubscription": schema.Float64Attribute{
-			MarkdownDescription: sharelayout.MPSOversubscriptionText, Optional: true, Validators: sharelayout.OversubscriptionValidators(),
-		},
-	}
 }
 
 func describeSharing(_ context.Context, out *gpuModel, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, _ *diag.Diagnostics) {

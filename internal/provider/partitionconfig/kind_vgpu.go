@@ -7,22 +7,20 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vgpulayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 )
 
 var vgpuKind = layoutKind{
 	kind:      gpu.KindVGPU,
-	attribute: vgpuAttribute,
+	attribute: layout.VGPU("Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices."),
 	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
-		c.VGPU = vgpulayout.Decode(ctx, block, diags)
+		c.VGPU = layout.DecodeVGPU(ctx, block, diags)
 	},
 	encode: func(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
-		return vgpulayout.Encode(ctx, c.VGPU, diags)
+		return layout.EncodeVGPU(ctx, c.VGPU, diags)
 	},
 	describe: func(ctx context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) {
 		out.describeVGPUs(ctx, g.VGPU, diags)
@@ -41,20 +39,6 @@ var vgpuType = types.ObjectType{AttrTypes: map[string]attr.Type{
 	"type": types.StringType, "function": types.Int64Type, "address": types.StringType, "uuid": types.StringType,
 }}
 
-func vgpuAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices.",
-		Optional:            true,
-		PlanModifiers:       []planmodifier.Object{otherKind()},
-		Attributes: map[string]schema.Attribute{
-			"type":          schema.StringAttribute{MarkdownDescription: vgpulayout.TypeText, Optional: true, Validators: vgpulayout.TypeValidators()},
-			"count":         schema.Int64Attribute{MarkdownDescription: vgpulayout.CountText, Optional: true, Validators: vgpulayout.CountValidators()},
-			"types":         schema.MapAttribute{MarkdownDescription: vgpulayout.TypesText, ElementType: types.Int64Type, Optional: true, Validators: vgpulayout.TypesValidators()},
-			"heterogeneous": schema.BoolAttribute{MarkdownDescription: vgpulayout.HeterogeneousText, Optional: true},
-		},
-	}
-}
-
 func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.Diagnostics) {
 	m.Layout = types.StringValue(v.State().String())
 	now := slices.SortedFunc(slices.Values(v.Instances), func(a, b gpu.VGPUInstance) int {
@@ -63,7 +47,7 @@ func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.D
 	list := []vgpuModel{}
 	for i := range now {
 		in := &now[i]
-		list = append(list, vgpuModel{Type: in.Type, Function: vgpulayout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID)})
+		list = append(list, vgpuModel{Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID)})
 	}
 	var d diag.Diagnostics
 	m.VGPUs, d = types.ListValueFrom(ctx, vgpuType, list)

@@ -17,7 +17,7 @@ import (
 // attribute gpus. Each is in a file of its own.
 type layoutKind struct {
 	kind      gpu.Kind
-	attribute func() schema.SingleNestedAttribute
+	attribute schema.SingleNestedAttribute
 	// decode reads a block that there is, encode writes one, null for another kind.
 	decode   func(context.Context, types.Object, *gpu.PartitionConfig, *diag.Diagnostics)
 	encode   func(context.Context, gpu.PartitionConfig, *diag.Diagnostics) types.Object

@@ -126,7 +126,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 		},
 	}
 	for _, k := range layoutKinds {
-		resp.Schema.Attributes[string(k.kind)] = k.attribute()
+		k.attribute.PlanModifiers = []planmodifier.Object{otherKind()}
+		resp.Schema.Attributes[string(k.kind)] = k.attribute
 	}
 }
 

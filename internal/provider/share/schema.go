@@ -17,8 +17,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
 )
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -91,27 +91,27 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Attributes: map[string]schema.Attribute{
 				"request_mib": schema.Int64Attribute{
 					MarkdownDescription: "What is kept free for the share, in MiB.", Optional: true,
-					Validators: append(sharelayout.MemoryValidators(),
+					Validators: append(layout.MemoryValidators(),
 						int64validator.AtLeastOneOf(memory("request_mib"), memory("limit_mib"), memory("fraction"), memory("limit_fraction")),
 						int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
 				},
 				"limit_mib": schema.Int64Attribute{
 					MarkdownDescription: "The most that the share may use, in MiB. What holds it to that is in `enforcement`.", Optional: true,
-					Validators: append(sharelayout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
+					Validators: append(layout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
 				},
 				"fraction": schema.Float64Attribute{
 					MarkdownDescription: "What is kept free for the share, as a part of the device's memory: `0.5` is half of it, whatever the model.", Optional: true,
-					Validators: sharelayout.FractionValidators(),
+					Validators: layout.FractionValidators(),
 				},
 				"limit_fraction": schema.Float64Attribute{
 					MarkdownDescription: "The most that the share may use, as a part of the device's memory. A share of devices of different sizes is held to the smallest part.", Optional: true,
-					Validators: sharelayout.FractionValidators(),
+					Validators: layout.FractionValidators(),
 				},
 			},
 		},
 		"active_thread_percentage": schema.Float64Attribute{
 			MarkdownDescription: "Percentage of a device's multiprocessors that each process of the share may use. Only with MPS (on a GPU or a MIG instance).",
-			Optional:            true, Validators: sharelayout.PercentageValidators(),
+			Optional:            true, Validators: layout.PercentageValidators(),
 		},
 		"client_priority": schema.StringAttribute{
 			MarkdownDescription: "Priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",

@@ -1,4 +1,4 @@
-package sharelayout_test
+package layout_test
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/sharelayout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 )
 
 func user(id int) *int { return &id }
@@ -28,7 +28,7 @@ func TestMPSRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var diags diag.Diagnostics
-			got := sharelayout.DecodeMPS(t.Context(), sharelayout.EncodeMPS(t.Context(), want, &diags), &diags)
+			got := layout.DecodeMPS(t.Context(), layout.EncodeMPS(t.Context(), want, &diags), &diags)
 			check(t, diags, want, got)
 		})
 	}
@@ -44,7 +44,7 @@ func TestTimeSlicingRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var diags diag.Diagnostics
-			got := sharelayout.DecodeTimeSlicing(t.Context(), sharelayout.EncodeTimeSlicing(t.Context(), want, &diags), &diags)
+			got := layout.DecodeTimeSlicing(t.Context(), layout.EncodeTimeSlicing(t.Context(), want, &diags), &diags)
 			check(t, diags, want, got)
 		})
 	}
@@ -70,7 +70,7 @@ func TestPercentage(t *testing.T) {
 		t.Run(value.String(), func(t *testing.T) {
 			t.Parallel()
 			var diags diag.Diagnostics
-			for _, v := range sharelayout.PercentageValidators() {
+			for _, v := range layout.PercentageValidators() {
 				resp := validator.Float64Response{}
 				v.ValidateFloat64(t.Context(), validator.Float64Request{Path: path.Root("active_thread_percentage"), ConfigValue: value}, &resp)
 				diags.Append(resp.Diagnostics...)

@@ -1,0 +1,51 @@
+// Package layout is how resources and data sources write the layout that GPUs shall have: a file
+// for each kind, with its attribute and how its values are read and written.
+package layout
+
+import (
+	"context"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+)
+
+// typesOf are the types of what an attribute has inside.
+func typesOf(a schema.SingleNestedAttribute) map[string]attr.Type {
+	o, _ := a.GetType().(types.ObjectType)
+	return o.AttrTypes
+}
+
+func encode(ctx context.Context, as schema.SingleNestedAttribute, from any, diags *diag.Diagnostics) types.Object {
+	out, d := types.ObjectValueFrom(ctx, typesOf(as), from)
+	diags.Append(d...)
+	return out
+}
+
+// counted is a map of numbers by name.
+func counted(ctx context.Context, of map[string]int, diags *diag.Diagnostics) types.Map {
+	counts := map[string]int64{}
+	for name, n := range of {
+		counts[name] = int64(n)
+	}
+	out, d := types.MapValueFrom(ctx, types.Int64Type, counts)
+	diags.Append(d...)
+	return out
+}
+
+// number is null for 0, which stands for the default.
+func number(n float64) types.Float64 {
+	if n == 0 {
+		return types.Float64Null()
+	}
+	return types.Float64Value(n)
+}
+
+// text is null for "", which stands for the default.
+func text[T ~string](s T) types.String {
+	if s == "" {
+		return types.StringNull()
+	}
+	return types.StringValue(string(s))
+}

@@ -1,0 +1,135 @@
+package layout
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+// What a placement has, for registry pages.
+const (
+	ProfileText = "The profile, such as `3g.40gb`."
+	StartText   = "The first memory slice."
+)
+
+// slicesAtMost is more memory slices than any GPU has.
+const slicesAtMost = 64
+
+// MIG is the attribute mig.
+func MIG(text string) schema.SingleNestedAttribute {
+	sharing := path.MatchRoot("mig")
+	mps := mpsAt(sharing.AtName("mps"), "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or "+
+		"no longer has `mps`, whatever `on_destroy` is.",
+		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs})
+	mps.Validators = []validator.Object{objectvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("time_slicing"))}
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: text, Optional: true,
+		Attributes: map[string]schema.Attribute{
+			"profiles": schema.MapAttribute{
+				MarkdownDescription: "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
+					"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
+					"One of `profiles` and `placements` is required.",
+				ElementType: types.Int64Type, Optional: true,
+				Validators: []validator.Map{
+					mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements")),
+					mapvalidator.NoNullValues(),
+					mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
+					mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost)),
+				},
+			},
+			"placements": schema.SetNestedAttribute{
+				MarkdownDescription: "The instances of each GPU with their places, taken as written.", Optional: true, Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"profile": schema.StringAttribute{MarkdownDescription: ProfileText, Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+					"start":   schema.Int64Attribute{MarkdownDescription: StartText, Required: true, Validators: []validator.Int64{int64validator.Between(0, slicesAtMost-1)}},
+				}},
+			},
+			"mps": mps,
+			"time_slicing": timeSlicing("Time-slicing inside of each GPU instance: several shares take turns on it. One of `mps` and `time_slicing` at most.",
+				"How many shares each GPU instance takes, at least 2.", schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs}),
+		},
+	}
+}
+
+type migModel struct {
+	Profiles    types.Map    `tfsdk:"profiles"`
+	Placements  types.Set    `tfsdk:"placements"`
+	MPS         types.Object `tfsdk:"mps"`
+	TimeSlicing types.Object `tfsdk:"time_slicing"`
+}
+
+// Placement is one placement, for lists of computed attributes too.
+type Placement struct {
+	Profile string `tfsdk:"profile"`
+	Start   int64  `tfsdk:"start"`
+}
+
+// Placements converts placements.
+func Placements(list []gpu.MIGPlacement) []Placement {
+	out := make([]Placement, len(list))
+	for i, p := range list {
+		out[i] = Placement{Profile: p.Profile, Start: int64(p.Start)}
+	}
+	return out
+}
+
+// DecodeMIG reads a known layout into a config; null leaves it as it is.
+func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
+	m := object.Decode[migModel](ctx, o, diags)
+	if m == nil {
+		return
+	}
+	c.MIG = &gpu.MIGLayout{}
+	if !m.Profiles.IsNull() {
+		diags.Append(m.Profiles.ElementsAs(ctx, &c.MIG.Profiles, false)...)
+		maps.DeleteFunc(c.MIG.Profiles, func(_ string, n int) bool { return n == 0 }) // as modules write it
+	}
+	if !m.Placements.IsNull() {
+		var placements []Placement
+		diags.Append(m.Placements.ElementsAs(ctx, &placements, false)...)
+		for _, p := range placements {
+			c.MIG.Placements = append(c.MIG.Placements, gpu.MIGPlacement{Profile: p.Profile, Start: int(p.Start)})
+		}
+		slices.SortFunc(c.MIG.Placements, func(a, b gpu.MIGPlacement) int {
+			return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
+		})
+	}
+	c.MPS = DecodeMPS(ctx, m.MPS, diags)
+	c.TimeSlicing = DecodeTimeSlicing(ctx, m.TimeSlicing, diags)
+}
+
+// EncodeMIG is DecodeMIG's inverse, for import.
+func EncodeMIG(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
+	as := MIG("")
+	if c.MIG == nil {
+		return types.ObjectNull(typesOf(as))
+	}
+	placement := as.Attributes["placements"].GetType().(types.SetType).ElemType //nolint:forcetypeassert // it is as above
+	m := migModel{
+		Profiles: types.MapNull(types.Int64Type), Placements: types.SetNull(placement),
+		MPS: EncodeMPS(ctx, c.MPS, diags), TimeSlicing: EncodeTimeSlicing(ctx, c.TimeSlicing, diags),
+	}
+	if len(c.MIG.Placements) > 0 {
+		var d diag.Diagnostics
+		m.Placements, d = types.SetValueFrom(ctx, placement, Placements(c.MIG.Placements))
+		diags.Append(d...)
+	} else {
+		m.Profiles = counted(ctx, c.MIG.Profiles, diags)
+	}
+	return encode(ctx, as, m, diags)
+}

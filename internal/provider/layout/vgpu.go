@@ -1,0 +1,117 @@
+package layout
+
+import (
+	"context"
+	"maps"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
+	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+)
+
+// countAtMost is more vGPUs than any GPU takes.
+const countAtMost = 1024
+
+// VGPU is the attribute vgpu.
+func VGPU(text string) schema.SingleNestedAttribute {
+	return schema.SingleNestedAttribute{
+		MarkdownDescription: text, Optional: true,
+		Attributes: map[string]schema.Attribute{
+			"type": schema.StringAttribute{
+				MarkdownDescription: "The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. Types that are MIG-backed are refused. " +
+					"One of `type` and `types` is required.",
+				Optional:   true,
+				Validators: []validator.String{stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")), stringvalidator.LengthAtLeast(1)},
+			},
+			"count": schema.Int64Attribute{
+				MarkdownDescription: "With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes.", Optional: true,
+				Validators: []validator.Int64{int64validator.AlsoRequires(path.MatchRelative().AtParent().AtName("type")), int64validator.Between(1, countAtMost)},
+			},
+			"types": schema.MapAttribute{
+				MarkdownDescription: "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it.",
+				ElementType:         types.Int64Type, Optional: true,
+				Validators: []validator.Map{mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)), mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost))},
+			},
+			"heterogeneous": schema.BoolAttribute{
+				MarkdownDescription: "Whether vGPUs of different frame buffer sizes may share a GPU. It changes only while the GPU has no vGPU. Default: `true` for `types` of " +
+					"different sizes, else as the GPU has it.",
+				Optional: true,
+			},
+		},
+	}
+}
+
+type vgpuModel struct {
+	Type          types.String `tfsdk:"type"`
+	Count         types.Int64  `tfsdk:"count"`
+	Types         types.Map    `tfsdk:"types"`
+	Heterogeneous types.Bool   `tfsdk:"heterogeneous"`
+}
+
+// DecodeVGPU reads a known layout; null gives nil.
+func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.VGPULayout {
+	m := object.Decode[vgpuModel](ctx, o, diags)
+	if m == nil {
+		return nil
+	}
+	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
+	if !m.Count.IsNull() {
+		n := int(m.Count.ValueInt64())
+		l.Count = &n
+	}
+	if !m.Types.IsNull() {
+		diags.Append(m.Types.ElementsAs(ctx, &l.Types, false)...)
+		maps.DeleteFunc(l.Types, func(_ string, n int) bool { return n == 0 }) // as modules write it
+	}
+	return l
+}
+
+// EncodeVGPU is DecodeVGPU's inverse, for import.
+func EncodeVGPU(ctx context.Context, l *gpu.VGPULayout, diags *diag.Diagnostics) types.Object {
+	as := VGPU("")
+	if l == nil {
+		return types.ObjectNull(typesOf(as))
+	}
+	m := vgpuModel{Types: types.MapNull(types.Int64Type), Heterogeneous: types.BoolPointerValue(l.Heterogeneous)}
+	if l.Type == "" {
+		m.Types = counted(ctx, l.Types, diags)
+		return encode(ctx, as, m, diags)
+	}
+	m.Type = types.StringValue(l.Type)
+	if l.Count != nil {
+		m.Count = types.Int64Value(int64(*l.Count))
+	}
+	return encode(ctx, as, m, diags)
+}
+
+// Place is where a vGPU is or goes, for lists of computed attributes.
+type Place struct {
+	Type     string `tfsdk:"type"`
+	Function *int64 `tfsdk:"function"`
+}
+
+// Places converts places.
+func Places(list []gpu.VGPUPlace) []Place {
+	out := make([]Place, len(list))
+	for i, p := range list {
+		out[i] = Place{Type: p.Type, Function: Function(p)}
+	}
+	return out
+}
+
+// Function is the index of a place's virtual function, nil for the GPU itself.
+func Function(p gpu.VGPUPlace) *int64 {
+	if p.Function == gpu.Itself {
+		return nil
+	}
+	n := int64(p.Function)
+	return &n
+}
