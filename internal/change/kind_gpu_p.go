@@ -130,7 +130,7 @@ func (l *countChange) seats() (out []seat) {
 		if gpu.DisruptVMRestart.Exceeds(l.limit) {
 			l.refuse(refuseGPU(InUse, setCount, g.ID,
 				"%s would have to be restarted, but max_disruption does not allow it", l.vmNames(holders(g))).
-				or("allow it with max_disruption = %q, or shut them down first", gpu.DisruptVMRestart).of(PartitionInUse).needs(gpu.DisruptVMRestart))
+				or("allow it with max_disruption = %q, or shut down the VMs first", gpu.DisruptVMRestart).of(PartitionInUse).needs(gpu.DisruptVMRestart))
 		}
 		for _, id := range holders(g) {
 			if slices.ContainsFunc(out, func(s seat) bool { return gpu.SameID(s.vm.ID, id) }) {

@@ -93,7 +93,7 @@ func fits(host *gpu.Host, key string, ch Change) *Refusal {
 	if host.Platform == need {
 		return nil
 	}
-	return refuse(NotSupported, op, "host "+host.Name, "it requires a host that runs %s, and this one runs %s", names[need], names[host.Platform])
+	return refuse(NotSupported, op, "host "+host.Name, "it runs %s, and this requires %s", names[host.Platform], names[need])
 }
 
 // planner collects the steps of one change to one host.

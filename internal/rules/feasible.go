@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -217,12 +218,16 @@ func Refused(host string, p change.Change, refused *change.Refusal) Finding {
 	if refused.Code == change.Unannounced {
 		return NotAnnounced(host, refused.Found)
 	}
+	where := hostText(host)
+	if !strings.HasPrefix(refused.Object, "host ") { // else it is about the host itself
+		where = cmp.Or(refused.Object, "the object") + " on " + where
+	}
 	f := Finding{
 		Rule:   Feasible,
 		Level:  Error,
 		Title:  "The host would refuse the change",
 		Host:   host,
-		Found:  fmt.Sprintf("%s on %s: %s.", capital(cmp.Or(refused.Object, "the object")), hostText(host), refused.Found),
+		Found:  fmt.Sprintf("%s: %s.", capital(where), refused.Found),
 		Wanted: fmt.Sprintf("%s needs it to %s.", labelOf(p), cmp.Or(refused.Op, "be changed")),
 		Fix:    "Remove the cause on the host, or change what is wanted.",
 	}

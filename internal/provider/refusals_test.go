@@ -1,0 +1,140 @@
+package provider_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// refused are what people read of refusals of the planner that no test of a resource leads to,
+// since a rule speaks first there, or the host has to change at the wrong moment.
+func refused(t *testing.T) []string {
+	t.Helper()
+	hyperv := func(edit func(*gpu.Host)) gpu.Host {
+		h := rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2)))
+		h.GPUs = append(h.GPUs, rig.Unpartitionable("PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"))
+		if edit != nil {
+			edit(&h)
+		}
+		return h
+	}
+	linux := func(edit func(*gpu.Host)) gpu.Host {
+		h := rig.WithMPS(rig.HGX(rig.H100, 2)).Hosts[0]
+		if edit != nil {
+			edit(&h)
+		}
+		return h
+	}
+	of := func(h gpu.Host, id string) *gpu.GPU {
+		g, ok := h.GPU(id)
+		if !ok {
+			t.Fatalf("%s has no %s", h.Name, id)
+		}
+		return g
+	}
+	config := func(h gpu.Host, kind gpu.Kind, gpus ...string) *gpu.PartitionConfig {
+		c := &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: kind, GPUs: map[string][]string{h.Name: gpus}}
+		switch kind {
+		case gpu.KindGPUP:
+			c.Count = 8
+		case gpu.KindMIG:
+			c.MIG = &gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 2}}
+		case gpu.KindMPS:
+			c.MPS = &gpu.MPSLayout{MultiUser: true}
+		case gpu.KindTimeSlicing:
+			c.TimeSlicing = &gpu.TimeSlicing{Replicas: 2}
+		case gpu.KindVGPU:
+		}
+		return c
+	}
+	wants := func(c *gpu.PartitionConfig) change.Change {
+		return change.Change{Subject: `gpu_partition_config "vdi"`, Token: "t", Want: gpu.Want{Config: c}}
+	}
+	pool := func(host string, gpus ...string) change.Change {
+		return change.Change{Subject: `gpu_pool "render"`, Token: "t", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: host + "/render", Name: "render", Members: map[string][]string{host: gpus}}}}
+	}
+	gives := func(vm string, a gpu.Assignment) change.Change {
+		a.VM, a.VMName, a.Host = vm, vm, "hv01"
+		return change.Change{Subject: `gpu_vm_assignment for VM "` + vm + `"`, Token: "t", Want: gpu.Want{Assignment: &a}}
+	}
+	ends := func(ch change.Change) change.Change {
+		ch.Prior, ch.Want = ch.Want, gpu.Want{}
+		return ch
+	}
+	somebody := gpu.Process{PID: 4711, Name: "python", Holder: "container 3f2a"}
+	a, b := rig.MIGGPU(0), rig.MIGGPU(1)
+	const gone = "GPU-00000000-0000-4000-8000-00000000dead"
+	partition := gpu.Assignment{Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
+	daemon := func(h *gpu.Host, d gpu.MPSDaemon) {
+		d.PID, d.Devices = 100, []gpu.SharedDevice{{GPU: a}}
+		h.MPS.Daemons = []gpu.MPSDaemon{d}
+	}
+
+	var out []string
+	for _, c := range []struct {
+		host gpu.Host
+		ch   change.Change
+	}{
+		{hyperv(nil), gives("avd-09", gpu.Assignment{VMID: "00000000-0000-4000-8000-00000000DEAD", Partition: &gpu.PartitionWant{}})},
+		{hyperv(nil), gives("avd-02", gpu.Assignment{Pool: &gpu.PoolWant{ID: "hv01/render", Name: "render", Count: 9}})},
+		{hyperv(nil), gives("avd-02", gpu.Assignment{Partition: &gpu.PartitionWant{PinnedGPU: "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"}})},
+		{hyperv(nil), pool("hv01", gone)},
+		{hyperv(nil), wants(config(hyperv(nil), gpu.KindGPUP, gone))},
+		{hyperv(nil), wants(config(hyperv(nil), gpu.KindGPUP, "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"))},
+		{hyperv(nil), wants(config(hyperv(nil), gpu.KindMPS, rig.GPU0))},
+		{hyperv(func(h *gpu.Host) { h.GPUs[0].Dismounted = true }), wants(config(hyperv(nil), gpu.KindGPUP, rig.GPU0))},
+		{hyperv(func(h *gpu.Host) {
+			h.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: "a"}}
+			of(*h, rig.GPU0).Partitionable.Partitions = []gpu.Partition{{VMID: h.VMs[0].ID}}
+		}), wants(config(hyperv(nil), gpu.KindGPUP, rig.GPU0))},
+		{hyperv(func(h *gpu.Host) {
+			want := gives("avd-01", partition).Want
+			want.Assignment.VMID = h.VMs[0].ID
+			h.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: "a"}}
+			h.Claims = []gpu.Claim{{Kind: gpu.ClaimAssignment, ID: h.VMs[0].ID, Token: "t", Want: want}}
+		}), ends(gives("avd-01", partition))},
+		{hyperv(func(h *gpu.Host) { h.VMs[0].PartitionAdapters = []gpu.PartitionAdapter{{ID: "a"}} }), ends(gives("avd-01", partition))},
+		{linux(nil), pool("hgx01", gone)},
+		{linux(func(h *gpu.Host) {
+			h.Claims = []gpu.Claim{{Kind: gpu.ClaimPool, ID: "ml", GPUs: []string{a}, Want: pool("hgx01", a).Want}}
+		}), pool("hgx01", a)},
+		{linux(nil), func() change.Change { c := pool("hgx01", a); c.Want.Pool.Force = true; return c }()},
+		{linux(nil), func() change.Change { c := pool("hgx01", a); c.Want.Pool.MountBack = true; return c }()},
+		{linux(nil), wants(config(linux(nil), gpu.KindMIG, gone))},
+		{linux(func(h *gpu.Host) { of(*h, a).MIG = nil }), wants(config(linux(nil), gpu.KindMIG, a))},
+		{linux(func(h *gpu.Host) { of(*h, a).Dismounted = true }), wants(config(linux(nil), gpu.KindMIG, a))},
+		{linux(func(h *gpu.Host) { of(*h, a).Processes = []gpu.Process{somebody} }), wants(config(linux(nil), gpu.KindMIG, a))},
+		{linux(func(h *gpu.Host) { of(*h, a).MIG.NeedsReset = true }), wants(config(linux(nil), gpu.KindMIG, a))},
+		{linux(func(h *gpu.Host) {
+			g := of(*h, a)
+			g.MIG.Enabled, g.MIG.Pending = true, true
+			g.MIG.Instances = []gpu.GPUInstance{{ID: 1, Profile: "3g.40gb", Size: 4, Compute: []gpu.ComputeInstance{{Slices: 1}}}}
+			inside := somebody
+			inside.GPUInstance = new(1)
+			g.Processes = []gpu.Process{inside}
+		}), wants(config(linux(nil), gpu.KindMIG, a))},
+		{linux(func(h *gpu.Host) { of(*h, a).MIG.Enabled = true }), wants(config(linux(nil), gpu.KindTimeSlicing, a))},
+		{linux(func(h *gpu.Host) { h.MPS.Program = "" }), wants(config(linux(nil), gpu.KindMPS, a))},
+		{linux(func(h *gpu.Host) { daemon(h, gpu.MPSDaemon{}) }), wants(config(linux(nil), gpu.KindMPS, a))},
+		{linux(func(h *gpu.Host) {
+			daemon(h, gpu.MPSDaemon{MPSDaemonSpec: gpu.MPSDaemonSpec{Name: "vdi", MultiUser: true}, Clients: []gpu.Process{somebody}})
+			h.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: []string{a}, Want: wants(config(linux(nil), gpu.KindMPS, a)).Want}}
+		}), wants(config(linux(nil), gpu.KindMPS, a, b))},
+	} {
+		_, err := change.Plan(c.host, c.host.Name, c.ch)
+		var all change.Refusals
+		if !errors.As(err, &all) {
+			t.Errorf("%s is not refused: %v", c.ch.Subject, err)
+			continue
+		}
+		for _, r := range all {
+			f := rules.Refused(c.host.Name, c.ch, r)
+			out = append(out, string(f.Level)+": "+f.Title+"\n\n"+f.Detail()+"\n")
+		}
+	}
+	return out
+}
