@@ -11,10 +11,57 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// migFault is a layout that GPUs cannot have, for one reason.
-type migFault struct {
+// layoutFault is a layout that GPUs cannot have, for one reason.
+type layoutFault struct {
 	Finding
 	members []member
+}
+
+// reportLayout asks each GPU of a config for its layout, in words: what the GPU can never have,
+// and, of a plan that changes something, why the planner finds no room beside what is in use.
+// GPUs of one reason are one fault. It reports those that the rule at hand is about, and
+// whether a host could be asked.
+func (r *run) reportLayout(
+	c *gpu.PartitionConfig, text string, never func(*gpu.Host, *gpu.GPU) error, refused func(string, *gpu.Host) change.Refusals, word func(error) Finding,
+) (asked bool) {
+	byReason := map[string]*layoutFault{}
+	for host, h := range r.hostsAtHand(c.GPUs) {
+		asked = true
+		var why change.Refusals
+		if r.transition() {
+			why = refused(host, h)
+		}
+		for g := range selected(h, c.GPUs[host]) {
+			err := never(h, g)
+			if err == nil {
+				err = why.Layout(g.ID)
+			}
+			if err == nil {
+				continue
+			}
+			f := word(err)
+			if f.Rule != r.rule.ID {
+				continue
+			}
+			reason := f.Title + "\x00" + f.Found
+			if byReason[reason] == nil {
+				byReason[reason] = &layoutFault{Finding: f}
+			}
+			byReason[reason].members = append(byReason[reason].members, member{host: host, gpu: g})
+		}
+	}
+	for _, reason := range sortedKeys(byReason) {
+		f := byReason[reason]
+		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
+		f.Found = fmt.Sprintf("%s Affected: %s.", f.Found, join(gpuTexts(f.members)))
+		f.Wanted = r.wantedOnEach(text)
+		r.report(f.Finding, keysOf(string(c.Kind)+" "+text, f.members)...)
+	}
+	return asked
+}
+
+func (r *run) wantedOnEach(text string) string {
+	return fmt.Sprintf("%s wants on each GPU: %s.", r.label(), text)
 }
 
 func checkMIGProfileSupported(r *run) {
@@ -37,7 +84,7 @@ func checkMIGProfileSupported(r *run) {
 			Host:   without[0].host,
 			GPU:    without[0].gpu.ID,
 			Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
-			Wanted: r.wantedMIG(c),
+			Wanted: r.wantedOnEach(placement.MIGLayoutText(c.MIG)),
 			Fix:    "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a hypervisor keeps MIG to itself.",
 		}, keysOf("no mig", without)...)
 	}
@@ -52,84 +99,44 @@ func checkMIGPlacement(r *run) {
 
 // reportMIGFaults reports those faults of the layout that the rule at hand is about.
 func (r *run) reportMIGFaults(c *gpu.PartitionConfig) {
-	for _, f := range r.migFaults(c) {
-		if f.Rule != r.rule.ID {
-			continue
+	never := func(_ *gpu.Host, g *gpu.GPU) error {
+		if g.MIG == nil {
+			return nil // said already
 		}
-		f.Wanted = r.wantedMIG(c)
-		if len(f.members) == 0 { // a model
-			r.report(f.Finding, key("mig", f.Found))
-			continue
-		}
-		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
-		f.Found = fmt.Sprintf("%s Affected: %s.", f.Found, join(gpuTexts(f.members)))
-		r.report(f.Finding, keysOf("mig "+placement.MIGLayoutText(c.MIG), f.members)...)
+		_, err := placement.LayOut(placement.MIGProfiles(g), nil, c.MIG)
+		return err
 	}
-}
-
-func (r *run) wantedMIG(c *gpu.PartitionConfig) string {
-	return fmt.Sprintf("%s wants on each GPU: %s.", r.label(), placement.MIGLayoutText(c.MIG))
-}
-
-// migFaults asks each GPU for the layout: what the GPU can never have, and, of a plan
-// that changes something, why the planner finds no room beside the instances in use. GPUs of
-// one reason are one fault.
-func (r *run) migFaults(c *gpu.PartitionConfig) []migFault {
-	byReason := map[string]*migFault{}
-	asked := false
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		asked = true
-		var refused change.Refusals
-		if r.transition() {
-			refused = r.refusals(r.underShares(host, h), host, r.plan)
-		}
-		for g := range selected(h, c.GPUs[host]) {
-			if g.MIG == nil {
-				continue
+	refused := func(host string, h *gpu.Host) change.Refusals {
+		return r.refusals(r.underShares(host, h), host, r.plan)
+	}
+	if text := placement.MIGLayoutText(c.MIG); !r.reportLayout(c, text, never, refused, migFinding) && !r.plan.Unchanged {
+		for _, f := range documentedFaults(c) {
+			if f.Rule == r.rule.ID {
+				f.Wanted = r.wantedOnEach(text)
+				r.report(f, key("mig", f.Found))
 			}
-			_, err := placement.LayOut(placement.MIGProfiles(g), nil, c.MIG)
-			if err == nil {
-				err = refused.Layout(g.ID)
-			}
-			if err == nil {
-				continue
-			}
-			f := migFinding(err)
-			reason := f.Title + "\x00" + f.Found
-			if byReason[reason] == nil {
-				byReason[reason] = &migFault{Finding: f}
-			}
-			byReason[reason].members = append(byReason[reason].members, member{host: host, gpu: g})
 		}
 	}
-	if !asked && !r.plan.Unchanged {
-		return r.documentedFaults(c)
-	}
-	var out []migFault
-	for _, reason := range sortedKeys(byReason) {
-		out = append(out, *byReason[reason])
-	}
-	return out
 }
 
 // documentedFaults compares the layout with what is documented for the models that the
 // selector names, since no host of the config could be asked. Names of profiles differ a
 // little between drivers, and some places are inferred: those are worth a warning.
-func (r *run) documentedFaults(c *gpu.PartitionConfig) []migFault {
+func documentedFaults(c *gpu.PartitionConfig) []Finding {
 	if c.Scope.Selector == nil {
 		return nil
 	}
-	var out []migFault
+	var out []Finding
 	for _, name := range c.Scope.Selector.Models {
 		m, ok := catalog.ByName(name)
 		if !ok {
 			continue
 		}
 		if m.MIG == nil {
-			out = append(out, migFault{Finding: Finding{
+			out = append(out, Finding{
 				Rule: "mig-profile-supported", Level: Warning, Path: "selector", Title: "The GPU does not support MIG",
 				Found: fmt.Sprintf("No MIG is documented for %s.", m.Name), Fix: "Choose another model.",
-			}})
+			})
 			continue
 		}
 		_, err := placement.LayOut(m.MIG.Profiles, nil, c.MIG)
@@ -142,7 +149,7 @@ func (r *run) documentedFaults(c *gpu.PartitionConfig) []migFault {
 		if m.MIG.PlacementsInferred || errors.As(err, &unknown) {
 			f.Level = Warning
 		}
-		out = append(out, migFault{Finding: f})
+		out = append(out, f)
 	}
 	return out
 }
