@@ -48,11 +48,7 @@ func (p *planner) plan() error {
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
 	case ch.Want.Pool != nil || ch.Want.Empty() && ch.Prior.Pool != nil:
-		if host.Platform == gpu.Linux {
-			err = p.linuxPool()
-		} else {
-			err = p.pool()
-		}
+		err = p.pool()
 	case ch.Want.Share != nil || ch.Want.Empty() && ch.Prior.Share != nil:
 		err = p.share()
 	default:

@@ -10,18 +10,7 @@ const makePool = "make the pool"
 
 // linuxPool plans a pool of a Linux host: a set of GPUs that shares are drawn from. It is
 // no more than its claim, and nothing is dismounted for it.
-func (p *planner) linuxPool() error {
-	want, wanted := poolOn(p.change.Want.Pool, p.key)
-	prior, had := poolOn(p.change.Prior.Pool, p.key)
-	shape := want
-	if !wanted {
-		shape = prior
-	}
-	claim := findClaim(&p.host, gpu.ClaimPool, shape.Name)
-	ours, err := p.owns(gpu.ClaimPool, shape.Name, claim, had, wanted)
-	if err != nil || !ours {
-		return err
-	}
+func (p *planner) linuxPool(want, shape gpu.PoolConfig, wanted bool, claim *gpu.Claim) error {
 	if !p.change.ClaimOnly {
 		if err := p.poolAllows(&shape, want.Members[p.key], claim); err != nil {
 			return err

@@ -22,6 +22,9 @@ func (p *planner) pool() error {
 	if err != nil || !ours {
 		return err
 	}
+	if p.host.Platform == gpu.Linux {
+		return p.linuxPool(want, shape, wanted, claim)
+	}
 	if wanted || !p.dropOnly(claim) {
 		if err := p.knows("change the pool", "", want.Members[p.key], gpu.PartPools); err != nil {
 			return err

@@ -108,8 +108,8 @@ func inMIGMode(g *gpu.GPU) bool { return g.MIG != nil && (g.MIG.Enabled || g.MIG
 // the mode of mixed sizes ends with the functions.
 func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error) {
 	p := VGPUPlan{FunctionsOn: to.FunctionsOn, Heterogeneous: to.Heterogeneous}
-	turns := g.VGPU.FunctionsOn != to.FunctionsOn
-	clears := turns || g.VGPU.Heterogeneous != to.Heterogeneous
+	switches := g.VGPU.FunctionsOn != to.FunctionsOn
+	clears := switches || g.VGPU.Heterogeneous != to.Heterogeneous
 	var held []gpu.VGPUInstance
 	left := slices.Clone(to.Places)
 	for _, in := range byFunction(g) {
@@ -127,7 +127,7 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error)
 	if len(held) > 0 {
 		return VGPUPlan{}, &VGPUHeldError{Held: held, Clears: clears}
 	}
-	if by := Users(g, quiesced); turns && len(by) > 0 {
+	if by := Users(g, quiesced); switches && len(by) > 0 {
 		return VGPUPlan{}, &VGPUBusyError{By: by, On: to.FunctionsOn}
 	}
 	p.Create = left
