@@ -352,6 +352,9 @@ func layouts(s gpu.Snapshot) map[string]string {
 	out := map[string]string{}
 	for _, h := range s.Hosts {
 		for _, c := range h.Claims {
+			if slices.ContainsFunc(c.GPUs, func(id string) bool { return silent(&h, id) }) {
+				continue // nobody can put back what does not answer
+			}
 			if w := c.Want.Config; w != nil && (w.MPS != nil || w.TimeSlicing != nil) { // another state's, which reconcile restores too
 				for _, id := range c.GPUs {
 					g, _ := h.GPU(id)
