@@ -273,7 +273,7 @@ var registry = []Rule{
 		Sentence: "A device has at most as many shares as MPS accepts clients: 48 on Volta and later, 16 on older GPUs; on a MIG instance, in proportion to its compute slices.",
 	},
 	{
-		ID: "pool-one-mode", Default: Error, Scope: FleetScope, Subjects: configsAndPools, Source: srcProject, check: checkPoolOneMode,
+		ID: "pool-one-mode", Default: Error, passes: true, Scope: FleetScope, Subjects: configsAndPools, Source: srcProject, check: checkPoolOneMode,
 		Sentence: "All GPUs of a pool on Linux hosts that partition configs cover are shared in one way: whole, by MIG, by MPS or by time-slicing.",
 	},
 	{
