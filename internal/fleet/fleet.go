@@ -350,14 +350,18 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 // doubtLeft takes a node that shows itself in a cluster, whose other nodes do not list it, as one
 // that cannot read its cluster: it has been evicted and does not know it.
 func (v View) doubtLeft() {
-	in := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if c := v.Hosts[name].Cluster; c != nil {
-			in[gpu.FoldID(c.Name)] = append(in[gpu.FoldID(c.Name)], name)
+	var in map[string][]string
+	for name, h := range v.Hosts {
+		if h.Cluster != nil {
+			if in == nil {
+				in = map[string][]string{}
+			}
+			in[gpu.FoldID(h.Cluster.Name)] = append(in[gpu.FoldID(h.Cluster.Name)], name)
 		}
 	}
 	left := map[string]*gpu.Host{}
 	for _, nodes := range in {
+		slices.Sort(nodes)
 		for _, name := range nodes {
 			h := v.Hosts[name]
 			i := slices.IndexFunc(nodes, func(other string) bool {

@@ -97,7 +97,7 @@ func list() []mutation {
 		{in: placement, function: "checkPlaces"},
 		{in: placement, function: "vgpuRoom"},
 		{in: placement, function: "planVGPU", from: `len(held) > 0`, to: `false`},
-		{in: placement, function: "planVGPU", from: `turns && len(by) > 0`, to: `turns && len(by) > 99`},
+		{in: placement, function: "planVGPU", from: `switches && len(by) > 0`, to: `switches && len(by) > 99`},
 		{in: placement, function: "freeFunction", from: `i++`, to: `i += 2`},
 		{in: placement, function: "SharedHost.checkQuota"},
 		{in: placement, function: "Usage.Exceeds", from: `u.Shares > *q.Shares`, to: `false`},
