@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // maxAttempts is how often the runs to come try to put back what one change left,
@@ -262,6 +263,10 @@ func (s *Server) hostIsBack(ctx context.Context, e *entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	now := change.Observe(&host, change.OnHost(e.Steps))
-	return len(e.Before) > 0 && slices.Equal(now, e.Before), nil
+	return e.isBack(&host), nil
+}
+
+// isBack tells whether a host shows what it showed before the change.
+func (e *entry) isBack(host *gpu.Host) bool {
+	return len(e.Before) > 0 && slices.Equal(change.Observe(host, change.OnHost(e.Steps)), e.Before)
 }

@@ -42,9 +42,12 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 
 // putBackOn is a host without what the change may have made of it so far.
 func (e *entry) putBackOn(host gpu.Host) gpu.Host {
+	isBack := e.isBack(&host) // then only what no inventory shows is done once more
 	for i := min(e.Begun, len(e.Undo)) - 1; i >= 0; i-- {
 		for _, back := range e.Undo[i] {
-			host = change.Project(host, back)
+			if !isBack || !back.IsShown() {
+				host = change.Project(host, back)
+			}
 		}
 	}
 	return host
