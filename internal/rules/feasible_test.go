@@ -2,6 +2,8 @@ package rules_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,9 +100,7 @@ func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
 			}
 			said := of(rules.Feasible, rules.Check(w, p, nil))
 			w.Others = rules.NewBook(p)
-			var host string
-			for host = range w.Hosts {
-			}
+			host := slices.Collect(maps.Keys(w.Hosts))[0] // it is the only one
 			says := of(rules.Feasible, rules.Check(w, other, nil))
 			if other.Want.Empty() {
 				says = rules.Overtaken(w, other, host)

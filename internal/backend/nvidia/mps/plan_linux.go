@@ -144,7 +144,7 @@ func (h *Host) plan(ctx context.Context, spec Spec, s *sight) (Effect, error) {
 		clients, err := h.clients(ctx, spec.Name, s)
 		return Effect{Action: Restart, Why: why, Clients: clients}, err
 	}
-	same, err := h.isConfigured(ctx, spec, s)
+	same, err := h.isConfigured(ctx, spec)
 	if err != nil {
 		return Effect{}, err
 	}

@@ -53,7 +53,7 @@ func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[st
 }
 
 // isConfigured tells whether a daemon and all its servers have the settings of a spec.
-func (h *Host) isConfigured(ctx context.Context, spec Spec, s *sight) (bool, error) {
+func (h *Host) isConfigured(ctx context.Context, spec Spec) (bool, error) {
 	have, err := h.defaults(ctx, spec.Name, spec.Devices)
 	if err != nil || !have.equal(spec.Settings) {
 		return false, err
