@@ -42,10 +42,10 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 
 // putBackOn is a host without what the change may have made of it so far.
 func (e *entry) putBackOn(host gpu.Host) gpu.Host {
-	isBack := e.isBack(&host) // then only what no inventory shows is done once more
+	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
 	for i := min(e.Begun, len(e.Undo)) - 1; i >= 0; i-- {
 		for _, back := range e.Undo[i] {
-			if !isBack || !back.IsShown() {
+			if !isBack || e.Steps[i].Claim != nil || !back.IsShown() {
 				host = change.Project(host, back)
 			}
 		}
