@@ -83,8 +83,6 @@ type cluster struct {
 	// left are the hosts on which an object was when it left them and the provider had not them
 	// any more, by the kind of its claim.
 	left map[string]bool
-	// counts are those that GPUs had before the config came to their host, by host and id.
-	counts map[string]map[string]int
 	// settings are those that VMs had at the beginning, by name.
 	settings map[string]gpu.VMSettings
 }
@@ -97,7 +95,7 @@ func newCluster(t *testing.T, seed uint64) *world {
 	}
 	c := &cluster{
 		fates: map[string]string{}, removed: map[string]fleet.Endpoint{}, whole: w.chance(50), off: map[string]bool{}, left: map[string]bool{},
-		counts: map[string]map[string]int{}, settings: map[string]gpu.VMSettings{},
+		settings: map[string]gpu.VMSettings{},
 	}
 	w.cluster = c
 	w.begin(hypervHosts(w, n))
