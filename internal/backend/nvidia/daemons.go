@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // daemons are the MPS daemons of the host. Without a driver the session is nil.
@@ -40,8 +41,8 @@ func (b *Backend) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClie
 }
 
 // daemonSpec is what is wanted, with its devices as they are called now.
-func (s *session) daemonSpec(d gpu.MPSDaemonSpec) (mps.Spec, error) {
-	spec := mps.Spec{Name: d.Name, User: d.User, MultiUser: d.MultiUser, Settings: mps.Settings{ActiveThreadPercentage: d.ActiveThreadPercentage}}
+func (s *session) daemonSpec(d gpu.MPSDaemonSpec) (mpsconf.Spec, error) {
+	spec := mpsconf.Spec{Name: d.Name, User: d.User, MultiUser: d.MultiUser, Settings: mpsconf.Settings{ActiveThreadPercentage: d.ActiveThreadPercentage}}
 	for _, device := range d.Devices {
 		at, err := s.locate(device)
 		if err != nil {
@@ -93,7 +94,7 @@ func (b *Backend) daemon(d *mps.Daemon, gpus []gpu.GPU) gpu.MPSDaemon {
 	out := gpu.MPSDaemon{PID: d.PID, PipeDir: gpu.Printable(d.PipeDir), Problem: d.Problem}
 	out.Name, out.MultiUser = d.Name, d.MultiUser
 	devices := d.Devices
-	var declared mps.Settings
+	var declared mpsconf.Settings
 	if d.Spec != nil {
 		out.User, out.MultiUser, declared = d.Spec.User, d.Spec.MultiUser, d.Spec.Settings
 		if d.PID == 0 {
@@ -122,7 +123,7 @@ func (b *Backend) daemon(d *mps.Daemon, gpus []gpu.GPU) gpu.MPSDaemon {
 
 // shownThreads is the percentage in force. A daemon shows 100 for no limit: that is what
 // was declared where it amounts to the same.
-func shownThreads(declared, have mps.Settings) float64 {
+func shownThreads(declared, have mpsconf.Settings) float64 {
 	const all = 100
 	if have.ActiveThreadPercentage != all {
 		return have.ActiveThreadPercentage
@@ -135,7 +136,7 @@ func shownThreads(declared, have mps.Settings) float64 {
 
 // shownLimit is the memory limit in force on each device; where somebody has made them
 // differ, one that is not as declared.
-func shownLimit(devices []string, declared, have mps.Settings) gpu.Bytes {
+func shownLimit(devices []string, declared, have mpsconf.Settings) gpu.Bytes {
 	var out gpu.Bytes
 	for _, id := range devices {
 		out = have.PinnedMemory[id]

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // MPS is what a Linux host knows of the Multi-Process Service beyond the snapshot.
@@ -72,7 +72,7 @@ func (r *record) ensureDaemon(want gpu.MPSDaemonSpec, endClients bool) error {
 
 // acceptsDaemon refuses what this host's driver could never run.
 func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
-	spec := mps.Spec{Name: want.Name, Devices: uuids, User: want.User, MultiUser: want.MultiUser}
+	spec := mpsconf.Spec{Name: want.Name, Devices: uuids, User: want.User, MultiUser: want.MultiUser}
 	spec.ActiveThreadPercentage = want.ActiveThreadPercentage
 	if want.PinnedMemoryLimit > 0 {
 		spec.PinnedMemory = map[string]gpu.Bytes{}
@@ -81,7 +81,7 @@ func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 		}
 	}
 	if err := spec.Validate(); err != nil {
-		return err
+		return refuse(backend.InvalidParameter, "%v", err)
 	}
 	if r.MPS == nil || r.MPS.Program == "" {
 		return refuse(backend.NotSupported, "nvidia-cuda-mps-control is not installed: it comes with the driver, in some distributions as a package of its own")

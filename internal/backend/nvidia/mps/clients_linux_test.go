@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // TestClientsAreAsked has clients named, and ended only when that is allowed.
@@ -98,7 +99,7 @@ func TestSettingsReachServers(t *testing.T) {
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
 	server := h.daemon("training").Servers[0].PID
-	spec.Settings = mps.Settings{ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: gib}}
+	spec.Settings = mpsconf.Settings{ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: gib}}
 	h.planned(spec, mps.Configure)
 	h.ensure(spec)
 	h.settled(spec)

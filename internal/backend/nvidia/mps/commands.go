@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // The commands. A default holds for the servers that start after it, a
@@ -55,10 +56,10 @@ func (c *Control) threads(ctx context.Context, words ...string) (float64, error)
 }
 
 func (c *Control) setThreads(ctx context.Context, want float64, read func(context.Context) (float64, error), words ...string) error {
-	if !isPercentage(want) {
-		return refuse(backend.InvalidParameter, opThreads, c.Name, "%s is not more than 0, at most 100, with one digit after the point", formatPercentage(want))
+	if !mpsconf.IsPercentage(want) {
+		return refuse(backend.InvalidParameter, opThreads, c.Name, "%s is not more than 0, at most 100, with one digit after the point", mpsconf.FormatPercentage(want))
 	}
-	return set(ctx, c, opThreads, want, read, append(words, formatPercentage(want))...)
+	return set(ctx, c, opThreads, want, read, append(words, mpsconf.FormatPercentage(want))...)
 }
 
 // DefaultMemoryLimit is the pinned memory limit of the next server on a device, 0 when
@@ -91,7 +92,7 @@ func (c *Control) memoryLimit(ctx context.Context, words ...string) (gpu.Bytes, 
 	if err != nil {
 		return 0, err
 	}
-	limit, err := parseLimit(a.text)
+	limit, err := mpsconf.ParseLimit(a.text)
 	if err != nil {
 		return 0, refuse(backend.Failed, words[0], c.Name, "%v", err)
 	}
@@ -102,7 +103,7 @@ func (c *Control) setMemoryLimit(ctx context.Context, want gpu.Bytes, read func(
 	if gpu.RoundMPSLimit(want) != want {
 		return refuse(backend.InvalidParameter, opMemory, c.Name, "%d bytes is not whole MiB below 1 GiB or whole GiB from there on", want)
 	}
-	return set(ctx, c, opMemory, want, read, append(words, formatLimit(want))...)
+	return set(ctx, c, opMemory, want, read, append(words, mpsconf.FormatLimit(want))...)
 }
 
 // DefaultPriority is the priority of new clients: 0, normal, or 1, below normal.

@@ -8,13 +8,14 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // TestCommands has what the program hides made errors, with the reason of its log.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
-		h.ensure(mps.Spec{Name: "training", Devices: []string{gpu1}, User: new(0)})
+		h.ensure(mpsconf.Spec{Name: "training", Devices: []string{gpu1}, User: new(0)})
 		c, ctx := h.control("training"), t.Context()
 		for _, tt := range []struct {
 			name  string
@@ -62,7 +63,7 @@ func TestNoDaemon(t *testing.T) {
 func TestServersWithAGPU(t *testing.T) {
 	t.Parallel()
 	h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
-	h.ensure(mps.Spec{Name: "training", Devices: []string{gpu1}, User: new(1000)})
+	h.ensure(mpsconf.Spec{Name: "training", Devices: []string{gpu1}, User: new(1000)})
 	c := h.control("training")
 	client := h.programs.StartClient(h.PipeDir("training"), 1000).Computes(t)
 	servers, err := c.Servers(t.Context())

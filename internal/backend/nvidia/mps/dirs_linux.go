@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 func dirOf(path string) string { return filepath.Dir(path) }
@@ -19,7 +20,7 @@ func dirOf(path string) string { return filepath.Dir(path) }
 // makeDirs makes a daemon's directories. The daemon would make them itself, open for all.
 // Everybody may enter them, but with one user's daemon only that user passes the directory
 // above the pipes. A container gets the pipes alone, by a mount.
-func (h *Host) makeDirs(spec Spec) error {
+func (h *Host) makeDirs(spec mpsconf.Spec) error {
 	dirs := []string{h.opt.RunDir, h.dir(spec.Name), h.pipeDir(spec.Name), h.opt.LogDir, h.logDir(spec.Name)}
 	for _, dir := range dirs {
 		if err := ownDir(dir); err != nil {

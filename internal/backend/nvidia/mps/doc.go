@@ -1,7 +1,7 @@
 // Package mps runs NVIDIA's Multi-Process Service on a Linux host: one control daemon for
 // each declared set of GPUs, or for a MIG device, under a name.
 //
-// A [Host] brings a daemon to what a [Spec] says ([Host.Ensure]), takes it away
+// A [Host] brings a daemon to what a [mpsconf.Spec] says ([Host.Ensure]), takes it away
 // ([Host.Remove]), and tells what runs, other people's daemons included ([Host.Read]).
 // [Host.Plan] tells beforehand what Ensure would do and which clients it would end. Where
 // systemd runs, a daemon is the unit gpu-mps@NAME; elsewhere it is a process that a later

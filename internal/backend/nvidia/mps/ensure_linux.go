@@ -1,12 +1,12 @@
 package mps
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // Disruption is what a change may do to processes that compute.
@@ -21,7 +21,7 @@ const (
 // Ensure brings a daemon to its spec and tells whether it had to change anything. It is
 // reversed by Ensure with the spec from before, or by Remove. A daemon whose first start
 // fails leaves nothing behind.
-func (h *Host) Ensure(ctx context.Context, spec Spec, allowed Disruption) (bool, error) {
+func (h *Host) Ensure(ctx context.Context, spec mpsconf.Spec, allowed Disruption) (bool, error) {
 	if err := h.check(spec); err != nil {
 		return false, err
 	}
@@ -81,7 +81,7 @@ func refuseClients(op, name string, clients []Client, allowed Disruption) error 
 }
 
 // start starts a daemon that does not run, with its settings.
-func (h *Host) start(ctx context.Context, spec Spec) error {
+func (h *Host) start(ctx context.Context, spec mpsconf.Spec) error {
 	const op = "start it"
 	l, err := h.launch(spec)
 	if err != nil {
@@ -137,7 +137,7 @@ func (h *Host) up(ctx context.Context, name string) (*sight, error) {
 
 // whyNotUp adds to a failed start what the program does not say: it is silent about a
 // missing option and a full disk, and has the rest in its log.
-func (h *Host) whyNotUp(spec Spec, logged int64, err error) error {
+func (h *Host) whyNotUp(spec mpsconf.Spec, logged int64, err error) error {
 	var hint string
 	switch why := lastWords(logSince(h.controlLog(spec.Name), logged)); {
 	case why != "":
@@ -169,28 +169,14 @@ func (h *Host) undo(ctx context.Context, name string, cause error) error {
 	return cause
 }
 
-// commands are what brings a fresh daemon to its settings, for systemd to
-// give at each start. Ensure reads back what came of it.
-func (s Spec) commands() []byte {
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "set_default_active_thread_percentage %s\n", formatPercentage(s.percentage()))
-	fmt.Fprintf(&out, "set_default_client_priority %d\n", s.ClientPriority)
-	for ordinal, id := range s.Devices {
-		if limit := s.PinnedMemory[id]; limit != 0 {
-			fmt.Fprintf(&out, "set_default_device_pinned_mem_limit %d %s\n", ordinal, formatLimit(limit))
-		}
-	}
-	return out.Bytes()
-}
-
 // writeSettings writes what a daemon takes its settings from when it starts.
-func (h *Host) writeSettings(spec Spec) error {
-	return replace(h.commandsPath(spec.Name), spec.commands())
+func (h *Host) writeSettings(spec mpsconf.Spec) error {
+	return replace(h.commandsPath(spec.Name), spec.Commands())
 }
 
 // configure brings a daemon that answers to its settings. What a restart takes them from
 // is written first, so that a daemon that ends meanwhile comes back with the new ones.
-func (h *Host) configure(ctx context.Context, spec Spec, s *sight) error {
+func (h *Host) configure(ctx context.Context, spec mpsconf.Spec, s *sight) error {
 	for _, write := range []func() error{
 		func() error { return h.makeDirs(spec) },
 		func() error { return h.writeSettings(spec) },

@@ -1,9 +1,13 @@
 package mps
 
-import "context"
+import (
+	"context"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
+)
 
 // Plan tells what Ensure would do.
-func (h *Host) Plan(ctx context.Context, spec Spec) (Effect, error) {
+func (h *Host) Plan(ctx context.Context, spec mpsconf.Spec) (Effect, error) {
 	if err := h.check(spec); err != nil {
 		return Effect{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 func TestMain(m *testing.M) {
@@ -122,7 +123,7 @@ func withSystemd(t *testing.T, h *host) *host {
 	return h
 }
 
-func (h *host) ensure(spec mps.Spec) {
+func (h *host) ensure(spec mpsconf.Spec) {
 	h.t.Helper()
 	if changed, err := h.Ensure(h.t.Context(), spec, mps.KeepClients); err != nil || !changed {
 		h.t.Fatalf("Ensure(%s): changed %v, %v", spec.Name, changed, err)
@@ -130,7 +131,7 @@ func (h *host) ensure(spec mps.Spec) {
 }
 
 // settled checks that there is nothing to do for a spec.
-func (h *host) settled(spec mps.Spec) {
+func (h *host) settled(spec mpsconf.Spec) {
 	h.t.Helper()
 	effect, err := h.Plan(h.t.Context(), spec)
 	if err != nil || effect.Action != mps.Keep {
@@ -142,7 +143,7 @@ func (h *host) settled(spec mps.Spec) {
 }
 
 // planned checks what Ensure would do.
-func (h *host) planned(spec mps.Spec, want mps.Action) mps.Effect {
+func (h *host) planned(spec mpsconf.Spec, want mps.Action) mps.Effect {
 	h.t.Helper()
 	effect, err := h.Plan(h.t.Context(), spec)
 	if err != nil || effect.Action != want {
@@ -254,8 +255,8 @@ func refused(t *testing.T, err error, code backend.Code, words ...string) {
 }
 
 // training is a declared daemon of two GPUs.
-func training() mps.Spec {
-	return mps.Spec{Name: "training", Devices: []string{gpu1, gpu2}, User: new(0), Settings: mps.Settings{
+func training() mpsconf.Spec {
+	return mpsconf.Spec{Name: "training", Devices: []string{gpu1, gpu2}, User: new(0), Settings: mpsconf.Settings{
 		ActiveThreadPercentage: 25, PinnedMemory: map[string]gpu.Bytes{gpu2: 4 * gib},
 	}}
 }

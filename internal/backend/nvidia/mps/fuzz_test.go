@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // FuzzAnswers reads what a control daemon may answer.
@@ -13,12 +14,12 @@ func FuzzAnswers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		_, _ = parsePIDs(text)
-		limit, err := parseLimit(text)
+		limit, err := mpsconf.ParseLimit(text)
 		switch {
 		case err != nil:
 		case limit > 0:
-			if again, err := parseLimit(formatLimit(limit)); err != nil || again != limit {
-				t.Errorf("%q is %d, written %q, read %d, %v", text, limit, formatLimit(limit), again, err)
+			if again, err := mpsconf.ParseLimit(mpsconf.FormatLimit(limit)); err != nil || again != limit {
+				t.Errorf("%q is %d, written %q, read %d, %v", text, limit, mpsconf.FormatLimit(limit), again, err)
 			}
 			if r := gpu.RoundMPSLimit(limit); r > limit || limit >= gpu.MiB && r == 0 {
 				t.Errorf("%d is rounded to %d", limit, r)

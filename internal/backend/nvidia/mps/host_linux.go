@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // Options say where a host's parts are. What is left out is where a Linux host has it.
@@ -88,7 +89,7 @@ func (h *Host) Program() string {
 
 // Declared tells whether there is a daemon of a name, whether or not it runs.
 func (h *Host) Declared(name string) (bool, error) {
-	if !names.MatchString(name) {
+	if !mpsconf.IsName(name) {
 		return false, nil
 	}
 	rec, err := h.load(name)
@@ -148,7 +149,7 @@ type starter interface {
 
 const longestSocket = 107
 
-func (h *Host) launch(spec Spec) (launch, error) {
+func (h *Host) launch(spec mpsconf.Spec) (launch, error) {
 	program := h.Program()
 	if program == "" {
 		return launch{}, missingProgram("start it", spec.Name, h.opt.Program)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // TestLifecycle starts, configures, reads back, restarts and stops a daemon.
@@ -21,13 +22,13 @@ func TestLifecycle(t *testing.T) {
 		h.ensure(spec)
 		h.settled(spec)
 		first := h.daemon("training")
-		want := mps.Settings{ActiveThreadPercentage: 25, PinnedMemory: map[string]gpu.Bytes{gpu2: 4 * gib}}
+		want := mpsconf.Settings{ActiveThreadPercentage: 25, PinnedMemory: map[string]gpu.Bytes{gpu2: 4 * gib}}
 		if first.PID == 0 || first.Problem != "" || first.Systemd || !slices.Equal(first.Devices, spec.Devices) || !reflect.DeepEqual(first.Settings, &want) {
 			t.Fatalf("read back: %+v with %+v", first, first.Settings)
 		}
 
 		// Settings change while it runs.
-		spec.Settings = mps.Settings{ActiveThreadPercentage: 33.3, ClientPriority: 1, PinnedMemory: map[string]gpu.Bytes{gpu1: 512 * gpu.MiB}}
+		spec.Settings = mpsconf.Settings{ActiveThreadPercentage: 33.3, ClientPriority: 1, PinnedMemory: map[string]gpu.Bytes{gpu1: 512 * gpu.MiB}}
 		h.planned(spec, mps.Configure)
 		h.ensure(spec)
 		h.settled(spec)
@@ -36,7 +37,7 @@ func TestLifecycle(t *testing.T) {
 		}
 
 		// And back to none.
-		spec.Settings = mps.Settings{}
+		spec.Settings = mpsconf.Settings{}
 		h.ensure(spec)
 		h.settled(spec)
 		if got := h.daemon("training").Settings; got.ActiveThreadPercentage != 100 || got.ClientPriority != 0 || len(got.PinnedMemory) > 0 {
@@ -68,8 +69,8 @@ func TestLifecycle(t *testing.T) {
 func TestTwoDaemons(t *testing.T) {
 	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
-		one := mps.Spec{Name: "one", Devices: []string{gpu1}, User: new(0), Settings: mps.Settings{ActiveThreadPercentage: 10}}
-		two := mps.Spec{Name: "two", Devices: []string{mig1}, User: new(0), Settings: mps.Settings{ActiveThreadPercentage: 20}}
+		one := mpsconf.Spec{Name: "one", Devices: []string{gpu1}, User: new(0), Settings: mpsconf.Settings{ActiveThreadPercentage: 10}}
+		two := mpsconf.Spec{Name: "two", Devices: []string{mig1}, User: new(0), Settings: mpsconf.Settings{ActiveThreadPercentage: 20}}
 		h.ensure(one)
 		h.ensure(two)
 		h.settled(one)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // Action is what has to be done to bring a daemon to its spec.
@@ -126,15 +127,15 @@ func (h *Host) answers(ctx context.Context, name string) error {
 }
 
 // check refuses what this host could never run.
-func (h *Host) check(spec Spec) error {
+func (h *Host) check(spec mpsconf.Spec) error {
 	if err := spec.Validate(); err != nil {
-		return err
+		return refuse(backend.InvalidParameter, "declare it", spec.Name, "%v", err)
 	}
 	_, err := h.launch(spec)
 	return err
 }
 
-func (h *Host) plan(ctx context.Context, spec Spec, s *sight) (Effect, error) {
+func (h *Host) plan(ctx context.Context, spec mpsconf.Spec, s *sight) (Effect, error) {
 	if s.control == nil {
 		clients, err := h.clients(ctx, spec.Name, s)
 		return Effect{Action: Start, Why: h.whyEnded(s, spec.Name), Clients: clients}, err
@@ -166,7 +167,7 @@ func (h *Host) whyEnded(s *sight, name string) string {
 }
 
 // whyRestart is the reason for which a daemon that runs must start again, "" for none.
-func (h *Host) whyRestart(spec Spec, s *sight) string {
+func (h *Host) whyRestart(spec mpsconf.Spec, s *sight) string {
 	differs := gpu.MPSDifference{
 		Devices: !slices.Equal(s.control.devices(), spec.Devices),
 		Users:   s.control.isMultiUser() != spec.MultiUser || s.record != nil && !sameUser(s.record.Spec.User, spec.User),
@@ -202,13 +203,13 @@ func sameUser(a, b *int) bool { return (a == nil) == (b == nil) && (a == nil || 
 
 // isRecorded tells whether what is noted of a daemon is what runs, and what a restart by
 // systemd would bring back.
-func (h *Host) isRecorded(spec Spec, s *sight) bool {
-	if s.record == nil || s.record.PID != s.control.pid || s.record.Started != s.control.started || !s.record.Spec.equal(spec.Settings) ||
+func (h *Host) isRecorded(spec mpsconf.Spec, s *sight) bool {
+	if s.record == nil || s.record.PID != s.control.pid || s.record.Started != s.control.started || !s.record.Spec.Equal(spec.Settings) ||
 		s.record.Spec.ActiveThreadPercentage != spec.ActiveThreadPercentage { // no limit is stated in two ways
 		return false
 	}
 	have, err := os.ReadFile(h.commandsPath(spec.Name))
-	return !errors.Is(err, fs.ErrNotExist) && bytes.Equal(have, spec.commands())
+	return !errors.Is(err, fs.ErrNotExist) && bytes.Equal(have, spec.Commands())
 }
 
 // clients are the processes that would end with a daemon.

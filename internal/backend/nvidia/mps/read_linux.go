@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // Daemon is what is seen of a control daemon, of ours or of somebody else.
@@ -19,7 +20,7 @@ type Daemon struct {
 	// Name is ours. Other people's daemons have none.
 	Name string `json:"name,omitempty"`
 	// Spec is what was declared, nil for other people's.
-	Spec *Spec `json:"spec,omitempty"`
+	Spec *mpsconf.Spec `json:"spec,omitempty"`
 	// PID is 0 when it does not run.
 	PID       int  `json:"pid,omitempty"`
 	User      int  `json:"user"` // the user id it runs as
@@ -32,8 +33,8 @@ type Daemon struct {
 	PipeDir string   `json:"pipe_dir"`
 	LogDir  string   `json:"log_dir"`
 	// Settings are read back, nil when the daemon does not tell.
-	Settings *Settings `json:"settings,omitempty"`
-	Servers  []Server  `json:"servers,omitempty"`
+	Settings *mpsconf.Settings `json:"settings,omitempty"`
+	Servers  []Server          `json:"servers,omitempty"`
 	// Clients are known of ours only. They may outlive the daemon, with its servers.
 	Clients []Client `json:"clients,omitempty"`
 	// Problem says why a daemon of ours does not run or answer.
@@ -62,7 +63,7 @@ func (h *Host) Read(ctx context.Context) ([]Daemon, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, &backend.Error{Code: backend.Failed, Op: "read the MPS daemons", Object: h.opt.RunDir, Detail: err.Error()}
 	}
-	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !names.MatchString(e.Name()) })
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !mpsconf.IsName(e.Name()) })
 	ours := make([]Daemon, len(entries))
 	var group errgroup.Group
 	group.SetLimit(readAtOnce)

@@ -8,16 +8,18 @@ import (
 	"io/fs"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // record is what a later agent needs to know of a daemon. It is written before the
 // daemon starts, and once more when its process is known.
 type record struct {
-	Format  string `json:"format"`
-	Spec    Spec   `json:"spec"`
-	Systemd bool   `json:"systemd"`
-	PID     int    `json:"pid,omitempty"`
-	Started uint64 `json:"started,omitempty"` // as in process
+	Format  string       `json:"format"`
+	Spec    mpsconf.Spec `json:"spec"`
+	Systemd bool         `json:"systemd"`
+	PID     int          `json:"pid,omitempty"`
+	Started uint64       `json:"started,omitempty"` // as in process
 }
 
 const recordFormat = "gpu-mps/v1"

@@ -7,13 +7,14 @@ import (
 	"os"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // Remove ends a daemon and takes away all that is on the host for it, its logs too. It
 // tells whether there was anything. A daemon that is not there is no error.
 func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (bool, error) {
 	const op = "remove it"
-	if err := (Spec{Name: name}).checkName(); err != nil {
+	if err := mpsconf.CheckName(name); err != nil {
 		return false, refuse(backend.InvalidParameter, op, name, "%v", err)
 	}
 	s, err := h.look(ctx, name)

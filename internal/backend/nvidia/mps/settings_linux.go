@@ -5,12 +5,13 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // defaults reads what a daemon gives its next server.
-func (h *Host) defaults(ctx context.Context, name string, devices []string) (Settings, error) {
+func (h *Host) defaults(ctx context.Context, name string, devices []string) (mpsconf.Settings, error) {
 	c := h.control(name)
-	var s Settings
+	var s mpsconf.Settings
 	var err error
 	if s.ActiveThreadPercentage, err = c.DefaultThreads(ctx); err != nil {
 		return s, err
@@ -23,9 +24,9 @@ func (h *Host) defaults(ctx context.Context, name string, devices []string) (Set
 }
 
 // ofServer reads what a server gives its next client. The priority is the daemon's.
-func (h *Host) ofServer(ctx context.Context, name string, pid int, devices []string, priority int) (Settings, error) {
+func (h *Host) ofServer(ctx context.Context, name string, pid int, devices []string, priority int) (mpsconf.Settings, error) {
 	c := h.control(name)
-	s := Settings{ClientPriority: priority}
+	s := mpsconf.Settings{ClientPriority: priority}
 	var err error
 	if s.ActiveThreadPercentage, err = c.Threads(ctx, pid); err != nil {
 		return s, err
@@ -53,9 +54,9 @@ func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[st
 }
 
 // isConfigured tells whether a daemon and all its servers have the settings of a spec.
-func (h *Host) isConfigured(ctx context.Context, spec Spec) (bool, error) {
+func (h *Host) isConfigured(ctx context.Context, spec mpsconf.Spec) (bool, error) {
 	have, err := h.defaults(ctx, spec.Name, spec.Devices)
-	if err != nil || !have.equal(spec.Settings) {
+	if err != nil || !have.Equal(spec.Settings) {
 		return false, err
 	}
 	servers, err := h.control(spec.Name).Servers(ctx)
@@ -67,7 +68,7 @@ func (h *Host) isConfigured(ctx context.Context, spec Spec) (bool, error) {
 		if has(err, backend.NotFound) {
 			continue // it has ended meanwhile
 		}
-		if err != nil || !have.equal(spec.Settings) {
+		if err != nil || !have.Equal(spec.Settings) {
 			return false, err
 		}
 	}
@@ -75,14 +76,14 @@ func (h *Host) isConfigured(ctx context.Context, spec Spec) (bool, error) {
 }
 
 // setDefaults sets what differs of what the next server gets, each by its own command.
-func (h *Host) setDefaults(ctx context.Context, spec Spec) error {
+func (h *Host) setDefaults(ctx context.Context, spec mpsconf.Spec) error {
 	c := h.control(spec.Name)
 	have, err := h.defaults(ctx, spec.Name, spec.Devices)
 	if err != nil {
 		return err
 	}
-	if have.percentage() != spec.percentage() {
-		if err := c.SetDefaultThreads(ctx, spec.percentage()); err != nil {
+	if have.Percentage() != spec.Percentage() {
+		if err := c.SetDefaultThreads(ctx, spec.Percentage()); err != nil {
 			return err
 		}
 	}
@@ -104,7 +105,7 @@ func (h *Host) setDefaults(ctx context.Context, spec Spec) error {
 
 // setServers sets what differs for the next clients of the servers that run. Clients that
 // are there keep what they got.
-func (h *Host) setServers(ctx context.Context, spec Spec) error {
+func (h *Host) setServers(ctx context.Context, spec mpsconf.Spec) error {
 	servers, err := h.control(spec.Name).Servers(ctx)
 	if err != nil {
 		return err
@@ -117,10 +118,10 @@ func (h *Host) setServers(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-func (h *Host) setServer(ctx context.Context, spec Spec, pid int) error {
+func (h *Host) setServer(ctx context.Context, spec mpsconf.Spec, pid int) error {
 	c := h.control(spec.Name)
 	have, err := h.ofServer(ctx, spec.Name, pid, spec.Devices, spec.ClientPriority)
-	if err != nil || have.equal(spec.Settings) {
+	if err != nil || have.Equal(spec.Settings) {
 		return err
 	}
 	clients, err := c.Clients(ctx, pid)
@@ -130,8 +131,8 @@ func (h *Host) setServer(ctx context.Context, spec Spec, pid int) error {
 	if len(clients) == 0 {
 		return c.ShutdownServer(ctx, pid) // the next one starts with the defaults
 	}
-	if have.percentage() != spec.percentage() {
-		if err := c.SetThreads(ctx, pid, spec.percentage()); err != nil {
+	if have.Percentage() != spec.Percentage() {
+		if err := c.SetThreads(ctx, pid, spec.Percentage()); err != nil {
 			return err
 		}
 	}

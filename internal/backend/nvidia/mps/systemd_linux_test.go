@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
 // TestUnit has a daemon run as a unit that brings it back with its settings, without an
@@ -41,7 +42,7 @@ func TestUnit(t *testing.T) {
 		h.ensure(spec)
 		h.settled(spec)
 
-		other := mps.Spec{Name: "other", Devices: []string{mig1}, User: new(0)}
+		other := mpsconf.Spec{Name: "other", Devices: []string{mig1}, User: new(0)}
 		h.ensure(other)
 		for _, name := range []string{"training", "other"} {
 			if _, err := h.Remove(t.Context(), name, mps.KeepClients); err != nil {
@@ -107,7 +108,7 @@ func TestUnitDirIsNotFollowed(t *testing.T) {
 			t.Errorf("the template is %v, %v", info, err)
 		}
 		// A directory that is a link is refused.
-		other := mps.Spec{Name: "other", Devices: []string{gpu1}, User: new(0)}
+		other := mpsconf.Spec{Name: "other", Devices: []string{gpu1}, User: new(0)}
 		if err := os.Symlink(h.dir, filepath.Join(h.opt.UnitDir, mps.Unit("other")+".d")); err != nil {
 			t.Fatal(err)
 		}

@@ -1,13 +1,13 @@
-package mps
+package mpsconf
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -39,21 +39,21 @@ type Settings struct {
 
 const allThreads = 100
 
-// percentage is the active thread percentage as a daemon shows it.
-func (s Settings) percentage() float64 {
+// Percentage is the active thread percentage as a daemon shows it.
+func (s Settings) Percentage() float64 {
 	if s.ActiveThreadPercentage == 0 {
 		return allThreads
 	}
 	return s.ActiveThreadPercentage
 }
 
-// equal tells whether two settings are the same for a daemon.
-func (s Settings) equal(other Settings) bool {
+// Equal reports whether two settings are the same for a daemon.
+func (s Settings) Equal(other Settings) bool {
 	none := func(_ string, limit gpu.Bytes) bool { return limit == 0 }
 	mine, theirs := maps.Clone(s.PinnedMemory), maps.Clone(other.PinnedMemory)
 	maps.DeleteFunc(mine, none)
 	maps.DeleteFunc(theirs, none)
-	return s.percentage() == other.percentage() && s.ClientPriority == other.ClientPriority && maps.Equal(mine, theirs)
+	return s.Percentage() == other.Percentage() && s.ClientPriority == other.ClientPriority && maps.Equal(mine, theirs)
 }
 
 var (
@@ -65,17 +65,21 @@ const isMIG = "MIG-"
 
 // Validate refuses what no daemon could be brought to.
 func (s Spec) Validate() error {
-	for _, check := range []func() error{s.checkName, s.checkDevices, s.checkUsers, s.checkThreads, s.checkMemory} {
+	for _, check := range []func() error{func() error { return CheckName(s.Name) }, s.checkDevices, s.checkUsers, s.checkThreads, s.checkMemory} {
 		if err := check(); err != nil {
-			return refuse(backend.InvalidParameter, "declare it", s.Name, "%v", err)
+			return err
 		}
 	}
 	return nil
 }
 
-func (s Spec) checkName() error {
-	if !names.MatchString(s.Name) {
-		return fmt.Errorf("%q is no name for a daemon: it begins with a lowercase letter or a digit and has only lowercase letters, digits, - and _, at most 63", s.Name)
+// IsName reports whether a daemon can have a name.
+func IsName(name string) bool { return names.MatchString(name) }
+
+// CheckName refuses what cannot be the name of a daemon.
+func CheckName(name string) error {
+	if !IsName(name) {
+		return fmt.Errorf("%q is no name for a daemon: it begins with a lowercase letter or a digit and has only lowercase letters, digits, - and _, at most 63", name)
 	}
 	return nil
 }
@@ -110,8 +114,8 @@ func (s Spec) checkUsers() error {
 }
 
 func (s Spec) checkThreads() error {
-	if p := s.ActiveThreadPercentage; p != 0 && !isPercentage(p) {
-		return fmt.Errorf("the active thread percentage is %s: it is more than 0, at most 100, and has one digit after the point", formatPercentage(p))
+	if p := s.ActiveThreadPercentage; p != 0 && !IsPercentage(p) {
+		return fmt.Errorf("the active thread percentage is %s: it is more than 0, at most 100, and has one digit after the point", FormatPercentage(p))
 	}
 	if s.ClientPriority != 0 && s.ClientPriority != 1 {
 		return fmt.Errorf("the client priority is %d: it is 0, normal, or 1, below normal", s.ClientPriority)
@@ -133,4 +137,18 @@ func (s Spec) checkMemory() error {
 		}
 	}
 	return nil
+}
+
+// Commands are what brings a fresh daemon to its settings, for systemd to
+// give at each start.
+func (s Spec) Commands() []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "set_default_active_thread_percentage %s\n", FormatPercentage(s.Percentage()))
+	fmt.Fprintf(&out, "set_default_client_priority %d\n", s.ClientPriority)
+	for ordinal, id := range s.Devices {
+		if limit := s.PinnedMemory[id]; limit != 0 {
+			fmt.Fprintf(&out, "set_default_device_pinned_mem_limit %d %s\n", ordinal, FormatLimit(limit))
+		}
+	}
+	return out.Bytes()
 }

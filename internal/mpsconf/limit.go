@@ -1,4 +1,4 @@
-package mps
+package mpsconf
 
 import (
 	"fmt"
@@ -11,16 +11,16 @@ import (
 
 const gib = 1024 * gpu.MiB
 
-// formatLimit writes a limit as commands take it.
-func formatLimit(b gpu.Bytes) string {
+// FormatLimit writes a limit as commands take it.
+func FormatLimit(b gpu.Bytes) string {
 	if b%gib == 0 {
 		return strconv.FormatInt(int64(b/gib), 10) + "G"
 	}
 	return strconv.FormatInt(b.MiB(), 10) + "M"
 }
 
-// parseLimit reads what a daemon shows as a limit. Nothing is no limit.
-func parseLimit(text string) (gpu.Bytes, error) {
+// ParseLimit reads what a daemon shows as a limit. Nothing is no limit.
+func ParseLimit(text string) (gpu.Bytes, error) {
 	unit := gpu.MiB
 	digits, isMiB := strings.CutSuffix(text, "M")
 	if !isMiB {
@@ -41,11 +41,11 @@ func parseLimit(text string) (gpu.Bytes, error) {
 	return gpu.Bytes(n) * unit, nil
 }
 
-// formatPercentage writes a percentage as commands take it.
-func formatPercentage(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
+// FormatPercentage writes a percentage as commands take it.
+func FormatPercentage(p float64) string { return strconv.FormatFloat(p, 'f', -1, 64) }
 
-// isPercentage tells whether a daemon takes a percentage and shows it again: it keeps one
+// IsPercentage tells whether a daemon takes a percentage and shows it again: it keeps one
 // digit after the point, and 0 is none.
-func isPercentage(p float64) bool {
+func IsPercentage(p float64) bool {
 	return p > 0 && p <= 100 && math.Round(p*10)/10 == p
 }
