@@ -30,8 +30,15 @@ type recorder struct {
 	agentPath string
 }
 
+// target is a host that is asked.
+type target struct {
+	name string
+	dial func(context.Context) (*connect.Conn, error)
+}
+
 func newRecord() *cobra.Command {
 	r, list, out := recorder{}, "", ""
+	config, alias, varFiles, as := "", "", []string(nil), reader{}
 	cmd := &cobra.Command{
 		Use:   "record NAME=DESTINATION...",
 		Short: "Record the inventories of a fleet's hosts, to plan against",
@@ -41,18 +48,30 @@ DESTINATION is for ssh: a host, user@host, or an alias of its configuration. A k
 limited to "gpu-agent serve --stdio --role reader" suffices. Nothing is written unless every
 host answers: a fleet that lacks a host is another fleet.
 
+With --config, the hosts are those of the block provider "gpu" of a folder with configuration,
+each reached as the provider reaches it, but by the reader of --user, --key and --cert. Variables
+have their defaults, or the values of terraform.tfvars, *.auto.tfvars, TF_VAR_ and --var-file. What
+comes from resources or data sources, only Terraform knows.
+
   gpu-agent record --out recorded.json hv01=hv01.example.com hv02=hv02.example.com
-  gpu-agent record --out recorded.json --hosts hosts.txt -o IdentityFile=~/.ssh/reader`,
+  gpu-agent record --out recorded.json --hosts hosts.txt -o IdentityFile=~/.ssh/reader
+  gpu-agent record --out recorded.json --config . --key ~/.ssh/reader`,
 		Args: usage(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			hosts, err := destinations(list, args)
+			var hosts []target
+			var err error
+			switch {
+			case config == "":
+				hosts, err = r.destinations(list, args)
+			case list != "" || len(args) > 0:
+				err = errors.New("--config names the hosts: leave out --hosts and NAME=DESTINATION")
+			default:
+				hosts, err = configured(config, alias, varFiles, as)
+			}
 			if err != nil {
 				return &codedError{code: exitBadUsage, err: err}
 			}
-			if !connect.ValidAgentPath(r.agentPath) {
-				return &codedError{code: exitBadUsage, err: fmt.Errorf("--agent-path is %q, which a remote shell would not take for one file", r.agentPath)}
-			}
-			s, err := r.record(cmd.Context(), hosts)
+			s, err := record(cmd.Context(), hosts)
 			if err != nil {
 				return err
 			}
@@ -76,24 +95,50 @@ host answers: a fleet that lacks a host is another fleet.
 	flags.StringArrayVarP(&r.options, "option", "o", nil, "an option for ssh, as in its configuration; may be repeated")
 	flags.StringVar(&r.ssh, "ssh", "ssh", "OpenSSH's client")
 	flags.StringVar(&r.agentPath, "agent-path", "gpu-agent", "where the agent is on the hosts")
+	flags.StringVar(&config, "config", "", "a folder with the provider's configuration, whose hosts are recorded")
+	flags.StringVar(&alias, "alias", "", "with --config: the alias of the provider's block")
+	flags.StringArrayVar(&varFiles, "var-file", nil, "with --config: a file with values of variables; may be repeated")
+	flags.StringVar(&as.user, "user", "", "with --config: the user to log in as over SSH, instead of the configuration's")
+	flags.StringVar(&as.keyFile, "key", "", "with --config: the reader's private key, instead of what the configuration logs in with")
+	flags.StringVar(&as.certFile, "cert", "", "with --config: the reader's certificate for agents that listen; --key is its key")
 	return cmd
 }
 
-// destination is how a host is reached.
-type destination struct{ name, address string }
+// configured are the hosts of a provider's block.
+func configured(dir, alias string, varFiles []string, as reader) ([]target, error) {
+	if as.certFile != "" && as.keyFile == "" {
+		return nil, errors.New("--cert needs --key")
+	}
+	hosts, err := providerHosts(dir, alias, varFiles)
+	if err != nil {
+		return nil, err
+	}
+	var out []target
+	for name, h := range hosts {
+		t, err := h.target(name, as)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
 
 // destinations are the hosts of a file and of the command line.
-func destinations(file string, args []string) ([]destination, error) {
-	var out []destination
+func (r recorder) destinations(file string, args []string) ([]target, error) {
+	if !connect.ValidAgentPath(r.agentPath) {
+		return nil, fmt.Errorf("--agent-path is %q, which a remote shell would not take for one file", r.agentPath)
+	}
+	var out []target
 	add := func(name, address string, ok bool, text string) error {
 		name, address = strings.TrimSpace(name), strings.TrimSpace(address)
 		switch {
 		case !ok || name == "" || address == "" || strings.ContainsAny(address, " \t") || address[0] == '-':
 			return fmt.Errorf("%q is no host; NAME=DESTINATION is wanted, and NAME DESTINATION in a file", text)
-		case slices.ContainsFunc(out, func(d destination) bool { return gpu.SameID(d.name, name) }):
+		case slices.ContainsFunc(out, func(t target) bool { return gpu.SameID(t.name, name) }):
 			return fmt.Errorf("host %s is named twice", name)
 		}
-		out = append(out, destination{name, address})
+		out = append(out, r.overSSH(name, address))
 		return nil
 	}
 	if file != "" {
@@ -124,16 +169,28 @@ func destinations(file string, args []string) ([]destination, error) {
 	return out, nil
 }
 
+// overSSH asks through OpenSSH's client.
+func (r recorder) overSSH(name, address string) target {
+	args := []string{"-T"}
+	for _, o := range append(slices.Clone(r.options), "BatchMode=yes") { // the first of two counts
+		args = append(args, "-o", o)
+	}
+	args = append(args, "--", address, r.agentPath+" serve --stdio --role reader")
+	return target{name, func(ctx context.Context) (*connect.Conn, error) {
+		return connect.Process(ctx, name, connect.Command{Path: r.ssh, Args: args}, connect.Options{Version: version})
+	}}
+}
+
 // record asks every host. Its error names each that does not answer.
-func (r recorder) record(ctx context.Context, hosts []destination) (gpu.Snapshot, error) {
+func record(ctx context.Context, hosts []target) (gpu.Snapshot, error) {
 	s := gpu.Snapshot{Format: gpu.SnapshotFormat}
 	errs := make([]error, len(hosts))
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(recordedAtOnce)
-	for i, d := range hosts {
+	for i, t := range hosts {
 		g.Go(func() error {
-			host, by, err := r.ask(ctx, d)
+			host, by, err := t.ask(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -152,22 +209,17 @@ func (r recorder) record(ctx context.Context, hosts []destination) (gpu.Snapshot
 }
 
 // ask asks one host, and tells which version of the agent answered.
-func (r recorder) ask(ctx context.Context, d destination) (gpu.Host, string, error) {
-	args := []string{"-T"}
-	for _, o := range append(slices.Clone(r.options), "BatchMode=yes") { // the first of two counts
-		args = append(args, "-o", o)
-	}
-	args = append(args, "--", d.address, r.agentPath+" serve --stdio --role reader")
-	conn, err := connect.Process(ctx, d.name, connect.Command{Path: r.ssh, Args: args}, connect.Options{Version: version})
+func (t target) ask(ctx context.Context) (gpu.Host, string, error) {
+	conn, err := t.dial(ctx)
 	if err != nil {
 		return gpu.Host{}, "", err
 	}
 	defer func() { _ = conn.Close() }() // it was only read from
-	client := agent.NewClient(conn, d.name, agent.WithClientVersion(version), agent.WithHello(conn.Hello))
+	client := agent.NewClient(conn, t.name, agent.WithClientVersion(version), agent.WithHello(conn.Hello))
 	host, err := client.Inventory(ctx)
 	if err != nil {
-		return gpu.Host{}, "", fmt.Errorf("%s: %w", d.name, err)
+		return gpu.Host{}, "", fmt.Errorf("%s: %w", t.name, err)
 	}
-	host.Name = d.name
+	host.Name = t.name
 	return host, client.Agent().AgentVersion, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
 )
@@ -42,6 +43,18 @@ func TestRecord(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 
+	// The hosts of a configuration, with the reader's key instead of the operator's.
+	hv01 := r.server["hv01"]
+	r.Write([]string{r.reach("hv01", `user = "operator"`, `private_key_file = "/nowhere/operator"`, "agent_path = null")}, vdi)
+	again := filepath.Join(t.TempDir(), "again.json")
+	record = exec.CommandContext(t.Context(), agentPath(), "record", "--out", again, "--config", r.Dir, "--user", hv01.User, "--key", hv01.ClientKey()) //nolint:gosec // built by this test
+	if out, err := record.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if diff := cmp.Diff(hostsOf(t, recorded)[:1], hostsOf(t, again)); diff != "" {
+		t.Errorf("the two ways record different hosts (-list +configuration):\n%s", diff)
+	}
+
 	sessions := func() int { return r.server["hv01"].Sessions() + r.server["hv02"].Sessions() }
 	asked := sessions()
 	usual := r.Env
@@ -58,4 +71,18 @@ func TestRecord(t *testing.T) {
 	}
 	r.Env = usual
 	cli.WantSays(t, r.OK("plan"), "4 to add")
+}
+
+// hostsOf are the hosts of a recording.
+func hostsOf(t *testing.T, file string) []gpu.Host {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := gpu.ParseSnapshot(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Hosts
 }

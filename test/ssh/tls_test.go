@@ -181,6 +181,11 @@ func TestTLS(t *testing.T) {
 	before := r.snapshot()
 	cli.WantSays(t, r.Fails("Could not create the partition config", "apply", "-auto-approve"), "hv01", "role reader")
 	r.Write(as("nobody"), one)
+	recorded := filepath.Join(t.TempDir(), "recorded.json")
+	record := exec.CommandContext(t.Context(), agentPath(), "record", "--out", recorded, "--config", r.Dir, "--cert", a.path("reader.pem"), "--key", a.path("reader.key"))
+	if said, err := record.CombinedOutput(); err != nil || len(hostsOf(t, recorded)) != 1 {
+		t.Errorf("record: %v: %s", err, said)
+	}
 	cli.WantSays(t, r.Fails("Authentication failed", "plan"), "Host: hv01", "gives no role", "sales")
 	if diff := cmp.Diff(before, r.snapshot(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the fleet changed (-before +after):\n%s", diff)
