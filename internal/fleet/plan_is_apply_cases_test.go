@@ -178,3 +178,33 @@ func TestAPoolDoesNotGoUnderAVMThatTurnsToIt(t *testing.T) {
 		}
 	}
 }
+
+// A node that cannot be drained is changed before those that can, and leaves them less room: a VM
+// with two partitions finds none on it any more. Its plan does not count on the room of before.
+func TestADrainDoesNotCountOnRoomThatIsGoneByThen(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 2)
+	for _, vm := range []string{"vm-11", "vm-21"} {
+		if err := w.apply(w.assigned(vm, gpu.PartitionWant{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-11"); err != nil {
+		t.Fatal(err)
+	}
+	w.turn("vm-11", gpu.VMRunning)
+	w.turn("vm-21", gpu.VMRunning)
+	p := change.Change{Subject: "gpu_partition_config vdi", Token: "token", Want: gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, Drain: true, MaxDisruption: gpu.DisruptVMRestart, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
+	}}}
+	says := w.plan(p)
+	if len(says.errors) > 0 || !slices.Equal(says.stops, []string{"vm-11", "vm-21"}) || len(says.moves) > 0 {
+		t.Errorf("the plan says %+v", says)
+	}
+	before := w.shown()
+	w.seen.begin()
+	if err := w.apply(p); err != nil {
+		t.Fatal(err)
+	}
+	w.compareRun(says, before, p)
+}

@@ -39,6 +39,7 @@ func (w *world) together(all ...changed) bool {
 		return unable // its apply fails, as the plan says
 	})
 	w.seen.begin()
+	w.atApply = nil
 	run := w.run(nil)
 	for left := w.inOrder(all); len(left) > 0; {
 		var later []changed
@@ -50,7 +51,7 @@ func (w *world) together(all ...changed) bool {
 			case forRoom(err):
 				w.note("  %s waits: %v", c.r.label, err)
 				later = append(later, c)
-			case w.tolerates(err, before):
+			case w.tolerates(err, c.p, before):
 				return true
 			default:
 				w.fatal("the plan of all is clean, and the hosts refuse %s: %v", c.r.label, err)
@@ -134,8 +135,11 @@ func refers(w gpu.Want, to change.Change) bool {
 // applied makes a change as Terraform does: what is not destroyed is planned once more right
 // before.
 func (w *world) applied(f *fleet.Fleet, p change.Change, says announced) error {
+	view := f.LookAll(w.t.Context())
+	forecasts := f.Forecasts(view, p)
 	if !p.Want.Empty() {
-		findings, _ := f.Record(f.Ledger.Instance(""), f.LookAll(w.t.Context()), p)
+		var findings []rules.Finding
+		findings, forecasts = f.Record(f.Ledger.Instance(""), view, p)
 		for _, x := range findings {
 			if x.Level == rules.Error {
 				return &agent.Error{Kind: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}
@@ -143,7 +147,11 @@ func (w *world) applied(f *fleet.Fleet, p change.Change, says announced) error {
 		}
 	}
 	p.Approved = says.approved[p.Token]
-	return w.applyLinux(f, fleet.Request{Change: p, MaxUnavailable: 2})
+	err := w.applyLinux(f, fleet.Request{Change: p, MaxUnavailable: 2})
+	if err == nil {
+		w.atApply = append(w.atApply, forecasts...)
+	}
+	return err
 }
 
 // forRoom tells whether a change was refused untouched for what another one may take away.

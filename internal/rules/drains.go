@@ -39,7 +39,8 @@ func (r *run) undrained(p change.Change) map[string]string {
 }
 
 func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, out map[string]string) {
-	var vms []traveller
+	var vms []*mover
+	byID := map[string]*mover{}
 	var benches []bench
 	var drains []string
 	for _, n := range h.Cluster.Nodes {
@@ -57,24 +58,49 @@ func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, out map[string]st
 			b := bench{slot: slot{gpu: g, count: g.Partitionable.Count}, host: host, node: n.Name}
 			b.up = node.NodeState() == gpu.NodeUp && g.Partitionable.SupportsIncomingLiveMigration != nil && *g.Partitionable.SupportsIncomingLiveMigration
 			for _, part := range g.Partitionable.Partitions {
-				vm, ok := node.VM(part.VMID)
-				if !ok {
-					vm = &gpu.VM{ID: part.VMID, Name: part.VMID}
+				id := gpu.FoldID(part.VMID)
+				if byID[id] == nil {
+					vm, ok := node.VM(part.VMID)
+					if !ok {
+						vm = &gpu.VM{ID: part.VMID, Name: part.VMID}
+					}
+					v := &mover{traveller: traveller{seated: seated{name: vm.Name, clustered: vm.Clustered && vm.Runs()}, host: host, vm: vm}}
+					for _, a := range vm.PartitionAdapters {
+						v.min, v.pinned = a.Quotas.VRAM.Min, a.PinnedGPU
+					}
+					byID[id], vms = v, append(vms, v)
 				}
-				t := traveller{seated: seated{name: vm.Name, clustered: vm.Clustered && vm.Runs()}, host: host, vm: vm, on: g.ID}
-				for _, a := range vm.PartitionAdapters {
-					t.min, t.pinned = a.Quotas.VRAM.Min, a.PinnedGPU
-				}
-				b.taken = append(b.taken, len(vms))
-				vms = append(vms, t)
+				byID[id].at = append(byID[id].at, len(benches))
 			}
-			changes = changes || contains(c.GPUs[host], g.ID) && g.Partitionable.Count != c.Count && len(b.taken) > 0
+			changes = changes || contains(c.GPUs[host], g.ID) && g.Partitionable.Count != c.Count && len(g.Partitionable.Partitions) > 0
 			benches = append(benches, b)
 		}
 		if changes && change.WhyNotDrained(node) == "" {
 			drains = append(drains, host)
 		}
 	}
+	slices.Sort(drains)
+	for {
+		host, vm := stuck(benches, vms, c, drains)
+		if host == "" {
+			return
+		}
+		// It is changed before those that are drained, which leaves them other room.
+		out[host] = fmt.Sprintf("no other node is sure to have room for VM %s while this one is changed", vm)
+		drains = slices.DeleteFunc(drains, func(d string) bool { return d == host })
+	}
+}
+
+// mover is a VM, and the benches that it has partitions of.
+type mover struct {
+	traveller
+	at []int
+}
+
+// stuck is the first of the nodes to be drained, in their order, that one of its VMs may not be
+// able to leave, wherever the cluster places the others.
+func stuck(benches []bench, vms []*mover, c *gpu.PartitionConfig, drains []string) (host, vm string) {
+	benches = slices.Clone(benches)
 	set := func(host string) {
 		for i := range benches {
 			if b := &benches[i]; b.host == host && contains(c.GPUs[host], b.gpu.ID) {
@@ -87,48 +113,76 @@ func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, out map[string]st
 			set(host)
 		}
 	}
-	slices.Sort(drains)
-	for _, host := range drains {
-		var moving []int
-		for _, b := range benches {
-			if b.host == host {
-				moving = append(moving, b.taken...)
-			}
-		}
-		before, stuck := cloneBenches(benches), -1
-		empty(benches, moving)
-		for _, v := range moving {
-			vms[v].host, vms[v].on = host, ""
-			if vms[v].clustered && !place(vms, benches, v, host, map[int]bool{}) {
-				stuck = v
-				break
-			}
-		}
-		if stuck >= 0 {
-			out[host] = fmt.Sprintf("no other node has room for VM %s while this one is changed", vms[stuck].name)
-			benches = before
-			set(host)
-			continue
-		}
-		set(host)
-		for _, v := range moving { // they come back, as far as they can
-			away := cloneBenches(benches)
-			empty(benches, []int{v})
-			if !place(vms, benches, v, "", map[int]bool{}) {
-				benches = away
-			}
-		}
+	var now []*mover
+	for _, v := range vms {
+		now = append(now, &mover{traveller: v.traveller, at: slices.Clone(v.at)})
+	}
+	// free are the places of a node that a VM may take.
+	free := func(v *mover, node string) (at []int) {
 		for i := range benches {
-			for _, v := range benches[i].taken {
-				vms[v].host = benches[i].host
+			b, taken := &benches[i], 0
+			if b.node != node || !v.fits(b, v.host) {
+				continue
+			}
+			for _, o := range now {
+				for _, k := range o.at {
+					if k == i {
+						taken++
+					}
+				}
+			}
+			for range b.count - taken {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	for _, from := range drains {
+		var moving []*mover
+		seats := map[*mover]int{}
+		all, home := 0, ""
+		for _, v := range now {
+			if v.host == from && v.clustered {
+				seats[v] = len(v.at)
+				all += len(v.at)
+				v.at, moving = nil, append(moving, v)
+			}
+		}
+		var nodes []string
+		for _, b := range benches {
+			if b.host == from {
+				home = b.node
+			} else if !slices.Contains(nodes, b.node) {
+				nodes = append(nodes, b.node)
+			}
+		}
+		for _, v := range moving {
+			room := 0 // that others have to take before there is none left for it
+			for _, n := range nodes {
+				room += max(0, len(free(v, n))-seats[v]+1)
+			}
+			if room <= all-seats[v] {
+				return from, v.name
+			}
+		}
+		for _, v := range moving {
+			for _, n := range nodes {
+				if at := free(v, n); len(at) >= seats[v] {
+					v.at = at[:seats[v]]
+					break
+				}
+			}
+		}
+		set(from)
+		for _, v := range moving { // they come back, as far as they can
+			away := v.at
+			v.host, v.at = "", nil
+			if at := free(v, home); len(at) >= seats[v] {
+				v.host, v.at = from, at[:seats[v]]
+			} else {
+				v.host, v.at = benches[away[0]].host, away
 			}
 		}
 	}
-}
-
-// empty takes VMs from their seats.
-func empty(benches []bench, vms []int) {
-	for i := range benches {
-		benches[i].taken = slices.DeleteFunc(slices.Clone(benches[i].taken), func(v int) bool { return slices.Contains(vms, v) })
-	}
+	return "", ""
 }
