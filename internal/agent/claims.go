@@ -54,8 +54,10 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 // simply be tried again.
 func (e *entry) leaves() *gpu.Claim {
 	for i, s := range slices.Backward(e.Steps) {
-		switch s.Op {
-		case change.OpPutClaim:
+		if s.Op == change.OpDropClaim {
+			return nil
+		}
+		if s.Op == change.OpPutClaim {
 			c := *s.Claim
 			c.Incomplete = true
 			if i < len(e.Undo) {
@@ -68,8 +70,6 @@ func (e *entry) leaves() *gpu.Claim {
 				}
 			}
 			return &c
-		case change.OpDropClaim:
-			return nil
 		}
 	}
 	return nil

@@ -26,50 +26,58 @@ func (r *hypervRunner) run(ctx context.Context, s change.Step) error {
 	unlimited := ctx
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	switch s.Op {
-	case change.OpStopVM:
-		return r.stop(unlimited, s)
-	case change.OpRemoveAdapters:
-		return r.removeAdapters(ctx, s)
-	case change.OpRemoveDevices:
-		return r.removeDevices(ctx, s)
-	case change.OpStartVM:
-		return r.start(ctx, s)
+	if s.Op == change.OpStopVM {
+		return r.stop(unlimited, s) // which has the guest's time
 	}
-	return r.act(ctx, s, func(ctx context.Context) error { return r.one(ctx, s) })
+	if several, ok := hypervSteps[s.Op]; ok {
+		return several(r, ctx, s)
+	}
+	return r.act(ctx, s, func(ctx context.Context) error { return hypervEffects.run(ctx, r.host, s) })
 }
 
-// one makes a step that is one effect.
-func (r *hypervRunner) one(ctx context.Context, s change.Step) error {
-	switch s.Op {
-	case change.OpDrainNode:
-		return r.host.DrainNode(ctx)
-	case change.OpResumeNode:
-		return r.host.ResumeNode(ctx)
-	case change.OpSetPartitionCount:
-		return r.host.SetPartitionCount(ctx, s.GPU, s.Count)
-	case change.OpAddAdapter:
-		_, err := r.host.AddPartitionAdapter(ctx, s.VM, *s.Adapter)
+// hypervSteps are those of more than one effect.
+var hypervSteps = map[change.Op]func(*hypervRunner, context.Context, change.Step) error{
+	change.OpRemoveAdapters: (*hypervRunner).removeAdapters,
+	change.OpRemoveDevices:  (*hypervRunner).removeDevices,
+	change.OpStartVM:        (*hypervRunner).start,
+}
+
+// hypervEffects are the steps that are one effect.
+var hypervEffects = effects[backend.HyperV]{
+	change.OpDrainNode:  func(ctx context.Context, host backend.HyperV, _ change.Step) error { return host.DrainNode(ctx) },
+	change.OpResumeNode: func(ctx context.Context, host backend.HyperV, _ change.Step) error { return host.ResumeNode(ctx) },
+	change.OpSetPartitionCount: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.SetPartitionCount(ctx, s.GPU, s.Count)
+	},
+	change.OpAddAdapter: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		_, err := host.AddPartitionAdapter(ctx, s.VM, *s.Adapter)
 		return err
-	case change.OpSetQuotas:
-		return r.host.SetPartitionQuotas(ctx, s.VM, s.Adapter.ID, s.Adapter.Quotas)
-	case change.OpDismount:
-		return r.host.DismountDevice(ctx, s.GPU, s.Force)
-	case change.OpMount:
-		return r.host.MountDevice(ctx, s.GPU)
-	case change.OpCreatePool:
-		return r.host.CreatePool(ctx, s.Pool)
-	case change.OpDeletePool:
-		return r.host.DeletePool(ctx, s.Pool)
-	case change.OpSetPoolMembers:
-		return r.host.SetPoolMembers(ctx, s.Pool, s.GPUs)
-	case change.OpAddDevice:
-		_, err := r.host.AddDevice(ctx, s.VM, *s.Device)
+	},
+	change.OpSetQuotas: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.SetPartitionQuotas(ctx, s.VM, s.Adapter.ID, s.Adapter.Quotas)
+	},
+	change.OpDismount: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.DismountDevice(ctx, s.GPU, s.Force)
+	},
+	change.OpMount: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.MountDevice(ctx, s.GPU)
+	},
+	change.OpCreatePool: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.CreatePool(ctx, s.Pool)
+	},
+	change.OpDeletePool: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.DeletePool(ctx, s.Pool)
+	},
+	change.OpSetPoolMembers: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.SetPoolMembers(ctx, s.Pool, s.GPUs)
+	},
+	change.OpAddDevice: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		_, err := host.AddDevice(ctx, s.VM, *s.Device)
 		return err
-	case change.OpVMSettings:
-		return r.host.ApplyVMSettings(ctx, s.VM, *s.Settings)
-	}
-	return noStep(s.Op)
+	},
+	change.OpVMSettings: func(ctx context.Context, host backend.HyperV, s change.Step) error {
+		return host.ApplyVMSettings(ctx, s.VM, *s.Settings)
+	},
 }
 
 // drainTimes is how many steps' time a drain may take: it moves the memory of all VMs of

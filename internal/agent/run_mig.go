@@ -7,21 +7,18 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 )
 
-// runMIG runs the steps that a Linux host with NVIDIA GPUs can do.
-func runMIG(ctx context.Context, host backend.MIG, s change.Step) error {
-	switch s.Op {
-	case change.OpSetMIGMode:
+// migEffects are the steps that a Linux host with NVIDIA GPUs can do.
+var migEffects = effects[backend.MIG]{
+	change.OpSetMIGMode: func(ctx context.Context, host backend.MIG, s change.Step) error {
 		return host.SetMIGMode(ctx, s.GPU, s.Enable, s.Force)
-	case change.OpCreateInstance:
+	},
+	change.OpCreateInstance: func(ctx context.Context, host backend.MIG, s change.Step) error {
 		return host.CreateInstance(ctx, s.GPU, *s.Instance)
-	case change.OpDestroyInstance:
+	},
+	change.OpDestroyInstance: func(ctx context.Context, host backend.MIG, s change.Step) error {
 		return host.DestroyInstance(ctx, s.GPU, *s.Instance)
-	case change.OpRefreshDevices:
-		return host.RefreshDevices(ctx)
-	case change.OpStopUnit:
-		return host.StopUnit(ctx, s.Unit)
-	case change.OpStartUnit:
-		return host.StartUnit(ctx, s.Unit)
-	}
-	return noStep(s.Op)
+	},
+	change.OpRefreshDevices: func(ctx context.Context, host backend.MIG, _ change.Step) error { return host.RefreshDevices(ctx) },
+	change.OpStopUnit:       func(ctx context.Context, host backend.MIG, s change.Step) error { return host.StopUnit(ctx, s.Unit) },
+	change.OpStartUnit:      func(ctx context.Context, host backend.MIG, s change.Step) error { return host.StartUnit(ctx, s.Unit) },
 }

@@ -7,21 +7,24 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 )
 
-// runSharing runs the steps on what processes and containers share GPUs with.
-func runSharing(ctx context.Context, host backend.Sharing, s change.Step) error {
-	switch s.Op {
-	case change.OpSetComputeMode:
+// sharingEffects are the steps on what processes and containers share GPUs with.
+var sharingEffects = effects[backend.Sharing]{
+	change.OpSetComputeMode: func(ctx context.Context, host backend.Sharing, s change.Step) error {
 		return host.SetComputeMode(ctx, s.GPU, s.ComputeMode)
-	case change.OpSetTimeSlice:
+	},
+	change.OpSetTimeSlice: func(ctx context.Context, host backend.Sharing, s change.Step) error {
 		return host.SetTimeSlice(ctx, s.GPU, s.TimeSlice)
-	case change.OpEnsureDaemon:
+	},
+	change.OpEnsureDaemon: func(ctx context.Context, host backend.Sharing, s change.Step) error {
 		return host.EnsureDaemon(ctx, *s.Daemon, s.Force)
-	case change.OpRemoveDaemon:
+	},
+	change.OpRemoveDaemon: func(ctx context.Context, host backend.Sharing, s change.Step) error {
 		return host.RemoveDaemon(ctx, s.Daemon.Name, s.Force)
-	case change.OpWriteShare:
+	},
+	change.OpWriteShare: func(ctx context.Context, host backend.Sharing, s change.Step) error {
 		return host.WriteShare(ctx, *s.Share)
-	case change.OpRemoveShare:
+	},
+	change.OpRemoveShare: func(ctx context.Context, host backend.Sharing, s change.Step) error {
 		return host.RemoveShare(ctx, s.Share.Name)
-	}
-	return noStep(s.Op)
+	},
 }

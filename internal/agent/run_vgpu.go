@@ -7,17 +7,18 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 )
 
-// runVGPU runs the steps that a Linux KVM host with NVIDIA's vGPU driver can do.
-func runVGPU(ctx context.Context, host backend.VGPU, s change.Step) error {
-	switch s.Op {
-	case change.OpSetFunctions:
+// vgpuEffects are the steps that a Linux KVM host with NVIDIA's vGPU driver can do.
+var vgpuEffects = effects[backend.VGPU]{
+	change.OpSetFunctions: func(ctx context.Context, host backend.VGPU, s change.Step) error {
 		return host.SetVirtualFunctions(ctx, s.GPU, s.Enable)
-	case change.OpSetHeterogeneous:
+	},
+	change.OpSetHeterogeneous: func(ctx context.Context, host backend.VGPU, s change.Step) error {
 		return host.SetHeterogeneous(ctx, s.GPU, s.Enable)
-	case change.OpCreateVGPU:
+	},
+	change.OpCreateVGPU: func(ctx context.Context, host backend.VGPU, s change.Step) error {
 		return host.CreateVGPU(ctx, s.GPU, *s.VGPU)
-	case change.OpRemoveVGPU:
+	},
+	change.OpRemoveVGPU: func(ctx context.Context, host backend.VGPU, s change.Step) error {
 		return host.RemoveVGPU(ctx, s.GPU, *s.VGPU)
-	}
-	return noStep(s.Op)
+	},
 }

@@ -123,47 +123,13 @@ func movable(host *gpu.Host) []string {
 // whyOff says what steps do to a VM that needs it off.
 func whyOff(steps []Step, vm string) []string {
 	var why []string
-	note := func(text string) {
-		if !slices.Contains(why, text) {
-			why = append(why, text)
-		}
-	}
 	does := func(op Op) bool {
 		return slices.ContainsFunc(steps, func(s Step) bool { return s.Op == op && gpu.SameID(s.VM, vm) })
 	}
-	gives := does(OpAddAdapter) || does(OpAddDevice)
 	for _, s := range steps {
-		if !gpu.SameID(s.VM, vm) {
-			continue
-		}
-		switch s.Op {
-		case OpAddAdapter:
-			if does(OpRemoveAdapters) {
-				note("the partition comes from another GPU")
-			} else {
-				note("a partition is added")
-			}
-		case OpRemoveAdapters:
-			if !does(OpAddAdapter) {
-				note("its partition is removed")
-			}
-		case OpSetQuotas:
-			note("quotas change")
-		case OpAddDevice:
-			if s.Device.Pool != "" {
-				note("GPUs of pool \"" + s.Device.Pool + "\" are added or removed")
-			} else {
-				note("GPUs are added or removed")
-			}
-		case OpRemoveDevices:
-			if !does(OpAddDevice) {
-				note("its whole GPUs are removed")
-			}
-		case OpVMSettings:
-			if s.Settings.NeedOff() && (gives || !does(OpRemoveAdapters) && !does(OpRemoveDevices)) {
-				note("memory-mapped IO space or cache types change")
-			} else if s.Settings.NeedOff() {
-				note("memory-mapped IO space or cache types are put back")
+		if of := rows[s.Op].whyOff; of != nil && gpu.SameID(s.VM, vm) {
+			if text := of(s, does); text != "" && !slices.Contains(why, text) {
+				why = append(why, text)
 			}
 		}
 	}

@@ -107,8 +107,8 @@ func gpuEffects(host *gpu.Host, steps []Step) []GPUEffect {
 			switch {
 			case s.Daemon != nil:
 				e.daemon(host, s)
-			case gpu.SameID(s.GPU, g.ID):
-				e.step(host, g, s)
+			case gpu.SameID(s.GPU, g.ID) && rows[s.Op].notes != nil:
+				rows[s.Op].notes(&e, host, g, s)
 			}
 		}
 		if is, ok := after.GPU(g.ID); ok {
@@ -121,48 +121,42 @@ func gpuEffects(host *gpu.Host, steps []Step) []GPUEffect {
 	return out
 }
 
-// step notes what a step does to the GPU.
-func (e *GPUEffect) step(host *gpu.Host, g *gpu.GPU, s Step) {
-	switch s.Op {
-	case OpSetPartitionCount:
-		e.Partitions = &PartitionsEffect{From: g.Partitionable.Count, To: s.Count, VRAM: g.Partitionable.EstimatedPartitionVRAM(s.Count)}
-		for _, id := range holders(g) {
-			if vm, ok := host.VM(id); ok && vm.Name != "" {
-				id = vm.Name
-			}
-			e.Partitions.Holders = append(e.Partitions.Holders, id)
+func noteCount(e *GPUEffect, host *gpu.Host, g *gpu.GPU, s Step) {
+	e.Partitions = &PartitionsEffect{From: g.Partitionable.Count, To: s.Count, VRAM: g.Partitionable.EstimatedPartitionVRAM(s.Count)}
+	for _, id := range holders(g) {
+		if vm, ok := host.VM(id); ok && vm.Name != "" {
+			id = vm.Name
 		}
-		slices.Sort(e.Partitions.Holders)
-		e.Partitions.Holders = slices.Compact(e.Partitions.Holders)
-	case OpSetMIGMode, OpCreateInstance, OpDestroyInstance:
+		e.Partitions.Holders = append(e.Partitions.Holders, id)
+	}
+	slices.Sort(e.Partitions.Holders)
+	e.Partitions.Holders = slices.Compact(e.Partitions.Holders)
+}
+
+// noteMIG and noteVGPU enter what an operation makes of a GPU's instances and vGPUs.
+func noteMIG(note func(e *MIGEffect, mig *gpu.MIG, s Step)) func(*GPUEffect, *gpu.Host, *gpu.GPU, Step) {
+	return func(e *GPUEffect, _ *gpu.Host, g *gpu.GPU, s Step) {
 		if e.MIG == nil {
 			e.MIG = &MIGEffect{From: g.MIG.State()}
 		}
-		switch {
-		case s.Op == OpSetMIGMode:
-			e.MIG.Resets, e.MIG.CallsOff = s.Force, s.Enable == g.MIG.Enabled
-		case s.Op == OpDestroyInstance:
-			e.MIG.Removes = append(e.MIG.Removes, *s.Instance)
-		case hasInstance(g.MIG, *s.Instance):
-			e.MIG.Completes = append(e.MIG.Completes, *s.Instance)
-		default:
-			e.MIG.Creates = append(e.MIG.Creates, *s.Instance)
-		}
-	case OpSetFunctions, OpSetHeterogeneous, OpCreateVGPU, OpRemoveVGPU:
+		note(e.MIG, g.MIG, s)
+	}
+}
+
+func noteVGPU(note func(e *VGPUEffect, s Step)) func(*GPUEffect, *gpu.Host, *gpu.GPU, Step) {
+	return func(e *GPUEffect, _ *gpu.Host, g *gpu.GPU, s Step) {
 		if e.VGPU == nil {
 			e.VGPU = &VGPUEffect{From: g.VGPU.State()}
 		}
-		switch s.Op {
-		case OpCreateVGPU:
-			e.VGPU.Creates = append(e.VGPU.Creates, *s.VGPU)
-		case OpRemoveVGPU:
-			e.VGPU.Removes = append(e.VGPU.Removes, *s.VGPU)
-		}
-	case OpSetComputeMode:
-		e.sharing().ComputeFrom, e.sharing().ComputeTo = g.ComputeMode, s.ComputeMode
-	case OpSetTimeSlice:
-		e.sharing().SliceFrom, e.sharing().SliceTo = g.TimeSlice, s.TimeSlice
+		note(e.VGPU, s)
 	}
+}
+
+// noteMode is that of the modes of vGPUs: the layout at the end shows them.
+var noteMode = noteVGPU(func(*VGPUEffect, Step) {})
+
+func noteSharing(note func(e *SharingEffect, g *gpu.GPU, s Step)) func(*GPUEffect, *gpu.Host, *gpu.GPU, Step) {
+	return func(e *GPUEffect, _ *gpu.Host, g *gpu.GPU, s Step) { note(e.sharing(), g, s) }
 }
 
 func (e *GPUEffect) sharing() *SharingEffect {

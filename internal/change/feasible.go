@@ -23,40 +23,50 @@ func (p *planner) feasible() error {
 
 // obstacle is what keeps a host from doing a step; nil for nothing that it shows.
 func obstacle(host *gpu.Host, s Step) *Refusal {
-	switch s.Op {
-	case OpSetPartitionCount:
+	if hinders := rows[s.Op].hinders; hinders != nil {
+		return hinders(host, s)
+	}
+	return nil
+}
+
+// whileHeld hinders what needs all partitions of a GPU free.
+func whileHeld(doing string) func(*gpu.Host, Step) *Refusal {
+	return func(host *gpu.Host, s Step) *Refusal {
 		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
-			return refuse(InUse, setCount, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).or("shut these VMs down first")
+			return refuse(InUse, doing, "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).or("shut these VMs down first")
 		}
-	case OpDismount:
-		if g, ok := host.GPU(s.GPU); ok && len(holders(g)) > 0 {
-			return refuse(InUse, "dismount the GPU", "GPU "+g.ID, "its partitions are held by %s", vmNames(host, holders(g))).or("shut these VMs down first")
-		}
-	case OpMount:
-		if vm := assignee(host, s.GPU); vm != nil {
-			return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %s", vm.Name).or("take it from the VM first")
-		}
-	case OpSetPoolMembers:
-		if r := leavesPool(host, s); r != nil {
-			return r
-		}
-		return joinsPool(host, s)
-	case OpAddDevice:
-		return takesDevice(host, s)
-	case OpAddAdapter:
-		if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
-			return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name).or("pin it to another GPU, or to none")
-		}
-	case OpWriteShare:
-		if slices.Contains(host.ForeignSpecs, s.Share.Name) {
-			return refuse(InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place on host %s, which stays as it is", host.Name).
-				or("move that file away, or give the share another name")
-		}
-		if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
-			return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).or("apply the partition config of its GPUs")
-		}
-	case OpStartVM:
-		return noRoom(host, s)
+		return nil
+	}
+}
+
+func whileAssigned(host *gpu.Host, s Step) *Refusal {
+	if vm := assignee(host, s.GPU); vm != nil {
+		return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %s", vm.Name).or("take it from the VM first")
+	}
+	return nil
+}
+
+func changesPool(host *gpu.Host, s Step) *Refusal {
+	if r := leavesPool(host, s); r != nil {
+		return r
+	}
+	return joinsPool(host, s)
+}
+
+func pinnedToNothing(host *gpu.Host, s Step) *Refusal {
+	if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
+		return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name).or("pin it to another GPU, or to none")
+	}
+	return nil
+}
+
+func notHandedOut(host *gpu.Host, s Step) *Refusal {
+	if slices.Contains(host.ForeignSpecs, s.Share.Name) {
+		return refuse(InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place on host %s, which stays as it is", host.Name).
+			or("move that file away, or give the share another name")
+	}
+	if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
+		return refuse(Insufficient, placeShare, "share "+s.Share.Name, "MPS daemon %s does not run", s.Share.Daemon).or("apply the partition config of its GPUs")
 	}
 	return nil
 }

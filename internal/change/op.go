@@ -41,6 +41,13 @@ type row struct {
 	// depends are the parts of a host without which nobody knows what a step does: who is in its
 	// way, and what there is already.
 	depends []gpu.Part
+	// hinders is what keeps a host from doing it; nil for nothing that a host shows.
+	hinders func(*gpu.Host, Step) *Refusal
+	// notes enters what it makes of its GPU.
+	notes func(*GPUEffect, *gpu.Host, *gpu.GPU, Step)
+	// whyOff says what it does to its VM that needs the VM off, beside the VM's other operations;
+	// "" for nothing, or where another one says it.
+	whyOff func(s Step, does func(Op) bool) string
 }
 
 var rows = func() map[Op]row {

@@ -25,6 +25,7 @@ var hypervRows = map[Op]row{
 				g.Partitionable = divided(*g.Partitionable, s.Count)
 			}
 		}),
+		hinders: whileHeld(setCount), notes: noteCount,
 	},
 	OpAddAdapter: {
 		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
@@ -41,6 +42,13 @@ var hypervRows = map[Op]row{
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) {
 			vm.PartitionAdapters = append(slices.Clone(vm.PartitionAdapters), *s.Adapter)
 		}),
+		hinders: pinnedToNothing,
+		whyOff: func(_ Step, does func(Op) bool) string {
+			if does(OpRemoveAdapters) {
+				return "the partition comes from another GPU"
+			}
+			return "a partition is added"
+		},
 	},
 	OpSetQuotas: {
 		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
@@ -64,6 +72,7 @@ var hypervRows = map[Op]row{
 				a.Quotas = s.Adapter.Quotas
 			}
 		}),
+		whyOff: func(Step, func(Op) bool) string { return "quotas change" },
 	},
 	OpRemoveAdapters: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
@@ -72,6 +81,9 @@ var hypervRows = map[Op]row{
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) {
 			vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !s.Keeps(a.ID) })
 		}),
+		whyOff: func(_ Step, does func(Op) bool) string {
+			return textUnless(does(OpAddAdapter), "its partition is removed")
+		},
 	},
 	OpDismount: {
 		by: ByHyperV, needs: []string{"gpu"}, depends: []gpu.Part{gpu.PartPartitions, gpu.PartDevices, gpu.PartPolicies}, disrupts: nobody, shows: ofGPU("", mountOf),
@@ -86,6 +98,7 @@ var hypervRows = map[Op]row{
 				g.InstancePath = dismountedPrefix + rest
 			}
 		}),
+		hinders: whileHeld("dismount the GPU"),
 	},
 	OpMount: {
 		by: ByHyperV, needs: []string{"gpu"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools}, disrupts: nobody, shows: ofGPU("", mountOf),
@@ -103,6 +116,7 @@ var hypervRows = map[Op]row{
 				g.InstancePath = mountedPrefix + rest
 			}
 		}),
+		hinders: whileAssigned,
 	},
 	OpCreatePool: {
 		by: ByHyperV, needs: []string{"pool"}, depends: []gpu.Part{gpu.PartPools}, disrupts: nobody, shows: ofPool,
@@ -160,6 +174,7 @@ var hypervRows = map[Op]row{
 			}
 			return pools
 		}),
+		hinders: changesPool,
 	},
 	OpAddDevice: {
 		by: ByHyperV, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
@@ -174,6 +189,13 @@ var hypervRows = map[Op]row{
 			return []Step{back}
 		}),
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) { vm.Devices = append(slices.Clone(vm.Devices), *s.Device) }),
+		hinders: takesDevice,
+		whyOff: func(s Step, _ func(Op) bool) string {
+			if s.Device.Pool != "" {
+				return "GPUs of pool \"" + s.Device.Pool + "\" are added or removed"
+			}
+			return "GPUs are added or removed"
+		},
 	},
 	OpRemoveDevices: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartDevices}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
@@ -182,6 +204,9 @@ var hypervRows = map[Op]row{
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) {
 			vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !s.Keeps(d.ID) })
 		}),
+		whyOff: func(_ Step, does func(Op) bool) string {
+			return textUnless(does(OpAddDevice), "its whole GPUs are removed")
+		},
 	},
 	OpVMSettings: {
 		by: ByHyperV, needs: []string{"vm", "settings"}, disrupts: nobody, shows: ofVM("the settings", writtenOf),
@@ -192,6 +217,15 @@ var hypervRows = map[Op]row{
 			return []Step{back}
 		}),
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) { vm.Settings = vm.Settings.Overlay(*s.Settings) }),
+		whyOff: func(s Step, does func(Op) bool) string {
+			switch gives := does(OpAddAdapter) || does(OpAddDevice); {
+			case !s.Settings.NeedOff():
+				return ""
+			case gives, !does(OpRemoveAdapters) && !does(OpRemoveDevices):
+				return "memory-mapped IO space or cache types change"
+			}
+			return "memory-mapped IO space or cache types are put back"
+		},
 	},
 	OpDrainNode: {
 		by: ByHyperV, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofNode,
@@ -231,6 +265,7 @@ var hypervRows = map[Op]row{
 			}
 			vm.State = gpu.VMRunning
 		}),
+		hinders: noRoom,
 	},
 }
 
@@ -245,6 +280,13 @@ func unless(not bool, s Step) []Step {
 		return nil
 	}
 	return []Step{s}
+}
+
+func textUnless(not bool, text string) string {
+	if not {
+		return ""
+	}
+	return text
 }
 
 // onVM is the inverse of a step on a VM, none when there is no such VM.

@@ -26,6 +26,7 @@ var migRows = map[Op]row{
 			return []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: g.MIG.Enabled, Force: s.Force}}
 		}),
 		project: eachMIG(func(mig *gpu.MIG, s Step) { mig.Enabled, mig.Pending = s.Enable, s.Enable }),
+		notes:   noteMIG(func(e *MIGEffect, mig *gpu.MIG, s Step) { e.Resets, e.CallsOff = s.Force, s.Enable == mig.Enabled }),
 	},
 	OpCreateInstance: {
 		by: ByMIG, needs: []string{"gpu", "instance"}, disrupts: nobody, shows: ofGPU("the MIG layout", instancesOf),
@@ -42,6 +43,13 @@ var migRows = map[Op]row{
 				Compute: []gpu.ComputeInstance{{Slices: profile.Slices}},
 			})
 		}),
+		notes: noteMIG(func(e *MIGEffect, mig *gpu.MIG, s Step) {
+			if hasInstance(mig, *s.Instance) {
+				e.Completes = append(e.Completes, *s.Instance)
+			} else {
+				e.Creates = append(e.Creates, *s.Instance)
+			}
+		}),
 	},
 	OpDestroyInstance: {
 		by: ByMIG, needs: []string{"gpu", "instance"}, disrupts: nobody, shows: ofGPU("the MIG layout", instancesOf),
@@ -56,6 +64,7 @@ var migRows = map[Op]row{
 			return []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}, {Op: OpCreateInstance, GPU: s.GPU, Instance: s.Instance}}
 		}),
 		project: eachMIG(func(mig *gpu.MIG, s Step) { mig.Instances = withoutInstance(mig, s) }),
+		notes:   noteMIG(func(e *MIGEffect, _ *gpu.MIG, s Step) { e.Removes = append(e.Removes, *s.Instance) }),
 	},
 	OpRefreshDevices: { // device nodes, which no inventory has, and which nothing is put back for
 		by: ByMIG, disrupts: nobody,

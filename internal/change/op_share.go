@@ -19,6 +19,7 @@ var sharingRows = map[Op]row{
 			return unless(g.ComputeMode == "", Step{Op: OpSetComputeMode, GPU: s.GPU, Force: s.Force, ComputeMode: g.ComputeMode})
 		}),
 		project: eachGPU(func(g *gpu.GPU, s Step) { g.ComputeMode = s.ComputeMode }),
+		notes:   noteSharing(func(e *SharingEffect, g *gpu.GPU, s Step) { e.ComputeFrom, e.ComputeTo = g.ComputeMode, s.ComputeMode }),
 	},
 	OpSetTimeSlice: {
 		by: BySharing, needs: []string{"gpu", "time_slice"}, disrupts: nobody, shows: ofGPU("the time slice", timeSliceOf),
@@ -31,6 +32,7 @@ var sharingRows = map[Op]row{
 				g.TimeSlice = s.TimeSlice
 			}
 		}),
+		notes: noteSharing(func(e *SharingEffect, g *gpu.GPU, s Step) { e.SliceFrom, e.SliceTo = g.TimeSlice, s.TimeSlice }),
 	},
 	OpEnsureDaemon: {
 		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
@@ -64,6 +66,7 @@ var sharingRows = map[Op]row{
 			return shareBack(h, s)
 		},
 		project: func(h *gpu.Host, s Step) { h.Shares = projectShares(h.Shares, s) },
+		hinders: notHandedOut,
 	},
 	OpRemoveShare: {
 		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,

@@ -19,6 +19,7 @@ var vgpuRows = map[Op]row{
 		project: eachVGPU(func(v *gpu.VGPU, s Step) {
 			v.FunctionsOn, v.Heterogeneous = s.Enable, v.Heterogeneous && v.FunctionsOn == s.Enable
 		}),
+		notes: noteMode,
 	},
 	OpSetHeterogeneous: {
 		by: ByVGPU, needs: []string{"gpu"}, disrupts: nobody, shows: ofGPU("the heterogeneous vGPU mode", heterogeneousOf),
@@ -32,6 +33,7 @@ var vgpuRows = map[Op]row{
 			return append(unless(!v.FunctionsOn, functionsAsIn(v, s)), mixingAsIn(v, s))
 		}),
 		project: eachVGPU(func(v *gpu.VGPU, s Step) { v.Heterogeneous = s.Enable }),
+		notes:   noteMode,
 	},
 	OpCreateVGPU: {
 		by: ByVGPU, needs: []string{"gpu", "vgpu"}, disrupts: nobody, shows: ofGPU("the vGPUs", vgpusOf),
@@ -45,6 +47,7 @@ var vgpuRows = map[Op]row{
 				v.Instances = append(v.Instances, gpu.VGPUInstance{VGPUPlace: *s.VGPU})
 			}
 		}),
+		notes: noteVGPU(func(e *VGPUEffect, s Step) { e.Creates = append(e.Creates, *s.VGPU) }),
 	},
 	OpRemoveVGPU: {
 		by: ByVGPU, needs: []string{"gpu", "vgpu"}, disrupts: nobody, shows: ofGPU("the vGPUs", vgpusOf),
@@ -62,6 +65,7 @@ var vgpuRows = map[Op]row{
 		project: eachVGPU(func(v *gpu.VGPU, s Step) {
 			v.Instances = slices.DeleteFunc(v.Instances, func(in gpu.VGPUInstance) bool { return in.VGPUPlace.Same(*s.VGPU) })
 		}),
+		notes: noteVGPU(func(e *VGPUEffect, s Step) { e.Removes = append(e.Removes, *s.VGPU) }),
 	},
 }
 

@@ -82,12 +82,12 @@ func (p *planner) stepsKnown() error {
 	return nil
 }
 
-// devices are those of a daemon or a share.
+// devices are those that a daemon or a share takes.
 func (s Step) devices() []gpu.SharedDevice {
-	switch s.Op {
-	case OpEnsureDaemon:
+	if s.Op == OpEnsureDaemon {
 		return s.Daemon.Devices
-	case OpWriteShare:
+	}
+	if s.Op == OpWriteShare {
 		return s.Share.Devices
 	}
 	return nil

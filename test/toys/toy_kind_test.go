@@ -75,6 +75,7 @@ const operationsRow = `	OpOpenGPU: {
 			return unless(g.ComputeMode == "", Step{Op: OpSetComputeMode, GPU: s.GPU, ComputeMode: g.ComputeMode})
 		}),
 		project: eachGPU(func(g *gpu.GPU, _ Step) { g.ComputeMode = gpu.ComputeDefault }),
+		notes:   noteSharing(func(e *SharingEffect, g *gpu.GPU, _ Step) { e.ComputeFrom, e.ComputeTo = g.ComputeMode, gpu.ComputeDefault }),
 	},
 `
 

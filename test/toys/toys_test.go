@@ -60,7 +60,7 @@ func TestAToyOperation(t *testing.T) {
 		edits: map[string][]edit{
 			"internal/change/step.go":     {{"	OpSetTimeSlice      Op = \"set_time_slice\"\n", "	OpSetTimeSlice      Op = \"set_time_slice\"\n	OpOpenGPU Op = \"open_gpu\"\n"}},
 			"internal/change/op_share.go": {{"var sharingRows = map[Op]row{\n", "var sharingRows = map[Op]row{\n" + operationsRow}},
-			"internal/agent/run_share.go": {{"	switch s.Op {\n", "	switch s.Op {\n	case change.OpOpenGPU:\n		return host.SetComputeMode(ctx, s.GPU, \"default\")\n"}},
+			"internal/agent/run_share.go": {{"	change.OpSetComputeMode:", "	change.OpOpenGPU: func(ctx context.Context, host backend.Sharing, s change.Step) error { return host.SetComputeMode(ctx, s.GPU, \"default\") },\n	change.OpSetComputeMode:"}},
 		},
 		tests: map[string]string{"internal/change/toy_test.go": operationProved},
 		run:   []string{"-run", "TestNoCellIsEmpty|TestOpenGPU|TestEveryOpRuns", "./internal/change", "./internal/agent"},
