@@ -84,9 +84,9 @@ func linuxHosts(w *world) gpu.Snapshot {
 }
 
 func (w watched) SetMIGMode(ctx context.Context, id string, on, reset bool) error {
-	err := w.Host.SetMIGMode(ctx, id, on, reset)
 	before, _ := w.Inventory(ctx)
-	if g, ok := before.GPU(id); err == nil && reset && ok && g.MIG.NeedsReset {
+	err := w.Host.SetMIGMode(ctx, id, on, reset)
+	if g, ok := before.GPU(id); err == nil && reset && ok && g.MIG.NeedsReset && g.MIG.Enabled != on {
 		w.witness.mu.Lock()
 		defer w.witness.mu.Unlock()
 		if w.settling == 0 {
