@@ -199,8 +199,10 @@ var hypervRows = map[Op]row{
 	},
 	OpRemoveDevices: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartDevices}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
-		text:    func(s Step) string { return "take the GPUs from VM " + s.VMName() },
-		inverse: onVM(readdDevices),
+		text: func(s Step) string { return "take the GPUs from VM " + s.VMName() },
+		inverse: func(h *gpu.Host, s Step) []Step {
+			return onVM(func(vm *gpu.VM, s, back Step) []Step { return readdDevices(h, vm, s, back) })(h, s)
+		},
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) {
 			vm.Devices = slices.DeleteFunc(slices.Clone(vm.Devices), func(d gpu.DeviceAssignment) bool { return !s.Keeps(d.ID) })
 		}),
@@ -353,12 +355,14 @@ func readdAdapters(vm *gpu.VM, s, back Step) []Step {
 	return out
 }
 
-func readdDevices(vm *gpu.VM, s, back Step) []Step {
+// readdDevices gives a VM its GPUs again. One that moved here with the setting of a GPU that it
+// had on another node cannot be given that one: no host would take the setting.
+func readdDevices(h *gpu.Host, vm *gpu.VM, s, back Step) []Step {
 	remove := back
 	remove.Op, remove.Keep = OpRemoveDevices, s.Keep
 	out := []Step{remove}
 	for _, d := range vm.Devices {
-		if !s.Keeps(d.ID) {
+		if !s.Keeps(d.ID) && isHere(h, vm, d) {
 			add := back
 			d.ID = ""
 			if d.Pool != "" {
@@ -369,6 +373,18 @@ func readdDevices(vm *gpu.VM, s, back Step) []Step {
 		}
 	}
 	return out
+}
+
+// isHere tells whether what a VM is set to have is this host's to give.
+func isHere(h *gpu.Host, vm *gpu.VM, d gpu.DeviceAssignment) bool {
+	if d.Pool != "" {
+		_, ok := h.Pool(d.Pool)
+		return ok
+	}
+	g, ok := h.GPU(d.GPU)
+	return ok && g.Dismounted && !slices.ContainsFunc(h.VMs, func(o gpu.VM) bool {
+		return !gpu.SameID(o.ID, vm.ID) && slices.ContainsFunc(o.Devices, func(x gpu.DeviceAssignment) bool { return x.Pool == "" && gpu.SameID(x.GPU, d.GPU) })
+	})
 }
 
 func adapterIDs(as []gpu.PartitionAdapter) []string {

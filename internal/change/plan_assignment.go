@@ -107,6 +107,11 @@ func (p *planner) assignmentClaim(id string, old *gpu.Claim) gpu.Claim {
 	return c
 }
 
+// awayFrom tells whether an assignment is of whole GPUs of another host.
+func awayFrom(a *gpu.Assignment, host string) bool {
+	return a != nil && a.Device != nil && a.Device.Host != host
+}
+
 // holding is what the resource gave the VM so far, as far as is known.
 func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 	switch {
@@ -129,9 +134,13 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 		return refuse(Insufficient, changeGPU, "VM "+vm.Name, "%d GPUs of pool %s are wanted, and host %s has %d", w.Count, w.Name, p.host.Name, len(p.host.GPUs))
 	}
 	c := p.assignmentClaim(vm.ID, claim)
-	m := move{planner: p, vm: vm}
+	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}
 	m.leave(holds, want)
 	m.arrive(holds, want)
+	if awayFrom(want, p.key) && len(m.devices) > 0 {
+		return refuse(NotFound, changeGPU, "VM "+vm.Name, "it is on host %s, and the GPUs that it shall have are those of host %s", p.host.Name, want.Device.Host).
+			or("move the VM back, or name GPUs of the host that it is on")
+	}
 	m.settings(&c, holds, want.Settings)
 	if p.change.Act == ActPending && (claim == nil || !claim.Pending) {
 		return nil // nothing waits
@@ -152,7 +161,7 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 	holds := p.holding(claim)
 	power := p.change.Prior.Assignment.Power
-	m := move{planner: p, vm: vm}
+	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}
 	m.leave(holds, nil)
 	var c gpu.Claim
 	if claim != nil {
@@ -214,6 +223,8 @@ func OnlyLiveSettings(prior, want gpu.Assignment) bool {
 type move struct {
 	*planner
 	vm *gpu.VM
+	// away is true when the VM has left the host whose GPUs it was given.
+	away bool
 
 	keepAdapters, keepDevices []string // ids that stay
 	dropAdapters, dropDevices bool
@@ -414,6 +425,9 @@ func (m *move) mountBack(want *gpu.Assignment, dismounted []string) []string {
 		} else {
 			leaving = append(leaving, g)
 		}
+	}
+	if m.away {
+		return stay // they are GPUs of another host, whatever has their ids here
 	}
 	forced := func(a *gpu.Assignment) bool { return a != nil && a.Device != nil && a.Device.Force }
 	m.planner.mountBack(leaving, "", m.vm.ID, forced(want) || forced(m.change.Prior.Assignment))

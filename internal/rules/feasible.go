@@ -204,13 +204,23 @@ func Infeasible(w World, p change.Change) []Finding {
 func (r *run) reportRefused(host string, p change.Change, refused *change.Refusal) {
 	f := Refused(host, p, refused)
 	f.Path = pathOf(r.plan)
-	if reflect.DeepEqual(p.Want, p.Prior) {
+	if reflect.DeepEqual(declared(p.Want), declared(p.Prior)) {
 		f.Level = Warning // what is to be put right stood before
 	}
 	if label := labelOf(p); label != r.label() {
 		f.Other = label
 	}
 	r.report(f, key(Feasible, host, labelOf(p)))
+}
+
+// declared is a want without where its VM happens to be, and what it is called there.
+func declared(w gpu.Want) gpu.Want {
+	if w.Assignment != nil {
+		a := *w.Assignment
+		a.Host, a.VMName = "", ""
+		w.Assignment = &a
+	}
+	return w
 }
 
 // Refused says why a host would refuse a plan.
