@@ -308,6 +308,7 @@ func (w *world) now(view fleet.View, want gpu.Want) (gpu.Want, bool) {
 
 // round is a run of Terraform: it makes some changes, and repairs what is not as declared.
 func (w *world) round() {
+	w.refresh()
 	view := w.run(nil).LookAll(w.t.Context())
 	var all []changed
 	add := func(r *resource, p change.Change) {
@@ -363,6 +364,36 @@ func (w *world) round() {
 	}
 	if w.together(all...) {
 		w.promises(all...)
+	}
+}
+
+// refresh reads the objects of the state: a run that ended early may have given them to more nodes.
+func (w *world) refresh() {
+	f := w.run(nil)
+	view := f.LookAll(w.t.Context())
+	reads := func(r *resource, kind gpu.ClaimKind, id string, on map[string][]string) map[string][]string {
+		known := fleet.View{Hosts: maps.Clone(view.Hosts), Errors: view.Errors}
+		maps.DeleteFunc(known.Hosts, func(name string, _ *gpu.Host) bool { return on[name] == nil })
+		more, with := f.Begun(w.t.Context(), known, kind, id, r.token)
+		on = maps.Clone(on)
+		for _, name := range more {
+			c, _ := with.Hosts[name].Claim(kind, id)
+			on[name] = c.GPUs
+			w.counts["begun"]++
+		}
+		return on
+	}
+	for _, r := range w.resources {
+		switch has := r.has; {
+		case has.Config != nil:
+			c := *has.Config
+			c.GPUs = reads(r, gpu.ClaimConfig, c.ID, c.GPUs)
+			r.has = gpu.Want{Config: &c}
+		case has.Pool != nil:
+			p := *has.Pool
+			p.Members = reads(r, gpu.ClaimPool, p.Name, p.Members)
+			r.has = gpu.Want{Pool: &p}
+		}
 	}
 }
 
@@ -494,15 +525,14 @@ func (w *world) takeOver() {
 			if c.Kind != gpu.ClaimAssignment || !c.Incomplete || known {
 				continue
 			}
-			if c.Want.Assignment.Device != nil { // a GPU of the host that the VM has left: its record is for people
-				w.counts["left to people"]++
-				w.cluster.left[string(c.Kind)+" on "+h.Name] = true
-				continue
-			}
 			vm, _ := h.VM(c.ID)
 			w.turn(vm.Name, gpu.VMOff)
 			r := w.resource("gpu_vm_assignment for VM " + vm.Name)
 			want, _ := w.now(w.run(nil).LookAll(w.t.Context()), c.Want)
+			if a := want.Assignment; a.Device != nil { // people name GPUs of the node that the VM is on now
+				d := *a.Device
+				d.Host, a.Device = a.Host, &d
+			}
 			w.counts["taken over"]++
 			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) {
 				w.fatal("what a dead run has left of %s cannot be taken over", vm.Name)
@@ -551,6 +581,7 @@ func (w *world) over() {
 	}
 	w.expect(before)
 	var all []changed
+	w.refresh()
 	for _, r := range w.resources {
 		all = append(all, changed{r, change.Change{Subject: r.label, Token: r.token, Prior: r.has}})
 	}

@@ -280,6 +280,18 @@ func (v View) With(other View) View {
 	return out
 }
 
+// Begun adds to a view the hosts, of the same clusters, to which a run that ended early has given
+// an object, and whose state does not know it: they hold a claim of its token.
+func (f *Fleet) Begun(ctx context.Context, v View, kind gpu.ClaimKind, id, token string) (more []string, with View) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(v.Errors)), maps.Keys(v.Hosts))
+	seen := f.Look(ctx, f.Peers(v, names)).Hosts
+	maps.DeleteFunc(seen, func(name string, h *gpu.Host) bool {
+		c, ok := h.Claim(kind, id)
+		return !ok || token == "" || c.Token != token || slices.Contains(names, name)
+	})
+	return slices.Sorted(maps.Keys(seen)), v.With(View{Hosts: seen})
+}
+
 // Unfinished are the changes that were begun on hosts of a view and have not ended,
 // by host. Each host is told of once per run.
 func (f *Fleet) Unfinished(v View) map[string][]string {

@@ -52,7 +52,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		if b, ok := daemonsBefore[name]; ok {
 			daemons[name] = b
 		}
-		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts any more, but has not been given up yet"})
+		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, and has not been given up yet"})
 	}
 
 	sizes := map[int64]bool{}
@@ -75,6 +75,28 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 	m.setDaemons(ctx, c, daemons, diags)
 	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
 	m.Drift = drift.Encode(ctx, differs, diags)
+}
+
+// begun adds the hosts to which a run that ended early has given the config.
+func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) fleet.View {
+	more, v := f.Begun(ctx, v, gpu.ClaimConfig, c.ID, token)
+	if len(more) == 0 {
+		return v
+	}
+	all := m.gpus(ctx, diags)
+	for _, name := range more {
+		all[name] = map[string]gpuModel{}
+		h := v.Hosts[name]
+		for _, id := range claimOn(h, c.ID).GPUs {
+			if g, ok := h.GPU(id); ok {
+				all[name][id] = describe(ctx, c, h, g, diags)
+			}
+		}
+	}
+	var d diag.Diagnostics
+	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
+	diags.Append(d...)
+	return v
 }
 
 // keepObserved takes what a state has in the computed attributes.

@@ -320,6 +320,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return
 	}
+	view = state.begun(ctx, r.fleet, instance.Token(ctx, req.Private), c, view, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)

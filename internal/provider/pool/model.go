@@ -145,8 +145,12 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			continue
 		}
 		have, exists := onHost(h, c.Name)
-		if !exists {
+		if _, declared := c.Members[name]; !declared {
+			differ("host "+name, "is not one of the pool's hosts, but has it, and has not been given up yet", "", change.CauseFailedChange)
+		} else if !exists {
 			differ("host "+name, fmt.Sprintf("has no pool %q", c.Name), "", change.CauseOtherTool)
+		}
+		if !exists {
 			have = &gpu.Pool{}
 		}
 		all[name] = map[string]gpuModel{}

@@ -395,7 +395,9 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
 		return
 	}
-	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
+	choose(&c, hosts, view) // and to be on no host to which a run that ended early has given it
+	more, view := r.fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, instance.Token(ctx, req.Private))
+	state.observe(ctx, c, slices.Concat(hosts, more), view, &resp.Diagnostics)
 	records := map[string]*gpu.Claim{}
 	for _, n := range hosts {
 		if h, answered := view.Hosts[n]; answered {
