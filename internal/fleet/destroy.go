@@ -25,6 +25,18 @@ type Destroy struct {
 	touches bool
 }
 
+// After is the hosts once the destroy is done, and whether all of them would do it.
+func (d Destroy) After() (View, bool) {
+	v := View{Hosts: maps.Clone(d.View.Hosts), Errors: d.View.Errors}
+	for _, does := range d.Forecasts {
+		if h := v.Hosts[does.Host]; h != nil && len(does.Refused) == 0 {
+			after := change.ProjectAll(*h, does.Steps)
+			v.Hosts[does.Host] = &after
+		}
+	}
+	return v, !rules.HasErrors(d.Findings)
+}
+
 // PlanDestroy works out the destroy of an object on the hosts of a view, for good or to
 // make it anew. Users of the object that the run destroys as well, or may yet destroy, count
 // as gone; one that turns out to stay is an error of its own plan. A destroy for good waits

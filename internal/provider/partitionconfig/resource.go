@@ -3,6 +3,7 @@
 package partitionconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,11 +96,17 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		want.ID, plan.ID = id, types.StringValue(id)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
-	switch replaced := r.fleet.Ledger.Prior(inst).Config; {
-	case state == nil:
-		r.planDestroy(ctx, req, replaced, resp)
-	case known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind):
-		r.planDestroy(ctx, req, prior, resp)
+	var ended fleet.View // the hosts once one of another kind has ended
+	replaced := cmp.Or(prior, r.fleet.Ledger.Prior(inst).Config)
+	if replaced != nil && (state == nil || known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
+		after, ends := r.planDestroy(ctx, req, replaced, resp)
+		if want.Kind != replaced.Kind {
+			ended = after
+			if !ends {
+				r.fleet.Ledger.Forget(inst)
+				return // that is what is wrong with the replacement
+			}
+		}
 	}
 	differs := state.drifted(ctx, &resp.Diagnostics)
 	unchanged := state != nil && known && len(differs) == 0 &&
@@ -141,11 +148,12 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
-		choose(&want, p.Token, hosts, v)
+		choose(&want, p.Token, hosts, v.With(ended))
 		view = v
 		if prior != nil { // hosts that leave matter as well
 			view = v.With(r.fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
 		}
+		view = view.With(ended)
 	}
 	if state != nil { // the second call for a replacement does not tell what is replaced
 		r.fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want, &resp.Diagnostics))
@@ -161,15 +169,16 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 }
 
-// planDestroy proves that the config can be taken from its hosts, and says what that does.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PartitionConfig, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.fleet.Unknown() {
-		return
+// planDestroy proves that the config can be taken from its hosts, and says what that does. It
+// returns the hosts as they are then.
+func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PartitionConfig, resp *resource.ModifyPlanResponse) (after fleet.View, ends bool) {
+	if r.fleet.Unknown() {
+		return fleet.View{}, true
 	}
 	names := slices.Sorted(maps.Keys(prior.GPUs))
 	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
 	ch := change.Change{Subject: label(prior.ID), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Config: prior}}
-	report.Destroy(ctx, r.fleet, path.Empty(), view, req, resp, ch)
+	return report.Destroy(ctx, r.fleet, path.Empty(), view, req, resp, ch)
 }
 
 // allAnswer refuses to change a layout while some of its hosts are silent, even when

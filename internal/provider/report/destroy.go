@@ -12,12 +12,14 @@ import (
 )
 
 // Destroy plans a destroy on the hosts of a view, for good or for a replacement, reports what
-// is wrong with it and whom it disturbs, and keeps the latter for the apply.
-func Destroy(ctx context.Context, f *fleet.Fleet, at path.Path, v fleet.View, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse, ch change.Change) {
+// is wrong with it and whom it disturbs, and keeps the latter for the apply. It returns the
+// hosts as they are then, and whether they would do it.
+func Destroy(ctx context.Context, f *fleet.Fleet, at path.Path, v fleet.View, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse, ch change.Change) (fleet.View, bool) {
 	ch.Token = instance.Token(ctx, req.Private)
 	ch.Adopt = ch.Token == ""
 	d := f.PlanDestroy(ctx, v, ch, req.Plan.Raw.IsNull())
 	Findings(&resp.Diagnostics, ch.Subject, d.Findings)
 	resp.Diagnostics.Append(instance.SetApproved(ctx, resp.Private, d.Approved)...)
 	Disturbs(&resp.Diagnostics, f, at, d.View, ch, d.Forecasts)
+	return d.After()
 }
