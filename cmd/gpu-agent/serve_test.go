@@ -47,7 +47,7 @@ func assignment() agent.Change {
 		ID: "change-1", Host: "hv01",
 		Change: change.Change{
 			Subject: "gpu_vm_assignment for VM \"avd-01\"", Owner: "vdi-prod", Token: "token-1",
-			Want: gpu.Want{Assignment: &gpu.Assignment{VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
+			Want: gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
 		},
 	}
 }

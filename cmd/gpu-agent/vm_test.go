@@ -12,7 +12,7 @@ func TestVMActs(t *testing.T) {
 	t.Parallel()
 	h := host()
 	h.Claims[0].Want.Pool = &gpu.PoolConfig{ID: "hv01/render", Name: "render", Members: map[string][]string{"hv01": {gpu2}}}
-	want := &gpu.Assignment{VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
+	want := &gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
 	h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: vm1, Token: "t2", Owner: "vdi-prod", Pending: true, Want: gpu.Want{Assignment: want}, Revision: 1})
 	r := newRig(t, h)
 	state := func() (vm gpu.VM, c gpu.Claim) {
@@ -67,7 +67,7 @@ func TestVMActsKeepToThePowerPolicy(t *testing.T) {
 	r := newRig(t, h)
 	_, said := r.run(1, "vm", "stop", "avd-01", "--yes")
 	wantSaid(t, said, "VM avd-01 has no assignment that this host knows of")
-	want := &gpu.Assignment{VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}}
+	want := &gpu.Assignment{Kind: gpu.AssignPartition, VM: "avd-01", VMID: vm1, VMName: "avd-01", Host: "hv01", Partition: &gpu.PartitionWant{}}
 	h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: vm1, Token: "t2", Pending: true, Want: gpu.Want{Assignment: want}, Revision: 1})
 	r = newRig(t, h)
 	for act, says := range map[string]string{"stop": "does not allow a shutdown", "apply-pending": "does not allow to shut it down"} {

@@ -85,7 +85,7 @@ func request(id, token string) agent.Change {
 var mayStop = gpu.Power{AllowShutdown: true}
 
 func partitionOf(vm string, edit func(*gpu.Assignment)) *gpu.Assignment {
-	a := &gpu.Assignment{VM: vm, VMID: vm, Host: host, Partition: &gpu.PartitionWant{}, Power: mayStop}
+	a := &gpu.Assignment{Kind: gpu.AssignPartition, VM: vm, VMID: vm, Host: host, Partition: &gpu.PartitionWant{}, Power: mayStop}
 	if edit != nil {
 		edit(a)
 	}
@@ -93,11 +93,11 @@ func partitionOf(vm string, edit func(*gpu.Assignment)) *gpu.Assignment {
 }
 
 func poolFor(vm, pool string, count int) *gpu.Assignment {
-	return &gpu.Assignment{VM: vm, VMID: vm, Host: host, Pool: &gpu.PoolWant{ID: host + "/" + pool, Name: pool, Count: count}, Power: mayStop}
+	return &gpu.Assignment{Kind: gpu.AssignPool, VM: vm, VMID: vm, Host: host, Pool: &gpu.PoolWant{ID: host + "/" + pool, Name: pool, Count: count}, Power: mayStop}
 }
 
 func deviceFor(vm string, gpus ...string) *gpu.Assignment {
-	return &gpu.Assignment{VM: vm, VMID: vm, Host: host, Device: &gpu.DeviceWant{Host: host, GPUIDs: gpus}, Power: mayStop}
+	return &gpu.Assignment{Kind: gpu.AssignDevice, VM: vm, VMID: vm, Host: host, Device: &gpu.DeviceWant{Host: host, GPUIDs: gpus}, Power: mayStop}
 }
 
 func config(id string, count int, gpus ...string) *gpu.PartitionConfig {

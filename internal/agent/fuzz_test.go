@@ -69,7 +69,7 @@ func FuzzEntry(f *testing.F) {
 // host is as it was.
 func FuzzChange(f *testing.F) {
 	for _, doc := range []string{
-		`{"id":"a","subject":"s","host":"hv01","token":"t","want":{"vm_assignment":{"vm":"v","vm_id":"v","host":"hv01","partition":{}}},"prior":{}}`,
+		`{"id":"a","subject":"s","host":"hv01","token":"t","want":{"vm_assignment":{"kind":"partition","vm":"v","vm_id":"v","host":"hv01","partition":{}}},"prior":{}}`,
 		`{"id":"a","host":"hv01","token":"t","want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2,"gpus":{"hv01":["p"]}}},"prior":{}}`,
 		`{"id":"a","host":"hv01","token":"t","want":{"pool":{"id":"hv01/x","name":"x","members":{"hv01":["d"]}}},"prior":{}}`,
 		`{"id":"a","host":"n01","token":"t","want":{"partition_config":{"id":"c","kind":"mig","gpus":{"n01":["p"]},"mig":{"profiles":{"1g.5gb":2}}}},"prior":{}}`,

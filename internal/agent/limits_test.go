@@ -42,7 +42,7 @@ func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
 		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 	}
 	document := func(field, value string) string {
-		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":{"vm_assignment":{"vm":"vm3","settings":{},"power":{}}},%q:%s}`, host, field, value)
+		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":{"vm_assignment":{"kind":"partition","vm":"vm3","partition":{},"settings":{},"power":{}}},%q:%s}`, host, field, value)
 	}
 	wants := func(want string) string {
 		return fmt.Sprintf(`{"id":"c","host":%q,"token":"t","want":%s}`, host, want)
@@ -56,7 +56,7 @@ func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
 		"depth of objects":       {document("x", strings.Repeat(`{"a":`, 1000)+"1"+strings.Repeat("}", 1000)), "more than 32 deep"},
 		"unclosed":               {strings.Repeat(`[{"a":`, 1000), "more than 32 deep"},
 		"quotes within a string": {document("x", `"\\\"`+strings.Repeat("[", 40)+`"`) + strings.Repeat("[", 40), "more than 32 deep"},
-		"GPUs of a pool":         {wants(`{"vm_assignment":{"vm":"vm3","pool":{"id":"p","name":"p","count":2000000000}}}`), "2000000000 GPUs of a pool"},
+		"GPUs of a pool":         {wants(`{"vm_assignment":{"kind":"pool","vm":"vm3","pool":{"id":"p","name":"p","count":2000000000}}}`), "2000000000 GPUs of a pool"},
 		"partitions":             {wants(`{"partition_config":{"id":"c","kind":"gpu_p","partition_count":2000000000,"gpus":{}}}`), "2000000000 partitions"},
 		"MIG instances":          {wants(`{"partition_config":{"id":"c","kind":"mig","mig":{"profiles":{"1g.5gb":2000000000}},"gpus":{}}}`), "2000000000 MIG instances"},
 		"vGPUs":                  {wants(`{"partition_config":{"id":"c","kind":"vgpu","vgpu":{"type":"L40S-1Q","count":2000000000},"gpus":{}}}`), "2000000000 vGPUs"},
@@ -97,7 +97,8 @@ func TestTheLargestChangeIsAccepted(t *testing.T) {
 	for n := range 300 {
 		vm := fmt.Sprintf("0F1E2D3C-0000-4000-8000-%012X", n)
 		a := gpu.Assignment{
-			VM: "virtual-desktop-" + vm, VMID: vm, VMName: "virtual-desktop-" + vm, Host: "hypervisor-07.datacenter.corp.example", Settings: settings,
+			Kind: gpu.AssignPartition,
+			VM:   "virtual-desktop-" + vm, VMID: vm, VMName: "virtual-desktop-" + vm, Host: "hypervisor-07.datacenter.corp.example", Settings: settings,
 			Partition: &gpu.PartitionWant{Config: config.ID, VRAM: &mib, PinnedGPU: id(1), Quotas: gpu.Quotas{VRAM: quota(), Encode: quota(), Decode: quota(), Compute: quota()}},
 			Power:     gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true, StayOff: true, ShutdownTimeout: 1},
 		}

@@ -86,7 +86,8 @@ func everything() agent.Change {
 	mib, yes, stop, offline := gpu.FromMiB(33280), true, gpu.StopTurnOff, gpu.OfflineForcedShutdown
 	quota := func() gpu.Quota { n := uint64(7); return gpu.Quota{Min: &n, Max: &n, Optimal: &n} }
 	a := gpu.Assignment{
-		VM: off1, VMID: off1, Host: host, Power: gpu.Power{AllowShutdown: true, NextOff: true, ShutdownTimeout: 1},
+		Kind: gpu.AssignPartition,
+		VM:   off1, VMID: off1, Host: host, Power: gpu.Power{AllowShutdown: true, NextOff: true, ShutdownTimeout: 1},
 		Settings:  gpu.VMSettings{LowMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop, OfflineAction: &offline},
 		Partition: &gpu.PartitionWant{Config: "c", VRAM: &mib, PinnedGPU: gpuP1, Quotas: gpu.Quotas{VRAM: quota(), Encode: quota()}},
 	}

@@ -206,7 +206,7 @@ func TestPinnedVMsStartFirst(t *testing.T) {
 		p.Count, p.Partitions = 1, []gpu.Partition{{VMID: vmID(i)}}
 		host.Claims = append(host.Claims, gpu.Claim{
 			Kind: gpu.ClaimAssignment, ID: vmID(i), Owner: "vdi", Token: "t",
-			Want: gpu.Want{Assignment: &gpu.Assignment{VMID: vmID(i), Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
+			Want: gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VMID: vmID(i), Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}},
 		})
 	}
 	steps, err := change.Plan(host, name, change.Change{Owner: "vdi", Token: "c", Want: gpu.Want{Config: &gpu.PartitionConfig{

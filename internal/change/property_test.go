@@ -274,16 +274,16 @@ func (w *world) chooseHyperV() (kind, label string, want gpu.Want) {
 	}
 	switch kind {
 	case "partition":
-		if a.Partition = new(gpu.PartitionWant); w.chance(30) {
+		if a.Kind, a.Partition = gpu.AssignPartition, new(gpu.PartitionWant); w.chance(30) {
 			a.Partition.PinnedGPU = pick(w, split1, split2)
 		}
 		if w.chance(30) {
 			a.Partition.Quotas.Compute.Min = new(pick(w, uint64(100), 200))
 		}
 	case "pool":
-		a.Pool = &gpu.PoolWant{ID: name + "/dda", Name: "dda", Count: pick(w, 1, 1, 2)}
+		a.Kind, a.Pool = gpu.AssignPool, &gpu.PoolWant{ID: name + "/dda", Name: "dda", Count: pick(w, 1, 1, 2)}
 	default:
-		a.Device = &gpu.DeviceWant{Host: name, GPUIDs: []string{whole3}}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: name, GPUIDs: []string{whole3}}
 	}
 	return kind, "assignment " + a.VM, gpu.Want{Assignment: a}
 }

@@ -288,14 +288,14 @@ func Assigned(host string, h *gpu.Host, vm *gpu.VM) gpu.Assignment {
 	switch {
 	case len(vm.PartitionAdapters) > 0:
 		ad := vm.PartitionAdapters[0]
-		a.Partition = &gpu.PartitionWant{PinnedGPU: ad.PinnedGPU, Quotas: ad.Quotas}
+		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{PinnedGPU: ad.PinnedGPU, Quotas: ad.Quotas}
 	case len(vm.Devices) > 0 && vm.Devices[0].Pool != "":
-		a.Pool = &gpu.PoolWant{ID: host + "/" + vm.Devices[0].Pool, Name: vm.Devices[0].Pool, Count: len(vm.Devices)}
+		a.Kind, a.Pool = gpu.AssignPool, &gpu.PoolWant{ID: host + "/" + vm.Devices[0].Pool, Name: vm.Devices[0].Pool, Count: len(vm.Devices)}
 		if c, ok := h.Claim(gpu.ClaimPool, a.Pool.Name); ok && c.Want.Pool != nil {
 			a.Pool.ID = c.Want.Pool.ID
 		}
 	case len(vm.Devices) > 0:
-		a.Device = &gpu.DeviceWant{Host: host}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: host}
 		for _, d := range vm.Devices {
 			a.Device.GPUIDs = append(a.Device.GPUIDs, d.GPU)
 		}

@@ -43,7 +43,7 @@ func (w *world) apply(p change.Change) error {
 }
 
 func (w *world) assigned(vm string, partition gpu.PartitionWant) change.Change {
-	a := &gpu.Assignment{VM: vm, VMName: vm, Partition: &partition, Power: gpu.Power{AllowShutdown: true}}
+	a := &gpu.Assignment{Kind: gpu.AssignPartition, VM: vm, VMName: vm, Partition: &partition, Power: gpu.Power{AllowShutdown: true}}
 	for name, h := range w.hosts() {
 		for _, v := range h.VMs {
 			if v.Name == vm {
@@ -170,7 +170,7 @@ func TestAPoolDoesNotGoUnderAVMThatTurnsToIt(t *testing.T) {
 	goes := pool
 	goes.Prior, goes.Want = pool.Want, gpu.Want{}
 	draws := w.assigned("vm-11", gpu.PartitionWant{})
-	draws.Want.Assignment.Partition, draws.Want.Assignment.Pool = nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	draws.Want.Assignment.Kind, draws.Want.Assignment.Partition, draws.Want.Assignment.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
 	for range 8 { // the plan shuffles them
 		says := w.plan(goes, draws)
 		if len(says.errors) != 1 || says.errors[0].Rule != "known-pool" {

@@ -561,7 +561,7 @@ func (w *world) assignment(vm string) *gpu.Assignment {
 	}
 	switch n := w.rng.IntN(10); {
 	case n < 6:
-		a.Partition = &gpu.PartitionWant{}
+		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{}
 		if w.chance(30) && !clustered {
 			a.Partition.PinnedGPU = pick(w, randomGPUs...)
 		}
@@ -569,9 +569,9 @@ func (w *world) assignment(vm string) *gpu.Assignment {
 			a.Partition.Quotas.Compute.Min = new(pick(w, uint64(100), uint64(200)))
 		}
 	case n < 8:
-		a.Pool = &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: pick(w, 1, 1, 2)}
+		a.Kind, a.Pool = gpu.AssignPool, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: pick(w, 1, 1, 2)}
 	default:
-		a.Device = &gpu.DeviceWant{Host: a.Host, GPUIDs: []string{pick(w, randomDDA...)}}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: a.Host, GPUIDs: []string{pick(w, randomDDA...)}}
 	}
 	if w.chance(30) {
 		a.Settings.AutomaticStopAction = new(pick(w, gpu.StopTurnOff, gpu.StopShutDown))

@@ -40,7 +40,7 @@ func large(tb testing.TB, hosts int) (*fleet.Fleet, []string) {
 
 // planDesk plans an assignment as its resource does.
 func planDesk(tb testing.TB, f *fleet.Fleet, hint []string, host, n int) {
-	a := gpu.Assignment{VM: fmt.Sprintf("desk-%d-%d", host, n), Partition: &gpu.PartitionWant{Config: "vdi"}, Power: gpu.Power{AllowShutdown: true}}
+	a := gpu.Assignment{Kind: gpu.AssignPartition, VM: fmt.Sprintf("desk-%d-%d", host, n), Partition: &gpu.PartitionWant{Config: "vdi"}, Power: gpu.Power{AllowShutdown: true}}
 	view, at, err := f.LookForVM(tb.Context(), a.VM, nil, "", hint)
 	if err != nil {
 		tb.Fatal(err)

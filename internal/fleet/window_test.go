@@ -221,7 +221,7 @@ func TestPlanOutsideOfTheWindowWarns(t *testing.T) {
 	c := conns["a"]
 	c.host.OS.Build = 26100
 	c.host.VMs = []gpu.VM{{ID: "1", Name: "vm1", State: gpu.VMRunning, Generation: 2}}
-	want := gpu.Want{Assignment: &gpu.Assignment{VM: "vm1", Host: "a", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
+	want := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "vm1", Host: "a", Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
 	p := change.Change{Subject: "x", Token: "t", Want: want}
 	view := f.Look(t.Context(), []string{"a"})
 	of := func(found []rules.Finding) []rules.Finding {

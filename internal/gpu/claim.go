@@ -66,10 +66,12 @@ func (c *Claim) Validate() error {
 	if c.ID == "" {
 		return errors.New("id is empty")
 	}
-	if c.Want.Config != nil {
-		return c.Want.Config.validate()
+	if c.Holds != nil {
+		if err := c.Holds.validate(); err != nil {
+			return fmt.Errorf("holds: %w", err)
+		}
 	}
-	return nil
+	return c.Want.ofItsKind()
 }
 
 // Is tells whether the claim is for an object.

@@ -53,3 +53,36 @@ func TestKindIsNeverGuessed(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAssignmentHasWhatItsKindSays takes every combination of what an assignment can give, with
+// every kind, in a change and in a claim.
+func TestAnAssignmentHasWhatItsKindSays(t *testing.T) {
+	t.Parallel()
+	for bits := range 8 {
+		var gives []gpu.AssignmentKind
+		a := gpu.Assignment{VM: "v"}
+		if bits&1 != 0 {
+			a.Partition, gives = &gpu.PartitionWant{}, append(gives, gpu.AssignPartition)
+		}
+		if bits&2 != 0 {
+			a.Pool, gives = &gpu.PoolWant{}, append(gives, gpu.AssignPool)
+		}
+		if bits&4 != 0 {
+			a.Device, gives = &gpu.DeviceWant{}, append(gives, gpu.AssignDevice)
+		}
+		for _, kind := range []gpu.AssignmentKind{"", gpu.AssignPartition, gpu.AssignPool, gpu.AssignDevice, "slice"} {
+			a.Kind = kind
+			valid := len(gives) == 1 && gives[0] == kind
+			want := gpu.Want{Assignment: &a}
+			for where, err := range map[string]error{
+				"a change":              want.Validate(),
+				"a claim":               (&gpu.Claim{Kind: gpu.ClaimAssignment, ID: "v", Want: want}).Validate(),
+				"what a claim's VM has": (&gpu.Claim{Kind: gpu.ClaimAssignment, ID: "v", Holds: &a}).Validate(),
+			} {
+				if (err == nil) != valid {
+					t.Errorf("%s of kind %q with %v: %v", where, kind, gives, err)
+				}
+			}
+		}
+	}
+}

@@ -14,6 +14,9 @@ func (ClaimKind) Values() []string {
 	return texts(ClaimConfig, ClaimPool, ClaimAssignment, ClaimShare)
 }
 
+// Values lists the kinds.
+func (AssignmentKind) Values() []string { return texts(AssignPartition, AssignPool, AssignDevice) }
+
 // Values lists the modes.
 func (ComputeMode) Values() []string {
 	return texts(ComputeDefault, ComputeExclusiveProcess, ComputeProhibited)

@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -41,13 +42,24 @@ func (w Want) Validate() error {
 			return errors.New(o.field + " is empty")
 		}
 	}
-	if c := w.Config; c != nil {
-		if err := c.validate(); err != nil {
-			return err
-		}
+	if err := w.ofItsKind(); err != nil {
+		return err
 	}
 	if len(has) > 1 {
 		return fmt.Errorf("there are %d objects, and a change is of one", len(has))
+	}
+	return nil
+}
+
+// ofItsKind checks that a config and an assignment have what their kind says, and nothing else.
+func (w Want) ofItsKind() error {
+	if w.Config != nil {
+		if err := w.Config.validate(); err != nil {
+			return err
+		}
+	}
+	if w.Assignment != nil {
+		return w.Assignment.validate()
 	}
 	return nil
 }
@@ -177,9 +189,20 @@ type PoolConfig struct {
 	Quotas map[string]PoolQuota `json:"quotas,omitempty"`
 }
 
-// Assignment gives a VM one partition, a pool's GPUs, or devices. Exactly one of
-// Partition, Pool and Device is set.
+// AssignmentKind is what an assignment gives a VM.
+type AssignmentKind string
+
+// Assignment kinds.
+const (
+	AssignPartition AssignmentKind = "partition"
+	AssignPool      AssignmentKind = "pool"
+	AssignDevice    AssignmentKind = "device"
+)
+
+// Assignment gives a VM one partition, a pool's GPUs, or devices. Of Partition, Pool and Device
+// the one of its kind is set.
 type Assignment struct {
+	Kind AssignmentKind `json:"kind"`
 	// VM is the name or id as the user wrote it. VMID, VMName and Host are what it
 	// resolved to, when it did.
 	VM     string `json:"vm"`
@@ -194,6 +217,19 @@ type Assignment struct {
 	// Settings are those that the user asked for; only they are written.
 	Settings VMSettings `json:"settings"`
 	Power    Power      `json:"power"`
+}
+
+// validate checks that what is set is of the assignment's kind.
+func (a *Assignment) validate() error {
+	for kind, set := range map[AssignmentKind]bool{AssignPartition: a.Partition != nil, AssignPool: a.Pool != nil, AssignDevice: a.Device != nil} {
+		if set != (kind == a.Kind) {
+			return fmt.Errorf("vm_assignment.kind is %q, and what is set is not of that kind", a.Kind)
+		}
+	}
+	if !slices.Contains(a.Kind.Values(), string(a.Kind)) {
+		return fmt.Errorf("vm_assignment.kind is %q, which is none of an assignment", a.Kind)
+	}
+	return nil
 }
 
 // PartitionWant asks for one GPU partition.

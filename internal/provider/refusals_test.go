@@ -68,7 +68,7 @@ func refused(t *testing.T) []string {
 	somebody := gpu.Process{PID: 4711, Name: "python", Holder: "container 3f2a"}
 	a, b := rig.MIGGPU(0), rig.MIGGPU(1)
 	const gone = "GPU-00000000-0000-4000-8000-00000000dead"
-	partition := gpu.Assignment{Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
+	partition := gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true, NextOff: true}}
 	daemon := func(h *gpu.Host, d gpu.MPSDaemon) {
 		d.PID, d.Devices = 100, []gpu.SharedDevice{{GPU: a}}
 		h.MPS.Daemons = []gpu.MPSDaemon{d}
@@ -79,9 +79,9 @@ func refused(t *testing.T) []string {
 		host gpu.Host
 		ch   change.Change
 	}{
-		{hyperv(nil), gives("avd-09", gpu.Assignment{VMID: "00000000-0000-4000-8000-00000000DEAD", Partition: &gpu.PartitionWant{}})},
-		{hyperv(nil), gives("avd-02", gpu.Assignment{Pool: &gpu.PoolWant{ID: "hv01/render", Name: "render", Count: 9}})},
-		{hyperv(nil), gives("avd-02", gpu.Assignment{Partition: &gpu.PartitionWant{PinnedGPU: "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"}})},
+		{hyperv(nil), gives("avd-09", gpu.Assignment{Kind: gpu.AssignPartition, VMID: "00000000-0000-4000-8000-00000000DEAD", Partition: &gpu.PartitionWant{}})},
+		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignPool, Pool: &gpu.PoolWant{ID: "hv01/render", Name: "render", Count: 9}})},
+		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{PinnedGPU: "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"}})},
 		{hyperv(nil), pool("hv01", gone)},
 		{hyperv(nil), wants(config(hyperv(nil), gpu.KindGPUP, gone))},
 		{hyperv(nil), wants(config(hyperv(nil), gpu.KindGPUP, "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"))},

@@ -128,18 +128,20 @@ func pool(name string, hosts ...string) gpu.Want {
 }
 
 func partition(vmName, host string) gpu.Want {
-	return gpu.Want{Assignment: &gpu.Assignment{VM: vmName, Host: host, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
+	return gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: vmName, Host: host, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}}
 }
 
 func fromPool(vmName, host, id, name string) gpu.Want {
 	return gpu.Want{Assignment: &gpu.Assignment{
-		VM: vmName, Host: host, Pool: &gpu.PoolWant{ID: id, Name: name, Count: 1}, Power: gpu.Power{AllowShutdown: true},
+		Kind: gpu.AssignPool,
+		VM:   vmName, Host: host, Pool: &gpu.PoolWant{ID: id, Name: name, Count: 1}, Power: gpu.Power{AllowShutdown: true},
 	}}
 }
 
 func device(vmName, host, deviceHost string, ids ...string) gpu.Want {
 	return gpu.Want{Assignment: &gpu.Assignment{
-		VM: vmName, Host: host, Device: &gpu.DeviceWant{Host: deviceHost, GPUIDs: ids}, Power: gpu.Power{AllowShutdown: true},
+		Kind: gpu.AssignDevice,
+		VM:   vmName, Host: host, Device: &gpu.DeviceWant{Host: deviceHost, GPUIDs: ids}, Power: gpu.Power{AllowShutdown: true},
 	}}
 }
 

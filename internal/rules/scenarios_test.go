@@ -816,7 +816,7 @@ func powerScenarios() []scenario {
 			// Its resource was renamed.
 			satisfy: func(w *rules.World, _ *change.Change) {
 				holds(w.Hosts["hv01"], "a", 0)
-				claimVM(w.Hosts["hv01"], "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
+				claimVM(w.Hosts["hv01"], "vdi", "a", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}})
 			},
 		},
 		{
@@ -847,7 +847,7 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
-				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
+				claimVM(h, "vdi", "a", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}})
 				h.Claims[0].SettingsBefore.LowMemoryMappedIOSpace = ptr(128 * gpu.MiB)
 				p := create("claim-a", partition("a", "hv01"))
 				p.Want.Assignment.Power.AllowShutdown = false
@@ -863,7 +863,7 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
-				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
+				claimVM(h, "vdi", "a", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}})
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
 				return world(h), change.Change{Subject: label(p), Token: "claim-a", Prior: p}
@@ -876,7 +876,7 @@ func powerScenarios() []scenario {
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
-				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}})
+				claimVM(h, "vdi", "a", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}})
 				p := partition("a", "hv01")
 				p.Assignment.Power.AllowShutdown = false
 				return world(h), change.Change{Subject: label(p), Token: "claim-a", Prior: p}
@@ -900,7 +900,7 @@ func powerScenarios() []scenario {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
 				h.VMs[0].State = gpu.VMPaused
-				claimVM(h, "vdi", "a", gpu.Assignment{Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}})
+				claimVM(h, "vdi", "a", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}})
 				p := config("vdi", 8, "hv01")
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
 				return world(h), create("t", p)

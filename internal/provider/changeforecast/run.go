@@ -138,7 +138,7 @@ func (d *DataSource) foresee(v fleet.View, layout change.Change, assignments []a
 		if !a.AllowShutdown.IsNull() {
 			power.AllowShutdown = a.AllowShutdown.ValueBool()
 		}
-		assigned := gpu.Assignment{VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host, Power: power, Partition: &gpu.PartitionWant{}}
+		assigned := gpu.Assignment{Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host, Power: power, Partition: &gpu.PartitionWant{}}
 		for _, f := range d.fleet.Forecasts(v, change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}) {
 			if len(f.Stops) == 0 && len(f.Refused.Of(change.VMMustBeOff)) > 0 {
 				f.Class = gpu.DisruptVMRestart

@@ -105,7 +105,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	}
 	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(ctx, m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](ctx, m.Partition, diags); p != nil {
-		a.Partition = &gpu.PartitionWant{
+		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
 			Config: p.Config.ValueString(), VRAM: bytesOf(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
@@ -116,13 +116,13 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		}
 	}
 	if p := object.Decode[poolModel](ctx, m.Pool, diags); p != nil {
-		a.Pool = &gpu.PoolWant{ID: p.ID.ValueString(), Name: poolName(p.ID.ValueString()), Count: 1}
+		a.Kind, a.Pool = gpu.AssignPool, &gpu.PoolWant{ID: p.ID.ValueString(), Name: poolName(p.ID.ValueString()), Count: 1}
 		if !p.Count.IsNull() {
 			a.Pool.Count = int(p.Count.ValueInt64())
 		}
 	}
 	if d := object.Decode[deviceModel](ctx, m.Device, diags); d != nil {
-		a.Device = &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(ctx, d.Dismount, diags)}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(ctx, d.Dismount, diags)}
 		slices.Sort(a.Device.GPUIDs)
 	}
 	a.Settings = gpu.VMSettings{LowMemoryMappedIOSpace: bytesOf(m.LowMMIO), HighMemoryMappedIOSpace: bytesOf(m.HighMMIO)}
