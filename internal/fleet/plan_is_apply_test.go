@@ -766,17 +766,8 @@ func (w *world) compareRun(says announced, before map[string]*gpu.Host, changes 
 			moves = append(moves, x.Moves...)
 			for _, s := range x.Stops {
 				stops = append(stops, s.Name)
-				if slices.Contains(says.moves, s.Name) && !slices.Contains(says.stops, s.Name) {
-					// Open: a config that is created is held to no list of VMs, since Terraform hands a
-					// create nothing of its plan. A node that another change of the run keeps from being
-					// drained has its VMs stopped then, as far as their assignments allow it.
-					w.counts["stopped instead of moved"]++
-					says.stops = append(says.stops, s.Name)
-					says.starts[s.Name] = s.Starts
-				}
 			}
 		}
-		slices.Sort(says.stops)
 		if slices.Sort(moves); !slices.Equal(says.moves, slices.Compact(moves)) {
 			w.counts["drains by the order"]++
 			says.moves = slices.Compact(moves)

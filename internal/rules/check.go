@@ -52,6 +52,13 @@ type memo struct {
 	undrained map[*gpu.PartitionConfig]map[string]string
 }
 
+func newMemo() *memo {
+	return &memo{
+		forecasts: map[string]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{},
+		undrained: map[*gpu.PartitionConfig]map[string]string{},
+	}
+}
+
 // violation is a finding with what identifies it, one key per object that is wrong.
 // It stood before when every key did, so that a longer list counts as worse.
 type violation struct {
@@ -70,7 +77,7 @@ func begin(w World, p change.Change) (start run, done func()) {
 	}
 	fleet.mu.RLock()
 	book.mu.RLock()
-	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: &memo{forecasts: map[string]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{}, undrained: map[*gpu.PartitionConfig]map[string]string{}}}, func() {
+	return run{fleet: fleet, book: book, owner: w.Owner, complete: w.Complete, applying: w.Others == nil, window: w.Window, now: w.Now, agents: w.Agents, plan: p, memo: newMemo()}, func() {
 		book.mu.RUnlock()
 		fleet.mu.RUnlock()
 	}

@@ -40,6 +40,7 @@ func checkFeasible(r *run) {
 			r.report(f, key("overtaken", host, f.Found))
 		}
 	}
+	r.checkDrainOrder()
 }
 
 // Overtaken finds plans of the run after which a host would refuse a destroy, though it lets it

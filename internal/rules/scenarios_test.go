@@ -999,6 +999,24 @@ func powerScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.Config = "vdi" },
 		},
 		{
+			rule: rules.Feasible, name: "a drain that a new partition would keep from", level: rules.Error, path: "vm", change: true,
+			says: []string{"\"a\" is created before", "VM a holds a partition and is not clustered", "shut down: \"a\" and \"b\"", "`partition = { config = ... }`"},
+			build: func() (rules.World, change.Change) {
+				h, p, b := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning)), partition("a", "hv01"), partition("b", "hv01")
+				h.VMs[1].Clustered = true
+				holds(h, "b", 0)
+				h.GPUs[0].Partitionable.Partitions[0].SupportsOutgoingLiveMigration = ptr(true)
+				claimVM(h, "vdi", "b", *b.Assignment)
+				drains := config("vdi", 8, "hv01", "hv02")
+				drains.Config.Drain, drains.Config.MaxDisruption = true, gpu.DisruptVMRestart
+				w := clustered(h, host("hv02"))
+				put(&w, "o", drains)
+				p.Assignment.VMID = "ID-a"
+				return w, create("t", p)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.Config = "vdi" },
+		},
+		{
 			rule: rules.Feasible, name: "a config that a destroyed assignment would hold up", level: rules.Error, path: "name", change: true,
 			says: []string{"\"a\" is destroyed before", "no gpu_vm_assignment manages it"},
 			build: func() (rules.World, change.Change) {
