@@ -211,6 +211,7 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 			if err := s.pass(ctx, fence, w.undoing); err != nil {
 				return err
 			}
+			s.touched()
 			w.last = step
 			return nil
 		},
@@ -226,6 +227,7 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 // knows.
 func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignment) (Outcome, error) {
 	detached := context.WithoutCancel(ctx)
+	defer w.server.touched()
 	if err := w.server.record(detached, w.fence, w.entry); err != nil {
 		return w.fail(detached, failure("write the journal", err)) // it may have been written all the same
 	}

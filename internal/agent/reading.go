@@ -16,26 +16,43 @@ type reading struct {
 	fence int64
 	host  gpu.Host
 	whole time.Duration // when all of it was read, by the boot clock
+	// of are the VMs that were read again, at that time, nobody's after a step that may have
+	// changed the host.
+	of []string
+	at time.Duration
 }
 
 // readingAge is how old what no change of a run is about may be.
 const readingAge = time.Hour
 
+// freshFor is how old a reading may be that counts as one of now. Reading takes about as long, and a
+// change is applied right after it was prepared.
+const freshFor = time.Second
+
 // readHost reads the whole host.
 func (s *Server) readHost(ctx context.Context) (gpu.Host, error) {
 	at := s.bootClock()
 	host, err := s.backend.Inventory(ctx)
-	s.retain(host, at, err == nil)
+	s.retain(reading{host: host, whole: at}, err == nil)
 	return host, err
 }
 
 // retain keeps a reading that was made under a lease of this process.
-func (s *Server) retain(host gpu.Host, whole time.Duration, ok bool) {
+func (s *Server) retain(r reading, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = nil
 	if fence, leased := s.leased(); ok && leased {
-		s.last = &reading{fence, host, whole}
+		r.fence, s.last = fence, &r
+	}
+}
+
+// touched notes that the host may have changed since it was read.
+func (s *Server) touched() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil {
+		s.last.of = nil
 	}
 }
 
@@ -53,16 +70,22 @@ func (s *Server) leased() (fence int64, ok bool) {
 // readAgain reads of the host what a change of some VMs is about, as far as the platform can
 // and all was read before under the same lease. It tells whether that was all of the host.
 func (s *Server) readAgain(ctx context.Context, vms []string) (host gpu.Host, whole bool, err error) {
+	at := s.bootClock()
 	s.mu.Lock()
 	last := s.last
-	if fence, leased := s.leased(); last != nil && (!leased || last.fence != fence || s.bootClock()-last.whole > readingAge) {
+	if fence, leased := s.leased(); last != nil && (!leased || last.fence != fence || at-last.whole > readingAge) {
 		last = nil
 	}
+	fresh := last != nil && len(vms) > 0 && within(vms, last.of) && at-last.at < freshFor
 	s.mu.Unlock()
 	h, can := s.backend.(backend.Refresher)
-	if can && last != nil {
+	switch {
+	case fresh:
+		host, _, err = s.known(ctx, last.host)
+		return host, false, err
+	case can && last != nil:
 		if host, done, err := h.Refresh(ctx, last.host, vms); err == nil && done {
-			s.retain(host, last.whole, true)
+			s.retain(reading{host: host, whole: last.whole, of: vms, at: at}, true)
 			host, _, err = s.known(ctx, host)
 			return host, false, err
 		}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
@@ -52,6 +54,7 @@ type big struct {
 	*counter
 	t     *testing.T
 	fence int64
+	clock *atomic.Int64 // since the boot
 }
 
 func vmNo(n int) string { return fmt.Sprintf("44444444-DDDD-4DDD-8DDD-%012d", n) }
@@ -90,9 +93,10 @@ func newBig(t *testing.T, vms, elsewhere int) (*big, []string) {
 	check(t, err)
 	t.Cleanup(machine.Wait)
 	c := &counter{WMI: machine.WMI(), whole: map[string]int{}}
-	conn, err := connect.InProcess(agent.NewServer(hyperv.New(c), store))
+	b := &big{counter: c, t: t, clock: &atomic.Int64{}}
+	conn, err := connect.InProcess(agent.NewServer(hyperv.New(c), store, agent.WithBootClock(func() time.Duration { return time.Duration(b.clock.Load()) })))
 	check(t, err)
-	b := &big{Client: agent.NewClient(conn, host), counter: c, t: t}
+	b.Client = agent.NewClient(conn, host)
 	t.Cleanup(func() { _ = b.Close() })
 	b.fence, err = b.AcquireLease(t.Context(), lease("run-1"))
 	check(t, err)
@@ -167,8 +171,49 @@ func TestARunReadsAHostOnce(t *testing.T) {
 			}
 		}
 	}
+	for vms, of := range one {
+		if of[0] > 30 {
+			t.Errorf("an assignment on a host with %d VMs takes %d queries", vms, of[0])
+		}
+	}
 	t.Logf("an assignment: %v queries and rows with %d VMs, %v with %d", one[many], many, one[few], few)
 	if one[many][1] > one[few][1]+4 { // polls
 		t.Errorf("an assignment reads %d rows with %d VMs, and %d with %d", one[few][1], few, one[many][1], many)
+	}
+}
+
+// What was prepared is applied on the reading that it was prepared on only while that is one of now:
+// not a second later, not after a step, and not for another VM.
+func TestAReadingIsOfNow(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(b *big){
+		"at once":          func(*big) {},
+		"a second later":   func(b *big) { b.clock.Add(int64(time.Second)) },
+		"another VM since": func(b *big) { b.assign(3) },
+		"its VM since": func(b *big) {
+			b.apply(assign("b", "a2", nil, partitionOf(vmNo(2), func(a *gpu.Assignment) { a.Settings.OfflineAction = new(gpu.OfflineSave) })))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _ := newBig(t, 6, 0)
+			b.assign(1)
+			ch := assign("a2", "a2", nil, partitionOf(vmNo(2), func(*gpu.Assignment) {}))
+			p, err := b.Prepare(t.Context(), ch)
+			check(t, err)
+			between(b)
+			b.since()
+			_, err = b.Client.Apply(t.Context(), b.fence, ch, p.Basis, nil)
+			if name == "its VM since" {
+				if err == nil {
+					t.Error("it was applied to a VM that has changed")
+				}
+				return
+			}
+			check(t, err)
+			if _, _, whole := b.since(); (whole["Msvm_PartitionableGpu"] == 1) != (name == "at once") {
+				t.Errorf("the GPUs were read %d times", whole["Msvm_PartitionableGpu"])
+			}
+		})
 	}
 }

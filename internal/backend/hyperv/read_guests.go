@@ -3,6 +3,7 @@ package hyperv
 import (
 	"context"
 	"encoding/xml"
+	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -14,6 +15,10 @@ const guestName = "OSName"
 // guests reads the operating systems of the guests. A name that cannot be read is one that
 // is not known, as of a guest without integration services: nothing hangs on it.
 func (r *reader) guests(ctx context.Context) error {
+	runs := func(id string) bool { vm, ok := r.host.VM(id); return ok && vm.State == gpu.VMRunning }
+	if len(r.only) > 0 && !slices.ContainsFunc(r.only, runs) {
+		return nil // only a running guest tells its name
+	}
 	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_KvpExchangeComponent"+
 		r.ofVMs(func(id string) string { return "SystemName=" + literal(id) }), "SystemName", "GuestIntrinsicExchangeItems")
 	if err != nil {

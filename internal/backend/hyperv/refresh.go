@@ -2,6 +2,7 @@ package hyperv
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -10,7 +11,7 @@ import (
 
 // refreshed are the parts that are read again. The rest is as lasting as the host's boot
 // (operating system, policies, where a GPU's memory is), or belongs to VMs.
-const refreshed = ofVMs | ofGuests | ofNodes | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices | ofPartitions
+const refreshed = ofVMs | ofMemory | ofGuests | ofNodes | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices | ofPartitions
 
 // manyVMs is how many VMs are read by their ids. More are found quicker by reading all.
 const manyVMs = 8
@@ -25,7 +26,7 @@ func (b *Backend) Refresh(ctx context.Context, before gpu.Host, vms []string) (g
 		}
 		n := need{of: refreshed, vms: vms, before: &before}
 		if len(vms) == 0 {
-			n.of &^= ofVMs | ofGuests | ofAdapters | ofDevices
+			n.of &^= ofVMs | ofMemory | ofGuests | ofAdapters | ofDevices
 		}
 		r := b.reader(n)
 		if err := r.fill(ctx, n.of); err != nil {
@@ -59,14 +60,24 @@ func (r *reader) keepGPUs() bool {
 	return true
 }
 
-// clusterAgain reads the state of the cluster's nodes, and of its VMs those that are read.
+// errNoNodes is a cluster that shows no nodes: the host is in it no more, or its service has ended.
+var errNoNodes = errors.New("the cluster shows no nodes")
+
+// clusterAgain reads the state of the cluster's nodes, and of its VMs those that are read. A
+// cluster keeps its name.
 func (r *reader) clusterAgain(ctx context.Context) error {
-	name, err := r.clusterName(ctx)
-	if err != nil || name == "" {
+	if r.before.Cluster == nil {
+		name, err := r.clusterName(ctx)
+		if name != "" { // which only an inventory reads
+			r.host.Cluster = &gpu.Cluster{Name: name}
+		}
 		return err
 	}
-	if err := r.nodes(ctx, name); err != nil {
+	if err := r.nodes(ctx, r.before.Cluster.Name); err != nil {
 		return err
+	}
+	if len(r.host.Cluster.Nodes) == 0 {
+		return errNoNodes
 	}
 	for _, id := range r.only {
 		vm, here := r.host.VM(id)
@@ -150,7 +161,7 @@ func seats(h *gpu.Host) map[string]int {
 // ReadVM implements backend.HyperV. What a VM holds is a GPU only if it is one of the host's.
 func (b *Backend) ReadVM(ctx context.Context, vmID string) (gpu.VM, error) {
 	var out gpu.VM
-	v, err := b.readOnly(ctx, need{of: ofVMs | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices, vms: []string{vmID}})
+	v, err := b.readOnly(ctx, need{of: ofVMs | ofMemory | ofGPUs | ofAssignables | ofPools | ofAdapters | ofDevices, vms: []string{vmID}})
 	if err == nil {
 		err = v.knows(vmID, nil, gpu.PartVMs)
 	}

@@ -137,7 +137,8 @@ func TestChangesRefuseOnlyWhatTheyConcern(t *testing.T) {
 	// What each class is needed for, by a part of the operation's name.
 	for class, needs := range map[string][]gpu.Part{
 		"StdRegProv.GetDWORDValue": {}, "Win32_VideoController": {gpu.PartDevices}, "MSCluster_Node": {gpu.PartCluster},
-		"Msvm_GpuPartition": {gpu.PartPartitions}, "Msvm_ResourcePool": {gpu.PartPools}, "Msvm_MemorySettingData": {gpu.PartVMs},
+		"Msvm_GpuPartition": {gpu.PartPartitions}, "Msvm_ResourcePool": {gpu.PartPools}, "Msvm_GpuPartitionSettingData": {gpu.PartVMs},
+		"Msvm_MemorySettingData": {},
 	} {
 		t.Run(class, func(t *testing.T) {
 			t.Parallel()

@@ -56,7 +56,8 @@ type part uint
 const (
 	ofHost part = 1 << iota
 	ofPolicies
-	ofVMs // with their settings and memory
+	ofVMs // with their settings
+	ofMemory
 	ofGuests
 	ofCluster
 	ofNodes // the cluster's, and of its VMs those that are read
@@ -116,7 +117,7 @@ func (r *reader) fill(ctx context.Context, of part) error {
 		{ofPolicies, gpu.PartPolicies, r.policies},
 		{ofVMs, gpu.PartVMs, r.computers},
 		{ofVMs, gpu.PartVMs, r.settings},
-		{ofVMs, gpu.PartVMs, r.memory},
+		{ofMemory, gpu.PartVMs, r.memory},
 		{ofGuests, gpu.PartVMs, r.guests},
 		{ofCluster, gpu.PartCluster, r.clusterNodes},
 		{ofNodes, gpu.PartCluster, r.clusterAgain},
