@@ -65,3 +65,21 @@ func TestDriftAndLossAreTheSame(t *testing.T) {
 		}
 	}
 }
+
+// MIG mode that is on where a config keeps it off is somebody's doing, and stays until an apply.
+func TestMIGModeThatCameOn(t *testing.T) {
+	t.Parallel()
+	const id = "GPU-1"
+	config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Off: true}, GPUs: map[string][]string{"h": {id}}}
+	for pending, found := range map[bool]string{false: "has MIG mode without instances; the next reset of the GPU switches MIG mode off", true: "has MIG mode without instances"} {
+		claim := gpu.Claim{Kind: gpu.ClaimConfig, ID: "c", Token: "t", GPUs: []string{id}, Want: gpu.Want{Config: config}, Given: gpu.Layouts{id: {MIG: &gpu.MIGState{}}}}
+		host := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: id, MIG: &gpu.MIG{Enabled: true, Pending: pending}}}, Claims: []gpu.Claim{claim}}
+		got, lost := change.Differences(&host, config, &claim, []string{id}), change.FindLost(&host)
+		if len(got) != 1 || got[0].Cause != change.CauseOtherTool || got[0].Found != found || got[0].Declared != "no MIG mode" {
+			t.Errorf("pending %v: %+v", pending, got)
+		}
+		if len(lost) != 1 || len(lost[0].Differences) != 1 || len(lost[0].Differences[0].Stays()) != 1 || lost[0].Differences[0].Lacks() != "" {
+			t.Errorf("pending %v: reconcile says %+v", pending, lost)
+		}
+	}
+}

@@ -103,8 +103,9 @@ func (m *migChange) wants(id string) {
 		m.refuse(refuseLayout(err, setMIG, g))
 		return
 	}
-	m.config.given = m.config.given.With(id, gpu.Layout{MIG: &gpu.MIGState{Enabled: true, Placements: plan.Layout()}})
-	m.note(migTarget{gpu: g, enable: true, plan: plan}, setMIG, "")
+	enable := m.config.want.HasMIG()
+	m.config.given = m.config.given.With(id, gpu.Layout{MIG: &gpu.MIGState{Enabled: enable, Placements: plan.Layout()}})
+	m.note(migTarget{gpu: g, enable: enable, plan: plan}, setMIG, "")
 }
 
 func (m *migChange) restores(id string) {
@@ -249,6 +250,8 @@ func causeOfMIG(given, now *gpu.MIGState) Cause {
 	switch {
 	case given == nil || now == nil:
 		return ""
+	case !given.Enabled:
+		return CauseOtherTool
 	case !now.Enabled, len(given.Placements) > 0 && len(now.Placements) == 0:
 		return CauseReboot
 	}
@@ -287,6 +290,8 @@ func migFound(given *gpu.MIGState, g *gpu.GPU) string {
 	}
 	if now.Enabled && !g.MIG.Pending {
 		words += "; the next reset of the GPU switches MIG mode off"
+	} else if g.MIG.Pending && !now.Enabled {
+		words += "; the next reset of the GPU switches MIG mode on"
 	}
 	return words
 }
@@ -316,8 +321,11 @@ func placedNow(c *gpu.Claim, g *gpu.GPU) []gpu.MIGPlacement {
 
 // lostOfMIG makes the instances that are missing, beside those that there are.
 func lostOfMIG(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
-	if c.Given.Of(g.ID).MIG == nil {
+	switch given := c.Given.Of(g.ID).MIG; {
+	case given == nil:
 		return repair{}
+	case !given.Enabled:
+		return stays("its MIG mode is on, or will be with the next reset, which no reboot does")
 	}
 	t := &migTarget{gpu: g, enable: true}
 	have := g.MIG.State().Placements

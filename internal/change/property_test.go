@@ -224,7 +224,9 @@ func (w *world) choose() (kind, label string, want gpu.Want) {
 	switch n := w.rng.IntN(10); {
 	case n < 3:
 		c.MIG = &gpu.MIGLayout{Profiles: pick(w, map[string]int{"1g.10gb": 3}, map[string]int{"3g.40gb": 2}, map[string]int{"1g.10gb": 1, "3g.40gb": 1}, map[string]int{"7g.80gb": 1})}
-		if w.chance(30) {
+		if w.chance(10) {
+			c.MIG = &gpu.MIGLayout{Off: true}
+		} else if w.chance(30) {
 			c.MPS = mps
 		}
 		return named("mig")

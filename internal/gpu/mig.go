@@ -104,9 +104,11 @@ func (m *MIG) Profile(name string) (MIGProfile, bool) {
 	return m.Profiles[i], true
 }
 
-// MIGLayout is a wanted set of GPU instances for each of some GPUs. Exactly one of the
-// two is set.
+// MIGLayout is a wanted set of GPU instances for each of some GPUs. At most one of the
+// three is set.
 type MIGLayout struct {
+	// Off is MIG mode switched off, and so no instances.
+	Off bool `json:"off,omitempty"`
 	// Profiles are numbers of instances by profile, placed by the solver.
 	Profiles map[string]int `json:"profiles,omitempty"`
 	// Placements are taken as written.

@@ -149,6 +149,9 @@ const (
 // Kinds lists them.
 func Kinds() []Kind { return []Kind{KindGPUP, KindMIG, KindVGPU, KindMPS, KindTimeSlicing} }
 
+// HasMIG reports whether its GPUs are in MIG mode.
+func (c *PartitionConfig) HasMIG() bool { return c.MIG != nil && !c.MIG.Off }
+
 // validate checks that what is set is of the config's kind.
 func (c *PartitionConfig) validate() error {
 	wrong := fmt.Errorf("partition_config.kind is %q, and what is set is not of that kind", c.Kind)
@@ -159,7 +162,7 @@ func (c *PartitionConfig) validate() error {
 			return nil
 		}
 	case KindMIG:
-		if c.MIG != nil && c.Count == 0 && c.VGPU == nil && (c.MPS == nil || c.TimeSlicing == nil) {
+		if c.MIG != nil && c.Count == 0 && c.VGPU == nil && (c.MPS == nil || c.TimeSlicing == nil) && (c.HasMIG() || len(c.MIG.Profiles)+len(c.MIG.Placements) == 0 && !sharing) {
 			return nil
 		}
 	case KindVGPU:

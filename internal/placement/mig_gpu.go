@@ -99,7 +99,7 @@ func heldByShares(g *gpu.GPU, profiles []gpu.MIGProfile, have []MIGInstance, sha
 
 // LayOut finds the places of a layout among the instances that there are.
 func LayOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MIGPlan, error) {
-	if len(l.Placements) > 0 {
+	if l.Off || len(l.Placements) > 0 {
 		return FollowMIG(profiles, have, l.Placements)
 	}
 	return PlaceMIG(profiles, have, l.Profiles)
@@ -109,6 +109,9 @@ func LayOut(profiles []gpu.MIGProfile, have []MIGInstance, l *gpu.MIGLayout) (MI
 // exactly the wanted instances, each ready for workloads. Wanted numbers of profiles may
 // stand wherever they do.
 func HasMIGLayout(g *gpu.GPU, l *gpu.MIGLayout) bool {
+	if l.Off {
+		return g.MIG == nil || !g.MIG.Enabled && !g.MIG.Pending
+	}
 	if g.MIG == nil || !g.MIG.Enabled || !g.MIG.Pending || len(IncompleteInstances(g)) > 0 {
 		return false
 	}
@@ -160,6 +163,9 @@ func OfUnit(p gpu.Process, units []string) bool {
 // MIGLayoutText writes a wanted layout: "1 × 3g.40gb, 2 × 1g.10gb" for numbers of
 // instances.
 func MIGLayoutText(l *gpu.MIGLayout) string {
+	if l.Off {
+		return "no MIG mode"
+	}
 	if len(l.Placements) > 0 {
 		return gpu.PlacementsText(sortPlacements(slices.Clone(l.Placements)))
 	}

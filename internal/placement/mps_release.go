@@ -12,6 +12,10 @@ import (
 // had otherwise and the config lets processes be restarted, clients of our MPS daemons give
 // way: they end with their daemon.
 func LayOutMIGConfig(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares ...*gpu.Share) (MIGPlan, error) {
+	if c.MIG.Off { // what watches the instances is stopped, as for every change of the mode
+		have, _ := heldByShares(g, MIGProfiles(g), MIGInstances(ReleasedByMPS(h, g, c.MaxDisruption), c.QuiesceUnits...), shares)
+		return FollowMIG(nil, have, nil)
+	}
 	plan, err := LayOutMIG(ReleasedByMPS(h, g, gpu.DisruptNone), c.MIG, shares...)
 	var held *MIGInUseError
 	if errors.As(err, &held) {

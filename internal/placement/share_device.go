@@ -100,12 +100,12 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 	switch {
 	case g.Problem != "":
 		return whole(&ShareLack{Kind: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver."})
-	case l.inMIG && c != nil && c.MIG == nil:
+	case l.inMIG && c != nil && !c.HasMIG():
 		return whole(&ShareLack{
 			Kind: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want", Wanted: "the layout of kind `" + string(c.Kind) + "`",
 			Fix: "Turn MIG mode off on the GPU and apply the partition config.",
 		})
-	case !l.inMIG && c != nil && c.MIG != nil:
+	case !l.inMIG && c != nil && c.HasMIG():
 		return whole(&ShareLack{
 			Kind: LackLayout, Found: "is not in MIG mode, which its partition config " + strconv.Quote(c.ID) + " wants", Wanted: "its GPU instances",
 			Fix: "Apply the partition config.",
@@ -167,7 +167,7 @@ func atLeastOnce(ratio float64) float64 {
 
 // modeIn is how a device is shared under a config, nil for none.
 func modeIn(c *gpu.PartitionConfig, d gpu.SharedDevice) gpu.ShareMode {
-	fits := c != nil && (c.MIG != nil) == (d.Instance != nil)
+	fits := c != nil && c.HasMIG() == (d.Instance != nil)
 	switch {
 	case fits && c.MPS != nil:
 		return gpu.ShareMPS

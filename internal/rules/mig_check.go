@@ -189,6 +189,14 @@ func (r *run) allowedDisruption() gpu.Disruption {
 	return gpu.DisruptNone
 }
 
+// migMode is what the config makes of MIG mode.
+func (r *run) migMode() string {
+	if c := r.plan.Want.Config; c != nil && !c.HasMIG() {
+		return "off"
+	}
+	return "on"
+}
+
 func (r *run) reportMIGBusy(host string, busy []member, by []string) {
 	if len(busy) == 0 {
 		return
@@ -199,7 +207,7 @@ func (r *run) reportMIGBusy(host string, busy []member, by []string) {
 		Host:   host,
 		GPU:    busy[0].gpu.ID,
 		Found:  fmt.Sprintf("On %s these processes use the GPUs: %s.", hostText(host), strings.Join(by, "; ")),
-		Wanted: fmt.Sprintf("%s switches MIG mode on, which requires that nothing uses the GPU. No process is ever killed for it.", r.label()),
+		Wanted: fmt.Sprintf("%s switches MIG mode %s, which requires that nothing uses the GPU. No process is ever killed for it.", r.label(), r.migMode()),
 		Fix:    "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again.",
 	}, keysOf("mig mode", busy)...)
 }
@@ -214,7 +222,7 @@ func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption)
 		Host:   host,
 		GPU:    resets[0].gpu.ID,
 		Found:  fmt.Sprintf("%s %s MIG mode only with a reset.", capital(join(gpuTexts(resets))), verb(len(resets), "switches", "switch")),
-		Wanted: fmt.Sprintf("%s switches MIG mode on. Its `max_disruption` allows %s only.", r.label(), quote(string(orNone(limit)))),
+		Wanted: fmt.Sprintf("%s switches MIG mode %s. Its `max_disruption` allows %s only.", r.label(), r.migMode(), quote(string(orNone(limit)))),
 		Fix:    "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",
 	}, keysOf("mig reset", resets)...)
 }

@@ -155,7 +155,7 @@ func checkMPSNotOnMIG(r *run) {
 		Path: "selector", Title: "The GPU is in MIG mode", Host: in[0].host, GPU: in[0].gpu.ID,
 		Found:  fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),
 		Wanted: fmt.Sprintf("%s shares whole GPUs with `%s`, and processes reach a GPU in MIG mode through its instances only.", capital(r.label()), kind),
-		Fix:    fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, turn MIG mode off, or leave the GPU out of `selector`.", kind),
+		Fix:    fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, switch MIG mode off with a config of `mig = { enabled = false }`, or leave the GPU out of `selector`.", kind),
 	}, keysOf("mig mode", in)...)
 }
 

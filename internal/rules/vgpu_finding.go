@@ -33,7 +33,7 @@ func vgpuFinding(err error) Finding {
 		f.Title, f.Fix = "MIG-backed vGPUs are not supported", "Write a type that shares the GPU by time slices: its name has one number, as in L40S-12Q."
 	case errors.As(err, &mode):
 		f.Path, f.Title = "selector", "The GPU is in MIG mode"
-		f.Fix = "Turn MIG mode off on the GPU, or leave it out of `selector`."
+		f.Fix = "Switch MIG mode off with a config of `mig = { enabled = false }`, or leave the GPU out of `selector`."
 	case errors.As(err, &sizes):
 		f.Rule, f.Title = "vgpu-same-framebuffer", "vGPUs of different sizes need heterogeneous mode"
 		f.Fix = "Write types of one frame buffer size; their series (Q, A, B, C) may differ."

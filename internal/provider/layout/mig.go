@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/boolvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
@@ -40,13 +41,21 @@ func MIG(text string) schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: text, Optional: true,
 		Attributes: map[string]schema.Attribute{
+			"enabled": schema.BoolAttribute{
+				MarkdownDescription: "Only `false`: MIG mode off, and with it no instances. `mps` and `time_slicing` are for instances, and not for such a layout. One of `enabled`, `profiles` and `placements` is required.",
+				Optional:            true,
+				Validators: []validator.Bool{
+					boolvalidator.Equals(false),
+					boolvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("mps"), path.MatchRelative().AtParent().AtName("time_slicing")),
+				},
+			},
 			"profiles": schema.MapAttribute{
 				MarkdownDescription: "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
 					"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
-					"One of `profiles` and `placements` is required.",
+					"One of `enabled`, `profiles` and `placements` is required.",
 				ElementType: types.Int64Type, Optional: true,
 				Validators: []validator.Map{
-					mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements")),
+					mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements"), path.MatchRelative().AtParent().AtName("enabled")),
 					mapvalidator.NoNullValues(),
 					mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
 					mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost)),
@@ -67,6 +76,7 @@ func MIG(text string) schema.SingleNestedAttribute {
 }
 
 type migModel struct {
+	Enabled     types.Bool   `tfsdk:"enabled"`
 	Profiles    types.Map    `tfsdk:"profiles"`
 	Placements  types.Set    `tfsdk:"placements"`
 	MPS         types.Object `tfsdk:"mps"`
@@ -94,7 +104,7 @@ func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diag
 	if m == nil {
 		return
 	}
-	c.MIG = &gpu.MIGLayout{}
+	c.MIG = &gpu.MIGLayout{Off: !m.Enabled.IsNull()}
 	if !m.Profiles.IsNull() {
 		diags.Append(m.Profiles.ElementsAs(ctx, &c.MIG.Profiles, false)...)
 		maps.DeleteFunc(c.MIG.Profiles, func(_ string, n int) bool { return n == 0 }) // as modules write it
@@ -124,7 +134,9 @@ func EncodeMIG(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnost
 		Profiles: types.MapNull(types.Int64Type), Placements: types.SetNull(placement),
 		MPS: EncodeMPS(ctx, c.MPS, diags), TimeSlicing: EncodeTimeSlicing(ctx, c.TimeSlicing, diags),
 	}
-	if len(c.MIG.Placements) > 0 {
+	if c.MIG.Off {
+		m.Enabled = types.BoolValue(false)
+	} else if len(c.MIG.Placements) > 0 {
 		var d diag.Diagnostics
 		m.Placements, d = types.SetValueFrom(ctx, placement, Placements(c.MIG.Placements))
 		diags.Append(d...)

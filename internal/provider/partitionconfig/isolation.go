@@ -17,7 +17,7 @@ func isolation(c gpu.PartitionConfig) placement.Isolation {
 	switch {
 	case c.MPS != nil:
 		return ""
-	case c.TimeSlicing != nil:
+	case c.TimeSlicing != nil, c.MIG != nil && c.MIG.Off:
 		return placement.IsolationNone
 	case c.VGPU != nil:
 		return placement.IsolationMemory
@@ -48,16 +48,18 @@ func observedIsolation(c gpu.PartitionConfig, hosts []string, v fleet.View) plac
 
 // plannedIsolation is known as soon as the kind and what is inside of MIG are, but for MPS.
 func (m *model) plannedIsolation() types.String {
-	mps, slicing := attr.Value(m.MPS), attr.Value(m.TimeSlicing)
+	mps, slicing, enabled := attr.Value(m.MPS), attr.Value(m.TimeSlicing), attr.Value(types.BoolNull())
 	if inside := m.MIG.Attributes(); len(inside) > 0 {
-		mps, slicing = inside["mps"], inside["time_slicing"]
+		mps, slicing, enabled = inside["mps"], inside["time_slicing"], inside["enabled"]
 	}
 	var c gpu.PartitionConfig
 	switch {
-	case m.MIG.IsUnknown(), m.VGPU.IsUnknown(), mps.IsUnknown(), slicing.IsUnknown(), !mps.IsNull():
+	case m.MIG.IsUnknown(), m.VGPU.IsUnknown(), mps.IsUnknown(), slicing.IsUnknown(), enabled.IsUnknown(), !mps.IsNull():
 		return types.StringUnknown()
 	case !slicing.IsNull():
 		c.TimeSlicing = &gpu.TimeSlicing{}
+	case !enabled.IsNull():
+		c.MIG = &gpu.MIGLayout{Off: true}
 	case !m.VGPU.IsNull():
 		c.VGPU = &gpu.VGPULayout{}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -75,4 +76,65 @@ func TestChangeOfKindThatTheOldLayoutRefuses(t *testing.T) {
 	r.WantLayout("off", 0)
 	r.WantDaemons("hgx01", "user 1000, 50 % on "+rig.MIGGPU(0))
 	c.WantNoChanges()
+}
+
+// MIG mode is switched off by a layout that says so: with what others made in it, as far as
+// nobody uses it, put back when the config ends, and drift when it comes on again.
+func TestMIGModeIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithMPS(rig.HGX(rig.A100, 2)))
+	at := rig.At("3g.40gb", 4)
+	for i := range 2 {
+		r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(i), true))
+		r.Must(r.Fleet.ResetGPU(t.Context(), "hgx01", rig.MIGGPU(i)))
+		r.CreateOutside(i, at)
+	}
+	const off = "mig = { enabled = false }"
+	pid, before := r.Runs(1, &at, "train"), r.File()
+	c := rig.NewCLI(t, r.Block()+kindOf(off))
+	rig.WantSaid(t, c.Fails("plan"), fmt.Sprintf("process %d (train", pid), "Rule: mig-placement")
+	r.WantUntouched(before)
+	r.EditHost("hgx01", func(h *gpu.Host) { h.GPUs[1].Processes = nil })
+	before = r.File()
+	rig.WantSaid(t, c.Fails("plan"), "switches MIG mode off", "`max_disruption` allows \"none\" only")
+	r.WantUntouched(before)
+
+	c.Write(r.Block() + kindOf(off+"\nmax_disruption = \"gpu_reset\""))
+	rig.WantSaid(t, c.Ok("plan"), "MIG mode is switched off, which resets this GPU; removes 3g.40gb@4")
+	r.Fail("hgx01", simulated.OpSetMIGMode, rig.MIGGPU(1), 0, 1)
+	c.Fails("apply", "-auto-approve")
+	r.WantLayout("3g.40gb@4", 0, 1)
+	r.WantClaims([]string{"hgx01"})
+	c.Apply()
+	r.WantLayout("off", 0, 1)
+	c.WantNoChanges()
+
+	r.Must(r.Fleet.SetMIGModeOutside(t.Context(), "hgx01", rig.MIGGPU(0), true))
+	rig.WantSaid(t, c.Ok("plan"), "has MIG mode off; the next reset of the GPU switches MIG mode on, declared is no MIG mode; changed by others")
+	r.Must(r.Fleet.ResetGPU(t.Context(), "hgx01", rig.MIGGPU(0)))
+	rig.WantSaid(t, c.Ok("plan"), "has MIG mode without instances, declared is no MIG mode; changed by others")
+	c.Apply()
+	r.WantLayout("off", 0, 1)
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantLayout("3g.40gb@4", 0, 1)
+	r.WantSettled()
+}
+
+// A share has the whole of a GPU that is kept out of MIG mode, and an apply on its instances
+// takes nothing from under it.
+func TestShareOnAGPUWithoutMIGMode(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
+	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n}\n"
+	c := rig.NewCLI(t, r.Block()+kindOf("mig = { enabled = false }")+share)
+	c.Apply()
+	c.WantNoChanges()
+	if at := r.PlacedOn("hgx01", "s"); len(at) != 1 || at[0] != rig.MIGGPU(0) {
+		t.Errorf("the share is on %v, want the GPU as a whole", at)
+	}
+	before := r.File()
+	c.Write(r.Block() + kindOf("mig = { "+rig.Halves+" }") + share)
+	rig.WantSaid(t, c.Fails("plan"), "is in MIG mode", "Turn MIG mode off, or replace the share")
+	r.WantUntouched(before)
 }

@@ -18,6 +18,7 @@ func migImports() map[string]string {
 		"profiles":     rig.MIGOf("ml", rig.Balanced),
 		"placements":   rig.MIGOf("ml", rig.Written),
 		"no instances": rig.MIGOf("ml", "profiles = {}"),
+		"no MIG mode":  rig.MIGOf("ml", "enabled = false"),
 		"some GPUs":    rig.MIGOf("ml", rig.SevenSmall, rig.OnGPUs(1)),
 	}
 }
