@@ -1,12 +1,16 @@
 package agent_test
 
 import (
+	"cmp"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -205,5 +209,117 @@ func TestDrainThatFails(t *testing.T) {
 		if len(settled) != 1 || len(settled[0].Stands) > 0 || n.nodeState() != gpu.NodeUp || n.count(gpuP1) != 4 {
 			t.Errorf("settled %+v; the node is %s, %d partitions", settled, n.nodeState(), n.count(gpuP1))
 		}
+	})
+}
+
+// mayDrain is a config that lets its node be drained.
+func mayDrain() *gpu.PartitionConfig {
+	c := config("vdi", 4, gpuP1)
+	c.Drain = true
+	return c
+}
+
+// A node is taken out of service once, with its VMs going on elsewhere, and back into it. The
+// claim stays as it is, and doing it again does nothing.
+func TestANodeIsDrainedAndResumed(t *testing.T) {
+	n := newNodes(t, canMigrate)
+	n.twoHold()
+	n.done(layout("c1", "config", config("vdi", 4, gpuP1), mayDrain()))
+	before := n.look()
+	p, err := n.Prepare(t.Context(), acts(change.ActDrain, "config", mayDrain()))
+	check(t, err)
+	if !p.Drains || p.Disruption != gpu.DisruptNone || len(p.StopsVMs) > 0 {
+		t.Errorf("prepared: %+v", p)
+	}
+	n.done(acts(change.ActDrain, "config", mayDrain()))
+	if h := n.look(); h.NodeState() != gpu.NodePaused || !reflect.DeepEqual(h.Claims, before.Claims) {
+		t.Errorf("the node is %s, with claims %+v", h.NodeState(), h.Claims)
+	}
+	for _, name := range []string{"run-1", "run-2"} {
+		h := n.look()
+		if slices.ContainsFunc(h.VMs, func(vm gpu.VM) bool { return vm.Name == name }) {
+			t.Errorf("VM %s is still on the node", name)
+		}
+		if vm := n.other.vm(name); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 {
+			t.Errorf("VM %s is %s with adapters %+v", name, vm.State, vm.PartitionAdapters)
+		}
+	}
+	again, err := n.Prepare(t.Context(), acts(change.ActDrain, "config", mayDrain()))
+	check(t, err)
+	if len(again.Steps) > 0 {
+		t.Errorf("the second time: %v", again.Steps)
+	}
+	n.wantJournal(0)
+	n.done(acts(change.ActResume, "config", mayDrain()))
+	for _, name := range []string{"run-1", "run-2"} {
+		if vm := n.vm(name); n.nodeState() != gpu.NodeUp || vm.State != gpu.VMRunning {
+			t.Errorf("the node is %s, VM %s %s", n.nodeState(), name, vm.State)
+		}
+	}
+}
+
+// What a config's own drain would be refused for, an act is refused for, and nothing is touched.
+func TestANodeIsDrainedAsFarAsItsConfigAllows(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(first, second *gpu.Host)
+		by   func(*gpu.PartitionConfig)
+		act  change.Act
+		node gpu.NodeState
+		says string
+	}{
+		{name: "policy", by: func(c *gpu.PartitionConfig) { c.Drain = false }, says: "allows it to be drained"},
+		{name: "live migration", edit: func(first, _ *gpu.Host) { first.GPUs[0].Partitionable.SupportsIncomingLiveMigration = new(false) }, says: "cannot migrate live"},
+		{name: "a node that joins", node: gpu.NodeJoining, says: "is joining"},
+		{name: "resume of a node that is down", act: change.ActResume, node: gpu.NodeDown, says: "is down"},
+		{name: "no cluster", edit: func(first, second *gpu.Host) {
+			first.Cluster, second.Cluster = nil, nil
+			for i := range first.VMs {
+				first.VMs[i].Clustered = false
+			}
+		}, says: "in no cluster"},
+		{name: "no daemons", act: change.ActRestart, says: "has no MPS daemon"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			edits := []func(first, second *gpu.Host){canMigrate}
+			if tt.edit != nil {
+				edits = append(edits, tt.edit)
+			}
+			n := newNodes(t, edits...)
+			c := mayDrain()
+			if tt.by != nil {
+				tt.by(c)
+			}
+			n.acquire("run-1")
+			n.done(layout("c0", "config", nil, c), assign("a0", "vm1", nil, partitionOf(run1, nil)))
+			if tt.node != "" {
+				check(t, n.fleet.SetNodeState(t.Context(), host, tt.node))
+			}
+			before := n.look()
+			_, err := n.apply(acts(cmp.Or(tt.act, change.ActDrain), "config", c))
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("it says %v", err)
+			}
+			wantSame(t, before, n.look())
+		})
+	}
+	t.Run("no record", func(t *testing.T) {
+		n := newNodes(t, canMigrate)
+		n.acquire("run-1")
+		_, err := n.apply(acts(change.ActDrain, "config", mayDrain()))
+		if err == nil || !strings.Contains(err.Error(), "no record") || n.nodeState() != gpu.NodeUp {
+			t.Errorf("the node is %s: %v", n.nodeState(), err)
+		}
+	})
+	t.Run("a drain that fails is put back", func(t *testing.T) {
+		n := newNodes(t, canMigrate, func(_, second *gpu.Host) { second.GPUs[0] = whole(gpuP1) })
+		n.twoHold()
+		n.done(layout("c1", "config", config("vdi", 4, gpuP1), mayDrain()))
+		_, err := n.apply(acts(change.ActDrain, "config", mayDrain()))
+		wantKind(t, err, agent.StepFailed)
+		if n.nodeState() != gpu.NodeUp || n.vm("run-1").State != gpu.VMRunning {
+			t.Errorf("the node is %s", n.nodeState())
+		}
+		n.wantJournal(0)
 	})
 }

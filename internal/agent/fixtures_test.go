@@ -131,6 +131,13 @@ func layout(id, token string, from, to *gpu.PartitionConfig) agent.Change {
 	return move(id, token, func(w *gpu.Want, c *gpu.PartitionConfig) { w.Config = c }, from, to)
 }
 
+// acts does something once by a config.
+func acts(act change.Act, token string, by *gpu.PartitionConfig) agent.Change {
+	ch := layout("x"+string(act), token, by, by)
+	ch.Act = act
+	return ch
+}
+
 func pools(id, token string, from, to *gpu.PoolConfig) agent.Change {
 	return move(id, token, func(w *gpu.Want, c *gpu.PoolConfig) { w.Pool = c }, from, to)
 }

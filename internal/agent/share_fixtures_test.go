@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -115,6 +116,11 @@ func sharingScenarios() []scenario {
 		{
 			name: "a GPU moves from MPS to MIG", edit: onSharing, before: inference,
 			change: layout("x", "mig", nil, mig("train", map[string]int{g3: 2}, hopper1)),
+		},
+		{name: "restart the daemon of a config of MPS under shares", edit: onSharing, before: placed, change: acts(change.ActRestart, "mps", mps("inference", hopper1, noMIG))},
+		{
+			name: "restart the daemons in GPU instances under a share", edit: onSharing, before: instances,
+			change: acts(change.ActRestart, "mig", migWithMPS("train", map[string]int{g1: 3, g3: 1}, hopper1)),
 		},
 		{name: "delete a config of MPS", edit: onSharing, before: inference, change: layout("x", "mps", mps("inference", hopper1, noMIG), nil)},
 		{name: "share GPUs by time-slicing", edit: onSharing, change: layout("x", "turns", nil, turns("notebooks", gpu.TimeSliceLong, 4, hopper1, noMIG))},

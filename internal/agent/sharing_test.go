@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -266,6 +267,23 @@ func TestClientsOfMPS(t *testing.T) {
 		r.wantDaemon("inference", noMIG, hopper1)
 		if h := r.look(); len(h.MPS.Daemons[0].Clients) > 0 {
 			t.Errorf("clients are %+v", h.MPS.Daemons[0].Clients)
+		}
+	})
+	t.Run("a restart that is asked for", func(t *testing.T) {
+		r := held(t)
+		r.refusedMIG(acts(change.ActRestart, "mps", one), backend.InUse, "inference", "trainer", "max_disruption")
+		r.done(layout("2", "mps", one, mayRestart(one)))
+		p, err := r.Prepare(t.Context(), acts(change.ActRestart, "mps", mayRestart(one)))
+		check(t, err)
+		if p.Disruption != gpu.DisruptProcessRestart {
+			t.Errorf("disruption is %q", p.Disruption)
+		}
+		before := r.look()
+		r.done(acts(change.ActRestart, "mps", mayRestart(one)))
+		r.wantDaemon("inference", noMIG)
+		h := r.look()
+		if d := h.MPS.Daemons[0]; len(d.Clients) > 0 || !reflect.DeepEqual(h.Claims, before.Claims) {
+			t.Errorf("the daemon is %+v, and the claims %+v", d, h.Claims)
 		}
 	})
 	t.Run("one that came after the change was prepared", func(t *testing.T) {

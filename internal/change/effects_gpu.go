@@ -187,7 +187,12 @@ func (e *GPUEffect) daemon(host *gpu.Host, s Step) {
 			d.Action = DaemonRestarts
 		}
 	}
-	e.sharing().Daemons = append(e.sharing().Daemons, d)
+	sharing := e.sharing()
+	if i := slices.IndexFunc(sharing.Daemons, func(o DaemonEffect) bool { return o.Name == d.Name }); i >= 0 && sharing.Daemons[i].Action == DaemonEnds {
+		sharing.Daemons[i].Action = DaemonRestarts // whose clients have ended
+		return
+	}
+	sharing.Daemons = append(sharing.Daemons, d)
 }
 
 // end notes what the GPU is after the steps.

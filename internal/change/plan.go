@@ -43,8 +43,8 @@ func (p *planner) plan() error {
 	}
 	var err error
 	switch {
-	case ch.Act != "" && ch.Want.Assignment == nil && !ch.ClaimOnly:
-		err = &Refusal{Code: BadRequest, Found: string(ch.Act) + " is done with a VM's assignment, and the change has none"}
+	case ch.Act != "" && !ch.Act.isOn(ch.Want) && !ch.ClaimOnly:
+		err = &Refusal{Code: BadRequest, Found: string(ch.Act) + " is done with a VM's assignment or a partition config, and the change has none"}
 	case ch.Want.Config != nil || ch.Want.Empty() && ch.Prior.Config != nil:
 		err = p.config()
 	case ch.Want.Pool != nil || ch.Want.Empty() && ch.Prior.Pool != nil:

@@ -55,6 +55,9 @@ func (p *planner) config() error {
 		}
 		return nil
 	}
+	if p.change.Act != "" && !p.change.ClaimOnly {
+		return p.actOnConfig(c.id, c.claim)
+	}
 	if err := p.leaveBlind(c); err != nil {
 		return err
 	}

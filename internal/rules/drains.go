@@ -28,17 +28,27 @@ func (r *run) undrained(p change.Change) map[string]string {
 	}
 	out := map[string]string{}
 	r.memo.undrained[c] = out
+	act := p.Act == change.ActDrain
+	if act { // which changes no GPU
+		stays := *c
+		stays.GPUs = map[string][]string{}
+		for host := range c.GPUs {
+			stays.GPUs[host] = nil
+		}
+		c = &stays
+	}
 	done := map[string]bool{}
 	for _, h := range r.hostsAtHand(c.GPUs) {
 		if name := cluster(h); name != "" && !done[name] {
 			done[name] = true
-			r.undrainedIn(h, c, out)
+			r.undrainedIn(h, c, act, out)
 		}
 	}
 	return out
 }
 
-func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, out map[string]string) {
+// undrainedIn looks at one cluster: at the nodes that get another layout, or at all of the config.
+func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, all bool, out map[string]string) {
 	var vms []*mover
 	byID := map[string]*mover{}
 	var benches []bench
@@ -75,7 +85,7 @@ func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, out map[string]st
 			changes = changes || contains(c.GPUs[host], g.ID) && g.Partitionable.Count != c.Count && len(g.Partitionable.Partitions) > 0
 			benches = append(benches, b)
 		}
-		if changes && change.WhyNotDrained(node) == "" {
+		if _, has := c.GPUs[host]; (changes || all && has) && change.WhyNotDrained(node) == "" {
 			drains = append(drains, host)
 		}
 	}

@@ -164,7 +164,7 @@ func (r *run) reportNotRestored(host string, f change.Forecast) {
 }
 
 func checkNodeInService(r *run) {
-	if !r.transition() {
+	if !r.transition() || r.plan.Act.OnNode() {
 		return
 	}
 	var hosts, lines, keys []string
