@@ -669,24 +669,29 @@ func (w *world) plan(changes ...change.Change) announced {
 		}
 	}
 	for _, x := range all {
-		for _, s := range x.Stops {
-			out.stops = append(out.stops, s.Name)
-			out.starts[s.Name] = s.Starts
-		}
-		out.moves = append(out.moves, x.Moves...)
-		if w.linux {
-			w.sayLinux(&out.ofLinux, x, view.Hosts[x.Host])
-			continue
-		}
-		for _, g := range x.GPUs {
-			out.counts[x.Host+" "+g.GPU] = g.Partitions.To
-		}
+		w.announce(&out, x, view)
 	}
 	slices.Sort(out.stops)
 	out.stops = slices.Compact(out.stops)
 	slices.Sort(out.moves)
 	out.moves = slices.Compact(out.moves)
 	return out
+}
+
+// announce adds what a plan says of a host.
+func (w *world) announce(out *announced, x change.Forecast, view fleet.View) {
+	for _, s := range x.Stops {
+		out.stops = append(out.stops, s.Name)
+		out.starts[s.Name] = s.Starts
+	}
+	out.moves = append(out.moves, x.Moves...)
+	if w.linux {
+		w.sayLinux(&out.ofLinux, x, view.Hosts[x.Host])
+		return
+	}
+	for _, g := range x.GPUs {
+		out.counts[x.Host+" "+g.GPU] = g.Partitions.To
+	}
 }
 
 func (w *world) compare(r *resource, p change.Change) {
