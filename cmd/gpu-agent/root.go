@@ -35,7 +35,7 @@ Exit codes: 0 success, 1 failure, 2 the host differs (assert), 64 wrong use.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &codedError{code: exitBadUsage, err: err} })
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.complete(root.PersistentFlags()) }
-	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o), newRecords(o), newReconcile(o), newVM(o), newSelftest(o), newRecord(), newFleet(), newVersion())
+	root.AddCommand(newServe(o), newInventory(o), newAdopt(o), newUtilization(o), newAssert(o), newClaims(o), newRecords(o), newReconcile(o), newVM(o), newHost(o), newMPS(o), newSelftest(o), newRecord(), newFleet(), newVersion())
 	root.AddCommand(platformCommands()...)
 	refuseUnknown(root)
 	return root

@@ -24,6 +24,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/acts"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/changeforecast"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/gpuutilization"
@@ -34,7 +35,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/pool"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/share"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmaction"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -272,7 +272,7 @@ func (p *gpuProvider) ListResources(context.Context) []func() list.ListResource 
 
 // Actions implements provider.ProviderWithActions, for Terraform 1.14 and later.
 func (p *gpuProvider) Actions(context.Context) []func() action.Action {
-	return []func() action.Action{vmaction.NewApplyPending, vmaction.NewPower}
+	return []func() action.Action{acts.NewApplyPending, acts.NewPower, acts.NewDrain, acts.NewRestart}
 }
 
 func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSource {

@@ -66,7 +66,7 @@ func TestMPSLifecycle(t *testing.T) {
 			}),
 		},
 		resource.TestStep{ // policy asks no host
-			Config: r.Block() + rig.MPSOf(`multi_user = true, compute_mode = "default"`, `max_disruption = "process_restart"`),
+			Config: r.Block() + rig.MPSOf(`multi_user = true, compute_mode = "default"`, `rollout = { max_unavailable = 2 }`),
 			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 				plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("isolation"), text("memory")), plancheck.ExpectKnownValue(rig.SharedGPUs, rig.Jsonpath("mps_daemons"), knownvalue.MapSizeExact(1)),
 				rig.OnPlan(func() { r.Calls.Take() }),

@@ -301,6 +301,27 @@ func TestPolicyOfAPartitionConfigChangesWithoutAskingAHost(t *testing.T) {
 	)
 }
 
+// What actions and the agent's commands go by is on the hosts as soon as it is allowed, and no
+// longer once it is not.
+func TestPermissionsOfAPartitionConfigAreOnRecord(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	drains := func(want bool) resource.TestCheckFunc {
+		return rig.Then(func() {
+			for _, h := range r.Snapshot().Hosts {
+				if c, ok := h.Claim(gpu.ClaimConfig, "vdi"); !ok || c.Want.Config.Drain != want {
+					t.Errorf("%s: the claim is %+v, want drain %t", h.Name, c, want)
+				}
+			}
+		})
+	}
+	r.Steps(
+		resource.TestStep{Config: r.Block() + rig.Config4, Check: drains(false)},
+		resource.TestStep{Config: r.Block() + rig.ConfigOf(4, rig.Both, `rollout = { drain = true }`), Check: drains(true)},
+		resource.TestStep{Config: r.Block() + rig.Config4, Check: drains(false)},
+	)
+}
+
 func TestPlanWritesNothingAndAsksEachHostOnce(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())

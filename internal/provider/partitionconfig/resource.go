@@ -228,20 +228,39 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	token := instance.Token(ctx, req.Private)
+	timeout, d := plan.Timeouts.Update(ctx, perHost)
+	resp.Diagnostics.Append(d...)
 	if plan.GPUs.IsUnknown() {
 		imported := token == ""
 		if imported {
 			token = instance.NewToken()
 		}
-		timeout, d := plan.Timeouts.Update(ctx, perHost)
-		resp.Diagnostics.Append(d...)
 		if !r.apply(ctx, "change the partition config", &plan, &state, change.Change{Token: token, Adopt: imported, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
 			return // the framework keeps the prior state, which is what stands
 		}
+	} else if r.updatePermission(ctx, &plan, &state, token, timeout, &resp.Diagnostics); resp.Diagnostics.HasError() {
+		return
 	}
 	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
 	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, plan.ID)...)
+}
+
+// updatePermission rewrites the claims when rollout.drain changes, or max_disruption of MPS: actions
+// and the agent go by them. Other changes of policy need no host.
+func (r *Resource) updatePermission(ctx context.Context, plan, state *model, token string, timeout time.Duration, diags *diag.Diagnostics) {
+	prior := state.prior(ctx, diags)
+	want, _ := plan.declared(ctx, diags)
+	if diags.HasError() || token == "" || want.Drain == prior.Drain && (want.MPS == nil || want.MaxDisruption == prior.MaxDisruption) {
+		return
+	}
+	want.GPUs = prior.GPUs
+	if _, err := r.fleet.Apply(ctx, fleet.Request{
+		Change:         change.Change{Subject: label(want.ID), Token: token, Want: gpu.Want{Config: &want}, Prior: gpu.Want{Config: prior}, ClaimOnly: true},
+		MaxUnavailable: len(want.GPUs), HostTimeout: timeout,
+	}); err != nil {
+		report.Failure(diags, "record what the config allows", label(want.ID), err)
+	}
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false

@@ -1,6 +1,6 @@
-// Package vmaction is the actions on VMs with an assignment: what is done once and declared
-// nowhere.
-package vmaction
+// Package acts is the actions: what is done once with an object that stays as declared, and is
+// declared nowhere.
+package acts
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
-// perVM bounds the work on one VM: its shutdown, the change, its start.
-const perVM = 20 * time.Minute
+// timeout bounds an act on a host: of a VM its shutdown, the change, its start.
+const timeout = 20 * time.Minute
 
 // NewApplyPending makes the action gpu_apply_pending.
 func NewApplyPending() action.Action {
@@ -101,9 +101,26 @@ func (a *vmAction) ModifyPlan(ctx context.Context, req action.ModifyPlanRequest,
 	if !t.claimed {
 		return
 	}
-	ch := t.change()
-	report.Findings(&resp.Diagnostics, ch.Subject, slices.Concat(a.fleet.CheckAlone(t.view, ch), a.fleet.RefusedLater(ch.Subject)))
-	report.Disturbs(&resp.Diagnostics, a.fleet, path.Root("vm"), t.view, ch, a.fleet.Forecasts(t.view, ch))
+	foresee(&resp.Diagnostics, a.fleet, path.Root("vm"), t.view, t.change())
+}
+
+// foresee says what an act does to whom, and what refuses it.
+func foresee(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, v fleet.View, ch change.Change) {
+	report.Findings(diags, ch.Subject, slices.Concat(f.CheckAlone(v, ch), f.RefusedLater(ch.Subject)))
+	if !diags.HasError() {
+		report.Findings(diags, ch.Subject, f.Refused(v, ch))
+	}
+	report.Disturbs(diags, f, at, v, ch, f.Forecasts(v, ch))
+}
+
+// carryOut makes an act.
+func carryOut(ctx context.Context, f *fleet.Fleet, doing string, ch change.Change, resp *action.InvokeResponse) {
+	if _, err := f.Apply(ctx, fleet.Request{
+		Change: ch, HostTimeout: timeout,
+		Progress: func(host, text string) { resp.SendProgress(action.InvokeProgressEvent{Message: host + ": " + text}) },
+	}); err != nil {
+		report.Failure(&resp.Diagnostics, doing, ch.Subject, err)
+	}
 }
 
 // Invoke implements action.Action.
@@ -118,13 +135,7 @@ func (a *vmAction) Invoke(ctx context.Context, req action.InvokeRequest, resp *a
 			"%s of VM %q\n\nFound: host %q has no record of a gpu_vm_assignment of it, which says what may be done to the VM.\nFix: assign a GPU to the VM and apply that first.", a.name, t.at.VM.Name, t.at.Host))
 		return
 	}
-	ch := t.change()
-	if _, err := a.fleet.Apply(ctx, fleet.Request{
-		Change: ch, HostTimeout: perVM,
-		Progress: func(host, text string) { resp.SendProgress(action.InvokeProgressEvent{Message: host + ": " + text}) },
-	}); err != nil {
-		report.Failure(&resp.Diagnostics, a.doing, ch.Subject, err)
-	}
+	carryOut(ctx, a.fleet, a.doing, t.change(), resp)
 }
 
 // target is the VM of an action.
