@@ -188,6 +188,11 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 	if m.leave(prior, nil); !m.needsOff() {
 		return nil
 	}
+	if vm.Clustered { // else the record is not the cluster's
+		if err := p.knows(changeGPU, vm.ID, nil, gpu.PartCluster); err != nil {
+			return err
+		}
+	}
 	return refuse(NotOwner, "take the GPU from the VM", "VM "+vm.Name, "it has the GPU that its assignment gave it, and host %s has lost the record of that", p.host.Name).
 		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state rm`, and the VM keeps its GPU")
 }

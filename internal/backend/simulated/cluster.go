@@ -24,6 +24,9 @@ func (h *Host) Cluster(ctx context.Context) (*backend.Cluster, error) {
 	if !ok || rec.Cluster == nil {
 		return nil, nil
 	}
+	if u, down := rec.UnknownPart(gpu.PartCluster); down {
+		return nil, &backend.Error{Code: backend.Unavailable, Op: "read the cluster", Detail: u.Why}
+	}
 	c := clusterStore{fleet: h.fleet, name: gpu.FoldID(rec.Cluster.Name)}
 	return &backend.Cluster{Name: rec.Cluster.Name, Node: rec.Name, Store: c, HasVM: func(id string) bool { return doc.clusterHas(c.name, id) }}, nil
 }
