@@ -195,7 +195,8 @@ type work struct {
 	// hostIsBack is true when an earlier attempt has put the host back, and only the
 	// claims may be left.
 	hostIsBack bool
-	// left is true when a VM has moved to another node with what was made of it.
+	// left is true when a VM has moved to another node with what was made of it, or VMs hold what
+	// was made of a GPU.
 	left bool
 }
 
@@ -448,6 +449,10 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 
 func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, index, total int) error {
 	for _, back := range inverse {
+		if w.entry.Attempts > 0 && w.server.taken(ctx, back) {
+			w.left = true
+			continue
+		}
 		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
 		run := func() error { return w.runner.run(ctx, back) }
 		if back.Op == change.OpStartVM {
@@ -461,6 +466,22 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 		}
 	}
 	return nil
+}
+
+// taken tells whether a partition count is not to be put back any more, since VMs that have come to
+// the host after the run that died hold partitions of the GPU. The record of the change says that
+// it is not complete, and the next apply goes on from there.
+func (s *Server) taken(ctx context.Context, back change.Step) bool {
+	if back.Op != change.OpSetPartitionCount {
+		return false
+	}
+	host := s.readBack(ctx)
+	return host != nil && isTaken(host, back)
+}
+
+func isTaken(host *gpu.Host, back change.Step) bool {
+	g, ok := host.GPU(back.GPU)
+	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count && len(g.Partitionable.Partitions) > 0
 }
 
 // lostMeanwhile tells whether a daemon or a share cannot be put back because what it is on

@@ -161,3 +161,35 @@ func TestANodeWithoutTheSharedVolumeChangesNothing(t *testing.T) {
 	}
 	wantSame(t, before, n.look())
 }
+
+// A run dies when it has divided a GPU, and VMs that fail over take the partitions: the count is not
+// put back under them. What the plan shows is what the next run finds, and it says that the change
+// is not complete.
+func TestACountThatVMsHaveTakenSinceIsNotPutBack(t *testing.T) {
+	n := newNodes(t, clustered)
+	n.acquire("run-1")
+	n.done(layout("c0", "config", nil, config("vdi", 1, gpuP1)))
+	n.killedWith(layout("c1", "config", config("vdi", 1, gpuP1), config("vdi", 4, gpuP1)), "count")
+	for _, vm := range []string{run1, run2} {
+		check(t, n.fleet.SetVMState(t.Context(), vm, gpu.VMOff))
+		_, err := n.fleet.AddForeignAdapter(t.Context(), vm)
+		check(t, err)
+		check(t, n.fleet.SetVMState(t.Context(), vm, gpu.VMRunning))
+	}
+	n.clock.advance(10 * time.Minute)
+	n.start()
+	planned, err := n.Inventory(t.Context())
+	check(t, err)
+	n.acquire("run-2")
+	n.wantJournal(0)
+	if got := n.count(gpuP1); got != 4 {
+		t.Errorf("there are %d partitions", got)
+	}
+	for what, h := range map[string]gpu.Host{"the plan": planned, "the host": n.look()} {
+		g, _ := h.GPU(gpuP1)
+		c, ok := h.Claim(gpu.ClaimConfig, "vdi")
+		if g.Partitionable.Count != 4 || !ok || !c.Incomplete || c.Want.Config.Count != 4 {
+			t.Errorf("%s shows %d partitions, and the record %+v", what, g.Partitionable.Count, c)
+		}
+	}
+}

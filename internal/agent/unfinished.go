@@ -43,12 +43,18 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 // putBackOn is a host without what the change may have made of it so far.
 func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
+	left := false
 	for i := min(e.Begun, len(e.Undo)) - 1; i >= 0; i-- {
 		for _, back := range e.Undo[i] {
-			if !isBack || e.Steps[i].Claim != nil || !back.IsShown() {
+			if isTaken(&host, back) {
+				left = true
+			} else if !isBack || e.Steps[i].Claim != nil || !back.IsShown() {
 				host = change.Project(host, back)
 			}
 		}
+	}
+	if claim := e.leaves(); left && claim != nil {
+		host = change.Project(host, change.Step{Op: change.OpPutClaim, Claim: claim})
 	}
 	return host
 }
