@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	stdcmp "cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -33,7 +34,8 @@ const roundsPerHistory = 6
 //   - no VM stays off that people and the cluster left running,
 //   - the next plan has nothing to do, and no error,
 //   - each object has one claim, where it belongs,
-//   - a destroy of all leaves what was before.
+//   - a destroy of all leaves what was before, the partition counts of GPUs too where they were to
+//     be restored.
 func TestClustersKeepTheirPromises(t *testing.T) {
 	t.Parallel()
 	n := *clusterHistories
@@ -44,7 +46,7 @@ func TestClustersKeepTheirPromises(t *testing.T) {
 	}
 	total := play(*clusterSeed, n, func(seed uint64) *world { return live(t, seed) })
 	t.Logf("histories: %v", total)
-	for sort, least := range map[string]int{"applied": 2000, "stopped": 100, "failovers": 500, "deaths": 200, "evictions": 50, "repairs": 200, "pauses": 100, "destroyed": 900} {
+	for sort, least := range map[string]int{"applied": 2000, "stopped": 100, "failovers": 500, "deaths": 200, "evictions": 50, "repairs": 200, "pauses": 100, "destroyed": 900, "given back": 500} {
 		if !t.Failed() && n >= 60 && total[sort]*1000 < n*least {
 			t.Errorf("there are too few cases of %q: %v", sort, total)
 		}
@@ -85,6 +87,8 @@ type cluster struct {
 	left map[string]bool
 	// settings are those that VMs had at the beginning, by name.
 	settings map[string]gpu.VMSettings
+	// divided are the partition counts that GPUs had when no config had them last, by host and id.
+	divided map[string]int
 }
 
 func newCluster(t *testing.T, seed uint64) *world {
@@ -95,7 +99,7 @@ func newCluster(t *testing.T, seed uint64) *world {
 	}
 	c := &cluster{
 		fates: map[string]string{}, removed: map[string]fleet.Endpoint{}, whole: w.chance(50), off: map[string]bool{}, left: map[string]bool{},
-		settings: map[string]gpu.VMSettings{},
+		settings: map[string]gpu.VMSettings{}, divided: map[string]int{},
 	}
 	w.cluster = c
 	w.begin(hypervHosts(w, n))
@@ -310,6 +314,7 @@ func (w *world) now(view fleet.View, want gpu.Want) (gpu.Want, bool) {
 func (w *world) round() {
 	w.refresh()
 	view := w.run(nil).LookAll(w.t.Context())
+	w.undivided(view)
 	var all []changed
 	add := func(r *resource, p change.Change) {
 		if !slices.ContainsFunc(all, func(c changed) bool { return c.r.label == r.label }) {
@@ -397,6 +402,47 @@ func (w *world) refresh() {
 	}
 }
 
+// undivided notes the partition counts of hosts that no config has.
+func (w *world) undivided(view fleet.View) {
+	for name, h := range view.Hosts {
+		if _, has := h.Claim(gpu.ClaimConfig, "vdi"); has || len(h.Unfinished) > 0 {
+			continue
+		}
+		for _, g := range h.GPUs {
+			if g.Partitionable != nil {
+				w.cluster.divided[name+" "+g.ID] = g.Partitionable.Count
+			}
+		}
+	}
+}
+
+// givenBack compares the partition counts of hosts that a config has left, and restores, with
+// those from before it came.
+func (w *world) givenBack(p change.Change) {
+	prior, want := p.Prior.Config, p.Want.Config
+	if prior == nil || !stdcmp.Or(want, prior).Restore {
+		return
+	}
+	for name, h := range w.hosts() {
+		_, was := prior.GPUs[name]
+		if _, answers := w.endpoints[name]; !was || !answers || want != nil && want.GPUs[name] != nil || w.cluster.left[string(gpu.ClaimConfig)+" on "+name] {
+			continue
+		}
+		for _, g := range h.GPUs {
+			if g.Partitionable == nil {
+				continue
+			}
+			is, had := g.Partitionable.Count, w.cluster.divided[name+" "+g.ID]
+			if is != had {
+				w.fatal("GPU %s on %s has %d partitions after %s has left it, and had %d before", g.ID, name, is, p.Subject, had)
+			}
+			if prior.Count != had {
+				w.counts["given back"]++
+			}
+		}
+	}
+}
+
 // stoppedForGood takes it that a VM stays off whose assignment says so.
 func (w *world) stoppedForGood(p change.Change, before map[string]gpu.VMState) {
 	for _, want := range []gpu.Want{p.Want, p.Prior} {
@@ -433,6 +479,7 @@ func (w *world) differs(view fleet.View, r *resource, want gpu.Want) bool {
 func (w *world) promises(made ...changed) {
 	for _, c := range made {
 		w.leaves(c.p)
+		w.givenBack(c.p)
 		if a := c.p.Want.Assignment; a != nil && a.Power.StayOff {
 			w.expectOf(a.VMName)
 		} else if a := c.p.Prior.Assignment; a != nil && c.p.Want.Empty() && a.Power.StayOff {
@@ -590,6 +637,9 @@ func (w *world) over() {
 		w.fatal("not all can be destroyed")
 	}
 	w.counts["destroyed"]++
+	for _, c := range all {
+		w.givenBack(c.p)
+	}
 	for name, h := range w.hosts() {
 		if h.Claims = slices.DeleteFunc(h.Claims, func(c gpu.Claim) bool { return w.cluster.left[string(c.Kind)+" on "+name] }); len(h.Claims) > 0 {
 			w.fatal("%s has claims still: %+v", name, h.Claims)
