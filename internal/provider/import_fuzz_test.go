@@ -20,12 +20,11 @@ func FuzzImportID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id string) {
 		r := rig.New(t, rig.TwoNodes())
 		before := r.File()
-		for _, typ := range []string{"gpu_partition_config", "gpu_pool", "gpu_vm_assignment", "gpu_share"} {
-			w, err := core.New(t.Context(), r.Factories())
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.Write(r.Block() + `
+		w, err := core.New(t.Context(), r.Factories())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Write(r.Block() + `
 resource "gpu_partition_config" "a" {
   name  = "vdi"
   hosts = ["hv01"]
@@ -45,10 +44,14 @@ resource "gpu_share" "a" {
   gpu_count = 1
 }
 `)
-			err = w.Import(t.Context(), typ+".a", id)
-			state := w.JSON()
-			has := state != nil && state.Values != nil && len(state.Values.RootModule.Resources) > 0
-			if (err == nil) != has {
+		resources := 0
+		for _, typ := range []string{"gpu_partition_config", "gpu_pool", "gpu_vm_assignment", "gpu_share"} {
+			err := w.Import(t.Context(), typ+".a", id)
+			before := resources
+			if state := w.JSON(); state != nil && state.Values != nil {
+				resources = len(state.Values.RootModule.Resources)
+			}
+			if has := resources > before; (err == nil) != has {
 				t.Errorf("%s %q: error %v, but a state: %t", typ, id, err, has)
 			}
 			if err != nil && !strings.Contains(err.Error(), "Error: ") {
