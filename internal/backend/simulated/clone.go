@@ -16,72 +16,91 @@ func clone[T any](v T) T {
 
 // detach gives a value that shares what it points to a copy of it.
 func detach(v reflect.Value) {
-	if flat(v.Type()) {
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.IsNil() {
-			return
-		}
-		own := reflect.New(v.Type().Elem())
-		own.Elem().Set(v.Elem())
-		detach(own.Elem())
-		v.Set(own)
-	case reflect.Slice:
-		if v.IsNil() {
-			return
-		}
-		own := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
-		reflect.Copy(own, v)
-		if !flat(v.Type().Elem()) {
-			for i := range own.Len() {
-				detach(own.Index(i))
-			}
-		}
-		v.Set(own)
-	case reflect.Map:
-		if v.IsNil() {
-			return
-		}
-		own := reflect.MakeMapWithSize(v.Type(), v.Len())
-		for it := v.MapRange(); it.Next(); {
-			value := reflect.New(v.Type().Elem()).Elem()
-			value.Set(it.Value())
-			detach(value)
-			own.SetMapIndex(it.Key(), value)
-		}
-		v.Set(own)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if field := v.Field(i); field.CanSet() {
-				detach(field)
-			}
-		}
+	if d := detacherOf(v.Type()); d != nil {
+		d(v)
 	}
 }
 
-// flats remembers flat by type: hosts are copied at every call.
-var flats sync.Map
+// detacher is detach for the values of one type, which is looked at once: hosts are copied
+// at every call. It is nil for a type whose values point to nothing that could be changed
+// through them.
+type detacher func(reflect.Value)
 
-// flat tells whether values of a type point to nothing that could be changed through them.
-func flat(t reflect.Type) bool {
-	if known, ok := flats.Load(t); ok {
-		return known == true
+var detachers sync.Map // by type
+
+func detacherOf(t reflect.Type) detacher {
+	if known, ok := detachers.Load(t); ok {
+		d, _ := known.(detacher)
+		return d
 	}
-	is := true
+	d := newDetacher(t)
+	detachers.Store(t, d)
+	return d
+}
+
+func newDetacher(t reflect.Type) detacher {
 	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
-		is = false
-	case reflect.Array:
-		is = flat(t.Elem())
+	case reflect.Pointer:
+		return func(v reflect.Value) {
+			if v.IsNil() {
+				return
+			}
+			own := reflect.New(t.Elem())
+			own.Elem().Set(v.Elem())
+			detach(own.Elem())
+			v.Set(own)
+		}
+	case reflect.Slice:
+		element := detacherOf(t.Elem())
+		return func(v reflect.Value) {
+			if v.IsNil() {
+				return
+			}
+			own := reflect.MakeSlice(t, v.Len(), v.Len())
+			reflect.Copy(own, v)
+			if element != nil {
+				for i := range own.Len() {
+					element(own.Index(i))
+				}
+			}
+			v.Set(own)
+		}
+	case reflect.Map:
+		return func(v reflect.Value) {
+			if v.IsNil() {
+				return
+			}
+			own := reflect.MakeMapWithSize(t, v.Len())
+			for it := v.MapRange(); it.Next(); {
+				value := reflect.New(t.Elem()).Elem()
+				value.Set(it.Value())
+				detach(value)
+				own.SetMapIndex(it.Key(), value)
+			}
+			v.Set(own)
+		}
 	case reflect.Struct:
+		type field struct {
+			index  int
+			detach detacher
+		}
+		var fields []field
 		for i := range t.NumField() {
 			if f := t.Field(i); f.IsExported() {
-				is = is && flat(f.Type)
+				if d := detacherOf(f.Type); d != nil {
+					fields = append(fields, field{i, d})
+				}
 			}
 		}
+		if len(fields) == 0 {
+			return nil
+		}
+		return func(v reflect.Value) {
+			for _, f := range fields {
+				f.detach(v.Field(f.index))
+			}
+		}
+	default:
+		return nil
 	}
-	flats.Store(t, is)
-	return is
 }

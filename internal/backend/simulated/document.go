@@ -30,6 +30,8 @@ type record struct {
 type entry struct {
 	raw json.RawMessage
 	rec *record
+	// lists say where the elements of the long lists lie in raw, if we have written it.
+	lists [listCount][]span
 }
 
 // document is the whole file. A host that was not changed is written back byte for
@@ -39,8 +41,10 @@ type document struct {
 	extra  map[string]json.RawMessage
 	hosts  []entry
 	index  map[string]int
-	// touched are the hosts that an update may have changed, as they were before.
-	touched map[int]*record
+	// touched are the hosts that an update may have changed, as they were before, and
+	// recorded those of them of which it may change the agent's records alone.
+	touched  map[int]*record
+	recorded map[int]bool
 	// clusters is what the agents of each cluster have in common, by folded name.
 	clusters map[string]memory
 	// shared is true when an update changed clusters, and written is what they were read from.
@@ -143,11 +147,30 @@ func (e *positionError) Error() string {
 func (e *positionError) Unwrap() error { return e.err }
 
 // check finds what JSON alone does not.
-func (d *document) check() error {
-	if err := d.snapshot().Validate(); err != nil {
+func (d *document) check() error { return check(d.format, d.hosts) }
+
+// checkTouched is check after an update. A host keeps its name, unless all are touched.
+func (d *document) checkTouched() error {
+	if len(d.touched) == len(d.hosts) {
+		return d.check()
+	}
+	var touched []entry
+	for i := range d.touched {
+		if !d.recorded[i] {
+			touched = append(touched, d.hosts[i])
+		}
+	}
+	if len(touched) == 0 {
+		return nil
+	}
+	return check(d.format, touched)
+}
+
+func check(format string, hosts []entry) error {
+	if err := snapshot(format, hosts).Validate(); err != nil {
 		return err
 	}
-	for _, e := range d.hosts {
+	for _, e := range hosts {
 		if err := e.rec.Simulation.check(); err != nil {
 			return fmt.Errorf("host %q: simulation: %w", e.rec.Name, err)
 		}
@@ -156,9 +179,11 @@ func (d *document) check() error {
 }
 
 // snapshot shares its hosts with the document.
-func (d *document) snapshot() gpu.Snapshot {
-	s := gpu.Snapshot{Format: d.format}
-	for _, e := range d.hosts {
+func (d *document) snapshot() gpu.Snapshot { return snapshot(d.format, d.hosts) }
+
+func snapshot(format string, hosts []entry) gpu.Snapshot {
+	s := gpu.Snapshot{Format: format}
+	for _, e := range hosts {
 		s.Hosts = append(s.Hosts, e.rec.Host)
 	}
 	return s
@@ -181,8 +206,9 @@ func (d *document) fork() *document {
 		clusters: d.clusters,
 		written:  d.written,
 		hosts:    slices.Clone(d.hosts),
-		index:    maps.Clone(d.index),
+		index:    d.index,
 		touched:  map[int]*record{},
+		recorded: map[int]bool{},
 	}
 }
 
@@ -200,6 +226,28 @@ func (d *document) edit(name string, now time.Time) (*record, bool) {
 	return d.hosts[i].rec, true
 }
 
+// open is the edit that an operation needs.
+func (d *document) open(name string, op Op, now time.Time) (*record, bool) {
+	if op == OpUpdateState {
+		return d.editRecords(name)
+	}
+	return d.edit(name, now)
+}
+
+// editRecords is edit for what concerns the agent's records alone: of the host itself the
+// caller may change nothing but claims and faults. It costs no copy of GPUs and VMs.
+func (d *document) editRecords(name string) (*record, bool) {
+	i, ok := d.index[gpu.FoldID(name)]
+	if !ok {
+		return nil, false
+	}
+	rec := *d.hosts[i].rec
+	rec.Claims, rec.Agent, rec.Simulation = clone(rec.Claims), clone(rec.Agent), clone(rec.Simulation)
+	d.touched[i], d.recorded[i] = d.hosts[i].rec, true
+	d.hosts[i].rec = &rec
+	return &rec, true
+}
+
 // replace puts another state of an edited host in its place.
 func (d *document) replace(rec *record) { d.hosts[d.index[gpu.FoldID(rec.Name)]].rec = rec }
 
@@ -208,6 +256,7 @@ func (d *document) undo(name string, now time.Time) *record {
 	i := d.index[gpu.FoldID(name)]
 	d.hosts[i].rec = clone(d.touched[i])
 	d.hosts[i].rec.settle(now)
+	delete(d.recorded, i)
 	return d.hosts[i].rec
 }
 
@@ -215,7 +264,11 @@ func (d *document) undo(name string, now time.Time) *record {
 // read again: what changed them may have kept a part.
 func (d *document) detach() {
 	for i := range d.touched {
-		d.hosts[i].rec = clone(d.hosts[i].rec)
+		if rec := d.hosts[i].rec; d.recorded[i] {
+			rec.Claims, rec.Agent = clone(rec.Claims), clone(rec.Agent)
+		} else {
+			d.hosts[i].rec = clone(rec)
+		}
 	}
 }
 
@@ -223,15 +276,14 @@ func (d *document) detach() {
 // nil when nothing in it changed.
 func (d *document) encode() ([]byte, error) {
 	changed := d.shared
-	for i := range d.touched {
+	for i, before := range d.touched {
 		e := &d.hosts[i]
-		raw, err := json.MarshalIndent(e.rec, "    ", "  ")
+		raw, lists, err := e.encode(before)
 		if err != nil {
 			return nil, err
 		}
-		if !bytes.Equal(raw, e.raw) {
-			e.raw, changed = raw, true
-		}
+		changed = changed || !bytes.Equal(raw, e.raw)
+		e.raw, e.lists = raw, lists
 	}
 	if !changed {
 		return nil, nil

@@ -106,7 +106,7 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 	if err := change(next); err != nil {
 		return err
 	}
-	if err := next.check(); err != nil {
+	if err := next.checkTouched(); err != nil {
 		return f.fail(fmt.Errorf("the change would make the file invalid: %w", err))
 	}
 	if f.inMemory {
@@ -207,7 +207,7 @@ func (f *file) write(doc *document, data []byte) error {
 	if err := replaceFile(f.path, data, 0o600); err != nil {
 		return f.fail(err)
 	}
-	doc.touched = nil
+	doc.touched, doc.recorded = nil, nil
 	f.doc, f.data = doc, data
 	return nil
 }
@@ -216,7 +216,7 @@ func (f *file) write(doc *document, data []byte) error {
 func (f *file) store(doc *document) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	doc.touched = nil
+	doc.touched, doc.recorded = nil, nil
 	f.doc = doc
 }
 

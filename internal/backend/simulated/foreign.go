@@ -27,7 +27,7 @@ func (f *Fleet) Edit(ctx context.Context, change func(*gpu.Snapshot) error) erro
 			return err
 		}
 		d.keepTogether(s.Hosts)
-		d.format, d.hosts, d.index, d.touched = s.Format, nil, map[string]int{}, map[int]*record{}
+		d.format, d.hosts, d.index, d.touched, d.recorded = s.Format, nil, map[string]int{}, map[int]*record{}, map[int]bool{}
 		for i, host := range s.Hosts {
 			e := sections[gpu.FoldID(host.Name)]
 			rec := &record{Host: host}

@@ -178,7 +178,7 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 	var refusal error
 	err := h.fleet.file.update(ctx, func(d *document) error {
 		now := time.Now()
-		rec, ok := d.edit(h.name, now)
+		rec, ok := d.open(h.name, c.op, now)
 		if !ok {
 			refusal = h.gone(c)
 			return nil
@@ -199,7 +199,9 @@ func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *rec
 			before.Simulation.takeFault(c, c.names(before)) // it was used up all the same
 		} else {
 			rec.halfway, rec.stands = false, false
-			rec.refreshStatuses()
+			if c.op != OpUpdateState {
+				rec.refreshStatuses()
+			}
 		}
 		if fault != nil {
 			refusal = complete(fault.err(), c, rec)

@@ -7,11 +7,14 @@ import (
 	"path/filepath"
 )
 
-// replaceFile writes a file in such a way that a reader sees the old one or the new
-// one, never a part. The library that other systems use has no Windows version,
-// because Windows does not promise that its rename is atomic after a power failure.
-// It is atomic for processes that run, which is all that a simulation needs.
+// replaceFile writes a file in such a way that a reader sees the old one or the new one,
+// never a part, with the permissions of the old one. It is so for processes that run or are
+// killed, which is all that a simulation needs: nothing waits for the disk, so that a power
+// failure of this machine may take the last changes of the simulated ones.
 func replaceFile(path string, data []byte, mode fs.FileMode) (err error) {
+	if old, err := os.Stat(path); err == nil {
+		mode = old.Mode().Perm()
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"*")
 	if err != nil {
 		return err
