@@ -29,6 +29,11 @@ func TestFunctionExamples(t *testing.T) {
 			"time_slicing": "version: v1\nflags:\n  migStrategy: mixed\nsharing:\n  timeSlicing:\n` +
 			`    renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:\n` +
 			`      - name: nvidia.com/gpu\n        replicas: 4\n      - name: nvidia.com/mig-1g.10gb\n        replicas: 2\n"}`,
+		"dra_resources": `{"manifests": "` +
+			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-1g.10gb\nspec:\n  selectors:\n    - cel:\n        expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && device.attributes[\"gpu.nvidia.com\"].profile == \"1g.10gb\" && device.attributes[\"gpu.nvidia.com\"].parentUUID in [\"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c001\"]\n---\n` +
+			`apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  name: inference-3g.40gb\nspec:\n  selectors:\n    - cel:\n        expression: device.driver == \"gpu.nvidia.com\" && device.attributes[\"gpu.nvidia.com\"].type == \"mig\" && device.attributes[\"gpu.nvidia.com\"].profile == \"3g.40gb\" && device.attributes[\"gpu.nvidia.com\"].parentUUID in [\"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c001\", \"GPU-2c0d8a52-7f2e-4c39-9a61-50f1d0a7c002\"]\n---\n` +
+			`apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: inference-1g.10gb\n  namespace: ml\nspec:\n  spec:\n    devices:\n      requests:\n        - name: gpu\n          exactly:\n            deviceClassName: inference-1g.10gb\n---\n` +
+			`apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata:\n  name: inference-3g.40gb\n  namespace: ml\nspec:\n  spec:\n    devices:\n      requests:\n        - name: gpu\n          exactly:\n            deviceClassName: inference-3g.40gb\n` + `"}`,
 		"slurm_gres": `{
 			"gres_conf": "NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-31\n` +
 			`NodeName=gpu[01-02] Name=gpu Type=a100 File=/dev/nvidia1 Cores=32-63\n` +
@@ -61,5 +66,5 @@ func TestFunctionExamples(t *testing.T) {
 			e.WantNoChanges()
 		})
 	}
-	wantFolders(t, "functions", "device_plugin_config", "from_mig_parted", "mig_parted_config", "slurm_gres")
+	wantFolders(t, "functions", "device_plugin_config", "dra_resources", "from_mig_parted", "mig_parted_config", "slurm_gres")
 }

@@ -14,6 +14,7 @@ var _ provider.ProviderWithFunctions = (*gpuProvider)(nil)
 func (p *gpuProvider) Functions(context.Context) []func() function.Function {
 	return []func() function.Function{
 		functions.NewDevicePluginConfig,
+		functions.NewDRAResources,
 		functions.NewFromMIGParted,
 		functions.NewMIGPartedConfig,
 		functions.NewSlurmGres,
