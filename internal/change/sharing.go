@@ -245,7 +245,7 @@ func offersSharing(g *gpu.GPU) bool { return g.Vendor == "NVIDIA" }
 
 func passesSharing(g *gpu.GPU) string {
 	if g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) {
-		return "in MIG mode, which `mig` is for"
+		return "in MIG mode, which `mig` is for, and which a config of `mig = { enabled = false }` switches off"
 	}
 	return ""
 }

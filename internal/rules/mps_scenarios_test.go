@@ -42,7 +42,7 @@ func mpsScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Platform = gpu.Linux },
 		},
 		{
-			rule: "nothing-selected", name: "all in MIG mode", level: rules.Error, path: "hosts", says: []string{"in MIG mode, which `mig` is for", "wants GPUs with MPS"},
+			rule: "nothing-selected", name: "all in MIG mode", level: rules.Error, path: "hosts", says: []string{"in MIG mode, which `mig` is for, and which a config of `mig = { enabled = false }` switches off", "wants GPUs with MPS"},
 			build: func() (rules.World, change.Change) {
 				w := mpsConfig("ml", "gpu01")
 				w.Config.GPUs["gpu01"] = nil

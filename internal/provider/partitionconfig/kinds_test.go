@@ -138,3 +138,54 @@ func TestShareOnAGPUWithoutMIGMode(t *testing.T) {
 	rig.WantSaid(t, c.Fails("plan"), "is in MIG mode", "Turn MIG mode off, or replace the share")
 	r.WantUntouched(before)
 }
+
+// What a config left in MIG mode gets out of it, and then another kind, by its own config.
+func TestKindAfterMIGModeThatWasKept(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
+	kept := func(layout string) string {
+		return r.Block() + strings.Replace(kindOf(layout), `"restore"`, `"keep"`, 1)
+	}
+	c := rig.NewCLI(t, kept("mig = { "+rig.Halves+" }"))
+	c.Apply()
+	before := r.File()
+	c.Write(kept("mps = { " + rig.HalfEach + " }"))
+	rig.WantSaid(t, c.Fails("plan"), "No GPU is selected", "a config of `mig = { enabled = false }` switches off")
+	r.WantUntouched(before)
+	for _, next := range []string{"mig = { enabled = false }", "mps = { " + rig.HalfEach + " }"} {
+		c.Write(kept(next))
+		c.Apply()
+		r.WantLayout("off", 0)
+		c.WantNoChanges()
+	}
+	r.WantDaemons("hgx01", "user 1000, 50 % on "+rig.MIGGPU(0))
+	r.WantClaims([]string{"hgx01"}, "partition_config ml")
+}
+
+// A share on an instance is replaced with its config, or goes before it, in the same apply.
+func TestChangeOfKindUnderAShare(t *testing.T) {
+	t.Parallel()
+	const share = "resource \"gpu_share\" \"s\" {\n  name = \"s\"\n  host = \"hgx01\"\n  config = gpu_partition_config.ml.id\n}\n"
+	for name, test := range map[string]struct {
+		share  string
+		plan   string
+		claims []string
+	}{
+		"replaced": {share, "2 to add, 0 to change, 2 to destroy", []string{"partition_config ml", "share s"}},
+		"gone":     {"", "1 to add, 0 to change, 2 to destroy", []string{"partition_config ml"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.WithMPS(rig.HGX(rig.H100, 1)))
+			c := rig.NewCLI(t, r.Block()+kindOf("mig = { "+rig.Halves+" }")+share)
+			c.Apply()
+			c.Write(r.Block() + kindOf("mps = { "+rig.HalfEach+" }") + test.share)
+			rig.WantSaid(t, c.Ok("plan"), test.plan)
+			c.Apply()
+			r.WantLayout("off", 0)
+			r.WantDaemons("hgx01", "user 1000, 50 % on "+rig.MIGGPU(0))
+			r.WantClaims([]string{"hgx01"}, test.claims...)
+			c.WantNoChanges()
+		})
+	}
+}
