@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -78,4 +77,16 @@ func (r *run) both(e *entry) string {
 // plain destroy refreshes and plans the conflicting configuration first.
 const wayOut = " To destroy a configuration that has this conflict, run `terraform destroy -refresh=false`."
 
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys are the keys of a map. Every rule asks for them, of maps that are mostly empty or
+// have one: an iterator would take five allocations for what takes one.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	if len(m) == 0 {
+		return nil
+	}
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
