@@ -506,10 +506,22 @@ func (f *Fleet) worldOf(v View, index *rules.Fleet) rules.World {
 		Owner:    f.opt.Owner,
 		Others:   f.Ledger.book,
 		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
+		Silent:   f.without(),
 		Window:   f.opt.Window,
 		Now:      f.opt.Now(),
 		Agents:   f,
 	}
+}
+
+// without are the hosts that did not answer this run and that it goes on without.
+func (f *Fleet) without() []string {
+	return slices.DeleteFunc(f.HostNames(), func(name string) bool { return !f.GoesWithout(f.hosts[name].silence()) })
+}
+
+// GoesWithout tells whether the run goes on without a host, for why it does not answer.
+func (f *Fleet) GoesWithout(err error) bool {
+	_, notYet := errors.AsType[*NotYetKnownError](err)
+	return err != nil && f.opt.KeepUnreachable && !notYet && !NeedsHand(err)
 }
 
 // StopsAtOnce is how many VMs of a cluster the run has off at the same time, but for those of

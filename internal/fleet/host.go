@@ -43,6 +43,7 @@ type host struct {
 	seen       *gpu.Host
 	saw        func(host string, h *gpu.Host) // hears of each other value of seen
 	failed     *failedLook
+	silent     error // why it did not answer the last look
 	// cluster is the first cluster that the host was seen in, folded. It stays for the
 	// run, since all changes of the run take their turns in one order.
 	cluster string
@@ -195,6 +196,16 @@ func (h *host) known() (*gpu.Host, error) {
 	return h.seen, nil
 }
 
+// silence is why the host could not be looked at last, however long ago.
+func (h *host) silence() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.seen != nil {
+		return nil
+	}
+	return h.silent
+}
+
 // look takes an inventory. How long the hosts before it took is not held against it.
 func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 	if err := parallel.Acquire(ctx, 1); err != nil {
@@ -229,7 +240,7 @@ func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 func (h *host) fail(err error, applying bool, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed = nil
+	h.failed, h.silent = nil, err
 	_, notYet := errors.AsType[*NotYetKnownError](err)
 	switch {
 	case notYet && !applying:

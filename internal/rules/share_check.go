@@ -280,7 +280,7 @@ func (r *run) unplaced(hosts []string) (out []unplacedShare, on []string) {
 			u := unplacedShare{entry: e, hosts: []string{s.Host}}
 			if s.Host == "" {
 				if poolHosts == nil {
-					poolHosts = r.poolHosts(s.Pool)
+					poolHosts = r.hostsFor(s)
 				}
 				u.hosts = poolHosts
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -80,6 +81,13 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 			r.fleet.Ledger.Forget(inst)
 			return
 		}
+		on := r.placedOn(ctx, want)
+		if !slices.ContainsFunc(on, func(host string) bool { return !r.fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
+			resp.Diagnostics.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
+				"%s\n\nHost: %s\nFound: %v.\nFix: bring the host back, or leave the share as it is until then.", p.Subject, strings.Join(on, ", "), v.Errors[on[0]]))
+			r.fleet.Ledger.Forget(inst)
+			return
+		}
 		view = v
 		if host, ok := r.fleet.ShareTakenOver(v, want); ok && want.Host == "" {
 			want.Host = host
@@ -93,6 +101,14 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	findings, _ := r.fleet.Record(inst, view, p)
 	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
 	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Share differs", drifted)
+}
+
+// placedOn are the hosts that a share is on, or can go to.
+func (r *Resource) placedOn(ctx context.Context, s gpu.Share) []string {
+	if s.Host != "" {
+		return []string{s.Host}
+	}
+	return r.fleet.PoolHosts(ctx, s.Pool)
 }
 
 // stay gives a share the place of what it was.

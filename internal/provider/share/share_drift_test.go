@@ -1,7 +1,9 @@
 package share_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -151,6 +153,50 @@ func TestShareOfASilentHostIsKept(t *testing.T) {
 	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Host does not answer", "No changes.")
 	r.Silent(false, "gpu01")
 	r.WantShares("gpu01", "a")
+}
+
+// With on_unreachable = "keep" a plan passes what its apply can do and nothing else: a share is not
+// changed on a host that does not answer, and none goes there.
+func TestNoShareIsPlannedOnASilentHost(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(2))
+	block := r.Block(`on_unreachable = "keep"`) + rig.SharedConfig("mps", rig.ByMPS, "gpu01", "gpu02") +
+		rig.MLPool([]string{"gpu01", "gpu02"}, "depends_on = [gpu_partition_config.mps]")
+	var all string
+	for i := range 4 { // which fill one of the two
+		all += rig.ShareOf(fmt.Sprintf("s%d", i), rig.FromPool, rig.Half)
+	}
+	c := rig.NewCLI(t, block+all)
+	c.Apply()
+	full, empty := "gpu01", "gpu02"
+	if len(r.Host(full).Shares) == 0 {
+		full, empty = empty, full
+	}
+	if n := len(r.Host(full).Shares); n != 4 {
+		t.Fatalf("%s has %d shares, want 4", full, n)
+	}
+	for _, tt := range []struct{ silent, config, says string }{
+		{full, strings.Replace(all, rig.Half, rig.Quarter, 1), "A share cannot change while its host does not answer"},
+		{empty, all + rig.ShareOf("t", rig.FromPool, rig.Half), "does not fit"},
+	} {
+		r.Silent(true, tt.silent)
+		before := r.Snapshot()
+		c.Write(block + tt.config)
+		rig.WantSaid(t, c.Fails("plan"), tt.says, tt.silent)
+		rig.WantSaid(t, c.Fails("apply", "-auto-approve"), tt.says)
+		r.WantUnchanged(before)
+		r.Silent(false, tt.silent)
+	}
+	c.Write(block + all)
+	c.WantNoChanges()
+
+	alone := rig.New(t, rig.Inference(2))
+	single := alone.Block(`on_unreachable = "keep"`) + rig.MPSOn01
+	c = rig.NewCLI(t, single)
+	c.Apply()
+	alone.Silent(true, "gpu01")
+	c.Write(single + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, rig.Half))
+	rig.WantSaid(t, c.Fails("plan"), "A share cannot change while its host does not answer", "gpu01")
 }
 
 func TestShareThatProcessesRunInIsNotDestroyed(t *testing.T) {
