@@ -140,6 +140,8 @@ type vmModel struct {
 	State      string `tfsdk:"state"`
 	Generation int64  `tfsdk:"generation"`
 	Clustered  bool   `tfsdk:"clustered"`
+
+	Guest *string `tfsdk:"guest"`
 }
 
 type holderModel struct {
@@ -181,6 +183,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"state":      text("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
 							"generation": number("1 or 2. A GPU partition needs 2."),
 							"clustered":  schema.BoolAttribute{MarkdownDescription: "Whether the VM is a cluster role.", Computed: true},
+							"guest":      text("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. Null when not known. Rule `supported-guest` compares it."),
 						}},
 					},
 					"pools": schema.MapAttribute{
@@ -400,7 +403,7 @@ func describe(h *gpu.Host) hostModel {
 	}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered}
+		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: set(vm.Guest)}
 	}
 	for _, p := range h.Pools {
 		out.Pools[p.Name] = append([]string{}, p.GPUs...)

@@ -25,6 +25,11 @@ func TestInventoryShowsTheStatusesOfWindowsAdminCenterAndWhoHoldsWhat(t *testing
 	t4 := rig.Unpartitionable("PCIROOT(D0)#PCI(0300)#PCI(0000)")
 	s.Hosts[0].GPUs = append(s.Hosts[0].GPUs, paravirtual, rig.Console())
 	s.Hosts[1].GPUs = append(s.Hosts[1].GPUs, t4)
+	for i := range s.Hosts[0].VMs {
+		if vm := &s.Hosts[0].VMs[i]; vm.State == gpu.VMRunning && vm.ID == rig.VMID(2) {
+			vm.Guest = "Windows 11 Enterprise"
+		}
+	}
 	r := rig.New(t, s)
 	r.AddForeignAdapter("avd-01")
 	r.SetPool("hv02", "render", rig.GPU1)
@@ -74,6 +79,8 @@ data "gpu_inventory" "one" {
 			is(text("up"), "hv01", "node_state"),
 			is(number(26100), "hv01", "os_build"),
 			is(text("running"), "hv01", "vms", rig.VMID(2), "state"),
+			is(text("Windows 11 Enterprise"), "hv01", "vms", rig.VMID(2), "guest"),
+			is(knownvalue.Null(), "hv01", "vms", rig.VMID(1), "guest"),
 			is(knownvalue.MapExact(map[string]knownvalue.Check{"render": knownvalue.ListExact([]knownvalue.Check{text(rig.GPU1)})}), "hv02", "pools"),
 			statecheck.ExpectKnownValue(all, rig.Jsonpath("holders"), knownvalue.ListExact([]knownvalue.Check{
 				holder("hv01", "avd-01", 1, "partition", held, 0, "", ""),
