@@ -166,7 +166,7 @@ func (o *hostOptions) answer(ctx context.Context, out io.Writer, tried []backend
 	counts := map[string]int{}
 	for _, assumption := range assumptions.Of(about) {
 		a := answers[assumption.ID]
-		verdict, found := "not asked", "settled by "+assumption.Settles
+		verdict, found := "not asked", "answered by "+assumption.Answered
 		switch {
 		case a.Err != nil:
 			found = strings.TrimSpace(a.Found + "\n" + a.Err.Error())

@@ -22,8 +22,8 @@ const (
 	shutdownTimeout = 30 * time.Second
 	// recoveryTimeout bounds looking after a change that lost its lease.
 	recoveryTimeout = 10 * time.Minute
-	// settleTimeout bounds what a service does at its start.
-	settleTimeout = 2 * time.Minute
+	// reconcileTimeout bounds what a service does at its start.
+	reconcileTimeout = 2 * time.Minute
 )
 
 type serveOptions struct {
@@ -113,7 +113,7 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settling, cancel := context.WithTimeout(ctx, settleTimeout)
+	settling, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	settled, err := server.Reconcile(settling, 0)
 	cancel()
 	for _, s := range settled {

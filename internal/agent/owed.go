@@ -85,7 +85,7 @@ func isOff(name string) string {
 // payTimeout bounds one start of a VM that is owed one.
 const payTimeout = 3 * time.Minute
 
-// pay starts the VMs that are owed a start, under the lease and in this process's turn.
+// pay starts the VMs that are owed a start, under the lease and while nothing else of this process writes.
 // Those of changes that are not settled are left to putting these back. One that does
 // not start stays owed, and keeps nobody from the host: it may be just what comes next
 // that lets it start.
@@ -142,8 +142,8 @@ func (s *Server) pay(ctx context.Context, lease backend.Lease) ([]Settled, error
 	return out, nil
 }
 
-// payInTurn is pay for a run that has just got the lease.
-func (s *Server) payInTurn(ctx context.Context, lease backend.Lease) ([]Settled, error) {
+// payAlone is pay for a run that has just got the lease.
+func (s *Server) payAlone(ctx context.Context, lease backend.Lease) ([]Settled, error) {
 	state, err := s.store.Load(ctx)
 	if err != nil || !s.owes(ctx, &state) {
 		return nil, err
@@ -163,7 +163,7 @@ func (s *Server) owes(ctx context.Context, st *backend.State) bool {
 	return len(st.Owed) > 0 || err == nil && len(shared.Owed) > 0
 }
 
-// payBefore is pay for a lease that is about to be given back, in this process's turn.
+// payBefore is pay for a lease that is about to be given back, while nothing else of this process writes.
 func (s *Server) payBefore(ctx context.Context, st *backend.State) {
 	if !s.owes(ctx, st) {
 		return

@@ -187,7 +187,7 @@ func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bo
 		}
 	}
 	if err == nil && len(stands) == 0 {
-		_, err := s.payInTurn(ctx, lease)
+		_, err := s.payAlone(ctx, lease)
 		if lost := staleFence(err); lost != nil {
 			return lost
 		}

@@ -85,7 +85,7 @@ func (s *Server) settleAll(ctx context.Context, lease backend.Lease) ([]Settled,
 	if err != nil {
 		return settled, err
 	}
-	started, err := s.payInTurn(ctx, lease)
+	started, err := s.payAlone(ctx, lease)
 	return append(settled, started...), err
 }
 

@@ -41,8 +41,8 @@ type Server struct {
 	// startPatience is how long an undo tries to start a VM.
 	startPatience time.Duration
 
-	// turn lets one writer at a time through: two changes of one run queue here.
-	turn chan struct{}
+	// busy lets one writer at a time through: two changes of one run queue here.
+	busy chan struct{}
 	// gates bound what callers can make the agent do at a time, readers too.
 	gates gates
 
@@ -116,7 +116,7 @@ func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 		stepTimeout:   defaultStepTimeout,
 		undoTimeout:   defaultUndoTimeout,
 		startPatience: defaultStartPatience,
-		turn:          make(chan struct{}, 1),
+		busy:          make(chan struct{}, 1),
 		gates:         newGates(),
 		running:       map[*calling]bool{},
 		holds:         map[int64]hold{},
@@ -134,11 +134,11 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	agentpb.RegisterAgentServer(r, &service{server: s})
 }
 
-// take waits for this process's turn to write to the host.
+// take waits until nothing else of this process writes to the host.
 func (s *Server) take(ctx context.Context) (release func(), err error) {
 	select {
-	case s.turn <- struct{}{}:
-		return func() { <-s.turn }, nil
+	case s.busy <- struct{}{}:
+		return func() { <-s.busy }, nil
 	case <-ctx.Done():
 		return nil, &Error{Kind: Cancelled, Message: "the call was cancelled while it waited for another change of this run"}
 	}

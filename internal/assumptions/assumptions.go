@@ -19,13 +19,13 @@ type Assumption struct {
 	Says string
 	// Source is what suggests it, and what speaks against it.
 	Source string
-	// Settles is what would settle it.
-	Settles string
-	// Asked is true when the self-test settles it by reading alone.
+	// Answered is what would answer it.
+	Answered string
+	// Asked is true when the self-test answers it by reading alone.
 	Asked bool
-	// Tried is true when the self-test settles it with --change, which tries it.
+	// Tried is true when the self-test answers it with --change, which tries it.
 	Tried bool
-	// Unasked is why reading alone does not settle it, "" where it does.
+	// Unasked is why reading alone does not answer it, "" where it does.
 	Unasked string
 	// Where are the files that rely on it, from the root of the repository. Each names ID.
 	Where []string

@@ -21,7 +21,7 @@ func TestList(t *testing.T) {
 			t.Errorf("%s is there twice, or not named after its platform %s", a.ID, a.Platform)
 		}
 		seen[a.ID] = true
-		if a.Says == "" || a.Source == "" || a.Settles == "" || len(a.Where) == 0 {
+		if a.Says == "" || a.Source == "" || a.Answered == "" || len(a.Where) == 0 {
 			t.Errorf("%s is not complete: %+v", a.ID, a)
 		}
 		if a.Asked == (a.Unasked != "") {

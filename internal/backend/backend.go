@@ -152,7 +152,7 @@ type Sharing interface {
 
 	// SetComputeMode says how many processes may use a GPU. NotSupported in MIG mode.
 	SetComputeMode(ctx context.Context, gpuID string, mode gpu.ComputeMode) error
-	// SetTimeSlice sets the length of a process's turn. NotSupported where the driver has no
+	// SetTimeSlice sets the length of a process's time slice. NotSupported where the driver has no
 	// such setting.
 	SetTimeSlice(ctx context.Context, gpuID string, t gpu.TimeSlice) error
 

@@ -66,8 +66,8 @@ func (t *Trial) Back(ctx context.Context, left int) {
 	}
 }
 
-// Settle answers a question of the list of assumptions.
-func (t *Trial) Settle(assumption, found string, holds bool) {
+// Answer answers a question of the list of assumptions.
+func (t *Trial) Answer(assumption, found string, holds bool) {
 	t.Answers = append(t.Answers, Answer{Assumption: assumption, Found: found, Holds: &holds})
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// kindTimeSlicing is processes that take turns. A reboot takes the time slice.
+// kindTimeSlicing is processes that have the GPU one after another. A reboot takes the time slice.
 var kindTimeSlicing = kind{
 	op:       shareGPU,
 	platform: gpu.Linux,
@@ -23,8 +23,8 @@ var kindTimeSlicing = kind{
 		return modesFound(g, string(g.ComputeMode), string(g.TimeSlice))
 	},
 	declared: func(c *gpu.PartitionConfig) string {
-		mode, turn := placement.WantedModes(c)
-		return "time-slicing in compute mode " + string(mode) + " and time slice " + string(turn)
+		mode, slice := placement.WantedModes(c)
+		return "time-slicing in compute mode " + string(mode) + " and time slice " + string(slice)
 	},
 	cause: func(_, now gpu.Layout) Cause {
 		return causeOfModes(now, cmp.Or(now.TimeSlice, gpu.TimeSliceDefault))

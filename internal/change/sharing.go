@@ -112,23 +112,23 @@ func (s *sharingChange) wants(id string) {
 	if others := placement.ForeignDaemons(&s.host, g); c.want.MPS != nil && len(others) > 0 {
 		s.refuse(refuseGPU(InUse, shareGPU, g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first").of(MPSInUse).by(others...))
 	}
-	mode, turn := placement.WantedModes(&c.want)
-	c.given = c.given.With(id, gpu.Layout{ComputeMode: mode, TimeSlice: turn})
+	mode, slice := placement.WantedModes(&c.want)
+	c.given = c.given.With(id, gpu.Layout{ComputeMode: mode, TimeSlice: slice})
 	s.sets(g, mode, shareGPU, "")
 	// A driver that does not tell a time slice has the one that was set when the GPU joined.
-	unknown := g.TimeSlice == "" && (turn == gpu.TimeSliceDefault || c.covers(id) && turn == turnOf(c.claim))
-	if turn != "" && turn != g.TimeSlice && !unknown {
-		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: turn})
+	unknown := g.TimeSlice == "" && (slice == gpu.TimeSliceDefault || c.covers(id) && slice == sliceOf(c.claim))
+	if slice != "" && slice != g.TimeSlice && !unknown {
+		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: slice})
 	}
 }
 
-// turnOf is the time slice that a claim's config wants.
-func turnOf(claim *gpu.Claim) gpu.TimeSlice {
+// sliceOf is the time slice that a claim's config wants.
+func sliceOf(claim *gpu.Claim) gpu.TimeSlice {
 	if claim == nil || claim.Want.Config == nil {
 		return ""
 	}
-	_, turn := placement.WantedModes(claim.Want.Config)
-	return turn
+	_, slice := placement.WantedModes(claim.Want.Config)
+	return slice
 }
 
 // sets notes a compute mode. former is what a GPU that leaves had, in words.
@@ -157,15 +157,15 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, id string) {
 	if !ok || g.Dismounted || g.MIG != nil && g.MIG.Enabled || claim.Want.Config == nil {
 		return
 	}
-	mode, turn := placement.WantedModes(claim.Want.Config)
+	mode, slice := placement.WantedModes(claim.Want.Config)
 	before := claim.Before.Of(id)
 	if g.ComputeMode == mode {
 		s.sets(g, before.ComputeMode, unshareGPU, "compute mode "+string(before.ComputeMode))
 	}
-	if turn == "" || g.TimeSlice != "" && g.TimeSlice != turn {
+	if slice == "" || g.TimeSlice != "" && g.TimeSlice != slice {
 		return
 	}
-	if was := cmp.Or(before.TimeSlice, gpu.TimeSliceDefault); was != turn { // the driver's own, as after a reboot
+	if was := cmp.Or(before.TimeSlice, gpu.TimeSliceDefault); was != slice { // the driver's own, as after a reboot
 		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: was})
 	}
 }
@@ -255,13 +255,13 @@ func planSharing(p *planner, c *configChange) layouts {
 }
 
 func hasModes(c *gpu.PartitionConfig, g *gpu.GPU) bool {
-	mode, turn := placement.WantedModes(c)
-	unlike := g.ComputeMode != "" && g.ComputeMode != mode || turn != "" && g.TimeSlice != "" && g.TimeSlice != turn
+	mode, slice := placement.WantedModes(c)
+	unlike := g.ComputeMode != "" && g.ComputeMode != mode || slice != "" && g.TimeSlice != "" && g.TimeSlice != slice
 	return !unlike && (g.MIG == nil || !g.MIG.Enabled)
 }
 
 // modesFound says what a GPU has of its modes, "" for one that is not told or not the subject.
-func modesFound(g *gpu.GPU, mode, turn string) string {
+func modesFound(g *gpu.GPU, mode, slice string) string {
 	var parts []string
 	if g.MIG != nil && g.MIG.Enabled {
 		return "has MIG mode on"
@@ -269,15 +269,15 @@ func modesFound(g *gpu.GPU, mode, turn string) string {
 	if mode != "" {
 		parts = append(parts, "compute mode "+mode)
 	}
-	if turn != "" {
-		parts = append(parts, "time slice "+turn)
+	if slice != "" {
+		parts = append(parts, "time slice "+slice)
 	}
 	return "has " + cmp.Or(strings.Join(parts, " and "), "a compute mode that its driver does not tell")
 }
 
-// causeOfModes is the cause for modes. turn is the time slice where it is the subject.
-func causeOfModes(now gpu.Layout, turn gpu.TimeSlice) Cause {
-	if cmp.Or(now.ComputeMode, gpu.ComputeDefault) != gpu.ComputeDefault || cmp.Or(turn, gpu.TimeSliceDefault) != gpu.TimeSliceDefault || now.MIG != nil && now.MIG.Enabled {
+// causeOfModes is the cause for modes. slice is the time slice where it is the subject.
+func causeOfModes(now gpu.Layout, slice gpu.TimeSlice) Cause {
+	if cmp.Or(now.ComputeMode, gpu.ComputeDefault) != gpu.ComputeDefault || cmp.Or(slice, gpu.TimeSliceDefault) != gpu.TimeSliceDefault || now.MIG != nil && now.MIG.Enabled {
 		return CauseOtherTool
 	}
 	return CauseReboot
@@ -289,7 +289,7 @@ func lostModes(host *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 		return stays("it is in MIG mode, in which it has no compute mode and no time slice")
 	}
 	var r repair
-	mode, turn := placement.WantedModes(c.Want.Config)
+	mode, slice := placement.WantedModes(c.Want.Config)
 	if lost, theirs := differs(g.ComputeMode, mode, gpu.ComputeDefault); theirs {
 		r.stays = append(r.stays, "its compute mode is "+string(g.ComputeMode)+", which no reboot sets, and "+string(mode)+" is declared")
 	} else if who := placement.Strangers(host, g); lost && len(who) > 0 {
@@ -297,10 +297,10 @@ func lostModes(host *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	} else if lost {
 		r.steps, r.lacks = append(r.steps, Step{Op: OpSetComputeMode, GPU: g.ID, ComputeMode: mode}), append(r.lacks, "compute mode "+string(mode))
 	}
-	if lost, theirs := differs(g.TimeSlice, turn, gpu.TimeSliceDefault); theirs {
-		r.stays = append(r.stays, "its time slice is "+string(g.TimeSlice)+", which no reboot sets, and "+string(turn)+" is declared")
+	if lost, theirs := differs(g.TimeSlice, slice, gpu.TimeSliceDefault); theirs {
+		r.stays = append(r.stays, "its time slice is "+string(g.TimeSlice)+", which no reboot sets, and "+string(slice)+" is declared")
 	} else if lost {
-		r.steps, r.lacks = append(r.steps, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: turn}), append(r.lacks, "time slice "+string(turn))
+		r.steps, r.lacks = append(r.steps, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: slice}), append(r.lacks, "time slice "+string(slice))
 	}
 	return r
 }

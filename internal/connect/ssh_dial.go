@@ -80,7 +80,7 @@ func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.C
 	defer login.close()
 	var refused error
 	for _, offer := range keys.offers {
-		client, err := e.inTurn(ctx, host, func() (*ssh.Client, error) {
+		client, err := e.fewAtOnce(ctx, host, func() (*ssh.Client, error) {
 			return e.handshake(ctx, host, dial, keys, offer, login)
 		})
 		if err == nil {
@@ -104,20 +104,20 @@ func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.C
 // a jump host from a run with many hosts. A stock sshd begins to hang up on callers at ten.
 const handshakesAtOnce = 8
 
-// turns holds a *semaphore.Weighted for each address.
-var turns sync.Map
+// handshakes holds a *semaphore.Weighted for each address.
+var handshakes sync.Map
 
-// inTurn logs in when it is this one's turn, and once more when the server hung up
+// fewAtOnce logs in when few others do, and once more when the server hung up
 // before it said who it is: others may be logging in as well.
-func (e endpoint) inTurn(ctx context.Context, host string, login func() (*ssh.Client, error)) (*ssh.Client, error) {
-	found, _ := turns.LoadOrStore(e.address(), semaphore.NewWeighted(handshakesAtOnce))
-	turn, _ := found.(*semaphore.Weighted)
+func (e endpoint) fewAtOnce(ctx context.Context, host string, login func() (*ssh.Client, error)) (*ssh.Client, error) {
+	found, _ := handshakes.LoadOrStore(e.address(), semaphore.NewWeighted(handshakesAtOnce))
+	slots, _ := found.(*semaphore.Weighted)
 	var last error
 	client, err := backoff.Retry(ctx, func() (*ssh.Client, error) {
-		if err := turn.Acquire(ctx, 1); err != nil {
+		if err := slots.Acquire(ctx, 1); err != nil {
 			return nil, backoff.Permanent(err)
 		}
-		defer turn.Release(1)
+		defer slots.Release(1)
 		var client *ssh.Client
 		if client, last = login(); last != nil && !errors.Is(last, errHungUp) {
 			return nil, backoff.Permanent(last)

@@ -49,7 +49,7 @@ type GPU struct {
 	Processes []Process `json:"processes,omitempty"`
 	// ComputeMode says how many processes may use the GPU; "" where it is not known.
 	ComputeMode ComputeMode `json:"compute_mode,omitempty"`
-	// TimeSlice is the length of a process's turn; "" where it is not known.
+	// TimeSlice is the length of a process's time slice; "" where it is not known.
 	TimeSlice TimeSlice `json:"time_slice,omitempty"`
 	// ComputeCapability is CUDA's, "9.0"; "" where it is not known.
 	ComputeCapability string `json:"compute_capability,omitempty"`

@@ -47,7 +47,7 @@ type MPSLayout struct {
 // TimeSlicing wants several workloads to take turns on each GPU or GPU instance. Nothing
 // holds one of them to its part.
 type TimeSlicing struct {
-	// Interval is the length of a turn, "" for default. GPU instances have none.
+	// Interval is the length of a time slice, "" for default. GPU instances have none.
 	Interval TimeSlice `json:"interval,omitempty"`
 	// Replicas is how many shares a device takes, at least 2.
 	Replicas int `json:"replicas"`
@@ -56,7 +56,7 @@ type TimeSlicing struct {
 	Oversubscription float64 `json:"oversubscription,omitempty"`
 }
 
-// TimeSlice is the length of a process's turn on a GPU. NVIDIA does not say how long each
+// TimeSlice is the length of a process's time slice on a GPU. NVIDIA does not say how long each
 // is.
 type TimeSlice string
 

@@ -45,7 +45,7 @@ func (r *run) outcome() *shareOutcome {
 		at = &r.memo.shares.before
 	}
 	if *at == nil {
-		*at = r.settle(r.plan.Want.Share)
+		*at = r.placeOf(r.plan.Want.Share)
 	}
 	return *at
 }
@@ -54,8 +54,8 @@ func (o *shareOutcome) add(f Finding, keys ...string) {
 	o.found = append(o.found, violation{Finding: f, keys: keys})
 }
 
-// settle finds a share's place beside the others of the run.
-func (r *run) settle(s *gpu.Share) *shareOutcome {
+// placeOf finds a share's place beside the others of the run.
+func (r *run) placeOf(s *gpu.Share) *shareOutcome {
 	o := &shareOutcome{}
 	if err := placement.CheckShare(s); err != nil {
 		f := ShareFinding(err)

@@ -51,19 +51,19 @@ func fill(text string) (string, error) {
 
 func assumptionsTable(p gpu.Platform) string {
 	var t table
-	t.row("Assumption", "What is assumed", "Source", "What settles it")
+	t.row("Assumption", "What is assumed", "Source", "What answers it")
 	t.row("---", "---", "---", "---")
 	for _, a := range assumptions.Of(p) {
-		settles := a.Settles
+		by := a.Answered
 		switch {
 		case a.Asked:
-			settles = "`selftest`, by " + settles
+			by = "`selftest`, by " + by
 		case a.Tried:
-			settles = "`selftest --change`, by " + settles + ": " + a.Unasked
+			by = "`selftest --change`, by " + by + ": " + a.Unasked
 		default:
-			settles += " (" + a.Unasked + ")"
+			by += " (" + a.Unasked + ")"
 		}
-		t.row("`"+a.ID+"`", a.Says, a.Source, settles)
+		t.row("`"+a.ID+"`", a.Says, a.Source, by)
 	}
 	return t.String()
 }

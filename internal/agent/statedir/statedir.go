@@ -41,9 +41,9 @@ const lockPoll = 2 * time.Millisecond
 // function that Update is given.
 type Dir struct {
 	path string
-	// turn is held by the goroutine that changes the state, so that the goroutines of
+	// busy is held by the goroutine that changes the state, so that the goroutines of
 	// one process queue up instead of polling for the lock.
-	turn chan struct{}
+	busy chan struct{}
 }
 
 var (
@@ -61,7 +61,7 @@ func Open(dir string) (*Dir, error) {
 	if err := makePrivate(path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, unusable(path, err)
 	}
-	d := &Dir{path: path, turn: make(chan struct{}, 1)}
+	d := &Dir{path: path, busy: make(chan struct{}, 1)}
 	return d, d.check()
 }
 
@@ -135,8 +135,8 @@ func (d *Dir) Repair(ctx context.Context, f func(*backend.State) error) error {
 // change lets f make a new state of the one that the file holds.
 func (d *Dir) change(ctx context.Context, f func(state *backend.State, old []byte) error) error {
 	select {
-	case d.turn <- struct{}{}:
-		defer func() { <-d.turn }()
+	case d.busy <- struct{}{}:
+		defer func() { <-d.busy }()
 	case <-ctx.Done():
 		return busy(d.lockPath(), ctx.Err())
 	}

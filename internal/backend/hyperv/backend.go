@@ -13,14 +13,14 @@ import (
 // Backend is one Hyper-V host.
 type Backend struct {
 	wmi WMI
-	// turn is held by the call that changes settings. Hyper-V takes calls at the same
+	// busy is held by the call that changes settings. Hyper-V takes calls at the same
 	// time, but two that replace the members of one pool would lose one, and which of
 	// two new adapters is whose could not be told. Starting and stopping VMs takes
-	// minutes and needs no turn.
-	turn    chan struct{}
+	// minutes and waits for nobody.
+	busy    chan struct{}
 	cluster clusterStore
-	// settle bounds the wait for the host to show what it was told to do.
-	settle time.Duration
+	// patience bounds the wait for the host to show what it was told to do.
+	patience time.Duration
 }
 
 var (
@@ -32,9 +32,9 @@ var (
 	_ backend.ChangeTester = (*Backend)(nil)
 )
 
-// settleTime is how long a driver may take to show a new partition count, and Plug and
+// defaultPatience is how long a driver may take to show a new partition count, and Plug and
 // Play a device that moved.
-const settleTime = time.Minute
+const defaultPatience = time.Minute
 
 // undoTime is the budget of what takes a change back that failed. It is apart from the
 // caller's, whose time may have run out.
@@ -42,7 +42,7 @@ const undoTime = time.Minute
 
 // New is a backend over an open connection, which stays the caller's to close.
 func New(wmi WMI) *Backend {
-	return &Backend{wmi: placed{wmi}, turn: make(chan struct{}, 1), settle: settleTime}
+	return &Backend{wmi: placed{wmi}, busy: make(chan struct{}, 1), patience: defaultPatience}
 }
 
 // Inventory reads the host.
@@ -54,12 +54,12 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 	return v.host, nil
 }
 
-// change runs a call that changes settings, when its turn comes, on a fresh view of what it
+// change runs a call that changes settings, one at a time, on a fresh view of what it
 // needs.
 func (b *Backend) change(ctx context.Context, op, object string, n need, act func(*view) error) error {
 	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+	case b.busy <- struct{}{}:
+		defer func() { <-b.busy }()
 	case <-ctx.Done():
 		return complete(ctx, ctx.Err(), op, object)
 	}
@@ -102,14 +102,14 @@ func mustBeOff(vm *gpu.VM) error {
 
 // until polls until the host shows what it was told to do.
 func (b *Backend) until(ctx context.Context, what string, shown func() (bool, error)) error {
-	deadline := time.Now().Add(b.settle)
+	deadline := time.Now().Add(b.patience)
 	for i := 0; ; i++ {
 		done, err := shown()
 		if err != nil || done {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return refuse(backend.Timeout, "the host took the call, but %s after %s", what, b.settle)
+			return refuse(backend.Timeout, "the host took the call, but %s after %s", what, b.patience)
 		}
 		if err := sleep(ctx, jobPolls[min(i, len(jobPolls)-1)]); err != nil {
 			return fmt.Errorf("%s: %w", what, err)

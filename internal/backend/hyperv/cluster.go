@@ -55,7 +55,7 @@ func (b *Backend) bringOnline(ctx context.Context, v vm, resource Row) error {
 	var called time.Time
 	for i := 0; ; i++ {
 		state := resource.Uint("State")
-		if state == resourceFailed && !called.IsZero() && time.Since(called) > b.settle {
+		if state == resourceFailed && !called.IsZero() && time.Since(called) > b.patience {
 			return refuse(backend.Failed, "the cluster took the call, and its resource of the VM has failed: the cluster's event log says why")
 		}
 		if state != resourceOnline && state < resourcePending {

@@ -17,7 +17,7 @@ var (
 func (e *embedded) Set(name string, value any) { e.set(name, value) }
 
 // SettleIn is how long a test waits for the host to show what it was told.
-func (b *Backend) SettleIn(d time.Duration) { b.settle = d }
+func (b *Backend) SettleIn(d time.Duration) { b.patience = d }
 
 // Refused is the error for a method's or a job's return value.
 func Refused(value uint32, text string) error { return refused("Method", value, text) }

@@ -82,7 +82,7 @@ var passing = map[uint32]bool{rvState: true, rvIncompatible: true, rvInvalidPara
 var retryWaits = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
 // manage calls a method that changes the settings of a VM, again and again while the
-// refusal may pass, until the caller's deadline, or settle. What a fresh look shows to
+// refusal may pass, until the caller's deadline, or as long as its patience lasts. What a fresh look shows to
 // stand in the way for longer ends it at once.
 func (b *Backend) manage(ctx context.Context, method string, in map[string]any, obstacle func(context.Context) error) error {
 	service, err := b.service(ctx, managementService)
@@ -100,7 +100,7 @@ func (b *Backend) manage(ctx context.Context, method string, in map[string]any, 
 			return undone(ctx, err, reason(found))
 		}
 		wait := retryWaits[min(tries, len(retryWaits))-1]
-		if time.Since(began)+wait > b.settle || sleep(ctx, wait) != nil {
+		if time.Since(began)+wait > b.patience || sleep(ctx, wait) != nil {
 			return undone(ctx, err, fmt.Sprintf("tried %d times in %s", tries, time.Since(began).Round(time.Second)))
 		}
 	}

@@ -209,8 +209,8 @@ func (b *Backend) reaches(ctx context.Context, v vm, wanted gpu.VMState) error {
 		if wanted == gpu.VMRunning && last == gpu.VMOff && v.state != gpu.VMOff {
 			return refuse(backend.Failed, "the VM went off while it started")
 		}
-		if last == v.state && v.state != gpu.VMStarting && time.Since(began) > b.settle {
-			return refuse(backend.Failed, "the host took the call, but the VM is still %s after %s", last, b.settle)
+		if last == v.state && v.state != gpu.VMStarting && time.Since(began) > b.patience {
+			return refuse(backend.Failed, "the host took the call, but the VM is still %s after %s", last, b.patience)
 		}
 		if err := sleep(ctx, powerPoll); err != nil {
 			return refuse(backend.Timeout, "the VM was %s when time ran out, not %s", last, wanted)

@@ -109,7 +109,7 @@ func (t *trial) count(ctx context.Context) {
 		return func(ctx context.Context) error { return t.SetPartitionCount(ctx, t.gpu.ID, n) }
 	}
 	ok := t.Change(ctx, fmt.Sprintf("set %d partitions instead of %d", p.ValidCounts[i], p.Count), set(p.ValidCounts[i]), "put the count back", set(p.Count))
-	t.Settle("hyperv-count-waits", t.Last(), ok)
+	t.Answer("hyperv-count-waits", t.Last(), ok)
 	t.Back(ctx, t.Changed()-1)
 }
 
@@ -121,7 +121,7 @@ func (t *trial) stop(ctx context.Context) bool {
 	return t.Change(ctx, "shut the VM down", t.shutDown, "start the VM", func(ctx context.Context) error {
 		err := t.StartVM(ctx, t.vm.ID)
 		if t.vm.Clustered {
-			t.Settle("hyperv-cluster-state", fmt.Sprintf("the start ended with %v", err), err == nil)
+			t.Answer("hyperv-cluster-state", fmt.Sprintf("the start ended with %v", err), err == nil)
 		}
 		return err
 	})
@@ -152,7 +152,7 @@ func (t *trial) settings(ctx context.Context) {
 		}
 		other := gpu.VMSettings{OfflineAction: &action}
 		ok := t.Change(ctx, "write the offline action", apply(other), "put the offline action back", apply(now.Only(other)))
-		t.Settle("hyperv-offline-action-write", t.Last(), ok)
+		t.Answer("hyperv-offline-action-write", t.Last(), ok)
 	}
 }
 
@@ -208,7 +208,7 @@ func (t *trial) quotasAtAdd(ctx context.Context, vram uint64) {
 	err = looked(t.invoke(ctx, service, "AddResourceSettings", map[string]any{
 		"AffectedConfiguration": v.machine(&v.host.VMs[0]).settings, "ResourceSettings": []string{settings.String()},
 	}))
-	t.Settle("hyperv-quotas-at-add", fmt.Sprintf("adding an adapter with a quota ended with: %v", err), err != nil)
+	t.Answer("hyperv-quotas-at-add", fmt.Sprintf("adding an adapter with a quota ended with: %v", err), err != nil)
 	t.Step("take that adapter away", func() (string, error) { return "done", t.emptyVM(ctx) })
 }
 
@@ -249,7 +249,7 @@ func (t *trial) whole(ctx context.Context) {
 	t.Answers = append(t.Answers, backend.Answer{Assumption: "hyperv-dismounted-memory", Found: found, Holds: holds, Err: err})
 	ok := t.Change(ctx, "create a pool", func(ctx context.Context) error { return t.CreatePool(ctx, trialPool) },
 		"delete the pool", func(ctx context.Context) error { return t.DeletePool(ctx, trialPool) })
-	t.Settle("hyperv-pool-allocation", t.Last(), ok)
+	t.Answer("hyperv-pool-allocation", t.Last(), ok)
 	if !ok || !t.Step("put the GPU into it", func() (string, error) { return "done", t.SetPoolMembers(ctx, trialPool, []string{t.gpu.ID}) }) {
 		return
 	}
@@ -261,6 +261,6 @@ func (t *trial) whole(ctx context.Context) {
 	}
 	if path, err := t.poolPath(ctx, trialPool); err == nil && path != "" {
 		err := t.deletePool(ctx, path)
-		t.Settle("hyperv-pool-of-off-vm", fmt.Sprintf("deleting a pool that the VM, which is off, draws from ended with: %v", err), err != nil)
+		t.Answer("hyperv-pool-of-off-vm", fmt.Sprintf("deleting a pool that the VM, which is off, draws from ended with: %v", err), err != nil)
 	}
 }

@@ -68,8 +68,8 @@ type Backend struct {
 	shares    *cdi.Directory
 	intervals timeslice.SMI
 
-	turn    chan struct{} // held by who uses the session; NVML itself may be called at once
-	holder  atomic.Value  // what the call that has the turn does, a string
+	busy    chan struct{} // held by who uses the session; NVML itself may be called at once
+	holder  atomic.Value  // what the call that uses it does, a string
 	silent  sync.Map      // by UUID, why a GPU does not answer, while a call for it has not ended
 	session *session      // nil until the first call
 	toolkit toolkit
@@ -88,7 +88,7 @@ var (
 // New is a backend that loads the driver's library when it is first asked.
 func New(o Options) *Backend {
 	o = o.withDefaults()
-	b := &Backend{turn: make(chan struct{}, 1), opt: o, shares: &cdi.Directory{Root: o.Root}, intervals: timeslice.SMI{Program: o.SMI}}
+	b := &Backend{busy: make(chan struct{}, 1), opt: o, shares: &cdi.Directory{Root: o.Root}, intervals: timeslice.SMI{Program: o.SMI}}
 	roots := vgpu.WithRoots(filepath.Join("/", o.Root, "sys"), filepath.Join("/", o.Root, "proc"))
 	b.vgpus = vgpu.New(slices.Concat([]vgpu.Option{roots}, o.VGPU, []vgpu.Option{vgpu.WithNVML(library{b})})...)
 	return b
@@ -166,13 +166,13 @@ const (
 	hostPatience    = 6
 )
 
-// take waits for the turn to use the driver.
+// take waits until nobody else uses the driver.
 func (b *Backend) take(ctx context.Context, what string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	select {
-	case b.turn <- struct{}{}:
+	case b.busy <- struct{}{}:
 		b.holder.Store(what)
 		return nil
 	case <-ctx.Done():
@@ -181,10 +181,10 @@ func (b *Backend) take(ctx context.Context, what string) error {
 	}
 }
 
-func (b *Backend) leave() { <-b.turn }
+func (b *Backend) leave() { <-b.busy }
 
 // ask runs a call against the driver, which is loaded if it is not. A call that hangs in the
-// driver cannot be stopped: who waits for it is answered when ctx ends, and it keeps its turn.
+// driver cannot be stopped: who waits for it is answered when ctx ends, and it stays in use.
 func (b *Backend) ask(ctx context.Context, op, object string, call func(*session) error) error {
 	if err := b.take(ctx, op+", "+object); err != nil {
 		return complete(ctx, err, op, object)

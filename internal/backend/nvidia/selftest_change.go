@@ -142,7 +142,7 @@ func (t *trial) mig(ctx context.Context) {
 	}
 	for _, a := range backend.MIGAsInCatalog(host) { // drivers before R550 tell more in MIG mode
 		if a.Holds != nil {
-			t.Settle(a.Assumption, a.Found, *a.Holds)
+			t.Answer(a.Assumption, a.Found, *a.Holds)
 		}
 	}
 	for _, p := range g.MIG.Profiles {
@@ -211,7 +211,7 @@ func (t *trial) askSlice(ctx context.Context) {
 	switch {
 	case err != nil:
 	case g.TimeSlice == gpu.TimeSliceDefault:
-		t.Settle(id, "a long time slice was lost when the GPU was reset for its MIG mode", true)
+		t.Answer(id, "a long time slice was lost when the GPU was reset for its MIG mode", true)
 	default: // a restart loses more than a reset does
 		t.Answers = append(t.Answers, backend.Answer{Assumption: id, Found: fmt.Sprintf("after resets of the GPU the time slice is %s: restart the host to know more", g.TimeSlice)})
 	}
@@ -227,7 +227,7 @@ func (t *trial) timeSlices(ctx context.Context) {
 	for _, s := range gpu.TimeSlices()[1:] {
 		ok := t.slice(ctx, s)
 		if isBeforeVolta(g) {
-			t.Settle("linux-time-slice-volta", t.Last(), !ok)
+			t.Answer("linux-time-slice-volta", t.Last(), !ok)
 			return
 		}
 		if !ok {

@@ -75,7 +75,7 @@ func (d *device) isWhole() error {
 	return nil
 }
 
-// SetTimeSlice sets the length of a process's turn.
+// SetTimeSlice sets the length of a process's time slice.
 func (b *Backend) SetTimeSlice(ctx context.Context, gpuID string, t gpu.TimeSlice) error {
 	return b.change(ctx, "set the time slice", gpuID, func(_ *session, d *device) error {
 		if err := d.isWhole(); err != nil {

@@ -93,7 +93,7 @@ func (d *document) shown(now time.Time) gpu.Snapshot {
 	s := gpu.Snapshot{Format: d.format}
 	for _, e := range d.hosts {
 		rec := clone(e.rec)
-		rec.settle(now)
+		rec.catchUp(now)
 		s.Hosts = append(s.Hosts, rec.Host)
 	}
 	for name, m := range d.clusters {

@@ -221,7 +221,7 @@ func (d *document) edit(name string, now time.Time) (*record, bool) {
 	if d.touched[i] == nil {
 		d.touched[i] = d.hosts[i].rec
 		d.hosts[i].rec = clone(d.hosts[i].rec)
-		d.hosts[i].rec.settle(now)
+		d.hosts[i].rec.catchUp(now)
 	}
 	return d.hosts[i].rec, true
 }
@@ -255,7 +255,7 @@ func (d *document) replace(rec *record) { d.hosts[d.index[gpu.FoldID(rec.Name)]]
 func (d *document) undo(name string, now time.Time) *record {
 	i := d.index[gpu.FoldID(name)]
 	d.hosts[i].rec = clone(d.touched[i])
-	d.hosts[i].rec.settle(now)
+	d.hosts[i].rec.catchUp(now)
 	delete(d.recorded, i)
 	return d.hosts[i].rec
 }

@@ -22,9 +22,9 @@ import (
 // is held for one small file operation, never while a simulated VM starts.
 const lockPoll = 2 * time.Millisecond
 
-// settled is how old a file must be before its time stamp proves that it did not
+// aged is how old a file must be before its time stamp proves that it did not
 // change: two changes within one tick of a coarse file system look alike.
-const settled = 2 * time.Second
+const aged = 2 * time.Second
 
 // FileError is a fleet file that cannot be used.
 type FileError struct {
@@ -42,9 +42,9 @@ type file struct {
 	// inMemory is a file that is not there: the document is all there is, and it is never
 	// encoded.
 	inMemory bool
-	// turn is held by the goroutine that changes the file, so that the goroutines
+	// busy is held by the goroutine that changes the file, so that the goroutines
 	// of one process queue up instead of polling for the lock.
-	turn chan struct{}
+	busy chan struct{}
 	// changing is true while this process holds the lock for a change.
 	changing atomic.Bool
 
@@ -56,7 +56,7 @@ type file struct {
 	readAt time.Time
 }
 
-func newFile(path string) *file { return &file{path: path, turn: make(chan struct{}, 1)} }
+func newFile(path string) *file { return &file{path: path, busy: make(chan struct{}, 1)} }
 
 // read returns the document as it is now. Nobody may change it.
 func (f *file) read(ctx context.Context) (*document, error) {
@@ -83,8 +83,8 @@ func (f *file) read(ctx context.Context) (*document, error) {
 // it fails.
 func (f *file) update(ctx context.Context, change func(*document) error) error {
 	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
+	case f.busy <- struct{}{}:
+		defer func() { <-f.busy }()
 	case <-ctx.Done():
 		return f.fail(ctx.Err())
 	}
@@ -194,7 +194,7 @@ func (f *file) fresh(info os.FileInfo) bool {
 		os.SameFile(f.info, info) &&
 		f.info.Size() == info.Size() &&
 		f.info.ModTime().Equal(info.ModTime()) &&
-		f.readAt.Sub(info.ModTime()) > settled
+		f.readAt.Sub(info.ModTime()) > aged
 }
 
 // write replaces the file. What was read before is forgotten first, so that a write

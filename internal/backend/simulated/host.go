@@ -153,7 +153,7 @@ func (h *Host) peek(ctx context.Context, c call) (*record, error) {
 		return nil, h.unreachable(c, shared.Platform)
 	}
 	rec := clone(shared)
-	rec.settle(time.Now())
+	rec.catchUp(time.Now())
 	return rec, nil
 }
 

@@ -60,7 +60,7 @@ func (r *record) askToShutDown(vmID string, force bool) error {
 	guest.OffAt = &off
 	r.Simulation.setGuest(vm.ID, guest)
 	vm.State = gpu.VMStopping
-	r.settle(time.Now())
+	r.catchUp(time.Now())
 	return nil
 }
 
@@ -146,10 +146,10 @@ func (r *record) stop(vm *gpu.VM, state gpu.VMState) {
 	vm.State = state
 }
 
-// settle lets happen what time has brought: guests that finished shutting down. It
+// catchUp lets happen what time has brought: guests that finished shutting down. It
 // also fills in the statuses that the author of a file left out, and has MPS daemons show
 // the devices that the host has by now.
-func (r *record) settle(now time.Time) {
+func (r *record) catchUp(now time.Time) {
 	r.refreshDaemons()
 	if slices.ContainsFunc(r.GPUs, func(g gpu.GPU) bool { return g.Status == "" }) {
 		r.refreshStatuses()

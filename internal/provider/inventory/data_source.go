@@ -282,7 +282,7 @@ func gpusAttribute() schema.MapNestedAttribute {
 				}},
 			},
 			"compute_mode":       text("How many processes may use the GPU: `default`, `exclusive_process` or `prohibited`; null when not known."),
-			"time_slice":         text("The length of a process's turn: `default`, `short`, `medium` or `long`; null when not known."),
+			"time_slice":         text("The length of a process's time slice: `default`, `short`, `medium` or `long`; null when not known."),
 			"compute_capability": text("CUDA's compute capability, such as `9.0`; null when not known."),
 			"processes": schema.ListNestedAttribute{
 				MarkdownDescription: "The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", Computed: true,

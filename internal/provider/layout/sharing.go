@@ -62,13 +62,13 @@ func mpsAt(at path.Expression, text string, computeMode schema.StringAttribute) 
 
 // TimeSlicing is the attribute time_slicing, on GPUs.
 func TimeSlicing(text string) schema.SingleNestedAttribute {
-	var turns []string
+	var lengths []string
 	for _, t := range gpu.TimeSlices() {
-		turns = append(turns, string(t))
+		lengths = append(lengths, string(t))
 	}
 	return timeSlicing(text, "How many shares each GPU takes, at least 2.", schema.StringAttribute{
-		MarkdownDescription: "How long a turn is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
-		Optional:            true, Validators: []validator.String{stringvalidator.OneOf(turns...)},
+		MarkdownDescription: "How long a time slice is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
+		Optional:            true, Validators: []validator.String{stringvalidator.OneOf(lengths...)},
 	})
 }
 

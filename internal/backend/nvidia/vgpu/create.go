@@ -219,7 +219,7 @@ func (h *Host) removeMdev(ctx context.Context, g *GPU, f *Function, v *VGPU) err
 	device := h.mdevTypes(f.Address, mdevTypeDir(v.Type.ID), "devices", v.UUID)
 	shown, err := h.until(ctx, func() (bool, error) { return !exists(device), nil })
 	if err == nil && !shown {
-		err = refuse(g.Address, opRemove, backend.Timeout, "wrote 1 to %s, but %s is still there after %s", path, device, h.settle)
+		err = refuse(g.Address, opRemove, backend.Timeout, "wrote 1 to %s, but %s is still there after %s", path, device, h.patience)
 	}
 	return err
 }

@@ -49,10 +49,10 @@ type Host struct {
 	run       Runner
 	script    string
 	nvml      NVML
-	// attempts and pause are how often and how fast sriov-manage is tried; settle is how
+	// attempts and pause are how often and how fast sriov-manage is tried; patience is how
 	// long the kernel may take to show the result.
-	attempts      int
-	pause, settle time.Duration
+	attempts        int
+	pause, patience time.Duration
 }
 
 // Option is a setting of a [Host].
@@ -76,8 +76,8 @@ func WithNVML(n NVML) Option { return func(h *Host) { h.nvml = n } }
 
 // WithPatience says how long to wait before sriov-manage is tried again, and how long
 // for the kernel to show a result.
-func WithPatience(pause, settle time.Duration) Option {
-	return func(h *Host) { h.pause, h.settle = pause, settle }
+func WithPatience(pause, patience time.Duration) Option {
+	return func(h *Host) { h.pause, h.patience = pause, patience }
 }
 
 // New is this machine unless the options say otherwise.
@@ -87,7 +87,7 @@ func New(options ...Option) *Host {
 		files:    osFiles{},
 		run:      execute,
 		script:   "/usr/lib/nvidia/sriov-manage",
-		attempts: 5, pause: time.Second, settle: 30 * time.Second,
+		attempts: 5, pause: time.Second, patience: 30 * time.Second,
 	}
 	for _, o := range options {
 		o(h)

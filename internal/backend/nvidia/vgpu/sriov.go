@@ -56,7 +56,7 @@ func (h *Host) EnableVFs(ctx context.Context, address string) error {
 	}
 	return refuse(g.Address, opEnable, backend.Unavailable,
 		"found %d of %d virtual functions, but they offer no vGPUs after %s (neither nvidia/creatable_vgpu_types nor mdev_supported_types); "+
-			"is the vGPU Manager's driver loaded and nvidia-vgpu-mgr running?", len(found.Functions), found.SRIOV.Enabled, h.settle)
+			"is the vGPU Manager's driver loaded and nvidia-vgpu-mgr running?", len(found.Functions), found.SRIOV.Enabled, h.patience)
 }
 
 // DisableVFs turns a GPU's virtual functions off. It refuses while one has a vGPU or is
@@ -166,7 +166,7 @@ const poll = 100 * time.Millisecond
 // until polls until something shows; it is false when it does not within the host's
 // patience.
 func (h *Host) until(ctx context.Context, shown func() (bool, error)) (bool, error) {
-	deadline := time.Now().Add(h.settle)
+	deadline := time.Now().Add(h.patience)
 	for {
 		ok, err := shown()
 		if err != nil || ok {
@@ -175,7 +175,7 @@ func (h *Host) until(ctx context.Context, shown func() (bool, error)) (bool, err
 		if !time.Now().Before(deadline) {
 			return false, nil
 		}
-		if err := sleep(ctx, min(poll, h.settle)); err != nil {
+		if err := sleep(ctx, min(poll, h.patience)); err != nil {
 			return false, err
 		}
 	}
