@@ -96,7 +96,7 @@ func NewCLI(t *testing.T, hcl string) *CLI {
 // NewPatientCLI does so with another patience, where it runs in this process.
 func NewPatientCLI(t *testing.T, hcl string, patience time.Duration) *CLI {
 	t.Helper()
-	if os.Getenv("TF_ACC") != "" {
+	if WithCLI(t) {
 		return NewProcesses(t, hcl)
 	}
 	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {

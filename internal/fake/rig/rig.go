@@ -7,12 +7,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -194,11 +196,35 @@ func (r *Rig) Must(err error) {
 	}
 }
 
+// WithCLI tells whether a test that can run in this process has a real CLI now: where TF_ACC
+// is set. Of these, GPU_TEST_CLI_EVERY=n keeps one in n, always the same; the others are skipped,
+// since they are for those who have run them without a CLI.
+func WithCLI(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv("TF_ACC") == "" {
+		return false
+	}
+	sample := os.Getenv("GPU_TEST_CLI_EVERY")
+	if sample == "" {
+		return true
+	}
+	every, err := strconv.ParseUint(sample, 10, 32)
+	if err != nil || every == 0 {
+		t.Fatalf("GPU_TEST_CLI_EVERY is %q, and not a number from 1 on", sample)
+	}
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(t.Name()))
+	if uint64(name.Sum32())%every > 0 {
+		t.Skipf("one test in %d has a CLI here: this one has run without it in `make test`, and has it in `make testacc`", every)
+	}
+	return true
+}
+
 // Steps runs a test: in this process, or with a CLI where TF_ACC is set. After each step
 // that applies, a second plan must be empty; after the last one all is destroyed.
 func (r *Rig) Steps(steps ...resource.TestStep) {
 	r.T.Helper()
-	if os.Getenv("TF_ACC") == "" {
+	if !WithCLI(r.T) {
 		core.Steps(r.T, r.Factories(), steps...)
 		return
 	}
@@ -208,7 +234,7 @@ func (r *Rig) Steps(steps ...resource.TestStep) {
 // Identities runs a test whose steps import by identity, which a CLI can from 1.12 on.
 func (r *Rig) Identities(steps ...resource.TestStep) {
 	r.T.Helper()
-	if os.Getenv("TF_ACC") == "" {
+	if !WithCLI(r.T) {
 		core.Steps(r.T, r.Factories(), steps...)
 		return
 	}
