@@ -62,10 +62,10 @@ func fill[T gpu.GPU | gpu.VM | gpu.Claim](w *writing, list int, name string, now
 	}
 	// Only the fields of the host itself stand six blanks in.
 	head, tail := []byte("\n      \""+name+"\": ["), []byte("\n      ]")
-	at := bytes.Index(w.rest, head) + len(head)
-	w.out.Write(w.rest[:at])
-	w.rest = w.rest[at:]
-	w.rest = w.rest[bytes.Index(w.rest, tail):]
+	start, rest, _ := bytes.Cut(w.rest, head)
+	_, w.rest, _ = bytes.Cut(rest, tail)
+	w.out.Write(start)
+	w.out.Write(head)
 	old := w.old.lists[list]
 	if len(old) != len(before) {
 		before = nil // somebody else wrote them
@@ -97,5 +97,6 @@ func fill[T gpu.GPU | gpu.VM | gpu.Claim](w *writing, list int, name string, now
 		}
 		spans[i] = span{from, w.out.Len()}
 	}
+	w.out.Write(tail)
 	w.lists[list] = spans
 }
