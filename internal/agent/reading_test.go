@@ -133,7 +133,7 @@ var perVM = []string{
 // are read once under the lease, and then those that a change is about.
 func TestARunReadsAHostOnce(t *testing.T) {
 	t.Parallel()
-	few, many, changes := 30, 300, 100
+	few, many, changes := 12, 90, 30
 	if testing.Short() { // the stand-in lists all VMs for each query
 		few, many, changes = 4, 24, 8
 	}
