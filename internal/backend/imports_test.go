@@ -15,7 +15,7 @@ import (
 func TestNoBackendImportsAnother(t *testing.T) {
 	const backends = "github.com/gpufleet/terraform-provider-gpu/internal/backend/"
 	seen := map[string]int{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
 		own, _, inside := strings.Cut(filepath.ToSlash(path), "/")
 		if err != nil || !inside || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
