@@ -50,15 +50,3 @@ func Of(p gpu.Platform) []Assumption {
 	})
 	return out
 }
-
-// ByID finds an assumption.
-func ByID(id string) (Assumption, bool) {
-	i := slices.IndexFunc(all, func(a Assumption) bool { return a.ID == id })
-	if i < 0 {
-		return Assumption{}, false
-	}
-	return all[i], true
-}
-
-// All are all assumptions.
-func All() []Assumption { return slices.Clone(all) }

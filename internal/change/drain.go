@@ -44,7 +44,7 @@ func WhyNotDrained(h *gpu.Host) string {
 			case !ok:
 				return fmt.Sprintf("VM %s, which the host does not list, holds a partition", p.VMID)
 			case !vm.Runs():
-				return fmt.Sprintf("VM %s holds a partition and is %s, so it cannot migrate live", vm.Name, stateText(vm.State))
+				return fmt.Sprintf("VM %s holds a partition and is %s, so it cannot migrate live", vm.Name, StateText(vm.State))
 			}
 			if p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration {
 				return fmt.Sprintf("the partition of VM %s cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", cmp.Or(vm.Name, vm.ID))
@@ -61,7 +61,8 @@ func mayLeave(h *gpu.Host, vm *gpu.VM) bool {
 	})
 }
 
-func stateText(s gpu.VMState) string {
+// StateText is a VM's state, for people.
+func StateText(s gpu.VMState) string {
 	if s == gpu.VMOther || s == "" {
 		return "in a transitional or critical state"
 	}

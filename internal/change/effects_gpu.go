@@ -95,10 +95,7 @@ func gpuEffects(host *gpu.Host, steps []Step) []GPUEffect {
 	if !slices.ContainsFunc(steps, func(s Step) bool { return s.GPU != "" || s.Daemon != nil }) {
 		return nil
 	}
-	after := *host
-	for _, s := range steps {
-		after = Project(after, s)
-	}
+	after := ProjectAll(*host, steps)
 	var out []GPUEffect
 	for i := range host.GPUs {
 		g := &host.GPUs[i]

@@ -59,15 +59,10 @@ type countChange struct {
 	held   []*gpu.GPU // those of order that running VMs hold
 }
 
-func (l *countChange) wants(id string) {
+func (l *countChange) wants(g *gpu.GPU) {
 	count := l.config.want.Count
-	l.config.given = l.config.given.With(id, gpu.Layout{Partitions: count})
-	g, ok := l.host.GPU(id)
+	l.config.given = l.config.given.With(g.ID, gpu.Layout{Partitions: count})
 	switch {
-	case !ok:
-		l.refuse(refuseGPU(NotFound, setCount, id, "host %s has no such GPU", l.host.Name))
-	case g.Dismounted:
-		l.refuse(refuseGPU(InvalidState, setCount, g.ID, "it is dismounted from the host, for passthrough"))
 	case g.Partitionable == nil || g.Partitionable.Paravirtual:
 		l.refuse(refuseGPU(NotSupported, setCount, g.ID, "its driver offers no SR-IOV partitions"))
 	case g.Partitionable.Count == count:
@@ -84,10 +79,9 @@ func (l *countChange) sets(g *gpu.GPU, count int) {
 	l.counts[gpu.FoldID(g.ID)] = count
 }
 
-func (l *countChange) restores(id string) {
-	before := l.config.before.Of(id).Partitions
-	g, ok := l.host.GPU(id)
-	if before == 0 || !ok || g.Dismounted || g.Partitionable == nil || g.Partitionable.Count == before {
+func (l *countChange) restores(g *gpu.GPU) {
+	before := l.config.before.Of(g.ID).Partitions
+	if before == 0 || g.Partitionable == nil || g.Partitionable.Count == before {
 		return
 	}
 	l.sets(g, before)
@@ -214,7 +208,7 @@ func (l *countChange) permission(vm *gpu.VM) gpu.Power {
 	case WaitsForIt:
 		l.keepsOn(vm, "its assignment waits for its next power-off (`power.when`)")
 	case NotRunning:
-		l.keepsOn(vm, "it is "+stateText(vm.State)+", and has to run or to be off")
+		l.keepsOn(vm, "it is "+StateText(vm.State)+", and has to run or to be off")
 	}
 	return power
 }
@@ -249,10 +243,7 @@ func (l *countChange) pin(vm *gpu.VM, a gpu.PartitionAdapter) string {
 	if claim == nil || claim.Want.Assignment == nil {
 		return a.PinnedGPU
 	}
-	after := l.host
-	for _, s := range l.planner.steps {
-		after = Project(after, s)
-	}
+	after := ProjectAll(l.host, l.planner.steps)
 	for _, c := range l.config.shrunk {
 		after.Claims = PutClaim(after.Claims, c)
 	}

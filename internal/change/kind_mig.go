@@ -55,10 +55,7 @@ func (m *migChange) steps() {
 	m.carryOut()
 	if c := m.config; !m.change.ClaimOnly {
 		// A daemon ends before its instance does, and is started in one that is there.
-		after := m.host
-		for _, s := range m.planner.steps {
-			after = Project(after, s)
-		}
+		after := ProjectAll(m.host, m.planner.steps)
 		daemons := sharingChange{planner: m.planner, limit: m.limit}
 		daemons.daemons(declaredDaemons(&m.host, c.claim), placement.Daemons(&after, &c.want, m.selected(c)))
 		m.planner.steps = slices.Concat(daemons.ends, m.planner.steps, daemons.starts)
@@ -85,16 +82,8 @@ func (t *migTarget) setsMode() bool { return t.changesMode() || t.gpu.MIG.Pendin
 func (t *migTarget) resets() bool { return t.changesMode() && t.gpu.MIG.NeedsReset }
 
 // wants notes the layout that a selected GPU shall have, and where its instances will be.
-func (m *migChange) wants(id string) {
-	g, ok := m.host.GPU(id)
-	switch {
-	case !ok:
-		m.refuse(refuseGPU(NotFound, setMIG, id, "host %s has no such GPU", m.host.Name))
-		return
-	case g.Dismounted:
-		m.refuse(refuseGPU(InvalidState, setMIG, g.ID, "it is dismounted from the host, for passthrough"))
-		return
-	case g.MIG == nil:
+func (m *migChange) wants(g *gpu.GPU) {
+	if g.MIG == nil {
 		m.refuse(refuseGPU(NotSupported, setMIG, g.ID, "a GPU of model %s has no Multi-Instance GPU", g.Model))
 		return
 	}
@@ -104,14 +93,13 @@ func (m *migChange) wants(id string) {
 		return
 	}
 	enable := m.config.want.HasMIG()
-	m.config.given = m.config.given.With(id, gpu.Layout{MIG: &gpu.MIGState{Enabled: enable, Placements: plan.Layout()}})
+	m.config.given = m.config.given.With(g.ID, gpu.Layout{MIG: &gpu.MIGState{Enabled: enable, Placements: plan.Layout()}})
 	m.note(migTarget{gpu: g, enable: enable, plan: plan}, setMIG, "")
 }
 
-func (m *migChange) restores(id string) {
-	before := m.config.before.Of(id).MIG
-	g, ok := m.host.GPU(id)
-	if before == nil || !ok || g.Dismounted || g.MIG == nil {
+func (m *migChange) restores(g *gpu.GPU) {
+	before := m.config.before.Of(g.ID).MIG
+	if before == nil || g.MIG == nil {
 		return
 	}
 	state := *before

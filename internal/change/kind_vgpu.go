@@ -77,16 +77,7 @@ type vgpuTarget struct {
 func (t *vgpuTarget) switches() bool { return t.gpu.VGPU.FunctionsOn != t.plan.FunctionsOn }
 
 // wants notes the vGPUs that a selected GPU shall have, and where they will be.
-func (v *vgpuChange) wants(id string) {
-	g, ok := v.host.GPU(id)
-	switch {
-	case !ok:
-		v.refuse(refuseGPU(NotFound, setVGPUs, id, "host %s has no such GPU", v.host.Name))
-		return
-	case g.Dismounted:
-		v.refuse(refuseGPU(InvalidState, setVGPUs, g.ID, "it is dismounted from the host, for passthrough"))
-		return
-	}
+func (v *vgpuChange) wants(g *gpu.GPU) {
 	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, v.watchers...)
 	if err != nil {
 		v.refuse(refuseVGPUs(err, setVGPUs, g))
@@ -97,17 +88,16 @@ func (v *vgpuChange) wants(id string) {
 		}
 	}
 	given := plan.State()
-	if was := v.config.given.Of(id).VGPU; was != nil {
+	if was := v.config.given.Of(g.ID).VGPU; was != nil {
 		given = identified(given, *was)
 	}
-	v.config.given = v.config.given.With(id, gpu.Layout{VGPU: &given})
+	v.config.given = v.config.given.With(g.ID, gpu.Layout{VGPU: &given})
 	v.note(g, plan)
 }
 
-func (v *vgpuChange) restores(id string) {
-	state := v.config.before.Of(id).VGPU
-	g, ok := v.host.GPU(id)
-	if state == nil || !ok || g.Dismounted || g.VGPU == nil {
+func (v *vgpuChange) restores(g *gpu.GPU) {
+	state := v.config.before.Of(g.ID).VGPU
+	if state == nil || g.VGPU == nil {
 		return
 	}
 	plan, err := placement.FollowVGPU(g, *state, v.watchers...)

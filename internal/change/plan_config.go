@@ -25,9 +25,9 @@ type configChange struct {
 // layouts is what a kind of config does to the GPUs of a host.
 type layouts interface {
 	// wants notes what a selected GPU shall have.
-	wants(id string)
+	wants(g *gpu.GPU)
 	// restores notes what a GPU that leaves had when it joined. Nothing that runs makes way.
-	restores(id string)
+	restores(g *gpu.GPU)
 	// steps plans what leads there, and the claims.
 	steps()
 }
@@ -64,18 +64,25 @@ func (p *planner) config() error {
 	if c.claim != nil {
 		c.before, c.given = c.claim.Before, c.claim.Given
 	}
-	l := kinds[c.shape.Kind].plan(p, c)
+	k := kinds[c.shape.Kind]
+	l := k.plan(p, c)
 	for _, id := range p.selected(c) {
-		if p.touches(c, id) {
-			l.wants(id)
+		switch g, ok := p.host.GPU(id); {
+		case !p.touches(c, id):
+		case !ok:
+			p.refuse(refuseGPU(NotFound, k.op, id, "host %s has no such GPU", p.host.Name))
+		case g.Dismounted:
+			p.refuse(refuseGPU(InvalidState, k.op, g.ID, "it is dismounted from the host, for passthrough"))
+		default:
+			l.wants(g)
 		}
 		if !c.covers(id) {
 			p.joins(c, id)
 		}
 	}
 	for _, id := range p.leaving(c) {
-		if c.shape.Restore && !p.change.ClaimOnly {
-			l.restores(id)
+		if g, ok := p.host.GPU(id); ok && !g.Dismounted && c.shape.Restore && !p.change.ClaimOnly {
+			l.restores(g)
 		}
 		c.before, c.given = c.before.Without(id), c.given.Without(id)
 	}

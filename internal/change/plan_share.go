@@ -76,8 +76,8 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 			s.Devices = was.Devices
 		case !p.change.ClaimOnly:
 			// What another instance left is of another shape.
-			if err := p.notRunning(s.Name, "replace the share"); err != nil {
-				return nil, err
+			if r := p.notRunning(s.Name, "replace the share"); r != nil {
+				return nil, r
 			}
 		}
 	}
@@ -128,8 +128,8 @@ func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {
 // WholeHost to leave alone of one that a failed change left half done.
 func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 	if !p.change.ClaimOnly {
-		if err := p.notRunning(s.Name, endShare); err != nil {
-			return err
+		if r := p.notRunning(s.Name, endShare); r != nil {
+			p.refuse(r)
 		}
 		if handed, ok := p.host.HandedShare(s.Name); ok {
 			p.add(Step{Op: OpRemoveShare, Share: &gpu.ShareSpec{Name: handed.Name}})
@@ -142,7 +142,7 @@ func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 }
 
 // notRunning refuses a change under processes of a share.
-func (p *planner) notRunning(name, op string) error {
+func (p *planner) notRunning(name, op string) *Refusal {
 	if who := inShare(&p.host, name); len(who) > 0 {
 		return refuse(InUse, op, "share "+name, "it is in use by %s", strings.Join(who, ", ")).or("stop them first")
 	}

@@ -11,10 +11,7 @@ import (
 // underShares completes a change of a config for the shares on its GPUs: it takes nothing
 // from under them, and what is handed to containers follows the daemons.
 func (p *planner) underShares(c *configChange) {
-	after := p.host
-	for _, s := range p.steps {
-		after = Project(after, s)
-	}
+	after := ProjectAll(p.host, p.steps)
 	var writes []Step
 	for i := range p.host.Claims {
 		claim := &p.host.Claims[i]

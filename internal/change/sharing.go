@@ -91,16 +91,9 @@ func (s *sharingChange) leftBehind(c *configChange) []gpu.MPSDaemonSpec {
 }
 
 // wants notes what a selected GPU shall be.
-func (s *sharingChange) wants(id string) {
+func (s *sharingChange) wants(g *gpu.GPU) {
 	c := s.config
-	g, ok := s.host.GPU(id)
 	switch {
-	case !ok:
-		s.refuse(refuseGPU(NotFound, shareGPU, id, "host %s has no such GPU", s.host.Name))
-		return
-	case g.Dismounted:
-		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID, "it is dismounted from the host, for passthrough"))
-		return
 	case g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending):
 		s.refuse(refuseGPU(InvalidState, shareGPU, g.ID,
 			"it is in MIG mode, or will be after the next reset").or("share its instances with mig = { ... %s }, or turn MIG mode off", c.want.Kind))
@@ -113,10 +106,10 @@ func (s *sharingChange) wants(id string) {
 		s.refuse(refuseGPU(InUse, shareGPU, g.ID, "%s serves it already", strings.Join(others, ", ")).or("stop that first").of(MPSInUse).by(others...))
 	}
 	mode, slice := placement.WantedModes(&c.want)
-	c.given = c.given.With(id, gpu.Layout{ComputeMode: mode, TimeSlice: slice})
+	c.given = c.given.With(g.ID, gpu.Layout{ComputeMode: mode, TimeSlice: slice})
 	s.sets(g, mode, shareGPU, "")
 	// A driver that does not tell a time slice has the one that was set when the GPU joined.
-	unknown := g.TimeSlice == "" && (slice == gpu.TimeSliceDefault || c.covers(id) && slice == sliceOf(c.claim))
+	unknown := g.TimeSlice == "" && (slice == gpu.TimeSliceDefault || c.covers(g.ID) && slice == sliceOf(c.claim))
 	if slice != "" && slice != g.TimeSlice && !unknown {
 		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: slice})
 	}
@@ -148,17 +141,16 @@ func (s *sharingChange) sets(g *gpu.GPU, mode gpu.ComputeMode, op, former string
 	}
 }
 
-func (s *sharingChange) restores(id string) { s.restoresOf(s.config.claim, id) }
+func (s *sharingChange) restores(g *gpu.GPU) { s.restoresOf(s.config.claim, g) }
 
 // restoresOf notes what a GPU was when it joined a claim's config, where it still is what the
 // config made of it: what others have changed meanwhile is theirs.
-func (s *sharingChange) restoresOf(claim *gpu.Claim, id string) {
-	g, ok := s.host.GPU(id)
-	if !ok || g.Dismounted || g.MIG != nil && g.MIG.Enabled || claim.Want.Config == nil {
+func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
+	if g.MIG != nil && g.MIG.Enabled || claim.Want.Config == nil {
 		return
 	}
 	mode, slice := placement.WantedModes(claim.Want.Config)
-	before := claim.Before.Of(id)
+	before := claim.Before.Of(g.ID)
 	if g.ComputeMode == mode {
 		s.sets(g, before.ComputeMode, unshareGPU, "compute mode "+string(before.ComputeMode))
 	}
@@ -231,8 +223,8 @@ func (p *planner) leaveSharing(c *configChange) {
 			continue // which sets the modes itself
 		}
 		for _, id := range before.GPUs {
-			if !after.Covers(id) {
-				s.restoresOf(before, id)
+			if g, ok := p.host.GPU(id); ok && !g.Dismounted && !after.Covers(id) {
+				s.restoresOf(before, g)
 			}
 		}
 	}

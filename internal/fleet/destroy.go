@@ -187,10 +187,6 @@ func afterwards(host gpu.Host, name string, ch change.Change) gpu.Host {
 	if err != nil && !ch.Want.Empty() {
 		return host
 	}
-	if s := ch.Prior.Share; err != nil && s != nil {
-		after = change.Project(after, change.Step{Op: change.OpRemoveShare, Share: &gpu.ShareSpec{Name: s.Name}})
-		after.Claims = change.DropClaim(after.Claims, gpu.ClaimShare, s.Name)
-	}
 	return after
 }
 

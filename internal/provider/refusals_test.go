@@ -74,11 +74,40 @@ func refused(t *testing.T) []string {
 		h.MPS.Daemons = []gpu.MPSDaemon{d}
 	}
 
+	shared := func(h *gpu.Host, pool string) change.Change {
+		share := &gpu.Share{Name: "job", Host: "hgx01", Pool: pool, Count: 1, Devices: []gpu.SharedDevice{{GPU: a}}}
+		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimShare, ID: "job", Token: "job", GPUs: []string{a}, Want: gpu.Want{Share: share}})
+		return change.Change{Subject: `gpu_share "job"`, Token: "job", Want: gpu.Want{Share: share}}
+	}
+	mps := func(h *gpu.Host) {
+		h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: []string{a}, Want: wants(config(*h, gpu.KindMPS, a)).Want})
+	}
+	underShare := func(h *gpu.Host) {
+		mps(h)
+		daemon(h, gpu.MPSDaemon{MPSDaemonSpec: gpu.MPSDaemonSpec{Name: "vdi", MultiUser: true}})
+		shared(h, "")
+	}
+
 	var out []string
 	for _, c := range []struct {
 		host gpu.Host
 		ch   change.Change
 	}{
+		{hyperv(func(h *gpu.Host) {
+			of(*h, rig.GPU0).Dismounted = true
+			h.VMs[0].State, h.VMs[0].Devices = gpu.VMSaved, []gpu.DeviceAssignment{{ID: "a", Pool: "render", GPU: rig.GPU0}}
+			h.Pools = []gpu.Pool{{Name: "render", GPUs: []string{rig.GPU0}}}
+			h.Claims = []gpu.Claim{{Kind: gpu.ClaimPool, ID: "render", Token: "t", GPUs: []string{rig.GPU0}, Want: pool("hv01", rig.GPU0).Want}}
+		}), func() change.Change { c := pool("hv01"); c.Want.Pool.MountBack = true; return c }()},
+		{hyperv(nil), func() change.Change { c := gives("avd-02", partition); c.Act = change.ActStart; return c }()},
+		{linux(func(h *gpu.Host) {
+			h.Claims = []gpu.Claim{{Kind: gpu.ClaimPool, ID: "render", Token: "t", GPUs: []string{a}, Want: pool("hgx01", a).Want}}
+			shared(h, "hgx01/render")
+		}), pool("hgx01", b)},
+		{linux(mps), shared(&gpu.Host{}, "")},
+		{linux(func(h *gpu.Host) { h.ForeignSpecs = []string{"job"} }), shared(&gpu.Host{}, "")},
+		{linux(underShare), ends(wants(config(linux(nil), gpu.KindMPS, a)))},
+		{linux(underShare), wants(config(linux(nil), gpu.KindTimeSlicing, a))},
 		{hyperv(nil), gives("avd-09", gpu.Assignment{Kind: gpu.AssignPartition, VMID: "00000000-0000-4000-8000-00000000DEAD", Partition: &gpu.PartitionWant{}})},
 		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignPool, Pool: &gpu.PoolWant{ID: "hv01/render", Name: "render", Count: 9}})},
 		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignPartition, Partition: &gpu.PartitionWant{PinnedGPU: "PCIROOT(0)#PCI(1E00)#PCI(0000)#PCI(0000)"}})},

@@ -33,18 +33,13 @@ func (r *run) reportUnassignable(gpus map[string][]string, path string) {
 			}
 		}
 	}
-	if len(unfit) == 0 {
-		return
-	}
-	r.report(Finding{
+	r.reportGPUs(Finding{
 		Path:   path,
 		Title:  "The GPU cannot be assigned to a VM",
-		Host:   unfit[0].host,
-		GPU:    unfit[0].gpu.ID,
 		Found:  capital(join(lines)) + ".",
 		Wanted: fmt.Sprintf("%s assigns %s whole: the host must be able to dismount it, and a VM to use it.", r.label(), verb(len(unfit), "it", "each of them")),
 		Fix:    "Name other GPUs in `" + path + "`; the `gpu_inventory` data source shows the `status` of each.",
-	}, keysOf("unassignable", unfit)...)
+	}, "unassignable", unfit)
 }
 
 // unassignable says why a GPU cannot be given to a VM, "" when it can. A host that

@@ -35,7 +35,7 @@ func (r *run) checkBound(a *gpu.Assignment, label string) {
 		return
 	}
 	id := a.Partition.Config
-	kind, known := r.configKind(id)
+	kind, _, known := r.kindOfConfig(id)
 	if known && kind != gpu.KindGPUP || !known && !r.applying {
 		return // known-config says so
 	}
@@ -178,24 +178,6 @@ func (r *run) mayRunOn(at located) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// configKind is the kind of a config that the run plans or that a host has a claim of.
-func (r *run) configKind(id string) (gpu.Kind, bool) {
-	if c := r.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-		return c.Kind, true
-	}
-	for e := range r.others(configNamed(id)) {
-		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			return c.Kind, true
-		}
-	}
-	for _, p := range r.fleet.configClaims[gpu.FoldID(id)] {
-		if c := p.item.Want.Config; c != nil && !r.superseded(p.item) {
-			return c.Kind, true
-		}
-	}
-	return "", false
 }
 
 // configSlots are the slots of a host that a config covers once the plans of the run are

@@ -272,28 +272,24 @@ func checkOneConfigPerGPU(r *run) {
 		}
 	}
 	for _, e := range slices.SortedFunc(maps.Keys(shared), compareEntries) {
-		r.report(Finding{
+		r.reportGPUs(Finding{
 			Path:   "selector",
 			Title:  "Two configurations for one GPU",
-			Host:   shared[e][0].host,
-			GPU:    shared[e][0].gpu.ID,
 			Other:  labelOf(e.plan),
 			Found:  fmt.Sprintf("%s both cover %s.", r.both(e), join(gpuTexts(shared[e]))),
 			Wanted: "A GPU has one layout, so one gpu_partition_config covers it.",
 			Fix:    "Tell the two apart with `hosts` or `selector`, or merge them." + wayOut,
-		}, keysOf("shared "+labelOf(e.plan), shared[e])...)
+		}, "shared "+labelOf(e.plan), shared[e])
 	}
 	for _, k := range sortedKeys(claimed) {
 		claim := claims[k]
-		r.report(Finding{
+		r.reportGPUs(Finding{
 			Path:   "selector",
 			Title:  "The GPU belongs to another configuration",
-			Host:   claimed[k][0].host,
-			GPU:    claimed[k][0].gpu.ID,
 			Found:  fmt.Sprintf("Partition config %s of %s covers %s.", quote(claim.ID), whose(claim), join(gpuTexts(claimed[k]))),
 			Wanted: fmt.Sprintf("%s covers %s too, but a GPU has one layout.", r.label(), verb(len(claimed[k]), "it", "them")),
 			Fix:    r.handOver("partition config " + quote(claim.ID)),
-		}, keysOf("claimed", claimed[k])...)
+		}, "claimed", claimed[k])
 	}
 }
 

@@ -197,22 +197,18 @@ func checkKnownConfig(r *run) {
 		return
 	}
 	id := a.Partition.Config
-	for e := range r.others(configNamed(id)) {
-		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			if c.Kind != gpu.KindGPUP {
-				r.report(Finding{
-					Path:   "partition.config",
-					Title:  "The partition config has no partitions for VMs",
-					VM:     vmWritten(a),
-					Found:  fmt.Sprintf("%s is of kind `%s`: %s.", labelOf(e.plan), c.Kind, change.Use(c.Kind)),
-					Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
-					Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
-				}, key("config kind", id))
-			}
-			return
-		}
+	kind, by, known := r.kindOfConfig(id)
+	if known && kind != gpu.KindGPUP {
+		r.report(Finding{
+			Path:   "partition.config",
+			Title:  "The partition config has no partitions for VMs",
+			VM:     vmWritten(a),
+			Found:  fmt.Sprintf("%s is of kind `%s`: %s.", capital(by), kind, change.Use(kind)),
+			Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
+			Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
+		}, key("config kind", id))
 	}
-	if r.claimed(r.fleet.configClaims[gpu.FoldID(id)]) {
+	if known || r.claimed(r.fleet.configClaims[gpu.FoldID(id)]) {
 		return
 	}
 	r.report(Finding{

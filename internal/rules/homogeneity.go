@@ -192,8 +192,11 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 		if len(unlike) == 0 {
 			continue
 		}
-		f := r.unlike(unlike, most, g, path)
-		f.Title = aspectTitles[a]
+		f := Finding{
+			Path: path, Title: aspectTitles[a],
+			Found: fmt.Sprintf("Most GPUs of %s %s are %s, but %s: %s.", r.label(), g.text(), most,
+				verb(len(unlike), "one is not", fmt.Sprintf("%d are not", len(unlike))), join(texts(unlike))),
+		}
 		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same wherever it runs.", r.label())
 		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
 		if c := r.plan.Want.Config; c != nil && c.Kind == gpu.KindMIG {
@@ -211,18 +214,29 @@ func (r *run) reportUnlike(g group, most kind, path string) {
 		if path == "members" {
 			f.Fix = "Remove the GPUs that differ from `members`, and give them a pool of their own."
 		}
-		r.report(f, keysOf("unlike", unlike)...)
+		r.reportGPUs(f, "unlike", unlike)
 	}
 }
 
-func (r *run) unlike(unlike []member, most kind, g group, path string) Finding {
-	return Finding{
-		Path: path,
-		Host: unlike[0].host,
-		GPU:  unlike[0].gpu.ID,
-		Found: fmt.Sprintf("Most GPUs of %s %s are %s, but %s: %s.", r.label(), g.text(), most,
-			verb(len(unlike), "one is not", fmt.Sprintf("%d are not", len(unlike))), join(texts(unlike))),
+// reportGPUs records one violation of some GPUs, the first of which stands for them.
+func (r *run) reportGPUs(f Finding, what string, members []member) {
+	if len(members) > 0 {
+		f.Host, f.GPU = members[0].host, members[0].gpu.ID
+		r.report(f, keysOf(what, members)...)
 	}
+}
+
+// those are the GPUs of a selection that are so.
+func (r *run) those(gpus map[string][]string, are func(h *gpu.Host, g *gpu.GPU) bool) []member {
+	var out []member
+	for host, h := range r.hostsAtHand(gpus) {
+		for g := range selected(h, gpus[host]) {
+			if are(h, g) {
+				out = append(out, member{host: host, gpu: g})
+			}
+		}
+	}
+	return out
 }
 
 func keysOf(what string, members []member) []string {
@@ -305,19 +319,14 @@ func (r *run) reportProblems(g group, path string) {
 			lines = append(lines, gpuOn(m.host, m.gpu)+" ("+m.gpu.Problem+")")
 		}
 	}
-	if len(broken) == 0 {
-		return
-	}
-	r.report(Finding{
+	r.reportGPUs(Finding{
 		Level:  Warning,
 		Path:   path,
 		Title:  "A GPU has a problem",
-		Host:   broken[0].host,
-		GPU:    broken[0].gpu.ID,
 		Found:  fmt.Sprintf("The host reports a problem with %s.", join(lines)),
 		Wanted: r.label() + " needs every GPU that it selects.",
 		Fix:    "Repair the GPU or its driver on the host, or leave the GPU out of the selection.",
-	}, keysOf("problem", broken)...)
+	}, "problem", broken)
 }
 
 // reportUnlikeNeighbours warns of GPUs of the cluster that no part of this plan
@@ -336,20 +345,15 @@ func (r *run) reportUnlikeNeighbours(g group, most kind, path string) {
 			}
 		}
 	}
-	if len(unlike) == 0 {
-		return
-	}
-	r.report(Finding{
+	r.reportGPUs(Finding{
 		Level: Warning,
 		Path:  path,
 		Title: "The cluster has other GPUs outside this configuration",
-		Host:  unlike[0].host,
-		GPU:   unlike[0].gpu.ID,
 		Found: fmt.Sprintf("Most GPUs of %s %s are %s, but the cluster also has %s.", r.label(), g.text(), most, join(texts(unlike))),
 		Wanted: "All partitionable GPUs of a cluster should be of the same vendor, model and memory size: Hyper-V takes a partition from any of them, " +
 			"on any node where a VM starts.",
 		Fix: "Exclude these GPUs from partitioning, for example with a gpu_pool, or move them to another cluster.",
-	}, keysOf("neighbour", unlike)...)
+	}, "neighbour", unlike)
 }
 
 func checkHomogeneousLayout(r *run) {
@@ -442,19 +446,14 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 			lines = append(lines, fmt.Sprintf("%s (%s%s)", gpuOn(host, s.gpu), plural(count, "partition"), by))
 		}
 	}
-	if len(other) == 0 {
-		return
-	}
-	r.report(Finding{
+	r.reportGPUs(Finding{
 		Level:  Warning,
 		Path:   "gpu_p.partition_count",
 		Title:  "GPUs of the cluster with another partition count",
-		Host:   other[0].host,
-		GPU:    other[0].gpu.ID,
 		Found:  fmt.Sprintf("Cluster %s also has GPUs with another partition count: %s.", quote(h.Cluster.Name), join(lines)),
 		Wanted: fmt.Sprintf("%s wants %s on each GPU, and all GPUs of a cluster should have the same count.", r.label(), plural(c.Count, "partition")),
 		Fix:    "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) + "` instead of `hosts`, or list the missing hosts.",
-	}, keysOf("leftover", other)...)
+	}, "leftover", other)
 }
 
 // configClaimOver is a config's claim on a GPU that no plan of this run replaces.

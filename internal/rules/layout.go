@@ -37,28 +37,21 @@ func checkValidPartitionCount(r *run) {
 	}
 	wanted := fmt.Sprintf("%s wants %s on each GPU.", r.label(), plural(c.Count, "partition"))
 	for _, k := range sortedKeys(refused) {
-		m := refused[k][0]
-		r.report(Finding{
+		r.reportGPUs(Finding{
 			Path:   "gpu_p.partition_count",
 			Title:  "The GPU does not accept this partition count",
-			Host:   m.host,
-			GPU:    m.gpu.ID,
 			Found:  fmt.Sprintf("%s %s these partition counts only: %s.", join(gpuTexts(refused[k])), verb(len(refused[k]), "accepts", "accept"), offers[k]),
 			Wanted: wanted,
-			Fix:    "Write one of these counts, as in `gpu_p = { partition_count = " + strconv.Itoa(nearest(m.gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
-		}, keysOf("count "+strconv.Itoa(c.Count), refused[k])...)
+			Fix:    "Write one of these counts, as in `gpu_p = { partition_count = " + strconv.Itoa(nearest(refused[k][0].gpu.Partitionable.ValidCounts, c.Count)) + " }`.",
+		}, "count "+strconv.Itoa(c.Count), refused[k])
 	}
-	if len(unable) > 0 {
-		r.report(Finding{
-			Path:   "selector",
-			Title:  "The GPU cannot be partitioned",
-			Host:   unable[0].host,
-			GPU:    unable[0].gpu.ID,
-			Found:  fmt.Sprintf("The driver of %s offers no partitions.", join(gpuTexts(unable))),
-			Wanted: wanted,
-			Fix:    "Install the vendor's driver for virtualization hosts (NVIDIA vGPU host driver) and enable SR-IOV in the firmware, or leave the GPU out of `selector`.",
-		}, keysOf("unable", unable)...)
-	}
+	r.reportGPUs(Finding{
+		Path:   "selector",
+		Title:  "The GPU cannot be partitioned",
+		Found:  fmt.Sprintf("The driver of %s offers no partitions.", join(gpuTexts(unable))),
+		Wanted: wanted,
+		Fix:    "Install the vendor's driver for virtualization hosts (NVIDIA vGPU host driver) and enable SR-IOV in the firmware, or leave the GPU out of `selector`.",
+	}, "unable", unable)
 }
 
 // validCounts lists the counts that a GPU accepts with the memory that each gives

@@ -69,25 +69,14 @@ func checkMIGProfileSupported(r *run) {
 	if c == nil || c.MIG == nil {
 		return
 	}
-	var without []member
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		for g := range selected(h, c.GPUs[host]) {
-			if g.MIG == nil && h.Platform == gpu.Linux {
-				without = append(without, member{host: host, gpu: g})
-			}
-		}
-	}
-	if len(without) > 0 {
-		r.report(Finding{
-			Path:   "selector",
-			Title:  "The GPU does not support MIG",
-			Host:   without[0].host,
-			GPU:    without[0].gpu.ID,
-			Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
-			Wanted: r.wantedOnEach(placement.MIGLayoutText(c.MIG)),
-			Fix:    "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a hypervisor keeps MIG to itself.",
-		}, keysOf("no mig", without)...)
-	}
+	without := r.those(c.GPUs, func(h *gpu.Host, g *gpu.GPU) bool { return g.MIG == nil && h.Platform == gpu.Linux })
+	r.reportGPUs(Finding{
+		Path:   "selector",
+		Title:  "The GPU does not support MIG",
+		Found:  fmt.Sprintf("The driver of %s offers no MIG.", join(gpuTexts(without))),
+		Wanted: r.wantedOnEach(placement.MIGLayoutText(c.MIG)),
+		Fix:    "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a hypervisor keeps MIG to itself.",
+	}, "no mig", without)
 	r.reportMIGFaults(c)
 }
 
@@ -174,7 +163,7 @@ func checkMIGMode(r *run) {
 			}
 		}
 		r.reportMIGBusy(host, busy, by)
-		r.reportMIGReset(host, resets, limit)
+		r.reportMIGReset(resets, limit)
 		r.reportNotRestored(host, f)
 	}
 }
@@ -198,33 +187,23 @@ func (r *run) migMode() string {
 }
 
 func (r *run) reportMIGBusy(host string, busy []member, by []string) {
-	if len(busy) == 0 {
-		return
-	}
-	r.report(Finding{
+	r.reportGPUs(Finding{
 		Path:   "mig",
 		Title:  "Processes use GPUs whose MIG mode changes",
-		Host:   host,
-		GPU:    busy[0].gpu.ID,
 		Found:  fmt.Sprintf("On %s these processes use the GPUs: %s.", hostText(host), strings.Join(by, "; ")),
 		Wanted: fmt.Sprintf("%s switches MIG mode %s, which requires that nothing uses the GPU. No process is ever killed for it.", r.label(), r.migMode()),
 		Fix:    "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again.",
-	}, keysOf("mig mode", busy)...)
+	}, "mig mode", busy)
 }
 
-func (r *run) reportMIGReset(host string, resets []member, limit gpu.Disruption) {
-	if len(resets) == 0 {
-		return
-	}
-	r.report(Finding{
+func (r *run) reportMIGReset(resets []member, limit gpu.Disruption) {
+	r.reportGPUs(Finding{
 		Path:   "max_disruption",
 		Title:  "The change of MIG mode resets GPUs",
-		Host:   host,
-		GPU:    resets[0].gpu.ID,
 		Found:  fmt.Sprintf("%s %s MIG mode only with a reset.", capital(join(gpuTexts(resets))), verb(len(resets), "switches", "switch")),
 		Wanted: fmt.Sprintf("%s switches MIG mode %s. Its `max_disruption` allows %s only.", r.label(), r.migMode(), quote(string(orNone(limit)))),
 		Fix:    "Write `max_disruption = \"gpu_reset\"`. Each of these GPUs is then reset alone, and only while nothing uses it.",
-	}, keysOf("mig reset", resets)...)
+	}, "mig reset", resets)
 }
 
 // checkKindOnPlatform compares what is wanted with what the hosts are.

@@ -80,33 +80,28 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 
 // reportMPSGPUs finds GPUs that cannot give what is wanted.
 func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
-	var prohibited, small []member
+	prohibited := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MIG == nil && g.ComputeMode == gpu.ComputeProhibited })
+	r.reportGPUs(Finding{
+		Path: "selector", Title: "The compute mode of the GPU is prohibited",
+		Found:  fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(join(gpuTexts(prohibited))), verb(len(prohibited), "is", "are")),
+		Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
+		Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
+	}, "prohibited", prohibited)
+	var small []member
 	for host, h := range r.hostsAtHand(c.GPUs) {
 		for g := range selected(h, c.GPUs[host]) {
-			m := member{host: host, gpu: g}
-			if c.MIG == nil && g.ComputeMode == gpu.ComputeProhibited {
-				prohibited = append(prohibited, m)
-			}
 			if c.MPS.PinnedMemoryLimit > 0 && g.VRAM > 0 && c.MPS.PinnedMemoryLimit > r.smallest(host, h, g, c) {
-				small = append(small, m)
+				small = append(small, member{host: host, gpu: g})
 			}
 		}
 	}
-	if len(prohibited) > 0 {
-		r.report(Finding{
-			Path: "selector", Title: "The compute mode of the GPU is prohibited", Host: prohibited[0].host, GPU: prohibited[0].gpu.ID,
-			Found:  fmt.Sprintf("%s %s in compute mode prohibited, which an administrator has set.", capital(join(gpuTexts(prohibited))), verb(len(prohibited), "is", "are")),
-			Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
-			Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
-		}, keysOf("prohibited", prohibited)...)
-	}
 	if len(small) > 0 {
-		r.report(Finding{
-			Path: mpsPath(c), Title: "The memory limit exceeds the GPU's memory", Host: small[0].host, GPU: small[0].gpu.ID,
+		r.reportGPUs(Finding{
+			Path: mpsPath(c), Title: "The memory limit exceeds the GPU's memory",
 			Found:  fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"), r.smallest(small[0].host, r.fleet.hosts[small[0].host], small[0].gpu, c), inInstances(c)),
 			Wanted: fmt.Sprintf("%s holds each client to %s (`pinned_memory_limit_mib`).", capital(r.label()), c.MPS.PinnedMemoryLimit),
 			Fix:    "Write a limit within the device's memory, or leave it out.",
-		}, keysOf("pinned limit", small)...)
+		}, "pinned limit", small)
 	}
 }
 
@@ -139,24 +134,14 @@ func checkMPSNotOnMIG(r *run) {
 	if c == nil || c.Kind != gpu.KindMPS && c.Kind != gpu.KindTimeSlicing {
 		return
 	}
-	var in []member
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		for g := range selected(h, c.GPUs[host]) {
-			if g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) {
-				in = append(in, member{host: host, gpu: g})
-			}
-		}
-	}
-	if len(in) == 0 {
-		return
-	}
+	in := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) })
 	kind := string(c.Kind)
-	r.report(Finding{
-		Path: "selector", Title: "The GPU is in MIG mode", Host: in[0].host, GPU: in[0].gpu.ID,
+	r.reportGPUs(Finding{
+		Path: "selector", Title: "The GPU is in MIG mode",
 		Found:  fmt.Sprintf("%s %s in MIG mode, or will be after the next reset.", capital(join(gpuTexts(in))), verb(len(in), "is", "are")),
 		Wanted: fmt.Sprintf("%s shares whole GPUs with `%s`, and processes reach a GPU in MIG mode through its instances only.", capital(r.label()), kind),
 		Fix:    fmt.Sprintf("Write `mig = { profiles = { ... }, %s = { ... } }` to share the instances, switch MIG mode off with a config of `mig = { enabled = false }`, or leave the GPU out of `selector`.", kind),
-	}, keysOf("mig mode", in)...)
+	}, "mig mode", in)
 }
 
 // checkMPSOneUser asks that it is stated whose processes may be clients.
@@ -222,26 +207,20 @@ func checkMPSInUse(r *run) {
 }
 
 func (r *run) reportMPSBusy(host string, busy []member, by []string) {
-	if len(busy) == 0 {
-		return
-	}
-	r.report(Finding{
-		Path: "selector", Title: "Processes outside of MPS use the GPUs", Host: host, GPU: busy[0].gpu.ID,
+	r.reportGPUs(Finding{
+		Path: "selector", Title: "Processes outside of MPS use the GPUs",
 		Found:  fmt.Sprintf("On %s these use the GPUs without this config's MPS: %s.", hostText(host), strings.Join(by, "; ")),
 		Wanted: fmt.Sprintf("%s gives the GPUs to one MPS daemon alone. No process is ever killed for it.", capital(r.label())),
 		Fix:    "Stop these first, or leave the GPUs out of `selector`. With `compute_mode = \"default\"` other processes may stay on the GPUs, past MPS.",
-	}, keysOf("mps busy", busy)...)
+	}, "mps busy", busy)
 }
 
 func (r *run) reportMPSClients(host string, ending []member, clients, daemons []string, limit gpu.Disruption) {
-	if len(ending) == 0 {
-		return
-	}
 	slices.Sort(clients)
 	clients = slices.Compact(clients)
 	slices.Sort(daemons)
 	f := Finding{
-		Path: "max_disruption", Title: "MPS clients would be terminated", Host: host, GPU: ending[0].gpu.ID,
+		Path: "max_disruption", Title: "MPS clients would be terminated",
 		Found: fmt.Sprintf("On %s, daemons that change (%s) have %s: %s.", hostText(host), join(slices.Compact(daemons)), plural(len(clients), "client"), join(clients)),
 		Wanted: fmt.Sprintf("%s restarts or stops these daemons, which terminates their clients. Its `max_disruption` allows %s only.", capital(r.label()),
 			quote(string(orNone(limit)))),
@@ -250,5 +229,5 @@ func (r *run) reportMPSClients(host string, ending []member, clients, daemons []
 	if r.plan.Want.Config == nil {
 		f.Fix = "Apply `max_disruption = \"process_restart\"` first, stop the clients, or set `on_destroy = \"keep\"`."
 	}
-	r.report(f, keysOf("mps clients", ending)...)
+	r.reportGPUs(f, "mps clients", ending)
 }

@@ -288,28 +288,15 @@ func checkLiveMigrationSupport(r *run) {
 	if c == nil {
 		return
 	}
-	var without []member
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		if h.Cluster == nil {
-			continue
-		}
-		for g := range selected(h, c.GPUs[host]) {
-			if partitions(g) && (g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration) {
-				without = append(without, member{host: host, gpu: g})
-			}
-		}
-	}
-	if len(without) == 0 {
-		return
-	}
-	r.report(Finding{
+	without := r.those(c.GPUs, func(h *gpu.Host, g *gpu.GPU) bool {
+		return h.Cluster != nil && partitions(g) && (g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration)
+	})
+	r.reportGPUs(Finding{
 		Path:   "hosts",
 		Title:  "VMs with partitions cannot be live-migrated",
-		Host:   without[0].host,
-		GPU:    without[0].gpu.ID,
 		Found:  fmt.Sprintf("These GPUs do not report support for incoming live migration: %s.", join(gpuTexts(without))),
 		Wanted: fmt.Sprintf("Clustered VMs with a partition of %s will be restarted when they move between nodes.", r.label()),
 		Fix: "Live migration with a partition needs Windows Server 2025 or Azure Local 24H2, an IOMMU with DMA bit tracking (AMD EPYC 7002, Intel Xeon of the 4th generation, or newer) " +
 			"and NVIDIA vGPU driver 18 or newer.",
-	}, keysOf("migration", without)...)
+	}, "migration", without)
 }

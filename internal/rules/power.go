@@ -31,13 +31,13 @@ func checkVMMustBeOff(r *run) {
 		VM:     at.vm.Name,
 		Title:  "The VM must be off",
 		Wanted: fmt.Sprintf("%s changes what Hyper-V changes only while the VM is off: %s.", r.label(), join(why)),
-		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.vm), hostText(at.key), stateText(at.vm.State)),
+		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State)),
 	}
 	switch at.vm.State {
 	case gpu.VMRunning, gpu.VMStarting, gpu.VMStopping:
-		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.vm), hostText(at.key), stateText(at.vm.State))
+		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State))
 		if waits {
-			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.vm), hostText(at.key), stateText(at.vm.State))
+			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State))
 			f.Fix = "Shut the VM down first, or apply `power = { allow_shutdown = true, when = \"now\" }` before the destroy."
 			break
 		}
@@ -51,16 +51,6 @@ func checkVMMustBeOff(r *run) {
 		f.Fix = "Look at the VM on its host and bring it into a regular state first."
 	}
 	r.report(f, key("off", at.vm.ID))
-}
-
-func stateText(s gpu.VMState) string {
-	switch s {
-	case gpu.VMRunning:
-		return "running"
-	case gpu.VMOther, "":
-		return "in a transitional or critical state"
-	}
-	return string(s)
 }
 
 func checkPartitionInUse(r *run) {

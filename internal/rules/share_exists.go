@@ -36,6 +36,9 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 
 // kindOfConfig is the kind of a config that this run plans or a host knows.
 func (r *run) kindOfConfig(id string) (kind gpu.Kind, by string, known bool) {
+	if c := r.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
+		return c.Kind, r.label(), true
+	}
 	for e := range r.others(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
 			return c.Kind, labelOf(e.plan), true

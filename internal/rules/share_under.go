@@ -204,15 +204,12 @@ func checkVMXorShare(r *run) {
 			}
 		}
 	}
-	if len(taken) == 0 {
-		return
-	}
-	r.report(Finding{
-		Path: path, Title: "The GPU is for VMs", Host: taken[0].host, GPU: taken[0].gpu.ID,
+	r.reportGPUs(Finding{
+		Path: path, Title: "The GPU is for VMs",
 		Found:  capital(strings.Join(lines, "; ")) + ".",
 		Wanted: fmt.Sprintf("%s shares it with containers. A GPU is for VMs or for containers, never for both.", capital(r.label())),
 		Fix:    "Leave this GPU out, or take it back from the VMs first.",
-	}, keysOf("for vms", taken)...)
+	}, "for vms", taken)
 }
 
 // reportPooled reports GPUs of a config for VMs that a Linux pool of the run has, or at apply one
@@ -228,15 +225,12 @@ func (r *run) reportPooled(c *gpu.PartitionConfig) {
 			}
 		}
 	}
-	if len(taken) == 0 {
-		return
-	}
-	r.report(Finding{
-		Path: "hosts", Title: "The GPU is for containers", Host: taken[0].host, GPU: taken[0].gpu.ID,
+	r.reportGPUs(Finding{
+		Path: "hosts", Title: "The GPU is for containers",
 		Found:  capital(strings.Join(lines, "; ")) + ".",
 		Wanted: fmt.Sprintf("%s makes vGPUs of it. A GPU is for VMs or for containers, never for both.", capital(r.label())),
 		Fix:    "Leave this GPU out of the config, or take it out of the pool first.",
-	}, keysOf("for containers", taken)...)
+	}, "for containers", taken)
 }
 
 // poolWith is the name of a Linux pool that has a GPU, "" for none.
