@@ -35,7 +35,7 @@ func (r *run) checkBound(a *gpu.Assignment, label string) {
 		return
 	}
 	id := a.Partition.Config
-	kind, _, known := r.kindOfConfig(id)
+	kind, known := r.configKind(id)
 	if known && kind != gpu.KindGPUP || !known && !r.applying {
 		return // known-config says so
 	}

@@ -28,6 +28,8 @@ type Book struct {
 	projected sync.Map
 	// configured are hosts with a partition config made on them; likewise.
 	configured sync.Map
+	// draining is how many of the plans drain nodes.
+	draining int
 	// short are resources that lack room unless others let go of it, by token.
 	short sync.Map
 	// told is what was said of the run as a whole, and is not said again.
@@ -71,6 +73,9 @@ func (b *Book) Put(token string, p change.Change) {
 	defer b.mu.Unlock()
 	b.drop(token)
 	b.plans[token] = e
+	if drains(p) {
+		b.draining++
+	}
 	for _, s := range subjects(p) {
 		list := b.subject[s]
 		at, _ := slices.BinarySearchFunc(list, e, compareEntries)
@@ -91,6 +96,9 @@ func (b *Book) drop(token string) {
 		return
 	}
 	delete(b.plans, token)
+	if drains(old.plan) {
+		b.draining--
+	}
 	for _, s := range subjects(old.plan) {
 		list := b.subject[s]
 		if at, ok := slices.BinarySearchFunc(list, old, compareEntries); ok {

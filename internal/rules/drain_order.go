@@ -21,6 +21,9 @@ func (r *run) checkDrainOrder() {
 		r.drainOrder(r.plan, sortedKeys(r.plan.Want.Config.GPUs))
 		return
 	}
+	if r.book.draining == 0 {
+		return
+	}
 	hosts := r.hostsOf(r.plan)
 	for e := range r.others(r.subjectsAround(hosts)...) {
 		if drains(e.plan) && !e.plan.Unchanged {

@@ -197,13 +197,13 @@ func checkKnownConfig(r *run) {
 		return
 	}
 	id := a.Partition.Config
-	kind, by, known := r.kindOfConfig(id)
+	kind, known := r.configKind(id)
 	if known && kind != gpu.KindGPUP {
 		r.report(Finding{
 			Path:   "partition.config",
 			Title:  "The partition config has no partitions for VMs",
 			VM:     vmWritten(a),
-			Found:  fmt.Sprintf("%s is of kind `%s`: %s.", capital(by), kind, change.Use(kind)),
+			Found:  fmt.Sprintf("Partition config %s is of kind `%s`: %s.", quote(id), kind, change.Use(kind)),
 			Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 			Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
 		}, key("config kind", id))

@@ -13,7 +13,7 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 	if s.Config == "" || !r.complete {
 		return
 	}
-	kind, by, known := r.kindOfConfig(s.Config)
+	kind, known := r.configKind(s.Config)
 	if known && kind != gpu.KindGPUP && kind != gpu.KindVGPU {
 		return
 	}
@@ -27,29 +27,29 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 	k := key("config", s.Config)
 	if known {
 		f.Title = "The partition config is for VMs"
-		f.Found = fmt.Sprintf("%s is of kind `%s`, which is for VMs.", capital(by), kind)
+		f.Found = fmt.Sprintf("Partition config %s is of kind `%s`, which is for VMs.", quote(s.Config), kind)
 		f.Fix = "Refer to a gpu_partition_config with `mig`, `mps` or `time_slicing`."
 		k = key("config kind", s.Config)
 	}
 	r.report(f, k)
 }
 
-// kindOfConfig is the kind of a config that this run plans or a host knows.
-func (r *run) kindOfConfig(id string) (kind gpu.Kind, by string, known bool) {
+// configKind is the kind of a config that this run plans or a host knows.
+func (r *run) configKind(id string) (kind gpu.Kind, known bool) {
 	if c := r.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-		return c.Kind, r.label(), true
+		return c.Kind, true
 	}
 	for e := range r.others(configNamed(id)) {
 		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			return c.Kind, labelOf(e.plan), true
+			return c.Kind, true
 		}
 	}
-	for _, c := range r.fleet.configClaims[gpu.FoldID(id)] {
-		if c.item.Want.Config != nil && !r.superseded(c.item) {
-			return c.item.Want.Config.Kind, "partition config " + quote(id) + " of " + whose(c.item), true
+	for _, p := range r.fleet.configClaims[gpu.FoldID(id)] {
+		if c := p.item.Want.Config; c != nil && !r.superseded(p.item) {
+			return c.Kind, true
 		}
 	}
-	return "", "", false
+	return "", false
 }
 
 func (r *run) checkKnownSharePool(s *gpu.Share) {
