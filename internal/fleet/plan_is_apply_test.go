@@ -682,7 +682,8 @@ func (w *world) plan(changes ...change.Change) announced {
 func (w *world) announce(out *announced, x change.Forecast, view fleet.View) {
 	for _, s := range x.Stops {
 		out.stops = append(out.stops, s.Name)
-		out.starts[s.Name] = s.Starts
+		starts, said := out.starts[s.Name]
+		out.starts[s.Name] = s.Starts && (!said || starts) // one of two that leaves it off does so whichever comes first
 	}
 	out.moves = append(out.moves, x.Moves...)
 	if w.linux {
