@@ -208,3 +208,52 @@ func TestADrainDoesNotCountOnRoomThatIsGoneByThen(t *testing.T) {
 	}
 	w.compareRun(says, before, p)
 }
+
+// A pool that gets fewer GPUs than one VM is to draw from it is refused, whichever is planned first.
+func TestAPoolDoesNotShrinkUnderAVMThatDrawsMore(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	pool := change.Change{Subject: "gpu_pool dda", Token: "token", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[:2]}}}}
+	if err := w.apply(pool); err != nil {
+		t.Fatal(err)
+	}
+	shrinks := pool
+	shrinks.Prior, shrinks.Want = pool.Want, gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[:1]}}}
+	draws := w.assigned("vm-11", gpu.PartitionWant{})
+	a := draws.Want.Assignment
+	a.Kind, a.Partition, a.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 2}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(shrinks, draws); len(says.errors) != 1 || says.errors[0].Rule != "capacity" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}
+
+// A share that names no config, and fits only on what a config of the run makes, is refused
+// whichever of the two is planned first: nothing says that the config is made before it.
+func TestAShareNeedsToNameTheConfigThatMakesItsDevice(t *testing.T) {
+	t.Parallel()
+	w := newBareWorld(t, 2, 13)
+	w.linux = true
+	w.begin(linuxHosts(w))
+	t.Cleanup(w.end)
+	hopper, ada := cardsOf("lin01")[randomHopper], cardsOf("lin01")[randomAda]
+	config := func(gpus ...string) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{ID: "mps", Kind: gpu.KindMPS, Name: "mps", GPUs: map[string][]string{"lin01": gpus}, MPS: &gpu.MPSLayout{MultiUser: true}}}
+	}
+	pool := change.Change{Subject: "gpu_pool ml", Token: "pool", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "lin01/ml", Name: "ml", Members: map[string][]string{"lin01": {hopper}}}}}
+	mps := change.Change{Subject: "gpu_partition_config mps", Token: "mps", Want: config(hopper)}
+	for _, p := range []change.Change{pool, mps} {
+		if err := w.apply(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mps.Prior, mps.Want = mps.Want, config(hopper, ada)
+	share := change.Change{Subject: "gpu_share s0", Token: "share", Want: gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", Count: 1, ActiveThreadPercentage: 25}}}
+	pool.Prior, pool.Unchanged = pool.Want, true
+	for range 24 { // the plan shuffles them
+		if says := w.plan(mps, share, pool); len(says.errors) == 0 {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}

@@ -205,6 +205,10 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 		size := len(hosts[host])
 		users := r.poolUsers(host, h, pool.Name)
 		running, configured, names := tally(users)
+		alone := 0 // one that draws more than there are never starts
+		for _, u := range users {
+			alone = max(alone, u.seats)
+		}
 		f := Finding{
 			Path:   "members",
 			Title:  "The pool would have fewer GPUs than its VMs use",
@@ -214,8 +218,8 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 			Fix:    "Unassign these VMs first, or keep the GPUs in the pool.",
 		}
 		switch {
-		case running > size:
-			r.report(f, overflow("members", host, running-size)...)
+		case running > size, size > 0 && alone > size:
+			r.report(f, overflow("members", host, max(running, alone)-size)...)
 		case configured > size:
 			f.Level = Warning
 			r.report(f, overflow("members", host, configured-size)...)

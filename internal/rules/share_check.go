@@ -197,6 +197,8 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 	o.add(f, key("room", f.Rule, f.Host, s.Name))
 }
 
+const laterLayout = " For what a gpu_partition_config of the same run makes, refer to it with `config`."
+
 // needsLayout reports a share that is for devices that are not there yet, and names no
 // config that makes them: nothing says that this is planned and made before the share.
 func (r *run) needsLayout(o *shareOutcome, s *gpu.Share, hosts []string) bool {
@@ -214,7 +216,7 @@ func (r *run) needsLayout(o *shareOutcome, s *gpu.Share, hosts []string) bool {
 	}
 	f := r.roomFinding(s, errs)
 	if f.Path != "memory" {
-		f.Fix += " For what a gpu_partition_config of the same run makes, refer to it with `config`."
+		f.Fix += laterLayout
 	}
 	o.add(f, key("room", f.Rule, f.Host, s.Name))
 	return true

@@ -138,14 +138,25 @@ func (r *run) toldBefore(k string) bool {
 func (r *run) fitsAlone(o *shareOutcome, item placement.PackItem) bool {
 	s := item.Share
 	own := s == r.plan.Want.Share
-	if !slices.ContainsFunc(item.Rooms, func(room *placement.SharedHost) bool { return room.Pick(s) != nil }) {
+	picks := func(room *placement.SharedHost) bool { return room.Pick(s) != nil }
+	rooms, fix := item.Rooms, ""
+	if slices.ContainsFunc(rooms, picks) && s.Config == "" { // nothing says that what the run makes comes before it
+		rooms, fix = nil, laterLayout
+		for _, room := range item.Rooms {
+			rooms = append(rooms, r.today(room.Key))
+		}
+	}
+	if !slices.ContainsFunc(rooms, picks) {
 		if !own { // its own plan has said so of this one
 			var errs []error
-			for _, room := range item.Rooms {
+			for _, room := range rooms {
 				_, err := room.Place(s)
 				errs = append(errs, err)
 			}
 			f := r.roomFinding(s, errs)
+			if f.Path != "memory" {
+				f.Fix += fix
+			}
 			if f.Path = r.pathOfShares(); r.plan.Want.Share == nil {
 				f.Rule = sharePlacement // the others are about shares
 			}
