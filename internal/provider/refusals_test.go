@@ -2,11 +2,16 @@ package provider_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -164,6 +169,26 @@ func refused(t *testing.T) []string {
 			f := rules.Refused(c.host.Name, c.ch, r)
 			out = append(out, string(f.Level)+": "+f.Title+"\n\n"+f.Detail()+"\n")
 		}
+	}
+	return out
+}
+
+// told is what plans say of hosts that a killed run, or an agent of another version, has left.
+func told(t *testing.T) []string {
+	t.Helper()
+	f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{}})
+	v := fleet.View{
+		Hosts: map[string]*gpu.Host{"hv01": {
+			Name: "hv01", Unfinished: []string{`gpu_partition_config "vdi"`},
+			Unreadable: []gpu.UnreadableRecord{{ID: "claims.json/3", File: "/var/lib/gpu-agent/claims.json", Record: "record 3 (claim)", Found: `kind: unknown value "mig2"`, Newer: true}},
+		}, "gpu01": {Name: "gpu01", Stale: []string{`the CDI specification of share "job": no space left on device`}}},
+		Errors: map[string]error{"hv02": &fleet.NotYetKnownError{Host: "hv02", Reason: "it has no agent yet, which the apply installs"}},
+	}
+	var diags diag.Diagnostics
+	report.Unreachable(&diags, f, `gpu_partition_config "vdi"`, v)
+	var out []string
+	for _, d := range diags {
+		out = append(out, neutral(strings.ToLower(d.Severity().String())+": "+d.Summary()+"\n\n"+d.Detail()+"\n"))
 	}
 	return out
 }
