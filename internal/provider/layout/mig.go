@@ -134,13 +134,14 @@ func EncodeMIG(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnost
 		Profiles: types.MapNull(types.Int64Type), Placements: types.SetNull(placement),
 		MPS: EncodeMPS(ctx, c.MPS, diags), TimeSlicing: EncodeTimeSlicing(ctx, c.TimeSlicing, diags),
 	}
-	if c.MIG.Off {
+	switch {
+	case c.MIG.Off:
 		m.Enabled = types.BoolValue(false)
-	} else if len(c.MIG.Placements) > 0 {
+	case len(c.MIG.Placements) > 0:
 		var d diag.Diagnostics
 		m.Placements, d = types.SetValueFrom(ctx, placement, Placements(c.MIG.Placements))
 		diags.Append(d...)
-	} else {
+	default:
 		m.Profiles = counted(ctx, c.MIG.Profiles, diags)
 	}
 	return encode(ctx, as, m, diags)
