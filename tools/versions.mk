@@ -12,5 +12,7 @@ PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 OPA                := github.com/open-policy-agent/opa@v1.22.2
 # For make test-gitops only; it takes minutes to build.
 CONFTEST           := github.com/open-policy-agent/conftest@v0.71.1
+# Where no terraform and no tofu is installed.
+OPENTOFU           := v1.12.6
 # For make test-query only: the first that has list resources and actions.
 TERRAFORM_QUERY    := v1.14.9
