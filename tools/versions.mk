@@ -12,6 +12,9 @@ PROTOC_GEN_GO_GRPC := google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 OPA                := github.com/open-policy-agent/opa@v1.22.2
 # For make test-gitops only; it takes minutes to build.
 CONFTEST           := github.com/open-policy-agent/conftest@v0.71.1
+# For make release-dry-run only; they take minutes to build. The last that need no newer Go.
+GORELEASER         := github.com/goreleaser/goreleaser/v2@v2.15.4
+SYFT               := github.com/anchore/syft/cmd/syft@v1.44.0
 # Where no terraform and no tofu is installed.
 OPENTOFU           := v1.12.6
 # For make test-query only: the first that has list resources and actions.

@@ -130,7 +130,8 @@ func build(out, version string, platforms []string, when string, nvml bool) erro
 		if err != nil {
 			return err
 		}
-		tags, link := "grpcnotrace", "-s -w -X main.version="+version
+		// The id of the build has the folder that it was built in.
+		tags, link := "grpcnotrace", "-s -w -buildid= -X main.version="+version
 		if withC {
 			tags, link = tags+tagsForOldLinux, link+linkForOldLinux
 		}
