@@ -291,13 +291,16 @@ func TestACancelledCallLeavesTheRunItsLease(t *testing.T) {
 			n := newNodes(t)
 			n.fence = n.enters("run-1")
 			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
 			n.breaker.arm(0, failBefore)
 			n.breaker.everyWrite = func(write int) {
 				if write == at {
 					cancel()
+					<-ended // else the host may answer before it hears of it
 				}
 			}
 			_, err := n.AcquireLease(ctx, inCluster("run-1"))
+			close(ended)
 			wantKind(t, err, agent.Cancelled)
 			n.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
 			if l := n.clusterLease(); l == nil || l.Run != "run-1" {
