@@ -346,9 +346,10 @@ func TestVersionAndCompletion(t *testing.T) {
 			t.Errorf("%s: %q", shell, out)
 		}
 	}
+	// A megabyte of it reaches other hosts as the provider does, for record --config.
 	info, err := os.Stat(binary)
-	if err != nil || info.Size() > 18_500_000 {
-		t.Errorf("the agent has %d bytes, want less than 18.5 MB (%v)", info.Size(), err)
+	if err != nil || info.Size() > 20_500_000 {
+		t.Errorf("the agent has %d bytes, want less than 20.5 MB (%v)", info.Size(), err)
 	}
 }
 

@@ -66,13 +66,9 @@ func release(t *testing.T, commit, version string) (dist string) {
 	run(t, tree, nil, "git", "remote", "set-url", "origin", "https://github.com/gpufleet/terraform-provider-gpu")
 	run(t, tree, nil, "git", "checkout", "-q", "--detach", commit)
 	run(t, tree, nil, "git", "tag", "v"+version)
-	home, err := os.MkdirTemp("", "gpg") // short: gpg's agent listens in it
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := t.TempDir()
 	t.Cleanup(func() {
 		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run() //nolint:noctx // it ends at once
-		_ = os.RemoveAll(home)
 	})
 	run(t, work, nil, "gpg", "--homedir", home, "--batch", "--passphrase", "", "--quick-gen-key", "dry-run@example.com", "rsa2048", "sign")
 	fingerprint := ""
