@@ -135,7 +135,7 @@ func TestInstalledAgentIsTheUploadedOne(t *testing.T) {
 	t.Parallel()
 	const named = "gpu-agent_{{ .Os }}_{{ .Arch }}{{ .Ext }}"
 	for _, b := range readRelease(t).Builds {
-		if b.ID == "agent" && !slices.Equal(b.Hooks.Post, []string{"cp bin/agents/" + named + " {{ .Path }}"}) {
+		if b.ID == "agent" && !slices.Equal(b.Hooks.Post, []string{"cp bin/agents/" + named + " {{ .Path }}", "touch -d {{ .CommitDate }} {{ .Path }}"}) {
 			t.Errorf("after the build of the agent runs %q", b.Hooks.Post)
 		}
 	}
