@@ -20,7 +20,7 @@ import (
 // NewDrain makes the action gpu_host_drain.
 func NewDrain() action.Action {
 	return &hostAction{
-		name: "gpu_host_drain", doing: "drain or resume the host", arg: "state", about: "`drained` or `up`.",
+		shell: shell{name: "gpu_host_drain", doing: "drain or resume the host"}, arg: "state", about: "`drained` or `up`.",
 		check: []validator.String{stringvalidator.OneOf(drained, up)},
 		text: "Takes a cluster node out of service for maintenance, or back into it. Its running VMs move to other nodes by live migration, as in a rollout with `drain`, and are never stopped; " +
 			"a node whose VMs cannot all move is refused. The node must have a GPU-P `gpu_partition_config` of this state's `owner` with `rollout = { drain = true }`. " +
@@ -32,7 +32,7 @@ func NewDrain() action.Action {
 // NewRestart makes the action gpu_mps_restart.
 func NewRestart() action.Action {
 	return &hostAction{
-		name: "gpu_mps_restart", doing: "restart the MPS daemons", arg: "config", about: "The `id` of the config.",
+		shell: shell{name: "gpu_mps_restart", doing: "restart the MPS daemons"}, arg: "config", about: "The `id` of the config.",
 		check: []validator.String{stringvalidator.LengthAtLeast(1)},
 		text: "Starts the MPS daemons of a `gpu_partition_config` on one host again, also those that do not run. This terminates their clients, so the config must allow it with `max_disruption = \"process_restart\"` while there are any. " +
 			"Shares stay as they are; containers that use one must be started again.",
@@ -42,10 +42,10 @@ func NewRestart() action.Action {
 
 // hostAction is what is done on one host by a config that it has on record.
 type hostAction struct {
-	name, doing, text, instead string
-	arg, about                 string // the argument beside the host
-	check                      []validator.String
-	fleet                      *fleet.Fleet
+	shell
+	text, instead string
+	arg, about    string // the argument beside the host
+	check         []validator.String
 }
 
 var (
@@ -58,16 +58,6 @@ const (
 	drained = "drained"
 	up      = "up"
 )
-
-// Metadata implements action.Action.
-func (a *hostAction) Metadata(_ context.Context, _ action.MetadataRequest, resp *action.MetadataResponse) {
-	resp.TypeName = a.name
-}
-
-// Configure implements action.ActionWithConfigure.
-func (a *hostAction) Configure(_ context.Context, req action.ConfigureRequest, _ *action.ConfigureResponse) {
-	a.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
-}
 
 // Schema implements action.Action.
 func (a *hostAction) Schema(_ context.Context, _ action.SchemaRequest, resp *action.SchemaResponse) {

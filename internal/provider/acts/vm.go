@@ -29,7 +29,7 @@ const timeout = 20 * time.Minute
 // NewApplyPending makes the action gpu_apply_pending.
 func NewApplyPending() action.Action {
 	return &vmAction{
-		name: "gpu_apply_pending", doing: "apply what is pending",
+		shell: shell{name: "gpu_apply_pending", doing: "apply what is pending"},
 		text: "Makes the change that waits for the next power-off of a VM now: the VM is shut down as far as the `power` of its `gpu_vm_assignment` allows it, gets what is declared, and is started again. " +
 			"Does nothing where nothing is `pending`. The assignment keeps `when = \"next_off\"`.",
 	}
@@ -38,16 +38,22 @@ func NewApplyPending() action.Action {
 // NewPower makes the action gpu_vm_power.
 func NewPower() action.Action {
 	return &vmAction{
-		name: "gpu_vm_power", doing: "set the power state of the VM", states: true,
+		shell: shell{name: "gpu_vm_power", doing: "set the power state of the VM"}, states: true,
 		text: "Starts or shuts down a VM that has a `gpu_vm_assignment` of this state's `owner`, as far as the assignment's `power` allows it.",
 	}
 }
 
 // vmAction is one of them. With states it takes the power state to come to.
 type vmAction struct {
-	name, doing, text string
-	states            bool
-	fleet             *fleet.Fleet
+	shell
+	text   string
+	states bool
+}
+
+// shell is what all actions have in common.
+type shell struct {
+	name, doing string
+	fleet       *fleet.Fleet
 }
 
 var (
@@ -62,12 +68,12 @@ const (
 )
 
 // Metadata implements action.Action.
-func (a *vmAction) Metadata(_ context.Context, _ action.MetadataRequest, resp *action.MetadataResponse) {
+func (a *shell) Metadata(_ context.Context, _ action.MetadataRequest, resp *action.MetadataResponse) {
 	resp.TypeName = a.name
 }
 
 // Configure implements action.ActionWithConfigure.
-func (a *vmAction) Configure(_ context.Context, req action.ConfigureRequest, _ *action.ConfigureResponse) {
+func (a *shell) Configure(_ context.Context, req action.ConfigureRequest, _ *action.ConfigureResponse) {
 	a.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
 }
 
