@@ -110,12 +110,12 @@ func list() []mutation {
 
 		// What is not known yet.
 		{in: provider + "/object", function: "Decode", from: `o.IsNull() || o.IsUnknown()`, to: `o.IsNull()`},
-		{in: provider + "/partitionconfig", function: "Resource.ModifyPlan", from: `known && plan.ID.IsUnknown()`, to: `known && false`},
-		{in: provider + "/partitionconfig", function: "Resource.Update", from: `plan.GPUs.IsUnknown()`, to: `false`},
-		{in: provider + "/pool", function: "Resource.ModifyPlan", from: `known && plan.ID.IsUnknown()`, to: `known && false`},
-		{in: provider + "/pool", function: "Resource.Update", from: `plan.GPUs.IsUnknown()`, to: `false`},
-		{in: provider + "/vmassignment", function: "Resource.ModifyPlan", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
-		{in: provider + "/vmassignment", function: "Resource.ModifyPlan", from: `!known || r.fleet.Unknown()`, to: `!known`},
+		{in: provider + "/partitionconfig", function: "Resource.plan", from: `known && plan.ID.IsUnknown()`, to: `known && false`},
+		{in: provider + "/partitionconfig", function: "of", from: `plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/pool", function: "Resource.plan", from: `known && plan.ID.IsUnknown()`, to: `known && false`},
+		{in: provider + "/pool", function: "of", from: `plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/vmassignment", function: "Resource.plan", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
+		{in: provider + "/vmassignment", function: "Resource.plan", from: `!known || r.Fleet.Unknown()`, to: `!known`},
 		{in: provider + "/share", function: "model.replaces", from: `case m.Count.IsUnknown():`, to: `case false:`},
 		{in: provider + "/share", function: "model.keepPlanned", from: `!planned.Devices.IsUnknown()`, to: `true`},
 		{in: provider, function: "gpuProvider.Configure", from: `m.Hosts.IsUnknown()`, to: `false`},

@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -34,20 +35,10 @@ var (
 )
 
 // DataSource is gpu_change_forecast.
-type DataSource struct{ fleet *fleet.Fleet }
+type DataSource struct{ lifecycle.DataSource }
 
 // New makes the data source.
-func New() datasource.DataSource { return &DataSource{} }
-
-// Metadata implements datasource.DataSource.
-func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = DataSourceType
-}
-
-// Configure implements datasource.DataSourceWithConfigure.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
-	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
-}
+func New() datasource.DataSource { return &DataSource{lifecycle.DataSource{Type: DataSourceType}} }
 
 type model struct {
 	Hosts      types.Set    `tfsdk:"hosts"`
@@ -249,16 +240,16 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if diags.HasError() {
 		return
 	}
-	if !report.NotYet(diags, d.fleet, DataSourceType, fleet.View{}) {
+	if !report.NotYet(diags, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
-	hosts, v, ok := scope.Hosts(ctx, d.fleet, s, diags)
-	if !report.NotYet(diags, d.fleet, DataSourceType, v) || !report.Unreachable(diags, d.fleet, DataSourceType, v) || !ok {
+	hosts, v, ok := scope.Hosts(ctx, d.Fleet, s, diags)
+	if !report.NotYet(diags, d.Fleet, DataSourceType, v) || !report.Unreachable(diags, d.Fleet, DataSourceType, v) || !ok {
 		return
 	}
 	for _, n := range hosts {
 		if h, answered := v.Hosts[n]; answered {
-			want.GPUs[n] = d.fleet.SelectForForecast(want.Kind, n, h, s.Selector)
+			want.GPUs[n] = d.Fleet.SelectForForecast(want.Kind, n, h, s.Selector)
 		}
 	}
 	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}
@@ -268,7 +259,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	disruption := run.class
 	gpus, vms, violations := []gpuModel{}, []vmModel{}, []violationModel{}
-	for _, f := range d.fleet.Forecasts(v, p) {
+	for _, f := range d.Fleet.Forecasts(v, p) {
 		for _, g := range f.GPUs {
 			gpus = append(gpus, describe(f.Host, g))
 		}
@@ -281,7 +272,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		}
 	}
 	feasible := run.allowed
-	for _, f := range d.fleet.CheckAlone(v, p) {
+	for _, f := range d.Fleet.CheckAlone(v, p) {
 		feasible = feasible && f.Level != rules.Error
 		violations = append(violations, violationModel{
 			Rule: f.Rule, Level: string(f.Level), Host: f.Host, GPUID: f.GPU, VM: f.VM, Found: f.Found, Wanted: f.Wanted, Fix: f.Fix,

@@ -123,7 +123,7 @@ type forecast struct {
 // layout's hosts; one that is not there yet is disturbed by nothing.
 func (d *DataSource) foresee(v fleet.View, layout change.Change, assignments []assignmentModel) forecast {
 	run := forecast{class: gpu.DisruptNone, allowed: true, vms: []effectModel{}, resets: []resetModel{}, seats: []seatsModel{}}
-	for _, f := range d.fleet.Forecasts(v, layout) {
+	for _, f := range d.Fleet.Forecasts(v, layout) {
 		run.add(v, f)
 	}
 	want := layout.Want.Config
@@ -134,12 +134,12 @@ func (d *DataSource) foresee(v fleet.View, layout change.Change, assignments []a
 			continue
 		}
 		gets[at.Host]++
-		power := d.fleet.Power()
+		power := d.Fleet.Power()
 		if !a.AllowShutdown.IsNull() {
 			power.AllowShutdown = a.AllowShutdown.ValueBool()
 		}
 		assigned := gpu.Assignment{Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host, Power: power, Partition: &gpu.PartitionWant{}}
-		for _, f := range d.fleet.Forecasts(v, change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}) {
+		for _, f := range d.Fleet.Forecasts(v, change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}) {
 			if len(f.Stops) == 0 && len(f.Refused.Of(change.VMMustBeOff)) > 0 {
 				f.Class = gpu.DisruptVMRestart
 				f.Stops = []change.Stop{{VM: at.VM.ID, Name: at.VM.Name, Starts: !power.StayOff, Why: []string{"a partition is added"}}}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 )
 
 // itemModel is one entry. What is not known is null.
@@ -83,8 +82,7 @@ func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change
 // none, or one of another owner than the provider's. Until they are written again, nothing
 // keeps others from taking the object, and a destroy has nothing to restore. claims are those
 // at hand, by host, nil where there is none.
-func Records(ctx context.Context, private instance.Getter, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
-	token := instance.Token(ctx, private)
+func Records(ctx context.Context, token, owner string, claims map[string]*gpu.Claim, l types.List, diags *diag.Diagnostics) types.List {
 	list := Decode(ctx, l, diags)
 	for _, host := range slices.Sorted(maps.Keys(claims)) {
 		d := change.Difference{Object: "host " + host}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
@@ -38,20 +39,10 @@ const (
 var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
 
 // DataSource is gpu_utilization.
-type DataSource struct{ fleet *fleet.Fleet }
+type DataSource struct{ lifecycle.DataSource }
 
 // New makes the data source.
-func New() datasource.DataSource { return &DataSource{} }
-
-// Metadata implements datasource.DataSource.
-func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = DataSourceType
-}
-
-// Configure implements datasource.DataSourceWithConfigure.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
-	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
-}
+func New() datasource.DataSource { return &DataSource{lifecycle.DataSource{Type: DataSourceType}} }
 
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -63,7 +54,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	diags := &resp.Diagnostics
 	var c config
 	diags.Append(req.Config.Get(ctx, &c)...)
-	if diags.HasError() || !report.NotYet(diags, d.fleet, DataSourceType, fleet.View{}) {
+	if diags.HasError() || !report.NotYet(diags, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
 	server := decodePrometheus(ctx, c.Prometheus, diags)
@@ -80,7 +71,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !c.Window.IsNull() {
 		window, _ = time.ParseDuration(c.Window.ValueString()) // it is valid
 	}
-	measured := d.fleet.Utilization(ctx, hosts, window)
+	measured := d.Fleet.Utilization(ctx, hosts, window)
 	silent := d.failures(measured, diags)
 	if diags.HasError() {
 		return
@@ -101,22 +92,22 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 
 // look takes the inventories of the hosts, which say what is given out.
 func (d *DataSource) look(ctx context.Context, c config, diags *diag.Diagnostics) fleet.View {
-	names := d.fleet.HostNames()
+	names := d.Fleet.HostNames()
 	if !c.Hosts.IsNull() {
 		names = object.Strings(ctx, c.Hosts, diags)
 		slices.Sort(names)
 	}
 	for _, n := range names {
-		if !d.fleet.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.fleet.HostNames()}).Error())
+		if !d.Fleet.Has(n) {
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.Fleet.HostNames()}).Error())
 		}
 	}
 	if diags.HasError() {
 		return fleet.View{}
 	}
-	v := d.fleet.Look(ctx, names)
-	if report.NotYet(diags, d.fleet, DataSourceType, v) {
-		report.Unreachable(diags, d.fleet, DataSourceType, v)
+	v := d.Fleet.Look(ctx, names)
+	if report.NotYet(diags, d.Fleet, DataSourceType, v) {
+		report.Unreachable(diags, d.Fleet, DataSourceType, v)
 	}
 	return v
 }
@@ -145,7 +136,7 @@ func (d *DataSource) choose(v fleet.View, named bool, wanted []string, diags *di
 	case len(others) == 0:
 	case named:
 		diags.AddAttributeError(path.Root("hosts"), "Hosts cannot be measured", text+"\nFix: leave them out of hosts.")
-	case len(wanted) == 0 && d.fleet.TellOnce("not measured: "+strings.Join(others, ", ")):
+	case len(wanted) == 0 && d.Fleet.TellOnce("not measured: "+strings.Join(others, ", ")):
 		diags.AddWarning("Hosts were not measured", text+"\nFix: name the Linux hosts in hosts.")
 	}
 	// A host that does not answer may have it.
@@ -176,7 +167,7 @@ func (d *DataSource) failures(m fleet.Measurements, diags *diag.Diagnostics) []s
 		diags.AddError("A recorded inventory cannot be measured", fmt.Sprintf(
 			"%s\n\nHosts: %s\nFound: %v.\nFix: read the data source with a provider that reaches the hosts, without inventory_snapshot.", DataSourceType, strings.Join(recorded, ", "), fleet.ErrRecorded))
 	}
-	report.Unreachable(diags, d.fleet, DataSourceType, away)
+	report.Unreachable(diags, d.Fleet, DataSourceType, away)
 	return away.Silent()
 }
 

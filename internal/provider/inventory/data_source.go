@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -30,20 +31,10 @@ const DataSourceType = "gpu_inventory"
 var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
 
 // DataSource is gpu_inventory.
-type DataSource struct{ fleet *fleet.Fleet }
+type DataSource struct{ lifecycle.DataSource }
 
 // New makes the data source.
-func New() datasource.DataSource { return &DataSource{} }
-
-// Metadata implements datasource.DataSource.
-func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = DataSourceType
-}
-
-// Configure implements datasource.DataSourceWithConfigure.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
-	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
-}
+func New() datasource.DataSource { return &DataSource{lifecycle.DataSource{Type: DataSourceType}} }
 
 type model struct {
 	Hosts       types.Set            `tfsdk:"hosts"`
@@ -313,25 +304,25 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if !report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, fleet.View{}) {
+	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
 	m := model{Hosts: config.Hosts, IncludeJSON: config.IncludeJSON, Inventory: map[string]hostModel{}, Holders: []holderModel{}, Silent: []string{}}
-	names := d.fleet.HostNames()
+	names := d.Fleet.HostNames()
 	if !config.Hosts.IsNull() {
 		names = object.Strings(ctx, config.Hosts, &resp.Diagnostics)
 		slices.Sort(names)
 	}
 	for _, n := range names {
-		if !d.fleet.Has(n) {
-			resp.Diagnostics.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.fleet.HostNames()}).Error())
+		if !d.Fleet.Has(n) {
+			resp.Diagnostics.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.Fleet.HostNames()}).Error())
 		}
 	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	v := d.fleet.Look(ctx, names)
-	if !report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, v) || !report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
+	v := d.Fleet.Look(ctx, names)
+	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) || !report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
 		return
 	}
 	m.Silent = append(m.Silent, v.Silent()...)

@@ -34,7 +34,7 @@ type identityModel struct {
 
 // identify carries an identity that is known, and otherwise sets one of the id alone: where a
 // config was found first may not change in it.
-func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, id types.String) diag.Diagnostics {
+func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, m *model) diag.Diagnostics {
 	var diags diag.Diagnostics
 	is := identityModel{GPUIDs: types.ListNull(types.StringType)}
 	if known != nil && !known.Raw.IsFullyNull() {
@@ -42,7 +42,7 @@ func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, id types
 			return diags
 		}
 	}
-	is.ID = id
+	is.ID = m.ID
 	diags.Append(next.Set(ctx, is)...)
 	return diags
 }
@@ -107,8 +107,8 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 	if id == "" {
 		return false
 	}
-	v := r.fleet.LookAll(ctx)
-	c, ok := claimOf(v, id, r.fleet.Owner())
+	v := r.Fleet.LookAll(ctx)
+	c, ok := claimOf(v, id, r.Fleet.Owner())
 	switch {
 	case ok && c.Want.Config != nil:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), id)...)
@@ -116,7 +116,7 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 	case identity.Host.IsNull():
 		resp.Diagnostics.AddError("No such partition config", fmt.Sprintf(
 			"Found: none of the hosts %v has a claim of owner %q for a partition config %q (no answer from: %v).\n%s",
-			r.fleet.HostNames(), r.fleet.Owner(), id, v.Silent(), importForm))
+			r.Fleet.HostNames(), r.Fleet.Owner(), id, v.Silent(), importForm))
 	default:
 		return false
 	}
@@ -149,7 +149,7 @@ func importedKind(ctx context.Context, private instance.Getter) gpu.Kind {
 // hosts have.
 func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, diags *diag.Diagnostics) {
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	hosts, v, ok := scope.Hosts(ctx, r.fleet, s, diags)
+	hosts, v, ok := scope.Hosts(ctx, r.Fleet, s, diags)
 	if !ok {
 		return
 	}
@@ -177,10 +177,10 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 		if ok = adopt(&c, kind, hosts, ids, v, diags); !ok {
 			return
 		}
-	case claim.Owner != r.fleet.Owner():
+	case claim.Owner != r.Fleet.Owner():
 		diags.AddError("Partition config belongs to another owner", fmt.Sprintf(
 			"Found: config %q is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
-			claim.ID, claim.Owner, r.fleet.Owner()))
+			claim.ID, claim.Owner, r.Fleet.Owner()))
 		return
 	default:
 		c = *claim.Want.Config

@@ -44,7 +44,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 		return
 	}
 	c, _ = m.declared(ctx, diags)
-	hosts, _ := (&Resource{fleet: f}).look(ctx, c.Scope, nil)
+	hosts, _ := of(f).look(ctx, c.Scope, nil)
 	m.observe(ctx, c, hosts, v, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)
 }

@@ -11,18 +11,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -40,52 +39,31 @@ const (
 	perHost = 30 * time.Minute
 )
 
-var (
-	_ resource.ResourceWithConfigure        = (*Resource)(nil)
-	_ resource.ResourceWithConfigValidators = (*Resource)(nil)
-	_ resource.ResourceWithIdentity         = (*Resource)(nil)
-	_ resource.ResourceWithImportState      = (*Resource)(nil)
-	_ resource.ResourceWithModifyPlan       = (*Resource)(nil)
-)
+var _ lifecycle.Managed = (*Resource)(nil)
 
 // Resource is gpu_partition_config.
-type Resource struct{ fleet *fleet.Fleet }
+type Resource struct{ lifecycle.Shell[model] }
 
 // New makes the resource.
-func New() resource.Resource { return &Resource{} }
+func New() resource.Resource { return of(nil) }
 
-// Metadata implements resource.Resource.
-func (r *Resource) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = ResourceType
-}
-
-// Configure implements resource.ResourceWithConfigure.
-func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, _ *resource.ConfigureResponse) {
-	r.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
+func of(f *fleet.Fleet) *Resource {
+	r := &Resource{}
+	r.Fleet, r.Of = f, lifecycle.Parts[model]{
+		Type: ResourceType, Differs: "Partitions differ",
+		Creating: "create the partition config", Changing: "change the partition config", Destroying: "destroy the partition config",
+		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
+		Identify: identify, Plan: r.plan, PlanDestroy: r.planGone, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() },
+		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
+	}
+	return r
 }
 
 func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
-// ModifyPlan makes the id, decides whether the hosts have to be touched, and proves
-// the plan against the hosts and the rest of this run.
-func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.fleet == nil {
-		return // the validate walk
-	}
-	var plan model
-	var state *model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if req.Plan.Raw.IsNull() {
-		r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
-		return
-	}
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
-
+// plan makes the id, decides whether the hosts have to be touched, and proves the plan against
+// the hosts and the rest of this run.
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	want, known := plan.declared(ctx, &resp.Diagnostics)
 	if known && plan.ID.IsUnknown() {
 		id, err := configID(want)
@@ -97,13 +75,13 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
 	var ended fleet.View // the hosts once one of another kind has ended
-	replaced := cmp.Or(prior, r.fleet.Ledger.Prior(inst).Config)
+	replaced := cmp.Or(prior, r.Fleet.Ledger.Prior(inst).Config)
 	if replaced != nil && (state == nil || known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
 		after, ends := r.planDestroy(ctx, req, replaced, resp)
 		if want.Kind != replaced.Kind {
 			ended = after
 			if !ends {
-				r.fleet.Ledger.Forget(inst)
+				r.Fleet.Ledger.Forget(inst)
 				return // that is what is wrong with the replacement
 			}
 		}
@@ -118,17 +96,17 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	} else {
 		plan.forgetObserved(want, known)
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if !known || r.fleet.Unknown() {
+	if !known || r.Fleet.Unknown() {
 		// Its checks wait until apply, but for VMs whose permission is taken back meanwhile.
 		open := change.Change{Subject: label(want.ID), Prior: gpu.Want{Config: prior}}
 		if prior != nil {
 			open.Subject = label(prior.ID)
 		}
-		report.Findings(&resp.Diagnostics, open.Subject, r.fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.fleet.CheckOpen(r.fleet.Seen(), open) }))
+		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) }))
 		return
 	}
 
@@ -137,48 +115,46 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	var view fleet.View
 	if unchanged {
 		want.GPUs = prior.GPUs
-		view = r.fleet.Seen() // a change of policy alone asks nobody
+		view = r.Fleet.Seen() // a change of policy alone asks nobody
 	} else {
-		hosts, v, ok := scope.Hosts(ctx, r.fleet, want.Scope, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.fleet.Ledger.Forget(inst)
+		hosts, v, ok := scope.Hosts(ctx, r.Fleet, want.Scope, &resp.Diagnostics)
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+			r.Fleet.Ledger.Forget(inst)
 			return
 		}
 		if !r.allAnswer(hosts, v, p.Subject, &resp.Diagnostics) {
-			r.fleet.Ledger.Forget(inst)
+			r.Fleet.Ledger.Forget(inst)
 			return
 		}
 		choose(&want, p.Token, hosts, v.With(ended))
 		view = v
 		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
+			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
 		}
 		view = view.With(ended)
 	}
 	if state != nil { // the second call for a replacement does not tell what is replaced
-		r.fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want, &resp.Diagnostics))
+		r.Fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want, &resp.Diagnostics))
 	}
 	p.Want.Config = &want
 	p.Prior.Config = prior
 	p.Approved = instance.Seen(ctx, req.Private)
-	findings, does := r.fleet.Record(inst, view, p)
-	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
-	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Partitions differ", differs)
-	if !unchanged {
-		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p, does)
-	}
+	r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+}
+
+func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
 }
 
 // planDestroy proves that the config can be taken from its hosts, and says what that does. It
 // returns the hosts as they are then.
 func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PartitionConfig, resp *resource.ModifyPlanResponse) (after fleet.View, ends bool) {
-	if r.fleet.Unknown() {
+	if r.Fleet.Unknown() {
 		return fleet.View{}, true
 	}
 	names := slices.Sorted(maps.Keys(prior.GPUs))
-	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
-	ch := change.Change{Subject: label(prior.ID), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Config: prior}}
-	return report.Destroy(ctx, r.fleet, path.Empty(), view, req, resp, ch)
+	view := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
+	return report.Destroy(ctx, r.Fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Config: prior}})
 }
 
 // allAnswer refuses to change a layout while some of its hosts are silent, even when
@@ -199,167 +175,83 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 	return ok
 }
 
-// Create implements resource.Resource.
-func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.fleet.Applying()
-	var plan model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, d := plan.Timeouts.Create(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	token := instance.NewToken()
-	if !r.apply(ctx, "create the partition config", &plan, nil, change.Change{Token: token}, timeout, &resp.Diagnostics) {
-		return // nothing stands: no state
-	}
-	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(identify(ctx, nil, resp.Identity, plan.ID)...)
-}
-
-// Update implements resource.Resource.
-func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	r.fleet.Applying()
-	var plan, state model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	token := instance.Token(ctx, req.Private)
-	timeout, d := plan.Timeouts.Update(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	if plan.GPUs.IsUnknown() {
-		imported := token == ""
-		if imported {
-			token = instance.NewToken()
-		}
-		if !r.apply(ctx, "change the partition config", &plan, &state, change.Change{Token: token, Adopt: imported, Approved: instance.Seen(ctx, req.Private)}, timeout, &resp.Diagnostics) {
-			return // the framework keeps the prior state, which is what stands
-		}
-	} else if r.updatePermission(ctx, &plan, &state, token, timeout, &resp.Diagnostics); resp.Diagnostics.HasError() {
-		return
-	}
-	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, plan.ID)...)
-}
-
 // updatePermission rewrites the claims when rollout.drain changes, or max_disruption of MPS: actions
 // and the agent go by them. Other changes of policy need no host.
-func (r *Resource) updatePermission(ctx context.Context, plan, state *model, token string, timeout time.Duration, diags *diag.Diagnostics) {
-	prior := state.prior(ctx, diags)
-	want, _ := plan.declared(ctx, diags)
-	if diags.HasError() || token == "" || want.Drain == prior.Drain && (want.MPS == nil || want.MaxDisruption == prior.MaxDisruption) {
+func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model]) {
+	prior := c.State.prior(ctx, c.Diags)
+	want, _ := c.Plan.declared(ctx, c.Diags)
+	if c.Token == "" || want.Drain == prior.Drain && (want.MPS == nil || want.MaxDisruption == prior.MaxDisruption) {
 		return
 	}
 	want.GPUs = prior.GPUs
-	if _, err := r.fleet.Apply(ctx, fleet.Request{
-		Change:         change.Change{Subject: label(want.ID), Token: token, Want: gpu.Want{Config: &want}, Prior: gpu.Want{Config: prior}, ClaimOnly: true},
-		MaxUnavailable: len(want.GPUs), HostTimeout: timeout,
-	}); err != nil {
-		report.Failure(diags, "record what the config allows", label(want.ID), err)
-	}
+	c.Subject, c.Want.Config, c.Prior.Config, c.ClaimOnly, c.MaxUnavailable = label(want.ID), &want, prior, true, len(want.GPUs)
+	c.Doing = "record what the config allows"
+	r.Carry(ctx, c)
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false
-// when nothing of the change stands.
-func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, ch change.Change, timeout time.Duration, diags *diag.Diagnostics) bool {
-	want, known := plan.declared(ctx, diags)
-	if !known || diags.HasError() {
-		diags.AddError("Could not "+doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
+// when nothing of the change is there.
+func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
+	want, known := c.Plan.declared(ctx, c.Diags)
+	if !c.Known(known) {
 		return false
 	}
-	hosts, view, ok := scope.Hosts(ctx, r.fleet, want.Scope, diags)
+	c.Subject, c.Want.Config = label(want.ID), &want
+	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, c.Diags)
 	if !ok {
-		report.Unreachable(diags, r.fleet, label(want.ID), view)
+		report.Unreachable(c.Diags, r.Fleet, c.Subject, view)
 		return false
 	}
-	for _, n := range hosts {
-		if err, silent := view.Errors[n]; silent {
-			report.Failure(diags, doing, label(want.ID), &fleet.Failure{Label: label(want.ID), Host: n, Err: err})
-			return false
-		}
+	if !c.Answer(hosts, view) {
+		return false
 	}
-	choose(&want, ch.Token, hosts, view)
-	ch.Subject, ch.Want.Config = label(want.ID), &want
-	req := fleet.Request{
-		Change: ch, HostTimeout: timeout,
-		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	}
-	if prior := state.prior(ctx, diags); prior != nil {
+	choose(&want, c.Token, hosts, view)
+	if prior := c.State.prior(ctx, c.Diags); prior != nil {
 		if prior.Kind != want.Kind {
-			diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s, and its new kind, %s, was not known at plan.\n"+
-				"Fix: plan and apply again; the config is then replaced.", label(want.ID), prior.Kind, want.Kind))
+			c.Diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s, and its new kind, %s, was not known at plan.\n"+
+				"Fix: plan and apply again; the config is then replaced.", c.Subject, prior.Kind, want.Kind))
 			return false
 		}
 		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
-		req.Prior.Config = prior
+		c.Prior.Config = prior
 	}
-	plan.roll(ctx, &req, diags)
-	if diags.HasError() {
+	c.Plan.roll(ctx, &c.Request, c.Diags)
+	skipped, done := r.Carry(ctx, c)
+	if !done {
 		return false
 	}
-	res, err := r.fleet.Apply(ctx, req)
-	if err != nil {
-		report.Failure(diags, doing, req.Subject, err)
-		var failure *fleet.Failure
-		if !errors.As(err, &failure) || failure.Clean() {
-			return false
-		}
-		res = &failure.Result
-	}
-	report.Skipped(diags, req.Subject, res.Skipped)
 	// What the state knows stays for hosts that have not left yet.
-	before := state.gpus(ctx, diags)
-	for name := range res.Skipped {
+	before := c.State.gpus(ctx, c.Diags)
+	for name := range skipped {
 		delete(before, name)
 	}
 	var d diag.Diagnostics
-	plan.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, before)
-	diags.Append(d...)
-	plan.observe(ctx, want, hosts, r.fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), diags)
-	if !diags.HasError() {
-		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
-	}
+	c.Plan.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, before)
+	c.Diags.Append(d...)
+	c.Plan.observe(ctx, want, hosts, r.Fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
 	return true
 }
 
-// Read implements resource.Resource.
-func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	// A version of Terraform that carries no identity wants one whatever comes of the read.
-	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, state.ID)...)
-	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
-		return
-	}
-	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
+// read completes an import, and writes what the hosts have.
+func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	if state.kind() == "" {
-		r.readImported(ctx, &state, importedKind(ctx, req.Private), &resp.Diagnostics)
+		r.readImported(ctx, state, importedKind(ctx, req.Private), &resp.Diagnostics)
 		resp.Diagnostics.Append(resp.Private.SetKey(ctx, importKindKey, nil)...)
 		if resp.Diagnostics.HasError() {
-			return
+			return nil, nil, false
 		}
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c.Scope, state.gpus(ctx, &resp.Diagnostics))
-	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
-		return
+	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
+		return nil, nil, false
 	}
-	view = state.begun(ctx, r.fleet, instance.Token(ctx, req.Private), c, view, &resp.Diagnostics)
+	view = state.begun(ctx, r.Fleet, instance.Token(ctx, req.Private), c, view, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
 	state.warnLost(ctx, c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
-	state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), state.records(ctx, hosts, view, &resp.Diagnostics), state.Drift, &resp.Diagnostics)
-	if token := instance.Token(ctx, req.Private); token == "" {
-		if cl, ok := claimOf(view, c.ID, r.fleet.Owner()); ok {
-			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, cl.Token)...)
-		}
-	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
-	resp.Diagnostics.Append(identify(ctx, req.Identity, resp.Identity, state.ID)...)
+	claim, _ := claimOf(view, c.ID, r.Fleet.Owner())
+	return claim, state.records(ctx, hosts, view, &resp.Diagnostics), true
 }
 
 // look takes the hosts of a scope as the state has it, and looks at those that the
@@ -368,53 +260,30 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[string]gpuModel) ([]string, fleet.View) {
 	hosts := s.Hosts
 	if s.Cluster != "" {
-		members, unknown := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), s.Cluster)
+		members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), s.Cluster)
 		hosts = slices.Concat(members, unknown)
 	}
 	all := slices.Concat(hosts, slices.Collect(maps.Keys(listed)))
 	slices.Sort(all)
-	return hosts, r.fleet.Look(ctx, slices.Compact(all))
+	return hosts, r.Fleet.Look(ctx, slices.Compact(all))
 }
 
-// Delete implements resource.Resource.
-func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.fleet.Applying()
-	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
+// destroy takes the config from its hosts.
+func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
+	prior := c.State.prior(ctx, c.Diags)
+	c.Subject, c.Prior.Config = label(prior.ID), prior
+	c.State.roll(ctx, &c.Request, c.Diags)
+	if r.Carry(ctx, c); c.Err != nil && prior.Restore {
+		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first apply on_destroy = \"keep\".")
 	}
-	timeout, d := state.Timeouts.Delete(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	prior := state.prior(ctx, &resp.Diagnostics)
-	token := instance.Token(ctx, req.Private)
-	apply := fleet.Request{
-		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Config: prior}}, HostTimeout: timeout,
-		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	}
-	state.roll(ctx, &apply, &resp.Diagnostics)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	res, err := r.fleet.Apply(ctx, apply)
-	if err != nil {
-		report.Failure(&resp.Diagnostics, "destroy the partition config", label(prior.ID), err)
-		if prior.Restore {
-			resp.Diagnostics.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first apply on_destroy = \"keep\".")
-		}
-		return
-	}
-	report.Skipped(&resp.Diagnostics, label(prior.ID), res.Skipped)
 }
 
 // claimOf finds a config's claim on any host.
-func claimOf(v fleet.View, id, owner string) (gpu.Claim, bool) {
+func claimOf(v fleet.View, id, owner string) (*gpu.Claim, bool) {
 	for _, h := range v.Hosts {
-		for _, c := range h.Claims {
-			if c.Is(gpu.ClaimConfig, id) && c.Owner == owner {
-				return c, true
-			}
+		if c, ok := h.Claim(gpu.ClaimConfig, id); ok && c.Owner == owner {
+			return c, true
 		}
 	}
-	return gpu.Claim{}, false
+	return nil, false
 }

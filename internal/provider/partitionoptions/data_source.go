@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -28,20 +29,10 @@ const DataSourceType = "gpu_partition_options"
 var _ datasource.DataSourceWithConfigure = (*DataSource)(nil)
 
 // DataSource is gpu_partition_options.
-type DataSource struct{ fleet *fleet.Fleet }
+type DataSource struct{ lifecycle.DataSource }
 
 // New makes the data source.
-func New() datasource.DataSource { return &DataSource{} }
-
-// Metadata implements datasource.DataSource.
-func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = DataSourceType
-}
-
-// Configure implements datasource.DataSourceWithConfigure.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
-	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
-}
+func New() datasource.DataSource { return &DataSource{lifecycle.DataSource{Type: DataSourceType}} }
 
 type model struct {
 	Host   types.String `tfsdk:"host"`
@@ -167,18 +158,18 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if !report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, fleet.View{}) {
+	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
 	name := m.Host.ValueString()
-	if !d.fleet.Has(name) {
-		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.fleet.HostNames()}).Error())
+	if !d.Fleet.Has(name) {
+		resp.Diagnostics.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: name, Known: d.Fleet.HostNames()}).Error())
 		return
 	}
-	v := d.fleet.Look(ctx, []string{name})
+	v := d.Fleet.Look(ctx, []string{name})
 	h, ok := v.Hosts[name]
 	if !ok {
-		if report.NotYet(&resp.Diagnostics, d.fleet, DataSourceType, v) && report.Unreachable(&resp.Diagnostics, d.fleet, DataSourceType, v) {
+		if report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) && report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
 			resp.Diagnostics.AddError("Host does not answer", fmt.Sprintf("Host: %s\nThe options of its GPUs are not known without it.", name))
 		}
 		return

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -27,19 +28,11 @@ var (
 )
 
 // DataSource is the data source gpu_pool: what a pool has, and what is free in it.
-type DataSource struct{ fleet *fleet.Fleet }
+type DataSource struct{ lifecycle.DataSource }
 
 // NewDataSource makes the data source.
-func NewDataSource() datasource.DataSource { return &DataSource{} }
-
-// Metadata implements datasource.DataSource.
-func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, resp *datasource.MetadataResponse) {
-	resp.TypeName = ResourceType
-}
-
-// Configure implements datasource.DataSourceWithConfigure.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
-	d.fleet, _ = req.ProviderData.(*fleet.Fleet)
+func NewDataSource() datasource.DataSource {
+	return &DataSource{lifecycle.DataSource{Type: ResourceType}}
 }
 
 type memberModel struct {
@@ -103,27 +96,27 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if diags.HasError() {
 		return
 	}
-	if !report.NotYet(diags, d.fleet, ResourceType, fleet.View{}) {
+	if !report.NotYet(diags, d.Fleet, ResourceType, fleet.View{}) {
 		return
 	}
 	s := gpu.Scope{Cluster: cluster.ValueString()}
 	at := s.Cluster
 	if !host.IsNull() {
 		s.Hosts, at = []string{host.ValueString()}, host.ValueString()
-		if !d.fleet.Has(at) {
-			diags.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: at, Known: d.fleet.HostNames()}).Error())
+		if !d.Fleet.Has(at) {
+			diags.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: at, Known: d.Fleet.HostNames()}).Error())
 			return
 		}
 	}
-	_, v, ok := scope.Hosts(ctx, d.fleet, s, diags)
+	_, v, ok := scope.Hosts(ctx, d.Fleet, s, diags)
 	id := at + "/" + name.ValueString()
-	if !report.NotYet(diags, d.fleet, label(id), v) || !report.Unreachable(diags, d.fleet, label(id), v) || !ok {
+	if !report.NotYet(diags, d.Fleet, label(id), v) || !report.Unreachable(diags, d.Fleet, label(id), v) || !ok {
 		return
 	}
 	if h, answered := v.Hosts[at]; answered {
 		if p, linux := poolClaim(h, name.ValueString()); linux { // its hosts are no cluster
-			id, v = p.ID, d.fleet.Look(ctx, d.fleet.PoolHosts(ctx, p.ID))
-			if !report.Unreachable(diags, d.fleet, label(id), v) {
+			id, v = p.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, p.ID))
+			if !report.Unreachable(diags, d.Fleet, label(id), v) {
 				return
 			}
 		}

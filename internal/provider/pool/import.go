@@ -44,18 +44,18 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagnostics) {
 	at, name, _ := strings.Cut(m.ID.ValueString(), "/")
 	var names []string
-	if r.fleet.Has(at) {
+	if r.Fleet.Has(at) {
 		names = []string{at}
 	} else {
-		members, _ := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), at)
+		members, _ := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), at)
 		names = members
 	}
 	if len(names) == 0 {
-		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", at, r.fleet.HostNames()))
+		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", at, r.Fleet.HostNames()))
 		return
 	}
-	v := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
-	if !report.Unreachable(diags, r.fleet, label(m.ID.ValueString()), v, names...) {
+	v := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
+	if !report.Unreachable(diags, r.Fleet, label(m.ID.ValueString()), v, names...) {
 		return
 	}
 	c, ok := r.claimed(ctx, v, name, diags)
@@ -92,10 +92,10 @@ func (r *Resource) claimed(ctx context.Context, v fleet.View, name string, diags
 			if !c.Is(gpu.ClaimPool, name) || c.Want.Pool == nil {
 				continue
 			}
-			if c.Owner != r.fleet.Owner() {
+			if c.Owner != r.Fleet.Owner() {
 				diags.AddError("Pool belongs to another owner", fmt.Sprintf(
 					"Found: pool %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
-					name, host, c.Owner, r.fleet.Owner()))
+					name, host, c.Owner, r.Fleet.Owner()))
 				return gpu.PoolConfig{}, false
 			}
 			if len(c.Want.Pool.Scope.Hosts) > 0 || c.Want.Pool.Scope.Cluster != "" {
@@ -110,8 +110,8 @@ func (r *Resource) claimed(ctx context.Context, v fleet.View, name string, diags
 // gathered puts together a pool whose members were declared one by one: the claim on
 // a host has that host's members only, and the other hosts may be any.
 func (r *Resource) gathered(ctx context.Context, c gpu.Claim, diags *diag.Diagnostics) gpu.PoolConfig {
-	all := r.fleet.LookAll(ctx)
-	report.Unreachable(diags, r.fleet, label(c.Want.Pool.ID), all)
+	all := r.Fleet.LookAll(ctx)
+	report.Unreachable(diags, r.Fleet, label(c.Want.Pool.ID), all)
 	out := *c.Want.Pool
 	out.Members = map[string][]string{}
 	for _, h := range all.Hosts {

@@ -22,7 +22,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	diags.Append(out.Resource.SetAttribute(ctx, path.Root("id"), a.ImportID())...)
 	diags.Append(out.Resource.SetAttribute(ctx, path.Root("name"), a.Want.Pool.Name)...)
 	diags.Append(out.Resource.Get(ctx, &m)...)
-	r := &Resource{fleet: f}
+	r := of(f)
 	if r.readImported(ctx, &m, diags); diags.HasError() {
 		return
 	}

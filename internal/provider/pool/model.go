@@ -235,6 +235,9 @@ func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.D
 	return drift.Decode(ctx, m.Drift, diags)
 }
 
+// imported reports whether only the id and the name are known.
+func (m *model) imported() bool { return m.Members.IsNull() && m.Hosts.IsNull() && m.Cluster.IsNull() }
+
 // identity splits the id into what Terraform identifies a pool by.
 func (m *model) identity(f *fleet.Fleet) identityModel {
 	at, name, _ := strings.Cut(m.ID.ValueString(), "/")

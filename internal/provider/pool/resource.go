@@ -5,12 +5,12 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/objectvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/resourcevalidator"
@@ -25,7 +25,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
@@ -33,6 +32,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -48,28 +48,23 @@ const (
 	perHost = 20 * time.Minute
 )
 
-var (
-	_ resource.ResourceWithConfigure        = (*Resource)(nil)
-	_ resource.ResourceWithConfigValidators = (*Resource)(nil)
-	_ resource.ResourceWithIdentity         = (*Resource)(nil)
-	_ resource.ResourceWithImportState      = (*Resource)(nil)
-	_ resource.ResourceWithModifyPlan       = (*Resource)(nil)
-)
+var _ lifecycle.Managed = (*Resource)(nil)
 
 // Resource is gpu_pool.
-type Resource struct{ fleet *fleet.Fleet }
+type Resource struct{ lifecycle.Shell[model] }
 
 // New makes the resource.
-func New() resource.Resource { return &Resource{} }
+func New() resource.Resource { return of(nil) }
 
-// Metadata implements resource.Resource.
-func (r *Resource) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = ResourceType
-}
-
-// Configure implements resource.ResourceWithConfigure.
-func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, _ *resource.ConfigureResponse) {
-	r.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
+func of(f *fleet.Fleet) *Resource {
+	r := &Resource{}
+	r.Fleet, r.Of = f, lifecycle.Parts[model]{
+		Type: ResourceType, Creating: "create the pool", Changing: "change the pool", Destroying: "destroy the pool", Differs: "Pool differs",
+		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
+		Identify: r.identify, Plan: r.plan, PlanDestroy: r.planGone, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() },
+		Apply: r.apply, Read: r.read, Destroy: r.destroy,
+	}
+	return r
 }
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -149,33 +144,16 @@ func (r *Resource) ConfigValidators(context.Context) []resource.ConfigValidator 
 
 func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
-// ModifyPlan makes the id, decides whether the hosts have to be touched, and proves
-// the plan against the hosts and the rest of this run.
-func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.fleet == nil {
-		return // the validate walk
-	}
-	var plan model
-	var state *model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if req.Plan.Raw.IsNull() {
-		r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
-		return
-	}
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
-
+// plan makes the id, decides whether the hosts have to be touched, and proves the plan against
+// the hosts and the rest of this run.
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	want, known := plan.declared(ctx, &resp.Diagnostics)
 	if known && plan.ID.IsUnknown() {
 		want.ID = poolID(want.Scope, want.Members, want.Name)
 		plan.ID = types.StringValue(want.ID)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
-	switch replaced := r.fleet.Ledger.Prior(inst).Pool; {
+	switch replaced := r.Fleet.Ledger.Prior(inst).Pool; {
 	case state == nil:
 		r.planDestroy(ctx, req, replaced, resp)
 	case !plan.Name.Equal(state.Name):
@@ -190,12 +168,12 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	} else {
 		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(drift.Type)
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if !known || r.fleet.Unknown() {
-		r.fleet.Ledger.Forget(inst) // its checks wait until apply
+	if !known || r.Fleet.Unknown() {
+		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
 		return
 	}
 
@@ -204,185 +182,105 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	var view fleet.View
 	if unchanged {
 		want.Members = prior.Members
-		view = r.fleet.Seen() // a change of policy alone asks nobody
+		view = r.Fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.fleet.Ledger.Forget(inst)
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+			r.Fleet.Ledger.Forget(inst)
 			return
 		}
 		choose(&want, hosts, v)
 		view = v
 		if prior != nil { // hosts that leave matter as well
-			view = v.With(r.fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
+			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
 		}
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
-	findings, does := r.fleet.Record(inst, view, p)
-	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
-	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Pool differs", differs)
-	if !unchanged {
-		report.Disturbs(&resp.Diagnostics, r.fleet, path.Empty(), view, p, does)
-	}
+	r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+}
+
+func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
 }
 
 // planDestroy proves that the pool can be taken from its hosts.
 func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PoolConfig, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.fleet.Unknown() {
+	if prior == nil || r.Fleet.Unknown() {
 		return
 	}
 	names := slices.Sorted(maps.Keys(prior.Members))
-	view := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
-	report.Destroy(ctx, r.fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
+	view := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
+	report.Destroy(ctx, r.Fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
 func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diagnostics) ([]string, fleet.View, bool) {
 	if c.Members == nil {
-		return scope.Hosts(ctx, r.fleet, c.Scope, diags)
+		return scope.Hosts(ctx, r.Fleet, c.Scope, diags)
 	}
 	names := slices.Sorted(maps.Keys(c.Members))
 	for _, n := range names {
-		if !r.fleet.Has(n) {
+		if !r.Fleet.Has(n) {
 			diags.AddAttributeError(path.Root("members"), "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.", n, r.fleet.HostNames()))
+				"Found: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.", n, r.Fleet.HostNames()))
 		}
 	}
 	if diags.HasError() {
 		return nil, fleet.View{}, false
 	}
-	v := r.fleet.Look(ctx, r.fleet.Peers(r.fleet.Look(ctx, names), names))
+	v := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
 	return names, v, true
 }
 
-// Create implements resource.Resource.
-func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.fleet.Applying()
-	var plan model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, d := plan.Timeouts.Create(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	token := instance.NewToken()
-	if !r.apply(ctx, "create the pool", &plan, nil, change.Change{Token: token}, timeout, &resp.Diagnostics) {
-		return
-	}
-	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, plan.identity(r.fleet))...)
-}
-
-// Update implements resource.Resource.
-func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	r.fleet.Applying()
-	var plan, state model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	token := instance.Token(ctx, req.Private)
-	if plan.GPUs.IsUnknown() {
-		imported := token == ""
-		if imported {
-			token = instance.NewToken()
-		}
-		timeout, d := plan.Timeouts.Update(ctx, perHost)
-		resp.Diagnostics.Append(d...)
-		if !r.apply(ctx, "change the pool", &plan, &state, change.Change{Token: token, Adopt: imported}, timeout, &resp.Diagnostics) {
-			return
-		}
-	}
-	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(keepIdentity(ctx, req.Identity, resp.Identity, plan.identity(r.fleet))...)
-}
-
 // apply makes the plan real and fills in its computed attributes. It returns false
-// when nothing of the change stands.
-func (r *Resource) apply(ctx context.Context, doing string, plan, state *model, ch change.Change, timeout time.Duration, diags *diag.Diagnostics) bool {
-	want, known := plan.declared(ctx, diags)
-	if !known || diags.HasError() {
-		diags.AddError("Could not "+doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
+// when nothing of the change is there.
+func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
+	want, known := c.Plan.declared(ctx, c.Diags)
+	if !c.Known(known) {
 		return false
 	}
-	hosts, view, ok := r.hosts(ctx, want, diags)
+	c.Subject, c.Want.Pool = label(want.ID), &want
+	hosts, view, ok := r.hosts(ctx, want, c.Diags)
 	if !ok {
-		report.Unreachable(diags, r.fleet, label(want.ID), view)
+		report.Unreachable(c.Diags, r.Fleet, c.Subject, view)
 		return false
 	}
-	for _, n := range hosts {
-		if err, silent := view.Errors[n]; silent {
-			report.Failure(diags, doing, label(want.ID), &fleet.Failure{Label: label(want.ID), Host: n, Err: err})
-			return false
-		}
+	if !c.Answer(hosts, view) {
+		return false
 	}
 	declared := want
 	choose(&want, hosts, view)
-	ch.Subject, ch.Want.Pool = label(want.ID), &want
-	req := fleet.Request{
-		Change: ch, HostTimeout: timeout,
-		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	}
-	if prior := state.prior(ctx, diags); prior != nil {
+	if prior := c.State.prior(ctx, c.Diags); prior != nil {
 		prior.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
-		req.Prior.Pool = prior
+		c.Prior.Pool = prior
 	}
-	if diags.HasError() {
+	_, done := r.Carry(ctx, c)
+	if !want.Force {
+		report.NeedsForce(c.Diags, path.Root("dismount"), c.Subject, c.Err)
+	}
+	if !done {
 		return false
 	}
-	res, err := r.fleet.Apply(ctx, req)
-	if err != nil {
-		report.Failure(diags, doing, req.Subject, err)
-		if !want.Force {
-			report.NeedsForce(diags, path.Root("dismount"), req.Subject, err)
-		}
-		var failure *fleet.Failure
-		if !errors.As(err, &failure) || failure.Clean() {
-			return false
-		}
-		res = &failure.Result
+	c.Plan.GPUs = types.MapNull(gpusOfHostType)
+	if c.State != nil {
+		c.Plan.GPUs = c.State.GPUs
 	}
-	report.Skipped(diags, req.Subject, res.Skipped)
-	plan.GPUs = types.MapNull(gpusOfHostType)
-	if state != nil {
-		plan.GPUs = state.GPUs
-	}
-	plan.observe(ctx, declared, hosts, r.fleet.Look(ctx, hosts), diags)
-	if !diags.HasError() {
-		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
-	}
+	c.Plan.observe(ctx, declared, hosts, r.Fleet.Look(ctx, hosts), c.Diags)
 	return true
 }
 
-// Read implements resource.Resource.
-func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
-	imported := state.Members.IsNull() && state.Hosts.IsNull() && state.Cluster.IsNull()
-	if !imported {
-		resp.Diagnostics.Append(keepIdentity(ctx, req.Identity, resp.Identity, state.identity(r.fleet))...)
-	}
-	if r.fleet.Unknown() {
-		return
-	}
-	if imported {
-		r.readImported(ctx, &state, &resp.Diagnostics)
+// read completes an import, and writes what the hosts have.
+func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool) {
+	if state.imported() {
+		r.readImported(ctx, state, &resp.Diagnostics)
 		if resp.Diagnostics.HasError() {
-			return
+			return nil, nil, false
 		}
-		resp.Diagnostics.Append(resp.Identity.Set(ctx, state.identity(r.fleet))...)
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c)
-	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
-		return
+	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
+		return nil, nil, false
 	}
 	view = view.Except(func(h *gpu.Host) (gpu.Unknown, bool) {
 		var members []string
@@ -393,39 +291,28 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	})
 	if view.Recorded() && !slices.ContainsFunc(hosts, func(n string) bool { _, ok := onHost(view.Hosts[n], c.Name); return ok }) {
 		resp.State.RemoveResource(ctx) // every host has answered that it has no such pool
-		return
+		return nil, nil, false
 	}
 	choose(&c, hosts, view) // and to be on no host to which a run that ended early has given it
-	more, view := r.fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, instance.Token(ctx, req.Private))
+	more, view := r.Fleet.Begun(ctx, view, gpu.ClaimPool, c.Name, instance.Token(ctx, req.Private))
 	state.observe(ctx, c, slices.Concat(hosts, more), view, &resp.Diagnostics)
-	records := map[string]*gpu.Claim{}
+	records = map[string]*gpu.Claim{}
 	for _, n := range hosts {
 		if h, answered := view.Hosts[n]; answered {
-			records[n], _ = h.Claim(gpu.ClaimPool, c.Name)
-		}
-	}
-	state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), records, state.Drift, &resp.Diagnostics)
-	if instance.Token(ctx, req.Private) == "" {
-		for _, n := range hosts {
-			if h, ok := view.Hosts[n]; ok {
-				for _, cl := range h.Claims {
-					if cl.Is(gpu.ClaimPool, c.Name) && cl.Owner == r.fleet.Owner() {
-						resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, cl.Token)...)
-					}
-				}
+			if records[n], ok = h.Claim(gpu.ClaimPool, c.Name); ok && records[n].Owner == r.Fleet.Owner() {
+				claim = records[n]
 			}
 		}
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
+	return claim, records, true
 }
 
-// keepIdentity carries an identity that is known, and sets one where the version of
-// Terraform does not: it names where the pool was declared first, and may not change.
-func keepIdentity(ctx context.Context, known, next *tfsdk.ResourceIdentity, is identityModel) diag.Diagnostics {
-	if known != nil && !known.Raw.IsFullyNull() {
+// identify names where the pool was declared first, once an import is complete.
+func (r *Resource) identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, m *model) diag.Diagnostics {
+	if m.imported() {
 		return nil
 	}
-	return next.Set(ctx, is)
+	return lifecycle.Identify(ctx, known, next, m.identity(r.Fleet))
 }
 
 // look takes the hosts of a pool as the state has it: a host that the provider no
@@ -434,35 +321,19 @@ func (r *Resource) look(ctx context.Context, c gpu.PoolConfig) ([]string, fleet.
 	switch {
 	case c.Members != nil:
 		hosts := slices.Sorted(maps.Keys(c.Members))
-		return hosts, r.fleet.Look(ctx, hosts)
+		return hosts, r.Fleet.Look(ctx, hosts)
 	case c.Scope.Cluster != "":
-		members, unknown := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), c.Scope.Cluster)
+		members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), c.Scope.Cluster)
 		hosts := slices.Concat(members, unknown)
-		return hosts, r.fleet.Look(ctx, hosts)
+		return hosts, r.Fleet.Look(ctx, hosts)
 	default:
-		return c.Scope.Hosts, r.fleet.Look(ctx, c.Scope.Hosts)
+		return c.Scope.Hosts, r.Fleet.Look(ctx, c.Scope.Hosts)
 	}
 }
 
-// Delete implements resource.Resource.
-func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.fleet.Applying()
-	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	timeout, d := state.Timeouts.Delete(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	prior := state.prior(ctx, &resp.Diagnostics)
-	token := instance.Token(ctx, req.Private)
-	res, err := r.fleet.Apply(ctx, fleet.Request{
-		Change: change.Change{Subject: label(prior.ID), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Pool: prior}}, HostTimeout: timeout,
-		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	})
-	if err != nil {
-		report.Failure(&resp.Diagnostics, "destroy the pool", label(prior.ID), err)
-		return
-	}
-	report.Skipped(&resp.Diagnostics, label(prior.ID), res.Skipped)
+// destroy takes the pool from its hosts.
+func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
+	c.Prior.Pool = c.State.prior(ctx, c.Diags)
+	c.Subject = label(c.Prior.Pool.ID)
+	r.Carry(ctx, c)
 }

@@ -28,8 +28,8 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is host/name, such as hgx01/team-a.", req.ID))
 		return
 	}
-	if !r.fleet.Unknown() && !r.fleet.Has(host) {
-		resp.Diagnostics.AddError("Unknown host", (&fleet.UnknownHostError{Host: host, Known: r.fleet.HostNames()}).Error()+".")
+	if !r.Fleet.Unknown() && !r.Fleet.Has(host) {
+		resp.Diagnostics.AddError("Unknown host", (&fleet.UnknownHostError{Host: host, Known: r.Fleet.HostNames()}).Error()+".")
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("host"), host)...)
@@ -44,10 +44,10 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	case claim == nil || claim.Want.Share == nil:
 		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: declare it without importing it.", host, name))
 		return false
-	case claim.Owner != r.fleet.Owner():
+	case claim.Owner != r.Fleet.Owner():
 		diags.AddError("Share belongs to another owner", fmt.Sprintf(
 			"Found: share %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
-			name, host, claim.Owner, r.fleet.Owner()))
+			name, host, claim.Owner, r.Fleet.Owner()))
 		return false
 	}
 	s := claim.Want.Share

@@ -28,7 +28,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	diags.Append(out.Resource.SetAttribute(ctx, path.Root("host"), is.Host)...)
 	diags.Append(out.Resource.SetAttribute(ctx, path.Root("name"), is.Name)...)
 	diags.Append(out.Resource.Get(ctx, &m)...)
-	if !(&Resource{fleet: f}).readImported(ctx, &m, a.Claim, diags) {
+	if !of(f).readImported(ctx, &m, a.Claim, diags) {
 		return
 	}
 	m.observe(ctx, host, v.Hosts[host], *m.prior(ctx, diags), diags)

@@ -15,18 +15,18 @@ import (
 // all of them when only that tells that there is no such pool or config. ok is false when
 // the host that it names is none of the provider's.
 func (r *Resource) look(ctx context.Context, want gpu.Share, diags *diag.Diagnostics) (v fleet.View, ok bool) {
-	if want.Host != "" && !r.fleet.Has(want.Host) {
+	if want.Host != "" && !r.Fleet.Has(want.Host) {
 		diags.AddAttributeError(path.Root("host"), "Unknown host", fmt.Sprintf(
 			"%s\n\nFound: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.",
-			label(want), want.Host, r.fleet.HostNames()))
+			label(want), want.Host, r.Fleet.HostNames()))
 		return fleet.View{}, false
 	}
-	v = r.fleet.Look(ctx, r.fleet.ShareHosts(ctx, want))
+	v = r.Fleet.Look(ctx, r.Fleet.ShareHosts(ctx, want))
 	if want.Config == "" {
 		return v, true
 	}
-	if _, planned := r.fleet.Ledger.Config(want.Config); !planned && !fleet.Claimed(v, gpu.ClaimConfig, want.Config) {
-		v = v.With(r.fleet.LookAll(ctx))
+	if _, planned := r.Fleet.Ledger.Config(want.Config); !planned && !fleet.Claimed(v, gpu.ClaimConfig, want.Config) {
+		v = v.With(r.Fleet.LookAll(ctx))
 	}
 	return v, true
 }

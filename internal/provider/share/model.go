@@ -147,5 +147,3 @@ func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.D
 	}
 	return drift.Decode(ctx, m.Drift, diags)
 }
-
-func (m *model) identity() identityModel { return identityModel{Host: m.Host, Name: m.Name} }

@@ -20,31 +20,15 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
-// ModifyPlan decides whether the host has to be touched, and proves that there is room
-// for the share on the hosts and beside the rest of this run.
-func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.fleet == nil {
-		return // the validate walk
-	}
-	var state *model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
+// plan decides whether the host has to be touched, and proves that there is room for the share on
+// the hosts and beside the rest of this run.
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	prior := state.prior(ctx, &resp.Diagnostics)
-	if req.Plan.Raw.IsNull() {
-		r.planDestroy(ctx, req, prior, resp)
-		return
-	}
-	var plan, config model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	var config model
 	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
-
 	want, known := config.declared(ctx, &resp.Diagnostics)
 	drifted := state.drifted(ctx, &resp.Diagnostics)
 	if state != nil {
@@ -59,37 +43,37 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	unchanged := stays && known && len(drifted) == 0 && want.SameLimits(*prior)
 	plan.foresee(&config, state, stays, unchanged, len(drifted) > 0)
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if !known || r.fleet.Unknown() {
-		r.fleet.Ledger.Forget(inst) // its checks wait until apply
+	if !known || r.Fleet.Unknown() {
+		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
 		return
 	}
 
 	p := change.Change{Subject: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged, Replaces: state != nil && !stays}
 	p.Want.Share, p.Prior.Share = &want, prior
-	view := r.fleet.Seen() // a plan that changes nothing asks nobody
+	view := r.Fleet.Seen() // a plan that changes nothing asks nobody
 	if !unchanged {
 		v, ok := r.look(ctx, want, &resp.Diagnostics)
 		held := ""
 		if prior != nil {
 			held = prior.Host
 		}
-		if !report.Unreachable(&resp.Diagnostics, r.fleet, p.Subject, v, held) || !ok {
-			r.fleet.Ledger.Forget(inst)
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, held) || !ok {
+			r.Fleet.Ledger.Forget(inst)
 			return
 		}
 		on := r.placedOn(ctx, want)
-		if !slices.ContainsFunc(on, func(host string) bool { return !r.fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
+		if !slices.ContainsFunc(on, func(host string) bool { return !r.Fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
 			resp.Diagnostics.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
 				"%s\n\nHost: %s\nFound: %v.\nFix: bring the host back, or leave the share as it is until then.", p.Subject, strings.Join(on, ", "), v.Errors[on[0]]))
-			r.fleet.Ledger.Forget(inst)
+			r.Fleet.Ledger.Forget(inst)
 			return
 		}
 		view = v
-		if host, ok := r.fleet.ShareTakenOver(v, want); ok && want.Host == "" {
+		if host, ok := r.Fleet.ShareTakenOver(v, want); ok && want.Host == "" {
 			want.Host = host
 		}
 	}
@@ -98,9 +82,11 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	} else if state != nil {
 		r.planDestroy(ctx, req, prior, resp)
 	}
-	findings, _ := r.fleet.Record(inst, view, p)
-	report.Findings(&resp.Diagnostics, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, view, p)))
-	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Share differs", drifted)
+	r.Record(ctx, inst, path.Empty(), view, p, drifted, &resp.Diagnostics)
+}
+
+func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
 }
 
 // placedOn are the hosts that a share is on, or can go to.
@@ -108,7 +94,7 @@ func (r *Resource) placedOn(ctx context.Context, s gpu.Share) []string {
 	if s.Host != "" {
 		return []string{s.Host}
 	}
-	return r.fleet.PoolHosts(ctx, s.Pool)
+	return r.Fleet.PoolHosts(ctx, s.Pool)
 }
 
 // stay gives a share the place of what it was.
@@ -119,7 +105,7 @@ func stay(s *gpu.Share, prior gpu.Share) {
 // configReplaced tells whether this run replaces the config that the share is on, because it
 // becomes one of another kind: what the share has part in goes.
 func (r *Resource) configReplaced(id string) bool {
-	p, planned := r.fleet.Ledger.Config(id)
+	p, planned := r.Fleet.Ledger.Config(id)
 	return planned && p.Prior.Config != nil && p.Prior.Config.Kind != p.Want.Config.Kind
 }
 
@@ -196,7 +182,7 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p chang
 		return
 	}
 	c, ok := h.Claim(gpu.ClaimShare, p.Prior.Share.Name)
-	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.fleet.Owner() {
+	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.Fleet.Owner() {
 		return
 	}
 	title, text := "Another resource manages this share", fmt.Sprintf(
@@ -211,8 +197,8 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p chang
 
 // planDestroy proves that the share can be taken back.
 func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Share, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.fleet.Unknown() {
+	if prior == nil || r.Fleet.Unknown() {
 		return
 	}
-	report.Destroy(ctx, r.fleet, path.Empty(), r.fleet.Look(ctx, []string{prior.Host}), req, resp, change.Change{Subject: label(*prior), Prior: gpu.Want{Share: prior}})
+	report.Destroy(ctx, r.Fleet, path.Empty(), r.Fleet.Look(ctx, []string{prior.Host}), req, resp, change.Change{Subject: label(*prior), Prior: gpu.Want{Share: prior}})
 }

@@ -4,21 +4,18 @@ package share
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
-	"github.com/hashicorp/terraform-plugin-log/tflog"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -29,28 +26,29 @@ const ResourceType = "gpu_share"
 const perHost = 10 * time.Minute
 
 var (
-	_ resource.ResourceWithConfigure        = (*Resource)(nil)
-	_ resource.ResourceWithConfigValidators = (*Resource)(nil)
-	_ resource.ResourceWithIdentity         = (*Resource)(nil)
-	_ resource.ResourceWithImportState      = (*Resource)(nil)
-	_ resource.ResourceWithModifyPlan       = (*Resource)(nil)
-	_ resource.ResourceWithValidateConfig   = (*Resource)(nil)
+	_ lifecycle.Managed                   = (*Resource)(nil)
+	_ resource.ResourceWithValidateConfig = (*Resource)(nil)
 )
 
 // Resource is gpu_share.
-type Resource struct{ fleet *fleet.Fleet }
+type Resource struct{ lifecycle.Shell[model] }
 
 // New makes the resource.
-func New() resource.Resource { return &Resource{} }
+func New() resource.Resource { return of(nil) }
 
-// Metadata implements resource.Resource.
-func (r *Resource) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
-	resp.TypeName = ResourceType
+func of(f *fleet.Fleet) *Resource {
+	r := &Resource{}
+	r.Fleet, r.Of = f, lifecycle.Parts[model]{
+		Type: ResourceType, Creating: "create the share", Changing: "change the share", Destroying: "destroy the share", Differs: "Share differs",
+		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
+		Identify: identify, Plan: r.plan, PlanDestroy: r.planGone, Touches: func(plan, _ *model) bool { return plan.Environment.IsUnknown() },
+		Apply: r.apply, Read: r.read, Destroy: r.destroy,
+	}
+	return r
 }
 
-// Configure implements resource.ResourceWithConfigure.
-func (r *Resource) Configure(_ context.Context, req resource.ConfigureRequest, _ *resource.ConfigureResponse) {
-	r.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
+func identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, m *model) diag.Diagnostics {
+	return lifecycle.Identify(ctx, known, next, identityModel{Host: m.Host, Name: m.Name})
 }
 
 // label names a share in messages by where it was declared to be.
@@ -61,74 +59,22 @@ func label(s gpu.Share) string {
 	return fmt.Sprintf("%s %q on %s", ResourceType, s.Name, s.Host)
 }
 
-// Create implements resource.Resource.
-func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
-	r.fleet.Applying()
-	var plan model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	want := r.wanted(ctx, req.Config, nil, &resp.Diagnostics)
-	timeout, d := plan.Timeouts.Create(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	token := instance.NewToken()
-	if !r.apply(ctx, "create the share", &plan, want, nil, token, timeout, &resp.Diagnostics) {
-		return
-	}
-	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, plan.identity())...)
-}
-
-// Update implements resource.Resource.
-func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
-	r.fleet.Applying()
-	var plan, state model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	prior := state.prior(ctx, &resp.Diagnostics)
-	want := r.wanted(ctx, req.Config, prior, &resp.Diagnostics)
-	timeout, d := plan.Timeouts.Update(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	token := instance.Token(ctx, req.Private)
-	if plan.Environment.IsUnknown() {
-		if token == "" { // imported, never claimed
-			token = instance.NewToken()
-		}
-		planned := plan
-		if !r.apply(ctx, "change the share", &plan, want, prior, token, timeout, &resp.Diagnostics) {
-			return
-		}
-		plan.keepPlanned(&planned)
-	}
-	resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, token)...)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, plan.identity())...)
-}
-
-// wanted is what the configuration asks for, at the place that the share has.
-func (r *Resource) wanted(ctx context.Context, from tfsdk.Config, prior *gpu.Share, diags *diag.Diagnostics) gpu.Share {
+// apply makes the plan real, at the place that the share has, and fills in its computed
+// attributes. It returns false when nothing of the change is there.
+func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
+	planned := *c.Plan
 	var config model
-	diags.Append(from.Get(ctx, &config)...)
-	want, known := config.declared(ctx, diags)
-	if !known && !diags.HasError() {
-		diags.AddError("Could not apply the share", "A value is still unknown at apply. This is a bug in the provider; please report it.")
+	c.Diags.Append(c.Config.Get(ctx, &config)...)
+	want, known := config.declared(ctx, c.Diags)
+	if !c.Known(known) {
+		return false
 	}
+	prior := c.State.prior(ctx, c.Diags)
 	if prior != nil {
 		stay(&want, *prior)
 	}
-	return want
-}
-
-// apply makes the plan real and fills in its computed attributes. It returns false when
-// nothing of the change stands.
-func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gpu.Share, prior *gpu.Share, token string, timeout time.Duration, diags *diag.Diagnostics) bool {
-	view, ok := r.look(ctx, want, diags)
-	if !ok {
+	view, ok := r.look(ctx, want, c.Diags)
+	if !ok || c.Diags.HasError() {
 		return false
 	}
 	if h, answered := view.Hosts[want.Host]; answered && prior != nil {
@@ -136,29 +82,22 @@ func (r *Resource) apply(ctx context.Context, doing string, plan *model, want gp
 			want.GPUIDs = c.Want.Share.GPUIDs // how it was pinned when it was placed: later pins move nothing
 		}
 	}
-	req := fleet.Request{
-		Change: change.Change{Subject: label(want), Token: token, Want: gpu.Want{Share: &want}, Prior: gpu.Want{Share: prior}}, HostTimeout: timeout,
-		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	}
-	host, err := r.fleet.ApplyShare(ctx, req)
-	if err != nil {
-		report.Failure(diags, doing, req.Subject, err)
-		var failure *fleet.Failure
-		if !errors.As(err, &failure) || failure.Clean() {
-			return false
-		}
+	c.Subject, c.Want.Share, c.Prior.Share = label(want), &want, prior
+	host, err := r.Fleet.ApplyShare(ctx, c.Request)
+	if _, done := c.End(&fleet.Result{}, err); !done {
+		return false
 	}
 	want.Host = host
-	h, err := r.fleet.Snapshot(ctx, host)
+	h, err := r.Fleet.Snapshot(ctx, host)
 	if err != nil {
-		diags.AddError("Share state unknown after the change", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", req.Subject, host, err))
+		c.Diags.AddError("Share state unknown after the change", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", c.Subject, host, err))
 		h = &gpu.Host{Name: host}
 	}
-	plan.observe(ctx, host, h, want, diags)
-	if !diags.HasError() {
-		plan.Drift = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
+	c.Plan.observe(ctx, host, h, want, c.Diags)
+	warnOfLacks(c.Diags, host, h, want)
+	if c.State != nil {
+		c.Plan.keepPlanned(&planned)
 	}
-	warnOfLacks(diags, host, h, want)
 	return true
 }
 
@@ -169,59 +108,32 @@ func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share)
 	}
 }
 
-// Read implements resource.Resource.
-func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
-	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	// A version of Terraform that carries no identity wants one whatever comes of the read.
-	resp.Diagnostics.Append(resp.Identity.Set(ctx, state.identity())...)
-	if resp.Diagnostics.HasError() || r.fleet.Unknown() {
-		return
-	}
-	r.fleet.Ledger.Met(instance.Token(ctx, req.Private))
+// read completes an import, and writes what the host has.
+func (r *Resource) read(ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	host, name := state.Host.ValueString(), state.Name.ValueString()
-	view := r.fleet.Look(ctx, []string{host})
-	if !report.Unreachable(&resp.Diagnostics, r.fleet, label(*state.prior(ctx, &resp.Diagnostics)), view, host) || !view.Recorded() {
-		return
+	view := r.Fleet.Look(ctx, []string{host})
+	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*state.prior(ctx, &resp.Diagnostics)), view, host) || !view.Recorded() {
+		return nil, nil, false
 	}
 	h := view.Hosts[host]
 	claim, claimed := h.Claim(gpu.ClaimShare, name)
-	if state.CDIDevice.IsNull() && !r.readImported(ctx, &state, claim, &resp.Diagnostics) {
-		return
+	if state.CDIDevice.IsNull() && !r.readImported(ctx, state, claim, &resp.Diagnostics) {
+		return nil, nil, false
 	}
 	if _, handed := h.HandedShare(name); !claimed && !handed {
 		resp.State.RemoveResource(ctx) // the host has answered that it has no such share
-		return
+		return nil, nil, false
 	}
 	state.observe(ctx, host, h, *state.prior(ctx, &resp.Diagnostics), &resp.Diagnostics)
-	if claimed {
-		if instance.Token(ctx, req.Private) == "" && claim.Owner == r.fleet.Owner() {
-			resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
-		}
-		state.Drift = drift.Records(ctx, req.Private, r.fleet.Owner(), map[string]*gpu.Claim{state.Host.ValueString(): claim}, state.Drift, &resp.Diagnostics)
+	if !claimed {
+		return nil, nil, true
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
+	return claim, map[string]*gpu.Claim{host: claim}, true
 }
 
-// Delete implements resource.Resource.
-func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	r.fleet.Applying()
-	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	prior := state.prior(ctx, &resp.Diagnostics)
-	timeout, d := state.Timeouts.Delete(ctx, perHost)
-	resp.Diagnostics.Append(d...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	token := instance.Token(ctx, req.Private)
-	res, err := r.fleet.Apply(ctx, fleet.Request{
-		Change: change.Change{Subject: label(*prior), Token: token, Adopt: token == "", Approved: instance.Approved(ctx, req.Private), Prior: gpu.Want{Share: prior}}, HostTimeout: timeout,
-		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
-	})
-	if err != nil {
-		report.Failure(&resp.Diagnostics, "destroy the share", label(*prior), err)
-		return
-	}
-	report.Skipped(&resp.Diagnostics, label(*prior), res.Skipped)
+// destroy takes the share back.
+func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
+	c.Prior.Share = c.State.prior(ctx, c.Diags)
+	c.Subject = label(*c.Prior.Share)
+	r.Carry(ctx, c)
 }

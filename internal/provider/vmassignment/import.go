@@ -37,18 +37,18 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	case !named && !fleet.IsVMID(ref), named && (where == "" || name == ""):
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID), host/name or cluster/name, such as hv01/avd-01.", ref))
 		return
-	case named && (r.fleet.Has(where) || r.fleet.Unknown()):
+	case named && (r.Fleet.Has(where) || r.Fleet.Unknown()):
 		hosts, ref = []string{where}, name
 	case named:
-		if members, unknown := r.fleet.ClusterHosts(r.fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
-			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", where, r.fleet.HostNames()))
+		if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
+			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", where, r.Fleet.HostNames()))
 			return
 		}
 		cluster, ref = where, name
 	}
-	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, cluster, nil)
+	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
 	if err != nil {
-		if report.Unreachable(&resp.Diagnostics, r.fleet, label(ref), view, view.Silent()...) {
+		if report.Unreachable(&resp.Diagnostics, r.Fleet, label(ref), view, view.Silent()...) {
 			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", err))
 		}
 		return
@@ -61,17 +61,17 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 // there is one, else from what the VM has.
 func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at fleet.FoundVM, diags *diag.Diagnostics) {
 	claim, claimed := fleet.AssignmentClaim(v, at.VM.ID)
-	if claimed && claim.Owner != r.fleet.Owner() {
+	if claimed && claim.Owner != r.Fleet.Owner() {
 		diags.AddError("VM belongs to another owner", fmt.Sprintf(
 			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy the assignment where it is declared, or use the same owner.",
-			at.VM.Name, at.Host, claim.Owner, r.fleet.Owner()))
+			at.VM.Name, at.Host, claim.Owner, r.Fleet.Owner()))
 		return
 	}
 	a := fleet.Assigned(at.Host, v.Hosts[at.Host], at.VM)
 	if claimed && claim.Want.Assignment != nil {
 		a = *claim.Want.Assignment
 		m.VM = types.StringValue(a.VM)
-		m.Power = power.Encode(ctx, a.Power, r.fleet.Power(), diags)
+		m.Power = power.Encode(ctx, a.Power, r.Fleet.Power(), diags)
 	}
 	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType()), types.ObjectNull(poolType), types.ObjectNull(deviceType)
 	var d diag.Diagnostics
@@ -99,7 +99,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	}
 	diags.Append(d...)
 	m.settings(a.Settings)
-	m.EffectivePower = power.Applied(power.Decode(ctx, m.Power, r.fleet.Power(), diags))
+	m.EffectivePower = power.Applied(power.Decode(ctx, m.Power, r.Fleet.Power(), diags))
 }
 
 func encodePartition(p gpu.PartitionWant) partitionModel {

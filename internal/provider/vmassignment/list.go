@@ -45,7 +45,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	diags.Append(out.Resource.SetAttribute(ctx, path.Root("vm_id"), at.VM.ID)...)
 	diags.Append(out.Resource.SetAttribute(ctx, path.Root("vm"), at.VM.Name)...)
 	diags.Append(out.Resource.Get(ctx, &m)...)
-	if (&Resource{fleet: f}).readImported(ctx, &m, v, at, diags); diags.HasError() {
+	if of(f).readImported(ctx, &m, v, at, diags); diags.HasError() {
 		return
 	}
 	want, _ := m.declared(ctx, f.Power(), diags)

@@ -30,10 +30,10 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 			ref, hosts, cluster = prior.VMID, nil, ""
 		}
 	}
-	view, at, err := r.fleet.LookForVM(ctx, ref, hosts, cluster, hint)
+	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, hint)
 	if err != nil {
 		if cluster != "" && len(view.Hosts) == 0 && view.Complete() {
-			scope.UnknownCluster(r.fleet, cluster, diags)
+			scope.UnknownCluster(r.Fleet, cluster, diags)
 			return view, at, false
 		}
 		held := ""
@@ -44,18 +44,18 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 		return view, at, false
 	}
 	// Rules need the whole cluster of the VM, and to say that a config is unknown all hosts.
-	around := r.fleet.Look(ctx, r.fleet.Peers(view, []string{at.Host}))
+	around := r.Fleet.Look(ctx, r.Fleet.Peers(view, []string{at.Host}))
 	maps.Copy(around.Hosts, view.Hosts)
 	if want.Partition != nil && want.Partition.Config != "" {
-		if _, planned := r.fleet.Ledger.Config(want.Partition.Config); !planned {
+		if _, planned := r.Fleet.Ledger.Config(want.Partition.Config); !planned {
 			if _, claimed := configClaim(around, want.Partition.Config); !claimed {
-				around = r.fleet.LookAll(ctx)
+				around = r.Fleet.LookAll(ctx)
 			}
 		}
 	}
-	if want.Device != nil && !r.fleet.Has(want.Device.Host) {
+	if want.Device != nil && !r.Fleet.Has(want.Device.Host) {
 		diags.AddAttributeError(path.Root("device"), "Unknown host", fmt.Sprintf(
-			"Found: device.host is %q, which is not a host of the provider; it knows %v.", want.Device.Host, r.fleet.HostNames()))
+			"Found: device.host is %q, which is not a host of the provider; it knows %v.", want.Device.Host, r.Fleet.HostNames()))
 		return around, at, false
 	}
 	return around, at, true
@@ -65,8 +65,8 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics) (hosts []string, cluster string) {
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType()), diags)
 	for _, n := range s.Hosts {
-		if !r.fleet.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %v.", n, r.fleet.HostNames()))
+		if !r.Fleet.Has(n) {
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %v.", n, r.Fleet.HostNames()))
 		}
 	}
 	return s.Hosts, s.Cluster
@@ -83,7 +83,7 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 			"%s\n\nFound: none of the hosts %v has a VM with the name or id %q.\nFix: correct the name. For a VM that is made in the same run, refer to its "+
 				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), slices.Sorted(maps.Keys(v.Hosts)), ref))
 	default:
-		report.Unreachable(diags, r.fleet, label(ref), v, held)
+		report.Unreachable(diags, r.Fleet, label(ref), v, held)
 	}
 }
 
@@ -93,7 +93,7 @@ func (r *Resource) hint(a gpu.Assignment) []string {
 		return []string{a.Host}
 	}
 	if a.Partition != nil {
-		if c, ok := r.fleet.Ledger.Config(a.Partition.Config); ok && c.Want.Config != nil {
+		if c, ok := r.Fleet.Ledger.Config(a.Partition.Config); ok && c.Want.Config != nil {
 			return slices.Sorted(maps.Keys(c.Want.Config.GPUs))
 		}
 	}
@@ -104,7 +104,7 @@ func (r *Resource) hint(a gpu.Assignment) []string {
 // comes from: then the VM gets another partition, though nothing of the assignment
 // itself changes.
 func (r *Resource) configChanges(a gpu.Assignment) bool {
-	return a.Partition != nil && r.fleet.Ledger.Reshaped(a.Partition.Config)
+	return a.Partition != nil && r.Fleet.Ledger.Reshaped(a.Partition.Config)
 }
 
 func configClaim(v fleet.View, id string) (gpu.Claim, bool) {

@@ -244,5 +244,8 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 }
 
 func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
+	if m == nil {
+		return nil
+	}
 	return drift.Decode(ctx, m.Drift, diags)
 }

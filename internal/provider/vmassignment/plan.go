@@ -3,7 +3,6 @@ package vmassignment
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -21,41 +20,17 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// ModifyPlan finds the VM, decides whether it has to be touched, and proves the plan
-// against the hosts and the rest of this run.
-func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if r.fleet == nil {
-		return // the validate walk
-	}
-	var state *model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	if req.Plan.Raw.IsNull() {
-		resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
-		r.planDestroy(ctx, req, state.prior(ctx, r.fleet.Power(), &resp.Diagnostics), resp)
-		return
-	}
-	var plan model
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	if resp.Diagnostics.HasError() {
-		return
-	}
-	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
-
-	want, known := plan.declared(ctx, r.fleet.Power(), &resp.Diagnostics)
-	prior := state.prior(ctx, r.fleet.Power(), &resp.Diagnostics)
-	policy := r.policy(ctx, &plan, &resp.Diagnostics)
+// plan finds the VM, decides whether it has to be touched, and proves the plan against the hosts
+// and the rest of this run.
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	want, known := plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
+	prior := state.prior(ctx, r.Fleet.Power(), &resp.Diagnostics)
+	policy := r.policy(ctx, plan, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
-		r.declare(inst, policy, prior.VMID, r.fleet.Seen(), &resp.Diagnostics)
+		r.declare(inst, policy, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
 	}
-	var drifted []change.Difference
-	if state != nil {
-		drifted = state.drifted(ctx, &resp.Diagnostics)
-	}
+	drifted := state.drifted(ctx, &resp.Diagnostics)
 	sameVM := state != nil && plan.VM.Equal(state.VM)
 	// An assignment that waited for the VM's power-off, and may not wait any more.
 	due := state != nil && state.Pending.ValueBool() && !want.Power.NextOff
@@ -69,7 +44,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.keep(state) // nothing that the VM holds can change
 		plan.Drift = object.None(drift.Type)
 	default:
-		plan.forget(want, known, r.fleet.PowerUnknown())
+		plan.forget(want, known, r.Fleet.PowerUnknown())
 	}
 	if state != nil && plan.VM.IsUnknown() {
 		// A reference that is not known yet mostly means a VM that is made anew. A
@@ -77,9 +52,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
 		plan.VMID = types.StringUnknown()
 	}
-	if !known || r.fleet.Unknown() {
-		r.fleet.Ledger.Forget(inst) // its checks wait until apply
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	if !known || r.Fleet.Unknown() {
+		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		return
 	}
 
@@ -87,19 +62,19 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	p.Adopt = state != nil && p.Token == ""
 	p.Prior.Assignment, p.Want.Assignment = prior, &want
 	if unchanged {
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		r.planUnchanged(ctx, inst, p, &resp.Diagnostics)
 		return
 	}
-	view, at, ok := r.find(ctx, &plan, want, prior, &resp.Diagnostics)
+	view, at, ok := r.find(ctx, plan, want, prior, &resp.Diagnostics)
 	if !ok {
-		r.fleet.Ledger.Forget(inst)
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		r.Fleet.Ledger.Forget(inst)
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		return
 	}
-	report.Unfinished(&resp.Diagnostics, r.fleet, view)
+	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
-	switch before := r.fleet.Ledger.Prior(inst).Assignment; {
+	switch before := r.Fleet.Ledger.Prior(inst).Assignment; {
 	case state == nil && before != nil && gpu.SameID(at.VM.ID, before.VMID):
 		again := *before // a replacement, which takes the GPU away and gives it again
 		again.Power = again.Power.Stricter(want.Power)
@@ -116,20 +91,23 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		leaves.Power = leaves.Power.Stricter(want.Power)
 		r.planDestroy(ctx, req, &leaves, resp)
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
-	does := r.record(ctx, inst, p, view, &resp.Diagnostics)
-	report.Drift(&resp.Diagnostics, r.fleet, view, p, "Assignment differs", drifted)
-	report.Disturbs(&resp.Diagnostics, r.fleet, path.Root("vm"), view, p, does)
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	r.Record(ctx, inst, path.Root("vm"), view, p, drifted, &resp.Diagnostics)
+}
+
+func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
+	r.planDestroy(ctx, req, state.prior(ctx, r.Fleet.Power(), &resp.Diagnostics), resp)
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
 func (r *Resource) policy(ctx context.Context, plan *model, diags *diag.Diagnostics) rules.Policy {
-	p := rules.Policy{Label: label(plan.VM.ValueString()), Unknown: r.fleet.PowerUnknown() || !object.Known(ctx, plan.Power)}
+	p := rules.Policy{Label: label(plan.VM.ValueString()), Unknown: r.Fleet.PowerUnknown() || !object.Known(ctx, plan.Power)}
 	if p.Unknown {
 		plan.EffectivePower = power.Unknown()
 		return p
 	}
-	p.Power = power.Decode(ctx, plan.Power, r.fleet.Power(), diags)
+	p.Power = power.Decode(ctx, plan.Power, r.Fleet.Power(), diags)
 	plan.EffectivePower = power.Applied(p.Power)
 	return p
 }
@@ -137,27 +115,20 @@ func (r *Resource) policy(ctx context.Context, plan *model, diags *diag.Diagnost
 // declare lets the partition configs of this run know what may be done to a VM now.
 func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.View, diags *diag.Diagnostics) {
 	p.VMID = vmID
-	report.Findings(diags, p.Label, r.fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.fleet.CheckPolicy(v, p) }))
+	report.Findings(diags, p.Label, r.Fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.Fleet.CheckPolicy(v, p) }))
 }
 
 // planUnchanged records what the resource goes on holding. It goes by what this run
 // has seen: a change of policy alone asks nobody.
 func (r *Resource) planUnchanged(ctx context.Context, inst string, p change.Change, diags *diag.Diagnostics) {
-	want, view := p.Want.Assignment, r.fleet.Seen()
+	want, view := p.Want.Assignment, r.Fleet.Seen()
 	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
 	if at, err := fleet.FindVM(view, want.VMID); err == nil {
 		want.VMName, want.Host = at.VM.Name, at.Host
 		r.warnOfName(diags, *want)
 	}
 	r.checkTakenOver(diags, view, p)
-	r.record(ctx, inst, p, view, diags)
-}
-
-// record puts the plan into the ledger, reports what the rules find, and tells what it does.
-func (r *Resource) record(ctx context.Context, inst string, p change.Change, v fleet.View, diags *diag.Diagnostics) []change.Forecast {
-	findings, does := r.fleet.Record(inst, v, p)
-	report.Findings(diags, p.Subject, slices.Concat(findings, r.fleet.Elsewhere(ctx, v, p)))
-	return does
+	r.Record(ctx, inst, path.Root("vm"), view, p, nil, diags)
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -175,7 +146,7 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 // run the ledger tells; this is for a second provider block or state.
 func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p change.Change) {
 	c, ok := fleet.AssignmentClaim(v, p.Prior.Assignment.VMID)
-	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.fleet.Owner() {
+	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.Fleet.Owner() {
 		return
 	}
 	title, text := "Another resource manages this VM", fmt.Sprintf(
@@ -190,15 +161,14 @@ func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p chang
 
 // planDestroy proves that the GPU can be taken from the VM.
 func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Assignment, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.fleet.Unknown() {
+	if prior == nil || r.Fleet.Unknown() {
 		return
 	}
-	inst := r.fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.fleet.PowerUnknown()}, prior.VMID, r.fleet.Seen(), &resp.Diagnostics)
+	inst := r.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
-	view, _, _ := r.fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
-	ch := change.Change{Subject: label(prior.VM), Token: instance.Token(ctx, req.Private), Prior: gpu.Want{Assignment: prior}}
-	report.Destroy(ctx, r.fleet, path.Root("vm"), view, req, resp, ch)
+	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
+	report.Destroy(ctx, r.Fleet, path.Root("vm"), view, req, resp, change.Change{Subject: label(prior.VM), Prior: gpu.Want{Assignment: prior}})
 }
 
 // keep copies the computed attributes of the state.

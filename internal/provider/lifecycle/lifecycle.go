@@ -1,0 +1,288 @@
+// Package lifecycle is what the resources have in common: how a plan, an apply, a read and a
+// destroy begin and end, and what private state keeps of them. What a resource wants of its hosts,
+// and what it shows of them, is in its own package.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+)
+
+// Managed is what every resource is.
+type Managed interface {
+	resource.ResourceWithConfigure
+	resource.ResourceWithConfigValidators
+	resource.ResourceWithIdentity
+	resource.ResourceWithImportState
+	resource.ResourceWithModifyPlan
+}
+
+// Shell is embedded in a resource whose plans and states are of type M.
+type Shell[M any] struct {
+	Fleet *fleet.Fleet // nil in the validate walk
+	Of    Parts[M]
+}
+
+// Parts are what a resource does by itself.
+type Parts[M any] struct {
+	Type string // the resource's name in configurations
+	// Creating, Changing and Destroying finish "Could not …", Differs begins "… from the declaration".
+	Creating, Changing, Destroying, Differs string
+	// Limit bounds the work on one host where the configuration does not.
+	Limit    time.Duration
+	Timeouts func(*M) timeouts.Value
+	Drift    func(*M) *types.List
+
+	// Identify writes what Terraform identifies the object by, once that is known.
+	Identify func(ctx context.Context, known, next *tfsdk.ResourceIdentity, of *M) diag.Diagnostics
+	// Plan and PlanDestroy prove a plan against the hosts and the rest of the run. state is nil
+	// for a new object; inst is its name in the ledger.
+	Plan        func(ctx context.Context, inst string, plan, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse)
+	PlanDestroy func(ctx context.Context, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse)
+	// Touches reports whether an update needs the hosts; Apply makes the plan real and fills in
+	// its computed attributes, and returns false when nothing of the change is there; Permit
+	// writes what the claims say of policy where nothing else changes, nil where they say nothing.
+	Touches func(plan, state *M) bool
+	Apply   func(context.Context, *Call[M]) bool
+	Permit  func(context.Context, *Call[M])
+	// Read writes what the hosts have. It returns the claim that an imported object goes by and
+	// those of the hosts that hold the object, nil for none; ok is false when the state stays as it is.
+	Read func(ctx context.Context, state *M, req resource.ReadRequest, resp *resource.ReadResponse) (claim *gpu.Claim, records map[string]*gpu.Claim, ok bool)
+	// Destroy takes the object from its hosts.
+	Destroy func(context.Context, *Call[M])
+}
+
+// Call is a create, an update or a destroy.
+type Call[M any] struct {
+	fleet.Request
+	Plan, State *M // the former is nil in a destroy, the latter in a create
+	Config      tfsdk.Config
+	Private     instance.Getter
+	Doing       string // for errors: "create the pool"
+	Err         error  // how the change failed; nil if it did not
+	Diags       *diag.Diagnostics
+}
+
+// Metadata implements resource.Resource.
+func (s *Shell[M]) Metadata(_ context.Context, _ resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = s.Of.Type
+}
+
+// Configure implements resource.ResourceWithConfigure.
+func (s *Shell[M]) Configure(_ context.Context, req resource.ConfigureRequest, _ *resource.ConfigureResponse) {
+	s.Fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
+}
+
+// ModifyPlan implements resource.ResourceWithModifyPlan.
+func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if s.Fleet == nil {
+		return // the validate walk
+	}
+	var plan M
+	var state *M
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	destroys := req.Plan.Raw.IsNull()
+	if !destroys {
+		resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if destroys {
+		s.Of.PlanDestroy(ctx, state, req, resp)
+		return
+	}
+	inst := s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
+	s.Of.Plan(ctx, inst, &plan, state, req, resp)
+}
+
+// Record puts a plan into the ledger, and reports what the rules find, what the hosts have
+// otherwise, and whom the change disturbs.
+func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v fleet.View, p change.Change, differs []change.Difference, diags *diag.Diagnostics) {
+	findings, does := s.Fleet.Record(inst, v, p)
+	report.Findings(diags, p.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, p)))
+	report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
+	if !p.Unchanged {
+		report.Disturbs(diags, s.Fleet, at, v, p, does)
+	}
+}
+
+// Create implements resource.Resource.
+func (s *Shell[M]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	c := s.call(ctx, s.Of.Creating, &resp.Diagnostics)
+	c.Plan, c.Config, c.Token = new(M), req.Config, instance.NewToken()
+	c.Diags.Append(req.Plan.Get(ctx, c.Plan)...)
+	if c.Diags.HasError() {
+		return
+	}
+	c.limit(s.Of.Timeouts(c.Plan).Create(ctx, s.Of.Limit))
+	if s.apply(ctx, c) {
+		s.keep(ctx, c, resp.Private, &resp.State, nil, resp.Identity)
+	} // else nothing is there: no state
+}
+
+// Update implements resource.Resource.
+func (s *Shell[M]) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	c := s.call(ctx, s.Of.Changing, &resp.Diagnostics)
+	c.Plan, c.State, c.Config = new(M), new(M), req.Config
+	c.Diags.Append(req.Plan.Get(ctx, c.Plan)...)
+	c.Diags.Append(req.State.Get(ctx, c.State)...)
+	if c.Diags.HasError() {
+		return
+	}
+	c.limit(s.Of.Timeouts(c.Plan).Update(ctx, s.Of.Limit))
+	c.Token = instance.Token(ctx, req.Private)
+	switch {
+	case s.Of.Touches(c.Plan, c.State):
+		c.Approved = instance.Seen(ctx, req.Private)
+		if c.Adopt = c.Token == ""; c.Adopt {
+			c.Token = instance.NewToken()
+		}
+		if !s.apply(ctx, c) {
+			return // the framework keeps the prior state, which is what is there
+		}
+	case s.Of.Permit != nil:
+		if s.Of.Permit(ctx, c); c.Diags.HasError() {
+			return
+		}
+	}
+	s.keep(ctx, c, resp.Private, &resp.State, req.Identity, resp.Identity)
+}
+
+func (s *Shell[M]) apply(ctx context.Context, c *Call[M]) bool {
+	if c.Diags.HasError() || !s.Of.Apply(ctx, c) {
+		return false
+	}
+	if !c.Diags.HasError() {
+		*s.Of.Drift(c.Plan) = object.None(drift.Type) // as it was planned: what differs by now, the next Read says
+	}
+	return true
+}
+
+// keep writes what an apply leaves.
+func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
+	c.Diags.Append(instance.SetToken(ctx, private, c.Token)...)
+	c.Diags.Append(state.Set(ctx, c.Plan)...)
+	c.Diags.Append(s.Of.Identify(ctx, known, next, c.Plan)...)
+}
+
+// Read implements resource.Resource.
+func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var state M
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	// A version of Terraform that carries no identity wants one whatever comes of the read.
+	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, &state)...)
+	if resp.Diagnostics.HasError() || s.Fleet.Unknown() {
+		return
+	}
+	token := instance.Token(ctx, req.Private)
+	s.Fleet.Ledger.Met(token)
+	claim, records, ok := s.Of.Read(ctx, &state, req, resp)
+	if !ok {
+		return
+	}
+	list := s.Of.Drift(&state)
+	*list = drift.Records(ctx, token, s.Fleet.Owner(), records, *list, &resp.Diagnostics)
+	if token == "" && claim != nil && claim.Owner == s.Fleet.Owner() {
+		resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
+	}
+	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
+	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, &state)...)
+}
+
+// Delete implements resource.Resource.
+func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	c := s.call(ctx, s.Of.Destroying, &resp.Diagnostics)
+	c.State, c.Private = new(M), req.Private
+	c.Diags.Append(req.State.Get(ctx, c.State)...)
+	if c.Diags.HasError() {
+		return
+	}
+	c.limit(s.Of.Timeouts(c.State).Delete(ctx, s.Of.Limit))
+	c.Token, c.Approved = instance.Token(ctx, req.Private), instance.Approved(ctx, req.Private)
+	c.Adopt = c.Token == ""
+	s.Of.Destroy(ctx, c)
+}
+
+func (s *Shell[M]) call(ctx context.Context, doing string, diags *diag.Diagnostics) *Call[M] {
+	s.Fleet.Applying()
+	return &Call[M]{Doing: doing, Diags: diags, Request: fleet.Request{
+		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
+	}}
+}
+
+func (c *Call[M]) limit(d time.Duration, diags diag.Diagnostics) {
+	c.HostTimeout = d
+	c.Diags.Append(diags...)
+}
+
+// Known refuses an apply that does not know all values.
+func (c *Call[M]) Known(known bool) bool {
+	if !known && !c.Diags.HasError() {
+		c.Diags.AddError("Could not "+c.Doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
+	}
+	return !c.Diags.HasError()
+}
+
+// Answer refuses a change while one of its hosts does not answer.
+func (c *Call[M]) Answer(hosts []string, v fleet.View) bool {
+	for _, n := range hosts {
+		if err, silent := v.Errors[n]; silent {
+			report.Failure(c.Diags, c.Doing, c.Subject, &fleet.Failure{Label: c.Subject, Host: n, Err: err})
+			return false
+		}
+	}
+	return true
+}
+
+// Carry makes the change. It returns hosts that were left without being told, and whether anything
+// of the change is there.
+func (s *Shell[M]) Carry(ctx context.Context, c *Call[M]) (skipped map[string]error, done bool) {
+	if c.Diags.HasError() {
+		return nil, false
+	}
+	res, err := s.Fleet.Apply(ctx, c.Request)
+	return c.End(res, err)
+}
+
+// End reports how a change ended, as Carry does.
+func (c *Call[M]) End(res *fleet.Result, err error) (skipped map[string]error, done bool) {
+	if c.Err = err; err != nil {
+		report.Failure(c.Diags, c.Doing, c.Subject, err)
+		failure, ok := errors.AsType[*fleet.Failure](err)
+		if !ok || failure.Clean() {
+			return nil, false
+		}
+		res = &failure.Result
+	}
+	report.Skipped(c.Diags, c.Subject, res.Skipped)
+	return res.Skipped, true
+}
+
+// Identify carries an identity that is known, which may not change, and sets one where Terraform
+// has none.
+func Identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, is any) diag.Diagnostics {
+	if known != nil && !known.Raw.IsFullyNull() {
+		return nil
+	}
+	return next.Set(ctx, is)
+}
