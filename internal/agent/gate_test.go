@@ -164,6 +164,13 @@ func TestRecordsLost(t *testing.T) {
 		},
 		"not writable": func(r *rig, _ backend.State) { r.breaker.breakStore(true, false) },
 		"not readable": func(r *rig, _ backend.State) { r.breaker.breakStore(true, true) },
+		"given to other runs, after they were replaced by those before the change": func(r *rig, old backend.State) {
+			check(r.t, r.sim.Update(context.Background(), func(st *backend.State) error {
+				*st = old
+				st.Fence += 3 // their leases
+				return nil
+			}))
+		},
 		"given to another run, after they were deleted": func(r *rig, _ backend.State) {
 			check(r.t, r.sim.Update(context.Background(), func(st *backend.State) error {
 				*st = backend.State{Fence: 1, Lease: &backend.Lease{Run: "run-2", Fence: 1, Expires: r.clock.Now().Add(time.Minute), TTL: time.Minute, Worker: "other"}}

@@ -45,12 +45,14 @@ func (s *Server) note(ctx context.Context, fence int64, e *entry, last change.St
 		if last.Op == change.OpStopVM {
 			st.Owed = owe(st.Owed, e.owes(last, s.clock()))
 		}
-		if st.Fence > fence {
-			return nil // who took the lease over has seen the journal
-		}
-		// Another run got in after the records were deleted. It knows nothing of the change.
+		// What is owed is owed whoever has been here since: one who got in after older records were
+		// put in the place of these knew nothing of it, and a VM that runs is paid for.
 		h, _ := s.held(fence)
 		st.Owed = owe(st.Owed, h.last.Owed...)
+		if st.Fence > fence {
+			return nil // who took the lease over has seen the journal, or changed what it knows nothing of
+		}
+		// Another run got in after the records were deleted. It knows nothing of the change.
 		st.Fence = max(st.Fence, fence) // no other lease may have the same
 		return bringJournal(st, &h.last)
 	})
