@@ -68,11 +68,10 @@ func (s *Server) together(ctx context.Context, fence int64, write func(*backend.
 		return err
 	}
 	if cluster == nil {
-		return &Error{Kind: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
+		return errLeft
 	}
 	return cluster.Store.Update(ctx, func(st *backend.State) error {
-		fence := own.Lease.ClusterFence
-		if l := st.Lease; fence == 0 || l == nil && st.Fence > fence || l != nil && l.Fence != fence {
+		if has, _ := inCluster(own.Lease, st); !has {
 			return lost(st, "cluster "+cluster.Name)
 		}
 		write(st)

@@ -35,7 +35,7 @@ func TestAStartIsOwedByTheCluster(t *testing.T) {
 	n.acquire("run-1")
 	n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
 	n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), "shut down")
-	n.clock.advance(10 * time.Minute) // the clocks of two nodes may differ
+	n.clock.advance(10 * time.Minute)
 	if vm := n.vm("run-1"); vm.Runs() {
 		t.Fatal("the VM runs")
 	}
@@ -46,7 +46,7 @@ func TestAStartIsOwedByTheCluster(t *testing.T) {
 	if h, err := n.other.Inventory(t.Context()); err != nil || len(h.Owed) != 1 {
 		t.Errorf("hv02 owes %+v, %v", h.Owed, err)
 	}
-	n.other.acquire("run-2")
+	n.other.waitsFor("run-1", "run-2", n.clock)
 	at, err := n.other.sim.Inventory(t.Context())
 	check(t, err)
 	if vm, ok := at.VM(run1); !ok || !vm.Runs() {
@@ -80,7 +80,7 @@ func TestADeadNodeDoesNotPutBackWhatOthersRecord(t *testing.T) {
 			n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), write)
 			n.clock.advance(10 * time.Minute)
 			check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
-			n.other.acquire("run-2")
+			n.other.waitsFor("run-1", "run-2", n.clock)
 			want := partitionOf(run1, nil)
 			n.other.done(layout("c1", "config2", nil, config("vdi2", 4, gpuP1)), assign("b", "other", nil, want))
 			check(t, n.other.ReleaseLease(t.Context(), n.other.fence))

@@ -14,9 +14,9 @@ import (
 // hold is a lease as the process that has it remembers it.
 type hold struct {
 	lease backend.Lease
-	// until is when others may take the lease, by the clock that runs on while this
-	// process, or the machine, is stopped.
-	until time.Duration
+	// renewed is when this process last wrote the lease, and joined when it last wrote that of
+	// the cluster, by the clock that runs on while this process, or the machine, is stopped.
+	renewed, joined time.Duration
 	// last is what the records held after the last write under the lease. When they are
 	// gone, this is all that is left of them.
 	last backend.State
@@ -35,13 +35,37 @@ func (s *Server) held(fence int64) (hold, bool) {
 	return h, ok
 }
 
+// until is when others may take the lease, by that clock.
+func (h *hold) until() time.Duration {
+	if h.lease.ClusterFence == 0 {
+		return h.renewed + h.lease.TTL
+	}
+	return min(h.renewed, h.joined) + h.lease.TTL
+}
+
 // keep remembers a lease that was written since a moment of the boot clock.
-func (s *Server) keep(since time.Duration, st backend.State) {
+func (s *Server) keep(since time.Duration, st backend.State) hold {
 	lease := *st.Lease
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.holds, func(fence int64, h hold) bool { return fence != lease.Fence && !h.unsettled() })
-	s.holds[lease.Fence] = hold{lease: lease, until: since + lease.TTL, last: st}
+	h, known := s.holds[lease.Fence]
+	if !known {
+		h.joined = since // before the host's
+	}
+	h.lease, h.renewed, h.last = lease, since, st
+	s.holds[lease.Fence] = h
+	return h
+}
+
+// joined remembers that the cluster's lease was written since a moment of the boot clock.
+func (s *Server) joined(fence int64, since time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h, known := s.holds[fence]; known {
+		h.joined = max(h.joined, since)
+		s.holds[fence] = h
+	}
 }
 
 func (s *Server) forgetHold(fence int64) {
@@ -80,7 +104,7 @@ func (s *Server) standing(st *backend.State, fence int64) standing {
 // Undoing goes on when the records can be neither written nor read: it is what starts the
 // VMs again, and nobody can have taken a lease there.
 func (s *Server) pass(ctx context.Context, fence int64, undoing bool) error {
-	if h, ok := s.held(fence); ok && h.until-s.bootClock() > h.lease.TTL/3 {
+	if h, ok := s.held(fence); ok && h.until()-s.bootClock() > h.lease.TTL/3 {
 		if err := s.confirm(ctx, fence, h.lease.TTL/3); err == nil || staleFence(err) != nil {
 			return err
 		}
@@ -112,7 +136,8 @@ func (s *Server) confirm(ctx context.Context, fence int64, left time.Duration) e
 	if left > 0 && st.Lease.Expires.Sub(s.clock()) <= left {
 		return errExpiring
 	}
-	return s.checkCluster(ctx, st.Lease.ClusterFence)
+	_, err = s.checkCluster(ctx, st.Lease)
+	return err
 }
 
 var (

@@ -49,7 +49,6 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease back
 	}
 	waited := time.NewTimer(req.Wait)
 	defer waited.Stop()
-	var onHost, inCluster sighting
 	var fence int64 // of the cluster's lease
 	defer func() {
 		if err != nil && fence != 0 {
@@ -58,17 +57,18 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease back
 	}()
 	for poll := firstLeasePoll; ; poll = min(2*poll, lastLeasePoll) {
 		var refusal *Error
+		since := s.bootClock()
 		// The cluster is joined each time: its lease must neither expire while the run waits
 		// for the host, nor go with another process of the run that ends meanwhile.
 		if req.Cluster {
-			joined, other, err := s.joinCluster(ctx, req, &inCluster)
+			joined, other, err := s.joinCluster(ctx, req)
 			if err != nil {
 				return lease, false, err
 			}
 			fence, refusal = joined, other
 		}
 		if refusal == nil {
-			if lease, fresh, refusal, err = s.tryLease(ctx, req, fence, &onHost); err != nil {
+			if lease, fresh, refusal, err = s.tryLease(ctx, req, fence, since); err != nil {
 				return lease, false, failure("acquire the lease", err)
 			}
 		}
@@ -99,9 +99,11 @@ func (s *Server) stepBack(ctx context.Context, fence int64) {
 	_ = s.leaveCluster(ctx, fence)
 }
 
-func heldBy(of string, l *backend.Lease) *Error {
+// heldBy refuses a lease that another run has, for so long at least by the clock of this machine.
+func (s *Server) heldBy(of string, l *backend.Lease, left time.Duration) *Error {
 	other := *l
-	return &Error{Kind: LeaseHeld, Lease: &other, Message: describeHolder(of, l)}
+	other.Expires = s.clock().Add(left)
+	return &Error{Kind: LeaseHeld, Lease: &other, Message: describeHolder(of, &other)}
 }
 
 func describeHolder(of string, l *backend.Lease) string {
@@ -116,30 +118,44 @@ func describeHolder(of string, l *backend.Lease) string {
 		of, holder, l.Run, l.Since.UTC().Format(time.RFC3339), l.Expires.UTC().Format(time.RFC3339))
 }
 
-// sighting is what a waiting run has seen of another one's lease.
+// sighting is a lease as this process has first seen it.
 type sighting struct {
-	fence   int64
-	expires time.Time
-	first   time.Time
+	lease backend.Lease
+	since time.Duration // by the boot clock
 }
 
-// abandoned tells whether the lease has not been renewed for as long as it lives while
-// this run looked on. That needs nobody else's clock, and none that is never set back.
-func (g *sighting) abandoned(l *backend.Lease, now time.Time) bool {
-	if g.fence != l.Fence || !g.expires.Equal(l.Expires) {
-		*g = sighting{fence: l.Fence, expires: l.Expires, first: now}
+// left is how long another run's lease lives unless it is renewed; when none is left, it may
+// be taken. The time in the lease counts for the machine that has written it. By any other
+// clock it says nothing, and a lease is over when this process has seen it stand as it is for
+// as long as it lives.
+func (s *Server) left(of, node string, l *backend.Lease) time.Duration {
+	if l == nil {
+		return 0
 	}
-	return now.Sub(g.first) > l.TTL
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.bootClock()
+	g, seen := s.sightings[of]
+	if !seen || g.lease.Run != l.Run || g.lease.Fence != l.Fence || !g.lease.Expires.Equal(l.Expires) {
+		g = sighting{lease: *l, since: now}
+		s.sightings[of] = g
+	}
+	left := g.since + l.TTL - now
+	if l.Clock == node {
+		left = min(left, l.Expires.Sub(s.clock()))
+	}
+	return left
 }
 
-// tryLease takes the lease of the host, or tells who has it.
-func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64, seen *sighting) (lease backend.Lease, fresh bool, refusal *Error, err error) {
-	since := s.bootClock()
+// tryLease takes the lease of the host, or tells who has it. That of the cluster, if the run
+// has it, was written since a moment of the boot clock.
+func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence int64, since time.Duration) (lease backend.Lease, fresh bool, refusal *Error, err error) {
 	var after backend.State
 	err = s.store.Update(ctx, func(st *backend.State) error {
 		fresh, refusal = false, nil
 		now := s.clock()
-		if l := st.Lease; l != nil && l.Expires.After(now) && !seen.abandoned(l, now) {
+		l := st.Lease
+		if left := s.left("", "", l); left > 0 {
 			entries, err := readJournal(st)
 			if err != nil {
 				return err
@@ -147,7 +163,7 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 			// The same run may come back through a new process while the old one still puts
 			// things in order; that one renews the lease until it is done.
 			if l.Run != req.Run || entries.busyElsewhere(s.worker) {
-				refusal = heldBy("the host", l)
+				refusal = s.heldBy("the host", l, left)
 				return nil
 			}
 			l.TTL, l.Expires, l.Worker = req.TTL, now.Add(req.TTL), s.worker
@@ -227,21 +243,22 @@ func (s *Server) giveBack(ctx context.Context, fence int64, before func(*backend
 	return s.leaveCluster(ctx, cluster)
 }
 
-// guarded makes a write under the lease, and renews it. A lease that expired but
-// that nobody took since is still good: nobody can have written in between.
+// guarded makes a write under the lease, and renews it; that of the cluster, which many hosts
+// share, where it is missing or a quarter of its time has gone since this process did so. A
+// lease that expired but that nobody took since is still good: nobody can have written in
+// between.
 func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.State) error) error {
 	since := s.bootClock()
-	var lease backend.Lease
+	var missing bool
 	var after backend.State
-	err := s.store.Update(ctx, func(st *backend.State) error {
+	err := s.store.Update(ctx, func(st *backend.State) (err error) {
 		if err := s.claim(st, fence); err != nil {
 			return err
 		}
-		if err := s.checkCluster(ctx, st.Lease.ClusterFence); err != nil {
+		if missing, err = s.checkCluster(ctx, st.Lease); err != nil {
 			return err
 		}
 		st.Lease.Expires = s.clock().Add(st.Lease.TTL)
-		lease = *st.Lease
 		if err := write(st); err != nil {
 			return err
 		}
@@ -251,8 +268,15 @@ func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.S
 	if err != nil {
 		return err
 	}
-	s.keep(since, after)
-	return s.renewCluster(ctx, lease)
+	h := s.keep(since, after)
+	if h.lease.ClusterFence == 0 || !missing && since-h.joined < h.lease.TTL/4 {
+		return nil
+	}
+	if err := s.renewCluster(ctx, &h.lease); err != nil {
+		return err
+	}
+	s.joined(fence, since)
+	return nil
 }
 
 // lost is the error of a run whose lease the records do not hold.

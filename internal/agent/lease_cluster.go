@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -32,7 +30,7 @@ func (s *Server) member(c *backend.Cluster) string { return c.Node + "/" + s.wor
 // joinCluster takes the lease of the host's cluster for a run, or joins it: all hosts
 // of a run hold it together. It tells who else has it, and its fence is 0 when the host
 // is in no cluster.
-func (s *Server) joinCluster(ctx context.Context, req LeaseRequest, seen *sighting) (fence int64, refusal *Error, err error) {
+func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64, refusal *Error, err error) {
 	cluster, err := s.cluster(ctx)
 	if err != nil {
 		return 0, nil, failure("acquire the lease of the cluster", err)
@@ -40,22 +38,23 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest, seen *sighti
 	if cluster == nil {
 		return 0, nil, nil
 	}
-	self := s.member(cluster)
+	self, of := s.member(cluster), "cluster "+cluster.Name
 	err = cluster.Store.Update(ctx, func(st *backend.State) error {
 		fence, refusal = 0, nil
 		now := s.clock()
 		l := st.Lease
+		left := s.left(of, cluster.Node, l)
 		switch {
 		case l != nil && l.Run == req.Run:
-			l.TTL, l.Expires, l.Clock = req.TTL, now.Add(req.TTL), cluster.Node
-		case l != nil && !expiredInCluster(l, cluster.Node, now) && !seen.abandoned(l, now):
-			refusal = heldBy("cluster "+cluster.Name, l)
+		case left > 0:
+			refusal = s.heldBy(of, l, left)
 			return nil
 		default:
 			st.Fence++
-			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now, Expires: now.Add(req.TTL), Clock: cluster.Node, TTL: req.TTL}
+			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now}
 			st.Lease = l
 		}
+		l.TTL, l.Expires, l.Clock = req.TTL, now.Add(req.TTL), cluster.Node
 		if !slices.Contains(l.Hosts, self) {
 			l.Hosts = append(slices.Clone(l.Hosts), self)
 		}
@@ -66,21 +65,6 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest, seen *sighti
 		return 0, nil, failure("acquire the lease of the cluster", err)
 	}
 	return fence, refusal, nil
-}
-
-// maxSkew is how far apart the clocks of two nodes may be: Kerberos, which a cluster
-// needs, does not work beyond.
-const maxSkew = 5 * time.Minute
-
-// expiredInCluster tells whether a lease has certainly expired, by the clock of this
-// node. Another node may have written the time, even one that has left the lease since,
-// or be about to renew it, and its clock may be ahead or behind.
-func expiredInCluster(l *backend.Lease, node string, now time.Time) bool {
-	skew := time.Duration(0)
-	if l.Clock != node || slices.ContainsFunc(l.Hosts, func(member string) bool { return !strings.HasPrefix(member, node+"/") }) {
-		skew = maxSkew
-	}
-	return now.After(l.Expires.Add(skew))
 }
 
 // leaveCluster ends this process's part in the cluster's lease. The last one of the run
@@ -103,59 +87,56 @@ func (s *Server) leaveCluster(ctx context.Context, fence int64) error {
 	})
 }
 
+// inCluster tells whether the run that has the lease of a host has that of its cluster, and
+// whether that one is missing: deleted, and nobody came.
+func inCluster(host *backend.Lease, st *backend.State) (has, missing bool) {
+	if l := st.Lease; l != nil {
+		return l.Run == host.Run && l.Fence == host.ClusterFence, false
+	}
+	return host.ClusterFence != 0 && st.Fence <= host.ClusterFence, true
+}
+
 // checkCluster fails when the run has lost the lease of the cluster.
-func (s *Server) checkCluster(ctx context.Context, fence int64) error {
-	if fence == 0 {
-		return nil
+func (s *Server) checkCluster(ctx context.Context, host *backend.Lease) (missing bool, err error) {
+	if host.ClusterFence == 0 {
+		return false, nil
 	}
 	cluster, err := s.cluster(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if cluster == nil {
-		return &Error{Kind: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
+		return false, errLeft
 	}
 	state, err := cluster.Store.Load(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if l := state.Lease; l != nil && l.Fence == fence || l == nil && state.Fence <= fence { // deleted, and nobody came: renewCluster writes it again
-		return nil
+	has, missing := inCluster(host, &state)
+	if !has {
+		return false, lost(&state, "cluster "+cluster.Name)
 	}
-	return lost(&state, "cluster "+cluster.Name)
+	return missing, nil
 }
 
-// renewCluster renews the cluster's lease once a third of its time has gone: it is
-// shared by many hosts, and each write of each would be one more to it. A time that is
-// further ahead than a lease lives was written by a clock that is ahead, and says nothing
-// about how long ago that was: those who look on would take the run for dead.
-func (s *Server) renewCluster(ctx context.Context, host backend.Lease) error {
-	if host.ClusterFence == 0 {
-		return nil
-	}
+var errLeft = &Error{Kind: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
+
+// renewCluster renews the cluster's lease, and writes it again where it is missing.
+func (s *Server) renewCluster(ctx context.Context, host *backend.Lease) error {
 	cluster, err := s.cluster(ctx)
 	if err != nil || cluster == nil {
 		return err
 	}
-	state, err := cluster.Store.Load(ctx)
-	if err != nil {
-		return err
-	}
-	now := s.clock()
-	if l := state.Lease; l != nil && l.Fence == host.ClusterFence {
-		if left := l.Expires.Sub(now); left > 2*l.TTL/3 && left <= l.TTL {
-			return nil
-		}
-	}
 	return cluster.Store.Update(ctx, func(st *backend.State) error {
-		switch l := st.Lease; {
-		case l == nil && st.Fence <= host.ClusterFence:
+		has, missing := inCluster(host, st)
+		switch {
+		case !has:
+			return lost(st, "cluster "+cluster.Name)
+		case missing:
 			st.Fence = host.ClusterFence
 			st.Lease = &backend.Lease{Run: host.Run, Owner: host.Owner, Holder: host.Holder, Fence: host.ClusterFence, Since: host.Since, TTL: host.TTL, Hosts: []string{s.member(cluster)}}
-		case l == nil || l.Fence != host.ClusterFence:
-			return lost(st, "cluster "+cluster.Name)
 		}
-		st.Lease.Expires, st.Lease.Clock = now.Add(st.Lease.TTL), cluster.Node
+		st.Lease.Expires, st.Lease.Clock = s.clock().Add(st.Lease.TTL), cluster.Node
 		return nil
 	})
 }

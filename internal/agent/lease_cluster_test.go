@@ -2,10 +2,8 @@ package agent_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -18,12 +16,6 @@ import (
 type nodes struct {
 	*rig  // hv01
 	other *rig
-}
-
-// inBubble runs a case whose waiting takes no time.
-func inBubble(t *testing.T, name string, f func(*testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 func newNodes(t *testing.T, edit ...func(first, second *gpu.Host)) nodes {
@@ -135,13 +127,13 @@ func TestClusterLeaseWaits(t *testing.T) {
 	}
 }
 
-// TestClusterLeaseOfADeadRun lets a run die: its part in the cluster expires, and what
-// it still sends to its host is refused.
+// TestClusterLeaseOfADeadRun lets a run die: its part in the cluster ends once another node
+// has looked on for as long as it lives, and what it still sends to its host is refused.
 func TestClusterLeaseOfADeadRun(t *testing.T) {
 	n := newNodes(t)
 	dead := n.enters("run-1")
 	n.clock.advance(10 * time.Minute)
-	n.other.enters("run-2")
+	n.other.waitsFor("run-1", "run-2", n.clock)
 	before := n.look()
 	ch := assign("late", "vm3", nil, partitionOf(off1, nil))
 	// Nobody has taken the lease of the host, but that of the cluster.
@@ -157,62 +149,72 @@ func TestClusterLeaseOfADeadRun(t *testing.T) {
 	}
 }
 
-// TestClusterLeaseOfThisNodeExpiresInTime needs no allowance for another node's clock.
+// waitsFor takes the lease of a cluster that a dead run has. It is refused for as long as a
+// lease lives from now on, and not longer; the refusal says so by the clock of this node.
+func (r *rig) waitsFor(dead, run string, clocks ...*clock) {
+	r.t.Helper()
+	free := r.clock.Now().Add(lease(dead).TTL)
+	for left := lease(dead).TTL; left > 0; left -= 20 * time.Second {
+		_, err := r.AcquireLease(r.t.Context(), inCluster(run))
+		if l := heldBy(r.t, err); l.Run != dead || !l.Expires.Equal(free) || !strings.Contains(err.Error(), free.Format(time.RFC3339)) {
+			r.t.Errorf("with %s left the refusal names %+v: %v", left, l, err)
+		}
+		for _, c := range clocks {
+			c.advance(20 * time.Second)
+		}
+	}
+	r.fence = r.enters(run)
+}
+
+// TestClusterLeaseOfThisNodeExpiresInTime has the time in a lease count on the node that has
+// written it.
 func TestClusterLeaseOfThisNodeExpiresInTime(t *testing.T) {
 	n := newNodes(t)
 	n.enters("run-1")
 	n.clock.advance(61 * time.Second)
 	n.restart("run-2")
-	n.enters("run-2")
 }
 
-// TestClocksOfNodes has two nodes whose clocks differ: neither takes the lease of a run
-// that lives, and both that of one which is dead, once they have watched it for as long
-// as it lives.
+// skews are how far the clock of a node is ahead of that of another one.
+var skews = []time.Duration{-5 * time.Hour, -time.Hour, -90 * time.Second, -time.Second, 0, time.Second, 90 * time.Second, time.Hour, 5 * time.Hour}
+
+// TestClocksOfNodes has two nodes whose clocks differ: neither takes the lease of a run that
+// lives, and both that of one which is dead, once they have looked on for as long as it lives.
 func TestClocksOfNodes(t *testing.T) {
-	for _, skew := range []time.Duration{90 * time.Second, 4 * time.Minute, -90 * time.Second, -5 * time.Hour} {
-		inBubble(t, skew.String(), func(t *testing.T) {
+	for _, skew := range skews {
+		t.Run(skew.String(), func(t *testing.T) {
 			n := newNodes(t)
 			n.other.clock = &clock{now: n.clock.Now().Add(skew)}
 			n.other.start()
-			fence := n.enters("run-1")
-			elapse := func(d time.Duration) { n.clock.advance(d); n.other.clock.advance(d) }
-
-			asked := make(chan error, 1)
-			go func() {
-				req := inCluster("run-2")
-				req.Wait = patience
-				_, err := n.other.AcquireLease(context.Background(), req)
-				asked <- err
-			}()
-			for range 4 {
-				time.Sleep(100 * time.Millisecond) // the other looks on
-				elapse(40 * time.Second)
-				if again := n.enters("run-1"); again != fence {
-					t.Fatalf("the run that lives had lost its lease %d, and has %d now", fence, again)
+			n.fence = n.enters("run-1")
+			for range 90 { // half an hour, in which nothing but the lease is written
+				_, err := n.other.AcquireLease(t.Context(), inCluster("run-2"))
+				if l := heldBy(t, err); l.Run != "run-1" || l.Expires.Sub(n.other.clock.Now()) > time.Minute {
+					t.Fatalf("the refusal names %+v", l)
 				}
+				n.clock.advance(20 * time.Second)
+				n.other.clock.advance(20 * time.Second)
+				n.renews()
 			}
-			select {
-			case err := <-asked:
-				t.Fatalf("the run that waits did not wait: %v", err)
-			default:
-			}
-			for range 2 {
-				time.Sleep(3 * time.Second) // longer than the other waits between two looks
-				elapse(40 * time.Second)
-			}
-			if err := <-asked; err != nil {
-				t.Errorf("the lease of a dead run stays: %v", err)
-			}
+			n.done(assign("alive", "vm3", nil, partitionOf(off1, nil)))
+			n.other.waitsFor("run-1", "run-2", n.clock, n.other.clock)
 		})
+	}
+}
+
+// renews does what the client of a run does all the time, under the lease alone.
+func (r *rig) renews() {
+	r.t.Helper()
+	if _, err := r.Settle(r.t.Context(), r.fence, "none", true); err != nil {
+		wantKind(r.t, err, agent.BadRequest)
 	}
 }
 
 // TestClocksOfANodeThatLeaves has the node leave the run that wrote last until when the
 // cluster's lease lives, by a clock that differs. The run lives on with the other node.
 func TestClocksOfANodeThatLeaves(t *testing.T) {
-	for _, skew := range []time.Duration{-4 * time.Minute, -90 * time.Second, 90 * time.Second, 4 * time.Minute} {
-		inBubble(t, skew.String(), func(t *testing.T) {
+	for _, skew := range skews {
+		t.Run(skew.String(), func(t *testing.T) {
 			n := newNodes(t)
 			n.other.clock = &clock{now: n.clock.Now().Add(skew)}
 			n.other.start()
@@ -220,31 +222,16 @@ func TestClocksOfANodeThatLeaves(t *testing.T) {
 			leaves := n.other.enters("run-1")
 			check(t, n.other.ReleaseLease(t.Context(), leaves))
 
-			asked := make(chan error, 1)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			again := &rig{t: t, fleet: n.fleet, sim: n.sim, clock: n.clock}
-			again.start() // another run on the same node, whose clock has not written last
-			go func() {
-				req := inCluster("run-2")
-				req.Wait = patience
-				_, err := again.AcquireLease(ctx, req)
-				asked <- err
-			}()
-			var held *gpu.Assignment
-			for i := range 5 {
-				time.Sleep(2200 * time.Millisecond) // longer than the other waits between two looks
+			for range 9 {
+				for _, node := range []*rig{n.rig, n.other} { // another run on either node
+					_, err := newClientOn(t, node).AcquireLease(t.Context(), inCluster("run-2"))
+					heldBy(t, err)
+				}
 				n.clock.advance(20 * time.Second)
 				n.other.clock.advance(20 * time.Second)
-				want := partitionOf(off1, minVRAM(gpu.Bytes(i+1)*gpu.MiB*64))
-				n.done(assign(fmt.Sprint("change-", i), "vm3", held, want)) // renews the lease
-				held = want
+				n.renews()
 			}
-			select {
-			case err := <-asked:
-				t.Fatalf("the run that waits did not wait: %v", err)
-			default:
-			}
+			n.other.waitsFor("run-1", "run-2", n.clock, n.other.clock)
 		})
 	}
 }

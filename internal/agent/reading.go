@@ -60,7 +60,7 @@ func (s *Server) touched() {
 func (s *Server) leased() (fence int64, ok bool) {
 	now := s.bootClock()
 	for f, h := range s.holds {
-		if h.until > now && f > fence {
+		if h.until() > now && f > fence {
 			fence, ok = f, true
 		}
 	}

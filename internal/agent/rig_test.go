@@ -36,7 +36,7 @@ type rig struct {
 	fleet *simulated.Fleet
 	sim   *simulated.Host
 	clock *clock
-	boot  func() time.Duration // nil for the machine's own
+	boot  func() time.Duration // nil for one that goes as the clock does
 	*agentUnderTest
 }
 
@@ -96,9 +96,12 @@ func (r *rig) start() {
 	r.t.Helper()
 	b := &breaker{HyperV: r.sim, MIG: r.sim, VGPU: r.sim, Sharing: r.sim, Meter: r.sim, store: r.sim, platform: r.sim.Platform}
 	options := []agent.Option{agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience)}
-	if r.boot != nil {
-		options = append(options, agent.WithBootClock(r.boot))
+	boot := r.boot
+	if boot == nil {
+		up, began := r.clock, r.clock.Now()
+		boot = func() time.Duration { return up.Now().Sub(began) }
 	}
+	options = append(options, agent.WithBootClock(boot))
 	server := agent.NewServer(b, b, options...)
 	e := &ending{server: server, heard: make(chan struct{})}
 	conn, err := connect.InProcess(e)

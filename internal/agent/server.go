@@ -50,6 +50,8 @@ type Server struct {
 	running map[*calling]bool // the Apply calls in progress
 	holds   map[int64]hold    // the leases that this process has, by fence
 	last    *reading          // of the host
+	// sightings are the leases of others: of the host under "", of a cluster under its name.
+	sightings map[string]sighting
 
 	// recoveries are the changes that lost their lease and are looked after.
 	recoveries sync.WaitGroup
@@ -120,6 +122,7 @@ func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 		gates:         newGates(),
 		running:       map[*calling]bool{},
 		holds:         map[int64]hold{},
+		sightings:     map[string]sighting{},
 	}
 	for _, o := range opts {
 		o(s)

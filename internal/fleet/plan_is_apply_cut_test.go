@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -86,10 +87,18 @@ func (w watched) Cluster(ctx context.Context) (*backend.Cluster, error) {
 	return c, nil
 }
 
-// AcquireLease puts back what others left. What that stops is no part of the change.
+// AcquireLease puts back what others left. What that stops is no part of the change. The lease
+// of a dead run is looked at for as long as it lives, in no time.
 func (k kept) AcquireLease(ctx context.Context, req agent.LeaseRequest) (int64, error) {
 	k.seen.settle(1)
 	defer k.seen.settle(-1)
+	look := req
+	look.Wait = 0
+	fence, err := k.Client.AcquireLease(ctx, look)
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.LeaseHeld {
+		return fence, err
+	}
+	k.up.Add(int64(2 * req.TTL))
 	return k.Client.AcquireLease(ctx, req)
 }
 
@@ -104,13 +113,14 @@ func (w *world) serve() {
 	w.faults()
 	w.hours++
 	now := func() time.Time { return time.Now().Add(time.Duration(w.hours) * time.Hour) }
+	up := &atomic.Int64{}
 	for _, name := range w.sim.Hosts() {
 		host, err := w.sim.Host(name)
 		if err != nil {
 			w.fatal("host %s: %v", name, err)
 		}
 		conn, err := connect.InProcess(agent.NewServer(watched{host, w.seen, w.fuse}, records{host, w.fuse},
-			agent.WithHostName(name), agent.WithClock(now), agent.WithStartPatience(time.Millisecond)))
+			agent.WithHostName(name), agent.WithClock(now), agent.WithBootClock(func() time.Duration { return time.Duration(up.Load()) }), agent.WithStartPatience(time.Millisecond)))
 		if err != nil {
 			w.fatal("connect: %v", err)
 		}
@@ -120,7 +130,7 @@ func (w *world) serve() {
 		if w.cluster != nil && w.cluster.removed[name].Dial != nil {
 			endpoints = w.cluster.removed
 		}
-		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return kept{client, w.seen}, nil }}
+		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return kept{client, w.seen, up}, nil }}
 	}
 }
 

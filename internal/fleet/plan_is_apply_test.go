@@ -202,6 +202,7 @@ func (w watched) DrainNode(ctx context.Context) error {
 type kept struct {
 	*agent.Client
 	seen *witness
+	up   *atomic.Int64 // the boot clock of all hosts
 }
 
 func (kept) Close() error { return nil }
