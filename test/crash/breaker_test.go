@@ -169,3 +169,11 @@ func (b *breaker) TurnOffVM(ctx context.Context, vmID string) error {
 func (b *breaker) StartVM(ctx context.Context, vmID string) error {
 	return b.do(startUp, toHost, func() error { return b.HyperV.StartVM(ctx, vmID) })
 }
+
+func (b *breaker) DrainNode(ctx context.Context) error {
+	return b.do("drain the node", toHost, func() error { return b.HyperV.DrainNode(ctx) })
+}
+
+func (b *breaker) ResumeNode(ctx context.Context) error {
+	return b.do("resume the node", toHost, func() error { return b.HyperV.ResumeNode(ctx) })
+}

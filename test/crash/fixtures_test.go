@@ -96,6 +96,22 @@ func partitionable(id string, counts ...int) gpu.GPU {
 	return g
 }
 
+// inCluster makes the hosts nodes of a cluster. Whoever runs and has a partition can move to the
+// other node, and nobody is in the way.
+func inCluster(s *gpu.Snapshot) {
+	nodes := []gpu.Node{{Name: s.Hosts[0].Name, State: gpu.NodeUp}, {Name: s.Hosts[1].Name, State: gpu.NodeUp}}
+	for i := range s.Hosts {
+		s.Hosts[i].Cluster = &gpu.Cluster{Name: "azl", Nodes: nodes}
+		s.Hosts[i].GPUs[0].Partitionable.SupportsIncomingLiveMigration = new(true)
+	}
+	h := &s.Hosts[0]
+	onlyOneGPUP(h)
+	h.GPUs[5], h.VMs[0].PartitionAdapters = whole(foreignP), nil
+	for i := range h.VMs[2:4] {
+		h.VMs[2+i].Clustered, h.VMs[2+i].Settings.OfflineAction = true, new(gpu.OfflineSave)
+	}
+}
+
 // onlyOneGPUP leaves one GPU with partitions, so that it is known where an adapter
 // that is not pinned gets its partition.
 func onlyOneGPUP(h *gpu.Host) { h.GPUs[1] = whole(gpuP2) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -127,6 +128,7 @@ func linuxScenarios() []scenario {
 			name: "delete a config of MPS", linux: true, before: with(layout("c0", "mps", nil, mps("inference", 0, hopper1, ada))), concerned: whole,
 			change: layout("x", "mps", mps("inference", 0, hopper1, ada), nil),
 		},
+		{name: "restart the daemon of a config of MPS under a share", linux: true, before: placed, concerned: whole, change: act(change.ActRestart, layout("x", "mps", nil, mps("inference", 0, hopper1, ada)))},
 		{name: "place a share", linux: true, before: placed, change: shares("x", "b", nil, fraction("team-b", "inference", 20*gib))},
 		{
 			name: "change a share", linux: true, before: placed,

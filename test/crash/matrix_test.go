@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -71,8 +72,11 @@ func (s scenario) prepare(ctx context.Context, root string) (p *prepared, err er
 		return nil, err
 	}
 	hosts := fleet(s.edit)
-	if s.linux {
+	switch {
+	case s.linux:
 		hosts = linuxFleet()
+	case s.nodes:
+		inCluster(&hosts)
 	}
 	fleet, err := simulated.Create(filepath.Join(string(dir), fleetName), hosts)
 	if err != nil {
@@ -115,13 +119,13 @@ func (s scenario) prepare(ctx context.Context, root string) (p *prepared, err er
 	return p, p.check(ctx)
 }
 
-// check makes sure that a scenario is one: its change changes something, and no VM's
-// power, so that a host like before or like after it has lost nothing.
+// check makes sure that a scenario is one: its change changes something, and the power of no VM
+// but one that it is about, so that a host like before or like after it has lost nothing.
 func (p *prepared) check(ctx context.Context) error {
-	if p.before.look.same(p.after.look) {
+	if len(p.writes) < 2 || p.change.Act != change.ActRestart && p.before.look.same(p.after.look) {
 		return errors.New("the change changed nothing")
 	}
-	return errors.Join(p.after.place.wantPower(ctx, p.before.look), p.after.place.wantSettled(ctx))
+	return errors.Join(p.after.place.wantPower(ctx, p.before.look, p.powers()...), p.after.place.wantSettled(ctx))
 }
 
 func (s scenario) newOutcome(ctx context.Context, dir place) (o outcome, err error) {
@@ -187,8 +191,8 @@ func (p point) String() string {
 
 // points are all of a scenario's for one disaster.
 func (p *prepared) points(d disaster) []point {
-	if p.linux && d == rebootedBare {
-		return nil // it has no VMs
+	if (p.linux || p.nodes) && d == rebootedBare {
+		return nil // it has no VMs, or a cluster that starts them
 	}
 	var out []point
 	for i, write := range p.writes {
@@ -308,7 +312,7 @@ func (p point) try(ctx context.Context) error {
 			return err
 		}
 	case recordsFull:
-		if err := dir.wantPower(ctx, p.before.look); err != nil {
+		if err := dir.wantPower(ctx, p.before.look, p.powers()...); err != nil {
 			return fmt.Errorf("while the disk was full: %w", err)
 		}
 	}

@@ -18,9 +18,19 @@ type scenario struct {
 	change agent.Change
 	// linux has the change on a Linux host, which is reconciled when it boots.
 	linux bool
+	// nodes has both hosts in a cluster, between which the VMs that run can move.
+	nodes bool
 	// concerned are the VMs that the change may stop and start; of a Linux host the daemons,
 	// the shares, and the GPUs whose instances it may make again.
 	concerned []string
+}
+
+// powers are the VMs whose power state the change is about.
+func (s scenario) powers() []string {
+	if a := s.change.Act; a == change.ActStart || a == change.ActStop {
+		return s.concerned
+	}
+	return nil
 }
 
 // scenarios cover every step in every order that the agent plans.
@@ -34,7 +44,29 @@ func scenarios() []scenario {
 	both := []agent.Change{layout("c0", "config", nil, config("vdi", 8, gpuP1, gpuP2))}
 	dda := []agent.Change{pools("p0", "pool", nil, pool("dda", gpuD1, gpuD2))}
 	withGPU := []agent.Change{assign("a0", "vm1", nil, partitionOf(run1, withSettings))}
+	later := partitionOf(run1, func(a *gpu.Assignment) { a.Power.NextOff = true })
+	mayDrain := config("vdi", 4, gpuP1)
+	mayDrain.Drain = true
+	node := []agent.Change{layout("c0", "config", nil, mayDrain), assign("a0", "vm1", nil, partitionOf(run1, nil)), assign("a1", "vm2", nil, partitionOf(run2, nil))}
 	return append(linuxScenarios(), []scenario{
+		{
+			name: "make what waits for the power-off of a VM now", edit: onlyOneGPUP, before: []agent.Change{assign("a0", "vm1", nil, later)}, concerned: []string{run1},
+			change: act(change.ActPending, assign("x", "vm1", nil, later)),
+		},
+		{
+			name: "shut down a VM with a partition", edit: onlyOneGPUP, before: withGPU, concerned: []string{run1},
+			change: act(change.ActStop, assign("x", "vm1", nil, partitionOf(run1, withSettings))),
+		},
+		{
+			name: "start a VM with a partition", edit: onlyOneGPUP, concerned: []string{run1},
+			before: append(withGPU[:1:1], act(change.ActStop, assign("a1", "vm1", nil, partitionOf(run1, withSettings)))),
+			change: act(change.ActStart, assign("x", "vm1", nil, partitionOf(run1, withSettings))),
+		},
+		{name: "drain a node", nodes: true, before: node, concerned: []string{run1, run2}, change: act(change.ActDrain, layout("x", "config", nil, mayDrain))},
+		{
+			name: "resume a node", nodes: true, before: append(node[:3:3], act(change.ActDrain, layout("d0", "config", nil, mayDrain))), concerned: []string{run1, run2},
+			change: act(change.ActResume, layout("x", "config", nil, mayDrain)),
+		},
 		{name: "set the count of idle GPUs", change: layout("x", "config", nil, config("vdi", 8, gpuP1, gpuP2))},
 		{
 			name: "change the count under running VMs", edit: onlyOneGPUP, before: held, concerned: []string{run1, run2, off1},
@@ -109,6 +141,12 @@ func move[T any](id, token string, set func(*gpu.Want, *T), from, to *T) agent.C
 	if to != nil {
 		set(&ch.Want, to)
 	}
+	return ch
+}
+
+// act is what is done once with the object that a change would make.
+func act(what change.Act, ch agent.Change) agent.Change {
+	ch.Act, ch.Prior = what, ch.Want
 	return ch
 }
 
