@@ -71,7 +71,7 @@ func ActOn(act Act, c gpu.Claim) Change {
 		return Change{Subject: fmt.Sprintf("gpu_partition_config %q", c.Want.Config.ID), Owner: c.Owner, Token: c.Token, Want: c.Want, Prior: c.Want, Act: act}
 	}
 	ch := Change{Subject: fmt.Sprintf("gpu_vm_assignment for VM %q", c.Want.Assignment.VM), Owner: c.Owner, Token: c.Token, Want: c.Want, Prior: c.Want, Act: act}
-	if c.Pending {
+	if c.Pending && act == ActPending {
 		ch.Prior.Assignment = c.Holds
 	}
 	ch.Approved = (&Approved{Keys: []string{}}).WithVMs(c.ID)

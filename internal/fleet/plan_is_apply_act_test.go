@@ -37,6 +37,41 @@ func TestAnActDoesWhatItsPlanSays(t *testing.T) {
 	}
 }
 
+// A VM waits for a GPU that another VM of the same state has by now. What would make its change is
+// refused by the plan, and the VM is shut down and started as it is.
+func TestAnActOnAVMWhoseChangeCannotBeMade(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	w.turn("vm-11", gpu.VMRunning)
+	waits := w.assigned("vm-11", gpu.PartitionWant{})
+	a := waits.Want.Assignment
+	a.Kind, a.Partition, a.Device, a.Power.NextOff = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: a.Host, GPUIDs: randomDDA[:1]}, true
+	for _, p := range []change.Change{waits, w.assigned("vm-12", gpu.PartitionWant{})} {
+		if err := w.apply(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := w.sim.Edit(t.Context(), func(s *gpu.Snapshot) error {
+		h := &s.Hosts[0]
+		g, _ := h.GPU(randomDDA[0])
+		g.Dismounted, g.Status = true, gpu.Assigned
+		h.VMs[1].Devices = []gpu.DeviceAssignment{{ID: "by-hand", GPU: g.ID}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, act := range []change.Act{change.ActPending, change.ActStop, change.ActStart} {
+		f := w.run(nil)
+		view := f.LookAll(t.Context())
+		claim, _ := fleet.AssignmentClaim(view, a.VMID)
+		w.compareAct(f, view, change.ActOn(act, claim))
+	}
+	if w.counts["acts refused"] != 1 || w.counts[string(change.ActStop)] != 1 || w.counts[string(change.ActStart)] != 1 {
+		t.Errorf("of three acts one is to be refused: %v", w.counts)
+	}
+}
+
 // act does something once with what a host has on record, and compares.
 func (w *world) act() {
 	defer func() {

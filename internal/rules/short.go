@@ -7,9 +7,9 @@ import (
 
 // decided are the keys of what a resource is short of whatever the resources of this state
 // do that the run has not planned yet: they may let go of what they have. Nil where all is
-// decided.
+// decided, as for what is done once: that finds the host as it is.
 func (r *run) decided() map[string]bool {
-	if r.rule.ID != change.Capacity || r.applying || r.owner == "" || r.plan.Token == "" || r.plan.Want.Empty() {
+	if r.rule.ID != change.Capacity || r.applying || r.plan.Act != "" || r.owner == "" || r.plan.Token == "" || r.plan.Want.Empty() {
 		return nil
 	}
 	least := *r
