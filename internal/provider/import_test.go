@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/adopt"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -19,10 +21,11 @@ import (
 func importables() map[string]rig.Imported {
 	return map[string]rig.Imported{
 		"partition config": {
-			Address: "gpu_partition_config.vdi", HCL: rig.Config4, Ids: []string{"hv01,hv02", "hv02,hv01:gpu_p", "vdi@hv01,hv02"},
+			Address: "gpu_partition_config.vdi", HCL: rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`, `max_disruption = "vm_restart"`, "rollout = { drain = true }"),
+			Ids: []string{"hv01,hv02", "hv02,hv01:gpu_p", "vdi@hv01,hv02"},
 		},
 		"pool of members": {
-			Address: "gpu_pool.render", HCL: rig.RenderPool(rig.SecondGPUs), Ids: []string{"hv01/render", "hv02/Render"},
+			Address: "gpu_pool.render", HCL: rig.RenderPool(rig.SecondGPUs, `on_destroy = "mount_back"`, "dismount = { force = true }"), Ids: []string{"hv01/render", "hv02/Render"},
 		},
 		"pool of a cluster": {
 			Address: "gpu_pool.render", HCL: rig.RenderPool(`cluster = "azl"`, `selector = { models = ["NVIDIA A2"] }`), Ids: []string{"azl/render", "hv02/render"},
@@ -80,7 +83,7 @@ func TestImportOfWhatThisStateClaimsIsTheSameAgain(t *testing.T) {
 				steps = append(steps, resource.TestStep{
 					ResourceName: o.Address, ImportState: true, ImportStateId: id, ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
 					// They are not on a host.
-					ImportStateVerifyIgnore: []string{"timeouts", "on_destroy", "dismount"}, ImportStateVerifyIdentifierAttribute: identifier(o.Address),
+					ImportStateVerifyIgnore: []string{"timeouts"}, ImportStateVerifyIdentifierAttribute: identifier(o.Address),
 				})
 			}
 			steps = append(steps, resource.TestStep{
@@ -277,18 +280,108 @@ func TestOneObjectIsNotAdoptedTwice(t *testing.T) {
 	r.WantUnchanged(before)
 }
 
-// A config that is imported again after its state was lost knows what its destroy puts back.
+// What is imported again after its state was lost knows what its destroy puts back, and how.
 func TestImportKnowsWhatADestroyPutsBack(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.TwoNodes())
-	hcl := rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`)
+	for name, tt := range map[string]struct {
+		hcl, address, id string
+		made, destroyed  func(*rig.Rig)
+	}{
+		"partition config": {
+			rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`), rig.VDI, "vdi@hv01,hv02",
+			func(r *rig.Rig) { r.WantCounts(4, rig.Both...) }, func(r *rig.Rig) { r.WantCounts(16, rig.Both...) },
+		},
+		"pool": {
+			rig.RenderPool(rig.SecondGPUs, `on_destroy = "mount_back"`), "gpu_pool.render", "hv01/render",
+			func(r *rig.Rig) { r.WantDismounted("hv01", rig.GPU1) }, func(r *rig.Rig) { r.WantDismounted("hv01") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.TwoNodes())
+			rig.NewCLI(t, r.Block()+tt.hcl).Apply()
+			tt.made(r)
+			c := rig.NewCLI(t, r.Block()+tt.hcl)
+			c.Ok("import", tt.address, tt.id)
+			c.WantNoChanges()
+			c.Destroy()
+			tt.destroyed(r)
+		})
+	}
+}
+
+// A reset that the destroy of an imported config needs is allowed as it was declared.
+func TestImportKnowsWhatADestroyMayDisturb(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.A100, 1))
+	hcl := rig.MIGOf("ml", rig.Halves, `on_destroy = "restore"`, `max_disruption = "gpu_reset"`, `quiesce_units = ["nvidia-dcgm"]`)
 	rig.NewCLI(t, r.Block()+hcl).Apply()
-	r.WantCounts(4, rig.Both...)
 	c := rig.NewCLI(t, r.Block()+hcl)
-	c.Ok("import", rig.VDI, "vdi@hv01,hv02")
+	c.Ok("import", rig.ML, "hgx01:mig")
 	c.WantNoChanges()
 	c.Destroy()
-	r.WantCounts(16, rig.Both...)
+	r.WantLayout("off", 0)
+}
+
+// What is gone since its configuration was written is named by the plan that would import it, as is
+// a host that does not answer, and nothing is claimed.
+func TestWhatIsGoneBeforeItsImportIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		lose func(*rig.Rig)
+		says []string
+	}{
+		"a VM": {
+			func(r *rig.Rig) {
+				r.EditHost("hv01", func(h *gpu.Host) {
+					h.VMs = slices.DeleteFunc(h.VMs, func(vm gpu.VM) bool { return vm.Name == "avd-03" })
+				})
+			},
+			[]string{"Error: VM does not exist", rig.VMID(3)},
+		},
+		"a partition": {
+			func(r *rig.Rig) {
+				vm, host := r.VM("avd-01")
+				h, err := r.Fleet.Host(host)
+				r.Must(err)
+				r.Must(r.Fleet.SetVMState(t.Context(), vm.Name, gpu.VMOff))
+				r.Must(h.RemovePartitionAdapter(t.Context(), vm.ID, vm.PartitionAdapters[0].ID))
+			},
+			[]string{"Error: VM has no GPU", "avd-01"},
+		},
+		"a pool": {
+			func(r *rig.Rig) {
+				r.EditVM("avd-03", func(vm *gpu.VM) { vm.Devices = nil })
+				for _, name := range rig.Both {
+					r.EditHost(name, func(h *gpu.Host) { h.Pools = []gpu.Pool{} })
+				}
+			},
+			[]string{"Error: Pool does not exist", `"render"`},
+		},
+		"a MIG layout": {
+			func(r *rig.Rig) {
+				r.EditHost("hgx01", func(h *gpu.Host) { h.GPUs[3].MIG.Enabled, h.GPUs[3].MIG.Instances = false, nil })
+			},
+			[]string{"Error: Nothing to import", rig.MIGGPU(3)},
+		},
+		"a host": {func(r *rig.Rig) { r.Silent(true, "kvm01") }, []string{"Error: Host does not answer", "Host: kvm01"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := madeByOthers(t)
+			hosts := map[string]*gpu.Host{}
+			for _, h := range r.Snapshot().Hosts {
+				hosts[h.Name] = &h
+			}
+			c := rig.NewCLI(t, r.Block()+string(adopt.HCL(adopt.Objects(hosts))))
+			rig.WantSaid(t, c.Ok("plan"), "9 to import, 0 to add, 9 to change, 0 to destroy")
+			tt.lose(r)
+			before := r.Snapshot()
+			rig.WantSaid(t, c.Fails("plan"), tt.says...)
+			c.Fails("apply", "-auto-approve")
+			r.WantUnchanged(before)
+		})
+	}
 }
 
 func TestMalformedImportIDsAreRefused(t *testing.T) {

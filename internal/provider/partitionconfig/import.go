@@ -204,6 +204,18 @@ func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.
 	if c.Restore != m.restores(c.Kind) {
 		m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
 	}
+	if c.MaxDisruption != "" {
+		m.MaxDisruption = types.StringValue(string(c.MaxDisruption))
+	}
+	var d diag.Diagnostics
+	if len(c.QuiesceUnits) > 0 {
+		m.QuiesceUnits, d = types.SetValueFrom(ctx, types.StringType, c.QuiesceUnits)
+		diags.Append(d...)
+	}
+	if c.Drain {
+		m.Rollout, d = types.ObjectValueFrom(ctx, m.Rollout.AttributeTypes(ctx), rolloutModel{Drain: types.BoolValue(true)})
+		diags.Append(d...)
+	}
 	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
 	m.setLayout(ctx, c, diags)
 }

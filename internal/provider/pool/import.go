@@ -77,7 +77,10 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 	}
 	m.ID, m.Name = types.StringValue(c.ID), types.StringValue(c.Name)
 	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
-	m.Quotas = encodeQuotas(ctx, c.Quotas, diags)
+	m.Quotas, m.Dismount = encodeQuotas(ctx, c.Quotas, diags), scope.Forced(c.Force)
+	if c.MountBack {
+		m.OnDestroy = types.StringValue(onDestroyMountBack)
+	}
 	if len(c.Scope.Hosts) == 0 && c.Scope.Cluster == "" {
 		var d diag.Diagnostics
 		m.Members, d = types.MapValueFrom(ctx, memberType, c.Members)

@@ -28,6 +28,14 @@ func Dismount(where string) schema.SingleNestedAttribute {
 	}
 }
 
+// Forced is the reverse of ByForce.
+func Forced(force bool) types.Object {
+	if !force {
+		return types.ObjectNull(DismountType)
+	}
+	return types.ObjectValueMust(DismountType, map[string]attr.Value{"force": types.BoolValue(true)})
+}
+
 // ByForce tells whether dismounts skip the platform's checks.
 func ByForce(ctx context.Context, dismount types.Object, diags *diag.Diagnostics) bool {
 	d := object.Decode[struct {

@@ -73,7 +73,7 @@ func TestLinuxPoolLifecycle(t *testing.T) {
 		},
 		resource.TestStep{
 			ResourceName: ml, ImportState: true, ImportStateId: "gpu01/ml", ImportStateVerify: true, ImportStateKind: resource.ImportCommandWithID,
-			ImportStateVerifyIgnore: []string{"timeouts", "on_destroy", "dismount"},
+			ImportStateVerifyIgnore: []string{"timeouts"},
 		},
 		resource.TestStep{ // a record that is lost is made again
 			PreConfig: func() { r.EditHost("gpu01", func(h *gpu.Host) { h.Claims = nil }) },

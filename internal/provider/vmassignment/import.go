@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"strings"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -87,11 +86,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	case a.Device != nil:
 		ids, more := types.SetValueFrom(ctx, types.StringType, a.Device.GPUIDs)
 		diags.Append(more...)
-		dismount := types.ObjectNull(scope.DismountType)
-		if a.Device.Force {
-			dismount = types.ObjectValueMust(scope.DismountType, map[string]attr.Value{"force": types.BoolValue(true)})
-		}
-		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: dismount})
+		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)})
 	default:
 		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: declare the assignment without importing it.",
 			at.VM.Name, at.Host))
