@@ -85,6 +85,9 @@ func beginning() gpu.Snapshot {
 	nodes := []gpu.Node{{Name: nodeA, State: gpu.NodeUp}, {Name: nodeB, State: gpu.NodeUp}}
 	clustered := []gpu.Host{hyperv(nodeA, 2, 11, 14), hyperv(nodeB, 2, 15, 17)}
 	for i := range clustered {
+		for j := range clustered[i].GPUs {
+			clustered[i].GPUs[j].Partitionable.SupportsIncomingLiveMigration = new(true)
+		}
 		clustered[i].Cluster = &gpu.Cluster{Name: clusterName, Nodes: slices.Clone(nodes)}
 		for j := range clustered[i].VMs {
 			action := gpu.OfflineForcedShutdown

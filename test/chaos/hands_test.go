@@ -22,7 +22,7 @@ import (
 func (g *generator) handOperation() *operation {
 	g.number++
 	op := &operation{number: g.number}
-	switch n := g.rng.IntN(20); {
+	switch n := g.rng.IntN(26); {
 	case n < 4:
 		g.person(op)
 	case n < 6:
@@ -37,8 +37,10 @@ func (g *generator) handOperation() *operation {
 		g.fault(op)
 	case n < 18:
 		g.outage(op)
-	default:
+	case n < 20:
 		g.meddle(op)
+	default:
+		g.act(op)
 	}
 	return op
 }
@@ -117,9 +119,48 @@ func (g *generator) reconcile(op *operation) {
 	op.hand = func(h *harness) string { return h.reconcileOnce(host, at) }
 }
 
+// act does something once with what a state has, by the agent's own command.
+func (g *generator) act(op *operation) {
+	var objects []*object
+	for _, s := range g.states {
+		for _, o := range s.objects {
+			if o.typ == typeVM || o.kind == "mps" || o.kind == "gpu_p" && o.site.hosts[0] == nodeA {
+				objects = append(objects, o)
+			}
+		}
+	}
+	o, ok := pick(g.rng, objects)
+	if !ok {
+		g.person(op)
+		return
+	}
+	at, host, args := g.rng.IntN(12), o.site.hosts[0], []string{"mps", "restart", o.name}
+	switch {
+	case o.typ == typeVM:
+		args = []string{"vm", one(g.rng, "start", "stop", "apply-pending"), o.name}
+		g.unsure[o.name] = strings.Join(args[:2], " ")
+	case o.kind == "gpu_p":
+		args = []string{"host", one(g.rng, "drain", "resume")}
+	}
+	op.what = fmt.Sprintf("gpu-agent %s on %s", strings.Join(args, " "), host)
+	op.hand = func(h *harness) string {
+		if o.typ == typeVM {
+			_, host = h.vm(o.name)
+		}
+		h.counted(func(f *figures) { f.acts++ })
+		return h.agentOnce(at, host, append(args, "--yes")...)
+	}
+}
+
 // reconcileOnce runs gpu-agent reconcile and kills it at a write, unless that is too late.
 func (h *harness) reconcileOnce(host string, killAt int) string {
-	cmd := h.agent(host, "reconcile", "--timeout", "20s")
+	h.counted(func(f *figures) { f.reconciles++ })
+	return h.agentOnce(killAt, host, "reconcile", "--timeout", "20s")
+}
+
+// agentOnce runs a command of gpu-agent and kills it at a write, unless that is too late.
+func (h *harness) agentOnce(killAt int, host string, args ...string) string {
+	cmd := h.agent(host, args...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -131,7 +172,6 @@ func (h *harness) reconcileOnce(host string, killAt int) string {
 	w.look()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	h.counted(func(f *figures) { f.reconciles++ })
 	for {
 		select {
 		case err := <-done:
@@ -139,7 +179,7 @@ func (h *harness) reconcileOnce(host string, killAt int) string {
 		case <-tick.C:
 			if killAt > 0 && w.look() >= killAt {
 				_ = cmd.Process.Signal(syscall.SIGKILL) // it may have ended
-				h.counted(func(f *figures) { f.kills["reconcile"]++ })
+				h.counted(func(f *figures) { f.kills[args[0]]++ })
 				return fmt.Sprintf("killed at write %d (%v)", killAt, <-done)
 			}
 		}

@@ -67,6 +67,7 @@ type figures struct {
 	kills, stops                   map[string]int
 	beyondLease                    int
 	reconciles, reboots, recovered int
+	acts                           int
 }
 
 func (f figures) String() string {
@@ -78,8 +79,8 @@ func (f figures) String() string {
 	}
 	kills, killed := total(f.kills)
 	stops, stopped := total(f.stops)
-	return fmt.Sprintf("%d operations, %d runs of the CLI (%d succeeded), %d kills (%s), %d stops (%s; %d of them longer than a lease), %d reconciles, %d reboots, %d recovery applies",
-		f.operations, f.runs, f.succeeded, kills, strings.TrimSpace(killed), stops, strings.TrimSpace(stopped), f.beyondLease, f.reconciles, f.reboots, f.recovered)
+	return fmt.Sprintf("%d operations, %d runs of the CLI (%d succeeded), %d kills (%s), %d stops (%s; %d of them longer than a lease), %d reconciles, %d acts, %d reboots, %d recovery applies",
+		f.operations, f.runs, f.succeeded, kills, strings.TrimSpace(killed), stops, strings.TrimSpace(stopped), f.beyondLease, f.reconciles, f.acts, f.reboots, f.recovered)
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -178,6 +179,7 @@ func (h *harness) must(err error) {
 // stands still for a while has lost its own.
 var leases = map[string]*regexp.Regexp{
 	"internal/fleet/fleet.go": regexp.MustCompile(`(leaseTTL\s*=) time\.Minute\b`),
+	"cmd/gpu-agent/vm.go":     regexp.MustCompile(`(client, command,) time\.Minute\b`),
 	"internal/agent/lease.go": regexp.MustCompile(`(defaultLeaseTTL =) 2 \* time\.Minute\b`),
 }
 

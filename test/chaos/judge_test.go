@@ -125,6 +125,9 @@ func (h *harness) handsOff() {
 	for _, host := range h.fleet.Hosts() {
 		h.must(h.fleet.EditSimulation(h.ctx, host, func(s *simulated.Simulation) { s.Faults, s.Unreachable = nil, false }))
 	}
+	for _, node := range []string{nodeA, nodeB} {
+		h.must(h.fleet.Resume(h.ctx, node, true))
+	}
 	for vm, ids := range h.foreign {
 		now, host := h.vm(vm)
 		ran := now.Runs()

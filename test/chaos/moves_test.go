@@ -245,7 +245,7 @@ func (g *generator) relayout(s *state) *operation {
 	if len(s.group(o)) == 1 && g.rng.IntN(3) == 0 { // another kind makes a new config
 		o.kind = one(g.rng, slices.DeleteFunc(slices.Clone(o.site.kinds), func(k string) bool { return layouts[k] == nil })...)
 		o.touched = true
-		g.importForgetsOnDestroy(o)
+		g.importFindsAnOlderOnDestroy(o)
 	}
 	o.layout = one(g.rng, slices.DeleteFunc(slices.Clone(layouts[o.kind]), func(l string) bool { return l == o.layout })...)
 	return &operation{what: fmt.Sprintf("update %s to %s = { %s }", o.address(), o.kind, o.layout)}
@@ -260,7 +260,7 @@ func (g *generator) tweak(s *state) *operation {
 	values := map[string][]string{"timeouts": {"", `{ update = "10m" }`, `{ update = "15m", delete = "9m" }`}}
 	switch o.typ {
 	case typeConfig:
-		values["rollout"] = []string{"", "{ max_unavailable = 2 }", `{ on_failure = "rollback" }`}
+		values["rollout"] = []string{"", "{ max_unavailable = 2 }", `{ on_failure = "rollback" }`, "{ drain = true }"}
 		if to := g.onDestroy(o); to != "" {
 			values["on_destroy"] = []string{to}
 		}
@@ -321,7 +321,7 @@ func (g *generator) relabel(s *state) *operation {
 		o.label = g.next("r")
 	}
 	o.touched, o.renamed = true, o.renamed || len(s.group(o)) > 1
-	g.importForgetsOnDestroy(o) // without a moved block the old address is destroyed
+	g.importFindsAnOlderOnDestroy(o) // without a moved block the old address is destroyed
 	return &operation{what: "rename " + old + " to " + o.address()}
 }
 
@@ -343,11 +343,12 @@ func (g *generator) keeps(o *object) {
 	}
 }
 
-// importForgetsOnDestroy is the one known exception from what is judged (issue 16): an import
-// does not bring back on_destroy, so that a config that was imported is kept by a destroy that
-// comes before the next apply. Such a destroy is part of a replacement or a new address here:
-// what is created then takes the layout that it finds for the one from before.
-func (g *generator) importForgetsOnDestroy(o *object) {
+// importFindsAnOlderOnDestroy is the one known exception from what is judged: an import brings back
+// the on_destroy of the last change on the host, and one that was changed by itself since is in the
+// state alone. A destroy that comes before the next apply goes by the older one. Such a destroy is
+// part of a replacement or a new address here: what is created then takes the layout that it finds
+// for the one from before.
+func (g *generator) importFindsAnOlderOnDestroy(o *object) {
 	if o.imported && (o.typ == typeConfig || o.typ == typePool) {
 		g.held[o.site].loose = true
 	}
