@@ -153,6 +153,7 @@ resource "terraform_data" "after" { input = gpu_vm_assignment.a.vm_id }
 		"power may not be cut":         {assignment: dependent, before: yes + ", allow_turn_off = true", now: yes, says: "`power.allow_turn_off` is `false`"},
 		"not by force":                 {assignment: dependent, before: yes + ", force_shutdown = true", now: yes, says: "`power.force_shutdown` is `false`"},
 		"to be started again":          {assignment: dependent, before: yes + `, start_after = "never"`, now: yes, says: "`power.start_after`"},
+		"to be left off":               {assignment: dependent, before: yes, now: yes + `, start_after = "never"`, says: "`power.start_after` is `\"never\"`"},
 		"more time": {
 			assignment: dependent, before: yes + `, allow_turn_off = true`, now: yes + `, allow_turn_off = true, shutdown_timeout = "10m"`, says: "`power.shutdown_timeout` is longer",
 		},

@@ -177,8 +177,11 @@ func lifted(claim gpu.Power, p Policy) []string {
 	if claim.AllowTurnOff && now.AllowTurnOff && now.Timeout() > claim.Timeout() {
 		why = append(why, "`power.shutdown_timeout` is longer")
 	}
-	if claim.StayOff && !now.StayOff {
+	switch {
+	case claim.StayOff && !now.StayOff:
 		why = append(why, "`power.start_after` is `\"if_was_running\"`")
+	case now.StayOff && !claim.StayOff:
+		why = append(why, "`power.start_after` is `\"never\"`")
 	}
 	return why
 }
