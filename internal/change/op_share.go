@@ -83,6 +83,13 @@ func daemonBack(host *gpu.Host, s Step) []Step {
 		return nil
 	}
 	was := d.MPSDaemonSpec
+	was.Devices = slices.DeleteFunc(slices.Clone(was.Devices), func(x gpu.SharedDevice) bool { // which it would not be started with
+		g, _ := host.GPU(x.GPU)
+		return !hasDevice(host, x) || x.Instance == nil && g.MIG != nil && g.MIG.Enabled
+	})
+	if len(was.Devices) == 0 {
+		return nil
+	}
 	return append([]Step{{Op: OpEnsureDaemon, Force: s.Force, Daemon: &was}}, rewritten(host, was.Name)...)
 }
 

@@ -233,14 +233,9 @@ func TestAPoolDoesNotShrinkUnderAVMThatDrawsMore(t *testing.T) {
 // whichever of the two is planned first: nothing says that the config is made before it.
 func TestAShareNeedsToNameTheConfigThatMakesItsDevice(t *testing.T) {
 	t.Parallel()
-	w := newBareWorld(t, 2, 13)
-	w.linux = true
-	w.begin(linuxHosts(w))
-	t.Cleanup(w.end)
+	w := cards(t)
 	hopper, ada := cardsOf("lin01")[randomHopper], cardsOf("lin01")[randomAda]
-	config := func(gpus ...string) gpu.Want {
-		return gpu.Want{Config: &gpu.PartitionConfig{ID: "mps", Kind: gpu.KindMPS, Name: "mps", GPUs: map[string][]string{"lin01": gpus}, MPS: &gpu.MPSLayout{MultiUser: true}}}
-	}
+	config := mpsOf
 	pool := change.Change{Subject: "gpu_pool ml", Token: "pool", Want: gpu.Want{Pool: &gpu.PoolConfig{ID: "lin01/ml", Name: "ml", Members: map[string][]string{"lin01": {hopper}}}}}
 	mps := change.Change{Subject: "gpu_partition_config mps", Token: "mps", Want: config(hopper)}
 	for _, p := range []change.Change{pool, mps} {
@@ -254,6 +249,123 @@ func TestAShareNeedsToNameTheConfigThatMakesItsDevice(t *testing.T) {
 	for range 24 { // the plan shuffles them
 		if says := w.plan(mps, share, pool); len(says.errors) == 0 {
 			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}
+
+// cards is a world of Linux hosts that have nothing yet.
+func cards(t *testing.T) *world {
+	w := newBareWorld(t, 2, 13)
+	w.linux = true
+	w.begin(linuxHosts(w))
+	t.Cleanup(w.end)
+	return w
+}
+
+// mpsOf is a config of MPS on GPUs of lin01.
+func mpsOf(gpus ...string) gpu.Want {
+	return gpu.Want{Config: &gpu.PartitionConfig{ID: "mps", Kind: gpu.KindMPS, Name: "mps", GPUs: map[string][]string{"lin01": gpus}, MPS: &gpu.MPSLayout{MultiUser: true}}}
+}
+
+// stands makes an object that the state then has.
+func (w *world) stands(label string, want gpu.Want) *resource {
+	w.t.Helper()
+	r := w.resource(label)
+	p := change.Change{Subject: label, Token: r.token, Want: want}
+	if err := w.apply(p); err != nil {
+		w.t.Fatal(err)
+	}
+	w.made(r, p)
+	return r
+}
+
+// What a config makes of a GPU is told also where it can do so only once another resource of the
+// run has let go of it.
+func TestALayoutIsToldThatComesOnceAShareIsGone(t *testing.T) {
+	t.Parallel()
+	w, id := cards(t), cardsOf("lin01")[randomHopper]
+	layout := func(profiles map[string]int) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {id}}, MIG: &gpu.MIGLayout{Profiles: profiles}}}
+	}
+	config := w.stands("gpu_partition_config mig", layout(map[string]int{"2g.20gb": 1}))
+	share := w.stands("gpu_share s1", gpu.Want{Share: &gpu.Share{Name: "s1", Host: "lin01", Config: "mig", Count: 1}})
+	for range 8 { // the plan shuffles them
+		says := w.plan(
+			change.Change{Subject: config.label, Token: config.token, Prior: config.has, Want: layout(map[string]int{"3g.40gb": 2})},
+			change.Change{Subject: share.label, Token: share.token, Prior: share.has},
+		)
+		if at := says.gpus["lin01 "+id].MIG.Placements; len(says.errors) > 0 || len(at) != 2 {
+			t.Fatalf("the plan says that the GPU gets %v: %+v", at, says.errors)
+		}
+	}
+}
+
+// A share that names no config has its MPS daemon from one that the run puts right: it waits for
+// that, whichever of the two comes first.
+func TestAShareWaitsForTheDaemonThatTheRunStarts(t *testing.T) {
+	t.Parallel()
+	w, id := cards(t), cardsOf("lin01")[randomAda]
+	mps := w.stands("gpu_partition_config mps", mpsOf(id))
+	share := w.stands("gpu_share s0", gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", GPUIDs: []string{id}, Count: 1, MemoryRequest: 4 << 30, MemoryLimit: 4 << 30}})
+	if err := w.sim.Reboot(t.Context(), "lin01"); err != nil {
+		t.Fatal(err)
+	}
+	more := *share.has.Share
+	more.MemoryRequest, more.MemoryLimit = 8<<30, 8<<30
+	starts := change.Change{Subject: mps.label, Token: mps.token, Want: mps.has, Prior: mps.has}
+	grows := change.Change{Subject: share.label, Token: share.token, Want: gpu.Want{Share: &more}, Prior: share.has}
+	says := w.plan(starts, grows)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	if err := w.applied(w.run(nil), grows, says); !forRoom(err) {
+		t.Errorf("the share does not wait: %v", err)
+	}
+	for _, p := range []change.Change{starts, grows} {
+		if err := w.applied(w.run(nil), p, says); err != nil {
+			t.Error(err)
+		}
+	}
+	if h := w.hosts()["lin01"]; len(h.MPS.Daemons) != 1 || len(h.Shares) != 1 {
+		t.Errorf("the host has %+v and %+v", h.MPS.Daemons, h.Shares)
+	}
+	// Without the config nothing starts the daemon.
+	if err := w.sim.Reboot(t.Context(), "lin01"); err != nil {
+		t.Fatal(err)
+	}
+	grows.Prior, grows.Want = grows.Want, share.has
+	w.resources = nil
+	starts.Unchanged = true
+	if says := w.plan(grows, starts); len(says.errors) == 0 {
+		t.Errorf("the plan says nothing of the daemon that does not run")
+	}
+}
+
+// A change that dies is put back as far as the host lets it: an MPS daemon is not started again
+// on a GPU that others have put in MIG mode.
+func TestADaemonComesBackWithoutTheGPUThatItLost(t *testing.T) {
+	t.Parallel()
+	for at := 1; !t.Failed(); at++ {
+		w := cards(t)
+		hopper, ada, ada2 := cardsOf("lin01")[randomHopper], cardsOf("lin01")[randomAda], cardsOf("lin01")[randomAda2]
+		mps := w.stands("gpu_partition_config mps", mpsOf(hopper, ada))
+		if err := w.sim.SetMIGModeOutside(t.Context(), "lin01", hopper, true); err != nil {
+			t.Fatal(err)
+		}
+		p := change.Change{Subject: mps.label, Token: mps.token, Want: mpsOf(ada, ada2), Prior: mps.has}
+		w.fuse.left = at
+		if w.apply(p) == nil {
+			if at < 5 {
+				t.Fatalf("it takes %d writes only", at)
+			}
+			return
+		}
+		w.serve()
+		if err := w.apply(p); err != nil {
+			t.Errorf("killed at write %d: %v", at, err)
+		}
+		if d, ok := w.hosts()["lin01"].Daemon("mps"); !ok || len(d.Devices) != 2 {
+			t.Errorf("killed at write %d: the daemon is %+v", at, d)
 		}
 	}
 }

@@ -269,9 +269,11 @@ func (w *world) mig() *gpu.PartitionConfig {
 	if w.chance(20) {
 		c.MIG = &gpu.MIGLayout{Placements: []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}, {Profile: "1g.10gb", Start: 0}}}
 	}
-	switch w.rng.IntN(4) {
+	switch w.rng.IntN(5) {
 	case 0:
 		c.MPS = &gpu.MPSLayout{MultiUser: true}
+	case 4:
+		c.MIG = &gpu.MIGLayout{Off: true}
 	case 1:
 		c.TimeSlicing = &gpu.TimeSlicing{Replicas: 2}
 	}

@@ -179,7 +179,7 @@ func ordered(user, used change.Change) bool {
 }
 
 func (r *run) checkFeasibleOn(host string, h *gpu.Host, p change.Change) {
-	refused, open := r.refusedBy(host, h, p)
+	refused, open, _ := r.refusedBy(host, h, p)
 	r.book.setOpen(p.Token, host, open)
 	if refused != nil && !open {
 		r.reportRefused(host, p, refused)
@@ -194,7 +194,7 @@ func Infeasible(w World, p change.Change) []Finding {
 	var out []Finding
 	for _, host := range r.hostsOf(p) {
 		if h, ok := r.host(host); ok {
-			if refused, _ := r.refusedBy(host, h, p); refused != nil {
+			if refused, _, _ := r.refusedBy(host, h, p); refused != nil {
 				out = append(out, Refused(host, p, refused))
 			}
 		}
@@ -250,12 +250,13 @@ func Refused(host string, p change.Change, refused *change.Refusal) Finding {
 
 // refusedBy is why a host would refuse a plan of the run, whichever of the others are made
 // there before; nil when it would not. It is open while that hangs on resources of this
-// state that the run has not planned yet, and may destroy.
-func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *change.Refusal, open bool) {
+// state that the run has not planned yet, and may destroy, or put right. The host is as it is
+// then.
+func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *change.Refusal, open bool, known gpu.Host) {
+	known = r.withClaims(host, h)
 	if p.Want.Empty() && p.Prior.Assignment != nil && len(r.othersForVM(p.Prior.Assignment)) > 0 {
-		return nil, false // another resource of the run has taken it over by then
+		return nil, false, known // another resource of the run has taken it over by then
 	}
-	known := r.withClaims(host, h)
 	var all change.Refusals
 	var others []change.Change
 	var ends *change.Change
@@ -274,7 +275,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 		all = r.refusals(known, host, p)
 	}
 	if len(all) == 0 || all[0].Code == change.NotOwner {
-		return nil, false // whose something is, other rules say
+		return nil, false, known // whose something is, other rules say
 	}
 	refused = all[0]
 	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
@@ -287,7 +288,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	after, possible := r.madeWay(known, host, others, p)
 	if possible {
-		return nil, false
+		return nil, false, after
 	}
 	if ends != nil {
 		if all := r.refusals(after, host, *ends); len(all) > 0 {
@@ -298,10 +299,13 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	for _, c := range known.Claims {
 		if r.owner != "" && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !refersTo(p.Want, c.Want) {
 			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want})
+			if c.Want.Config != nil {
+				unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want, Want: c.Want})
+			}
 		}
 	}
-	_, open = r.madeWay(after, host, unplanned, p)
-	return refused, open
+	known, open = r.madeWay(after, host, unplanned, p)
+	return refused, open, known
 }
 
 // madeWay makes those changes of a host that can be made, in whatever order, until a plan

@@ -26,6 +26,21 @@ func (r *run) foreseen() []change.Forecast {
 	return out
 }
 
+// promised is the same once others of the run have made way, where the plan needs that.
+func (r *run) promised() []change.Forecast {
+	out := r.foreseen()
+	for i, f := range out {
+		if len(f.Refused) == 0 || r.plan.Want.Empty() || len(halves(r.plan)) > 1 {
+			continue
+		}
+		if refused, open, then := r.refusedBy(f.Host, r.fleet.hosts[f.Host], r.plan); refused == nil || open {
+			out[i] = change.Foresee(then, f.Host, r.sent(r.plan))
+			out[i].Undrained = f.Undrained
+		}
+	}
+	return out
+}
+
 // forecasts goes through the hosts at hand that the plan concerns, and what it does there.
 func (r *run) forecasts() iter.Seq2[string, change.Forecast] {
 	return func(yield func(string, change.Forecast) bool) {

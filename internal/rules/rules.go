@@ -158,7 +158,7 @@ func CheckAndForesee(w World, p change.Change, levels Levels) ([]Finding, []chan
 	r, done := begin(w, p)
 	defer done()
 	findings := r.check(levels, nil)
-	return findings, r.foreseen()
+	return findings, r.promised()
 }
 
 // All lists the rules in the order of the documentation.
