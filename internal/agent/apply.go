@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
@@ -72,8 +73,8 @@ func (s *Server) proposeOn(host gpu.Host, ch Change) (proposal, error) {
 	if err := able(s.backend, p.steps); err != nil {
 		return p, err
 	}
-	p.basis, err = newBasis(&host, p.steps)
-	return p, err
+	p.basis = newBasis(&host, p.steps)
+	return p, nil
 }
 
 func violations(findings []rules.Finding) []rules.Finding {
@@ -85,12 +86,8 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	text, err := p.basis.encode()
-	if err != nil {
-		return Prepared{}, err
-	}
 	effects := change.EffectsOf(&p.host, p.steps)
-	out := Prepared{Steps: p.steps, Disruption: effects.Class, Drains: effects.Drains, Findings: p.findings, Basis: text}
+	out := Prepared{Steps: p.steps, Disruption: effects.Class, Drains: effects.Drains, Findings: p.findings, Basis: string(document.Encode(p.basis))}
 	for _, stop := range effects.Stops {
 		out.StopsVMs = append(out.StopsVMs, stop.Name)
 	}
@@ -405,7 +402,8 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 		if err != nil {
 			return err
 		}
-		return j.without(func(e *entry) bool { return e.ID == w.entry.ID }).write(st)
+		j.without(func(e *entry) bool { return e.ID == w.entry.ID }).write(st)
+		return nil
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -21,12 +22,8 @@ type basis struct {
 	Digest string `json:"digest"`
 }
 
-func newBasis(host *gpu.Host, steps []change.Step) (basis, error) {
-	doc, err := json.Marshal(steps)
-	if err != nil {
-		return basis{}, fmt.Errorf("the steps cannot be written: %w", err)
-	}
-	sum := sha256.Sum256(doc)
+func newBasis(host *gpu.Host, steps []change.Step) basis {
+	sum := sha256.Sum256(document.Encode(steps))
 	b := basis{Facts: map[string]string{}, Digest: hex.EncodeToString(sum[:])}
 	for _, f := range change.Observe(host, steps) {
 		b.Facts[f.Name] = f.Value
@@ -43,15 +40,7 @@ func newBasis(host *gpu.Host, steps []change.Step) (basis, error) {
 			b.Facts["the place of share "+c.ID] = change.DevicesText(c.Want.Share.Devices)
 		}
 	}
-	return b, nil
-}
-
-func (b basis) encode() (string, error) {
-	doc, err := json.Marshal(b)
-	if err != nil {
-		return "", fmt.Errorf("the basis cannot be written: %w", err)
-	}
-	return string(doc), nil
+	return b
 }
 
 // changed says what is no longer as it was when the change was prepared, "" for

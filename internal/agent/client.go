@@ -101,10 +101,7 @@ func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
 
 // encodeChange writes a change, unless the host would refuse it for its size.
 func encodeChange(ch Change) ([]byte, error) {
-	doc, err := encode("change", ch)
-	if err != nil {
-		return nil, err
-	}
+	doc := document.Encode(ch)
 	return doc, checkSize("change", doc)
 }
 

@@ -2,12 +2,12 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -103,16 +103,11 @@ func readJournal(st *backend.State) (journal, error) {
 	return j, nil
 }
 
-func (j journal) write(st *backend.State) error {
+func (j journal) write(st *backend.State) {
 	st.Journal = nil
 	for _, e := range j {
-		doc, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("the journal cannot be written: %w", err)
-		}
-		st.Journal = append(st.Journal, doc)
+		st.Journal = append(st.Journal, document.Encode(e))
 	}
-	return nil
 }
 
 func (j journal) find(id string) (*entry, bool) {
@@ -154,7 +149,8 @@ func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(*
 		if err != nil {
 			return err
 		}
-		return edit(st, j.without(func(o *entry) bool { return o.ID == e.ID })).write(st)
+		edit(st, j.without(func(o *entry) bool { return o.ID == e.ID })).write(st)
+		return nil
 	})
 }
 

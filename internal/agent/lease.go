@@ -214,7 +214,8 @@ func keepApplied(st *backend.State) error {
 	if err != nil {
 		return err
 	}
-	return entries.without(func(e *entry) bool { return e.Status == applied }).write(st)
+	entries.without(func(e *entry) bool { return e.Status == applied }).write(st)
+	return nil
 }
 
 // giveBack ends a lease and this host's part in that of its cluster. before may still

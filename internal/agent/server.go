@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
@@ -254,11 +255,7 @@ func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	doc, err := encode("inventory", host)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.InventoryReply{Host: doc}, nil
+	return &agentpb.InventoryReply{Host: document.Encode(host)}, nil
 }
 
 func (g *service) AcquireLease(ctx context.Context, r *agentpb.AcquireLeaseRequest) (*agentpb.AcquireLeaseReply, error) {
@@ -313,11 +310,7 @@ func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agen
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	doc, err := encode("prepared change", prepared)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.PrepareReply{Prepared: doc}, nil
+	return &agentpb.PrepareReply{Prepared: document.Encode(prepared)}, nil
 }
 
 func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServer[agentpb.ApplyEvent]) error {
@@ -341,11 +334,7 @@ func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServ
 	if err != nil {
 		return toStatus(err)
 	}
-	doc, err := encode("outcome", out)
-	if err != nil {
-		return toStatus(err)
-	}
-	return stream.Send(&agentpb.ApplyEvent{Event: &agentpb.ApplyEvent_Outcome{Outcome: doc}})
+	return stream.Send(&agentpb.ApplyEvent{Event: &agentpb.ApplyEvent_Outcome{Outcome: document.Encode(out)}})
 }
 
 func (g *service) Cancel(ctx context.Context, r *agentpb.CancelRequest) (*agentpb.CancelReply, error) {
@@ -370,11 +359,7 @@ func (g *service) Settle(ctx context.Context, r *agentpb.SettleRequest) (*agentp
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	doc, err := encode("outcome", out)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.SettleReply{Outcome: doc}, nil
+	return &agentpb.SettleReply{Outcome: document.Encode(out)}, nil
 }
 
 func (g *service) Claims(ctx context.Context, _ *agentpb.ClaimsRequest) (*agentpb.ClaimsReply, error) {
@@ -389,11 +374,7 @@ func (g *service) Claims(ctx context.Context, _ *agentpb.ClaimsRequest) (*agentp
 	if _, shared, err := g.server.sharedState(ctx); err == nil { // else those of the host are still told
 		claims = append(claims, shared.Claims...)
 	}
-	doc, err := encode("list of claims", claims)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.ClaimsReply{Claims: doc}, nil
+	return &agentpb.ClaimsReply{Claims: document.Encode(claims)}, nil
 }
 
 func (g *service) ForgetClaim(ctx context.Context, r *agentpb.ForgetClaimRequest) (*agentpb.ForgetClaimReply, error) {
@@ -414,11 +395,7 @@ func (g *service) Journal(ctx context.Context, _ *agentpb.JournalRequest) (*agen
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	doc, err := encode("journal", j)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.JournalReply{Journal: doc}, nil
+	return &agentpb.JournalReply{Journal: document.Encode(j)}, nil
 }
 
 // calling is an Apply call in progress. A change that was sent twice has two.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 )
 
 // code is the nearest gRPC code, for tools that know only those. Our own ends read
@@ -44,11 +44,7 @@ func toStatus(err error) error {
 		e = failure("answer", err)
 	}
 	st := status.New(e.Kind.code(), e.Error())
-	doc, err := json.Marshal(e)
-	if err != nil {
-		return st.Err()
-	}
-	detailed, err := st.WithDetails(&agentpb.ErrorDetail{Error: doc})
+	detailed, err := st.WithDetails(&agentpb.ErrorDetail{Error: document.Encode(e)})
 	if err != nil {
 		return st.Err()
 	}
@@ -87,12 +83,4 @@ func fromStatus(host string, err error) error {
 		e.Kind, e.Message = Internal, "an answer is too large: "+st.Message()
 	}
 	return e
-}
-
-func encode(what string, v any) ([]byte, error) {
-	doc, err := json.Marshal(v)
-	if err != nil {
-		return nil, &Error{Kind: Internal, Message: fmt.Sprintf("the %s cannot be written: %v", what, err)}
-	}
-	return doc, nil
 }

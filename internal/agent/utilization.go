@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
@@ -82,11 +83,7 @@ func (g *service) Utilization(ctx context.Context, r *agentpb.UtilizationRequest
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	doc, err := encode("measurement", m)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.UtilizationReply{Measurement: doc}, nil
+	return &agentpb.UtilizationReply{Measurement: document.Encode(m)}, nil
 }
 
 // Utilization measures how busy the GPUs of the host are: it reads them twice, a window

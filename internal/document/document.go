@@ -43,6 +43,15 @@ func (e *UnknownError) Names() string {
 	return strings.Join(quoted, ", ")
 }
 
+// Encode is a value of ours as JSON, which each has.
+func Encode(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
 // Read decodes one document strictly: each field is known, by its exact name, and there
 // once, each Enum has a known value, and nothing follows. What is unknown is an *UnknownError,
 // and then nothing is decoded.

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -68,11 +69,7 @@ func SetDeclaredPower(ctx context.Context, private Setter, p *gpu.Power) diag.Di
 	if p == nil {
 		return private.SetKey(ctx, powerKey, nil)
 	}
-	raw, err := json.Marshal(p)
-	if err != nil {
-		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
-	}
-	return set(ctx, private, powerKey, string(raw))
+	return set(ctx, private, powerKey, string(document.Encode(p)))
 }
 
 // Approved is what the plan of a destroy has announced; nil where it could not look. Unlike
@@ -84,7 +81,7 @@ func Approved(ctx context.Context, private Getter) *change.Approved {
 
 // SetApproved keeps it from the plan to the apply.
 func SetApproved(ctx context.Context, private Setter, a change.Approved) diag.Diagnostics {
-	return setJSON(ctx, private, approvedKey, a)
+	return private.SetKey(ctx, approvedKey, document.Encode(a))
 }
 
 // Seen is what there was to disturb on the hosts of the object when the state was read last;
@@ -96,7 +93,7 @@ func Seen(ctx context.Context, private Getter) *change.Approved {
 // SetSeen keeps it in the state that a plan is made from, which is what the apply of that
 // plan gets.
 func SetSeen(ctx context.Context, private Setter, a change.Approved) diag.Diagnostics {
-	return setJSON(ctx, private, seenKey, a)
+	return private.SetKey(ctx, seenKey, document.Encode(a))
 }
 
 func approved(ctx context.Context, private Getter, key string) *change.Approved {
@@ -106,14 +103,6 @@ func approved(ctx context.Context, private Getter, key string) *change.Approved 
 		return nil
 	}
 	return &a
-}
-
-func setJSON(ctx context.Context, private Setter, key string, v any) diag.Diagnostics {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
-	}
-	return private.SetKey(ctx, key, raw)
 }
 
 func get(ctx context.Context, private Getter, key string) string {
@@ -132,9 +121,5 @@ func set(ctx context.Context, private Setter, key, value string) diag.Diagnostic
 	if value == "" {
 		return private.SetKey(ctx, key, nil)
 	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return diag.Diagnostics{diag.NewErrorDiagnostic("Could not keep private state", err.Error())}
-	}
-	return private.SetKey(ctx, key, raw)
+	return private.SetKey(ctx, key, document.Encode(value))
 }

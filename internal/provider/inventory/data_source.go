@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
@@ -334,13 +336,9 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		snapshot.Hosts = append(snapshot.Hosts, *h)
 	}
 	if config.IncludeJSON.ValueBool() {
-		raw, err := json.MarshalIndent(snapshot, "", "  ")
-		if err != nil {
-			resp.Diagnostics.AddError("Could not write the inventory", err.Error())
-			return
-		}
-		s := string(raw)
-		m.JSON = &s
+		var text bytes.Buffer
+		_ = json.Indent(&text, document.Encode(snapshot), "", "  ")
+		m.JSON = new(text.String())
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }

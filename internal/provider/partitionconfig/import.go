@@ -191,11 +191,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 // declare writes what a configuration of the config says.
 func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.Diagnostics) {
 	if c.ID == "" {
-		var err error
-		if c.ID, err = configID(c); err != nil {
-			diags.AddError("Could not name the partition config", err.Error())
-			return
-		}
+		c.ID = configID(c)
 	}
 	m.ID, m.Name, m.OnDestroy = types.StringValue(c.ID), types.StringNull(), types.StringNull()
 	if c.Name != "" {

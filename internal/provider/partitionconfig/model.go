@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
@@ -152,16 +151,12 @@ func (m *model) roll(ctx context.Context, req *fleet.Request, diags *diag.Diagno
 
 // configID is what names the config: its name, or a digest of what it covers. It
 // depends on configuration alone, so that it is known at the first plan.
-func configID(c gpu.PartitionConfig) (string, error) {
+func configID(c gpu.PartitionConfig) string {
 	if c.Name != "" {
-		return c.Name, nil
+		return c.Name
 	}
-	raw, err := json.Marshal(c.Scope)
-	if err != nil {
-		return "", fmt.Errorf("cannot make an id: %w", err)
-	}
-	sum := sha256.Sum256(raw)
-	return string(c.Kind) + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:12]), nil
+	sum := sha256.Sum256(document.Encode(c.Scope))
+	return string(c.Kind) + "-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])[:12])
 }
 
 // own tells which claims are those of the config itself: of its id, or of its token

@@ -66,12 +66,8 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	want, known := plan.declared(ctx, &resp.Diagnostics)
 	if known && plan.ID.IsUnknown() {
-		id, err := configID(want)
-		if err != nil {
-			resp.Diagnostics.AddError("Could not name the partition config", err.Error())
-			return
-		}
-		want.ID, plan.ID = id, types.StringValue(id)
+		want.ID = configID(want)
+		plan.ID = types.StringValue(want.ID)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
 	var ended fleet.View // the hosts once one of another kind has ended
