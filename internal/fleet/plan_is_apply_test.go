@@ -849,6 +849,7 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 	for _, of := range []map[string]*gpu.Host{before, after} {
 		for _, h := range of {
 			h.Unfinished, h.Owed = nil, nil
+			slices.Sort(h.Units)
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}
 	}

@@ -40,6 +40,9 @@ type run struct {
 	// what is told, not for what is refused.
 	everyClaim bool
 
+	// alone is true while it is asked whether another plan fails, which does not ask that again.
+	alone bool
+
 	memo  *memo
 	found []violation
 }

@@ -279,11 +279,11 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	refused = all[0]
 	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
-		if e.token != p.Token && e.token != r.plan.Token && !e.plan.Unchanged {
+		if e.token != p.Token && e.token != r.plan.Token && !e.plan.Unchanged && !r.failsBeside(e.plan, host) {
 			others = append(others, halves(e.plan)...)
 		}
 	}
-	if r.plan.Token != p.Token && !r.plan.Unchanged {
+	if r.plan.Token != p.Token && !r.plan.Unchanged && !r.failsBeside(r.plan, host) {
 		others = append(others, halves(r.plan)...)
 	}
 	after, possible := r.madeWay(known, host, others, p)
@@ -306,6 +306,24 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	known, open = r.madeWay(after, host, unplanned, p)
 	return refused, open, known
+}
+
+// failsBeside tells whether some other host will not let what a plan puts right be put right,
+// which is no error: then no host sees it.
+func (r *run) failsBeside(p change.Change, host string) bool {
+	if r.alone || !reflect.DeepEqual(declared(p.Want), declared(p.Prior)) {
+		return false
+	}
+	alone := *r
+	alone.alone = true
+	return slices.ContainsFunc(r.hostsOf(p), func(other string) bool {
+		h, ok := r.host(other)
+		if !ok || other == host {
+			return false
+		}
+		refused, open, _ := alone.refusedBy(other, h, p)
+		return refused != nil && !open
+	})
 }
 
 // madeWay makes those changes of a host that can be made, in whatever order, until a plan
