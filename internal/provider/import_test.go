@@ -420,6 +420,9 @@ resource "gpu_vm_assignment" "desktop" {
 	} {
 		rig.WantSaid(t, c.Fails("import", x.address, x.id), x.says...)
 	}
+	r.Silent(true, "hv02")
+	rig.WantSaid(t, c.Fails("import", "gpu_partition_config.vdi", "hv01,hv02"), "Host does not answer", "Host: hv02", "An import needs an answer from every host.")
+	r.Silent(false, "hv02")
 	r.WantUnchanged(before)
 }
 

@@ -1,6 +1,9 @@
 package provider_test
 
 import (
+	"os"
+	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
@@ -12,7 +15,11 @@ func TestInvalidProviderBlocks(t *testing.T) {
 	window := func(s string) string { return "change_window = { " + s + " }" }
 	host := func(s string) string { return "hosts = { h = { " + s + " } }" }
 	const key = `private_key_file = "/nowhere/key"`
-	for name, x := range map[string]struct {
+	open := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(open, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
 		block string
 		says  []string
 	}{
@@ -29,7 +36,12 @@ func TestInvalidProviderBlocks(t *testing.T) {
 		"sudo and upload":   {host(`ssh = { address = "a", user = "u", sudo = true, upload = "auto" }`), []string{"Uploaded agent cannot be started with sudo"}},
 		"no key file":       {host(`ssh = { address = "a", user = "u", ` + key + ` }`), []string{"File cannot be read", "/nowhere/key", `Attribute: hosts["h"].ssh.private_key_file`}},
 		"no TLS files":      {host(`tls = { address = "a:1", ca_file = "/nowhere/ca", cert_file = "/nowhere/c", key_file = "/nowhere/k" }`), []string{`Attribute: hosts["h"].tls.ca_file`, `Attribute: hosts["h"].tls.cert_file`, `Attribute: hosts["h"].tls.key_file`}},
-	} {
+		"open key file":     {host(`tls = { address = "a:1", ca_file = "/nowhere/ca", cert_file = "/nowhere/c", key_file = "` + filepath.ToSlash(open) + `" }`), []string{"Private key file is readable by others", "Host: h"}},
+	}
+	if runtime.GOOS == "windows" { // where a file's mode says nothing
+		delete(cases, "open key file")
+	}
+	for name, x := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rig.WantSaid(t, rig.NewCLI(t, "provider \"gpu\" {\n  "+x.block+"\n}\ndata \"gpu_inventory\" \"all\" {}\n").Fails("plan"), x.says...)

@@ -140,43 +140,34 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 	empty := fleetOf(t, `{ "format": "gpu-fleet/v1", "hosts": [] }`)
 	for name, x := range map[string]struct {
 		block string
-		env   string
 		says  []string
 	}{
-		"missing fleet file":      {block: fmt.Sprintf("simulated_fleet = %q", missing), says: []string{"Simulated fleet cannot be read", "simulated_fleet = ", missing, "${path.module}"}},
-		"malformed fleet file":    {block: fmt.Sprintf("simulated_fleet = %q", malformed), says: []string{"Simulated fleet cannot be read", malformed, "line 3, column"}},
-		"wrong format":            {block: fmt.Sprintf("simulated_fleet = %q", format), says: []string{format, `"gpu-fleet/v9"`, `"gpu-fleet/v1" is wanted`}},
-		"no hosts in the file":    {block: fmt.Sprintf("simulated_fleet = %q", empty), says: []string{empty, "no hosts"}},
-		"folder as a file":        {block: fmt.Sprintf("simulated_fleet = %q", filepath.Dir(good)), says: []string{"Simulated fleet cannot be read", filepath.Dir(good)}},
-		"missing snapshot":        {block: fmt.Sprintf("inventory_snapshot = %q", missing), says: []string{"Recorded inventory cannot be read", "inventory_snapshot = ", missing}},
-		"malformed snapshot":      {block: fmt.Sprintf("inventory_snapshot = %q", malformed), says: []string{"Recorded inventory cannot be read", malformed}},
-		"host not in the file":    {block: fmt.Sprintf("hosts = { hv09 = { simulated = { file = %q } } }", good), says: []string{"Unknown host", "hv09", "hv01 hv02", good}},
-		"host's file missing":     {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }", missing), says: []string{"Simulated fleet cannot be read", missing}},
-		"hosts and a fleet":       {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }\n simulated_fleet = %q", good, good), says: []string{"simulated_fleet", "hosts"}},
-		"no hosts at all":         {block: `owner = "x"`, says: []string{"No hosts are configured", "simulated_fleet", "GPU_SIMULATED_FLEET"}},
-		"empty hosts":             {block: "hosts = {}", says: []string{"hosts", "at least 1"}},
-		"empty path":              {block: `simulated_fleet = ""`, says: []string{"simulated_fleet", "at least 1"}},
-		"empty owner":             {block: `owner = ""`, says: []string{"owner", "between 1 and 128"}},
-		"unknown rule":            {block: `rules = { no-such-rule = "off" }`, says: []string{"no-such-rule", "single-partition-per-vm"}},
-		"unknown level":           {block: `rules = { capacity = "loud" }`, says: []string{"loud", `"warning"`}},
-		"bad duration":            {block: `power = { shutdown_timeout = "5 minutes" }`, says: []string{"power.shutdown_timeout", "Invalid duration", "5 minutes"}},
-		"negative duration":       {block: `power = { shutdown_timeout = "-5m" }`, says: []string{"power.shutdown_timeout", "positive duration"}},
-		"negative number":         {block: "max_parallel_hosts = -1", says: []string{"max_parallel_hosts", "at least 1", "-1"}},
-		"no stops at all":         {block: "max_concurrent_vm_stops = 0", says: []string{"max_concurrent_vm_stops", "at least 1"}},
-		"unknown word":            {block: `on_unreachable = "ignore"`, says: []string{"on_unreachable", "ignore"}},
-		"read-only is no boolean": {block: fmt.Sprintf("simulated_fleet = %q", good), env: "GPU_READ_ONLY=perhaps", says: []string{"GPU_READ_ONLY", "perhaps", "true or false"}},
+		"missing fleet file":   {block: fmt.Sprintf("simulated_fleet = %q", missing), says: []string{"Simulated fleet cannot be read", "simulated_fleet = ", missing, "${path.module}"}},
+		"malformed fleet file": {block: fmt.Sprintf("simulated_fleet = %q", malformed), says: []string{"Simulated fleet cannot be read", malformed, "line 3, column"}},
+		"wrong format":         {block: fmt.Sprintf("simulated_fleet = %q", format), says: []string{format, `"gpu-fleet/v9"`, `"gpu-fleet/v1" is wanted`}},
+		"no hosts in the file": {block: fmt.Sprintf("simulated_fleet = %q", empty), says: []string{empty, "no hosts"}},
+		"folder as a file":     {block: fmt.Sprintf("simulated_fleet = %q", filepath.Dir(good)), says: []string{"Simulated fleet cannot be read", filepath.Dir(good)}},
+		"missing snapshot":     {block: fmt.Sprintf("inventory_snapshot = %q", missing), says: []string{"Recorded inventory cannot be read", "inventory_snapshot = ", missing}},
+		"malformed snapshot":   {block: fmt.Sprintf("inventory_snapshot = %q", malformed), says: []string{"Recorded inventory cannot be read", malformed}},
+		"host not in the file": {block: fmt.Sprintf("hosts = { hv09 = { simulated = { file = %q } } }", good), says: []string{"Unknown host", "hv09", "hv01 hv02", good}},
+		"host's file missing":  {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }", missing), says: []string{"Simulated fleet cannot be read", missing}},
+		"hosts and a fleet":    {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }\n simulated_fleet = %q", good, good), says: []string{"simulated_fleet", "hosts"}},
+		"no hosts at all":      {block: `owner = "x"`, says: []string{"No hosts are configured", "simulated_fleet", "GPU_SIMULATED_FLEET"}},
+		"empty hosts":          {block: "hosts = {}", says: []string{"hosts", "at least 1"}},
+		"empty path":           {block: `simulated_fleet = ""`, says: []string{"simulated_fleet", "at least 1"}},
+		"empty owner":          {block: `owner = ""`, says: []string{"owner", "between 1 and 128"}},
+		"unknown rule":         {block: `rules = { no-such-rule = "off" }`, says: []string{"no-such-rule", "single-partition-per-vm"}},
+		"unknown level":        {block: `rules = { capacity = "loud" }`, says: []string{"loud", `"warning"`}},
+		"bad duration":         {block: `power = { shutdown_timeout = "5 minutes" }`, says: []string{"power.shutdown_timeout", "Invalid duration", "5 minutes"}},
+		"negative duration":    {block: `power = { shutdown_timeout = "-5m" }`, says: []string{"power.shutdown_timeout", "positive duration"}},
+		"negative number":      {block: "max_parallel_hosts = -1", says: []string{"max_parallel_hosts", "at least 1", "-1"}},
+		"no stops at all":      {block: "max_concurrent_vm_stops = 0", says: []string{"max_concurrent_vm_stops", "at least 1"}},
+		"unknown word":         {block: `on_unreachable = "ignore"`, says: []string{"on_unreachable", "ignore"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			hcl := "provider \"gpu\" {\n  " + x.block + "\n}\n" + rig.Config4
-			var c *rig.CLI
-			if x.env == "" {
-				c = rig.NewCLI(t, hcl)
-			} else {
-				c = rig.NewProcesses(t, hcl)
-				c.Env = append(c.Env, x.env)
-			}
-			out := c.Fails("plan")
+			out := rig.NewCLI(t, hcl).Fails("plan")
 			rig.WantSaid(t, out, x.says...)
 			if strings.Contains(out, "panic") {
 				t.Errorf("it panics:\n%s", out)
@@ -184,6 +175,12 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() { r.WantUnchanged(before) })
+}
+
+func TestReadOnlyOfTheEnvironmentIsABoolean(t *testing.T) {
+	t.Setenv(provider.EnvReadOnly, "perhaps")
+	r := rig.New(t, rig.TwoNodes())
+	rig.WantSaid(t, rig.NewCLI(t, r.Block()+rig.Config4).Fails("plan"), "Invalid environment variable", "GPU_READ_ONLY", "perhaps", "true or false")
 }
 
 // badArgument is an argument that one resource alone shows to be wrong.

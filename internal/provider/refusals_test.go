@@ -1,17 +1,27 @@
 package provider_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/list"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/acts"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -93,11 +103,35 @@ func refused(t *testing.T) []string {
 		shared(h, "")
 	}
 
+	does := func(act change.Act, h *gpu.Host, c *gpu.PartitionConfig) change.Change {
+		claim := gpu.Claim{Kind: gpu.ClaimConfig, ID: "vdi", Token: "t", GPUs: c.GPUs[h.Name], Want: wants(c).Want}
+		h.Claims = append(h.Claims, claim)
+		return change.ActOn(act, claim)
+	}
+	drains := func(h *gpu.Host, allowed bool) change.Change {
+		c := config(*h, gpu.KindGPUP, rig.GPU0)
+		c.Drain = allowed
+		return does(change.ActDrain, h, c)
+	}
+	node := func(state gpu.NodeState, other gpu.NodeState) func(*gpu.Host) {
+		return func(h *gpu.Host) {
+			h.Cluster = &gpu.Cluster{Name: "clu", Nodes: []gpu.Node{{Name: "hv01", State: state}, {Name: "hv02", State: other}}}
+			drains(h, other == gpu.NodeDown)
+		}
+	}
+
 	var out []string
 	for _, c := range []struct {
 		host gpu.Host
 		ch   change.Change
 	}{
+		{hyperv(nil), drains(&gpu.Host{Name: "hv01"}, true)},
+		{hyperv(func(h *gpu.Host) { drains(h, true) }), drains(&gpu.Host{Name: "hv01"}, true)},
+		{hyperv(node(gpu.NodeDown, gpu.NodeUp)), drains(&gpu.Host{Name: "hv01"}, true)},
+		{hyperv(node(gpu.NodeUp, gpu.NodeUp)), drains(&gpu.Host{Name: "hv01"}, true)},
+		{hyperv(node(gpu.NodeUp, gpu.NodeDown)), drains(&gpu.Host{Name: "hv01"}, true)},
+		{linux(func(h *gpu.Host) { does(change.ActRestart, h, config(*h, gpu.KindTimeSlicing, a)) }), does(change.ActRestart, &gpu.Host{Name: "hgx01"}, config(linux(nil), gpu.KindTimeSlicing, a))},
+		{hyperv(nil), gives("avd-02", gpu.Assignment{Kind: gpu.AssignDevice, Device: &gpu.DeviceWant{Host: "hv02", GPUIDs: []string{rig.GPU0}}})},
 		{hyperv(func(h *gpu.Host) {
 			of(*h, rig.GPU0).Dismounted = true
 			h.VMs[0].State, h.VMs[0].Devices = gpu.VMSaved, []gpu.DeviceAssignment{{ID: "a", Pool: "render", GPU: rig.GPU0}}
@@ -186,9 +220,69 @@ func told(t *testing.T) []string {
 	}
 	var diags diag.Diagnostics
 	report.Unreachable(&diags, f, `gpu_partition_config "vdi"`, v)
+	acted(t, &diags)
+	listing(t, &diags)
 	var out []string
 	for _, d := range diags {
 		out = append(out, neutral(strings.ToLower(d.Severity().String())+": "+d.Summary()+"\n\n"+d.Detail()+"\n"))
 	}
 	return out
+}
+
+// acted adds what actions say, which only Terraform 1.14 runs.
+func acted(t *testing.T, diags *diag.Diagnostics) {
+	t.Helper()
+	ctx, s := t.Context(), rig.TwoNodes()
+	theirs := s.Hosts[0].VMs[1]
+	s.Hosts[0].Claims = []gpu.Claim{{Kind: gpu.ClaimAssignment, ID: theirs.ID, Token: "t", Owner: "render-farm", Want: gpu.Want{Assignment: &gpu.Assignment{VM: theirs.Name}}}}
+	sim, err := simulated.InMemory(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := map[string]fleet.Endpoint{}
+	for _, name := range sim.Hosts() {
+		hosts[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) {
+			host, err := sim.Host(name)
+			if err != nil {
+				return nil, err
+			}
+			conn, err := connect.InProcess(agent.NewServer(host, host, agent.WithHostName(name)))
+			return agent.NewClient(conn, name), err
+		}}
+	}
+	act, ok := acts.NewPower().(action.ActionWithModifyPlan)
+	if !ok {
+		t.Fatal("the action plans nothing")
+	}
+	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: hosts})
+	t.Cleanup(func() { _ = f.Close() })
+	if c, ok := act.(action.ActionWithConfigure); ok {
+		c.Configure(ctx, action.ConfigureRequest{ProviderData: f}, &action.ConfigureResponse{})
+	}
+	var schema action.SchemaResponse
+	act.Schema(ctx, action.SchemaRequest{}, &schema)
+	for _, vm := range []string{s.Hosts[0].VMs[0].Name, theirs.Name, "avd-77"} {
+		text := func(v string) tftypes.Value { return tftypes.NewValue(tftypes.String, v) }
+		config := tfsdk.Config{Schema: schema.Schema, Raw: tftypes.NewValue(schema.Schema.Type().TerraformType(ctx), map[string]tftypes.Value{"vm": text(vm), "state": text("off")})}
+		var plan action.ModifyPlanResponse
+		act.ModifyPlan(ctx, action.ModifyPlanRequest{Config: config}, &plan)
+		diags.Append(plan.Diagnostics...)
+		done := action.InvokeResponse{SendProgress: func(action.InvokeProgressEvent) {}}
+		act.Invoke(ctx, action.InvokeRequest{Config: config}, &done)
+		diags.Append(done.Diagnostics...)
+	}
+}
+
+// listing adds what `terraform query` says of hosts that are not known.
+func listing(t *testing.T, diags *diag.Diagnostics) {
+	t.Helper()
+	var schema list.ListResourceSchemaResponse
+	var stream list.ListResultsStream
+	lister := vmassignment.NewList()
+	lister.ListResourceConfigSchema(t.Context(), list.ListResourceSchemaRequest{}, &schema)
+	none := tfsdk.Config{Schema: schema.Schema, Raw: tftypes.NewValue(schema.Schema.Type().TerraformType(t.Context()), nil)}
+	lister.List(t.Context(), list.ListRequest{Config: none}, &stream)
+	for result := range stream.Results {
+		diags.Append(result.Diagnostics...)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -271,6 +272,24 @@ func TestUtilizationKeepsSecrets(t *testing.T) {
 	if strings.Contains(out, "hunter") {
 		t.Errorf("the error has a secret:\n%s", out)
 	}
+}
+
+func TestUtilizationOfAHostThatFailsToMeasure(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 1))
+	r.Must(r.Fleet.InjectFault(t.Context(), "hgx01", simulated.Fault{Op: simulated.OpMeasure, Code: backend.Failed, Detail: "nvmlDeviceGetSamples: unknown error (999)"}))
+	r.Steps(r.Rejects(r.Block()+utilizationOf(), "Host cannot be measured", "Host: hgx01", "nvmlDeviceGetSamples"))
+}
+
+func TestWarningsOfPrometheus(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.HGX(rig.H100, 1))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"status":"success","warnings":["store thanos-3 is unavailable"],"data":{"resultType":"matrix","result":[]}}`))
+	}))
+	t.Cleanup(s.Close)
+	c := rig.NewCLI(t, r.Block()+utilizationOf(fmt.Sprintf("prometheus = { url = %q }", s.URL)))
+	rig.WantSaid(t, c.Ok("plan"), "The Prometheus server warns", "Found: store thanos-3 is unavailable.")
 }
 
 func TestUtilizationRefuses(t *testing.T) {

@@ -71,5 +71,10 @@ resource "terraform_data" "largest" {
 			Config:      r.Block() + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv01\"\n  gpu_id = \"" + rig.Console().ID + "\"\n}\n",
 			ExpectError: rig.Says("GPU cannot be partitioned", "gpu_id", rig.Console().ID),
 		},
+		resource.TestStep{
+			PreConfig:   func() { r.Silent(true, "hv01") },
+			Config:      r.Block(`on_unreachable = "keep"`) + "data \"gpu_partition_options\" \"x\" {\n  host = \"hv01\"\n}\n",
+			ExpectError: rig.Says("Host does not answer", "Host: hv01", "are not known without it"),
+		},
 	)
 }

@@ -35,6 +35,10 @@ func TestVMThatCannotBeReadIsNotGone(t *testing.T) {
 			})
 			rig.WantSaid(t, c.Ok("plan"), "Parts of a host cannot be read", why, "No changes.")
 			rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), why)
+			if name == "its settings" {
+				imports := rig.NewCLI(t, r.Block()+rig.Assignment("avd-03", rig.AnyPartition))
+				rig.WantSaid(t, imports.Fails("import", "gpu_vm_assignment.a", "hv01/avd-03"), "VM cannot be read", why)
+			}
 			r.EditHost("hv01", func(h *gpu.Host) { h.VMs, h.Unknown = before, nil })
 			r.WantVM("avd-03", gpu.VMOff, 1)
 			c.WantNoChanges()
@@ -42,4 +46,15 @@ func TestVMThatCannotBeReadIsNotGone(t *testing.T) {
 			r.WantVM("avd-03", gpu.VMOff, 0)
 		})
 	}
+}
+
+// A run that goes on without a host plans for a VM that may be there, and makes nothing of it.
+func TestVMThatMayBeOnASilentHost(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	r.Silent(true, "hv02")
+	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.Assignment("avd-04", rig.AnyPartition, rig.MayStop))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM was not found", "the hosts that answer do not have it")
+	r.Silent(false, "hv02")
+	r.WantVM("avd-04", gpu.VMRunning, 0)
 }
