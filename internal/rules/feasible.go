@@ -87,7 +87,7 @@ func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f 
 	if ends.Unchanged || makes.Unchanged || !isLayout(ends) && !isLayout(makes) || ordered(ends, makes) || ordered(makes, ends) {
 		return f, false
 	}
-	known := r.withClaims(host, h)
+	known := r.used(r.withClaims(host, h), host, makes)
 	after, ok := r.after(known, host, withoutDrain(makes))
 	if !ok || len(r.refusals(known, host, ends)) > 0 {
 		return f, false
@@ -108,6 +108,19 @@ func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f 
 	}
 	f.Found = fmt.Sprintf("If %s is %s before %s is %s, the host refuses the latter. %s", labelOf(makes), done(makes), labelOf(ends), done(ends), f.Found)
 	return f, true
+}
+
+// used is a host once what a plan refers to is made there, which Terraform makes first.
+func (r *run) used(known gpu.Host, host string, by change.Change) gpu.Host {
+	for e := range r.others(gpusOn(host)) {
+		if e.plan.Unchanged || !refersTo(by.Want, e.plan.Want) {
+			continue
+		}
+		if after, ok := r.after(known, host, e.plan); ok {
+			known = after
+		}
+	}
+	return known
 }
 
 const eitherFirst = "Nothing says which of the two comes first."

@@ -45,6 +45,18 @@ func wantPartition(r *rig.Rig, vm, id string, mib int64) {
 	}
 }
 
+// Another config of the run, on another GPU, has nothing to fear of a VM that takes its partition
+// from its own config's GPU, and so may come before it or after it.
+func TestAConfigDoesNotComeTooLateForAVMOfAnother(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
+	c := rig.NewCLI(t, strings.ReplaceAll(r.Block()+configOn("c", 8, map[string][]string{"hv01": {rig.GPU0}})+configOn("d", 2, map[string][]string{"hv01": {rig.GPU1}}), `"vm_restart"`, `"none"`)+
+		rig.AssignmentOf("a", "avd-01", partOf("d", "vram_mib = 7584"), rig.MayStop))
+	c.Apply()
+	wantPartition(r, "avd-01", rig.GPU1, 7584)
+	c.WantNoChanges()
+}
+
 func TestAPartitionIsOfTheConfigThatItNames(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2), rig.Off(rig.Desktop("avd-03", 3)))))
