@@ -100,6 +100,7 @@ func TestEachCauseOfDriftIsSeen(t *testing.T) {
 			test.meddle(r)
 			plan, _ := c.Run("plan") // an error where the GPU is named that is missing
 			c.Ok("apply", "-refresh-only", "-auto-approve")
+			c.Ok("apply", "-refresh-only", "-auto-approve") // from a state that lists what was found
 			var outputs struct {
 				Drift struct {
 					Value []struct {

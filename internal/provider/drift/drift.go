@@ -104,9 +104,31 @@ func Records(ctx context.Context, token, owner string, claims map[string]*gpu.Cl
 // GPU is one as the state has it.
 type GPU struct{ ID, Model, Address string }
 
-// Replaced says whose place a GPU has, going by the state; "" for nobody's. A place is the id
-// on Hyper-V, where another model shows it, and the PCI address on Linux, where the id does.
-func Replaced(h *gpu.Host, g *gpu.GPU, before []GPU) string {
+// notYet ends what is found of a GPU that has another one's place, but is not in the object.
+const notYet = ", and not in "
+
+// Replaced is a GPU that has another one's place, going by the state: what that lists, and the
+// drift of an earlier reading, since it lists the GPU itself by then; nil for nobody's. A place
+// is the id on Hyper-V, where another model shows it, and the PCI address on Linux, where the id
+// does. object is the one that the GPU is not in yet; "" for one that has it.
+func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []change.Difference, object string) *change.Difference {
+	d := &change.Difference{Object: "GPU " + g.ID, Cause: change.CauseGPUReplaced, Found: whosePlace(h, g, before)}
+	for _, e := range earlier {
+		at := "host " + host + ", " + d.Object
+		if d.Found == "" && e.Cause == d.Cause && (e.Object == at || strings.HasPrefix(e.Object, at+" (")) {
+			d.Found, _, _ = strings.Cut(e.Found, notYet)
+		}
+	}
+	switch {
+	case d.Found == "":
+		return nil
+	case object != "":
+		d.Found += notYet + object + " yet"
+	}
+	return d
+}
+
+func whosePlace(h *gpu.Host, g *gpu.GPU, before []GPU) string {
 	for _, was := range before {
 		_, there := h.GPU(was.ID)
 		switch {

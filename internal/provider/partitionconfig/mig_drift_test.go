@@ -120,6 +120,8 @@ func TestReplacedGPUIsDrift(t *testing.T) {
 	rig.WantSaid(t, c.Ok("plan"),
 		"host hgx01, GPU "+rig.MIGGPU(5)+" (NVIDIA H100 80GB HBM3) is in PCI slot 0000:1b:00.0, where GPU "+rig.MIGGPU(1)+" was",
 		"Warning: GPU is lost", "is in its PCI slot 0000:1b:00.0 now", "0 to add, 1 to change")
+	c.Ok("apply", "-refresh-only", "-auto-approve") // the state lists the new GPU by now
+	rig.WantSaid(t, c.Ok("plan"), "is in PCI slot 0000:1b:00.0, where GPU "+rig.MIGGPU(1)+" was, and not in the config yet; the GPU was replaced")
 	c.Apply()
 	r.WantLayout("3g.40gb@0 3g.40gb@4", 0, 5)
 	c.WantNoChanges()
@@ -132,6 +134,8 @@ func TestAnotherModelInASlotIsDrift(t *testing.T) {
 	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, []string{"hv01"}))
 	c.Apply()
 	r.EditHost("hv01", func(h *gpu.Host) { h.GPUs[0].Model, h.GPUs[1].Model = "NVIDIA L4", "NVIDIA L4" })
+	rig.WantSaid(t, c.Ok("plan"), "(NVIDIA L4) is where a GPU of model NVIDIA A2 was; the GPU was replaced", "0 to add, 1 to change")
+	c.Ok("apply", "-refresh-only", "-auto-approve") // the state lists the new model by now
 	rig.WantSaid(t, c.Ok("plan"), "(NVIDIA L4) is where a GPU of model NVIDIA A2 was; the GPU was replaced", "0 to add, 1 to change")
 	c.Apply()
 	r.WantCounts(4, "hv01")

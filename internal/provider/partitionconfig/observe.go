@@ -1,6 +1,7 @@
 package partitionconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,7 +22,7 @@ import (
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, daemonsBefore := m.gpus(ctx, diags), m.daemons(ctx, diags)
+	before, daemonsBefore, earlier := m.gpus(ctx, diags), m.daemons(ctx, diags), m.drifted(ctx, diags)
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var differs []change.Difference
 	for _, name := range hosts {
@@ -36,7 +37,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 			continue
 		}
 		var found []change.Difference
-		all[name], found = observeHost(ctx, c, name, h, before[name], diags)
+		all[name], found = observeHost(ctx, c, name, h, before[name], earlier, diags)
 		daemons[name] = describeDaemons(c, h, slices.Collect(maps.Keys(all[name])))
 		if _, unknown := h.UnknownPart(gpu.PartDaemons); unknown {
 			daemons[name] = daemonsBefore[name]
@@ -119,8 +120,8 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 }
 
 // observeHost tells what a host has of the config, and where that differs from what
-// is declared. before are the GPUs that the state lists there.
-func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
+// is declared. before are the GPUs that the state lists there, and earlier is its drift.
+func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, earlier []change.Difference, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
 	claim := claimOn(h, c.ID)
 	var listed []drift.GPU
@@ -140,17 +141,14 @@ func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu
 		}
 		if claim == nil || claim.Covers(id) {
 			gpus[id] = describe(ctx, c, h, g, diags)
-			if was := drift.Replaced(h, g, listed); was != "" {
-				differs = append(differs, change.Difference{Object: "GPU " + id, Cause: change.CauseGPUReplaced, Found: was})
+			if d := drift.Replaced(name, h, g, listed, earlier, ""); d != nil {
+				differs = append(differs, *d)
 			}
 			continue
 		}
 		// It joins with the next apply, and until then the rules see it as new.
-		d := change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}
-		if was := drift.Replaced(h, g, listed); was != "" {
-			d.Cause, d.Found = change.CauseGPUReplaced, was+", and not in the config yet"
-		}
-		differs = append(differs, d)
+		differs = append(differs, *cmp.Or(drift.Replaced(name, h, g, listed, earlier, "the config"),
+			&change.Difference{Object: "GPU " + id, Cause: change.CauseGPUAdded, Found: "is not in the config yet"}))
 	}
 	ids := slices.Collect(maps.Keys(gpus))
 	if claim != nil {

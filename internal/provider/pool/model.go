@@ -129,7 +129,7 @@ func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 
 // observe writes what the hosts have into the computed attributes.
 func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before := m.gpus(ctx, diags)
+	before, earlier := m.gpus(ctx, diags), m.drifted(ctx, diags)
 	all := map[string]map[string]gpuModel{}
 	var differs []change.Difference
 	differ := func(what, found, declared string, cause change.Cause) {
@@ -157,15 +157,17 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 		was := listed(before[name])
 		for _, id := range c.Members[name] {
 			g, there := h.GPU(id)
-			replaced, inside := "", have.Has(id)
+			inside, pool := have.Has(id), fmt.Sprintf("pool %q", c.Name)
+			if inside {
+				pool = ""
+			}
+			var replaced *change.Difference
 			if there {
-				replaced = drift.Replaced(h, g, was)
+				replaced = drift.Replaced(name, h, g, was, earlier, pool)
 			}
 			switch {
-			case replaced != "" && inside:
-				differ("host "+name+", GPU "+id, replaced, "", change.CauseGPUReplaced)
-			case replaced != "":
-				differ("host "+name+", GPU "+id, replaced+fmt.Sprintf(", and not in pool %q yet", c.Name), "", change.CauseGPUReplaced)
+			case replaced != nil:
+				differ("host "+name+", GPU "+id, replaced.Found, "", replaced.Cause)
 			case exists && !inside:
 				cause := change.CauseOtherTool
 				if claim, ok := h.Claim(gpu.ClaimPool, c.Name); !there {

@@ -496,6 +496,8 @@ func TestReplacedGPUOfAPoolIsDrift(t *testing.T) {
 			plan := c.Ok("plan")
 			rig.WantSaid(t, plan, "Pool differs from the declaration", test.found, "0 to add, 1 to change, 0 to destroy")
 			c.Ok("apply", "-refresh-only", "-auto-approve")
+			c.Ok("apply", "-refresh-only", "-auto-approve") // the state lists the card by now
+			rig.WantSaid(t, c.Ok("plan"), "Pool differs from the declaration", test.found, "0 to add, 1 to change, 0 to destroy")
 			var out struct {
 				Drift struct {
 					Value []struct{ Object, Cause string }
