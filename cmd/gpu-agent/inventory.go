@@ -74,6 +74,9 @@ func show(out io.Writer, h *gpu.Host) {
 		}
 		_, _ = fmt.Fprintf(out, "Driver %s\n", cmp.Or(strings.Join(drivers, ", "), "unknown"))
 	}
+	if h.HeldBy != nil {
+		_, _ = fmt.Fprintf(out, "Now %s\n", h.HeldBy)
+	}
 	for _, subject := range h.Unfinished {
 		_, _ = fmt.Fprintf(out, "A change for %s was begun and has not ended\n", subject)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // defaultLeaseTTL is how long a lease lives without a write when its request does
@@ -103,19 +104,21 @@ func (s *Server) stepBack(ctx context.Context, fence int64) {
 func (s *Server) heldBy(of string, l *backend.Lease, left time.Duration) *Error {
 	other := *l
 	other.Expires = s.clock().Add(left)
-	return &Error{Kind: LeaseHeld, Lease: &other, Message: describeHolder(of, &other)}
+	return &Error{Kind: LeaseHeld, Lease: &other, Message: holder(of, &other).String()}
 }
 
-func describeHolder(of string, l *backend.Lease) string {
-	holder := l.Holder
-	if holder == "" {
-		holder = "somebody"
+// holder is who has a lease, of the host or of a cluster.
+func holder(of string, l *backend.Lease) gpu.Holder {
+	return gpu.Holder{Of: of, Run: l.Run, Name: l.Holder, Owner: l.Owner, Since: l.Since, Until: l.Expires}
+}
+
+// alive tells of a lease that has not ended; nil of none.
+func (s *Server) alive(of string, l *backend.Lease) *gpu.Holder {
+	if l == nil || !l.Expires.After(s.clock()) {
+		return nil
 	}
-	if l.Owner != "" {
-		holder += fmt.Sprintf(" (owner %q)", l.Owner)
-	}
-	return fmt.Sprintf("another run changes %s: %s, run %s, since %s; its lease ends at %s unless it is renewed",
-		of, holder, l.Run, l.Since.UTC().Format(time.RFC3339), l.Expires.UTC().Format(time.RFC3339))
+	h := holder(of, l)
+	return &h
 }
 
 // sighting is a lease as this process has first seen it.
@@ -287,7 +290,7 @@ func lost(st *backend.State, of string) error {
 	}
 	other := *st.Lease
 	return &Error{Kind: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s, as one does that stands still for longer than its lease lives; %s. "+
-		"Wait for that run to end, then plan again", of, describeHolder(of, st.Lease))}
+		"Wait for that run to end, then plan again", of, holder(of, st.Lease))}
 }
 
 // renewLease lets the lease live on without a write.

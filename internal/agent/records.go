@@ -59,7 +59,7 @@ func (r recordStore) repair(ctx context.Context, id string, now time.Time) (drop
 	}
 	err = store.Repair(ctx, func(st *backend.State) error {
 		if l := st.Lease; l != nil && l.Expires.After(now) {
-			return &Error{Kind: LeaseHeld, Lease: l, Message: describeHolder("the host", l)}
+			return &Error{Kind: LeaseHeld, Lease: l, Message: holder("the host", l).String()}
 		}
 		byID := func(u backend.Unreadable) bool { return u.ID == id }
 		if i := slices.IndexFunc(st.Unreadable, byID); i >= 0 {

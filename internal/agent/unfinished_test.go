@@ -40,7 +40,10 @@ func TestInventoryOfAHalfChangedHost(t *testing.T) {
 						t.Errorf("a rule forbids it: %+v", f)
 					}
 				}
-				now.Unfinished = nil
+				if now.HeldBy == nil || now.HeldBy.Run == "" || now.HeldBy.Of != "the host" {
+					t.Errorf("it is held by %v", now.HeldBy)
+				}
+				now.Unfinished, now.HeldBy = nil, nil
 				wantSame(t, withoutSlices(p.before), withoutSlices(anonymized(t, now)))
 			})
 		})

@@ -292,20 +292,8 @@ func (f *Fleet) Begun(ctx context.Context, v View, kind gpu.ClaimKind, id, token
 	return slices.Sorted(maps.Keys(seen)), v.With(View{Hosts: seen})
 }
 
-// Unfinished are the changes that were begun on hosts of a view and have not ended,
-// by host. Each host is told of once per run.
-func (f *Fleet) Unfinished(v View) map[string][]string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := map[string][]string{}
-	for name, h := range v.Hosts {
-		if key := "unfinished on " + name; len(h.Unfinished) > 0 && !f.told[key] {
-			f.told[key] = true
-			out[name] = h.Unfinished
-		}
-	}
-	return out
-}
+// Holds tells whether this run has the lease of a host.
+func (f *Fleet) Holds(h *gpu.Host) bool { return h.HeldBy != nil && h.HeldBy.Run == f.run }
 
 // TellOnce tells whether something is to be said now: once per run.
 func (f *Fleet) TellOnce(what string) bool {

@@ -253,6 +253,28 @@ func TestHostHeldByAnotherRunLeavesTheOthersUntouched(t *testing.T) {
 	}
 }
 
+// Whose lease a change waits for is said before it waits.
+func TestAWaitForAnotherRunIsTold(t *testing.T) {
+	f, conns := hosts(t, fleet.Options{LeaseWait: 3 * time.Minute}, "a")
+	held := true
+	conns["a"].lease = func() error {
+		if held {
+			return &agent.Error{Kind: agent.LeaseHeld, Message: "another run changes the host: root@build7, process 7"}
+		}
+		return nil
+	}
+	var told []string
+	if _, err := f.Apply(t.Context(), fleet.Request{
+		Change:   change.Change{Subject: "c", Token: "t", Want: configFor("a")},
+		Progress: func(host, text string) { told, held = append(told, host+": "+text), false }, // it ends
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a: waiting for up to 3m0s: another run changes the host: root@build7, process 7"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+}
+
 func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: 1}, "a", "b", "c")
 	var at, most atomic.Int32

@@ -279,8 +279,9 @@ func (h *host) wrote(fresh *gpu.Host) {
 	h.saw(h.name, fresh)
 }
 
-// enter waits for this host's turn and for its lease.
-func (h *host) enter(ctx context.Context, req agent.LeaseRequest) (Conn, error) {
+// enter waits for this host's turn and for its lease. waits hears of another run that has
+// the lease.
+func (h *host) enter(ctx context.Context, req agent.LeaseRequest, waits func(*agent.Error)) (Conn, error) {
 	h.waiting.Add(1)
 	err := h.turn.Acquire(ctx, 1)
 	h.waiting.Add(-1)
@@ -288,7 +289,13 @@ func (h *host) enter(ctx context.Context, req agent.LeaseRequest) (Conn, error) 
 		h.giveBack(ctx) // whoever had the turn may have left the lease to this change
 		return nil, h.gaveUp("while this change waited for others of the same host")
 	}
-	conn, err := h.lease(ctx, req)
+	atOnce := req
+	atOnce.Wait = 0
+	conn, err := h.lease(ctx, atOnce)
+	if held, ok := errors.AsType[*agent.Error](err); ok && held.Kind == agent.LeaseHeld {
+		waits(held)
+		conn, err = h.lease(ctx, req)
+	}
 	if err != nil {
 		h.turn.Release(1)
 	}

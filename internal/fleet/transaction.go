@@ -42,7 +42,9 @@ func (t *transaction) enter(ctx context.Context, names []string) error {
 		return cmp.Or(cmp.Compare(t.fleet.stopDomain(a), t.fleet.stopDomain(b)), cmp.Compare(a, b))
 	})
 	for _, n := range names {
-		conn, err := t.fleet.hosts[n].enter(ctx, lease)
+		conn, err := t.fleet.hosts[n].enter(ctx, lease, func(held *agent.Error) {
+			t.progress(n, fmt.Sprintf("waiting for up to %s: %s", lease.Wait, held.Message))
+		})
 		if err != nil {
 			return t.failed(n, err)
 		}
@@ -227,18 +229,19 @@ func (t *transaction) stopped() bool {
 	return t.failure != nil
 }
 
+func (t *transaction) progress(n, text string) {
+	if t.req.Progress != nil {
+		t.req.Progress(n, text)
+	}
+}
+
 func (t *transaction) one(ctx context.Context, n string) {
 	if t.req.HostTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.req.HostTimeout)
 		defer cancel()
 	}
-	progress := func(p agent.StepProgress) {
-		if t.req.Progress != nil {
-			t.req.Progress(n, p.Text)
-		}
-	}
-	out, err := t.conn(n).Apply(ctx, t.fleet.hosts[n].fence, t.changes[n], t.prepared[n].Basis, progress)
+	out, err := t.conn(n).Apply(ctx, t.fleet.hosts[n].fence, t.changes[n], t.prepared[n].Basis, func(p agent.StepProgress) { t.progress(n, p.Text) })
 	if err == nil {
 		t.took(n, EndApplied, &out)
 		return

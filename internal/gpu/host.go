@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -53,11 +54,41 @@ type Host struct {
 	// Unfinished are the changes that a run began here and has neither finished nor
 	// put back, each by the resource that it was for. A run may be at it, or was killed.
 	Unfinished []string `json:"unfinished,omitempty"`
+	// HeldBy is the run that holds the lease of the host, or of its cluster; nil for none. It is not recorded.
+	HeldBy *Holder `json:"held_by,omitempty"`
 	// Unreadable are the records of the agent that it cannot read. Claims may be missing.
 	Unreadable []UnreadableRecord `json:"unreadable_records,omitempty"`
 	// Owed are the VMs that a change stopped and that could not be started again yet. The
 	// next lease of the host starts them.
 	Owed []OwedStart `json:"owed_starts,omitempty"`
+}
+
+// Holder is a run that alone may change a host, or a cluster.
+type Holder struct {
+	// Of is what it holds: "the host", or a cluster by its name.
+	Of string `json:"of"`
+	// Run is its id.
+	Run string `json:"run"`
+	// Name is who runs it, where, and the number of the process.
+	Name string `json:"name"`
+	// Owner is the owner of its provider.
+	Owner string `json:"owner,omitempty"`
+	// Since is when it took the lease.
+	Since time.Time `json:"since"`
+	// Until is when the lease ends unless it is renewed.
+	Until time.Time `json:"until"`
+}
+
+func (h Holder) String() string {
+	who := h.Name
+	if who == "" {
+		who = "somebody"
+	}
+	if h.Owner != "" {
+		who += fmt.Sprintf(" (owner %q)", h.Owner)
+	}
+	return fmt.Sprintf("another run changes %s: %s, run %s, since %s; its lease ends at %s unless it is renewed",
+		h.Of, who, h.Run, h.Since.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
 }
 
 // Boot is one start of a host.

@@ -4,6 +4,7 @@ package provider_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,13 +90,15 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 	_ = cmd.Wait() // killed, as it should be
 	r.Must(r.Fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) { s.Latency = nil }))
 
-	rig.WantSaid(t, c.Ok("plan"), "Unfinished change on a host", `a change for gpu_vm_assignment for VM "avd-01" was begun`)
+	rig.WantSaid(t, c.Ok("plan"), "Another run holds a host", "another run changes the host: ", fmt.Sprintf(`(owner %q), run `, "test"), "its lease ends at ",
+		`It has begun a change for gpu_vm_assignment for VM "avd-01".`, "An apply waits up to three minutes for it", "If it was killed, apply")
 	h, err := r.Fleet.Host("hv01")
 	r.Must(err)
 	r.Must(h.Update(t.Context(), func(st *backend.State) error {
 		st.Lease.Expires = time.Now() // a minute passes
 		return nil
 	}))
+	rig.WantSaid(t, c.Ok("plan"), "Unfinished change on a host", `a change for gpu_vm_assignment for VM "avd-01" was begun`)
 	c.Apply()
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 	r.WantSettled()

@@ -149,8 +149,7 @@ func facts(err error) string {
 		}
 	case !answered:
 	case ae.Kind == agent.LeaseHeld && ae.Lease != nil:
-		found = fmt.Sprintf("another run is changing this host: %s (owner %q), since %s", ae.Lease.Holder, ae.Lease.Owner, ae.Lease.Since.Format(time.RFC3339))
-		fix = "wait for it to end, or for its lease to expire at " + ae.Lease.Expires.Format(time.RFC3339)
+		found, fix = ae.Message, "let that run end, and apply again; if it was killed, its lease ends by itself"
 	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
 		found, fix = ae.Cause.Reason(), ae.Cause.Fix
 		if ae.Cause.Code == backend.Locked && fix == "" {
@@ -250,12 +249,27 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 				name, strings.Join(h.Stale, "\n  ")))
 		}
 	}
-	unfinished := f.Unfinished(v)
-	for _, name := range slices.Sorted(maps.Keys(unfinished)) {
-		diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
-			"Host: %s\nFound: a change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
-				"Fix: if no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.",
-			name, strings.Join(unfinished[name], ", ")))
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		h := v.Hosts[name]
+		begun, held := strings.Join(h.Unfinished, ", "), h.HeldBy
+		switch {
+		case held == nil && begun == "" || f.Holds(h) || !f.TellOnce("unfinished on "+name):
+		case held == nil:
+			diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
+				"Host: %s\nFound: a change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
+					"Fix: if no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.",
+				name, begun))
+		default:
+			found := held.String()
+			if begun != "" {
+				found += ". It has begun a change for " + begun
+			}
+			diags.AddWarning("Another run holds a host", fmt.Sprintf(
+				"Host: %s\nFound: %s.\nAn apply waits up to three minutes for it; Terraform shows no more than \"Still creating...\" meanwhile.\n"+
+					"Fix: let that run end, and plan again. If it was killed, apply: its lease ends by itself, and the first change on this host "+
+					"rolls back what was cut off and starts the VMs that it stopped.",
+				name, found))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		for _, d := range v.Hosts[name].Owed {
