@@ -3,6 +3,7 @@ package provider_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -24,14 +25,21 @@ func oneHost() gpu.Snapshot {
 	return rig.Standalone(h)
 }
 
+// patientCLI is one whose plans wait longer for each other than a busy machine lets pass
+// between two.
+func patientCLI(t *testing.T, hcl string) *rig.CLI {
+	t.Helper()
+	return rig.NewPatientCLI(t, hcl, 6*time.Second)
+}
+
 // A second workspace with the same owner takes everything over: its plan says so, of every
 // object, and how to give each an owner.
 func TestTakingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, oneHost())
-	first := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	first := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	wantNotSaid(t, first.Apply(), "is taken over")
-	second := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	second := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	before := r.Snapshot()
 	rig.WantSaid(t, second.Ok("plan"), `Warning: Partition config "vdi" is taken over`, `owner = "vdi-${terraform.workspace}"`)
 	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-01 (id "+rig.VMID(1)+") is taken over")
@@ -51,7 +59,7 @@ func TestClaimsThatNothingHasAreNamed(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, oneHost())
 	keep := r.Block(`on_unreachable = "keep"`)
-	c := rig.NewCLI(t, keep+desktops("avd-01", "avd-02", "avd-03"))
+	c := patientCLI(t, keep+desktops("avd-01", "avd-02", "avd-03"))
 	c.Apply()
 	wantNotSaid(t, c.Ok("plan"), "no resource of this run has")
 	r.Silent(true, "hv01")
@@ -71,7 +79,7 @@ func TestClaimsThatNothingHasAreNamed(t *testing.T) {
 func TestClaimsOfVMsThatAreGoneAreDropped(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, oneHost())
-	c := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	c := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	c.Apply()
 	r.EditHost("hv01", func(h *gpu.Host) { h.VMs = h.VMs[1:] })
 	c.Write(r.Block() + desktops("avd-02", "avd-03"))
