@@ -79,7 +79,7 @@ the VM's GPU) stays as it is, and what was there before is no longer known. The 
 that managed it shows it as drift in its next plan, and writes it again.
 
 KIND and ID are those that "gpu-agent claims" prints. A run that is at work on the host is
-waited for, 10 seconds at most.`,
+waited for, 90 seconds at most.`,
 		Args: usage(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.mayWrite("claims forget"); err != nil {
@@ -114,8 +114,9 @@ func (o *hostOptions) mayWrite(command string) error {
 	return nil
 }
 
-// leaseWait is how long a command waits for a run that is at work.
-const leaseWait = 10 * time.Second
+// leaseWait is how long a command waits for a run that is at work. One that died may hold its
+// cluster for a minute more.
+const leaseWait = 90 * time.Second
 
 // underLease does something under the host's lease, which ends after ttl.
 func underLease(ctx context.Context, client *agent.Client, command string, ttl time.Duration, do func(fence int64) error) error {
@@ -123,10 +124,16 @@ func underLease(ctx context.Context, client *agent.Client, command string, ttl t
 	if err != nil {
 		machine = "this host"
 	}
-	fence, err := client.AcquireLease(ctx, agent.LeaseRequest{
+	req := agent.LeaseRequest{
 		Run: fmt.Sprintf("%s-%d-%d", command, os.Getpid(), time.Now().UnixNano()), Holder: fmt.Sprintf("gpu-agent %s on %s, process %d", command, machine, os.Getpid()),
-		TTL: ttl, Wait: leaseWait, Cluster: true,
-	})
+		TTL: ttl, Cluster: true,
+	}
+	fence, err := client.AcquireLease(ctx, req)
+	if ae, ok := errors.AsType[*agent.Error](err); ok && ae.Kind == agent.LeaseHeld {
+		logger().Info("waiting", "at most", leaseWait, "for", ae.Message)
+		req.Wait = leaseWait
+		fence, err = client.AcquireLease(ctx, req)
+	}
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,14 +114,13 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settling, cancel := context.WithTimeout(ctx, reconcileTimeout)
-	settled, err := server.Reconcile(settling, 0)
-	cancel()
-	for _, s := range settled {
-		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "started", s.Started, "restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
-	}
-	if err != nil {
-		log.Warn("what earlier runs left is not settled; the next run tries again", "error", err) // another agent may be at work
+	settling, giveUp := context.WithCancel(ctx)
+	var later sync.WaitGroup
+	defer later.Wait()
+	defer giveUp()
+	if ae, ok := errors.AsType[*agent.Error](settle(settling, server, 0)); ok && ae.Kind == agent.LeaseHeld {
+		// By a run that is at work, or by one that went with the power: that shows in time.
+		later.Go(func() { _ = settle(settling, server, reconcileTimeout/2) }) // it is logged
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
 	if err != nil {
@@ -136,6 +136,21 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	}
 	g.Stop() // waits for the calls
 	return end(ctx, server)
+}
+
+// settle settles what earlier runs left, and waits so long for one that holds the lease.
+func settle(ctx context.Context, server *agent.Server, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	log := logger()
+	settled, err := server.Reconcile(ctx, wait)
+	for _, s := range settled {
+		log.Info("settled what was left", "subject", s.Subject, "kept", s.Kept, "started", s.Started, "restored", s.Restored, "dropped", s.Dropped, "stands", s.Stands)
+	}
+	if err != nil {
+		log.Warn("what earlier runs left is not settled; the next run tries again", "error", err)
+	}
+	return err
 }
 
 // end settles what is left when the last call has ended.

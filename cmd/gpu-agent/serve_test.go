@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -179,6 +180,31 @@ func TestReconcile(t *testing.T) {
 	}
 	got, _ = r.run(0, "reconcile")
 	wantSaid(t, got, "nothing to settle")
+}
+
+// TestAServiceSettlesWhatIsStillHeld starts after a failure that left a lease with time to live:
+// the service listens at once, and settles when that is over.
+func TestAServiceSettlesWhatIsStillHeld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.env = append(r.env, inOneProcess)
+	cmd, hangUp := r.serving(t)
+	eventually(t, "the VM is off", func() bool { return r.vmState() == gpu.VMOff })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	hangUp()
+	s, err := r.host().Load(t.Context())
+	if err != nil || s.Lease == nil {
+		t.Fatalf("no lease is left: %+v, %v", s, err)
+	}
+	s.Lease.TTL, s.Lease.Expires = 4*time.Second, time.Now().Add(4*time.Second)
+	if err := r.host().Update(t.Context(), func(st *backend.State) error { st.Lease = s.Lease; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	r.listen(newCA(t))
+	eventually(t, "the VM runs and nothing is left", func() bool { return r.vmState() == gpu.VMRunning && r.settled() })
 }
 
 // TestReconcileGivesUp waits for a run that is at work only as long as it is told.
