@@ -87,7 +87,16 @@ func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f 
 	if ends.Unchanged || makes.Unchanged || !isLayout(ends) && !isLayout(makes) || ordered(ends, makes) || ordered(makes, ends) {
 		return f, false
 	}
-	known := r.used(r.withClaims(host, h), host, makes)
+	known := r.withClaims(host, h)
+	if f, late = r.overtakenOn(known, host, ends, makes); !late {
+		return f, false
+	}
+	// Terraform makes first what the other refers to, and before that what a depends_on names,
+	// which is not known here: it comes too late only where it does so in either case.
+	return r.overtakenOn(r.used(known, host, makes), host, ends, makes)
+}
+
+func (r *run) overtakenOn(known gpu.Host, host string, ends, makes change.Change) (f Finding, late bool) {
 	after, ok := r.after(known, host, withoutDrain(makes))
 	if !ok || len(r.refusals(known, host, ends)) > 0 {
 		return f, false
@@ -110,7 +119,7 @@ func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f 
 	return f, true
 }
 
-// used is a host once what a plan refers to is made there, which Terraform makes first.
+// used is a host once what a plan refers to is made there.
 func (r *run) used(known gpu.Host, host string, by change.Change) gpu.Host {
 	for e := range r.others(gpusOn(host)) {
 		if e.plan.Unchanged || !refersTo(by.Want, e.plan.Want) {
