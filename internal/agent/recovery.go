@@ -69,8 +69,10 @@ func (s *Server) recover(ctx context.Context) {
 		}
 		lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "recovery-" + s.worker, Holder: s.process("recovery"), TTL: recoveryTTL, Cluster: true})
 		if err == nil {
-			_, _ = s.settleAll(ctx, lease)
+			_, err = s.settleAll(ctx, lease)
 			_ = s.giveBack(context.WithoutCancel(ctx), lease.Fence, func(*backend.State) error { return nil })
+		}
+		if err == nil {
 			return
 		}
 		select {
