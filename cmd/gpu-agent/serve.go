@@ -120,7 +120,7 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	defer giveUp()
 	if ae, ok := errors.AsType[*agent.Error](settle(settling, server, 0)); ok && ae.Kind == agent.LeaseHeld {
 		// By a run that is at work, or by one that went with the power: that shows in time.
-		later.Go(func() { _ = settle(settling, server, reconcileTimeout/2) }) // it is logged
+		later.Go(func() { _ = settle(settling, server, leaseWait) }) // it is logged
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
 	if err != nil {

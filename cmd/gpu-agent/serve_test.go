@@ -152,10 +152,9 @@ func TestServeOutlivesItsSession(t *testing.T) {
 	}
 }
 
-// TestReconcile repairs what an agent left that was killed.
-func TestReconcile(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+// killed leaves a VM off: the agent is killed in the middle of its change.
+func (r *rig) killed(t *testing.T) {
+	t.Helper()
 	r.env = append(r.env, inOneProcess)
 	cmd, hangUp := r.serving(t)
 	eventually(t, "the VM is off", func() bool { return r.vmState() == gpu.VMOff })
@@ -164,6 +163,13 @@ func TestReconcile(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	hangUp()
+}
+
+// TestReconcile repairs what an agent left that was killed.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.killed(t)
 	if s := r.vmState(); s != gpu.VMOff {
 		t.Fatalf("the VM is %s", s)
 	}
@@ -187,14 +193,7 @@ func TestReconcile(t *testing.T) {
 func TestAServiceSettlesWhatIsStillHeld(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.env = append(r.env, inOneProcess)
-	cmd, hangUp := r.serving(t)
-	eventually(t, "the VM is off", func() bool { return r.vmState() == gpu.VMOff })
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	hangUp()
+	r.killed(t)
 	s, err := r.host().Load(t.Context())
 	if err != nil || s.Lease == nil {
 		t.Fatalf("no lease is left: %+v, %v", s, err)
