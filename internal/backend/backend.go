@@ -175,9 +175,10 @@ type Sharing interface {
 	// name, how it differs, as the end of "its CDI specification …". One that is not there, or
 	// could not be written, is left out.
 	OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (map[string]string, error)
-	// RemoveShare takes it back; processes in it go on. It succeeds when there is none. InUse
-	// as with WriteShare.
-	RemoveShare(ctx context.Context, name string) error
+	// RemoveShare takes it back, and with endClients has the daemons that serve its processes end
+	// what those compute; others go on. It succeeds when there is none. InUse as with WriteShare,
+	// and when a process goes on that was to end.
+	RemoveShare(ctx context.Context, name string, endClients bool) error
 }
 
 // Meter is a backend that can tell how busy GPUs are.
@@ -241,9 +242,10 @@ type Lease struct {
 	Fence   int64     `json:"fence"`
 	Since   time.Time `json:"since"`
 	Expires time.Time `json:"expires"`
-	// Clock is the node of the cluster by whose clock Expires was written last; "" in the
-	// lease of a host.
-	Clock string `json:"clock,omitempty"`
+	// Ends is when the lease ends by the time since boot of the machine that wrote it last, which
+	// Clock names. Expires says so to people: it goes by a clock that can be set.
+	Ends  time.Duration `json:"ends,omitempty"` // nanoseconds
+	Clock string        `json:"clock,omitempty"`
 	// TTL is how long each write renews the lease for.
 	TTL time.Duration `json:"ttl,omitempty"` // nanoseconds
 	// Worker is the agent process that last took the lease for the run.

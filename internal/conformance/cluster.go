@@ -3,8 +3,11 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -19,6 +22,53 @@ func RunCluster(t *testing.T, factory ClusterFactory) {
 	t.Helper()
 	for _, s := range clusterScenarios() {
 		t.Run(s.name, func(t *testing.T) { s.run(t, factory) })
+	}
+	for _, lag := range []time.Duration{0, 5 * time.Second, time.Minute} {
+		t.Run(fmt.Sprintf("a cluster that lags %s", lag), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { lags(t, factory, lag) })
+		})
+	}
+}
+
+// lags has the cluster learn late that alpha is off. It is started all the same, on its node
+// and with the partition that it was given meanwhile; and when the cluster never learns it,
+// that is the error.
+func lags(t *testing.T, factory ClusterFactory, lag time.Duration) {
+	f, look := factory(t, clusterHosts())
+	late, ok := f.(Laggards)
+	if !ok {
+		t.Fatal("the fixture cannot say when a cluster learns of a VM")
+	}
+	h := f.HyperV()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(h.StartVM(t.Context(), alpha))
+	late.ClusterLag(t, lag)
+	must(h.ShutDownVM(t.Context(), alpha, false))
+	_, err := h.AddPartitionAdapter(t.Context(), alpha, gpu.PartitionAdapter{})
+	must(err)
+	began := time.Now()
+	must(h.StartVM(t.Context(), alpha))
+	if took := time.Since(began); took < lag-time.Second || took > lag+3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	here := look(t, "hv01")
+	if vm, ok := here.VM(alpha); !ok || !vm.Runs() || partitionsHeldBy(&here, alpha) != 1 {
+		t.Errorf("alpha is %+v", vm)
+	}
+
+	late.ClusterLag(t, time.Hour)
+	must(h.ShutDownVM(t.Context(), alpha, false))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	wantRefusal(t, h.StartVM(ctx, alpha), backend.Timeout, []string{"alpha", "the cluster has not noticed that the VM is off"})
+	here = look(t, "hv01")
+	if vm, ok := here.VM(alpha); !ok || vm.State != gpu.VMOff || len(vm.PartitionAdapters) != 1 {
+		t.Errorf("alpha, which is not started, is %+v", vm)
 	}
 }
 

@@ -52,7 +52,14 @@ func hand(s gpu.ShareSpec) migAction {
 }
 
 func takeBack(share string) migAction {
-	return func(ctx context.Context, b *migBench) error { return b.sharing.Sharing().RemoveShare(ctx, share) }
+	return func(ctx context.Context, b *migBench) error {
+		return b.sharing.Sharing().RemoveShare(ctx, share, false)
+	}
+}
+
+// takeBackByForce may end clients.
+func takeBackByForce(share string) migAction {
+	return func(ctx context.Context, b *migBench) error { return b.sharing.Sharing().RemoveShare(ctx, share, true) }
 }
 
 // measure reads the GPUs twice, without asking what comes of it.

@@ -121,6 +121,23 @@ func handoverScenarios() []migScenario {
 			then:  []migCheck{hasShares(), onlyShares, serves(daemon(daemonA, whole(h100A)), "trainer"), isIn("trainer", shareA)},
 		},
 		{
+			name: "its clients end when that is allowed, and nobody else's",
+			first: []migAction{
+				ensure(daemon(daemonA, whole(h100A))), hand(fraction(50)), hand(gpu.ShareSpec{Name: shareB, Devices: whole(h100A), Daemon: daemonA}),
+				hand(gpu.ShareSpec{Name: "third", Devices: whole(l40s)}), startsInShare("trainer", shareA), startsInShare("loader", shareA), startsInShare("other", shareB),
+				startsInShare("apart", "third"),
+			},
+			do:    takeBackByForce(shareA),
+			again: true,
+			then:  []migCheck{hasShares(shareB, "third"), serves(daemon(daemonA, whole(h100A)), "other"), isIn("other", shareB), isIn("apart", "third")},
+		},
+		{
+			name:  "a process that is no client goes on",
+			first: []migAction{hand(gpu.ShareSpec{Name: shareB, Devices: whole(l40s)}), startsInShare("apart", shareB)},
+			do:    takeBackByForce(shareB),
+			then:  []migCheck{hasShares(), onlyShares, isIn("apart", shareB)},
+		},
+		{
 			name:  "one that is not there",
 			first: []migAction{hand(gpu.ShareSpec{Name: shareB, Devices: whole(l40s)})},
 			do:    takeBack(shareA),

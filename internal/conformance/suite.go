@@ -42,6 +42,12 @@ type Devices interface {
 	NeedsForce(t *testing.T, gpuID string)
 }
 
+// Laggards is a fixture in a cluster that learns late what became of a VM.
+type Laggards interface {
+	// ClusterLag is how long the cluster takes a VM for running that has gone off.
+	ClusterLag(t *testing.T, d time.Duration)
+}
+
 // Factory makes a fixture of a host. Every scenario has its own.
 type Factory func(t *testing.T, initial gpu.Host) Fixture
 

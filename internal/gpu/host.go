@@ -2,6 +2,8 @@ package gpu
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 )
@@ -229,6 +231,17 @@ func (h *Host) Claim(kind ClaimKind, id string) (*Claim, bool) {
 	return nil, false
 }
 
+// ClaimsOf are the claims for objects of a kind.
+func (h *Host) ClaimsOf(kind ClaimKind) iter.Seq[*Claim] {
+	return func(yield func(*Claim) bool) {
+		for i := range h.Claims {
+			if h.Claims[i].Kind == kind && !yield(&h.Claims[i]) {
+				return
+			}
+		}
+	}
+}
+
 // UUID is by which programs know a device now, false when it is not there or not
 // filled by a compute instance.
 func (h *Host) UUID(d SharedDevice) (string, bool) {
@@ -273,3 +286,16 @@ func SameID(a, b string) bool { return strings.EqualFold(a, b) }
 
 // FoldID is the form of an id to use as a map key.
 func FoldID(id string) string { return strings.ToLower(id) }
+
+// EndProcesses takes processes from all GPUs and MPS daemons of the host, in place.
+func (h *Host) EndProcesses(which func(Process) bool) {
+	for i := range h.GPUs {
+		h.GPUs[i].Processes = slices.DeleteFunc(h.GPUs[i].Processes, which)
+	}
+	if h.MPS == nil {
+		return
+	}
+	for i := range h.MPS.Daemons {
+		h.MPS.Daemons[i].Clients = slices.DeleteFunc(h.MPS.Daemons[i].Clients, which)
+	}
+}

@@ -125,6 +125,9 @@ type Process struct {
 	Memory Bytes  `json:"memory,omitempty"`
 	// Share is the name of the share that it was started in; "" for none.
 	Share string `json:"share,omitempty"`
+	// MemoryLimit is what the driver holds its container to on the GPU, 0 for nothing; nil where
+	// that is not told, or not asked since the process is in no share.
+	MemoryLimit *Bytes `json:"memory_limit,omitempty"`
 	// GPUInstance and ComputeInstance are where it runs on a GPU in MIG mode, else nil.
 	GPUInstance     *int `json:"gpu_instance,omitempty"`
 	ComputeInstance *int `json:"compute_instance,omitempty"`

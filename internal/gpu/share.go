@@ -172,6 +172,22 @@ func (h *Host) Daemon(name string) (*MPSDaemon, bool) {
 	return nil, false
 }
 
+// ClientsIn are the processes of a share that are clients of a daemon of ours.
+func (h *Host) ClientsIn(share string) []Process {
+	if h.MPS == nil || share == "" {
+		return nil
+	}
+	var out []Process
+	for _, d := range h.MPS.Daemons {
+		for _, c := range d.Clients {
+			if SameID(c.Share, share) {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
 // Share is a fraction of a GPU, or of several, for containers: what one resource wants,
 // and where it was placed.
 type Share struct {
@@ -201,6 +217,9 @@ type Share struct {
 	ActiveThreadPercentage float64 `json:"active_thread_percentage,omitempty"`
 	// ClientPriority is that of its processes with MPS: 0, normal, or 1, below normal.
 	ClientPriority *int `json:"client_priority,omitempty"`
+	// MaxDisruption is the most that taking the share back may do to its processes: those that
+	// are clients of MPS can be terminated, and no others.
+	MaxDisruption Disruption `json:"max_disruption,omitempty"`
 
 	// Devices are where it was placed. It is never moved.
 	Devices []SharedDevice `json:"devices,omitempty"`
@@ -322,10 +341,11 @@ type PoolQuota struct {
 	Shares *int     `json:"shares,omitempty"`
 }
 
-// SameLimits reports whether two shares ask for the same, wherever they are.
+// SameLimits reports whether two shares ask for the same, wherever they are and whatever may be
+// done to take them back.
 func (s Share) SameLimits(o Share) bool {
 	for _, of := range []*Share{&s, &o} {
-		of.Host, of.GPUIDs, of.Count, of.Devices = "", nil, 0, nil
+		of.Host, of.GPUIDs, of.Count, of.Devices, of.MaxDisruption = "", nil, 0, nil, ""
 	}
 	return reflect.DeepEqual(s, o)
 }

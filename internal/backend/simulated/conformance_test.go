@@ -3,25 +3,27 @@ package simulated_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestConformance(t *testing.T) {
-	conform(t, func(t *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) {
+	conform(t, func(t *testing.T, s gpu.Snapshot) (*others.Fleet, error) {
 		t.Helper()
-		return simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+		return others.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
 	})
 }
 
 func TestConformanceInMemory(t *testing.T) {
-	conform(t, func(_ *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) { return simulated.InMemory(s) })
+	conform(t, func(_ *testing.T, s gpu.Snapshot) (*others.Fleet, error) { return others.InMemory(s) })
 }
 
-func conform(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
+func conform(t *testing.T, create func(*testing.T, gpu.Snapshot) (*others.Fleet, error)) {
 	t.Helper()
 	conformance.Run(t, func(t *testing.T, initial gpu.Host) conformance.Fixture {
 		fleet, err := create(t, gpu.Snapshot{Hosts: []gpu.Host{initial}})
@@ -38,7 +40,7 @@ func conform(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fle
 
 func TestClusterConformance(t *testing.T) {
 	conformance.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (conformance.Fixture, func(*testing.T, string) gpu.Host) {
-		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), hosts)
+		fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), hosts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,7 @@ func TestClusterConformance(t *testing.T) {
 func TestMIGConformance(t *testing.T) {
 	conformance.RunMIG(t, func(t *testing.T, initial gpu.Host) conformance.MIGFixture {
 		t.Helper()
-		fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
+		fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +65,7 @@ func TestMIGConformance(t *testing.T) {
 func TestMIGConformanceInMemory(t *testing.T) {
 	conformance.RunMIG(t, func(t *testing.T, initial gpu.Host) conformance.MIGFixture {
 		t.Helper()
-		fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{initial}})
+		fleet, err := others.InMemory(gpu.Snapshot{Hosts: []gpu.Host{initial}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,16 +75,25 @@ func TestMIGConformanceInMemory(t *testing.T) {
 
 // fixture is a simulated host for the conformance suite.
 type fixture struct {
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	host  *simulated.Host
 }
 
 var (
-	_ conformance.Guests  = fixture{}
-	_ conformance.Devices = fixture{}
+	_ conformance.Guests   = fixture{}
+	_ conformance.Devices  = fixture{}
+	_ conformance.Laggards = fixture{}
 )
 
 func (f fixture) HyperV() backend.HyperV { return f.host }
+
+func (f fixture) ClusterLag(t *testing.T, d time.Duration) {
+	t.Helper()
+	err := f.fleet.EditSimulation(t.Context(), f.host.Name(), func(s *simulated.Simulation) { s.ClusterLagMS = int(d.Milliseconds()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func (f fixture) Store() backend.Store { return f.host }
 

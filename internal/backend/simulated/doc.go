@@ -40,8 +40,8 @@
 //
 // Every change runs under an exclusive lock on "<file>.lock" and replaces the file
 // as a whole, so any number of processes may use one fleet and a reader never sees
-// half a change. The file may also be edited by hand while it is in use. Where the
-// lock file cannot be created, in a read-only directory, reading works without it.
+// half a change. The lock's file goes with the lock, but on Windows. The fleet may also
+// be edited by hand while it is in use, and be read where no lock file can be created.
 //
 // # Where the real behaviour is not documented
 //

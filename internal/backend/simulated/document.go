@@ -272,9 +272,9 @@ func (d *document) detach() {
 	}
 }
 
-// encode brings the bytes of the touched hosts up to date and returns the file, or
-// nil when nothing in it changed.
-func (d *document) encode() ([]byte, error) {
+// encode brings the bytes of the touched hosts up to date and returns the file, put together
+// in spare if it has room there, or nil when nothing in it changed.
+func (d *document) encode(spare []byte) ([]byte, error) {
 	changed := d.shared
 	for i, before := range d.touched {
 		e := &d.hosts[i]
@@ -295,16 +295,16 @@ func (d *document) encode() ([]byte, error) {
 		}
 		d.written = raw
 	}
-	return d.bytes()
+	return d.bytes(spare)
 }
 
-func (d *document) bytes() ([]byte, error) {
-	var out bytes.Buffer
+func (d *document) bytes(spare []byte) ([]byte, error) {
+	out := bytes.NewBuffer(spare)
 	format, err := json.Marshal(d.format)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(&out, "{\n  \"format\": %s,\n", format)
+	fmt.Fprintf(out, "{\n  \"format\": %s,\n", format)
 	extra := d.extra
 	if d.written != nil {
 		extra = maps.Clone(extra)
@@ -315,7 +315,7 @@ func (d *document) bytes() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&out, "  %s: %s,\n", key, extra[name])
+		fmt.Fprintf(out, "  %s: %s,\n", key, extra[name])
 	}
 	size := len("\n  ]\n}\n")
 	for _, e := range d.hosts {

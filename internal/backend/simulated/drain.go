@@ -56,21 +56,6 @@ func (h *Host) ResumeNode(ctx context.Context) error {
 	})
 }
 
-// Resume resumes a node, with its VMs or without them.
-func (f *Fleet) Resume(ctx context.Context, node string, failback bool) error {
-	return f.file.update(ctx, func(d *document) error {
-		rec, ok := d.edit(node, time.Now())
-		if !ok || rec.Cluster == nil {
-			return f.file.fail(fmt.Errorf("there is no cluster node %q in it", node))
-		}
-		d.setNodeState(rec, gpu.NodeUp)
-		if failback {
-			d.failBack(rec.Name)
-		}
-		return nil
-	})
-}
-
 // failBack moves the VMs back that a drain has moved away from a node. One that cannot come
 // stays where it is.
 func (d *document) failBack(node string) {
@@ -78,8 +63,10 @@ func (d *document) failBack(node string) {
 	moved := rec.Simulation.Drained
 	rec.Simulation.Drained = nil
 	for _, id := range moved {
-		if from, vm, err := d.editVM(id, time.Now()); err == nil && vm.Runs() && gpu.SameID(from.ClusterName(), rec.ClusterName()) && !gpu.SameID(from.Name, node) {
-			_ = d.liveMigrate(from.Name, id, node)
+		for _, e := range slices.Clone(d.hosts) {
+			if vm, ok := e.rec.VM(id); ok && vm.Runs() && gpu.SameID(e.rec.ClusterName(), rec.ClusterName()) && !gpu.SameID(e.rec.Name, node) {
+				_ = d.liveMigrate(e.rec.Name, id, node)
+			}
 		}
 	}
 }
@@ -126,24 +113,6 @@ func reason(err error) string {
 		return refusal.Detail
 	}
 	return err.Error()
-}
-
-// LiveMigrate moves a running VM to another node of its cluster without stopping it. It
-// stays where it is when it cannot.
-func (f *Fleet) LiveMigrate(ctx context.Context, vm, toHost string) error {
-	var refusal error
-	err := f.file.update(ctx, func(d *document) error {
-		from, moved, err := d.editVM(vm, time.Now())
-		if err != nil {
-			return err
-		}
-		refusal = d.liveMigrate(from.Name, moved.ID, toHost)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return refusal
 }
 
 // liveMigrate needs a partition that can leave and, on the other node, one that can
@@ -197,4 +166,37 @@ func (r *record) canMigrate(vmID string) bool {
 		}
 	}
 	return true
+}
+
+// move takes a VM to another host. One that ran and finds no room there stays off.
+func move(from, to *record, vm *gpu.VM) error {
+	ran, id := vm.Runs(), vm.ID
+	from.stop(vm, gpu.VMOff)
+	guest := from.Simulation.guest(id)
+	from.Simulation.setGuest(id, Guest{})
+	to.Simulation.setGuest(id, guest)
+	to.VMs = append(to.VMs, *vm)
+	from.VMs = slices.DeleteFunc(from.VMs, func(v gpu.VM) bool { return gpu.SameID(v.ID, id) })
+	var refusal error
+	if ran {
+		refusal = to.start(&to.VMs[len(to.VMs)-1])
+	}
+	from.refreshStatuses()
+	to.refreshStatuses()
+	return refusal
+}
+
+// setNodeState has every node of a cluster see a state of one of them.
+func (d *document) setNodeState(node *record, state gpu.NodeState) {
+	for _, e := range slices.Clone(d.hosts) {
+		if !gpu.SameID(e.rec.ClusterName(), node.Cluster.Name) {
+			continue
+		}
+		peer, _ := d.edit(e.rec.Name, time.Now())
+		for i := range peer.Cluster.Nodes {
+			if gpu.SameID(peer.Cluster.Nodes[i].Name, node.Name) {
+				peer.Cluster.Nodes[i].State = state
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestAHostIsWrittenInPartsAsItIsInOnePiece(t *testing.T) {
 			t.Fatal("there is no host")
 		}
 		step.change(rec)
-		if _, err := next.encode(); err != nil {
+		if _, err := next.encode(nil); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		want, err := json.MarshalIndent(next.hosts[0].rec, "    ", "  ")
@@ -106,5 +107,55 @@ func TestARecordCostsTheSameOnACrowdedHost(t *testing.T) {
 	few, many := allocs(10), allocs(400)
 	if many > few+100 {
 		t.Errorf("a record takes %.0f allocations on a host with 10 VMs, and %.0f with 400", few, many)
+	}
+}
+
+// TestAWriteTakesNoRoomForTheFile: however many hosts the file has, an update takes room for
+// its own host, and what this process wrote is not read again.
+func TestAWriteTakesNoRoomForTheFile(t *testing.T) {
+	one := crowd(4)
+	room := func(hosts int) uint64 {
+		s := gpu.Snapshot{Format: one.Format}
+		for i := range hosts {
+			h := one.Hosts[0]
+			h.Name = fmt.Sprintf("hv%02d", i+1)
+			s.Hosts = append(s.Hosts, h)
+		}
+		f, err := Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := f.Host("hv01")
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := func(n int64) {
+			if err := h.Update(context.Background(), func(s *backend.State) error { s.Fence = n; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.Load(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range int64(3) { // two buffers take turns
+			record(n + 1)
+		}
+		f.file.readAt = time.Time{}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		const times = 20
+		for n := range int64(times) {
+			record(n + 10)
+		}
+		runtime.ReadMemStats(&after)
+		if !f.file.readAt.IsZero() {
+			t.Error("the file that this process wrote was read")
+		}
+		return (after.TotalAlloc - before.TotalAlloc) / times
+	}
+	few, many := room(2), room(200)
+	t.Logf("an update allocates %d bytes in a file of 2 hosts, and %d in one of 200", few, many)
+	if many > few+32<<10 {
+		t.Errorf("an update allocates %d bytes in a file of 2 hosts, and %d in one of 200", few, many)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -33,7 +34,7 @@ func TestFaultsOnStart(t *testing.T) {
 			run(t, fleet.InjectFault(t.Context(), "hv01", test.fault))
 			for i, vm := range []string{vmID(1), vmID(2), vmID(1)} {
 				// A new Fleet each time: what is left of a fault is in the file.
-				again, err := simulated.Open(fleet.Path())
+				again, err := others.Open(fleet.Path())
 				run(t, err)
 				err = hostOf(t, again, "hv01").StartVM(t.Context(), vm)
 				if test.want[i] == "" {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +22,13 @@ import (
 // lockPoll is how often a lock that another process holds is tried again. The lock
 // is held for one small file operation, never while a simulated VM starts.
 const lockPoll = 2 * time.Millisecond
+
+// lockSuffix makes the name of the file that is locked. It remains on Windows, where a file
+// cannot be removed while another process opens it.
+const (
+	lockSuffix  = ".lock"
+	lockRemains = runtime.GOOS == "windows"
+)
 
 // aged is how old a file must be before its time stamp proves that it did not
 // change: two changes within one tick of a coarse file system look alike.
@@ -54,6 +62,13 @@ type file struct {
 	piece  []byte // what the file is compared with data in
 	info   os.FileInfo
 	readAt time.Time
+	// stamped is true when info has the time stamp that our own last write gave the file.
+	stamped bool
+
+	// spare is where the next file is put together, and cleaned is true once leftovers were
+	// removed. Both are of the goroutine that holds busy.
+	spare   []byte
+	cleaned bool
 }
 
 func newFile(path string) *file { return &file{path: path, busy: make(chan struct{}, 1)} }
@@ -65,18 +80,45 @@ func (f *file) read(ctx context.Context) (*document, error) {
 		// the change.
 		return f.load()
 	}
-	lock := flock.New(f.path + ".lock")
+	if ctx.Err() != nil {
+		return nil, f.fail(ctx.Err())
+	}
+	if !lockRemains {
+		return f.load() // a file is replaced as a whole, so reading needs no lock
+	}
+	// On Windows a file that is open cannot be replaced, and to look at it opens it.
+	lock := flock.New(f.path + lockSuffix)
 	locked, err := lock.TryRLockContext(ctx, lockPoll)
 	if ctx.Err() != nil {
 		return nil, f.fail(ctx.Err())
 	}
-	// A file is replaced as a whole, so reading without the lock is safe too: that is
-	// how a fleet in a read-only directory is read. The lock is for Windows, where a
-	// file that is open for reading cannot be replaced.
-	if err == nil && locked {
-		defer unlock(lock)
+	if err == nil && locked { // else in a directory that cannot be written
+		defer release(lock)
 	}
 	return f.load()
+}
+
+// lock takes the lock under which one process at a time changes the file. Its own file goes
+// with it, where the platform lets one go that others wait for; who waited sees that it has
+// the lock of a file which is not there any more, and takes the next.
+func (f *file) lock(ctx context.Context) (unlock func(), err error) {
+	for {
+		lock := flock.New(f.path + lockSuffix)
+		if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+			return nil, err
+		}
+		if lockRemains {
+			return func() { release(lock) }, nil
+		}
+		held, err := lock.Stat()
+		if there, missing := os.Stat(lock.Path()); err == nil && missing == nil && os.SameFile(held, there) {
+			return func() {
+				_ = os.Remove(lock.Path()) // while it is held, so that it is nobody else's
+				release(lock)
+			}, nil
+		}
+		release(lock)
+	}
 }
 
 // update gives change a fork of the document and writes what it made of it, unless
@@ -89,11 +131,11 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 		return f.fail(ctx.Err())
 	}
 	if !f.inMemory {
-		lock := flock.New(f.path + ".lock")
-		if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		unlock, err := f.lock(ctx)
+		if err != nil {
 			return f.fail(fmt.Errorf("the file cannot be locked, so it can only be read: %w", err))
 		}
-		defer unlock(lock)
+		defer unlock()
 	}
 	f.changing.Store(true)
 	defer f.changing.Store(false)
@@ -114,7 +156,7 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 		f.store(next)
 		return nil
 	}
-	data, err := next.encode()
+	data, err := next.encode(f.spare[:0])
 	if err != nil {
 		return f.fail(err)
 	}
@@ -124,8 +166,28 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 	return f.write(next, data)
 }
 
+// unchanged is the document if the file is certainly the one that was last read or written,
+// which takes one look at its name.
+func (f *file) unchanged() *document {
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.fresh(info) {
+		return nil
+	}
+	return f.doc
+}
+
 // load reads the file if it may have changed since it was last read.
 func (f *file) load() (*document, error) {
+	if !f.inMemory {
+		if doc := f.unchanged(); doc != nil {
+			return doc, nil
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.inMemory {
@@ -140,9 +202,6 @@ func (f *file) load() (*document, error) {
 	info, err := in.Stat()
 	if err != nil {
 		return nil, f.fail(err)
-	}
-	if f.fresh(info) {
-		return f.doc, nil
 	}
 	readAt := time.Now()
 	same, err := f.holds(in)
@@ -160,7 +219,7 @@ func (f *file) load() (*document, error) {
 		}
 		f.doc, f.data = doc, data
 	}
-	f.info, f.readAt = info, readAt
+	f.info, f.readAt, f.stamped = info, readAt, false
 	return f.doc, nil
 }
 
@@ -194,7 +253,7 @@ func (f *file) fresh(info os.FileInfo) bool {
 		os.SameFile(f.info, info) &&
 		f.info.Size() == info.Size() &&
 		f.info.ModTime().Equal(info.ModTime()) &&
-		f.readAt.Sub(info.ModTime()) > aged
+		(f.stamped || f.readAt.Sub(info.ModTime()) > aged)
 }
 
 // write replaces the file. What was read before is forgotten first, so that a write
@@ -202,13 +261,18 @@ func (f *file) fresh(info os.FileInfo) bool {
 func (f *file) write(doc *document, data []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.info = nil
-	removeLeftovers(f.path)
-	if err := replaceFile(f.path, data, 0o600); err != nil {
+	f.info, f.spare = nil, data
+	if !f.cleaned {
+		removeLeftovers(f.path)
+		f.cleaned = true
+	}
+	info, stamped, err := replaceFile(f.path, data, 0o600)
+	if err != nil {
 		return f.fail(err)
 	}
 	doc.touched, doc.recorded = nil, nil
-	f.doc, f.data = doc, data
+	f.spare = f.data
+	f.doc, f.data, f.info, f.stamped = doc, data, info, stamped
 	return nil
 }
 
@@ -237,6 +301,6 @@ func removeLeftovers(path string) {
 
 func (f *file) fail(err error) error { return &FileError{Path: f.path, Err: err} }
 
-// unlock gives the lock back. Closing the descriptor releases it even when an
+// release gives a lock back. Closing the descriptor releases it even when an
 // explicit unlock fails, so there is nothing to report.
-func unlock(lock *flock.Flock) { _ = lock.Unlock() }
+func release(lock *flock.Flock) { _ = lock.Unlock() }

@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -49,7 +51,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "fleet.json")
 			write(t, path, test.content)
-			_, err := simulated.Open(path)
+			_, err := others.Open(path)
 			bad, ok := errors.AsType[*simulated.FileError](err)
 			if !ok {
 				t.Fatalf("got %v, want a FileError", err)
@@ -68,7 +70,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 
 func TestOpenMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nowhere.json")
-	_, err := simulated.Open(path)
+	_, err := others.Open(path)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v", err)
 	}
@@ -103,7 +105,7 @@ func TestAChangeLeavesOtherHostsAsTheyAreWritten(t *testing.T) {
     `+other+`
   ]
 }`)
-	fleet, err := simulated.Open(path)
+	fleet, err := others.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestAChangeLeavesOtherHostsAsTheyAreWritten(t *testing.T) {
 			t.Errorf("the file has no %s:\n%s", want, got)
 		}
 	}
-	again, err := simulated.Open(path)
+	again, err := others.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +140,21 @@ func TestNoChangeWritesNothing(t *testing.T) {
 	}
 }
 
+// A fleet is a file of somebody's repository: nothing that is not in it stays beside it.
+func TestNothingStaysBesideTheFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a file that others wait for cannot be removed there")
+	}
+	fleet := newFleet(t, 1)
+	inventory(t, fleet, "hv01")
+	run(t, hostOf(t, fleet, "hv01").SetPartitionCount(t.Context(), gpu1, 8))
+	wantCode(t, hostOf(t, fleet, "hv01").SetPartitionCount(t.Context(), gpu1, 3), backend.InvalidParameter)
+	files, err := os.ReadDir(filepath.Dir(fleet.Path()))
+	if err != nil || len(files) != 1 {
+		t.Errorf("beside the fleet are %v (%v)", files, err)
+	}
+}
+
 func TestFileThatCannotBeLockedIsReadOnly(t *testing.T) {
 	fleet := newFleet(t, 1)
 	// A directory in place of the lock file is what even root cannot open as one.
@@ -146,7 +163,7 @@ func TestFileThatCannotBeLockedIsReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, os.Mkdir(lock, 0o700))
-	fleet, err := simulated.Open(fleet.Path())
+	fleet, err := others.Open(fleet.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +197,7 @@ func TestLinkedFile(t *testing.T) {
 	if err := os.Symlink(fleet.Path(), link); err != nil {
 		t.Skipf("no link can be made here (%v); run the tests on Linux or macOS to include this one", err)
 	}
-	linked, err := simulated.Open(link)
+	linked, err := others.Open(link)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +210,6 @@ func TestLinkedFile(t *testing.T) {
 	}
 }
 
-// Every call sees what others wrote a moment ago, even when the file has the same
-// size and its time stamp is too coarse to tell.
 // TestLeftoversAreRemoved has the next writer remove the temporary files of processes that
 // were killed while they wrote, and nothing else.
 func TestLeftoversAreRemoved(t *testing.T) {
@@ -225,6 +240,8 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 }
 
+// Every call sees what others wrote a moment ago, even when the file has the same
+// size and its time stamp is too coarse to tell.
 func TestReadIsNeverStale(t *testing.T) {
 	fleet := newFleet(t, 1)
 	info, err := os.Stat(fleet.Path())
@@ -240,6 +257,37 @@ func TestReadIsNeverStale(t *testing.T) {
 			if got := inventory(t, fleet, "hv01").VMs[0].Name; got != name {
 				t.Fatalf("the VM is called %s, want %s", got, name)
 			}
+		}
+	}
+}
+
+// The file that this process wrote last is known without being read. What others write right
+// after it is seen all the same: in place with the same size, or as a new file.
+func TestWhatOthersWriteAfterUsIsSeen(t *testing.T) {
+	fleet := newFleet(t, 1)
+	host := hostOf(t, fleet, "hv01")
+	for round := range 50 {
+		count := []int{4, 8}[round%2]
+		run(t, host.SetPartitionCount(t.Context(), gpu1, count))
+		if got := inventory(t, fleet, "hv01").GPUs[0].Partitionable.Count; got != count {
+			t.Fatalf("the count is %d, want the %d that was just set", got, count)
+		}
+		content := read(t, fleet.Path())
+		name := []string{"vm-a", "vm-b"}[round%2]
+		for _, old := range []string{"vm-1", "vm-a", "vm-b"} {
+			content = strings.ReplaceAll(content, `"`+old+`"`, `"`+name+`"`)
+		}
+		write(t, fleet.Path(), content)
+		if got := inventory(t, fleet, "hv01").VMs[0].Name; got != name {
+			t.Fatalf("the VM is called %s, want %s, which was written in place", got, name)
+		}
+		run(t, host.SetPartitionCount(t.Context(), gpu2, count))
+		other, err := simulated.Open(fleet.Path())
+		run(t, err)
+		its, err := other.Host("hv01")
+		run(t, err, its.SetPartitionCount(t.Context(), gpu1, 2))
+		if got := inventory(t, fleet, "hv01").GPUs[0].Partitionable.Count; got != 2 {
+			t.Fatalf("the count is %d, want the 2 of another process", got)
 		}
 	}
 }
@@ -299,7 +347,7 @@ func TestUnknownFieldsAreRefusedAtEveryLevel(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, err := simulated.Open(file)
+		f, err := others.Open(file)
 		if err == nil {
 			_, err = f.Snapshot(t.Context())
 		}

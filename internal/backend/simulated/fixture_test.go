@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -21,9 +22,9 @@ const (
 func vmID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
 // newFleet is a cluster of two nodes with two A2 each; the VMs vm-1 ... live on hv01.
-func newFleet(t *testing.T, vms int) *simulated.Fleet {
+func newFleet(t *testing.T, vms int) *others.Fleet {
 	t.Helper()
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), twoNodes(vms))
+	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), twoNodes(vms))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func a2(id string) gpu.GPU {
 	}
 }
 
-func hostOf(t *testing.T, fleet *simulated.Fleet, name string) *simulated.Host {
+func hostOf(t *testing.T, fleet *others.Fleet, name string) *simulated.Host {
 	t.Helper()
 	host, err := fleet.Host(name)
 	if err != nil {
@@ -67,7 +68,7 @@ func hostOf(t *testing.T, fleet *simulated.Fleet, name string) *simulated.Host {
 	return host
 }
 
-func inventory(t *testing.T, fleet *simulated.Fleet, name string) gpu.Host {
+func inventory(t *testing.T, fleet *others.Fleet, name string) gpu.Host {
 	t.Helper()
 	host, err := hostOf(t, fleet, name).Inventory(t.Context())
 	if err != nil {
@@ -77,7 +78,7 @@ func inventory(t *testing.T, fleet *simulated.Fleet, name string) gpu.Host {
 }
 
 // seats lists where a VM has partitions, as "host gpu id".
-func seats(t *testing.T, fleet *simulated.Fleet, vm string) []string {
+func seats(t *testing.T, fleet *others.Fleet, vm string) []string {
 	t.Helper()
 	s, err := fleet.Snapshot(t.Context())
 	if err != nil {
@@ -99,7 +100,7 @@ func seats(t *testing.T, fleet *simulated.Fleet, vm string) []string {
 	return out
 }
 
-func state(t *testing.T, fleet *simulated.Fleet, host, vm string) gpu.VMState {
+func state(t *testing.T, fleet *others.Fleet, host, vm string) gpu.VMState {
 	t.Helper()
 	h := inventory(t, fleet, host)
 	v, ok := h.VM(vm)

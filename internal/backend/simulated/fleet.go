@@ -40,7 +40,7 @@ func Create(path string, s gpu.Snapshot) (*Fleet, error) {
 	if err != nil {
 		return nil, &FileError{Path: path, Err: err}
 	}
-	if err := replaceFile(path, data, 0o600); err != nil {
+	if _, _, err := replaceFile(path, data, 0o600); err != nil {
 		return nil, &FileError{Path: path, Err: err}
 	}
 	return Open(path)

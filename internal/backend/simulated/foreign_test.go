@@ -10,10 +10,11 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func wantSeats(t *testing.T, fleet *simulated.Fleet, vm string, want ...string) {
+func wantSeats(t *testing.T, fleet *others.Fleet, vm string, want ...string) {
 	t.Helper()
 	if got := seats(t, fleet, vm); !slices.Equal(got, want) {
 		t.Errorf("VM %s has the partitions %q, want %q", vm, got, want)
@@ -21,7 +22,7 @@ func wantSeats(t *testing.T, fleet *simulated.Fleet, vm string, want ...string) 
 }
 
 // startWithPartitions gives the VMs 1 to n an adapter each and starts them.
-func startWithPartitions(t *testing.T, fleet *simulated.Fleet, n int) {
+func startWithPartitions(t *testing.T, fleet *others.Fleet, n int) {
 	t.Helper()
 	host := hostOf(t, fleet, "hv01")
 	for i := 1; i <= n; i++ {
@@ -313,7 +314,7 @@ func BenchmarkChangeInAFleetOfThousandHosts(b *testing.B) {
 		}
 		s.Hosts = append(s.Hosts, h)
 	}
-	fleet, err := simulated.Create(b.TempDir()+"/fleet.json", s)
+	fleet, err := others.Create(b.TempDir()+"/fleet.json", s)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -327,7 +328,7 @@ func BenchmarkChangeInAFleetOfThousandHosts(b *testing.B) {
 }
 
 func BenchmarkInventoryOfThousandVMs(b *testing.B) {
-	fleet, err := simulated.Create(b.TempDir()+"/fleet.json", twoNodes(1000))
+	fleet, err := others.Create(b.TempDir()+"/fleet.json", twoNodes(1000))
 	if err != nil {
 		b.Fatal(err)
 	}

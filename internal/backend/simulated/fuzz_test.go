@@ -26,12 +26,12 @@ func FuzzFleetFile(f *testing.F) {
 				t.Fatalf("host %q is not found", e.rec.Name)
 			}
 		}
-		written, err := next.encode()
+		written, err := next.encode(nil)
 		if err != nil {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
 		if written == nil {
-			if written, err = next.bytes(); err != nil {
+			if written, err = next.bytes(nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,6 +15,8 @@ import (
 type Host struct {
 	fleet *Fleet
 	name  string
+	// hand is the document in which the host is in hand, see [Machine].
+	hand *document
 }
 
 var (
@@ -141,6 +143,9 @@ func (h *Host) look(ctx context.Context, c call) (*record, error) {
 
 // peek returns a copy of the host as it stands at this moment, if it can be reached.
 func (h *Host) peek(ctx context.Context, c call) (*record, error) {
+	if h.hand != nil {
+		return clone(Machine{h}.record()), nil
+	}
 	doc, err := h.fleet.file.read(ctx)
 	if err != nil {
 		return nil, h.lost(ctx, c, err)
@@ -174,6 +179,11 @@ func (h *Host) transact(ctx context.Context, c call, act func(*record) error) er
 // transactAll is transact for what concerns other hosts of the fleet as well. When act
 // fails it has to have left those as they were.
 func (h *Host) transactAll(ctx context.Context, c call, act func(*document, *record) error) error {
+	if h.hand != nil {
+		rec, _ := h.hand.open(h.name, c.op, time.Now())
+		defer func() { rec.stands = false }()
+		return h.act(rec, c, func(r *record) error { return act(h.hand, r) })
+	}
 	// A refusal is not an error of the update: the faults that it used up are kept.
 	var refusal error
 	err := h.fleet.file.update(ctx, func(d *document) error {
@@ -223,6 +233,9 @@ func (h *Host) act(rec *record, c call, act func(*record) error) error {
 
 // wait lets the operation's latency pass.
 func (h *Host) wait(ctx context.Context, c call) error {
+	if h.hand != nil {
+		return nil
+	}
 	doc, err := h.fleet.file.read(ctx)
 	if err != nil {
 		return h.lost(ctx, c, err)

@@ -126,12 +126,3 @@ func (r *record) load(gpuID string, at *gpu.MIGPlacement) Load {
 	}
 	return Load{}
 }
-
-// SetLoad says how busy a GPU or GPU instance is from now on.
-func (f *Fleet) SetLoad(ctx context.Context, host string, l Load) error {
-	return f.EditSimulation(ctx, host, func(s *Simulation) {
-		d := gpu.SharedDevice{GPU: l.GPU, Instance: l.Instance}
-		s.Load = slices.DeleteFunc(s.Load, func(o Load) bool { return d.Same(gpu.SharedDevice{GPU: o.GPU, Instance: o.Instance}) })
-		s.Load = append(s.Load, l)
-	})
-}

@@ -110,27 +110,6 @@ func (g migFace) resetModes() {
 	}
 }
 
-// rebootGPUs does to the GPUs what a reboot does: Ampere keeps its MIG mode, later ones
-// lose it with the driver, and instances, processes, compute modes and time slices are kept
-// by none (assumption linux-time-slice-reset).
-func (r *record) rebootGPUs() {
-	for i := range r.GPUs {
-		g := migFace{&r.GPUs[i]}
-		g.Processes = nil
-		g.resetModes()
-		if g.VGPU != nil {
-			rebootVGPU(g.VGPU)
-		}
-		if g.MIG == nil {
-			continue
-		}
-		if !g.MIG.NeedsReset {
-			g.MIG.Pending = false
-		}
-		g.reset()
-	}
-}
-
 func isInMIG(g *gpu.GPU) bool { return g.MIG != nil && g.MIG.Enabled }
 
 func listProcesses(processes []gpu.Process) string {

@@ -6,12 +6,13 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // migFixture is a simulated Linux host for the conformance suite.
 type migFixture struct {
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	host  *simulated.Host
 }
 

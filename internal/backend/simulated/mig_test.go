@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -21,10 +22,10 @@ const (
 
 // newNode is a Linux host with an A30, whose MIG mode changes with a reset, and a
 // workstation GPU. Both are in MIG mode.
-func newNode(t *testing.T) *simulated.Fleet {
+func newNode(t *testing.T) *others.Fleet {
 	t.Helper()
 	quarters, halves := []int{0, 1, 2, 3}, []int{0, 2}
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
+	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
 		Name: nodeID, Platform: gpu.Linux, OS: gpu.OS{Name: "Debian 13"}, Units: []string{"nvidia-dcgm.service"},
 		GPUs: []gpu.GPU{
 			{ID: a30, Model: "NVIDIA A30", Vendor: "NVIDIA", MIG: &gpu.MIG{Enabled: true, Pending: true, NeedsReset: true, Profiles: []gpu.MIGProfile{
@@ -51,9 +52,9 @@ func place(profile string, start int) gpu.MIGPlacement {
 }
 
 // card is a GPU of the node as it stands, read from the file anew.
-func card(t *testing.T, fleet *simulated.Fleet, id string) gpu.GPU {
+func card(t *testing.T, fleet *others.Fleet, id string) gpu.GPU {
 	t.Helper()
-	again, err := simulated.Open(fleet.Path())
+	again, err := others.Open(fleet.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func card(t *testing.T, fleet *simulated.Fleet, id string) gpu.GPU {
 	return *g
 }
 
-func wantPlaces(t *testing.T, fleet *simulated.Fleet, id string, want ...gpu.MIGPlacement) {
+func wantPlaces(t *testing.T, fleet *others.Fleet, id string, want ...gpu.MIGPlacement) {
 	t.Helper()
 	g := card(t, fleet, id)
 	if diff := cmp.Diff(want, g.MIG.State().Placements); diff != "" {
@@ -325,9 +326,9 @@ func TestUnits(t *testing.T) {
 	wantCode(t, newFleet(t, 1).SetUnit(ctx, "hv01", "x", simulated.Unit{}, true), backend.NotSupported)
 }
 
-func wantUnits(t *testing.T, fleet *simulated.Fleet, want ...string) {
+func wantUnits(t *testing.T, fleet *others.Fleet, want ...string) {
 	t.Helper()
-	again, err := simulated.Open(fleet.Path())
+	again, err := others.Open(fleet.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ type MPS struct {
 
 // Reasons for which a daemon does not run.
 const (
-	cutOff = "it was declared, and its start was cut off"
-	killed = "it has ended, and its log gives no reason: it was killed, or the host ran out of memory"
+	CutOff = "it was declared, and its start was cut off"
+	Killed = "it has ended, and its log gives no reason: it was killed, or the host ran out of memory"
 )
 
 // EnsureDaemon brings an MPS control daemon to what is wanted.
@@ -104,7 +104,7 @@ func (r *record) startDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 	d := gpu.MPSDaemon{MPSDaemonSpec: want, PipeDir: "/run/gpu-mps/" + want.Name + "/pipe"}
 	switch reason := r.Simulation.MPS.StartFails; {
 	case r.halfway:
-		d.Problem = cutOff
+		d.Problem = CutOff
 	case reason != "":
 		d.Problem = "it has ended: " + reason
 	default:
@@ -159,7 +159,7 @@ func (r *record) removeDaemon(name string, endClients bool) error {
 	}
 	r.endDaemon(d)
 	if r.halfway {
-		d.PID, d.Problem = 0, killed
+		d.PID, d.Problem = 0, Killed
 		return nil
 	}
 	r.dropDaemon(name)
@@ -177,7 +177,7 @@ func keepClients(d *gpu.MPSDaemon, end bool) error {
 // endDaemon ends a daemon's servers and clients, and nobody else on its devices.
 func (r *record) endDaemon(d *gpu.MPSDaemon) {
 	clients := slices.Clone(d.Clients)
-	r.endProcesses(func(p gpu.Process) bool {
+	r.EndProcesses(func(p gpu.Process) bool {
 		return isServer(d, p) || slices.ContainsFunc(clients, func(c gpu.Process) bool { return c.PID == p.PID })
 	})
 }
@@ -208,4 +208,24 @@ func (r *record) refreshDaemons() {
 			d.Devices = append(d.Devices, r.byUUID(id))
 		}
 	}
+}
+
+// firstPID is the id of the first process that is started on a host without any.
+const firstPID = 4001
+
+// newPID is one that no process on the host has had.
+func (r *record) newPID() int {
+	r.Simulation.LastPID = max(r.Simulation.LastPID, firstPID-1)
+	for _, g := range r.GPUs {
+		for _, p := range g.Processes {
+			r.Simulation.LastPID = max(r.Simulation.LastPID, p.PID)
+		}
+	}
+	if r.MPS != nil {
+		for _, d := range r.MPS.Daemons {
+			r.Simulation.LastPID = max(r.Simulation.LastPID, d.PID)
+		}
+	}
+	r.Simulation.LastPID++
+	return r.Simulation.LastPID
 }

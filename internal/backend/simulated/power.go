@@ -79,9 +79,20 @@ func (h *Host) TurnOffVM(ctx context.Context, vmID string) error {
 	})
 }
 
-// StartVM starts, resumes or restores a VM.
+// StartVM starts, resumes or restores a VM. One of a cluster waits until the cluster has
+// noticed that it is off.
 func (h *Host) StartVM(ctx context.Context, vmID string) error {
-	return h.do(ctx, call{op: OpStartVM, vm: vmID}, func(r *record) error {
+	c := call{op: OpStartVM, vm: vmID}
+	rec, err := h.peek(ctx, c)
+	if err != nil {
+		return err
+	}
+	if known := rec.Simulation.guest(vmID).KnownOffAt; known != nil {
+		if err := sleep(ctx, time.Until(*known)); err != nil {
+			return complete(refuse(backend.Timeout, "time ran out, and the cluster has not noticed that the VM is off"), c, rec)
+		}
+	}
+	return h.do(ctx, c, func(r *record) error {
 		vm, err := r.vm(vmID)
 		if err != nil {
 			return err
@@ -141,7 +152,11 @@ func (r *record) stop(vm *gpu.VM, state gpu.VMState) {
 		}
 	}
 	guest := r.Simulation.guest(vm.ID)
-	guest.OffAt = nil
+	guest.OffAt, guest.KnownOffAt = nil, nil
+	if lag := time.Duration(r.Simulation.ClusterLagMS) * time.Millisecond; vm.Clustered && lag > 0 && vm.State != gpu.VMOff && vm.State != gpu.VMSaved {
+		known := time.Now().Add(lag)
+		guest.KnownOffAt = &known
+	}
 	r.Simulation.setGuest(vm.ID, guest)
 	vm.State = state
 }

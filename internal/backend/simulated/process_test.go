@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // work adds adapters to the worker's own VM and claims to the host that all share.
 func work(ctx context.Context, path string, worker int) error {
-	fleet, err := simulated.Open(path)
+	fleet, err := others.Open(path)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func TestProcessesAndGoroutinesLoseNothing(t *testing.T) {
 func TestLockedFileMakesTheCallerWait(t *testing.T) {
 	fleet := newFleet(t, 1)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	other, err := simulated.Open(fleet.Path())
+	other, err := others.Open(fleet.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

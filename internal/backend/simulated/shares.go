@@ -17,12 +17,18 @@ func (h *Host) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 }
 
 // RemoveShare takes a share back.
-func (h *Host) RemoveShare(ctx context.Context, name string) error {
+func (h *Host) RemoveShare(ctx context.Context, name string, endClients bool) error {
 	return h.do(ctx, call{op: OpRemoveShare, share: name}, func(r *record) error {
 		if err := r.ownsSpec(name); err != nil {
 			return err
 		}
 		r.dropShare(name)
+		if endClients {
+			clients := r.ClientsIn(name)
+			r.EndProcesses(func(p gpu.Process) bool {
+				return slices.ContainsFunc(clients, func(c gpu.Process) bool { return c.PID == p.PID })
+			})
+		}
 		return nil
 	})
 }

@@ -168,12 +168,3 @@ func sharedDevices(devices []located) []gpu.SharedDevice {
 	}
 	return out
 }
-
-// rebootSharing loses what is in /run: daemons, whosever they are, and CDI specifications.
-func (r *record) rebootSharing() {
-	if r.MPS != nil {
-		r.MPS.Daemons = nil
-	}
-	r.Simulation.MPS.Devices = nil
-	r.Shares, r.Simulation.ForeignSpecs = nil, nil
-}

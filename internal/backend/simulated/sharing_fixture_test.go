@@ -8,21 +8,22 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestSharingConformance(t *testing.T) {
-	conformSharing(t, func(t *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) {
+	conformSharing(t, func(t *testing.T, s gpu.Snapshot) (*others.Fleet, error) {
 		t.Helper()
-		return simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+		return others.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
 	})
 }
 
 func TestSharingConformanceInMemory(t *testing.T) {
-	conformSharing(t, func(_ *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) { return simulated.InMemory(s) })
+	conformSharing(t, func(_ *testing.T, s gpu.Snapshot) (*others.Fleet, error) { return others.InMemory(s) })
 }
 
-func conformSharing(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
+func conformSharing(t *testing.T, create func(*testing.T, gpu.Snapshot) (*others.Fleet, error)) {
 	t.Helper()
 	conformance.RunSharing(t, func(t *testing.T, initial gpu.Host) conformance.SharingFixture {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -21,7 +22,7 @@ const (
 )
 
 // newSharingNode is a Linux host with two GPUs of Hopper, and one from before Volta.
-func newSharingNode(t *testing.T, driver string) *simulated.Fleet {
+func newSharingNode(t *testing.T, driver string) *others.Fleet {
 	t.Helper()
 	card := func(id, model, capability string) gpu.GPU {
 		return gpu.GPU{
@@ -29,7 +30,7 @@ func newSharingNode(t *testing.T, driver string) *simulated.Fleet {
 			ComputeCapability: capability, ComputeMode: gpu.ComputeDefault, TimeSlice: gpu.TimeSliceDefault,
 		}
 	}
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
+	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
 		Name: nodeID, Platform: gpu.Linux, OS: gpu.OS{Name: "Debian 13"},
 		MPS:  &gpu.MPSHost{Program: "/usr/bin/nvidia-cuda-mps-control"},
 		GPUs: []gpu.GPU{card(h100, "NVIDIA H100", "9.0"), card(h200, "NVIDIA H200", "9.0"), card(p40, "Tesla P40", "6.1")},
@@ -55,9 +56,9 @@ func wholeGPU(id string) gpu.ShareSpec {
 }
 
 // again is the node as it stands, read from the file anew.
-func again(t *testing.T, fleet *simulated.Fleet) gpu.Host {
+func again(t *testing.T, fleet *others.Fleet) gpu.Host {
 	t.Helper()
-	opened, err := simulated.Open(fleet.Path())
+	opened, err := others.Open(fleet.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func again(t *testing.T, fleet *simulated.Fleet) gpu.Host {
 }
 
 // names are those of the processes on a GPU.
-func names(t *testing.T, fleet *simulated.Fleet, gpuID string) string {
+func names(t *testing.T, fleet *others.Fleet, gpuID string) string {
 	t.Helper()
 	var out []string
 	for _, p := range card(t, fleet, gpuID).Processes {
@@ -104,7 +105,7 @@ func TestServerOfADaemon(t *testing.T) {
 
 // An exclusive GPU is for one process: either the server, or somebody who goes past it.
 func TestExclusiveGPU(t *testing.T) {
-	start := func(t *testing.T, fleet *simulated.Fleet) error {
+	start := func(t *testing.T, fleet *others.Fleet) error {
 		t.Helper()
 		_, err := fleet.StartProcess(t.Context(), nodeID, h100, nil, gpu.Process{Name: "notebook"})
 		return err
@@ -161,13 +162,13 @@ func TestLimitsOfDaemon(t *testing.T) {
 }
 
 func TestDaemonHalfWay(t *testing.T) {
-	half := func(t *testing.T, fleet *simulated.Fleet, op simulated.Op) {
+	half := func(t *testing.T, fleet *others.Fleet, op simulated.Op) {
 		t.Helper()
 		run(t, fleet.InjectFault(t.Context(), nodeID, simulated.Fault{
 			Op: op, Object: train, Times: 1, Code: backend.Unavailable, Moment: simulated.HalfWay,
 		}))
 	}
-	down := func(t *testing.T, fleet *simulated.Fleet) {
+	down := func(t *testing.T, fleet *others.Fleet) {
 		t.Helper()
 		if h := again(t, fleet); len(h.MPS.Daemons) != 1 || h.MPS.Daemons[0].PID != 0 || h.MPS.Daemons[0].Problem == "" {
 			t.Errorf("there are %+v", h.MPS.Daemons)

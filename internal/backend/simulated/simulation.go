@@ -36,6 +36,9 @@ type Simulation struct {
 	// Drained are the VMs, by id, that a drain has moved away and that come back when the
 	// node is resumed.
 	Drained []string `json:"drained,omitempty"`
+	// ClusterLagMS is how many milliseconds the cluster takes a VM of the node for running after
+	// it has gone off. Until then nothing starts it.
+	ClusterLagMS int `json:"cluster_lag_ms,omitempty"`
 	// LastPID is the id of the process that was started last.
 	LastPID int `json:"last_pid,omitempty"`
 }
@@ -174,6 +177,8 @@ type Guest struct {
 	// OffAt is when the shutdown that is under way ends. The simulator writes it, so
 	// that a guest goes on shutting down when nobody waits for it any more.
 	OffAt *time.Time `json:"off_at,omitempty"`
+	// KnownOffAt is when the cluster learns that the VM is off. The simulator writes it.
+	KnownOffAt *time.Time `json:"known_off_at,omitempty"`
 }
 
 // StartFailure says when a VM fails to start.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -23,7 +24,7 @@ func TestFleetsOfEveryModel(t *testing.T) {
 				continue
 			}
 			made++
-			f, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+			f, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
 			if err != nil {
 				t.Fatalf("%s on %s: %v", m.Name, p, err)
 			}

@@ -2,7 +2,6 @@ package simulated
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -64,7 +63,7 @@ func (r *record) setUnit(name string, run bool) error {
 	if !known { // else it would be forgotten with the list of those that run
 		r.keepUnit(name, Unit{})
 	}
-	r.endProcesses(func(p gpu.Process) bool { return p.Holder == "unit "+name })
+	r.EndProcesses(func(p gpu.Process) bool { return p.Holder == "unit "+name })
 	return nil
 }
 
@@ -75,41 +74,7 @@ func (r *record) keepUnit(name string, u Unit) {
 	r.Simulation.Units[name] = u
 }
 
-// startUnits starts what starts at boot.
-func (r *record) startUnits() {
-	for _, name := range slices.Sorted(maps.Keys(r.Simulation.Units)) {
-		if r.Simulation.Units[name].Disabled {
-			r.Units = slices.DeleteFunc(r.Units, func(u string) bool { return u == name })
-		} else if !slices.Contains(r.Units, name) {
-			r.Units = append(r.Units, name)
-		}
-	}
-	slices.Sort(r.Units)
-}
-
 // watchers are the units that keep the GPUs open now.
 func (r *record) watchers() []string {
 	return slices.DeleteFunc(slices.Clone(r.Units), func(name string) bool { return !r.Simulation.Units[name].HoldsGPUs })
-}
-
-// endProcesses ends processes, on all GPUs.
-func (r *record) endProcesses(which func(gpu.Process) bool) {
-	for i := range r.GPUs {
-		r.GPUs[i].Processes = slices.DeleteFunc(r.GPUs[i].Processes, which)
-	}
-	if r.MPS == nil {
-		return
-	}
-	for i := range r.MPS.Daemons {
-		r.MPS.Daemons[i].Clients = slices.DeleteFunc(r.MPS.Daemons[i].Clients, which)
-	}
-}
-
-// endProcessesOn ends the processes on one GPU, wherever else they are.
-func (r *record) endProcessesOn(g *gpu.GPU) {
-	var ended []int
-	for _, p := range g.Processes {
-		ended = append(ended, p.PID)
-	}
-	r.endProcesses(func(p gpu.Process) bool { return slices.Contains(ended, p.PID) })
 }

@@ -87,11 +87,6 @@ func (r *record) vgpuGPU(gpuID string) (vgpuFace, error) {
 	return vgpuFace{g, g.VGPU.Functions == 0 || r.Simulation.hidden(g.ID).Mediated}, nil
 }
 
-// rebootVGPU loses what a reboot loses of vGPUs, which is all of it.
-func rebootVGPU(v *gpu.VGPU) {
-	v.FunctionsOn, v.Heterogeneous, v.Instances = false, false, nil
-}
-
 func listVGPUs(instances []gpu.VGPUInstance) string {
 	words := make([]string, len(instances))
 	for i := range instances {

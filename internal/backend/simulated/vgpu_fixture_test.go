@@ -7,21 +7,22 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestVGPUConformance(t *testing.T) {
-	conformVGPU(t, func(t *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) {
+	conformVGPU(t, func(t *testing.T, s gpu.Snapshot) (*others.Fleet, error) {
 		t.Helper()
-		return simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+		return others.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
 	})
 }
 
 func TestVGPUConformanceInMemory(t *testing.T) {
-	conformVGPU(t, func(_ *testing.T, s gpu.Snapshot) (*simulated.Fleet, error) { return simulated.InMemory(s) })
+	conformVGPU(t, func(_ *testing.T, s gpu.Snapshot) (*others.Fleet, error) { return others.InMemory(s) })
 }
 
-func conformVGPU(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated.Fleet, error)) {
+func conformVGPU(t *testing.T, create func(*testing.T, gpu.Snapshot) (*others.Fleet, error)) {
 	t.Helper()
 	conformance.RunVGPU(t, func(t *testing.T, initial gpu.Host, mediated []string) conformance.VGPUFixture {
 		t.Helper()
@@ -41,7 +42,7 @@ func conformVGPU(t *testing.T, create func(*testing.T, gpu.Snapshot) (*simulated
 
 // vgpuFixture is a simulated Linux KVM host for the conformance suite.
 type vgpuFixture struct {
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	host  *simulated.Host
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -14,10 +15,10 @@ const (
 )
 
 // vgpuFleet is a KVM host with an H100, of which the vGPU driver offers both kinds of types.
-func vgpuFleet(t *testing.T) (*simulated.Fleet, *simulated.Host) {
+func vgpuFleet(t *testing.T) (*others.Fleet, *simulated.Host) {
 	t.Helper()
 	profile := gpu.MIGProfile{ID: 19, Name: "1g.10gb", Slices: 1, Memory: 9856 * gpu.MiB, Max: 7, Size: 1, Starts: []int{0, 1}}
-	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{{
+	fleet, err := others.InMemory(gpu.Snapshot{Hosts: []gpu.Host{{
 		Name: "kvm01", Platform: gpu.Linux,
 		GPUs: []gpu.GPU{{
 			ID: vgpuCard, Model: "NVIDIA H100", Address: "0000:41:00.0", VRAM: 80 * gib,

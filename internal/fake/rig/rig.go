@@ -30,6 +30,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
@@ -41,7 +42,7 @@ const Patience = 200 * time.Millisecond
 // Rig is a simulated fleet of one test and the provider that talks to it.
 type Rig struct {
 	T     *testing.T
-	Fleet *simulated.Fleet
+	Fleet *others.Fleet
 	Calls Calls
 	// Options are of the provider that factories serves.
 	Options []provider.Option
@@ -85,7 +86,7 @@ func (c *Calls) Take() map[string]map[string]int {
 // New makes a fleet and a rig on it.
 func New(t *testing.T, s gpu.Snapshot) *Rig {
 	t.Helper()
-	f, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
+	f, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), s)
 	if err != nil {
 		t.Fatal(err)
 	}
