@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -80,7 +81,7 @@ func host() gpu.Host {
 // rig is a fleet with one host, and the agent's command line.
 type rig struct {
 	t     *testing.T
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	env   []string
 }
 
@@ -89,7 +90,7 @@ func newRig(t *testing.T, hosts ...gpu.Host) *rig {
 	if len(hosts) == 0 {
 		hosts = []gpu.Host{host()}
 	}
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: hosts})
+	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: hosts})
 	if err != nil {
 		t.Fatal(err)
 	}

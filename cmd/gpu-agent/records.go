@@ -89,7 +89,7 @@ backup.`,
 			if err != nil {
 				return err
 			}
-			dropped, err := server.DropRecord(cmd.Context(), args[0])
+			dropped, err := server.DropRecord(cmd.Context(), args[0], leaseWait)
 			if err != nil {
 				return err
 			}

@@ -198,7 +198,8 @@ func TestAServiceSettlesWhatIsStillHeld(t *testing.T) {
 	if err != nil || s.Lease == nil {
 		t.Fatalf("no lease is left: %+v, %v", s, err)
 	}
-	s.Lease.TTL, s.Lease.Expires = 4*time.Second, time.Now().Add(4*time.Second)
+	life := s.Lease.TTL - 4*time.Second
+	s.Lease.TTL, s.Lease.Expires, s.Lease.Ends = 4*time.Second, s.Lease.Expires.Add(-life), s.Lease.Ends-life
 	if err := r.host().Update(t.Context(), func(st *backend.State) error { st.Lease = s.Lease; return nil }); err != nil {
 		t.Fatal(err)
 	}

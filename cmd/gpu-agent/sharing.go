@@ -65,8 +65,8 @@ func showShares(out io.Writer, h *gpu.Host) {
 	t.AppendHeader(table.Row{"Share", "Devices", "Mode", "Isolation", "Enforcement", "CDI device"})
 	var notes []string
 	claimed := map[string]bool{}
-	for i := range h.Claims {
-		s := h.Claims[i].Want.Share
+	for c := range h.ClaimsOf(gpu.ClaimShare) {
+		s := c.Want.Share
 		if s == nil {
 			continue
 		}
@@ -78,6 +78,9 @@ func showShares(out io.Writer, h *gpu.Host) {
 			if handed.Note != "" {
 				notes = append(notes, s.Name+": "+handed.Note)
 			}
+		}
+		if who := placement.PastLimit(h, s); len(who) > 0 {
+			notes = append(notes, s.Name+": its memory limit does not hold "+strings.Join(who, ", "))
 		}
 		t.AppendRow(table.Row{s.Name, devicesText(s.Devices), facts.Mode, facts.Isolation, facts.Enforcement, device})
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 )
@@ -31,7 +31,7 @@ func init() {
 
 // serveFixture serves the host until the process ends.
 func serveFixture(file, host string) error {
-	fleet, err := simulated.Open(file)
+	fleet, err := others.Open(file)
 	if err != nil {
 		return err
 	}

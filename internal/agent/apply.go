@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,14 +103,20 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		return Outcome{}, err
 	}
 	defer release()
-	old, lease, err := s.lookup(ctx, fence, ch.ID)
+	j, lease, err := s.underLease(ctx, fence)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if old != nil {
+	if old := j.find(ch.ID); old != nil {
 		return s.repeat(ctx, old)
 	}
 	defer s.keepAlive(ctx, fence)()
+	// One of this run that could not be put back, as its records were away, comes first: put back
+	// later, it would take what this change makes.
+	settled, err := s.settleEach(ctx, lease, s.dead(j, lease))
+	if err = cmp.Or(err, notPutBack(settled)); err != nil {
+		return Outcome{}, err
+	}
 
 	p, err := s.propose(ctx, ch)
 	if err != nil {
@@ -154,7 +161,8 @@ func (s *Server) settle(ctx context.Context, fence int64, id string, undo bool) 
 		return Outcome{}, err
 	}
 	defer release()
-	e, _, err := s.lookup(ctx, fence, id)
+	j, _, err := s.underLease(ctx, fence)
+	e := j.find(id)
 	switch {
 	case err != nil:
 		return Outcome{}, err

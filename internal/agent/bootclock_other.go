@@ -2,9 +2,18 @@
 
 package agent
 
-import "time"
+import (
+	"time"
 
-// sinceBoot is how long this process has run; it does not count what the machine slept.
-func sinceBoot() time.Duration { return time.Since(started) }
+	"golang.org/x/sys/unix"
+)
 
-var started = time.Now()
+// sinceBoot is how long the machine has been up, what it slept included: when its clock is set,
+// the system says that it started so much earlier or later.
+func sinceBoot() time.Duration {
+	started, err := unix.SysctlTimeval("kern.boottime")
+	if err != nil {
+		return 0 // a lease is then renewed before each effect
+	}
+	return time.Since(time.Unix(started.Unix()))
+}

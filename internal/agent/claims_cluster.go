@@ -21,7 +21,7 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 		return own, failure("read the claims", err)
 	}
 	host.Claims, host.Unreadable = own.Claims, unreadableRecords(&own)
-	host.HeldBy = s.alive("the host", own.Lease)
+	host.HeldBy = s.alive("the host", "", own.Lease)
 	owed := own.Owed
 	cluster, shared, err := s.sharedState(ctx)
 	switch {
@@ -33,7 +33,7 @@ func (s *Server) remember(ctx context.Context, host *gpu.Host) (own backend.Stat
 		c := *host.Cluster
 		c.Records = true
 		host.Cluster = &c
-		host.HeldBy = cmp.Or(host.HeldBy, s.alive("cluster "+cluster.Name, shared.Lease))
+		host.HeldBy = cmp.Or(host.HeldBy, s.alive("cluster "+cluster.Name, cluster.Node, shared.Lease))
 		host.Unreadable = append(host.Unreadable, unreadableRecords(&shared)...)
 		*host = change.WithClaims(*host, slices.DeleteFunc(slices.Clone(shared.Claims), func(c gpu.Claim) bool {
 			_, here := host.VM(c.ID)

@@ -147,7 +147,7 @@ func TestANodeWithoutTheSharedVolumeChangesNothing(t *testing.T) {
 	n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)), assign("a", "vm1", nil, partitionOf(run1, nil)))
 	check(t, n.ReleaseLease(t.Context(), n.fence))
 	before := n.look()
-	conn, err := connect.InProcess(agent.NewServer(darkCluster{n.breaker}, n.breaker, agent.WithClock(n.clock.Now)))
+	conn, err := connect.InProcess(agent.NewServer(darkCluster{n.breaker}, n.breaker, n.options()...))
 	check(t, err)
 	client := agent.NewClient(conn, host)
 	t.Cleanup(func() { check(t, client.Close()) })

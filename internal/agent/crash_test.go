@@ -9,18 +9,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // prepared is a scenario on the point of its change.
 type prepared struct {
 	scenario
-	fleet  *simulated.Fleet // as it is before the change
-	before gpu.Host         // the host before the change
-	after  gpu.Host         // and after it
-	writes int              // how many writes the change makes
+	fleet  *others.Fleet // as it is before the change
+	before gpu.Host      // the host before the change
+	after  gpu.Host      // and after it
+	writes int           // how many writes the change makes
 	// restarts is true when it starts VMs.
 	restarts bool
 }

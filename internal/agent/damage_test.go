@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect" //nolint:depguard // the tests speak through a real connection
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -32,7 +33,7 @@ type crash struct {
 func newCrash(t *testing.T) *crash {
 	t.Helper()
 	dir := scratch(t)
-	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{testHost()}})
+	fleet, err := others.InMemory(gpu.Snapshot{Hosts: []gpu.Host{testHost()}})
 	check(t, err)
 	r := rigOn(t, fleet)
 	r.done(assign("c", "vm3", nil, partitionOf(off1, nil)), assign("d", "vm4", nil, partitionOf(off2, nil)))
@@ -62,19 +63,22 @@ func newCrash(t *testing.T) *crash {
 // wreck is a copy of the crashed host.
 type wreck struct {
 	t     *testing.T
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	sim   *simulated.Host
 	path  string
 	*agent.Server
 	*agent.Client
 }
 
+// later is how long after its start a machine is looked at on which an agent died.
+const later = 24 * time.Hour
+
 // with puts the host together with a state file.
 func (c *crash) with(t *testing.T, dir string, state []byte) *wreck {
 	t.Helper()
 	var snap gpu.Snapshot
 	check(t, json.Unmarshal(c.fleet, &snap))
-	fleet, err := simulated.InMemory(snap)
+	fleet, err := others.InMemory(snap)
 	check(t, err)
 	sim, err := fleet.Host(host)
 	check(t, err)
@@ -83,7 +87,7 @@ func (c *crash) with(t *testing.T, dir string, state []byte) *wreck {
 	w := &wreck{t: t, fleet: fleet, sim: sim, path: filepath.Join(dir, "state.json")}
 	check(t, os.WriteFile(w.path, state, 0o600))
 	w.Server = agent.NewServer(sim, store, agent.WithHostName("HV01"), agent.WithVersion("1.3.0"),
-		agent.WithClock(func() time.Time { return time.Date(2026, 8, 2, 0, 0, 0, 0, time.UTC) }))
+		agent.WithClock(func() time.Time { return booted.Add(later) }), agent.WithBootClock(func() time.Duration { return later }))
 	conn, err := connect.InProcess(w.Server)
 	check(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -168,7 +172,7 @@ func TestDamagedStateIsNeverObeyed(t *testing.T) {
 }
 
 // TestEntryIsCheckedWhenItIsRead writes journal entries that are whole, with a checksum
-// that fits, but could not be gone on with.
+// that fits, but could not be gone on with, under an agent that has read the right ones.
 func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 	c := newCrash(t)
 	original := backend.DecodeState(c.state)
@@ -203,8 +207,12 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 			written, err := st.Encode()
 			check(t, err)
 
-			w := c.with(t, filepath.Join(scratch(t), "state"), written)
-			for range 5 { // more often than a change is tried
+			w := c.with(t, filepath.Join(scratch(t), "state"), c.state)
+			if j, err := w.Journal(t.Context()); err != nil || len(j.Changes) != 1 {
+				t.Fatalf("the journal before is %+v, %v", j, err)
+			}
+			check(t, os.WriteFile(w.path, written, 0o600)) // what the agent has read counts no more
+			for range 5 {                                  // more often than a change is tried
 				_, err := w.Reconcile(t.Context(), 0)
 				e := &agent.Error{}
 				if !errors.As(err, &e) || e.Kind != agent.Unreadable {
@@ -235,10 +243,10 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 
 			// A person decides to give it up: what the change made stays, the rest is kept, and
 			// the VM that it stopped is owed its start all the same.
-			if _, err := w.DropRecord(t.Context(), "none"); err == nil {
+			if _, err := w.DropRecord(t.Context(), "none", 0); err == nil {
 				t.Error("a record that there is none of was dropped")
 			}
-			dropped, err := w.DropRecord(t.Context(), j.Unreadable[0].ID)
+			dropped, err := w.DropRecord(t.Context(), j.Unreadable[0].ID, 0)
 			if err != nil || !bytes.Equal(dropped.Raw, doc) {
 				t.Fatalf("dropped %s, %v", dropped.Raw, err)
 			}
@@ -287,7 +295,7 @@ func TestLiveLeaseIsNotDropped(t *testing.T) {
 	c := newCrash(t)
 	st := backend.DecodeState(c.state)
 	st.Journal = []json.RawMessage{json.RawMessage(`{}`)}
-	st.Lease.Expires = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	st.Lease.Ends = later + st.Lease.TTL/2
 	written, err := st.Encode()
 	check(t, err)
 	w := c.with(t, filepath.Join(scratch(t), "state"), written)
@@ -295,7 +303,7 @@ func TestLiveLeaseIsNotDropped(t *testing.T) {
 	if err != nil || len(j.Unreadable) != 1 {
 		t.Fatalf("%+v, %v", j, err)
 	}
-	if _, err := w.DropRecord(t.Context(), j.Unreadable[0].ID); err == nil || !strings.Contains(err.Error(), "run-1") {
+	if _, err := w.DropRecord(t.Context(), j.Unreadable[0].ID, 0); err == nil || !strings.Contains(err.Error(), "run-1") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -361,7 +369,7 @@ func TestRecordOfTheClusterIsGivenUpOnAnyNode(t *testing.T) {
 		}
 	}
 	wantSame(t, before, n.look())
-	if dropped, err := n.other.anotherAgent().DropRecord(t.Context(), id); err != nil || !bytes.Equal(dropped.Raw, raw) {
+	if dropped, err := n.other.anotherAgent().DropRecord(t.Context(), id, 0); err != nil || !bytes.Equal(dropped.Raw, raw) {
 		t.Fatalf("dropped %+v, %v", dropped, err)
 	}
 	for _, node := range []*rig{n.rig, n.other} {

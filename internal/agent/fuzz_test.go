@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -80,7 +80,7 @@ func FuzzChange(f *testing.F) {
 		f.Add([]byte(doc))
 	}
 	var servers []*Server
-	fleet, err := simulated.InMemory(fuzzHosts())
+	fleet, err := others.InMemory(fuzzHosts())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func (s *Server) standing(st *backend.State, fence int64) standing {
 	switch l := st.Lease; {
 	case l != nil && l.Fence == fence && (!known || l.Run == h.lease.Run):
 		return ours
-	case !known || !h.unsettled(), st.Fence > fence, l != nil && l.Run != h.lease.Run && l.Expires.After(s.clock()):
+	case !known || !h.unsettled(), st.Fence > fence, l != nil && l.Run != h.lease.Run && s.left("the host", "", l) > 0:
 		return taken
 	}
 	return gone
@@ -133,7 +133,7 @@ func (s *Server) confirm(ctx context.Context, fence int64, left time.Duration) e
 		return errGone
 	case ours:
 	}
-	if left > 0 && st.Lease.Expires.Sub(s.clock()) <= left {
+	if left > 0 && s.left("the host", "", st.Lease) <= left {
 		return errExpiring
 	}
 	_, err = s.checkCluster(ctx, st.Lease)

@@ -173,7 +173,9 @@ func TestRecordsLost(t *testing.T) {
 		},
 		"given to another run, after they were deleted": func(r *rig, _ backend.State) {
 			check(r.t, r.sim.Update(context.Background(), func(st *backend.State) error {
-				*st = backend.State{Fence: 1, Lease: &backend.Lease{Run: "run-2", Fence: 1, Expires: r.clock.Now().Add(time.Minute), TTL: time.Minute, Worker: "other"}}
+				lease := *st.Lease // as this machine writes them
+				lease.Run, lease.Fence, lease.Worker = "run-2", 1, "other"
+				*st = backend.State{Fence: 1, Lease: &lease}
 				return nil
 			}))
 		},

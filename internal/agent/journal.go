@@ -44,7 +44,7 @@ func (s *Server) openJournal(ctx context.Context) (Journal, error) {
 	if cluster, err := s.clusterRecords(ctx); err == nil { // else what concerns the host is still told
 		j.Unreadable = append(j.Unreadable, cluster...)
 	}
-	if state.Lease != nil && state.Lease.Expires.After(s.clock()) {
+	if !s.expired(&state) {
 		j.Lease = state.Lease
 	}
 	for _, e := range entries {
@@ -110,12 +110,12 @@ func (j journal) write(st *backend.State) {
 	}
 }
 
-func (j journal) find(id string) (*entry, bool) {
+func (j journal) find(id string) *entry {
 	i := slices.IndexFunc(j, func(e *entry) bool { return e.ID == id })
 	if i < 0 {
-		return nil, false
+		return nil
 	}
-	return j[i], true
+	return j[i]
 }
 
 func (j journal) without(drop func(*entry) bool) journal {
@@ -154,21 +154,17 @@ func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(*
 	})
 }
 
-// lookup reads one entry, under the lease.
-func (s *Server) lookup(ctx context.Context, fence int64, id string) (*entry, backend.Lease, error) {
-	var found *entry
+// underLease reads the journal and the lease that it is read under.
+func (s *Server) underLease(ctx context.Context, fence int64) (journal, backend.Lease, error) {
+	var j journal
 	var lease backend.Lease
-	err := s.guarded(ctx, fence, func(st *backend.State) error {
+	err := s.guarded(ctx, fence, func(st *backend.State) (err error) {
 		lease = *st.Lease
-		j, err := readJournal(st)
-		if err != nil {
-			return err
-		}
-		found, _ = j.find(id)
-		return nil
+		j, err = readJournal(st)
+		return err
 	})
 	if err != nil {
 		return nil, lease, failure("read the journal", err)
 	}
-	return found, lease, nil
+	return j, lease, nil
 }

@@ -112,9 +112,16 @@ func holder(of string, l *backend.Lease) gpu.Holder {
 	return gpu.Holder{Of: of, Run: l.Run, Name: l.Holder, Owner: l.Owner, Since: l.Since, Until: l.Expires}
 }
 
-// alive tells of a lease that has not ended; nil of none.
-func (s *Server) alive(of string, l *backend.Lease) *gpu.Holder {
-	if l == nil || !l.Expires.After(s.clock()) {
+// alive tells of a lease that has not ended, for all that this machine knows; nil of none.
+func (s *Server) alive(of, node string, l *backend.Lease) *gpu.Holder {
+	if l == nil {
+		return nil
+	}
+	left, known := s.endsIn(node, l)
+	if !known {
+		left = l.Expires.Sub(s.clock())
+	}
+	if left <= 0 {
 		return nil
 	}
 	h := holder(of, l)
@@ -127,27 +134,43 @@ type sighting struct {
 	since time.Duration // by the boot clock
 }
 
+// clockOf names the boot clock of this machine, as that of a node of its cluster, or of a host.
+func clockOf(node string) string { return node + "@" + machine() }
+
+// write has a lease live for its time from now on.
+func (s *Server) write(l *backend.Lease, node string) {
+	l.Expires, l.Ends, l.Clock = s.clock().Add(l.TTL), s.bootClock()+l.TTL, clockOf(node)
+}
+
+// endsIn is when a lease ends by the clock of this machine, where that has written it. One that
+// would live longer than it can was written before the machine started, and is over.
+func (s *Server) endsIn(node string, l *backend.Lease) (left time.Duration, known bool) {
+	if left = l.Ends - s.bootClock(); left > l.TTL {
+		left = 0
+	}
+	return left, l.Clock == clockOf(node)
+}
+
 // left is how long another run's lease lives unless it is renewed; when none is left, it may
-// be taken. The time in the lease counts for the machine that has written it. By any other
-// clock it says nothing, and a lease is over when this process has seen it stand as it is for
-// as long as it lives.
+// be taken. The time in the lease counts on the machine that has written it. By any other clock
+// it says nothing, and a lease is over when this process has seen it stand as it is for as long
+// as it lives.
 func (s *Server) left(of, node string, l *backend.Lease) time.Duration {
 	if l == nil {
 		return 0
+	}
+	if left, known := s.endsIn(node, l); known {
+		return left
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.bootClock()
 	g, seen := s.sightings[of]
-	if !seen || g.lease.Run != l.Run || g.lease.Fence != l.Fence || !g.lease.Expires.Equal(l.Expires) {
+	if !seen || g.lease.Run != l.Run || g.lease.Fence != l.Fence || g.lease.Ends != l.Ends {
 		g = sighting{lease: *l, since: now}
 		s.sightings[of] = g
 	}
-	left := g.since + l.TTL - now
-	if l.Clock == node {
-		left = min(left, l.Expires.Sub(s.clock()))
-	}
-	return left
+	return g.since + l.TTL - now
 }
 
 // tryLease takes the lease of the host, or tells who has it. That of the cluster, if the run
@@ -156,9 +179,8 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 	var after backend.State
 	err = s.store.Update(ctx, func(st *backend.State) error {
 		fresh, refusal = false, nil
-		now := s.clock()
 		l := st.Lease
-		if left := s.left("", "", l); left > 0 {
+		if left := s.left("the host", "", l); left > 0 {
 			entries, err := readJournal(st)
 			if err != nil {
 				return err
@@ -169,8 +191,8 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 				refusal = s.heldBy("the host", l, left)
 				return nil
 			}
-			l.TTL, l.Expires, l.Worker = req.TTL, now.Add(req.TTL), s.worker
-			l.ClusterFence = clusterFence
+			l.TTL, l.Worker, l.ClusterFence = req.TTL, s.worker, clusterFence
+			s.write(l, "")
 			lease, after = *l, *st
 			return nil
 		}
@@ -178,8 +200,9 @@ func (s *Server) tryLease(ctx context.Context, req LeaseRequest, clusterFence in
 		fresh = true
 		lease = backend.Lease{
 			Run: req.Run, Owner: req.Owner, Holder: req.Holder, Worker: s.worker,
-			Fence: st.Fence, ClusterFence: clusterFence, Since: now, Expires: now.Add(req.TTL), TTL: req.TTL,
+			Fence: st.Fence, ClusterFence: clusterFence, Since: s.clock(), TTL: req.TTL,
 		}
+		s.write(&lease, "")
 		st.Lease = &lease
 		after = *st
 		return nil
@@ -262,7 +285,7 @@ func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.S
 		if missing, err = s.checkCluster(ctx, st.Lease); err != nil {
 			return err
 		}
-		st.Lease.Expires = s.clock().Add(st.Lease.TTL)
+		s.write(st.Lease, "")
 		if err := write(st); err != nil {
 			return err
 		}

@@ -41,7 +41,6 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64
 	self, of := s.member(cluster), "cluster "+cluster.Name
 	err = cluster.Store.Update(ctx, func(st *backend.State) error {
 		fence, refusal = 0, nil
-		now := s.clock()
 		l := st.Lease
 		left := s.left(of, cluster.Node, l)
 		switch {
@@ -51,10 +50,11 @@ func (s *Server) joinCluster(ctx context.Context, req LeaseRequest) (fence int64
 			return nil
 		default:
 			st.Fence++
-			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: now}
+			l = &backend.Lease{Run: req.Run, Owner: req.Owner, Holder: req.Holder, Fence: st.Fence, Since: s.clock()}
 			st.Lease = l
 		}
-		l.TTL, l.Expires, l.Clock = req.TTL, now.Add(req.TTL), cluster.Node
+		l.TTL = req.TTL
+		s.write(l, cluster.Node)
 		if !slices.Contains(l.Hosts, self) {
 			l.Hosts = append(slices.Clone(l.Hosts), self)
 		}
@@ -136,7 +136,7 @@ func (s *Server) renewCluster(ctx context.Context, host *backend.Lease) error {
 			st.Fence = host.ClusterFence
 			st.Lease = &backend.Lease{Run: host.Run, Owner: host.Owner, Holder: host.Holder, Fence: host.ClusterFence, Since: host.Since, TTL: host.TTL, Hosts: []string{s.member(cluster)}}
 		}
-		st.Lease.Expires, st.Lease.Clock = s.clock().Add(st.Lease.TTL), cluster.Node
+		s.write(st.Lease, cluster.Node)
 		return nil
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -29,7 +29,7 @@ func newNodes(t *testing.T, edit ...func(first, second *gpu.Host)) nodes {
 	for _, e := range edit {
 		e(&first, &second)
 	}
-	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{first, second}})
+	fleet, err := others.InMemory(gpu.Snapshot{Hosts: []gpu.Host{first, second}})
 	if err != nil {
 		t.Fatal(err)
 	}

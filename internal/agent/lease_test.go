@@ -207,7 +207,9 @@ func TestLostLeaseInTheMiddle(t *testing.T) {
 		if write == "add adapter" {
 			if err := r.sim.Update(context.Background(), func(st *backend.State) error {
 				st.Fence++
-				st.Lease = &backend.Lease{Run: "thief", Fence: st.Fence, Since: r.clock.Now(), Expires: r.clock.Now().Add(time.Second), TTL: time.Second}
+				lease := *st.Lease // as this machine writes them
+				lease.Run, lease.Fence, lease.Worker = "thief", st.Fence, "other"
+				st.Lease = &lease
 				return nil
 			}); err != nil {
 				t.Error(err)
@@ -263,4 +265,67 @@ func TestConcurrentChanges(t *testing.T) {
 		}
 	}
 	r.wantJournal(0)
+}
+
+// TestAClockThatJumps sets the clock of a host while a run is at work there. Another run waits
+// for it no longer and no shorter, a record is given up no sooner, and what the run does is done.
+func TestAClockThatJumps(t *testing.T) {
+	for _, cluster := range []bool{false, true} {
+		for _, jump := range skews {
+			t.Run(fmt.Sprintf("cluster %t, %s", cluster, jump), func(t *testing.T) {
+				n := newNodes(t)
+				up := &clock{now: booted}
+				passes := func(d time.Duration) {
+					n.clock.advance(d)
+					up.advance(d)
+				}
+				n.boot = func() time.Duration { return up.Now().Sub(booted) }
+				n.start()
+				req := func(run string) agent.LeaseRequest {
+					r := lease(run)
+					r.Cluster = cluster
+					return r
+				}
+				fence, err := n.AcquireLease(t.Context(), req("run-1"))
+				check(t, err)
+				n.fence = fence
+				n.clock.advance(jump)
+				another := newClientOn(t, n.rig)
+				passes(50 * time.Second)
+				_, err = another.AcquireLease(t.Context(), req("run-2"))
+				if l := heldBy(t, err); l.Run != "run-1" || !l.Expires.Equal(n.clock.Now().Add(10*time.Second)) {
+					t.Errorf("the refusal names %+v at %s", l, n.clock.Now())
+				}
+				n.done(assign("alive", "vm3", nil, partitionOf(off1, nil)))
+				passes(50 * time.Second)
+				_, err = another.AcquireLease(t.Context(), req("run-2"))
+				heldBy(t, err)
+				_, err = n.anotherAgent().DropRecord(t.Context(), "any", 0)
+				heldBy(t, err)
+				if h, err := another.Inventory(t.Context()); err != nil || h.HeldBy == nil || h.HeldBy.Run != "run-1" {
+					t.Errorf("the inventory says %+v, %v", h.HeldBy, err)
+				}
+
+				n.clock.advance(-3 * jump)
+				passes(11 * time.Second) // since the run died
+				_, err = n.anotherAgent().DropRecord(t.Context(), "any", 0)
+				if e, ok := err.(*agent.Error); !ok || e.Kind != agent.BadRequest { //nolint:errorlint // what the agent returns
+					t.Errorf("a record that there is not, after the lease: %v", err)
+				}
+				if _, err = another.AcquireLease(t.Context(), req("run-2")); err != nil {
+					t.Errorf("the lease of a dead run: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestAMachineThatStartedAnew has the lease of a run be over that died with its machine.
+func TestAMachineThatStartedAnew(t *testing.T) {
+	r := newRig(t, nil)
+	r.boot = func() time.Duration { return time.Second }
+	r.start()
+	if _, err := r.AcquireLease(t.Context(), lease("run-2")); err != nil {
+		t.Error(err)
+	}
 }

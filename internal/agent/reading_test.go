@@ -11,8 +11,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect" //nolint:depguard // the tests speak through a real connection
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -85,7 +85,7 @@ func newBig(t *testing.T, vms, elsewhere int) (*big, []string) {
 	for i := range elsewhere {
 		other.VMs = append(other.VMs, vm(vms+i))
 	}
-	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{h, other}})
+	fleet, err := others.InMemory(gpu.Snapshot{Hosts: []gpu.Host{h, other}})
 	check(t, err)
 	store, err := fleet.Host(host)
 	check(t, err)

@@ -14,7 +14,7 @@ import (
 
 // anotherAgent is an agent process that no client speaks with.
 func (r *rig) anotherAgent() *agent.Server {
-	return agent.NewServer(r.sim, r.sim, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience))
+	return agent.NewServer(r.sim, r.sim, r.options()...)
 }
 
 // killedAt lets the agent die at a write of a change that stops run-1, and its lease

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -20,6 +21,37 @@ import (
 type recordStore struct {
 	backend.Store
 	version string
+	sound   *sound // nil for none
+}
+
+// sound are the changes of a journal that were read without fault, by their text. Each write
+// reads the whole journal, of which one change at most differs from the time before.
+type sound struct {
+	mu   sync.Mutex
+	docs map[string]bool
+}
+
+func (s *sound) has(doc json.RawMessage) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.docs[string(doc)]
+}
+
+// keep forgets all others.
+func (s *sound) keep(docs []json.RawMessage) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := map[string]bool{}
+	for _, doc := range docs {
+		known[string(doc)] = true
+	}
+	s.docs = known
 }
 
 // Load implements backend.Store.
@@ -52,14 +84,14 @@ func (r recordStore) Update(ctx context.Context, f func(*backend.State) error) e
 var errNoRecord = &Error{Kind: BadRequest, Message: "there is no record with this id that cannot be read; `gpu-agent records` lists them"}
 
 // repair gives up the record with an id and returns it.
-func (r recordStore) repair(ctx context.Context, id string, now time.Time) (dropped backend.Unreadable, err error) {
+func (r recordStore) repair(ctx context.Context, id string, now time.Time, refusal func(*backend.Lease) *Error) (dropped backend.Unreadable, err error) {
 	store, ok := r.Store.(backend.Repairer)
 	if !ok {
 		return dropped, &Error{Kind: BadRequest, Message: "the records of this host cannot be given up one by one"}
 	}
 	err = store.Repair(ctx, func(st *backend.State) error {
-		if l := st.Lease; l != nil && l.Expires.After(now) {
-			return &Error{Kind: LeaseHeld, Lease: l, Message: holder("the host", l).String()}
+		if held := refusal(st.Lease); held != nil {
+			return held
 		}
 		byID := func(u backend.Unreadable) bool { return u.ID == id }
 		if i := slices.IndexFunc(st.Unreadable, byID); i >= 0 {
@@ -90,12 +122,15 @@ func (r recordStore) readable(st *backend.State) ([]json.RawMessage, []backend.U
 	var entries []json.RawMessage
 	bad := slices.Clone(st.Unreadable)
 	for i, doc := range st.Journal {
-		if _, err := readEntry(doc); err != nil {
-			bad = append(bad, r.unreadableEntry(st, i, doc, err))
-			continue
+		if !r.sound.has(doc) {
+			if _, err := readEntry(doc); err != nil {
+				bad = append(bad, r.unreadableEntry(st, i, doc, err))
+				continue
+			}
 		}
 		entries = append(entries, doc)
 	}
+	r.sound.keep(entries)
 	return entries, bad
 }
 
@@ -201,23 +236,46 @@ func (s *Server) UnreadableRecords(ctx context.Context) ([]backend.Unreadable, e
 
 // DropRecord gives up a record that the agent cannot read, and returns it. A claim, or a
 // change that was cut off, is then no longer known: what it stood for stays as it is, VMs
-// that such a change stopped included.
-func (s *Server) DropRecord(ctx context.Context, id string) (backend.Unreadable, error) {
+// that such a change stopped included. It waits for a run that is at work as long as it is
+// told.
+func (s *Server) DropRecord(ctx context.Context, id string, wait time.Duration) (backend.Unreadable, error) {
 	release, err := s.take(ctx)
 	if err != nil {
 		return backend.Unreadable{}, err
 	}
 	defer release()
-	dropped, err := s.store.repair(ctx, id, s.clock())
-	if cluster, none := s.cluster(ctx); errors.Is(err, errNoRecord) && none == nil && cluster != nil {
-		if shared, ok := cluster.Store.(recordStore); ok {
-			dropped, err = shared.repair(ctx, id, s.clock())
+	for until := s.bootClock() + wait; ; {
+		dropped, err := s.dropRecord(ctx, id)
+		if err == nil {
+			return dropped, nil
+		}
+		if held, ok := errors.AsType[*Error](err); !ok || held.Kind != LeaseHeld || s.bootClock() >= until {
+			return dropped, failure("give up a record", err)
+		}
+		select {
+		case <-time.After(lastLeasePoll):
+		case <-ctx.Done():
+			return dropped, failure("give up a record", err)
 		}
 	}
-	if err != nil {
-		return dropped, failure("give up a record", err)
+}
+
+func (s *Server) dropRecord(ctx context.Context, id string) (backend.Unreadable, error) {
+	under := func(of, node string) func(*backend.Lease) *Error {
+		return func(l *backend.Lease) *Error {
+			if left := s.left(of, node, l); left > 0 {
+				return s.heldBy(of, l, left)
+			}
+			return nil
+		}
 	}
-	return dropped, nil
+	dropped, err := s.store.repair(ctx, id, s.clock(), under("the host", ""))
+	if cluster, none := s.cluster(ctx); errors.Is(err, errNoRecord) && none == nil && cluster != nil {
+		if shared, ok := cluster.Store.(recordStore); ok {
+			return shared.repair(ctx, id, s.clock(), under("cluster "+cluster.Name, cluster.Node))
+		}
+	}
+	return dropped, err
 }
 
 // unreadableRecords are those facts of an inventory.

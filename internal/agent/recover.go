@@ -70,9 +70,7 @@ func (s *Server) Reconcile(ctx context.Context, wait time.Duration) (settled []S
 	return settled, err
 }
 
-func (s *Server) expired(st *backend.State) bool {
-	return st.Lease == nil || !st.Lease.Expires.After(s.clock())
-}
+func (s *Server) expired(st *backend.State) bool { return s.left("the host", "", st.Lease) <= 0 }
 
 // dropExpired takes the lease of a run that died before its first step from the records
 // of this host. What it had in the cluster expires there.
@@ -143,11 +141,7 @@ func (s *Server) leaveTo(ctx context.Context, host *backend.Lease) error {
 // one first: one that was applied stays, one that was cut off is put back. It runs
 // under a fresh lease.
 func (s *Server) settleDead(ctx context.Context, lease backend.Lease) ([]Settled, error) {
-	state, err := s.store.Load(ctx)
-	if err != nil {
-		return nil, failure("read the journal", err)
-	}
-	if dead, err := s.dead(&state, lease); err != nil || len(dead) == 0 {
+	if dead, err := s.deadNow(ctx, lease); err != nil || len(dead) == 0 {
 		return nil, err
 	}
 	release, err := s.take(ctx)
@@ -156,16 +150,28 @@ func (s *Server) settleDead(ctx context.Context, lease backend.Lease) ([]Settled
 	}
 	defer release()
 	defer s.keepAlive(ctx, lease.Fence)()
-
-	// What was in progress in this process has ended by now.
-	if state, err = s.store.Load(ctx); err != nil {
-		return nil, failure("read the journal", err)
-	}
-	dead, err := s.dead(&state, lease)
+	dead, err := s.deadNow(ctx, lease) // what was in progress in this process has ended by now
 	if err != nil {
 		return nil, err
 	}
-	var settled []Settled
+	return s.settleEach(ctx, lease, dead)
+}
+
+// deadNow reads what runs left that ended without settling it.
+func (s *Server) deadNow(ctx context.Context, lease backend.Lease) (journal, error) {
+	state, err := s.store.Load(ctx)
+	if err != nil {
+		return nil, failure("read the journal", err)
+	}
+	j, err := readJournal(&state)
+	if err != nil {
+		return nil, err
+	}
+	return s.dead(j, lease), nil
+}
+
+// settleEach settles dead changes, while nothing else of this process writes.
+func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journal) (settled []Settled, err error) {
 	for _, e := range slices.Backward(dead) {
 		end := Settled{Subject: e.Subject, Kept: e.Status == applied}
 		if end.Stands, err = s.settleOne(ctx, lease, e); err != nil {
@@ -180,13 +186,8 @@ func (s *Server) settleDead(ctx context.Context, lease backend.Lease) ([]Settled
 // something stands it gives the lease back, unless the run had it already.
 func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bool) error {
 	settled, err := s.settleDead(ctx, lease)
-	var stands []string
-	for _, end := range settled {
-		for _, left := range end.Stands {
-			stands = append(stands, fmt.Sprintf("of %s: %s", end.Subject, left))
-		}
-	}
-	if err == nil && len(stands) == 0 {
+	left := notPutBack(settled)
+	if err == nil && left == nil {
 		_, err := s.payAlone(ctx, lease)
 		if lost := staleFence(err); lost != nil {
 			return lost
@@ -200,15 +201,25 @@ func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bo
 	if err != nil {
 		return err
 	}
+	return left
+}
+
+// notPutBack is the error of changes of which something stands, and nil of none.
+func notPutBack(settled []Settled) error {
+	var stands []string
+	for _, end := range settled {
+		for _, left := range end.Stands {
+			stands = append(stands, fmt.Sprintf("of %s: %s", end.Subject, left))
+		}
+	}
+	if len(stands) == 0 {
+		return nil
+	}
 	return &Error{Kind: StepFailed, Message: "a change that an earlier run began could not be put back", Outcome: &Outcome{Stands: stands}}
 }
 
 // dead are the changes in the journal that nobody works on or will settle.
-func (s *Server) dead(st *backend.State, lease backend.Lease) (journal, error) {
-	j, err := readJournal(st)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) dead(j journal, lease backend.Lease) journal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	busy := map[string]bool{}
@@ -217,7 +228,7 @@ func (s *Server) dead(st *backend.State, lease backend.Lease) (journal, error) {
 	}
 	return j.without(func(e *entry) bool {
 		return e.Run == lease.Run && (e.Status == applied || busy[e.ID])
-	}), nil
+	})
 }
 
 // settleOne settles one dead change, and says what could not be put back.

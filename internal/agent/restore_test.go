@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -243,7 +244,7 @@ func TestDeathWhileRestoring(t *testing.T) {
 }
 
 // copyOfReleased is copyOf without a run that holds the lease.
-func copyOfReleased(t *testing.T, left *simulated.Fleet) *rig {
+func copyOfReleased(t *testing.T, left *others.Fleet) *rig {
 	t.Helper()
 	r := copyOf(t, left)
 	check(t, r.ReleaseLease(t.Context(), r.fence))

@@ -17,6 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect" //nolint:depguard // the tests speak through a real connection
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -30,11 +31,15 @@ const (
 	startPatience = 64 * time.Millisecond
 )
 
+// booted is when the machines of the tests have started.
+var booted = time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC)
+
 // rig is one simulated host with an agent and a client that reaches it over gRPC.
 type rig struct {
 	t     *testing.T
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	sim   *simulated.Host
+	on    backend.HyperV // nil for sim
 	clock *clock
 	boot  func() time.Duration // nil for one that goes as the clock does
 	*agentUnderTest
@@ -55,25 +60,25 @@ func newRig(t *testing.T, edit func(*gpu.Host)) *rig {
 	if edit != nil {
 		edit(&h)
 	}
-	fleet, err := simulated.InMemory(gpu.Snapshot{Hosts: []gpu.Host{h}})
+	fleet, err := others.InMemory(gpu.Snapshot{Hosts: []gpu.Host{h}})
 	check(t, err)
 	return rigOn(t, fleet)
 }
 
 // copyOf makes a rig on a copy of a fleet as another rig left it.
-func copyOf(t *testing.T, left *simulated.Fleet) *rig {
+func copyOf(t *testing.T, left *others.Fleet) *rig {
 	t.Helper()
 	return rigOn(t, copyFleet(t, left))
 }
 
-func copyFleet(t *testing.T, of *simulated.Fleet) *simulated.Fleet {
+func copyFleet(t *testing.T, of *others.Fleet) *others.Fleet {
 	t.Helper()
 	fleet, err := of.Copy(t.Context())
 	check(t, err)
 	return fleet
 }
 
-func rigOn(t *testing.T, fleet *simulated.Fleet) *rig {
+func rigOn(t *testing.T, fleet *others.Fleet) *rig {
 	t.Helper()
 	sim, err := fleet.Host(host)
 	if err != nil {
@@ -94,15 +99,12 @@ func (r *rig) restart(run string) {
 
 func (r *rig) start() {
 	r.t.Helper()
-	b := &breaker{HyperV: r.sim, MIG: r.sim, VGPU: r.sim, Sharing: r.sim, Meter: r.sim, store: r.sim, platform: r.sim.Platform}
-	options := []agent.Option{agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience)}
-	boot := r.boot
-	if boot == nil {
-		up, began := r.clock, r.clock.Now()
-		boot = func() time.Duration { return up.Now().Sub(began) }
+	hyperv := r.on
+	if hyperv == nil {
+		hyperv = r.sim
 	}
-	options = append(options, agent.WithBootClock(boot))
-	server := agent.NewServer(b, b, options...)
+	b := &breaker{HyperV: hyperv, MIG: r.sim, VGPU: r.sim, Sharing: r.sim, Meter: r.sim, store: r.sim, platform: r.sim.Platform}
+	server := agent.NewServer(b, b, r.options()...)
 	e := &ending{server: server, heard: make(chan struct{})}
 	conn, err := connect.InProcess(e)
 	if err != nil {
@@ -111,6 +113,18 @@ func (r *rig) start() {
 	client := agent.NewClient(conn, host)
 	r.agentUnderTest = &agentUnderTest{Client: client, breaker: b, ending: e}
 	r.t.Cleanup(func() { _ = client.Close() }) // ends the renewal of its lease too
+}
+
+// options are those of any agent on the host.
+func (r *rig) options() []agent.Option {
+	boot := r.boot
+	if boot == nil {
+		up := r.clock
+		boot = func() time.Duration { return up.Now().Sub(booted) }
+	}
+	return []agent.Option{
+		agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithBootClock(boot), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience),
+	}
 }
 
 func (r *rig) acquire(run string) {

@@ -69,7 +69,7 @@ func TestRoleIsAskedForEachCall(t *testing.T) {
 // connectAs connects to another agent process of the rig's host.
 func connectAs(t *testing.T, r *rig, role func(context.Context) (agent.Role, error)) grpc.ClientConnInterface {
 	t.Helper()
-	conn, err := connect.InProcess(agent.NewServer(r.sim, r.sim, agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithRole(role)))
+	conn, err := connect.InProcess(agent.NewServer(r.sim, r.sim, append(r.options(), agent.WithRole(role))...))
 	if err != nil {
 		t.Fatal(err)
 	}

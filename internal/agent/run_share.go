@@ -25,6 +25,6 @@ var sharingEffects = effects[backend.Sharing]{
 		return host.WriteShare(ctx, *s.Share)
 	},
 	change.OpRemoveShare: func(ctx context.Context, host backend.Sharing, s change.Step) error {
-		return host.RemoveShare(ctx, s.Share.Name)
+		return host.RemoveShare(ctx, s.Share.Name, s.Force)
 	},
 }

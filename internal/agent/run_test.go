@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -14,7 +14,7 @@ import (
 // what the step is about does not matter here: there is a runner that tells it what to do.
 func TestEveryOpRuns(t *testing.T) {
 	t.Parallel()
-	fleet, err := simulated.InMemory(fuzzHosts())
+	fleet, err := others.InMemory(fuzzHosts())
 	if err != nil {
 		t.Fatal(err)
 	}

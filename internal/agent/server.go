@@ -128,7 +128,7 @@ func NewServer(b backend.Backend, store backend.Store, opts ...Option) *Server {
 	for _, o := range opts {
 		o(s)
 	}
-	s.store = recordStore{Store: store, version: s.version}
+	s.store = recordStore{Store: store, version: s.version, sound: &sound{}}
 	return s
 }
 

@@ -1,6 +1,8 @@
 package connect
 
 import (
+	"context"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,4 +45,9 @@ func ReadAuthorities(certFile, keyFile, caFile string) (Authorities, error) {
 func (a Authorities) At(now time.Time) error {
 	_, err := a.trust.authoritiesAt(now)
 	return err
+}
+
+// AwaitPreamble reads what an agent writes first, of a process that ends so.
+func AwaitPreamble(ctx context.Context, host string, stream net.Conn, stderr string, exit int) error {
+	return awaitPreamble(ctx, host, stream, func() (string, int, bool) { return stderr, exit, true }, defaultPatience)
 }

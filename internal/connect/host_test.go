@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -36,7 +37,7 @@ func newHost(t *testing.T, stepMillis int) (dir string) {
 			},
 		}},
 	}
-	fleet, err := simulated.Create(filepath.Join(dir, "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{h}})
+	fleet, err := others.Create(filepath.Join(dir, "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{h}})
 	if err != nil {
 		t.Fatal(err)
 	}

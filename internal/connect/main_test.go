@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 )
 
 // patience is how long a test waits for what has to happen. A busy machine takes its
@@ -128,7 +129,7 @@ func (j job) run(ctx context.Context) error {
 }
 
 func openHost(dir string) (*simulated.Host, error) {
-	fleet, err := simulated.Open(filepath.Join(dir, "fleet.json"))
+	fleet, err := others.Open(filepath.Join(dir, "fleet.json"))
 	if err != nil {
 		return nil, err
 	}

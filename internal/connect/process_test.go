@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -331,6 +332,28 @@ func killAgent(t *testing.T, dir string) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// lastWords is a stream that ends as soon as its first words are read.
+type lastWords struct {
+	net.Conn
+	end func() error
+}
+
+func (l lastWords) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	return n, errors.Join(err, l.end())
+}
+
+// TestAgentThatEndsWithItsGreeting has a process end between its preamble and the first call.
+func TestAgentThatEndsWithItsGreeting(t *testing.T) {
+	near, far := net.Pipe()
+	go func() { _, _ = io.WriteString(far, connect.Preamble) }() // it is read
+	err := connect.AwaitPreamble(t.Context(), host, lastWords{near, far.Close}, "out of memory", 2)
+	e, ok := errors.AsType[*connect.Error](err)
+	if !ok || e.Kind != connect.Ended || e.Host != host || !strings.Contains(e.Found, "exit status 2") || !strings.Contains(e.Found, "out of memory") {
+		t.Errorf("%v, want a connect.Error of kind %s for %s", err, connect.Ended, host)
 	}
 }
 

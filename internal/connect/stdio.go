@@ -96,7 +96,10 @@ func awaitPreamble(ctx context.Context, host string, stream net.Conn, ended endi
 		}
 	}
 	if string(got) == Preamble {
-		return stream.SetReadDeadline(time.Time{})
+		if stream.SetReadDeadline(time.Time{}) != nil { // the stream has ended since
+			return endedEarly(host, "", ended)
+		}
+		return nil
 	}
 	text, over := more(stream, got)
 	if over {
