@@ -118,8 +118,11 @@ func TestReleaseHasNoFixture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Contains(text, []byte("wmifixture")) {
-			t.Errorf("%s names the tag of the fixture", file)
+		for line := range bytes.Lines(text) {
+			tested := bytes.Contains(line, []byte("go vet")) || bytes.Contains(line, []byte("$(TOOLS)/gotestsum"))
+			if bytes.Contains(line, []byte("wmifixture")) && !tested {
+				t.Errorf("%s builds with the tag of the fixture: %s", file, line)
+			}
 		}
 	}
 }

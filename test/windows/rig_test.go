@@ -14,6 +14,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
@@ -22,7 +23,7 @@ import (
 // rig is a Hyper-V host, and a folder in which the CLI runs.
 type rig struct {
 	*cli.Folder
-	fleet    *simulated.Fleet
+	fleet    *others.Fleet
 	stateDir string
 	// reach is how the provider reaches the host. server is nil without SSH.
 	reach  string
@@ -61,7 +62,7 @@ func newLocalRig(t *testing.T, host gpu.Host) *rig {
 func newHost(t *testing.T, host gpu.Host, provider string) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	fleet, err := simulated.Create(filepath.Join(dir, "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{host}})
+	fleet, err := others.Create(filepath.Join(dir, "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{host}})
 	if err != nil {
 		t.Fatal(err)
 	}

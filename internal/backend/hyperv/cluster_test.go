@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
@@ -29,39 +28,6 @@ func TestAGroupIsBroughtOnline(t *testing.T) {
 	}
 	if vm := r.vm(beta); vm.State != gpu.VMOff {
 		t.Errorf("a bystander is %s", vm.State)
-	}
-}
-
-// A cluster learns late that a VM is off. Its VM is started all the same, by the group, and
-// nothing else happens to it meanwhile.
-func TestAClusterThatLags(t *testing.T) {
-	t.Parallel()
-	for _, lag := range []time.Duration{0, 5 * time.Second, time.Minute} {
-		t.Run(lag.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, inCluster, onHost(running))
-				r.machine.ClusterLag(lag)
-				r.host()
-				r.run(r.backend.ShutDownVM(t.Context(), alpha, false))
-				_, err := r.backend.AddPartitionAdapter(t.Context(), alpha, gpu.PartitionAdapter{})
-				began := time.Now()
-				r.run(err, r.backend.StartVM(t.Context(), alpha))
-				if vm := r.vm(alpha); vm.State != gpu.VMRunning || len(r.wire.called("RequestStateChange")) != 0 {
-					t.Errorf("the VM is %s, after %+v", vm.State, r.wire.calls)
-				}
-				if took := time.Since(began); took < lag-time.Second || took > lag+3*time.Second {
-					t.Errorf("it took %s", took)
-				}
-
-				// One that never learns it is told by the deadline.
-				r.machine.ClusterLag(time.Hour)
-				r.run(r.backend.ShutDownVM(t.Context(), alpha, false))
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-				defer cancel()
-				refuses(t, r.backend.StartVM(ctx, alpha), backend.Timeout, "VM alpha", "the cluster has not noticed that the VM is off")
-			})
-		})
 	}
 }
 

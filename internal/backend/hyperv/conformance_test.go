@@ -3,8 +3,8 @@ package hyperv_test
 import (
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 func TestClusterConformance(t *testing.T) {
 	t.Parallel()
 	conformance.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (conformance.Fixture, func(*testing.T, string) gpu.Host) {
-		fleet, err := simulated.InMemory(hosts)
+		fleet, err := others.InMemory(hosts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -83,7 +83,7 @@ func inCluster(s *gpu.Snapshot) {
 // rig is a host with the backend on it.
 type rig struct {
 	*testing.T
-	fleet   *simulated.Fleet
+	fleet   *others.Fleet
 	machine *fakewmi.Machine
 	backend *hyperv.Backend
 	wire    *wire
@@ -95,14 +95,14 @@ func newRig(t *testing.T, change ...func(*gpu.Snapshot)) *rig {
 	for _, c := range change {
 		c(&s)
 	}
-	fleet, err := simulated.InMemory(s)
+	fleet, err := others.InMemory(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rigOn(t, fleet, "hv01")
 }
 
-func rigOn(t *testing.T, fleet *simulated.Fleet, host string) *rig {
+func rigOn(t *testing.T, fleet *others.Fleet, host string) *rig {
 	t.Helper()
 	machine, err := fakewmi.New(fleet, host)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -29,7 +29,7 @@ const (
 // rig is a machine, its fleet and the two ways in.
 type rig struct {
 	*testing.T
-	fleet   *simulated.Fleet
+	fleet   *others.Fleet
 	machine *fakewmi.Machine
 	wmi     hyperv.WMI
 }
@@ -42,7 +42,7 @@ func newRig(t *testing.T, change ...func(*gpu.Snapshot)) *rig {
 	for _, c := range change {
 		c(&s)
 	}
-	fleet, err := simulated.InMemory(s)
+	fleet, err := others.InMemory(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Machine is the WMI service of one host. It may be used from many goroutines, and
 // other machines, of this process and of others, may serve the same host.
 type Machine struct {
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	host  *simulated.Host
 
 	faults faults
@@ -23,7 +24,7 @@ type Machine struct {
 }
 
 // New is the WMI service of a host of a fleet.
-func New(fleet *simulated.Fleet, host string) (*Machine, error) {
+func New(fleet *others.Fleet, host string) (*Machine, error) {
 	if _, err := schemas(); err != nil {
 		return nil, err
 	}

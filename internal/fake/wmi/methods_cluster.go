@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -199,7 +200,7 @@ func (c *invocation) pauseNode() error {
 }
 
 // finishDrain ends a drain, unless the node was resumed in the meantime.
-func finishDrain(ctx context.Context, fleet *simulated.Fleet, node string) error {
+func finishDrain(ctx context.Context, fleet *others.Fleet, node string) error {
 	all, err := fleet.Snapshot(ctx)
 	if err != nil {
 		return err

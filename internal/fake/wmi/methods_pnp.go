@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -67,7 +67,7 @@ func (c *invocation) enable() error {
 }
 
 // setProblem writes a GPU's problem into the fleet, where other processes see it too.
-func setProblem(ctx context.Context, fleet *simulated.Fleet, host, gpuID, problem string) error {
+func setProblem(ctx context.Context, fleet *others.Fleet, host, gpuID, problem string) error {
 	return fleet.Edit(ctx, func(s *gpu.Snapshot) error {
 		for i := range s.Hosts {
 			if !gpu.SameID(s.Hosts[i].Name, host) {

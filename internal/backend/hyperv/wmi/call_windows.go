@@ -71,7 +71,7 @@ func (c *connection) do(ctx context.Context, q *queue, op string, f func() error
 		return fault(op, err)
 	}
 	p := &pending{op: op, done: make(chan struct{})}
-	go onSteadyStack(func() {
+	go onStack(func() {
 		defer close(p.done)
 		p.err = fault(op, guard(f))
 		if err := guard(func() error { c.end(); return nil }); err != nil && p.err == nil {

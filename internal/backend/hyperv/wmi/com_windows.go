@@ -1,7 +1,6 @@
 package wmi
 
 import (
-	"runtime"
 	"sync"
 	"unsafe"
 
@@ -42,15 +41,4 @@ func newLocator() (*ole.IDispatch, error) {
 	}
 	defer unknown.Release()
 	return unknown.QueryInterface(cim.IID_ISWbemLocator)
-}
-
-// onSteadyStack runs f where the goroutine's stack does not move. go-ole hands
-// addresses on the stack to COM as plain numbers. When the object that is called is
-// itself written in Go, as a test's is, it runs on this very goroutine, and a stack
-// that grew or shrank under it would leave those numbers dangling. The frame makes
-// the stack too large to grow, and too full to be shrunk.
-func onSteadyStack(f func()) {
-	var frame [72 << 10]byte
-	f()
-	runtime.KeepAlive(&frame)
 }

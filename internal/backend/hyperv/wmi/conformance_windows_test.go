@@ -1,3 +1,5 @@
+//go:build wmifixture
+
 package wmi_test
 
 import (
@@ -5,8 +7,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/conformance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -25,7 +27,7 @@ func TestConformance(t *testing.T) {
 func TestClusterConformance(t *testing.T) {
 	const through = "hv01"
 	conformance.RunCluster(t, func(t *testing.T, hosts gpu.Snapshot) (conformance.Fixture, func(*testing.T, string) gpu.Host) {
-		fleet, err := simulated.InMemory(hosts)
+		fleet, err := others.InMemory(hosts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,3 +1,5 @@
+//go:build wmifixture
+
 package wmi_test
 
 import (
@@ -8,7 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv/wmi"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -16,7 +18,7 @@ import (
 
 // rig is a simulated host behind COM and a connection to it.
 type rig struct {
-	fleet   *simulated.Fleet
+	fleet   *others.Fleet
 	machine *fakewmi.Machine
 	hyperv.WMI
 }
@@ -25,7 +27,7 @@ type rig struct {
 // over, no object may be left that the connection has not released.
 func newRig(t testing.TB, vms int) *rig {
 	t.Helper()
-	fleet, err := simulated.InMemory(hosts(vms))
+	fleet, err := others.InMemory(hosts(vms))
 	if err != nil {
 		t.Fatal(err)
 	}

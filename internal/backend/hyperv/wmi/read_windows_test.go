@@ -1,3 +1,5 @@
+//go:build wmifixture
+
 package wmi_test
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/go-ole/go-ole/oleutil"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/hyperv"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi/comserver"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -31,7 +31,7 @@ const (
 // while it is in COM, because the server runs on it.
 func serve(t *testing.T, client func(locator *ole.IDispatch)) {
 	t.Helper()
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
+	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: []gpu.Host{{
 		Name: "hv01", Platform: gpu.HyperV, OS: gpu.OS{Name: "Windows Server 2025", Build: 26100},
 		Cluster: &gpu.Cluster{Name: "cl1", Nodes: []gpu.Node{{Name: "hv01", State: gpu.NodeUp}}},
 		VMs:     []gpu.VM{{ID: "00000000-0000-4000-8000-000000000001", Name: "vm-1", State: gpu.VMOff, Generation: 2, Clustered: true}},
