@@ -38,7 +38,7 @@ var names = map[nvml.Return]string{
 	nvml.ERROR_LIBRARY_NOT_FOUND: "the library is not there", nvml.ERROR_FUNCTION_NOT_FOUND: "the driver lacks the function", nvml.ERROR_CORRUPTED_INFOROM: "the InfoROM of the GPU is corrupted",
 	nvml.ERROR_VGPU_ECC_NOT_SUPPORTED: "no vGPU with ECC", nvml.ERROR_FREQ_NOT_SUPPORTED: "frequency not supported", nvml.ERROR_ARGUMENT_VERSION_MISMATCH: "the driver has another version of the argument",
 	nvml.ERROR_DEPRECATED: "the driver no longer has the function", nvml.ERROR_NOT_READY: "the system is not ready", nvml.ERROR_GPU_NOT_FOUND: "no GPU found", nvml.ERROR_NO_DATA: "no data", nvml.ERROR_INSUFFICIENT_RESOURCES: "insufficient resources",
-	nvml.ERROR_INVALID_STATE: "invalid state", nvml.ERROR_UNKNOWN: "unknown error",
+	nvml.ERROR_INVALID_STATE: "invalid state", nvml.ERROR_RESET_TYPE_NOT_SUPPORTED: "the GPU has no such reset", nvml.ERROR_UNKNOWN: "unknown error",
 }
 
 var codes = map[nvml.Return]backend.Code{

@@ -98,7 +98,10 @@ case $verb in
 show) if [ -e "$dir/$unit" ]; then echo loaded; else echo not-found; fi ;;
 stop) echo inactive >"$dir/$unit" ;;
 start) echo active >"$dir/$unit" ;;
-list-units) grep -lx active "$dir"/* 2>/dev/null | while read -r file; do echo "$(basename "$file") loaded active running"; done ;;
+list-units)
+	for file in "$dir"/*; do
+		if [ -e "$file" ] && read -r state <"$file" && [ "$state" = active ]; then echo "${file##*/} loaded active running"; fi
+	done ;;
 esac
 `
 

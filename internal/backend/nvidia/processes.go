@@ -25,7 +25,7 @@ import (
 const noInstance = 0xFFFFFFFF
 
 // processes are those that use a GPU, by id. A process that computes and draws is one.
-func (b *Backend) processes(s *session, d *device) ([]gpu.Process, error) {
+func (b *Backend) processes(s *session, d *device) (out []gpu.Process, err error) {
 	lists := []struct {
 		call string
 		read func() ([]nvml.ProcessInfo, nvml.Return)
@@ -49,15 +49,17 @@ func (b *Backend) processes(s *session, d *device) ([]gpu.Process, error) {
 			return nil, failed(list.call, ret)
 		}
 		for _, p := range found {
-			out := b.identify(int(p.Pid))
+			is := b.identify(int(p.Pid))
 			if p.UsedGpuMemory != ^uint64(0) { // NVML cannot tell everybody's
-				out.Memory = gpu.Bytes(p.UsedGpuMemory)
+				is.Memory = gpu.Bytes(p.UsedGpuMemory)
 			}
-			out.GPUInstance, out.ComputeInstance = instanceID(p.GpuInstanceId), instanceID(p.ComputeInstanceId)
-			byPID[fmt.Sprint(p.Pid, p.GpuInstanceId, p.ComputeInstanceId)] = out
+			if is.MemoryLimit, err = b.containerLimit(s, d, is); err != nil {
+				return nil, err
+			}
+			is.GPUInstance, is.ComputeInstance = instanceID(p.GpuInstanceId), instanceID(p.ComputeInstanceId)
+			byPID[fmt.Sprint(p.Pid, p.GpuInstanceId, p.ComputeInstanceId)] = is
 		}
 	}
-	var out []gpu.Process
 	for _, p := range byPID {
 		out = append(out, p)
 	}
@@ -65,6 +67,37 @@ func (b *Backend) processes(s *session, d *device) ([]gpu.Process, error) {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(deref(a.GPUInstance), deref(b.GPUInstance)), cmp.Compare(deref(a.ComputeInstance), deref(b.ComputeInstance)))
 	})
 	return out, nil
+}
+
+// containerLimit is what the driver holds the container of a share's process to on a GPU. The limit
+// is that of a control group, and of those around it.
+func (b *Backend) containerLimit(s *session, d *device, p gpu.Process) (*gpu.Bytes, error) {
+	if p.Share == "" || !s.offers("nvmlDeviceGetMemoryLimits_v1") {
+		return nil, nil
+	}
+	groups, _ := os.ReadFile(filepath.Join(b.opt.Root, "/proc", strconv.Itoa(p.PID), "cgroup")) // it may have ended
+	group, unified := strings.CutPrefix(strings.TrimSpace(string(groups)), "0::")
+	if !unified || strings.HasPrefix(group, "/..") {
+		return nil, nil // the host has no such limits, or the agent does not see where it is
+	}
+	root := filepath.Join(b.opt.Root, "/sys/fs/cgroup")
+	least := ^uint64(0)
+	for at := filepath.Join(root, group); at != root; at = filepath.Dir(at) {
+		limits, ret := d.handle.GetMemoryLimits_v1(at)
+		switch ret {
+		case nvml.SUCCESS:
+			least = min(least, limits.HardLimit)
+		case nvml.ERROR_NOT_FOUND:
+		case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_OPERATING_SYSTEM: // a GPU in MIG mode; a container that has ended
+			return nil, nil
+		default:
+			return nil, failed("nvmlDeviceGetMemoryLimits_v1", ret)
+		}
+	}
+	if least == ^uint64(0) {
+		return new(gpu.Bytes(0)), nil
+	}
+	return new(gpu.Bytes(least)), nil
 }
 
 func instanceID(id uint32) *int {

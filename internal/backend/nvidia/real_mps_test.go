@@ -196,7 +196,7 @@ func TestRealContainer(t *testing.T) {
 	}
 
 	// A process of the container is in the share, as the host sees it.
-	if err := f.backend.RemoveShare(t.Context(), "notebooks"); err != nil {
+	if err := f.backend.RemoveShare(t.Context(), "notebooks", false); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := filepath.Glob(f.at("var/run/cdi/*")); err != nil || len(left) > 0 {

@@ -244,7 +244,7 @@ func (t *trial) share(ctx context.Context, device gpu.SharedDevice) {
 	spec := gpu.ShareSpec{Name: trialName, Devices: []gpu.SharedDevice{device}}
 	handed := func(what string) bool {
 		return t.Change(ctx, what, func(ctx context.Context) error { return t.WriteShare(ctx, spec) },
-			"take the share back", func(ctx context.Context) error { return t.RemoveShare(ctx, trialName) }) &&
+			"take the share back", func(ctx context.Context) error { return t.RemoveShare(ctx, trialName, false) }) &&
 			t.Step("read the share", func() (string, error) { return t.handed(ctx) })
 	}
 	if !handed("hand it to containers") || t.before.MPS.Program == "" {

@@ -90,8 +90,8 @@ func newShareFixture(t *testing.T, initial gpu.Host) *shareFixture {
 	return f
 }
 
-// makeNodes makes the device nodes of the driver, those of MIG too. Plain files do, as long as
-// no container is to have them.
+// makeNodes makes the device nodes of the driver, those of MIG too. An empty file by many names
+// does, as long as no container is to have them: a file each takes longer than a scenario.
 func (f *shareFixture) makeNodes(gpus []gpu.GPU) {
 	f.t.Helper()
 	nodes := []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
@@ -112,8 +112,11 @@ func (f *shareFixture) makeNodes(gpus []gpu.GPU) {
 		}
 	}
 	f.put("dev/nvidia-caps", "")
+	f.put("dev", "null")
 	for _, n := range nodes {
-		f.put("dev", n)
+		if err := os.Link(f.at("dev/null"), f.at("dev/"+n)); err != nil {
+			f.t.Fatal(err)
+		}
 	}
 	f.put("proc/driver/nvidia-caps", "")
 	f.write(f.at("proc/driver/nvidia-caps/mig-minors"), minors, 0o600)
@@ -502,6 +505,12 @@ type shareHost struct {
 
 func (h shareHost) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClients bool) error {
 	err := h.Backend.EnsureDaemon(ctx, d, endClients)
+	h.f.settle()
+	return err
+}
+
+func (h shareHost) RemoveShare(ctx context.Context, name string, endClients bool) error {
+	err := h.Backend.RemoveShare(ctx, name, endClients)
 	h.f.settle()
 	return err
 }

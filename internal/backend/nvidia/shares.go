@@ -8,6 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -114,22 +115,27 @@ func (b *Backend) clientOf(s *session, spec gpu.ShareSpec) (*cdi.MPS, error) {
 	}, nil
 }
 
-// RemoveShare takes a share back. Processes in it go on. It takes no driver.
-func (b *Backend) RemoveShare(ctx context.Context, name string) error {
-	const op = "take it back from containers"
-	err := ctx.Err()
-	if err == nil {
-		err = cdi.ValidateName(name)
-		if err != nil {
-			err = refuse(backend.InvalidParameter, "%v", err)
-		}
+// RemoveShare takes a share back, so that no process comes, and then ends its clients. It takes
+// no driver.
+func (b *Backend) RemoveShare(ctx context.Context, name string, endClients bool) error {
+	err := b.takeShareBack(ctx, name)
+	if err == nil && endClients {
+		in := func(c mps.Client) bool { return gpu.SameID(b.identify(c.PID).Share, name) }
+		err = b.daemons(nil).EndClients(ctx, in)
 	}
-	if err == nil {
-		b.handing.Lock()
-		defer b.handing.Unlock()
-		err = cdiError(b.shares.Remove(name))
+	return complete(ctx, err, "take it back from containers", shareObject(name))
+}
+
+func (b *Backend) takeShareBack(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return complete(ctx, err, op, shareObject(name))
+	if err := cdi.ValidateName(name); err != nil {
+		return refuse(backend.InvalidParameter, "%v", err)
+	}
+	b.handing.Lock()
+	defer b.handing.Unlock()
+	return cdiError(b.shares.Remove(name))
 }
 
 // cdiError is an error of the package cdi with a code.

@@ -207,7 +207,7 @@ func TestGPUThatHangs(t *testing.T) {
 	began := time.Now()
 	_, err = f.backend.Inventory(ctx)
 	wantCode(t, err, backend.Timeout, "has not ended", "create the GPU instance")
-	if err := f.backend.RemoveShare(t.Context(), "none"); err != nil {
+	if err := f.backend.RemoveShare(t.Context(), "none", false); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 3*time.Second {

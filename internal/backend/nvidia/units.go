@@ -4,6 +4,7 @@ package nvidia
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,10 +63,11 @@ func (b *Backend) controllers(ctx context.Context) ([]string, []gpu.Controller) 
 	for _, unit := range units {
 		see(strings.TrimSuffix(unit, unitSuffix))
 	}
-	for _, name := range b.running() {
+	running := b.running()
+	for _, name := range slices.Compact(slices.Sorted(maps.Values(running))) {
 		see(name)
 	}
-	if i := slices.IndexFunc(out, func(c gpu.Controller) bool { return c.Name == draDriver }); i >= 0 && b.dynamicMIG() {
+	if i := slices.IndexFunc(out, func(c gpu.Controller) bool { return c.Name == draDriver }); i >= 0 && dynamicMIG(running) {
 		out[i].Role = gpu.LayoutController
 	}
 	slices.Sort(units)
@@ -76,36 +78,36 @@ func (b *Backend) controllers(ctx context.Context) ([]string, []gpu.Controller) 
 // comm is how many bytes of a process's name the kernel keeps.
 const comm = 15
 
-// running are the names of the processes of the host. Those in containers are among them.
-func (b *Backend) running() []string {
-	dirs, err := filepath.Glob(filepath.Join(b.opt.Root, "/proc", "[0-9]*", "comm"))
+// running are the names of the host's processes, by their directories. Those in containers
+// are among them.
+func (b *Backend) running() map[string]string {
+	proc := filepath.Join(b.opt.Root, "/proc")
+	dirs, err := os.ReadDir(proc)
 	if err != nil {
 		return nil
 	}
-	var out []string
-	for _, file := range dirs {
-		if name, err := os.ReadFile(file); err == nil { // it may have ended
-			out = append(out, strings.TrimSpace(string(name)))
+	out := map[string]string{}
+	for _, d := range dirs {
+		if _, err := strconv.Atoi(d.Name()); err != nil {
+			continue // it tells of the kernel
+		}
+		dir := filepath.Join(proc, d.Name())
+		if name, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil { // it may have ended
+			out[dir] = strings.TrimSpace(string(name))
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // dynamicMIG reports whether a DRA driver that runs divides GPUs by itself: at each start it
 // removes the MIG instances that are not in its own record.
-func (b *Backend) dynamicMIG() bool {
-	names, err := filepath.Glob(filepath.Join(b.opt.Root, "/proc", "[0-9]*", "comm"))
-	if err != nil {
-		return false
-	}
-	for _, file := range names {
-		name, err := os.ReadFile(file)
-		if err != nil || !strings.HasPrefix(draDriver, strings.TrimSpace(string(name))) || len(strings.TrimSpace(string(name))) < comm {
+func dynamicMIG(running map[string]string) bool {
+	for dir, name := range running {
+		if !strings.HasPrefix(draDriver, name) || len(name) < comm {
 			continue
 		}
 		for _, from := range []string{"environ", "cmdline"} {
-			text, err := os.ReadFile(filepath.Join(filepath.Dir(file), from))
+			text, err := os.ReadFile(filepath.Join(dir, from))
 			if err == nil && featureGate.Match(text) {
 				return true
 			}

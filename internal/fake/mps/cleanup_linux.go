@@ -32,21 +32,23 @@ func EndBelow(t testing.TB, dir string) {
 
 func below(dir string) []int {
 	var out []int
-	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	for _, path := range environs {
-		data, err := os.ReadFile(path)
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
 		if err != nil {
-			continue
+			continue // of the kernel
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", p.Name(), "environ"))
+		if err != nil {
+			continue // it has ended
 		}
 		for entry := range bytes.SplitSeq(data, []byte{0}) {
 			value, ok := strings.CutPrefix(string(entry), pipeVariable+"=")
 			if ok && strings.HasPrefix(value, dir+"/") {
-				if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-					out = append(out, pid)
-				}
+				out = append(out, pid)
 			}
 		}
 	}

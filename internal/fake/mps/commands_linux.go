@@ -88,7 +88,8 @@ func (d *daemon) ofServer(name string, args []string) string {
 		}
 		return "ACTIVE"
 	case "terminate_client":
-		if c := s.clients[number(args[1])]; c != nil {
+		if c := s.clients[number(args[1])]; c != nil && !d.b.Clings {
+			fmt.Fprintln(c, "terminated")
 			c.Close()
 		}
 		return ""

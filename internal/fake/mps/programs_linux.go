@@ -33,6 +33,8 @@ type Behaviour struct {
 	FailsToStart bool `json:"fails_to_start"`
 	// Deaf lets the daemon take commands and never answer.
 	Deaf bool `json:"deaf"`
+	// Clings has clients stay that are terminated.
+	Clings bool `json:"clings"`
 	// Faults lets every server of a daemon that starts then have a fault.
 	Faults bool `json:"faults"`
 	// UnitDir is where systemctl finds units.

@@ -157,7 +157,10 @@ func compute(me self, b Behaviour) int {
 		return 1
 	}
 	fmt.Println("computing")
-	_, _ = in.ReadByte() // returns when the server has ended, or the daemon alone
+	if _, err := in.ReadByte(); err == nil {
+		return 1 // terminated: what it computes fails from here on
+	}
+	// The server has ended, or the daemon alone.
 	for runs(number(strings.TrimSpace(server))) {
 		time.Sleep(10 * time.Millisecond)
 	}

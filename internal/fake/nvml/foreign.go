@@ -310,3 +310,12 @@ func (m *Machine) SetBusy(pid, percent int) {
 		return nil
 	})
 }
+
+// LimitMemory is the container toolkit's hook that limits a control group, by its whole path.
+func (m *Machine) LimitMemory(index int, cgroup string, hard gpu.Bytes) {
+	m.tb.Helper()
+	m.change(func(s *state) error {
+		s.Limits = append(s.Limits, limitRecord{GPU: index, Cgroup: cgroup, Hard: int(hard)})
+		return nil
+	})
+}

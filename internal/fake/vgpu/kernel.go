@@ -46,10 +46,12 @@ type Card struct {
 type Kernel struct {
 	t    testing.TB
 	root string
+	pool string // directory of the files that the tree has names for
 
 	mu    sync.Mutex
 	cards []*card
-	tree  map[string]entry // what is written of it
+	tree  map[string]entry  // what is written of it
+	texts map[string]string // the files of the pool by their texts
 	// nvmlOpen is true while this process has the GPUs open, locks how many more runs of
 	// sriov-manage the driver refuses.
 	nvmlOpen bool
@@ -85,7 +87,7 @@ type device struct {
 // New makes a host with its virtual functions off.
 func New(t testing.TB, cards ...Card) *Kernel {
 	t.Helper()
-	k := &Kernel{t: t, root: filepath.Join(t.TempDir(), "host"), nvmlOpen: true, failures: map[string]error{}}
+	k := &Kernel{t: t, root: filepath.Join(t.TempDir(), "host"), pool: t.TempDir(), texts: map[string]string{}, nvmlOpen: true, failures: map[string]error{}}
 	for i, c := range cards {
 		k.cards = append(k.cards, &card{Card: c, uuid: fmt.Sprintf("GPU-00000000-0000-0000-0000-%012d", i+1)})
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
@@ -61,8 +62,20 @@ func (k *Kernel) put(path string, e entry) {
 	case fs.ModeSymlink:
 		k.must(os.Symlink(e.text, path))
 	case plain:
-		k.must(os.WriteFile(path, []byte(e.text), plain))
+		k.must(os.Link(k.written(e.text), path))
 	}
+}
+
+// written is a file with a text. Those that read the same are one file by many names: a host
+// has thousands, and most are made and removed again and again.
+func (k *Kernel) written(text string) string {
+	file, ok := k.texts[text]
+	if !ok {
+		file = filepath.Join(k.pool, strconv.Itoa(len(k.texts)))
+		k.must(os.WriteFile(file, []byte(text), plain))
+		k.texts[text] = file
+	}
+	return file
 }
 
 func (k *Kernel) renderFunction(c *card, f *function) {

@@ -58,6 +58,19 @@ func TestClientsAreAsked(t *testing.T) {
 	}
 }
 
+// TestClientThatStays after it was terminated is named: nothing may be taken from under it.
+func TestClientThatStays(t *testing.T) {
+	t.Parallel()
+	h := newFake(t, fakemps.Behaviour{GPU: true, Clings: true}, func(o *mps.Options) { o.StopTimeout = 100 * time.Millisecond })
+	h.ensure(training())
+	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+	err := h.EndClients(t.Context(), func(c mps.Client) bool { return c.PID == client.PID })
+	refused(t, err, backend.InUse, fmt.Sprintf("cuda-client (process %d) is still a client", client.PID), "stop it")
+	if err := h.EndClients(t.Context(), func(mps.Client) bool { return false }); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestServerWithFault has a server that is of no use any more reported, and its daemon started
 // anew as soon as that ends nobody.
 func TestServerWithFault(t *testing.T) {
@@ -124,6 +137,38 @@ func TestSettingsReachServers(t *testing.T) {
 	h.ensure(spec)
 	eventually(t, func() bool { return len(h.daemon("training").Servers) == 0 })
 	h.settled(spec)
+}
+
+// TestServerThatGivesMore than is declared is seen, since its clients are held to no less, and is
+// put right.
+func TestServerThatGivesMore(t *testing.T) {
+	t.Parallel()
+	for name, lift := range map[string]func(*testing.T, *mps.Control, int) error{
+		"of the threads": func(t *testing.T, c *mps.Control, server int) error { return c.SetThreads(t.Context(), server, 90) },
+		"of the memory": func(t *testing.T, c *mps.Control, server int) error {
+			return c.SetMemoryLimit(t.Context(), server, 1, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFake(t, fakemps.Behaviour{GPU: true}, nil)
+			spec := training()
+			h.ensure(spec)
+			h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
+			if err := lift(t, h.control("training"), h.daemon("training").Servers[0].PID); err != nil {
+				t.Fatal(err)
+			}
+			if d := h.daemon("training"); d.Settings.Equal(spec.Settings) {
+				t.Errorf("the daemon shows %+v, as if its server held to it", d.Settings)
+			}
+			h.planned(spec, mps.Configure)
+			h.ensure(spec)
+			h.settled(spec)
+			if d := h.daemon("training"); !d.Settings.Equal(spec.Settings) || len(d.Clients) != 1 {
+				t.Errorf("put right, it shows %+v with %d clients", d.Settings, len(d.Clients))
+			}
+		})
+	}
 }
 
 // TestAnotherUserWaits has the processes of a second user wait for a daemon

@@ -15,8 +15,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
-func dirOf(path string) string { return filepath.Dir(path) }
-
 // makeDirs makes a daemon's directories. The daemon would make them itself, open for all.
 // Everybody may enter them, but with one user's daemon only that user passes the directory
 // above the pipes. A container gets the pipes alone, by a mount.

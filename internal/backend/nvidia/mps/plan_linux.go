@@ -145,11 +145,11 @@ func (h *Host) plan(ctx context.Context, spec mpsconf.Spec, s *sight) (Effect, e
 		clients, err := h.clients(ctx, spec.Name, s)
 		return Effect{Action: Restart, Why: why, Clients: clients}, err
 	}
-	same, err := h.isConfigured(ctx, spec)
+	have, err := h.inForce(ctx, spec.Name, spec.Devices, s, spec.Settings)
 	if err != nil {
 		return Effect{}, err
 	}
-	if !same || !h.isRecorded(spec, s) {
+	if !have.Equal(spec.Settings) || !h.isRecorded(spec, s) {
 		return Effect{Action: Configure, Why: "its settings differ"}, nil
 	}
 	return Effect{Action: Keep}, nil

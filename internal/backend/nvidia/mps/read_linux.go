@@ -32,7 +32,7 @@ type Daemon struct {
 	Hidden  bool     `json:"hidden,omitempty"`
 	PipeDir string   `json:"pipe_dir"`
 	LogDir  string   `json:"log_dir"`
-	// Settings are read back, nil when the daemon does not tell.
+	// Settings are read back from the daemon and its servers, nil when it does not tell.
 	Settings *mpsconf.Settings `json:"settings,omitempty"`
 	Servers  []Server          `json:"servers,omitempty"`
 	// Clients are known of ours only. They may outlive the daemon, with its servers.
@@ -169,7 +169,11 @@ func (h *Host) complete(ctx context.Context, d *Daemon, s *sight) error {
 	if d.Clients, err = h.clients(ctx, d.Name, s); err != nil {
 		return err
 	}
-	settings, err := h.defaults(ctx, d.Name, d.Devices)
+	var declared mpsconf.Settings
+	if d.Spec != nil {
+		declared = d.Spec.Settings
+	}
+	settings, err := h.inForce(ctx, d.Name, d.Devices, s, declared)
 	if err != nil {
 		return err
 	}

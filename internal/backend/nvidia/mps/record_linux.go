@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/google/renameio/v2"
 
@@ -56,5 +57,5 @@ func (h *Host) save(r record) error {
 
 // replace writes a file as a whole. A link in its place is replaced, not followed.
 func replace(path string, data []byte) error {
-	return renameio.WriteFile(path, data, 0o644, renameio.WithStaticPermissions(0o644), renameio.WithTempDir(dirOf(path)))
+	return renameio.WriteFile(path, data, 0o644, renameio.WithStaticPermissions(0o644), renameio.WithTempDir(filepath.Dir(path)))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
@@ -46,6 +47,52 @@ func (h *Host) Remove(ctx context.Context, name string, allowed Disruption) (boo
 		}
 	}
 	return found, nil
+}
+
+// EndClients has our daemons end what some of their clients compute, and waits until they have let
+// go of them. Nobody else on a daemon notices.
+func (h *Host) EndClients(ctx context.Context, which func(Client) bool) error {
+	const op = "end clients"
+	daemons, err := h.Read(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range daemons {
+		d := &daemons[i]
+		for _, c := range d.Clients {
+			if d.Name == "" || !which(c) {
+				continue
+			}
+			if d.PID == 0 || c.Server == 0 {
+				return refuse(backend.InUse, op, d.Name, "%s goes on, since the daemon cannot be told to end it: %s", c, d.Problem)
+			}
+			if err := h.control(d.Name).TerminateClient(ctx, c.Server, c.PID); err != nil && !has(err, backend.NotFound) {
+				return failed(op, d.Name, err)
+			}
+			if err := h.letsGo(ctx, d.Name, c); err != nil {
+				return failed(op, d.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// letsGo waits until a server no longer has a client that was terminated.
+func (h *Host) letsGo(ctx context.Context, name string, client Client) error {
+	bounded, cancel := context.WithTimeout(ctx, h.opt.StopTimeout)
+	defer cancel()
+	for {
+		pids, err := h.control(name).Clients(ctx, client.Server)
+		if has(err, backend.NotFound) || err == nil && !slices.Contains(pids, client.PID) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if pause(bounded) != nil {
+			return refuse(backend.InUse, "end clients", name, "%s is still a client %s after it was terminated: stop it", client, h.opt.StopTimeout)
+		}
+	}
 }
 
 // terminate has the daemon end what its clients have begun on the GPU. A client that is killed

@@ -53,26 +53,23 @@ func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[st
 	return out, nil
 }
 
-// isConfigured tells whether a daemon and all its servers have the settings of a spec.
-func (h *Host) isConfigured(ctx context.Context, spec mpsconf.Spec) (bool, error) {
-	have, err := h.defaults(ctx, spec.Name, spec.Devices)
-	if err != nil || !have.Equal(spec.Settings) {
-		return false, err
+// inForce reads what a daemon gives its next server, or what one that runs gives its next client
+// where that is not as declared.
+func (h *Host) inForce(ctx context.Context, name string, devices []string, s *sight, declared mpsconf.Settings) (mpsconf.Settings, error) {
+	defaults, err := h.defaults(ctx, name, devices)
+	if err != nil || !defaults.Equal(declared) {
+		return defaults, err
 	}
-	servers, err := h.control(spec.Name).Servers(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, pid := range servers {
-		have, err := h.ofServer(ctx, spec.Name, pid, spec.Devices, spec.ClientPriority)
+	for _, server := range s.servers {
+		have, err := h.ofServer(ctx, name, server.pid, devices, declared.ClientPriority)
 		if has(err, backend.NotFound) {
 			continue // it has ended meanwhile
 		}
-		if err != nil || !have.Equal(spec.Settings) {
-			return false, err
+		if err != nil || !have.Equal(declared) {
+			return have, err
 		}
 	}
-	return true, nil
+	return defaults, nil
 }
 
 // setDefaults sets what differs of what the next server gets, each by its own command.
