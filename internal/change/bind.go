@@ -23,7 +23,7 @@ func bound(host *gpu.Host, vm *gpu.VM, w *gpu.PartitionWant) *binding {
 	if w == nil || w.Config == "" || w.PinnedGPU != "" || vm.Clustered {
 		return nil
 	}
-	config := findClaim(host, gpu.ClaimConfig, w.Config)
+	config, _ := host.Claim(gpu.ClaimConfig, w.Config)
 	if config == nil {
 		return nil
 	}

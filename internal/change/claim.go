@@ -14,18 +14,13 @@ import (
 func WithClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
 	host.Claims = slices.Clone(host.Claims)
 	for _, o := range others {
-		if c := findClaim(&host, o.Kind, o.ID); c == nil {
+		if c, ok := host.Claim(o.Kind, o.ID); !ok {
 			host.Claims = append(host.Claims, o)
 		} else if o.Revision > c.Revision {
 			*c = o
 		}
 	}
 	return host
-}
-
-func findClaim(host *gpu.Host, kind gpu.ClaimKind, id string) *gpu.Claim {
-	c, _ := host.Claim(kind, id)
-	return c
 }
 
 // PutClaim writes a claim in the place of the one for the same object.

@@ -48,10 +48,8 @@ func Disturbs(host *gpu.Host, key string, steps []Step) []Disturbance {
 		case s.Op == OpSetMIGMode && s.Force:
 			out = append(out, resets(key, s.GPU, s.Enable))
 		case s.Disrupts() == gpu.DisruptProcessRestart:
-			if d, ok := host.Daemon(s.Daemon.Name); ok {
-				for _, c := range d.Clients {
-					out = append(out, endsProcess(key, c))
-				}
+			for _, c := range s.ends(host) {
+				out = append(out, endsProcess(key, c))
 			}
 		}
 	}

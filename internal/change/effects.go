@@ -57,7 +57,7 @@ type Effects struct {
 	Stops []Stop
 	// GPUs are those that get another layout, in the order of the host.
 	GPUs []GPUEffect
-	// Ends are the clients of MPS daemons that end, in words.
+	// Ends are the clients of MPS that end, in words.
 	Ends []string
 	// Drains is true when the node's running VMs move to other nodes meanwhile; Moves are the
 	// names of those that do.
@@ -99,9 +99,7 @@ func EffectsOf(host *gpu.Host, steps []Step) Effects {
 				e.Stops[i].Starts = true
 			}
 		case s.Disrupts() == gpu.DisruptProcessRestart:
-			if d, ok := host.Daemon(s.Daemon.Name); ok {
-				e.Ends = append(e.Ends, clients(d)...)
-			}
+			e.Ends = append(e.Ends, processTexts(s.ends(host))...)
 		}
 	}
 	slices.SortFunc(e.Stops, func(a, b Stop) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.VM, b.VM)) })

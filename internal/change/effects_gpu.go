@@ -174,7 +174,7 @@ func (e *GPUEffect) daemon(host *gpu.Host, s Step) {
 	}
 	d := DaemonEffect{Name: s.Daemon.Name, Action: DaemonStarts}
 	if there {
-		d.Clients = clients(have)
+		d.Clients = processTexts(have.Clients)
 		switch {
 		case s.Op == OpRemoveDaemon:
 			d.Action = DaemonEnds

@@ -192,7 +192,7 @@ func MayStop(vm *gpu.VM, claim *gpu.Claim, owner string) (gpu.Power, Hold) {
 // permission is what a VM's own assignment lets a change to its GPU do; with a refusal
 // nothing.
 func (l *countChange) permission(vm *gpu.VM) gpu.Power {
-	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+	claim, _ := l.host.Claim(gpu.ClaimAssignment, vm.ID)
 	power, hold := MayStop(vm, claim, l.change.Owner)
 	switch hold {
 	case Unmanaged:
@@ -239,7 +239,7 @@ func (l *countChange) reshape(seats []seat) {
 // pin is the GPU that an adapter is pinned to when it is made again: one of the config that
 // the VM's assignment names, where that is needed by then.
 func (l *countChange) pin(vm *gpu.VM, a gpu.PartitionAdapter) string {
-	claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+	claim, _ := l.host.Claim(gpu.ClaimAssignment, vm.ID)
 	if claim == nil || claim.Want.Assignment == nil {
 		return a.PinnedGPU
 	}
@@ -260,7 +260,7 @@ func (l *countChange) pin(vm *gpu.VM, a gpu.PartitionAdapter) string {
 func (l *countChange) dropQuotas() {
 	for i := range l.host.VMs {
 		vm := &l.host.VMs[i]
-		claim := findClaim(&l.host, gpu.ClaimAssignment, vm.ID)
+		claim, _ := l.host.Claim(gpu.ClaimAssignment, vm.ID)
 		if vm.State != gpu.VMOff || claim == nil || claim.Owner != l.change.Owner {
 			continue
 		}

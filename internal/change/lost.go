@@ -56,15 +56,15 @@ func FindLost(host *gpu.Host) []Lost {
 		}
 	}
 	after := *host // what there will be by then
-	for i := range host.Claims {
-		if c := &host.Claims[i]; c.Kind == gpu.ClaimConfig && c.Want.Config != nil {
+	for c := range host.ClaimsOf(gpu.ClaimConfig) {
+		if c.Want.Config != nil {
 			found := differences(host, c.Want.Config, c, slices.Sorted(slices.Values(c.GPUs)))
 			after = ProjectAll(after, steps(found))
 			add(Lost{Subject: kinds[c.Want.Config.Kind].layout + " of " + DescribeObject(c.Kind, c.ID), Differences: found, watchers: c.Want.Config.QuiesceUnits})
 		}
 	}
-	for i := range host.Claims {
-		if c := &host.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil {
+	for c := range host.ClaimsOf(gpu.ClaimShare) {
+		if c.Want.Share != nil {
 			add(Lost{Subject: DescribeObject(gpu.ClaimShare, c.ID), Differences: shareDifferences(host, &after, c.Want.Share, c)})
 		}
 	}
@@ -138,7 +138,7 @@ func orphans(host *gpu.Host) Lost {
 	l := Lost{Subject: "the shares that no claim declares"}
 	for i := range host.Shares {
 		name := host.Shares[i].Name
-		if findClaim(host, gpu.ClaimShare, name) != nil {
+		if _, claimed := host.Claim(gpu.ClaimShare, name); claimed {
 			continue
 		}
 		d := Difference{Object: DescribeObject(gpu.ClaimShare, name), Found: "has no claim"}

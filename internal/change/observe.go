@@ -85,7 +85,7 @@ func membersOf(host *gpu.Host, name string) string {
 }
 
 func holderOf(host *gpu.Host, of *gpu.Claim) string {
-	c := findClaim(host, of.Kind, of.ID)
+	c, _ := host.Claim(of.Kind, of.ID)
 	if c == nil {
 		return "missing"
 	}

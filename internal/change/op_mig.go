@@ -77,7 +77,7 @@ var migRows = map[Op]row{
 			return unless(!runsUnit(h, s.Unit), Step{Op: OpStartUnit, Unit: s.Unit})
 		},
 		project: func(h *gpu.Host, s Step) {
-			h.Units = slices.DeleteFunc(slices.Clone(h.Units), func(u string) bool { return sameUnit(u, s.Unit) })
+			h.Units = slices.DeleteFunc(slices.Clone(h.Units), func(u string) bool { return SameUnit(u, s.Unit) })
 		},
 	},
 	OpStartUnit: {
@@ -163,10 +163,10 @@ func unitOf(host *gpu.Host, name string) string {
 }
 
 func runsUnit(host *gpu.Host, name string) bool {
-	return slices.ContainsFunc(host.Units, func(u string) bool { return sameUnit(u, name) })
+	return slices.ContainsFunc(host.Units, func(u string) bool { return SameUnit(u, name) })
 }
 
-// sameUnit compares names of systemd units, which may leave out that they are services.
-func sameUnit(a, b string) bool { return unitName(a) == unitName(b) }
+// SameUnit compares names of systemd units, which may leave out that they are services.
+func SameUnit(a, b string) bool { return unitName(a) == unitName(b) }
 
 func unitName(name string) string { return strings.TrimSuffix(name, ".service") + ".service" }

@@ -69,11 +69,38 @@ var sharingRows = map[Op]row{
 		hinders: notHandedOut,
 	},
 	OpRemoveShare: {
-		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,
-		text:    func(s Step) string { return fmt.Sprintf("take share %q back from containers", s.Share.Name) },
+		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofShare,
+		text: func(s Step) string {
+			return fmt.Sprintf("take share %q back from containers%s", s.Share.Name, s.endingText())
+		},
 		inverse: shareBack,
-		project: func(h *gpu.Host, s Step) { h.Shares = projectShares(h.Shares, s) },
+		project: func(h *gpu.Host, s Step) {
+			h.Shares = projectShares(h.Shares, s)
+			if s.Force {
+				endClients(h, h.ClientsIn(s.Share.Name))
+			}
+		},
 	},
+}
+
+// endClients takes clients of MPS from a host and all of its GPUs.
+func endClients(h *gpu.Host, clients []gpu.Process) {
+	ended := func(p gpu.Process) bool {
+		return slices.ContainsFunc(clients, func(c gpu.Process) bool { return c.PID == p.PID })
+	}
+	h.GPUs = slices.Clone(h.GPUs)
+	for i := range h.GPUs {
+		h.GPUs[i].Processes = slices.DeleteFunc(slices.Clone(h.GPUs[i].Processes), ended)
+	}
+	if h.MPS == nil {
+		return
+	}
+	after := *h.MPS
+	after.Daemons = slices.Clone(after.Daemons)
+	for i := range after.Daemons {
+		after.Daemons[i].Clients = slices.DeleteFunc(slices.Clone(after.Daemons[i].Clients), ended)
+	}
+	h.MPS = &after
 }
 
 // daemonBack has a daemon as it is, with what is handed over of it; nil when it is not there.
@@ -104,6 +131,18 @@ func shareBack(host *gpu.Host, s Step) []Step {
 		return nil // it comes back with its daemon
 	}
 	return []Step{{Op: OpWriteShare, Force: s.Force, Share: was, Handed: shown}}
+}
+
+// ends are the clients of MPS that a step ends, on the host as it is before it.
+func (s Step) ends(host *gpu.Host) []gpu.Process {
+	if s.Daemon == nil {
+		return host.ClientsIn(s.Share.Name)
+	}
+	d, ok := host.Daemon(s.Daemon.Name)
+	if !ok {
+		return nil
+	}
+	return d.Clients
 }
 
 func (s Step) endingText() string {
@@ -144,7 +183,7 @@ func rewritten(host *gpu.Host, daemon string) []Step {
 // claimedSpec is what a host hands over for a share by its claims, nil when they do not
 // tell: an inventory does not show it.
 func claimedSpec(host *gpu.Host, name string) *gpu.ShareSpec {
-	claim := findClaim(host, gpu.ClaimShare, name)
+	claim, _ := host.Claim(gpu.ClaimShare, name)
 	if claim == nil || claim.Want.Share == nil {
 		return nil
 	}

@@ -30,7 +30,7 @@ func (p *planner) assignment() error {
 	if vm != nil {
 		id = vm.ID
 	}
-	claim := findClaim(&p.host, gpu.ClaimAssignment, id)
+	claim, _ := p.host.Claim(gpu.ClaimAssignment, id)
 	ours, err := p.owns(gpu.ClaimAssignment, id, claim, prior != nil, want != nil)
 	if err != nil || !ours {
 		if err == nil && claim == nil && vm != nil && !p.change.ClaimOnly {

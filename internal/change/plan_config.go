@@ -44,7 +44,7 @@ func (p *planner) config() error {
 		c.shape = prior
 	}
 	c.id = c.shape.ID
-	c.claim = findClaim(&p.host, gpu.ClaimConfig, c.id)
+	c.claim, _ = p.host.Claim(gpu.ClaimConfig, c.id)
 	ours, err := p.owns(gpu.ClaimConfig, c.id, c.claim, had, wanted)
 	if err != nil || !ours {
 		return err
@@ -160,9 +160,8 @@ func (p *planner) joins(c *configChange, id string) {
 // leavesFor tells which config of ours a GPU leaves for this one, nil for none, and takes it
 // out of that one's claim.
 func (p *planner) leavesFor(c *configChange, gpuID string) *gpu.Claim {
-	for i := range p.host.Claims {
-		other := &p.host.Claims[i]
-		if other.Kind != gpu.ClaimConfig || gpu.SameID(other.ID, c.id) || !other.Covers(gpuID) {
+	for other := range p.host.ClaimsOf(gpu.ClaimConfig) {
+		if gpu.SameID(other.ID, c.id) || !other.Covers(gpuID) {
 			continue
 		}
 		if other.Owner != p.change.Owner || other.Owner == "" {

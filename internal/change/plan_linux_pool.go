@@ -40,8 +40,8 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 		if _, ok := p.host.GPU(id); !ok {
 			return refuse(NotFound, makePool, "GPU "+id, "host %s has no such GPU", p.host.Name)
 		}
-		for i := range p.host.Claims {
-			if o := &p.host.Claims[i]; o.Kind == gpu.ClaimPool && !gpu.SameID(o.ID, pool.Name) && o.Covers(id) {
+		for o := range p.host.ClaimsOf(gpu.ClaimPool) {
+			if !gpu.SameID(o.ID, pool.Name) && o.Covers(id) {
 				return refuse(InUse, makePool, "GPU "+id, "it is in pool %q already", o.ID)
 			}
 		}
@@ -63,9 +63,8 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 // drawn are the shares of a pool that have part in a GPU.
 func (p *planner) drawn(pool, id string) []string {
 	var names []string
-	for i := range p.host.Claims {
-		c := &p.host.Claims[i]
-		if s := c.Want.Share; c.Kind == gpu.ClaimShare && s != nil && gpu.SameID(s.Pool, pool) && c.Covers(id) {
+	for c := range p.host.ClaimsOf(gpu.ClaimShare) {
+		if s := c.Want.Share; s != nil && gpu.SameID(s.Pool, pool) && c.Covers(id) {
 			names = append(names, s.Name)
 		}
 	}

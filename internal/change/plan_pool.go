@@ -17,7 +17,7 @@ func (p *planner) pool() error {
 	if !wanted {
 		shape = prior
 	}
-	claim := findClaim(&p.host, gpu.ClaimPool, shape.Name)
+	claim, _ := p.host.Claim(gpu.ClaimPool, shape.Name)
 	ours, err := p.owns(gpu.ClaimPool, shape.Name, claim, had, wanted)
 	if err != nil || !ours {
 		return err

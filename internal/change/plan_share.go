@@ -26,7 +26,7 @@ func (p *planner) share() error {
 	if shape == nil {
 		return nil // it is on another host
 	}
-	claim := findClaim(&p.host, gpu.ClaimShare, shape.Name)
+	claim, _ := p.host.Claim(gpu.ClaimShare, shape.Name)
 	ours, err := p.owns(gpu.ClaimShare, shape.Name, claim, prior != nil, want != nil)
 	if err != nil || !ours {
 		return err
@@ -128,17 +128,33 @@ func (p *planner) shareClaim(s *gpu.Share, old *gpu.Claim) gpu.Claim {
 // WholeHost to leave alone of one that a failed change left half done.
 func (p *planner) endShare(s *gpu.Share, claim *gpu.Claim) error {
 	if !p.change.ClaimOnly {
-		if r := p.notRunning(s.Name, endShare); r != nil {
+		ends, r := p.endsIn(s)
+		if r != nil {
 			p.refuse(r)
 		}
-		if handed, ok := p.host.HandedShare(s.Name); ok {
-			p.add(Step{Op: OpRemoveShare, Share: &gpu.ShareSpec{Name: handed.Name}})
+		if _, handed := p.host.HandedShare(s.Name); handed || ends {
+			p.add(Step{Op: OpRemoveShare, Share: &gpu.ShareSpec{Name: s.Name}, Force: ends})
 		}
 	}
 	if claim != nil {
 		p.drop(*claim)
 	}
 	return nil
+}
+
+// endsIn tells whether clients of MPS end with a share, and refuses that where it is not allowed,
+// and under other processes.
+func (p *planner) endsIn(s *gpu.Share) (bool, *Refusal) {
+	clients := processTexts(p.host.ClientsIn(s.Name))
+	who := inShare(&p.host, s.Name)
+	others := slices.DeleteFunc(slices.Clone(who), func(text string) bool { return slices.Contains(clients, text) })
+	switch {
+	case len(others) > 0 || len(who) == 0:
+		return false, p.notRunning(s.Name, endShare)
+	case gpu.DisruptProcessRestart.Exceeds(s.MaxDisruption):
+		return false, p.notRunning(s.Name, endShare).or("stop them first, or allow that they end with max_disruption = \"process_restart\" on the share").needs(gpu.DisruptProcessRestart)
+	}
+	return true, nil
 }
 
 // notRunning refuses a change under processes of a share.
@@ -151,7 +167,7 @@ func (p *planner) notRunning(name, op string) *Refusal {
 
 // inShare are the processes that run in a share.
 func inShare(host *gpu.Host, name string) []string {
-	var who []string
+	who := processTexts(host.ClientsIn(name))
 	for i := range host.GPUs {
 		for _, p := range host.GPUs[i].Processes {
 			if text := placement.ProcessText(p); p.Share != "" && gpu.SameID(p.Share, name) && !slices.Contains(who, text) {

@@ -13,10 +13,9 @@ import (
 func (p *planner) underShares(c *configChange) {
 	after := ProjectAll(p.host, p.steps)
 	var writes []Step
-	for i := range p.host.Claims {
-		claim := &p.host.Claims[i]
+	for claim := range p.host.ClaimsOf(gpu.ClaimShare) {
 		s := claim.Want.Share
-		if claim.Kind != gpu.ClaimShare || s == nil || !slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return p.concerns(c, d.GPU) }) {
+		if s == nil || !slices.ContainsFunc(s.Devices, func(d gpu.SharedDevice) bool { return p.concerns(c, d.GPU) }) {
 			continue
 		}
 		if r := p.keepsShare(c, claim, &after); r != nil {

@@ -71,11 +71,9 @@ func (s *sharingChange) leftBehind(c *configChange) []gpu.MPSDaemonSpec {
 		return nil
 	}
 	declared := map[string]bool{}
-	for i := range s.host.Claims {
-		if claim := &s.host.Claims[i]; claim.Kind == gpu.ClaimConfig {
-			for _, d := range declaredDaemons(&s.host, claim) {
-				declared[d.Name] = true
-			}
+	for claim := range s.host.ClaimsOf(gpu.ClaimConfig) {
+		for _, d := range declaredDaemons(&s.host, claim) {
+			declared[d.Name] = true
 		}
 	}
 	var out []gpu.MPSDaemonSpec
@@ -194,7 +192,7 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 // endsClients tells whether clients end with a daemon, and refuses that where it is not
 // allowed.
 func (s *sharingChange) endsClients(d *gpu.MPSDaemon, op string) bool {
-	who := clients(d)
+	who := processTexts(d.Clients)
 	if len(who) > 0 && gpu.DisruptProcessRestart.Exceeds(s.limit) {
 		s.refuse(refuse(InUse, op, "MPS daemon "+d.Name, "%d of its clients would end: %s", len(who), strings.Join(who, ", ")).
 			or("wait until they have ended, or allow it with max_disruption = \"process_restart\"").of(MPSInUse).needs(gpu.DisruptProcessRestart))
@@ -202,11 +200,11 @@ func (s *sharingChange) endsClients(d *gpu.MPSDaemon, op string) bool {
 	return len(who) > 0
 }
 
-// clients are those of a daemon, in words.
-func clients(d *gpu.MPSDaemon) []string {
+// processTexts are processes in words.
+func processTexts(list []gpu.Process) []string {
 	var out []string
-	for _, c := range d.Clients {
-		out = append(out, placement.ProcessText(c))
+	for _, p := range list {
+		out = append(out, placement.ProcessText(p))
 	}
 	return out
 }
@@ -217,7 +215,7 @@ func (p *planner) leaveSharing(c *configChange) {
 	s := sharingChange{planner: p, limit: c.want.MaxDisruption}
 	for i := range c.shrunk {
 		after := &c.shrunk[i]
-		before := findClaim(&p.host, after.Kind, after.ID)
+		before, _ := p.host.Claim(after.Kind, after.ID)
 		s.daemons(declaredDaemons(&p.host, before), declaredDaemons(&p.host, after))
 		if kind := c.want.Kind; kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
 			continue // which sets the modes itself

@@ -83,8 +83,8 @@ func PlacedDevice(h *gpu.Host, at gpu.SharedDevice) *Device {
 
 // claimedConfig is the config whose claim covers a GPU, nil for none.
 func claimedConfig(h *gpu.Host, gpuID string) *gpu.PartitionConfig {
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind == gpu.ClaimConfig && c.Want.Config != nil && c.Covers(gpuID) {
+	for c := range h.ClaimsOf(gpu.ClaimConfig) {
+		if c.Want.Config != nil && c.Covers(gpuID) {
 			return c.Want.Config
 		}
 	}
@@ -110,9 +110,8 @@ func (d *Device) enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
 	if d.Mode == gpu.ShareWholeGPU || d.Mode == gpu.ShareMIG {
 		return EnforcementHardware
 	}
-	handed, is := h.HandedShare(s.Name)
 	limit := d.Limit(s)
-	if limit > 0 && is && handed.LimitsContainers && CanLimitContainers(h, d) {
+	if d.limitsContainers(h, s) && len(d.unheld(s)) == 0 {
 		return EnforcementPerContainer
 	}
 	if d.Mode != gpu.ShareMPS {
@@ -130,6 +129,35 @@ func (d *Device) enforcement(h *gpu.Host, s *gpu.Share) Enforcement {
 		return EnforcementPerProcess
 	}
 	return EnforcementAdvisory // its own limits are in the environment of its processes
+}
+
+// limitsContainers reports whether containers that start get the share's limit.
+func (d *Device) limitsContainers(h *gpu.Host, s *gpu.Share) bool {
+	handed, is := h.HandedShare(s.Name)
+	return d.Limit(s) > 0 && is && handed.LimitsContainers && CanLimitContainers(h, d)
+}
+
+// unheld are the processes of a share that the driver holds to more than its limit, or to
+// nothing: they began before it, or in no container.
+func (d *Device) unheld(s *gpu.Share) []gpu.Process {
+	return slices.DeleteFunc(slices.Clone(d.OnGPU.Processes), func(p gpu.Process) bool {
+		return !gpu.SameID(p.Share, s.Name) || p.MemoryLimit == nil || *p.MemoryLimit > 0 && *p.MemoryLimit <= d.Limit(s)
+	})
+}
+
+// PastLimit names the processes that go past the limit to which containers of a share are held.
+func PastLimit(h *gpu.Host, s *gpu.Share) []string {
+	var out []string
+	for _, at := range s.Devices {
+		if d := PlacedDevice(h, at); d.limitsContainers(h, s) {
+			for _, p := range d.unheld(s) {
+				if text := ProcessText(p); !slices.Contains(out, text) {
+					out = append(out, text)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // CanLimitContainers reports whether driver and container toolkit can hold a container as a

@@ -20,8 +20,8 @@ func Allocated(h *gpu.Host, at gpu.SharedDevice) float64 {
 // ClaimedShares are the shares of a host by its claims.
 func ClaimedShares(h *gpu.Host) []*gpu.Share {
 	var out []*gpu.Share
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil {
+	for c := range h.ClaimsOf(gpu.ClaimShare) {
+		if c.Want.Share != nil {
 			out = append(out, c.Want.Share)
 		}
 	}

@@ -59,8 +59,8 @@ func NewSharedHost(key string, claims, gpus *gpu.Host) *SharedHost {
 // claimedShares is a host by its claims. Only shares that count are on it.
 func claimedShares(h *gpu.Host, key string, counts func(*gpu.Claim) bool) *SharedHost {
 	s := NewSharedHost(key, h, h)
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind == gpu.ClaimShare && c.Want.Share != nil && counts(c) {
+	for c := range h.ClaimsOf(gpu.ClaimShare) {
+		if c.Want.Share != nil && counts(c) {
 			s.Put(c.Want.Share)
 		}
 	}
