@@ -208,7 +208,7 @@ var all = []Assumption{
 		Source:   "nvidia-smi keeps nothing on disk.",
 		Answered: "setting one and resetting a GPU whose MIG mode takes that, else by restarting",
 		Unasked:  "it takes a reset",
-		Where:    []string{simulated + "mig.go"},
+		Where:    []string{"internal/fake/others/gpus.go"},
 	},
 	{
 		ID: "linux-time-slice-volta", Platform: gpu.Linux, Asked: true, Tried: true,

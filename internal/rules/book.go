@@ -21,32 +21,17 @@ type Book struct {
 	// open are partition configs whose plan is not known until apply, by instance, as they
 	// were before.
 	open map[string]change.Change
-	// hung are plans that a host refuses unless this run destroys what it has not planned
-	// yet, by token and host.
-	hung sync.Map
+	// undecided are plans with which something is wrong unless others of this state let go of what
+	// they have, which the run has not planned yet, by rule and token.
+	undecided sync.Map
 	// projected are hosts with plans made on them, by name; each is a *projection.
 	projected sync.Map
 	// configured are hosts with a partition config made on them; likewise.
 	configured sync.Map
 	// draining is how many of the plans drain nodes.
 	draining int
-	// short are resources that lack room unless others let go of it, by token.
-	short sync.Map
 	// told is what was said of the run as a whole, and is not said again.
 	told sync.Map
-}
-
-func (b *Book) setOpen(token, host string, open bool) {
-	if open && token != "" {
-		b.hung.Store([2]string{token, host}, true)
-	} else {
-		b.hung.Delete([2]string{token, host})
-	}
-}
-
-func (b *Book) isOpen(token, host string) bool {
-	_, open := b.hung.Load([2]string{token, host})
-	return open
 }
 
 // entry is one plan of the run.

@@ -33,6 +33,8 @@ type run struct {
 	// lenient is true while resources of this state that the run has not planned yet count as
 	// destroyed by it.
 	lenient bool
+	// again is true for a plan that is in the book, and is asked about once more.
+	again bool
 	// othersBefore is true while the other plans of the run count with what they had:
 	// what only this run brings about did not stand before it.
 	othersBefore bool
@@ -99,6 +101,9 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 		if levels[rule.ID] == Off && !rule.Fixed || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
 			continue
 		}
+		if waits(rule.ID) {
+			r.book.undecided.Delete([2]string{rule.ID, p.Token})
+		}
 		if rule.ID == Feasible && slices.ContainsFunc(out, func(f Finding) bool { return f.Level == Error }) {
 			continue // some other rule says why
 		}
@@ -109,24 +114,32 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 		}
 		stood, decided := r.keysBefore(), r.decided()
 		for _, v := range r.found {
-			if decided != nil && v.Level != Warning && !containsAll(decided, v.keys) {
-				r.book.short.Store(p.Token, p)
+			if r.undecided(v, decided) {
+				r.book.undecided.Store([2]string{rule.ID, p.Token}, p)
 				continue // those who have it may let go of it: the last of them is told
 			}
-			v.Rule = rule.ID
-			v.Level = levels.inForce(rule, v.Level)
-			if p.Unchanged && v.Level == Warning && !rule.standing {
-				continue // it was said when it was planned; every plan after would say it again
+			if f, says := r.weighed(v, levels, stood); says {
+				out = append(out, f)
 			}
-			v.Stood = len(stood) > 0 && containsAll(stood, v.keys)
-			if v.Stood {
-				v.Level = Warning
-			}
-			out = append(out, v.Finding)
 		}
 	}
 	slices.SortStableFunc(out, compareFindings)
 	return out
+}
+
+// weighed is what a violation is to a plan: a warning where it stood before, and nothing where
+// an earlier plan has warned of it.
+func (r *run) weighed(v violation, levels Levels, stood map[string]bool) (Finding, bool) {
+	v.Rule = r.rule.ID
+	v.Level = levels.inForce(r.rule, v.Level)
+	if r.plan.Unchanged && v.Level == Warning && !r.rule.standing {
+		return v.Finding, false // it was said when it was planned; every plan after would say it again
+	}
+	v.Stood = len(stood) > 0 && containsAll(stood, v.keys)
+	if v.Stood {
+		v.Level = Warning
+	}
+	return v.Finding, true
 }
 
 // keysBefore evaluates the rule for what the resource, and the others of the run, had
@@ -149,8 +162,13 @@ func (r *run) keysBefore() map[string]bool {
 		}
 	}
 	r.rule.check(&before)
+	return before.keysFound()
+}
+
+// keysFound are the keys of all that was found.
+func (r *run) keysFound() map[string]bool {
 	keys := map[string]bool{}
-	for _, v := range before.found {
+	for _, v := range r.found {
 		for _, k := range v.keys {
 			keys[k] = true
 		}

@@ -196,9 +196,8 @@ func (r *run) reportXor(f Finding, e *entry, host string, g *gpu.GPU) {
 // reportXorClaim reports a claim of the other kind. One of this state is only worth
 // a warning: its resource is not planned in this run yet, or is being removed in it.
 func (r *run) reportXorClaim(f Finding, h *gpu.Host, host string, g *gpu.GPU, other gpu.ClaimKind) {
-	for i := range h.Claims {
-		c := &h.Claims[i]
-		if c.Kind != other || !c.Covers(g.ID) || r.superseded(c) {
+	for c := range h.ClaimsOf(other) {
+		if !c.Covers(g.ID) || r.superseded(c) {
 			continue
 		}
 		f.Found = fmt.Sprintf("%s is claimed by %s %s of %s.", gpuOn(host, g), claimNoun(other), quote(c.ID), whose(c))

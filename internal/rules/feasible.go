@@ -15,8 +15,7 @@ import (
 // Feasible is the id of the rule that has what the other rules do not say.
 const Feasible = "feasible-on-host"
 
-// checkFeasible asks the planner whether each host can do what the plan wants of it, and
-// what the plans want that came before this one and hung on it.
+// checkFeasible asks the planner whether each host can do what the plan wants of it.
 func checkFeasible(r *run) {
 	if r.before || r.othersBefore || r.applying {
 		return
@@ -27,20 +26,21 @@ func checkFeasible(r *run) {
 			continue
 		}
 		if !r.plan.Unchanged {
-			r.checkFeasibleOn(host, h, r.plan)
-		}
-		for e := range r.others(gpusOn(host), vmsOn(host), sharesOn(host)) {
-			if !r.book.isOpen(e.token, host) {
-				continue
+			if refused, open, _ := r.refusedBy(host, h, r.plan); refused != nil && (!open || !r.lenient) {
+				r.reportRefused(host, refused)
 			}
-			r.checkFeasibleOn(host, h, e.plan)
+		}
+		if r.again {
+			continue
 		}
 		for _, f := range r.late(host, h) {
 			f.Path, f.Other = pathOf(r.plan), ""
 			r.report(f, key("overtaken", host, f.Found))
 		}
 	}
-	r.checkDrainOrder()
+	if !r.again {
+		r.checkDrainOrder()
+	}
 }
 
 // Overtaken finds plans of the run after which a host would refuse a destroy, though it lets it
@@ -97,18 +97,59 @@ func (r *run) overtaken(host string, h *gpu.Host, ends, makes change.Change) (f 
 }
 
 func (r *run) overtakenOn(known gpu.Host, host string, ends, makes change.Change) (f Finding, late bool) {
-	after, ok := r.after(known, host, withoutDrain(makes))
-	if !ok || len(r.refusals(known, host, ends)) > 0 {
+	if len(r.refusals(known, host, ends)) > 0 {
 		return f, false
 	}
-	refused := r.refusals(after, host, ends)
-	if len(refused) == 0 {
-		return r.leavesOver(host, known, after, ends, makes)
+	for _, after := range r.outcomes(known, host, withoutDrain(makes), ends) {
+		if refused := r.refusals(after, host, ends); len(refused) == 0 {
+			f, late = r.leavesOver(host, known, after, ends, makes)
+		} else if refused[0].Rule != change.Capacity {
+			f, late = comesTooLate(host, ends, makes, refused[0]), true
+		}
+		if late {
+			return f, true
+		}
 	}
-	if refused[0].Rule == change.Capacity {
-		return f, false
+	return f, false
+}
+
+// outcomes are what a plan may make of a host, if the host can do it: a VM that starts takes a
+// partition of whichever GPU the platform chooses, which may be one that another plan is about.
+func (r *run) outcomes(known gpu.Host, host string, p, about change.Change) []gpu.Host {
+	after, ok := r.after(known, host, p)
+	if !ok {
+		return nil
 	}
-	f = Refused(host, ends, refused[0])
+	out := []gpu.Host{after}
+	a := p.Want.Assignment
+	if a == nil || a.Partition == nil {
+		return out
+	}
+	vm, ok := after.VM(cmp.Or(a.VMID, a.VM))
+	if !ok || !slices.ContainsFunc(vm.PartitionAdapters, func(o gpu.PartitionAdapter) bool { return o.PinnedGPU == "" }) {
+		return out
+	}
+	var gpus []string
+	for _, c := range []*gpu.PartitionConfig{about.Prior.Config, about.Want.Config} {
+		if c != nil {
+			gpus = append(gpus, c.GPUs[host]...)
+		}
+	}
+	slices.Sort(gpus)
+	for _, id := range slices.Compact(gpus) {
+		pinned, to := *a, *a.Partition
+		to.PinnedGPU, pinned.Partition = id, &to
+		p.Want.Assignment = &pinned
+		if after, ok := r.after(known, host, p); ok {
+			out = append(out, after)
+		}
+	}
+	return out
+}
+
+// comesTooLate says that a host refuses a plan once another one is made.
+func comesTooLate(host string, ends, makes change.Change, refused *change.Refusal) Finding {
+	f := Refused(host, ends, refused)
 	f.Title, f.Wanted, f.Fix = "The change may come too late", eitherFirst, "Make one of the two in an apply of its own first."
 	if ends.Want.Empty() {
 		f.Title, f.Fix = "The destroy may come too late", "Destroy it first, in an apply of its own, or keep what it made: `on_destroy = \"keep\"`."
@@ -116,7 +157,7 @@ func (r *run) overtakenOn(known gpu.Host, host string, ends, makes change.Change
 		f.Fix = "Write `partition = { config = ... }` with the id of the config, so that the config comes first."
 	}
 	f.Found = fmt.Sprintf("If %s is %s before %s is %s, the host refuses the latter. %s", labelOf(makes), done(makes), labelOf(ends), done(ends), f.Found)
-	return f, true
+	return f
 }
 
 // used is a host once what a plan refers to is made there.
@@ -146,10 +187,10 @@ func done(p change.Change) string {
 }
 
 // leavesOver finds that a GPU goes from one config to another one of the run, and that how it is
-// shared afterwards hangs on which of the two is made first: what is destroyed and kept stays
+// shared afterwards hangs on which of the two is made first: what the one leaves and keeps stays
 // under what comes then.
 func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.Change) (f Finding, differs bool) {
-	if !ends.Want.Empty() || ends.Prior.Config == nil || makes.Want.Config == nil {
+	if ends.Prior.Config == nil || makes.Want.Config == nil {
 		return f, false
 	}
 	last, _ := r.after(after, host, ends)
@@ -162,9 +203,9 @@ func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.
 			}
 			return Finding{
 				Rule: Feasible, Level: Error, Title: "What is kept stays under another layout", Host: host, GPU: a.ID,
-				Found:  fmt.Sprintf("%s is destroyed and keeps how it shares %s, which %s takes in the same run.", labelOf(ends), gpuText(a), labelOf(makes)),
+				Found:  fmt.Sprintf("%s lets go of %s and keeps how it is shared, and %s takes it in the same run.", labelOf(ends), gpuText(a), labelOf(makes)),
 				Wanted: eitherFirst,
-				Fix:    "Destroy it first, in an apply of its own with `on_destroy = \"restore\"`, or keep the GPU out of the new one.",
+				Fix:    "Let go of it in an apply of its own first, or with `on_destroy = \"restore\"`, which puts back how it was shared.",
 			}, true
 		}
 	}
@@ -200,14 +241,6 @@ func ordered(user, used change.Change) bool {
 	return handsOver(user, used) || refersTo(user.Want, used.Want) || refersTo(user.Want, used.Prior) || used.Want.Empty() && refersTo(user.Prior, used.Prior)
 }
 
-func (r *run) checkFeasibleOn(host string, h *gpu.Host, p change.Change) {
-	refused, open, _ := r.refusedBy(host, h, p)
-	r.book.setOpen(p.Token, host, open)
-	if refused != nil && !open {
-		r.reportRefused(host, p, refused)
-	}
-}
-
 // Infeasible is what hosts would refuse of a plan, unless another plan of the run, or one
 // that is still to come, makes way for it.
 func Infeasible(w World, p change.Change) []Finding {
@@ -224,16 +257,13 @@ func Infeasible(w World, p change.Change) []Finding {
 	return out
 }
 
-func (r *run) reportRefused(host string, p change.Change, refused *change.Refusal) {
-	f := Refused(host, p, refused)
+func (r *run) reportRefused(host string, refused *change.Refusal) {
+	f := Refused(host, r.plan, refused)
 	f.Path = pathOf(r.plan)
-	if reflect.DeepEqual(declared(p.Want), declared(p.Prior)) {
+	if reflect.DeepEqual(declared(r.plan.Want), declared(r.plan.Prior)) {
 		f.Level = Warning // what is to be put right stood before
 	}
-	if label := labelOf(p); label != r.label() {
-		f.Other = label
-	}
-	r.report(f, key(Feasible, host, labelOf(p)))
+	r.report(f, key(Feasible, host))
 }
 
 // declared is a want without where its VM happens to be, and what it is called there.
@@ -312,6 +342,10 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	if possible {
 		return nil, false, after
 	}
+	same := func(x *change.Refusal) bool { return x.Object == refused.Object && x.Found == refused.Found }
+	if left := r.refusals(after, host, p); len(left) > 0 && !slices.ContainsFunc(left, same) {
+		refused = left[0] // the others of the run make way for the first
+	}
 	if ends != nil {
 		if all := r.refusals(after, host, *ends); len(all) > 0 {
 			refused = all[0] // what is replaced does not go, and so stands in the way
@@ -320,7 +354,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	var unplanned []change.Change
 	for _, c := range known.Claims {
 		if r.owner != "" && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !refersTo(p.Want, c.Want) {
-			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want})
+			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: letsGo(c.Want)})
 			if c.Want.Config != nil {
 				unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want, Want: c.Want})
 			}
@@ -328,6 +362,17 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	known, open = r.madeWay(after, host, unplanned, p)
 	return refused, open, known
+}
+
+// letsGo is what an object has that may go, or be changed, in any way that nobody knows yet: its
+// VM may be left off.
+func letsGo(w gpu.Want) gpu.Want {
+	if w.Assignment != nil {
+		a := *w.Assignment
+		a.Power.AllowShutdown, a.Power.StayOff, a.Power.NextOff = true, true, false
+		w.Assignment = &a
+	}
+	return w
 }
 
 // failsBeside tells whether some other host will not let what a plan puts right be put right,

@@ -71,10 +71,11 @@ func TestWhatTheHostRefusesInEveryOrder(t *testing.T) {
 			w.Others = rules.NewBook()
 			var said []string
 			for _, p := range plans {
-				for _, f := range of(rules.Feasible, rules.Check(w, p, nil)) {
+				found := of(rules.Feasible, rules.Check(w, p, nil))
+				w.Others.Put(p.Token, p)
+				for _, f := range slices.Concat(found, rules.Decided(w, p, nil)) {
 					said = append(said, fmt.Sprintf("%s: %s", p.Subject, f.Detail()))
 				}
-				w.Others.Put(p.Token, p)
 			}
 			if (len(said) > 0) != test.refused {
 				t.Errorf("%s, %s first: %s", test.name, plans[0].Subject, strings.Join(said, "\n"))

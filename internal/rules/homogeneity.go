@@ -458,8 +458,8 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 
 // configClaimOver is a config's claim on a GPU that no plan of this run replaces.
 func (r *run) configClaimOver(h *gpu.Host, id string) *gpu.Claim {
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind == gpu.ClaimConfig && c.Covers(id) && !r.superseded(c) {
+	for c := range h.ClaimsOf(gpu.ClaimConfig) {
+		if c.Covers(id) && !r.superseded(c) {
 			return c
 		}
 	}

@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
@@ -164,8 +165,40 @@ func checkMIGMode(r *run) {
 		}
 		r.reportMIGBusy(host, busy, by)
 		r.reportMIGReset(resets, limit)
+		r.warnOfWatchers(host, f)
 		r.reportNotRestored(host, f)
 	}
+}
+
+// watchers are services that keep GPUs open only to watch them.
+var watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "dcgm-exporter.service", "nvsm.service"}
+
+// warnOfWatchers says that a GPU may not let itself be reset: what runs is known, and not what
+// each service has open.
+func (r *run) warnOfWatchers(host string, f change.Forecast) {
+	if len(f.Resets) == 0 || len(f.Refused) > 0 {
+		return
+	}
+	var runs []string
+	for _, unit := range r.fleet.hosts[host].Units {
+		stopped := func(s change.Step) bool { return s.Op == change.OpStopUnit && change.SameUnit(s.Unit, unit) }
+		if slices.Contains(watchers, unit) && !slices.ContainsFunc(f.Steps, stopped) {
+			runs = append(runs, quote(unit))
+		}
+	}
+	if len(runs) == 0 {
+		return
+	}
+	slices.Sort(runs)
+	r.report(Finding{
+		Level:  Warning,
+		Path:   "quiesce_units",
+		Title:  "A service may keep GPUs from being reset",
+		Host:   host,
+		Found:  fmt.Sprintf("On %s %s %s, which %s GPUs.", hostText(host), joinAll(runs), verb(len(runs), "runs", "run"), verb(len(runs), "watches", "watch")),
+		Wanted: fmt.Sprintf("%s resets GPUs there, which the driver refuses while a service keeps them open.", r.label()),
+		Fix:    "Name such services in `quiesce_units`: they are stopped for the change and started again.",
+	}, key("watchers", host))
 }
 
 // allowedDisruption is the limit of the config, or of what it was when it is destroyed.

@@ -237,6 +237,18 @@ func migScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptGPUReset },
 		},
 		{
+			rule: "mig-mode", name: "a service that watches", level: rules.Warning, path: "quiesce_units", change: true,
+			says: []string{`"nvidia-dcgm.service" runs, which watches GPUs`},
+			build: func() (rules.World, change.Change) {
+				h := gpuServer("hgx01", migOff(ampere(h100(migGPU0))), ampere(h100(migGPU1)))
+				h.Units = []string{"nvidia-dcgm.service", "sshd.service"}
+				p := create("t", migConfig("ml", profiles("3g.40gb", 1), "hgx01"))
+				p.Want.Config.MaxDisruption = gpu.DisruptGPUReset
+				return world(h), p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.QuiesceUnits = []string{"nvidia-dcgm"} },
+		},
+		{
 			rule: "mig-mode", name: "a former layout in use", level: rules.Error, path: "on_destroy", change: true,
 			says: []string{migGPU1, "process 4711", "no MIG mode before"},
 			build: func() (rules.World, change.Change) {

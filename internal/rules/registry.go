@@ -53,11 +53,11 @@ var registry = []Rule{
 		Sentence: "A partition config finds at least one GPU on every host that it names.",
 	},
 	{
-		ID: "known-config", Default: Error, Scope: FleetScope, Subjects: vmsAndShares, Source: srcProject, check: checkKnownConfig,
+		ID: "known-config", Default: Error, passes: true, Scope: FleetScope, Subjects: vmsAndShares, Source: srcProject, check: checkKnownConfig,
 		Sentence: "The partition config of an assignment or a share is of a kind for it, and planned in this run or claimed on a host.",
 	},
 	{
-		ID: "known-pool", Default: Error, Scope: FleetScope, Subjects: vmsAndShares, Source: srcProject, check: checkKnownPool,
+		ID: "known-pool", Default: Error, passes: true, Scope: FleetScope, Subjects: vmsAndShares, Source: srcProject, check: checkKnownPool,
 		Sentence: "The pool of an assignment or a share is planned in this run, claimed on a host, or on the VM's host.",
 	},
 	{

@@ -1034,7 +1034,7 @@ func powerScenarios() []scenario {
 		},
 		{
 			rule: rules.Feasible, name: "a GPU that goes from a config that is kept", level: rules.Error, path: "name", change: true,
-			says: []string{`"ml" is destroyed and keeps`, `"turns" takes`},
+			says: []string{`"ml" lets go of GPU`, `"turns" takes it`},
 			build: func() (rules.World, change.Change) {
 				was := mpsConfig("ml", "gpu01")
 				h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)

@@ -311,9 +311,8 @@ func (r *run) poolsOn(host string) []string {
 			out = append(out, w.Pool.ID)
 		}
 	}
-	h := r.fleet.hosts[host]
-	for i := range h.Claims {
-		if c := &h.Claims[i]; c.Kind == gpu.ClaimPool && c.Want.Pool != nil && !r.superseded(c) {
+	for c := range r.fleet.hosts[host].ClaimsOf(gpu.ClaimPool) {
+		if c.Want.Pool != nil && !r.superseded(c) {
 			out = append(out, c.Want.Pool.ID)
 		}
 	}

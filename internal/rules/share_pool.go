@@ -229,8 +229,8 @@ func (r *run) poolsOver(c *gpu.PartitionConfig) []*placement.SharePool {
 				add(p)
 			}
 		}
-		for i := range h.Claims {
-			if x := &h.Claims[i]; x.Kind == gpu.ClaimPool && x.Want.Pool != nil && !r.ours(x) && common(host, x.GPUs) {
+		for x := range h.ClaimsOf(gpu.ClaimPool) {
+			if x.Want.Pool != nil && !r.ours(x) && common(host, x.GPUs) {
 				add(x.Want.Pool)
 			}
 		}

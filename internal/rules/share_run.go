@@ -21,9 +21,8 @@ type holding struct {
 // apply, every claim counts.
 func (r *run) holdings(host string, h *gpu.Host) []holding {
 	var out []holding
-	for i := range h.Claims {
-		c := &h.Claims[i]
-		if c.Kind == gpu.ClaimShare && c.Want.Share != nil && !r.superseded(c) && (!r.ours(c) || (r.applying || r.everyClaim) && !r.takesOver(host, c)) {
+	for c := range h.ClaimsOf(gpu.ClaimShare) {
+		if c.Want.Share != nil && !r.superseded(c) && (!r.ours(c) || (r.applying || r.everyClaim) && !r.takesOver(host, c)) {
 			out = append(out, holding{share: c.Want.Share, claim: c})
 		}
 	}

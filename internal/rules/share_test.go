@@ -24,6 +24,16 @@ func TestDescribeShare(t *testing.T) {
 		h.Shares = []gpu.HandedShare{{Name: "a", CDIDevice: gpu.CDIDevice("a"), LimitsContainers: hooked}}
 		return h
 	}
+	// runs has a process of share a, which the driver holds to a limit in its container.
+	runs := func(h *gpu.Host, name string, limit *gpu.Bytes) *gpu.Host {
+		h.GPUs[0].Processes = append(h.GPUs[0].Processes, gpu.Process{PID: 4711, Share: name, MemoryLimit: limit})
+		return h
+	}
+	fenced := func() *gpu.Host { return handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), true) }
+	turns := func() *gpu.Host { return handed(newest(laidOut(shareServer(), slicesConfig("ml", 4, "gpu01"))), true) }
+	enforced := func(by placement.Enforcement) placement.ShareFacts {
+		return placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: by, Fraction: 0.25}
+	}
 	served := func(h *gpu.Host) *gpu.Host {
 		h.MPS = &gpu.MPSHost{}
 		for _, c := range h.Claims {
@@ -55,23 +65,33 @@ func TestDescribeShare(t *testing.T) {
 		share gpu.Share
 		want  placement.ShareFacts
 	}{
-		"not placed":                    {host: shareServer(), share: share("a", gib), want: placement.ShareFacts{Isolation: "none", Enforcement: "none"}},
-		"whole":                         {host: shareServer(), share: onto(share("a", gib), migGPU0), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 1}},
-		"two whole ones":                {host: shareServer(), share: onto(share("a", gib), migGPU0, migGPU1), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 2}},
-		"an instance":                   {host: instances(), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
-		"an instance that is lost":      {host: shareServer(h100(migGPU0)), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
-		"MPS, nothing said":             {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
-		"MPS, by memory":                {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
-		"MPS, the larger part counts":   {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: half, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.5}},
-		"MPS, the daemon holds as much": {host: served(laidOut(shareServer(), held)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
-		"MPS, the daemon holds more":    {host: served(laidOut(shareServer(), held)), share: onto(share("a", 10*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.125}},
-		"MPS, the daemon holds another": {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
-		"MPS, no daemon runs":           {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
-		"MPS, the daemon limits":        {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
-		"MPS before Volta":              {host: old, share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
-		"MPS, containers limited":       {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_container", Fraction: 0.25}},
-		"MPS, handed without the hook":  {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), false), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
-		"MPS, the toolkit is too old":   {host: handed(oldToolkit, true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"not placed":                          {host: shareServer(), share: share("a", gib), want: placement.ShareFacts{Isolation: "none", Enforcement: "none"}},
+		"whole":                               {host: shareServer(), share: onto(share("a", gib), migGPU0), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 1}},
+		"two whole ones":                      {host: shareServer(), share: onto(share("a", gib), migGPU0, migGPU1), want: placement.ShareFacts{Mode: "whole_gpu", Isolation: "hardware", Enforcement: "hardware", Fraction: 2}},
+		"an instance":                         {host: instances(), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
+		"an instance that is lost":            {host: shareServer(h100(migGPU0)), share: inInstance, want: placement.ShareFacts{Mode: "mig", Isolation: "hardware", Enforcement: "hardware", Fraction: 0.49375}},
+		"MPS, nothing said":                   {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
+		"MPS, by memory":                      {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, the larger part counts":         {host: laidOut(shareServer(), mpsConfig("ml", "gpu01")), share: half, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.5}},
+		"MPS, the daemon holds as much":       {host: served(laidOut(shareServer(), held)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
+		"MPS, the daemon holds more":          {host: served(laidOut(shareServer(), held)), share: onto(share("a", 10*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.125}},
+		"MPS, the daemon holds another":       {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, no daemon runs":                 {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
+		"MPS, the daemon limits":              {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
+		"MPS before Volta":                    {host: old, share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
+		"MPS, containers limited":             {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_container", Fraction: 0.25}},
+		"MPS, its process is limited":         {host: runs(fenced(), "a", new(20*gib)), share: onto(share("a", 20*gib), migGPU0), want: enforced("per_container")},
+		"MPS, its process is limited to less": {host: runs(fenced(), "a", new(10*gib)), share: onto(share("a", 20*gib), migGPU0), want: enforced("per_container")},
+		"MPS, its process has an old limit":   {host: runs(fenced(), "a", new(30*gib)), share: onto(share("a", 20*gib), migGPU0), want: enforced("advisory")},
+		"MPS, one process began before":       {host: runs(runs(fenced(), "a", new(20*gib)), "a", new(gpu.Bytes(0))), share: onto(share("a", 20*gib), migGPU0), want: enforced("advisory")},
+		"MPS, nobody tells of its process":    {host: runs(fenced(), "a", nil), share: onto(share("a", 20*gib), migGPU0), want: enforced("per_container")},
+		"MPS, a process of another share":     {host: runs(fenced(), "b", new(gpu.Bytes(0))), share: onto(share("a", 20*gib), migGPU0), want: enforced("per_container")},
+		"turns, one process began before": {
+			host: runs(turns(), "a", new(gpu.Bytes(0))), share: onto(share("a", 40*gib), migGPU0),
+			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.5},
+		},
+		"MPS, handed without the hook": {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), false), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, the toolkit is too old":  {host: handed(oldToolkit, true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
 		"turns": {
 			host: laidOut(shareServer(), slicesConfig("ml", 4, "gpu01")), share: onto(share("a", 8*gib), migGPU0),
 			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.25},

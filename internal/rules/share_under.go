@@ -240,8 +240,8 @@ func (r *run) poolWith(host string, h *gpu.Host, id string) string {
 			return p.Name
 		}
 	}
-	for i := range h.Claims {
-		if x := &h.Claims[i]; x.Kind == gpu.ClaimPool && x.Want.Pool != nil && x.Covers(id) && (r.applying || !r.ours(x)) && !r.superseded(x) {
+	for x := range h.ClaimsOf(gpu.ClaimPool) {
+		if x.Want.Pool != nil && x.Covers(id) && (r.applying || !r.ours(x)) && !r.superseded(x) {
 			return x.Want.Pool.Name
 		}
 	}

@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// waits tells whether a rule is about what resources of this state may let go of by a plan that
+// is still to come.
+func waits(rule string) bool { return rule == change.Capacity || rule == Feasible }
+
+// decided are the keys of what is wrong with a plan whatever the resources of this state do that
+// the run has not planned yet. Nil where all is decided, as for what is done once: that finds
+// the host as it is.
+func (r *run) decided() map[string]bool {
+	if !waits(r.rule.ID) || r.applying || r.plan.Act != "" || r.owner == "" || r.plan.Token == "" {
+		return nil
+	}
+	least := *r
+	least.found, least.lenient = nil, true
+	r.rule.check(&least)
+	return least.keysFound()
+}
+
+// mayGo tells whether a VM's assignment is one of this state that the run has not planned
+// yet, while that matters.
+func (r *run) mayGo(vm *gpu.VM) bool {
+	if !r.lenient {
+		return false
+	}
+	c, ok := r.claimOnVM(vm.ID)
+	return ok && c.Owner == r.owner && !r.superseded(c)
+}
+
+// undecided tells whether a violation hangs on plans that are still to come. Of room that is only
+// warned of nothing does.
+func (r *run) undecided(v violation, decided map[string]bool) bool {
+	return decided != nil && (v.Level != Warning || r.rule.ID == Feasible) && !containsAll(decided, v.keys)
+}
+
+// Decided finds what is wrong with plans that came before, and hung on what resources of this
+// state do of which the last one is in the book by now.
+func Decided(w World, last change.Change, levels Levels) []Finding {
+	var out []Finding
+	if w.Others == nil {
+		return nil
+	}
+	w.Others.undecided.Range(func(id, value any) bool {
+		p, _ := value.(change.Change)
+		if p.Token == last.Token || w.Others.Superseded(p) {
+			return true
+		}
+		r, done := begin(w, p)
+		defer done()
+		if _, ok := r.locate(p.Want.Assignment); p.Want.Assignment != nil && !ok {
+			return true
+		}
+		for i := range registry {
+			if rule := &registry[i]; id == [2]string{rule.ID, p.Token} && levels[rule.ID] != Off {
+				r.rule, r.again = rule, true
+				r.rule.check(&r)
+			}
+		}
+		if len(r.found) == 0 {
+			return true
+		}
+		stood, keys := r.keysBefore(), r.decided()
+		for _, v := range r.found {
+			if v.Level == Warning && r.rule.ID != Feasible || r.undecided(v, keys) {
+				continue
+			}
+			w.Others.undecided.Delete(id)
+			if f, says := r.weighed(v, levels, stood); says {
+				f.Path, f.Other = pathOf(last), labelOf(p)
+				out = append(out, f)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// Superseded tells whether the book has another plan for the resource by now.
+func (b *Book) Superseded(p change.Change) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	e := b.plans[p.Token]
+	return e == nil || e.plan.Want != p.Want
+}

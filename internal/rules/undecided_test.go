@@ -1,0 +1,44 @@
+package rules_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+)
+
+// TestUndecidedOfWhatStoodBefore has two VMs with one GPU, as after a VM has failed over to a node
+// where another one has the GPU at that place. Whichever resource is planned first, that is no
+// error of a run which changes neither, and one of a run that brings it about.
+func TestUndecidedOfWhatStoodBefore(t *testing.T) {
+	device := func(vm string) change.Change {
+		want := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignDevice, VM: vm, VMID: "ID-" + vm, Host: "hv01", Device: &gpu.DeviceWant{Host: "hv01", GPUIDs: []string{gpu0}}}}
+		return change.Change{Subject: vm, Token: "claim-" + vm, Want: want, Prior: want, Unchanged: true}
+	}
+	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
+		for _, brings := range []bool{false, true} {
+			h := host("hv01", vm("one", gpu.VMOff), vm("two", gpu.VMOff))
+			for i := range h.VMs {
+				h.VMs[i].Devices = []gpu.DeviceAssignment{{ID: "D", GPU: gpu0}}
+				claimVM(h, "vdi", h.VMs[i].Name, *device(h.VMs[i].Name).Want.Assignment)
+			}
+			h.GPUs[0].Dismounted, h.GPUs[0].Status, h.GPUs[0].Partitionable = true, gpu.Assigned, nil
+			w := world(h)
+			var errors []rules.Finding
+			for _, name := range order {
+				p := device(name)
+				if brings && name == order[0] {
+					p.Prior, p.Unchanged = gpu.Want{}, false
+				}
+				w.Others.Put(p.Token, p)
+				errors = append(errors, slices.Concat(rules.Check(w, p, nil), rules.Decided(w, p, nil))...)
+			}
+			errors = slices.DeleteFunc(errors, func(f rules.Finding) bool { return f.Level != rules.Error })
+			if brings != (len(errors) > 0) {
+				t.Errorf("%v, brought about %t: %+v", order, brings, errors)
+			}
+		}
+	}
+}
