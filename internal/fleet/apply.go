@@ -57,6 +57,8 @@ type Failure struct {
 	// Host is the first host that failed and Err its reason.
 	Host string
 	Err  error
+	// Waited is true when other changes of the run were waited for in vain.
+	Waited bool
 	// Ends is how it ended on each host; Stands what a failed rollback left.
 	Ends   map[string]HostEnd
 	Stands map[string][]string

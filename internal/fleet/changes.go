@@ -128,12 +128,9 @@ func claimsElsewhere(v View, name string) []gpu.Claim {
 		if n == name {
 			continue
 		}
-		for _, c := range v.Hosts[n].Claims {
-			if c.Kind != gpu.ClaimAssignment {
-				continue
-			}
+		for c := range v.Hosts[n].ClaimsOf(gpu.ClaimAssignment) {
 			if _, lives := here.VM(c.ID); lives {
-				out = append(out, c)
+				out = append(out, *c)
 			}
 		}
 	}
@@ -170,24 +167,19 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 	}
 	// A claim that an earlier owner host, or its cluster, still holds goes away with this write.
 	dropped := map[string]bool{}
-	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {
-		if n == owner {
+	for n, c := range view.Claims(gpu.ClaimAssignment, id) {
+		if n == owner || c.Owner != f.opt.Owner && c.Token != req.Token || dropped[gpu.FoldID(c.Cluster)] {
 			continue
 		}
-		for _, c := range view.Hosts[n].Claims {
-			if !c.Is(gpu.ClaimAssignment, id) || c.Owner != f.opt.Owner && c.Token != req.Token || dropped[gpu.FoldID(c.Cluster)] {
-				continue
-			}
-			if c.Cluster != "" { // any of its nodes shows it
-				dropped[gpu.FoldID(c.Cluster)] = true
-			}
-			put(n, func(ch *agent.Change) {
-				ch.Want, ch.ClaimOnly, ch.Token = gpu.Want{}, true, c.Token
-				if ch.Prior.Empty() {
-					ch.Prior = c.Want
-				}
-			})
+		if c.Cluster != "" { // any of its nodes shows it
+			dropped[gpu.FoldID(c.Cluster)] = true
 		}
+		put(n, func(ch *agent.Change) {
+			ch.Want, ch.ClaimOnly, ch.Token = gpu.Want{}, true, c.Token
+			if ch.Prior.Empty() {
+				ch.Prior = c.Want
+			}
+		})
 	}
 	return nil
 }

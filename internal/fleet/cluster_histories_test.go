@@ -555,6 +555,9 @@ func (w *world) claims(view fleet.View) {
 			w.fatal("%s has no claim", r.label)
 		case want.Config != nil:
 			for host := range want.Config.GPUs {
+				if h := view.Hosts[host]; h != nil && len(h.Unfinished) > 0 {
+					continue // the next run there puts it back
+				}
 				if len(found[string(gpu.ClaimConfig)+" vdi on "+host]) == 0 {
 					w.fatal("%s has no claim on %s", r.label, host)
 				}
@@ -579,6 +582,7 @@ func (w *world) takeOver() {
 			if a := want.Assignment; a.Device != nil { // people name GPUs of the node that the VM is on now
 				d := *a.Device
 				d.Host, a.Device = a.Host, &d
+				w.clear(d)
 			}
 			w.counts["taken over"]++
 			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) {
@@ -586,6 +590,25 @@ func (w *world) takeOver() {
 			}
 		}
 	}
+}
+
+// clear takes from VMs the GPUs of a device that they were given by hand: nobody else could.
+func (w *world) clear(d gpu.DeviceWant) {
+	w.must(w.sim.Edit(w.t.Context(), func(s *gpu.Snapshot) error {
+		for i := range s.Hosts {
+			for k := range s.Hosts[i].VMs {
+				vm := &s.Hosts[i].VMs[k]
+				vm.Devices = slices.DeleteFunc(vm.Devices, func(of gpu.DeviceAssignment) bool {
+					byHand := s.Hosts[i].Name == d.Host && vm.State == gpu.VMOff && strings.HasPrefix(of.ID, givenByHand) && slices.Contains(d.GPUIDs, of.GPU)
+					if byHand {
+						w.note("%s is taken GPU %s by hand", vm.Name, of.GPU)
+					}
+					return byHand
+				})
+			}
+		}
+		return nil
+	}))
 }
 
 // over ends a history: all nodes are repaired, and all is destroyed.

@@ -39,8 +39,9 @@ func (d Destroy) After() (View, bool) {
 
 // PlanDestroy works out the destroy of an object on the hosts of a view, for good or to
 // make it anew. Users of the object that the run destroys as well, or may yet destroy, count
-// as gone; one that turns out to stay is an error of its own plan. A destroy for good waits
-// a moment for another resource that takes the object over.
+// as gone; one that turns out to stay is an error of its own plan. A destroy for good, and a
+// replacement that is about another object, waits a moment for another resource that takes
+// over what it ends.
 func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGood bool) (d Destroy) {
 	l := f.Ledger
 	l.mu.Lock()
@@ -53,16 +54,20 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 		}
 		ch.Prior.Assignment = &is
 	}
+	next, leaves := l.book.Plan(ch.Token)
+	leaves = leaves && !forGood && object(next.Want) != object(ch.Prior)
 	if ch.Token != "" {
 		l.leaving[ch.Token] = true
-		l.book.Put(ch.Token, ch) // what it holds is going
+		if !leaves { // else its plan says so already
+			l.book.Put(ch.Token, ch) // what it holds is going
+		}
 	}
-	if forGood {
+	if forGood || leaves {
 		l.mu.Unlock()
 		handed := f.awaitSuccessor(ctx, v, ch)
 		l.mu.Lock()
 		defer func() {
-			if d.touches && len(handed) == 0 {
+			if forGood && d.touches && len(handed) == 0 {
 				l.handovers.endsFirst(ch)
 			}
 		}()
@@ -72,8 +77,8 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	defer func() { d.Findings = append(d.Findings, f.RefusedLater(ch.Subject)...) }()
 	world := f.worldOf(v, index)
 	d = f.destroy(world, v, ch)
-	if short := rules.Short(world, ch, f.opt.Levels); len(short) > 0 { // what a VM keeps that others put there
-		d.Findings = append(d.Findings, short...)
+	if decided := rules.Decided(world, ch, f.opt.Levels); len(decided) > 0 { // what a VM keeps that others put there
+		d.Findings = append(d.Findings, decided...)
 		return d
 	}
 	if forGood && !rules.HasErrors(d.Findings) {
@@ -218,14 +223,15 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 	defer l.mu.Unlock()
 	p.Approved = l.approved(p)
 	var does []change.Forecast
+	w := f.world(f.withNeighbours(v))
 	findings := l.record(instance, p, func(p change.Change) (findings []rules.Finding) {
-		findings, does = rules.CheckAndForesee(f.world(f.withNeighbours(v)), p, f.opt.Levels)
+		findings, does = rules.CheckAndForesee(w, p, f.opt.Levels)
 		return findings
 	})
 	if !p.Unchanged {
 		findings = append(findings, f.RefusedLater(p.Subject)...)
 	}
-	return slices.Concat(findings, f.inTheWayOf(p), rules.Short(f.world(v), p, f.opt.Levels), f.comesLate(p)), does
+	return slices.Concat(findings, f.inTheWayOf(p), rules.Decided(w, p, f.opt.Levels), f.comesLate(p)), does
 }
 
 // RefusedLater finds, once per run, that a provider which may change nothing plans a change.

@@ -121,6 +121,8 @@ type Fleet struct {
 
 	// applying is true once this run changes something.
 	applying atomic.Bool
+	// swept is true once this run has looked for claims of VMs that are gone.
+	swept atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
 	seen *rules.Fleet
 	// names are the hosts in sorted order, byName by folded name, and declared by the folded
@@ -129,8 +131,10 @@ type Fleet struct {
 	byName   map[string][]string
 	declared map[string][]string
 
-	// judge is held by the plan that waits for all others; see abandoned.
-	judge sync.Mutex
+	// judge is held by the plan that waits for all others, and guards whether one has; see
+	// abandoned.
+	judge  sync.Mutex
+	judged bool
 
 	mu        sync.Mutex
 	told      map[string]bool                // what was told once

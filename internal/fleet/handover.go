@@ -14,9 +14,9 @@ import (
 
 // handovers lets the end of an object wait for a plan of the same run that wants it. Terraform
 // plans, and applies, what has another address now in any order, and what it does at once
-// cannot be told from what it has not begun. So an end waits as long as plans come in: until
-// nothing is planned for a while the ends go on one by one, the oldest first, since each may
-// keep its successor from its turn; and no longer than patience in all.
+// cannot be told from what it has not begun. So an end waits as long as plans are under way or
+// come in: until nothing is for a while the ends go on one by one, the oldest first, since each
+// may keep its successor from its turn; and no longer than patience in all.
 type handovers struct {
 	patience time.Duration
 
@@ -26,7 +26,11 @@ type handovers struct {
 	began   time.Time // when the first of those waiting began
 	spent   time.Duration
 	last    time.Time
-	bell    chan struct{}
+	// under are the reads and plans under way; parallel is true once two were at a time, and
+	// alone when a plan has waited for another in vain before that.
+	under           int
+	parallel, alone bool
+	bell            chan struct{}
 	// ended are the destroys that were planned without a successor and change a host, by
 	// what they end.
 	ended map[string]change.Change
@@ -49,6 +53,20 @@ func (h *handovers) rung() {
 	h.bell = make(chan struct{})
 }
 
+// begin says that a read or a plan is under way, until end is called.
+func (h *handovers) begin() (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.under++
+	h.parallel = h.parallel || h.under > 1
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.under--
+		h.rung()
+	}
+}
+
 // await waits until something is so, or until it is not to be expected any more.
 func (h *handovers) await(ctx context.Context, is func() bool) {
 	h.mu.Lock()
@@ -66,7 +84,7 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 		done := is()
 		h.mu.Lock()
 		left := h.patience - h.spent - time.Since(h.began)
-		if h.waiting[0] == ticket {
+		if h.waiting[0] == ticket && h.under <= len(h.waiting) {
 			left = min(left, h.patience/10-time.Since(h.last))
 		}
 		if done || left <= 0 {
@@ -87,19 +105,27 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 	h.rung()
 }
 
-// quiet waits until nothing is planned for a third of patience, and reports whether anything was
-// planned meanwhile. When something is so it waits no longer, and reports false.
-func (h *handovers) quiet(ctx context.Context, is func() bool) (came bool) {
+// quiet waits, in one plan, until no other is under way and none has come for a third of
+// patience, and reports whether others could have: with one operation at a time, or where each
+// depends on the one before, they cannot. When something is so it reports false at once.
+func (h *handovers) quiet(ctx context.Context, is func() bool) bool {
 	for ctx.Err() == nil && !is() {
 		h.mu.Lock()
-		bell := h.bell
+		bell, idle, busy := h.bell, h.patience/3-time.Since(h.last), h.under > len(h.waiting)+1
+		if !busy && (idle <= 0 || h.alone && !h.parallel) {
+			defer h.mu.Unlock()
+			h.alone = !h.parallel
+			return h.parallel
+		}
 		h.mu.Unlock()
+		var timer <-chan time.Time
+		if !busy {
+			timer = time.After(idle)
+		}
 		select {
 		case <-bell:
-			came = true
 			time.Sleep(h.patience / 60) // to look once is enough where many come
-		case <-time.After(h.patience / 3):
-			return came
+		case <-timer:
 		case <-ctx.Done():
 		}
 	}
@@ -118,6 +144,42 @@ func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (h
 		return len(hosts) > 0
 	})
 	return hosts
+}
+
+// AwaitNamed waits for the plan of the config or pool that a change begins to name, where no host
+// has it: without a reference Terraform plans the two in any order.
+func (f *Fleet) AwaitNamed(ctx context.Context, v View, p change.Change) {
+	config, pool := refersTo(p.Want)
+	if was, from := refersTo(p.Prior); p.Unchanged || config == was && pool == from {
+		return
+	}
+	claimed := func(c gpu.Claim) bool {
+		is := c.Want
+		return config != "" && is.Config != nil && gpu.SameID(is.Config.ID, config) || pool != "" && is.Pool != nil && gpu.SameID(is.Pool.ID, pool)
+	}
+	for _, h := range v.Hosts {
+		if slices.ContainsFunc(h.Claims, claimed) {
+			return
+		}
+	}
+	f.Ledger.handovers.await(ctx, func() bool {
+		_, made := f.Ledger.Config(config)
+		_, pooled := f.Ledger.Pool(pool)
+		return (made || config == "") && (pooled || pool == "")
+	})
+}
+
+// refersTo are the ids of the config and of the pool that a want names.
+func refersTo(w gpu.Want) (config, pool string) {
+	if a := w.Assignment; a != nil && a.Partition != nil {
+		config = a.Partition.Config
+	} else if a != nil && a.Pool != nil {
+		pool = a.Pool.ID
+	}
+	if s := w.Share; s != nil {
+		config, pool = s.Config, s.Pool
+	}
+	return config, pool
 }
 
 // object names what a want is about, across resources.

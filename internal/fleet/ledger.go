@@ -61,6 +61,9 @@ func (l *Ledger) Instance(previous string) string {
 	return l.nonce + "/" + strconv.Itoa(l.next)
 }
 
+// Begin says that a resource is read or planned, until end is called.
+func (l *Ledger) Begin() (end func()) { return l.handovers.begin() }
+
 // Met notes that the run has the resource of a claim's token, whatever becomes of it.
 func (l *Ledger) Met(token string) {
 	l.mu.Lock()

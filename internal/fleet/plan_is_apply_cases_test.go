@@ -318,11 +318,11 @@ func TestAShareWaitsForTheDaemonThatTheRunStarts(t *testing.T) {
 	if len(says.errors) > 0 {
 		t.Fatalf("the plan says %+v", says.errors)
 	}
-	if err := w.applied(w.run(nil), grows, says); !forRoom(err) {
+	if err := w.applied(w.run(nil), grows, says, false); !forRoom(err) {
 		t.Errorf("the share does not wait: %v", err)
 	}
 	for _, p := range []change.Change{starts, grows} {
-		if err := w.applied(w.run(nil), p, says); err != nil {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -367,5 +367,115 @@ func TestADaemonComesBackWithoutTheGPUThatItLost(t *testing.T) {
 		if d, ok := w.hosts()["lin01"].Daemon("mps"); !ok || len(d.Devices) != 2 {
 			t.Errorf("killed at write %d: the daemon is %+v", at, d)
 		}
+	}
+}
+
+// GPUs that leave a config wait for a VM that another change of the run leaves off, whichever of the
+// two is planned, or made, first.
+func TestAConfigWaitsForAVMThatStaysOff(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	config := func(ids ...string) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": ids}, MaxDisruption: gpu.DisruptNone, Restore: true}}
+	}
+	vdi := w.stands("gpu_partition_config vdi", config(randomGPUs...))
+	w.stands("gpu_pool dda", gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}})
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-13"); err != nil {
+		t.Fatal(err)
+	}
+	draws := w.assigned("vm-13", gpu.PartitionWant{}).Want
+	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	vm := w.stands("gpu_vm_assignment for VM vm-13", draws)
+	w.turn("vm-13", gpu.VMRunning)
+	h := w.hosts()["hv01"]
+	stays := slices.IndexFunc(randomGPUs, func(id string) bool {
+		g, _ := h.GPU(id)
+		return len(g.Partitionable.Partitions) == 0
+	})
+	off := w.assigned("vm-13", gpu.PartitionWant{PinnedGPU: randomGPUs[stays]}).Want
+	off.Assignment.Power.StayOff = true
+	shrinks := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has, Want: config(randomGPUs[stays])}
+	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: off}
+	var says announced
+	for range 8 { // the plan shuffles them
+		if says = w.plan(shrinks, moves); len(says.errors) > 0 {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	if says := w.plan(shrinks); len(says.errors) == 0 {
+		t.Errorf("the VM keeps its partition, and the plan says nothing")
+	}
+	for range 8 { // its assignment goes, and what others gave it stays
+		if says := w.plan(shrinks, change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has}); len(says.errors) == 0 {
+			t.Errorf("the VM runs again with its partition, and the plan says nothing")
+		}
+	}
+	if err := w.applied(w.run(nil), shrinks, says, false); !forRoom(err) {
+		t.Errorf("the config does not wait: %v", err)
+	}
+	for _, p := range []change.Change{moves, shrinks} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A VM that starts may take a partition of the very GPU that a config gives back, wherever the plan
+// would seat it: Hyper-V chooses. The destroy is refused at plan, whichever is planned first.
+func TestAConfigDoesNotGoUnderAVMThatMaySitThere(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[:1]}, MaxDisruption: gpu.DisruptNone, Restore: true,
+	}})
+	w.turn("vm-12", gpu.VMRunning)
+	goes := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has}
+	comes := w.assigned("vm-12", gpu.PartitionWant{})
+	for range 8 { // the plan shuffles them
+		if says := w.plan(goes, comes); len(says.errors) != 1 || says.errors[0].Title != "The destroy may come too late" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	// A VM that is bound to another GPU is not in the way.
+	comes.Want.Assignment.Partition.PinnedGPU = randomGPUs[1]
+	says := w.plan(goes, comes)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	for _, p := range []change.Change{comes, goes} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A GPU that one config lets go of and another one takes is shared as the first has left it only
+// where that comes first: the plan refuses what hangs on the order.
+func TestWhatAConfigKeepsDoesNotHangOnTheOrder(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	ada, ada2 := cardsOf("lin01")[randomAda], cardsOf("lin01")[randomAda2]
+	mps := w.stands("gpu_partition_config mps", mpsOf(ada, ada2))
+	shrinks := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has, Want: mpsOf(ada)}
+	takes := change.Change{Subject: "gpu_partition_config vgpu", Token: "vgpu", Want: gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "vgpu", Kind: gpu.KindVGPU, Name: "vgpu", GPUs: map[string][]string{"lin01": {ada2}}, VGPU: &gpu.VGPULayout{Type: "L40S-12Q"},
+	}}}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(shrinks, takes); len(says.errors) != 1 || says.errors[0].Title != "What is kept stays under another layout" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	shrinks.Want.Config.Restore = true
+	says := w.plan(shrinks, takes)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	for _, p := range []change.Change{takes, shrinks} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+	if g, _ := w.hosts()["lin01"].GPU(ada2); g.ComputeMode != gpu.ComputeDefault {
+		t.Errorf("the GPU is in compute mode %s", g.ComputeMode)
 	}
 }

@@ -114,6 +114,7 @@ func (w *world) serve() {
 	w.hours++
 	now := func() time.Time { return time.Now().Add(time.Duration(w.hours) * time.Hour) }
 	up := &atomic.Int64{}
+	up.Store(int64(w.hours) * int64(time.Hour))
 	for _, name := range w.sim.Hosts() {
 		host, err := w.sim.Host(name)
 		if err != nil {

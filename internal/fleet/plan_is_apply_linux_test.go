@@ -498,7 +498,7 @@ func (w *world) applyLinux(f *fleet.Fleet, req fleet.Request) error {
 		_, err := f.Apply(w.t.Context(), req)
 		return err
 	}
-	_, err := f.ApplyShare(w.t.Context(), req)
+	_, _, err := f.ApplyShare(w.t.Context(), req)
 	return err
 }
 

@@ -41,17 +41,24 @@ func (w *world) together(all ...changed) bool {
 	w.seen.begin()
 	w.atApply = nil
 	run := w.run(nil)
+	again := false // in the same run
 	for left := w.inOrder(all); len(left) > 0; {
 		var later []changed
+		waits := true
 		for _, c := range left {
-			switch err := w.applied(run, c.p, says); {
+			switch err := w.applied(run, c.p, says, again); {
 			case err == nil:
 				w.note("  %s is made", c.r.label)
 				w.made(c.r, c.p)
 			case forRoom(err):
+				failure, applied := errors.AsType[*fleet.Failure](err)
+				if applied && !failure.Waited {
+					w.fatal("%s has not waited: %v", c.r.label, err)
+				}
+				waits = waits && applied // else the plan right before has refused it
 				w.note("  %s waits: %v", c.r.label, err)
 				later = append(later, c)
-			case w.tolerates(err, c.p, before):
+			case w.tolerates(err, c.p, before, says):
 				return true
 			default:
 				w.fatal("the plan of all is clean, and the hosts refuse %s: %v", c.r.label, err)
@@ -60,6 +67,13 @@ func (w *world) together(all ...changed) bool {
 		if len(later) == 0 {
 			break
 		}
+		if len(later) == len(left) {
+			w.fatal("each waits for the others: %v", later)
+		}
+		if left, again = later, w.chance(50) && waits; again { // several operations at a time: it waits until the others are made
+			w.counts["runs that wait"]++
+			continue
+		}
 		// One operation at a time nothing frees the room meanwhile: the next run completes it.
 		w.counts["runs in two"]++
 		changes = nil
@@ -67,7 +81,7 @@ func (w *world) together(all ...changed) bool {
 			changes = append(changes, c.p)
 		}
 		next := w.plan(changes...)
-		if len(next.errors) > 0 || len(later) == len(left) {
+		if len(next.errors) > 0 {
 			w.fatal("the next run does not complete it: %v", next.errors)
 		}
 		says.approved, run, left = next.approved, w.run(nil), w.inOrder(later)
@@ -133,11 +147,11 @@ func refers(w gpu.Want, to change.Change) bool {
 }
 
 // applied makes a change as Terraform does: what is not destroyed is planned once more right
-// before.
-func (w *world) applied(f *fleet.Fleet, p change.Change, says announced) error {
+// before, and not again while it waits.
+func (w *world) applied(f *fleet.Fleet, p change.Change, says announced, waited bool) error {
 	view := f.LookAll(w.t.Context())
 	forecasts := f.Forecasts(view, p)
-	if !p.Want.Empty() {
+	if !p.Want.Empty() && !waited {
 		var findings []rules.Finding
 		findings, forecasts = f.Record(f.Ledger.Instance(""), view, p)
 		for _, x := range findings {

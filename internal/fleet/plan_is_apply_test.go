@@ -23,6 +23,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -107,7 +108,7 @@ type world struct {
 	seed      uint64
 	linux     bool
 	rng       *rand.Rand
-	sim       *simulated.Fleet
+	sim       *others.Fleet
 	endpoints map[string]fleet.Endpoint
 	closers   []func() error
 	seen      *witness
@@ -212,6 +213,8 @@ const randomOwner = "vdi"
 var (
 	randomGPUs = []string{"PCIROOT(10)#PCI(0000)", "PCIROOT(11)#PCI(0000)"} // divided
 	randomDDA  = []string{"PCIROOT(20)#PCI(0000)", "PCIROOT(21)#PCI(0000)", "PCIROOT(22)#PCI(0000)"}
+	// givenByHand begins the ids of devices that people gave to VMs.
+	givenByHand = "by-hand-"
 )
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -245,7 +248,7 @@ func (w *world) begin(snapshot gpu.Snapshot) {
 
 func (w *world) start(of gpu.Snapshot) {
 	var err error
-	if w.sim, err = simulated.InMemory(of); err != nil {
+	if w.sim, err = others.InMemory(of); err != nil {
 		w.fatal("the fleet: %v", err)
 	}
 	w.serve()
@@ -386,7 +389,7 @@ func (w *world) meddle() {
 							return slices.ContainsFunc(o.Devices, func(d gpu.DeviceAssignment) bool { return d.GPU == id })
 						}) {
 						g.Dismounted, g.Status = true, gpu.Assigned
-						v.Devices = append(v.Devices, gpu.DeviceAssignment{ID: "by-hand-" + id[8:10], GPU: id})
+						v.Devices = append(v.Devices, gpu.DeviceAssignment{ID: givenByHand + id[8:10], GPU: id})
 						w.note("%s gets GPU %s by hand", vm, id)
 					}
 				}
@@ -608,6 +611,8 @@ type announced struct {
 	approved map[string]*change.Approved
 	// unable are repairs that the host would refuse, by subject: the plan warns of them.
 	unable map[string]rules.Finding
+	// watched are hosts of which the plan warns that a service may keep a GPU from being reset.
+	watched []string
 }
 
 // plan is what one run says that makes some changes, of one resource or of several.
@@ -652,6 +657,9 @@ func (w *world) plan(changes ...change.Change) announced {
 			does[one.Subject] = forecasts
 		}
 		for _, x := range findings {
+			if x.Title == "A service may keep GPUs from being reset" {
+				out.watched = append(out.watched, x.Host)
+			}
 			if x.Level == rules.Error {
 				out.errors = append(out.errors, x)
 			} else if x.Rule == rules.Feasible {
@@ -742,7 +750,7 @@ func (w *world) compare(r *resource, p change.Change) {
 			w.fatal("%v were stopped for a change that is refused", stopped)
 		}
 		return
-	case err != nil && w.tolerates(err, p, before):
+	case err != nil && w.tolerates(err, p, before, says):
 		return
 	case err != nil:
 		w.fatal("the plan is clean, and the hosts refuse: %v", err)
@@ -753,7 +761,7 @@ func (w *world) compare(r *resource, p change.Change) {
 }
 
 // tolerates tells whether it cannot be known at plan why the apply of a change fails.
-func (w *world) tolerates(err error, p change.Change, before map[string]*gpu.Host) bool {
+func (w *world) tolerates(err error, p change.Change, before map[string]*gpu.Host, says announced) bool {
 	w.note("  %v", err)
 	switch {
 	case strings.Contains(err.Error(), "while it is kept open by unit"):
@@ -766,6 +774,9 @@ func (w *world) tolerates(err error, p change.Change, before map[string]*gpu.Hos
 			w.fatal("the config stops that unit")
 		}
 		failure, ok := errors.AsType[*fleet.Failure](err)
+		if ok && !slices.Contains(says.watched, failure.Host) {
+			w.fatal("the plan does not warn of the unit: %v", err)
+		}
 		if !ok || len(failure.Stands) > 0 || len(w.seen.stopped) > 0 {
 			w.fatal("not all was put back")
 		}
@@ -853,10 +864,10 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}
 	}
-	// What a recovery gives back has other ids, and is listed last. In MIG mode a GPU tells no time slice.
+	// What a recovery gives back has other ids and addresses, and is listed last. In MIG mode a GPU tells no time slice.
 	ids := []cmp.Option{cmp.Comparer(func(a, b gpu.TimeSlice) bool {
 		return stdcmp.Or(a, gpu.TimeSliceDefault) == stdcmp.Or(b, gpu.TimeSliceDefault)
-	}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID")}
+	}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address")}
 	if diff := cmp.Diff(before, after, ids...); diff != "" {
 		w.fatal("a change that is refused touched the hosts (-before +after):\n%s", diff)
 	}
@@ -915,7 +926,7 @@ func (w *world) gives(p change.Change, after map[string]*gpu.Host) {
 		if !ok {
 			continue
 		}
-		if c, ok := fleet.AssignmentClaim(fleet.View{Hosts: after}, a.VMID); ok && c.Pending {
+		if c, ok := (fleet.View{Hosts: after}).Claim(gpu.ClaimAssignment, a.VMID); ok && c.Pending {
 			if vm.State == gpu.VMOff {
 				w.fatal("%s is off, and its assignment waits", a.VM)
 			}

@@ -55,8 +55,8 @@ func (f *Fleet) PoolHosts(ctx context.Context, id string) []string {
 
 // claimedPool is a pool as a host's claim has it.
 func claimedPool(h *gpu.Host, id string) (*gpu.PoolConfig, bool) {
-	for i := range h.Claims {
-		if p := h.Claims[i].Want.Pool; p != nil && h.Claims[i].Kind == gpu.ClaimPool && gpu.SameID(p.ID, id) {
+	for c := range h.ClaimsOf(gpu.ClaimPool) {
+		if p := c.Want.Pool; p != nil && gpu.SameID(p.ID, id) {
 			return p, true
 		}
 	}
@@ -78,49 +78,56 @@ func (f *Fleet) ShareTakenOver(v View, s gpu.Share) (host string, ok bool) {
 	return "", false
 }
 
-// ApplyShare is Apply for a share, and tells on which host it is. A share of a pool that
+// ApplyShare is Apply for a share, and tells on which host it is, and how that is then. A share of a pool that
 // was not placed yet goes to the fullest host that has room; when that refuses it, because
 // another run has taken the room meanwhile, to the next one.
-func (f *Fleet) ApplyShare(ctx context.Context, req Request) (host string, err error) {
+func (f *Fleet) ApplyShare(ctx context.Context, req Request) (host string, is *gpu.Host, err error) {
 	if f.opt.ReadOnly != "" {
-		return "", &ReadOnlyError{Reason: f.opt.ReadOnly}
+		return "", nil, &ReadOnlyError{Reason: f.opt.ReadOnly}
 	}
+	var res *Result
 	err = f.waits.change(ctx, func() (err error) {
-		host, err = f.placeShare(ctx, req)
+		host, res, err = f.placeShare(ctx, req)
 		return err
 	})
-	return host, err
+	if failure, ok := errors.AsType[*Failure](err); ok {
+		res = &failure.Result
+	}
+	if res != nil {
+		is = res.Hosts[host]
+	}
+	return host, is, err
 }
 
 // placeShare is one attempt of ApplyShare. The shares of this run are placed as if one came
 // after the other, as their plan has it: each choice sees those before it.
-func (f *Fleet) placeShare(ctx context.Context, req Request) (host string, err error) {
+func (f *Fleet) placeShare(ctx context.Context, req Request) (host string, res *Result, err error) {
 	want := *req.Want.Share
 	if want.Host != "" {
 		f.placing.RLock()
 		defer f.placing.RUnlock()
-		_, err := f.applyOnce(ctx, req)
-		return want.Host, err
+		res, err := f.applyOnce(ctx, req)
+		return want.Host, res, err
 	}
 	f.placing.Lock()
 	defer f.placing.Unlock()
 	hosts, err := f.hostsForShare(ctx, want, req)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	var first error
 	for _, host := range hosts {
 		placed := want
 		placed.Host, req.Want.Share = host, &placed
-		_, err := f.applyOnce(ctx, req)
+		res, err := f.applyOnce(ctx, req)
 		if err == nil || !refused(err) {
-			return host, err
+			return host, res, err
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	return "", first
+	return "", nil, first
 }
 
 // hostsForShare are the hosts of a pool that have room for a share, the best first; at

@@ -129,7 +129,7 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 					return nil
 				}
 			}
-			host, err := f.ApplyShare(context.Background(), fleet.Request{Change: change.Change{Subject: "gpu_share s", Token: "new", Want: gpu.Want{Share: &test.share}}})
+			host, _, err := f.ApplyShare(context.Background(), fleet.Request{Change: change.Change{Subject: "gpu_share s", Token: "new", Want: gpu.Want{Share: &test.share}}})
 			if test.says == "" && (err != nil || host != test.host) || test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
 				t.Errorf("it is on %q with the error %v, want %q with %q", host, err, test.host, test.says)
 			}

@@ -62,16 +62,59 @@ func (s stray) String() string {
 }
 
 // Elsewhere finds what a resource that was just planned takes over from one that is not in this
-// run, and, once for each host, claims of this owner that nothing of this run has. Terraform tells
-// nobody when it has planned all: what is missing counts as not in the run when nothing more comes.
+// run, that one of those has taken its own object, and, once for each host, claims of this owner
+// that nothing of this run has. Terraform tells nobody when it has planned all: what is missing
+// counts as not in the run when nothing more comes.
 func (f *Fleet) Elsewhere(ctx context.Context, v View, p change.Change) []rules.Finding {
-	if f.opt.Owner == "" || f.Applies() {
+	if f.opt.Owner == "" {
 		return nil
+	}
+	lost := f.lost(v, p)
+	if f.Applies() {
+		return lost
 	}
 	if p.Prior.Empty() && !p.Want.Empty() {
 		return f.takeover(ctx, v, p)
 	}
-	return f.abandoned(ctx, p)
+	return append(lost, f.abandoned(ctx, p)...)
+}
+
+// lost finds that another resource of this owner, from another provider block or state, has taken
+// over what a resource goes on wanting: two that stay would do so by turns.
+func (f *Fleet) lost(v View, p change.Change) []rules.Finding {
+	if p.Token == "" || object(p.Want) != object(p.Prior) {
+		return nil
+	}
+	list := f.strays(v, slices.Sorted(maps.Keys(v.Hosts))...)
+	list = slices.DeleteFunc(list, func(s stray) bool { return !s.takes(p.Prior) || s.claim.Token == p.Token })
+	if a := p.Prior.Assignment; a != nil {
+		if c, ok := v.Claim(gpu.ClaimAssignment, a.VMID); !ok || c.Token == p.Token {
+			return nil // the others are of where a clustered VM was
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	x := rules.Finding{
+		Level: rules.Error, Title: "Another resource manages " + list[0].String(),
+		Found: fmt.Sprintf("Since this resource was applied, another resource of owner %q has taken it over on %s, from another provider block or another state.", f.opt.Owner, words.JoinAll(hostsOf(list))),
+		Fix:   "Keep one of the two. Removing this one touches nothing on the hosts.",
+	}
+	if p.Unchanged {
+		x.Level = rules.Warning
+	}
+	for _, s := range list {
+		f.Ledger.Met(s.claim.Token) // said, so that it is no claim that nothing has
+	}
+	return []rules.Finding{x}
+}
+
+func hostsOf(list []stray) []string {
+	var hosts []string
+	for _, s := range list {
+		hosts = append(hosts, s.host)
+	}
+	return hosts
 }
 
 func (f *Fleet) takeover(ctx context.Context, v View, p change.Change) []rules.Finding {
@@ -86,48 +129,44 @@ func (f *Fleet) takeover(ctx context.Context, v View, p change.Change) []rules.F
 	if len(list) == 0 || f.Applies() {
 		return nil
 	}
-	var hosts []string
-	for _, s := range list {
-		hosts = append(hosts, s.host)
-	}
 	return []rules.Finding{{
 		Level: rules.Warning, Title: words.Capital(list[0].String()) + " is taken over",
-		Found: fmt.Sprintf("On %s a resource of owner %q manages it that this run does not have: one of another workspace or state, or of a state that was lost.", words.JoinAll(hosts), f.opt.Owner),
+		Found: fmt.Sprintf("On %s a resource of owner %q manages it that this run does not have: one of another workspace or state, or of a state that was lost.", words.JoinAll(hostsOf(list)), f.opt.Owner),
 		Fix: "If another state is in use, give each its own `owner`, with workspaces for example `owner = \"vdi-${terraform.workspace}\"`. " +
 			"Otherwise apply: this resource takes the place of the other one.",
 	}}
 }
 
 // abandoned waits in the plan of one assignment or share, on which hardly anything depends, for
-// all others. With one operation at a time nothing comes meanwhile, so that nothing is known.
+// all others. Where these could not come meanwhile, only of a VM that no host has any more is it
+// known that nothing needs its claim.
 func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding {
-	at := ""
-	switch w := p.Want; {
-	case w.Assignment != nil:
-		at = w.Assignment.Host
-	case w.Share != nil:
-		at = w.Share.Host
-	}
-	if at == "" || len(f.strays(f.looked([]string{at}), at)) == 0 || !f.judge.TryLock() {
+	if p.Want.Assignment == nil && p.Want.Share == nil || !f.judge.TryLock() {
 		return nil
 	}
 	defer f.judge.Unlock()
-	if !f.Ledger.handovers.quiet(ctx, func() bool { return f.Applies() || len(f.strays(f.Seen(), f.names...)) == 0 }) {
+	if f.judged || len(f.strays(f.Seen(), f.names...)) == 0 {
+		return nil
+	}
+	all := f.Ledger.handovers.quiet(ctx, func() bool { return f.Applies() || len(f.strays(f.Seen(), f.names...)) == 0 })
+	if f.Applies() {
 		return nil
 	}
 	v := f.Seen()
 	gone := f.gone(v)
+	f.judged = all || len(v.Hosts) == len(f.hosts)
 	var out []rules.Finding
 	for _, name := range f.names {
 		var names []string
 		for _, s := range f.strays(v, name) {
-			text := s.String()
-			if slices.ContainsFunc(gone, func(g stray) bool { return g.claim.Token == s.claim.Token }) {
-				text += ", which no host has any more"
+			switch {
+			case slices.ContainsFunc(gone, func(g stray) bool { return g.claim.Token == s.claim.Token }):
+				names = append(names, s.String()+", which no host has any more")
+			case all:
+				names = append(names, s.String())
 			}
-			names = append(names, text)
 		}
-		if len(names) == 0 || !f.TellOnce("strays of "+name) {
+		if len(names) == 0 {
 			continue
 		}
 		out = append(out, rules.Finding{
@@ -143,8 +182,14 @@ func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding 
 // gone are the claims of this owner for VMs that no host has, where every host answers, and
 // every node of a cluster is a host.
 func (f *Fleet) gone(v View) []stray {
-	if !v.Complete() || len(v.Hosts) != len(f.hosts) {
+	if !f.whole(v) {
 		return nil
+	}
+	ids := map[string]bool{}
+	for _, h := range v.Hosts {
+		for i := range h.VMs {
+			ids[gpu.FoldID(h.VMs[i].ID)] = true
+		}
 	}
 	var out []stray
 	for _, name := range f.names {
@@ -159,7 +204,7 @@ func (f *Fleet) gone(v View) []stray {
 			if c.Kind != gpu.ClaimAssignment || c.Owner != f.opt.Owner {
 				continue
 			}
-			if _, err := FindVM(v, c.ID); err != nil {
+			if !ids[gpu.FoldID(VMID(c.ID))] {
 				out = append(out, stray{name, c})
 			}
 		}
@@ -167,10 +212,17 @@ func (f *Fleet) gone(v View) []stray {
 	return out
 }
 
-// sweep drops the claims of VMs that are gone, once per run, when it has looked at every host
-// anyway. What fails the next run tries again.
+// whole tells whether a view has every host.
+func (f *Fleet) whole(v View) bool { return v.Complete() && len(v.Hosts) == len(f.hosts) }
+
+// sweep drops the claims of VMs that are gone, once per run, as soon as it has looked at every
+// host anyway. What fails, or goes later, the next run finds.
 func (f *Fleet) sweep(ctx context.Context) {
-	if f.opt.Owner == "" || len(f.gone(f.Seen())) == 0 || !f.TellOnce("claims of VMs that are gone") {
+	if f.opt.Owner == "" || f.swept.Load() {
+		return
+	}
+	seen := f.Seen()
+	if !f.whole(seen) || !f.swept.CompareAndSwap(false, true) || len(f.gone(seen)) == 0 {
 		return
 	}
 	f.forgetSnapshots() // a VM may have moved between two of them

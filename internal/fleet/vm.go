@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -157,16 +158,23 @@ func RecordOf(v View, at FoundVM) (*gpu.Claim, bool) {
 	return nil, false
 }
 
-// AssignmentClaim is the newest claim for a VM on any host of a view.
-func AssignmentClaim(v View, vmID string) (gpu.Claim, bool) {
-	var best gpu.Claim
-	ok := false
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		for _, c := range v.Hosts[name].Claims {
-			if c.Is(gpu.ClaimAssignment, vmID) && (!ok || c.Revision > best.Revision) {
-				best, ok = c, true
+// Claims are the claims for an object, by host.
+func (v View) Claims(kind gpu.ClaimKind, id string) iter.Seq2[string, *gpu.Claim] {
+	return func(yield func(string, *gpu.Claim) bool) {
+		for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+			if c, ok := v.Hosts[name].Claim(kind, id); ok && !yield(name, c) {
+				return
 			}
 		}
 	}
-	return best, ok
+}
+
+// Claim is the newest claim for an object on any host.
+func (v View) Claim(kind gpu.ClaimKind, id string) (newest gpu.Claim, ok bool) {
+	for _, c := range v.Claims(kind, id) {
+		if !ok || c.Revision > newest.Revision {
+			newest, ok = *c, true
+		}
+	}
+	return newest, ok
 }

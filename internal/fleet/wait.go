@@ -55,6 +55,9 @@ func (w *waits) change(ctx context.Context, do func() error) error {
 				w.note(-1, 0)
 			}
 			w.mu.Unlock()
+			if failure, ok := errors.AsType[*Failure](err); ok {
+				failure.Waited = passes(err)
+			}
 			return err
 		}
 		made = w.made
