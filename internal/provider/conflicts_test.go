@@ -3,10 +3,12 @@ package provider_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
@@ -238,6 +240,37 @@ func TestASecondProviderBlockOfAnotherOwnerIsRefusedByTheClaim(t *testing.T) {
 	}
 }
 
+// An id that is written out makes no order: what names a config or a pool waits for it, at plan
+// and at apply. One at a time nothing comes meanwhile, and the plan says to refer to it.
+func TestAnIDThatIsWrittenOutWaitsForItsObject(t *testing.T) {
+	t.Parallel()
+	vm := rig.AssignmentOf("a", "avd-01", `partition = { config = "vdi" }`, rig.MayStop)
+	whole := "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { hv01 = [\"" + rig.GPU1 + "\"] }\n}\n" +
+		rig.AssignmentOf("b", "avd-02", `pool = { id = "hv01/render" }`, rig.WholeGPU(1), rig.MayStop)
+	config := strings.Replace(rig.ConfigOf(4, []string{"hv01"}), "name  =", "selector = { gpu_ids = { hv01 = [\""+rig.GPU0+"\"] } }\n  name  =", 1)
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, oneHost())
+			c := rig.NewPatientCLI(t, r.Block()+vm+config+whole, 20*time.Second)
+			if c.Terminal != nil {
+				c.Terminal.Shuffle = rand.New(rand.NewPCG(seed, 1)).IntN //nolint:gosec // repeatable
+			}
+			c.Apply()
+			r.WantHeld(gpu.VMRunning, "avd-01")
+			c.WantNoChanges()
+		})
+	}
+	t.Run("one at a time", func(t *testing.T) {
+		t.Parallel()
+		r := rig.New(t, oneHost())
+		c := patientCLI(t, r.Block()+vm+config)
+		if out, code := c.Run("plan", "-parallelism=1"); code != 0 {
+			rig.WantSaid(t, out, "Unknown partition config", "Fix: Refer to the resource", "Rule: known-config")
+		}
+	})
+}
+
 func TestASecondProviderBlockOfOneOwnerTakesOverAndTheNextPlanSaysSo(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
@@ -245,7 +278,7 @@ func TestASecondProviderBlockOfOneOwnerTakesOverAndTheNextPlanSaysSo(t *testing.
 	c := rig.NewCLI(t, config)
 	c.Apply()
 	r.WantVM("avd-03", gpu.VMOff, 1)
-	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Another resource manages this VM")
+	rig.WantSaid(t, c.Ok("plan", "-detailed-exitcode"), "Another resource manages VM avd-03 (id ")
 	// Removing the one that lost touches nothing; removing the other takes the partition.
 	c.Write(strings.ReplaceAll(strings.Replace(config, rig.AssignmentOf("a", "avd-03", rig.AnyPartition), "", 1), "depends_on = [gpu_vm_assignment.a]", ""))
 	c.Apply()

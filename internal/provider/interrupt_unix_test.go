@@ -95,7 +95,7 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 	h, err := r.Fleet.Host("hv01")
 	r.Must(err)
 	r.Must(h.Update(t.Context(), func(st *backend.State) error {
-		st.Lease.Expires = time.Now() // a minute passes
+		st.Lease.Expires, st.Lease.Ends = time.Now(), 0 // a minute passes
 		return nil
 	}))
 	rig.WantSaid(t, c.Ok("plan"), "Unfinished change on a host", `a change for gpu_vm_assignment for VM "avd-01" was begun`)

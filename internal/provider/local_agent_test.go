@@ -21,10 +21,10 @@ import (
 // rig's fleet. The provider calls that host lab, which is not what it calls itself.
 func newLocalCLI(r *rig.Rig, host, hcl string) *rig.CLI {
 	r.T.Helper()
+	c := rig.NewProcesses(r.T, hcl)
 	if _, err := rig.AgentBinary(); err != nil {
 		r.T.Fatal(err)
 	}
-	c := rig.NewProcesses(r.T, hcl)
 	c.Env = append(c.Env, "GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET="+r.Fleet.Path(), "GPU_AGENT_HOST="+host)
 	return c
 }

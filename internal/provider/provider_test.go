@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
@@ -378,7 +379,7 @@ func TestEnvironmentConfiguresWhatTheBlockDoesNot(t *testing.T) {
 	for i := range other.Hosts {
 		other.Hosts[i].GPUs = other.Hosts[i].GPUs[:1]
 	}
-	recorded, err := simulated.Create(filepath.Join(t.TempDir(), "recorded.json"), other)
+	recorded, err := others.Create(filepath.Join(t.TempDir(), "recorded.json"), other)
 	r.Must(err)
 	twin := rig.NewProcesses(t, r.Block()+"data \"gpu_inventory\" \"all\" {}\noutput \"gpus\" {\n  value = \"it has ${length(data.gpu_inventory.all.inventory.hv01.gpus)} GPU\"\n}\n"+rig.Config4)
 	twin.Env = append(twin.Env, "GPU_INVENTORY_SNAPSHOT="+recorded.Path())

@@ -13,9 +13,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -235,7 +235,7 @@ func acted(t *testing.T, diags *diag.Diagnostics) {
 	ctx, s := t.Context(), rig.TwoNodes()
 	theirs := s.Hosts[0].VMs[1]
 	s.Hosts[0].Claims = []gpu.Claim{{Kind: gpu.ClaimAssignment, ID: theirs.ID, Token: "t", Owner: "render-farm", Want: gpu.Want{Assignment: &gpu.Assignment{VM: theirs.Name}}}}
-	sim, err := simulated.InMemory(s)
+	sim, err := others.InMemory(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,24 @@ func TestTakingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
 	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-01 (id "+rig.VMID(1)+") is taken over")
 	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-02 (id "+rig.VMID(2)+") is taken over", "On hv01 a resource of owner \"test\" manages it")
 	r.WantUnchanged(before)
-	// A key that is renamed, and a replacement, are handed over in one run.
+	second.Apply()
+	out := first.Ok("plan")
+	rig.WantSaid(t, out, "No changes", `Warning: Another resource manages partition config "vdi"`,
+		"Warning: Another resource manages VM avd-01 (id "+rig.VMID(1)+")", "Warning: Another resource manages VM avd-02 (id "+rig.VMID(2)+")")
+	wantNotSaid(t, out, "no resource of this run has") // it has them, and lost them
+	second.Destroy("-target=gpu_vm_assignment.avd-01", "-target=gpu_vm_assignment.avd-02")
+	first.Write(r.Block() + strings.Replace(desktops("avd-01", "avd-02"), "partition_count = 4", "partition_count = 8", 1))
+	if out, code := first.Run("plan"); code == 0 || !strings.Contains(rig.Sentence(out), `Error: Another resource manages partition config "vdi"`) {
+		t.Errorf("what another state has is changed:\n%s", out)
+	}
+}
+
+// A key that is renamed, and a replacement, are handed over in one run.
+func TestWhatIsHandedOverIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, oneHost())
+	first := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	first.Apply()
 	renamed := strings.ReplaceAll(desktops("avd-01", "avd-02"), `"gpu_vm_assignment" "avd-0`, `"gpu_vm_assignment" "new-0`)
 	first.Write(r.Block() + renamed)
 	wantNotSaid(t, first.Ok("plan"), "is taken over", "no resource of this run has")
@@ -82,6 +99,11 @@ func TestClaimsOfVMsThatAreGoneAreDropped(t *testing.T) {
 	c := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	c.Apply()
 	r.EditHost("hv01", func(h *gpu.Host) { h.VMs = h.VMs[1:] })
+	c.Write(r.Block() + desktops("avd-02"))
+	c.Apply()                                // the state has let go of it
+	for _, at := range []string{"1", "10"} { // where one VM comes after one config nothing else can come
+		rig.WantSaid(t, c.Ok("plan", "-parallelism="+at), "Warning: Claims on hv01 that no resource of this run has", "VM avd-01 (id "+rig.VMID(1)+"), which no host has any more", "No changes")
+	}
 	c.Write(r.Block() + desktops("avd-02", "avd-03"))
 	c.Apply()
 	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(2), "vm_assignment "+rig.VMID(3))

@@ -180,7 +180,7 @@ func (a *vmAction) find(ctx context.Context, config tfsdk.Config, diags *diag.Di
 			"%s of VM %q\n\nFound: %v.\nFix: name a VM that a host of the provider has, by its id if several have its name.", a.name, vm.ValueString(), err))
 		return t, false
 	}
-	t.claim, t.claimed = fleet.AssignmentClaim(t.view, t.at.VM.ID)
+	t.claim, t.claimed = t.view.Claim(gpu.ClaimAssignment, t.at.VM.ID)
 	if t.claimed = t.claimed && t.claim.Want.Assignment != nil; t.claimed && t.claim.Owner != a.fleet.Owner() {
 		diags.AddAttributeError(path.Root("vm"), "The VM belongs to another owner", fmt.Sprintf(
 			"%s of VM %q\n\nFound: its assignment on host %q is claimed by owner %q, and this provider's owner is %q.\nFix: use the action where the assignment is declared.",

@@ -54,8 +54,7 @@ type placed struct {
 // shares are those on a GPU: on any part of it, or on one instance.
 func (r *reading) shares(on func(gpu.SharedDevice) bool) []placed {
 	var out []placed
-	for i := range r.host.Claims {
-		c := &r.host.Claims[i]
+	for c := range r.host.ClaimsOf(gpu.ClaimShare) {
 		if c.Want.Share == nil {
 			continue
 		}

@@ -407,7 +407,7 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 	for i := range h.VMs {
 		vm := &h.VMs[i]
 		base := holderModel{Host: host, VM: vm.Name, VMID: vm.ID}
-		if c, ok := fleet.AssignmentClaim(v, vm.ID); ok {
+		if c, ok := v.Claim(gpu.ClaimAssignment, vm.ID); ok {
 			base.Owner = ptr(c.Owner)
 		}
 		held := heldPartitions(h, vm.ID)

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -171,7 +171,7 @@ func TestInventoryAsJSONIsAFleetToTryThingsOn(t *testing.T) {
 		resource.TestStep{ // a twin: what is applied to it does not reach the hosts
 			Config: on("simulated_fleet") + rig.ConfigOf(16, rig.Both),
 			Check: rig.Then(func() {
-				twin, err := simulated.Open(copied)
+				twin, err := others.Open(copied)
 				r.Must(err)
 				s, err := twin.Snapshot(t.Context())
 				r.Must(err)

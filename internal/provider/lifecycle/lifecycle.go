@@ -96,6 +96,7 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if s.Fleet == nil {
 		return // the validate walk
 	}
+	defer s.Fleet.Ledger.Begin()()
 	var plan M
 	var state *M
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
@@ -118,6 +119,7 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 // Record puts a plan into the ledger, and reports what the rules find, what the hosts have
 // otherwise, and whom the change disturbs.
 func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v fleet.View, p change.Change, differs []change.Difference, diags *diag.Diagnostics) {
+	s.Fleet.AwaitNamed(ctx, v, p)
 	findings, does := s.Fleet.Record(inst, v, p)
 	report.Findings(diags, p.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, p)))
 	report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
@@ -187,6 +189,7 @@ func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter
 
 // Read implements resource.Resource.
 func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	defer s.Fleet.Ledger.Begin()()
 	var state M
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	// A version of Terraform that carries no identity wants one whatever comes of the read.
@@ -233,14 +236,6 @@ func (s *Shell[M]) call(ctx context.Context, doing string, diags *diag.Diagnosti
 func (c *Call[M]) limit(d time.Duration, diags diag.Diagnostics) {
 	c.HostTimeout = d
 	c.Diags.Append(diags...)
-}
-
-// Known refuses an apply that does not know all values.
-func (c *Call[M]) Known(known bool) bool {
-	if !known && !c.Diags.HasError() {
-		c.Diags.AddError("Could not "+c.Doing, "A value is still unknown at apply. This is a bug in the provider; please report it.")
-	}
-	return !c.Diags.HasError()
 }
 
 // Answer refuses a change while one of its hosts does not answer.

@@ -314,9 +314,9 @@ func contains(ids []string, id string) bool {
 func claimsOn(v fleet.View, hosts []string, kind gpu.Kind, ids []string) map[string]gpu.Claim {
 	out := map[string]gpu.Claim{}
 	for _, n := range hosts {
-		for _, c := range v.Hosts[n].Claims {
-			if c.Kind == gpu.ClaimConfig && c.Want.Config != nil && (kind == "" || c.Want.Config.Kind == kind) && (len(ids) == 0 || slices.ContainsFunc(ids, c.Covers)) {
-				out[c.ID] = c
+		for c := range v.Hosts[n].ClaimsOf(gpu.ClaimConfig) {
+			if c.Want.Config != nil && (kind == "" || c.Want.Config.Kind == kind) && (len(ids) == 0 || slices.ContainsFunc(ids, c.Covers)) {
+				out[c.ID] = *c
 			}
 		}
 	}

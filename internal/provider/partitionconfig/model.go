@@ -91,6 +91,19 @@ func (m *model) kind() gpu.Kind {
 	return ""
 }
 
+// kindIsOpen tells whether a config of a kind may become one of another kind, or may not: of its
+// own block and of another one it is not known whether they are there.
+func (m *model) kindIsOpen(kind gpu.Kind) bool {
+	open, own := 0, false
+	for i, block := range m.blocks() {
+		if block.IsUnknown() {
+			open++
+			own = own || layoutKinds[i].kind == kind
+		}
+	}
+	return own && open > 1
+}
+
 // blocks are those of the kinds, in the order of layoutKinds.
 func (m *model) blocks() []*types.Object {
 	return []*types.Object{&m.GPUP, &m.MIG, &m.VGPU, &m.MPS, &m.TimeSlicing}

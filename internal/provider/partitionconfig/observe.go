@@ -45,9 +45,13 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		differs = append(differs, found...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		h, answered := v.Hosts[name]
-		if slices.Contains(hosts, name) || answered && claimOn(h, c.ID) == nil {
+		if slices.Contains(hosts, name) {
 			continue
+		}
+		if h, answered := v.Hosts[name]; answered {
+			if _, claimed := h.Claim(gpu.ClaimConfig, c.ID); !claimed {
+				continue
+			}
 		}
 		all[name] = before[name]
 		if b, ok := daemonsBefore[name]; ok {
@@ -88,7 +92,8 @@ func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.P
 	for _, name := range more {
 		all[name] = map[string]gpuModel{}
 		h := v.Hosts[name]
-		for _, id := range claimOn(h, c.ID).GPUs {
+		claim, _ := h.Claim(gpu.ClaimConfig, c.ID)
+		for _, id := range claim.GPUs {
 			if g, ok := h.GPU(id); ok {
 				all[name][id] = describe(ctx, c, h, g, diags)
 			}
@@ -123,7 +128,7 @@ func (m *model) forgetObserved(want gpu.PartitionConfig, known bool) {
 // is declared. before are the GPUs that the state lists there, and earlier is its drift.
 func observeHost(ctx context.Context, c gpu.PartitionConfig, name string, h *gpu.Host, before map[string]gpuModel, earlier []change.Difference, diags *diag.Diagnostics) (gpus map[string]gpuModel, differs []change.Difference) {
 	gpus = map[string]gpuModel{}
-	claim := claimOn(h, c.ID)
+	claim, _ := h.Claim(gpu.ClaimConfig, c.ID)
 	var listed []drift.GPU
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		listed = append(listed, drift.GPU{ID: id, Model: before[id].Model.ValueString(), Address: before[id].Address.ValueString()})
@@ -188,16 +193,10 @@ func (m *model) records(ctx context.Context, hosts []string, v fleet.View, diags
 	out, gpus := map[string]*gpu.Claim{}, m.gpus(ctx, diags)
 	for _, name := range hosts {
 		if h, answered := v.Hosts[name]; answered && len(gpus[name]) > 0 {
-			out[name] = claimOn(h, m.ID.ValueString())
+			out[name], _ = h.Claim(gpu.ClaimConfig, m.ID.ValueString())
 		}
 	}
 	return out
-}
-
-// claimOn is a config's claim on a host, nil for none.
-func claimOn(h *gpu.Host, id string) *gpu.Claim {
-	c, _ := h.Claim(gpu.ClaimConfig, id)
-	return c
 }
 
 // warnLost tells of GPUs that the model lists and that their hosts no longer offer.

@@ -464,6 +464,45 @@ resource "gpu_partition_config" "vdi" {
 	)
 }
 
+// TestAKindThatIsKnownOnlyAfterApply: whether a config is replaced has to stand in the plan, so an
+// existing one is refused there while its kind may change; one that is new, or whose kind cannot
+// change, is not.
+func TestAKindThatIsKnownOnlyAfterApply(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.GPUHost(1))
+	config := func(kind, mps, turns string) string {
+		return r.Block() + fmt.Sprintf(`
+resource "terraform_data" "kind" {
+  input = %q
+}
+resource "gpu_partition_config" "inference" {
+  name         = "inference"
+  hosts        = ["gpu01"]
+  mps          = %s
+  time_slicing = %s
+}
+`, kind, mps, turns)
+	}
+	open := func(kind string) string {
+		return config(kind, `terraform_data.kind.output == "mps" ? { uid = 1000 } : null`, `terraform_data.kind.output == "turns" ? { replicas = 4 } : null`)
+	}
+	c := rig.NewCLI(t, open("mps"))
+	c.Apply()
+	r.WantDaemons("gpu01", "user 1000 on "+rig.SharedCard(0))
+	c.WantNoChanges()
+	before := r.File()
+	c.Write(open("turns"))
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The kind of the config has to be known at plan", "it is of kind mps", "-target")
+	r.WantUntouched(before)
+	c.Apply("-target=terraform_data.kind")
+	rig.WantSaid(t, c.Ok("plan"), "must be replaced")
+	c.Apply()
+	r.WantDaemons("gpu01")
+	c.Write(config("other", "null", `{ replicas = terraform_data.kind.output == "other" ? 2 : 4 }`))
+	c.Apply()
+	c.WantNoChanges()
+}
+
 func TestPausedNodeIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())

@@ -70,6 +70,12 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		plan.ID = types.StringValue(want.ID)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
+	if prior != nil && plan.kindIsOpen(prior.Kind) {
+		resp.Diagnostics.AddError("The kind of the config has to be known at plan", fmt.Sprintf("%s\n\n"+
+			"Found: it is of kind %s, and which kind it is to be is known only after apply.\nWanted: a plan says whether the config is replaced, which another kind takes.\n"+
+			"Fix: let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.", label(prior.ID), prior.Kind))
+		return
+	}
 	var ended fleet.View // the hosts once one of another kind has ended
 	replaced := cmp.Or(prior, r.Fleet.Ledger.Prior(inst).Config)
 	if replaced != nil && (state == nil || known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
@@ -188,8 +194,8 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
-	want, known := c.Plan.declared(ctx, c.Diags)
-	if !c.Known(known) {
+	want, _ := c.Plan.declared(ctx, c.Diags)
+	if c.Diags.HasError() {
 		return false
 	}
 	c.Subject, c.Want.Config = label(want.ID), &want
@@ -203,11 +209,6 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	}
 	choose(&want, c.Token, hosts, view)
 	if prior := c.State.prior(ctx, c.Diags); prior != nil {
-		if prior.Kind != want.Kind {
-			c.Diags.AddError("Kind cannot change in place", fmt.Sprintf("%s\n\nFound: the config is of kind %s, and its new kind, %s, was not known at plan.\n"+
-				"Fix: plan and apply again; the config is then replaced.", c.Subject, prior.Kind, want.Kind))
-			return false
-		}
 		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
 		c.Prior.Config = prior
 	}
@@ -276,8 +277,8 @@ func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 
 // claimOf finds a config's claim on any host.
 func claimOf(v fleet.View, id, owner string) (*gpu.Claim, bool) {
-	for _, h := range v.Hosts {
-		if c, ok := h.Claim(gpu.ClaimConfig, id); ok && c.Owner == owner {
+	for _, c := range v.Claims(gpu.ClaimConfig, id) {
+		if c.Owner == owner {
 			return c, true
 		}
 	}

@@ -90,22 +90,20 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 
 // claimed finds the pool as it was declared when it was claimed.
 func (r *Resource) claimed(ctx context.Context, v fleet.View, name string, diags *diag.Diagnostics) (gpu.PoolConfig, bool) {
-	for _, host := range slices.Sorted(maps.Keys(v.Hosts)) {
-		for _, c := range v.Hosts[host].Claims {
-			if !c.Is(gpu.ClaimPool, name) || c.Want.Pool == nil {
-				continue
-			}
-			if c.Owner != r.Fleet.Owner() {
-				diags.AddError("Pool belongs to another owner", fmt.Sprintf(
-					"Found: pool %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
-					name, host, c.Owner, r.Fleet.Owner()))
-				return gpu.PoolConfig{}, false
-			}
-			if len(c.Want.Pool.Scope.Hosts) > 0 || c.Want.Pool.Scope.Cluster != "" {
-				return *c.Want.Pool, true
-			}
-			return r.gathered(ctx, c, diags), true
+	for host, c := range v.Claims(gpu.ClaimPool, name) {
+		if c.Want.Pool == nil {
+			continue
 		}
+		if c.Owner != r.Fleet.Owner() {
+			diags.AddError("Pool belongs to another owner", fmt.Sprintf(
+				"Found: pool %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
+				name, host, c.Owner, r.Fleet.Owner()))
+			return gpu.PoolConfig{}, false
+		}
+		if len(c.Want.Pool.Scope.Hosts) > 0 || c.Want.Pool.Scope.Cluster != "" {
+			return *c.Want.Pool, true
+		}
+		return r.gathered(ctx, *c, diags), true
 	}
 	return gpu.PoolConfig{}, false
 }
@@ -118,8 +116,8 @@ func (r *Resource) gathered(ctx context.Context, c gpu.Claim, diags *diag.Diagno
 	out := *c.Want.Pool
 	out.Members = map[string][]string{}
 	for _, h := range all.Hosts {
-		for _, other := range h.Claims {
-			if other.Kind == gpu.ClaimPool && other.Token == c.Token && other.Want.Pool != nil {
+		for other := range h.ClaimsOf(gpu.ClaimPool) {
+			if other.Token == c.Token && other.Want.Pool != nil {
 				maps.Copy(out.Members, other.Want.Pool.Members)
 			}
 		}

@@ -235,8 +235,8 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
-	want, known := c.Plan.declared(ctx, c.Diags)
-	if !c.Known(known) {
+	want, _ := c.Plan.declared(ctx, c.Diags)
+	if c.Diags.HasError() {
 		return false
 	}
 	c.Subject, c.Want.Pool = label(want.ID), &want

@@ -70,8 +70,8 @@ func poolClaim(h *gpu.Host, name string) (*gpu.PoolConfig, bool) {
 // sharesOf are the shares that a host has drawn from a pool.
 func sharesOf(h *gpu.Host, pool string) []*gpu.Share {
 	var out []*gpu.Share
-	for i := range h.Claims {
-		if s := h.Claims[i].Want.Share; s != nil && gpu.SameID(s.Pool, pool) {
+	for c := range h.ClaimsOf(gpu.ClaimShare) {
+		if s := c.Want.Share; s != nil && gpu.SameID(s.Pool, pool) {
 			out = append(out, s)
 		}
 	}
@@ -81,8 +81,8 @@ func sharesOf(h *gpu.Host, pool string) []*gpu.Share {
 // taken is the part of each GPU that shares of a host have, and who they are.
 func taken(h *gpu.Host) (part map[string]float64, names map[string][]string) {
 	part, names = map[string]float64{}, map[string][]string{}
-	for i := range h.Claims {
-		s := h.Claims[i].Want.Share
+	for c := range h.ClaimsOf(gpu.ClaimShare) {
+		s := c.Want.Share
 		if s == nil {
 			continue
 		}

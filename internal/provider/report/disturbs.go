@@ -117,6 +117,9 @@ func (d disturbance) detail(notDrained string, destroys bool) string {
 			say(about + strings.Join(s.Why, ", "))
 		}
 	}
+	if len(d.Ends) > 0 && len(d.GPUs) == 0 { // else they are told with the GPUs of their daemon
+		say(about + "terminates " + words.JoinAll(d.Ends))
+	}
 	same := map[string][]string{}
 	var order []string
 	for _, g := range d.GPUs {

@@ -88,8 +88,11 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 	if errors.As(err, &ae) && (ae.Kind == agent.RuleViolation || ae.Kind == agent.Unannounced) {
 		findings, more := ae.Findings, ""
 		failure, ok := errors.AsType[*fleet.Failure](err)
-		if ok && failure.Begun() { // it came in the way of a later host
+		switch {
+		case ok && failure.Begun(): // it came in the way of a later host
 			more = ending(failure)
+		case ok && failure.Waited:
+			more = inVain
 		}
 		if ok && ae.Kind == agent.Unannounced {
 			findings = []rules.Finding{rules.NotAnnounced(failure.Host, ae.Message)}
@@ -123,9 +126,14 @@ func Explain(err error) string {
 	return text + ending(failure)
 }
 
+const inVain = "\n\nNo host was changed. Remove the cause and apply again. If another change of this run removes it, which was not made while this one " +
+	"waited, as with -parallelism=1, only apply again."
+
 // ending says how a change ended on each host, and what to do next.
 func ending(failure *fleet.Failure) string {
 	switch {
+	case failure.Waited:
+		return inVain
 	case !failure.Begun():
 		return "\n\nNo host was changed. Remove the cause and apply again."
 	case failure.Clean():

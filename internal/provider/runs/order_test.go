@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -120,7 +120,7 @@ func ordered(t *testing.T, count int, before, after string) *verdicts {
 	v := &verdicts{t: t, before: before, after: after}
 	file := filepath.Join(t.TempDir(), "fleet.json")
 	v.state = v.begin(file, rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1), rig.Desktop("vm-2", 2), rig.Desktop("vm-3", 3))))
-	fleet, err := simulated.Open(file)
+	fleet, err := others.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func ordered(t *testing.T, count int, before, after string) *verdicts {
 func (v *verdicts) edge(file string) string {
 	v.t.Helper()
 	ctx := context.WithoutCancel(v.t.Context())
-	fleet, err := simulated.Open(file)
+	fleet, err := others.Open(file)
 	if err != nil {
 		v.t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
@@ -110,7 +110,7 @@ func newVerdicts(t *testing.T, seed int, kind string) *verdicts {
 // begin makes a fleet and a workspace that has nothing of it.
 func (v *verdicts) begin(file string, fleet gpu.Snapshot) *core.Workspace {
 	v.t.Helper()
-	if _, err := simulated.Create(file, fleet); err != nil {
+	if _, err := others.Create(file, fleet); err != nil {
 		v.t.Fatal(err)
 	}
 	w, err := core.New(v.t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {

@@ -66,6 +66,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	if p := s.ClientPriority; p != nil && *p >= 0 && *p < len(priorities) {
 		m.Priority = types.StringValue(priorities[*p])
 	}
+	m.Most = text(string(s.MaxDisruption))
 	m.importMemory(ctx, s, diags)
 	return !diags.HasError()
 }

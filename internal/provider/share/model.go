@@ -27,6 +27,7 @@ type model struct {
 	Memory   types.Object   `tfsdk:"memory"`
 	Threads  types.Float64  `tfsdk:"active_thread_percentage"`
 	Priority types.String   `tfsdk:"client_priority"`
+	Most     types.String   `tfsdk:"max_disruption"`
 	Timeouts timeouts.Value `tfsdk:"timeouts"`
 
 	Devices     types.List    `tfsdk:"devices"`
@@ -71,7 +72,7 @@ var (
 
 // declared reads what a configuration asks for. known is false while any part is unknown.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Share, known bool) {
-	if !object.Known(ctx, m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority) {
+	if !object.Known(ctx, m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority, m.Most) {
 		return gpu.Share{}, false
 	}
 	s = m.limits(ctx, diags)
@@ -88,7 +89,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Sh
 func (m *model) limits(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
 	s := gpu.Share{
 		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: m.Profile.ValueString(),
-		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(),
+		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
 	}
 	if mem := object.Decode[memoryModel](ctx, m.Memory, diags); mem != nil {
 		s.MemoryRequest, s.MemoryLimit = gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())

@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
-	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -77,9 +76,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 			want.Host = host
 		}
 	}
-	if stays {
-		r.checkTakenOver(&resp.Diagnostics, view, p)
-	} else if state != nil {
+	if state != nil && !stays {
 		r.planDestroy(ctx, req, prior, resp)
 	}
 	r.Record(ctx, inst, path.Empty(), view, p, drifted, &resp.Diagnostics)
@@ -170,28 +167,6 @@ func (m *model) keepPlanned(planned *model) {
 	m.Host, m.GPUIDs = planned.Host, planned.GPUIDs
 	if !planned.Devices.IsUnknown() {
 		m.Devices, m.Mode, m.Isolation = planned.Devices, planned.Mode, planned.Isolation
-	}
-}
-
-// checkTakenOver finds that another resource of this owner has taken the share over, as a
-// renamed or moved resource does: two that stay would do so by turns. Within one run the
-// ledger tells; this is for a second provider block or state.
-func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p change.Change) {
-	h, ok := v.Hosts[p.Prior.Share.Host]
-	if !ok {
-		return
-	}
-	c, ok := h.Claim(gpu.ClaimShare, p.Prior.Share.Name)
-	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.Fleet.Owner() {
-		return
-	}
-	title, text := "Another resource manages this share", fmt.Sprintf(
-		"%s\n\nHost: %s\nFound: since this resource was applied, another resource of owner %q has taken the share over, from another provider block or another state.\n"+
-			"Fix: keep one of the two. Removing this one touches nothing on the host.", p.Subject, p.Prior.Share.Host, c.Owner)
-	if p.Unchanged {
-		diags.AddAttributeWarning(path.Root("name"), title, text)
-	} else {
-		diags.AddAttributeError(path.Root("name"), title, text)
 	}
 }
 

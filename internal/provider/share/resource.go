@@ -5,6 +5,7 @@ package share
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
@@ -65,8 +67,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	planned := *c.Plan
 	var config model
 	c.Diags.Append(c.Config.Get(ctx, &config)...)
-	want, known := config.declared(ctx, c.Diags)
-	if !c.Known(known) {
+	want, _ := config.declared(ctx, c.Diags)
+	if c.Diags.HasError() {
 		return false
 	}
 	prior := c.State.prior(ctx, c.Diags)
@@ -83,14 +85,11 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		}
 	}
 	c.Subject, c.Want.Share, c.Prior.Share = label(want), &want, prior
-	host, err := r.Fleet.ApplyShare(ctx, c.Request)
+	host, h, err := r.Fleet.ApplyShare(ctx, c.Request)
 	if _, done := c.End(&fleet.Result{}, err); !done {
 		return false
 	}
-	want.Host = host
-	h, err := r.Fleet.Snapshot(ctx, host)
-	if err != nil {
-		c.Diags.AddError("Share state unknown after the change", fmt.Sprintf("%s\n\nHost: %s\nFound: %v, right after the change.", c.Subject, host, err))
+	if want.Host = host; h == nil { // which the failure says
 		h = &gpu.Host{Name: host}
 	}
 	c.Plan.observe(ctx, host, h, want, c.Diags)
@@ -105,6 +104,10 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share) {
 	if handed, ok := h.HandedShare(s.Name); ok && handed.Note != "" {
 		diags.AddWarning("The share is incomplete for containers", fmt.Sprintf("%s\n\nHost: %s\nFound: %s", label(s), host, handed.Note))
+	}
+	if who := placement.PastLimit(h, &s); len(who) > 0 {
+		diags.AddWarning("Processes go past the share's limit", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: its memory limit does not hold %s: the driver holds them to more, or to nothing.\nFix: start them again, in a container.", label(s), host, strings.Join(who, ", ")))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
@@ -116,6 +117,11 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 		"client_priority": schema.StringAttribute{
 			MarkdownDescription: "Priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",
 			Optional:            true, Validators: []validator.String{stringvalidator.OneOf(priorities...)},
+		},
+		"max_disruption": schema.StringAttribute{
+			MarkdownDescription: "The most that destroying the share may do to what runs in it: `none` (the default) or `process_restart`, which lets its MPS clients be terminated through " +
+				"their daemon. Other processes are never ended: they keep the share from being destroyed. The value of the last apply counts.",
+			Optional: true, Validators: []validator.String{stringvalidator.OneOf(string(gpu.DisruptNone), string(gpu.DisruptProcessRestart))},
 		},
 		"timeouts": duration.Timeouts(ctx, timeoutText),
 		"devices": schema.ListAttribute{

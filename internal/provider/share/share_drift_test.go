@@ -264,3 +264,54 @@ func TestSharesStayWhileADaemonIsMended(t *testing.T) {
 	r.WantShares("gpu01", "a")
 	c.WantNoChanges()
 }
+
+// Clients of MPS end with their share where it allows that, by their daemon, as the plan has said.
+// The daemon and the clients of other shares go on.
+func TestClientsEndWithTheirShareWhereItAllowsThat(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	pinned := fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, 0))
+	base := r.Block() + rig.SharedConfig("mps", `mps = { uid = 1000, compute_mode = "default" }`, "gpu01")
+	b := rig.ShareOf("b", rig.OnGPU01, rig.OfMPS, pinned)
+	of := func(most string) string { return rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, pinned, most) }
+	c := rig.NewCLI(t, base+b+of(""))
+	c.Apply()
+	starts := func(share, name string) int {
+		pid, err := r.Fleet.StartInShare(t.Context(), "gpu01", share, gpu.Process{Name: name})
+		r.Must(err)
+		return pid
+	}
+	daemon := func() gpu.MPSDaemon { return r.Host("gpu01").MPS.Daemons[0] }
+	was := daemon().PID
+	trainer, other := starts("a", "trainer"), starts("b", "other")
+	goesOn := func(want ...int) {
+		t.Helper()
+		var pids []int
+		for _, p := range daemon().Clients {
+			pids = append(pids, p.PID)
+		}
+		if !slices.Equal(pids, want) || daemon().PID != was {
+			t.Errorf("the daemon is process %d with clients %v, want %d with %v", daemon().PID, pids, was, want)
+		}
+	}
+
+	c.Write(base + b)
+	rig.WantSaid(t, c.Fails("plan"), "trainer", `max_disruption = "process_restart"`)
+	c.Write(base + b + of(`max_disruption = "process_restart"`))
+	before := r.File()
+	c.Ok("apply", "-auto-approve")
+	r.WantUntouched(before)
+	c.Write(base + b)
+	rig.WantSaid(t, c.Ok("plan", "-out=tfplan"), "trainer")
+	late := starts("a", "late")
+	rig.WantSaid(t, c.Fails("apply", "tfplan"), "late")
+	goesOn(trainer, other, late)
+	r.WantShares("gpu01", "a", "b")
+	alone := r.Computes("gpu01", rig.ShareCard(1, 0), nil, "a", "alone")
+	rig.WantSaid(t, c.Fails("plan"), "alone", "Stop them first")
+	r.Must(r.Fleet.StopProcess(t.Context(), "gpu01", alone))
+	c.Ok("apply", "-auto-approve")
+	goesOn(other)
+	r.WantShares("gpu01", "b")
+	r.WantSettled()
+}

@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -44,6 +45,22 @@ func TestSpecificationOfSomebodyElse(t *testing.T) {
 	if h, err := host.Inventory(t.Context()); err != nil || len(r.Host("gpu01").Claims) > 0 || len(h.ForeignSpecs) != 1 {
 		t.Errorf("the host has claims %v and specifications of others %v: %v", r.Host("gpu01").Claims, h.ForeignSpecs, err)
 	}
+}
+
+// Nor is it when the config that the share is drawn from is made in the same run: that is not what
+// the host would refuse the share for.
+func TestSpecificationOfSomebodyElseBesideANewConfig(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	r.Must(r.Fleet.WriteForeignSpec(t.Context(), "gpu01", "s"))
+	before := r.Snapshot()
+	c := rig.NewCLI(t, r.Block()+rig.MPSOn01+rig.ShareOf("s", rig.OnGPU01, rig.OfMPS, rig.Half))
+	out := c.Fails("plan")
+	rig.WantSaid(t, out, "somebody else has a CDI specification in its place", "Fix: Move that file away, or give the share another name.", "Rule: feasible-on-host")
+	if strings.Contains(rig.Sentence(out), "which is not on host") {
+		t.Errorf("it says that the config is missing:\n%s", out)
+	}
+	r.WantUnchanged(before)
 }
 
 // What would be taken from under the share of another state names that state's owner.

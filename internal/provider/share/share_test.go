@@ -296,3 +296,48 @@ func TestAPinThatIsTakenBackMovesNothing(t *testing.T) {
 		},
 	)
 }
+
+// What the driver holds processes to is read back: those that began before the limit, or in no
+// container, go past it, and the share says so for as long as they run.
+func TestEnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
+	t.Parallel()
+	fleet := rig.Inference(1)
+	for i := range fleet.Hosts[0].GPUs {
+		fleet.Hosts[0].GPUs[i].Driver.Version = "615.43.02"
+	}
+	fleet.Hosts[0].ContainerToolkit = "1.20.1"
+	r := rig.New(t, fleet)
+	of := func(limit string) string {
+		return r.Block() + rig.SharedConfig("turns", rig.ByTurns, "gpu01") + rig.ShareOf("a", rig.OnGPU01, "config = gpu_partition_config.turns.id", "memory = { limit_mib = "+limit+" }")
+	}
+	c := rig.NewCLI(t, of("8192"))
+	c.Apply()
+	enforced := func(by string) {
+		t.Helper()
+		c.WantNoChanges()
+		rig.WantSaid(t, c.Ok("state", "show", shareA), fmt.Sprintf("enforcement = %q", by))
+	}
+	enforced("per_container")
+	pid := r.Computes("gpu01", r.PlacedOn("gpu01", "a")[0], nil, "a", "python")
+	held := func(limit gpu.Bytes) {
+		r.EditHost("gpu01", func(h *gpu.Host) {
+			for i := range h.GPUs {
+				for j := range h.GPUs[i].Processes {
+					h.GPUs[i].Processes[j].MemoryLimit = &limit
+				}
+			}
+		})
+		c.Ok("apply", "-refresh-only", "-auto-approve")
+	}
+	held(8192 * gpu.MiB)
+	enforced("per_container")
+	held(0)
+	enforced("none")
+	held(8192 * gpu.MiB)
+	c.Write(of("4096"))
+	rig.WantSaid(t, c.Ok("apply", "-auto-approve"), "Processes go past the share's limit", "python", "start them again, in a container")
+	enforced("none")
+	r.Must(r.Fleet.StopProcess(t.Context(), "gpu01", pid))
+	c.Ok("apply", "-refresh-only", "-auto-approve")
+	enforced("per_container")
+}

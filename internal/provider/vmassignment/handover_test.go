@@ -2,10 +2,12 @@ package vmassignment_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
@@ -37,6 +39,45 @@ func TestTwoResourcesSwapTheirVMs(t *testing.T) {
 		resource.TestStep{Config: config("avd-04", "avd-01", "depends_on = [gpu_vm_assignment.a]"), ConfigPlanChecks: replaced, Check: held},
 	)
 	r.WantFree(gpu.VMRunning, "avd-01", "avd-04")
+}
+
+// Resources that change VMs among themselves hand them over: nobody is stopped, and nobody is
+// named. Where they are planned one at a time the first cannot know, and names whom it stops.
+func TestSwappedVMsAreHandedOver(t *testing.T) {
+	t.Parallel()
+	for _, at := range []int{1, 10, 30} {
+		t.Run(fmt.Sprintf("%d at a time", at), func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2), rig.Desktop("avd-03", 3))))
+			config := func(vms ...string) string {
+				text := r.Block()
+				for i, vm := range vms {
+					text += rig.AssignmentOf(string(rune('a'+i)), vm, rig.AnyPartition, rig.MayStop)
+				}
+				return text
+			}
+			patience := 5 * time.Second
+			if at > 1 { // a busy machine may let seconds pass between two plans
+				patience = 20 * time.Second
+			}
+			c := rig.NewPatientCLI(t, config("avd-01", "avd-02", "avd-03"), patience)
+			c.Apply()
+			c.Write(config("avd-02", "avd-03", "avd-01"))
+			parallel := fmt.Sprintf("-parallelism=%d", at)
+			plan := rig.Sentence(c.Ok("plan", parallel, "-out=plan.out"))
+			for _, vm := range []string{"avd-01", "avd-02", "avd-03"} {
+				switch named := strings.Contains(plan, "VM "+vm+" is shut down"); {
+				case !named:
+					r.NeverStops(vm, "hv01")
+				case at > 1:
+					t.Errorf("%s is to be stopped:\n%s", vm, plan)
+				}
+			}
+			c.Ok("apply", parallel, "plan.out")
+			r.WantHeld(gpu.VMRunning, "avd-01", "avd-02", "avd-03")
+			c.WantNoChanges()
+		})
+	}
 }
 
 func TestReplaceAndTaintEndWithOneAdapter(t *testing.T) {

@@ -48,7 +48,7 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 	maps.Copy(around.Hosts, view.Hosts)
 	if want.Partition != nil && want.Partition.Config != "" {
 		if _, planned := r.Fleet.Ledger.Config(want.Partition.Config); !planned {
-			if _, claimed := configClaim(around, want.Partition.Config); !claimed {
+			if _, claimed := around.Claim(gpu.ClaimConfig, want.Partition.Config); !claimed {
 				around = r.Fleet.LookAll(ctx)
 			}
 		}
@@ -105,15 +105,4 @@ func (r *Resource) hint(a gpu.Assignment) []string {
 // itself changes.
 func (r *Resource) configChanges(a gpu.Assignment) bool {
 	return a.Partition != nil && r.Fleet.Ledger.Reshaped(a.Partition.Config)
-}
-
-func configClaim(v fleet.View, id string) (gpu.Claim, bool) {
-	for _, h := range v.Hosts {
-		for _, c := range h.Claims {
-			if c.Is(gpu.ClaimConfig, id) {
-				return c, true
-			}
-		}
-	}
-	return gpu.Claim{}, false
 }

@@ -204,7 +204,7 @@ func mib(n *uint64) types.Int64 {
 func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a gpu.Assignment, diags *diag.Diagnostics) {
 	h := v.Hosts[at.Host]
 	vm := at.VM
-	claim, claimed := fleet.AssignmentClaim(v, vm.ID)
+	claim, claimed := v.Claim(gpu.ClaimAssignment, vm.ID)
 	m.VMID = types.StringValue(vm.ID)
 	m.OwnerHost = types.StringValue(at.Host)
 	m.Pending = types.BoolValue(claimed && claim.Pending)

@@ -74,6 +74,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
+	leaves := false
 	switch before := r.Fleet.Ledger.Prior(inst).Assignment; {
 	case state == nil && before != nil && gpu.SameID(at.VM.ID, before.VMID):
 		again := *before // a replacement, which takes the GPU away and gives it again
@@ -83,16 +84,18 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		r.declare(inst, policy, at.VM.ID, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
 		p.Approved = instance.Seen(ctx, req.Private)
-		r.checkTakenOver(&resp.Diagnostics, view, p)
 	default:
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
 		plan.VMID = types.StringUnknown()
-		leaves := *prior
-		leaves.Power = leaves.Power.Stricter(want.Power)
-		r.planDestroy(ctx, req, &leaves, resp)
+		leaves = true
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	r.Record(ctx, inst, path.Root("vm"), view, p, drifted, &resp.Diagnostics)
+	if leaves { // after the record, by which another that leaves the wanted VM hands it over
+		was := *prior
+		was.Power = was.Power.Stricter(want.Power)
+		r.planDestroy(ctx, req, &was, resp)
+	}
 }
 
 func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
@@ -127,7 +130,6 @@ func (r *Resource) planUnchanged(ctx context.Context, inst string, p change.Chan
 		want.VMName, want.Host = at.VM.Name, at.Host
 		r.warnOfName(diags, *want)
 	}
-	r.checkTakenOver(diags, view, p)
 	r.Record(ctx, inst, path.Root("vm"), view, p, nil, diags)
 }
 
@@ -139,24 +141,6 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 	}
 	diags.AddAttributeWarning(path.Root("vm"), "The VM has another name now", fmt.Sprintf(
 		"%s\n\nFound: the VM (id %s) is called %q on %s.\nFix: write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
-}
-
-// checkTakenOver finds that another resource of this owner has taken the VM over, as
-// a renamed or moved resource does: two that stay would do so by turns. Within one
-// run the ledger tells; this is for a second provider block or state.
-func (r *Resource) checkTakenOver(diags *diag.Diagnostics, v fleet.View, p change.Change) {
-	c, ok := fleet.AssignmentClaim(v, p.Prior.Assignment.VMID)
-	if !ok || p.Token == "" || c.Token == p.Token || c.Owner != r.Fleet.Owner() {
-		return
-	}
-	title, text := "Another resource manages this VM", fmt.Sprintf(
-		"%s\n\nFound: since this resource was applied, another resource of owner %q has taken VM %s over, from another provider block or another state.\n"+
-			"Fix: keep one of the two. Removing this one touches nothing on the hosts.", p.Subject, c.Owner, p.Prior.Assignment.VM)
-	if p.Unchanged {
-		diags.AddAttributeWarning(path.Root("vm"), title, text)
-	} else {
-		diags.AddAttributeError(path.Root("vm"), title, text)
-	}
 }
 
 // planDestroy proves that the GPU can be taken from the VM.

@@ -79,8 +79,8 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 // when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	planned := *c.Plan
-	want, known := planned.declared(ctx, r.Fleet.Power(), c.Diags)
-	if !c.Known(known) {
+	want, _ := planned.declared(ctx, r.Fleet.Power(), c.Diags)
+	if c.Diags.HasError() {
 		return false
 	}
 	prior := c.State.prior(ctx, r.Fleet.Power(), c.Diags)
@@ -167,7 +167,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	seen := change.Approved{Keys: []string{}}
 	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, seen)...)
-	c, claimed := fleet.AssignmentClaim(view, at.VM.ID)
+	c, claimed := view.Claim(gpu.ClaimAssignment, at.VM.ID)
 	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || state.EffectivePower.IsNull()) {
 		state.EffectivePower = power.Applied(c.Want.Assignment.Power)
 	}
