@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -58,7 +58,7 @@ func copyExample(t *testing.T, fleet string, files ...string) example {
 	if !complete {
 		rig.Write(t, filepath.Join(c.Dir, "terraform.tf"), surroundings)
 	}
-	f, err := simulated.Open(filepath.Join(c.Dir, "fleet.json"))
+	f, err := others.Open(filepath.Join(c.Dir, "fleet.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
@@ -56,7 +56,7 @@ func copyModule(t *testing.T, name string) example {
 	if err := os.CopyFS(c.Dir, os.DirFS(filepath.Join(modulesDir, name))); err != nil {
 		t.Fatal(err)
 	}
-	f, err := simulated.Open(filepath.Join(c.Dir, "tests", "fleet.json"))
+	f, err := others.Open(filepath.Join(c.Dir, "tests", "fleet.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

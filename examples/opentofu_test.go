@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 )
 
@@ -21,7 +21,7 @@ func TestOpenTofu(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(e.Dir, "fleet.json"))
 	e.fleet.Must(err)
 	rig.Write(t, filepath.Join(e.Dir, "other.json"), string(raw))
-	other, err := simulated.Open(filepath.Join(e.Dir, "other.json"))
+	other, err := others.Open(filepath.Join(e.Dir, "other.json"))
 	e.fleet.Must(err)
 	second := &rig.Rig{T: t, Fleet: other}
 	rig.Write(t, filepath.Join(e.Dir, "main.tf"), `

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 )
@@ -43,7 +44,7 @@ type harness struct {
 	ctx   context.Context
 	dir   string // everything of this run
 	bin   string
-	fleet *simulated.Fleet
+	fleet *others.Fleet
 	model *model
 	begun time.Time
 	// before is the fleet at the beginning of the phase.
@@ -129,7 +130,7 @@ func newHarness(t *testing.T, dir string) *harness {
 		initial: map[string]*gpu.VM{}, base: map[string]surface{},
 	}
 	first := beginning()
-	fleet, err := simulated.Create(filepath.Join(dir, "fleet.json"), first)
+	fleet, err := others.Create(filepath.Join(dir, "fleet.json"), first)
 	h.must(err)
 	h.fleet = fleet
 	hosts := make([]string, 0, len(first.Hosts))

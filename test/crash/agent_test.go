@@ -21,8 +21,8 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 )
 
 // disaster is what strikes at a write.
@@ -94,7 +94,7 @@ func serveAgent(job agentJob) error {
 		return err
 	}
 	defer func() { _ = control.Close() }() // the end of the process closes it
-	fleet, err := simulated.Open(filepath.Join(job.Dir, fleetName))
+	fleet, err := others.Open(filepath.Join(job.Dir, fleetName))
 	if err != nil {
 		return err
 	}

@@ -212,6 +212,6 @@ func (b *breaker) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 	return b.do("write a share", toHost, func() error { return b.Sharing.WriteShare(ctx, s) })
 }
 
-func (b *breaker) RemoveShare(ctx context.Context, name string) error {
-	return b.do("remove a share", toHost, func() error { return b.Sharing.RemoveShare(ctx, name) })
+func (b *breaker) RemoveShare(ctx context.Context, name string, endClients bool) error {
+	return b.do("remove a share", toHost, func() error { return b.Sharing.RemoveShare(ctx, name, endClients) })
 }

@@ -46,7 +46,7 @@ type deed struct {
 	// stopped has the process stand still for longer than its lease lives.
 	stopped bool
 	records loss
-	then    others
+	then    visitor
 	// left has the client go away meanwhile.
 	left bool
 	// overTLS has the agent listen; it goes on without its client.
@@ -64,13 +64,13 @@ const (
 	dirReplaced loss = "state directory replaced by an older one"
 )
 
-// others is what another run does while the process stands still.
-type others string
+// visitor is what another run does while the process stands still.
+type visitor string
 
 const (
-	nobody others = "nobody comes"
-	leaves others = "another run takes the lease and ends"
-	stays  others = "another run takes the lease and ends later"
+	nobody visitor = "nobody comes"
+	leaves visitor = "another run takes the lease and ends"
+	stays  visitor = "another run takes the lease and ends later"
 )
 
 func (d deed) String() string {
@@ -118,7 +118,7 @@ func (c standstill) String() string {
 // while they are put back.
 func TestSIGSTOPPastTheLease(t *testing.T) {
 	var deeds []deed
-	for _, then := range []others{nobody, leaves, stays} {
+	for _, then := range []visitor{nobody, leaves, stays} {
 		deeds = append(deeds, deed{stopped: true, then: then}, deed{stopped: true, then: then, left: true},
 			deed{stopped: true, then: then, overTLS: true}, deed{stopped: true, then: then, left: true, overTLS: true})
 	}

@@ -19,15 +19,15 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // place is a directory with a fleet and the records of its host's agent.
 type place string
 
-func (p place) fleet() (*simulated.Fleet, error) {
-	return simulated.Open(filepath.Join(string(p), fleetName))
+func (p place) fleet() (*others.Fleet, error) {
+	return others.Open(filepath.Join(string(p), fleetName))
 }
 
 func (p place) records(ctx context.Context) (backend.State, error) {

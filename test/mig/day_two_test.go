@@ -25,6 +25,7 @@ const (
 	gpus    = 8
 	changed = 3
 	latency = time.Millisecond // of each call to NVML
+	most    = 1859             // calls to NVML: what was measured
 	host    = "gpu01"
 )
 
@@ -67,6 +68,9 @@ func TestDayTwo(t *testing.T) {
 	destroyed, created := calls.Count("nvmlGpuInstanceDestroy"), calls.Count("nvmlDeviceCreateGpuInstanceWithPlacement")
 	fmt.Printf("one of %d GPUs from 7x1g to 3g+2g+2x1g: %d instances destroyed, %d created; %d calls to NVML, %d inits, %.2f s with %s for each call\n",
 		gpus, destroyed, created, len(calls), calls.Inits(), took.Seconds(), latency)
+	if len(calls) > most {
+		t.Errorf("the change made %d calls to NVML; %d are enough", len(calls), most)
+	}
 	if calls.Inits() != 1 {
 		t.Errorf("NVML was initialised %d times", calls.Inits())
 	}

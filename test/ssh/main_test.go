@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/test/cli"
 	"github.com/gpufleet/terraform-provider-gpu/test/sshd"
@@ -74,14 +74,14 @@ func agentPath() string { return filepath.Join(binaries, connect.AgentFile("linu
 // runs.
 type rig struct {
 	*cli.Folder
-	fleet  *simulated.Fleet
+	fleet  *others.Fleet
 	server map[string]*sshd.Server
 }
 
 // newRig starts a server for each host. edit may change what it does.
 func newRig(t *testing.T, hosts []gpu.Host, edit func(host string, o *sshd.Options)) *rig {
 	t.Helper()
-	fleet, err := simulated.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: hosts})
+	fleet, err := others.Create(filepath.Join(t.TempDir(), "fleet.json"), gpu.Snapshot{Hosts: hosts})
 	if err != nil {
 		t.Fatal(err)
 	}

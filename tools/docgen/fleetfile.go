@@ -15,7 +15,7 @@ import (
 )
 
 // byProvider are the fields of a host that only the provider and the agent write.
-var byProvider = []string{"stale", "unknown", "claims", "unfinished", "unreadable_records", "owed_starts"}
+var byProvider = []string{"stale", "unknown", "claims", "unfinished", "held_by", "unreadable_records", "owed_starts"}
 
 // fleetFileTables lists every field of a fleet file, with what the code says of it.
 func fleetFileTables() string {
@@ -43,6 +43,9 @@ func fleetFileTables() string {
 			text, kind := f.text, types.kind(f.typ)
 			if name == reflect.TypeFor[gpu.Host]().Name() && slices.Contains(byProvider, f.json) {
 				text, kind = "Written by the provider and the agent: leave it out. "+text, "list"
+				if _, one := f.typ.(*ast.StarExpr); one {
+					kind = "object"
+				}
 			} else {
 				queue = append(queue, f.of...)
 			}

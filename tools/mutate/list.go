@@ -70,6 +70,10 @@ func list() []mutation {
 		{in: agent, function: "Server.standing", from: `l.Fence == fence && `, to: ``},
 		{in: agent, function: "Server.standing", from: `st.Fence > fence`, to: `false`},
 
+		// What is obeyed of what was written.
+		{in: agent, function: "recordStore.readable", from: `!r.sound.has(doc)`, to: `false`},
+		{in: agent, function: "sound.has", from: `s.docs[string(doc)]`, to: `len(s.docs) > 0`},
+
 		// Who is owed a start.
 		{in: agent, function: "entry.debts"},
 		{in: agent, function: "stillOwed", from: `vm.Runs() || `, to: `vm == nil || `},
@@ -77,12 +81,12 @@ func list() []mutation {
 		{in: agent, function: "Server.pay"},
 		{in: agent, function: "Server.checkCluster"},
 		{in: agent, function: "Server.left"},
-		{in: agent, function: "Server.left", from: `l.Clock == node`, to: `true`},
-		{in: agent, function: "Server.left", from: `!g.lease.Expires.Equal(l.Expires)`, to: `false`},
+		{in: agent, function: "Server.endsIn", from: `l.Clock == clockOf(node)`, to: `true`},
+		{in: agent, function: "Server.left", from: `g.lease.Ends != l.Ends`, to: `false`},
 		{in: agent, function: "Server.tryLease", from: `l.Run != req.Run || `, to: ``},
 		{in: agent, function: "Server.tryLease", from: `st.Fence++`, to: ``},
 		{in: agent, function: "journal.busyElsewhere"},
-		{in: agent, function: "Server.guarded", from: `st.Lease.Expires = s.clock().Add(st.Lease.TTL)`, to: ``},
+		{in: agent, function: "Server.guarded", from: `s.write(st.Lease, "")`, to: ``},
 		{in: agent, function: "Server.giveBack", from: `st.Lease.Fence != fence`, to: `false`},
 		{in: agent, function: "Server.leaveCluster", from: `len(st.Lease.Hosts) == 0`, to: `true`},
 		{in: agent, function: "Server.renewCluster"},
