@@ -115,6 +115,7 @@ func (f *Fleet) destroy(w rules.World, v View, ch change.Change) Destroy {
 	d := Destroy{View: v, Approved: change.Approved{Keys: []string{}, Handed: rules.TakenOver(w, ch)}}
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
 	d.Findings, d.Forecasts = rules.CheckAndForesee(w, ch, f.opt.Levels.Without(rules.Feasible)) // which is asked below
+	var able []string
 	for _, does := range d.Forecasts {
 		name := does.Host
 		known := w.Fleet.WithClaims(name, v.Hosts[name])
@@ -122,12 +123,13 @@ func (f *Fleet) destroy(w rules.World, v View, ch change.Change) Destroy {
 		case len(does.Refused) == 0:
 			d.Approved.Approve(change.Disturbs(&known, name, does.Steps)...)
 			d.touches = d.touches || len(change.OnHost(does.Steps)) > 0
-			if f.opt.Levels[rules.Feasible] != rules.Off {
-				d.Findings = append(d.Findings, rules.Overtaken(w, ch, name)...)
-			}
+			able = append(able, name)
 		case !slices.ContainsFunc(d.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && x.Host == name }):
 			d.Findings = append(d.Findings, rules.Refused(name, ch, does.Refused[0]))
 		}
+	}
+	if f.opt.Levels[rules.Feasible] != rules.Off {
+		d.Findings = append(d.Findings, rules.Overtaken(w, ch, able)...)
 	}
 	return d
 }

@@ -39,7 +39,6 @@ func (w *world) together(all ...changed) bool {
 		return unable // its apply fails, as the plan says
 	})
 	w.seen.begin()
-	w.atApply = nil
 	run := w.run(nil)
 	again := false // in the same run
 	for left := w.inOrder(all); len(left) > 0; {
@@ -149,11 +148,8 @@ func refers(w gpu.Want, to change.Change) bool {
 // applied makes a change as Terraform does: what is not destroyed is planned once more right
 // before, and not again while it waits.
 func (w *world) applied(f *fleet.Fleet, p change.Change, says announced, waited bool) error {
-	view := f.LookAll(w.t.Context())
-	forecasts := f.Forecasts(view, p)
 	if !p.Want.Empty() && !waited {
-		var findings []rules.Finding
-		findings, forecasts = f.Record(f.Ledger.Instance(""), view, p)
+		findings, _ := f.Record(f.Ledger.Instance(""), f.LookAll(w.t.Context()), p)
 		for _, x := range findings {
 			if x.Level == rules.Error {
 				return &agent.Error{Kind: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}
@@ -161,11 +157,7 @@ func (w *world) applied(f *fleet.Fleet, p change.Change, says announced, waited 
 		}
 	}
 	p.Approved = says.approved[p.Token]
-	err := w.applyLinux(f, fleet.Request{Change: p, MaxUnavailable: 2})
-	if err == nil {
-		w.atApply = append(w.atApply, forecasts...)
-	}
-	return err
+	return w.applyLinux(f, fleet.Request{Change: p, MaxUnavailable: 2})
 }
 
 // forRoom tells whether a change was refused untouched for what another one may take away.

@@ -3,33 +3,32 @@ package rules
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// checkDrainOrder finds nodes that a config of the run drains as long as it comes first, and
-// whose VMs it would stop once some other plan of the run is made: Terraform may choose either
-// order, and hands a create nothing of what its plan has announced.
-func (r *run) checkDrainOrder() {
-	if r.plan.Unchanged || r.plan.Want.Empty() {
-		return
+// drainOrders finds nodes that a config of the run drains or not, as it comes before or after some
+// other plan: Terraform may choose either order, and hands a create nothing of what its plan has
+// announced. VMs that are stopped only then are an error, and those that only move are named.
+func (r *run) drainOrders() []Finding {
+	if r.plan.Unchanged {
+		return nil
 	}
 	if drains(r.plan) {
-		r.drainOrder(r.plan, sortedKeys(r.plan.Want.Config.GPUs))
-		return
+		return r.drainOrder(r.plan, sortedKeys(r.plan.Want.Config.GPUs))
 	}
-	if r.book.draining == 0 {
-		return
-	}
-	hosts := r.hostsOf(r.plan)
-	for e := range r.others(r.subjectsAround(hosts)...) {
-		if drains(e.plan) && !e.plan.Unchanged {
-			r.drainOrder(e.plan, hosts)
+	var out []Finding
+	if r.book.draining > 0 {
+		hosts := r.hostsOf(r.plan)
+		for e := range r.others(r.subjectsAround(hosts)...) {
+			if drains(e.plan) && !e.plan.Unchanged {
+				out = append(out, r.drainOrder(e.plan, hosts)...)
+			}
 		}
 	}
+	return out
 }
 
 func drains(p change.Change) bool {
@@ -62,13 +61,10 @@ func (r *run) subjectsAround(hosts []string) []string {
 }
 
 // drainOrder makes the other plans of the clusters of some hosts one after the other, that of the
-// run last, until one keeps a config from draining a node.
-func (r *run) drainOrder(config change.Change, hosts []string) {
+// run last, and compares what the config then does with what it does first.
+func (r *run) drainOrder(config change.Change, hosts []string) (out []Finding) {
 	then := r.around(hosts)
 	first := r.drainsOn(config, then)
-	if !slices.ContainsFunc(slices.Collect(maps.Values(first)), func(f change.Forecast) bool { return f.Drains }) {
-		return
-	}
 	var others []change.Change
 	for e := range r.others(r.subjectsAround(hosts)...) {
 		others = append(others, e.plan)
@@ -77,7 +73,7 @@ func (r *run) drainOrder(config change.Change, hosts []string) {
 		others = append(others, r.plan)
 	}
 	for _, o := range others {
-		if o.Unchanged || o.Token == config.Token || o.Want.Empty() || ordered(o, config) || ordered(config, o) {
+		if o.Unchanged || o.Token == config.Token || ordered(o, config) || ordered(config, o) {
 			continue
 		}
 		for _, part := range halves(o) {
@@ -92,17 +88,23 @@ func (r *run) drainOrder(config change.Change, hosts []string) {
 		later := *r
 		later.fleet, later.memo = NewFleet(then), newMemo()
 		second := later.drainsOn(config, then)
+		asked := r.plan.Token == config.Token || r.plan.Token == o.Token // else it was said before
 		for _, host := range sortedKeys(second) {
-			f := second[host]
-			if !first[host].Drains || f.Drains || len(f.Stops)+len(f.Refused) == 0 {
-				continue
+			was, is := first[host], second[host]
+			if was.Drains && !is.Drains && len(is.Stops)+len(is.Refused) > 0 {
+				if asked {
+					out = append(out, r.notDrained(config, o, is))
+				}
+				return out
 			}
-			if r.plan.Token == config.Token || r.plan.Token == o.Token {
-				r.reportDrainOrder(config, o, f)
+			if is.Moves = slices.DeleteFunc(is.Moves, func(vm string) bool { return slices.Contains(was.Moves, vm) }); len(is.Moves) > 0 && asked {
+				out = append(out, r.drained(config, o, is))
 			}
-			return
+			was.Moves = append(was.Moves, is.Moves...)
+			first[host] = was
 		}
 	}
+	return out
 }
 
 // drainsOn is what a config does to some nodes, as a run knows them.
@@ -118,7 +120,7 @@ func (r *run) drainsOn(config change.Change, nodes map[string]*gpu.Host) map[str
 	return out
 }
 
-func (r *run) reportDrainOrder(config, o change.Change, then change.Forecast) {
+func (r *run) notDrained(config, o change.Change, then change.Forecast) Finding {
 	what := "the host refuses it"
 	if len(then.Refused) == 0 {
 		var names []string
@@ -127,17 +129,34 @@ func (r *run) reportDrainOrder(config, o change.Change, then change.Forecast) {
 		}
 		what = "these VMs are shut down: " + joinAll(names)
 	}
-	f := Finding{
-		Title: "The drain may come too late", Path: pathOf(r.plan), Host: then.Host, Other: labelOf(o),
-		Found:  fmt.Sprintf("If %s is %s before %s is %s, the node is not drained (%s), and %s.", labelOf(o), done(o), labelOf(config), done(config), then.Undrained, what),
-		Wanted: eitherFirst,
-		Fix:    "Make one of the two in an apply of its own first.",
+	return r.orderOf(config, o, Finding{
+		Level: Error, Title: "The drain may come too late", Host: then.Host,
+		Found: fmt.Sprintf("the node is not drained (%s), and %s.", then.Undrained, what),
+		Fix:   "Make one of the two in an apply of its own first.",
+	})
+}
+
+func (r *run) drained(config, o change.Change, then change.Forecast) Finding {
+	var names []string
+	for _, vm := range then.Moves {
+		names = append(names, quote(vm))
 	}
+	return r.orderOf(config, o, Finding{
+		Level: Warning, Title: "A node may be drained", Host: then.Host,
+		Found: fmt.Sprintf("the node is drained: live migration moves these VMs to other nodes of the cluster meanwhile: %s.", joinAll(names)),
+		Fix:   "If they are to stay, make one of the two in an apply of its own first.",
+	})
+}
+
+// orderOf says of a finding which of two plans comes first.
+func (r *run) orderOf(config, o change.Change, f Finding) Finding {
+	f.Rule, f.Other, f.Wanted = Feasible, labelOf(o), eitherFirst
+	f.Found = fmt.Sprintf("If %s is %s before %s is %s, %s", labelOf(o), done(o), labelOf(config), done(config), f.Found)
 	if a := o.Want.Assignment; a != nil && a.Partition != nil {
 		f.Fix = "Write `partition = { config = ... }` with the id of the config, so that the config comes first."
 	}
 	if r.plan.Token == o.Token {
 		f.Other = labelOf(config)
 	}
-	r.report(f, key("drain order", then.Host, labelOf(config), labelOf(o)))
+	return f
 }

@@ -39,19 +39,26 @@ func checkFeasible(r *run) {
 		}
 	}
 	if !r.again {
-		r.checkDrainOrder()
+		for _, f := range r.drainOrders() {
+			f.Path = pathOf(r.plan)
+			r.report(f, key("drain order", f.Host, f.Found))
+		}
 	}
 }
 
-// Overtaken finds plans of the run after which a host would refuse a destroy, though it lets it
-// be made before them, and those that it would refuse after the destroy.
-func Overtaken(w World, p change.Change, host string) []Finding {
+// Overtaken finds plans of the run after which some hosts would refuse a destroy, though they let
+// it be made before them, those that they would refuse after the destroy, and drains that hang on
+// which comes first.
+func Overtaken(w World, p change.Change, hosts []string) []Finding {
 	r, done := begin(w, p)
 	defer done()
-	if h, ok := r.host(host); ok {
-		return r.late(host, h)
+	out := r.drainOrders()
+	for _, host := range hosts {
+		if h, ok := r.host(host); ok {
+			out = append(out, r.late(host, h)...)
+		}
 	}
-	return nil
+	return out
 }
 
 // late finds the plans of the run that come too late after the one at hand, and those after

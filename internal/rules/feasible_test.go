@@ -104,7 +104,7 @@ func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
 			host := slices.Collect(maps.Keys(w.Hosts))[0] // it is the only one
 			says := of(rules.Feasible, rules.Check(w, other, nil))
 			if other.Want.Empty() {
-				says = rules.Overtaken(w, other, host)
+				says = rules.Overtaken(w, other, []string{host})
 			}
 			if asked++; len(said) != 1 || len(says) != 1 || says[0].Title != said[0].Title || says[0].Found != said[0].Found {
 				t.Errorf("%s: one says %+v, and the other %+v", s.name, said, says)

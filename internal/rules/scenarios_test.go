@@ -1017,6 +1017,26 @@ func powerScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.Config = "vdi" },
 		},
 		{
+			rule: rules.Feasible, name: "a drain that a new partition brings about", level: rules.Warning, path: "vm", change: true,
+			says: []string{"\"a\" is created before", "live migration moves these VMs", "\"a\" and \"b\""},
+			build: func() (rules.World, change.Change) {
+				h, to, p := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning)), host("hv02"), partition("a", "hv01")
+				h.VMs[0].Clustered, h.VMs[1].Clustered = true, true
+				for _, h := range []*gpu.Host{h, to} {
+					for i := range h.GPUs {
+						h.GPUs[i].Partitionable.SupportsIncomingLiveMigration = ptr(true)
+					}
+				}
+				drains := config("vdi", 8, "hv01", "hv02")
+				drains.Config.Drain, drains.Config.MaxDisruption = true, gpu.DisruptVMRestart
+				w := clustered(h, to)
+				put(&w, "o", drains)
+				p.Assignment.VMID = "ID-a"
+				return w, create("t", p)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Partition.Config = "vdi" },
+		},
+		{
 			rule: rules.Feasible, name: "a config that a destroyed assignment would hold up", level: rules.Error, path: "name", change: true,
 			says: []string{"\"a\" is destroyed before", "no gpu_vm_assignment manages it"},
 			build: func() (rules.World, change.Change) {
