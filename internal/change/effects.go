@@ -12,6 +12,8 @@ import (
 // Forecast is what a change does to one host, worked out by the code that does it.
 type Forecast struct {
 	Host string // the caller's name for it
+	// On is the host as the change finds it.
+	On *gpu.Host
 	// Steps are also those of a change that the host refuses, as far as they are known.
 	Steps   []Step
 	Refused Refusals
@@ -24,7 +26,7 @@ type Forecast struct {
 // hosts hold for its VMs.
 func Foresee(host gpu.Host, key string, ch Change) Forecast {
 	steps, err := Plan(host, key, ch)
-	f := Forecast{Host: key, Steps: steps, Effects: EffectsOf(&host, steps)}
+	f := Forecast{Host: key, On: &host, Steps: steps, Effects: EffectsOf(&host, steps)}
 	errors.As(err, &f.Refused)
 	for i := range f.GPUs {
 		for _, r := range f.Refused {

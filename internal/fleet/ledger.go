@@ -28,10 +28,6 @@ type Ledger struct {
 	entries map[string]entry // by instance
 	// reshaped are the ids of the partition configs that will change a partition count.
 	reshaped map[string]bool
-	// leaving are the claim tokens of what the run destroys, or makes anew, and awaited, by
-	// the token of who is in the way, those destroys that need others to go before.
-	leaving map[string]bool
-	awaited map[string][]awaited
 	// met are the claim tokens of the resources that the run has read.
 	met map[string]bool
 	// handovers lets what goes wait for what takes it over.
@@ -46,7 +42,7 @@ type entry struct {
 }
 
 func newLedger(patience time.Duration) *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, met: map[string]bool{}, reshaped: map[string]bool{}, leaving: map[string]bool{}, awaited: map[string][]awaited{}, handovers: newHandovers(patience)}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, met: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience)}
 }
 
 // Instance returns the name of the instance being planned. previous is the name

@@ -90,18 +90,14 @@ func begin(w World, p change.Change) (start run, done func()) {
 }
 
 func (r *run) check(levels Levels, scopes []Scope) []Finding {
-	if r.handedOver() {
-		return nil
-	}
-
-	p := r.plan
+	p, handed := r.plan, r.handedOver()
 	var out []Finding
 	for i := range registry {
 		rule := &registry[i]
-		if levels[rule.ID] == Off && !rule.Fixed || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
+		if levels[rule.ID] == Off && !rule.Fixed || handed && rule.ID != Feasible || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
 			continue
 		}
-		if waits(rule.ID) {
+		if r.waits(rule.ID) {
 			r.book.undecided.Delete([2]string{rule.ID, p.Token})
 		}
 		if rule.ID == Feasible && slices.ContainsFunc(out, func(f Finding) bool { return f.Level == Error }) {

@@ -46,21 +46,6 @@ func checkFeasible(r *run) {
 	}
 }
 
-// Overtaken finds plans of the run after which some hosts would refuse a destroy, though they let
-// it be made before them, those that they would refuse after the destroy, and drains that hang on
-// which comes first.
-func Overtaken(w World, p change.Change, hosts []string) []Finding {
-	r, done := begin(w, p)
-	defer done()
-	out := r.drainOrders()
-	for _, host := range hosts {
-		if h, ok := r.host(host); ok {
-			out = append(out, r.late(host, h)...)
-		}
-	}
-	return out
-}
-
 // late finds the plans of the run that come too late after the one at hand, and those after
 // which that one does.
 func (r *run) late(host string, h *gpu.Host) []Finding {
@@ -329,22 +314,35 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 		}
 		all = r.refusals(known, host, p)
 	case p.Token == r.plan.Token:
-		all = r.forecast(host, h).Refused
+		all = r.asItIs(host, h).Refused
 	default:
 		all = r.refusals(known, host, p)
 	}
-	if len(all) == 0 || all[0].Code == change.NotOwner {
+	if len(all) == 0 || all[0].Code == change.NotOwner && !p.Want.Empty() {
 		return nil, false, known // whose something is, other rules say
 	}
 	refused = all[0]
-	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
-		if e.token != p.Token && e.token != r.plan.Token && !e.plan.Unchanged && !r.failsBeside(e.plan, host) {
-			others = append(others, halves(e.plan)...)
+	add := func(o change.Change) {
+		if o.Token == p.Token || o.Unchanged || r.failsBeside(o, host) {
+			return
+		}
+		for _, part := range halves(o) {
+			switch {
+			case !endsLayout(p):
+			case part.Want.Empty():
+				part.Prior = letsGo(part.Prior) // where it cannot, it says so itself
+			case refersTo(o.Prior, p.Prior):
+				continue // which Terraform makes after the destroy
+			}
+			others = append(others, part)
 		}
 	}
-	if r.plan.Token != p.Token && !r.plan.Unchanged && !r.failsBeside(r.plan, host) {
-		others = append(others, halves(r.plan)...)
+	for _, e := range r.book.about(gpusOn(host), vmsOn(host), sharesOn(host)) {
+		if e.token != r.plan.Token {
+			add(e.plan)
+		}
 	}
+	add(r.plan)
 	after, possible := r.madeWay(known, host, others, p)
 	if possible {
 		return nil, false, after
@@ -360,7 +358,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	var unplanned []change.Change
 	for _, c := range known.Claims {
-		if r.owner != "" && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !refersTo(p.Want, c.Want) {
+		if (r.owner != "" || endsLayout(p)) && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !refersTo(p.Want, c.Want) {
 			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: letsGo(c.Want)})
 			if c.Want.Config != nil {
 				unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want, Want: c.Want})

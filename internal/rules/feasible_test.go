@@ -2,7 +2,6 @@ package rules_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +83,66 @@ func TestWhatTheHostRefusesInEveryOrder(t *testing.T) {
 	}
 }
 
+// restoredUnder has the destroy of a config that puts its GPUs back, and a VM of this state that
+// holds one of its partitions.
+func restoredUnder() (w rules.World, ends, user change.Change) {
+	h, a := host("hv01", vm("a", gpu.VMRunning)), partition("a", "hv01")
+	holds(h, "a", 0)
+	claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
+	h.Claims[0].Before = gpu.Layouts{gpu0: {Partitions: 16}, gpu1: {Partitions: 16}}
+	a.Assignment.VMID = "ID-a"
+	claimVM(h, "vdi", "a", *a.Assignment)
+	was := config("vdi", 4, "hv01")
+	was.Config.Restore = true
+	w = world(h)
+	ends = change.Change{Subject: label(was), Token: "claim-vdi", Prior: was}
+	w.Others.Put(ends.Token, ends)
+	return w, ends, change.Change{Subject: label(a), Token: "claim-a", Want: a, Prior: a, Unchanged: true}
+}
+
+// A destroy waits for the plan of who is in its way: one that goes is none, even where it may
+// not be stopped, which its own plan says, and one that stays is told. Without an owner too.
+func TestADestroyWaitsForThePlansOfItsUsers(t *testing.T) {
+	t.Parallel()
+	for _, owner := range []string{"vdi", ""} {
+		for _, goes := range []bool{true, false} {
+			for _, userFirst := range []bool{true, false} {
+				w, ends, user := restoredUnder()
+				w.Owner = owner
+				for i := range w.Hosts["hv01"].Claims {
+					w.Hosts["hv01"].Claims[i].Owner = owner
+				}
+				if goes {
+					user.Want, user.Unchanged = gpu.Want{}, false
+				}
+				var said []rules.Finding
+				ask := func(p change.Change) {
+					w.Others.Put(p.Token, p)
+					said = append(said, slices.Concat(of(rules.Feasible, rules.Check(w, p, nil)), rules.Decided(w, p, nil))...)
+				}
+				w.Others = rules.NewBook()
+				if userFirst {
+					ask(user)
+				}
+				ask(ends)
+				if !userFirst {
+					if len(said) > 0 {
+						t.Errorf("owner %q: before its user is planned the destroy says %+v", owner, said)
+					}
+					if _, does := rules.CheckAndForesee(w, ends, nil); len(does) != 1 || len(does[0].Refused) > 0 {
+						t.Errorf("owner %q: it does %+v", owner, does)
+					}
+					ask(user)
+				}
+				said = slices.DeleteFunc(said, func(f rules.Finding) bool { return f.Rule != rules.Feasible })
+				if goes != (len(said) == 0) || !goes && said[0].Level != rules.Error {
+					t.Errorf("owner %q, goes %v, user first %v: %+v", owner, goes, userFirst, said)
+				}
+			}
+		}
+	}
+}
+
 // Of two changes of which only one order works the plan of either says so, whichever is planned
 // first: a destroy as well, which asks in words of its own.
 func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
@@ -101,11 +160,7 @@ func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
 			}
 			said := of(rules.Feasible, rules.Check(w, p, nil))
 			w.Others = rules.NewBook(p)
-			host := slices.Collect(maps.Keys(w.Hosts))[0] // it is the only one
 			says := of(rules.Feasible, rules.Check(w, other, nil))
-			if other.Want.Empty() {
-				says = rules.Overtaken(w, other, []string{host})
-			}
 			if asked++; len(said) != 1 || len(says) != 1 || says[0].Title != said[0].Title || says[0].Found != said[0].Found {
 				t.Errorf("%s: one says %+v, and the other %+v", s.name, said, says)
 			}

@@ -30,15 +30,25 @@ func (r *run) foreseen() []change.Forecast {
 func (r *run) promised() []change.Forecast {
 	out := r.foreseen()
 	for i, f := range out {
-		if len(f.Refused) == 0 || r.plan.Want.Empty() || len(halves(r.plan)) > 1 {
-			continue
-		}
-		if refused, open, then := r.refusedBy(f.Host, r.fleet.hosts[f.Host], r.plan); refused == nil || open {
-			out[i] = change.Foresee(then, f.Host, r.sent(r.plan))
-			out[i].Undrained = f.Undrained
+		if len(halves(r.plan)) == 1 {
+			out[i] = r.onceMadeWay(f, true)
 		}
 	}
 	return out
+}
+
+// onceMadeWay is a forecast once others of the run have made way for what a host refuses; if it
+// may be, also those that the run has not planned yet.
+func (r *run) onceMadeWay(f change.Forecast, may bool) change.Forecast {
+	if len(f.Refused) == 0 {
+		return f
+	}
+	if refused, open, then := r.refusedBy(f.Host, r.fleet.hosts[f.Host], r.plan); refused == nil || open && may {
+		was := f.Undrained
+		f = change.Foresee(then, f.Host, r.sent(r.plan))
+		f.Undrained = was
+	}
+	return f
 }
 
 // forecasts goes through the hosts at hand that the plan concerns, and what it does there.
@@ -52,8 +62,18 @@ func (r *run) forecasts() iter.Seq2[string, change.Forecast] {
 	}
 }
 
-// forecast is what the plan does to a host; it is worked out once for all rules.
+// forecast is what the plan does to a host. What uses a config or a pool goes before that is
+// destroyed.
 func (r *run) forecast(host string, h *gpu.Host) change.Forecast {
+	f := r.asItIs(host, h)
+	if r.before || r.applying || !endsLayout(r.plan) {
+		return f
+	}
+	return r.onceMadeWay(f, r.lenient)
+}
+
+// asItIs is what the plan does to a host as that is now; it is worked out once for all rules.
+func (r *run) asItIs(host string, h *gpu.Host) change.Forecast {
 	if r.before {
 		return r.foresee(host, h, r.plan)
 	}
@@ -64,6 +84,9 @@ func (r *run) forecast(host string, h *gpu.Host) change.Forecast {
 	}
 	return f
 }
+
+// endsLayout tells whether a plan is the destroy of a config or a pool.
+func endsLayout(p change.Change) bool { return p.Want.Empty() && isLayout(p) }
 
 // foresee asks the planner what a plan does to a host.
 func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast {

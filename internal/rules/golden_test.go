@@ -42,6 +42,10 @@ func TestFindingsAsRead(t *testing.T) {
 		read(of(s.rule, rules.Check(w, p, nil))...)
 	}
 	read(shareFindings()...)
+	w, ends, user := restoredUnder()
+	rules.Check(w, ends, nil)
+	w.Others.Put(user.Token, user)
+	read(rules.Decided(w, user, nil)...)
 	read(rules.StillUsed(stillUsed(), change.Change{Subject: `gpu_pool "dda"`, Prior: pool("dda", "hv01")}, nil)...)
 	for title, at := range titlesWritten(t) {
 		if !titles[title] && title != leftPool {

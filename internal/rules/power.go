@@ -90,7 +90,7 @@ func (r *run) reportHeld(host string, f change.Forecast) {
 		Found:  fmt.Sprintf("Running VMs on %s hold partitions of GPUs whose count changes: %s.", hostText(host), joinAll(names)),
 		Wanted: fmt.Sprintf("%s changes %s, which needs these VMs off.", r.label(), join(changes)),
 	}
-	if why := NotDrained(r.fleet.hosts[host], r.plan, f); why != "" {
+	if why := NotDrained(r.plan, f); why != "" {
 		v.Found += fmt.Sprintf(" The node is not drained: %s.", why)
 	}
 	if tooMuch {
@@ -110,11 +110,11 @@ func (r *run) reportHeld(host string, f change.Forecast) {
 
 // NotDrained says why VMs are stopped although a drain was asked for, "" when it was not, or
 // none is.
-func NotDrained(h *gpu.Host, p change.Change, f change.Forecast) string {
+func NotDrained(p change.Change, f change.Forecast) string {
 	if c := p.Want.Config; c == nil || !c.Drain || len(f.Stops) == 0 {
 		return ""
 	}
-	return cmp.Or(f.Undrained, change.WhyNotDrained(h))
+	return cmp.Or(f.Undrained, change.WhyNotDrained(f.On))
 }
 
 func orNone(d gpu.Disruption) gpu.Disruption {

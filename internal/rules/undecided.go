@@ -5,15 +5,17 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// waits tells whether a rule is about what resources of this state may let go of by a plan that
-// is still to come.
-func waits(rule string) bool { return rule == change.Capacity || rule == Feasible }
+// waits tells whether what a rule finds may hang on what resources of this state let go of by a
+// plan that is still to come.
+func (r *run) waits(rule string) bool {
+	return rule == change.Capacity || rule == Feasible || endsLayout(r.plan)
+}
 
 // decided are the keys of what is wrong with a plan whatever the resources of this state do that
 // the run has not planned yet. Nil where all is decided, as for what is done once: that finds
 // the host as it is.
 func (r *run) decided() map[string]bool {
-	if !waits(r.rule.ID) || r.applying || r.plan.Act != "" || r.owner == "" || r.plan.Token == "" {
+	if !r.waits(r.rule.ID) || r.applying || r.plan.Act != "" || r.owner == "" && !endsLayout(r.plan) || r.plan.Token == "" {
 		return nil
 	}
 	least := *r
@@ -72,6 +74,11 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 			w.Others.undecided.Delete(id)
 			if f, says := r.weighed(v, levels, stood); says {
 				f.Path, f.Other = pathOf(last), labelOf(p)
+				if endsLayout(p) && !last.Want.Empty() {
+					f.Title = "What it uses is destroyed in the same run"
+					f.Found = labelOf(p) + " is destroyed, but this resource stays. " + f.Found
+					f.Fix = "Destroy both, or keep both. Otherwise: " + f.Fix
+				}
 				out = append(out, f)
 			}
 		}

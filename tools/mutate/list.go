@@ -50,7 +50,8 @@ func list() []mutation {
 		// What only the plans of a run show together.
 		{in: rules, function: "StillUsed"},
 		{in: rules, function: "run.checkPinned"},
-		{in: rules, function: "Overtaken"},
+		{in: rules, function: "run.drainOrders"},
+		{in: rules, function: "endsLayout"},
 		{in: rules, function: "run.overtaken"},
 		{in: rules, function: "run.leavesOver"},
 		{in: rules, function: "ordered", from: `return handsOver(user, used) || `, to: `return `},

@@ -116,7 +116,7 @@ func foresee(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, v fleet.View
 	if !diags.HasError() {
 		report.Findings(diags, ch.Subject, f.Refused(v, ch))
 	}
-	report.Disturbs(diags, f, at, v, ch, f.Forecasts(v, ch))
+	report.Disturbs(diags, f, at, ch, f.Forecasts(v, ch))
 }
 
 // carryOut makes an act.

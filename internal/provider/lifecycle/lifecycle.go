@@ -124,7 +124,7 @@ func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v flee
 	report.Findings(diags, p.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, p)))
 	report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
 	if !p.Unchanged {
-		report.Disturbs(diags, s.Fleet, at, v, p, does)
+		report.Disturbs(diags, s.Fleet, at, p, does)
 	}
 }
 

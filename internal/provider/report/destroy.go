@@ -20,6 +20,6 @@ func Destroy(ctx context.Context, f *fleet.Fleet, at path.Path, v fleet.View, re
 	d := f.PlanDestroy(ctx, v, ch, req.Plan.Raw.IsNull())
 	Findings(&resp.Diagnostics, ch.Subject, d.Findings)
 	resp.Diagnostics.Append(instance.SetApproved(ctx, resp.Private, d.Approved)...)
-	Disturbs(&resp.Diagnostics, f, at, d.View, ch, d.Forecasts)
+	Disturbs(&resp.Diagnostics, f, at, ch, d.Forecasts)
 	return d.After()
 }

@@ -18,7 +18,7 @@ import (
 // loses GPUs: one warning for each host. Terraform shows only the first of several warnings
 // with one summary, so that the summary names the VMs, or the resource. What disturbs nobody
 // is no warning, and what the plan has said an apply does not say again.
-func Disturbs(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, v fleet.View, p change.Change, does []change.Forecast) {
+func Disturbs(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, p change.Change, does []change.Forecast) {
 	if f.Applies() || diags.HasError() {
 		return
 	}
@@ -28,7 +28,7 @@ func Disturbs(diags *diag.Diagnostics, f *fleet.Fleet, at path.Path, v fleet.Vie
 			return len(x.Refused.Of(change.VMMustBeOff)) > 0 || x.KeptOn(s.VM) != nil // what is forbidden is not announced
 		})
 		if summary := d.summary(); summary != "" {
-			warn(diags, at, summary, d.detail(rules.NotDrained(v.Hosts[x.Host], p, x), p.Want.Empty()))
+			warn(diags, at, summary, d.detail(rules.NotDrained(p, x), p.Want.Empty()))
 		}
 	}
 }
