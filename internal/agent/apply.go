@@ -417,14 +417,27 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 
 // undo puts the steps back, the last one first. A step that cannot be put back does
 // not keep the others from being tried: a VM that waits to be started again must not
-// stay off for it. It returns the steps that stand and why.
+// stay off for it. Where none waits, a later attempt goes on from there; and where a VM cannot
+// be stopped, the others are started with what they have. It returns the steps that stand and
+// why.
 func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
 	w.undoing = true
 	total := w.entry.Begun
 	gone := w.server.elsewhere(ctx)
 	w.left = w.entry.leftBehind(gone)
+	onlyStart := false
+	if step, err := w.stopAgain(ctx, gone); err != nil {
+		if lost := staleFence(err); lost != nil {
+			w.lostLease(ctx, lost)
+			return nil, nil, lost
+		}
+		stand, why, onlyStart = append(stand, step), append(why, err.Error()), true
+	}
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
+		if onlyStart && step.Op != change.OpStopVM {
+			continue
+		}
 		if gone(step) || w.left && step.Op == change.OpPutClaim {
 			inverse = nil
 		}
@@ -438,12 +451,17 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 			}
 			stand = append(stand, step)
 			why = append(why, err.Error())
-			continue
+			switch {
+			case step.Op == change.OpStopVM: // it was to be started, which others do not wait for
+			case slices.ContainsFunc(w.entry.Undo[:i], starts):
+				w.entry.Restarted, onlyStart = true, onlyStart || step.Op == change.OpStartVM
+			case w.comesAgain():
+				slices.Reverse(stand)
+				return stand, why, nil
+			}
+		} else if len(why) == 0 {
+			w.entry.Begun = i // else a later attempt begins again where this one first failed
 		}
-		if len(why) > 0 {
-			continue // a later attempt begins again where this one first failed
-		}
-		w.entry.Begun = i
 		if lost := staleFence(w.server.record(ctx, w.fence, w.entry)); lost != nil {
 			w.lostLease(ctx, lost)
 			return nil, nil, lost
@@ -451,6 +469,26 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	}
 	slices.Reverse(stand)
 	return stand, why, nil
+}
+
+// comesAgain tells whether there will be another attempt at putting the change back.
+func (w *work) comesAgain() bool { return w.entry.Attempts > 0 && w.entry.Attempts < maxAttempts }
+
+// stopAgain stops the VMs that an attempt before has started although it failed.
+func (w *work) stopAgain(ctx context.Context, gone func(change.Step) bool) (change.Step, error) {
+	if !w.entry.Restarted || w.hostIsBack {
+		return change.Step{}, nil
+	}
+	for i, step := range w.entry.Steps[:w.entry.Begun] {
+		if step.Op != change.OpStopVM || !starts(w.entry.Undo[i]) || gone(step) {
+			continue
+		}
+		if err := w.runner.run(ctx, step); err != nil {
+			return step, fmt.Errorf("%s once more: %w", step, err)
+		}
+	}
+	w.entry.Restarted = false
+	return change.Step{}, nil
 }
 
 func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, index, total int) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -32,6 +33,7 @@ type breaker struct {
 	everyWrite func(n int)
 	// afterWrite is called after the next write, once.
 	afterWrite func()
+	refuse     []string // the writes that always fail
 	// The store refuses writes, or reads.
 	noWrites, noReads bool
 }
@@ -96,6 +98,9 @@ func (b *breaker) write(name string, do func() error) error {
 	}
 	if everyWrite != nil {
 		everyWrite(n)
+	}
+	if slices.Contains(b.refuse, name) {
+		return errInjected
 	}
 	if !hit {
 		return do()

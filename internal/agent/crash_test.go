@@ -238,3 +238,69 @@ func TestDeathInRecovery(t *testing.T) {
 		})
 	}
 }
+
+// TestFailureInRecovery lets one write fail while a dead run's change is put back: who comes
+// then ends that.
+func TestFailureInRecovery(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			for last := range min(p.writes, 5) { // of which some start VMs
+				p.moments(t, func(t *testing.T, at int) (failed bool) {
+					r := p.rig(t)
+					p.die(t, r, p.writes-last)
+					r.breaker.arm(at, failBefore)
+					_, _ = r.AcquireLease(t.Context(), lease("run-2")) // it may refuse what stands
+					failed = r.breaker.struck != ""
+					r.breaker.arm(0, failBefore)
+					r.clock.advance(2 * time.Minute)
+					r.restart("run-3")
+					if now := r.look(); !cmp.Equal(p.after, now) {
+						wantSame(t, p.before, now)
+					}
+					r.wantJournal(0)
+					return failed
+				})
+			}
+		})
+	}
+}
+
+// TestVMThatCannotBeStoppedInRecovery has no VM shut down any more once a run has died: what
+// cannot be put back stands, and all VMs run that ran.
+func TestVMThatCannotBeStoppedInRecovery(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			p.everyWrite(t, func(t *testing.T, at int) {
+				r := p.rig(t)
+				p.die(t, r, at)
+				r.breaker.refuse = []string{"shut down", "turn off"}
+				for range 3 {
+					_, _ = r.AcquireLease(t.Context(), lease("run-2"))
+					r.clock.advance(2 * time.Minute)
+				}
+				r.restart("run-3")
+				for _, vm := range p.keepsOn().VMs {
+					if now := r.vm(vm.Name); vm.Runs() && !now.Runs() {
+						t.Errorf("VM %s was %s and is %s", vm.Name, vm.State, now.State)
+					}
+				}
+				r.wantJournal(0)
+			})
+		})
+	}
+}
+
+// die makes the change until the agent dies after a write, and starts another after its lease.
+func (p prepared) die(t *testing.T, r *rig, at int) {
+	t.Helper()
+	r.breaker.arm(at, dieAfter)
+	if p.run(t, r) == nil {
+		t.Fatal("the change succeeded")
+	}
+	r.clock.advance(2 * time.Minute)
+	r.start()
+}

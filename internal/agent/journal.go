@@ -77,6 +77,9 @@ type entry struct {
 	// Begun counts the steps that may have run. It is raised before a step and lowered
 	// after it has been put back.
 	Begun int `json:"begun"`
+	// Restarted says that an attempt to put the change back failed and started the VMs all the
+	// same: the next one has to stop them again.
+	Restarted bool `json:"restarted,omitempty"`
 	// Attempts counts how often a later run tried to put the change back.
 	Attempts int `json:"attempts,omitempty"`
 }

@@ -250,8 +250,8 @@ func (s *Server) giveBack(ctx context.Context, fence int64, before func(*backend
 	var cluster int64
 	err := s.store.Update(ctx, func(st *backend.State) error {
 		cluster = 0
-		if st.Lease == nil || st.Lease.Fence != fence {
-			return nil
+		if st.Lease == nil || s.standing(st, fence) != ours {
+			return nil // after older records another run's may have the same fence
 		}
 		if err := before(st); err != nil {
 			return err

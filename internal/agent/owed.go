@@ -34,11 +34,16 @@ func (e *entry) debts(now time.Time) []gpu.OwedStart {
 	}
 	var out []gpu.OwedStart
 	for i := range min(e.Begun, len(e.Steps), len(e.Undo)) {
-		if s := e.Steps[i]; s.Op == change.OpStopVM && slices.ContainsFunc(e.Undo[i], func(back change.Step) bool { return back.Op == change.OpStartVM }) {
+		if s := e.Steps[i]; s.Op == change.OpStopVM && starts(e.Undo[i]) {
 			out = append(out, e.owes(s, now))
 		}
 	}
 	return out
+}
+
+// starts tells whether steps start a VM.
+func starts(steps []change.Step) bool {
+	return slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op == change.OpStartVM })
 }
 
 // owes is the debt of a step that stops a VM.

@@ -257,7 +257,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 		return nil, err
 	}
 	_ = w.derive(ctx) // the next write finds the lease as it is
-	if len(stands) > 0 && e.Attempts < maxAttempts {
+	if len(stands) > 0 && w.comesAgain() {
 		return stands, nil
 	}
 	if err := w.close(ctx, len(stands) > 0, s.readBack(ctx)); err != nil {

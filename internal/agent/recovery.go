@@ -30,10 +30,10 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 	if w.last.Op == change.OpStopVM {
 		e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+w.last.VMName()+", which this change stopped; whoever has the lease next starts it")
 	}
-	// Without a note, what the journal says still stands.
-	_ = w.server.note(ctx, w.fence, w.entry, w.last)
+	note := func(ctx context.Context) error { return w.server.note(ctx, w.fence, w.entry, w.last) }
+	noted := note(ctx)
 	w.server.recoveries.Go(func() {
-		w.server.recover(ctx)
+		w.server.recover(ctx, noted, note)
 		w.server.forgetHold(w.fence)
 	})
 }
@@ -58,13 +58,16 @@ func (s *Server) note(ctx context.Context, fence int64, e *entry, last change.St
 	})
 }
 
-// recover takes a lease of this process's own and settles what is left. Most often the
-// run that took the lease over has done so.
-func (s *Server) recover(ctx context.Context) {
+// recover takes a lease of this process's own and settles what is left, once that is noted.
+// Most often the run that took the lease over has done so.
+func (s *Server) recover(ctx context.Context, noted error, note func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, recoveryWait)
 	defer cancel()
 	for poll := firstLeasePoll; ; poll = min(2*poll, lastLeasePoll) {
-		if state, err := s.store.Load(ctx); err == nil && len(state.Journal)+len(state.Owed) == 0 {
+		if noted != nil {
+			noted = note(ctx)
+		}
+		if state, err := s.store.Load(ctx); noted == nil && err == nil && len(state.Journal)+len(state.Owed) == 0 {
 			return // the run that took the lease over has done it all
 		}
 		lease, _, err := s.waitForLease(ctx, LeaseRequest{Run: "recovery-" + s.worker, Holder: s.process("recovery"), TTL: recoveryTTL, Cluster: true})
@@ -72,7 +75,7 @@ func (s *Server) recover(ctx context.Context) {
 			_, err = s.settleAll(ctx, lease)
 			_ = s.giveBack(context.WithoutCancel(ctx), lease.Fence, func(*backend.State) error { return nil })
 		}
-		if err == nil {
+		if err == nil && noted == nil {
 			return
 		}
 		select {

@@ -88,7 +88,7 @@ func list() []mutation {
 		{in: agent, function: "Server.tryLease", from: `st.Fence++`, to: ``},
 		{in: agent, function: "journal.busyElsewhere"},
 		{in: agent, function: "Server.guarded", from: `s.write(st.Lease, "")`, to: ``},
-		{in: agent, function: "Server.giveBack", from: `st.Lease.Fence != fence`, to: `false`},
+		{in: agent, function: "Server.giveBack", from: `s.standing(st, fence) != ours`, to: `false`},
 		{in: agent, function: "Server.leaveCluster", from: `len(st.Lease.Hosts) == 0`, to: `true`},
 		{in: agent, function: "Server.renewCluster"},
 		{in: agent, function: "keepApplied"},
