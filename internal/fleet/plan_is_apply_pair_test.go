@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -32,6 +34,9 @@ func (w *world) together(all ...changed) bool {
 	if len(says.errors) > 0 {
 		w.counts["runs refused"]++
 		w.note("  refused: %s: %s", says.errors[0].Rule, says.errors[0].Found)
+		if len(all) <= 3 {
+			w.refusedRightly(all, says)
+		}
 		return false
 	}
 	all = slices.DeleteFunc(all, func(c changed) bool {
@@ -97,12 +102,17 @@ func (w *world) together(all ...changed) bool {
 
 // inOrder puts changes into an order that their references allow.
 func (w *world) inOrder(of []changed) []changed {
+	return shuffled(w, of, func(a, b changed) bool { return a.r != b.r && comesFirst(a.p, b.p) })
+}
+
+// shuffled puts things into some order in which those are first that come first.
+func shuffled[T any](w *world, of []T, first func(a, b T) bool) []T {
 	of = slices.Clone(of)
 	w.rng.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
-	var out []changed
+	var out []T
 	for len(of) > 0 {
-		i := max(0, slices.IndexFunc(of, func(c changed) bool {
-			return !slices.ContainsFunc(of, func(o changed) bool { return o.r != c.r && comesFirst(o.p, c.p) })
+		i := max(0, slices.IndexFunc(of, func(c T) bool {
+			return !slices.ContainsFunc(of, func(o T) bool { return first(o, c) })
 		}))
 		out = append(out, of[i])
 		of = slices.Delete(of, i, i+1)
@@ -170,4 +180,89 @@ func forRoom(err error) bool {
 		return ok && ae.Kind == agent.Refused && ae.Cause != nil && (ae.Cause.Code == backend.Insufficient || ae.Cause.Code == backend.InUse)
 	}
 	return !slices.ContainsFunc(ae.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && !rules.Passes(x.Rule) })
+}
+
+// elsewhere is a copy of a world, with agents of its own.
+func (w *world) elsewhere() *world {
+	c := &world{
+		t: w.t, seed: w.seed, linux: w.linux, hours: w.hours, history: slices.Clone(w.history),
+		endpoints: map[string]fleet.Endpoint{}, seen: &witness{}, counts: map[string]int{},
+	}
+	var err error
+	if c.sim, err = w.sim.Copy(w.t.Context()); err != nil {
+		w.fatal("the copy of the fleet: %v", err)
+	}
+	c.seen.begin()
+	c.serve()
+	return c
+}
+
+// refusedRightly makes the changes of a run that is refused one after another, each as in a run of
+// its own that nobody planned, in every order that Terraform may choose. Where only the steps can
+// tell, some order has to fail, or to end otherwise than another one: else the refusal is too wide.
+func (w *world) refusedRightly(all []changed, says announced) {
+	levels := rules.Levels{}
+	for _, x := range says.errors {
+		if x.Rule != "vm-must-be-off" && x.Rule != "partition-in-use" && x.Rule != rules.Feasible {
+			return
+		}
+		levels[x.Rule] = rules.Off
+	}
+	w.counts["runs refused by steps"]++
+	var first *ending
+	for _, order := range w.orders(nil, all) {
+		o := w.elsewhere()
+		for _, c := range order {
+			p := c.p
+			p.Adopt, p.Approved = p.Token == "", says.approved[p.Token]
+			if err := o.applyLinux(o.run(levels), fleet.Request{Change: p, MaxUnavailable: 2}); err != nil {
+				o.end()
+				return
+			}
+		}
+		is := o.ending()
+		o.end()
+		if first == nil {
+			first = &is
+		} else if !cmp.Equal(*first, is, sameLayout...) {
+			return
+		}
+	}
+	x := says.errors[0]
+	w.fatal("the plan refuses what the hosts do in every order: %s: %s %s", x.Rule, x.Title, x.Found)
+}
+
+// ending is what some changes have left and done.
+type ending struct {
+	Layouts        map[string]cardLayout
+	Counts         map[string]int
+	Stopped, Moved map[string]bool
+}
+
+func (w *world) ending() ending {
+	e := ending{Layouts: map[string]cardLayout{}, Counts: map[string]int{}, Stopped: w.seen.stopped, Moved: w.seen.moved}
+	for name, h := range w.hosts() {
+		for i := range h.GPUs {
+			g := &h.GPUs[i]
+			e.Layouts[name+" "+g.ID] = layoutOf(h, g)
+			if g.Partitionable != nil {
+				e.Counts[name+" "+g.ID] = g.Partitionable.Count
+			}
+		}
+	}
+	return e
+}
+
+// orders are those in which Terraform may make changes.
+func (w *world) orders(made, left []changed) [][]changed {
+	if len(left) == 0 {
+		return [][]changed{made}
+	}
+	var out [][]changed
+	for i, c := range left {
+		if !slices.ContainsFunc(left, func(o changed) bool { return o.r != c.r && comesFirst(o.p, c.p) }) {
+			out = append(out, w.orders(append(slices.Clone(made), c), slices.Delete(slices.Clone(left), i, i+1))...)
+		}
+	}
+	return out
 }

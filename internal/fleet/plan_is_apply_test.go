@@ -631,7 +631,9 @@ func (w *world) plan(changes ...change.Change) announced {
 			plans = append(plans, change.Change{Subject: r.label, Token: r.token, Want: r.has, Prior: r.has, Unchanged: !slices.Contains(w.drifting, r)})
 		}
 	}
-	w.rng.Shuffle(len(plans), func(i, j int) { plans[i], plans[j] = plans[j], plans[i] })
+	plans = shuffled(w, plans, func(a, b change.Change) bool { // Terraform plans first what another plan names
+		return !a.Want.Empty() && !b.Want.Empty() && a.Token != b.Token && refers(b.Want, a)
+	})
 	does := map[string][]change.Forecast{} // by subject
 	for _, one := range plans {
 		findings := w.declare(f, view, one)
