@@ -1,7 +1,9 @@
 package fleet_test
 
 import (
+	stdcmp "cmp"
 	"errors"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,10 +45,25 @@ func (w *world) together(all ...changed) bool {
 		_, unable := says.unable[c.p.Subject]
 		return unable // its apply fails, as the plan says
 	})
+	order := w.inOrder(all)
+	if len(all) <= 3 {
+		for _, other := range w.orders(nil, all) {
+			if !slices.EqualFunc(other, order, func(a, b changed) bool { return a.r == b.r }) {
+				w.elsewhere(other, func(o *world, other []changed) { o.carryOut(before, says, other) })
+			}
+		}
+	}
+	w.carryOut(before, says, order)
+	return true
+}
+
+// carryOut makes changes that were planned together in an order, and compares.
+func (w *world) carryOut(before map[string]*gpu.Host, says announced, all []changed) {
+	var changes []change.Change
 	w.seen.begin()
 	run := w.run(nil)
 	again := false // in the same run
-	for left := w.inOrder(all); len(left) > 0; {
+	for left := all; len(left) > 0; {
 		var later []changed
 		waits := true
 		for _, c := range left {
@@ -63,7 +80,7 @@ func (w *world) together(all ...changed) bool {
 				w.note("  %s waits: %v", c.r.label, err)
 				later = append(later, c)
 			case w.tolerates(err, c.p, before, says):
-				return true
+				return
 			default:
 				w.fatal("the plan of all is clean, and the hosts refuse %s: %v", c.r.label, err)
 			}
@@ -97,7 +114,6 @@ func (w *world) together(all ...changed) bool {
 	}
 	w.counts["applied"] += len(all)
 	w.compareRun(says, before, changes...)
-	return true
 }
 
 // inOrder puts changes into an order that their references allow.
@@ -182,26 +198,45 @@ func forRoom(err error) bool {
 	return !slices.ContainsFunc(ae.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && !rules.Passes(x.Rule) })
 }
 
-// elsewhere is a copy of a world, with agents of its own.
-func (w *world) elsewhere() *world {
-	c := &world{
-		t: w.t, seed: w.seed, linux: w.linux, hours: w.hours, history: slices.Clone(w.history),
-		endpoints: map[string]fleet.Endpoint{}, seen: &witness{}, counts: map[string]int{},
+// elsewhere has a copy of a world, with agents of its own, make some changes.
+func (w *world) elsewhere(of []changed, do func(*world, []changed)) {
+	o := &world{
+		t: w.t, seed: w.seed, linux: w.linux, hours: w.hours, history: append(slices.Clone(w.history), "  in another order:"),
+		rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.history)))), endpoints: map[string]fleet.Endpoint{}, seen: &witness{}, counts: map[string]int{},
 	}
 	var err error
-	if c.sim, err = w.sim.Copy(w.t.Context()); err != nil {
+	if o.sim, err = w.sim.Copy(w.t.Context()); err != nil {
 		w.fatal("the copy of the fleet: %v", err)
 	}
-	c.seen.begin()
-	c.serve()
-	return c
+	copies := map[*resource]*resource{}
+	for _, r := range w.resources {
+		is := *r
+		copies[r], o.resources = &is, append(o.resources, &is)
+	}
+	for _, r := range w.drifting {
+		o.drifting = append(o.drifting, copies[r])
+	}
+	of = slices.Clone(of)
+	for i := range of {
+		is := *of[i].r
+		of[i].r = stdcmp.Or(copies[of[i].r], &is)
+	}
+	defer func() {
+		w.failed = w.failed || o.failed
+		o.end()
+	}()
+	o.seen.begin()
+	o.serve()
+	do(o, of)
 }
 
 // refusedRightly makes the changes of a run that is refused one after another, each as in a run of
 // its own that nobody planned, in every order that Terraform may choose. Where only the steps can
 // tell, some order has to fail, or to end otherwise than another one: else the refusal is too wide.
+//
+// Which GPU a VM's partition is of is the host's to choose.
 func (w *world) refusedRightly(all []changed, says announced) {
-	levels := rules.Levels{}
+	levels := rules.Levels{"pinned-gpu-on-clustered-vm": rules.Off}
 	for _, x := range says.errors {
 		if x.Rule != "vm-must-be-off" && x.Rule != "partition-in-use" && x.Rule != rules.Feasible {
 			return
@@ -210,26 +245,49 @@ func (w *world) refusedRightly(all []changed, says announced) {
 	}
 	w.counts["runs refused by steps"]++
 	var first *ending
-	for _, order := range w.orders(nil, all) {
-		o := w.elsewhere()
-		for _, c := range order {
-			p := c.p
-			p.Adopt, p.Approved = p.Token == "", says.approved[p.Token]
-			if err := o.applyLinux(o.run(levels), fleet.Request{Change: p, MaxUnavailable: 2}); err != nil {
-				o.end()
-				return
+	differ := false
+	var orders [][]changed
+	for _, chosen := range anySeat(all) {
+		orders = append(orders, w.orders(nil, chosen)...)
+	}
+	for _, order := range orders {
+		w.elsewhere(order, func(o *world, order []changed) {
+			for _, c := range order {
+				p := c.p
+				p.Adopt, p.Approved = p.Token == "", says.approved[p.Token]
+				if err := o.applyLinux(o.run(levels), fleet.Request{Change: p, MaxUnavailable: 2}); err != nil {
+					differ = true
+					return
+				}
 			}
-		}
-		is := o.ending()
-		o.end()
-		if first == nil {
+			is := o.ending()
+			differ = differ || first != nil && !cmp.Equal(*first, is, sameLayout...)
 			first = &is
-		} else if !cmp.Equal(*first, is, sameLayout...) {
+		})
+		if differ {
 			return
 		}
 	}
 	x := says.errors[0]
 	w.fatal("the plan refuses what the hosts do in every order: %s: %s %s", x.Rule, x.Title, x.Found)
+}
+
+// anySeat has a VM sit on each of the GPUs that a host may choose for it.
+func anySeat(all []changed) [][]changed {
+	out := [][]changed{all}
+	for i, c := range all {
+		a := c.p.Want.Assignment
+		if a == nil || a.Partition == nil || a.Partition.PinnedGPU != "" {
+			continue
+		}
+		for _, id := range randomGPUs {
+			pinned, to, chosen := *a, *a.Partition, slices.Clone(all)
+			to.PinnedGPU, pinned.Partition = id, &to
+			chosen[i].p.Want.Assignment = &pinned
+			out = append(out, chosen)
+		}
+	}
+	return out
 }
 
 // ending is what some changes have left and done.

@@ -811,11 +811,11 @@ func (w *world) compareRun(says announced, before map[string]*gpu.Host, changes 
 		for _, vm := range moved {
 			if slices.Contains(says.mayMove, vm) && !slices.Contains(says.moves, vm) {
 				w.counts["drains by the order"]++
-				says.moves = append(says.moves, vm)
+				says.moves = append(slices.Clone(says.moves), vm)
 			}
 		}
-		says.moves = slices.DeleteFunc(says.moves, func(vm string) bool { return !slices.Contains(moved, vm) })
-		says.stops = slices.DeleteFunc(says.stops, func(vm string) bool { return !slices.Contains(stopped, vm) && slices.Contains(moved, vm) })
+		says.moves = slices.DeleteFunc(slices.Clone(says.moves), func(vm string) bool { return !slices.Contains(moved, vm) })
+		says.stops = slices.DeleteFunc(slices.Clone(says.stops), func(vm string) bool { return !slices.Contains(stopped, vm) && slices.Contains(moved, vm) })
 		slices.Sort(says.moves)
 	}
 	if len(stopped) > 0 {
