@@ -139,7 +139,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		ID: ch.ID, Subject: ch.Subject, Host: ch.Host, Run: lease.Run, Worker: s.worker,
 		Status: running, Steps: p.steps, Before: change.Observe(&p.host, change.OnHost(p.steps)), Undo: undo,
 	}
-	return s.work(fence, e, progress).make(ctx, expected, ch.Want.Assignment)
+	return s.work(fence, e, progress).make(ctx, expected, &ch)
 }
 
 // repeat answers a change that was sent again.
@@ -221,9 +221,7 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 			w.last = step
 			return nil
 		},
-		claims: func(ctx context.Context, step change.Step, edit func([]gpu.Claim) []gpu.Claim) error {
-			return s.recordClaim(ctx, fence, step, edit)
-		},
+		claims: func(ctx context.Context, step change.Step) error { return s.recordClaim(ctx, fence, step) },
 	}
 	return w
 }
@@ -231,32 +229,41 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 // make runs the steps. ctx only says whether to go on: a step that has begun ends by
 // its own means, because one that is cut off in the middle leaves a host that nobody
 // knows.
-func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignment) (Outcome, error) {
+func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome, error) {
 	detached := context.WithoutCancel(ctx)
 	defer w.server.touched()
-	if err := w.server.record(detached, w.fence, w.entry); err != nil {
-		return w.fail(detached, failure("write the journal", err)) // it may have been written all the same
-	}
-	for i, step := range w.entry.Steps {
+	for rest := w.entry.Steps; len(rest) > 0; {
 		if ctx.Err() != nil {
 			return w.fail(detached, &Error{Kind: Cancelled, Message: "the change was cancelled"})
 		}
+		local := 0
+		for local < len(rest) && isLocal(rest[local]) {
+			local++
+		}
+		now := rest[:min(local+1, len(rest))]
+		rest = rest[len(now):]
 		// Written before the step, so that a step that may have run is known to be one;
 		// after it nothing needs to be written, since what puts it back also fits then.
-		w.entry.Begun = i + 1
-		if err := w.server.record(detached, w.fence, w.entry); err != nil {
-			w.entry.Begun = i
+		begun := w.entry.Begun
+		w.entry.Begun += len(now)
+		if err := w.server.record(detached, w.fence, w.entry, now[:local]...); err != nil {
+			w.entry.Begun = begun + local // it may have been written all the same
 			return w.fail(detached, failure("write the journal", err))
 		}
-		w.progress(StepProgress{Index: i + 1, Total: len(w.entry.Steps), Text: step.String()})
-		if err := w.runner.run(detached, step); err != nil {
-			return w.fail(detached, stepFailed(step, err))
+		for i, step := range now {
+			w.progress(StepProgress{Index: begun + i + 1, Total: len(w.entry.Steps), Text: step.String()})
+		}
+		if len(now) == local {
+			continue
+		}
+		if err := w.runner.run(detached, now[local]); err != nil {
+			return w.fail(detached, stepFailed(now[local], err))
 		}
 	}
 	if err := w.derive(detached); err != nil {
 		return w.fail(detached, failure("write the journal", err))
 	}
-	host, wrong, err := w.look(detached, &expected, wanted)
+	host, wrong, err := w.look(detached, &expected, ch.Want.Assignment)
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
 	}
@@ -276,6 +283,9 @@ func (w *work) make(ctx context.Context, expected gpu.Host, wanted *gpu.Assignme
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
 		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
 		paid(st, &host)
+		if ch.Keep {
+			return j
+		}
 		return append(j, w.entry)
 	})
 	if err != nil {

@@ -84,17 +84,18 @@ func (s *Server) together(ctx context.Context, fence int64, write func(*backend.
 
 // recordClaim makes a step that concerns a claim. Each object has one: whoever keeps it now,
 // the other one's is dropped.
-func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step, edit func([]gpu.Claim) []gpu.Claim) error {
+func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step) error {
+	edit := func(st *backend.State) { st.Claims = editClaims(st.Claims, step) }
 	if cluster, err := s.cluster(ctx); err != nil || step.Claim.Cluster == "" || cluster == nil || !gpu.SameID(cluster.Name, step.Claim.Cluster) {
 		if err != nil && step.Claim.Cluster != "" {
 			return err
 		}
 		return s.guarded(ctx, fence, func(st *backend.State) error {
-			st.Claims = edit(st.Claims)
+			edit(st)
 			return nil
 		})
 	}
-	if err := s.together(ctx, fence, func(st *backend.State) { st.Claims = edit(st.Claims) }); err != nil {
+	if err := s.together(ctx, fence, edit); err != nil {
 		return err
 	}
 	return s.guarded(ctx, fence, func(st *backend.State) error {

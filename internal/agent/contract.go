@@ -20,6 +20,8 @@ type Change struct {
 	Claims []gpu.Claim `json:"claims,omitempty"`
 	// Levels are the rule levels in force for this run.
 	Levels rules.Levels `json:"levels,omitempty"`
+	// Keep has the change stay once it is made, without a Settle: no other host takes part.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // Prepared is what a host would do for a change, found without touching anything.

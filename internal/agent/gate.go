@@ -99,45 +99,59 @@ func (s *Server) standing(st *backend.State, fence int64) standing {
 
 // pass is the gate. Every effect on the host goes through it just before it happens,
 // those of undoing as well: a lease that another run has taken lets nothing through.
-// Where more than a third of the lease's time is left it is read, else it is renewed.
 //
 // Undoing goes on when the records can be neither written nor read: it is what starts the
 // VMs again, and nobody can have taken a lease there.
 func (s *Server) pass(ctx context.Context, fence int64, undoing bool) error {
-	if h, ok := s.held(fence); ok && h.until()-s.bootClock() > h.lease.TTL/3 {
-		if err := s.confirm(ctx, fence, h.lease.TTL/3); err == nil || staleFence(err) != nil {
-			return err
-		}
-	}
-	err := s.renewLease(ctx, fence)
+	_, err := s.reach(ctx, fence)
 	if err == nil || staleFence(err) != nil || !undoing {
 		return err
 	}
-	if lost := staleFence(s.confirm(ctx, fence, 0)); lost != nil {
+	_, err = s.confirm(ctx, fence, 0)
+	if lost := staleFence(err); lost != nil {
 		return lost
 	}
 	return nil
 }
 
+// reach gives the records as they are under the lease. Where more than a third of the lease's time
+// is left they are read, else the lease is renewed.
+func (s *Server) reach(ctx context.Context, fence int64) (backend.State, error) {
+	if h, ok := s.held(fence); ok && h.until()-s.bootClock() > h.lease.TTL/3 {
+		if st, err := s.confirm(ctx, fence, h.lease.TTL/3); err == nil || staleFence(err) != nil {
+			return st, err
+		}
+	}
+	var renewed backend.State
+	err := s.guarded(ctx, fence, func(st *backend.State) error {
+		renewed = *st
+		return nil
+	})
+	if err != nil {
+		return renewed, failure("renew the lease", err)
+	}
+	return renewed, nil
+}
+
 // confirm reads that the lease is this run's, of the host and of its cluster, and for how
 // long at least. An error that is no StaleFence says that it is not known.
-func (s *Server) confirm(ctx context.Context, fence int64, left time.Duration) error {
+func (s *Server) confirm(ctx context.Context, fence int64, left time.Duration) (backend.State, error) {
 	st, err := s.store.Load(ctx)
 	if err != nil {
-		return err
+		return st, err
 	}
 	switch s.standing(&st, fence) {
 	case taken:
-		return lost(&st, "the host")
+		return st, lost(&st, "the host")
 	case gone:
-		return errGone
+		return st, errGone
 	case ours:
 	}
 	if left > 0 && s.left("the host", "", st.Lease) <= left {
-		return errExpiring
+		return st, errExpiring
 	}
 	_, err = s.checkCluster(ctx, st.Lease)
-	return err
+	return st, err
 }
 
 var (

@@ -130,13 +130,17 @@ func (j journal) busyElsewhere(worker string) bool {
 	return slices.ContainsFunc(j, func(e *entry) bool { return e.Status == running && e.Worker != worker })
 }
 
-// record writes an entry to the journal, under the lease.
-func (s *Server) record(ctx context.Context, fence int64, e *entry) error {
+// record writes an entry to the journal, under the lease, and with it what its steps change of
+// the claims of this host alone.
+func (s *Server) record(ctx context.Context, fence int64, e *entry, claims ...change.Step) error {
 	if err := s.oweTogether(ctx, fence, e.debts(s.clock())); err != nil {
 		return err
 	}
 	return s.rewrite(ctx, fence, e, func(st *backend.State, j journal) journal {
 		st.Owed = owe(st.Owed, e.debts(s.clock())...)
+		for _, step := range claims {
+			st.Claims = editClaims(st.Claims, step)
+		}
 		return append(j, e)
 	})
 }
@@ -158,14 +162,12 @@ func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(*
 }
 
 // underLease reads the journal and the lease that it is read under.
-func (s *Server) underLease(ctx context.Context, fence int64) (journal, backend.Lease, error) {
-	var j journal
-	var lease backend.Lease
-	err := s.guarded(ctx, fence, func(st *backend.State) (err error) {
+func (s *Server) underLease(ctx context.Context, fence int64) (j journal, lease backend.Lease, err error) {
+	st, err := s.reach(ctx, fence)
+	if err == nil {
 		lease = *st.Lease
-		j, err = readJournal(st)
-		return err
-	})
+		j, err = readJournal(&st)
+	}
 	if err != nil {
 		return nil, lease, failure("read the journal", err)
 	}

@@ -328,14 +328,14 @@ func (s *Server) renewLease(ctx context.Context, fence int64) error {
 // renewal that fails is no reason to stop a change: the next write finds out.
 func (s *Server) keepAlive(ctx context.Context, fence int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	state, err := s.store.Load(ctx)
-	if err != nil || state.Lease == nil {
+	h, known := s.held(fence)
+	if !known {
 		return cancel
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(max(state.Lease.TTL/3, time.Millisecond))
+		tick := time.NewTicker(max(h.lease.TTL/3, time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {

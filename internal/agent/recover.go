@@ -185,6 +185,9 @@ func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journ
 // settleBefore settles what dead runs left for a run that has got the lease. When
 // something stands it gives the lease back, unless the run had it already.
 func (s *Server) settleBefore(ctx context.Context, lease backend.Lease, fresh bool) error {
+	if state, err := s.store.Load(ctx); err == nil && len(state.Journal) == 0 && !s.owes(ctx, &state) {
+		return nil // most often
+	}
 	settled, err := s.settleDead(ctx, lease)
 	left := notPutBack(settled)
 	if err == nil && left == nil {

@@ -15,8 +15,8 @@ type runner struct {
 	host backend.Backend
 	// gate lets the effects of a step on the host through, each just before it happens.
 	gate func(context.Context, change.Step) error
-	// claims changes the claims that keep a step's, under the lease.
-	claims  func(context.Context, change.Step, func([]gpu.Claim) []gpu.Claim) error
+	// claims makes a step that only concerns claims, under the lease.
+	claims  func(context.Context, change.Step) error
 	timeout time.Duration
 }
 
@@ -42,7 +42,7 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if s.Op.By() == change.ByAgent {
-		return r.record(ctx, s)
+		return r.claims(ctx, s)
 	}
 	effect, err := effectOf(r.host, s)
 	if err != nil {
@@ -51,15 +51,17 @@ func (r *runner) run(ctx context.Context, s change.Step) (err error) {
 	return r.act(ctx, s, effect)
 }
 
-// record makes a step that only concerns claims.
-func (r *runner) record(ctx context.Context, s change.Step) error {
-	return r.claims(ctx, s, func(claims []gpu.Claim) []gpu.Claim {
-		if s.Op == change.OpDropClaim {
-			return change.DropClaim(claims, s.Claim.Kind, s.Claim.ID)
-		}
-		return change.PutClaim(claims, *s.Claim)
-	})
+// editClaims makes a step that only concerns claims.
+func editClaims(claims []gpu.Claim, s change.Step) []gpu.Claim {
+	if s.Op == change.OpDropClaim {
+		return change.DropClaim(claims, s.Claim.Kind, s.Claim.ID)
+	}
+	return change.PutClaim(claims, *s.Claim)
 }
+
+// isLocal tells whether a step only concerns a claim that this host alone keeps: the write that
+// says that it has begun can make it.
+func isLocal(s change.Step) bool { return s.Op.By() == change.ByAgent && s.Claim.Cluster == "" }
 
 // effects are what a host of a platform does for each operation. A map and not a switch, since a
 // test goes through all operations, and the linter asks every switch for each of them.

@@ -31,8 +31,8 @@ func TestEveryOpRuns(t *testing.T) {
 		r := &runner{
 			host: host, timeout: defaultStepTimeout,
 			gate: func(context.Context, change.Step) error { return nil },
-			claims: func(_ context.Context, _ change.Step, edit func([]gpu.Claim) []gpu.Claim) error {
-				done = len(edit(nil)) == 1 == (op == change.OpPutClaim)
+			claims: func(_ context.Context, step change.Step) error {
+				done = len(editClaims(nil, step)) == 1 == (op == change.OpPutClaim)
 				return nil
 			},
 		}

@@ -260,8 +260,11 @@ func (l *countChange) pin(vm *gpu.VM, a gpu.PartitionAdapter) string {
 func (l *countChange) dropQuotas() {
 	for i := range l.host.VMs {
 		vm := &l.host.VMs[i]
+		if vm.State != gpu.VMOff || len(vm.PartitionAdapters) == 0 {
+			continue
+		}
 		claim, _ := l.host.Claim(gpu.ClaimAssignment, vm.ID)
-		if vm.State != gpu.VMOff || claim == nil || claim.Owner != l.change.Owner {
+		if claim == nil || claim.Owner != l.change.Owner {
 			continue
 		}
 		for _, a := range vm.PartitionAdapters {

@@ -81,7 +81,11 @@ func (t *transaction) leave(ctx context.Context) {
 
 func (t *transaction) prepare(ctx context.Context, names []string) error {
 	for _, n := range names {
-		p, err := t.conn(n).Prepare(ctx, t.changes[n])
+		ch := t.changes[n]
+		lacks, _ := t.fleet.Lacks(n)
+		ch.Keep = len(names) == 1 && !slices.Contains(lacks, "keep")
+		t.changes[n] = ch
+		p, err := t.conn(n).Prepare(ctx, ch)
 		if err != nil {
 			return t.failed(n, err)
 		}
@@ -365,7 +369,7 @@ func (t *transaction) settle(ctx context.Context, names []string) error {
 	defer cancel()
 	undo := t.failure != nil && !t.req.StopOnFailure
 	for _, n := range slices.Backward(names) {
-		if t.ends[n] != EndApplied {
+		if t.ends[n] != EndApplied || t.changes[n].Keep {
 			continue
 		}
 		release := func() {}

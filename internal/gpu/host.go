@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Platform is the family of a host's hypervisor or operating system.
@@ -282,7 +283,16 @@ func (h *Host) NodeState() NodeState {
 }
 
 // SameID compares ids and names as Windows does: without case.
-func SameID(a, b string) bool { return strings.EqualFold(a, b) }
+func SameID(a, b string) bool {
+	// Most ids that differ do so at their end, and are told apart there at once.
+	if n, m := len(a), len(b); n > 0 && m > 0 {
+		x, y := a[n-1], b[m-1]
+		if x < utf8.RuneSelf && y < utf8.RuneSelf && x|0x20 != y|0x20 {
+			return false
+		}
+	}
+	return strings.EqualFold(a, b)
+}
 
 // FoldID is the form of an id to use as a map key.
 func FoldID(id string) string { return strings.ToLower(id) }
