@@ -29,7 +29,14 @@ type instance struct {
 // instances lists the GPU instances of a GPU in MIG mode, by start.
 func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 	var out []instance
+	whole, taken := 0, 0
 	for _, p := range profiles {
+		whole = max(whole, p.Slices)
+	}
+	for n, p := range profiles {
+		if n > 0 && taken >= whole {
+			break // nothing is left for instances of another profile
+		}
 		found, ret := d.handle.GetGpuInstances(&p.info)
 		switch ret {
 		case nvml.SUCCESS:
@@ -53,6 +60,7 @@ func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 				return nil, err
 			}
 			out = append(out, i)
+			taken += p.Slices
 		}
 	}
 	slices.SortFunc(out, func(a, b instance) int { return cmp.Compare(a.Start, b.Start) })

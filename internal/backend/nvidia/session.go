@@ -15,7 +15,8 @@ import (
 type session struct {
 	lib nvml.Interface
 	has map[string]bool // by symbol
-	// profiles are those of each GPU, by UUID, and so are CUDA's compute capabilities.
+	// profiles are those of each GPU, by UUID, and of each kind of GPU. Capabilities are CUDA's, by
+	// UUID.
 	profiles     map[string][]profile
 	capabilities map[string]string
 	driver       string // "" until it was asked for

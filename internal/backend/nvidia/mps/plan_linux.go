@@ -59,6 +59,8 @@ type sight struct {
 	// statuses are what it says of its servers, and wedged is why one of them is of no use.
 	statuses map[int]string
 	wedged   string
+	// threads are what the daemon gives its next server.
+	threads float64
 }
 
 // look finds a daemon by its pipes: whatever an agent noted before it was killed, these
@@ -90,7 +92,7 @@ func (h *Host) lookAmong(ctx context.Context, name string, all []process) (*sigh
 	}
 	if s.control == nil {
 		s.silent = "the control daemon does not run"
-	} else if err := h.answers(ctx, name); err != nil {
+	} else if s.threads, err = h.answers(ctx, name); err != nil {
 		s.silent = detail(err)
 	} else if err := h.askServers(ctx, name, s); err != nil {
 		return nil, err
@@ -115,15 +117,15 @@ func (h *Host) askServers(ctx context.Context, name string, s *sight) error {
 	return nil
 }
 
-// answers tells whether a daemon serves. Root's commands have a socket of their own, so
-// that they are answered even where clients find nobody.
-func (h *Host) answers(ctx context.Context, name string) error {
+// answers tells whether a daemon serves, by what it gives its next server of a GPU's threads.
+// Root's commands have a socket of their own, so that they are answered even where clients find
+// nobody.
+func (h *Host) answers(ctx context.Context, name string) (threads float64, err error) {
 	socket := filepath.Join(h.pipeDir(name), "control")
 	if info, err := os.Lstat(socket); err != nil || info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("its clients' socket %s is gone", socket)
+		return 0, fmt.Errorf("its clients' socket %s is gone", socket)
 	}
-	_, err := h.control(name).DefaultThreads(ctx)
-	return err
+	return h.control(name).DefaultThreads(ctx)
 }
 
 // check refuses what this host could never run.

@@ -8,14 +8,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
-// defaults reads what a daemon gives its next server.
-func (h *Host) defaults(ctx context.Context, name string, devices []string) (mpsconf.Settings, error) {
+// defaults reads what a daemon gives its next server, but for the threads, which are known.
+func (h *Host) defaults(ctx context.Context, name string, devices []string, threads float64) (mpsconf.Settings, error) {
 	c := h.control(name)
-	var s mpsconf.Settings
+	s := mpsconf.Settings{ActiveThreadPercentage: threads}
 	var err error
-	if s.ActiveThreadPercentage, err = c.DefaultThreads(ctx); err != nil {
-		return s, err
-	}
 	if s.ClientPriority, err = c.DefaultPriority(ctx); err != nil {
 		return s, err
 	}
@@ -56,7 +53,7 @@ func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[st
 // inForce reads what a daemon gives its next server, or what one that runs gives its next client
 // where that is not as declared.
 func (h *Host) inForce(ctx context.Context, name string, devices []string, s *sight, declared mpsconf.Settings) (mpsconf.Settings, error) {
-	defaults, err := h.defaults(ctx, name, devices)
+	defaults, err := h.defaults(ctx, name, devices, s.threads)
 	if err != nil || !defaults.Equal(declared) {
 		return defaults, err
 	}
@@ -75,7 +72,11 @@ func (h *Host) inForce(ctx context.Context, name string, devices []string, s *si
 // setDefaults sets what differs of what the next server gets, each by its own command.
 func (h *Host) setDefaults(ctx context.Context, spec mpsconf.Spec) error {
 	c := h.control(spec.Name)
-	have, err := h.defaults(ctx, spec.Name, spec.Devices)
+	threads, err := c.DefaultThreads(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := h.defaults(ctx, spec.Name, spec.Devices, threads)
 	if err != nil {
 		return err
 	}
