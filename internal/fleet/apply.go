@@ -212,15 +212,14 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	}
 	defer drained()
 	view = f.lookAgain(ctx, view)
-	if req.Want.Assignment == nil && req.Prior.Assignment == nil {
-		for _, n := range names {
-			t.changes[n] = withClaimsOf(t.changes[n], view)
-		}
-	}
-	req.Undrained = rules.Undrained(rules.World{Hosts: view.Hosts, Owner: f.opt.Owner}, req.Change)
+	index := f.index(view)
+	req.Undrained = rules.Undrained(rules.World{Fleet: index, Owner: f.opt.Owner}, req.Change)
 	for _, n := range names {
 		ch := t.changes[n]
 		ch.Undrained = req.Undrained
+		if req.Want.Assignment == nil && req.Prior.Assignment == nil {
+			ch.Claims = index.ClaimsElsewhere(n)
+		}
 		t.changes[n] = ch
 	}
 	if !req.ClaimOnly {

@@ -64,13 +64,6 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 	return out, view, skipped, nil
 }
 
-// withClaimsOf gives a change the claims that other hosts of a view hold for VMs of its
-// host.
-func withClaimsOf(ch agent.Change, v View) agent.Change {
-	ch.Claims = claimsElsewhere(v, ch.Host)
-	return ch
-}
-
 // members are the hosts that a want concerns.
 func members(w gpu.Want) map[string]bool {
 	out := map[string]bool{}
@@ -117,26 +110,6 @@ func (f *Fleet) Peers(v View, names []string) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// claimsElsewhere are the claims for VMs of a host that other hosts hold.
-func claimsElsewhere(v View, name string) []gpu.Claim {
-	here, ok := v.Hosts[name]
-	if !ok {
-		return nil
-	}
-	var out []gpu.Claim
-	for _, n := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if n == name {
-			continue
-		}
-		for c := range v.Hosts[n].ClaimsOf(gpu.ClaimAssignment) {
-			if _, lives := here.VM(c.ID); lives {
-				out = append(out, *c)
-			}
-		}
-	}
-	return out
-}
-
 func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(*agent.Change))) error {
 	id := ""
 	if a := req.Prior.Assignment; a != nil {
@@ -160,7 +133,7 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 		return &VMGoneError{VM: id, Silent: view.Silent()}
 	}
 	if owner != "" {
-		put(owner, func(ch *agent.Change) { ch.Claims = claimsElsewhere(view, owner) })
+		put(owner, func(ch *agent.Change) { ch.Claims = f.index(view).ClaimsElsewhere(owner) })
 	}
 	if req.Act != "" { // which may write no claim
 		return nil

@@ -147,27 +147,33 @@ func (r *run) hostsOf(p change.Change) []string {
 	return slices.Compact(out)
 }
 
-// WithClaims is a host with the claims that others hold for its VMs.
-func (f *Fleet) WithClaims(host string, h *gpu.Host) gpu.Host {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.withClaims(host, h)
-}
-
-func (r *run) withClaims(host string, h *gpu.Host) gpu.Host { return r.fleet.withClaims(host, h) }
-
-func (f *Fleet) withClaims(host string, h *gpu.Host) gpu.Host {
-	var others []gpu.Claim
-	for _, c := range f.claimsElsewhere(host, h) {
-		others = append(others, *c)
-	}
+// withClaims is a host with the claims that others hold for its VMs.
+func (r *run) withClaims(host string, h *gpu.Host) gpu.Host {
+	others := r.fleet.claimsElsewhere(host, h)
 	if len(others) == 0 {
 		return *h
 	}
-	return change.WithClaims(*h, others)
+	return change.WithClaims(*h, values(others))
 }
 
-// claimsElsewhere are the claims that other hosts hold for the VMs of a host.
+// ClaimsElsewhere are the claims that other hosts hold for the VMs of a host.
+func (f *Fleet) ClaimsElsewhere(host string) []gpu.Claim {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if h := f.hosts[host]; h != nil {
+		return values(f.claimsElsewhere(host, h))
+	}
+	return nil
+}
+
+func values(of []*gpu.Claim) []gpu.Claim {
+	var out []gpu.Claim
+	for _, c := range of {
+		out = append(out, *c)
+	}
+	return out
+}
+
 func (f *Fleet) claimsElsewhere(host string, h *gpu.Host) []*gpu.Claim {
 	var out []*gpu.Claim
 	for i := range h.VMs {
