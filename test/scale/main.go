@@ -1,8 +1,9 @@
 //go:build unix
 
-// Command scale measures a real CLI with the provider on simulated hosts, beside the same
-// number of terraform_data in the same run. It prints a table; seconds are of this machine,
-// ratios compare.
+// Command scale measures a real CLI with the provider on simulated hosts, beside the same number
+// of terraform_data, and of a resource with the same attributes that does nothing, in the same
+// run. It prints a table: the CPU of the CLI with its provider, both ratios to terraform_data, and
+// the provider's own share, its start included. Seconds are of this machine; ratios compare.
 package main
 
 import (
@@ -30,6 +31,15 @@ import (
 const maxRatio = 4.5
 
 func main() {
+	if filepath.Base(os.Args[0]) == emptyProvider {
+		if err := serveEmpty(); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if real := os.Getenv(realProvider); real != "" {
+		os.Exit(stand(real))
+	}
 	cli := flag.String("cli", "terraform", "the CLI")
 	provider := flag.String("provider", "bin/terraform-provider-gpu", "the provider")
 	sizes := flag.String("sizes", "100/10,1000/40", "how many assignments on how many hosts")
@@ -52,10 +62,37 @@ func main() {
 	}
 }
 
+// While a CLI runs, this program stands in the provider's place: it starts the provider under its
+// own name, and notes what that has cost.
+const (
+	realProvider = "SCALE_PROVIDER"
+	noteOf       = "SCALE_NOTE"
+)
+
+func stand(in string) int {
+	cmd := exec.CommandContext(context.Background(), in, os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		log.Print(err)
+		return 1
+	}
+	note, err := os.OpenFile(os.Getenv(noteOf), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(note, int64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()))
+		err = errors.Join(err, note.Close())
+	}
+	if err != nil {
+		log.Print(err)
+	}
+	return max(cmd.ProcessState.ExitCode(), 0)
+}
+
 // cost is what commands took: the CLI and its providers.
 type cost struct {
 	CPU, wall time.Duration
-	memory    int64 // of the largest process, in KiB
+	provider  time.Duration // the part of CPU that is the provider's
+	memory    int64         // of the largest process, in KiB
 }
 
 // folder is a directory in which the CLI runs.
@@ -66,7 +103,9 @@ type folder struct {
 
 func (f folder) run(args ...string) (cost, error) {
 	cmd := exec.CommandContext(context.Background(), f.cli, args...)
-	cmd.Dir, cmd.Env = f.dir, f.env
+	note := filepath.Join(f.dir, "provider.cpu")
+	_ = os.Remove(note)
+	cmd.Dir, cmd.Env = f.dir, append(slices.Clone(f.env), noteOf+"="+note)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -75,6 +114,14 @@ func (f folder) run(args ...string) (cost, error) {
 	c := cost{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), wall: time.Since(began)}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
 		c.memory = usage.Maxrss
+	}
+	notes, _ := os.ReadFile(note) // none of terraform_data
+	for line := range strings.Lines(string(notes)) {
+		ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			return c, err
+		}
+		c.provider += time.Duration(ns)
 	}
 	return c, nil
 }
@@ -107,16 +154,21 @@ func measure(cli, provider string, n, hosts, runs int) (float64, error) {
 	if provider, err = filepath.Abs(provider); err != nil {
 		return 0, err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
 	rc := filepath.Join(dir, "cli.rc")
 	err = errors.Join(
-		write(dir, "cli.rc", fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n }\n direct {}\n}\n", filepath.Dir(provider))),
-		os.Mkdir(filepath.Join(dir, "ours"), 0o700), os.Mkdir(filepath.Join(dir, "plain"), 0o700),
+		write(dir, "cli.rc", fmt.Sprintf("provider_installation {\n dev_overrides {\n  \"gpufleet/gpu\" = %q\n  \"gpufleet/empty\" = %[1]q\n }\n direct {}\n}\n", dir)),
+		os.Symlink(self, filepath.Join(dir, "terraform-provider-gpu")), os.Symlink(self, filepath.Join(dir, emptyProvider)),
+		os.Mkdir(filepath.Join(dir, "ours"), 0o700), os.Mkdir(filepath.Join(dir, "plain"), 0o700), os.Mkdir(filepath.Join(dir, "empty"), 0o700),
 	)
 	if err != nil {
 		return 0, err
 	}
-	env := append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
-	ours, plain := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env}
+	env := append(os.Environ(), realProvider+"="+provider, "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
+	ours, plain, empty := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env}, folder{cli, filepath.Join(dir, "empty"), env}
 	names, fleet := fleetOf(n, hosts)
 	if _, err := simulated.Create(filepath.Join(ours.dir, "fleet.json"), fleet); err != nil {
 		return 0, err
@@ -152,11 +204,11 @@ resource "gpu_vm_assignment" "avd" {
 }
 `, strings.Join(hostNames, ", "), strings.Join(list, ", "), more))
 	}
-	err = errors.Join(config(n, ""), write(plain.dir, "main.tf", fmt.Sprintf("resource \"terraform_data\" \"x\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  input    = each.key\n}\n", n+1)))
+	err = errors.Join(config(n, ""), write(empty.dir, "main.tf", emptyConfig(n)), write(plain.dir, "main.tf", fmt.Sprintf("resource \"terraform_data\" \"x\" {\n  for_each = toset([for i in range(%d) : tostring(i)])\n  input    = each.key\n}\n", n+1)))
 	if err != nil {
 		return 0, err
 	}
-	fmt.Printf("%d assignments on %d hosts; %s\n%-28s %10s %10s %10s %8s\n", n, hosts, filepath.Base(cli), "", "CPU", "wall", "peak MiB", "ratio")
+	fmt.Printf("%d assignments on %d hosts; %s\n%-28s %10s %10s %10s %8s %8s %10s %8s\n", n, hosts, filepath.Base(cli), "", "CPU", "wall", "peak MiB", "ratio", "empty", "provider", "each")
 	if _, err := plain.run("init"); err != nil {
 		return 0, err
 	}
@@ -187,11 +239,16 @@ resource "gpu_vm_assignment" "avd" {
 		if err != nil {
 			return 0, err
 		}
+		none, err := empty.median(x.runs, x.args...)
+		if err != nil {
+			return 0, err
+		}
 		ratio := c.CPU.Seconds() / base.CPU.Seconds()
 		if x.what == "plan, nothing to do" {
 			nothing = ratio
 		}
-		fmt.Printf("%-28s %9.2fs %9.2fs %10d %8.1f\n", x.what, c.CPU.Seconds(), c.wall.Seconds(), c.memory/1024, ratio)
+		fmt.Printf("%-28s %9.2fs %9.2fs %10d %8.1f %8.1f %9.2fs %6.1fms\n", x.what, c.CPU.Seconds(), c.wall.Seconds(), c.memory/1024, ratio, none.CPU.Seconds()/base.CPU.Seconds(),
+			c.provider.Seconds(), c.provider.Seconds()*1000/float64(n))
 	}
 	return nothing, nil
 }
