@@ -433,7 +433,7 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
 	w.undoing = true
 	total := w.entry.Begun
-	gone := w.server.elsewhere(ctx)
+	gone := w.server.elsewhere(ctx, w.entry)
 	w.left = w.entry.leftBehind(gone)
 	onlyStart := false
 	if step, err := w.stopAgain(ctx, gone); err != nil {
@@ -484,13 +484,23 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 // comesAgain tells whether there will be another attempt at putting the change back.
 func (w *work) comesAgain() bool { return w.entry.Attempts > 0 && w.entry.Attempts < maxAttempts }
 
+// again are the steps that stop the VMs that a failed attempt has started.
+func (e *entry) again() (stops []change.Step) {
+	for i := range min(e.Begun, len(e.Undo)) {
+		if e.Restarted && e.Steps[i].Op == change.OpStopVM && starts(e.Undo[i]) {
+			stops = append(stops, e.Steps[i])
+		}
+	}
+	return stops
+}
+
 // stopAgain stops the VMs that an attempt before has started although it failed.
 func (w *work) stopAgain(ctx context.Context, gone func(change.Step) bool) (change.Step, error) {
-	if !w.entry.Restarted || w.hostIsBack {
+	if w.hostIsBack {
 		return change.Step{}, nil
 	}
-	for i, step := range w.entry.Steps[:w.entry.Begun] {
-		if step.Op != change.OpStopVM || !starts(w.entry.Undo[i]) || gone(step) {
+	for _, step := range w.entry.again() {
+		if gone(step) {
 			continue
 		}
 		if err := w.runner.run(ctx, step); err != nil {
@@ -503,7 +513,7 @@ func (w *work) stopAgain(ctx context.Context, gone func(change.Step) bool) (chan
 
 func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, index, total int) error {
 	for _, back := range inverse {
-		if w.entry.Attempts > 0 && w.server.taken(ctx, back) {
+		if back.Op == change.OpSetPartitionCount && w.entry.Attempts > 0 && w.server.taken(ctx, back) {
 			w.left = true
 			continue
 		}
@@ -516,25 +526,36 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 			continue
 		}
 		if err := run(); err != nil && !lostMeanwhile(back, err) {
+			if w.entry.Attempts > 0 && w.server.taken(ctx, back) {
+				w.left = true
+				continue
+			}
 			return fmt.Errorf("%s, since it was not possible to %s: %w", step, back, err)
 		}
 	}
 	return nil
 }
 
-// taken tells whether a partition count is not to be put back any more, since VMs that have come to
-// the host after the run that died hold partitions of the GPU. The record of the change says that
-// it is not complete, and the next apply goes on from there.
+// taken tells whether something is not to be put back any more, since a VM has it: a partition
+// count of which VMs that have come after the run that died hold partitions, or what a VM has that
+// people have started since. The record of the change says that it is not complete, and the next
+// apply goes on from there.
 func (s *Server) taken(ctx context.Context, back change.Step) bool {
-	if back.Op != change.OpSetPartitionCount {
-		return false
-	}
 	host := s.readBack(ctx)
 	return host != nil && isTaken(host, back)
 }
 
 func isTaken(host *gpu.Host, back change.Step) bool {
+	if back.NeedsOff() {
+		vm, here := host.VM(back.VM)
+		return here && vm.Runs()
+	}
 	g, ok := host.GPU(back.GPU)
+	if back.Op == change.OpMount && ok {
+		return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
+			return vm.Runs() && slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, g.ID) })
+		})
+	}
 	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count && len(g.Partitionable.Partitions) > 0
 }
 

@@ -106,8 +106,8 @@ func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step)
 
 // elsewhere tells of which steps what they did is not this host's to put back any more: the VM
 // has moved to another node, where others may have changed it since, or its claim is not the
-// one that the step left.
-func (s *Server) elsewhere(ctx context.Context) func(change.Step) bool {
+// one that the step left. A claim that is not there may be one that the run died before it wrote.
+func (s *Server) elsewhere(ctx context.Context, e *entry) func(change.Step) bool {
 	host, err := s.backend.Inventory(ctx)
 	if err != nil {
 		return func(change.Step) bool { return false }
@@ -117,6 +117,10 @@ func (s *Server) elsewhere(ctx context.Context) func(change.Step) bool {
 		return func(change.Step) bool { return false }
 	}
 	known := gpu.Host{Claims: shared.Claims}
+	var last change.Step
+	if e.Begun > 0 && e.Begun <= len(e.Steps) {
+		last = e.Steps[e.Begun-1]
+	}
 	return func(step change.Step) bool {
 		moved := func(vm string) bool {
 			_, here := host.VM(vm)
@@ -129,7 +133,10 @@ func (s *Server) elsewhere(ctx context.Context) func(change.Step) bool {
 		}
 		now, there := known.Claim(c.Kind, c.ID)
 		if step.Op == change.OpPutClaim {
-			return !there || now.Revision != c.Revision || now.Token != c.Token
+			if !there {
+				return last.Op != change.OpPutClaim
+			}
+			return now.Revision != c.Revision || now.Token != c.Token
 		}
 		return there || moved(c.ID)
 	}

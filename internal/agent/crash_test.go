@@ -283,12 +283,37 @@ func TestVMThatCannotBeStoppedInRecovery(t *testing.T) {
 					r.clock.advance(2 * time.Minute)
 				}
 				r.restart("run-3")
-				for _, vm := range p.keepsOn().VMs {
-					if now := r.vm(vm.Name); vm.Runs() && !now.Runs() {
-						t.Errorf("VM %s was %s and is %s", vm.Name, vm.State, now.State)
+				r.wantPower(p.keepsOn())
+				r.wantJournal(0)
+			})
+		})
+	}
+}
+
+// TestVMThatPeopleStartBeforeRecovery has people start what a dead run left off. Nobody stops it
+// again for putting back what it has, and nobody is kept from the host for it.
+func TestVMThatPeopleStartBeforeRecovery(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := s.prepare(t)
+			p.everyWrite(t, func(t *testing.T, at int) {
+				r := p.rig(t)
+				p.die(t, r, at)
+				for _, vm := range p.before.VMs {
+					if now := r.vm(vm.Name); vm.Runs() && !now.Runs() && r.fleet.SetVMState(t.Context(), vm.ID, gpu.VMRunning) != nil {
+						return // with what it has it does not start
 					}
 				}
+				told, err := r.Inventory(t.Context())
+				check(t, err)
+				r.restart("run-2")
+				r.wantPower(p.keepsOn())
 				r.wantJournal(0)
+				told.Unfinished, told.HeldBy = nil, nil
+				if d := cmp.Diff(withoutSlices(anonymized(t, told)), withoutSlices(r.look())); d != "" {
+					t.Errorf("the plan saw another host than the recovery made:\n%s", d)
+				}
 			})
 		})
 	}

@@ -44,11 +44,18 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
 	left := false
+	for _, stop := range e.again() {
+		if !isBack {
+			host = change.Project(host, stop)
+		}
+	}
 	for i := min(e.Begun, len(e.Undo)) - 1; i >= 0; i-- {
 		for _, back := range e.Undo[i] {
-			if isTaken(&host, back) {
+			switch {
+			case isBack && e.Steps[i].Claim == nil && back.IsShown():
+			case isTaken(&host, back):
 				left = true
-			} else if !isBack || e.Steps[i].Claim != nil || !back.IsShown() {
+			default:
 				host = change.Project(host, back)
 			}
 		}

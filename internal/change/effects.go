@@ -120,6 +120,12 @@ func movable(host *gpu.Host) []string {
 	return out
 }
 
+// NeedsOff tells whether the step's VM has to be off for it.
+func (s Step) NeedsOff() bool {
+	why := rows[s.Op].whyOff
+	return why != nil && why(s, func(Op) bool { return false }) != ""
+}
+
 // whyOff says what steps do to a VM that needs it off.
 func whyOff(steps []Step, vm string) []string {
 	var why []string

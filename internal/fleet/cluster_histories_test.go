@@ -83,7 +83,7 @@ type cluster struct {
 	// off are the VMs that nobody expects to run, by name.
 	off map[string]bool
 	// left are the hosts on which an object was when it left them and the provider had not them
-	// any more, by the kind of its claim.
+	// any more, by the kind of its claim, for an assignment also by the VM.
 	left map[string]bool
 	// settings are those that VMs had at the beginning, by name.
 	settings map[string]gpu.VMSettings
@@ -515,6 +515,9 @@ func (w *world) leaves(p change.Change) {
 		if c := p.Prior.Pool; c != nil && c.Members[host] != nil {
 			w.cluster.left[string(gpu.ClaimPool)+" on "+host] = true
 		}
+		if a := p.Prior.Assignment; a != nil && p.Want.Empty() && a.Host == host {
+			w.cluster.left[string(gpu.ClaimAssignment)+" "+a.VMID+" on "+host] = true
+		}
 	}
 }
 
@@ -566,27 +569,33 @@ func (w *world) claims(view fleet.View) {
 	}
 }
 
-// takeOver makes again what a dead run had begun on VMs that have moved since: they kept it, and
-// its record says that it is not complete.
+// takeOver makes again what a dead run had begun and nobody could put back: of VMs that have moved
+// since and kept it, and of GPUs that others took. Its record says that it is not complete.
 func (w *world) takeOver() {
 	for _, h := range w.hosts() {
 		for _, c := range h.Claims {
 			known := slices.ContainsFunc(w.resources, func(r *resource) bool { return r.token == c.Token })
-			if c.Kind != gpu.ClaimAssignment || !c.Incomplete || known {
+			if !c.Incomplete || known {
 				continue
 			}
-			vm, _ := h.VM(c.ID)
-			w.turn(vm.Name, gpu.VMOff)
-			r := w.resource("gpu_vm_assignment for VM " + vm.Name)
+			label := "gpu_partition_config vdi"
+			if c.Kind == gpu.ClaimAssignment {
+				vm, _ := h.VM(c.ID)
+				label = "gpu_vm_assignment for VM " + vm.Name
+			}
+			if c.Kind == gpu.ClaimPool || slices.ContainsFunc(w.resources, func(r *resource) bool { return r.label == label }) {
+				continue // on another host of it
+			}
+			r := w.resource(label)
 			want, _ := w.now(w.run(nil).LookAll(w.t.Context()), c.Want)
-			if a := want.Assignment; a.Device != nil { // people name GPUs of the node that the VM is on now
+			if a := want.Assignment; a != nil && a.Device != nil { // people name GPUs of the node that the VM is on now
 				d := *a.Device
 				d.Host, a.Device = a.Host, &d
 				w.clear(d)
 			}
 			w.counts["taken over"]++
 			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) {
-				w.fatal("what a dead run has left of %s cannot be taken over", vm.Name)
+				w.fatal("what a dead run has left of %s cannot be taken over", label)
 			}
 		}
 	}
@@ -641,7 +650,6 @@ func (w *world) over() {
 		w.must(err)
 		w.must(conn.ReleaseLease(w.t.Context(), fence))
 	}
-	w.takeOver()
 	// What may not be stopped people shut down first.
 	before := w.states()
 	for vm, state := range before {
@@ -650,6 +658,7 @@ func (w *world) over() {
 		}
 	}
 	w.expect(before)
+	w.takeOver()
 	var all []changed
 	w.refresh()
 	for _, r := range w.resources {
@@ -664,7 +673,10 @@ func (w *world) over() {
 		w.givenBack(c.p)
 	}
 	for name, h := range w.hosts() {
-		if h.Claims = slices.DeleteFunc(h.Claims, func(c gpu.Claim) bool { return w.cluster.left[string(c.Kind)+" on "+name] }); len(h.Claims) > 0 {
+		left := func(c gpu.Claim) bool {
+			return w.cluster.left[string(c.Kind)+" on "+name] || w.cluster.left[string(c.Kind)+" "+c.ID+" on "+name]
+		}
+		if h.Claims = slices.DeleteFunc(h.Claims, left); len(h.Claims) > 0 {
 			w.fatal("%s has claims still: %+v", name, h.Claims)
 		}
 		for _, vm := range h.VMs {
