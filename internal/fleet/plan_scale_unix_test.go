@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
@@ -107,5 +108,51 @@ func TestPlansCostInProportion(t *testing.T) {
 	}
 	if each := large / 2000; each > mostForAPlan {
 		t.Errorf("the plan of one assignment makes %d allocations, more than %d", each, mostForAPlan)
+	}
+}
+
+// destroyAll plans the destroy of a config that puts its GPUs back on so many hosts, and then those
+// of the ten assignments on each that hold its partitions, and tells what that took.
+func destroyAll(tb testing.TB, hosts int) (allocations uint64) {
+	tb.Helper()
+	endpoints := map[string]fleet.Endpoint{}
+	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: 16, Restore: true, GPUs: map[string][]string{}}
+	plans := []change.Change{{Subject: "gpu_partition_config vdi", Token: "config", Prior: gpu.Want{Config: config}}}
+	for i := range hosts {
+		name := fmt.Sprintf("hv%04d", i)
+		config.GPUs[name] = []string{"g"}
+		c := connection(name)
+		g := &c.host.GPUs[0]
+		g.Status, g.Partitionable = gpu.Partitioned, &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
+		c.host.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "vdi", Token: "config", Owner: "vdi", GPUs: []string{"g"}, Want: plans[0].Prior, Before: gpu.Layouts{"g": {Partitions: 4}}}}
+		for n := range 10 {
+			id := fmt.Sprintf("vm-%d-%d", i, n)
+			a := &gpu.Assignment{Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: name, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true}}
+			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMRunning, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}}})
+			c.host.Claims = append(c.host.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: id, Owner: "vdi", Want: gpu.Want{Assignment: a}})
+			g.Partitionable.Partitions = append(g.Partitionable.Partitions, gpu.Partition{VMID: id})
+			plans = append(plans, change.Change{Subject: "gpu_vm_assignment for VM " + id, Token: id, Prior: gpu.Want{Assignment: a}})
+		}
+		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
+	}
+	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints, Patience: time.Microsecond})
+	all := f.LookAll(tb.Context())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, p := range plans {
+		if d := f.PlanDestroy(tb.Context(), all, p, true); rules.HasErrors(d.Findings) {
+			tb.Fatalf("%s: %+v", p.Subject, d.Findings)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
+}
+
+// The destroy of a config waits for the plans of those that hold its GPUs, and is not worked out
+// again for each of them.
+func TestDestroysCostInProportion(t *testing.T) {
+	small, large := destroyAll(t, 10), destroyAll(t, 80)
+	if factor := float64(large) / float64(small); factor > 8*1.25 {
+		t.Errorf("eight times as many assignments and hosts cost %.1f times as many allocations (%d, %d)", factor, small, large)
 	}
 }

@@ -33,8 +33,10 @@ type run struct {
 	// lenient is true while resources of this state that the run has not planned yet count as
 	// destroyed by it.
 	lenient bool
-	// again is true for a plan that is in the book, and is asked about once more.
-	again bool
+	// again is true for a plan that is in the book, and is asked about once more, for one that
+	// concerns the hosts askedOn.
+	again   bool
+	askedOn []string
 	// othersBefore is true while the other plans of the run count with what they had:
 	// what only this run brings about did not stand before it.
 	othersBefore bool
@@ -53,14 +55,21 @@ type run struct {
 type memo struct {
 	shares    shareMemo
 	forecasts map[string]change.Forecast
+	wayMade   map[lenientOn]change.Forecast
 	projected map[string]*gpu.Host
 	laidOut   map[string]*gpu.Host
 	undrained map[*gpu.PartitionConfig]map[string]string
 }
 
+// lenientOn is a host, and whether what the run has not planned yet counts as gone there.
+type lenientOn struct {
+	host    string
+	lenient bool
+}
+
 func newMemo() *memo {
 	return &memo{
-		forecasts: map[string]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{},
+		forecasts: map[string]change.Forecast{}, wayMade: map[lenientOn]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{},
 		undrained: map[*gpu.PartitionConfig]map[string]string{},
 	}
 }

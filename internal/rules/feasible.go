@@ -20,7 +20,7 @@ func checkFeasible(r *run) {
 	if r.before || r.othersBefore || r.applying {
 		return
 	}
-	for _, host := range r.hostsOf(r.plan) {
+	for _, host := range r.asked() {
 		h, ok := r.host(host)
 		if !ok {
 			continue

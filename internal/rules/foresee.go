@@ -54,7 +54,7 @@ func (r *run) onceMadeWay(f change.Forecast, may bool) change.Forecast {
 // forecasts goes through the hosts at hand that the plan concerns, and what it does there.
 func (r *run) forecasts() iter.Seq2[string, change.Forecast] {
 	return func(yield func(string, change.Forecast) bool) {
-		for _, host := range r.hostsOf(r.plan) {
+		for _, host := range r.asked() {
 			if h, ok := r.host(host); ok && !yield(host, r.forecast(host, h)) {
 				return
 			}
@@ -69,7 +69,22 @@ func (r *run) forecast(host string, h *gpu.Host) change.Forecast {
 	if r.before || r.applying || !endsLayout(r.plan) {
 		return f
 	}
-	return r.onceMadeWay(f, r.lenient)
+	made, ok := r.memo.wayMade[lenientOn{host, r.lenient}]
+	if !ok {
+		made = r.onceMadeWay(f, r.lenient)
+		r.memo.wayMade[lenientOn{host, r.lenient}] = made
+	}
+	return made
+}
+
+// asked are the hosts that the plan concerns, or, of one that is asked about once more, those of
+// them that it is asked about for.
+func (r *run) asked() []string {
+	hosts := r.hostsOf(r.plan)
+	if r.again && endsLayout(r.plan) {
+		hosts = slices.DeleteFunc(hosts, func(host string) bool { return !slices.Contains(r.askedOn, host) })
+	}
+	return hosts
 }
 
 // asItIs is what the plan does to a host as that is now; it is worked out once for all rules.

@@ -49,7 +49,7 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 	}
 	w.Others.undecided.Range(func(id, value any) bool {
 		p, _ := value.(change.Change)
-		if p.Token == last.Token || w.Others.Superseded(p) {
+		if p.Token == last.Token || w.Others.Superseded(p) || endsLayout(p) && last.Want.Empty() { // what goes is not in the way
 			return true
 		}
 		r, done := begin(w, p)
@@ -59,7 +59,7 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 		}
 		for i := range registry {
 			if rule := &registry[i]; id == [2]string{rule.ID, p.Token} && levels[rule.ID] != Off {
-				r.rule, r.again = rule, true
+				r.rule, r.again, r.askedOn = rule, true, r.hostsOf(last)
 				r.rule.check(&r)
 			}
 		}
@@ -74,7 +74,7 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 			w.Others.undecided.Delete(id)
 			if f, says := r.weighed(v, levels, stood); says {
 				f.Path, f.Other = pathOf(last), labelOf(p)
-				if endsLayout(p) && !last.Want.Empty() {
+				if endsLayout(p) {
 					f.Title = "What it uses is destroyed in the same run"
 					f.Found = labelOf(p) + " is destroyed, but this resource stays. " + f.Found
 					f.Fix = "Destroy both, or keep both. Otherwise: " + f.Fix
