@@ -459,7 +459,7 @@ func (w *world) compareLinux(says ofLinux, before, after map[string]*gpu.Host) {
 	}
 	for what, pair := range map[string][2][]string{"ended": {says.ends, ended}, "reset": {says.resets, slices.Collect(maps.Keys(w.seen.resets))}} {
 		for i := range pair {
-			slices.Sort(pair[i])
+			pair[i] = slices.Sorted(slices.Values(pair[i]))
 			pair[i] = slices.Compact(pair[i])
 		}
 		if !slices.Equal(pair[0], pair[1]) {
