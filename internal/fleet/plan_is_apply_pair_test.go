@@ -3,6 +3,7 @@ package fleet_test
 import (
 	stdcmp "cmp"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -203,6 +204,11 @@ func (w *world) elsewhere(of []changed, do func(*world, []changed)) {
 	o := &world{
 		t: w.t, seed: w.seed, linux: w.linux, hours: w.hours, history: append(slices.Clone(w.history), "  in another order:"),
 		rng: rand.New(rand.NewPCG(w.seed, uint64(len(w.history)))), endpoints: map[string]fleet.Endpoint{}, seen: &witness{}, counts: map[string]int{},
+	}
+	if w.cluster != nil {
+		is := *w.cluster
+		is.removed = maps.Clone(is.removed)
+		o.cluster = &is
 	}
 	var err error
 	if o.sim, err = w.sim.Copy(w.t.Context()); err != nil {
