@@ -537,8 +537,8 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 }
 
 // taken tells whether something is not to be put back any more, since a VM has it: a partition
-// count of which VMs that have come after the run that died hold partitions, or what a VM has that
-// people have started since. The record of the change says that it is not complete, and the next
+// count of which VMs that have come after the run that died hold partitions, a pool that they draw
+// from, or what a VM has that people have started since. The record of the change says that it is not complete, and the next
 // apply goes on from there.
 func (s *Server) taken(ctx context.Context, back change.Step) bool {
 	host := s.readBack(ctx)
@@ -550,11 +550,24 @@ func isTaken(host *gpu.Host, back change.Step) bool {
 		vm, here := host.VM(back.VM)
 		return here && vm.Runs()
 	}
-	g, ok := host.GPU(back.GPU)
-	if back.Op == change.OpMount && ok {
+	has := func(of func(gpu.VM, gpu.DeviceAssignment) bool) bool {
 		return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
-			return vm.Runs() && slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.GPU, g.ID) })
+			return slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return of(vm, d) })
 		})
+	}
+	pool, pooled := host.Pool(back.Pool)
+	if pooled && back.Op == change.OpDeletePool {
+		return has(func(_ gpu.VM, d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, pool.Name) })
+	}
+	if pooled && back.Op == change.OpSetPoolMembers {
+		return has(func(vm gpu.VM, d gpu.DeviceAssignment) bool {
+			return vm.Runs() && d.GPU != "" && pool.Has(d.GPU) && !(&gpu.Pool{GPUs: back.GPUs}).Has(d.GPU)
+		})
+	}
+	g, ok := host.GPU(back.GPU)
+	if ok && back.Op == change.OpMount {
+		in := slices.ContainsFunc(host.Pools, func(p gpu.Pool) bool { return p.Has(g.ID) })
+		return in || has(func(vm gpu.VM, d gpu.DeviceAssignment) bool { return vm.Runs() && gpu.SameID(d.GPU, g.ID) })
 	}
 	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count && len(g.Partitionable.Partitions) > 0
 }

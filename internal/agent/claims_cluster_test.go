@@ -196,3 +196,30 @@ func TestACountThatVMsHaveTakenSinceIsNotPutBack(t *testing.T) {
 		}
 	}
 }
+
+// A pool that a dead run had begun and from which a VM draws by now stays, and no run is kept from
+// the host for it.
+func TestAPoolThatAVMDrawsFromSinceIsNotPutBack(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		t.Run(fmt.Sprintf("running %t", runs), func(t *testing.T) {
+			r := newRig(t, onlyOneGPUP)
+			r.killedWith(pools("x", "pool", nil, pool("dda", gpuD1)), "members")
+			_, err := r.sim.AddDevice(t.Context(), off1, gpu.DeviceAssignment{Pool: "dda"})
+			check(t, err)
+			if runs {
+				check(t, r.sim.StartVM(t.Context(), off1))
+			}
+			r.start()
+			planned, err := r.Inventory(t.Context())
+			check(t, err)
+			r.acquire("run-2")
+			r.wantJournal(0)
+			for what, h := range map[string]gpu.Host{"the plan": planned, "the host": r.look()} {
+				_, there := h.Pool("dda")
+				if c, ok := h.Claim(gpu.ClaimPool, "dda"); !there || !ok || !c.Incomplete {
+					t.Errorf("%s shows the pools %+v, and the record %+v", what, h.Pools, c)
+				}
+			}
+		})
+	}
+}

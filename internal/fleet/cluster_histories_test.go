@@ -570,8 +570,9 @@ func (w *world) claims(view fleet.View) {
 }
 
 // takeOver makes again what a dead run had begun and nobody could put back: of VMs that have moved
-// since and kept it, and of GPUs that others took. Its record says that it is not complete.
-func (w *world) takeOver() {
+// since and kept it, and of GPUs that others took. Its record says that it is not complete. What
+// others are in the way of waits for the last time.
+func (w *world) takeOver(last bool) {
 	for _, h := range w.hosts() {
 		for _, c := range h.Claims {
 			known := slices.ContainsFunc(w.resources, func(r *resource) bool { return r.token == c.Token })
@@ -594,7 +595,7 @@ func (w *world) takeOver() {
 				w.clear(d)
 			}
 			w.counts["taken over"]++
-			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) {
+			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) && last {
 				w.fatal("what a dead run has left of %s cannot be taken over", label)
 			}
 		}
@@ -658,15 +659,19 @@ func (w *world) over() {
 		}
 	}
 	w.expect(before)
-	w.takeOver()
 	var all []changed
-	w.refresh()
-	for _, r := range w.resources {
-		all = append(all, changed{r, change.Change{Subject: r.label, Token: r.token, Prior: r.has}})
-	}
-	w.drifting = nil
-	if len(all) > 0 && !w.together(all...) {
-		w.fatal("not all can be destroyed")
+	for _, last := range []bool{false, true} {
+		w.takeOver(last)
+		w.refresh()
+		var these []changed
+		for _, r := range w.resources {
+			these = append(these, changed{r, change.Change{Subject: r.label, Token: r.token, Prior: r.has}})
+		}
+		w.drifting = nil
+		if len(these) > 0 && !w.together(these...) {
+			w.fatal("not all can be destroyed")
+		}
+		all = append(all, these...)
 	}
 	w.counts["destroyed"]++
 	for _, c := range all {

@@ -84,6 +84,9 @@ func sameMembers(a, b []string) bool {
 // hyperv-pool-of-off-vm).
 func (h *Host) DeletePool(ctx context.Context, name string) error {
 	return h.do(ctx, call{op: OpDeletePool, pool: name}, func(r *record) error {
+		if _, there := r.Pool(name); !there {
+			return nil
+		}
 		for i := range r.VMs {
 			for _, d := range r.VMs[i].Devices {
 				if d.Pool != "" && gpu.SameID(d.Pool, name) {
