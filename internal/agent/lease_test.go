@@ -117,6 +117,50 @@ func TestReleaseKeepsApplied(t *testing.T) {
 	}
 }
 
+// TestKept has a change stay once it is made, whatever becomes of the agent after the write that
+// says so, and be put back when that is not written.
+func TestKept(t *testing.T) {
+	ch := assign("a", "vm1", nil, partitionOf(run1, nil))
+	ch.Keep = true
+	r := newRig(t, onlyOneGPUP)
+	before, writes := r.look(), 0
+	r.breaker.hook = func(string) { writes++ }
+	if _, err := r.apply(ch); err != nil {
+		t.Fatal(err)
+	}
+	r.breaker.hook = nil
+	r.wantJournal(0)
+	after := r.look()
+	if _, ok := r.claim(gpu.ClaimAssignment, run1); !ok {
+		t.Error("there is no claim")
+	}
+	if _, err := r.Settle(t.Context(), r.fence, ch.ID, false); err != nil {
+		t.Errorf("settle what is settled: %v", err)
+	}
+	for _, at := range []int{writes, writes - 1} {
+		r := newRig(t, onlyOneGPUP)
+		n := 0
+		r.breaker.hook = func(string) {
+			r.breaker.mu.Lock()
+			defer r.breaker.mu.Unlock()
+			if n++; n == at {
+				r.breaker.dead = true // this write still happens
+			}
+		}
+		_, _ = r.apply(ch)
+		r.clock.advance(2 * time.Minute)
+		if _, err := r.anotherAgent().Reconcile(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		r.wantJournal(0)
+		if want := map[bool]gpu.Host{true: after, false: before}[at == writes]; !r.breaker.dead {
+			t.Errorf("write %d of %d was never made", at, writes)
+		} else {
+			wantSame(t, want, r.look())
+		}
+	}
+}
+
 // TestLongStepKeepsLease lets a step take longer than the lease lives.
 func TestLongStepKeepsLease(t *testing.T) {
 	r := newRig(t, nil)
