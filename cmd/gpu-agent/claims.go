@@ -129,7 +129,7 @@ func underLease(ctx context.Context, client *agent.Client, command string, ttl t
 		TTL: ttl, Cluster: true,
 	}
 	fence, err := client.AcquireLease(ctx, req)
-	if ae, ok := errors.AsType[*agent.Error](err); ok && ae.Kind == agent.LeaseHeld {
+	if ae, ok := errors.AsType[*agent.Error](err); ok && ae.Code == agent.LeaseHeld {
 		logger().Info("waiting", "at most", leaseWait, "for", ae.Message)
 		req.Wait = leaseWait
 		fence, err = client.AcquireLease(ctx, req)

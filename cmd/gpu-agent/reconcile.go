@@ -16,7 +16,7 @@ const unavailableWait = time.Second
 
 func unavailable(err error) bool {
 	e, ok := errors.AsType[*agent.Error](err)
-	return ok && e.Kind == agent.Unavailable
+	return ok && e.Code == agent.Unavailable
 }
 
 func wait(ctx context.Context, d time.Duration) bool {

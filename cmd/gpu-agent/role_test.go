@@ -68,7 +68,7 @@ func TestTheLeastRoleCounts(t *testing.T) {
 						t.Errorf("the role is %q, %v; want %q", hello.Role, err, want)
 					}
 					fence, err := c.AcquireLease(t.Context(), lease("run-1"))
-					if e, ok := errors.AsType[*agent.Error](err); want == agent.Reader && (!ok || e.Kind != agent.Denied) || want == agent.Operator && err != nil {
+					if e, ok := errors.AsType[*agent.Error](err); want == agent.Reader && (!ok || e.Code != agent.Denied) || want == agent.Operator && err != nil {
 						t.Errorf("a %s asks for the lease: %v", want, err)
 					}
 					if err == nil {

@@ -118,7 +118,7 @@ func (o *serveOptions) onTLS(ctx context.Context) error {
 	var later sync.WaitGroup
 	defer later.Wait()
 	defer giveUp()
-	if ae, ok := errors.AsType[*agent.Error](settle(settling, server, 0)); ok && ae.Kind == agent.LeaseHeld {
+	if ae, ok := errors.AsType[*agent.Error](settle(settling, server, 0)); ok && ae.Code == agent.LeaseHeld {
 		// By a run that is at work, or by one that went with the power: that shows in time.
 		later.Go(func() { _ = settle(settling, server, leaseWait) }) // it is logged
 	}

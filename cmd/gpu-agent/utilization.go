@@ -106,7 +106,7 @@ type measuredInstance struct {
 }
 
 type measuredAdvice struct {
-	Kind utilization.Kind `json:"kind"`
+	Code utilization.Code `json:"kind"`
 	Text string           `json:"text"`
 }
 
@@ -167,7 +167,7 @@ func showUtilization(out io.Writer, h *gpu.Host, m agent.Measurement) {
 			}
 		}
 		for _, a := range f.Advice(nil) {
-			if a.Kind == utilization.ShortWindow {
+			if a.Code == utilization.ShortWindow {
 				short = true
 				continue
 			}

@@ -123,7 +123,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 		return Outcome{}, err
 	}
 	if errs := violations(p.findings); len(errs) > 0 {
-		return Outcome{}, &Error{Kind: RuleViolation, Message: "a rule forbids the change", Findings: errs}
+		return Outcome{}, &Error{Code: RuleViolation, Message: "a rule forbids the change", Findings: errs}
 	}
 	if prepared != "" {
 		changed, err := p.basis.changed(prepared)
@@ -131,7 +131,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 			return Outcome{}, err
 		}
 		if changed != "" {
-			return Outcome{}, &Error{Kind: HostChanged, Message: "the host is not as it was when the change was prepared, and nothing was touched: " + changed}
+			return Outcome{}, &Error{Code: HostChanged, Message: "the host is not as it was when the change was prepared, and nothing was touched: " + changed}
 		}
 	}
 	undo, expected := change.Schedule(p.host, p.steps)
@@ -145,7 +145,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 // repeat answers a change that was sent again.
 func (s *Server) repeat(ctx context.Context, e *entry) (Outcome, error) {
 	if e.Status != applied {
-		return Outcome{}, &Error{Kind: Refused, Message: "an earlier attempt at this change is not put back yet; acquire the lease again first"}
+		return Outcome{}, &Error{Code: Refused, Message: "an earlier attempt at this change is not put back yet; acquire the lease again first"}
 	}
 	host, err := s.inventory(ctx)
 	if err != nil {
@@ -167,11 +167,11 @@ func (s *Server) settle(ctx context.Context, fence int64, id string, undo bool) 
 	case err != nil:
 		return Outcome{}, err
 	case e == nil && undo:
-		return Outcome{}, &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no change %s to undo; it was settled before or never applied", id)}
+		return Outcome{}, &Error{Code: BadRequest, Message: fmt.Sprintf("there is no change %s to undo; it was settled before or never applied", id)}
 	case e == nil:
 		return Outcome{}, nil
 	case e.Status != applied:
-		return Outcome{}, &Error{Kind: BadRequest, Message: fmt.Sprintf("the change %s was not applied", id)}
+		return Outcome{}, &Error{Code: BadRequest, Message: fmt.Sprintf("the change %s was not applied", id)}
 	case !undo:
 		if err := s.strike(ctx, fence, e); err != nil {
 			return Outcome{}, failure("settle the change", err)
@@ -234,7 +234,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 	defer w.server.touched()
 	for rest := w.entry.Steps; len(rest) > 0; {
 		if ctx.Err() != nil {
-			return w.fail(detached, &Error{Kind: Cancelled, Message: "the change was cancelled"})
+			return w.fail(detached, &Error{Code: Cancelled, Message: "the change was cancelled"})
 		}
 		local := 0
 		for local < len(rest) && isLocal(rest[local]) {
@@ -269,7 +269,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 	}
 	if len(wrong) > 0 {
 		return w.fail(detached, &Error{
-			Kind: StepFailed, Step: "read the host back",
+			Code: StepFailed, Step: "read the host back",
 			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; "),
 		})
 	}
@@ -334,10 +334,10 @@ func (w *work) derive(ctx context.Context) error {
 
 func stepFailed(step change.Step, err error) *Error {
 	var ae *Error
-	if errors.As(err, &ae) && ae.Kind == StaleFence {
+	if errors.As(err, &ae) && ae.Code == StaleFence {
 		return ae
 	}
-	e := &Error{Kind: StepFailed, Step: step.String(), Message: "could not " + step.String(), Cause: causeOf(err)}
+	e := &Error{Code: StepFailed, Step: step.String(), Message: "could not " + step.String(), Cause: causeOf(err)}
 	if e.Cause == nil {
 		e.Message += ": " + err.Error()
 	}
@@ -346,7 +346,7 @@ func stepFailed(step change.Step, err error) *Error {
 
 // fail puts back what was done and adds to the error how that went.
 func (w *work) fail(ctx context.Context, e *Error) (Outcome, error) {
-	if e.Kind == StaleFence {
+	if e.Code == StaleFence {
 		// Whoever holds the lease now finds the journal and puts the change back; two
 		// doing so at once would only get in each other's way.
 		w.lostLease(ctx, e)
@@ -582,7 +582,7 @@ func lostMeanwhile(back change.Step, err error) bool {
 
 func staleFence(err error) *Error {
 	var ae *Error
-	if errors.As(err, &ae) && ae.Kind == StaleFence {
+	if errors.As(err, &ae) && ae.Code == StaleFence {
 		return ae
 	}
 	return nil

@@ -50,7 +50,7 @@ func TestInventoryUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := r.Inventory(t.Context())
-	e := kindOf(t, err, agent.Unavailable)
+	e := codeOf(t, err, agent.Unavailable)
 	var be *backend.Error
 	if !errors.As(err, &be) || be.Code != backend.Unavailable || e.Cause == nil {
 		t.Errorf("the platform's error is lost: %+v", e)
@@ -96,7 +96,7 @@ func TestRuleViolation(t *testing.T) {
 	}
 	before := r.look()
 	_, err = r.Client.Apply(t.Context(), r.fence, bad, p.Basis, nil)
-	e := kindOf(t, err, agent.RuleViolation)
+	e := codeOf(t, err, agent.RuleViolation)
 	if d := cmp.Diff(p.Findings, e.Findings, cmpopts.IgnoreUnexported(rules.Finding{})); d != "" {
 		t.Error(d)
 	}
@@ -107,7 +107,7 @@ func TestRuleViolation(t *testing.T) {
 
 	bad.Levels = rules.Levels{"valid-partition-count": rules.Off}
 	_, err = r.apply(bad)
-	e = kindOf(t, err, agent.StepFailed) // now the host itself says no
+	e = codeOf(t, err, agent.StepFailed) // now the host itself says no
 	if e.Cause == nil || e.Cause.Code != backend.InvalidParameter || e.Step == "" || !e.Outcome.RolledBack {
 		t.Errorf("error = %+v", e)
 	}
@@ -161,7 +161,7 @@ func TestHostChanged(t *testing.T) {
 			tt.meddle(t, r)
 			before := r.look()
 			_, err = r.Client.Apply(t.Context(), r.fence, tt.ch, p.Basis, nil)
-			e := kindOf(t, err, agent.HostChanged)
+			e := codeOf(t, err, agent.HostChanged)
 			if !strings.Contains(e.Message, tt.want) {
 				t.Errorf("message %q does not contain %q", e.Message, tt.want)
 			}
@@ -202,7 +202,7 @@ func TestProgress(t *testing.T) {
 	_, err := r.Client.Apply(t.Context(), r.fence, assign("a", "vm1", nil, partitionOf(run1, nil)), "", func(p agent.StepProgress) {
 		heard = append(heard, fmt.Sprintf("%d/%d %s %t", p.Index, p.Total, p.Text, p.Undo))
 	})
-	wantKind(t, err, agent.StepFailed)
+	wantCode(t, err, agent.StepFailed)
 	want := []string{
 		"1/4 shut down VM run-1 false",
 		"2/4 give VM run-1 a GPU partition false",
@@ -227,7 +227,7 @@ func TestVMDoesNotStart(t *testing.T) {
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, func(a *gpu.Assignment) {
 		a.Settings.GuestControlledCache = new(true)
 	})))
-	e := kindOf(t, err, agent.StepFailed)
+	e := codeOf(t, err, agent.StepFailed)
 	if e.Step != "start VM run-1" || !e.Outcome.RolledBack || len(e.Outcome.Stands) > 0 || e.Cause == nil {
 		t.Errorf("error = %+v, outcome = %+v", e, e.Outcome)
 	}
@@ -243,7 +243,7 @@ func TestUndoFails(t *testing.T) {
 	r := newRig(t, onlyOneGPUP)
 	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{StartFails: simulated.StartFailsAlways}))
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
-	e := kindOf(t, err, agent.StepFailed)
+	e := codeOf(t, err, agent.StepFailed)
 	if e.Outcome.RolledBack || len(e.Outcome.Stands) != 1 || !strings.HasPrefix(e.Outcome.Stands[0], "shut down VM run-1") {
 		t.Errorf("outcome = %+v", e.Outcome)
 	}
@@ -283,7 +283,7 @@ func TestRecoveryGivesUp(t *testing.T) {
 		r.clock.advance(time.Hour)
 		r.start()
 		_, err := r.AcquireLease(t.Context(), lease(fmt.Sprint("run-", run)))
-		e := kindOf(t, err, agent.StepFailed)
+		e := codeOf(t, err, agent.StepFailed)
 		if e.Outcome == nil || len(e.Outcome.Stands) != 1 || !strings.Contains(e.Outcome.Stands[0], "run-1") {
 			t.Errorf("run %d: outcome = %+v", run, e.Outcome)
 		}
@@ -312,7 +312,7 @@ func TestCancel(t *testing.T) {
 			}
 			ch := assign("a", "vm1", nil, partitionOf(run1, func(a *gpu.Assignment) { a.Settings.GuestControlledCache = new(true) }))
 			_, err := r.Client.Apply(ctx, r.fence, ch, "", nil)
-			e := kindOf(t, err, agent.Cancelled)
+			e := codeOf(t, err, agent.Cancelled)
 			if !errors.Is(err, context.Canceled) || e.Outcome == nil || !e.Outcome.RolledBack {
 				t.Errorf("error = %v, outcome = %+v", err, e.Outcome)
 			}
@@ -362,7 +362,7 @@ func TestReadBack(t *testing.T) {
 	}
 	before := r.look()
 	_, err := r.apply(assign("a", "vm3", nil, partitionOf(off1, nil)))
-	e := kindOf(t, err, agent.StepFailed)
+	e := codeOf(t, err, agent.StepFailed)
 	if !strings.Contains(e.Message, "the GPU partition of VM off-1 is none, but any GPU was wanted") {
 		t.Errorf("message = %q", e.Message)
 	}
@@ -389,18 +389,18 @@ func TestBadRequests(t *testing.T) {
 			bad := good
 			edit(&bad)
 			_, err := r.Prepare(t.Context(), bad)
-			wantKind(t, err, agent.BadRequest)
+			wantCode(t, err, agent.BadRequest)
 			_, err = r.Client.Apply(t.Context(), r.fence, bad, "", nil)
-			wantKind(t, err, agent.BadRequest)
+			wantCode(t, err, agent.BadRequest)
 		})
 	}
 	t.Run("basis of something else", func(t *testing.T) {
 		_, err := r.Client.Apply(t.Context(), r.fence, good, "nonsense", nil)
-		wantKind(t, err, agent.BadRequest)
+		wantCode(t, err, agent.BadRequest)
 	})
 	t.Run("no run", func(t *testing.T) {
 		_, err := r.AcquireLease(t.Context(), agent.LeaseRequest{})
-		wantKind(t, err, agent.BadRequest)
+		wantCode(t, err, agent.BadRequest)
 	})
 }
 
@@ -416,7 +416,7 @@ func TestLargeHost(t *testing.T) {
 	})
 	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{StartFails: simulated.StartFailsWithGPU}))
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
-	e := kindOf(t, err, agent.StepFailed)
+	e := codeOf(t, err, agent.StepFailed)
 	if got := len(e.Outcome.Host.VMs); got != n+4 {
 		t.Errorf("the outcome has %d VMs", got)
 	}

@@ -178,7 +178,7 @@ func TestForeignPartition(t *testing.T) {
 	}
 	ch := assign("a", "t", nil, partitionOf(off1, func(a *gpu.Assignment) { a.Partition.PinnedGPU = gpuP1 }))
 	_, err := r.Client.Apply(t.Context(), r.fence, ch, "", nil)
-	if e := kindOf(t, err, agent.RuleViolation); e.Findings[0].Rule != "single-partition-per-vm" {
+	if e := codeOf(t, err, agent.RuleViolation); e.Findings[0].Rule != "single-partition-per-vm" {
 		t.Errorf("findings = %+v", e.Findings)
 	}
 	ch.Levels = rules.Levels{"single-partition-per-vm": rules.Off}
@@ -219,12 +219,12 @@ func TestTakeover(t *testing.T) {
 		name  string
 		edit  func(*agent.Change)
 		prior *gpu.Assignment
-		kind  agent.Kind // "" succeeds
+		code  agent.Code // "" succeeds
 	}{
 		{name: "another instance of the same owner"},
-		{name: "an update of what was taken over", prior: withCache, kind: agent.NotOwner},
-		{name: "another owner", edit: func(ch *agent.Change) { ch.Owner = "lab" }, kind: agent.NotOwner},
-		{name: "no owner", edit: func(ch *agent.Change) { ch.Owner = "" }, kind: agent.NotOwner},
+		{name: "an update of what was taken over", prior: withCache, code: agent.NotOwner},
+		{name: "another owner", edit: func(ch *agent.Change) { ch.Owner = "lab" }, code: agent.NotOwner},
+		{name: "no owner", edit: func(ch *agent.Change) { ch.Owner = "" }, code: agent.NotOwner},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, nil)
@@ -236,8 +236,8 @@ func TestTakeover(t *testing.T) {
 				tt.edit(&ch)
 			}
 			_, err := r.apply(ch)
-			if tt.kind != "" {
-				wantKind(t, err, tt.kind)
+			if tt.code != "" {
+				wantCode(t, err, tt.code)
 				wantSame(t, before, r.look())
 				return
 			}
@@ -265,7 +265,7 @@ func TestBothUnnamed(t *testing.T) {
 	}
 	r.done(unnamed("a", "one"))
 	_, err := r.apply(unnamed("b", "two"))
-	wantKind(t, err, agent.NotOwner)
+	wantCode(t, err, agent.NotOwner)
 }
 
 // TestNextOff follows an assignment that waits for the VM to be off.
@@ -288,7 +288,7 @@ func TestNextOff(t *testing.T) {
 	}
 
 	_, err := r.apply(assign("c", "t", later, nil))
-	e := kindOf(t, err, agent.RuleViolation)
+	e := codeOf(t, err, agent.RuleViolation)
 	if e.Outcome != nil || len(e.Findings) != 1 || e.Findings[0].Rule != "vm-must-be-off" {
 		t.Errorf("error = %+v", e)
 	}
@@ -339,19 +339,19 @@ func TestPower(t *testing.T) {
 		name  string
 		guest simulated.Guest
 		power gpu.Power
-		kind  agent.Kind
-		code  backend.Code
+		code  agent.Code
+		cause backend.Code
 	}{
-		{name: "not allowed", kind: agent.Refused, code: backend.InvalidState},
+		{name: "not allowed", code: agent.Refused, cause: backend.InvalidState},
 		{name: "allowed", power: mayStop},
 		{
 			name: "locked", guest: simulated.Guest{Locked: true}, power: gpu.Power{AllowShutdown: true, AllowTurnOff: true},
-			kind: agent.StepFailed, code: backend.Locked,
+			code: agent.StepFailed, cause: backend.Locked,
 		},
 		{name: "locked and forced", guest: simulated.Guest{Locked: true}, power: gpu.Power{AllowShutdown: true, ForceShutdown: true}},
 		{
 			name: "no answer", guest: simulated.Guest{NoIntegration: true}, power: gpu.Power{AllowShutdown: true, ShutdownTimeout: 1e8},
-			kind: agent.StepFailed, code: backend.Timeout,
+			code: agent.StepFailed, cause: backend.Timeout,
 		},
 		{
 			name: "no answer and turned off", guest: simulated.Guest{NoIntegration: true},
@@ -359,7 +359,7 @@ func TestPower(t *testing.T) {
 		},
 		{
 			name: "too slow, and started again", guest: simulated.Guest{ShutdownMS: 700}, power: gpu.Power{AllowShutdown: true, ShutdownTimeout: 1e8},
-			kind: agent.StepFailed, code: backend.Timeout,
+			code: agent.StepFailed, cause: backend.Timeout,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -369,9 +369,9 @@ func TestPower(t *testing.T) {
 			ch := assign("a", "t", nil, partitionOf(run1, func(a *gpu.Assignment) { a.Power = tt.power }))
 			ch.Levels = noRules
 			_, err := r.apply(ch)
-			if tt.kind != "" {
-				e := kindOf(t, err, tt.kind)
-				if e.Cause == nil || e.Cause.Code != tt.code {
+			if tt.code != "" {
+				e := codeOf(t, err, tt.code)
+				if e.Cause == nil || e.Cause.Code != tt.cause {
 					t.Errorf("error = %+v", e)
 				}
 				wantSame(t, before, r.look())

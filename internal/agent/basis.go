@@ -48,7 +48,7 @@ func newBasis(host *gpu.Host, steps []change.Step) basis {
 func (b basis) changed(prepared string) (string, error) {
 	var was basis
 	if err := json.Unmarshal([]byte(prepared), &was); err != nil {
-		return "", &Error{Kind: BadRequest, Message: "the basis of the change is not one of this agent"}
+		return "", &Error{Code: BadRequest, Message: "the basis of the change is not one of this agent"}
 	}
 	var out []string
 	for name, value := range b.Facts {

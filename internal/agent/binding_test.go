@@ -24,7 +24,7 @@ func TestAVMThatGotAnotherSizeIsPutBack(t *testing.T) {
 		}
 	}
 	_, err := r.apply(assign("x", "t", nil, want))
-	wantKind(t, err, agent.StepFailed)
+	wantCode(t, err, agent.StepFailed)
 	if !strings.Contains(err.Error(), "vram_mib asserts") {
 		t.Errorf("the error does not say what was promised: %v", err)
 	}

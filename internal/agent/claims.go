@@ -29,13 +29,13 @@ func (s *Server) forget(ctx context.Context, fence int64, kind gpu.ClaimKind, id
 		}
 		for _, e := range entries {
 			if slices.ContainsFunc(e.Steps, func(step change.Step) bool { return step.Claim != nil && step.Claim.Is(kind, id) }) {
-				return &Error{Kind: Refused, Message: fmt.Sprintf("a change that is not settled (%s) writes the claim for %s; it has to end first",
+				return &Error{Code: Refused, Message: fmt.Sprintf("a change that is not settled (%s) writes the claim for %s; it has to end first",
 					e.Subject, change.DescribeObject(kind, id))}
 			}
 		}
 		left := change.DropClaim(st.Claims, kind, id)
 		if len(left) == len(st.Claims) && !shared {
-			return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no claim for %s on this host", change.DescribeObject(kind, id))}
+			return &Error{Code: BadRequest, Message: fmt.Sprintf("there is no claim for %s on this host", change.DescribeObject(kind, id))}
 		}
 		st.Claims = left
 		return nil

@@ -121,7 +121,7 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 		return Outcome{}, err
 	}
 	if ctx.Err() != nil {
-		return Outcome{}, &Error{Kind: Cancelled, Host: c.host, Message: "the call was cancelled"}
+		return Outcome{}, &Error{Code: Cancelled, Host: c.host, Message: "the call was cancelled"}
 	}
 	callCtx, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
@@ -139,7 +139,7 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 	for {
 		ev, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return Outcome{}, &Error{Kind: Unavailable, Host: c.host, Message: "the host ended the change without saying how"}
+			return Outcome{}, &Error{Code: Unavailable, Host: c.host, Message: "the host ended the change without saying how"}
 		}
 		if err != nil {
 			return Outcome{}, c.unheard(err)
@@ -166,17 +166,17 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 func (c *Client) unheard(err error) error {
 	var e *Error
 	if errors.As(err, &e) {
-		return &Error{Kind: Unavailable, Host: c.host, Message: "how the change ended cannot be read: " + e.Message, transport: err}
+		return &Error{Code: Unavailable, Host: c.host, Message: "how the change ended cannot be read: " + e.Message, transport: err}
 	}
 	failed := fromStatus(c.host, err)
 	if !errors.As(failed, &e) || e.transport == nil {
 		return failed
 	}
-	if e.Kind == Cancelled {
+	if e.Code == Cancelled {
 		e.Message = "the call was given up before the host said how the change ended"
 	}
-	if e.Kind == Cancelled || e.Kind == Internal {
-		e.Kind = Unavailable
+	if e.Code == Cancelled || e.Code == Internal {
+		e.Code = Unavailable
 	}
 	return failed
 }
@@ -254,11 +254,11 @@ func (c *Client) readStrictly(what string, doc []byte, into any) error {
 
 func (c *Client) unreadable(what string, err error) error {
 	if unknown, ok := errors.AsType[*document.UnknownError](err); ok {
-		return &Error{Kind: VersionMismatch, Host: c.host, Message: fmt.Sprintf(
+		return &Error{Code: VersionMismatch, Host: c.host, Message: fmt.Sprintf(
 			"this client (version %s) does not know %s of the %s of the agent (version %s); upgrade the client", c.version, unknown.Names(), what, c.agent.AgentVersion)}
 	}
 	if err != nil {
-		return &Error{Kind: Internal, Host: c.host, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
+		return &Error{Code: Internal, Host: c.host, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (c *Client) renew(ctx context.Context, fence int64, every time.Duration) {
 		if err == nil {
 			continue
 		}
-		if e, ok := errors.AsType[*Error](fromStatus(c.host, err)); ok && (e.Kind == StaleFence || e.Broken()) {
+		if e, ok := errors.AsType[*Error](fromStatus(c.host, err)); ok && (e.Code == StaleFence || e.Broken()) {
 			return
 		}
 	}

@@ -125,7 +125,7 @@ func TestCountNotAllowed(t *testing.T) {
 				tt.change(&ch)
 			}
 			_, err := r.apply(ch)
-			e := kindOf(t, err, agent.Refused)
+			e := codeOf(t, err, agent.Refused)
 			if e.Cause == nil || !strings.Contains(e.Error(), tt.want) || !strings.Contains(e.Error(), "off-1") {
 				t.Errorf("error = %v", e)
 			}
@@ -169,7 +169,7 @@ func TestRestore(t *testing.T) {
 		r.done(layout("1", "config", nil, c), assign("2", "vm1", nil, partitionOf(run1, nil)))
 		before := r.look()
 		_, err := r.apply(layout("3", "config", c, nil))
-		e := kindOf(t, err, agent.Refused)
+		e := codeOf(t, err, agent.Refused)
 		if e.Cause.Code != backend.InUse || !strings.Contains(e.Error(), "run-1") {
 			t.Errorf("error = %v", e)
 		}
@@ -223,7 +223,7 @@ func TestGPUMovesBetweenConfigs(t *testing.T) {
 	foreign.Owner = "lab"
 	foreign.Levels = rules.Levels{"one-config-per-gpu": rules.Off, "not-our-claim": rules.Off}
 	_, err := r.apply(foreign)
-	wantKind(t, err, agent.NotOwner)
+	wantCode(t, err, agent.NotOwner)
 }
 
 // TestConfigRefusesGPU asks for GPUs that cannot be partitioned.
@@ -241,7 +241,7 @@ func TestConfigRefusesGPU(t *testing.T) {
 		ch.Levels = levels
 		before := r.look()
 		_, err := r.apply(ch)
-		if e := kindOf(t, err, agent.Refused); e.Cause.Code != code {
+		if e := codeOf(t, err, agent.Refused); e.Cause.Code != code {
 			t.Errorf("GPU %s: %v", id, e)
 		}
 		wantSame(t, before, r.look())
@@ -293,7 +293,7 @@ func TestPool(t *testing.T) {
 		before := r.look()
 		ch := pools("3", "pool", dda, nil)
 		_, err := r.apply(ch)
-		e := kindOf(t, err, agent.Refused)
+		e := codeOf(t, err, agent.Refused)
 		if e.Cause.Code != backend.InUse || !strings.Contains(e.Error(), "off-1") {
 			t.Errorf("error = %v", e)
 		}
@@ -307,7 +307,7 @@ func TestPool(t *testing.T) {
 		ch := pools("3", "pool", one, pool("dda", gpuD2))
 		ch.Levels = rules.Levels{"partition-in-use": rules.Off, "capacity": rules.Off}
 		_, err := r.apply(ch)
-		e := kindOf(t, err, agent.Refused)
+		e := codeOf(t, err, agent.Refused)
 		if e.Cause.Code != backend.InUse || !strings.Contains(e.Error(), "run-1") {
 			t.Errorf("error = %v", e)
 		}
@@ -319,7 +319,7 @@ func TestPool(t *testing.T) {
 		ch := pools("1", "pool", nil, dda)
 		ch.Levels = rules.Levels{"existing-pool": rules.Off}
 		_, err := r.apply(ch)
-		wantKind(t, err, agent.NotOwner)
+		wantCode(t, err, agent.NotOwner)
 		r.wantSteps(pools("2", "pool", pool("dda"), dda), change.OpDismount, change.OpDismount, change.OpSetPoolMembers, change.OpPutClaim)
 	})
 }

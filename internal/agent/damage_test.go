@@ -146,7 +146,7 @@ func TestDamagedStateIsNeverObeyed(t *testing.T) {
 		} else {
 			told++
 			var e *agent.Error
-			if !errors.As(err, &e) || e.Kind != agent.Unreadable || !strings.Contains(e.Message, w.path) || !strings.Contains(e.Message, "gpu-agent records") {
+			if !errors.As(err, &e) || e.Code != agent.Unreadable || !strings.Contains(e.Message, w.path) || !strings.Contains(e.Message, "gpu-agent records") {
 				t.Errorf("error %v", err)
 			}
 			if after, err := os.ReadFile(w.path); err != nil || !bytes.Equal(after, damaged) {
@@ -215,7 +215,7 @@ func TestEntryIsCheckedWhenItIsRead(t *testing.T) {
 			for range 5 {                                  // more often than a change is tried
 				_, err := w.Reconcile(t.Context(), 0)
 				e := &agent.Error{}
-				if !errors.As(err, &e) || e.Kind != agent.Unreadable {
+				if !errors.As(err, &e) || e.Code != agent.Unreadable {
 					t.Fatalf("error %v", err)
 				}
 				for _, say := range []string{bad.say, "change 1", "test a", w.path, "written by agent 1.4.0"} {
@@ -364,7 +364,7 @@ func TestRecordOfTheClusterIsGivenUpOnAnyNode(t *testing.T) {
 			t.Errorf("journal %+v, %v", j, err)
 		}
 		var e *agent.Error
-		if _, err := node.AcquireLease(t.Context(), inCluster("run-1")); !errors.As(err, &e) || e.Kind != agent.Unreadable {
+		if _, err := node.AcquireLease(t.Context(), inCluster("run-1")); !errors.As(err, &e) || e.Code != agent.Unreadable {
 			t.Errorf("a lease of the cluster: %v", err)
 		}
 	}

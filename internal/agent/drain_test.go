@@ -85,7 +85,7 @@ func TestDrainOrStop(t *testing.T) {
 	n.twoHold()
 	before := n.look()
 	_, err := n.apply(drained(4, 8))
-	wantKind(t, err, agent.RuleViolation)
+	wantCode(t, err, agent.RuleViolation)
 	wantSame(t, before, n.look())
 	ch := drained(4, 8)
 	ch.Want.Config.MaxDisruption = gpu.DisruptVMRestart
@@ -114,7 +114,7 @@ func TestNoDrainOfWhatCannotMigrate(t *testing.T) {
 			}))
 			before := n.look()
 			_, err := n.apply(drained(4, 8))
-			wantKind(t, err, agent.RuleViolation)
+			wantCode(t, err, agent.RuleViolation)
 			wantSame(t, before, n.look())
 			if state := n.nodeState(); state != gpu.NodeUp || n.vm("run-2").State != gpu.VMRunning {
 				t.Errorf("the node is %s", state)
@@ -130,7 +130,7 @@ func TestDrainOfAPausedNode(t *testing.T) {
 	check(t, n.fleet.SetNodeState(t.Context(), host, gpu.NodePaused))
 	ch := drained(4, 8)
 	_, err := n.apply(ch)
-	wantKind(t, err, agent.RuleViolation)
+	wantCode(t, err, agent.RuleViolation)
 	ch.Levels = rules.Levels{"node-in-service": rules.Warning}
 	n.done(ch)
 	if n.count(gpuP1) != 8 || n.nodeState() != gpu.NodePaused {
@@ -187,7 +187,7 @@ func TestDrainThatFails(t *testing.T) {
 				check(t, n.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: tt.op, Times: 1, Code: backend.Failed}))
 			}
 			_, err := n.apply(drained(4, 8))
-			wantKind(t, err, agent.StepFailed)
+			wantCode(t, err, agent.StepFailed)
 			if !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "everything was put back") {
 				t.Errorf("it says %v", err)
 			}
@@ -316,7 +316,7 @@ func TestANodeIsDrainedAsFarAsItsConfigAllows(t *testing.T) {
 		n.twoHold()
 		n.done(layout("c1", "config", config("vdi", 4, gpuP1), mayDrain()))
 		_, err := n.apply(acts(change.ActDrain, "config", mayDrain()))
-		wantKind(t, err, agent.StepFailed)
+		wantCode(t, err, agent.StepFailed)
 		if n.nodeState() != gpu.NodeUp || n.vm("run-1").State != gpu.VMRunning {
 			t.Errorf("the node is %s", n.nodeState())
 		}

@@ -10,31 +10,31 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// Kind is why a call failed.
-type Kind string
+// Code is why a call failed.
+type Code string
 
-// Kinds.
+// Codes.
 const (
-	RuleViolation   Kind = "rule_violation"   // see Findings
-	LeaseHeld       Kind = "lease_held"       // another run changes the host, see Lease
-	StaleFence      Kind = "stale_fence"      // the lease was lost in the meantime
-	HostChanged     Kind = "host_changed"     // the host is not as it was when the change was prepared
-	NotOwner        Kind = "not_owner"        // the object is somebody else's
-	Refused         Kind = "refused"          // the host's state does not allow the change; nothing was touched
-	Unannounced     Kind = "unannounced"      // it would disturb more than its plan announced; nothing was touched
-	StepFailed      Kind = "step_failed"      // a step or the read-back failed, see Outcome
-	Cancelled       Kind = "cancelled"        // the caller gave up; what was done is undone, see Outcome
-	Unavailable     Kind = "unavailable"      // the host does not answer
-	VersionMismatch Kind = "version_mismatch" // the two ends speak different protocols
-	Denied          Kind = "denied"           // the caller's role does not allow the call
-	BadRequest      Kind = "bad_request"
-	Unreadable      Kind = "unreadable_record" // the agent cannot read what it has recorded; nothing was touched
-	Internal        Kind = "internal"
+	RuleViolation   Code = "rule_violation"   // see Findings
+	LeaseHeld       Code = "lease_held"       // another run changes the host, see Lease
+	StaleFence      Code = "stale_fence"      // the lease was lost in the meantime
+	HostChanged     Code = "host_changed"     // the host is not as it was when the change was prepared
+	NotOwner        Code = "not_owner"        // the object is somebody else's
+	Refused         Code = "refused"          // the host's state does not allow the change; nothing was touched
+	Unannounced     Code = "unannounced"      // it would disturb more than its plan announced; nothing was touched
+	StepFailed      Code = "step_failed"      // a step or the read-back failed, see Outcome
+	Cancelled       Code = "cancelled"        // the caller gave up; what was done is undone, see Outcome
+	Unavailable     Code = "unavailable"      // the host does not answer
+	VersionMismatch Code = "version_mismatch" // the two ends speak different protocols
+	Denied          Code = "denied"           // the caller's role does not allow the call
+	BadRequest      Code = "bad_request"
+	Unreadable      Code = "unreadable_record" // the agent cannot read what it has recorded; nothing was touched
+	Internal        Code = "internal"
 )
 
 // Error is a failed call, the same value at both ends. Match it with errors.As.
 type Error struct {
-	Kind Kind `json:"kind"`
+	Code Code `json:"kind"`
 	// Host is the provider's name for the host.
 	Host    string `json:"host,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -82,7 +82,7 @@ func (e *Error) Reason() string {
 		parts = append(parts, e.Cause.Error())
 	}
 	if len(parts) == 0 {
-		parts = append(parts, string(e.Kind))
+		parts = append(parts, string(e.Code))
 	}
 	return strings.Join(parts, ": ")
 }
@@ -94,7 +94,7 @@ func (e *Error) Unwrap() error {
 		return e.Cause
 	case e.transport != nil:
 		return e.transport
-	case e.Kind == Cancelled:
+	case e.Code == Cancelled:
 		return context.Canceled
 	}
 	return nil
@@ -103,7 +103,7 @@ func (e *Error) Unwrap() error {
 // Broken tells whether the connection is why the call failed, and not the host: what
 // the host did is not known, and a new connection is needed.
 func (e *Error) Broken() bool {
-	return e.Kind == Unavailable && e.transport != nil && !errors.Is(e.transport, context.DeadlineExceeded)
+	return e.Code == Unavailable && e.transport != nil && !errors.Is(e.transport, context.DeadlineExceeded)
 }
 
 // causeOf is the platform's error in err, if there is one.
@@ -122,9 +122,9 @@ func failure(doing string, err error) *Error {
 		return ae
 	}
 	if ue := (*backend.UnreadableError)(nil); errors.As(err, &ue) {
-		return &Error{Kind: Unreadable, Message: ue.Error()}
+		return &Error{Code: Unreadable, Message: ue.Error()}
 	}
-	e := &Error{Kind: Internal, Message: "could not " + doing, Cause: causeOf(err)}
+	e := &Error{Code: Internal, Message: "could not " + doing, Cause: causeOf(err)}
 	switch {
 	case e.Cause == nil:
 		e.Message += ": " + err.Error()
@@ -133,10 +133,10 @@ func failure(doing string, err error) *Error {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		e.Kind = Cancelled
+		e.Code = Cancelled
 	case errors.Is(err, context.DeadlineExceeded),
 		e.Cause != nil && (e.Cause.Code == backend.Unavailable || e.Cause.Code == backend.Timeout):
-		e.Kind = Unavailable
+		e.Code = Unavailable
 	}
 	return e
 }
@@ -149,11 +149,11 @@ func refused(err error) error {
 	}
 	switch r.Code {
 	case change.NotOwner:
-		return &Error{Kind: NotOwner, Message: r.Error()}
+		return &Error{Code: NotOwner, Message: r.Error()}
 	case change.Unannounced:
-		return &Error{Kind: Unannounced, Message: r.Error()}
+		return &Error{Code: Unannounced, Message: r.Error()}
 	case change.BadRequest:
-		return &Error{Kind: BadRequest, Message: r.Error()}
+		return &Error{Code: BadRequest, Message: r.Error()}
 	}
-	return &Error{Kind: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Found, Fix: r.Fix}}
+	return &Error{Code: Refused, Cause: &backend.Error{Code: backend.Code(r.Code), Op: r.Op, Object: r.Object, Detail: r.Found, Fix: r.Fix}}
 }

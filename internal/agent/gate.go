@@ -155,8 +155,8 @@ func (s *Server) confirm(ctx context.Context, fence int64, left time.Duration) (
 }
 
 var (
-	errGone     = &Error{Kind: Internal, Message: "the agent's records of this host were deleted or replaced by older ones"}
-	errExpiring = &Error{Kind: Internal, Message: "the lease is about to expire"}
+	errGone     = &Error{Code: Internal, Message: "the agent's records of this host were deleted or replaced by older ones"}
+	errExpiring = &Error{Code: Internal, Message: "the lease is about to expire"}
 )
 
 // claim makes sure, in a write to the records, that the lease is this run's. What is

@@ -70,7 +70,7 @@ func (p prepared) standsStill(t *testing.T, at int, undone, stays bool) bool {
 			var err error
 			fence, err = other.AcquireLease(context.Background(), lease("run-2"))
 			var ae *agent.Error
-			if held = errors.As(err, &ae) && ae.Kind == agent.LeaseHeld; !held && err != nil {
+			if held = errors.As(err, &ae) && ae.Code == agent.LeaseHeld; !held && err != nil {
 				t.Errorf("the other run: %v", err)
 			}
 		}
@@ -86,7 +86,7 @@ func (p prepared) standsStill(t *testing.T, at int, undone, stays bool) bool {
 		return false
 	}
 	if err != nil {
-		wantKind(t, err, agent.StaleFence)
+		wantCode(t, err, agent.StaleFence)
 	}
 	if stays {
 		check(t, other.ReleaseLease(context.Background(), fence))

@@ -99,7 +99,7 @@ func readJournal(st *backend.State) (journal, error) {
 	for _, doc := range st.Journal {
 		e, err := readEntry(doc)
 		if err != nil {
-			return nil, &Error{Kind: Internal, Message: fmt.Sprintf("the journal of the host cannot be read: %v", err)}
+			return nil, &Error{Code: Internal, Message: fmt.Sprintf("the journal of the host cannot be read: %v", err)}
 		}
 		j = append(j, e)
 	}

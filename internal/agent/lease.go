@@ -43,7 +43,7 @@ func (s *Server) acquireLease(ctx context.Context, req LeaseRequest) (int64, err
 // unless the run had it already.
 func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease backend.Lease, fresh bool, err error) {
 	if req.Run == "" {
-		return lease, false, &Error{Kind: BadRequest, Message: "a lease needs the id of a run"}
+		return lease, false, &Error{Code: BadRequest, Message: "a lease needs the id of a run"}
 	}
 	if req.TTL <= 0 {
 		req.TTL = defaultLeaseTTL
@@ -84,7 +84,7 @@ func (s *Server) waitForLease(ctx context.Context, req LeaseRequest) (lease back
 		case <-waited.C:
 			return lease, false, refusal
 		case <-ctx.Done():
-			refusal.Kind, refusal.Message = Cancelled, "the call was cancelled while it waited: "+refusal.Message
+			refusal.Code, refusal.Message = Cancelled, "the call was cancelled while it waited: "+refusal.Message
 			return lease, false, refusal
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Server) stepBack(ctx context.Context, fence int64) {
 func (s *Server) heldBy(of string, l *backend.Lease, left time.Duration) *Error {
 	other := *l
 	other.Expires = s.clock().Add(left)
-	return &Error{Kind: LeaseHeld, Lease: &other, Message: holder(of, &other).String()}
+	return &Error{Code: LeaseHeld, Lease: &other, Message: holder(of, &other).String()}
 }
 
 // holder is who has a lease, of the host or of a cluster.
@@ -309,10 +309,10 @@ func (s *Server) guarded(ctx context.Context, fence int64, write func(*backend.S
 // lost is the error of a run whose lease the records do not hold.
 func lost(st *backend.State, of string) error {
 	if st.Lease == nil {
-		return &Error{Kind: StaleFence, Message: fmt.Sprintf("this run holds no lease on %s any more; run plan again, and apply", of)}
+		return &Error{Code: StaleFence, Message: fmt.Sprintf("this run holds no lease on %s any more; run plan again, and apply", of)}
 	}
 	other := *st.Lease
-	return &Error{Kind: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s, as one does that stands still for longer than its lease lives; %s. "+
+	return &Error{Code: StaleFence, Lease: &other, Message: fmt.Sprintf("this run lost its lease on %s, as one does that stands still for longer than its lease lives; %s. "+
 		"Wait for that run to end, then plan again", of, holder(of, st.Lease))}
 }
 

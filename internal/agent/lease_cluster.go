@@ -119,7 +119,7 @@ func (s *Server) checkCluster(ctx context.Context, host *backend.Lease) (missing
 	return missing, nil
 }
 
-var errLeft = &Error{Kind: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
+var errLeft = &Error{Code: StaleFence, Message: "this run holds the lease of a cluster that the host has left"}
 
 // renewCluster renews the cluster's lease, and writes it again where it is missing.
 func (s *Server) renewCluster(ctx context.Context, host *backend.Lease) error {

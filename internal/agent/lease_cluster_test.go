@@ -138,8 +138,8 @@ func TestClusterLeaseOfADeadRun(t *testing.T) {
 	ch := assign("late", "vm3", nil, partitionOf(off1, nil))
 	// Nobody has taken the lease of the host, but that of the cluster.
 	_, err := n.Client.Apply(t.Context(), dead, ch, "", nil)
-	wantKind(t, err, agent.StaleFence)
-	wantKind(t, n.ForgetClaim(t.Context(), dead, gpu.ClaimAssignment, off1), agent.StaleFence)
+	wantCode(t, err, agent.StaleFence)
+	wantCode(t, n.ForgetClaim(t.Context(), dead, gpu.ClaimAssignment, off1), agent.StaleFence)
 	wantSame(t, before, n.look())
 	if err := n.ReleaseLease(t.Context(), dead); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestClocksOfNodes(t *testing.T) {
 func (r *rig) renews() {
 	r.t.Helper()
 	if _, err := r.Settle(r.t.Context(), r.fence, "none", true); err != nil {
-		wantKind(r.t, err, agent.BadRequest)
+		wantCode(r.t, err, agent.BadRequest)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestACancelledCallLeavesTheRunItsLease(t *testing.T) {
 			}
 			_, err := n.AcquireLease(ctx, inCluster("run-1"))
 			close(ended)
-			wantKind(t, err, agent.Cancelled)
+			wantCode(t, err, agent.Cancelled)
 			n.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
 			if l := n.clusterLease(); l == nil || l.Run != "run-1" {
 				t.Errorf("the cluster's lease is %+v", l)
@@ -314,7 +314,7 @@ func TestNoClusterNoLease(t *testing.T) {
 func heldBy(t *testing.T, err error) *backend.Lease {
 	t.Helper()
 	e, ok := err.(*agent.Error) //nolint:errorlint // what a client returns
-	if !ok || e.Kind != agent.LeaseHeld || e.Lease == nil {
+	if !ok || e.Code != agent.LeaseHeld || e.Lease == nil {
 		t.Fatalf("error is %v, want one about a lease", err)
 	}
 	return e.Lease

@@ -23,7 +23,7 @@ func TestLease(t *testing.T) {
 	}
 
 	_, err = r.AcquireLease(ctx, lease("run-2"))
-	e := kindOf(t, err, agent.LeaseHeld)
+	e := codeOf(t, err, agent.LeaseHeld)
 	if e.Lease == nil || e.Lease.Run != "run-1" || e.Lease.Holder != "tester" || !e.Lease.Since.Equal(r.clock.Now()) {
 		t.Errorf("the error names lease %+v", e.Lease)
 	}
@@ -42,9 +42,9 @@ func TestLease(t *testing.T) {
 	}
 	before := r.look()
 	_, err = r.Client.Apply(ctx, r.fence, assign("late", "vm4", nil, partitionOf(off2, nil)), "", nil)
-	wantKind(t, err, agent.StaleFence)
+	wantCode(t, err, agent.StaleFence)
 	_, err = r.Settle(ctx, r.fence, "late", false)
-	wantKind(t, err, agent.StaleFence)
+	wantCode(t, err, agent.StaleFence)
 	wantSame(t, before, r.look())
 
 	if err := r.ReleaseLease(ctx, r.fence); err != nil {
@@ -79,13 +79,13 @@ func TestLeaseWaits(t *testing.T) {
 	req = lease("run-3")
 	req.Wait = 100 * time.Millisecond
 	_, err := r.AcquireLease(t.Context(), req)
-	wantKind(t, err, agent.LeaseHeld)
+	wantCode(t, err, agent.LeaseHeld)
 
 	req.Wait = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	_, err = r.AcquireLease(ctx, req)
-	wantKind(t, err, agent.Cancelled)
+	wantCode(t, err, agent.Cancelled)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is not context.Canceled", err)
 	}
@@ -112,7 +112,7 @@ func TestReleaseKeepsApplied(t *testing.T) {
 			wantSame(t, after, r.look())
 			r.wantJournal(0)
 			_, err := r.Settle(t.Context(), r.fence, "a", true)
-			wantKind(t, err, agent.BadRequest)
+			wantCode(t, err, agent.BadRequest)
 		})
 	}
 }
@@ -205,7 +205,7 @@ func TestLeaseLivesWithItsClient(t *testing.T) {
 		r.clock.advance(20 * time.Millisecond)
 		until(t, "the lease is renewed", func() bool { return !r.state().Lease.Expires.Before(r.clock.Now().Add(short.TTL)) })
 		_, err := other.AcquireLease(t.Context(), lease("run-2"))
-		wantKind(t, err, agent.LeaseHeld)
+		wantCode(t, err, agent.LeaseHeld)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestSameRunNewProcess(t *testing.T) {
 		}
 	}
 	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
-	wantKind(t, during, agent.LeaseHeld)
+	wantCode(t, during, agent.LeaseHeld)
 	if _, err := other.AcquireLease(t.Context(), lease("run-1")); err != nil {
 		t.Errorf("after the change: %v", err)
 	}
@@ -261,7 +261,7 @@ func TestLostLeaseInTheMiddle(t *testing.T) {
 		}
 	}
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
-	e := kindOf(t, err, agent.StaleFence)
+	e := codeOf(t, err, agent.StaleFence)
 	if e.Outcome == nil || len(e.Outcome.Stands) == 0 || e.Outcome.RolledBack {
 		t.Errorf("outcome = %+v", e.Outcome)
 	}
@@ -353,7 +353,7 @@ func TestAClockThatJumps(t *testing.T) {
 				n.clock.advance(-3 * jump)
 				passes(11 * time.Second) // since the run died
 				_, err = n.anotherAgent().DropRecord(t.Context(), "any", 0)
-				if e, ok := err.(*agent.Error); !ok || e.Kind != agent.BadRequest { //nolint:errorlint // what the agent returns
+				if e, ok := err.(*agent.Error); !ok || e.Code != agent.BadRequest { //nolint:errorlint // what the agent returns
 					t.Errorf("a record that there is not, after the lease: %v", err)
 				}
 				if _, err = another.AcquireLease(t.Context(), req("run-2")); err != nil {

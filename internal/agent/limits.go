@@ -57,7 +57,7 @@ func LimitCalls(caller func(context.Context) string) grpc.ServerOption {
 		mu.Lock()
 		defer mu.Unlock()
 		if calls[who] >= maxCalls {
-			return nil, toStatus(&Error{Kind: Unavailable, Message: fmt.Sprintf("the agent answers %d calls of this client already, which is all that it does at a time", maxCalls)})
+			return nil, toStatus(&Error{Code: Unavailable, Message: fmt.Sprintf("the agent answers %d calls of this client already, which is all that it does at a time", maxCalls)})
 		}
 		calls[who]++
 		context.AfterFunc(ctx, func() { // when the call has ended
@@ -86,7 +86,7 @@ func (g gate) pass(ctx context.Context) (leave func(), err error) {
 	case g <- struct{}{}:
 		return func() { <-g }, nil
 	case <-ctx.Done():
-		return nil, &Error{Kind: Cancelled, Message: "the call was cancelled while it waited for others"}
+		return nil, &Error{Code: Cancelled, Message: "the call was cancelled while it waited for others"}
 	}
 }
 
@@ -94,7 +94,7 @@ func (g gate) pass(ctx context.Context) (leave func(), err error) {
 // no JSON passes: the decoder says it better.
 func checkSize(what string, doc []byte) error {
 	tooLarge := func(format string, args ...any) error {
-		return &Error{Kind: BadRequest, Message: fmt.Sprintf("the %s is larger than an agent accepts: it has ", what) + fmt.Sprintf(format, args...)}
+		return &Error{Code: BadRequest, Message: fmt.Sprintf("the %s is larger than an agent accepts: it has ", what) + fmt.Sprintf(format, args...)}
 	}
 	if len(doc) > maxRequestSize {
 		return tooLarge("%d bytes of at most %d", len(doc), maxRequestSize)
@@ -142,7 +142,7 @@ func checkCounts(ch *Change) error {
 	for _, w := range wants {
 		for what, n := range counts(w) {
 			if n > maxRequestCount {
-				return &Error{Kind: BadRequest, Message: fmt.Sprintf("the change asks for %d %s; an agent accepts at most %d", n, what, maxRequestCount)}
+				return &Error{Code: BadRequest, Message: fmt.Sprintf("the change asks for %d %s; an agent accepts at most %d", n, what, maxRequestCount)}
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := sendChange(t, r, c.doc)
-			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.BadRequest || !strings.Contains(e.Message, c.says) {
+			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadRequest || !strings.Contains(e.Message, c.says) {
 				t.Errorf("%v; want a bad request that says %q", err, c.says)
 			}
 		})
@@ -116,14 +116,14 @@ func TestTheLargestChangeIsAccepted(t *testing.T) {
 		t.Errorf("the largest change has %d bytes and %d values: the limits leave it too little room", len(doc), values)
 	}
 	_, err = agent.NewClient(connectAs(t, r, onlyReads), host).Prepare(t.Context(), ch)
-	if e, ok := errors.AsType[*agent.Error](err); ok && e.Kind == agent.BadRequest {
+	if e, ok := errors.AsType[*agent.Error](err); ok && e.Code == agent.BadRequest {
 		t.Error(err)
 	}
 	for range 1500 { // and what no host accepts is not sent
 		ch.Claims = append(ch.Claims, ch.Claims[0])
 	}
 	_, err = agent.NewClient(nil, host).Prepare(t.Context(), ch)
-	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.BadRequest || !strings.Contains(e.Message, "larger than an agent accepts") {
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadRequest || !strings.Contains(e.Message, "larger than an agent accepts") {
 		t.Errorf("%v", err)
 	}
 }

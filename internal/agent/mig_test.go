@@ -88,7 +88,7 @@ func (r *rig) refusedMIG(ch agent.Change, code backend.Code, words ...string) {
 	before := r.look()
 	ch.Levels = rulesOff()
 	_, err := r.apply(ch)
-	e := kindOf(r.t, err, agent.Refused)
+	e := codeOf(r.t, err, agent.Refused)
 	if e.Cause == nil || e.Cause.Code != code {
 		r.t.Errorf("error = %v, want %s", e, code)
 	}
@@ -324,7 +324,7 @@ func TestMIGInUse(t *testing.T) {
 		}
 		_, err := r.apply(layout("x", "mig", seven, large))
 		r.breaker.hook = nil
-		e := kindOf(t, err, agent.StepFailed)
+		e := codeOf(t, err, agent.StepFailed)
 		if e.Outcome == nil || !e.Outcome.RolledBack || !strings.Contains(e.Error(), strconv.Itoa(pid)) {
 			t.Errorf("error = %v, outcome %+v", e, e.Outcome)
 		}
@@ -377,7 +377,7 @@ func TestMIGReset(t *testing.T) {
 		c.QuiesceUnits = nil
 		before := r.look()
 		_, err := r.apply(layout("x", "mig", nil, &c))
-		e := kindOf(t, err, agent.StepFailed)
+		e := codeOf(t, err, agent.StepFailed)
 		if e.Outcome == nil || !e.Outcome.RolledBack || !strings.Contains(e.Error(), dcgm) {
 			t.Errorf("error = %v", e)
 		}
@@ -389,7 +389,7 @@ func TestMIGReset(t *testing.T) {
 			before := r.look()
 			check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpSetMIGMode, Times: 1, Moment: m}))
 			_, err := r.apply(layout("x", "mig", nil, allowed))
-			if e := kindOf(t, err, agent.StepFailed); e.Outcome == nil || !e.Outcome.RolledBack {
+			if e := codeOf(t, err, agent.StepFailed); e.Outcome == nil || !e.Outcome.RolledBack {
 				t.Errorf("%s: error = %v", m, e)
 			}
 			wantSame(t, before, r.look())
@@ -413,7 +413,7 @@ func TestMIGHalfWay(t *testing.T) {
 		before := r.look()
 		check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: op, Times: 1, Moment: simulated.HalfWay}))
 		_, err := r.apply(layout("x", "mig", from, to))
-		if e := kindOf(t, err, agent.StepFailed); e.Outcome == nil || !e.Outcome.RolledBack {
+		if e := codeOf(t, err, agent.StepFailed); e.Outcome == nil || !e.Outcome.RolledBack {
 			t.Errorf("%s: error = %v", op, e)
 		}
 		wantSame(t, before, r.look())
@@ -506,7 +506,7 @@ func TestMIGChangedSincePrepared(t *testing.T) {
 	check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, hopper1, at(g1, 3)))
 	before := r.look()
 	_, err = r.Client.Apply(t.Context(), r.fence, ch, p.Basis, nil)
-	if e := kindOf(t, err, agent.HostChanged); !strings.Contains(e.Error(), "the MIG layout of GPU "+hopper1) {
+	if e := codeOf(t, err, agent.HostChanged); !strings.Contains(e.Error(), "the MIG layout of GPU "+hopper1) {
 		t.Errorf("error = %v", e)
 	}
 	wantSame(t, before, r.look())
@@ -579,7 +579,7 @@ func TestMIGMovesBetweenConfigs(t *testing.T) {
 	foreign := layout("4", "third", nil, mig("lab", nil, hopper2))
 	foreign.Owner, foreign.Levels = "lab", rulesOff()
 	_, err := r.apply(foreign)
-	wantKind(t, err, agent.NotOwner)
+	wantCode(t, err, agent.NotOwner)
 }
 
 // TestMIGImport takes a layout over as it is, by its claim alone.

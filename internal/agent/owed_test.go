@@ -76,7 +76,7 @@ func TestStartsThatFail(t *testing.T) {
 						r := p.rig(t)
 						r.failStarts(times)
 						err := p.run(t, r)
-						e := kindOf(t, err, agent.StepFailed)
+						e := codeOf(t, err, agent.StepFailed)
 						if times > 0 {
 							wantSame(t, p.before, r.look()) // the undo tried again
 						}

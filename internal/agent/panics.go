@@ -14,7 +14,7 @@ import (
 func recovered(doing string, err *error) {
 	if p := recover(); p != nil {
 		slog.Error("a mistake of the agent", "doing", doing, "panic", p, "stack", string(debug.Stack()))
-		*err = &Error{Kind: Internal, Message: fmt.Sprintf(
+		*err = &Error{Code: Internal, Message: fmt.Sprintf(
 			"the agent made a mistake: could not %s (%v); please report it, with what the agent wrote to its log", doing, p)}
 	}
 }

@@ -115,7 +115,7 @@ func agree(client protocols, clientVersion string, agent protocols, agentVersion
 	if client.newest < agent.newest {
 		older, version = "the client", agentVersion
 	}
-	return 0, &Error{Kind: VersionMismatch, Message: fmt.Sprintf(
+	return 0, &Error{Code: VersionMismatch, Message: fmt.Sprintf(
 		"the client (version %s) speaks %s, but the agent on the host (version %s) speaks %s; upgrade %s to version %s",
 		clientVersion, client, agentVersion, agent, older, version)}
 }
@@ -127,7 +127,7 @@ func (s *Server) readStrictly(what string, doc []byte, into any) error {
 		return s.unknown(what, unknown.Names())
 	}
 	if err != nil {
-		return &Error{Kind: BadRequest, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
+		return &Error{Code: BadRequest, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (s *Server) readStrictly(what string, doc []byte, into any) error {
 // unknown is the error of a request that asks for more than this agent knows of. To leave it
 // out could be to leave out what protects somebody.
 func (s *Server) unknown(what, fields string) error {
-	return &Error{Kind: VersionMismatch, Message: fmt.Sprintf(
+	return &Error{Code: VersionMismatch, Message: fmt.Sprintf(
 		"this agent (version %s) does not know %s of the %s; upgrade it", s.version, fields, what)}
 }
 

@@ -57,7 +57,7 @@ func TestVersions(t *testing.T) {
 				reply.(*agentpb.HelloReply).Protocol = protocol //nolint:forcetypeassert // of a test
 			}), host)
 			_, err := c.Hello(t.Context())
-			wantKind(t, err, agent.VersionMismatch)
+			wantCode(t, err, agent.VersionMismatch)
 		})
 	}
 }
@@ -117,12 +117,12 @@ func TestWhatAnAgentDoesNotKnowIsRefused(t *testing.T) {
 	if err := sendChange(t, r, string(doc)); err != nil && strings.Contains(err.Error(), "does not know") {
 		t.Fatalf("what a client of this version sends is refused: %v", err)
 	}
-	refused := func(doc []byte, kind agent.Kind, says ...string) {
+	refused := func(doc []byte, code agent.Code, says ...string) {
 		t.Helper()
 		err := sendChange(t, r, string(doc))
 		e, ok := errors.AsType[*agent.Error](err)
-		if !ok || e.Kind != kind {
-			t.Errorf("%v, want an error of kind %s for\n%s", err, kind, doc)
+		if !ok || e.Code != code {
+			t.Errorf("%v, want an error with code %s for\n%s", err, code, doc)
 			return
 		}
 		for _, s := range says {
@@ -273,7 +273,7 @@ func TestAnswersOfANewerAgent(t *testing.T) {
 
 	for field, value := range map[string]any{"stops_containers": []string{"x"}, "disruption": "host_reboot"} {
 		_, err := newer(t, func(m map[string]any) { m[field] = value }).Prepare(t.Context(), assign("b", "vm4", nil, partitionOf(off2, nil)))
-		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.VersionMismatch || !strings.Contains(e.Message, field) || !strings.Contains(e.Message, "9.9") || !strings.Contains(e.Message, "upgrade the client") {
+		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.VersionMismatch || !strings.Contains(e.Message, field) || !strings.Contains(e.Message, "9.9") || !strings.Contains(e.Message, "upgrade the client") {
 			t.Errorf("%v", err)
 		}
 	}
@@ -303,5 +303,5 @@ func TestNoServer(t *testing.T) {
 	c := agent.NewClient(conn, host)
 	t.Cleanup(func() { _ = c.Close() })
 	_, err = c.Hello(t.Context())
-	wantKind(t, err, agent.VersionMismatch)
+	wantCode(t, err, agent.VersionMismatch)
 }

@@ -86,7 +86,7 @@ func TestReconcileLeavesTheLiving(t *testing.T) {
 	}
 	r.done(assign("a", "vm1", nil, partitionOf(run1, nil)))
 	e, ok := during.(*agent.Error) //nolint:errorlint // what the call returns
-	if !ok || e.Kind != agent.LeaseHeld || e.Lease == nil || e.Lease.Run != "run-1" || !strings.Contains(e.Message, "tester") {
+	if !ok || e.Code != agent.LeaseHeld || e.Lease == nil || e.Lease.Run != "run-1" || !strings.Contains(e.Message, "tester") {
 		t.Fatalf("during a change: %v", during)
 	}
 	if vm := r.vm("run-1"); vm.State != gpu.VMRunning || len(vm.PartitionAdapters) != 1 {

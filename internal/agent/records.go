@@ -81,13 +81,13 @@ func (r recordStore) Update(ctx context.Context, f func(*backend.State) error) e
 	return err
 }
 
-var errNoRecord = &Error{Kind: BadRequest, Message: "there is no record with this id that cannot be read; `gpu-agent records` lists them"}
+var errNoRecord = &Error{Code: BadRequest, Message: "there is no record with this id that cannot be read; `gpu-agent records` lists them"}
 
 // repair gives up the record with an id and returns it.
 func (r recordStore) repair(ctx context.Context, id string, now time.Time, refusal func(*backend.Lease) *Error) (dropped backend.Unreadable, err error) {
 	store, ok := r.Store.(backend.Repairer)
 	if !ok {
-		return dropped, &Error{Kind: BadRequest, Message: "the records of this host cannot be given up one by one"}
+		return dropped, &Error{Code: BadRequest, Message: "the records of this host cannot be given up one by one"}
 	}
 	err = store.Repair(ctx, func(st *backend.State) error {
 		if held := refusal(st.Lease); held != nil {
@@ -249,7 +249,7 @@ func (s *Server) DropRecord(ctx context.Context, id string, wait time.Duration) 
 		if err == nil {
 			return dropped, nil
 		}
-		if held, ok := errors.AsType[*Error](err); !ok || held.Kind != LeaseHeld || s.bootClock() >= until {
+		if held, ok := errors.AsType[*Error](err); !ok || held.Code != LeaseHeld || s.bootClock() >= until {
 			return dropped, failure("give up a record", err)
 		}
 		select {

@@ -40,11 +40,11 @@ func TestClaimsAreListedAndForgotten(t *testing.T) {
 	}
 
 	err = r.ForgetClaim(t.Context(), r.fence, gpu.ClaimAssignment, off1)
-	if e := kindOf(t, err, agent.BadRequest); !strings.Contains(e.Message, off1) {
+	if e := codeOf(t, err, agent.BadRequest); !strings.Contains(e.Message, off1) {
 		t.Errorf("forgetting it again: %v", e)
 	}
-	wantKind(t, r.ForgetClaim(t.Context(), r.fence+1, gpu.ClaimAssignment, off2), agent.StaleFence)
-	wantKind(t, r.ForgetClaim(t.Context(), 0, gpu.ClaimAssignment, off2), agent.StaleFence)
+	wantCode(t, r.ForgetClaim(t.Context(), r.fence+1, gpu.ClaimAssignment, off2), agent.StaleFence)
+	wantCode(t, r.ForgetClaim(t.Context(), 0, gpu.ClaimAssignment, off2), agent.StaleFence)
 	if len(r.look().Claims) != 1 {
 		t.Error("a call without the lease dropped a claim")
 	}
@@ -58,7 +58,7 @@ func TestClaimOfAChangeIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := r.ForgetClaim(t.Context(), r.fence, gpu.ClaimAssignment, off1)
-	if e := kindOf(t, err, agent.Refused); !strings.Contains(e.Message, "test a") {
+	if e := codeOf(t, err, agent.Refused); !strings.Contains(e.Message, "test a") {
 		t.Errorf("the refusal does not name the change: %v", e)
 	}
 	if _, ok := r.claim(gpu.ClaimAssignment, off1); !ok {

@@ -218,7 +218,7 @@ func notPutBack(settled []Settled) error {
 	if len(stands) == 0 {
 		return nil
 	}
-	return &Error{Kind: StepFailed, Message: "a change that an earlier run began could not be put back", Outcome: &Outcome{Stands: stands}}
+	return &Error{Code: StepFailed, Message: "a change that an earlier run began could not be put back", Outcome: &Outcome{Stands: stands}}
 }
 
 // dead are the changes in the journal that nobody works on or will settle.

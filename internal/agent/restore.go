@@ -50,7 +50,7 @@ func (s *Server) restoreLayout(ctx context.Context, lease backend.Lease, host *g
 		return end, nil
 	}
 	if ctx.Err() != nil {
-		return end, &Error{Kind: Cancelled, Message: "there was no time left to put back " + l.Subject}
+		return end, &Error{Code: Cancelled, Message: "there was no time left to put back " + l.Subject}
 	}
 	ctx = context.WithoutCancel(ctx)
 	steps := l.Steps(host)

@@ -276,20 +276,20 @@ func wantSame(t *testing.T, before, after gpu.Host) {
 	}
 }
 
-func wantKind(t *testing.T, err error, kind agent.Kind) {
+func wantCode(t *testing.T, err error, code agent.Code) {
 	t.Helper()
-	_ = kindOf(t, err, kind)
+	_ = codeOf(t, err, code)
 }
 
 // kindOf checks the kind of an error and returns it.
-func kindOf(t *testing.T, err error, kind agent.Kind) *agent.Error {
+func codeOf(t *testing.T, err error, code agent.Code) *agent.Error {
 	t.Helper()
 	var ae *agent.Error
 	if !errors.As(err, &ae) {
 		t.Fatalf("error %v is not of the contract", err)
 	}
-	if ae.Kind != kind {
-		t.Fatalf("error is %s (%v), want %s", ae.Kind, ae, kind)
+	if ae.Code != code {
+		t.Fatalf("error is %s (%v), want %s", ae.Code, ae, code)
 	}
 	if ae.Host != host {
 		t.Errorf("error names host %q, want %q", ae.Host, host)

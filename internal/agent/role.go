@@ -31,11 +31,11 @@ func (s *Server) admit(ctx context.Context, a access) (Role, error) {
 	role, err := s.role(ctx)
 	switch {
 	case err != nil:
-		return "", &Error{Kind: Denied, Message: err.Error()}
+		return "", &Error{Code: Denied, Message: err.Error()}
 	case !role.Valid():
-		return "", &Error{Kind: Denied, Message: fmt.Sprintf("the host gave this caller the role %q, which does not exist", role)}
+		return "", &Error{Code: Denied, Message: fmt.Sprintf("the host gave this caller the role %q, which does not exist", role)}
 	case a == writes && role != Operator:
-		return role, &Error{Kind: Denied, Message: "the host lets this caller only read (role reader), and the call would change the host; " +
+		return role, &Error{Code: Denied, Message: "the host lets this caller only read (role reader), and the call would change the host; " +
 			"use the key or certificate of an operator"}
 	}
 	return role, nil

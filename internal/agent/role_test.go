@@ -121,7 +121,7 @@ func denied(err error) bool {
 	for _, d := range status.Convert(err).Details() {
 		if detail, ok := d.(*agentpb.ErrorDetail); ok {
 			var e agent.Error
-			return json.Unmarshal(detail.GetError(), &e) == nil && e.Kind == agent.Denied
+			return json.Unmarshal(detail.GetError(), &e) == nil && e.Code == agent.Denied
 		}
 	}
 	return false

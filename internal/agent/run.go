@@ -113,7 +113,7 @@ func able(host backend.Backend, steps []change.Step) error {
 func asHyperV(host backend.Backend) (backend.HyperV, error) {
 	h, ok := host.(backend.HyperV)
 	if !ok {
-		return nil, &Error{Kind: BadRequest, Message: "this host is not a Hyper-V host; it cannot be changed in this way"}
+		return nil, &Error{Code: BadRequest, Message: "this host is not a Hyper-V host; it cannot be changed in this way"}
 	}
 	return h, nil
 }
@@ -122,7 +122,7 @@ func asHyperV(host backend.Backend) (backend.HyperV, error) {
 func asMIG(host backend.Backend) (backend.MIG, error) {
 	h, ok := host.(backend.MIG)
 	if !ok {
-		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs; it cannot be changed in this way"}
+		return nil, &Error{Code: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs; it cannot be changed in this way"}
 	}
 	return h, nil
 }
@@ -131,7 +131,7 @@ func asMIG(host backend.Backend) (backend.MIG, error) {
 func asVGPU(host backend.Backend) (backend.VGPU, error) {
 	h, ok := host.(backend.VGPU)
 	if !ok {
-		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux KVM host with NVIDIA's vGPU driver; it cannot be changed in this way"}
+		return nil, &Error{Code: BadRequest, Message: "this host is not a Linux KVM host with NVIDIA's vGPU driver; it cannot be changed in this way"}
 	}
 	return h, nil
 }
@@ -140,11 +140,11 @@ func asVGPU(host backend.Backend) (backend.VGPU, error) {
 func asSharing(host backend.Backend) (backend.Sharing, error) {
 	h, ok := host.(backend.Sharing)
 	if !ok {
-		return nil, &Error{Kind: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs that containers share; it cannot be changed in this way"}
+		return nil, &Error{Code: BadRequest, Message: "this host is not a Linux host with NVIDIA GPUs that containers share; it cannot be changed in this way"}
 	}
 	return h, nil
 }
 
 func noStep(op change.Op) error {
-	return &Error{Kind: BadRequest, Message: fmt.Sprintf("there is no step %q", op)}
+	return &Error{Code: BadRequest, Message: fmt.Sprintf("there is no step %q", op)}
 }

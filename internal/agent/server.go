@@ -144,7 +144,7 @@ func (s *Server) take(ctx context.Context) (release func(), err error) {
 	case s.busy <- struct{}{}:
 		return func() { <-s.busy }, nil
 	case <-ctx.Done():
-		return nil, &Error{Kind: Cancelled, Message: "the call was cancelled while it waited for another change of this run"}
+		return nil, &Error{Code: Cancelled, Message: "the call was cancelled while it waited for another change of this run"}
 	}
 }
 
@@ -433,19 +433,19 @@ func (s *Server) readChange(doc []byte) (Change, error) {
 	}
 	switch {
 	case ch.ID == "":
-		return ch, &Error{Kind: BadRequest, Message: "the change has no id"}
+		return ch, &Error{Code: BadRequest, Message: "the change has no id"}
 	case ch.Host == "":
-		return ch, &Error{Kind: BadRequest, Message: "the change names no host"}
+		return ch, &Error{Code: BadRequest, Message: "the change names no host"}
 	case ch.Token == "" && (!ch.Adopt || !ch.Want.Empty()):
-		return ch, &Error{Kind: BadRequest, Message: "the change has no token"}
+		return ch, &Error{Code: BadRequest, Message: "the change has no token"}
 	case ch.Want.Empty() && ch.Prior.Empty():
-		return ch, &Error{Kind: BadRequest, Message: "the change wants nothing and had nothing"}
+		return ch, &Error{Code: BadRequest, Message: "the change wants nothing and had nothing"}
 	}
 	if err := ch.Want.Validate(); err != nil {
-		return ch, &Error{Kind: BadRequest, Message: "the change cannot be read: want: " + err.Error()}
+		return ch, &Error{Code: BadRequest, Message: "the change cannot be read: want: " + err.Error()}
 	}
 	if err := ch.Prior.Validate(); err != nil {
-		return ch, &Error{Kind: BadRequest, Message: "the change cannot be read: prior: " + err.Error()}
+		return ch, &Error{Code: BadRequest, Message: "the change cannot be read: prior: " + err.Error()}
 	}
 	return ch, nil
 }

@@ -212,7 +212,7 @@ func TestShareTakeOver(t *testing.T) {
 		ch := shares("x", "new", nil, a)
 		ch.Owner, ch.Levels = "somebody", rulesOff()
 		_, err := r.apply(ch)
-		wantKind(t, err, agent.NotOwner)
+		wantCode(t, err, agent.NotOwner)
 	})
 	t.Run("imported without a claim", func(t *testing.T) {
 		r := made(t)
@@ -237,7 +237,7 @@ func TestSharePlaceChangesMeanwhile(t *testing.T) {
 	check(t, err)
 	r.done(shares("2", "b", nil, fraction("b", "inference", 50*gib)))
 	_, err = r.Client.Apply(t.Context(), r.fence, ch, p.Basis, nil)
-	if e := kindOf(t, err, agent.HostChanged); !strings.Contains(e.Message, "the place of share a was GPU "+noMIG+" and is GPU "+hopper1) {
+	if e := codeOf(t, err, agent.HostChanged); !strings.Contains(e.Message, "the place of share a was GPU "+noMIG+" and is GPU "+hopper1) {
 		t.Errorf("it says %q", e.Message)
 	}
 	if s, handed := r.share("a"); s != nil || handed != nil {

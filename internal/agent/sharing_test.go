@@ -295,7 +295,7 @@ func TestClientsOfMPS(t *testing.T) {
 		r.client("inference", "trainer")
 		before := r.look()
 		_, err = r.Client.Apply(t.Context(), r.fence, ch, p.Basis, nil)
-		wantKind(t, err, agent.HostChanged)
+		wantCode(t, err, agent.HostChanged)
 		wantSame(t, before, r.look())
 	})
 	t.Run("in a GPU instance", func(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 )
 
-// code is the nearest gRPC code, for tools that know only those. Our own ends read
+// grpc is the nearest gRPC code, for tools that know only those. Our own ends read
 // the detail.
-func (k Kind) code() codes.Code {
-	switch k {
+func (c Code) grpc() codes.Code {
+	switch c {
 	case RuleViolation, Refused, Unannounced, VersionMismatch, Unreadable:
 		return codes.FailedPrecondition
 	case LeaseHeld, StaleFence, HostChanged, StepFailed:
@@ -43,7 +43,7 @@ func toStatus(err error) error {
 	if !errors.As(err, &e) {
 		e = failure("answer", err)
 	}
-	st := status.New(e.Kind.code(), e.Error())
+	st := status.New(e.Code.grpc(), e.Error())
 	detailed, err := st.WithDetails(&agentpb.ErrorDetail{Error: document.Encode(e)})
 	if err != nil {
 		return st.Err()
@@ -71,16 +71,16 @@ func fromStatus(host string, err error) error {
 			return e
 		}
 	}
-	e := &Error{Kind: Unavailable, Host: host, Message: "the connection to the host failed: " + st.Message(), transport: err}
+	e := &Error{Code: Unavailable, Host: host, Message: "the connection to the host failed: " + st.Message(), transport: err}
 	switch st.Code() {
 	case codes.Canceled:
-		e.Kind, e.Message, e.transport = Cancelled, "the call was cancelled", context.Canceled
+		e.Code, e.Message, e.transport = Cancelled, "the call was cancelled", context.Canceled
 	case codes.DeadlineExceeded:
 		e.Message, e.transport = "the host did not answer in time", context.DeadlineExceeded
 	case codes.Unimplemented:
-		e.Kind, e.Message = VersionMismatch, "the agent on the host is too old for this call: "+st.Message()
+		e.Code, e.Message = VersionMismatch, "the agent on the host is too old for this call: "+st.Message()
 	case codes.ResourceExhausted:
-		e.Kind, e.Message = Internal, "an answer is too large: "+st.Message()
+		e.Code, e.Message = Internal, "an answer is too large: "+st.Message()
 	}
 	return e
 }

@@ -30,12 +30,12 @@ func (m Measurement) Window() utilization.Window { return utilization.Window{Fro
 func (s *Server) measure(ctx context.Context, window time.Duration) (Measurement, error) {
 	const op = "measure the utilization"
 	if window <= 0 || window > MaxWindow {
-		return Measurement{}, &Error{Kind: BadRequest, Message: fmt.Sprintf(
+		return Measurement{}, &Error{Code: BadRequest, Message: fmt.Sprintf(
 			"the window of a measurement is %s; it has to be longer than nothing and at most %s", window, MaxWindow)}
 	}
 	meter, ok := s.backend.(backend.Meter)
 	if !ok {
-		return Measurement{}, &Error{Kind: Refused, Cause: &backend.Error{
+		return Measurement{}, &Error{Code: Refused, Cause: &backend.Error{
 			Code: backend.NotSupported, Op: op, Object: "host " + s.name,
 			Detail: "a host of its platform does not tell how busy its GPUs are; Linux hosts with NVIDIA GPUs do",
 		}}
@@ -44,7 +44,7 @@ func (s *Server) measure(ctx context.Context, window time.Duration) (Measurement
 	if err != nil {
 		e := failure(op, err)
 		if e.Cause != nil && e.Cause.Code == backend.NotSupported {
-			e.Kind = Refused
+			e.Code = Refused
 		}
 		return Measurement{}, e
 	}

@@ -60,12 +60,12 @@ func TestUtilizationIsRefused(t *testing.T) {
 	r := newRig(t, onSharing)
 	for _, window := range []time.Duration{0, -time.Second, agent.MaxWindow + time.Second} {
 		_, err := r.Utilization(t.Context(), window)
-		if e := kindOf(t, err, agent.BadRequest); !strings.Contains(e.Message, "at most 1m0s") {
+		if e := codeOf(t, err, agent.BadRequest); !strings.Contains(e.Message, "at most 1m0s") {
 			t.Errorf("a window of %s: %v", window, e)
 		}
 	}
 	_, err := newRig(t, nil).Utilization(t.Context(), time.Millisecond)
-	if e := kindOf(t, err, agent.Refused); e.Cause == nil || e.Cause.Code != backend.NotSupported {
+	if e := codeOf(t, err, agent.Refused); e.Cause == nil || e.Cause.Code != backend.NotSupported {
 		t.Errorf("on Hyper-V: %v", e)
 	}
 	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpMeasure, Times: 1, Code: backend.Failed}))

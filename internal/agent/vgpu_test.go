@@ -152,7 +152,7 @@ func TestVGPUInUse(t *testing.T) {
 		}
 		_, err := r.apply(layout("x", "vgpu", two, vgpus("vdi", map[string]int{q24: 1}, ada1)))
 		r.breaker.hook = nil
-		e := kindOf(t, err, agent.StepFailed)
+		e := codeOf(t, err, agent.StepFailed)
 		if e.Outcome == nil || !e.Outcome.RolledBack || !strings.Contains(e.Error(), "web-01") {
 			t.Errorf("error = %v, outcome %+v", e, e.Outcome)
 		}

@@ -118,18 +118,18 @@ func refusal(host string, err error, waited time.Duration) error {
 	switch {
 	case !ok:
 		return err
-	case ae.Kind == agent.VersionMismatch:
-		return &Error{Host: host, Kind: Version, Found: ae.Message, Fix: "upgrade the older of the two, gpu-agent on the host or the provider"}
-	case ae.Kind == agent.Denied:
-		return &Error{Host: host, Kind: Authentication, Found: ae.Message, Fix: "use a key or certificate that the host gives a role"}
+	case ae.Code == agent.VersionMismatch:
+		return &Error{Host: host, Code: Version, Found: ae.Message, Fix: "upgrade the older of the two, gpu-agent on the host or the provider"}
+	case ae.Code == agent.Denied:
+		return &Error{Host: host, Code: Authentication, Found: ae.Message, Fix: "use a key or certificate that the host gives a role"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{
-			Host: host, Kind: Unreachable, Found: fmt.Sprintf("gpu-agent started, but did not answer the first call within %s", waited), Err: err,
+			Host: host, Code: Unreachable, Found: fmt.Sprintf("gpu-agent started, but did not answer the first call within %s", waited), Err: err,
 			Fix: "look at the load of the host and at the agent's log there",
 		}
-	case ae.Kind == agent.Unavailable:
+	case ae.Code == agent.Unavailable:
 		return &Error{
-			Host: host, Kind: Ended, Found: "the connection ended before the agent had answered the first call", Err: err,
+			Host: host, Code: Ended, Found: "the connection ended before the agent had answered the first call", Err: err,
 			Fix: "look at the agent's log on the host",
 		}
 	}

@@ -16,8 +16,8 @@ type ending func() (stderr string, exit int, known bool)
 func endedEarly(host, printed string, ended ending) *Error {
 	stderr, exit, known := ended()
 	said := strings.TrimSpace(strings.TrimSpace(printed) + "\n" + strings.TrimSpace(stderr))
-	kind, found, fix := explain(said, exit, known)
-	if kind == Ended && printed != "" && !strings.HasPrefix(Preamble, printed) {
+	code, found, fix := explain(said, exit, known)
+	if code == Ended && printed != "" && !strings.HasPrefix(Preamble, printed) {
 		return garbage(host, printed)
 	}
 	if known {
@@ -26,13 +26,13 @@ func endedEarly(host, printed string, ended ending) *Error {
 	if said != "" {
 		found += "; it said " + quote(said, maxTail)
 	}
-	return &Error{Host: host, Kind: kind, Found: found, Fix: fix}
+	return &Error{Host: host, Code: code, Found: found, Fix: fix}
 }
 
 // explain tells from what was said, and from the exit status, why an agent did not run.
 // Shells and operating systems say it in different words, and the status alone tells
 // little: cmd.exe and PowerShell give 1 for everything.
-func explain(said string, exit int, known bool) (kind Kind, found, fix string) {
+func explain(said string, exit int, known bool) (code Code, found, fix string) {
 	text := strings.ToLower(said)
 	has := func(parts ...string) bool {
 		for _, p := range parts {

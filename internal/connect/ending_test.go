@@ -15,7 +15,7 @@ func TestEndings(t *testing.T) {
 		name string
 		said string
 		exit int
-		kind connect.Kind
+		code connect.Code
 	}{
 		{"bash, not there", "bash: line 1: gpu-agent: command not found\n", 127, connect.NoAgent},
 		{"dash, not there", "sh: 1: gpu-agent: not found\n", 127, connect.NoAgent},
@@ -52,8 +52,8 @@ func TestEndings(t *testing.T) {
 			t.Parallel()
 			_, err := connect.Process(t.Context(), host, job{Complains: test.said, Exits: &test.exit}.command(t), options)
 			e, ok := errors.AsType[*connect.Error](err)
-			if !ok || e.Kind != test.kind {
-				t.Fatalf("%v\nwant a connect.Error of kind %s", err, test.kind)
+			if !ok || e.Code != test.code {
+				t.Fatalf("%v\nwant a connect.Error with code %s", err, test.code)
 			}
 			said, _, _ := strings.Cut(strings.TrimSpace(test.said), "\r\n")
 			said, _, _ = strings.Cut(said, "\n")

@@ -154,7 +154,7 @@ func TestDeadHost(t *testing.T) {
 		t.Fatal("the client does not notice that its host is dead")
 	}
 	_, err := agent.NewClient(conn, host).Inventory(t.Context())
-	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.Unavailable {
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.Unavailable {
 		t.Errorf("%v, want an agent.Error of kind unavailable", err)
 	}
 }

@@ -32,11 +32,11 @@ func Process(ctx context.Context, host string, command Command, o Options) (*Con
 	cmd.Stderr = said
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, &Error{Host: host, Kind: Settings, Found: "could not make a pipe for the agent", Err: err}
+		return nil, &Error{Host: host, Code: Settings, Found: "could not make a pipe for the agent", Err: err}
 	}
 	stdout, childOut, err := os.Pipe()
 	if err != nil {
-		return nil, &Error{Host: host, Kind: Settings, Found: "could not make a pipe for the agent", Err: err}
+		return nil, &Error{Host: host, Code: Settings, Found: "could not make a pipe for the agent", Err: err}
 	}
 	cmd.Stdout = childOut
 	err = cmd.Start()
@@ -76,12 +76,12 @@ func Process(ctx context.Context, host string, command Command, o Options) (*Con
 
 // notStarted is the error of an agent that the operating system did not start.
 func notStarted(host, path string, err error) *Error {
-	kind, found, fix := explain(err.Error(), 0, false)
+	code, found, fix := explain(err.Error(), 0, false)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound):
-		kind, found, fix = NoAgent, "there is no agent at "+path, "install gpu-agent, or say in agent_path where it is"
-	case kind == Ended:
-		kind, found, fix = Blocked, "the agent could not be started", "see that agent_path is a gpu-agent for this platform that this user may run"
+		code, found, fix = NoAgent, "there is no agent at "+path, "install gpu-agent, or say in agent_path where it is"
+	case code == Ended:
+		code, found, fix = Blocked, "the agent could not be started", "see that agent_path is a gpu-agent for this platform that this user may run"
 	}
-	return &Error{Host: host, Kind: kind, Found: found, Fix: fix, Err: err}
+	return &Error{Host: host, Code: code, Found: found, Fix: fix, Err: err}
 }

@@ -88,7 +88,7 @@ func TestProcessThatDies(t *testing.T) {
 	}
 	for range 3 {
 		_, err := agent.NewClient(conn, host).Inventory(t.Context())
-		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.Unavailable {
+		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.Unavailable {
 			t.Errorf("a call after the end: %v, want an agent.Error of kind unavailable", err)
 		}
 	}
@@ -109,7 +109,7 @@ func TestProcessThatIsNoAgent(t *testing.T) {
 		name    string
 		command connect.Command
 		options connect.Options
-		kind    connect.Kind
+		code    connect.Code
 		says    []string
 		quiet   string // what may not be in the message
 	}{
@@ -136,8 +136,8 @@ func TestProcessThatIsNoAgent(t *testing.T) {
 				t.Fatal("it is taken for an agent")
 			}
 			e, ok := errors.AsType[*connect.Error](err)
-			if !ok || e.Kind != test.kind || e.Host != host {
-				t.Fatalf("%#v, want a connect.Error of kind %s for %s", err, test.kind, host)
+			if !ok || e.Code != test.code || e.Host != host {
+				t.Fatalf("%#v, want a connect.Error with code %s for %s", err, test.code, host)
 			}
 			if e.Fix == "" {
 				t.Errorf("no fix: %v", err)
@@ -162,7 +162,7 @@ func TestProcessNotAllowed(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		mode os.FileMode
-		kind connect.Kind
+		code connect.Code
 	}{
 		{"no execute permission", 0o600, connect.Blocked},
 		{"no program of this platform", 0o700, connect.WrongPlatform},
@@ -173,8 +173,8 @@ func TestProcessNotAllowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := connect.Process(t.Context(), host, connect.Command{Path: path}, options)
-			if e, ok := errors.AsType[*connect.Error](err); !ok || e.Kind != test.kind {
-				t.Errorf("%v, want a connect.Error of kind %s", err, test.kind)
+			if e, ok := errors.AsType[*connect.Error](err); !ok || e.Code != test.code {
+				t.Errorf("%v, want a connect.Error with code %s", err, test.code)
 			}
 		})
 	}
@@ -352,8 +352,8 @@ func TestAgentThatEndsWithItsGreeting(t *testing.T) {
 	go func() { _, _ = io.WriteString(far, connect.Preamble) }() // it is read
 	err := connect.AwaitPreamble(t.Context(), host, lastWords{near, far.Close}, "out of memory", 2)
 	e, ok := errors.AsType[*connect.Error](err)
-	if !ok || e.Kind != connect.Ended || e.Host != host || !strings.Contains(e.Found, "exit status 2") || !strings.Contains(e.Found, "out of memory") {
-		t.Errorf("%v, want a connect.Error of kind %s for %s", err, connect.Ended, host)
+	if !ok || e.Code != connect.Ended || e.Host != host || !strings.Contains(e.Found, "exit status 2") || !strings.Contains(e.Found, "out of memory") {
+		t.Errorf("%v, want a connect.Error with code %s for %s", err, connect.Ended, host)
 	}
 }
 

@@ -41,5 +41,5 @@ func (r Recorded) Settle(context.Context, int64, string, bool) (agent.Outcome, e
 func (r Recorded) Close() error { return nil }
 
 func (r Recorded) refuse() error {
-	return &agent.Error{Kind: agent.BadRequest, Host: r.Host.Name, Message: "this host is a recorded inventory, which cannot be changed"}
+	return &agent.Error{Code: agent.BadRequest, Host: r.Host.Name, Message: "this host is a recorded inventory, which cannot be changed"}
 }

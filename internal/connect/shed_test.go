@@ -97,7 +97,7 @@ func TestRecordedHost(t *testing.T) {
 	_, apply := r.Apply(t.Context(), 1, agent.Change{}, "", nil)
 	_, settle := r.Settle(t.Context(), 1, "x", true)
 	for doing, err := range map[string]error{"lease": lease, "prepare": prepare, "apply": apply, "settle": settle} {
-		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.BadRequest || e.Host != "hv01" {
+		if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadRequest || e.Host != "hv01" {
 			t.Errorf("%s: %v", doing, err)
 		}
 	}

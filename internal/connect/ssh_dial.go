@@ -24,7 +24,7 @@ type dialer func(ctx context.Context, address string) (net.Conn, error)
 func (s SSH) dial(ctx context.Context, host string, o Options) (*sshClient, error) {
 	config, err := readSSHConfig()
 	if err != nil {
-		return nil, &Error{Host: host, Kind: Settings, Found: "the SSH configuration cannot be read", Err: err, Fix: "mend the file"}
+		return nil, &Error{Host: host, Code: Settings, Found: "the SSH configuration cannot be read", Err: err, Fix: "mend the file"}
 	}
 	target, err := s.resolve(host, config)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s SSH) dial(ctx context.Context, host string, o Options) (*sshClient, erro
 func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.Client, error) {
 	keys, err := e.hostKeys()
 	if err != nil {
-		return nil, &Error{Host: host, Kind: Settings, Found: "the known hosts cannot be read", Err: err, Fix: "mend the file, or set known_hosts_file or host_key"}
+		return nil, &Error{Host: host, Code: Settings, Found: "the known hosts cannot be read", Err: err, Fix: "mend the file, or set known_hosts_file or host_key"}
 	}
 	login, err := e.login(ctx, host)
 	if err != nil {
@@ -89,7 +89,7 @@ func (e endpoint) connect(ctx context.Context, host string, dial dialer) (*ssh.C
 		var ours *Error
 		var none *ssh.AlgorithmNegotiationError
 		switch {
-		case errors.As(err, &ours) && ours.Kind == HostKey:
+		case errors.As(err, &ours) && ours.Code == HostKey:
 			refused = err
 		case !errors.As(err, &none):
 			return nil, err
@@ -166,10 +166,10 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 	case errors.As(err, &ours):
 		return nil, ours
 	case ctx.Err() != nil:
-		return nil, &Error{Host: host, Kind: Unreachable, Found: e.address() + " accepts connections, but no SSH server there answered in time", Err: ctx.Err(), Fix: "look at the address and at the load of the host"}
+		return nil, &Error{Host: host, Code: Unreachable, Found: e.address() + " accepts connections, but no SSH server there answered in time", Err: ctx.Err(), Fix: "look at the address and at the load of the host"}
 	case verified && !errors.As(err, &network) && !errors.Is(err, io.EOF):
 		refused := &Error{
-			Host: host, Kind: Authentication,
+			Host: host, Code: Authentication,
 			Found: fmt.Sprintf("%s does not let user %q in; tried: %s", e.address(), e.user, login.tried()),
 			Fix:   "see that the user is right, and that one of its authorized_keys is a key that was tried",
 		}
@@ -185,7 +185,7 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 	if !shown && (errors.Is(err, io.EOF) || errors.Is(err, errReset)) {
 		err = fmt.Errorf("%w: %w", errHungUp, err)
 	}
-	return nil, &Error{Host: host, Kind: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err}, Fix: "see that sshd answers at this address, and look at its log"}
+	return nil, &Error{Host: host, Code: Unreachable, Found: "no SSH connection could be made to " + e.address(), Err: foreign{err}, Fix: "see that sshd answers at this address, and look at its log"}
 }
 
 // foreign is an error with words of the other end, which need not be the host that is

@@ -59,7 +59,7 @@ func TestKnownHosts(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		lines []string
-		kind  connect.Kind // "" when it is the host
+		code  connect.Code // "" when it is the host
 		says  []string
 	}{
 		{"Ed25519", []string{s.knownLine(ed)}, "", nil},
@@ -84,11 +84,11 @@ func TestKnownHosts(t *testing.T) {
 			way := s.way()
 			way.HostKey = ""
 			way.KnownHostsFile = write(t, strings.Join(test.lines, "\n")+"\n", t.TempDir(), "known_hosts")
-			if test.kind == "" {
+			if test.code == "" {
 				reaches(t, way)
 				return
 			}
-			refuses(t, way, options, test.kind, test.says...)
+			refuses(t, way, options, test.code, test.says...)
 		})
 	}
 	t.Run("no file", func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestDeadSSHHost(t *testing.T) {
 				t.Errorf("it took %s, with a sign of life every %s", took, beat)
 			}
 			_, err = agent.NewClient(conn, host).Inventory(t.Context())
-			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.Unavailable {
+			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.Unavailable {
 				t.Errorf("%v, want an agent.Error of kind unavailable", err)
 			}
 		})

@@ -338,13 +338,13 @@ func reaches(t *testing.T, way connect.SSH) {
 }
 
 // refuses checks that there is no connection, and what the error tells.
-func refuses(t *testing.T, way connect.SSH, o connect.Options, kind connect.Kind, says ...string) {
+func refuses(t *testing.T, way connect.SSH, o connect.Options, code connect.Code, says ...string) {
 	t.Helper()
-	_ = refusal(t, way, o, kind, says...) // what it says was checked
+	_ = refusal(t, way, o, code, says...) // what it says was checked
 }
 
 // refusal is the error of refuses.
-func refusal(t *testing.T, way connect.SSH, o connect.Options, kind connect.Kind, says ...string) error {
+func refusal(t *testing.T, way connect.SSH, o connect.Options, code connect.Code, says ...string) error {
 	t.Helper()
 	conn, err := connect.DialSSH(t.Context(), host, way, o)
 	if err == nil {
@@ -352,10 +352,10 @@ func refusal(t *testing.T, way connect.SSH, o connect.Options, kind connect.Kind
 		t.Fatal("there is a connection")
 	}
 	e, ok := errors.AsType[*connect.Error](err)
-	if !ok || e.Kind != kind || e.Host != host {
-		t.Fatalf("%v\nwant a connect.Error of kind %s for %s", err, kind, host)
+	if !ok || e.Code != code || e.Host != host {
+		t.Fatalf("%v\nwant a connect.Error with code %s for %s", err, code, host)
 	}
-	if e.Fix == "" && kind != connect.Ended {
+	if e.Fix == "" && code != connect.Ended {
 		t.Errorf("no fix: %v", err)
 	}
 	for _, text := range says {

@@ -132,7 +132,7 @@ func TestSessionThatIsNoAgent(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		exec func(string, ssh.Channel) int
-		kind connect.Kind
+		code connect.Code
 		says []string
 	}{
 		{"not there", says("", "bash: line 1: gpu-agent: command not found\n", 127), connect.NoAgent, []string{"command not found", "127", "upload"}},
@@ -147,7 +147,7 @@ func TestSessionThatIsNoAgent(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSSHServer(t, func(s *sshServer) { s.exec = test.exec })
-			refuses(t, s.way(), options, test.kind, test.says...)
+			refuses(t, s.way(), options, test.code, test.says...)
 			if _, sessions := s.counts(); sessions != 1 {
 				t.Errorf("%d sessions, want 1", sessions)
 			}

@@ -66,7 +66,7 @@ func overStdio(ctx context.Context, host string, r io.ReadCloser, w io.WriteClos
 		return nil, err
 	}
 	conn, err := overConn(ctx, host, stream, o)
-	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Ended {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == Ended {
 		return nil, endedEarly(host, "", ended) // it may have said why
 	}
 	return conn, err
@@ -87,7 +87,7 @@ func awaitPreamble(ctx context.Context, host string, stream net.Conn, ended endi
 		case err == nil || !strings.HasPrefix(Preamble, string(got)):
 			continue
 		case ctx.Err() != nil:
-			return &Error{Host: host, Kind: Unreachable, Found: "the agent had not answered when the call was given up", Err: ctx.Err()}
+			return &Error{Host: host, Code: Unreachable, Found: "the agent had not answered when the call was given up", Err: ctx.Err()}
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			_ = stream.Close() // it may say what it waited for
 			return silent(host, patience, ended)
@@ -121,7 +121,7 @@ func garbage(host, text string) *Error {
 		found = "something printed " + quote(before, maxQuote) + " before gpu-agent answered"
 	}
 	return &Error{
-		Host: host, Kind: Garbage, Found: found,
+		Host: host, Code: Garbage, Found: found,
 		Fix: "make the shell's profile print only for terminals, keep banners out of a forced command, " +
 			"or give sshd a `Subsystem gpu-agent`, which runs no shell profile of yours; and see that agent_path is a gpu-agent",
 	}
@@ -129,7 +129,7 @@ func garbage(host, text string) *Error {
 
 func silent(host string, patience time.Duration, ended ending) *Error {
 	e := &Error{
-		Host: host, Kind: Unreachable, Found: fmt.Sprintf("the agent did not answer within %s", patience),
+		Host: host, Code: Unreachable, Found: fmt.Sprintf("the agent did not answer within %s", patience),
 		Fix: "look on the host what its login or its gpu-agent waits for",
 	}
 	if stderr, _, _ := ended(); strings.TrimSpace(stderr) != "" {

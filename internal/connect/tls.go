@@ -73,7 +73,7 @@ func shakeHands(ctx context.Context, host, address string, conn *tls.Conn) (net.
 	switch alert := alertIn(err); {
 	case alert != nil:
 		return nil, &Error{
-			Host: host, Kind: Certificate, Found: "the host did not accept the client's certificate", Err: alert,
+			Host: host, Code: Certificate, Found: "the host did not accept the client's certificate", Err: alert,
 			Fix: "use a certificate of the authority that the agent was started with, not expired, and made for client authentication",
 		}
 	case err != nil && ctx.Err() != nil:
@@ -100,15 +100,15 @@ var errNotHTTP2 = errors.New("the other end speaks TLS, but not HTTP/2")
 func (t TLS) config(host string) (*tls.Config, error) {
 	name, _, err := net.SplitHostPort(t.Address)
 	if err != nil {
-		return nil, &Error{Host: host, Kind: Settings, Found: fmt.Sprintf("the address %q is not host:port", t.Address), Err: err, Fix: "write it as hv01.corp.example:8443"}
+		return nil, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("the address %q is not host:port", t.Address), Err: err, Fix: "write it as hv01.corp.example:8443"}
 	}
 	if t.ServerName != "" {
 		name = t.ServerName
 	}
 	bad := func(err error) error {
-		e := &Error{Host: host, Kind: Settings, Found: "the files for TLS cannot be used", Err: err, Fix: "give the authority that signed the host's certificate, and the client's certificate with its own private key, all in PEM"}
+		e := &Error{Host: host, Code: Settings, Found: "the files for TLS cannot be used", Err: err, Fix: "give the authority that signed the host's certificate, and the client's certificate with its own private key, all in PEM"}
 		if errors.Is(err, errOutOfTime) {
-			e.Kind, e.Found, e.Fix = Certificate, "a certificate on this machine is not of use now", "replace the file"
+			e.Code, e.Found, e.Fix = Certificate, "a certificate on this machine is not of use now", "replace the file"
 		}
 		return e
 	}
@@ -140,23 +140,23 @@ func badHandshake(host, address string, err error) *Error {
 	const service = "look at the port, and whether `gpu-agent serve --listen` runs there"
 	if verify, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return &Error{
-			Host: host, Kind: Certificate, Found: "the certificate of " + address + " is not to be trusted", Err: verify.Err,
+			Host: host, Code: Certificate, Found: "the certificate of " + address + " is not to be trusted", Err: verify.Err,
 			Fix: "see that ca_file is the authority that signed it, that it is not expired, and that address or server_name is a name in it",
 		}
 	}
 	if alert := alertIn(err); alert != nil {
 		return &Error{
-			Host: host, Kind: Certificate, Found: address + " refused the handshake", Err: alert,
+			Host: host, Code: Certificate, Found: address + " refused the handshake", Err: alert,
 			Fix: service + "; both ends must speak TLS 1.3",
 		}
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, errNotHTTP2) {
-		return &Error{Host: host, Kind: Garbage, Found: "something else than gpu-agent answers at " + address, Err: err, Fix: service}
+		return &Error{Host: host, Code: Garbage, Found: "something else than gpu-agent answers at " + address, Err: err, Fix: service}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return &Error{Host: host, Kind: Unreachable, Found: address + " did not answer the handshake", Err: err, Fix: service}
+		return &Error{Host: host, Code: Unreachable, Found: address + " did not answer the handshake", Err: err, Fix: service}
 	}
-	return &Error{Host: host, Kind: Ended, Found: "the handshake with " + address + " broke off", Err: err, Fix: service}
+	return &Error{Host: host, Code: Ended, Found: "the handshake with " + address + " broke off", Err: err, Fix: service}
 }
 
 // alertIn is what the other end said when it refused: package tls gives its alerts no

@@ -119,7 +119,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 			}
 			wantNoLease(t, conn, dir)
 			_, err := connect.DialTLS(t.Context(), host, way, options)
-			if e, ok := errors.AsType[*connect.Error](err); !ok || e.Kind != connect.Certificate || !strings.Contains(err.Error(), "expired") {
+			if e, ok := errors.AsType[*connect.Error](err); !ok || e.Code != connect.Certificate || !strings.Contains(err.Error(), "expired") {
 				t.Errorf("it was dialled again: %v, want a connect.Error of kind certificate that says expired", err)
 			}
 		})
@@ -202,7 +202,7 @@ func TestAllowedNames(t *testing.T) {
 				}
 				return
 			}
-			if e, ok := errors.AsType[*connect.Error](err); !ok || e.Kind != connect.Authentication || !strings.Contains(err.Error(), test.says) {
+			if e, ok := errors.AsType[*connect.Error](err); !ok || e.Code != connect.Authentication || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v, want a connect.Error of kind authentication that says %q", err, test.says)
 			}
 		})
@@ -285,12 +285,12 @@ func TestClientFiles(t *testing.T) {
 	ca := newAuthority(t, "the fleet's authority")
 	good := ca.issue(nil)
 	usual := connect.TLS{Address: "192.0.2.1:1", CA: ca.PEM, Cert: good.cert, Key: good.key, CAFile: "ca.pem", CertFile: "apply.pem", KeyFile: "apply.key"}
-	refused := func(what string, way connect.TLS, kind connect.Kind, says ...string) {
+	refused := func(what string, way connect.TLS, code connect.Code, says ...string) {
 		t.Helper()
 		_, err := connect.DialTLS(t.Context(), host, way, options)
 		e, ok := errors.AsType[*connect.Error](err)
-		if !ok || e.Kind != kind {
-			t.Errorf("%s: %v, want a connect.Error of kind %s", what, err, kind)
+		if !ok || e.Code != code {
+			t.Errorf("%s: %v, want a connect.Error with code %s", what, err, code)
 			return
 		}
 		for _, text := range says {

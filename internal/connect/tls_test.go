@@ -139,7 +139,7 @@ func TestTLSRoles(t *testing.T) {
 				}
 				return
 			}
-			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.Denied {
+			if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.Denied {
 				t.Errorf("lease: %v, want an agent.Error of kind denied", err)
 			}
 		})
@@ -147,7 +147,7 @@ func TestTLSRoles(t *testing.T) {
 	for _, organizations := range [][]string{nil, {"corp"}} {
 		_, err := connect.DialTLS(t.Context(), host, l.client(ca, ca.issue(of(organizations...))), options)
 		e, ok := errors.AsType[*connect.Error](err)
-		if !ok || e.Kind != connect.Authentication || !strings.Contains(err.Error(), "gpu-reader") {
+		if !ok || e.Code != connect.Authentication || !strings.Contains(err.Error(), "gpu-reader") {
 			t.Errorf("%v: %v, want a connect.Error of kind authentication that says which organisations there are", organizations, err)
 		}
 	}
@@ -184,7 +184,7 @@ func TestTLSRefused(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		client connect.TLS
-		kind   connect.Kind
+		code   connect.Code
 		says   string
 	}{
 		{"nobody listens", connect.TLS{Address: closed.Addr().String(), CA: ca.PEM, Cert: good.cert, Key: good.key}, connect.Unreachable, closed.Addr().String()},
@@ -210,8 +210,8 @@ func TestTLSRefused(t *testing.T) {
 				t.Fatal("it was let in")
 			}
 			e, ok := errors.AsType[*connect.Error](err)
-			if !ok || e.Kind != test.kind || e.Host != host || e.Fix == "" {
-				t.Fatalf("%v\nwant a connect.Error of kind %s for %s with a fix", err, test.kind, host)
+			if !ok || e.Code != test.code || e.Host != host || e.Fix == "" {
+				t.Fatalf("%v\nwant a connect.Error with code %s for %s with a fix", err, test.code, host)
 			}
 			if !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v\ndoes not say %q", err, test.says)
@@ -290,7 +290,7 @@ func TestTLSRotation(t *testing.T) {
 		t.Error("a client of the authority that was removed is let in")
 	}
 	_, err = agent.NewClient(before, host).Inventory(t.Context())
-	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.Denied {
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.Denied {
 		t.Errorf("the connection that was open: %v, want an agent.Error of kind denied", err)
 	}
 }

@@ -76,7 +76,7 @@ func (s SSH) uploaded(ctx context.Context, host string, client *sshClient, o Opt
 	}
 	for try := 1; ; try++ {
 		conn, err := job.install(ctx)
-		if e, ok := errors.AsType[*Error](err); ok && e.Kind == NoAgent && try < uploadTries {
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == NoAgent && try < uploadTries {
 			continue
 		}
 		return conn, err
@@ -107,7 +107,7 @@ func (u *uploadJob) files(ctx context.Context) (remoteFiles, func() error, error
 			_ = raw.Close() // nothing is buffered
 		}
 		if late := inTime(); late != nil {
-			return &Error{Host: u.host, Kind: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
+			return &Error{Host: u.host, Code: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
 		}
 		return nil
 	}
@@ -115,7 +115,7 @@ func (u *uploadJob) files(ctx context.Context) (remoteFiles, func() error, error
 		if late := done(); late != nil {
 			return remoteFiles{}, nil, late
 		}
-		return remoteFiles{}, nil, &Error{Host: u.host, Kind: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
+		return remoteFiles{}, nil, &Error{Host: u.host, Code: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
 	}
 	return remoteFiles{Client: raw, on: u.on}, done, nil
 }
@@ -156,7 +156,7 @@ func (u *uploadJob) startThere(ctx context.Context) (*Conn, error) {
 		found = "there is no gpu-agent but such as were uploaded and cannot be used (" + strings.Join(reasons, "; ") + ")"
 	}
 	return nil, &Error{
-		Host: u.host, Kind: NoAgent, Found: found,
+		Host: u.host, Code: NoAgent, Found: found,
 		Fix: fmt.Sprintf("apply a change of this host, which uploads it; or install the agent's package; or copy %s there as %s, in directories of mode 0700",
 			filepath.Join(u.Dir, AgentFile(u.on.goos, u.on.goarch)), files.on.runnable(put)),
 	}
@@ -178,7 +178,7 @@ func (u *uploadJob) startOne(ctx context.Context, files remoteFiles, there []upl
 			return conn, nil, nil
 		}
 		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Kind == Unreachable {
+		if !ok || e.Code == Unreachable {
 			return nil, nil, err
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %s", a.file, e.Found))
@@ -223,7 +223,7 @@ func (u *uploadJob) firstThatRuns(ctx context.Context, files remoteFiles) (*Conn
 				continue
 			}
 			if failed := proves(ctx, u.host, u.client, command, u.wait); failed != nil {
-				if failed.Kind == WrongPlatform || failed.Kind == Unreachable {
+				if failed.Code == WrongPlatform || failed.Code == Unreachable {
 					return nil, failed
 				}
 				reasons = append(reasons, fmt.Sprintf("%s: %s", path.Dir(file), failed.Found))
@@ -236,13 +236,13 @@ func (u *uploadJob) firstThatRuns(ctx context.Context, files remoteFiles) (*Conn
 			files.tidy(file) // not before: another version's run may do the same to this one
 		}
 		e, ok := errors.AsType[*Error](err)
-		if !ok || e.Kind != Blocked {
+		if !ok || e.Code != Blocked {
 			return conn, err
 		}
 		reasons = append(reasons, fmt.Sprintf("%s: %s", path.Dir(file), e.Found))
 	}
 	return nil, &Error{
-		Host: u.host, Kind: Blocked, Found: "the agent was not put into any directory from which it can be run (" + strings.Join(reasons, "; ") + ")",
+		Host: u.host, Code: Blocked, Found: "the agent was not put into any directory from which it can be run (" + strings.Join(reasons, "; ") + ")",
 		Fix: "install the agent's package and let the host's application control allow it, or say in agent_path where it is",
 	}
 }
@@ -336,7 +336,7 @@ func target(ctx context.Context, host string, client *sshClient, wait time.Durat
 			err = foreign{err}
 		}
 		return platform{}, &Error{
-			Host: host, Kind: WrongPlatform, Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
+			Host: host, Code: WrongPlatform, Found: fmt.Sprintf("there is no agent for the host's platform; %q said %s", command, quote(strings.TrimSpace(said), maxQuote)), Err: err,
 			Fix: "install gpu-agent on the host and set agent_path; Linux and Windows on amd64 and arm64 are shipped",
 		}
 	}
@@ -352,7 +352,7 @@ func (on platform) runnable(file string) string {
 }
 
 func (u *Upload) badFiles(host, found string, err error) error {
-	return &Error{Host: host, Kind: Settings, Found: found, Err: err, Fix: "install the provider again with all its files, or install gpu-agent on the host"}
+	return &Error{Host: host, Code: Settings, Found: found, Err: err, Fix: "install the provider again with all its files, or install gpu-agent on the host"}
 }
 
 // sum is the SHA-256 that the agent for a platform was shipped with.
@@ -393,7 +393,7 @@ func (u *Upload) read(host string, on platform, sum string) ([]byte, error) {
 func proves(ctx context.Context, host string, client *sshClient, file string, wait time.Duration) *Error {
 	command, err := SSH{AgentPath: file}.invoke(host, "version")
 	if err != nil {
-		return &Error{Host: host, Kind: Blocked, Found: "its path has characters that are not used in commands"}
+		return &Error{Host: host, Code: Blocked, Found: "its path has characters that are not used in commands"}
 	}
 	said, err := client.run(ctx, command, wait)
 	if e, ok := errors.AsType[*lateError](err); ok {
@@ -442,5 +442,5 @@ func (e *lateError) Error() string { return e.err.Error() }
 func (e *lateError) Unwrap() error { return e.err }
 
 func (e *lateError) of(host, command string) *Error {
-	return &Error{Host: host, Kind: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, e.wait), Err: e, Fix: "look on the host what its login waits for"}
+	return &Error{Host: host, Code: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, e.wait), Err: e, Fix: "look on the host what its login waits for"}
 }

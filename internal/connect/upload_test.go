@@ -127,7 +127,7 @@ func TestFilesThatWereShipped(t *testing.T) {
 		name   string
 		uname  string
 		change func(t *testing.T, dir string)
-		kind   connect.Kind
+		code   connect.Code
 		says   []string
 	}{
 		{"another checksum", "", func(t *testing.T, dir string) { write(t, "changed", dir, name) }, connect.Settings, []string{name, sumOf("changed"), "nothing was uploaded"}},
@@ -149,7 +149,7 @@ func TestFilesThatWereShipped(t *testing.T) {
 			if test.change != nil {
 				test.change(t, way.Upload.Dir)
 			}
-			refuses(t, way, options, test.kind, test.says...)
+			refuses(t, way, options, test.code, test.says...)
 			if files := h.all(t); len(files) > 0 {
 				t.Errorf("on the host: %q", files)
 			}

@@ -165,7 +165,7 @@ func (f *Fleet) applyOnce(ctx context.Context, req Request) (*Result, error) {
 	var moved *agent.Error
 	if req.Want.Assignment != nil || req.Prior.Assignment != nil {
 		// The VM moved to another node after this run looked: look again, once.
-		if errors.As(err, &moved) && moved.Kind == agent.HostChanged {
+		if errors.As(err, &moved) && moved.Code == agent.HostChanged {
 			f.forgetSnapshots()
 			return f.apply(ctx, req)
 		}
@@ -228,7 +228,7 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 		findings := f.CheckAlone(view, req.Change)
 		errs, warnings := split(findings)
 		if len(errs) > 0 {
-			return nil, t.failed(errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs})
+			return nil, t.failed(errs[0].Host, &agent.Error{Code: agent.RuleViolation, Host: errs[0].Host, Findings: errs})
 		}
 		res.Warnings = warnings
 	}

@@ -50,7 +50,7 @@ func (l *line) dials() []bool {
 func successive(conns ...*conn) *line {
 	return &line{dial: func(_ context.Context, nth int, _ bool) (fleet.Conn, error) {
 		if nth > len(conns) {
-			return nil, &connect.Error{Host: "a", Kind: connect.Unreachable, Found: "nothing answers"}
+			return nil, &connect.Error{Host: "a", Code: connect.Unreachable, Found: "nothing answers"}
 		}
 		return conns[nth-1], nil
 	}}
@@ -80,7 +80,7 @@ func request(names ...string) fleet.Request {
 }
 
 func TestConnectionThatHasEndedIsOpenedOnceAgain(t *testing.T) {
-	refused := &agent.Error{Kind: agent.Denied, Message: "role reader"}
+	refused := &agent.Error{Code: agent.Denied, Message: "role reader"}
 	for name, test := range map[string]struct {
 		lease []error // of the first connection, the second and so on
 		dials int
@@ -211,7 +211,7 @@ func TestHostThatTakesLongToFailHoldsUpARunOnce(t *testing.T) {
 		l := &line{dial: func(context.Context, int, bool) (fleet.Conn, error) {
 			if time.Now().Before(back) {
 				time.Sleep(30 * time.Second)
-				return nil, &connect.Error{Host: "a", Kind: connect.Unreachable}
+				return nil, &connect.Error{Host: "a", Code: connect.Unreachable}
 			}
 			return connection("a"), nil
 		}}
@@ -246,7 +246,7 @@ func TestCallerThatIsCancelledNeitherWaitsNorFailsTheOthers(t *testing.T) {
 		start := time.Now()
 		wg.Go(func() {
 			_, err := f.Snapshot(first, "a")
-			if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Kind != agent.Cancelled || ae.Host != "a" {
+			if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Code != agent.Cancelled || ae.Host != "a" {
 				t.Errorf("the caller that was cancelled got %v", err)
 			}
 			if took := time.Since(start); took > time.Second {
@@ -312,20 +312,20 @@ func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 }
 
 func TestNeedsHand(t *testing.T) {
-	for kind, want := range map[connect.Kind]bool{
+	for code, want := range map[connect.Code]bool{
 		connect.Settings: true, connect.HostKey: true, connect.Certificate: true,
 		connect.Authentication: true, connect.NoAgent: true, connect.Blocked: true, connect.WrongPlatform: true, connect.Garbage: true, connect.Version: true,
 		connect.Unreachable: false, connect.Ended: false,
 	} {
-		err := fmt.Errorf("host a: %w", &connect.Error{Host: "a", Kind: kind})
+		err := fmt.Errorf("host a: %w", &connect.Error{Host: "a", Code: code})
 		if got := fleet.NeedsHand(err); got != want {
-			t.Errorf("%s: %t, want %t", kind, got, want)
+			t.Errorf("%s: %t, want %t", code, got, want)
 		}
 	}
-	if fleet.NeedsHand(errors.New("something")) || fleet.NeedsHand(&agent.Error{Kind: agent.Unavailable}) {
+	if fleet.NeedsHand(errors.New("something")) || fleet.NeedsHand(&agent.Error{Code: agent.Unavailable}) {
 		t.Error("an error that is not of a connection")
 	}
-	if !fleet.NeedsHand(fmt.Errorf("host a: %w", &agent.Error{Kind: agent.Internal})) {
+	if !fleet.NeedsHand(fmt.Errorf("host a: %w", &agent.Error{Code: agent.Internal})) {
 		t.Error("an agent that answers without its platform")
 	}
 }
@@ -404,7 +404,7 @@ func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 		<-begun
 		_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
 		wg.Wait()
-		if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Kind != agent.Cancelled && ae.Kind != agent.RuleViolation {
+		if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Code != agent.Cancelled && ae.Code != agent.RuleViolation {
 			t.Fatalf("the change that gave up got %v", err)
 		}
 		if last := c.asked[len(c.asked)-1]; last != "release" {

@@ -39,7 +39,7 @@ func failureOf(t *testing.T, err error) *fleet.Failure {
 
 // TestChangeThatWasCutOff connects once more and finds out how the agent ended it.
 func TestChangeThatWasCutOff(t *testing.T) {
-	unreadable := &agent.Error{Kind: agent.Internal, Message: "the inventory cannot be read"}
+	unreadable := &agent.Error{Code: agent.Internal, Message: "the inventory cannot be read"}
 	for name, test := range map[string]struct {
 		next   func(*conn) // what the second connection finds; nil: there is none
 		end    fleet.HostEnd
@@ -74,7 +74,7 @@ func TestChangeThatWasCutOff(t *testing.T) {
 			end:  fleet.EndPartial, stands: "it could not be found out how the change ended (the inventory cannot be read)",
 		},
 		"another run has the host by then": {
-			next: func(c *conn) { c.lease = func() error { return &agent.Error{Kind: agent.LeaseHeld} } },
+			next: func(c *conn) { c.lease = func() error { return &agent.Error{Code: agent.LeaseHeld} } },
 			end:  fleet.EndPartial, stands: "it could not be found out how the change ended (lease_held)",
 		},
 		"the host does not come back": {end: fleet.EndPartial, stands: "it could not be found out how the change ended (host a: nothing answers)"},
@@ -127,7 +127,7 @@ func TestHostThatIsGoneInTheMiddleIsWaitedForWithinLimits(t *testing.T) {
 				return cut("a"), nil
 			}
 			<-ctx.Done()
-			return nil, &connect.Error{Host: "a", Kind: connect.Unreachable, Err: ctx.Err()}
+			return nil, &connect.Error{Host: "a", Code: connect.Unreachable, Err: ctx.Err()}
 		}}
 		f := alone(l, fleet.Options{})
 		start := time.Now()
@@ -170,7 +170,7 @@ func TestUndoThatWasCutOff(t *testing.T) {
 			a.settle = func(bool) (agent.Outcome, error) { return agent.Outcome{}, hungUp() }
 			again.left = test.left
 			b.apply = func(agent.Change) (agent.Outcome, error) {
-				return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Host: b.read(), RolledBack: true}}
+				return agent.Outcome{}, &agent.Error{Code: agent.StepFailed, Outcome: &agent.Outcome{Host: b.read(), RolledBack: true}}
 			}
 			f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{"a": successive(a, again).endpoint(), "b": successive(b).endpoint()}})
 			_, err := f.Apply(t.Context(), request("a", "b"))
@@ -191,7 +191,7 @@ func TestWhatStandsIsSaidOfAHostThatCannotBeRead(t *testing.T) {
 	t.Run("it failed", func(t *testing.T) {
 		f, conns := hosts(t, fleet.Options{}, "a")
 		conns["a"].apply = func(agent.Change) (agent.Outcome, error) {
-			return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Stands: stands}}
+			return agent.Outcome{}, &agent.Error{Code: agent.StepFailed, Outcome: &agent.Outcome{Stands: stands}}
 		}
 		_, err := f.Apply(t.Context(), request("a"))
 		if said := failureOf(t, err).Summary(); !strings.Contains(said, "Still in place on a: VM avd-01 is off") {
@@ -202,7 +202,7 @@ func TestWhatStandsIsSaidOfAHostThatCannotBeRead(t *testing.T) {
 		f, conns := hosts(t, fleet.Options{}, "a", "b")
 		conns["a"].settle = func(bool) (agent.Outcome, error) { return agent.Outcome{Stands: stands}, nil }
 		conns["b"].apply = func(agent.Change) (agent.Outcome, error) {
-			return agent.Outcome{}, &agent.Error{Kind: agent.Refused, Message: "no"}
+			return agent.Outcome{}, &agent.Error{Code: agent.Refused, Message: "no"}
 		}
 		_, err := f.Apply(t.Context(), request("a", "b"))
 		if said := failureOf(t, err).Summary(); !strings.Contains(said, "Still in place on a: VM avd-01 is off") {

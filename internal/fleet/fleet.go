@@ -313,10 +313,10 @@ func (f *Fleet) TellOnce(what string) bool {
 // The host is there, so that nothing may be taken for lost with it.
 func NeedsHand(err error) bool {
 	if ce, ok := errors.AsType[*connect.Error](err); ok {
-		return ce.Kind != connect.Unreachable && ce.Kind != connect.Ended
+		return ce.Code != connect.Unreachable && ce.Code != connect.Ended
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
-	return ok && ae.Kind != agent.Unavailable && ae.Kind != agent.Cancelled
+	return ok && ae.Code != agent.Unavailable && ae.Code != agent.Cancelled
 }
 
 // Look takes the snapshots of some hosts, in parallel.

@@ -213,7 +213,7 @@ func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f, conns := hosts(t, fleet.Options{}, "a", "b", "c", "d")
 			conns["c"].apply = func(agent.Change) (agent.Outcome, error) {
-				return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{Host: conns["c"].read(), RolledBack: true}}
+				return agent.Outcome{}, &agent.Error{Code: agent.StepFailed, Outcome: &agent.Outcome{Host: conns["c"].read(), RolledBack: true}}
 			}
 			_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b", "c", "d")}, StopOnFailure: test.stop})
 			var failure *fleet.Failure
@@ -242,7 +242,7 @@ func TestChangeThatFailsOnOneHostIsPutBackOnTheOthers(t *testing.T) {
 
 func TestHostHeldByAnotherRunLeavesTheOthersUntouched(t *testing.T) {
 	f, conns := hosts(t, fleet.Options{}, "a", "b")
-	conns["b"].lease = func() error { return &agent.Error{Kind: agent.LeaseHeld} }
+	conns["b"].lease = func() error { return &agent.Error{Code: agent.LeaseHeld} }
 	_, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: "c", Token: "t", Want: configFor("a", "b")}})
 	var failure *fleet.Failure
 	if !errors.As(err, &failure) || failure.Host != "b" || !failure.Clean() {
@@ -259,7 +259,7 @@ func TestAWaitForAnotherRunIsTold(t *testing.T) {
 	held := true
 	conns["a"].lease = func() error {
 		if held {
-			return &agent.Error{Kind: agent.LeaseHeld, Message: "another run changes the host: root@build7, process 7"}
+			return &agent.Error{Code: agent.LeaseHeld, Message: "another run changes the host: root@build7, process 7"}
 		}
 		return nil
 	}

@@ -93,7 +93,7 @@ func (h *host) share(ctx context.Context, what string, work func(context.Context
 
 // gaveUp is the error of a caller whose run was cancelled.
 func (h *host) gaveUp(when string) error {
-	return &agent.Error{Kind: agent.Cancelled, Host: h.name, Message: "the run was cancelled " + when}
+	return &agent.Error{Code: agent.Cancelled, Host: h.name, Message: "the run was cancelled " + when}
 }
 
 // connect dials once and keeps the connection.
@@ -292,7 +292,7 @@ func (h *host) enter(ctx context.Context, req agent.LeaseRequest, waits func(*ag
 	atOnce := req
 	atOnce.Wait = 0
 	conn, err := h.lease(ctx, atOnce)
-	if held, ok := errors.AsType[*agent.Error](err); ok && held.Kind == agent.LeaseHeld {
+	if held, ok := errors.AsType[*agent.Error](err); ok && held.Code == agent.LeaseHeld {
 		waits(held)
 		conn, err = h.lease(ctx, req)
 	}

@@ -95,7 +95,7 @@ func (k kept) AcquireLease(ctx context.Context, req agent.LeaseRequest) (int64, 
 	look := req
 	look.Wait = 0
 	fence, err := k.Client.AcquireLease(ctx, look)
-	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Kind != agent.LeaseHeld {
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.LeaseHeld {
 		return fence, err
 	}
 	k.up.Add(int64(2 * req.TTL))

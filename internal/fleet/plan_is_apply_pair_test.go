@@ -179,7 +179,7 @@ func (w *world) applied(f *fleet.Fleet, p change.Change, says announced, waited 
 		findings, _ := f.Record(f.Ledger.Instance(""), f.LookAll(w.t.Context()), p)
 		for _, x := range findings {
 			if x.Level == rules.Error {
-				return &agent.Error{Kind: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}
+				return &agent.Error{Code: agent.RuleViolation, Host: x.Host, Findings: []rules.Finding{x}}
 			}
 		}
 	}
@@ -193,8 +193,8 @@ func forRoom(err error) bool {
 		return false
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
-	if !ok || ae.Kind != agent.RuleViolation {
-		return ok && ae.Kind == agent.Refused && ae.Cause != nil && (ae.Cause.Code == backend.Insufficient || ae.Cause.Code == backend.InUse)
+	if !ok || ae.Code != agent.RuleViolation {
+		return ok && ae.Code == agent.Refused && ae.Cause != nil && (ae.Cause.Code == backend.Insufficient || ae.Cause.Code == backend.InUse)
 	}
 	return !slices.ContainsFunc(ae.Findings, func(x rules.Finding) bool { return x.Level == rules.Error && !rules.Passes(x.Rule) })
 }

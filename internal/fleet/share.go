@@ -147,13 +147,13 @@ func (f *Fleet) hostsForShare(ctx context.Context, want gpu.Share, req Request) 
 	}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(lacks))) {
 		failure.Host = name
-		failure.Err = &agent.Error{Kind: agent.Refused, Host: name, Cause: &backend.Error{
+		failure.Err = &agent.Error{Code: agent.Refused, Host: name, Cause: &backend.Error{
 			Code: backend.Insufficient, Op: "place the share", Object: "share " + want.Name, Detail: lacks[name].Error(),
 		}}
 	}
 	errs, _ := split(f.CheckAlone(v, req.Change))
 	if len(errs) > 0 { // these tell of all hosts at once
-		failure.Host, failure.Err = errs[0].Host, &agent.Error{Kind: agent.RuleViolation, Host: errs[0].Host, Findings: errs}
+		failure.Host, failure.Err = errs[0].Host, &agent.Error{Code: agent.RuleViolation, Host: errs[0].Host, Findings: errs}
 	}
 	return nil, failure
 }
@@ -165,5 +165,5 @@ func refused(err error) bool {
 		return false
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
-	return ok && (ae.Kind == agent.RuleViolation || ae.Kind == agent.Refused && ae.Cause != nil && ae.Cause.Code == backend.Insufficient)
+	return ok && (ae.Code == agent.RuleViolation || ae.Code == agent.Refused && ae.Cause != nil && ae.Cause.Code == backend.Insufficient)
 }

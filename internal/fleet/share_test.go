@@ -71,14 +71,14 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 		"none when a host fails": {
 			arrange: func(m map[string]*conn) {
 				m["a"].apply = func(agent.Change) (agent.Outcome, error) {
-					return agent.Outcome{}, &agent.Error{Kind: agent.StepFailed, Outcome: &agent.Outcome{RolledBack: true}, Cause: &backend.Error{Code: backend.Insufficient, Detail: "no space left on device"}}
+					return agent.Outcome{}, &agent.Error{Code: agent.StepFailed, Outcome: &agent.Outcome{RolledBack: true}, Cause: &backend.Error{Code: backend.Insufficient, Detail: "no space left on device"}}
 				}
 			},
 			share: drawn("s", 8192), begun: []string{"a"}, says: "no space left on device",
 		},
 		"none when a host is held by another run": {
 			arrange: func(m map[string]*conn) {
-				m["a"].lease = func() error { return &agent.Error{Kind: agent.LeaseHeld, Message: "another run has it"} }
+				m["a"].lease = func() error { return &agent.Error{Code: agent.LeaseHeld, Message: "another run has it"} }
 			},
 			share: drawn("s", 8192), begun: []string{"a"}, says: "another run has it",
 		},
@@ -89,14 +89,14 @@ func TestShareOfAPoolGoesToAHost(t *testing.T) {
 		"none when the hosts are silent": {
 			arrange: func(m map[string]*conn) {
 				for _, c := range m {
-					c.inventory = func() error { return &agent.Error{Kind: agent.Unavailable, Message: "no answer"} }
+					c.inventory = func() error { return &agent.Error{Code: agent.Unavailable, Message: "no answer"} }
 				}
 			},
 			share: drawn("s", 8192), says: "no answer",
 		},
 		"an answering one when another is silent": {
 			arrange: func(m map[string]*conn) {
-				m["a"].inventory = func() error { return &agent.Error{Kind: agent.Unavailable, Message: "no answer"} }
+				m["a"].inventory = func() error { return &agent.Error{Code: agent.Unavailable, Message: "no answer"} }
 			},
 			share: drawn("s", 8192), host: "b", begun: []string{"b"},
 		},

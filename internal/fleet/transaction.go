@@ -91,7 +91,7 @@ func (t *transaction) prepare(ctx context.Context, names []string) error {
 		}
 		errs, _ := split(p.Findings)
 		if len(errs) > 0 {
-			return t.failed(n, &agent.Error{Kind: agent.RuleViolation, Host: n, Findings: errs})
+			return t.failed(n, &agent.Error{Code: agent.RuleViolation, Host: n, Findings: errs})
 		}
 		t.prepared[n] = p
 	}
@@ -135,7 +135,7 @@ func (t *transaction) reserve(ctx context.Context, of map[string]*semaphore.Weig
 		sem, n := t.fleet.limit(of, domain, limit), int64(min(need[domain], limit))
 		if err := sem.Acquire(ctx, n); err != nil {
 			release()
-			return func() {}, t.failed("", &agent.Error{Kind: agent.Cancelled, Message: "the run was cancelled while this change waited " + until})
+			return func() {}, t.failed("", &agent.Error{Code: agent.Cancelled, Message: "the run was cancelled while this change waited " + until})
 		}
 		taken = append(taken, func() { sem.Release(n) })
 	}
@@ -256,7 +256,7 @@ func (t *transaction) one(ctx context.Context, n string) {
 		t.took(n, EndPartial, ae.Outcome)
 	case errors.As(err, &ae) && ae.Outcome != nil && ae.Outcome.RolledBack:
 		t.took(n, EndRolledBack, ae.Outcome)
-	case errors.As(err, &ae) && ae.Kind == agent.Unavailable && ae.Cause == nil:
+	case errors.As(err, &ae) && ae.Code == agent.Unavailable && ae.Cause == nil:
 		t.cutOff(ctx, n, *ae)
 		return
 	default:

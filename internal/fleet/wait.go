@@ -102,8 +102,8 @@ func passes(err error) bool {
 		return false
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
-	if !ok || ae.Kind != agent.RuleViolation {
-		return ok && ae.Kind == agent.Refused && ae.Cause != nil && (ae.Cause.Code == backend.Insufficient || ae.Cause.Code == backend.InUse)
+	if !ok || ae.Code != agent.RuleViolation {
+		return ok && ae.Code == agent.Refused && ae.Cause != nil && (ae.Cause.Code == backend.Insufficient || ae.Cause.Code == backend.InUse)
 	}
 	for _, x := range ae.Findings {
 		if x.Level == rules.Error && !rules.Passes(x.Rule) {

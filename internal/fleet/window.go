@@ -22,7 +22,7 @@ func (t *transaction) inWindow(names ...string) (warnings []rules.Finding, refus
 		t.req.Change,
 		disturbed, opt.Levels))
 	if len(errs) > 0 {
-		return nil, &agent.Error{Kind: agent.RuleViolation, Host: disturbed[0].Host, Findings: errs}
+		return nil, &agent.Error{Code: agent.RuleViolation, Host: disturbed[0].Host, Findings: errs}
 	}
 	return warnings, nil
 }

@@ -49,7 +49,7 @@ func stopping(vms ...string) *agent.Prepared {
 func violationsOf(t *testing.T, err error) []rules.Finding {
 	t.Helper()
 	ae, ok := errors.AsType[*agent.Error](err)
-	if !ok || ae.Kind != agent.RuleViolation {
+	if !ok || ae.Code != agent.RuleViolation {
 		t.Fatalf("got %v, want a rule that stops the change", err)
 	}
 	return ae.Findings

@@ -129,24 +129,24 @@ func whyNot(profiles []gpu.MIGProfile, held, idle []MIGInstance, want map[string
 
 // migSearch looks for the best placement of the wanted instances that are not held.
 type migSearch struct {
-	kinds []migKind
-	rest  []migPromise // of the kinds from each on
-	ways  []migWay
-	fixed []gpu.MIGPlacement // what is held
-	taken uint64             // By what is held
+	demands []migDemand
+	rest    []migPromise // of the demands from each on
+	ways    []migWay
+	fixed   []gpu.MIGPlacement // what is held
+	taken   uint64             // By what is held
 
 	budget int
 	first  bool // the first placement will do
 
-	now   []int // the spots taken, kind after kind
+	now   []int // the spots taken, demand after demand
 	found bool
 	best  []int
 	score migScore
 	room  []int // of the placement at hand
 }
 
-// migKind is a wanted profile.
-type migKind struct {
+// migDemand is a wanted profile.
+type migDemand struct {
 	name  string
 	count int
 	spots []migSpot // ascending
@@ -166,7 +166,7 @@ type migSpot struct {
 // migWay is how a profile can lie on the GPU.
 type migWay []uint64 // ascending by start, all of one size
 
-// migPromise is what kinds can keep at most.
+// migPromise is what demands can keep at most.
 type migPromise struct{ slices, instances int }
 
 // migScore compares placements: the greater, the better.
@@ -193,23 +193,23 @@ func newMIGSearch(profiles []gpu.MIGProfile, held, idle []MIGInstance, left map[
 	for i := range profiles {
 		p := &profiles[i]
 		// A profile that is listed twice is one profile.
-		if left[p.Name] > 0 && !slices.ContainsFunc(s.kinds, func(k migKind) bool { return k.name == p.Name }) {
-			s.kinds = append(s.kinds, newMIGKind(p, left[p.Name], idle, s.taken))
+		if left[p.Name] > 0 && !slices.ContainsFunc(s.demands, func(k migDemand) bool { return k.name == p.Name }) {
+			s.demands = append(s.demands, newMIGDemand(p, left[p.Name], idle, s.taken))
 		}
 	}
-	slices.SortStableFunc(s.kinds, func(a, b migKind) int { return cmp.Compare(b.size, a.size) })
-	s.rest = make([]migPromise, len(s.kinds)+1)
-	for i := len(s.kinds) - 1; i >= 0; i-- {
-		k, after := s.kinds[i], s.rest[i+1]
+	slices.SortStableFunc(s.demands, func(a, b migDemand) int { return cmp.Compare(b.size, a.size) })
+	s.rest = make([]migPromise, len(s.demands)+1)
+	for i := len(s.demands) - 1; i >= 0; i-- {
+		k, after := s.demands[i], s.rest[i+1]
 		n := min(k.count, k.idle[0])
 		s.rest[i] = migPromise{slices: after.slices + n*k.size, instances: after.instances + n}
 	}
 	return s
 }
 
-// newMIGKind lists where instances of a profile can be: at its starts, and where one is.
-func newMIGKind(p *gpu.MIGProfile, count int, idle []MIGInstance, taken uint64) migKind {
-	k := migKind{name: p.Name, count: count}
+// newMIGDemand lists where instances of a profile can be: at its starts, and where one is.
+func newMIGDemand(p *gpu.MIGProfile, count int, idle []MIGInstance, taken uint64) migDemand {
+	k := migDemand{name: p.Name, count: count}
 	for _, h := range idle {
 		if m, ok := mask(h.Start, h.Size); ok && h.Profile == p.Name && m&taken == 0 {
 			k.spots = append(k.spots, migSpot{start: h.Start, size: h.Size, mask: m, idle: true})
@@ -273,38 +273,38 @@ func (w migWay) room(taken uint64) int {
 
 func (s *migSearch) run(first bool) error {
 	s.first = first
-	if len(s.kinds) == 0 {
+	if len(s.demands) == 0 {
 		s.found = true
 		return nil
 	}
-	s.place(0, 0, s.kinds[0].count, s.taken, migScore{})
+	s.place(0, 0, s.demands[0].count, s.taken, migScore{})
 	if s.budget <= 0 {
 		return errMIGTable
 	}
 	return nil
 }
 
-// Place takes left more spots of kind k, from one on, and then those of the kinds after
+// Place takes left more spots of demand k, from one on, and then those of the demands after
 // it. What it looks at first wins when nothing else tells two placements apart.
 func (s *migSearch) place(k, from, left int, taken uint64, kept migScore) {
 	if s.budget--; s.budget <= 0 || (s.first && s.found) {
 		return
 	}
 	if left == 0 {
-		if k++; k == len(s.kinds) {
+		if k++; k == len(s.demands) {
 			s.finish(taken, kept)
 			return
 		}
-		from, left = 0, s.kinds[k].count
+		from, left = 0, s.demands[k].count
 	}
-	kind := &s.kinds[k]
-	for i := from; i+left <= len(kind.spots); i++ {
+	demand := &s.demands[k]
+	for i := from; i+left <= len(demand.spots); i++ {
 		// What is still to come can only shrink from here on.
-		can := min(left, kind.idle[i])
-		if s.found && s.score.beats(kept.slices+can*kind.size+s.rest[k+1].slices, kept.instances+can+s.rest[k+1].instances) {
+		can := min(left, demand.idle[i])
+		if s.found && s.score.beats(kept.slices+can*demand.size+s.rest[k+1].slices, kept.instances+can+s.rest[k+1].instances) {
 			return
 		}
-		spot := &kind.spots[i]
+		spot := &demand.spots[i]
 		if spot.mask&taken != 0 {
 			continue
 		}
@@ -347,8 +347,8 @@ func (s *migSearch) plan(have []MIGInstance) MIGPlan {
 	var out MIGPlan
 	out.Keep = append(out.Keep, s.fixed...)
 	at := 0
-	for i := range s.kinds {
-		k := &s.kinds[i]
+	for i := range s.demands {
+		k := &s.demands[i]
 		for _, spot := range s.best[at : at+k.count] {
 			p := gpu.MIGPlacement{Profile: k.name, Start: k.spots[spot].start}
 			if k.spots[spot].idle {

@@ -94,29 +94,29 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 		return []*Device{d}
 	}
 	if why := ForVMs(g, l.Config); why != "" {
-		return whole(&ShareLack{Kind: LackForVMs, Found: why, Wanted: "a GPU for containers", Fix: "Choose another GPU; one that is for VMs is not shared with containers."})
+		return whole(&ShareLack{Code: LackForVMs, Found: why, Wanted: "a GPU for containers", Fix: "Choose another GPU; one that is for VMs is not shared with containers."})
 	}
 	c := l.Config
 	switch {
 	case g.Problem != "":
-		return whole(&ShareLack{Kind: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver."})
+		return whole(&ShareLack{Code: LackLayout, Found: "does not work (" + g.Problem + ")", Wanted: "a GPU that works", Fix: "Repair the GPU or its driver."})
 	case l.inMIG && c != nil && !c.HasMIG():
 		return whole(&ShareLack{
-			Kind: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want", Wanted: "the layout of kind `" + string(c.Kind) + "`",
+			Code: LackLayout, Found: "is in MIG mode, which its partition config " + strconv.Quote(c.ID) + " does not want", Wanted: "the layout of kind `" + string(c.Kind) + "`",
 			Fix: "Turn MIG mode off on the GPU and apply the partition config.",
 		})
 	case !l.inMIG && c != nil && c.HasMIG():
 		return whole(&ShareLack{
-			Kind: LackLayout, Found: "is not in MIG mode, which its partition config " + strconv.Quote(c.ID) + " wants", Wanted: "its GPU instances",
+			Code: LackLayout, Found: "is not in MIG mode, which its partition config " + strconv.Quote(c.ID) + " wants", Wanted: "its GPU instances",
 			Fix: "Apply the partition config.",
 		})
 	case !l.inMIG && g.ComputeMode == gpu.ComputeProhibited:
-		return whole(&ShareLack{Kind: LackLayout, Found: "is in compute mode prohibited", Wanted: "a GPU that processes may use", Fix: "Run `nvidia-smi -c DEFAULT` for it."})
+		return whole(&ShareLack{Code: LackLayout, Found: "is in compute mode prohibited", Wanted: "a GPU that processes may use", Fix: "Run `nvidia-smi -c DEFAULT` for it."})
 	case !l.inMIG:
 		return whole(nil)
 	case len(l.Instances) == 0:
 		return whole(&ShareLack{
-			Kind: LackLayout, Found: "is in MIG mode and has no GPU instance", Wanted: "a GPU instance",
+			Code: LackLayout, Found: "is in MIG mode and has no GPU instance", Wanted: "a GPU instance",
 			Fix: "Create GPU instances with a gpu_partition_config with `mig`.",
 		})
 	}
@@ -126,7 +126,7 @@ func (l GPULayout) devices(g *gpu.GPU) []*Device {
 		out[i] = l.device(g, gpu.SharedDevice{GPU: g.ID, Instance: &in.MIGPlacement}, in.Memory, in.slices)
 		if in.incomplete != "" {
 			out[i].Unfit = &ShareLack{
-				Device: out[i].SharedDevice, Model: g.Model, Kind: LackLayout,
+				Device: out[i].SharedDevice, Model: g.Model, Code: LackLayout,
 				Found: in.incomplete, Wanted: "an instance that workloads can use as a whole", Fix: "Apply the partition config of the GPU.",
 			}
 		}

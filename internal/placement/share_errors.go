@@ -11,26 +11,26 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// LackKind is what a device lacks for a share.
-type LackKind string
+// LackCode is what a device lacks for a share.
+type LackCode string
 
-// Kinds of lack.
+// Codes of a lack.
 const (
-	LackMissing  LackKind = "missing"  // it is not there
-	LackForVMs   LackKind = "for_vms"  // VMs have it, or are to have it
-	LackLayout   LackKind = "layout"   // it cannot be used as it is
-	LackPool     LackKind = "pool"     // it is a pool's
-	LackConfig   LackKind = "config"   // it is not the config's
-	LackProfile  LackKind = "profile"  // it is not of the MIG profile
-	LackApart    LackKind = "apart"    // one process cannot reach it beside others
-	LackMode     LackKind = "mode"     // its mode has no such limit
-	LackSize     LackKind = "size"     // it is too small, even when nobody else is on it
-	LackTaken    LackKind = "taken"    // another share has it for itself
-	LackClients  LackKind = "clients"  // Too many MPS clients
-	LackReplicas LackKind = "replicas" // time-slicing has no more replicas
-	LackMemory   LackKind = "memory"   // requests do not fit
-	LackLimit    LackKind = "limits"   // Memory limits would be oversubscribed too much
-	LackThreads  LackKind = "threads"  // thread percentages would be
+	LackMissing  LackCode = "missing"  // it is not there
+	LackForVMs   LackCode = "for_vms"  // VMs have it, or are to have it
+	LackLayout   LackCode = "layout"   // it cannot be used as it is
+	LackPool     LackCode = "pool"     // it is a pool's
+	LackConfig   LackCode = "config"   // it is not the config's
+	LackProfile  LackCode = "profile"  // it is not of the MIG profile
+	LackApart    LackCode = "apart"    // one process cannot reach it beside others
+	LackMode     LackCode = "mode"     // its mode has no such limit
+	LackSize     LackCode = "size"     // it is too small, even when nobody else is on it
+	LackTaken    LackCode = "taken"    // another share has it for itself
+	LackClients  LackCode = "clients"  // Too many MPS clients
+	LackReplicas LackCode = "replicas" // time-slicing has no more replicas
+	LackMemory   LackCode = "memory"   // requests do not fit
+	LackLimit    LackCode = "limits"   // Memory limits would be oversubscribed too much
+	LackThreads  LackCode = "threads"  // thread percentages would be
 )
 
 // ShareLack is why a share does not fit on a device. Found begins with a verb, and Wanted
@@ -38,14 +38,14 @@ const (
 type ShareLack struct {
 	Device gpu.SharedDevice
 	Model  string
-	Kind   LackKind
+	Code   LackCode
 	Found  string
 	Wanted string
 	Fix    string
 }
 
-func (d *Device) lack(kind LackKind, found, wanted, fix string) *ShareLack {
-	return &ShareLack{Device: d.SharedDevice, Model: d.OnGPU.Model, Kind: kind, Found: found, Wanted: wanted, Fix: fix}
+func (d *Device) lack(code LackCode, found, wanted, fix string) *ShareLack {
+	return &ShareLack{Device: d.SharedDevice, Model: d.OnGPU.Model, Code: code, Found: found, Wanted: wanted, Fix: fix}
 }
 
 func (l ShareLack) Error() string {
@@ -123,16 +123,16 @@ func withNoun(noun string, names []string) []string {
 	return out
 }
 
-// Kind is what all devices lack, and "" when they lack different things or nothing.
-func (e *ShareNoRoomError) Kind() LackKind {
+// Code is what all devices lack, and "" when they lack different things or nothing.
+func (e *ShareNoRoomError) Code() LackCode {
 	if len(e.Lacks) == 0 || len(e.Fits) > 0 || len(e.Missing) > 0 {
 		return ""
 	}
-	kind := e.Lacks[0].Kind
-	if slices.ContainsFunc(e.Lacks, func(l ShareLack) bool { return l.Kind != kind }) {
+	code := e.Lacks[0].Code
+	if slices.ContainsFunc(e.Lacks, func(l ShareLack) bool { return l.Code != code }) {
 		return ""
 	}
-	return kind
+	return code
 }
 
 // Fix is the advice on the device that lacks least: what comes last in a check.
@@ -145,14 +145,14 @@ func (e *ShareNoRoomError) Fix() string {
 	case len(e.Lacks) == 0 || len(e.Fits) > 0:
 		return "Ask for fewer devices, or cover the GPUs with one gpu_partition_config."
 	}
-	return slices.MaxFunc(e.Lacks, func(a, b ShareLack) int { return cmp.Compare(lackRank(a.Kind), lackRank(b.Kind)) }).Fix
+	return slices.MaxFunc(e.Lacks, func(a, b ShareLack) int { return cmp.Compare(lackRank(a.Code), lackRank(b.Code)) }).Fix
 }
 
-func lackRank(k LackKind) int {
-	return slices.Index([]LackKind{
+func lackRank(c LackCode) int {
+	return slices.Index([]LackCode{
 		LackMissing, LackPool, LackConfig, LackForVMs, LackLayout, LackProfile, LackApart, LackMode, LackSize, LackTaken,
 		LackClients, LackReplicas, LackMemory, LackLimit, LackThreads,
-	}, k)
+	}, c)
 }
 
 // ShareScopeError is a pool or a partition config that the host has not.

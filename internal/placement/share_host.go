@@ -157,7 +157,7 @@ func (h *SharedHost) stay(s *gpu.Share) ([]*Device, error) {
 
 // gone says why a device that a share has is not there.
 func (h *SharedHost) gone(at gpu.SharedDevice) ShareLack {
-	l := ShareLack{Device: at, Kind: LackMissing, Found: "is not on the host", Wanted: "the device that the share was placed on", Fix: "Bring the GPU back, or replace the share."}
+	l := ShareLack{Device: at, Code: LackMissing, Found: "is not on the host", Wanted: "the device that the share was placed on", Fix: "Bring the GPU back, or replace the share."}
 	g, ok := h.Host.GPU(at.GPU)
 	switch {
 	case !ok:

@@ -45,8 +45,8 @@ func (d *Device) limits(s *gpu.Share) *ShareLack {
 	if d.Unfit != nil {
 		return d.Unfit
 	}
-	if kind := d.refuses(s); kind != "" {
-		return d.explain(kind, s)
+	if code := d.refuses(s); code != "" {
+		return d.explain(code, s)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (d *Device) limits(s *gpu.Share) *ShareLack {
 const Tolerance = 1e-9
 
 // refuses is what a device lacks for one more share, "" for nothing.
-func (d *Device) refuses(s *gpu.Share) LackKind {
+func (d *Device) refuses(s *gpu.Share) LackCode {
 	if d.Mode != gpu.ShareMPS && (s.ActiveThreadPercentage > 0 || s.ClientPriority != nil) {
 		return LackMode
 	}
@@ -66,10 +66,10 @@ func (d *Device) refuses(s *gpu.Share) LackKind {
 }
 
 // Exceeded is what a device has too little of for what is taken of it, "" for nothing.
-func (d *Device) Exceeded(t Taken) LackKind {
+func (d *Device) Exceeded(t Taken) LackCode {
 	switch {
 	case t.shares > d.Seats:
-		return map[gpu.ShareMode]LackKind{
+		return map[gpu.ShareMode]LackCode{
 			gpu.ShareMPS: LackClients, gpu.ShareTimeSlicing: LackReplicas, gpu.ShareMIG: LackTaken, gpu.ShareWholeGPU: LackTaken,
 		}[d.Mode]
 	case t.Request > d.Memory:
@@ -88,38 +88,38 @@ func (d *Device) limitsAllowed() float64 { return d.Oversubscription * float64(d
 func (d *Device) threadsAllowed() float64 { return 100 * d.Oversubscription }
 
 // explain words what a device lacks for one more share.
-func (d *Device) explain(kind LackKind, s *gpu.Share) *ShareLack {
+func (d *Device) explain(code LackCode, s *gpu.Share) *ShareLack {
 	t, others := d.Taken(), d.Beside()
-	switch kind {
+	switch code {
 	case LackMode:
 		attribute := "client_priority"
 		if s.ActiveThreadPercentage > 0 {
 			attribute = "active_thread_percentage"
 		}
-		return d.lack(kind, "is of mode "+string(d.Mode)+", in which processes have no such setting", "`"+attribute+"`",
+		return d.lack(code, "is of mode "+string(d.Mode)+", in which processes have no such setting", "`"+attribute+"`",
 			"Leave `"+attribute+"` out, or take a GPU of a gpu_partition_config with `mps`.")
 	case LackSize:
-		return d.lack(kind, "has "+d.Memory.String(), max(d.Request(s), d.Limit(s)).String(), "Ask for less memory, or take a larger device.")
+		return d.lack(code, "has "+d.Memory.String(), max(d.Request(s), d.Limit(s)).String(), "Ask for less memory, or take a larger device.")
 	case LackClients:
-		return d.lack(kind, "takes "+words.Plural(d.Seats, "MPS client")+" and already has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
+		return d.lack(code, "takes "+words.Plural(d.Seats, "MPS client")+" and already has as many"+others, "one more share", "Choose another device, or destroy one of these shares.")
 	case LackReplicas:
-		return d.lack(kind, "has "+words.Plural(d.Seats, "replica")+" and none left"+others, "one more", "Raise `replicas` in its partition config, choose another device, or destroy one of these shares.")
+		return d.lack(code, "has "+words.Plural(d.Seats, "replica")+" and none left"+others, "one more", "Raise `replicas` in its partition config, choose another device, or destroy one of these shares.")
 	case LackTaken:
-		return d.lack(kind, "is taken by"+strings.TrimPrefix(others, " beside"), "a "+d.noun()+" for itself",
+		return d.lack(code, "is taken by"+strings.TrimPrefix(others, " beside"), "a "+d.noun()+" for itself",
 			"Choose another "+d.noun()+", or cover the GPU with a gpu_partition_config with `mps` or `time_slicing`, so that several shares can use it.")
 	case LackMemory:
-		return d.lack(kind, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+d.Request(s).String(),
+		return d.lack(code, "has "+(d.Memory-min(t.Request, d.Memory)).String()+" of "+d.Memory.String()+" left"+others, "a request for "+d.Request(s).String(),
 			"Request less memory, choose another device, or destroy one of these shares.")
 	case LackLimit:
 		left := gpu.Bytes(max(d.limitsAllowed()-float64(t.Limit), 0))
-		return d.lack(kind, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+d.Limit(s).String(),
+		return d.lack(code, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+d.Limit(s).String(),
 			"Lower the limit, or raise `oversubscription` in its partition config: limits may then add up to more than the device has.")
 	case LackThreads:
-		return d.lack(kind, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(), Percent(s.ActiveThreadPercentage),
+		return d.lack(code, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(), Percent(s.ActiveThreadPercentage),
 			"Lower `active_thread_percentage`, or raise `oversubscription` in its partition config: percentages may then add up to more than 100.")
 	case LackMissing, LackForVMs, LackLayout, LackPool, LackConfig, LackProfile, LackApart:
 	}
-	return d.lack(kind, "does not take it", "a place", "Choose another device.")
+	return d.lack(code, "does not take it", "a place", "Choose another device.")
 }
 
 // ratioText tells of an oversubscription that is used up.

@@ -349,7 +349,7 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 			return p.client(name, conn), nil
 		}
 		var missing *connect.Error
-		if s.Upload != nil && !mayInstall && errors.As(err, &missing) && missing.Kind == connect.NoAgent {
+		if s.Upload != nil && !mayInstall && errors.As(err, &missing) && missing.Code == connect.NoAgent {
 			return nil, &fleet.NotYetKnownError{Host: name, Reason: fmt.Sprintf("host %s has no gpu-agent yet; the apply uploads it", name), Err: err}
 		}
 		return nil, err

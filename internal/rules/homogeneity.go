@@ -10,23 +10,23 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// kind is what must be the same for GPUs that stand in for each other.
-type kind struct {
+// likeness is what must be the same for GPUs that stand in for each other.
+type likeness struct {
 	vendor, family, model string
 	vram                  gpu.Bytes
 }
 
-// kindOf looks the GPU up in the catalog by its PCI id and by its name; a model that
+// likenessOf looks the GPU up in the catalog by its PCI id and by its name; a model that
 // the catalog does not know counts by what the host calls it.
-func kindOf(g *gpu.GPU) kind {
+func likenessOf(g *gpu.GPU) likeness {
 	m, ok := catalog.Of(g.PCI, g.Model)
 	if !ok {
-		return kind{vendor: g.Vendor, model: g.Model, vram: g.VRAM}
+		return likeness{vendor: g.Vendor, model: g.Model, vram: g.VRAM}
 	}
-	return kind{vendor: m.Vendor, family: m.Family, model: m.Name, vram: g.VRAM}
+	return likeness{vendor: m.Vendor, family: m.Family, model: m.Name, vram: g.VRAM}
 }
 
-func (k kind) String() string {
+func (k likeness) String() string {
 	out := cmp.Or(k.model, k.vendor, "unknown model")
 	if k.vram > 0 {
 		out += ", " + k.vram.String()
@@ -34,9 +34,9 @@ func (k kind) String() string {
 	return out
 }
 
-// differs compares with the kind that most GPUs are of: the first aspect that
+// differs compares with what most GPUs are: the first aspect that
 // differs, from the gravest on. What is not known does not differ.
-func (k kind) differs(most kind) aspect {
+func (k likeness) differs(most likeness) aspect {
 	unlike := func(a, b string) bool { return a != "" && b != "" && !gpu.SameID(a, b) }
 	switch {
 	case unlike(k.vendor, most.vendor) || unlike(k.family, most.family):
@@ -74,13 +74,13 @@ var aspectTitles = map[aspect]string{
 
 // member is a GPU that belongs to a group of GPUs that should be alike.
 type member struct {
-	host string
-	gpu  *gpu.GPU
-	kind kind
+	host     string
+	gpu      *gpu.GPU
+	likeness likeness
 }
 
 func (m member) text() string {
-	return "GPU " + m.gpu.ID + " on " + hostText(m.host) + " (" + m.kind.String() + ")"
+	return "GPU " + m.gpu.ID + " on " + hostText(m.host) + " (" + m.likeness.String() + ")"
 }
 
 func (m member) key(what string) string { return key(what, m.host, m.gpu.ID) }
@@ -111,7 +111,7 @@ func (r *run) groups(gpus map[string][]string) []group {
 		}
 		out[at].hosts = append(out[at].hosts, key)
 		for g := range selected(h, gpus[key]) {
-			out[at].members = append(out[at].members, member{key, g, kindOf(g)})
+			out[at].members = append(out[at].members, member{key, g, likenessOf(g)})
 		}
 	}
 	return out
@@ -158,17 +158,17 @@ func (r *run) linuxPool(g group) bool {
 	return r.plan.Want.Pool != nil && len(g.hosts) > 0 && r.fleet.hosts[g.hosts[0]].Platform == gpu.Linux
 }
 
-// majority is the kind that most of the GPUs are of; of two equally frequent ones
+// majority is what most of the GPUs are; of two equally frequent ones
 // the one that comes first in the order of the hosts.
-func majority(members []member) kind {
-	model := func(k kind) kind { k.vram = 0; return k }
-	best := mostFrequent(members, func(m member) kind { return model(m.kind) })
-	alike := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return model(m.kind) != best })
-	return mostFrequent(alike, func(m member) kind { return m.kind })
+func majority(members []member) likeness {
+	model := func(k likeness) likeness { k.vram = 0; return k }
+	best := mostFrequent(members, func(m member) likeness { return model(m.likeness) })
+	alike := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return model(m.likeness) != best })
+	return mostFrequent(alike, func(m member) likeness { return m.likeness })
 }
 
-func mostFrequent(members []member, of func(member) kind) kind {
-	count := map[kind]int{}
+func mostFrequent(members []member, of func(member) likeness) likeness {
+	count := map[likeness]int{}
 	for _, m := range members {
 		count[of(m)]++
 	}
@@ -181,11 +181,11 @@ func mostFrequent(members []member, of func(member) kind) kind {
 	return best
 }
 
-func (r *run) reportUnlike(g group, most kind, path string) {
+func (r *run) reportUnlike(g group, most likeness, path string) {
 	for _, a := range []aspect{otherFamily, otherModel, otherSize} {
 		var unlike []member
 		for _, m := range g.members {
-			if m.kind.differs(most) == a {
+			if m.likeness.differs(most) == a {
 				unlike = append(unlike, m)
 			}
 		}
@@ -331,7 +331,7 @@ func (r *run) reportProblems(g group, path string) {
 
 // reportUnlikeNeighbours warns of GPUs of the cluster that no part of this plan
 // touches: they stood before, but failover will meet them.
-func (r *run) reportUnlikeNeighbours(g group, most kind, path string) {
+func (r *run) reportUnlikeNeighbours(g group, most likeness, path string) {
 	if g.cluster == "" {
 		return
 	}
@@ -339,8 +339,8 @@ func (r *run) reportUnlikeNeighbours(g group, most kind, path string) {
 	for _, key := range r.fleet.clusters[gpu.FoldID(g.cluster)] {
 		h := r.fleet.hosts[key]
 		for i := range h.GPUs {
-			n := member{key, &h.GPUs[i], kindOf(&h.GPUs[i])}
-			if partitions(n.gpu) && !contains(r.plan.Want.Config.GPUs[key], n.gpu.ID) && n.kind.differs(most) != same {
+			n := member{key, &h.GPUs[i], likenessOf(&h.GPUs[i])}
+			if partitions(n.gpu) && !contains(r.plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same {
 				unlike = append(unlike, n)
 			}
 		}
@@ -432,7 +432,7 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 		node := r.fleet.hosts[host]
 		for _, s := range r.slots(host, node) {
 			claim := s.config
-			if claim != nil && r.superseded(claim) || contains(c.GPUs[host], s.gpu.ID) || kindOf(s.gpu).vendor != "NVIDIA" {
+			if claim != nil && r.superseded(claim) || contains(c.GPUs[host], s.gpu.ID) || likenessOf(s.gpu).vendor != "NVIDIA" {
 				continue
 			}
 			count, by := s.count, ""

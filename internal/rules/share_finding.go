@@ -31,10 +31,10 @@ func ShareFinding(err error) Finding {
 		if len(noRoom.Lacks) == 1 {
 			f.GPU = noRoom.Lacks[0].Device.GPU
 		}
-		if noRoom.Kind() == placement.LackMode {
+		if noRoom.Code() == placement.LackMode {
 			f.Path = strings.Trim(noRoom.Lacks[0].Wanted, "`")
 		}
-		f.Rule, f.Path, f.Title = ruleOfLack(noRoom.Kind(), f)
+		f.Rule, f.Path, f.Title = ruleOfLack(noRoom.Code(), f)
 	case errors.As(err, &scope):
 		f.Host, f.Path = scope.Host, map[bool]string{true: "pool", false: "config"}[scope.What == "pool"]
 		f.Title = "The host is not in the " + scope.What + " of the share"
@@ -68,7 +68,7 @@ const (
 )
 
 // ruleOfLack is the rule, the attribute and the title for what all devices lack.
-func ruleOfLack(k placement.LackKind, f Finding) (rule, path, title string) {
+func ruleOfLack(k placement.LackCode, f Finding) (rule, path, title string) {
 	switch k {
 	case placement.LackForVMs:
 		return vmXorShare, f.Path, "The GPU is for VMs"

@@ -97,7 +97,7 @@ func TestPlaceShareDoesNotCountItself(t *testing.T) {
 		t.Errorf("its own claim counts: %v", err)
 	}
 	var noRoom *placement.ShareNoRoomError
-	if _, err := placement.PlaceShare(h, "gpu01", &grown, "t"); !errors.As(err, &noRoom) || noRoom.Kind() != placement.LackMemory {
+	if _, err := placement.PlaceShare(h, "gpu01", &grown, "t"); !errors.As(err, &noRoom) || noRoom.Code() != placement.LackMemory {
 		t.Errorf("another's claim does not count: %v", err)
 	}
 }

@@ -59,7 +59,7 @@ func (r *run) gpusTouched() (gpus map[string][]string, path string) {
 // undone is what becomes of the device of some shares.
 type undone struct {
 	device gpu.SharedDevice
-	kind   placement.LackKind
+	code   placement.LackCode
 	what   string
 	shares []*gpu.Share
 	owners []string // others than the run's
@@ -77,13 +77,13 @@ func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string
 			if !contains(gpus, at.GPU) {
 				continue
 			}
-			kind, what := r.undoes(h, after, x.share, at)
-			if kind == "" {
+			code, what := r.undoes(h, after, x.share, at)
+			if code == "" {
 				continue
 			}
 			i := slices.IndexFunc(found, func(u *undone) bool { return u.device.Same(at) && u.what == what })
 			if i < 0 {
-				i, found = len(found), append(found, &undone{device: at, kind: kind, what: what})
+				i, found = len(found), append(found, &undone{device: at, code: code, what: what})
 			}
 			found[i].shares = append(found[i].shares, x.share)
 			if c := x.claim; c != nil && c.Owner != "" && c.Owner != r.owner && !slices.Contains(found[i].owners, c.Owner) {
@@ -97,7 +97,7 @@ func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string
 }
 
 // undoes tells what the plans of the run do to a device that a share is on.
-func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (placement.LackKind, string) {
+func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (placement.LackCode, string) {
 	if pool := r.poolLeft(s, after.Key, at.GPU); pool != "" {
 		return placement.LackPool, "leaves pool " + quote(pool)
 	}
@@ -111,24 +111,24 @@ func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at 
 		return placement.LackMissing, "is destroyed"
 	case d == nil:
 		return placement.LackMissing, "is no longer whole"
-	case d.Unfit != nil && d.Unfit.Kind == placement.LackForVMs:
+	case d.Unfit != nil && d.Unfit.Code == placement.LackForVMs:
 		return placement.LackForVMs, "goes to VMs: it " + d.Unfit.Found
 	case d.Unfit != nil:
 		return "", "" // that is so already, whatever is planned
 	case d.Mode != was:
 		return placement.LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.Mode)
 	}
-	switch kind := d.Exceeded(d.Taken()); kind {
+	switch code := d.Exceeded(d.Taken()); code {
 	case placement.LackReplicas:
-		return kind, fmt.Sprintf("has %s for %s", plural(d.Seats, "replica"), plural(len(d.Shares), "share"))
+		return code, fmt.Sprintf("has %s for %s", plural(d.Seats, "replica"), plural(len(d.Shares), "share"))
 	case placement.LackClients:
-		return kind, fmt.Sprintf("serves %s for %s", plural(d.Seats, "MPS client"), plural(len(d.Shares), "share"))
+		return code, fmt.Sprintf("serves %s for %s", plural(d.Seats, "MPS client"), plural(len(d.Shares), "share"))
 	case placement.LackMemory:
-		return kind, fmt.Sprintf("has %s for requests of %s", d.Memory, d.Taken().Request)
+		return code, fmt.Sprintf("has %s for requests of %s", d.Memory, d.Taken().Request)
 	case placement.LackLimit:
-		return kind, fmt.Sprintf("allows memory limits of %s times its memory, and they add up to %s of %s", placement.Decimal(d.Oversubscription), d.Taken().Limit, d.Memory)
+		return code, fmt.Sprintf("allows memory limits of %s times its memory, and they add up to %s of %s", placement.Decimal(d.Oversubscription), d.Taken().Limit, d.Memory)
 	case placement.LackThreads:
-		return kind, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription), placement.Percent(d.Taken().Threads))
+		return code, fmt.Sprintf("allows thread percentages %s times, and they add up to %s", placement.Decimal(d.Oversubscription), placement.Percent(d.Taken().Threads))
 	default:
 		return "", "" // two shares with one device for themselves: neither came by this plan
 	}
@@ -145,7 +145,7 @@ func (r *run) poolLeft(s *gpu.Share, host, gpuID string) string {
 
 func (r *run) reportUndone(host string, u *undone, path string) {
 	rule := sharePlacement
-	switch u.kind {
+	switch u.code {
 	case placement.LackForVMs:
 		rule = vmXorShare
 	case placement.LackLimit, placement.LackThreads:
@@ -158,7 +158,7 @@ func (r *run) reportUndone(host string, u *undone, path string) {
 	}
 	keys := make([]string, len(u.shares))
 	for i, s := range u.shares {
-		keys[i] = key("under", host, placement.DeviceText(u.device), string(u.kind), s.Name)
+		keys[i] = key("under", host, placement.DeviceText(u.device), string(u.code), s.Name)
 	}
 	fix := "Destroy these shares first, or leave their GPUs as they are."
 	if len(u.owners) > 0 {

@@ -9,25 +9,25 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// Kind is what an advice is about.
-type Kind string
+// Code is what an advice is about.
+type Code string
 
-// The kinds of advice.
+// Codes of advice.
 const (
-	Unused         Kind = "unused"         // given out, but nothing used it
-	Held           Kind = "held"           // processes hold memory, and do not compute
-	Oversized      Kind = "oversized"      // less would do
-	Unaccounted    Kind = "unaccounted"    // used, though it is not given out
-	Oversubscribed Kind = "oversubscribed" // more is given out than there is
-	Fragmented     Kind = "fragmented"     // free, but of no use to any MIG profile
-	Free           Kind = "free"           // neither given out nor used
-	LongView       Kind = "long_view"      // what the record of past days says
-	ShortWindow    Kind = "short_window"   // how little the rest is based on
+	Unused         Code = "unused"         // given out, but nothing used it
+	Held           Code = "held"           // processes hold memory, and do not compute
+	Oversized      Code = "oversized"      // less would do
+	Unaccounted    Code = "unaccounted"    // used, though it is not given out
+	Oversubscribed Code = "oversubscribed" // more is given out than there is
+	Fragmented     Code = "fragmented"     // free, but of no use to any MIG profile
+	Free           Code = "free"           // neither given out nor used
+	LongView       Code = "long_view"      // what the record of past days says
+	ShortWindow    Code = "short_window"   // how little the rest is based on
 )
 
 // Advice is a sentence or two for people.
 type Advice struct {
-	Kind Kind
+	Code Code
 	Text string
 }
 
@@ -43,8 +43,8 @@ const (
 // Advice says what the figures mean. History is the long view, nil if there is none.
 func (f *Figures) Advice(history *History) []Advice {
 	var out []Advice
-	add := func(kind Kind, text string, args ...any) {
-		out = append(out, Advice{Kind: kind, Text: "GPU " + f.ID + ": " + fmt.Sprintf(text, args...)})
+	add := func(code Code, text string, args ...any) {
+		out = append(out, Advice{Code: code, Text: "GPU " + f.ID + ": " + fmt.Sprintf(text, args...)})
 	}
 	if f.MIG != nil {
 		f.MIG.advise(f.watched(), add)
@@ -61,7 +61,7 @@ func (f *Figures) Advice(history *History) []Advice {
 	return out
 }
 
-type adder func(kind Kind, text string, args ...any)
+type adder func(code Code, text string, args ...any)
 
 // watched says which time figures are about.
 func (f *Figures) watched() string {

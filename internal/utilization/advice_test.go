@@ -15,7 +15,7 @@ import (
 func texts(list []utilization.Advice) []string {
 	var out []string
 	for _, a := range list {
-		out = append(out, string(a.Kind)+": "+a.Text)
+		out = append(out, string(a.Code)+": "+a.Text)
 	}
 	return out
 }

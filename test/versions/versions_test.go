@@ -88,7 +88,7 @@ func build(t *testing.T, commit string) string {
 func hello(t *testing.T, agentPath string, env []string) (h agent.Hello, ok bool) {
 	t.Helper()
 	conn, err := connect.Process(t.Context(), "hv01", connect.Command{Path: agentPath, Args: []string{"serve", "--stdio"}, Env: env}, connect.Options{Version: "test"})
-	if ce, isOurs := err.(*connect.Error); isOurs && ce.Kind == connect.Version { //nolint:errorlint // it is not wrapped
+	if ce, isOurs := err.(*connect.Error); isOurs && ce.Code == connect.Version { //nolint:errorlint // it is not wrapped
 		return h, false
 	}
 	if err != nil {

@@ -89,7 +89,7 @@ func untilFull(ctx context.Context, d *statedir.Dir) error {
 		})
 	}
 	var e *statedir.Error
-	if !errors.As(err, &e) || e.Kind != statedir.Full {
+	if !errors.As(err, &e) || e.Code != statedir.Full {
 		return fmt.Errorf("want an error that says that the disk is full, got: %w", err)
 	}
 	state, err := d.Load(ctx)

@@ -9,22 +9,22 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
 
-// Kind is why a state directory cannot be used.
-type Kind string
+// Code is why a state directory cannot be used.
+type Code string
 
-// Kinds.
+// Codes.
 const (
-	Unsafe   Kind = "unsafe"   // others could change it
-	Full     Kind = "full"     // no space for a new state; the old one stands
-	Busy     Kind = "busy"     // another process held the lock until time ran out
-	Unusable Kind = "unusable" // the system refuses to make, read or write it
+	Unsafe   Code = "unsafe"   // others could change it
+	Full     Code = "full"     // no space for a new state; the old one stands
+	Busy     Code = "busy"     // another process held the lock until time ran out
+	Unusable Code = "unusable" // the system refuses to make, read or write it
 )
 
 // Error is a state directory that cannot be used. A state that cannot be read is a
 // *backend.UnreadableError. Match it with errors.As.
 type Error struct {
 	Path  string // the directory or the file
-	Kind  Kind
+	Code  Code
 	Found string // what is wrong
 	Fix   string // what to do about it
 	Err   error  // the system's own error, if there is one
@@ -32,7 +32,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	msg := fmt.Sprintf("the agent's state in %s cannot be used: %s", e.Path, e.Found)
-	if e.Kind == Full {
+	if e.Code == Full {
 		msg = fmt.Sprintf("the agent's state in %s cannot be written: %s", e.Path, e.Found)
 	}
 	if e.Fix != "" {
@@ -50,12 +50,12 @@ func tooLarge(path string, size int64) backend.Unreadable {
 }
 
 func untrusted(path, found, fix string) *Error {
-	return &Error{Path: path, Kind: Unsafe, Found: found, Fix: fix}
+	return &Error{Path: path, Code: Unsafe, Found: found, Fix: fix}
 }
 
 func unusable(path string, err error) *Error {
 	e := &Error{
-		Path: path, Kind: Unusable, Found: err.Error(), Err: err,
+		Path: path, Code: Unusable, Found: err.Error(), Err: err,
 		Fix: "the agent needs a directory on a local disk that its user owns",
 	}
 	if errors.Is(err, fs.ErrPermission) {
@@ -66,7 +66,7 @@ func unusable(path string, err error) *Error {
 
 func busy(path string, err error) *Error {
 	return &Error{
-		Path: path, Kind: Busy, Err: err,
+		Path: path, Code: Busy, Err: err,
 		Found: fmt.Sprintf("another process of the agent held the lock until time ran out (%v)", err),
 	}
 }
@@ -92,7 +92,7 @@ func notWritten(path string, err error) *Error {
 
 func full(path string, err error) *Error {
 	return &Error{
-		Path: path, Kind: Full, Found: err.Error(), Err: err,
+		Path: path, Code: Full, Found: err.Error(), Err: err,
 		Fix: "the state before stands; free some space on that disk and run again",
 	}
 }

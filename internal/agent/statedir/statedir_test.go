@@ -80,14 +80,14 @@ func wantState(t *testing.T, d *statedir.Dir, want backend.State) {
 }
 
 // wantError checks an error and that its message says what a person needs.
-func wantError(t *testing.T, err error, kind statedir.Kind, saying ...string) {
+func wantError(t *testing.T, err error, code statedir.Code, saying ...string) {
 	t.Helper()
 	var e *statedir.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("the error is %v, want one of the state directory", err)
 	}
-	if e.Kind != kind {
-		t.Errorf("the error is %s, want %s: %v", e.Kind, kind, err)
+	if e.Code != code {
+		t.Errorf("the error is %s, want %s: %v", e.Code, code, err)
 	}
 	for _, word := range saying {
 		if !strings.Contains(err.Error(), word) {

@@ -177,5 +177,5 @@ func unreachable(err error) bool {
 		return true
 	}
 	ae, ok := errors.AsType[*agent.Error](err)
-	return ok && ae.Kind == agent.Unavailable
+	return ok && ae.Code == agent.Unavailable
 }

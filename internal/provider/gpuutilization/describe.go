@@ -29,8 +29,8 @@ func (m *model) add(r reading, record map[string]utilization.History) {
 			history, x.History = &h, describeHistory(&h)
 		}
 		for _, a := range g.figures.Advice(history) {
-			x.Advice = append(x.Advice, adviceModel{Kind: string(a.Kind), Text: a.Text})
-			m.Advice = append(m.Advice, hostAdviceModel{Host: r.name, GPUID: g.gpu.ID, Kind: string(a.Kind), Text: a.Text})
+			x.Advice = append(x.Advice, adviceModel{Kind: string(a.Code), Text: a.Text})
+			m.Advice = append(m.Advice, hostAdviceModel{Host: r.name, GPUID: g.gpu.ID, Kind: string(a.Code), Text: a.Text})
 		}
 		out.GPUs[g.gpu.ID] = x
 	}

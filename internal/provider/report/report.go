@@ -85,7 +85,7 @@ func attribute(s string) path.Path {
 // "create the partition config".
 func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 	var ae *agent.Error
-	if errors.As(err, &ae) && (ae.Kind == agent.RuleViolation || ae.Kind == agent.Unannounced) {
+	if errors.As(err, &ae) && (ae.Code == agent.RuleViolation || ae.Code == agent.Unannounced) {
 		findings, more := ae.Findings, ""
 		failure, ok := errors.AsType[*fleet.Failure](err)
 		switch {
@@ -94,7 +94,7 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 		case ok && failure.Waited:
 			more = inVain
 		}
-		if ok && ae.Kind == agent.Unannounced {
+		if ok && ae.Code == agent.Unannounced {
 			findings = []rules.Finding{rules.NotAnnounced(failure.Host, ae.Message)}
 		}
 		report(diags, label, findings, more)
@@ -152,11 +152,11 @@ func facts(err error) string {
 	ae, answered := errors.AsType[*agent.Error](err)
 	switch {
 	case connecting:
-		if found, fix = ce.Found, ce.Fix; ce.Err != nil && ce.Kind != connect.Version {
+		if found, fix = ce.Found, ce.Fix; ce.Err != nil && ce.Code != connect.Version {
 			found += fmt.Sprintf(" (%v)", ce.Err)
 		}
 	case !answered:
-	case ae.Kind == agent.LeaseHeld && ae.Lease != nil:
+	case ae.Code == agent.LeaseHeld && ae.Lease != nil:
 		found, fix = ae.Message, "let that run end, and apply again; if it was killed, its lease ends by itself"
 	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
 		found, fix = ae.Cause.Reason(), ae.Cause.Fix
@@ -202,7 +202,7 @@ func silence(err error) string {
 		}
 		return "Host does not answer"
 	}
-	switch ce.Kind {
+	switch ce.Code {
 	case connect.HostKey:
 		return "Host key is not trusted"
 	case connect.Authentication:

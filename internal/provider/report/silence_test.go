@@ -22,10 +22,10 @@ func TestTheGuideHasTheErrorsOfHosts(t *testing.T) {
 	_, table, _ := strings.Cut(string(page), "| The error | Look at |\n| --- | --- |\n")
 	said := map[string]bool{}
 	for _, err := range []error{
-		&connect.Error{Kind: connect.Unreachable}, &connect.Error{Kind: connect.HostKey}, &connect.Error{Kind: connect.Authentication},
-		&connect.Error{Kind: connect.NoAgent}, &connect.Error{Kind: connect.Blocked}, &connect.Error{Kind: connect.WrongPlatform},
-		&connect.Error{Kind: connect.Garbage}, &connect.Error{Kind: connect.Ended}, &connect.Error{Kind: connect.Version},
-		&connect.Error{Kind: connect.Certificate}, &connect.Error{Kind: connect.Settings}, &agent.Error{Kind: agent.BadRequest},
+		&connect.Error{Code: connect.Unreachable}, &connect.Error{Code: connect.HostKey}, &connect.Error{Code: connect.Authentication},
+		&connect.Error{Code: connect.NoAgent}, &connect.Error{Code: connect.Blocked}, &connect.Error{Code: connect.WrongPlatform},
+		&connect.Error{Code: connect.Garbage}, &connect.Error{Code: connect.Ended}, &connect.Error{Code: connect.Version},
+		&connect.Error{Code: connect.Certificate}, &connect.Error{Code: connect.Settings}, &agent.Error{Code: agent.BadRequest},
 	} {
 		var diags diag.Diagnostics
 		report.Unreachable(&diags, fleet.New(fleet.Options{}), "x", fleet.View{Errors: map[string]error{"h": err}})
