@@ -84,6 +84,7 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	if p.Prior.Empty() {
 		// The second call for a replacement does not tell what is replaced.
 		p.Prior = l.entries[instance].prior
+		p.Replaces = !p.Prior.Empty()
 	}
 	l.forget(instance)
 	l.book.Open(instance, change.Change{})

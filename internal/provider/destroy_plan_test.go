@@ -154,6 +154,37 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 		c.Destroy()
 		r.WantLayout("off", 0)
 	})
+	for name, then := range map[string]struct{ pinned, counts string }{
+		"clients of a share that goes":  {"", "0 to add, 0 to change, 1 to destroy"},
+		"clients of a share that moves": {fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, 1)), "1 to add, 0 to change, 1 to destroy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Inference(1))
+			of := func(pinned string) string {
+				if pinned == "" {
+					return r.Block() + rig.MPSOn01
+				}
+				return r.Block() + rig.MPSOn01 + rig.ShareOf("a", rig.OnGPU01, rig.OfMPS, pinned, `max_disruption = "process_restart"`)
+			}
+			c := rig.NewCLI(t, of(fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, 0))))
+			c.Apply()
+			pid, err := r.Fleet.StartInShare(t.Context(), "gpu01", "a", gpu.Process{Name: "trainer"})
+			r.Must(err)
+			c.Write(of(then.pinned))
+			says := []string{`gpu01: gpu_share "a" on gpu01 terminates 1 MPS client`, fmt.Sprintf("process %d (trainer", pid), then.counts}
+			plan := c.Ok("plan")
+			rig.WantSaid(t, plan, says...)
+			if n := strings.Count(rig.Sentence(plan), says[0]); n != 1 {
+				t.Errorf("said %d times, want once:\n%s", n, plan)
+			}
+			c.Apply()
+			if clients := r.Host("gpu01").MPS.Daemons[0].Clients; len(clients) > 0 {
+				t.Errorf("clients of the share go on: %+v", clients)
+			}
+			c.WantNoChanges()
+		})
+	}
 	t.Run("a closed change window", func(t *testing.T) {
 		t.Parallel()
 		r := rig.New(t, rig.HGX(rig.A100, 1))

@@ -454,6 +454,8 @@ func halves(p change.Change) []change.Change {
 		two = a.Config.Kind != b.Config.Kind || !gpu.SameID(a.Config.ID, b.Config.ID)
 	case a.Pool != nil && b.Pool != nil:
 		two = !gpu.SameID(a.Pool.Name, b.Pool.Name)
+	case a.Share != nil && b.Share != nil && !gpu.SameID(a.Share.Pool, b.Share.Pool):
+		two = false // nothing has the pool go before the new one is made
 	}
 	if !two {
 		return []change.Change{p}
