@@ -12,15 +12,16 @@ import (
 func exampleFleet(t *testing.T) string {
 	t.Helper()
 	s := rig.GPUHost(2)
-	s.Hosts = append(s.Hosts, rig.HGX(rig.H100, 2).Hosts...)
+	s.Hosts = append(append(s.Hosts, rig.Inference(2).Hosts[1]), rig.HGX(rig.H100, 2).Hosts...)
 	return rig.New(t, rig.WithMPS(s)).Fleet.Path()
 }
 
 func TestMPSResourceExample(t *testing.T) {
 	t.Parallel()
 	e := copyExample(t, exampleFleet(t), filepath.Join(examplesDir, "resources", "gpu_partition_config", "resource_mps.tf"))
-	e.lifecycle("gpu01: partition_config inference", "hgx01: partition_config notebooks")
+	e.lifecycle("gpu01: partition_config inference", "gpu02: partition_config serving", "hgx01: partition_config notebooks")
 	e.fleet.WantDaemons("gpu01")
+	e.fleet.WantDaemons("gpu02")
 	e.fleet.WantDaemons("hgx01")
 	e.fleet.WantModes(gpu.ComputeDefault, gpu.TimeSliceDefault, 0, 1)
 	e.fleet.WantLayout("3g.40gb@0 3g.40gb@4", 0, 1) // on_destroy = keep

@@ -43,6 +43,12 @@ func daemonScenarios() []migScenario {
 			then:  []migCheck{serves(daemon(daemonA, whole(h100A), forUser(1000))), serves(daemon(daemonB, whole(l40s), forAllUsers))},
 		},
 		{
+			name:  "one for each GPU, of which one ends under its clients and is started again",
+			first: []migAction{ensure(daemon(daemonA, whole(h100A))), ensure(daemon(daemonB, whole(l40s))), connects("trainer", daemonA), connects("server", daemonB), dies(daemonA)},
+			do:    ensureByForce(daemon(daemonA, whole(h100A))),
+			then:  []migCheck{serves(daemon(daemonA, whole(h100A))), serves(daemon(daemonB, whole(l40s)), "server"), ranOn(daemonB)},
+		},
+		{
 			name:  "ids are compared without case",
 			first: []migAction{ensure(daemon(daemonA, whole(h100A))), connects("trainer", daemonA)},
 			do:    ensure(daemon(daemonA, whole(strings.ToUpper(h100A)))),

@@ -26,8 +26,8 @@ func (d SharedDevice) Same(o SharedDevice) bool {
 func SameDevices(a, b []SharedDevice) bool { return slices.EqualFunc(a, b, SharedDevice.Same) }
 
 // MPSLayout wants NVIDIA's Multi-Process Service: on each host one control daemon for all
-// GPUs of the config, because a process reaches only one daemon, or, in MIG mode, one for
-// each GPU instance.
+// GPUs of the config, because a process reaches only one daemon, or one for each GPU, or, in
+// MIG mode, for each GPU instance.
 type MPSLayout struct {
 	// User is the user id whose processes may be clients; nil with MultiUser.
 	User      *int `json:"user,omitempty"`
@@ -42,6 +42,9 @@ type MPSLayout struct {
 	// Oversubscription is how often the memory limits and the thread percentages of shares
 	// may add up to the device; 0 is 1, once.
 	Oversubscription float64 `json:"oversubscription,omitempty"`
+	// PerGPU gives each GPU a daemon of its own, so that a fault of one client ends none on
+	// other GPUs. A GPU instance has one anyway.
+	PerGPU bool `json:"per_gpu,omitempty"`
 }
 
 // TimeSlicing wants several workloads to take turns on each GPU or GPU instance. Nothing

@@ -196,9 +196,4 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 }
 
 // daemonOf is the name of the daemon that serves a device of mode MPS.
-func daemonOf(d *Device) string {
-	if d.Instance == nil {
-		return daemonName(d.Config.ID, nil)
-	}
-	return daemonName(d.Config.ID, &d.SharedDevice)
-}
+func daemonOf(d *Device) string { return daemonName(d.Config, d.SharedDevice) }

@@ -12,41 +12,32 @@ import (
 
 // Daemons are the MPS control daemons that a config wants on a host for those of its GPUs
 // that are there: one for all of them in the order of their ids, since a process reaches
-// only one daemon, or, with MIG, one for each GPU instance that is there.
+// only one daemon, or one for each, or, with MIG, for each GPU instance that is there.
 func Daemons(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) []gpu.MPSDaemonSpec {
 	if c.MPS == nil {
 		return nil
 	}
 	gpus := slices.SortedFunc(slices.Values(withIDs(h, gpuIDs)), func(a, b *gpu.GPU) int { return cmp.Compare(gpu.FoldID(a.ID), gpu.FoldID(b.ID)) })
 	gpus = slices.CompactFunc(gpus, func(a, b *gpu.GPU) bool { return a == b })
-	if c.MIG == nil {
-		if len(gpus) == 0 {
-			return nil
-		}
-		one := newDaemon(c, daemonName(c.ID, nil))
-		for _, g := range gpus {
-			one.Devices = append(one.Devices, gpu.SharedDevice{GPU: g.ID})
-		}
-		return []gpu.MPSDaemonSpec{one}
-	}
 	var out []gpu.MPSDaemonSpec
 	for _, g := range gpus {
-		if g.MIG == nil || !g.MIG.Enabled {
-			continue
-		}
-		for _, at := range g.MIG.State().Placements {
-			device := gpu.SharedDevice{GPU: g.ID, Instance: &at}
-			d := newDaemon(c, daemonName(c.ID, &device))
-			d.Devices = []gpu.SharedDevice{device}
-			out = append(out, d)
+		switch {
+		case c.MIG == nil && len(out) > 0 && !c.MPS.PerGPU:
+			out[0].Devices = append(out[0].Devices, gpu.SharedDevice{GPU: g.ID})
+		case c.MIG == nil:
+			out = append(out, newDaemon(c, gpu.SharedDevice{GPU: g.ID}))
+		case g.MIG != nil && g.MIG.Enabled:
+			for _, at := range g.MIG.State().Placements {
+				out = append(out, newDaemon(c, gpu.SharedDevice{GPU: g.ID, Instance: &at}))
+			}
 		}
 	}
 	return out
 }
 
-func newDaemon(c *gpu.PartitionConfig, name string) gpu.MPSDaemonSpec {
+func newDaemon(c *gpu.PartitionConfig, first gpu.SharedDevice) gpu.MPSDaemonSpec {
 	return gpu.MPSDaemonSpec{
-		Name: name, User: c.MPS.User, MultiUser: c.MPS.MultiUser,
+		Name: daemonName(c, first), Devices: []gpu.SharedDevice{first}, User: c.MPS.User, MultiUser: c.MPS.MultiUser,
 		ActiveThreadPercentage: c.MPS.ActiveThreadPercentage, PinnedMemoryLimit: c.MPS.PinnedMemoryLimit,
 	}
 }
@@ -58,10 +49,10 @@ const (
 	daemonHashSize = 8
 )
 
-// daemonName makes a config's id fit for the name of a daemon. What does not fit, and a
-// GPU instance, is told apart by a hash.
-func daemonName(configID string, instance *gpu.SharedDevice) string {
-	id := gpu.FoldID(configID)
+// daemonName makes a config's id fit for the name of the daemon of a device. What does not fit,
+// and a device that has its own, is told apart by a hash.
+func daemonName(c *gpu.PartitionConfig, device gpu.SharedDevice) string {
+	id, shared := gpu.FoldID(c.ID), device.Instance == nil && !c.MPS.PerGPU
 	fit := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
 			return r
@@ -69,12 +60,15 @@ func daemonName(configID string, instance *gpu.SharedDevice) string {
 		return '-'
 	}, id)
 	fit = strings.TrimLeft(fit, "-_")
-	if instance == nil && fit == id && fit != "" && len(fit) <= daemonNameMax {
+	if shared && fit == id && fit != "" && len(fit) <= daemonNameMax {
 		return fit
 	}
 	of := id
-	if instance != nil {
-		of += "\x00" + gpu.FoldID(instance.GPU) + "\x00" + gpu.PlacementsText([]gpu.MIGPlacement{*instance.Instance})
+	if !shared {
+		of += "\x00" + gpu.FoldID(device.GPU)
+	}
+	if device.Instance != nil {
+		of += "\x00" + gpu.PlacementsText([]gpu.MIGPlacement{*device.Instance})
 	}
 	sum := sha256.Sum256([]byte(of))
 	fit = fit[:min(len(fit), daemonNameMax-1-daemonHashSize)]

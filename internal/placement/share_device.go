@@ -147,7 +147,7 @@ func (l GPULayout) device(g *gpu.GPU, at gpu.SharedDevice, memory gpu.Bytes, com
 		d.Oversubscription = atLeastOnce(l.Config.MPS.Oversubscription)
 		d.Seats = mpsClients(g, at, compute)
 		if at.Instance == nil {
-			d.group = "mps " + gpu.FoldID(l.Config.ID)
+			d.group = "mps " + daemonOf(d)
 		}
 	case gpu.ShareTimeSlicing:
 		d.Oversubscription = atLeastOnce(l.Config.TimeSlicing.Oversubscription)

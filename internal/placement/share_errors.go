@@ -143,7 +143,7 @@ func (e *ShareNoRoomError) Fix() string {
 	case len(e.Lacks) == 0 && len(e.Fits) == 0:
 		return "Choose another host, or cover its GPUs with a gpu_partition_config or a gpu_pool that the share names."
 	case len(e.Lacks) == 0 || len(e.Fits) > 0:
-		return "Ask for fewer devices, or cover the GPUs with one gpu_partition_config."
+		return "Ask for fewer devices, or cover the GPUs with one gpu_partition_config, in which one MPS daemon serves them all (`daemons` is not \"per_gpu\")."
 	}
 	return slices.MaxFunc(e.Lacks, func(a, b ShareLack) int { return cmp.Compare(lackRank(a.Code), lackRank(b.Code)) }).Fix
 }

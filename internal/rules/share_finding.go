@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
@@ -41,6 +42,9 @@ func ShareFinding(err error) Finding {
 		f.Fix = "Refer to a " + scope.What + " that covers GPUs of this host."
 	case errors.As(err, &apart):
 		f.Path, f.Title, f.Fix = "gpu_ids", "No process can use all devices of the share", "Replace the share: `terraform apply -replace=ADDRESS`."
+		if apart.FirstMode == gpu.ShareMPS && apart.SecondMode == gpu.ShareMPS {
+			f.Fix = "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU."
+		}
 	case errors.As(err, &quota):
 		f.Rule, f.Path, f.Title = poolQuota, "pool", "The quota of the pool is used up"
 		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("In pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()), capital(quota.Wanted())+"."

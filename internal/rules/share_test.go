@@ -181,16 +181,28 @@ func TestDaemons(t *testing.T) {
 	if got := placement.Daemons(h, c, []string{migGPU2}); len(got) != 0 {
 		t.Errorf("of GPUs that are not there: %+v", got)
 	}
-	c.Kind, c.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
+	names := map[string]bool{one.Name: true}
+	c.MPS.PerGPU = true
 	got := placement.Daemons(h, c, ids)
-	names := map[string]bool{}
+	for i, id := range []string{migGPU0, migGPU1} {
+		if len(got) != 2 || !gpu.SameDevices(got[i].Devices, []gpu.SharedDevice{{GPU: id}}) {
+			t.Fatalf("one for each GPU: %+v", got)
+		}
+		if alone := placement.Daemons(h, c, []string{id}); alone[0].Name != got[i].Name {
+			t.Errorf("the daemon of %s is %q, and %q beside another", id, alone[0].Name, got[i].Name)
+		}
+		names[got[i].Name] = true
+	}
+	c.MPS.PerGPU = false
+	c.Kind, c.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
+	got = placement.Daemons(h, c, ids)
 	for i, at := range []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 4)} {
 		if len(got) != 2 || !gpu.SameDevices(got[i].Devices, []gpu.SharedDevice{{GPU: migGPU0, Instance: &at}}) {
 			t.Fatalf("of instances: %+v", got)
 		}
 		names[got[i].Name] = true
 	}
-	if len(names) != 2 {
+	if len(names) != 5 {
 		t.Errorf("two daemons of one name: %v", names)
 	}
 }

@@ -13,6 +13,17 @@ resource "gpu_partition_config" "inference" {
   max_disruption = "process_restart"
 }
 
+# One daemon for each GPU of another host: a fault of one client ends none on other GPUs, and
+# each process and share has one GPU.
+resource "gpu_partition_config" "serving" {
+  name  = "serving"
+  hosts = ["gpu02"]
+  mps = {
+    uid     = 1000
+    daemons = "per_gpu"
+  }
+}
+
 # MPS inside of each GPU instance of another host, with a daemon for each.
 resource "gpu_partition_config" "notebooks" {
   name  = "notebooks"

@@ -121,6 +121,30 @@ func TestRealDaemon(t *testing.T) {
 	}
 }
 
+// TestRealDaemonForEachGPU has the daemon of one GPU killed and started again beside that of another.
+func TestRealDaemonForEachGPU(t *testing.T) {
+	f := realHost(t)
+	of := func(name string, n int) gpu.MPSDaemonSpec {
+		return gpu.MPSDaemonSpec{Name: name, Devices: []gpu.SharedDevice{{GPU: uuid(n)}}, User: new(os.Geteuid()), PinnedMemoryLimit: gpu.Bytes(n) * gib}
+	}
+	first, second := f.ensure(of("team-a", 1)), f.ensure(of("team-b", 2))
+	if first.PID == second.PID || first.PipeDir == second.PipeDir {
+		t.Fatalf("two GPUs have one daemon: %+v, %+v", first, second)
+	}
+	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for tries := 0; alive(first.PID) && tries < 500; tries++ {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if again := f.ensure(of("team-a", 1)); again.PID == first.PID {
+		t.Error("the killed one was not started again")
+	}
+	if other := f.ensure(of("team-b", 2)); other.PID != second.PID {
+		t.Errorf("the daemon of the other GPU was process %d, and is %d", second.PID, other.PID)
+	}
+}
+
 // TestRealDaemonOverStaleSockets starts where a killed one left its sockets.
 func TestRealDaemonOverStaleSockets(t *testing.T) {
 	f := realHost(t)

@@ -24,12 +24,22 @@ func MPS(text string) schema.SingleNestedAttribute {
 	return mpsAt(path.MatchRoot("mps"), text, schema.StringAttribute{
 		MarkdownDescription: "The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config.",
 		Optional:            true, Validators: []validator.String{stringvalidator.OneOf(string(gpu.ComputeExclusiveProcess), string(gpu.ComputeDefault))},
+	}, schema.StringAttribute{
+		MarkdownDescription: "`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use several. `per_gpu`: one for each GPU, so that " +
+			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.",
+		Optional: true, Validators: []validator.String{stringvalidator.OneOf(daemonPerHost, daemonPerGPU)},
 	})
 }
 
+// Values of the attribute daemons.
+const (
+	daemonPerHost = "per_host"
+	daemonPerGPU  = "per_gpu"
+)
+
 // mpsAt is MPS on GPUs or inside of GPU instances. at is where: an error would spell a relative
 // path as it was written, steps up included.
-func mpsAt(at path.Expression, text string, computeMode schema.StringAttribute) schema.SingleNestedAttribute {
+func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAttribute) schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: text, Optional: true,
 		Attributes: map[string]schema.Attribute{
@@ -52,6 +62,7 @@ func mpsAt(at path.Expression, text string, computeMode schema.StringAttribute) 
 				Optional: true, Validators: MemoryValidators(),
 			},
 			"compute_mode": computeMode,
+			"daemons":      daemons,
 			"oversubscription": schema.Float64Attribute{
 				MarkdownDescription: "How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is.",
 				Optional:            true, Validators: oversubscription,
@@ -105,6 +116,7 @@ type mpsModel struct {
 	Threads          types.Float64 `tfsdk:"active_thread_percentage"`
 	MemoryMiB        types.Int64   `tfsdk:"pinned_memory_limit_mib"`
 	ComputeMode      types.String  `tfsdk:"compute_mode"`
+	Daemons          types.String  `tfsdk:"daemons"`
 	Oversubscription types.Float64 `tfsdk:"oversubscription"`
 }
 
@@ -123,6 +135,7 @@ func DecodeMPS(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gp
 	l := &gpu.MPSLayout{
 		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
 		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
+		PerGPU: m.Daemons.ValueString() == daemonPerGPU,
 	}
 	if !m.User.IsNull() {
 		id := int(m.User.ValueInt64())
@@ -142,6 +155,9 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 	}
 	if l.MultiUser {
 		m.MultiUser = types.BoolValue(true)
+	}
+	if l.PerGPU {
+		m.Daemons = types.StringValue(daemonPerGPU)
 	}
 	if l.PinnedMemoryLimit > 0 {
 		m.MemoryMiB = types.Int64Value(l.PinnedMemoryLimit.MiB())
