@@ -25,8 +25,6 @@ type Type struct {
 	// Instance is the MIG profile that the type lives in, "1g.18gb"; "" for a type that
 	// shares the GPU by time slices, or when not told.
 	Instance string `json:"instance,omitempty"`
-	// PerInstance is how many share one such instance; 0 is one.
-	PerInstance int `json:"per_instance,omitempty"`
 }
 
 // typeName takes apart L40S-2Q, M60-0Q, P100-2B4 and, with the compute slices first,
