@@ -121,6 +121,8 @@ type Fleet struct {
 
 	// applying is true once this run changes something.
 	applying atomic.Bool
+	// refreshing is true once this run has read a resource, which a run that applies a plan does not.
+	refreshing atomic.Bool
 	// swept is true once this run has looked for claims of VMs that are gone.
 	swept atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
@@ -222,6 +224,10 @@ func (f *Fleet) Applying() { f.applying.Store(true) }
 // Applies reports whether this run is known to change hosts. Until it has begun to, an apply
 // looks like a plan.
 func (f *Fleet) Applies() bool { return f.applying.Load() }
+
+// Refreshing says that this run reads a resource: that it plans. Refreshes reports whether it has.
+func (f *Fleet) Refreshing()     { f.refreshing.Store(true) }
+func (f *Fleet) Refreshes() bool { return f.refreshing.Load() }
 
 // Owner is the name of this state in claims.
 func (f *Fleet) Owner() string { return f.opt.Owner }

@@ -252,10 +252,15 @@ func Infeasible(w World, p change.Change) []Finding {
 func (r *run) reportRefused(host string, refused *change.Refusal) {
 	f := Refused(host, r.plan, refused)
 	f.Path = pathOf(r.plan)
-	if reflect.DeepEqual(declared(r.plan.Want), declared(r.plan.Prior)) {
+	if Repairs(r.plan) {
 		f.Level = Warning // what is to be put right stood before
 	}
 	r.report(f, key(Feasible, host))
+}
+
+// Repairs tells whether a plan wants nothing else than before: it puts right what differs.
+func Repairs(p change.Change) bool {
+	return reflect.DeepEqual(declared(p.Want), declared(p.Prior))
 }
 
 // declared is a want without where its VM happens to be, and what it is called there.
@@ -383,7 +388,7 @@ func letsGo(w gpu.Want) gpu.Want {
 // failsBeside tells whether some other host will not let what a plan puts right be put right,
 // which is no error: then no host sees it.
 func (r *run) failsBeside(p change.Change, host string) bool {
-	if r.alone || !reflect.DeepEqual(declared(p.Want), declared(p.Prior)) {
+	if r.alone || !Repairs(p) {
 		return false
 	}
 	alone := *r

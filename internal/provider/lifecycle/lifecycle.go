@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // Managed is what every resource is.
@@ -54,8 +55,8 @@ type Parts[M any] struct {
 	// Identify writes what Terraform identifies the object by, once that is known.
 	Identify func(ctx context.Context, known, next *tfsdk.ResourceIdentity, of *M) diag.Diagnostics
 	// Plan and PlanDestroy prove a plan against the hosts and the rest of the run. state is nil
-	// for a new object; inst is its name in the ledger.
-	Plan        func(ctx context.Context, inst string, plan, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse)
+	// for a new object; inst is its name in the ledger; stays is what Record says.
+	Plan        func(ctx context.Context, inst string, plan, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool)
 	PlanDestroy func(ctx context.Context, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse)
 	// Touches reports whether an update needs the hosts; Apply makes the plan real and fills in
 	// its computed attributes, and returns false when nothing of the change is there; Permit
@@ -113,19 +114,35 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	inst := s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
 	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
+	if !s.Of.Plan(ctx, inst, &plan, state, req, resp) {
+		return
+	}
+	differs := *s.Of.Drift(state) // stays: planned once more, as if nothing differed
+	*s.Of.Drift(state) = object.None(drift.Type)
+	plan = *new(M)
+	resp.Plan, resp.RequiresReplace = req.Plan, nil
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	s.Of.Plan(ctx, inst, &plan, state, req, resp)
+	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("drift"), differs)...)
 }
 
 // Record puts a plan into the ledger, and reports what the rules find, what the hosts have
-// otherwise, and whom the change disturbs.
-func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v fleet.View, p change.Change, differs []change.Difference, diags *diag.Diagnostics) {
+// otherwise, and whom the change disturbs. It returns true where the change would only put right
+// what differs and the hosts would refuse that: an apply that is bound to fail helps nobody, and an
+// error would stop all else. Right before an apply, which reads nothing, it is too late for that.
+func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v fleet.View, p change.Change, differs []change.Difference, diags *diag.Diagnostics) (stays bool) {
 	s.Fleet.AwaitNamed(ctx, v, p)
 	findings, does := s.Fleet.Record(inst, v, p)
+	if len(differs) > 0 && s.Fleet.Refreshes() && rules.Repairs(p) && !rules.HasErrors(findings) && !diags.HasError() && len(s.Fleet.Refused(v, p)) > 0 {
+		report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
+		return true
+	}
 	report.Findings(diags, p.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, p)))
 	report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
 	if !p.Unchanged {
 		report.Disturbs(diags, s.Fleet, at, p, does)
 	}
+	return false
 }
 
 // Create implements resource.Resource.
@@ -190,6 +207,7 @@ func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter
 // Read implements resource.Resource.
 func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	defer s.Fleet.Ledger.Begin()()
+	s.Fleet.Refreshing()
 	var state M
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	// A version of Terraform that carries no identity wants one whatever comes of the read.

@@ -63,28 +63,29 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
 // plan makes the id, decides whether the hosts have to be touched, and proves the plan against
 // the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool) {
 	want, known := plan.declared(ctx, &resp.Diagnostics)
-	if known && plan.ID.IsUnknown() {
+	prior := state.prior(ctx, &resp.Diagnostics)
+	if known && (plan.ID.IsUnknown() || state != nil && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
 		want.ID = configID(want)
 		plan.ID = types.StringValue(want.ID)
 	}
-	prior := state.prior(ctx, &resp.Diagnostics)
 	if prior != nil && plan.kindIsOpen(prior.Kind) {
 		resp.Diagnostics.AddError("The kind of the config has to be known at plan", fmt.Sprintf("%s\n\n"+
 			"Found: it is of kind %s, and which kind it is to be is known only after apply.\nWanted: a plan says whether the config is replaced, which another kind takes.\n"+
 			"Fix: let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.", label(prior.ID), prior.Kind))
-		return
+		return false
 	}
 	var ended fleet.View // the hosts once one of another kind has ended
 	replaced := cmp.Or(prior, r.Fleet.Ledger.Prior(inst).Config)
-	if replaced != nil && (state == nil || known && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
+	leaves := replaced != nil && known && want.ID != replaced.ID && want.Kind == replaced.Kind
+	if replaced != nil && !leaves && (state == nil || known && want.Kind != prior.Kind) {
 		after, ends := r.planDestroy(ctx, req, replaced, resp)
 		if want.Kind != replaced.Kind {
 			ended = after
 			if !ends {
 				r.Fleet.Ledger.Forget(inst)
-				return // that is what is wrong with the replacement
+				return false // that is what is wrong with the replacement
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if resp.Diagnostics.HasError() {
-		return
+		return false
 	}
 	if !known || r.Fleet.Unknown() {
 		// Its checks wait until apply, but for VMs whose permission is taken back meanwhile.
@@ -109,7 +110,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 			open.Subject = label(prior.ID)
 		}
 		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) }))
-		return
+		return false
 	}
 
 	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
@@ -122,11 +123,11 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		hosts, v, ok := scope.Hosts(ctx, r.Fleet, want.Scope, &resp.Diagnostics)
 		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.Fleet.Ledger.Forget(inst)
-			return
+			return false
 		}
 		if !r.allAnswer(hosts, v, p.Subject, &resp.Diagnostics) {
 			r.Fleet.Ledger.Forget(inst)
-			return
+			return false
 		}
 		choose(&want, p.Token, hosts, v.With(ended))
 		view = v
@@ -141,7 +142,11 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	p.Want.Config = &want
 	p.Prior.Config = prior
 	p.Approved = instance.Seen(ctx, req.Private)
-	r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+	stays = r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+	if leaves && state != nil { // after the record, by which another that leaves the wanted config hands it over
+		r.planDestroy(ctx, req, replaced, resp)
+	}
+	return stays
 }
 
 func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {

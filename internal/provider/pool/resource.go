@@ -146,18 +146,15 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
 // plan makes the id, decides whether the hosts have to be touched, and proves the plan against
 // the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool) {
 	want, known := plan.declared(ctx, &resp.Diagnostics)
-	if known && plan.ID.IsUnknown() {
+	if known && (plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name)) {
 		want.ID = poolID(want.Scope, want.Members, want.Name)
 		plan.ID = types.StringValue(want.ID)
 	}
 	prior := state.prior(ctx, &resp.Diagnostics)
-	switch replaced := r.Fleet.Ledger.Prior(inst).Pool; {
-	case state == nil:
+	if replaced := r.Fleet.Ledger.Prior(inst).Pool; state == nil && replaced != nil && gpu.SameID(replaced.ID, want.ID) {
 		r.planDestroy(ctx, req, replaced, resp)
-	case !plan.Name.Equal(state.Name):
-		r.planDestroy(ctx, req, prior, resp)
 	}
 	differs := state.drifted(ctx, &resp.Diagnostics)
 	unchanged := state != nil && known && len(differs) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
@@ -170,11 +167,14 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if resp.Diagnostics.HasError() {
-		return
+		return false
 	}
 	if !known || r.Fleet.Unknown() {
+		if state != nil && !plan.Name.Equal(state.Name) {
+			r.planDestroy(ctx, req, prior, resp)
+		}
 		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
-		return
+		return false
 	}
 
 	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
@@ -187,7 +187,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
 		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.Fleet.Ledger.Forget(inst)
-			return
+			return false
 		}
 		choose(&want, hosts, v)
 		view = v
@@ -196,7 +196,11 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		}
 	}
 	p.Want.Pool, p.Prior.Pool = &want, prior
-	r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+	stays = r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+	if prior != nil && !gpu.SameID(prior.ID, want.ID) { // after the record, by which another that leaves the wanted pool hands it over
+		r.planDestroy(ctx, req, prior, resp)
+	}
+	return stays
 }
 
 func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {

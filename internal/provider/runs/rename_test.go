@@ -116,6 +116,58 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 	}
 }
 
+// Configs and pools that change places among resources, names and all, are handed over under the VMs
+// that use them, as a renamed one is. One at a time the first
+// cannot know: a plan may be refused, or an apply have to be repeated.
+func TestSwappedNamesAreHandedOver(t *testing.T) {
+	t.Parallel()
+	for _, at := range []int{1, 10, 30} {
+		t.Run(fmt.Sprintf("%d at a time", at), func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)), rig.Node("hv02", rig.Desktop("avd-02", 2))))
+			config := func(x, y string) string { // the labels of what is on hv01 and on hv02
+				text := r.Block()
+				for label, host := range map[string]string{x: "hv01", y: "hv02"} {
+					text += fmt.Sprintf("resource \"gpu_partition_config\" %[1]q {\n  name = %[2]q\n  hosts = [%[2]q]\n  selector = { gpu_ids = { %[2]s = [%[3]q] } }\n  gpu_p = { partition_count = 4 }\n  on_destroy = \"restore\"\n}\n", label, host, rig.GPU0)
+					text += fmt.Sprintf("resource \"gpu_pool\" %[1]q {\n  name = \"pool-%[2]s\"\n  members = { %[2]s = [%[3]q] }\n  on_destroy = \"mount_back\"\n}\n", label, host, rig.GPU1)
+				}
+				return text + rig.AssignmentOf("one", "avd-01", "partition = { config = gpu_partition_config."+x+".id }", rig.MayStop) +
+					rig.AssignmentOf("two", "avd-02", "pool = { id = gpu_pool."+y+".id }", rig.WholeGPU(1), rig.MayStop)
+			}
+			patience := 5 * time.Second
+			if at > 1 { // a busy machine may let seconds pass between two plans
+				patience = 20 * time.Second
+			}
+			c := rig.NewPatientCLI(t, config("x", "y"), patience)
+			c.Apply()
+			before := bare(r.Snapshot())
+			r.NeverStops("avd-01", "hv01")
+			r.NeverStops("avd-02", "hv02")
+			c.Write(config("y", "x"))
+			parallel := fmt.Sprintf("-parallelism=%d", at)
+			if out, code := c.Run("plan", parallel, "-out=plan.out"); code != 0 {
+				if at > 1 {
+					t.Fatalf("the plan is refused:\n%s", out)
+				}
+				rig.WantSaid(t, out, "is destroyed in the same run")
+				parallel = "-parallelism=2"
+				c.Ok("plan", parallel, "-out=plan.out")
+			}
+			if out, code := c.Run("apply", parallel, "plan.out"); code != 0 {
+				if at > 1 {
+					t.Fatalf("the apply fails:\n%s", out)
+				}
+				rig.WantSaid(t, out, "No host was changed.", "as with -parallelism=1, only apply again.")
+				c.Apply()
+			}
+			if diff := cmp.Diff(before, bare(r.Snapshot())); diff != "" {
+				t.Errorf("the hosts are not as they were (-before +after):\n%s", diff)
+			}
+			c.WantNoChanges()
+		})
+	}
+}
+
 // What the plan cannot know in Terraform's order is said with the way out, and an apply that
 // does several things at a time knows it in time.
 func TestAHandoverThatTerraformsOrderHides(t *testing.T) {

@@ -21,12 +21,12 @@ import (
 
 // plan decides whether the host has to be touched, and proves that there is room for the share on
 // the hosts and beside the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) bool {
 	prior := state.prior(ctx, &resp.Diagnostics)
 	var config model
 	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.HasError() {
-		return
+		return false
 	}
 	want, known := config.declared(ctx, &resp.Diagnostics)
 	drifted := state.drifted(ctx, &resp.Diagnostics)
@@ -44,11 +44,11 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	plan.foresee(&config, state, stays, unchanged, len(drifted) > 0)
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if resp.Diagnostics.HasError() {
-		return
+		return false
 	}
 	if !known || r.Fleet.Unknown() {
 		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
-		return
+		return false
 	}
 
 	p := change.Change{Subject: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged, Replaces: state != nil && !stays}
@@ -62,14 +62,14 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		}
 		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, held) || !ok {
 			r.Fleet.Ledger.Forget(inst)
-			return
+			return false
 		}
 		on := r.placedOn(ctx, want)
 		if !slices.ContainsFunc(on, func(host string) bool { return !r.Fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
 			resp.Diagnostics.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
 				"%s\n\nHost: %s\nFound: %v.\nFix: bring the host back, or leave the share as it is until then.", p.Subject, strings.Join(on, ", "), v.Errors[on[0]]))
 			r.Fleet.Ledger.Forget(inst)
-			return
+			return false
 		}
 		view = v
 		if host, ok := r.Fleet.ShareTakenOver(v, want); ok && want.Host == "" {
@@ -79,7 +79,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	if state != nil && !stays {
 		r.planDestroy(ctx, req, prior, resp)
 	}
-	r.Record(ctx, inst, path.Empty(), view, p, drifted, &resp.Diagnostics)
+	return r.Record(ctx, inst, path.Empty(), view, p, drifted, &resp.Diagnostics)
 }
 
 func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {

@@ -22,7 +22,7 @@ import (
 
 // plan finds the VM, decides whether it has to be touched, and proves the plan against the hosts
 // and the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool) {
 	want, known := plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
 	prior := state.prior(ctx, r.Fleet.Power(), &resp.Diagnostics)
 	policy := r.policy(ctx, plan, &resp.Diagnostics)
@@ -55,7 +55,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	if !known || r.Fleet.Unknown() {
 		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-		return
+		return false
 	}
 
 	p := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
@@ -64,13 +64,13 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	if unchanged {
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 		r.planUnchanged(ctx, inst, p, &resp.Diagnostics)
-		return
+		return false
 	}
 	view, at, ok := r.find(ctx, plan, want, prior, &resp.Diagnostics)
 	if !ok {
 		r.Fleet.Ledger.Forget(inst)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-		return
+		return false
 	}
 	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
@@ -90,12 +90,13 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		leaves = true
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
-	r.Record(ctx, inst, path.Root("vm"), view, p, drifted, &resp.Diagnostics)
+	stays = r.Record(ctx, inst, path.Root("vm"), view, p, drifted, &resp.Diagnostics)
 	if leaves { // after the record, by which another that leaves the wanted VM hands it over
 		was := *prior
 		was.Power = was.Power.Stricter(want.Power)
 		r.planDestroy(ctx, req, &was, resp)
 	}
+	return stays
 }
 
 func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
