@@ -97,23 +97,28 @@ func TestAConfigsChangeDoesNotPlanItsAssignments(t *testing.T) {
 	}
 }
 
-// Fifty assignments are read by a person: what is at its default is not printed.
+// Fifty assignments are read by a person: beside Terraform's four lines and what is written in the
+// configuration, one prints the five values that only an apply knows, and two that say that nothing
+// is open.
 func TestNewAssignmentsPrintFewLines(t *testing.T) {
 	t.Parallel()
 	fleet, names := rig.Desktops(50)
-	r := rig.New(t, fleet)
-	out := rig.NewProcesses(t, r.Block("power = { allow_shutdown = true }")+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n", "", 1)).Ok("plan")
-	lines := 0
-	for line := range strings.Lines(out) {
-		if strings.HasPrefix(line, "Plan: ") {
-			break
-		}
-		if strings.HasPrefix(line, "      + ") || strings.HasPrefix(line, "          + ") || strings.HasPrefix(line, "        }") {
-			lines++
-		}
+	for name, x := range map[string]struct {
+		defaults, power string
+		own             int // lines of the configuration, as Terraform prints them, and of what the provider adds
+	}{
+		"power of the resource": {"", "power     = { allow_shutdown = true }\n", 1 + 1 + 3},
+		"power of the provider": {"power = { allow_shutdown = true }", "", 1 + 1 + 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, fleet)
+			out := rig.NewProcesses(t, r.Block(x.defaults)+strings.Replace(rig.AssignAll(names, ""), "power     = { allow_shutdown = true }\n", x.power, 1)).Ok("plan", "-refresh=false")
+			_, out, _ = strings.Cut(out, "Terraform will perform the following actions:\n\n")
+			out, _, _ = strings.Cut(out, "Plan: ")
+			if got, want := strings.Count(out, "\n"), (4+x.own+5+2)*len(names); got != want {
+				t.Errorf("%d lines for %d assignments, want %d:\n%.2000s", got, len(names), want, out)
+			}
+		})
 	}
-	if lines == 0 || lines > 12*len(names) {
-		t.Errorf("%d lines for %d assignments:\n%.3000s", lines, len(names), out)
-	}
-	t.Logf("%d lines for %d assignments", lines, len(names))
 }

@@ -198,7 +198,7 @@ func (r *run) passing(item placement.PackItem, room *placement.SharedHost) (f Fi
 			Found: fmt.Sprintf("%s of %s takes the share as it is now (%s); after this run it %s. Nothing says which of the two comes first.",
 				placement.DeviceText(now.SharedDevice), hostText(room.Key), now.Mode, becomes),
 			Wanted: fmt.Sprintf("%s wants %s. A share stays where it was placed.", capital(item.Label), shareText(s)),
-			Fix:    "Refer to the config, as in `config = gpu_partition_config.NAME.id`, so that the share waits for it, or name GPUs in `gpu_ids` that this run does not change.",
+			Fix:    "Refer to the config, as in `config = gpu_partition_config.NAME.id`, so that the share waits for it: Terraform tells a provider nothing of `depends_on`. Or name GPUs in `gpu_ids` that this run does not change.",
 		}
 		if item.Label != r.label() {
 			f.Other = item.Label

@@ -67,15 +67,26 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
 			"id":      schema.StringAttribute{MarkdownDescription: "The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it.", Computed: true},
 			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs in the pool, by host and GPU id, each with its `model`, `status` and the `vm` that holds it (null for none); on Linux hosts with the " +
-					"`shares` that use it and the fraction of it that is `free` (null on others).",
+				MarkdownDescription: "The GPUs in the pool, by host and GPU id:\n" +
+					"  - `model` (String)\n" +
+					"  - `status` (String) Such as `ready_for_dda` or `assigned`.\n" +
+					"  - `vm` (String) The VM that holds it; null for none.\n" +
+					"  - `shares` (List of String) The shares that use it. Linux only.\n" +
+					"  - `free` (Number) The part of it that no share has. Linux only.",
 				Computed: true, ElementType: types.MapType{ElemType: memberOfPool},
 			},
 			"available": schema.MapAttribute{MarkdownDescription: "Number of GPUs that no VM and no share uses, by host.", ElementType: types.Int64Type, Computed: true},
-			"quotas": schema.MapAttribute{
-				MarkdownDescription: "By label, the quota of `gpus`, `memory_mib` and `shares` (null for no limit), and what the label's shares have of the pool now: `used_gpus`, " +
-					"`used_memory_mib` and `used_shares`. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.",
-				ElementType: usageType, Computed: true,
+			"quotas": schema.MapNestedAttribute{
+				MarkdownDescription: "By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.",
+				Computed:            true,
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"gpus":            schema.Float64Attribute{MarkdownDescription: "The quota in whole GPUs; null for no limit.", Computed: true},
+					"memory_mib":      schema.Int64Attribute{MarkdownDescription: "The quota of memory in MiB; null for no limit.", Computed: true},
+					"shares":          schema.Int64Attribute{MarkdownDescription: "The quota of shares; null for no limit.", Computed: true},
+					"used_gpus":       schema.Float64Attribute{MarkdownDescription: "What the shares count for, in whole GPUs.", Computed: true},
+					"used_memory_mib": schema.Int64Attribute{MarkdownDescription: "The memory that is kept for the shares, in MiB.", Computed: true},
+					"used_shares":     schema.Int64Attribute{MarkdownDescription: "How many shares there are.", Computed: true},
+				}},
 			},
 		},
 	}

@@ -144,7 +144,7 @@ var attributeTypes = map[string]attr.Type{
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: "The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. What is at its default is null. " +
+		MarkdownDescription: "The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. " +
 			"A change of either is an update of this resource that writes the record and leaves the VM alone.",
 		Computed: true,
 		Attributes: map[string]schema.Attribute{
@@ -158,10 +158,30 @@ func AppliedAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// Applied is a whole policy as AppliedAttribute shows it: null for defaults, which a plan then
-// does not print for each VM. A timeout that nothing follows permits nothing, and needs no
-// record.
-func Applied(p gpu.Power) types.Object {
+// Applied is a policy in force as AppliedAttribute shows it, null where the resource's own `power`
+// says all of it, and with null for defaults: a plan then does not print it for each VM.
+func Applied(ctx context.Context, p gpu.Power, own types.Object, diags *diag.Diagnostics) types.Object {
+	o := applied(p)
+	if o.Equal(applied(Decode(ctx, own, gpu.Power{}, diags))) {
+		return types.ObjectNull(attributeTypes)
+	}
+	return o
+}
+
+// Same tells whether two resources have the same policy in force: each by what Applied says, and by its
+// own `power`.
+func Same(ctx context.Context, a, ownA, b, ownB types.Object, diags *diag.Diagnostics) bool {
+	whole := func(o, own types.Object) types.Object {
+		if o.IsNull() {
+			return applied(Decode(ctx, own, gpu.Power{}, diags))
+		}
+		return o
+	}
+	return whole(a, ownA).Equal(whole(b, ownB))
+}
+
+// applied leaves out a timeout that nothing follows: it permits nothing, and needs no record.
+func applied(p gpu.Power) types.Object {
 	unless := func(v bool, text string) types.String {
 		if !v {
 			return types.StringNull()

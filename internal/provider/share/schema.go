@@ -124,10 +124,15 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Optional: true, Validators: []validator.String{stringvalidator.OneOf(string(gpu.DisruptNone), string(gpu.DisruptProcessRestart))},
 		},
 		"timeouts": duration.Timeouts(ctx, timeoutText),
-		"devices": schema.ListAttribute{
-			MarkdownDescription: "The devices that the share uses, in the order in which processes count it: each with `gpu_id`, `mig_profile` and `mig_start` (null for a whole GPU), " +
-				"and the `uuid` of the GPU or MIG device. The UUID of a MIG device changes when it is made again, as after a reboot.",
-			ElementType: deviceType, Computed: true,
+		"devices": schema.ListNestedAttribute{
+			MarkdownDescription: "The devices that the share uses, in the order in which processes count them.",
+			Computed:            true,
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"gpu_id":      schema.StringAttribute{MarkdownDescription: "The GPU.", Computed: true},
+				"mig_profile": schema.StringAttribute{MarkdownDescription: "The profile of a MIG instance; null for a whole GPU.", Computed: true},
+				"mig_start":   schema.Int64Attribute{MarkdownDescription: "The first memory slice of a MIG instance; null for a whole GPU.", Computed: true},
+				"uuid":        schema.StringAttribute{MarkdownDescription: "The UUID of the GPU or MIG device. That of a MIG device is new each time that the instance is created, as after a reboot.", Computed: true},
+			}},
 		},
 		"mode": schema.StringAttribute{
 			MarkdownDescription: "How the devices are shared: `whole_gpu`, `mig`, `mps` or `time_slicing`.", Computed: true,

@@ -112,7 +112,7 @@ func (r *Resource) policy(ctx context.Context, plan *model, diags *diag.Diagnost
 		return p
 	}
 	p.Power = power.Decode(ctx, plan.Power, r.Fleet.Power(), diags)
-	plan.EffectivePower = power.Applied(p.Power)
+	plan.EffectivePower = power.Applied(ctx, p.Power, plan.Power, diags)
 	return p
 }
 
