@@ -663,15 +663,16 @@ func (w *world) plan(changes ...change.Change) announced {
 			if x.Title == "A service may keep GPUs from being reset" {
 				out.watched = append(out.watched, x.Host)
 			}
-			if x.Level == rules.Error {
+			switch {
+			case x.Level == rules.Error:
 				out.errors = append(out.errors, x)
-			} else if x.Title == "A node may be drained" {
+			case x.Title == "A node may be drained":
 				for _, vm := range w.vms() {
 					if strings.Contains(x.Found, strconv.Quote(vm)) {
 						out.mayMove = append(out.mayMove, vm)
 					}
 				}
-			} else if x.Rule == rules.Feasible {
+			case x.Rule == rules.Feasible:
 				out.unable[stdcmp.Or(x.Other, one.Subject)] = x
 			}
 		}

@@ -100,43 +100,67 @@ func restoredUnder() (w rules.World, ends, user change.Change) {
 	return w, ends, change.Change{Subject: label(a), Token: "claim-a", Want: a, Prior: a, Unchanged: true}
 }
 
+// sharedUnder has the destroy of a pool or config with a share of this state on it.
+func sharedUnder(was gpu.Want) func() (w rules.World, ends, user change.Change) {
+	return func() (w rules.World, ends, user change.Change) {
+		h, s, id := shareServer(), onto(share("a", 0), migGPU0), "ml"
+		if was.Pool != nil {
+			h, s.Pool, id = pooled(h, was), was.Pool.ID, was.Pool.Name
+		} else {
+			h = laidOut(h, was)
+		}
+		w = world(has(h, "vdi", s))
+		s.Host = h.Name
+		ends = change.Change{Subject: label(was), Token: "claim-" + id, Prior: was}
+		return w, ends, change.Change{Subject: label(wantShare(s)), Token: "claim-a", Want: wantShare(s), Prior: wantShare(s), Unchanged: true}
+	}
+}
+
 // A destroy waits for the plan of who is in its way: one that goes is none, even where it may
 // not be stopped, which its own plan says, and one that stays is told. Without an owner too.
 func TestADestroyWaitsForThePlansOfItsUsers(t *testing.T) {
 	t.Parallel()
-	for _, owner := range []string{"vdi", ""} {
-		for _, goes := range []bool{true, false} {
-			for _, userFirst := range []bool{true, false} {
-				w, ends, user := restoredUnder()
-				w.Owner = owner
-				for i := range w.Hosts["hv01"].Claims {
-					w.Hosts["hv01"].Claims[i].Owner = owner
-				}
-				if goes {
-					user.Want, user.Unchanged = gpu.Want{}, false
-				}
-				var said []rules.Finding
-				ask := func(p change.Change) {
-					w.Others.Put(p.Token, p)
-					said = append(said, slices.Concat(of(rules.Feasible, rules.Check(w, p, nil)), rules.Decided(w, p, nil))...)
-				}
-				w.Others = rules.NewBook()
-				if userFirst {
-					ask(user)
-				}
-				ask(ends)
-				if !userFirst {
-					if len(said) > 0 {
-						t.Errorf("owner %q: before its user is planned the destroy says %+v", owner, said)
+	for name, under := range map[string]func() (w rules.World, ends, user change.Change){
+		"a VM": restoredUnder, "a share of a pool": sharedUnder(sharePool("team", "gpu01")), "a share of a config": sharedUnder(mpsConfig("ml", "gpu01")),
+	} {
+		for _, owner := range []string{"vdi", ""} {
+			for _, goes := range []bool{true, false} {
+				for _, userFirst := range []bool{true, false} {
+					w, ends, user := under()
+					w.Owner = owner
+					for _, h := range w.Hosts {
+						for i := range h.Claims {
+							h.Claims[i].Owner = owner
+						}
 					}
-					if _, does := rules.CheckAndForesee(w, ends, nil); len(does) != 1 || len(does[0].Refused) > 0 {
-						t.Errorf("owner %q: it does %+v", owner, does)
+					if goes {
+						user.Want, user.Unchanged = gpu.Want{}, false
 					}
-					ask(user)
-				}
-				said = slices.DeleteFunc(said, func(f rules.Finding) bool { return f.Rule != rules.Feasible })
-				if goes != (len(said) == 0) || !goes && said[0].Level != rules.Error {
-					t.Errorf("owner %q, goes %v, user first %v: %+v", owner, goes, userFirst, said)
+					var said []rules.Finding
+					ask := func(p change.Change) {
+						w.Others.Put(p.Token, p)
+						said = append(said, slices.Concat(rules.Check(w, p, nil), rules.Decided(w, p, nil))...)
+						said = slices.DeleteFunc(said, func(f rules.Finding) bool {
+							return f.Rule != rules.Feasible && f.Rule != "share-placement" && f.Rule != "known-pool"
+						})
+					}
+					w.Others = rules.NewBook()
+					if userFirst {
+						ask(user)
+					}
+					ask(ends)
+					if !userFirst {
+						if len(said) > 0 {
+							t.Errorf("%s, owner %q: before its user is planned the destroy says %+v", name, owner, said)
+						}
+						if _, does := rules.CheckAndForesee(w, ends, nil); len(does) != 1 || len(does[0].Refused) > 0 {
+							t.Errorf("%s, owner %q: it does %+v", name, owner, does)
+						}
+						ask(user)
+					}
+					if goes != (len(said) == 0) || !goes && said[0].Level != rules.Error {
+						t.Errorf("%s, owner %q, goes %v, user first %v: %+v", name, owner, goes, userFirst, said)
+					}
 				}
 			}
 		}

@@ -22,7 +22,10 @@ type holding struct {
 func (r *run) holdings(host string, h *gpu.Host) []holding {
 	var out []holding
 	for c := range h.ClaimsOf(gpu.ClaimShare) {
-		if c.Want.Share != nil && !r.superseded(c) && (!r.ours(c) || (r.applying || r.everyClaim) && !r.takesOver(host, c)) {
+		if c.Want.Share == nil || r.superseded(c) || r.lenient && c.Owner == r.owner {
+			continue
+		}
+		if !r.ours(c) || (r.applying || r.everyClaim) && !r.takesOver(host, c) {
 			out = append(out, holding{share: c.Want.Share, claim: c})
 		}
 	}
@@ -78,7 +81,7 @@ func (r *run) sharedHost(host string, h *gpu.Host) *placement.SharedHost {
 // laidOut is a Linux host with the configs and pools of the run made on it, under the shares that
 // count.
 func (r *run) laidOut(host string, h *gpu.Host) *gpu.Host {
-	now := !r.othersBefore && !r.everyClaim
+	now := !r.othersBefore && !r.everyClaim && !r.lenient
 	if p := r.memo.laidOut[host]; p != nil && now {
 		return p
 	}
