@@ -377,7 +377,7 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	_ = w.derive(ctx)
 	// The change has ended; a host that cannot be read now is no part of how.
 	host := w.server.readBack(ctx)
-	if err := w.close(ctx, len(out.Stands) > 0, host); err != nil {
+	if err := w.close(ctx, halfDone(out.Done), host); err != nil {
 		return out, failure("write the journal", err)
 	}
 	out.RolledBack = len(out.Stands) == 0
@@ -446,6 +446,7 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
 		if onlyStart && step.Op != change.OpStopVM {
+			stand = append(stand, step)
 			continue
 		}
 		if gone(step) || w.left && step.Op == change.OpPutClaim {
@@ -479,6 +480,12 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	}
 	slices.Reverse(stand)
 	return stand, why, nil
+}
+
+// halfDone tells whether some of the steps that stand made something. A VM that only waits for its
+// start has all that it had, and its claim says what that is.
+func halfDone(stand []change.Step) bool {
+	return slices.ContainsFunc(stand, func(s change.Step) bool { return s.Op != change.OpStopVM })
 }
 
 // comesAgain tells whether there will be another attempt at putting the change back.

@@ -237,11 +237,12 @@ func TestVMDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestUndoFails cannot start a VM again: everything else is put back, what stands is
-// told, and the claim says so.
-func TestUndoFails(t *testing.T) {
+// TestUndoLacksAStart cannot start a VM again: everything else is put back, so that nothing is
+// left to claim, and it is told that the VM is off.
+func TestUndoLacksAStart(t *testing.T) {
 	r := newRig(t, onlyOneGPUP)
 	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{StartFails: simulated.StartFailsAlways}))
+	before := r.look()
 	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
 	e := codeOf(t, err, agent.StepFailed)
 	if e.Outcome.RolledBack || len(e.Outcome.Stands) != 1 || !strings.HasPrefix(e.Outcome.Stands[0], "shut down VM run-1") {
@@ -251,8 +252,28 @@ func TestUndoFails(t *testing.T) {
 	if vm.State != gpu.VMOff || len(vm.PartitionAdapters) != 0 {
 		t.Errorf("VM = %+v", vm)
 	}
-	c, ok := r.claim(gpu.ClaimAssignment, run1)
-	if !ok || !c.Incomplete || c.Token != "vm1" {
+	if d := cmp.Diff(before.Claims, r.look().Claims); d != "" {
+		t.Errorf("claims (-before +after):\n%s", d)
+	}
+	r.wantOwed("run-1")
+	r.wantJournal(0)
+}
+
+// TestUndoFails can take the adapter from the VM no more: the VM is started with it, what stands
+// is told, and the claim says so.
+func TestUndoFails(t *testing.T) {
+	r := newRig(t, onlyOneGPUP)
+	r.failStarts(1)
+	check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpRemovePartitionAdapter, Code: backend.Insufficient, Detail: "0x800705AA"}))
+	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
+	e := codeOf(t, err, agent.StepFailed)
+	if e.Outcome.RolledBack || len(e.Outcome.Stands) != 1 {
+		t.Errorf("outcome = %+v", e.Outcome)
+	}
+	if vm := r.vm("run-1"); !vm.Runs() || len(vm.PartitionAdapters) != 1 {
+		t.Errorf("VM = %+v", vm)
+	}
+	if c, ok := r.claim(gpu.ClaimAssignment, run1); !ok || !c.Incomplete || c.Token != "vm1" {
 		t.Errorf("claim = %+v", c)
 	}
 	r.wantJournal(0)
@@ -289,8 +310,8 @@ func TestRecoveryGivesUp(t *testing.T) {
 		}
 	}
 	r.restart("run-5")
-	if c, ok := r.claim(gpu.ClaimAssignment, run1); !ok || !c.Incomplete {
-		t.Errorf("claim = %+v", c)
+	if c, ok := r.claim(gpu.ClaimAssignment, run1); ok {
+		t.Errorf("claim = %+v", c) // of all but the start nothing is left
 	}
 	r.wantJournal(0)
 }

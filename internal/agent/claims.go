@@ -62,10 +62,13 @@ func (e *entry) leaves() *gpu.Claim {
 			c.Incomplete = true
 			if i < len(e.Undo) {
 				for _, back := range e.Undo[i] {
-					if had := back.Claim; back.Op == change.OpPutClaim && (had.Pending || had.Incomplete) {
+					if back.Op != change.OpPutClaim {
+						continue
+					}
+					had := back.Claim
+					c.SettingsBefore = had.SettingsBefore.Overlay(c.SettingsBefore) // a setting may not have gone back yet
+					if c.Holds = had.Want.Assignment; had.Pending || had.Incomplete {
 						c.Holds = had.Holds
-					} else if back.Op == change.OpPutClaim {
-						c.Holds = had.Want.Assignment
 					}
 				}
 			}

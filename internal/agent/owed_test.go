@@ -164,6 +164,26 @@ func TestWhatIsNotOwed(t *testing.T) {
 	}
 }
 
+// TestSettingsGoBackAfterAnUpdateThatFailed changes which settings an assignment has, and fails
+// half-way: a destroy puts back those of the claim of before as well.
+func TestSettingsGoBackAfterAnUpdateThatFailed(t *testing.T) {
+	r := newRig(t, onlyOneGPUP)
+	before := r.vm("run-1").Settings
+	first := partitionOf(run1, func(a *gpu.Assignment) { a.Settings.GuestControlledCache = new(true) })
+	second := partitionOf(run1, func(a *gpu.Assignment) { a.Settings.AutomaticStopAction = new(gpu.StopSave) })
+	r.done(assign("a", "vm1", nil, first))
+	r.failStarts(0)
+	if _, err := r.apply(assign("b", "vm1", first, second)); err == nil {
+		t.Fatal("the change succeeded")
+	}
+	r.repair()
+	r.done(assign("c", "vm1", first, nil))
+	if d := cmp.Diff(before, r.vm("run-1").Settings); d != "" {
+		t.Errorf("settings (-before +after):\n%s", d)
+	}
+	r.wantPower(r.look())
+}
+
 // TestStayOffIsNotOwed stops a VM whose owner wants it to stay off afterwards.
 func TestStayOffIsNotOwed(t *testing.T) {
 	r := newRig(t, onlyOneGPUP)

@@ -255,7 +255,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	defer cancel()
 	w := s.work(lease.Fence, e, nil)
 	w.hostIsBack = back
-	_, stands, err := w.undo(ctx)
+	left, stands, err := w.undo(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	if len(stands) > 0 && w.comesAgain() {
 		return stands, nil
 	}
-	if err := w.close(ctx, len(stands) > 0, s.readBack(ctx)); err != nil {
+	if err := w.close(ctx, halfDone(left), s.readBack(ctx)); err != nil {
 		return nil, failure("write the journal", err)
 	}
 	return stands, nil

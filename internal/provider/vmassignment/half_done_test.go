@@ -22,7 +22,7 @@ func TestUpdateThatCannotBePutBackIsFinishedByTheNextApply(t *testing.T) {
 	rig.WantSaid(t, c.Ok("state", "show", "gpu_vm_assignment.a"), "min_partition_compute = 500")
 
 	r.ClearFaults("hv01")
-	rig.WantSaid(t, c.Ok("plan"), "had a change that failed and could not be put back", "VM avd-01 is off", "1 to change")
+	rig.WantSaid(t, c.Ok("plan"), "quotas are not the declared ones", "VM avd-01 is off", "could not start it again", "1 to change")
 	c.Apply()
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 	v, _ := r.VM("avd-01")
