@@ -91,6 +91,9 @@ func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step)
 			return err
 		}
 		return s.guarded(ctx, fence, func(st *backend.State) error {
+			if _, own := (&gpu.Host{Claims: st.Claims}).Claim(step.Claim.Kind, step.Claim.ID); step.Claim.Cluster != "" && cluster == nil && !own {
+				return errAway
+			}
 			edit(st)
 			return nil
 		})
@@ -102,6 +105,22 @@ func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step)
 		st.Claims = change.DropClaim(st.Claims, step.Claim.Kind, step.Claim.ID)
 		return nil
 	})
+}
+
+var errAway = &Error{Code: StepFailed, Message: "the claim is in the records of a cluster that the host has left"}
+
+// awaits tells of a change of a clustered VM, on a host that has left the cluster, that all that is
+// left of it, or all that can be, is in the records of the cluster. Nobody there knows that it is to
+// be put back: the change stays in the journal until the host is in a cluster again, and keeps
+// nobody from the host meanwhile.
+func (s *Server) awaits(ctx context.Context, e *entry) bool {
+	shared := slices.ContainsFunc(e.Steps, func(step change.Step) bool { return step.Claim != nil && step.Claim.Cluster != "" })
+	if cluster, err := s.cluster(ctx); e.Status != running || !shared || err != nil || cluster != nil {
+		return false
+	}
+	begun := e.Steps[:e.Begun]
+	onlyClaims := len(begun) > 0 && !slices.ContainsFunc(begun, func(step change.Step) bool { return step.Claim == nil })
+	return onlyClaims || e.Attempts >= maxAttempts
 }
 
 // elsewhere tells of which steps what they did is not this host's to put back any more: the VM

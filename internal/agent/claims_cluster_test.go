@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,74 @@ func TestAVMThatMovesTakesTheRecordOfWhatWasMadeOfItAlong(t *testing.T) {
 				t.Errorf("on hv02 there is %+v, and the cluster has the claims %+v", vm, c)
 			}
 		})
+	}
+}
+
+// What a node had written into the records of its cluster when a run died there is put back, or
+// says that it is not complete, once the node is in the cluster again; that it was evicted
+// meanwhile keeps nobody from it.
+func TestANodeThatIsEvictedPutsBackItsClaimWhenItReturns(t *testing.T) {
+	for name, want := range map[string]*gpu.Assignment{
+		"now":          partitionOf(run1, minVRAM(gib)),
+		"when it ends": partitionOf(run1, func(a *gpu.Assignment) { a.Power = gpu.Power{NextOff: true} }),
+	} {
+		for at, made := 1, false; !made && at <= 50; at++ {
+			t.Run(fmt.Sprintf("%s, write %d", name, at), func(t *testing.T) {
+				n := newNodes(t, clustered)
+				n.acquire("run-1")
+				n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
+				before := n.vm("run-1")
+				n.breaker.arm(at, dieAfter)
+				_, err := n.apply(assign("a", "vm1", nil, want))
+				if made = err == nil; made {
+					return
+				}
+				n.clock.advance(10 * time.Minute)
+				check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+				var cluster *gpu.Cluster
+				member := func(is bool) {
+					check(t, n.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+						if s.Hosts[0].Cluster = nil; is {
+							s.Hosts[0].Cluster = cluster
+						} else {
+							cluster = s.Hosts[1].Cluster
+						}
+						return nil
+					}))
+				}
+				member(false)
+				n.start()
+				j, err := n.Journal(t.Context())
+				check(t, err)
+				kept := len(j.Changes) == 1 && j.Changes[0].Status == "applied"
+				for i := range 5 { // what cannot be put back is tried three times
+					run := fmt.Sprintf("run-%d", 2+i)
+					n.fence, err = n.AcquireLease(t.Context(), inCluster(run))
+					if err == nil {
+						check(t, n.ReleaseLease(t.Context(), n.fence))
+					} else if i > 2 {
+						t.Errorf("nobody gets the host: %v", err)
+					}
+				}
+				if h, err := n.Inventory(t.Context()); err != nil || len(h.Unfinished) > 0 {
+					t.Errorf("unfinished %v, %v", h.Unfinished, err)
+				}
+				member(true)
+				n.acquire("run-9")
+				n.wantJournal(0)
+				hv02, err := n.other.sim.Inventory(t.Context())
+				check(t, err)
+				vm, _ := hv02.VM(run1)
+				after := *vm
+				after.State = before.State // the cluster owes it a start
+				c := n.shared().Claims
+				changed := !reflect.DeepEqual(before, after)
+				mayStay := kept || want.Power != (gpu.Power{NextOff: true}) // what waits has not touched the VM
+				if changed && len(c) == 0 || len(c) > 0 && (!mayStay || c[0].Incomplete == kept) {
+					t.Errorf("on hv02 there is %+v, and was %+v, and the cluster has the claims %+v", vm, before, c)
+				}
+			})
+		}
 	}
 }
 

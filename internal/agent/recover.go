@@ -167,7 +167,7 @@ func (s *Server) deadNow(ctx context.Context, lease backend.Lease) (journal, err
 	if err != nil {
 		return nil, err
 	}
-	return s.dead(j, lease), nil
+	return s.dead(j, lease).without(func(e *entry) bool { return s.awaits(ctx, e) }), nil
 }
 
 // settleEach settles dead changes, while nothing else of this process writes.
@@ -177,7 +177,9 @@ func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journ
 		if end.Stands, err = s.settleOne(ctx, lease, e); err != nil {
 			return settled, err
 		}
-		settled = append(settled, end)
+		if e.Attempts >= maxAttempts || !s.awaits(ctx, e) {
+			settled = append(settled, end)
+		}
 	}
 	return settled, nil
 }
@@ -260,7 +262,7 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 		return nil, err
 	}
 	_ = w.derive(ctx) // the next write finds the lease as it is
-	if len(stands) > 0 && w.comesAgain() {
+	if len(stands) > 0 && (w.comesAgain() || s.awaits(ctx, e)) {
 		return stands, nil
 	}
 	if err := w.close(ctx, halfDone(left), s.readBack(ctx)); err != nil {

@@ -20,6 +20,7 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 	if err != nil {
 		return gpu.Host{}, err
 	}
+	entries = entries.without(func(e *entry) bool { return s.awaits(ctx, e) })
 	for _, e := range entries {
 		if e.Status == running {
 			host.Unfinished = append(host.Unfinished, e.Subject)
