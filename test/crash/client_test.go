@@ -72,9 +72,8 @@ func makeChangeUnder(ctx context.Context, c *agent.Client, lease agent.LeaseRequ
 	if err != nil {
 		return err
 	}
-	if _, err = c.Apply(ctx, fence, ch, "", nil); err == nil {
-		_, err = c.Settle(ctx, fence, ch.ID, false)
-	}
+	ch.Keep = true
+	_, err = c.Apply(ctx, fence, ch, "", nil)
 	return errors.Join(err, c.ReleaseLease(ctx, fence))
 }
 
