@@ -225,8 +225,10 @@ func (f *Fleet) Applying() { f.applying.Store(true) }
 // looks like a plan.
 func (f *Fleet) Applies() bool { return f.applying.Load() }
 
-// Refreshing says that this run reads a resource: that it plans. Refreshes reports whether it has.
-func (f *Fleet) Refreshing()     { f.refreshing.Store(true) }
+// Refreshing says that this run reads a resource: that it plans.
+func (f *Fleet) Refreshing() { f.refreshing.Store(true) }
+
+// Refreshes reports whether this run has read a resource.
 func (f *Fleet) Refreshes() bool { return f.refreshing.Load() }
 
 // Owner is the name of this state in claims.

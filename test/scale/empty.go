@@ -33,6 +33,7 @@ func (empty) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provi
 func (empty) Schema(context.Context, provider.SchemaRequest, *provider.SchemaResponse)          {}
 func (empty) Configure(context.Context, provider.ConfigureRequest, *provider.ConfigureResponse) {}
 func (empty) DataSources(context.Context) []func() datasource.DataSource                        { return nil }
+
 func (empty) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{func() resource.Resource { return nothing{} }}
 }

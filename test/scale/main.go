@@ -37,8 +37,8 @@ func main() {
 		}
 		return
 	}
-	if real := os.Getenv(realProvider); real != "" {
-		os.Exit(stand(real))
+	if behind := os.Getenv(realProvider); behind != "" {
+		os.Exit(stand(behind))
 	}
 	cli := flag.String("cli", "terraform", "the CLI")
 	provider := flag.String("provider", "bin/terraform-provider-gpu", "the provider")

@@ -43,16 +43,10 @@ type memberModel struct {
 	Free   *float64 `tfsdk:"free"`
 }
 
-var (
-	memberOfPool = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"model": types.StringType, "vm": types.StringType, "status": types.StringType,
-		"shares": types.ListType{ElemType: types.StringType}, "free": types.Float64Type,
-	}}
-	usageType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"gpus": types.Float64Type, "memory_mib": types.Int64Type, "shares": types.Int64Type,
-		"used_gpus": types.Float64Type, "used_memory_mib": types.Int64Type, "used_shares": types.Int64Type,
-	}}
-)
+var memberOfPool = types.ObjectType{AttrTypes: map[string]attr.Type{
+	"model": types.StringType, "vm": types.StringType, "status": types.StringType,
+	"shares": types.ListType{ElemType: types.StringType}, "free": types.Float64Type,
+}}
 
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
