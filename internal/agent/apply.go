@@ -545,8 +545,8 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 
 // taken tells whether something is not to be put back any more, since a VM has it: a partition
 // count of which VMs that have come after the run that died hold partitions, a pool that they draw
-// from, or what a VM has that people have started since. The record of the change says that it is not complete, and the next
-// apply goes on from there.
+// from, or what a VM has that people have started since. The record of the change says that it is
+// not complete, and the next apply goes on from there.
 func (s *Server) taken(ctx context.Context, back change.Step) bool {
 	host := s.readBack(ctx)
 	return host != nil && isTaken(host, back)
