@@ -41,6 +41,17 @@ func (s scenario) prepare(t *testing.T) prepared {
 	return p
 }
 
+// everyScenario prepares each change in a test of its own, all beside each other.
+func everyScenario(t *testing.T, try func(t *testing.T, p prepared)) {
+	t.Helper()
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			try(t, s.prepare(t))
+		})
+	}
+}
+
 // keepsOn is the host as it was before, without the VM whose power state the change is about.
 func (p prepared) keepsOn() gpu.Host {
 	h := p.before
@@ -123,200 +134,172 @@ func TestApplyAndUndo(t *testing.T) {
 // TestFailureAtEveryWrite lets each write of each change fail once, before and after
 // it took effect: the host must be as it was.
 func TestFailureAtEveryWrite(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.everyWrite(t, func(t *testing.T, at int) {
-				for _, m := range []mode{failBefore, failAfter} {
-					t.Run(m.String(), func(t *testing.T) {
-						r := p.rig(t)
-						r.breaker.arm(at, m)
-						err := p.run(t, r)
-						if r.breaker.struck == "refresh" { // derived files undo nothing
-							if err != nil {
-								t.Fatal(err)
-							}
-							return
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.everyWrite(t, func(t *testing.T, at int) {
+			for _, m := range []mode{failBefore, failAfter} {
+				t.Run(m.String(), func(t *testing.T) {
+					r := p.rig(t)
+					r.breaker.arm(at, m)
+					err := p.run(t, r)
+					if r.breaker.struck == "refresh" { // derived files undo nothing
+						if err != nil {
+							t.Fatal(err)
 						}
-						if err == nil {
-							t.Fatal("the change succeeded")
-						}
-						wantSame(t, p.before, r.look())
-						r.wantJournal(0)
-					})
-				}
-			})
+						return
+					}
+					if err == nil {
+						t.Fatal("the change succeeded")
+					}
+					wantSame(t, p.before, r.look())
+					r.wantJournal(0)
+				})
+			}
 		})
-	}
+	})
 }
 
 // TestDeathAtEveryWrite lets the agent die at each write of each change: the next run
 // must find the host as it was, or as it was wanted.
 func TestDeathAtEveryWrite(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.everyWrite(t, func(t *testing.T, at int) {
-				for _, m := range []mode{dieBefore, dieAfter} {
-					t.Run(m.String(), func(t *testing.T) {
-						r := p.rig(t)
-						r.breaker.arm(at, m)
-						if p.run(t, r) == nil {
-							t.Fatal("the change succeeded")
-						}
-						r.clock.advance(2 * time.Minute)
-						r.restart("run-2")
-						if now := r.look(); !cmp.Equal(p.after, now) {
-							wantSame(t, p.before, now)
-						}
-						r.wantJournal(0)
-					})
-				}
-			})
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.everyWrite(t, func(t *testing.T, at int) {
+			for _, m := range []mode{dieBefore, dieAfter} {
+				t.Run(m.String(), func(t *testing.T) {
+					r := p.rig(t)
+					r.breaker.arm(at, m)
+					if p.run(t, r) == nil {
+						t.Fatal("the change succeeded")
+					}
+					r.clock.advance(2 * time.Minute)
+					r.restart("run-2")
+					if now := r.look(); !cmp.Equal(p.after, now) {
+						wantSame(t, p.before, now)
+					}
+					r.wantJournal(0)
+				})
+			}
 		})
-	}
+	})
 }
 
 // TestDeathWhilePuttingBack lets a write fail, the agent die at each write of putting
 // things back, and the next run finish that.
 func TestDeathWhilePuttingBack(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.moments(t, func(t *testing.T, at int) (died bool) {
-				r := p.rig(t)
-				r.breaker.arm(p.writes, failBefore)
-				r.breaker.hook = func(string) {
-					r.breaker.mu.Lock()
-					defer r.breaker.mu.Unlock()
-					if r.breaker.writes == p.writes+at {
-						died, r.breaker.dead = true, true // this write still happens
-					}
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.moments(t, func(t *testing.T, at int) (died bool) {
+			r := p.rig(t)
+			r.breaker.arm(p.writes, failBefore)
+			r.breaker.hook = func(string) {
+				r.breaker.mu.Lock()
+				defer r.breaker.mu.Unlock()
+				if r.breaker.writes == p.writes+at {
+					died, r.breaker.dead = true, true // this write still happens
 				}
-				if p.run(t, r) == nil {
-					t.Fatal("the change succeeded")
-				}
-				r.breaker.hook = nil
-				r.clock.advance(2 * time.Minute)
-				r.restart("run-2")
-				wantSame(t, p.before, r.look())
-				r.wantJournal(0)
-				if at == 1 && !died {
-					t.Error("nothing was put back")
-				}
-				return died
-			})
+			}
+			if p.run(t, r) == nil {
+				t.Fatal("the change succeeded")
+			}
+			r.breaker.hook = nil
+			r.clock.advance(2 * time.Minute)
+			r.restart("run-2")
+			wantSame(t, p.before, r.look())
+			r.wantJournal(0)
+			if at == 1 && !died {
+				t.Error("nothing was put back")
+			}
+			return died
 		})
-	}
+	})
 }
 
 // TestDeathInRecovery lets the run that puts things back die as well.
 func TestDeathInRecovery(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.moments(t, func(t *testing.T, at int) (died bool) {
-				r := p.rig(t)
-				r.breaker.arm(p.writes*2/3, dieAfter)
-				if p.run(t, r) == nil {
-					t.Fatal("the change succeeded")
-				}
-				r.clock.advance(2 * time.Minute)
-				r.start()
-				r.breaker.arm(at, dieAfter)
-				_, err := r.AcquireLease(t.Context(), lease("run-2"))
-				r.clock.advance(2 * time.Minute)
-				r.restart("run-3")
-				wantSame(t, p.before, r.look())
-				r.wantJournal(0)
-				return err != nil
-			})
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.moments(t, func(t *testing.T, at int) (died bool) {
+			r := p.rig(t)
+			r.breaker.arm(p.writes*2/3, dieAfter)
+			if p.run(t, r) == nil {
+				t.Fatal("the change succeeded")
+			}
+			r.clock.advance(2 * time.Minute)
+			r.start()
+			r.breaker.arm(at, dieAfter)
+			_, err := r.AcquireLease(t.Context(), lease("run-2"))
+			r.clock.advance(2 * time.Minute)
+			r.restart("run-3")
+			wantSame(t, p.before, r.look())
+			r.wantJournal(0)
+			return err != nil
 		})
-	}
+	})
 }
 
 // TestFailureInRecovery lets one write fail while a dead run's change is put back: who comes
 // then ends that.
 func TestFailureInRecovery(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			for last := range min(p.writes, 5) { // of which some start VMs
-				p.moments(t, func(t *testing.T, at int) (failed bool) {
-					r := p.rig(t)
-					p.die(t, r, p.writes-last)
-					r.breaker.arm(at, failBefore)
-					_, _ = r.AcquireLease(t.Context(), lease("run-2")) // it may refuse what stands
-					failed = r.breaker.struck != ""
-					r.breaker.arm(0, failBefore)
-					r.clock.advance(2 * time.Minute)
-					r.restart("run-3")
-					if now := r.look(); !cmp.Equal(p.after, now) {
-						wantSame(t, p.before, now)
-					}
-					r.wantJournal(0)
-					return failed
-				})
-			}
-		})
-	}
+	everyScenario(t, func(t *testing.T, p prepared) {
+		for last := range min(p.writes, 5) { // of which some start VMs
+			p.moments(t, func(t *testing.T, at int) (failed bool) {
+				r := p.rig(t)
+				p.die(t, r, p.writes-last)
+				r.breaker.arm(at, failBefore)
+				_, _ = r.AcquireLease(t.Context(), lease("run-2")) // it may refuse what stands
+				failed = r.breaker.struck != ""
+				r.breaker.arm(0, failBefore)
+				r.clock.advance(2 * time.Minute)
+				r.restart("run-3")
+				if now := r.look(); !cmp.Equal(p.after, now) {
+					wantSame(t, p.before, now)
+				}
+				r.wantJournal(0)
+				return failed
+			})
+		}
+	})
 }
 
 // TestVMThatCannotBeStoppedInRecovery has no VM shut down any more once a run has died: what
 // cannot be put back stands, and all VMs run that ran.
 func TestVMThatCannotBeStoppedInRecovery(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.everyWrite(t, func(t *testing.T, at int) {
-				r := p.rig(t)
-				p.die(t, r, at)
-				r.breaker.refuse = []string{"shut down", "turn off"}
-				for range 3 {
-					_, _ = r.AcquireLease(t.Context(), lease("run-2"))
-					r.clock.advance(2 * time.Minute)
-				}
-				r.restart("run-3")
-				r.wantPower(p.keepsOn())
-				r.wantJournal(0)
-			})
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.everyWrite(t, func(t *testing.T, at int) {
+			r := p.rig(t)
+			p.die(t, r, at)
+			r.breaker.refuse = []string{"shut down", "turn off"}
+			for range 3 {
+				_, _ = r.AcquireLease(t.Context(), lease("run-2"))
+				r.clock.advance(2 * time.Minute)
+			}
+			r.restart("run-3")
+			r.wantPower(p.keepsOn())
+			r.wantJournal(0)
 		})
-	}
+	})
 }
 
 // TestVMThatPeopleStartBeforeRecovery has people start what a dead run left off. Nobody stops it
 // again for putting back what it has, and nobody is kept from the host for it.
 func TestVMThatPeopleStartBeforeRecovery(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.everyWrite(t, func(t *testing.T, at int) {
-				r := p.rig(t)
-				p.die(t, r, at)
-				for _, vm := range p.before.VMs {
-					if now := r.vm(vm.Name); vm.Runs() && !now.Runs() && r.fleet.SetVMState(t.Context(), vm.ID, gpu.VMRunning) != nil {
-						return // with what it has it does not start
-					}
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.everyWrite(t, func(t *testing.T, at int) {
+			r := p.rig(t)
+			p.die(t, r, at)
+			for _, vm := range p.before.VMs {
+				if now := r.vm(vm.Name); vm.Runs() && !now.Runs() && r.fleet.SetVMState(t.Context(), vm.ID, gpu.VMRunning) != nil {
+					return // with what it has it does not start
 				}
-				told, err := r.Inventory(t.Context())
-				check(t, err)
-				r.restart("run-2")
-				r.wantPower(p.keepsOn())
-				r.wantJournal(0)
-				told.Unfinished, told.HeldBy = nil, nil
-				if d := cmp.Diff(withoutSlices(anonymized(t, told)), withoutSlices(r.look())); d != "" {
-					t.Errorf("the plan saw another host than the recovery made:\n%s", d)
-				}
-			})
+			}
+			told, err := r.Inventory(t.Context())
+			check(t, err)
+			r.restart("run-2")
+			r.wantPower(p.keepsOn())
+			r.wantJournal(0)
+			told.Unfinished, told.HeldBy = nil, nil
+			if d := cmp.Diff(withoutSlices(anonymized(t, told)), withoutSlices(r.look())); d != "" {
+				t.Errorf("the plan saw another host than the recovery made:\n%s", d)
+			}
 		})
-	}
+	})
 }
 
 // die makes the change until the agent dies after a write, and starts another after its lease.

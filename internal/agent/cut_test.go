@@ -13,28 +13,24 @@ import (
 // runs, the journal is empty, and the host is as it was or, where the change was
 // complete, as wanted.
 func TestConnectionCutAtEveryWrite(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			p.everyWrite(t, func(t *testing.T, at int) {
-				r := p.rig(t)
-				cut(t, r, at, func() { _ = p.run(t, r) })
-				if now := r.look(); !cmp.Equal(p.after, now) {
-					wantSame(t, p.before, now)
+	everyScenario(t, func(t *testing.T, p prepared) {
+		p.everyWrite(t, func(t *testing.T, at int) {
+			r := p.rig(t)
+			cut(t, r, at, func() { _ = p.run(t, r) })
+			if now := r.look(); !cmp.Equal(p.after, now) {
+				wantSame(t, p.before, now)
+			}
+			for _, vm := range p.keepsOn().VMs {
+				if now := r.vm(vm.Name); vm.State == gpu.VMRunning && now.State != gpu.VMRunning {
+					t.Errorf("VM %s ran and is %s", vm.Name, now.State)
 				}
-				for _, vm := range p.keepsOn().VMs {
-					if now := r.vm(vm.Name); vm.State == gpu.VMRunning && now.State != gpu.VMRunning {
-						t.Errorf("VM %s ran and is %s", vm.Name, now.State)
-					}
-				}
-				r.wantJournal(0)
-				if l := r.state().Lease; l != nil {
-					t.Errorf("the lease stands: %+v", l)
-				}
-			})
+			}
+			r.wantJournal(0)
+			if l := r.state().Lease; l != nil {
+				t.Errorf("the lease stands: %+v", l)
+			}
 		})
-	}
+	})
 }
 
 // cut breaks the connection at one of the writes that do makes, and returns when the

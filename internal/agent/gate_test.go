@@ -36,19 +36,15 @@ func (b *breaker) failLast(writes int) {
 // and puts the change back; then the agent goes on. Nothing may stay off, whether the
 // other run is at work still or has gone, and whether or not anybody comes after it.
 func TestAProcessThatStandsStill(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			for _, undone := range []bool{false, true} {
-				for _, stays := range []bool{false, true} {
-					t.Run(fmt.Sprintf("undone %t, the other run stays %t", undone, stays), func(t *testing.T) {
-						p.moments(t, func(t *testing.T, at int) (more bool) { return p.standsStill(t, at, undone, stays) })
-					})
-				}
+	everyScenario(t, func(t *testing.T, p prepared) {
+		for _, undone := range []bool{false, true} {
+			for _, stays := range []bool{false, true} {
+				t.Run(fmt.Sprintf("undone %t, the other run stays %t", undone, stays), func(t *testing.T) {
+					p.moments(t, func(t *testing.T, at int) (more bool) { return p.standsStill(t, at, undone, stays) })
+				})
 			}
-		})
-	}
+		}
+	})
 }
 
 // standsStill stops the agent at one write, and tells whether there was one.
@@ -101,17 +97,13 @@ func (p prepared) standsStill(t *testing.T, at int, undone, stays bool) bool {
 // TestNothingPassesWithoutTheLease takes the lease away after each write of each change,
 // also while it is put back: nothing more comes to the host.
 func TestNothingPassesWithoutTheLease(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			for _, undone := range []bool{false, true} {
-				t.Run(fmt.Sprintf("undone %t", undone), func(t *testing.T) {
-					p.moments(t, func(t *testing.T, at int) (more bool) { return p.stolen(t, at, undone) })
-				})
-			}
-		})
-	}
+	everyScenario(t, func(t *testing.T, p prepared) {
+		for _, undone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("undone %t", undone), func(t *testing.T) {
+				p.moments(t, func(t *testing.T, at int) (more bool) { return p.stolen(t, at, undone) })
+			})
+		}
+	})
 }
 
 // stolen takes the lease away after one write, and tells whether there was one.

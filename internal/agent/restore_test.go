@@ -254,35 +254,31 @@ func copyOfReleased(t *testing.T, left *others.Fleet) *rig {
 // TestRebootInTheMiddle lets the host lose its power at each write of each change of a Linux host:
 // reconcile leaves it as it was or as it was wanted, with nothing to say.
 func TestRebootInTheMiddle(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			p := s.prepare(t)
-			if p.before.Platform != gpu.Linux {
-				return // nothing of it is lost with the power
+	everyScenario(t, func(t *testing.T, p prepared) {
+		if p.before.Platform != gpu.Linux {
+			return // nothing of it is lost with the power
+		}
+		p.everyWrite(t, func(t *testing.T, at int) {
+			for _, m := range []mode{dieBefore, dieAfter} {
+				t.Run(m.String(), func(t *testing.T) {
+					r := p.rig(t)
+					r.breaker.arm(at, m)
+					if p.run(t, r) == nil {
+						t.Fatal("the change succeeded")
+					}
+					r.reboot()
+					r.clock.advance(2 * time.Minute)
+					for _, end := range r.reconcile() {
+						if len(end.Stands) > 0 {
+							t.Errorf("of %s stands %q", end.Subject, end.Stands)
+						}
+					}
+					if now := r.look(); !cmp.Equal(p.after, now, cmpopts.IgnoreFields(gpu.Host{}, "Boot"), cmpopts.IgnoreFields(gpu.Claim{}, "Boot")) {
+						wantSame(t, p.before, now)
+					}
+					r.wantJournal(0)
+				})
 			}
-			p.everyWrite(t, func(t *testing.T, at int) {
-				for _, m := range []mode{dieBefore, dieAfter} {
-					t.Run(m.String(), func(t *testing.T) {
-						r := p.rig(t)
-						r.breaker.arm(at, m)
-						if p.run(t, r) == nil {
-							t.Fatal("the change succeeded")
-						}
-						r.reboot()
-						r.clock.advance(2 * time.Minute)
-						for _, end := range r.reconcile() {
-							if len(end.Stands) > 0 {
-								t.Errorf("of %s stands %q", end.Subject, end.Stands)
-							}
-						}
-						if now := r.look(); !cmp.Equal(p.after, now, cmpopts.IgnoreFields(gpu.Host{}, "Boot"), cmpopts.IgnoreFields(gpu.Claim{}, "Boot")) {
-							wantSame(t, p.before, now)
-						}
-						r.wantJournal(0)
-					})
-				}
-			})
 		})
-	}
+	})
 }
