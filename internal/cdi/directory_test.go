@@ -3,6 +3,7 @@
 package cdi_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -228,6 +229,73 @@ func TestFullDisk(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(run, ".*")); err != nil || len(left) != 0 {
 		t.Errorf("there are %q: %v", left, err)
+	}
+}
+
+// What cannot be read in the directories costs only itself: other shares are listed, written and
+// removed beside it, and it stays.
+func TestUnreadableFiles(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"a directory":      func(path string) error { return os.Mkdir(path, 0o755) },
+		"a link to itself": func(path string) error { return os.Symlink(path, path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			h.must(whole())
+			for _, path := range []string{file("team-a-0"), "/var/run/cdi/others.yaml", "/etc/cdi/others.json"} {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(h.at(path)), 0o755), spoil(h.at(path))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found, err := h.List()
+			if err != nil || len(found) == 0 || found[len(found)-1].Name != "team-c" || found[len(found)-1].Environment == nil {
+				t.Errorf("it finds %+v: %v", found, err)
+			}
+			if _, err := h.Write(fraction()); err == nil || !strings.Contains(err.Error(), h.at(file("team-a-0"))) {
+				t.Errorf("it writes over it: %v", err)
+			}
+			h.must(instance())
+			if err := h.Remove("team-c"); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Lstat(h.at(file("team-a-0"))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A read-only directory is named, and what is in it is listed.
+func TestReadOnlyDirectory(t *testing.T) {
+	h := newHost(t)
+	h.must(fraction())
+	run := h.at("/var/run/cdi")
+	if err := unix.Mount(run, run, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("nothing can be mounted (%v); run the tests as root to include this one", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(run, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", run, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	before := h.text(file("team-a-0"))
+	if w := h.must(fraction()); w.Changed {
+		t.Errorf("what is as it should be is written again: %+v", w)
+	}
+	s := fraction()
+	s.MPS.ThreadPercentage = 50
+	_, err := h.Write(s)
+	for _, err := range []error{err, h.Remove("team-a-0")} {
+		if err == nil || !strings.Contains(err.Error(), "read-only file system") || !strings.Contains(err.Error(), run) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if h.shares() != "team-a-0" || h.text(file("team-a-0")) != before {
+		t.Error("the old specification is lost")
 	}
 }
 

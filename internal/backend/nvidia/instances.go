@@ -337,7 +337,7 @@ func (b *Backend) drmHint() string {
 	if _, err := os.Stat(filepath.Join(b.opt.Root, "/sys/module/nvidia_drm")); err != nil {
 		return ""
 	}
-	return ", or the kernel module nvidia_drm, which is loaded: \"rmmod nvidia_drm\" unloads it where nothing draws"
+	return "; the kernel module nvidia_drm is loaded, which keeps GPUs open: \"rmmod nvidia_drm\" unloads it where nothing draws"
 }
 
 // in names the processes in a GPU instance.

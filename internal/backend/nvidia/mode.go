@@ -173,15 +173,15 @@ func (b *Backend) reset(ctx context.Context, gpuID string) error {
 		return err
 	}
 	if _, err := run(ctx, resetTime, b.opt.SMI, "--gpu-reset", "-i", gpuID); err != nil {
-		return refuse(backend.InUse, "the GPU could not be reset: %v", err)
+		return refuse(backend.InUse, "the GPU could not be reset: %v%s", err, b.drmHint())
 	}
 	return nil
 }
 
-// oneLine is what a program said, for an error.
 // resetTime bounds the reset of a GPU.
 const resetTime = 2 * time.Minute
 
+// oneLine is what a program said, for an error.
 func oneLine(out []byte) string {
 	const most = 500
 	said := strings.Join(strings.Fields(string(out)), " ")

@@ -178,9 +178,7 @@ func check(format string, hosts []entry) error {
 	return nil
 }
 
-// snapshot shares its hosts with the document.
-func (d *document) snapshot() gpu.Snapshot { return snapshot(d.format, d.hosts) }
-
+// snapshot shares its hosts with the document that they are of.
 func snapshot(format string, hosts []entry) gpu.Snapshot {
 	s := gpu.Snapshot{Format: format}
 	for _, e := range hosts {
