@@ -25,7 +25,7 @@ func WithClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
 
 // PutClaim writes a claim in the place of the one for the same object.
 func PutClaim(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
-	out := slices.Clone(claims)
+	out := append(make([]gpu.Claim, 0, len(claims)+1), claims...)
 	for i := range out {
 		if out[i].Is(c.Kind, c.ID) {
 			out[i] = c

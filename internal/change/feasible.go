@@ -10,14 +10,14 @@ import (
 // feasible walks through the steps, with the host as each of them finds it, and refuses what
 // the host would refuse. So a change that cannot end well stops nobody's VM on the way.
 func (p *planner) feasible() error {
-	host := p.host
+	d := draft{Host: p.host}
 	for _, s := range p.steps {
-		if r := obstacle(&host, s); r != nil {
+		if r := obstacle(&d.Host, s); r != nil {
 			return r
 		}
-		host = Project(host, s)
+		d.project(s)
 	}
-	p.after = &host
+	p.after = &d.Host
 	return nil
 }
 

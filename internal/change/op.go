@@ -31,7 +31,7 @@ type row struct {
 	// rather than what the step is known to have added.
 	inverse func(*gpu.Host, Step) []Step
 	// project makes of a host what a step should make of it. Lists are cloned before they change.
-	project func(*gpu.Host, Step)
+	project func(*draft, Step)
 	// disrupts is what it disturbs.
 	disrupts func(Step) gpu.Disruption
 	// shows is what an inventory shows of it; nil for nothing.
@@ -63,12 +63,12 @@ var claimRows = map[Op]row{
 	OpPutClaim: {
 		by: ByAgent, needs: []string{"claim"}, disrupts: nobody, shows: ofClaim, inverse: claimBack,
 		text:    func(s Step) string { return "record " + DescribeObject(s.Claim.Kind, s.Claim.ID) },
-		project: func(h *gpu.Host, s Step) { h.Claims = PutClaim(h.Claims, *s.Claim) },
+		project: func(h *draft, s Step) { h.Claims = PutClaim(h.Claims, *s.Claim) },
 	},
 	OpDropClaim: {
 		by: ByAgent, needs: []string{"claim"}, disrupts: nobody, shows: ofClaim, inverse: claimBack,
 		text:    func(s Step) string { return "forget " + DescribeObject(s.Claim.Kind, s.Claim.ID) },
-		project: func(h *gpu.Host, s Step) { h.Claims = DropClaim(h.Claims, s.Claim.Kind, s.Claim.ID) },
+		project: func(h *draft, s Step) { h.Claims = DropClaim(h.Claims, s.Claim.Kind, s.Claim.ID) },
 	},
 }
 

@@ -233,13 +233,13 @@ var hypervRows = map[Op]row{
 		by: ByHyperV, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofNode,
 		text:    func(Step) string { return "drain the cluster node" },
 		inverse: func(h *gpu.Host, s Step) []Step { return unless(h.NodeState() != gpu.NodeUp, s.back(OpResumeNode)) },
-		project: func(h *gpu.Host, _ Step) { *h = drained(*h) },
+		project: func(h *draft, _ Step) { *h = draft{Host: drained(h.Host)} },
 	},
 	OpResumeNode: {
 		by: ByHyperV, disrupts: nobody, shows: ofNode,
 		text:    func(Step) string { return "resume the cluster node" },
 		inverse: func(h *gpu.Host, s Step) []Step { return unless(h.NodeState() == gpu.NodeUp, s.back(OpDrainNode)) },
-		project: func(h *gpu.Host, _ Step) { h.Cluster = inState(*h, gpu.NodeUp) },
+		project: func(h *draft, _ Step) { h.Cluster = inState(h.Host, gpu.NodeUp) },
 	},
 	OpStopVM: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart), shows: ofVM("the power state", powerOf),
@@ -314,8 +314,8 @@ func onGPU(inverse func(g *gpu.GPU, s, back Step) []Step) func(*gpu.Host, Step) 
 }
 
 // eachGPU, eachVM and eachPool make of a part of the host what a step should make of it.
-func eachGPU(become func(*gpu.GPU, Step)) func(*gpu.Host, Step) {
-	return func(h *gpu.Host, s Step) {
+func eachGPU(become func(*gpu.GPU, Step)) func(*draft, Step) {
+	return func(h *draft, s Step) {
 		h.GPUs = slices.Clone(h.GPUs)
 		if g, ok := h.GPU(s.GPU); ok {
 			become(g, s)
@@ -323,18 +323,20 @@ func eachGPU(become func(*gpu.GPU, Step)) func(*gpu.Host, Step) {
 	}
 }
 
-func eachVM(become func(*gpu.Host, *gpu.VM, Step)) func(*gpu.Host, Step) {
-	return func(h *gpu.Host, s Step) {
-		h.VMs = slices.Clone(h.VMs)
+func eachVM(become func(*gpu.Host, *gpu.VM, Step)) func(*draft, Step) {
+	return func(h *draft, s Step) {
+		if !h.ownVMs {
+			h.VMs, h.ownVMs = slices.Clone(h.VMs), true
+		}
 		if vm, ok := h.VM(s.VM); ok {
-			become(h, vm, s)
-			assigned(h)
+			become(&h.Host, vm, s)
+			assigned(&h.Host)
 		}
 	}
 }
 
-func eachPool(become func(pools []gpu.Pool, at int, s Step) []gpu.Pool) func(*gpu.Host, Step) {
-	return func(h *gpu.Host, s Step) {
+func eachPool(become func(pools []gpu.Pool, at int, s Step) []gpu.Pool) func(*draft, Step) {
+	return func(h *draft, s Step) {
 		pools := slices.Clone(h.Pools)
 		h.Pools = become(pools, slices.IndexFunc(pools, func(p gpu.Pool) bool { return gpu.SameID(p.Name, s.Pool) }), s)
 	}

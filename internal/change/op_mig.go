@@ -76,7 +76,7 @@ var migRows = map[Op]row{
 		inverse: func(h *gpu.Host, s Step) []Step {
 			return unless(!runsUnit(h, s.Unit), Step{Op: OpStartUnit, Unit: s.Unit})
 		},
-		project: func(h *gpu.Host, s Step) {
+		project: func(h *draft, s Step) {
 			h.Units = slices.DeleteFunc(slices.Clone(h.Units), func(u string) bool { return SameUnit(u, s.Unit) })
 		},
 	},
@@ -86,8 +86,8 @@ var migRows = map[Op]row{
 		inverse: func(h *gpu.Host, s Step) []Step {
 			return unless(runsUnit(h, s.Unit), Step{Op: OpStopUnit, Unit: s.Unit})
 		},
-		project: func(h *gpu.Host, s Step) {
-			if !runsUnit(h, s.Unit) {
+		project: func(h *draft, s Step) {
+			if !runsUnit(&h.Host, s.Unit) {
 				h.Units = append(slices.Clone(h.Units), unitName(s.Unit))
 			}
 		},
@@ -95,7 +95,7 @@ var migRows = map[Op]row{
 }
 
 // eachMIG makes of a GPU's MIG what a step should make of it.
-func eachMIG(become func(*gpu.MIG, Step)) func(*gpu.Host, Step) {
+func eachMIG(become func(*gpu.MIG, Step)) func(*draft, Step) {
 	return eachGPU(func(g *gpu.GPU, s Step) {
 		if g.MIG == nil {
 			return

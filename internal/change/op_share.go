@@ -45,13 +45,13 @@ var sharingRows = map[Op]row{
 			}
 			return []Step{{Op: OpRemoveDaemon, Force: s.Force, Daemon: &gpu.MPSDaemonSpec{Name: s.Daemon.Name}}}
 		},
-		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, s) },
+		project: func(h *draft, s Step) { h.MPS = projectMPS(h.MPS, s) },
 	},
 	OpRemoveDaemon: {
 		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
 		text:    func(s Step) string { return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText()) },
 		inverse: daemonBack,
-		project: func(h *gpu.Host, s Step) { h.MPS = projectMPS(h.MPS, s) },
+		project: func(h *draft, s Step) { h.MPS = projectMPS(h.MPS, s) },
 	},
 	OpWriteShare: {
 		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,
@@ -65,7 +65,7 @@ var sharingRows = map[Op]row{
 			}
 			return shareBack(h, s)
 		},
-		project: func(h *gpu.Host, s Step) { h.Shares = projectShares(h.Shares, s) },
+		project: func(h *draft, s Step) { h.Shares = projectShares(h.Shares, s) },
 		hinders: notHandedOut,
 	},
 	OpRemoveShare: {
@@ -74,10 +74,10 @@ var sharingRows = map[Op]row{
 			return fmt.Sprintf("take share %q back from containers%s", s.Share.Name, s.endingText())
 		},
 		inverse: shareBack,
-		project: func(h *gpu.Host, s Step) {
+		project: func(h *draft, s Step) {
 			h.Shares = projectShares(h.Shares, s)
 			if s.Force {
-				endClients(h, h.ClientsIn(s.Share.Name))
+				endClients(&h.Host, h.ClientsIn(s.Share.Name))
 			}
 		},
 	},

@@ -88,7 +88,7 @@ func onVGPUs(inverse func(*gpu.VGPU, Step) []Step) func(*gpu.Host, Step) []Step 
 }
 
 // eachVGPU makes of a GPU's vGPUs what a step should make of them.
-func eachVGPU(become func(*gpu.VGPU, Step)) func(*gpu.Host, Step) {
+func eachVGPU(become func(*gpu.VGPU, Step)) func(*draft, Step) {
 	return eachGPU(func(g *gpu.GPU, s Step) {
 		if g.VGPU != nil {
 			v := *g.VGPU

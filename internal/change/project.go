@@ -25,21 +25,29 @@ func MovesDevices(steps []Step) bool {
 	})
 }
 
-// Project returns the host as it should be after a step. What it does not change is
-// shared with the host given, which stays as it is.
-func Project(host gpu.Host, s Step) gpu.Host {
-	if project := rows[s.Op].project; project != nil {
-		project(&host, s)
-	}
-	return host
+// draft is a host that steps are made on, one after the other. What they do not change is shared
+// with the host that it began as, which stays as it is.
+type draft struct {
+	gpu.Host
+	ownVMs bool // the list of VMs is shared with nobody
 }
+
+func (d *draft) project(s Step) {
+	if project := rows[s.Op].project; project != nil {
+		project(d, s)
+	}
+}
+
+// Project returns the host as it should be after a step.
+func Project(host gpu.Host, s Step) gpu.Host { return ProjectAll(host, []Step{s}) }
 
 // ProjectAll returns the host as it should be after some steps.
 func ProjectAll(host gpu.Host, steps []Step) gpu.Host {
+	d := draft{Host: host}
 	for _, s := range steps {
-		host = Project(host, s)
+		d.project(s)
 	}
-	return host
+	return d.Host
 }
 
 // drained is a node whose running clustered VMs have moved away.

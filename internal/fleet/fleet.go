@@ -506,16 +506,17 @@ func (f *Fleet) worldOf(v View, index *rules.Fleet) rules.World {
 		Owner:    f.opt.Owner,
 		Others:   f.Ledger.book,
 		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
-		Silent:   f.without(),
+		Silent:   f.without,
 		Window:   f.opt.Window,
 		Now:      f.opt.Now(),
 		Agents:   f,
 	}
 }
 
-// without are the hosts that did not answer this run and that it goes on without.
-func (f *Fleet) without() []string {
-	return slices.DeleteFunc(f.HostNames(), func(name string) bool { return !f.GoesWithout(f.hosts[name].silence()) })
+// without tells whether a host did not answer this run, which goes on without it.
+func (f *Fleet) without(host string) bool {
+	h, ok := f.hosts[host]
+	return ok && f.GoesWithout(h.silence())
 }
 
 // GoesWithout tells whether the run goes on without a host, for why it does not answer.

@@ -130,7 +130,7 @@ func (f *Fleet) lastSeen(ref string, hosts []string, cluster string, hint []stri
 		return "", false
 	case len(hosts) > 0:
 		on = in(hosts)
-	default:
+	case len(on) > 1:
 		if near := in(hint); len(near) > 0 {
 			on = near
 		}

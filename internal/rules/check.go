@@ -17,7 +17,7 @@ type run struct {
 	book     *Book
 	owner    string
 	complete bool
-	silent   []string
+	silent   func(host string) bool
 	// applying is true on the host that is changed: there are no other plans, and what its
 	// claims say stands.
 	applying bool

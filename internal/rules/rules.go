@@ -92,8 +92,9 @@ type World struct {
 	// Complete is true when every host of the fleet is in Hosts, so that "no host
 	// has it" can be said.
 	Complete bool
-	// Silent are hosts that do not answer and that the run goes on without: no share is placed there.
-	Silent []string
+	// Silent tells of a host that it does not answer and that the run goes on without it: no share is
+	// placed there. Nil where all answer.
+	Silent func(host string) bool
 	// Window is when disruption is wanted; nil means always. Now is the time that it goes
 	// by.
 	Window *Window

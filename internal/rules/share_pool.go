@@ -123,7 +123,7 @@ func (r *run) hostsFor(s *gpu.Share) []string {
 	if s.Host != "" {
 		return []string{s.Host}
 	}
-	return slices.DeleteFunc(r.poolHosts(s.Pool), func(host string) bool { return slices.Contains(r.silent, host) })
+	return slices.DeleteFunc(r.poolHosts(s.Pool), func(host string) bool { return r.silent != nil && r.silent(host) })
 }
 
 // poolOf is a pool as this run plans it, or else as a claim tells; nil when nobody does.
