@@ -45,13 +45,13 @@ var sharingRows = map[Op]row{
 			}
 			return []Step{{Op: OpRemoveDaemon, Force: s.Force, Daemon: &gpu.MPSDaemonSpec{Name: s.Daemon.Name}}}
 		},
-		project: func(h *draft, s Step) { h.MPS = projectMPS(h.MPS, s) },
+		project: projectDaemon,
 	},
 	OpRemoveDaemon: {
 		by: BySharing, needs: []string{"mps_daemon"}, depends: []gpu.Part{gpu.PartDaemons}, disrupts: forced(gpu.DisruptProcessRestart), shows: ofDaemon,
 		text:    func(s Step) string { return fmt.Sprintf("end MPS daemon %s%s", s.Daemon.Name, s.endingText()) },
 		inverse: daemonBack,
-		project: func(h *draft, s Step) { h.MPS = projectMPS(h.MPS, s) },
+		project: projectDaemon,
 	},
 	OpWriteShare: {
 		by: BySharing, needs: []string{"share"}, depends: []gpu.Part{gpu.PartShares}, disrupts: nobody, shows: ofShare,
@@ -83,7 +83,7 @@ var sharingRows = map[Op]row{
 	},
 }
 
-// endClients takes clients of MPS from a host and all of its GPUs.
+// endClients takes processes of MPS from a host and all of its GPUs.
 func endClients(h *gpu.Host, clients []gpu.Process) {
 	ended := func(p gpu.Process) bool {
 		return slices.ContainsFunc(clients, func(c gpu.Process) bool { return c.PID == p.PID })
@@ -218,6 +218,15 @@ func projectShares(have []gpu.HandedShare, s Step) []gpu.HandedShare {
 	out = append(out, h)
 	slices.SortFunc(out, func(a, b gpu.HandedShare) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// projectDaemon is a host as it should be after a step on a daemon. With one that ends go its
+// clients and its servers.
+func projectDaemon(h *draft, s Step) {
+	if d, there := h.Daemon(s.Daemon.Name); there && (s.Op == OpRemoveDaemon || d.WhyRestart(s.Daemon) != "") {
+		endClients(&h.Host, slices.Concat(d.Clients, placement.Servers(&h.Host, d)))
+	}
+	h.MPS = projectMPS(h.MPS, s)
 }
 
 // projectMPS is a host's MPS as it should be after a step. What a restart changes is told

@@ -52,5 +52,26 @@ func ReleasedByMPS(h *gpu.Host, g *gpu.GPU, limit gpu.Disruption) *gpu.GPU {
 	return &out
 }
 
+// Servers are the processes on a daemon's devices that compute for its clients, and end with it.
+func Servers(h *gpu.Host, d *gpu.MPSDaemon) []gpu.Process {
+	var out []gpu.Process
+	for _, at := range d.Devices {
+		g, ok := h.GPU(at.GPU)
+		for i := 0; ok && i < len(g.Processes); i++ {
+			if p := g.Processes[i]; isMPS(p) && (at.Instance == nil || runsIn(g, p, *at.Instance)) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// runsIn tells whether a process is in an instance of a GPU.
+func runsIn(g *gpu.GPU, p gpu.Process, at gpu.MIGPlacement) bool {
+	return g.MIG != nil && p.GPUInstance != nil && slices.ContainsFunc(g.MIG.Instances, func(in gpu.GPUInstance) bool {
+		return in.ID == *p.GPUInstance && in.Placement() == at
+	})
+}
+
 // isMPS tells whether a process is one of MPS itself.
 func isMPS(p gpu.Process) bool { return slices.Contains(mpsPrograms, path.Base(p.Name)) }

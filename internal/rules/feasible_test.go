@@ -199,17 +199,35 @@ func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
 	}
 }
 
+// mpsGoes has the destroy of a config whose MPS daemon has a client, and gives its GPUs back.
+func mpsGoes() (w rules.World, was gpu.Want) {
+	was = mpsConfig("ml", "gpu01")
+	was.Config.Restore, was.Config.MaxDisruption = true, gpu.DisruptProcessRestart
+	h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)
+	h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
+	w = world(h)
+	w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
+	return w, was
+}
+
 // What one resource gives up and another takes over as it is goes from hand to hand: no order of
 // the two is asked for.
 func TestAHandoverHasNoOrder(t *testing.T) {
 	t.Parallel()
-	was := mpsConfig("ml", "gpu01")
-	was.Config.Restore, was.Config.MaxDisruption = true, gpu.DisruptProcessRestart
-	h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)
-	h.Claims[0].Before = gpu.Layouts{migGPU0: {ComputeMode: gpu.ComputeDefault}, migGPU1: {ComputeMode: gpu.ComputeDefault}}
-	w := world(h)
-	w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was})
+	w, was := mpsGoes()
 	if got := of(rules.Feasible, rules.Check(w, create("t", was), nil)); len(got) > 0 {
 		t.Errorf("the same config under another name: %+v", got)
+	}
+}
+
+// A daemon that ends takes its server and its clients along, so that they are in nobody's way
+// afterwards: the GPU may be divided in the same run, before the destroy or after it.
+func TestADaemonEndsWithAllThatItRuns(t *testing.T) {
+	t.Parallel()
+	w, _ := mpsGoes()
+	mig := migConfig("slices", profiles("3g.40gb", 2), "gpu01")
+	mig.Config.MaxDisruption = gpu.DisruptProcessRestart
+	if got := of(rules.Feasible, rules.Check(w, create("t", mig), nil)); len(got) > 0 {
+		t.Errorf("MIG where MPS goes: %+v", got)
 	}
 }
