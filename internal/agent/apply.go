@@ -507,7 +507,7 @@ func (w *work) stopAgain(ctx context.Context, gone func(change.Step) bool) (chan
 		return change.Step{}, nil
 	}
 	for _, step := range w.entry.again() {
-		if gone(step) {
+		if gone(step) || w.server.taken(ctx, step) {
 			continue
 		}
 		if err := w.runner.run(ctx, step); err != nil {
@@ -527,6 +527,9 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
 		run := func() error { return w.runner.run(ctx, back) }
 		if back.Op == change.OpStartVM {
+			if w.entry.Attempts > 0 && w.server.taken(ctx, back) {
+				continue // one that people have paused since stays so
+			}
 			if err := w.server.again(ctx, run); err != nil {
 				return fmt.Errorf("%s, since it was not possible to %s: %w; %s", step, back, err, isOff(back.VMName()))
 			}
@@ -553,9 +556,13 @@ func (s *Server) taken(ctx context.Context, back change.Step) bool {
 }
 
 func isTaken(host *gpu.Host, back change.Step) bool {
-	if back.NeedsOff() {
-		vm, here := host.VM(back.VM)
-		return here && vm.Runs()
+	if vm, here := host.VM(back.VM); here {
+		switch {
+		case back.Op == change.OpStopVM:
+			return started(vm) && !vm.Runs()
+		case back.Op == change.OpStartVM, back.NeedsOff():
+			return started(vm)
+		}
 	}
 	has := func(of func(gpu.VM, gpu.DeviceAssignment) bool) bool {
 		return slices.ContainsFunc(host.VMs, func(vm gpu.VM) bool {
@@ -568,15 +575,21 @@ func isTaken(host *gpu.Host, back change.Step) bool {
 	}
 	if pooled && back.Op == change.OpSetPoolMembers {
 		return has(func(vm gpu.VM, d gpu.DeviceAssignment) bool {
-			return vm.Runs() && d.GPU != "" && pool.Has(d.GPU) && !(&gpu.Pool{GPUs: back.GPUs}).Has(d.GPU)
+			return started(&vm) && d.GPU != "" && pool.Has(d.GPU) && !(&gpu.Pool{GPUs: back.GPUs}).Has(d.GPU)
 		})
 	}
 	g, ok := host.GPU(back.GPU)
 	if ok && back.Op == change.OpMount {
 		in := slices.ContainsFunc(host.Pools, func(p gpu.Pool) bool { return p.Has(g.ID) })
-		return in || has(func(vm gpu.VM, d gpu.DeviceAssignment) bool { return vm.Runs() && gpu.SameID(d.GPU, g.ID) })
+		return in || has(func(vm gpu.VM, d gpu.DeviceAssignment) bool { return started(&vm) && gpu.SameID(d.GPU, g.ID) })
 	}
 	return back.Op == change.OpSetPartitionCount && ok && g.Partitionable != nil && g.Partitionable.Count != back.Count && len(g.Partitionable.Partitions) > 0
+}
+
+// started tells of a VM that a change had off and that somebody has started it since, and may have
+// paused or saved it then.
+func started(vm *gpu.VM) bool {
+	return vm.Runs() || vm.State == gpu.VMPaused || vm.State == gpu.VMSaved
 }
 
 // lostMeanwhile tells whether a daemon or a share cannot be put back because what it is on

@@ -285,13 +285,12 @@ func TestUndoFails(t *testing.T) {
 	}
 }
 
-// TestRecoveryGivesUp has runs meet a change that cannot be put back: each tells, and
-// the host is not blocked for ever.
-func TestRecoveryGivesUp(t *testing.T) {
+// killedAtItsAdapter has the agent die in the middle of giving VM run-1 a partition.
+func killedAtItsAdapter(t *testing.T, also func(*rig)) *rig {
 	r := newRig(t, onlyOneGPUP)
 	r.breaker.hook = func(write string) {
 		if write == "add adapter" {
-			check(t, r.fleet.SetGuest(context.Background(), run1, simulated.Guest{StartFails: simulated.StartFailsAlways}))
+			also(r)
 			r.breaker.mu.Lock()
 			r.breaker.dead = true
 			r.breaker.mu.Unlock()
@@ -300,6 +299,15 @@ func TestRecoveryGivesUp(t *testing.T) {
 	if _, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil))); err == nil {
 		t.Fatal("the change succeeded")
 	}
+	return r
+}
+
+// TestRecoveryGivesUp cannot take the adapter from the VM: after three runs it is taken as it
+// stands, and the claim says that it is not complete.
+func TestRecoveryGivesUp(t *testing.T) {
+	r := killedAtItsAdapter(t, func(r *rig) {
+		check(t, r.fleet.InjectFault(context.Background(), host, simulated.Fault{Op: simulated.OpRemovePartitionAdapter, Code: backend.Insufficient, Detail: "0x800705AA"}))
+	})
 	for run := 2; run <= 4; run++ {
 		r.clock.advance(time.Hour)
 		r.start()
@@ -310,10 +318,34 @@ func TestRecoveryGivesUp(t *testing.T) {
 		}
 	}
 	r.restart("run-5")
+	if c, ok := r.claim(gpu.ClaimAssignment, run1); !ok || !c.Incomplete {
+		t.Errorf("claim = %+v", c)
+	}
+	r.wantPower(gpu.Host{VMs: []gpu.VM{{Name: "run-1", State: gpu.VMRunning}}})
+	r.wantJournal(0)
+}
+
+// TestRecoveryLacksAStart cannot start the VM again, as on a node that is paused: that keeps no run
+// from the host, since what comes next may be what lets it start.
+func TestRecoveryLacksAStart(t *testing.T) {
+	r := killedAtItsAdapter(t, func(r *rig) {
+		check(t, r.fleet.SetGuest(context.Background(), run1, simulated.Guest{StartFails: simulated.StartFailsAlways}))
+	})
+	r.clock.advance(time.Hour)
+	r.restart("run-2")
 	if c, ok := r.claim(gpu.ClaimAssignment, run1); ok {
 		t.Errorf("claim = %+v", c) // of all but the start nothing is left
 	}
 	r.wantJournal(0)
+	r.wantOwed("run-1")
+	if told, err := r.Inventory(t.Context()); err != nil || len(told.Owed) != 1 || told.Owed[0].Why == "" {
+		t.Errorf("a plan is told %+v (%v)", told.Owed, err)
+	}
+	check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{}))
+	r.clock.advance(time.Hour)
+	r.restart("run-3")
+	r.wantPower(gpu.Host{VMs: []gpu.VM{{Name: "run-1", State: gpu.VMRunning}}})
+	r.wantOwed()
 }
 
 // TestCancel cancels a change at each of its writes to the host: the step that is under

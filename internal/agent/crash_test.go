@@ -277,22 +277,35 @@ func TestVMThatCannotBeStoppedInRecovery(t *testing.T) {
 	})
 }
 
-// TestVMThatPeopleStartBeforeRecovery has people start what a dead run left off. Nobody stops it
-// again for putting back what it has, and nobody is kept from the host for it.
+// TestVMThatPeopleStartBeforeRecovery has people start what a dead run left off, and pause or save
+// it then. Nobody stops or starts it again for putting back what it has, and nobody is kept from
+// the host for it.
 func TestVMThatPeopleStartBeforeRecovery(t *testing.T) {
 	everyScenario(t, func(t *testing.T, p prepared) {
 		p.everyWrite(t, func(t *testing.T, at int) {
 			r := p.rig(t)
 			p.die(t, r, at)
-			for _, vm := range p.before.VMs {
-				if now := r.vm(vm.Name); vm.Runs() && !now.Runs() && r.fleet.SetVMState(t.Context(), vm.ID, gpu.VMRunning) != nil {
+			rest := []gpu.VMState{gpu.VMRunning, gpu.VMPaused, gpu.VMSaved}[at%3]
+			kept := p.keepsOn()
+			kept.VMs = slices.Clone(kept.VMs)
+			for i, vm := range kept.VMs {
+				if now := r.vm(vm.Name); !vm.Runs() || now.Runs() {
+					continue
+				}
+				if r.fleet.SetVMState(t.Context(), vm.ID, gpu.VMRunning) != nil {
 					return // with what it has it does not start
 				}
+				check(t, r.fleet.SetVMState(t.Context(), vm.ID, rest))
+				kept.VMs[i].State = rest
 			}
 			told, err := r.Inventory(t.Context())
 			check(t, err)
 			r.restart("run-2")
-			r.wantPower(p.keepsOn())
+			for _, vm := range kept.VMs {
+				if now := r.vm(vm.Name); (vm.Runs() || vm.State == rest) && now.State != vm.State {
+					t.Errorf("VM %s was %s, and the recovery has left it %s", vm.Name, vm.State, now.State)
+				}
+			}
 			r.wantJournal(0)
 			told.Unfinished, told.HeldBy = nil, nil
 			if d := cmp.Diff(withoutSlices(anonymized(t, told)), withoutSlices(r.look())); d != "" {

@@ -56,10 +56,10 @@ func (e *entry) stops(vm string) bool {
 	return slices.ContainsFunc(e.Steps, func(s change.Step) bool { return s.Op == change.OpStopVM && gpu.SameID(s.VM, vm) })
 }
 
-// stillOwed are the debts that a host with these claims leaves. One is paid when the VM
-// runs, and void when the VM is gone or its owner wants it to stay off. A VM of a cluster
-// that is not here may have moved; where the nodes have their records in common, the debt is
-// there.
+// stillOwed are the debts that a host with these claims leaves. One is paid when the VM runs, or
+// was started and paused or saved since, and void when the VM is gone or its owner wants it to
+// stay off. A VM of a cluster that is not here may have moved; where the nodes have their records
+// in common, the debt is there.
 func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 	return slices.DeleteFunc(slices.Clone(owed), func(d gpu.OwedStart) bool {
 		vm, here := host.VM(d.VM)
@@ -69,7 +69,7 @@ func stillOwed(owed []gpu.OwedStart, host *gpu.Host) []gpu.OwedStart {
 			return (host.Cluster == nil || host.Cluster.Records) && !unknown && !dark
 		}
 		c, _ := host.Claim(gpu.ClaimAssignment, d.VM)
-		return vm.Runs() || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
+		return started(vm) || c != nil && c.Want.Assignment != nil && c.Want.Assignment.Power.StayOff
 	})
 }
 

@@ -190,7 +190,7 @@ func TestAHostThatCannotBeReadWasNotTried(t *testing.T) {
 			t.Fatalf("a host that cannot be read was settled: %+v", settled)
 		}
 	}
-	fail(simulated.OpStartVM, 0)
+	fail(simulated.OpRemovePartitionAdapter, 0)
 	settled, err := r.anotherAgent().Reconcile(t.Context(), 0)
 	if err != nil || len(settled) != 1 || len(settled[0].Stands) == 0 {
 		t.Fatalf("settled %+v, %v", settled, err)

@@ -174,10 +174,11 @@ func (s *Server) deadNow(ctx context.Context, lease backend.Lease) (journal, err
 func (s *Server) settleEach(ctx context.Context, lease backend.Lease, dead journal) (settled []Settled, err error) {
 	for _, e := range slices.Backward(dead) {
 		end := Settled{Subject: e.Subject, Kept: e.Status == applied}
-		if end.Stands, err = s.settleOne(ctx, lease, e); err != nil {
+		var owes bool
+		if end.Stands, owes, err = s.settleOne(ctx, lease, e); err != nil {
 			return settled, err
 		}
-		if e.Attempts >= maxAttempts || !s.awaits(ctx, e) {
+		if !owes && (e.Attempts >= maxAttempts || !s.awaits(ctx, e)) {
 			settled = append(settled, end)
 		}
 	}
@@ -236,22 +237,23 @@ func (s *Server) dead(j journal, lease backend.Lease) journal {
 	})
 }
 
-// settleOne settles one dead change, and says what could not be put back.
-func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) ([]string, error) {
+// settleOne settles one dead change, and says what could not be put back. Where that is only the
+// start of a VM, the VM is owed it, of which pay tells: it keeps nobody from the host.
+func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (stands []string, owes bool, err error) {
 	if e.Status == applied {
 		if err := s.strike(ctx, lease.Fence, e); err != nil {
-			return nil, failure("settle a change of an earlier run", err)
+			return nil, false, failure("settle a change of an earlier run", err)
 		}
-		return nil, nil
+		return nil, false, nil
 	}
 	back, err := s.hostIsBack(ctx, e)
 	if err != nil {
-		return nil, err // a host that cannot be read was not tried
+		return nil, false, err // a host that cannot be read was not tried
 	}
 	e.Worker = s.worker
 	e.Attempts++
 	if err := s.record(ctx, lease.Fence, e); err != nil {
-		return nil, failure("put back a change of an earlier run", err)
+		return nil, false, failure("put back a change of an earlier run", err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.undoTimeout)
 	defer cancel()
@@ -259,16 +261,19 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	w.hostIsBack = back
 	left, stands, err := w.undo(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	_ = w.derive(ctx) // the next write finds the lease as it is
+	if len(stands) > 0 && !halfDone(left) {
+		stands, owes = nil, true
+	}
 	if len(stands) > 0 && (w.comesAgain() || s.awaits(ctx, e)) {
-		return stands, nil
+		return stands, false, nil
 	}
 	if err := w.close(ctx, halfDone(left), s.readBack(ctx)); err != nil {
-		return nil, failure("write the journal", err)
+		return nil, false, failure("write the journal", err)
 	}
-	return stands, nil
+	return stands, owes, nil
 }
 
 // hostIsBack tells whether the host shows what it showed before a change. An attempt to

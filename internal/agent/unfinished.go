@@ -46,7 +46,7 @@ func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
 	left := false
 	for _, stop := range e.again() {
-		if !isBack {
+		if !isBack && !isTaken(&host, stop) {
 			host = change.Project(host, stop)
 		}
 	}
@@ -55,7 +55,7 @@ func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 			switch {
 			case isBack && e.Steps[i].Claim == nil && back.IsShown():
 			case isTaken(&host, back):
-				left = true
+				left = left || back.Op != change.OpStartVM
 			default:
 				host = change.Project(host, back)
 			}
