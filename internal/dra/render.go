@@ -42,7 +42,12 @@ const (
 	// maxSelector is how long Kubernetes lets an expression be.
 	maxSelector = 10 * 1024
 	maxName     = 40
+	// maxLabel is that of a namespace.
+	maxLabel = 63
 )
+
+// plain makes a profile a part of a name: "1g.24gb+me" has media engines, "1g.24gb-me" has none.
+var plain = strings.NewReplacer("-", "-no-", "+", "-")
 
 var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
@@ -88,7 +93,7 @@ func Render(r *Request) (string, error) {
 	if !label.MatchString(r.Name) || len(r.Name) > maxName {
 		return "", fmt.Errorf("name: %q is not a name of lower-case letters, digits and dashes with at most %d characters", r.Name, maxName)
 	}
-	if r.Namespace != "" && !label.MatchString(r.Namespace) {
+	if r.Namespace != "" && (!label.MatchString(r.Namespace) || len(r.Namespace) > maxLabel) {
 		return "", fmt.Errorf("namespace: %q is not the name of a namespace", r.Namespace)
 	}
 	sorts, err := sorts(r.GPUs)
@@ -97,7 +102,7 @@ func Render(r *Request) (string, error) {
 	}
 	var classes, templates []object
 	for _, sort := range slices.Sorted(maps.Keys(sorts)) {
-		name := r.Name + "-" + strings.ReplaceAll(sort, "+", "-")
+		name := r.Name + "-" + plain.Replace(sort)
 		var s selector
 		if s.CEL.Expression = expression(sort, sorts[sort]); len(s.CEL.Expression) > maxSelector {
 			return "", fmt.Errorf("gpus: the selector of %s names %d GPUs and has %d characters, but Kubernetes takes at most %d; write the devices of fewer GPUs at a time",

@@ -2,6 +2,7 @@ package dra_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,25 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// Profiles with and without media engines are told apart by their names.
+func TestNamesAreApart(t *testing.T) {
+	t.Parallel()
+	profiles := []string{"1g.24gb", "1g.24gb+me", "1g.24gb-me", "1g.24gb+gfx", "1g.24gb+me.all"}
+	out, err := dra.Render(&dra.Request{Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: uuid(0), Layout: "mig:some", Profiles: profiles}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes, _ := decode(t, out)
+	var names []string
+	for _, c := range classes {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	if want := []string{"ml-1g.24gb", "ml-1g.24gb-gfx", "ml-1g.24gb-me", "ml-1g.24gb-me.all", "ml-1g.24gb-no-me"}; !slices.Equal(names, want) {
+		t.Errorf("the names are %q, want %q", names, want)
+	}
+}
+
 func TestRenderRefuses(t *testing.T) {
 	t.Parallel()
 	one := []dra.GPU{{Host: "a", UUID: uuid(0), Layout: "mig:off"}}
@@ -84,14 +104,15 @@ func TestRenderRefuses(t *testing.T) {
 		many = append(many, dra.GPU{Host: "a", UUID: uuid(n), Layout: "mig:off"})
 	}
 	for says, r := range map[string]dra.Request{
-		`name: "" is not a name`:                          {GPUs: one},
-		`name: "ML" is not a name`:                        {Name: "ML", GPUs: one},
-		"at most 40 characters":                           {Name: strings.Repeat("a", 41), GPUs: one},
-		`namespace: "a.b" is not the name of a namespace`: {Name: "ml", Namespace: "a.b", GPUs: one},
-		"there is no device":                              {Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: uuid(0), Layout: "mig:none"}}},
-		`has the layout "mps:default", by which its host`: {Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: uuid(0), Layout: "mps:default"}}},
-		`"PCIROOT(20)" on host "a" is not the UUID`:       {Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: "PCIROOT(20)", Layout: "mig:off"}}},
-		"Kubernetes takes at most 10240":                  {Name: "ml", GPUs: many},
+		`name: "" is not a name`:                              {GPUs: one},
+		`name: "ML" is not a name`:                            {Name: "ML", GPUs: one},
+		"at most 40 characters":                               {Name: strings.Repeat("a", 41), GPUs: one},
+		`namespace: "` + strings.Repeat("a", 64) + `" is not`: {Name: "ml", Namespace: strings.Repeat("a", 64), GPUs: one},
+		`namespace: "a.b" is not the name of a namespace`:     {Name: "ml", Namespace: "a.b", GPUs: one},
+		"there is no device":                                  {Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: uuid(0), Layout: "mig:none"}}},
+		`has the layout "mps:default", by which its host`:     {Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: uuid(0), Layout: "mps:default"}}},
+		`"PCIROOT(20)" on host "a" is not the UUID`:           {Name: "ml", GPUs: []dra.GPU{{Host: "a", UUID: "PCIROOT(20)", Layout: "mig:off"}}},
+		"Kubernetes takes at most 10240":                      {Name: "ml", GPUs: many},
 	} {
 		if out, err := dra.Render(&r); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v\n%s", says, err, out)

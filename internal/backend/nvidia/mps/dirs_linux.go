@@ -67,8 +67,9 @@ func openTo(dir string, mode fs.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
-// restrict lets root and one user pass a directory. The user cannot own it, or it could
-// put a directory of its own in the place of the pipes.
+// restrict lets root and one user pass a directory. The daemon refuses no other user: it has
+// it wait, and serves it in the place of the first. The user cannot own the directory, or it
+// could put one of its own in the place of the pipes.
 func restrict(name, dir string, user int) error {
 	if user == os.Geteuid() {
 		return openTo(dir, 0o700)
