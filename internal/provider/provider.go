@@ -85,13 +85,23 @@ func WithPatience(d time.Duration) Option { return func(p *gpuProvider) { p.pati
 
 // New makes the provider. The observer may be nil.
 func New(version string, observe Observer, options ...Option) func() provider.Provider {
-	return func() provider.Provider {
-		p := &gpuProvider{version: version, observe: observe, now: time.Now}
-		for _, o := range options {
-			o(p)
-		}
-		return p
+	return func() provider.Provider { return newProvider(version, observe, options...) }
+}
+
+func newProvider(version string, observe Observer, options ...Option) *gpuProvider {
+	p := &gpuProvider{version: version, observe: observe, now: time.Now}
+	for _, o := range options {
+		o(p)
 	}
+	return p
+}
+
+// Close hangs up on all hosts.
+func (p *gpuProvider) Close() error {
+	if p.fleet == nil {
+		return nil
+	}
+	return p.fleet.Close()
 }
 
 type model struct {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 )
@@ -20,7 +19,7 @@ import (
 // MiB. One context for all calls, each cancelled on its own, keeps that small. With
 // TF_LOG set the contexts stay as they are, since the loggers in them are wanted.
 func Server(version string, observe Observer, options ...Option) (func() Served, error) {
-	p := New(version, observe, options...)()
+	p := newProvider(version, observe, options...)
 	made, err := providerserver.NewProtocol6WithError(p)()
 	if err != nil {
 		return nil, err
@@ -29,7 +28,7 @@ func Server(version string, observe Observer, options ...Option) (func() Served,
 	if !ok {
 		return nil, errors.New("the framework's server has no lists or no actions")
 	}
-	all := newWholeNumbers(p, served)
+	all := &walks{wholeNumbers: newWholeNumbers(p, served), provider: p}
 	if logLevel() != "" {
 		return func() Served { return all }, nil
 	}
@@ -66,18 +65,13 @@ func keepQuiet() error {
 // sharedContext gives all calls of one server contexts made from the first call's.
 type sharedContext struct {
 	Served
-	provider provider.Provider
+	provider *gpuProvider
 	once     sync.Once
 	base     context.Context
 }
 
 // Close hangs up on all hosts. A process that serves the provider need not: it ends.
-func (s *sharedContext) Close() error {
-	if p, ok := s.provider.(*gpuProvider); ok && p.fleet != nil {
-		return p.fleet.Close()
-	}
-	return nil
-}
+func (s *sharedContext) Close() error { return s.provider.Close() }
 
 func (s *sharedContext) from(call context.Context) (context.Context, func()) {
 	s.once.Do(func() { s.base = context.WithoutCancel(call) })

@@ -59,6 +59,7 @@ func readSchemas(ctx context.Context, server tfprotov6.ProviderServer) (*schemas
 type client struct {
 	*schemas
 	key    string // of its block: name, name.alias
+	defers bool   // what it is asked may be deferred, as while Terraform applies
 	server tfprotov6.ProviderServer
 }
 
@@ -143,7 +144,7 @@ func (c *client) read(ctx context.Context, a address, o *object, in *block) (*ob
 	if err != nil {
 		return nil, broken(err)
 	}
-	reply, err := c.server.ReadResource(ctx, &tfprotov6.ReadResourceRequest{TypeName: typ, CurrentState: state, Private: o.private, CurrentIdentity: identity})
+	reply, err := c.server.ReadResource(ctx, &tfprotov6.ReadResourceRequest{TypeName: typ, CurrentState: state, Private: o.private, CurrentIdentity: identity, ClientCapabilities: &tfprotov6.ReadResourceClientCapabilities{DeferralAllowed: c.defers}})
 	if err != nil {
 		return nil, broken(err)
 	}

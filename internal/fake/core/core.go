@@ -261,7 +261,7 @@ func (w *walk) start(key string) (*client, bool) {
 	if err != nil {
 		return nil, w.add(broken(err)...)
 	}
-	return &client{schemas: w.core.schemas[name], key: key, server: server}, true
+	return &client{schemas: w.core.schemas[name], key: key, server: server, defers: w.op == applying}, true
 }
 
 // configure starts a provider and gives it its configuration.

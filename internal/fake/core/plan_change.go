@@ -36,7 +36,7 @@ func (w *walk) planChange(c *client, b *block, a address, r repetition, o *objec
 		if err != nil {
 			return nil, none, w.add(broken(err)...)
 		}
-		req := &tfprotov6.PlanResourceChangeRequest{TypeName: b.typ, PriorPrivate: private, PriorIdentity: id}
+		req := &tfprotov6.PlanResourceChangeRequest{TypeName: b.typ, PriorPrivate: private, PriorIdentity: id, ClientCapabilities: &tfprotov6.PlanResourceChangeClientCapabilities{DeferralAllowed: c.defers}}
 		for to, v := range map[**tfprotov6.DynamicValue]cty.Value{&req.PriorState: prior, &req.Config: config, &req.ProposedNewState: proposed(s.attributes, prior, config)} {
 			if *to, err = encode(v, s.ty); err != nil {
 				return nil, none, w.add(broken(err)...)
@@ -185,7 +185,7 @@ func (w *walk) planRemoval(c *client, a address, o *object) (*change, bool) {
 	if err != nil {
 		return nil, w.add(broken(err)...)
 	}
-	req := &tfprotov6.PlanResourceChangeRequest{TypeName: typ, PriorPrivate: o.private, PriorIdentity: id}
+	req := &tfprotov6.PlanResourceChangeRequest{TypeName: typ, PriorPrivate: o.private, PriorIdentity: id, ClientCapabilities: &tfprotov6.PlanResourceChangeClientCapabilities{DeferralAllowed: c.defers}}
 	for to, v := range map[**tfprotov6.DynamicValue]cty.Value{&req.PriorState: o.value, &req.Config: none, &req.ProposedNewState: none} {
 		if *to, err = encode(v, s.ty); err != nil {
 			return nil, w.add(broken(err)...)
@@ -259,7 +259,7 @@ func (w *walk) readData(c *client, b *block, a address, config cty.Value) (cty.V
 	if err != nil {
 		return cty.NilVal, w.add(broken(err)...)
 	}
-	reply, err := c.server.ReadDataSource(w.ctx, &tfprotov6.ReadDataSourceRequest{TypeName: b.typ, Config: d})
+	reply, err := c.server.ReadDataSource(w.ctx, &tfprotov6.ReadDataSourceRequest{TypeName: b.typ, Config: d, ClientCapabilities: &tfprotov6.ReadDataSourceClientCapabilities{DeferralAllowed: c.defers}})
 	if err != nil {
 		return cty.NilVal, w.add(broken(err)...)
 	}

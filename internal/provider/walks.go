@@ -1,0 +1,207 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+)
+
+// walks lets one process serve several walks of Terraform's graph. What the provider learns of a run
+// is kept from its configuration on, and Terraform starts and configures a process for each walk,
+// but for those of `terraform test` (1.14 and later): all runs of a file share a process that is
+// configured once, without ValidateProviderConfig before it. There the provider is configured
+// again where a walk begins. Terraform does not say where, but
+//   - only what is asked while it applies may be deferred;
+//   - a plan reads and plans an object of the state once;
+//   - a run validates every block, its variables unknown, and then plans. A plan validates
+//     the configuration of each instance and asks for it: one that was validated before, is known in
+//     nothing but what the instance has, and was not asked for is of the validation of another run.
+type walks struct {
+	*wholeNumbers
+	provider  *gpuProvider
+	validated bool
+
+	running sync.RWMutex // shared by what is under way; a walk begins alone
+
+	mu       sync.Mutex
+	config   *tfprotov6.ConfigureProviderRequest // nil where a process serves one walk
+	applying bool
+	asked    map[string]bool // what this walk has read, and planned, of the state
+	valid    []configuration // validated, and not asked for
+}
+
+// configuration is that of a resource or a data source.
+type configuration struct {
+	of   string // as wholeNumbers names schemas
+	text *tfprotov6.DynamicValue
+}
+
+// question is what of a request tells its walk.
+type question struct {
+	applying bool
+	object   string // of the state, and whether it is read or planned; "" for none
+	configuration
+}
+
+func (w *walks) ValidateProviderConfig(ctx context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+	w.validated = true
+	return w.wholeNumbers.ValidateProviderConfig(ctx, r)
+}
+
+func (w *walks) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+	if !w.validated {
+		w.config = r
+	}
+	return w.wholeNumbers.ConfigureProvider(ctx, r)
+}
+
+func (w *walks) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+	w.note(configuration{"resource " + r.TypeName, r.Config})
+	return w.wholeNumbers.ValidateResourceConfig(ctx, r)
+}
+
+func (w *walks) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+	w.note(configuration{"data " + r.TypeName, r.Config})
+	return w.wholeNumbers.ValidateDataResourceConfig(ctx, r)
+}
+
+func (w *walks) ReadDataSource(ctx context.Context, r *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
+	q := question{configuration: configuration{"data " + r.TypeName, r.Config}}
+	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
+	return answer(ctx, w, q, w.wholeNumbers.ReadDataSource, r)
+}
+
+func (w *walks) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
+	q := question{object: stored("read", r.TypeName, r.CurrentState, r.Private)}
+	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
+	resp, err := answer(ctx, w, q, w.wholeNumbers.ReadResource, r)
+	if was := stored("plan", r.TypeName, r.CurrentState, r.Private); err == nil && w.config != nil && was != stored("plan", r.TypeName, resp.NewState, resp.Private) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.asked[was] = true // this walk plans what was read
+	}
+	return resp, err
+}
+
+func (w *walks) ImportResourceState(ctx context.Context, r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
+	return answer(ctx, w, question{}, w.wholeNumbers.ImportResourceState, r)
+}
+
+func (w *walks) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+	q := question{object: stored("plan", r.TypeName, r.PriorState, r.PriorPrivate), configuration: configuration{"resource " + r.TypeName, r.Config}}
+	q.applying = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
+	return answer(ctx, w, q, w.wholeNumbers.PlanResourceChange, r)
+}
+
+func (w *walks) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+	return answer(ctx, w, question{applying: true}, w.wholeNumbers.ApplyResourceChange, r)
+}
+
+// stored names what is done with an object of the state, if there is one.
+func stored(method, kind string, state *tfprotov6.DynamicValue, private []byte) string {
+	if state == nil {
+		return ""
+	}
+	if null, err := state.IsNull(); err != nil || null {
+		return ""
+	}
+	return fmt.Sprintf("%s %s %s %s", method, kind, state.MsgPack, private)
+}
+
+func (w *walks) note(c configuration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.config != nil {
+		w.valid = append(w.valid, c)
+	}
+}
+
+// answer answers a request in the walk that it belongs to.
+func answer[R, A any](ctx context.Context, w *walks, q question, call func(context.Context, *R) (*A, error), r *R) (*A, error) {
+	if w.config == nil {
+		return call(ctx, r)
+	}
+	if err := w.enter(ctx, q); err != nil {
+		return nil, err
+	}
+	defer w.running.RUnlock()
+	return call(ctx, r)
+}
+
+func (w *walks) enter(ctx context.Context, q question) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	other := w.otherRun(ctx, q.configuration) // in any case: it takes note
+	if other || q.applying != w.applying || !q.applying && w.asked[q.object] {
+		if err := w.begin(ctx); err != nil {
+			return err
+		}
+		w.applying, w.asked, w.valid = q.applying, map[string]bool{}, nil
+	}
+	if q.object != "" {
+		w.asked[q.object] = true
+	}
+	w.running.RLock()
+	return nil
+}
+
+// begin begins a walk once all is answered that was asked before.
+func (w *walks) begin(ctx context.Context) error {
+	w.running.Lock()
+	defer w.running.Unlock()
+	_ = w.provider.Close() // as where its process ends
+	resp, err := w.wholeNumbers.ConfigureProvider(ctx, w.config)
+	if err != nil {
+		return err
+	}
+	for _, d := range resp.Diagnostics {
+		if d.Severity == tfprotov6.DiagnosticSeverityError {
+			return fmt.Errorf("%s: %s", d.Summary, d.Detail)
+		}
+	}
+	return nil
+}
+
+// otherRun reports whether a configuration that is asked for was validated by another run than those asked for before.
+func (w *walks) otherRun(ctx context.Context, asked configuration) bool {
+	if asked.text == nil {
+		return false
+	}
+	same := func(c configuration) bool { return c.of == asked.of && bytes.Equal(c.text.MsgPack, asked.text.MsgPack) }
+	if own := slices.IndexFunc(w.valid, same); own >= 0 {
+		w.valid = slices.Delete(w.valid, own, own+1)
+	}
+	kind := w.schemas()[asked.of].Type().TerraformType(ctx)
+	instance, err := asked.text.Unmarshal(kind)
+	return err == nil && slices.ContainsFunc(w.valid, func(c configuration) bool {
+		if c.of != asked.of {
+			return false
+		}
+		block, err := c.text.Unmarshal(kind)
+		return err == nil && leavesOpen(block, instance)
+	})
+}
+
+// leavesOpen reports whether all that is known of one value is so in another one.
+func leavesOpen(v, other tftypes.Value) bool {
+	switch {
+	case !v.IsKnown():
+		return true
+	case v.IsFullyKnown() || !other.IsKnown() || other.IsNull():
+		return v.Equal(other)
+	case v.Type().Is(tftypes.Set{}):
+		return true // which of its elements is which is open
+	}
+	var list, otherList []tftypes.Value
+	if v.As(&list) == nil && other.As(&otherList) == nil {
+		return slices.EqualFunc(list, otherList, leavesOpen)
+	}
+	var fields, otherFields map[string]tftypes.Value
+	return v.As(&fields) == nil && other.As(&otherFields) == nil && maps.EqualFunc(fields, otherFields, leavesOpen)
+}

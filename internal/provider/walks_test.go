@@ -1,0 +1,142 @@
+package provider_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/core"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
+)
+
+// shared is a provider as `terraform test` (1.14 and later) has it: configured once, and asked for all
+// walks of a file.
+type shared struct {
+	provider.Served
+	configure func(context.Context, *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error)
+}
+
+func (s *shared) ValidateProviderConfig(context.Context, *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+	return &tfprotov6.ValidateProviderConfigResponse{}, nil
+}
+
+func (s *shared) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+	return s.configure(ctx, r)
+}
+
+// What one provider says and does in several runs is what a provider for each walk says and does.
+func TestOneProcessServesTheRunsOfATestFile(t *testing.T) {
+	t.Parallel()
+	desktops := func(count int, names ...string) string {
+		list := ""
+		for _, name := range names {
+			list += fmt.Sprintf("%[1]s = %[1]q\n", name)
+		}
+		return rig.ConfigOf(count, rig.Both, `on_destroy = "restore"`) + fmt.Sprintf(`
+resource "gpu_vm_assignment" "all" {
+  for_each = {
+%s}
+  vm        = each.value
+  partition = { config = gpu_partition_config.vdi.id }
+  power     = { allow_shutdown = true }
+}
+data "gpu_change_forecast" "all" {
+  hosts = ["hv01", "hv02"]
+  gpu_p = { partition_count = %d }
+}
+output "stops" { value = jsonencode(data.gpu_change_forecast.all) }
+`, list, count)
+	}
+	layouts := func(counts string) string {
+		return fmt.Sprintf(`
+resource "gpu_partition_config" "all" {
+  for_each = { %s }
+  name     = each.key
+  hosts    = [split("/", each.value)[0]]
+  gpu_p    = { partition_count = tonumber(split("/", each.value)[1]) }
+}
+`, counts)
+	}
+	for name, runs := range map[string][]run{
+		"plans of other configs": {
+			{"plan", layouts(`a = "hv01/4"`)}, {"plan", layouts(`b = "hv01/4"`)}, {"plan", layouts(`a = "hv02/2"`)}, {"plan", layouts(`c = "hv02/4"`)},
+		},
+		"plans of other desktops": {
+			{"plan", desktops(2, "avd-01", "avd-02")}, {"plan", desktops(4, "avd-02", "avd-03")}, {"plan", desktops(4, "avd-02", "avd-03")},
+			{"plan", desktops(8, "avd-01", "avd-02", "avd-03")}, {"plan", desktops(2, "avd-03")},
+		},
+		"plans of constants": {
+			{"plan", rig.ConfigOf(2, rig.Both)}, {"plan", rig.ConfigOf(2, rig.Both)}, {"plan", rig.ConfigOf(4, rig.Both)},
+			{"plan", rig.ConfigOf(2, rig.Both) + rig.AssignmentOf("a", "avd-01")}, {"plan", rig.AssignmentOf("a", "avd-01")},
+		},
+		"applies and plans": {
+			{"apply -auto-approve", desktops(4, "avd-01", "avd-02")}, {"plan", desktops(4, "avd-01", "avd-02")},
+			{"apply -auto-approve", desktops(4, "avd-01", "avd-03")}, {"plan", desktops(2, "avd-01")}, {"plan", desktops(8, "avd-01", "avd-02")},
+			{"plan -refresh=false", desktops(8, "avd-01")}, {"plan", desktops(4, "avd-01", "avd-03")},
+			{"apply -auto-approve -replace=gpu_partition_config.vdi", desktops(4, "avd-01")},
+			{"destroy -auto-approve -refresh=false", desktops(4, "avd-01")}, {"plan", desktops(4, "avd-01")},
+		},
+		"a destroy after a plan": {
+			{"apply -auto-approve", desktops(4, "avd-01", "avd-02")}, {"plan", desktops(4, "avd-02", "avd-03")},
+			{"destroy -auto-approve -refresh=false", desktops(4, "avd-01", "avd-02")},
+		},
+		"conflicts of one run": {
+			{"plan", desktops(4, "avd-01")}, {"plan", desktops(4, "avd-01") + rig.AssignmentOf("a", "avd-01")}, {"plan", desktops(4, "avd-01")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one, each := rig.New(t, rig.TwoNodes()), rig.New(t, rig.TwoNodes())
+			start := func(r *rig.Rig) core.Factory { return r.Factories()["gpu"] }
+			server, err := start(one)()
+			one.Must(err)
+			served, ok := server.(provider.Served)
+			if !ok {
+				t.Fatal("no lists or no actions")
+			}
+			var once sync.Once
+			s := &shared{Served: served}
+			s.configure = func(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (resp *tfprotov6.ConfigureProviderResponse, err error) {
+				resp = &tfprotov6.ConfigureProviderResponse{}
+				once.Do(func() { resp, err = served.ConfigureProvider(ctx, r) })
+				return resp, err
+			}
+			got := play(one, func() (tfprotov6.ProviderServer, error) { return s, nil }, runs)
+			want := play(each, start(each), runs)
+			for i := range runs {
+				if got[i] != want[i] {
+					t.Errorf("run %d, %s: one process ended with\n%s\nand a process for each with\n%s", i+1, runs[i].command, got[i], want[i])
+				}
+			}
+			rig.SameHardware(t, each.Snapshot(), one.Snapshot())
+		})
+	}
+}
+
+type run struct{ command, config string }
+
+// play tells of each run what it printed, line by line in one order, how it ended, and how often it asked and changed hosts.
+func play(r *rig.Rig, start core.Factory, runs []run) []string {
+	r.T.Helper()
+	terminal, err := core.NewTerminal(r.T.Context(), map[string]core.Factory{"gpu": start})
+	r.Must(err)
+	var told []string
+	for _, run := range runs {
+		terminal.Write(r.Block() + run.config)
+		out, code := terminal.Run(r.T.Context(), strings.Fields(run.command)...)
+		lines := strings.Split(out, "\n")
+		slices.Sort(lines)
+		for host, calls := range r.Calls.Take() {
+			lines = append(lines, fmt.Sprintf("%s: %d inventories, %d changes", host, calls["Inventory"], calls["Apply"]))
+		}
+		slices.Sort(lines[len(strings.Split(out, "\n")):])
+		told = append(told, fmt.Sprintf("%s\nexit code %d", strings.Join(lines, "\n"), code))
+	}
+	return told
+}
