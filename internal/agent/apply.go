@@ -26,7 +26,7 @@ type proposal struct {
 // propose asks the rules and plans the steps. When a rule forbids the change there
 // are no steps.
 func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
-	vms, some := concerns(&ch)
+	of, some := concerns(&ch)
 	if !some {
 		host, err := s.inventory(ctx)
 		if err != nil {
@@ -34,26 +34,19 @@ func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
 		}
 		return s.proposeOn(host, ch)
 	}
-	host, whole, err := s.readAgain(ctx, vms)
+	host, whole, err := s.readAgain(ctx, of)
 	if err != nil {
 		return proposal{}, err
 	}
 	p, err := s.proposeOn(host, ch)
-	if others, some := about(p.steps); whole || err == nil && len(violations(p.findings)) == 0 && some && within(others, vms) {
+	if others, some := about(p.steps); whole || err == nil && len(violations(p.findings)) == 0 && some && others.Within(of) {
 		return p, err
 	}
-	// Nothing is refused, and no other VM touched, by what may be old.
+	// Nothing is refused, and no other VM or GPU touched, by what may be old.
 	if host, err = s.inventory(ctx); err != nil {
 		return proposal{}, err
 	}
 	return s.proposeOn(host, ch)
-}
-
-// within tells whether all ids are in a list.
-func within(ids, list []string) bool {
-	return !slices.ContainsFunc(ids, func(id string) bool {
-		return !slices.ContainsFunc(list, func(other string) bool { return gpu.SameID(id, other) })
-	})
 }
 
 // proposeOn is propose on a host that was read.
@@ -306,9 +299,9 @@ func (w *work) look(ctx context.Context, expected *gpu.Host, wanted *gpu.Assignm
 		}
 		return wrong
 	}
-	if vms, some := about(w.entry.Steps); some {
+	if of, some := about(w.entry.Steps); some {
 		var whole bool
-		if host, whole, err = w.server.readAgain(ctx, vms); err != nil {
+		if host, whole, err = w.server.readAgain(ctx, of); err != nil {
 			return host, nil, err
 		}
 		if wrong = compare(); whole || len(wrong) == 0 {

@@ -11,14 +11,14 @@ import (
 )
 
 // reading is the host as it was read last under a lease. A run of many changes need not
-// read all VMs of a host for each of them.
+// read all VMs and GPUs of a host for each of them.
 type reading struct {
 	fence int64
 	host  gpu.Host
 	whole time.Duration // when all of it was read, by the boot clock
-	// of are the VMs that were read again, at that time, nobody's after a step that may have
+	// of are the VMs and GPUs that were read again, at that time, none after a step that may have
 	// changed the host.
-	of []string
+	of backend.Objects
 	at time.Duration
 }
 
@@ -52,7 +52,7 @@ func (s *Server) touched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != nil {
-		s.last.of = nil
+		s.last.of = backend.Objects{}
 	}
 }
 
@@ -67,16 +67,16 @@ func (s *Server) leased() (fence int64, ok bool) {
 	return fence, ok
 }
 
-// readAgain reads of the host what a change of some VMs is about, as far as the platform can
-// and all was read before under the same lease. It tells whether that was all of the host.
-func (s *Server) readAgain(ctx context.Context, vms []string) (host gpu.Host, whole bool, err error) {
+// readAgain reads of the host what a change of some VMs or GPUs is about, as far as the platform
+// can and all was read before under the same lease. It tells whether that was all of the host.
+func (s *Server) readAgain(ctx context.Context, of backend.Objects) (host gpu.Host, whole bool, err error) {
 	at := s.bootClock()
 	s.mu.Lock()
 	last := s.last
 	if fence, leased := s.leased(); last != nil && (!leased || last.fence != fence || at-last.whole > readingAge) {
 		last = nil
 	}
-	fresh := last != nil && len(vms) > 0 && within(vms, last.of) && at-last.at < freshFor
+	fresh := last != nil && !of.Empty() && of.Within(last.of) && at-last.at < freshFor
 	s.mu.Unlock()
 	h, can := s.backend.(backend.Refresher)
 	switch {
@@ -84,8 +84,8 @@ func (s *Server) readAgain(ctx context.Context, vms []string) (host gpu.Host, wh
 		host, _, err = s.known(ctx, last.host)
 		return host, false, err
 	case can && last != nil:
-		if host, done, err := h.Refresh(ctx, last.host, vms); err == nil && done {
-			s.retain(reading{host: host, whole: last.whole, of: vms, at: at}, true)
+		if host, done, err := h.Refresh(ctx, last.host, of); err == nil && done {
+			s.retain(reading{host: host, whole: last.whole, of: of, at: at}, true)
 			host, _, err = s.known(ctx, host)
 			return host, false, err
 		}
@@ -94,28 +94,48 @@ func (s *Server) readAgain(ctx context.Context, vms []string) (host gpu.Host, wh
 	return host, true, err
 }
 
-// concerns are the VMs that a change is about. A config and a pool are about all VMs.
-func concerns(ch *Change) (vms []string, some bool) {
+// concerns are the VMs, or the GPUs, that a change is about. A pool and a config of partitions are
+// about all VMs, and what daemons and containers share about the whole host.
+func concerns(ch *Change) (of backend.Objects, some bool) {
 	for _, w := range []gpu.Want{ch.Want, ch.Prior} {
-		if w.Config != nil || w.Pool != nil || w.Share != nil || w.Assignment != nil && w.Assignment.VMID == "" {
-			return nil, false
-		}
-		if a := w.Assignment; a != nil && !slices.Contains(vms, a.VMID) {
-			vms = append(vms, a.VMID)
+		switch c, a := w.Config, w.Assignment; {
+		case w.Pool != nil || w.Share != nil || a != nil && a.VMID == "":
+			return of, false
+		case a != nil && !slices.Contains(of.VMs, a.VMID):
+			of.VMs = append(of.VMs, a.VMID)
+		case c == nil:
+		case c.Kind != gpu.KindMIG || c.MPS != nil || c.TimeSlicing != nil:
+			return of, false
+		default:
+			of.GPUs = append(of.GPUs, c.GPUs[ch.Host]...)
 		}
 	}
-	return vms, true
+	return of, ch.Want.Config == nil && ch.Prior.Config == nil || len(of.GPUs) > 0
 }
 
-// about are the VMs that steps are about, unless these have VMs move to other hosts.
-func about(steps []change.Step) (vms []string, some bool) {
+// about are the VMs and GPUs that steps are about, unless these have VMs move to other hosts, or
+// may reset a GPU or concern what its users share.
+func about(steps []change.Step) (of backend.Objects, some bool) {
 	for _, step := range steps {
-		if step.Op == change.OpDrainNode || step.Op == change.OpResumeNode {
-			return nil, false
-		}
-		if step.VM != "" && !slices.Contains(vms, step.VM) {
-			vms = append(vms, step.VM)
+		switch step.Op.By() {
+		case change.ByAgent:
+		case change.ByHyperV:
+			if step.Op == change.OpDrainNode || step.Op == change.OpResumeNode {
+				return of, false
+			}
+			if step.VM != "" && !slices.Contains(of.VMs, step.VM) {
+				of.VMs = append(of.VMs, step.VM)
+			}
+		case change.ByMIG:
+			if step.Op != change.OpCreateInstance && step.Op != change.OpDestroyInstance {
+				return of, false
+			}
+			if !slices.Contains(of.GPUs, step.GPU) {
+				of.GPUs = append(of.GPUs, step.GPU)
+			}
+		case change.ByVGPU, change.BySharing:
+			return of, false
 		}
 	}
-	return vms, true
+	return of, true
 }

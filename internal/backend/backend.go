@@ -6,6 +6,7 @@ package backend
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -19,14 +20,30 @@ type Backend interface {
 	Inventory(ctx context.Context) (gpu.Host, error)
 }
 
-// Refresher is a backend that can read a host again without reading all of its VMs.
+// Refresher is a backend that can read a host again without reading all of its VMs and GPUs.
 type Refresher interface {
 	// Refresh is the host as it is now, from what Inventory or Refresh answered before. Read
-	// again is all but what lasts while the host runs, and the settings of VMs that are not
-	// among vms and hold no other partitions and devices than before. It is not done where
-	// only an Inventory can tell.
-	Refresh(ctx context.Context, before gpu.Host, vms []string) (host gpu.Host, done bool, err error)
+	// again is all but what lasts while the host runs, and what only concerns other objects: the
+	// settings of VMs that hold no other partitions and devices than before, or how other GPUs
+	// are divided and who uses them. It is not done where only an Inventory can tell.
+	Refresh(ctx context.Context, before gpu.Host, of Objects) (host gpu.Host, done bool, err error)
 }
+
+// Objects are VMs and GPUs of a host, by their ids.
+type Objects struct{ VMs, GPUs []string }
+
+// Within tells whether all of these objects are among others.
+func (o Objects) Within(others Objects) bool {
+	in := func(ids, list []string) bool {
+		return !slices.ContainsFunc(ids, func(id string) bool {
+			return !slices.ContainsFunc(list, func(other string) bool { return gpu.SameID(id, other) })
+		})
+	}
+	return in(o.VMs, others.VMs) && in(o.GPUs, others.GPUs)
+}
+
+// Empty tells whether there are none.
+func (o Objects) Empty() bool { return len(o.VMs)+len(o.GPUs) == 0 }
 
 // HyperV is what a Hyper-V host can be told to do. Every method re-reads first and
 // succeeds when the host already is as asked, so that a step may be repeated after

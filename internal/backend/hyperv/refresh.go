@@ -18,8 +18,11 @@ const manyVMs = 8
 
 // Refresh implements backend.Refresher. Whoever holds a partition or a device shows in rows
 // of its own: a VM of which these say something else than before is read again too.
-func (b *Backend) Refresh(ctx context.Context, before gpu.Host, vms []string) (gpu.Host, bool, error) {
-	vms = slices.Clone(vms)
+func (b *Backend) Refresh(ctx context.Context, before gpu.Host, of backend.Objects) (gpu.Host, bool, error) {
+	if len(of.GPUs) > 0 {
+		return gpu.Host{}, false, nil // any VM may hold partitions of them
+	}
+	vms := slices.Clone(of.VMs)
 	for range 2 {
 		if len(before.Unknown) > 0 || len(vms) > manyVMs {
 			break

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -35,7 +36,7 @@ func TestRefreshIsTheInventory(t *testing.T) {
 				}
 				vms := []string{before.VMs[rnd.IntN(len(before.VMs))].ID}
 				_ = meddle(r, r.backend, rnd, gpu.Host{GPUs: before.GPUs, VMs: only(before, vms), Pools: before.Pools})
-				got, ok, err := r.backend.Refresh(t.Context(), before, vms)
+				got, ok, err := r.backend.Refresh(t.Context(), before, backend.Objects{VMs: vms})
 				r.run(err)
 				want := r.host()
 				if !ok {

@@ -202,7 +202,7 @@ func TestGuestsTellTheirNames(t *testing.T) {
 	if a := r.vm(alpha).Guest; a != "" {
 		t.Errorf("a VM that is off runs %q", a)
 	}
-	again, ok, err := r.backend.Refresh(t.Context(), r.host(), []string{beta})
+	again, ok, err := r.backend.Refresh(t.Context(), r.host(), backend.Objects{VMs: []string{beta}})
 	r.run(err)
 	if vm, _ := again.VM(beta); !ok || vm.Guest != "A & B <Linux>" {
 		t.Errorf("read again: %t, %+v", ok, vm)

@@ -79,10 +79,11 @@ type Backend struct {
 }
 
 var (
-	_ backend.MIG     = (*Backend)(nil)
-	_ backend.VGPU    = (*Backend)(nil)
-	_ backend.Sharing = (*Backend)(nil)
-	_ backend.Meter   = (*Backend)(nil)
+	_ backend.MIG       = (*Backend)(nil)
+	_ backend.Refresher = (*Backend)(nil)
+	_ backend.VGPU      = (*Backend)(nil)
+	_ backend.Sharing   = (*Backend)(nil)
+	_ backend.Meter     = (*Backend)(nil)
 )
 
 // New is a backend that loads the driver's library when it is first asked.
@@ -107,6 +108,31 @@ func (b *Backend) Close() error {
 
 // Inventory reads the host.
 func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
+	return b.inventory(ctx, func(string) *gpu.GPU { return nil })
+}
+
+// Refresh implements backend.Refresher. A host with other GPUs than before, and one of which
+// something could not be read, is read as a whole.
+func (b *Backend) Refresh(ctx context.Context, before gpu.Host, of backend.Objects) (gpu.Host, bool, error) {
+	if len(of.VMs) > 0 || len(before.Unknown) > 0 {
+		return gpu.Host{}, false, nil
+	}
+	host, err := b.inventory(ctx, func(id string) *gpu.GPU {
+		was, there := before.GPU(id)
+		if !there || (backend.Objects{GPUs: []string{id}}).Within(of) {
+			return nil
+		}
+		return was
+	})
+	gone := slices.ContainsFunc(before.GPUs, func(g gpu.GPU) bool {
+		_, there := host.GPU(g.ID)
+		return !there
+	})
+	return host, err == nil && !gone && len(host.GPUs) == len(before.GPUs) && len(host.Unknown) == 0, err
+}
+
+// inventory reads the host, but for the GPUs that keep says are as they were.
+func (b *Backend) inventory(ctx context.Context, keep func(id string) *gpu.GPU) (gpu.Host, error) {
 	var host gpu.Host
 	ctx, cancel := context.WithTimeout(ctx, hostPatience*b.opt.Patience)
 	defer cancel()
@@ -126,6 +152,10 @@ func (b *Backend) Inventory(ctx context.Context) (gpu.Host, error) {
 			return err
 		}
 		for _, d := range devices {
+			if was := keep(d.ID); was != nil {
+				host.GPUs = append(host.GPUs, *was)
+				continue
+			}
 			d, err := b.inspectInTime(ctx, s, d, driver)
 			if err != nil {
 				return err

@@ -74,7 +74,8 @@ func (b *Backend) inspectInTime(ctx context.Context, s *session, d *device, driv
 
 // inspect reads all of a GPU. The error is the driver's own.
 func (b *Backend) inspect(ctx context.Context, s *session, d *device, driver string) error {
-	d.read(gpu.Driver{Version: driver})
+	d.Driver = gpu.Driver{Version: driver}
+	s.read(d)
 	if d.handle == nil {
 		return nil
 	}
@@ -82,8 +83,11 @@ func (b *Backend) inspect(ctx context.Context, s *session, d *device, driver str
 	d.ComputeCapability, err = s.computeCapability(d)
 	for _, read := range []func() error{
 		func() error { return err },
-		func() (err error) { d.Processes, err = b.processes(s, d); return },
 		func() (err error) { d.MIG, err = s.readMIG(d); return },
+		func() (err error) {
+			d.Processes, err = b.processes(s, d, d.MIG == nil || !d.MIG.Enabled || s.drawsInMIGMode(d))
+			return
+		},
 		func() (err error) { d.VGPU, err = b.readVGPU(ctx, s, d); return },
 	} {
 		if s.abandoned.Load() {
@@ -100,12 +104,18 @@ func (b *Backend) inspect(ctx context.Context, s *session, d *device, driver str
 
 // devices are the GPUs that the driver lists. One that has fallen off the bus keeps its
 // UUID, and has a problem instead of anything else.
-func (s *session) devices() ([]*device, error) {
+func (s *session) devices() (out []*device, err error) {
+	if s.known != nil {
+		for _, d := range s.known {
+			out = append(out, &d)
+		}
+		return out, nil
+	}
 	count, ret := s.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
 		return nil, failed("nvmlDeviceGetCount", ret)
 	}
-	var out []*device
+	var all []device
 	for i := range count {
 		h, ret := s.lib.DeviceGetHandleByIndex(i)
 		if ret != nvml.SUCCESS {
@@ -121,7 +131,10 @@ func (s *session) devices() ([]*device, error) {
 			}
 			continue
 		}
-		out = append(out, d)
+		out, all = append(out, d), append(all, *d)
+	}
+	if len(all) == count {
+		s.known = all
 	}
 	return out, nil
 }
@@ -139,6 +152,11 @@ func (s *session) unidentified(to *[]*device, index int, err error) error {
 
 // byUUID finds a GPU.
 func (s *session) byUUID(uuid string) (*device, error) {
+	for _, d := range s.known {
+		if gpu.SameID(d.ID, uuid) {
+			return &d, nil
+		}
+	}
 	h, ret := s.lib.DeviceGetHandleByUUID(uuid)
 	switch ret {
 	case nvml.SUCCESS:
@@ -161,28 +179,50 @@ func (s *session) byUUID(uuid string) (*device, error) {
 
 const vendor = "NVIDIA"
 
-// read fills in what the GPU is. What cannot be read becomes its problem: one GPU that
-// does not work must not hide the others.
-func (d *device) read(driver gpu.Driver) {
-	d.Vendor, d.Driver = vendor, driver
+// note tells whether a call has answered. What cannot be read becomes the problem of its GPU: one
+// that does not work must not hide the others.
+func (d *device) note(call string, ret nvml.Return) bool {
+	if ret != nvml.SUCCESS {
+		d.lacks(failed(call, ret))
+	}
+	return ret == nvml.SUCCESS
+}
+
+// has is note for what not every GPU has.
+func (d *device) has(call string, ret nvml.Return) bool {
+	return ret != nvml.ERROR_NOT_SUPPORTED && d.note(call, ret)
+}
+
+// read fills in what the GPU is, and its modes.
+func (s *session) read(d *device) {
+	s.identify(d)
 	if d.handle == nil {
 		return
 	}
-	note := func(call string, ret nvml.Return) bool {
-		if ret != nvml.SUCCESS {
-			d.lacks(failed(call, ret))
-		}
-		return ret == nvml.SUCCESS
+	if mode, ret := d.handle.GetComputeMode(); d.has("nvmlDeviceGetComputeMode", ret) {
+		d.ComputeMode = computeModes[mode]
 	}
-	// has is note for what not every GPU has.
-	has := func(call string, ret nvml.Return) bool {
-		return ret != nvml.ERROR_NOT_SUPPORTED && note(call, ret)
+	if kept, ret := d.handle.GetPersistenceMode(); d.has("nvmlDeviceGetPersistenceMode", ret) {
+		d.Persistence = new(kept == nvml.FEATURE_ENABLED)
+	}
+}
+
+// identify fills in what the GPU is. That lasts until it is reset, which the open session keeps
+// others from; the mode of ECC, too, changes with a reset.
+func (s *session) identify(d *device) {
+	d.Vendor = vendor
+	if d.handle == nil {
+		return
+	}
+	if is, known := s.identities[d.ID]; known {
+		d.Model, d.bus, d.Address, d.PCI, d.VRAM, d.ECC = is.Model, is.bus, is.Address, is.PCI, is.VRAM, is.ECC
+		return
 	}
 	name, ret := d.handle.GetName()
-	if note("nvmlDeviceGetName", ret) {
+	if d.note("nvmlDeviceGetName", ret) {
 		d.Model = name
 	}
-	if pci, ret := d.handle.GetPciInfo(); note("nvmlDeviceGetPciInfo", ret) {
+	if pci, ret := d.handle.GetPciInfo(); d.note("nvmlDeviceGetPciInfo", ret) {
 		d.bus = text(pci.BusId[:])
 		d.Address = address(d.bus)
 		d.PCI = gpu.PCIID{
@@ -193,17 +233,14 @@ func (d *device) read(driver gpu.Driver) {
 			d.Model = m.Name
 		}
 	}
-	if memory, ret := d.handle.GetMemoryInfo(); note("nvmlDeviceGetMemoryInfo", ret) {
+	if memory, ret := d.handle.GetMemoryInfo(); d.note("nvmlDeviceGetMemoryInfo", ret) {
 		d.VRAM = gpu.Bytes(memory.Total)
 	}
-	if mode, ret := d.handle.GetComputeMode(); has("nvmlDeviceGetComputeMode", ret) {
-		d.ComputeMode = computeModes[mode]
-	}
-	if ecc, _, ret := d.handle.GetEccMode(); has("nvmlDeviceGetEccMode", ret) {
+	if ecc, _, ret := d.handle.GetEccMode(); d.has("nvmlDeviceGetEccMode", ret) {
 		d.ECC = new(ecc == nvml.FEATURE_ENABLED)
 	}
-	if kept, ret := d.handle.GetPersistenceMode(); has("nvmlDeviceGetPersistenceMode", ret) {
-		d.Persistence = new(kept == nvml.FEATURE_ENABLED)
+	if len(d.unknown) == 0 {
+		s.identities[d.ID] = *d
 	}
 }
 
@@ -250,12 +287,16 @@ func address(bus string) string {
 }
 
 // needsReset tells whether a change of MIG mode takes a reset. It does before Hopper.
-func (d *device) needsReset() (bool, error) {
+func (s *session) needsReset(d *device) (bool, error) {
+	if known, asked := s.older[d.ID]; asked {
+		return known, nil
+	}
 	arch, ret := d.handle.GetArchitecture()
 	if ret != nvml.SUCCESS {
 		return false, failed("nvmlDeviceGetArchitecture", ret)
 	}
-	return arch < nvml.DEVICE_ARCH_HOPPER, nil
+	s.older[d.ID] = arch < nvml.DEVICE_ARCH_HOPPER
+	return s.older[d.ID], nil
 }
 
 // readMIG reads how a GPU is divided, nil where it cannot be: all of it or nothing, since one
@@ -270,7 +311,7 @@ func (s *session) readMIG(d *device) (*gpu.MIG, error) {
 	}
 	mig := &gpu.MIG{Enabled: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE}
 	var err error
-	if mig.NeedsReset, err = d.needsReset(); err != nil {
+	if mig.NeedsReset, err = s.needsReset(d); err != nil {
 		return nil, err
 	}
 	profiles, err := s.profilesOf(d)

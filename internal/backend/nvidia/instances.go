@@ -26,6 +26,12 @@ type instance struct {
 	mig      nvml.Device // the MIG device of the first compute instance, nil without one
 }
 
+// seat is a place on a GPU.
+type seat struct {
+	gpu string
+	gpu.MIGPlacement
+}
+
 // instances lists the GPU instances of a GPU in MIG mode, by start.
 func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 	var out []instance
@@ -37,29 +43,22 @@ func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 		if n > 0 && taken >= whole {
 			break // nothing is left for instances of another profile
 		}
-		found, ret := d.handle.GetGpuInstances(&p.info)
-		switch ret {
-		case nvml.SUCCESS:
-		case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED: // none, or MIG mode has gone meanwhile
-			continue
-		default:
-			return nil, failed("nvmlDeviceGetGpuInstances", ret)
+		found, err := d.instancesOf(p)
+		if err != nil {
+			return nil, err
 		}
 		for _, handle := range found {
-			info, ret := handle.GetInfo()
-			if ret == nvml.ERROR_NOT_FOUND {
+			i, err := s.instance(d, p, handle)
+			if err != nil {
+				return nil, err
+			}
+			if i == nil {
 				continue // it has gone meanwhile
 			}
-			if ret != nvml.SUCCESS {
-				return nil, failed("nvmlGpuInstanceGetInfo", ret)
-			}
-			i := instance{handle: handle, GPUInstance: gpu.GPUInstance{
-				ID: int(info.Id), Profile: p.Name, Start: int(info.Placement.Start), Size: int(info.Placement.Size), Memory: p.Memory,
-			}}
 			if err := i.readComputes(p); err != nil {
 				return nil, err
 			}
-			out = append(out, i)
+			out = append(out, *i)
 			taken += p.Slices
 		}
 	}
@@ -67,67 +66,199 @@ func (s *session) instances(d *device, profiles []profile) ([]instance, error) {
 	return out, nil
 }
 
-// readComputes lists the compute instances.
+// instancesOf are the handles of the GPU instances of a profile.
+func (d *device) instancesOf(p profile) ([]nvml.GpuInstance, error) {
+	found, ret := d.handle.GetGpuInstances(&p.info)
+	switch ret {
+	case nvml.SUCCESS:
+		return found, nil
+	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED: // none, or MIG mode has gone meanwhile
+		return nil, nil
+	}
+	return nil, failed("nvmlDeviceGetGpuInstances", ret)
+}
+
+// instance reads where a GPU instance is, nil for one that has gone or is of another profile.
+func (s *session) instance(d *device, p profile, handle nvml.GpuInstance) (*instance, error) {
+	info, ret := handle.GetInfo()
+	switch {
+	case ret == nvml.ERROR_NOT_FOUND:
+		return nil, nil
+	case ret != nvml.SUCCESS:
+		return nil, failed("nvmlGpuInstanceGetInfo", ret)
+	case info.ProfileId != p.info.Id:
+		return nil, nil
+	}
+	i := &instance{handle: handle, GPUInstance: gpu.GPUInstance{
+		ID: int(info.Id), Profile: p.Name, Start: int(info.Placement.Start), Size: int(info.Placement.Size), Memory: p.Memory,
+	}}
+	s.seats[seat{d.ID, i.Placement()}] = i.ID
+	return i, nil
+}
+
+// find is the GPU instance at a place, nil for none. Of what is in it only the handles are read.
+func (s *session) find(d *device, p profile, start int) (*instance, error) {
+	var handles []nvml.GpuInstance
+	if id, seen := s.seats[seat{d.ID, gpu.MIGPlacement{Profile: p.Name, Start: start}}]; seen && s.offers("nvmlDeviceGetGpuInstanceById") {
+		if last, ret := d.handle.GetGpuInstanceById(id); ret == nvml.SUCCESS {
+			handles = append(handles, last) // which may be another one by now
+		}
+	}
+	for again := true; ; again = false {
+		for _, handle := range handles {
+			i, err := s.instance(d, p, handle)
+			if err != nil {
+				return nil, err
+			}
+			if i != nil && i.Start == start {
+				return i, i.listComputes(p)
+			}
+		}
+		if !again {
+			return nil, nil
+		}
+		var err error
+		if handles, err = d.instancesOf(p); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readComputes reads the compute instances.
 func (i *instance) readComputes(p profile) error {
-	profiles, err := i.computeProfiles(p)
+	if err := i.listComputes(p); err != nil {
+		return err
+	}
+	handles, all := i.computes, i.Compute
+	i.computes, i.Compute = nil, nil
+	for n, handle := range handles {
+		info, ret := handle.GetInfo()
+		if ret == nvml.ERROR_NOT_FOUND {
+			continue
+		}
+		if ret != nvml.SUCCESS {
+			return failed("nvmlComputeInstanceGetInfo", ret)
+		}
+		c := all[n]
+		c.ID = int(info.Id)
+		if info.Device != nil {
+			if c.UUID, ret = info.Device.GetUUID(); ret != nvml.SUCCESS {
+				return failed("nvmlDeviceGetUUID of a MIG device", ret)
+			}
+			if i.mig == nil {
+				i.mig = info.Device
+			}
+		}
+		i.Compute = append(i.Compute, c)
+		i.computes = append(i.computes, handle)
+	}
+	return nil
+}
+
+// listComputes lists the handles of the compute instances, and how large these are. One that fills
+// the GPU instance has none beside it.
+func (i *instance) listComputes(p profile) error {
+	i.Compute, i.computes = nil, nil
+	full, err := i.filling(p)
 	if err != nil {
 		return err
 	}
-	for _, profile := range profiles {
-		found, ret := i.handle.GetComputeInstances(&profile)
-		switch ret {
-		case nvml.SUCCESS:
-		case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED:
-			continue
-		default:
-			return failed("nvmlGpuInstanceGetComputeInstances", ret)
+	if full != nil {
+		if err := i.listOf(full); err != nil || len(i.computes) > 0 {
+			return err
 		}
-		for _, handle := range found {
-			info, ret := handle.GetInfo()
-			if ret == nvml.ERROR_NOT_FOUND {
-				continue
-			}
-			if ret != nvml.SUCCESS {
-				return failed("nvmlComputeInstanceGetInfo", ret)
-			}
-			c := gpu.ComputeInstance{ID: int(info.Id), Slices: int(profile.SliceCount)}
-			if info.Device != nil {
-				if c.UUID, ret = info.Device.GetUUID(); ret != nvml.SUCCESS {
-					return failed("nvmlDeviceGetUUID of a MIG device", ret)
-				}
-				if i.mig == nil {
-					i.mig = info.Device
-				}
-			}
-			i.Compute = append(i.Compute, c)
-			i.computes = append(i.computes, handle)
+	}
+	others, err := i.computeProfiles(p)
+	if err != nil {
+		return err
+	}
+	for n := range others {
+		if full != nil && others[n].Id == full.Id {
+			continue
+		}
+		if err := i.listOf(&others[n]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// listOf adds the compute instances of a profile.
+func (i *instance) listOf(profile *nvml.ComputeInstanceProfileInfo) error {
+	found, ret := i.handle.GetComputeInstances(profile)
+	switch ret {
+	case nvml.SUCCESS:
+	case nvml.ERROR_NOT_FOUND, nvml.ERROR_NOT_SUPPORTED:
+		return nil
+	default:
+		return failed("nvmlGpuInstanceGetComputeInstances", ret)
+	}
+	for _, handle := range found {
+		i.Compute = append(i.Compute, gpu.ComputeInstance{Slices: int(profile.SliceCount)})
+		i.computes = append(i.computes, handle)
+	}
+	return nil
+}
+
+// computeProfiles are the compute instance profiles of a GPU instance profile. They are asked of
+// an instance, and kept.
+type computeProfiles struct {
+	full *nvml.ComputeInstanceProfileInfo // of all slices, nil until it was asked for
+	all  []nvml.ComputeInstanceProfileInfo
+}
+
+// wholes are the numbers in NVML's list by the slices that a compute instance has.
+var wholes = map[int]int{
+	1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE, 3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE,
+	4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE, 6: nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 7: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE,
+	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE,
+}
+
+// filling is the profile of the compute instance that fills an instance, nil where there is none
+// of that name.
+func (i *instance) filling(p profile) (*nvml.ComputeInstanceProfileInfo, error) {
+	n, ok := wholes[p.Slices]
+	if p.computes.full != nil || !ok {
+		return p.computes.full, nil
+	}
+	info, err := i.computeProfile(n)
+	if err == nil && info != nil && info.InstanceCount > 0 {
+		p.computes.full = info
+	}
+	return p.computes.full, err
+}
+
+// computeProfile asks for a profile by its number in NVML's list, nil for none.
+func (i *instance) computeProfile(n int) (*nvml.ComputeInstanceProfileInfo, error) {
+	info, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+	switch ret {
+	case nvml.SUCCESS:
+		return &info, nil
+	case nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_FOUND:
+		return nil, nil // the GPU instance has no such profile
+	}
+	return nil, failed("nvmlGpuInstanceGetComputeInstanceProfileInfo", ret)
+}
+
 // computeProfiles are what an instance of a profile can be divided into, ascending. Some
 // have two numbers in NVML's list and one id.
 func (i *instance) computeProfiles(p profile) ([]nvml.ComputeInstanceProfileInfo, error) {
-	if len(*p.computes) > 0 {
-		return *p.computes, nil
+	if len(p.computes.all) > 0 {
+		return p.computes.all, nil
 	}
 	var out []nvml.ComputeInstanceProfileInfo
 	for n := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		info, ret := i.handle.GetComputeInstanceProfileInfo(n, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-		switch {
-		case ret == nvml.ERROR_NOT_SUPPORTED, ret == nvml.ERROR_INVALID_ARGUMENT, ret == nvml.ERROR_NOT_FOUND:
-			continue // the GPU instance has no such profile
-		case ret != nvml.SUCCESS:
-			return nil, failed("nvmlGpuInstanceGetComputeInstanceProfileInfo", ret)
+		info, err := i.computeProfile(n)
+		if err != nil {
+			return nil, err
 		}
-		known := slices.ContainsFunc(out, func(o nvml.ComputeInstanceProfileInfo) bool { return o.Id == info.Id })
-		if info.InstanceCount > 0 && !known {
-			out = append(out, info)
+		known := func(o nvml.ComputeInstanceProfileInfo) bool { return o.Id == info.Id }
+		if info != nil && info.InstanceCount > 0 && !slices.ContainsFunc(out, known) {
+			out = append(out, *info)
 		}
 	}
 	slices.SortFunc(out, func(a, b nvml.ComputeInstanceProfileInfo) int { return cmp.Compare(a.SliceCount, b.SliceCount) })
-	*p.computes = out
+	p.computes.all = out
 	return out, nil
 }
 
@@ -146,16 +277,13 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		if !slices.Contains(want.Starts, p.Start) {
 			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, numbers(want.Starts))
 		}
-		have, err := s.instances(d, profiles[at:at+1])
+		i, err := s.find(d, want, p.Start)
 		if err != nil {
 			return err
 		}
-		for _, i := range have {
-			if i.Placement() != p {
-				continue
-			}
+		if i != nil {
 			if !i.Filled() && len(i.Compute) > 0 {
-				if err := b.clear(s, d, i); err != nil {
+				if err := b.clear(s, d, *i); err != nil {
 					return err
 				}
 				i.Compute = nil
@@ -163,7 +291,7 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 			if err := i.fill(want); err != nil {
 				return err
 			}
-			return s.wantInstance(d, want, p, true)
+			return s.wantInstance(d, want, p)
 		}
 		b.behind(instancesChange)
 		handle, ret := d.handle.CreateGpuInstanceWithPlacement(&want.info, &nvml.GpuInstancePlacement{
@@ -180,7 +308,7 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 			_ = handle.Destroy() // the first error counts; a half-made instance is completed the next time
 			return err
 		}
-		return s.wantInstance(d, want, p, true)
+		return s.wantInstance(d, want, p)
 	})
 }
 
@@ -235,7 +363,7 @@ func numbers(list []int) string {
 
 // clear removes the compute instances of a GPU instance that nobody uses.
 func (b *Backend) clear(s *session, d *device, i instance) error {
-	users, err := b.processes(s, d)
+	users, err := b.processes(s, d, s.drawsInMIGMode(d))
 	if err != nil {
 		return err
 	}
@@ -256,66 +384,74 @@ func (i *instance) fill(p profile) error {
 	if len(i.Compute) > 0 {
 		return nil
 	}
-	profiles, err := i.computeProfiles(p)
+	full, err := i.filling(p)
 	if err != nil {
 		return err
 	}
-	if len(profiles) == 0 {
-		return refuse(backend.Failed, "the GPU instance offers no compute instance")
+	if full == nil {
+		profiles, err := i.computeProfiles(p)
+		if err != nil {
+			return err
+		}
+		if len(profiles) == 0 {
+			return refuse(backend.Failed, "the GPU instance offers no compute instance")
+		}
+		full = &profiles[len(profiles)-1]
 	}
-	if _, ret := i.handle.CreateComputeInstance(&profiles[len(profiles)-1]); ret != nvml.SUCCESS {
+	if _, ret := i.handle.CreateComputeInstance(full); ret != nvml.SUCCESS {
 		return failed("nvmlGpuInstanceCreateComputeInstance", ret)
 	}
 	return nil
 }
 
 // wantInstance reads back whether an instance is there.
-func (s *session) wantInstance(d *device, of profile, p gpu.MIGPlacement, there bool) error {
-	have, err := s.instances(d, []profile{of})
-	if err != nil {
-		return err
+func (s *session) wantInstance(d *device, of profile, p gpu.MIGPlacement) error {
+	i, err := s.find(d, of, p.Start)
+	if err == nil && (i == nil || !i.Filled()) {
+		err = refuse(backend.Failed, "the driver took the call, but does not list the instance with a compute instance that fills it")
 	}
-	is := slices.ContainsFunc(have, func(i instance) bool { return i.Placement() == p && (i.Filled() || !there) })
-	switch {
-	case is == there:
-		return nil
-	case there:
-		return refuse(backend.Failed, "the driver took the call, but does not list the instance with a compute instance that fills it")
-	default:
-		return refuse(backend.Failed, "the driver took the call, but still lists the instance")
+	return err
+}
+
+// wantGone reads back whether an instance has gone.
+func (s *session) wantGone(d *device, of profile, gone *instance) error {
+	if s.offers("nvmlDeviceGetGpuInstanceById") {
+		if _, ret := d.handle.GetGpuInstanceById(gone.ID); ret == nvml.ERROR_NOT_FOUND {
+			return nil
+		}
 	}
+	i, err := s.find(d, of, gone.Start)
+	if err == nil && i != nil {
+		err = refuse(backend.Failed, "the driver took the call, but still lists the instance")
+	}
+	return err
 }
 
 // DestroyInstance removes a GPU instance and the compute instances in it.
 func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPlacement) error {
 	return b.change(ctx, fmt.Sprintf("destroy the GPU instance %s at %d", p.Profile, p.Start), gpuID, func(s *session, d *device) error {
-		profiles, err := s.inMIGMode(d)
-		if isCode(err, backend.InvalidState) {
-			return nil // without MIG mode there is none
-		}
+		profiles, err := s.profilesOf(d)
 		if err != nil {
 			return err
 		}
 		of := slices.IndexFunc(profiles, func(o profile) bool { return o.Name == p.Profile })
 		if of < 0 {
-			return nil
+			if _, err := s.inMIGMode(d); !isCode(err, backend.InvalidState) {
+				return err
+			}
+			return nil // without MIG mode there is none
 		}
-		have, err := s.instances(d, profiles[of:of+1])
-		if err != nil {
+		gone, err := s.find(d, profiles[of], p.Start)
+		if gone == nil || err != nil {
 			return err
 		}
-		at := slices.IndexFunc(have, func(i instance) bool { return i.Placement() == p })
-		if at < 0 {
-			return nil
-		}
-		gone := have[at]
-		if err := b.clear(s, d, gone); err != nil {
+		if err := b.clear(s, d, *gone); err != nil {
 			return err
 		}
 		if ret := gone.handle.Destroy(); ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND {
-			return b.whoHolds(s, d, gone, failed("nvmlGpuInstanceDestroy", ret))
+			return b.whoHolds(s, d, *gone, failed("nvmlGpuInstanceDestroy", ret))
 		}
-		return s.wantInstance(d, profiles[of], p, false)
+		return s.wantGone(d, profiles[of], gone)
 	})
 }
 
@@ -324,7 +460,7 @@ func (b *Backend) whoHolds(s *session, d *device, i instance, err error) error {
 	if !isReturn(err, nvml.ERROR_IN_USE) {
 		return err
 	}
-	users, readErr := b.processes(s, d)
+	users, readErr := b.processes(s, d, s.drawsInMIGMode(d))
 	if who := in(users, i.ID); readErr == nil && who != "" {
 		return refuse(backend.InUse, "it is in use by %s", who)
 	}

@@ -118,7 +118,7 @@ func (b *Backend) measureGPU(s *session, d *device, m *measured) error {
 			m.Busy, m.MemoryBusy = new(float64(rates.Gpu)), new(float64(rates.Memory))
 		}
 	}
-	users, err := b.processes(s, d)
+	users, err := b.processes(s, d, true)
 	if err != nil && !isReturn(err, nvml.ERROR_NO_PERMISSION) {
 		return err
 	}

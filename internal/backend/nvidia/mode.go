@@ -13,7 +13,6 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // SetMIGMode turns MIG mode on or off. A mode that could only be made pending is taken
@@ -39,7 +38,7 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 				return err
 			}
 		}
-		needsReset, err := d.needsReset()
+		needsReset, err := s.needsReset(d)
 		if err != nil {
 			return err
 		}
@@ -57,6 +56,7 @@ func (b *Backend) SetMIGMode(ctx context.Context, gpuID string, on, reset bool) 
 			return failed("nvmlDeviceSetMigMode", ret)
 		}
 		// The handle may be of a GPU that has been detached and attached again.
+		s.attachedAnew(d.ID)
 		if d, err = s.byUUID(gpuID); err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (b *Backend) settleMode(gpuID string, mode int, why error) error {
 
 // mayChangeMode refuses while somebody uses the GPU: the driver may detach it.
 func (b *Backend) mayChangeMode(s *session, d *device, on bool) error {
-	users, err := b.processes(s, d)
+	users, err := b.processes(s, d, true)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (s *session) resetsAlone(d *device) error {
 		}
 		bus := address(text(remote.BusId[:]))
 		for _, o := range all {
-			o.read(gpu.Driver{})
+			s.identify(o)
 			if o.Address == bus && !slices.Contains(peers, o.ID) {
 				peers = append(peers, o.ID)
 			}

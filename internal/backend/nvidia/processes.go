@@ -24,20 +24,24 @@ import (
 // noInstance is what NVML says of a process that runs in no MIG instance.
 const noInstance = 0xFFFFFFFF
 
+// drawsInMIGMode tells whether instances of a GPU can draw. NVIDIA's guide of MIG: none can but those
+// of profiles for graphics.
+func (s *session) drawsInMIGMode(d *device) bool {
+	return slices.ContainsFunc(s.profiles[d.ID], func(p profile) bool { return strings.HasSuffix(p.Name, "gfx") })
+}
+
 // processes are those that use a GPU, by id. A process that computes and draws is one.
-func (b *Backend) processes(s *session, d *device) (out []gpu.Process, err error) {
-	lists := []struct {
+func (b *Backend) processes(s *session, d *device, draws bool) (out []gpu.Process, err error) {
+	type list struct {
 		call string
 		read func() ([]nvml.ProcessInfo, nvml.Return)
-	}{
-		{"nvmlDeviceGetComputeRunningProcesses", d.handle.GetComputeRunningProcesses},
-		{"nvmlDeviceGetGraphicsRunningProcesses", d.handle.GetGraphicsRunningProcesses},
+	}
+	lists := []list{{"nvmlDeviceGetComputeRunningProcesses", d.handle.GetComputeRunningProcesses}}
+	if draws {
+		lists = append(lists, list{"nvmlDeviceGetGraphicsRunningProcesses", d.handle.GetGraphicsRunningProcesses})
 	}
 	if s.offers("nvmlDeviceGetMPSComputeRunningProcesses_v3") {
-		lists = append(lists, struct {
-			call string
-			read func() ([]nvml.ProcessInfo, nvml.Return)
-		}{"nvmlDeviceGetMPSComputeRunningProcesses", d.handle.GetMPSComputeRunningProcesses})
+		lists = append(lists, list{"nvmlDeviceGetMPSComputeRunningProcesses", d.handle.GetMPSComputeRunningProcesses})
 	}
 	byPID := map[string]gpu.Process{}
 	for _, list := range lists {

@@ -18,10 +18,8 @@ import (
 // some things by the number of the profile in its list, and answers with the hardware's id.
 type profile struct {
 	gpu.MIGProfile
-	info nvml.GpuInstanceProfileInfo
-	// computes are the compute instance profiles of its instances, each number of slices
-	// once; they are asked of the first instance that is seen.
-	computes *[]nvml.ComputeInstanceProfileInfo
+	info     nvml.GpuInstanceProfileInfo
+	computes *computeProfiles
 }
 
 // suffixes are the kinds of profiles that have the slices of another one, by their
@@ -61,7 +59,7 @@ func (s *session) profilesOf(d *device) ([]profile, error) {
 		default:
 			return nil, failed("nvmlDeviceGetGpuInstanceProfileInfo", ret)
 		}
-		p := profile{info: info, computes: new([]nvml.ComputeInstanceProfileInfo), MIGProfile: gpu.MIGProfile{
+		p := profile{info: info, computes: &computeProfiles{}, MIGProfile: gpu.MIGProfile{
 			ID: int(info.Id), Slices: int(info.SliceCount), Memory: gpu.FromMiB(int64(info.MemorySizeMB)),
 			Max: int(info.InstanceCount),
 		}}

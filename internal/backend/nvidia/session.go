@@ -19,7 +19,15 @@ type session struct {
 	// UUID.
 	profiles     map[string][]profile
 	capabilities map[string]string
-	driver       string // "" until it was asked for
+	// known are the GPUs with their handles, nil until all were identified, and identities what
+	// they are, by UUID. older are those before Hopper, and plain those without vGPUs.
+	known      []device
+	identities map[string]device
+	older      map[string]bool
+	plain      map[string]bool
+	// seats are the numbers of GPU instances where they were seen last.
+	seats  map[seat]int
+	driver string // "" until it was asked for
 	// worn is true when a GPU was lost, which comes back in another session at best.
 	worn bool
 	// abandoned is true when a call of it hangs.
@@ -59,7 +67,10 @@ func (b *Backend) open() (*session, error) {
 	default:
 		return nil, failed("nvmlInit", ret)
 	}
-	s := &session{lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{}}
+	s := &session{
+		lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{},
+		identities: map[string]device{}, older: map[string]bool{}, plain: map[string]bool{}, seats: map[seat]int{},
+	}
 	var missing []string
 	for _, symbol := range required {
 		if !s.offers(symbol) {
@@ -85,6 +96,12 @@ func (b *Backend) hangUp() error {
 		return failed("nvmlShutdown", ret)
 	}
 	return nil
+}
+
+// attachedAnew forgets a GPU that the driver may have reset, and the handles of all.
+func (s *session) attachedAnew(uuid string) {
+	s.known = nil
+	delete(s.identities, uuid)
 }
 
 // version is the driver's.

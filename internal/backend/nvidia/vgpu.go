@@ -65,7 +65,7 @@ func (b *Backend) RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 // changeVGPU is change for a GPU with vGPU types.
 func (b *Backend) changeVGPU(ctx context.Context, op, gpuID string, call func(*vgpu.GPU) error) error {
 	return b.change(ctx, op, gpuID, func(s *session, d *device) error {
-		d.read(gpu.Driver{})
+		s.identify(d)
 		types, err := s.vgpuTypes(d)
 		if err != nil {
 			return err

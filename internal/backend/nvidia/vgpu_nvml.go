@@ -28,7 +28,7 @@ func (l library) VGPU(_ context.Context, address string) (vgpu.Facts, error) {
 	if facts.Types, err = s.vgpuTypes(d); err != nil {
 		return facts, err
 	}
-	if facts.Processes, err = l.b.processes(s, d); err != nil {
+	if facts.Processes, err = l.b.processes(s, d, true); err != nil {
 		return facts, err
 	}
 	if current, pending, ret := d.handle.GetMigMode(); ret == nvml.SUCCESS {
@@ -93,7 +93,7 @@ func (l library) at(address string) (*session, *device, error) {
 		}
 		pci, ret := d.handle.GetPciInfo()
 		if bdf, err := vgpu.Address(text(pci.BusId[:])); ret == nvml.SUCCESS && err == nil && bdf == address {
-			d.read(gpu.Driver{})
+			s.identify(d)
 			return s, d, nil
 		}
 	}
@@ -108,8 +108,12 @@ func (s *session) vgpuTypes(d *device) ([]vgpu.Type, error) {
 			return nil, nil
 		}
 	}
+	if s.plain[d.ID] {
+		return nil, nil
+	}
 	ids, ret := d.handle.GetSupportedVgpus()
 	if ret == nvml.ERROR_NOT_SUPPORTED {
+		s.plain[d.ID] = true
 		return nil, nil
 	}
 	if ret != nvml.SUCCESS {
