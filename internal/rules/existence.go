@@ -211,14 +211,25 @@ func checkKnownConfig(r *run) {
 	if known || r.claimed(r.fleet.configClaims[gpu.FoldID(id)]) {
 		return
 	}
-	r.report(Finding{
+	r.report(r.missing(configNamed(id), "partition config", id, Finding{
 		Path:   "partition.config",
-		Title:  "Unknown partition config",
 		VM:     vmWritten(a),
-		Found:  fmt.Sprintf("No host has a partition config %s, and nothing in this run has made one so far.", quote(id)),
 		Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 		Fix:    "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, so that Terraform makes it first, or leave `config` out to take any partition.",
-	}, key("config", id))
+	}), key("config", id))
+}
+
+// missing says of a config or pool that a plan names why it is not there.
+func (r *run) missing(object, kind, id string, f Finding) Finding {
+	f.Title = "Unknown " + kind
+	f.Found = fmt.Sprintf("No host has a %s %s, and nothing in this run has made one so far.", kind, quote(id))
+	for e := range r.others(object) {
+		if e.plan.Want.Empty() {
+			f.Title, f.Found = "The "+kind+" is destroyed", labelOf(e.plan)+" is destroyed in this run."
+			f.Fix = "Destroy both, or keep both."
+		}
+	}
+	return f
 }
 
 func checkKnownPool(r *run) {
@@ -250,14 +261,12 @@ func checkKnownPool(r *run) {
 			return
 		}
 	}
-	r.report(Finding{
+	r.report(r.missing(poolNamed(a.Pool.ID), "pool", cmp.Or(a.Pool.ID, a.Pool.Name), Finding{
 		Path:   "pool.id",
-		Title:  "Unknown pool",
 		VM:     vmWritten(a),
-		Found:  fmt.Sprintf("No host has a pool %s, and nothing in this run has made one so far.", quote(cmp.Or(a.Pool.ID, a.Pool.Name))),
 		Wanted: fmt.Sprintf("%s takes GPUs from it.", r.label()),
 		Fix:    "Refer to the resource, as in `pool = { id = gpu_pool.NAME.id }`, so that Terraform makes it first.",
-	}, key("pool", a.Pool.ID))
+	}), key("pool", a.Pool.ID))
 }
 
 // StillUsed finds resources of the run that name the config or pool which a plan destroys for

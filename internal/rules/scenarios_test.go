@@ -134,7 +134,7 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "c", config("nope", 4, "hv01")) },
 		},
 		{
-			rule: "known-config", name: "destroyed in this run", level: rules.Error, path: "partition.config", says: []string{`"vdi"`},
+			rule: "known-config", name: "destroyed in this run", level: rules.Error, path: "partition.config", says: []string{"is destroyed in this run."},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMOff))
 				claimConfig(h, "vdi", "vdi", 4, gpu0)

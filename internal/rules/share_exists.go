@@ -17,13 +17,11 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 	if known && kind != gpu.KindGPUP && kind != gpu.KindVGPU {
 		return
 	}
-	f := Finding{
+	f := r.missing(configNamed(s.Config), "partition config", s.Config, Finding{
 		Path:   "config",
-		Title:  "Unknown partition config",
-		Found:  fmt.Sprintf("No host has a partition config %s, and nothing in this run has made one so far.", quote(s.Config)),
 		Wanted: fmt.Sprintf("%s is drawn from its GPUs.", capital(r.label())),
 		Fix:    "Refer to the resource, as in `config = gpu_partition_config.NAME.id`, or leave `config` out to take any GPU.",
-	}
+	})
 	k := key("config", s.Config)
 	if known {
 		f.Title = "The partition config is for VMs"
@@ -56,13 +54,11 @@ func (r *run) checkKnownSharePool(s *gpu.Share) {
 	if s.Pool == "" || !r.complete || r.poolOf(s.Pool) != nil {
 		return
 	}
-	r.report(Finding{
+	r.report(r.missing(poolNamed(s.Pool), "pool", s.Pool, Finding{
 		Path:   "pool",
-		Title:  "Unknown pool",
-		Found:  fmt.Sprintf("No host has a pool %s, and nothing in this run has made one so far.", quote(s.Pool)),
 		Wanted: fmt.Sprintf("%s is drawn from it.", capital(r.label())),
 		Fix:    "Refer to the resource, as in `pool = gpu_pool.NAME.id`.",
-	}, key("pool", s.Pool))
+	}), key("pool", s.Pool))
 }
 
 // checkShareTwins finds two shares of one name that go to one host: those of a pool may go
