@@ -123,6 +123,8 @@ type Fleet struct {
 	applying atomic.Bool
 	// refreshing is true once this run has read a resource, which a run that applies a plan does not.
 	refreshing atomic.Bool
+	// replanning is true once Terraform has planned as it does right before it applies.
+	replanning atomic.Bool
 	// swept is true once this run has looked for claims of VMs that are gone.
 	swept atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
@@ -224,6 +226,10 @@ func (f *Fleet) Applying() { f.applying.Store(true) }
 // Applies reports whether this run is known to change hosts. Until it has begun to, an apply
 // looks like a plan.
 func (f *Fleet) Applies() bool { return f.applying.Load() }
+
+// Replanning says that this run plans once more what it is about to apply. Terraform lets a
+// provider know it by what it permits then; OpenTofu does not.
+func (f *Fleet) Replanning() { f.replanning.Store(true) }
 
 // Refreshing says that this run reads a resource: that it plans.
 func (f *Fleet) Refreshing() { f.refreshing.Store(true) }

@@ -70,7 +70,7 @@ func (f *Fleet) Elsewhere(ctx context.Context, v View, p change.Change) []rules.
 		return nil
 	}
 	lost := f.lost(v, p)
-	if f.Applies() {
+	if f.Applies() || f.replanning.Load() { // only a plan knows what the run destroys
 		return lost
 	}
 	if p.Prior.Empty() && !p.Want.Empty() {

@@ -68,6 +68,15 @@ func TestWhatIsHandedOverIsNotTakenOver(t *testing.T) {
 	wantNotSaid(t, first.Ok("plan"), "is taken over", "no resource of this run has")
 	first.Write(r.Block() + desktops("avd-01", "avd-02"))
 	wantNotSaid(t, first.Ok("plan", "-replace=gpu_vm_assignment.avd-01"), "is taken over", "no resource of this run has")
+	config := rig.ConfigOf(4, []string{"hv01"})
+	r = rig.New(t, oneHost())
+	alone := rig.NewCLI(t, r.Block()+config)
+	alone.Apply()
+	for _, label := range []string{"a", "b", "c", "d"} { // in either order
+		alone.Write(r.Block() + strings.Replace(config, `"gpu_partition_config" "vdi"`, `"gpu_partition_config" "`+label+`"`, 1))
+		alone.Ok("plan", "-out=saved", "-parallelism=1")
+		wantNotSaid(t, alone.Ok("apply", "-parallelism=1", "saved"), "is taken over", "no resource of this run has")
+	}
 }
 
 // What was destroyed with keep while its host was away comes back with its claims: the next

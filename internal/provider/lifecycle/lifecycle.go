@@ -97,6 +97,9 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if s.Fleet == nil {
 		return // the validate walk
 	}
+	if req.ClientCapabilities.DeferralAllowed {
+		s.Fleet.Replanning()
+	}
 	defer s.Fleet.Ledger.Begin()()
 	var plan M
 	var state *M
