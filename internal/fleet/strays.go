@@ -74,7 +74,7 @@ func (f *Fleet) Elsewhere(ctx context.Context, v View, p change.Change) []rules.
 		return lost
 	}
 	if p.Prior.Empty() && !p.Want.Empty() {
-		return f.takeover(ctx, v, p)
+		lost = f.takeover(ctx, v, p)
 	}
 	return append(lost, f.abandoned(ctx, p)...)
 }
@@ -145,36 +145,71 @@ func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding 
 		return nil
 	}
 	defer f.judge.Unlock()
-	if f.judged || len(f.strays(f.Seen(), f.names...)) == 0 {
-		return nil
-	}
-	all := f.Ledger.handovers.quiet(ctx, func() bool { return f.Applies() || len(f.strays(f.Seen(), f.names...)) == 0 })
-	if f.Applies() {
-		return nil
-	}
 	v := f.Seen()
+	taken := func(s stray) bool { // which its plan has said
+		return len(rules.TakenOver(f.world(v), change.Change{Token: s.claim.Token, Prior: s.claim.Want})) > 0
+	}
+	none := func() bool {
+		v = f.Seen()
+		return f.Applies() || !slices.ContainsFunc(f.strays(v, f.names...), func(s stray) bool { return !taken(s) })
+	}
+	if f.judged || none() {
+		return nil
+	}
+	all := f.Ledger.handovers.quiet(ctx, none)
+	if none() {
+		return nil
+	}
 	gone := f.gone(v)
 	f.judged = all || len(v.Hosts) == len(f.hosts)
 	var out []rules.Finding
+	shared := map[string]bool{} // by token: each node shows what its cluster keeps
 	for _, name := range f.names {
-		var names []string
+		var names, forget []string
 		for _, s := range f.strays(v, name) {
-			switch {
-			case slices.ContainsFunc(gone, func(g stray) bool { return g.claim.Token == s.claim.Token }):
-				names = append(names, s.String()+", which no host has any more")
-			case all:
-				names = append(names, s.String())
+			goes := slices.ContainsFunc(gone, func(g stray) bool { return g.claim.Token == s.claim.Token })
+			if shared[s.claim.Token] || taken(s) || !goes && !all {
+				continue
 			}
+			shared[s.claim.Token] = s.claim.Cluster != ""
+			if goes {
+				names = append(names, s.String()+", which no host has any more")
+				continue
+			}
+			names = append(names, s.String())
+			forget = append(forget, fmt.Sprintf("`gpu-agent claims forget %s %s --yes`", s.claim.Kind, s.claim.ID))
 		}
 		if len(names) == 0 {
 			continue
 		}
-		out = append(out, rules.Finding{
+		x := rules.Finding{
 			Level: rules.Warning, Host: name, Title: "Claims on " + name + " that no resource of this run has",
 			Found: fmt.Sprintf("Host %q holds for owner %q: %s.", name, f.opt.Owner, words.JoinAll(names)),
-			Fix: "Import them, or remove what they hold by hand and run `gpu-agent claims forget` there. Resources that `-target` leaves out count as missing. " +
-				"The next change drops the claims of VMs that no host has.",
-		})
+			Fix:   "The next change drops the claims of VMs that no host has.",
+		}
+		if len(forget) > 0 {
+			x.Fix = fmt.Sprintf("Import them, or remove what they hold by hand and run on %s %s. Resources that `-target` leaves out count as missing. %s", name, words.JoinAll(forget), x.Fix)
+		}
+		out = append(out, x)
+	}
+	if all {
+		out = append(out, f.stuck(v, p)...)
+	}
+	return out
+}
+
+// stuck is what plans of the run need that claims have which no resource of it has. More may still
+// come after all, where what it depends on takes its time: it is no error yet.
+func (f *Fleet) stuck(v View, last change.Change) []rules.Finding {
+	w := f.world(v)
+	w.Planned = true
+	out := rules.Decided(w, last, f.opt.Levels)
+	for i := range out {
+		x := &out[i]
+		if x.Level == rules.Error {
+			x.Level = rules.Warning
+		}
+		x.Found += " No resource of this run lets go of it, so that its apply is refused."
 	}
 	return out
 }

@@ -93,12 +93,44 @@ func TestClaimsThatNothingHasAreNamed(t *testing.T) {
 	r.Silent(false, "hv01")
 	c.Write(keep + desktops("avd-02", "avd-03"))
 	out := c.Ok("plan")
-	rig.WantSaid(t, out, "Warning: Claims on hv01 that no resource of this run has", "VM avd-01 (id "+rig.VMID(1)+")", "gpu-agent claims forget")
+	rig.WantSaid(t, out, "Warning: Claims on hv01 that no resource of this run has", "VM avd-01 (id "+rig.VMID(1)+")",
+		"run on hv01 `gpu-agent claims forget vm_assignment "+rig.VMID(1)+" --yes`")
 	if strings.Count(out, "Claims on hv01") != 1 || strings.Contains(out, "VM avd-02 (id") {
 		t.Errorf("said more than once, or of what the run has:\n%s", out)
 	}
 	rig.WantSaid(t, out, "No changes")
 	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(1), "vm_assignment "+rig.VMID(2), "vm_assignment "+rig.VMID(3))
+}
+
+// What such a claim has keeps a new resource from it: the plan says so, also where it has nothing
+// but new resources, and what to do, which then helps.
+func TestWhatAStrayClaimHasIsInTheWay(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, oneHost())
+	whole := func(vm, id string) string {
+		return rig.AssignmentOf(vm, vm, `device = { host = "hv01", gpu_ids = ["`+id+`"] }`, rig.MayStop, rig.WholeGPU(1))
+	}
+	keep := r.Block(`on_unreachable = "keep"`)
+	c := patientCLI(t, keep+whole("avd-01", rig.GPU0))
+	c.Apply()
+	r.Silent(true, "hv01")
+	c.Destroy()
+	r.Silent(false, "hv01")
+	c.Write(keep + whole("avd-02", rig.GPU0) + whole("avd-03", rig.GPU1))
+	rig.WantSaid(t, c.Ok("plan"), "Warning: Claims on hv01 that no resource of this run has", "claims forget vm_assignment "+rig.VMID(1)+" --yes",
+		`Warning: The GPU belongs to another VM`, `is assigned to VM "avd-01". No resource of this run lets go of it, so that its apply is refused.`)
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The GPU belongs to another VM")
+	if vm, _ := r.VM("avd-01"); !vm.Runs() || len(vm.Devices) != 1 {
+		t.Errorf("avd-01: %+v", vm)
+	}
+	c.Write(keep + whole("avd-01", rig.GPU0))
+	c.Apply()
+	c.Write(keep + whole("avd-02", rig.GPU0) + whole("avd-03", rig.GPU1))
+	wantNotSaid(t, c.Ok("plan"), "no resource of this run has", "No resource of this run")
+	c.Apply()
+	if vm, _ := r.VM("avd-02"); !vm.Runs() || len(vm.Devices) != 1 {
+		t.Errorf("avd-02: %+v", vm)
+	}
 }
 
 // The claim of a VM that no host has any more goes with the next change.

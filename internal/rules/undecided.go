@@ -15,7 +15,7 @@ func (r *run) waits(rule string) bool {
 // the run has not planned yet. Nil where all is decided, as for what is done once: that finds
 // the host as it is.
 func (r *run) decided() map[string]bool {
-	if !r.waits(r.rule.ID) || r.applying || r.plan.Act != "" || r.owner == "" && !endsLayout(r.plan) || r.plan.Token == "" {
+	if !r.waits(r.rule.ID) || r.planned || r.applying || r.plan.Act != "" || r.owner == "" && !endsLayout(r.plan) || r.plan.Token == "" {
 		return nil
 	}
 	least := *r
@@ -41,7 +41,8 @@ func (r *run) undecided(v violation, decided map[string]bool) bool {
 }
 
 // Decided finds what is wrong with plans that came before, and hung on what resources of this
-// state do of which the last one is in the book by now.
+// state do of which the last one is in the book by now. Where no other is to come it finds what is
+// wrong with the last one, too.
 func Decided(w World, last change.Change, levels Levels) []Finding {
 	var out []Finding
 	if w.Others == nil {
@@ -49,7 +50,8 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 	}
 	w.Others.undecided.Range(func(id, value any) bool {
 		p, _ := value.(change.Change)
-		if p.Token == last.Token || w.Others.Superseded(p) || endsLayout(p) && last.Want.Empty() { // what goes is not in the way
+		comes := p.Token == last.Token || endsLayout(p) && last.Want.Empty() // what goes is not in the way
+		if comes && !w.Planned || w.Others.Superseded(p) {
 			return true
 		}
 		r, done := begin(w, p)
@@ -71,7 +73,9 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 			if v.Level == Warning && r.rule.ID != Feasible || r.undecided(v, keys) {
 				continue
 			}
-			w.Others.undecided.Delete(id)
+			if !w.Planned {
+				w.Others.undecided.Delete(id)
+			}
 			if f, says := r.weighed(v, levels, stood); says {
 				f.Path, f.Other = pathOf(last), labelOf(p)
 				if endsLayout(p) {
