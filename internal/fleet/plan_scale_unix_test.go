@@ -156,3 +156,63 @@ func TestDestroysCostInProportion(t *testing.T) {
 		t.Errorf("eight times as many assignments and hosts cost %.1f times as many allocations (%d, %d)", factor, small, large)
 	}
 }
+
+// drainAll plans a config that drains the nodes of clusters of four, and ten assignments for each
+// that do not name it, and tells what that took.
+func drainAll(tb testing.TB, hosts int, configLast bool) (allocations uint64) {
+	tb.Helper()
+	endpoints := map[string]fleet.Endpoint{}
+	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: 16, Drain: true, MaxDisruption: gpu.DisruptVMRestart, GPUs: map[string][]string{}}
+	plans := []change.Change{{Subject: "gpu_partition_config vdi", Token: "config", Want: gpu.Want{Config: config}}}
+	for i := range hosts {
+		c, cluster := connection(fmt.Sprintf("hv%04d", i)), &gpu.Cluster{Name: fmt.Sprintf("clu%d", i/4)}
+		for n := range 4 {
+			cluster.Nodes = append(cluster.Nodes, gpu.Node{Name: fmt.Sprintf("hv%04d", i/4*4+n), State: gpu.NodeUp})
+		}
+		c.host.Cluster, c.host.GPUs[0].Status = cluster, gpu.Partitioned
+		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 8, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}, SupportsIncomingLiveMigration: new(true)}
+		config.GPUs[c.host.Name] = []string{"g"}
+		for n := range 10 {
+			id := fmt.Sprintf("vm-%d-%d", i, n)
+			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMOff, Generation: 2})
+			plans = append(plans, change.Change{Subject: "gpu_vm_assignment for VM " + id, Token: id, Want: gpu.Want{Assignment: &gpu.Assignment{
+				Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{}, Power: gpu.Power{AllowShutdown: true},
+			}}})
+		}
+		endpoints[c.host.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
+	}
+	if configLast {
+		plans = append(plans[1:], plans[0])
+	}
+	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
+	all := f.LookAll(tb.Context())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, p := range plans {
+		if findings, _ := f.Record(f.Ledger.Instance(""), all, p); rules.HasErrors(findings) {
+			tb.Fatalf("%s: %+v", p.Subject, findings)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
+}
+
+// A config that drains nodes is compared with the other plans of a cluster one after the other, and
+// not with all of them for each.
+func TestDrainsCostInProportion(t *testing.T) {
+	for _, configLast := range []bool{false, true} {
+		small, large := drainAll(t, 8, configLast), drainAll(t, 64, configLast)
+		if factor := float64(large) / float64(small); factor > 8*1.25 {
+			t.Errorf("eight times as many assignments and clusters cost %.1f times as many allocations (%d, %d), config last: %v", factor, small, large, configLast)
+		}
+	}
+}
+
+// BenchmarkDrain plans a config that drains 1,000 nodes, and 10,000 assignments that do not name it.
+func BenchmarkDrain(b *testing.B) {
+	for b.Loop() {
+		begun := cpuSeconds()
+		drainAll(b, 200, false)
+		b.ReportMetric(cpuSeconds()-begun, "cpu-s/plan")
+	}
+}

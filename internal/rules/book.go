@@ -28,6 +28,9 @@ type Book struct {
 	projected sync.Map
 	// configured are hosts with a partition config made on them; likewise.
 	configured sync.Map
+	// drained is what configs do to clusters with plans made there, by token and node; each is a
+	// *drainage.
+	drained sync.Map
 	// draining is how many of the plans drain nodes.
 	draining int
 	// told is what was said of the run as a whole, and is not said again.

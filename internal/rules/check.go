@@ -59,7 +59,13 @@ type memo struct {
 	wayMade   map[lenientOn]change.Forecast
 	projected map[string]*gpu.Host
 	laidOut   map[string]*gpu.Host
-	undrained map[*gpu.PartitionConfig]map[string]string
+	undrained map[drainIn]map[string]string
+}
+
+// drainIn is a config in a cluster.
+type drainIn struct {
+	config  *gpu.PartitionConfig
+	cluster string
 }
 
 // lenientOn is a host, and whether what the run has not planned yet counts as gone there.
@@ -71,7 +77,7 @@ type lenientOn struct {
 func newMemo() *memo {
 	return &memo{
 		forecasts: map[string]change.Forecast{}, wayMade: map[lenientOn]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{},
-		undrained: map[*gpu.PartitionConfig]map[string]string{},
+		undrained: map[drainIn]map[string]string{},
 	}
 }
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -13,42 +14,48 @@ import (
 func Undrained(w World, p change.Change) map[string]string {
 	r, done := begin(w, p)
 	defer done()
-	return r.undrained(p)
-}
-
-// undrained goes through the nodes in the order in which they are changed: those that are not
-// drained first. What a drain moves comes back afterwards, as far as the node still has room.
-func (r *run) undrained(p change.Change) map[string]string {
-	c := p.Want.Config
-	if c == nil || !c.Drain || c.Kind != gpu.KindGPUP {
+	if !drains(p) {
 		return nil
 	}
-	if known, ok := r.memo.undrained[c]; ok {
-		return known
+	return r.undrained(p, sortedKeys(p.Want.Config.GPUs)...)
+}
+
+// undrained goes through the nodes of the clusters of some hosts in the order in which they are
+// changed: those that are not drained first. What a drain moves comes back afterwards, as far as the
+// node still has room.
+func (r *run) undrained(p change.Change, hosts ...string) map[string]string {
+	if !drains(p) {
+		return nil
 	}
-	out := map[string]string{}
-	r.memo.undrained[c] = out
-	act := p.Act == change.ActDrain
-	if act { // which changes no GPU
-		stays := *c
-		stays.GPUs = map[string][]string{}
-		for host := range c.GPUs {
-			stays.GPUs[host] = nil
-		}
-		c = &stays
-	}
-	done := map[string]bool{}
-	for _, h := range r.hostsAtHand(c.GPUs) {
-		if name := cluster(h); name != "" && !done[name] {
-			done[name] = true
-			r.undrainedIn(h, c, act, out)
+	out, done := map[string]string{}, map[string]bool{}
+	for _, host := range hosts {
+		if h, ok := r.host(host); ok && cluster(h) != "" && !done[cluster(h)] {
+			done[cluster(h)] = true
+			maps.Copy(out, r.undrainedIn(h, p))
 		}
 	}
 	return out
 }
 
-// undrainedIn looks at one cluster: at the nodes that get another layout, or at all of the config.
-func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, all bool, out map[string]string) {
+// undrainedIn looks at one cluster: at the nodes that get another layout, or, of what is done once
+// and changes no GPU, at all of the config.
+func (r *run) undrainedIn(h *gpu.Host, p change.Change) map[string]string {
+	id := drainIn{p.Want.Config, cluster(h)}
+	if known, ok := r.memo.undrained[id]; ok {
+		return known
+	}
+	out, all := map[string]string{}, p.Act == change.ActDrain
+	r.memo.undrained[id] = out
+	part := *p.Want.Config
+	part.GPUs = map[string][]string{}
+	for _, host := range r.fleet.cluster(h) {
+		if ids, ok := p.Want.Config.GPUs[host]; ok && all {
+			part.GPUs[host] = nil
+		} else if ok {
+			part.GPUs[host] = ids
+		}
+	}
+	c := &part
 	var vms []*mover
 	byID := map[string]*mover{}
 	var benches []bench
@@ -93,7 +100,7 @@ func (r *run) undrainedIn(h *gpu.Host, c *gpu.PartitionConfig, all bool, out map
 	for {
 		host, vm := stuck(benches, vms, c, drains)
 		if host == "" {
-			return
+			return out
 		}
 		// It is changed before those that are drained, which leaves them other room.
 		out[host] = fmt.Sprintf("no other node is sure to have room for VM %s while this one is changed", vm)

@@ -441,7 +441,7 @@ func (r *run) makeWay(known gpu.Host, host string, others []change.Change, p cha
 
 // after is a host after a change, if the host can do it.
 func (r *run) after(known gpu.Host, host string, p change.Change) (gpu.Host, bool) {
-	after, err := change.After(known, host, r.sent(p))
+	after, err := change.After(known, host, r.sent(p, host))
 	if err != nil {
 		return known, false
 	}

@@ -45,7 +45,7 @@ func (r *run) onceMadeWay(f change.Forecast, may bool) change.Forecast {
 	}
 	if refused, open, then := r.refusedBy(f.Host, r.fleet.hosts[f.Host], r.plan); refused == nil || open && may {
 		was := f.Undrained
-		f = change.Foresee(then, f.Host, r.sent(r.plan))
+		f = change.Foresee(then, f.Host, r.sent(r.plan, f.Host))
 		f.Undrained = was
 	}
 	return f
@@ -119,7 +119,7 @@ func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast
 			}
 		}
 	}
-	sent := r.sent(p)
+	sent := r.sent(p, host)
 	f := change.Foresee(known, host, sent)
 	f.Undrained = sent.Undrained[host]
 	return f
@@ -127,17 +127,17 @@ func (r *run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast
 
 // refusals are why a host that carries the claims for its VMs would not do what a plan wants.
 func (r *run) refusals(known gpu.Host, host string, p change.Change) change.Refusals {
-	_, err := change.Plan(known, host, r.sent(p))
+	_, err := change.Plan(known, host, r.sent(p, host))
 	var refused change.Refusals
 	errors.As(err, &refused)
 	return refused
 }
 
-// sent is a plan as its host will get it.
-func (r *run) sent(p change.Change) change.Change {
+// sent is a plan as a host will get it.
+func (r *run) sent(p change.Change, host string) change.Change {
 	p.Subject, p.Owner, p.Adopt = labelOf(p), r.owner, p.Token == ""
 	if !r.applying { // else it is decided
-		p.Undrained = r.undrained(p)
+		p.Undrained = r.undrained(p, host)
 	}
 	return p
 }

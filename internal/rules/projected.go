@@ -119,7 +119,7 @@ func (r *run) forced(host gpu.Host, key string, p change.Change) gpu.Host {
 			}
 		}
 	}
-	after, _ := change.After(host, key, r.sent(withoutDrain(p)))
+	after, _ := change.After(host, key, r.sent(withoutDrain(p), key))
 	return after
 }
 
