@@ -103,6 +103,10 @@ func (w *walks) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResou
 	return answer(ctx, w, question{applying: true}, w.wholeNumbers.ApplyResourceChange, r)
 }
 
+func (w *walks) InvokeAction(ctx context.Context, r *tfprotov6.InvokeActionRequest) (*tfprotov6.InvokeActionServerStream, error) {
+	return answer(ctx, w, question{applying: true}, w.wholeNumbers.InvokeAction, r)
+}
+
 // stored names what is done with an object of the state, if there is one.
 func stored(method, kind string, state *tfprotov6.DynamicValue, private []byte) string {
 	if state == nil {

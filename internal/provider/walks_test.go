@@ -3,6 +3,8 @@ package provider_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -139,4 +141,61 @@ func play(r *rig.Rig, start core.Factory, runs []run) []string {
 		told = append(told, fmt.Sprintf("%s\nexit code %d", strings.Join(lines, "\n"), code))
 	}
 	return told
+}
+
+// A test file of runs that plan, apply, replace and act, with a module and a state of its own among them.
+func TestRunsOfATestFile(t *testing.T) {
+	t.Parallel()
+	c := rig.NewProcesses(t, `
+variable "desktops" { type = map(string) }
+variable "config" { type = string }
+variable "timeout" { default = "5m" }
+resource "gpu_vm_assignment" "all" {
+  for_each  = var.desktops
+  vm        = each.value
+  partition = { config = var.config }
+  power     = { allow_shutdown = true, shutdown_timeout = var.timeout }
+  lifecycle {
+    action_trigger {
+      events  = [after_create, before_update]
+      actions = [action.gpu_vm_power.now]
+    }
+  }
+}
+`+actionOn("gpu_vm_power", "avd-04", `state = "running"`))
+	needsQuery(t, c) // which is of the version of actions
+	r := rig.New(t, rig.TwoNodes())
+	layout := filepath.Join(c.Dir, "layout", "main.tf")
+	r.Must(os.MkdirAll(filepath.Dir(layout), 0o700))
+	r.Must(os.Mkdir(filepath.Join(c.Dir, "tests"), 0o700))
+	rig.Write(t, layout, `
+terraform {
+  required_providers {
+    gpu = { source = "gpufleet/gpu" }
+  }
+}
+variable "partitions" { type = number }
+`+strings.Replace(rig.ConfigOf(0, rig.Both, `on_destroy = "restore"`), "partition_count = 0", "partition_count = var.partitions", 1)+`
+output "id" { value = gpu_partition_config.vdi.id }
+`)
+	file := r.Block()
+	for i, x := range []struct{ more, of string }{
+		{"command = plan", "2"}, {"command = plan", "4"}, {"", "4"}, // the layout
+		{"command = plan", `a = "avd-04"`}, {"command = plan", `b = "avd-04", c = "avd-01"`}, {"", `a = "avd-04"`},
+		{"command = plan", `b = "avd-04", c = "avd-03"`}, {"", `a = "avd-04", b = "avd-01"`}, {"", `a = "avd-04", b = "avd-02"`},
+		{"", `a = "avd-04", b = "avd-02"`}, // it has another timeout
+		{"plan_options {\n replace = [gpu_vm_assignment.all[\"b\"]]\n}", `a = "avd-04", b = "avd-02"`},
+		{"command = plan\nplan_options {\n refresh = false\n}", `a = "avd-01"`}, {"command = plan", `c = "avd-04"`},
+	} {
+		of := "module {\n source = \"./layout\"\n}\nvariables {\n partitions = " + x.of + "\n}"
+		if i > 2 {
+			of = fmt.Sprintf("variables {\n desktops = { %s }\n config = run.run2.id\n timeout = \"%dm\"\n}", x.of, 5+i/9)
+		}
+		file += fmt.Sprintf("run \"run%d\" {\n%s\n%s\n}\n", i, x.more, of)
+	}
+	rig.Write(t, filepath.Join(c.Dir, "tests", "all.tftest.hcl"), file)
+	before := r.Snapshot()
+	c.Ok("get")
+	rig.WantSaid(t, c.Ok("test"), "Success! 13 passed, 0 failed.")
+	rig.SameHardware(t, before, r.Snapshot())
 }
