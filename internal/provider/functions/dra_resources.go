@@ -29,7 +29,7 @@ func (draResources) Definition(_ context.Context, _ function.DefinitionRequest, 
 		MarkdownDescription: "Writes what pods ask for the devices of a partition config by, in a cluster whose nodes run NVIDIA's driver for dynamic resource allocation: for each MIG profile that its GPUs have, " +
 			"and for GPUs that it keeps out of MIG mode, a `DeviceClass` and a `ResourceClaimTemplate` for one such device, both named `NAME-PROFILE` or `NAME-gpu`. " +
 			"The API version is `resource.k8s.io/v1`, of Kubernetes 1.34 and later. The result is YAML, with a document for each object. Devices are selected by profile and by the UUID of their GPU: " +
-			"it stays the same when an instance is made again. The decoders of Kubernetes' own types take the result; it has not been tried on a cluster.",
+			"it stays the same when an instance is made again. What kube-apiserver does with an object before it stores it, with Kubernetes 1.37's own code, takes the result; it has not been tried with NVIDIA's driver.",
 		Parameters: []function.Parameter{
 			function.DynamicParameter{
 				Name: "devices",

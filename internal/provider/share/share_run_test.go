@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
@@ -133,4 +134,17 @@ func TestACountThatIsKnownOnlyAtApplyReplacesTheShare(t *testing.T) {
 		t.Errorf("the share is on %v, want 2 GPUs", on)
 	}
 	c.WantNoChanges()
+}
+
+// TestManySharesThatDoNotFitAreSaidOnce has 60 shares refused by one error for a set of devices, and
+// not by one for each share.
+func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(2))
+	c := rig.NewCLI(t, r.Block()+sharedPool()+manyShares(60, rig.FromPool, rig.Half))
+	_, said, _ := strings.Cut(c.Fails("plan"), "Error: ")
+	if lines := strings.Count(said, "\n"); strings.Contains(said, "Error: ") || lines > 60 {
+		t.Errorf("%d lines:\n%s", lines, said)
+	}
+	rig.WantSaid(t, said, "do not fit together", "Rule: share-placement")
 }
