@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
@@ -249,26 +248,24 @@ func TestAnIDThatIsWrittenOutWaitsForItsObject(t *testing.T) {
 		rig.AssignmentOf("b", "avd-02", `pool = { id = "hv01/render" }`, rig.WholeGPU(1), rig.MayStop)
 	config := strings.Replace(rig.ConfigOf(4, []string{"hv01"}), "name  =", "selector = { gpu_ids = { hv01 = [\""+rig.GPU0+"\"] } }\n  name  =", 1)
 	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
+		t.Run(fmt.Sprint(seed), rig.WithoutWaiting(func(t *testing.T) {
 			r := rig.New(t, oneHost())
-			c := rig.NewPatientCLI(t, r.Block()+vm+config+whole, 20*time.Second)
+			c := rig.NewCLI(t, r.Block()+vm+config+whole)
 			if c.Terminal != nil {
 				c.Terminal.Shuffle = rand.New(rand.NewPCG(seed, 1)).IntN //nolint:gosec // repeatable
 			}
 			c.Apply()
 			r.WantHeld(gpu.VMRunning, "avd-01")
 			c.WantNoChanges()
-		})
+		}))
 	}
-	t.Run("one at a time", func(t *testing.T) {
-		t.Parallel()
+	t.Run("one at a time", rig.WithoutWaiting(func(t *testing.T) {
 		r := rig.New(t, oneHost())
-		c := patientCLI(t, r.Block()+vm+config)
+		c := rig.NewCLI(t, r.Block()+vm+config)
 		if out, code := c.Run("plan", "-parallelism=1"); code != 0 {
 			rig.WantSaid(t, out, "Unknown partition config", "Fix: Refer to the resource", "Rule: known-config")
 		}
-	})
+	}))
 }
 
 func TestASecondProviderBlockOfOneOwnerTakesOverAndTheNextPlanSaysSo(t *testing.T) {

@@ -3,7 +3,6 @@ package provider_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -25,21 +24,17 @@ func oneHost() gpu.Snapshot {
 	return rig.Standalone(h)
 }
 
-// patientCLI is one whose plans wait longer for each other than a busy machine lets pass
-// between two.
-func patientCLI(t *testing.T, hcl string) *rig.CLI {
-	t.Helper()
-	return rig.NewPatientCLI(t, hcl, 6*time.Second)
-}
-
 // A second workspace with the same owner takes everything over: its plan says so, of every
 // object, and how to give each an owner.
 func TestTakingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
-	t.Parallel()
+	rig.WithoutWaiting(takingOverFromAnotherWorkspaceIsSaid)(t)
+}
+
+func takingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
 	r := rig.New(t, oneHost())
-	first := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	first := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	wantNotSaid(t, first.Apply(), "is taken over")
-	second := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	second := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	before := r.Snapshot()
 	rig.WantSaid(t, second.Ok("plan"), `Warning: Partition config "vdi" is taken over`, `owner = "vdi-${terraform.workspace}"`)
 	rig.WantSaid(t, second.Ok("plan"), "Warning: VM avd-01 (id "+rig.VMID(1)+") is taken over")
@@ -59,9 +54,12 @@ func TestTakingOverFromAnotherWorkspaceIsSaid(t *testing.T) {
 
 // A key that is renamed, and a replacement, are handed over in one run.
 func TestWhatIsHandedOverIsNotTakenOver(t *testing.T) {
-	t.Parallel()
+	rig.WithoutWaiting(whatIsHandedOverIsNotTakenOver)(t)
+}
+
+func whatIsHandedOverIsNotTakenOver(t *testing.T) {
 	r := rig.New(t, oneHost())
-	first := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	first := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	first.Apply()
 	renamed := strings.ReplaceAll(desktops("avd-01", "avd-02"), `"gpu_vm_assignment" "avd-0`, `"gpu_vm_assignment" "new-0`)
 	first.Write(r.Block() + renamed)
@@ -82,10 +80,13 @@ func TestWhatIsHandedOverIsNotTakenOver(t *testing.T) {
 // What was destroyed with keep while its host was away comes back with its claims: the next
 // plan names them, once for the host.
 func TestClaimsThatNothingHasAreNamed(t *testing.T) {
-	t.Parallel()
+	rig.WithoutWaiting(claimsThatNothingHasAreNamed)(t)
+}
+
+func claimsThatNothingHasAreNamed(t *testing.T) {
 	r := rig.New(t, oneHost())
 	keep := r.Block(`on_unreachable = "keep"`)
-	c := patientCLI(t, keep+desktops("avd-01", "avd-02", "avd-03"))
+	c := rig.NewCLI(t, keep+desktops("avd-01", "avd-02", "avd-03"))
 	c.Apply()
 	wantNotSaid(t, c.Ok("plan"), "no resource of this run has")
 	r.Silent(true, "hv01")
@@ -105,13 +106,16 @@ func TestClaimsThatNothingHasAreNamed(t *testing.T) {
 // What such a claim has keeps a new resource from it: the plan says so, also where it has nothing
 // but new resources, and what to do, which then helps.
 func TestWhatAStrayClaimHasIsInTheWay(t *testing.T) {
-	t.Parallel()
+	rig.WithoutWaiting(whatAStrayClaimHasIsInTheWay)(t)
+}
+
+func whatAStrayClaimHasIsInTheWay(t *testing.T) {
 	r := rig.New(t, oneHost())
 	whole := func(vm, id string) string {
 		return rig.AssignmentOf(vm, vm, `device = { host = "hv01", gpu_ids = ["`+id+`"] }`, rig.MayStop, rig.WholeGPU(1))
 	}
 	keep := r.Block(`on_unreachable = "keep"`)
-	c := patientCLI(t, keep+whole("avd-01", rig.GPU0))
+	c := rig.NewCLI(t, keep+whole("avd-01", rig.GPU0))
 	c.Apply()
 	r.Silent(true, "hv01")
 	c.Destroy()
@@ -135,9 +139,12 @@ func TestWhatAStrayClaimHasIsInTheWay(t *testing.T) {
 
 // The claim of a VM that no host has any more goes with the next change.
 func TestClaimsOfVMsThatAreGoneAreDropped(t *testing.T) {
-	t.Parallel()
+	rig.WithoutWaiting(claimsOfVMsThatAreGoneAreDropped)(t)
+}
+
+func claimsOfVMsThatAreGoneAreDropped(t *testing.T) {
 	r := rig.New(t, oneHost())
-	c := patientCLI(t, r.Block()+desktops("avd-01", "avd-02"))
+	c := rig.NewCLI(t, r.Block()+desktops("avd-01", "avd-02"))
 	c.Apply()
 	r.EditHost("hv01", func(h *gpu.Host) { h.VMs = h.VMs[1:] })
 	c.Write(r.Block() + desktops("avd-02"))

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
@@ -87,20 +87,27 @@ func CLIPath(t *testing.T) string {
 	return ""
 }
 
-// NewCLI runs commands in this process, or with a CLI where TF_ACC is set.
-func NewCLI(t *testing.T, hcl string) *CLI {
-	t.Helper()
-	return NewPatientCLI(t, hcl, Patience)
+// WithoutWaiting is a parallel test in which waiting takes no time, and ends when nobody has anything
+// to do, however busy the machine is; where processes take part in it, it is a plain one.
+func WithoutWaiting(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Parallel()
+		if os.Getenv("TF_ACC") != "" {
+			test(t)
+			return
+		}
+		synctest.Test(t, test)
+	}
 }
 
-// NewPatientCLI does so with another patience, where it runs in this process.
-func NewPatientCLI(t *testing.T, hcl string, patience time.Duration) *CLI {
+// NewCLI runs commands in this process, or with a CLI where TF_ACC is set.
+func NewCLI(t *testing.T, hcl string) *CLI {
 	t.Helper()
 	if WithCLI(t) {
 		return NewProcesses(t, hcl)
 	}
 	terminal, err := core.NewTerminal(t.Context(), map[string]core.Factory{"gpu": func() (tfprotov6.ProviderServer, error) {
-		server, err := provider.Server("test", nil, provider.WithPatience(patience))
+		server, err := provider.Server("test", nil, provider.WithPatience(Patience))
 		if err != nil {
 			return nil, err
 		}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -76,15 +75,10 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 	for name, x := range renames {
 		for _, at := range []int{1, 10, 30} {
 			for _, refresh := range refreshes {
-				t.Run(fmt.Sprintf("%s/%d at a time, refresh %s", name, at, refresh), func(t *testing.T) {
-					t.Parallel()
+				t.Run(fmt.Sprintf("%s/%d at a time, refresh %s", name, at, refresh), rig.WithoutWaiting(func(t *testing.T) {
 					r := rig.New(t, x.fleet())
 					config := func(key string) string { return r.Block() + strings.ReplaceAll(fmt.Sprintf(x.config, key), "%%", "%") }
-					patience := 5 * time.Second
-					if at > 1 { // a busy machine may let seconds pass between two plans
-						patience = 20 * time.Second
-					}
-					c := rig.NewPatientCLI(t, config("old"), patience)
+					c := rig.NewCLI(t, config("old"))
 					c.Apply()
 					if x.runs != nil {
 						x.runs(r)
@@ -110,7 +104,7 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 						t.Errorf("the hosts are not as they were (-before +after):\n%s\n%s", diff, out)
 					}
 					c.WantNoChanges()
-				})
+				}))
 			}
 		}
 	}
@@ -122,8 +116,7 @@ func TestAnotherAddressTouchesNothing(t *testing.T) {
 func TestSwappedNamesAreHandedOver(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int{1, 10, 30} {
-		t.Run(fmt.Sprintf("%d at a time", at), func(t *testing.T) {
-			t.Parallel()
+		t.Run(fmt.Sprintf("%d at a time", at), rig.WithoutWaiting(func(t *testing.T) {
 			r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1)), rig.Node("hv02", rig.Desktop("avd-02", 2))))
 			config := func(x, y string) string { // the labels of what is on hv01 and on hv02
 				text := r.Block()
@@ -134,11 +127,7 @@ func TestSwappedNamesAreHandedOver(t *testing.T) {
 				return text + rig.AssignmentOf("one", "avd-01", "partition = { config = gpu_partition_config."+x+".id }", rig.MayStop) +
 					rig.AssignmentOf("two", "avd-02", "pool = { id = gpu_pool."+y+".id }", rig.WholeGPU(1), rig.MayStop)
 			}
-			patience := 5 * time.Second
-			if at > 1 { // a busy machine may let seconds pass between two plans
-				patience = 20 * time.Second
-			}
-			c := rig.NewPatientCLI(t, config("x", "y"), patience)
+			c := rig.NewCLI(t, config("x", "y"))
 			c.Apply()
 			before := bare(r.Snapshot())
 			r.NeverStops("avd-01", "hv01")
@@ -164,19 +153,20 @@ func TestSwappedNamesAreHandedOver(t *testing.T) {
 				t.Errorf("the hosts are not as they were (-before +after):\n%s", diff)
 			}
 			c.WantNoChanges()
-		})
+		}))
 	}
 }
 
 // What the plan cannot know in Terraform's order is said with the way out, and an apply that
 // does several things at a time knows it in time.
-func TestAHandoverThatTerraformsOrderHides(t *testing.T) {
-	t.Parallel()
+func TestAHandoverThatTerraformsOrderHides(t *testing.T) { rig.WithoutWaiting(hiddenHandover)(t) }
+
+func hiddenHandover(t *testing.T) {
 	r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
 	config := func(key string) string {
 		return r.Block() + fmt.Sprintf("resource \"gpu_vm_assignment\" \"x\" {\n  for_each = { %s = \"avd-01\" }\n  vm = each.value\n  partition = {}\n  power = { allow_shutdown = true }\n}\n", key)
 	}
-	c := rig.NewPatientCLI(t, config("old"), 20*time.Second)
+	c := rig.NewCLI(t, config("old"))
 	c.Apply()
 	before := bare(r.Snapshot())
 	c.Write(config("new"))
