@@ -14,6 +14,13 @@ const (
 	uuid2 = "GPU-90000000-0000-4000-8000-000000000002"
 )
 
+// The inventory for people has the driver, the model and the memory of each GPU.
+func TestInventoryTellsDriverAndMemory(t *testing.T) {
+	t.Parallel()
+	out, _ := newRig(t, sharingHost()).run(0, "inventory")
+	wantSaid(t, out, "Driver 580.82.07", "NVIDIA H100 80GB HBM3", "80.0 GiB")
+}
+
 // sharingHost is a Linux host that serves one GPU by MPS, with a share on it, and has
 // another in MIG mode.
 func sharingHost() gpu.Host {
