@@ -272,14 +272,11 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		w.entry.Status = running
 		return w.fail(detached, failure("write the records of the cluster", err))
 	}
-	err = w.server.rewrite(detached, w.fence, w.entry, func(st *backend.State, j journal) journal {
+	err = w.server.rewrite(detached, w.fence, w.entry, func(st *backend.State) bool {
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
 		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
 		paid(st, &host)
-		if ch.Keep {
-			return j
-		}
-		return append(j, w.entry)
+		return !ch.Keep
 	})
 	if err != nil {
 		w.entry.Status = running
@@ -404,17 +401,12 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 		}
 		incomplete = false
 	}
-	return w.server.guarded(ctx, w.fence, func(st *backend.State) error {
+	return w.server.rewrite(ctx, w.fence, w.entry, func(st *backend.State) bool {
 		if claim := w.entry.leaves(); incomplete && claim != nil {
 			st.Claims = change.PutClaim(st.Claims, *claim)
 		}
 		paid(st, now)
-		j, err := readJournal(st)
-		if err != nil {
-			return err
-		}
-		j.without(func(e *entry) bool { return e.ID == w.entry.ID }).write(st)
-		return nil
+		return false
 	})
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -136,27 +137,33 @@ func (s *Server) record(ctx context.Context, fence int64, e *entry, claims ...ch
 	if err := s.oweTogether(ctx, fence, e.debts(s.clock())); err != nil {
 		return err
 	}
-	return s.rewrite(ctx, fence, e, func(st *backend.State, j journal) journal {
+	return s.rewrite(ctx, fence, e, func(st *backend.State) bool {
 		st.Owed = owe(st.Owed, e.debts(s.clock())...)
 		for _, step := range claims {
 			st.Claims = editClaims(st.Claims, step)
 		}
-		return append(j, e)
+		return true
 	})
 }
 
 // strike takes an entry out of the journal, under the lease.
 func (s *Server) strike(ctx context.Context, fence int64, e *entry) error {
-	return s.rewrite(ctx, fence, e, func(_ *backend.State, j journal) journal { return j })
+	return s.rewrite(ctx, fence, e, func(*backend.State) bool { return false })
 }
 
-func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(*backend.State, journal) journal) error {
+// rewrite edits the records, and writes an entry as it is now, or takes it out. The others stay as
+// they were written.
+func (s *Server) rewrite(ctx context.Context, fence int64, e *entry, edit func(*backend.State) (keep bool)) error {
 	return s.guarded(ctx, fence, func(st *backend.State) error {
-		j, err := readJournal(st)
-		if err != nil {
-			return err
+		st.Journal = slices.DeleteFunc(slices.Clone(st.Journal), func(doc json.RawMessage) bool {
+			id, err := s.store.idOf(doc)
+			return err == nil && id == e.ID
+		})
+		if edit(st) {
+			doc := document.Encode(e)
+			s.store.sound.wrote(doc, e.ID)
+			st.Journal = append(st.Journal, doc)
 		}
-		edit(st, j.without(func(o *entry) bool { return o.ID == e.ID })).write(st)
 		return nil
 	})
 }

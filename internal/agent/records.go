@@ -24,34 +24,39 @@ type recordStore struct {
 	sound   *sound // nil for none
 }
 
-// sound are the changes of a journal that were read without fault, by their text. Each write
-// reads the whole journal, of which one change at most differs from the time before.
+// sound are the ids of the changes of a journal that were read without fault, or written here, by
+// their text. Each write reads the whole journal, of which one change at most differs from the
+// time before.
 type sound struct {
-	mu   sync.Mutex
-	docs map[string]bool
+	mu  sync.Mutex
+	ids map[string]string
 }
 
-func (s *sound) has(doc json.RawMessage) bool {
+// id is that of a change, "" for one that is to be read first.
+func (s *sound) id(doc json.RawMessage) string {
 	if s == nil {
-		return false
+		return ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.docs[string(doc)]
+	return s.ids[string(doc)]
 }
 
 // keep forgets all others.
-func (s *sound) keep(docs []json.RawMessage) {
+func (s *sound) keep(ids map[string]string) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := map[string]bool{}
-	for _, doc := range docs {
-		known[string(doc)] = true
-	}
-	s.docs = known
+	s.ids = ids
+}
+
+// wrote adds one.
+func (s *sound) wrote(doc json.RawMessage, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids[string(doc)] = id
 }
 
 // Load implements backend.Store.
@@ -121,17 +126,30 @@ func (r recordStore) repair(ctx context.Context, id string, now time.Time, refus
 func (r recordStore) readable(st *backend.State) ([]json.RawMessage, []backend.Unreadable) {
 	var entries []json.RawMessage
 	bad := slices.Clone(st.Unreadable)
+	ids := map[string]string{}
 	for i, doc := range st.Journal {
-		if !r.sound.has(doc) {
-			if _, err := readEntry(doc); err != nil {
-				bad = append(bad, r.unreadableEntry(st, i, doc, err))
-				continue
-			}
+		id, err := r.idOf(doc)
+		if err != nil {
+			bad = append(bad, r.unreadableEntry(st, i, doc, err))
+			continue
 		}
+		ids[string(doc)] = id
 		entries = append(entries, doc)
 	}
-	r.sound.keep(entries)
+	r.sound.keep(ids)
 	return entries, bad
+}
+
+// idOf is the id of a change in the journal.
+func (r recordStore) idOf(doc json.RawMessage) (string, error) {
+	if id := r.sound.id(doc); id != "" {
+		return id, nil
+	}
+	e, err := readEntry(doc)
+	if err != nil {
+		return "", err
+	}
+	return e.ID, nil
 }
 
 func (r recordStore) unreadableEntry(st *backend.State, i int, doc json.RawMessage, err error) backend.Unreadable {

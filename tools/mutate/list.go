@@ -72,12 +72,12 @@ func list() []mutation {
 		{in: agent, function: "Server.standing", from: `st.Fence > fence`, to: `false`},
 
 		// What is obeyed of what was written.
-		{in: agent, function: "recordStore.readable", from: `!r.sound.has(doc)`, to: `false`},
-		{in: agent, function: "sound.has", from: `s.docs[string(doc)]`, to: `len(s.docs) > 0`},
+		{in: agent, function: "recordStore.idOf", from: `id != ""`, to: `true`},
+		{in: agent, function: "Server.rewrite", from: `err == nil && id == e.ID`, to: `true`},
 
 		// Who is owed a start.
 		{in: agent, function: "entry.debts"},
-		{in: agent, function: "stillOwed", from: `vm.Runs() || `, to: `vm == nil || `},
+		{in: agent, function: "stillOwed", from: `started(vm) || `, to: `vm == nil || `},
 		{in: agent, function: "stillOwed", from: `c.Want.Assignment.Power.StayOff`, to: `false`},
 		{in: agent, function: "Server.pay"},
 		{in: agent, function: "Server.checkCluster"},
