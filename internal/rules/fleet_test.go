@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -86,16 +87,18 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// bigFleet is 1,000 nodes in clusters of ten, 16 GPUs and ten VMs each.
-func bigFleet() (map[string]*gpu.Host, []change.Change) {
+// bigFleet is nodes in clusters of ten, with 16 GPUs and some VMs each.
+func bigFleet(nodes, vms int) (map[string]*gpu.Host, []change.Change) {
 	hosts := map[string]*gpu.Host{}
 	var plans []change.Change
 	all := map[string][]string{}
-	for n := range 1000 {
+	for n := range nodes {
 		name := fmt.Sprintf("hv%04d", n)
 		h := &gpu.Host{Name: name, Platform: gpu.HyperV, OS: gpu.OS{Build: 26100}, Cluster: &gpu.Cluster{Name: fmt.Sprintf("clu%03d", n/10)}}
 		for i := range 10 {
 			h.Cluster.Nodes = append(h.Cluster.Nodes, gpu.Node{Name: fmt.Sprintf("hv%04d", n/10*10+i), State: gpu.NodeUp})
+		}
+		for i := range vms {
 			v := vm(fmt.Sprintf("%s-%d", name, i), gpu.VMRunning)
 			v.Clustered = true
 			h.VMs = append(h.VMs, v)
@@ -113,9 +116,28 @@ func bigFleet() (map[string]*gpu.Host, []change.Change) {
 	return hosts, append([]change.Change{create("t-config", cfg)}, plans...)
 }
 
-// BenchmarkPlanOfWholeFleet plans one config and 10,000 assignments on 1,000 hosts.
+// BenchmarkPlanOfWholeFleet plans one config and the assignments of all VMs. What it costs grows with
+// hosts as their number to the power that it prints, 1 for in proportion.
 func BenchmarkPlanOfWholeFleet(b *testing.B) {
-	hosts, plans := bigFleet()
+	for _, vms := range []int{10, 100} {
+		first := 0.0
+		for _, nodes := range []int{100, 1000} {
+			b.Run(fmt.Sprintf("%d VMs on %d hosts", vms*nodes, nodes), func(b *testing.B) {
+				planWholeFleet(b, nodes, vms)
+				took := b.Elapsed().Seconds() / float64(b.N)
+				if first == 0 {
+					first = took
+				} else {
+					b.ReportMetric(math.Log10(took/first), "exponent")
+				}
+			})
+		}
+	}
+}
+
+func planWholeFleet(b *testing.B, nodes, vms int) {
+	b.Helper()
+	hosts, plans := bigFleet(nodes, vms)
 	for b.Loop() {
 		w := rules.World{Fleet: rules.NewFleet(hosts), Others: rules.NewBook(), Owner: "vdi", Complete: true}
 		failed := 0
@@ -136,7 +158,7 @@ func BenchmarkPlanOfWholeFleet(b *testing.B) {
 
 // BenchmarkCheckInFullBook is one check when everything else is planned already.
 func BenchmarkCheckInFullBook(b *testing.B) {
-	hosts, plans := bigFleet()
+	hosts, plans := bigFleet(1000, 10)
 	w := rules.World{Fleet: rules.NewFleet(hosts), Others: rules.NewBook(plans...), Owner: "vdi", Complete: true}
 	for b.Loop() {
 		rules.Check(w, plans[len(plans)/2], nil)
