@@ -149,16 +149,12 @@ func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (h
 // AwaitNamed waits for the plan of the config or pool that a change begins to name, where no host
 // has it: without a reference Terraform plans the two in any order.
 func (f *Fleet) AwaitNamed(ctx context.Context, v View, p change.Change) {
-	config, pool := refersTo(p.Want)
-	if was, from := refersTo(p.Prior); p.Unchanged || config == was && pool == from {
+	config, pool := p.Want.Uses()
+	if was, from := p.Prior.Uses(); p.Unchanged || config == was && pool == from {
 		return
 	}
-	claimed := func(c gpu.Claim) bool {
-		is := c.Want
-		return config != "" && is.Config != nil && gpu.SameID(is.Config.ID, config) || pool != "" && is.Pool != nil && gpu.SameID(is.Pool.ID, pool)
-	}
 	for _, h := range v.Hosts {
-		if slices.ContainsFunc(h.Claims, claimed) {
+		if slices.ContainsFunc(h.Claims, func(c gpu.Claim) bool { return p.Want.RefersTo(c.Want) }) {
 			return
 		}
 	}
@@ -167,19 +163,6 @@ func (f *Fleet) AwaitNamed(ctx context.Context, v View, p change.Change) {
 		_, pooled := f.Ledger.Pool(pool)
 		return (made || config == "") && (pooled || pool == "")
 	})
-}
-
-// refersTo are the ids of the config and of the pool that a want names.
-func refersTo(w gpu.Want) (config, pool string) {
-	if a := w.Assignment; a != nil && a.Partition != nil {
-		config = a.Partition.Config
-	} else if a != nil && a.Pool != nil {
-		pool = a.Pool.ID
-	}
-	if s := w.Share; s != nil {
-		config, pool = s.Config, s.Pool
-	}
-	return config, pool
 }
 
 // object names what a want is about, across resources.

@@ -20,6 +20,25 @@ func (w Want) Empty() bool {
 	return w.Config == nil && w.Pool == nil && w.Assignment == nil && w.Share == nil
 }
 
+// Uses are the ids of the config and of the pool that a want refers to, "" for none.
+func (w Want) Uses() (config, pool string) {
+	if a := w.Assignment; a != nil && a.Partition != nil {
+		config = a.Partition.Config
+	} else if a != nil && a.Pool != nil {
+		pool = a.Pool.ID
+	}
+	if s := w.Share; s != nil {
+		config, pool = s.Config, s.Pool
+	}
+	return config, pool
+}
+
+// RefersTo tells whether a want refers to the config or the pool that another one is.
+func (w Want) RefersTo(to Want) bool {
+	config, pool := w.Uses()
+	return config != "" && to.Config != nil && SameID(config, to.Config.ID) || pool != "" && to.Pool != nil && SameID(pool, to.Pool.ID)
+}
+
 // Validate checks what every reader of a want relies on: that there is at most one object,
 // and that it has the name that its claim goes by. The error begins with the field.
 func (w Want) Validate() error {

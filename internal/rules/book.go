@@ -179,21 +179,18 @@ func subjects(p change.Change) []string {
 			if d := w.Assignment.Device; d != nil && d.Host != "" {
 				out = append(out, gpusOn(d.Host))
 			}
-			if p := w.Assignment.Partition; p != nil && p.Config != "" {
-				out = append(out, usersOf(p.Config))
-			}
-			if p := w.Assignment.Pool; p != nil {
-				out = append(out, usersOf(p.ID))
-			}
 		case w.Share != nil:
 			if w.Share.Host != "" {
 				out = append(out, sharesOn(w.Share.Host))
 			}
 			if w.Share.Pool != "" {
-				out = append(out, sharesOf(w.Share.Pool), usersOf(w.Share.Pool))
+				out = append(out, sharesOf(w.Share.Pool))
 			}
-			if w.Share.Config != "" {
-				out = append(out, usersOf(w.Share.Config))
+		}
+		config, pool := w.Uses()
+		for _, id := range []string{config, pool} {
+			if id != "" {
+				out = append(out, usersOf(id))
 			}
 		}
 	}

@@ -291,7 +291,7 @@ func StillUsed(w World, p change.Change, levels Levels) []Finding {
 	}
 	var out []Finding
 	for e := range r.others(usersOf(id)) {
-		if !refersTo(e.plan.Want, p.Prior) {
+		if !e.plan.Want.RefersTo(p.Prior) {
 			continue
 		}
 		level := Error
@@ -305,22 +305,6 @@ func StillUsed(w World, p change.Change, levels Levels) []Finding {
 		})
 	}
 	return out
-}
-
-// refersTo tells whether an object names a config or a pool.
-func refersTo(w, to gpu.Want) bool {
-	a, s := w.Assignment, w.Share
-	switch {
-	case to.Config == nil && to.Pool == nil:
-		return false
-	case a != nil && to.Config != nil:
-		return a.Partition != nil && gpu.SameID(a.Partition.Config, to.Config.ID)
-	case a != nil:
-		return a.Pool != nil && gpu.SameID(a.Pool.ID, to.Pool.ID)
-	case s != nil && to.Config != nil:
-		return gpu.SameID(s.Config, to.Config.ID)
-	}
-	return s != nil && gpu.SameID(s.Pool, to.Pool.ID)
 }
 
 // claimed tells whether one of the claims still stands, whoever has it.

@@ -155,7 +155,7 @@ func comesTooLate(host string, ends, makes change.Change, refused *change.Refusa
 // used is a host once what a plan refers to is made there.
 func (r *run) used(known gpu.Host, host string, by change.Change) gpu.Host {
 	for e := range r.others(gpusOn(host)) {
-		if e.plan.Unchanged || !refersTo(by.Want, e.plan.Want) {
+		if e.plan.Unchanged || !by.Want.RefersTo(e.plan.Want) {
 			continue
 		}
 		if after, ok := r.after(known, host, e.plan); ok {
@@ -230,7 +230,7 @@ func handsOver(a, b change.Change) bool {
 // ordered tells whether two plans have an order: Terraform's, since the one refers, or has
 // referred, to the other, or that of a handover.
 func ordered(user, used change.Change) bool {
-	return handsOver(user, used) || refersTo(user.Want, used.Want) || refersTo(user.Want, used.Prior) || used.Want.Empty() && refersTo(user.Prior, used.Prior)
+	return handsOver(user, used) || user.Want.RefersTo(used.Want) || user.Want.RefersTo(used.Prior) || used.Want.Empty() && user.Prior.RefersTo(used.Prior)
 }
 
 // Infeasible is what hosts would refuse of a plan, unless another plan of the run, or one
@@ -336,7 +336,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 			case !endsLayout(p):
 			case part.Want.Empty():
 				part.Prior = letsGo(part.Prior) // where it cannot, it says so itself
-			case refersTo(o.Prior, p.Prior):
+			case o.Prior.RefersTo(p.Prior):
 				continue // which Terraform makes after the destroy
 			}
 			others = append(others, part)
@@ -363,7 +363,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	}
 	var unplanned []change.Change
 	for _, c := range known.Claims {
-		if (r.owner != "" || endsLayout(p)) && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !refersTo(p.Want, c.Want) {
+		if (r.owner != "" || endsLayout(p)) && c.Owner == r.owner && !r.superseded(&c) && c.Token != p.Token && !p.Want.RefersTo(c.Want) {
 			unplanned = append(unplanned, change.Change{Token: c.Token, Prior: letsGo(c.Want)})
 			if c.Want.Config != nil {
 				unplanned = append(unplanned, change.Change{Token: c.Token, Prior: c.Want, Want: c.Want})
