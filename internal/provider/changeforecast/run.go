@@ -139,10 +139,13 @@ func (d *DataSource) foresee(v fleet.View, layout change.Change, assignments []a
 			power.AllowShutdown = a.AllowShutdown.ValueBool()
 		}
 		assigned := gpu.Assignment{Kind: gpu.AssignPartition, VM: a.VM.ValueString(), VMID: at.VM.ID, VMName: at.VM.Name, Host: at.Host, Power: power, Partition: &gpu.PartitionWant{}}
-		for _, f := range d.Fleet.Forecasts(v, change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}) {
+		does := change.Change{Subject: DataSourceType, Want: gpu.Want{Assignment: &assigned}}
+		for i, f := range d.Fleet.Forecasts(v, does) {
 			if len(f.Stops) == 0 && len(f.Refused.Of(change.VMMustBeOff)) > 0 {
-				f.Class = gpu.DisruptVMRestart
-				f.Stops = []change.Stop{{VM: at.VM.ID, Name: at.VM.Name, Starts: !power.StayOff, Why: []string{"a partition is added"}}}
+				assigned.Power.AllowShutdown = true // what it would do
+				would := d.Fleet.Forecasts(v, does)[i]
+				would.Refused = append(f.Refused, would.Refused...)
+				f = would
 			}
 			run.add(v, f)
 		}
