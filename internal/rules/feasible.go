@@ -190,7 +190,8 @@ func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.
 	if first, ok := r.after(first, host, makes); ok {
 		for i := range last.GPUs {
 			a, b := &last.GPUs[i], &first.GPUs[i]
-			if a.ComputeMode == b.ComputeMode && a.TimeSlice == b.TimeSlice && slices.Equal(servedBy(&last, a), servedBy(&first, b)) {
+			divided := a.MIG != nil && a.MIG.Enabled && b.MIG != nil && b.MIG.Enabled // its modes go with that
+			if (divided || a.ComputeMode == b.ComputeMode && a.TimeSlice == b.TimeSlice) && slices.Equal(servedBy(&last, a), servedBy(&first, b)) {
 				continue
 			}
 			return Finding{

@@ -231,3 +231,18 @@ func TestADaemonEndsWithAllThatItRuns(t *testing.T) {
 		t.Errorf("MIG where MPS goes: %+v", got)
 	}
 }
+
+// MIG mode takes a GPU's compute mode with it, so that one which a config keeps as it lets go of the
+// GPU is no reason for an order.
+func TestMIGModeEndsAComputeModeThatIsKept(t *testing.T) {
+	t.Parallel()
+	w, was := mpsGoes()
+	less := mpsConfig("ml", "gpu01")
+	less.Config.MaxDisruption, less.Config.GPUs = gpu.DisruptProcessRestart, map[string][]string{"gpu01": {migGPU1}}
+	w.Others.Put("claim-ml", change.Change{Subject: label(was), Prior: was, Want: less})
+	mig := migConfig("slices", profiles("3g.40gb", 2), "gpu01")
+	mig.Config.MaxDisruption, mig.Config.GPUs = gpu.DisruptProcessRestart, map[string][]string{"gpu01": {migGPU0}}
+	if got := of(rules.Feasible, rules.Check(w, create("t", mig), nil)); len(got) > 0 {
+		t.Errorf("MIG where MPS lets go: %+v", got)
+	}
+}
