@@ -62,13 +62,23 @@ func (w *walks) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigurePro
 }
 
 func (w *walks) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	w.note(configuration{"resource " + r.TypeName, r.Config})
+	defer w.stay(configuration{"resource " + r.TypeName, r.Config})()
 	return w.wholeNumbers.ValidateResourceConfig(ctx, r)
 }
 
 func (w *walks) ValidateDataResourceConfig(ctx context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
-	w.note(configuration{"data " + r.TypeName, r.Config})
+	defer w.stay(configuration{"data " + r.TypeName, r.Config})()
 	return w.wholeNumbers.ValidateDataResourceConfig(ctx, r)
+}
+
+func (w *walks) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+	defer w.stay()()
+	return w.wholeNumbers.UpgradeResourceState(ctx, r)
+}
+
+func (w *walks) PlanAction(ctx context.Context, r *tfprotov6.PlanActionRequest) (*tfprotov6.PlanActionResponse, error) {
+	defer w.stay()()
+	return w.wholeNumbers.PlanAction(ctx, r)
 }
 
 func (w *walks) ReadDataSource(ctx context.Context, r *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
@@ -118,12 +128,15 @@ func stored(method, kind string, state *tfprotov6.DynamicValue, private []byte) 
 	return fmt.Sprintf("%s %s %s %s", method, kind, state.MsgPack, private)
 }
 
-func (w *walks) note(c configuration) {
+// stay keeps this walk for a request that tells none, until it is answered. It notes what is validated.
+func (w *walks) stay(valid ...configuration) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.config != nil {
-		w.valid = append(w.valid, c)
+		w.valid = append(w.valid, valid...)
 	}
+	w.running.RLock()
+	return w.running.RUnlock
 }
 
 // answer answers a request in the walk that it belongs to.
