@@ -127,25 +127,30 @@ func TestAVMThatMovesTakesTheRecordOfWhatWasMadeOfItAlong(t *testing.T) {
 
 // What a node had written into the records of its cluster when a run died there is put back, or
 // says that it is not complete, once the node is in the cluster again; that it was evicted
-// meanwhile keeps nobody from it.
+// meanwhile, with its VM or without it, keeps nobody from it.
 func TestANodeThatIsEvictedPutsBackItsClaimWhenItReturns(t *testing.T) {
 	for name, want := range map[string]*gpu.Assignment{
 		"now":          partitionOf(run1, minVRAM(gib)),
 		"when it ends": partitionOf(run1, func(a *gpu.Assignment) { a.Power = gpu.Power{NextOff: true} }),
 	} {
-		for at, made := 1, false; !made && at <= 50; at++ {
-			t.Run(fmt.Sprintf("%s, write %d", name, at), func(t *testing.T) {
+		for at, made := 2, false; !made && at <= 100; at++ {
+			moves := at%2 == 0
+			t.Run(fmt.Sprintf("%s, write %d, the VM moves: %t", name, at/2, moves), func(t *testing.T) {
 				n := newNodes(t, clustered)
 				n.acquire("run-1")
 				n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
 				before := n.vm("run-1")
-				n.breaker.arm(at, dieAfter)
+				n.breaker.arm(at/2, dieAfter)
 				_, err := n.apply(assign("a", "vm1", nil, want))
 				if made = err == nil; made {
 					return
 				}
 				n.clock.advance(10 * time.Minute)
-				check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+				last := n.rig // where the VM is
+				if moves {
+					last = n.other
+					check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+				}
 				var cluster *gpu.Cluster
 				member := func(is bool) {
 					check(t, n.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
@@ -177,16 +182,16 @@ func TestANodeThatIsEvictedPutsBackItsClaimWhenItReturns(t *testing.T) {
 				member(true)
 				n.acquire("run-9")
 				n.wantJournal(0)
-				hv02, err := n.other.sim.Inventory(t.Context())
+				host, err := last.sim.Inventory(t.Context())
 				check(t, err)
-				vm, _ := hv02.VM(run1)
+				vm, _ := host.VM(run1)
 				after := *vm
 				after.State = before.State // the cluster owes it a start
 				c := n.shared().Claims
 				changed := !reflect.DeepEqual(before, after)
 				mayStay := kept || want.Power != (gpu.Power{NextOff: true}) // what waits has not touched the VM
 				if changed && len(c) == 0 || len(c) > 0 && (!mayStay || c[0].Incomplete == kept) {
-					t.Errorf("on hv02 there is %+v, and was %+v, and the cluster has the claims %+v", vm, before, c)
+					t.Errorf("there is %+v, and was %+v, and the cluster has the claims %+v", vm, before, c)
 				}
 			})
 		}
