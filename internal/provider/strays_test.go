@@ -103,6 +103,25 @@ func claimsThatNothingHasAreNamed(t *testing.T) {
 	r.WantClaims([]string{"hv01"}, "partition_config vdi", "vm_assignment "+rig.VMID(1), "vm_assignment "+rig.VMID(2), "vm_assignment "+rig.VMID(3))
 }
 
+// What the nodes of a cluster keep in common each of them shows: it is named once, and forgotten on
+// any of them.
+func TestAClaimOfAClusterThatNothingHasIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	keep := r.Block(`on_unreachable = "keep"`) + rig.Config4 + rig.Assign("avd-02", "allow_shutdown = true") + rig.Assign("avd-03", "allow_shutdown = true")
+	c := rig.NewCLI(t, keep+rig.Assign("avd-01", "allow_shutdown = true"))
+	c.Apply()
+	r.Silent(true, rig.Both...)
+	c.Destroy("-target=gpu_vm_assignment.avd-01")
+	r.Silent(false, rig.Both...)
+	c.Write(keep)
+	out := c.Ok("plan")
+	rig.WantSaid(t, out, "No changes", "that no resource of this run has", "`gpu-agent claims forget vm_assignment "+rig.VMID(1)+" --yes`")
+	if n := strings.Count(rig.Sentence(out), "claims forget vm_assignment"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, out)
+	}
+}
+
 // What such a claim has keeps a new resource from it: the plan says so, also where it has nothing
 // but new resources, and what to do, which then helps.
 func TestWhatAStrayClaimHasIsInTheWay(t *testing.T) {

@@ -3,6 +3,7 @@ package partitionconfig_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
@@ -38,6 +40,35 @@ func TestCreateThatFailsOnTheThirdHostIsRolledBack(t *testing.T) {
 			}),
 		},
 	)
+}
+
+// All that holds the GPUs of a host is stopped together. Where that is more than the limit allows,
+// the plan says so, and that the host has its turn alone.
+func TestStopsOfOneHostBeyondTheLimitAreAnnounced(t *testing.T) {
+	t.Parallel()
+	vms := []string{"avd-01", "avd-02", "avd-03"}
+	var desktops []gpu.VM
+	assigned := ""
+	for i, vm := range vms {
+		desktops = append(desktops, rig.Desktop(vm, i+1))
+		assigned += rig.Assign(vm, "allow_shutdown = true")
+	}
+	r := rig.New(t, rig.Standalone(rig.Node("hv01", desktops...)))
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, []string{"hv01"})+assigned)
+	c.Apply()
+	const says = "These 3 VMs are off together, beyond max_concurrent_vm_stops (1): the host has its turn alone."
+	config := rig.ConfigOf(8, []string{"hv01"}, `max_disruption = "vm_restart"`) + assigned
+	c.Write(r.Block("max_concurrent_vm_stops = 3") + config)
+	if out := c.Ok("plan"); strings.Contains(rig.Sentence(out), "off together") {
+		t.Errorf("the limit allows it:\n%s", out)
+	}
+	c.Write(r.Block() + config)
+	rig.WantSaid(t, c.Ok("plan"), says)
+	c.Apply()
+	r.WantCounts(8, "hv01")
+	for _, vm := range vms {
+		r.WantVM(vm, gpu.VMRunning, 1)
+	}
 }
 
 func TestCreateThatStopsOnTheThirdHostIsFinishedAfterUntaint(t *testing.T) {

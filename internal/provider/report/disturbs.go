@@ -110,7 +110,7 @@ func (d disturbance) detail(notDrained string, destroys bool) string {
 		}
 	}
 	if len(d.stops) > max(d.limit, 1) {
-		say(fmt.Sprintf("these %d VMs are off together, beyond max_concurrent_vm_stops (%d), and while no other VM is", len(d.stops), d.limit))
+		say(fmt.Sprintf("these %d VMs are off together, beyond max_concurrent_vm_stops (%d): the host has its turn alone", len(d.stops), d.limit))
 	}
 	for _, s := range d.stops {
 		if len(d.GPUs) == 0 { // else it is their layout

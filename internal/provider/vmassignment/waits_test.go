@@ -7,11 +7,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// A VM that is saved or paused has not been powered off: its assignment waits on, without a
+// A VM that is saved or paused, or on its way up or down, is not off: its assignment waits on, without a
 // difference in every plan. Once it is made, it knows what the settings were before.
 func TestAnAssignmentWaitsForAVMThatDoesNotRun(t *testing.T) {
 	t.Parallel()
-	for _, state := range []gpu.VMState{gpu.VMRunning, gpu.VMPaused, gpu.VMSaved} {
+	for _, state := range []gpu.VMState{gpu.VMRunning, gpu.VMPaused, gpu.VMSaved, gpu.VMStarting, gpu.VMStopping} {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Standalone(rig.Node("hv01", rig.Desktop("avd-01", 1))))
