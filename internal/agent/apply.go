@@ -196,6 +196,8 @@ type work struct {
 	// left is true when a VM has moved to another node with what was made of it, or VMs hold what
 	// was made of a GPU.
 	left bool
+	// unrecorded is true when the change had not come to write its claim.
+	unrecorded bool
 }
 
 func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work {
@@ -396,7 +398,7 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 	}
 	incomplete = incomplete || w.left
 	if claim := w.entry.leaves(); incomplete && claim != nil && claim.Cluster != "" {
-		if err := w.server.together(ctx, w.fence, func(st *backend.State) { st.Claims = putUnlessOthers(st.Claims, *claim) }); err != nil {
+		if err := w.server.together(ctx, w.fence, func(st *backend.State) { st.Claims = putUnlessOthers(st.Claims, *claim, w.unrecorded) }); err != nil {
 			return err
 		}
 		incomplete = false
@@ -420,6 +422,7 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	total := w.entry.Begun
 	gone := w.server.elsewhere(ctx, w.entry)
 	w.left = w.entry.leftBehind(gone)
+	w.unrecorded = !slices.ContainsFunc(w.entry.Steps[:min(total, len(w.entry.Steps))], func(s change.Step) bool { return s.Op == change.OpPutClaim })
 	onlyStart := false
 	if step, err := w.stopAgain(ctx, gone); err != nil {
 		if lost := staleFence(err); lost != nil {

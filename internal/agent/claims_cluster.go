@@ -110,17 +110,29 @@ func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step)
 var errAway = &Error{Code: StepFailed, Message: "the claim is in the records of a cluster that the host has left"}
 
 // awaits tells of a change of a clustered VM, on a host that has left the cluster, that all that is
-// left of it, or all that can be, is in the records of the cluster. Nobody there knows that it is to
-// be put back: the change stays in the journal until the host is in a cluster again, and keeps
-// nobody from the host meanwhile.
+// left of it, or all that can be, is in the records of the cluster or went with the VM. Nobody there
+// knows that it is to be put back: the change stays in the journal until the host is in a cluster
+// again, and keeps nobody from the host meanwhile.
 func (s *Server) awaits(ctx context.Context, e *entry) bool {
 	shared := slices.ContainsFunc(e.Steps, func(step change.Step) bool { return step.Claim != nil && step.Claim.Cluster != "" })
 	if cluster, err := s.cluster(ctx); e.Status != running || !shared || err != nil || cluster != nil {
 		return false
 	}
 	begun := e.Steps[:e.Begun]
-	onlyClaims := len(begun) > 0 && !slices.ContainsFunc(begun, func(step change.Step) bool { return step.Claim == nil })
-	return onlyClaims || e.Attempts >= maxAttempts
+	if len(begun) == 0 || e.Attempts >= maxAttempts {
+		return e.Attempts >= maxAttempts
+	}
+	host, err := s.backend.Inventory(ctx)
+	return !slices.ContainsFunc(begun, func(step change.Step) bool {
+		return step.Claim == nil && (err != nil || !left(&host, step.VM))
+	})
+}
+
+// left tells whether a host no longer has a VM.
+func left(host *gpu.Host, vm string) bool {
+	_, here := host.VM(vm)
+	_, unknown := host.UnknownVM(vm)
+	return vm != "" && !here && !unknown
 }
 
 // elsewhere tells of which steps what they did is not this host's to put back any more: the VM
@@ -141,11 +153,7 @@ func (s *Server) elsewhere(ctx context.Context, e *entry) func(change.Step) bool
 		last = e.Steps[e.Begun-1]
 	}
 	return func(step change.Step) bool {
-		moved := func(vm string) bool {
-			_, here := host.VM(vm)
-			_, unknown := host.UnknownVM(vm)
-			return vm != "" && !here && !unknown && cluster.HasVM(vm)
-		}
+		moved := func(vm string) bool { return left(&host, vm) && cluster.HasVM(vm) }
 		c := step.Claim
 		if c == nil || c.Cluster == "" {
 			return moved(step.VM)
@@ -176,9 +184,10 @@ func (e *entry) leftBehind(gone func(change.Step) bool) bool {
 	return left
 }
 
-// putUnlessOthers writes a claim, unless another resource has one by now, or a later change.
-func putUnlessOthers(claims []gpu.Claim, c gpu.Claim) []gpu.Claim {
-	if now, ok := (&gpu.Host{Claims: claims}).Claim(c.Kind, c.ID); ok && (now.Token != c.Token || now.Revision > c.Revision) {
+// putUnlessOthers writes a claim, unless another resource has one by now, or a later change. One
+// of its own revision is another node's where the change had not come to write it.
+func putUnlessOthers(claims []gpu.Claim, c gpu.Claim, unrecorded bool) []gpu.Claim {
+	if now, ok := (&gpu.Host{Claims: claims}).Claim(c.Kind, c.ID); ok && (now.Token != c.Token || now.Revision > c.Revision || unrecorded && now.Revision == c.Revision) {
 		return claims
 	}
 	return change.PutClaim(claims, c)

@@ -484,6 +484,12 @@ func (w *world) promises(made ...changed) {
 			w.expectOf(a.VMName)
 		} else if a := c.p.Prior.Assignment; a != nil && c.p.Want.Empty() && a.Power.StayOff {
 			w.expectOf(a.VMName)
+		} else if c.p.Want.Config != nil || c.p.Prior.Config != nil { // stays off when the config stops it, too
+			for _, r := range w.resources {
+				if a := r.has.Assignment; a != nil && a.Power.StayOff {
+					w.expectOf(a.VMName)
+				}
+			}
 		}
 	}
 	view := w.run(nil).LookAll(w.t.Context())
@@ -593,6 +599,8 @@ func (w *world) takeOver(last bool) {
 				d := *a.Device
 				d.Host, a.Device = a.Host, &d
 				w.clear(d)
+			} else if a != nil && a.Partition != nil {
+				w.leaveOne(a.VMID)
 			}
 			w.counts["taken over"]++
 			if p := (change.Change{Subject: r.label, Token: r.token, Want: want}); !w.together(changed{r, p}) && last {
@@ -615,6 +623,19 @@ func (w *world) clear(d gpu.DeviceWant) {
 					}
 					return byHand
 				})
+			}
+		}
+		return nil
+	}))
+}
+
+// leaveOne takes from a VM all partitions but one, where it was given more by hand.
+func (w *world) leaveOne(id string) {
+	w.must(w.sim.Edit(w.t.Context(), func(s *gpu.Snapshot) error {
+		for i := range s.Hosts {
+			if vm, ok := s.Hosts[i].VM(id); ok && len(vm.PartitionAdapters) > 1 {
+				w.note("%s is taken all partitions but one by hand", vm.Name)
+				vm.PartitionAdapters = vm.PartitionAdapters[:1]
 			}
 		}
 		return nil
