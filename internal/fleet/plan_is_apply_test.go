@@ -926,9 +926,18 @@ func (w *world) powers(says announced, before, after map[string]*gpu.Host) {
 			now[vm.Name] = vm.State
 		}
 	}
+	begun := map[string]bool{} // what dead runs have begun, on any node: they may owe the VM a start
+	for _, h := range before {
+		for _, subject := range h.Unfinished {
+			begun[subject] = true
+		}
+	}
 	for _, h := range before {
 		for _, vm := range h.VMs {
 			want := vm.State
+			if now[vm.Name] == gpu.VMRunning && begun["gpu_vm_assignment for VM "+vm.Name] {
+				continue
+			}
 			if starts, stops := says.starts[vm.Name]; stops && !starts {
 				want = gpu.VMOff
 			}
