@@ -70,22 +70,34 @@ resource "gpu_partition_config" "all" {
 			{"plan", layouts(`a = "hv01/4"`)}, {"plan", layouts(`b = "hv01/4"`)}, {"plan", layouts(`a = "hv02/2"`)}, {"plan", layouts(`c = "hv02/4"`)},
 		},
 		"plans of other desktops": {
-			{"plan", desktops(2, "avd-01", "avd-02")}, {"plan", desktops(4, "avd-02", "avd-03")}, {"plan", desktops(4, "avd-02", "avd-03")},
-			{"plan", desktops(8, "avd-01", "avd-02", "avd-03")}, {"plan", desktops(2, "avd-03")},
+			{"plan", desktops(2, "avd-01", "avd-02")},
+			{"plan", desktops(4, "avd-02", "avd-03")},
+			{"plan", desktops(4, "avd-02", "avd-03")},
+			{"plan", desktops(8, "avd-01", "avd-02", "avd-03")},
+			{"plan", desktops(2, "avd-03")},
 		},
 		"plans of constants": {
-			{"plan", rig.ConfigOf(2, rig.Both)}, {"plan", rig.ConfigOf(2, rig.Both)}, {"plan", rig.ConfigOf(4, rig.Both)},
-			{"plan", rig.ConfigOf(2, rig.Both) + rig.AssignmentOf("a", "avd-01")}, {"plan", rig.AssignmentOf("a", "avd-01")},
+			{"plan", rig.ConfigOf(2, rig.Both)},
+			{"plan", rig.ConfigOf(2, rig.Both)},
+			{"plan", rig.ConfigOf(4, rig.Both)},
+			{"plan", rig.ConfigOf(2, rig.Both) + rig.AssignmentOf("a", "avd-01")},
+			{"plan", rig.AssignmentOf("a", "avd-01")},
 		},
 		"applies and plans": {
-			{"apply -auto-approve", desktops(4, "avd-01", "avd-02")}, {"plan", desktops(4, "avd-01", "avd-02")},
-			{"apply -auto-approve", desktops(4, "avd-01", "avd-03")}, {"plan", desktops(2, "avd-01")}, {"plan", desktops(8, "avd-01", "avd-02")},
-			{"plan -refresh=false", desktops(8, "avd-01")}, {"plan", desktops(4, "avd-01", "avd-03")},
+			{"apply -auto-approve", desktops(4, "avd-01", "avd-02")},
+			{"plan", desktops(4, "avd-01", "avd-02")},
+			{"apply -auto-approve", desktops(4, "avd-01", "avd-03")},
+			{"plan", desktops(2, "avd-01")},
+			{"plan", desktops(8, "avd-01", "avd-02")},
+			{"plan -refresh=false", desktops(8, "avd-01")},
+			{"plan", desktops(4, "avd-01", "avd-03")},
 			{"apply -auto-approve -replace=gpu_partition_config.vdi", desktops(4, "avd-01")},
-			{"destroy -auto-approve -refresh=false", desktops(4, "avd-01")}, {"plan", desktops(4, "avd-01")},
+			{"destroy -auto-approve -refresh=false", desktops(4, "avd-01")},
+			{"plan", desktops(4, "avd-01")},
 		},
 		"a destroy after a plan": {
-			{"apply -auto-approve", desktops(4, "avd-01", "avd-02")}, {"plan", desktops(4, "avd-02", "avd-03")},
+			{"apply -auto-approve", desktops(4, "avd-01", "avd-02")},
+			{"plan", desktops(4, "avd-02", "avd-03")},
 			{"destroy -auto-approve -refresh=false", desktops(4, "avd-01", "avd-02")},
 		},
 		"conflicts of one run": {
@@ -180,12 +192,19 @@ output "id" { value = gpu_partition_config.vdi.id }
 `)
 	file := r.Block()
 	for i, x := range []struct{ more, of string }{
-		{"command = plan", "2"}, {"command = plan", "4"}, {"", "4"}, // the layout
-		{"command = plan", `a = "avd-04"`}, {"command = plan", `b = "avd-04", c = "avd-01"`}, {"", `a = "avd-04"`},
-		{"command = plan", `b = "avd-04", c = "avd-03"`}, {"", `a = "avd-04", b = "avd-01"`}, {"", `a = "avd-04", b = "avd-02"`},
+		{"command = plan", "2"},
+		{"command = plan", "4"},
+		{"", "4"}, // the layout
+		{"command = plan", `a = "avd-04"`},
+		{"command = plan", `b = "avd-04", c = "avd-01"`},
+		{"", `a = "avd-04"`},
+		{"command = plan", `b = "avd-04", c = "avd-03"`},
+		{"", `a = "avd-04", b = "avd-01"`},
+		{"", `a = "avd-04", b = "avd-02"`},
 		{"", `a = "avd-04", b = "avd-02"`}, // it has another timeout
 		{"plan_options {\n replace = [gpu_vm_assignment.all[\"b\"]]\n}", `a = "avd-04", b = "avd-02"`},
-		{"command = plan\nplan_options {\n refresh = false\n}", `a = "avd-01"`}, {"command = plan", `c = "avd-04"`},
+		{"command = plan\nplan_options {\n refresh = false\n}", `a = "avd-01"`},
+		{"command = plan", `c = "avd-04"`},
 	} {
 		of := "module {\n source = \"./layout\"\n}\nvariables {\n partitions = " + x.of + "\n}"
 		if i > 2 {

@@ -119,19 +119,17 @@ func bigFleet(nodes, vms int) (map[string]*gpu.Host, []change.Change) {
 // BenchmarkPlanOfWholeFleet plans one config and the assignments of all VMs. What it costs grows with
 // hosts as their number to the power that it prints, 1 for in proportion.
 func BenchmarkPlanOfWholeFleet(b *testing.B) {
-	for _, vms := range []int{10, 100} {
-		first := 0.0
-		for _, nodes := range []int{100, 1000} {
-			b.Run(fmt.Sprintf("%d VMs on %d hosts", vms*nodes, nodes), func(b *testing.B) {
-				planWholeFleet(b, nodes, vms)
-				took := b.Elapsed().Seconds() / float64(b.N)
-				if first == 0 {
-					first = took
-				} else {
-					b.ReportMetric(math.Log10(took/first), "exponent")
-				}
-			})
-		}
+	first := 0.0
+	for _, nodes := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("%d VMs on %d hosts", 10*nodes, nodes), func(b *testing.B) {
+			planWholeFleet(b, nodes, 10)
+			took := b.Elapsed().Seconds() / float64(b.N)
+			if first == 0 {
+				first = took
+			} else {
+				b.ReportMetric(math.Log10(took/first), "exponent")
+			}
+		})
 	}
 }
 
