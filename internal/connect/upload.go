@@ -295,11 +295,11 @@ func (u *uploadJob) hashThere(ctx context.Context, file string) (sum string, ok 
 	if u.on.goos == "windows" {
 		command = "certutil -hashfile " + name + " SHA256"
 	}
-	said, err := u.client.run(ctx, command, u.wait)
+	out, _, err := u.client.run(ctx, command, u.wait)
 	if err != nil {
 		return "", false
 	}
-	sum = strings.ToLower(wholeSum.FindString(said))
+	sum = strings.ToLower(wholeSum.FindString(out))
 	return sum, sum != ""
 }
 
@@ -315,11 +315,11 @@ func target(ctx context.Context, host string, client *sshClient, wait time.Durat
 	if strings.Contains(string(client.ServerVersion()), "Windows") {
 		command = "cmd /c echo Windows %PROCESSOR_ARCHITECTURE%"
 	}
-	said, err := client.run(ctx, command, wait)
+	out, said, err := client.run(ctx, command, wait)
 	if e, ok := errors.AsType[*lateError](err); ok {
 		return platform{}, e.of(host, command)
 	}
-	fields := strings.Fields(said)
+	fields := strings.Fields(out) // a profile may complain, as long as it does not print
 	var on platform
 	if err == nil && len(fields) >= 2 {
 		on.goos = map[string]string{"Linux": "linux", "Windows": "windows"}[fields[0]]
@@ -395,11 +395,11 @@ func proves(ctx context.Context, host string, client *sshClient, file string, wa
 	if err != nil {
 		return &Error{Host: host, Code: Blocked, Found: "its path has characters that are not used in commands"}
 	}
-	said, err := client.run(ctx, command, wait)
+	out, said, err := client.run(ctx, command, wait)
 	if e, ok := errors.AsType[*lateError](err); ok {
 		return e.of(host, command)
 	}
-	if err == nil && strings.HasPrefix(said, "gpu-agent ") {
+	if err == nil && strings.HasPrefix(out, "gpu-agent ") {
 		return nil
 	}
 	exit, known := 0, err == nil
@@ -409,25 +409,25 @@ func proves(ctx context.Context, host string, client *sshClient, file string, wa
 	return endedEarly(host, "", func() (string, int, bool) { return said, exit, known })
 }
 
-// run runs a command that is made of constants and checked paths. It gives the end of
-// what was said.
-func (c *sshClient) run(ctx context.Context, command string, wait time.Duration) (string, error) {
+// run runs a command that is made of constants and checked paths. It gives the end of what it
+// printed, and of all that was said, which a profile may begin.
+func (c *sshClient) run(ctx context.Context, command string, wait time.Duration) (out, said string, err error) {
 	inTime := c.within(ctx, wait)
-	said := &tail{}
-	err := c.runInto(said, command)
+	prints, says := &tail{}, &tail{}
+	err = c.runInto(io.MultiWriter(prints, says), says, command)
 	if late := inTime(); late != nil {
-		return "", &lateError{wait, late}
+		return "", "", &lateError{wait, late}
 	}
-	return said.String(), err
+	return prints.String(), says.String(), err
 }
 
-func (c *sshClient) runInto(said io.Writer, command string) error {
+func (c *sshClient) runInto(out, said io.Writer, command string) error {
 	session, err := c.NewSession()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = session.Close() }() // it has ended by itself
-	session.Stdout, session.Stderr = said, said
+	session.Stdout, session.Stderr = out, said
 	return session.Run(command)
 }
 

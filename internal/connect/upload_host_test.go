@@ -28,10 +28,12 @@ const uid = 1000
 // the user's home is home; only in there may it write.
 type uploadHost struct {
 	*sshServer
-	root   string
-	uname  string
-	home   string
-	noSFTP bool
+	root  string
+	uname string
+	// complains is what the user's profile says to standard error.
+	complains string
+	home      string
+	noSFTP    bool
 	// stuck is in commands that do not end.
 	stuck string
 	end   <-chan struct{} // of the test
@@ -173,6 +175,7 @@ func (h *uploadHost) run(command string, c ssh.Channel) int {
 		_, _ = io.WriteString(c.Stderr(), "bash: line 1: "+name+": "+text+"\n") // the client may be gone
 		return exit
 	}
+	_, _ = io.WriteString(c.Stderr(), h.complains) // the client may be gone
 	switch {
 	case h.stuck != "" && strings.Contains(command, h.stuck):
 		<-h.end

@@ -46,7 +46,9 @@ func TestUpload(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h, way := newUploadHost(t, func(h *uploadHost) { h.uname, h.home = test.uname, test.home })
+			h, way := newUploadHost(t, func(h *uploadHost) {
+				h.uname, h.home, h.complains = test.uname, test.home, "profile: line 3: no such file\n"
+			})
 			reaches(t, way)
 			name := path.Join(agentDir(path.Join(test.home, ".cache/gpu-agent"), test.goos, test.goarch), test.file)
 			wantAgent(t, h, name, test.goos, test.goarch)
