@@ -162,23 +162,30 @@ func TestFailureAtEveryWrite(t *testing.T) {
 // must find the host as it was, or as it was wanted.
 func TestDeathAtEveryWrite(t *testing.T) {
 	everyScenario(t, func(t *testing.T, p prepared) {
-		p.everyWrite(t, func(t *testing.T, at int) {
-			for _, m := range []mode{dieBefore, dieAfter} {
-				t.Run(m.String(), func(t *testing.T) {
-					r := p.rig(t)
-					r.breaker.arm(at, m)
-					if p.run(t, r) == nil {
-						t.Fatal("the change succeeded")
-					}
-					r.clock.advance(2 * time.Minute)
-					r.restart("run-2")
-					if now := r.look(); !cmp.Equal(p.after, now) {
-						wantSame(t, p.before, now)
-					}
-					r.wantJournal(0)
-				})
+		p.everyDeath(t, func(t *testing.T, r *rig) {
+			r.clock.advance(2 * time.Minute)
+			r.restart("run-2")
+			if now := r.look(); !cmp.Equal(p.after, now) {
+				wantSame(t, p.before, now)
 			}
+			r.wantJournal(0)
 		})
+	})
+}
+
+// everyDeath has the agent die before and after each write of the change.
+func (p prepared) everyDeath(t *testing.T, then func(t *testing.T, r *rig)) {
+	p.everyWrite(t, func(t *testing.T, at int) {
+		for _, m := range []mode{dieBefore, dieAfter} {
+			t.Run(m.String(), func(t *testing.T) {
+				r := p.rig(t)
+				r.breaker.arm(at, m)
+				if p.run(t, r) == nil {
+					t.Fatal("the change succeeded")
+				}
+				then(t, r)
+			})
+		}
 	})
 }
 

@@ -258,27 +258,18 @@ func TestRebootInTheMiddle(t *testing.T) {
 		if p.before.Platform != gpu.Linux {
 			return // nothing of it is lost with the power
 		}
-		p.everyWrite(t, func(t *testing.T, at int) {
-			for _, m := range []mode{dieBefore, dieAfter} {
-				t.Run(m.String(), func(t *testing.T) {
-					r := p.rig(t)
-					r.breaker.arm(at, m)
-					if p.run(t, r) == nil {
-						t.Fatal("the change succeeded")
-					}
-					r.reboot()
-					r.clock.advance(2 * time.Minute)
-					for _, end := range r.reconcile() {
-						if len(end.Stands) > 0 {
-							t.Errorf("of %s stands %q", end.Subject, end.Stands)
-						}
-					}
-					if now := r.look(); !cmp.Equal(p.after, now, cmpopts.IgnoreFields(gpu.Host{}, "Boot"), cmpopts.IgnoreFields(gpu.Claim{}, "Boot")) {
-						wantSame(t, p.before, now)
-					}
-					r.wantJournal(0)
-				})
+		p.everyDeath(t, func(t *testing.T, r *rig) {
+			r.reboot()
+			r.clock.advance(2 * time.Minute)
+			for _, end := range r.reconcile() {
+				if len(end.Stands) > 0 {
+					t.Errorf("of %s stands %q", end.Subject, end.Stands)
+				}
 			}
+			if now := r.look(); !cmp.Equal(p.after, now, cmpopts.IgnoreFields(gpu.Host{}, "Boot"), cmpopts.IgnoreFields(gpu.Claim{}, "Boot")) {
+				wantSame(t, p.before, now)
+			}
+			r.wantJournal(0)
 		})
 	})
 }
