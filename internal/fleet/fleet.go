@@ -626,5 +626,8 @@ func (f *Fleet) withNeighbours(v View) View {
 	return v
 }
 
-// Unknown tells whether the hosts themselves are known only after apply.
-func (f *Fleet) Unknown() bool { return f.opt.Unknown }
+// Unknown tells whether there is nobody to ask: the hosts are known only after apply, or there are none.
+func (f *Fleet) Unknown() bool { return f.opt.Unknown || f.NoHosts() }
+
+// NoHosts tells whether the provider is configured without hosts. Functions need none.
+func (f *Fleet) NoHosts() bool { return f != nil && !f.opt.Unknown && len(f.hosts) == 0 }

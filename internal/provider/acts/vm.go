@@ -73,8 +73,9 @@ func (a *shell) Metadata(_ context.Context, _ action.MetadataRequest, resp *acti
 }
 
 // Configure implements action.ActionWithConfigure.
-func (a *shell) Configure(_ context.Context, req action.ConfigureRequest, _ *action.ConfigureResponse) {
+func (a *shell) Configure(_ context.Context, req action.ConfigureRequest, resp *action.ConfigureResponse) {
 	a.fleet, _ = req.ProviderData.(*fleet.Fleet) // nil in the validate walk
+	report.NoHosts(&resp.Diagnostics, a.fleet, false)
 }
 
 // Schema implements action.Action.

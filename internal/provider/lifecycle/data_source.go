@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
 // DataSource is embedded in a data source.
@@ -20,6 +21,7 @@ func (d *DataSource) Metadata(_ context.Context, _ datasource.MetadataRequest, r
 }
 
 // Configure implements datasource.DataSourceWithConfigure.
-func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, _ *datasource.ConfigureResponse) {
+func (d *DataSource) Configure(_ context.Context, req datasource.ConfigureRequest, resp *datasource.ConfigureResponse) {
 	d.Fleet, _ = req.ProviderData.(*fleet.Fleet)
+	report.NoHosts(&resp.Diagnostics, d.Fleet, false)
 }

@@ -101,6 +101,7 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		s.Fleet.Replanning()
 	}
 	defer s.Fleet.Ledger.Begin()()
+	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
 	var plan M
 	var state *M
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
@@ -211,6 +212,7 @@ func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter
 func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	defer s.Fleet.Ledger.Begin()()
 	s.Fleet.Refreshing()
+	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
 	var state M
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	// A version of Terraform that carries no identity wants one whatever comes of the read.
@@ -249,6 +251,7 @@ func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 
 func (s *Shell[M]) call(ctx context.Context, doing string, diags *diag.Diagnostics) *Call[M] {
 	s.Fleet.Applying()
+	report.NoHosts(diags, s.Fleet, false)
 	return &Call[M]{Doing: doing, Diags: diags, Request: fleet.Request{
 		Progress: func(host, text string) { tflog.Info(ctx, text, map[string]any{"host": host}) },
 	}}

@@ -52,8 +52,9 @@ func (l *lister) Metadata(_ context.Context, _ resource.MetadataRequest, resp *r
 }
 
 // Configure implements list.ListResourceWithConfigure.
-func (l *lister) Configure(_ context.Context, req resource.ConfigureRequest, _ *resource.ConfigureResponse) {
+func (l *lister) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
 	l.fleet, _ = req.ProviderData.(*fleet.Fleet)
+	report.NoHosts(&resp.Diagnostics, l.fleet, false)
 }
 
 // ListResourceConfigSchema implements list.ListResource.

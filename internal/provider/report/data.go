@@ -9,6 +9,14 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 )
 
+// NoHosts adds the error of what needs hosts where the provider has none. What can do without an answer
+// until the plan has failed says it once for all: it has one cause.
+func NoHosts(diags *diag.Diagnostics, f *fleet.Fleet, once bool) {
+	if f.NoHosts() && (f.TellOnce("no hosts") || !once) {
+		diags.AddError("No hosts are configured", "The provider needs to know its hosts.\nFix: set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET) to try things on a simulated fleet.")
+	}
+}
+
 // NotYet adds the error of a data source that is read before it is known which hosts
 // there are or how to reach them. Terraform reads it once, so an answer without those
 // hosts would stay. It tells whether to go on.
