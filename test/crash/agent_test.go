@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -86,8 +88,11 @@ type ended struct {
 func serveAgent(job agentJob) error {
 	// Writing to a client that is gone must not end the process.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGXFSZ)
-	// A test that fails leaves no process behind.
-	time.AfterFunc(3*patience, func() { os.Exit(1) })
+	// A test that fails leaves no process behind, and what keeps one can be read.
+	time.AfterFunc(3*patience, func() {
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		os.Exit(1)
+	})
 	ctx := context.Background()
 	control, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(job.Dir, controlName))
 	if err != nil {
@@ -131,8 +136,12 @@ func (v *victim) overStdio(ctx context.Context, server *agent.Server) error {
 	return connect.ServeStdio(ctx, os.Stdin, os.Stdout, g)
 }
 
-// overTLS serves until it is told to end.
+// overTLS serves until it is told to end, or the test has ended without a word.
 func (v *victim) overTLS(ctx context.Context, server *agent.Server) error {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 	id := v.job.Identity

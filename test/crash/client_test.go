@@ -173,6 +173,9 @@ func startListening(ctx context.Context, job agentJob, c *control) (*link, error
 	}
 	l := &link{cmd: exec.CommandContext(ctx, command.Path)}
 	l.cmd.Env, l.cmd.Stderr = append(os.Environ(), command.Env...), os.Stderr
+	if _, err := l.cmd.StdinPipe(); err != nil { // it ends with the test
+		return nil, err
+	}
 	if err := l.cmd.Start(); err != nil {
 		return nil, err
 	}
