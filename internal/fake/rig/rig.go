@@ -198,8 +198,8 @@ func (r *Rig) Must(err error) {
 }
 
 // WithCLI tells whether a test that can run in this process has a real CLI now: where TF_ACC
-// is set. Of these, GPU_TEST_CLI_EVERY=n keeps one in n, always the same; the others are skipped,
-// since they are for those who have run them without a CLI.
+// is set. Of these, GPU_TEST_CLI_EVERY=n keeps one in n, always the same, and n/k others for each k;
+// the others are skipped, since they are for those who have run them without a CLI.
 func WithCLI(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("TF_ACC") == "" {
@@ -209,13 +209,18 @@ func WithCLI(t *testing.T) bool {
 	if sample == "" {
 		return true
 	}
-	every, err := strconv.ParseUint(sample, 10, 32)
-	if err != nil || every == 0 {
-		t.Fatalf("GPU_TEST_CLI_EVERY is %q, and not a number from 1 on", sample)
+	n, k, of := strings.Cut(sample, "/")
+	every, err := strconv.ParseUint(n, 10, 32)
+	part := uint64(0)
+	if err == nil && of {
+		part, err = strconv.ParseUint(k, 10, 32)
+	}
+	if err != nil || every == 0 || part >= every {
+		t.Fatalf("GPU_TEST_CLI_EVERY is %q, and neither a number from 1 on nor one with a part of it, as 5/0 to 5/4", sample)
 	}
 	name := fnv.New32a()
 	_, _ = name.Write([]byte(t.Name()))
-	if uint64(name.Sum32())%every > 0 {
+	if uint64(name.Sum32())%every != part {
 		t.Skipf("one test in %d has a CLI here: this one has run without it in `make test`, and has it in `make testacc`", every)
 	}
 	return true
