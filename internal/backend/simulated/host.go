@@ -157,7 +157,11 @@ func (h *Host) peek(ctx context.Context, c call) (*record, error) {
 	if shared.Simulation.Unreachable {
 		return nil, h.unreachable(c, shared.Platform)
 	}
-	rec := clone(shared)
+	is := *shared
+	if c.op == OpLoadState { // before and after every call: the rest would be copied for nothing
+		is.Host = gpu.Host{Name: shared.Name, Platform: shared.Platform, Claims: shared.Claims}
+	}
+	rec := clone(&is)
 	rec.catchUp(time.Now())
 	return rec, nil
 }
