@@ -122,7 +122,7 @@ func (w *world) act() {
 
 func (w *world) compareAct(f *fleet.Fleet, view fleet.View, ch change.Change) {
 	w.note("%s of %s", ch.Act, wantText(ch.Want))
-	says := announced{starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}}}
+	says := announced{saw: view.Hosts, starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}}}
 	findings := f.CheckAlone(view, ch)
 	if !slices.ContainsFunc(findings, func(x rules.Finding) bool { return x.Level == rules.Error }) {
 		findings = f.Refused(view, ch)
@@ -136,7 +136,7 @@ func (w *world) compareAct(f *fleet.Fleet, view fleet.View, ch change.Change) {
 		w.announce(&says, x, view)
 	}
 	slices.Sort(says.moves)
-	before := w.shown()
+	before := says.saw
 	w.seen.begin()
 	_, err := w.run(nil).Apply(w.t.Context(), fleet.Request{Change: ch})
 	after := w.shown()
@@ -167,5 +167,5 @@ func (w *world) compareAct(f *fleet.Fleet, view fleet.View, ch change.Change) {
 			}
 		}
 	}
-	w.compareRun(says, before, gives...)
+	w.compareRun(says, after, gives...)
 }

@@ -201,12 +201,11 @@ func TestADrainDoesNotCountOnRoomThatIsGoneByThen(t *testing.T) {
 	if len(says.errors) > 0 || !slices.Equal(says.stops, []string{"vm-11", "vm-21"}) || len(says.moves) > 0 {
 		t.Errorf("the plan says %+v", says)
 	}
-	before := w.shown()
 	w.seen.begin()
 	if err := w.apply(p); err != nil {
 		t.Fatal(err)
 	}
-	w.compareRun(says, before, p)
+	w.compareRun(says, w.shown(), p)
 }
 
 // A pool that gets fewer GPUs than one VM is to draw from it is refused, whichever is planned first.

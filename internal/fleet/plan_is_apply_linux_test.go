@@ -326,8 +326,8 @@ func (w *world) share(name string, had *gpu.Share) *gpu.Share {
 }
 
 // drifted tells whether a resource is not as its state has it, so that each plan repairs it.
-func (w *world) drifted(r *resource) bool {
-	for name, h := range w.hosts() {
+func drifted(r *resource, hosts map[string]*gpu.Host) bool {
+	for name, h := range hosts {
 		steps, err := change.Plan(*h, name, change.Change{Subject: r.label, Owner: randomOwner, Token: r.token, Want: r.has, Prior: r.has})
 		if err != nil || slices.ContainsFunc(steps, func(s change.Step) bool { return s.Claim == nil }) {
 			return true

@@ -32,7 +32,6 @@ func (w *world) together(all ...changed) bool {
 		w.note("%s%s: %s -> %s", map[bool]string{true: "  and "}[i > 0], c.r.label, wantText(c.p.Prior), wantText(c.p.Want))
 		changes = append(changes, c.p)
 	}
-	before := w.shown()
 	says := w.plan(changes...)
 	if len(says.errors) > 0 {
 		w.counts["runs refused"]++
@@ -50,16 +49,16 @@ func (w *world) together(all ...changed) bool {
 	if len(all) <= 3 {
 		for _, other := range w.orders(nil, all) {
 			if !slices.EqualFunc(other, order, func(a, b changed) bool { return a.r == b.r }) {
-				w.elsewhere(other, func(o *world, other []changed) { o.carryOut(before, says, other) })
+				w.elsewhere(other, func(o *world, other []changed) { o.carryOut(says, other) })
 			}
 		}
 	}
-	w.carryOut(before, says, order)
+	w.carryOut(says, order)
 	return true
 }
 
 // carryOut makes changes that were planned together in an order, and compares.
-func (w *world) carryOut(before map[string]*gpu.Host, says announced, all []changed) {
+func (w *world) carryOut(says announced, all []changed) {
 	var changes []change.Change
 	w.seen.begin()
 	run := w.run(nil)
@@ -80,7 +79,7 @@ func (w *world) carryOut(before map[string]*gpu.Host, says announced, all []chan
 				waits = waits && applied // else the plan right before has refused it
 				w.note("  %s waits: %v", c.r.label, err)
 				later = append(later, c)
-			case w.tolerates(err, c.p, before, says):
+			case w.tolerates(err, c.p, says):
 				return
 			default:
 				w.fatal("the plan of all is clean, and the hosts refuse %s: %v", c.r.label, err)
@@ -114,7 +113,7 @@ func (w *world) carryOut(before map[string]*gpu.Host, says announced, all []chan
 		changes = append(changes, c.p)
 	}
 	w.counts["applied"] += len(all)
-	w.compareRun(says, before, changes...)
+	w.compareRun(says, w.shown(), changes...)
 }
 
 // inOrder puts changes into an order that their references allow.

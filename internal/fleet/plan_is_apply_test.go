@@ -444,8 +444,9 @@ func (w *world) step() {
 	r, want := choose()
 	if w.linux {
 		w.drifting = nil
+		hosts := w.hosts()
 		for _, o := range w.resources {
-			if w.drifted(o) {
+			if drifted(o, hosts) {
 				w.drifting = append(w.drifting, o)
 			}
 		}
@@ -600,6 +601,7 @@ func (w *world) run(levels rules.Levels) *fleet.Fleet {
 
 // announced is what a plan says.
 type announced struct {
+	saw    map[string]*gpu.Host // the hosts as they were shown to it
 	errors []rules.Finding
 	stops  []string
 	starts map[string]bool // those of them that are started again
@@ -620,7 +622,7 @@ type announced struct {
 func (w *world) plan(changes ...change.Change) announced {
 	f := w.run(nil)
 	view := f.LookAll(w.t.Context())
-	out := announced{starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}}, approved: map[string]*change.Approved{}, unable: map[string]rules.Finding{}}
+	out := announced{saw: view.Hosts, starts: map[string]bool{}, counts: map[string]int{}, ofLinux: ofLinux{gpus: map[string]cardLayout{}}, approved: map[string]*change.Approved{}, unable: map[string]rules.Finding{}}
 	// The rest of the state is planned as well, before these or after them.
 	plans := slices.Clone(changes)
 	changing := func(token string) bool {
@@ -745,8 +747,8 @@ func (w *world) announce(out *announced, x change.Forecast, view fleet.View) {
 }
 
 func (w *world) compare(r *resource, p change.Change) {
-	before := w.shown()
 	says := w.plan(p)
+	before := says.saw
 	if x, unable := says.unable[p.Subject]; unable {
 		says.errors = append(says.errors, x)
 	}
@@ -777,18 +779,18 @@ func (w *world) compare(r *resource, p change.Change) {
 			w.fatal("%v were stopped for a change that is refused", stopped)
 		}
 		return
-	case err != nil && w.tolerates(err, p, before, says):
+	case err != nil && w.tolerates(err, p, says):
 		return
 	case err != nil:
 		w.fatal("the plan is clean, and the hosts refuse: %v", err)
 	}
 	w.counts["applied"]++
 	w.made(r, p)
-	w.compareRun(says, before, p)
+	w.compareRun(says, after, p)
 }
 
 // tolerates tells whether it cannot be known at plan why the apply of a change fails.
-func (w *world) tolerates(err error, p change.Change, before map[string]*gpu.Host, says announced) bool {
+func (w *world) tolerates(err error, p change.Change, says announced) bool {
 	w.note("  %v", err)
 	switch {
 	case strings.Contains(err.Error(), "while it is kept open by unit"):
@@ -807,7 +809,7 @@ func (w *world) tolerates(err error, p change.Change, before map[string]*gpu.Hos
 		if !ok || len(failure.Stands) > 0 || len(w.seen.stopped) > 0 {
 			w.fatal("not all was put back")
 		}
-		for _, g := range before[failure.Host].GPUs {
+		for _, g := range says.saw[failure.Host].GPUs {
 			if w.seen.resets[g.ID] {
 				w.fatal("GPU %s was reset on host %s, which refused", g.ID, failure.Host)
 			}
@@ -819,8 +821,8 @@ func (w *world) tolerates(err error, p change.Change, before map[string]*gpu.Hos
 }
 
 // compareRun compares what a run announced with what the hosts did.
-func (w *world) compareRun(says announced, before map[string]*gpu.Host, changes ...change.Change) {
-	after := w.shown()
+func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes ...change.Change) {
+	before := says.saw
 	stopped := slices.Sorted(maps.Keys(w.seen.stopped))
 	moved := slices.Sorted(maps.Keys(w.seen.moved))
 	if len(changes) > 1 && slices.ContainsFunc(changes, func(p change.Change) bool { return p.Want.Config != nil && p.Want.Config.Drain }) {
@@ -887,6 +889,9 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 			slices.Sort(h.Units)
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}
+	}
+	if reflect.DeepEqual(before, after) { // which is quick to see
+		return
 	}
 	// What a recovery gives back has other ids and addresses, and is listed last. In MIG mode a GPU tells no time slice.
 	ids := []cmp.Option{cmp.Comparer(func(a, b gpu.TimeSlice) bool {
