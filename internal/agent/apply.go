@@ -524,9 +524,14 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 			continue
 		}
 		if err := run(); err != nil && !lostMeanwhile(back, err) {
-			if w.entry.Attempts > 0 && w.server.taken(ctx, back) {
-				w.left = true
-				continue
+			if host := w.server.readBack(ctx); w.entry.Attempts > 0 && host != nil {
+				if w.entry.showsAgain(host, back) {
+					continue
+				}
+				if isTaken(host, back) {
+					w.left = true
+					continue
+				}
 			}
 			return fmt.Errorf("%s, since it was not possible to %s: %w", step, back, err)
 		}

@@ -291,3 +291,11 @@ func (s *Server) hostIsBack(ctx context.Context, e *entry) (bool, error) {
 func (e *entry) isBack(host *gpu.Host) bool {
 	return len(e.Before) > 0 && slices.Equal(change.Observe(host, change.OnHost(e.Steps)), e.Before)
 }
+
+// showsAgain tells whether a host shows what it showed before the change of all that a step of
+// putting it back is about: an attempt that could not write its progress has done the step, and
+// those after it.
+func (e *entry) showsAgain(host *gpu.Host, back change.Step) bool {
+	facts := change.Observe(host, []change.Step{back})
+	return back.Op != change.OpStopVM && len(facts) > 0 && !slices.ContainsFunc(facts, func(f change.Fact) bool { return !slices.Contains(e.Before, f) })
+}
