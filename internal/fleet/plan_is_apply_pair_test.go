@@ -243,7 +243,7 @@ func (w *world) elsewhere(of []changed, do func(*world, []changed)) {
 func (w *world) refusedRightly(all []changed, says announced) {
 	levels := rules.Levels{"pinned-gpu-on-clustered-vm": rules.Off}
 	for _, x := range says.errors {
-		if x.Rule != "vm-must-be-off" && x.Rule != "partition-in-use" && x.Rule != rules.Feasible {
+		if _, ofRun := ofTheRun[x.Rule+": "+x.Title]; ofRun || slices.Contains(atStart, x.Title) {
 			return
 		}
 		levels[x.Rule] = rules.Off

@@ -761,6 +761,7 @@ func (w *world) compare(r *resource, p change.Change) {
 		for _, x := range says.errors {
 			if x.Rule != "vm-must-be-off" && x.Rule != "partition-in-use" && x.Rule != rules.Feasible {
 				w.note("  refused: %s: %s", x.Rule, x.Found)
+				w.heldToHosts(changed{r, p}, says)
 				return
 			}
 			levels[x.Rule] = rules.Off
