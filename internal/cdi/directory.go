@@ -17,6 +17,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 )
 
 // Directory is the place of a host's generated CDI specifications. Specifications that
@@ -110,7 +112,7 @@ func (d *Directory) List() ([]Found, error) {
 		return nil, fmt.Errorf("list the CDI specifications: %w", err)
 	}
 	var out []Found
-	var host *cdi.Cache // read when there is a share to compare with
+	var host *specifications // read when there is a share to compare with
 	for _, entry := range entries {
 		name, ours := nameOf(entry.Name())
 		if !ours {
@@ -128,13 +130,13 @@ func (d *Directory) List() ([]Found, error) {
 			continue
 		}
 		if host == nil {
-			if host, err = d.cache(); err != nil {
+			if host, err = d.specifications(); err != nil {
 				return nil, err
 			}
 		}
 		have := spec.Devices[0].ContainerEdits
 		found := Found{Name: name, Device: QualifiedName(name), File: d.file(name), Environment: environment(have)}
-		_, found.Note = hostEdits(host, devicesOf(have))
+		_, found.Note = host.edits(devicesOf(have))
 		if limitsMemory(have) {
 			if found.LimitsContainers = d.hasCgroup2(); !found.LimitsContainers && found.Note == "" && wantsLimits(have) {
 				found.Note = "The host has no cgroup v2, without which the hook of the NVIDIA container toolkit that limits memory fails, and containers of the share do not start."
@@ -152,14 +154,14 @@ func (d *Directory) specification(s *Share) (*specs.Spec, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	cache, err := d.cache()
+	host, err := d.specifications()
 	if err != nil {
 		return nil, "", err
 	}
-	host, note := hostEdits(cache, s.uuids())
+	common, note := host.edits(s.uuids())
 	spec := &specs.Spec{
 		Kind:    Vendor + "/" + Class,
-		Devices: []specs.Device{{Name: s.Name, ContainerEdits: merge(host, s.edits(nodes))}},
+		Devices: []specs.Device{{Name: s.Name, ContainerEdits: merge(common, s.edits(nodes))}},
 	}
 	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return nil, "", fmt.Errorf("choose a version of CDI: %w", err)
@@ -192,13 +194,17 @@ var ErrForeign = errors.New("was not written by this provider, and stays as it i
 
 // read is the specification of a share, if it is ours.
 func (d *Directory) read(name string) ([]byte, *specs.Spec, error) {
-	data, err := os.ReadFile(d.file(name))
-	if err != nil {
+	foreign := fmt.Errorf("share %q: %s %w; move it away, or give the share another name", name, d.file(name), ErrForeign)
+	data, err := document.ReadFile(d.file(name))
+	switch {
+	case errors.Is(err, document.ErrNotRegular):
+		return nil, nil, foreign
+	case err != nil:
 		return nil, nil, fmt.Errorf("share %q: %w", name, err)
 	}
 	spec, err := cdi.ParseSpec(data)
 	if err != nil || spec == nil || !ours(spec, name) {
-		return nil, nil, fmt.Errorf("share %q: %s %w; move it away, or give the share another name", name, d.file(name), ErrForeign)
+		return nil, nil, foreign
 	}
 	return data, spec, nil
 }

@@ -238,6 +238,18 @@ func TestUnreadableFiles(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"a directory":      func(path string) error { return os.Mkdir(path, 0o755) },
 		"a link to itself": func(path string) error { return os.Symlink(path, path) },
+		"a dangling link":  func(path string) error { return os.Symlink("/nowhere", path) },
+		"a FIFO":           func(path string) error { return unix.Mkfifo(path, 0o644) },
+		"a FIFO that somebody writes to": func(path string) error {
+			if err := unix.Mkfifo(path, 0o644); err != nil {
+				return err
+			}
+			writer, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err == nil {
+				t.Cleanup(func() { _ = writer.Close() })
+			}
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -251,6 +263,8 @@ func TestUnreadableFiles(t *testing.T) {
 			found, err := h.List()
 			if err != nil || len(found) == 0 || found[len(found)-1].Name != "team-c" || found[len(found)-1].Environment == nil {
 				t.Errorf("it finds %+v: %v", found, err)
+			} else if barred := "others.json is no file"; strings.Contains(name, "FIFO") && !strings.Contains(found[len(found)-1].Note, barred) {
+				t.Errorf("it does not say %q: %s", barred, found[len(found)-1].Note)
 			}
 			if _, err := h.Write(fraction()); err == nil || !strings.Contains(err.Error(), h.at(file("team-a-0"))) {
 				t.Errorf("it writes over it: %v", err)

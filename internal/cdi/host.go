@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,25 +23,55 @@ const (
 	hostClass  = "gpu"
 )
 
-// cache reads the specifications of the host.
-func (d *Directory) cache() (*cdi.Cache, error) {
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(d.path(cdi.DefaultStaticDir), d.path(cdi.DefaultDynamicDir)), cdi.WithAutoRefresh(false))
-	if err != nil {
-		return nil, fmt.Errorf("read the CDI specifications: %w", err)
-	}
-	return cache, nil
+// specifications are those of the host.
+type specifications struct {
+	*cdi.Cache
+	// barred are files that the reader would wait for; their directories are left out.
+	barred []string
 }
 
-// hostEdits are the edits of the host's own specification for GPUs, and how a container
-// gets the driver's libraries when there are none.
-func hostEdits(cache *cdi.Cache, uuids []string) (edits specs.ContainerEdits, note string) {
+func (d *Directory) specifications() (*specifications, error) {
+	out := &specifications{}
+	var dirs []string
+	for _, dir := range []string{d.path(cdi.DefaultStaticDir), d.path(cdi.DefaultDynamicDir)} {
+		if barred := waits(dir); len(barred) > 0 {
+			out.barred = append(out.barred, barred...)
+			continue
+		}
+		dirs = append(dirs, dir)
+	}
+	var err error
+	if out.Cache, err = cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false)); err != nil {
+		return nil, fmt.Errorf("read the CDI specifications: %w", err)
+	}
+	return out, nil
+}
+
+// waits are those of a directory's specifications that are no files, such as a FIFO, which
+// whoever reads it waits for.
+func waits(dir string) []string {
+	entries, _ := os.ReadDir(dir) // the library says why it cannot be read
+	var out []string
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		info, err := os.Stat(path)
+		if ext := filepath.Ext(path); err == nil && (ext == ".json" || ext == ".yaml") && !info.IsDir() && !info.Mode().IsRegular() {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// edits are those of the host's own specification for GPUs, and how a container gets the
+// driver's libraries when there are none.
+func (s *specifications) edits(uuids []string) (edits specs.ContainerEdits, note string) {
 	var all cdi.ContainerEdits
 	var common []*cdi.Spec
 	for _, uuid := range uuids {
 		name := parser.QualifiedName(hostVendor, hostClass, uuid)
-		found := cache.GetDevice(name)
+		found := s.GetDevice(name)
 		if found == nil {
-			return edits, missing(name, cache)
+			return edits, s.missing(name)
 		}
 		if spec := found.GetSpec(); !slices.Contains(common, spec) {
 			common = append(common, spec)
@@ -50,13 +82,16 @@ func hostEdits(cache *cdi.Cache, uuids []string) (edits specs.ContainerEdits, no
 	return distinct(*all.ContainerEdits), ""
 }
 
-func missing(name string, cache *cdi.Cache) string {
+func (s *specifications) missing(name string) string {
 	note := fmt.Sprintf("The host has no CDI device %s, so containers get the share without the driver's libraries: "+
 		"write the host's specification with \"nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml\" and apply again, "+
 		"request a device of %s/%s beside the share, or have the libraries in the image.", name, hostVendor, hostClass)
-	broken := cache.GetErrors()
+	broken := s.GetErrors()
 	for _, file := range slices.Sorted(maps.Keys(broken)) {
 		note += fmt.Sprintf(" %s cannot be read: %s.", file, strings.ReplaceAll(errors.Join(broken[file]...).Error(), "\n", "; "))
+	}
+	for _, file := range s.barred {
+		note += fmt.Sprintf(" %s is no file, and container runtimes may wait for it without end: remove it.", file)
 	}
 	return note
 }

@@ -126,7 +126,7 @@ func (b *Backend) specification(ctx context.Context) error {
 	var failed error
 	for _, spec := range specifications {
 		file := filepath.Join("/", b.opt.Root, spec)
-		if _, err := os.Stat(file); err != nil {
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 		_, err := run(ctx, refreshTime, b.opt.CTK, append([]string{"cdi", "generate", "--output=" + file}, cdi.GeneratedWith(file)...)...)

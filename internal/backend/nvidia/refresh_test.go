@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -82,6 +83,20 @@ func TestRefresh(t *testing.T) {
 		}
 		if said := calls(); said != "" {
 			t.Errorf("it called\n%s", said)
+		}
+	})
+	t.Run("a FIFO in the place of the specification", func(t *testing.T) {
+		b, root, calls := toolHost(t, map[string]string{"nvidia-ctk": ""})
+		spec := filepath.Join(root, "etc/cdi/nvidia.yaml")
+		put(t, spec)
+		if err := os.Remove(spec); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(spec, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.RefreshDevices(t.Context()); err != nil || calls() != "" {
+			t.Errorf("it called\n%s: %v", calls(), err)
 		}
 	})
 	t.Run("a unit that has met its limit", func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 )
 
 // Control daemons write lines like
@@ -36,7 +38,7 @@ func logSize(path string) int64 {
 // logSince are the texts of what was written to a log after an offset, as far as its end
 // is read. A log that cannot be read has none: it is only ever asked for reasons.
 func logSince(path string, offset int64) []string {
-	f, err := openNoFollow(path)
+	f, err := document.Open(path)
 	if err != nil {
 		return nil
 	}

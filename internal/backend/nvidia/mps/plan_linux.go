@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
@@ -210,7 +211,7 @@ func (h *Host) isRecorded(spec mpsconf.Spec, s *sight) bool {
 		s.record.Spec.ActiveThreadPercentage != spec.ActiveThreadPercentage { // no limit is stated in two ways
 		return false
 	}
-	have, err := os.ReadFile(h.commandsPath(spec.Name))
+	have, err := document.ReadFile(h.commandsPath(spec.Name))
 	return !errors.Is(err, fs.ErrNotExist) && bytes.Equal(have, spec.Commands())
 }
 

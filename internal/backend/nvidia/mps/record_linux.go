@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
@@ -28,16 +28,15 @@ const recordFormat = "gpu-mps/v1"
 // load reads a daemon's record, nil when there is none.
 func (h *Host) load(name string) (*record, error) {
 	path := h.recordPath(name)
-	f, err := openNoFollow(path)
+	data, err := document.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	var r record
-	if err := json.NewDecoder(io.LimitReader(f, 1<<20)).Decode(&r); err != nil {
+	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w. Remove %s once no process uses it", path, err, h.dir(name))
 	}
 	if r.Format != recordFormat {
