@@ -186,6 +186,11 @@ func anonymized(t *testing.T, h gpu.Host) gpu.Host {
 	var out gpu.Host
 	check(t, json.Unmarshal(doc, &out))
 	for i := range out.GPUs {
+		if v := out.GPUs[i].VGPU; v != nil {
+			for j := range v.Instances {
+				v.Instances[j].GPUInstance = nil // the driver chooses
+			}
+		}
 		if p := out.GPUs[i].Partitionable; p != nil {
 			for j := range p.Partitions {
 				p.Partitions[j].ID, p.Partitions[j].VFLUID = 0, ""

@@ -20,6 +20,10 @@ const (
 	q12 = "L40S-12Q"
 	q24 = "L40S-24Q"
 	t4q = "T4-4Q"
+	// MIG-backed, and one beside them that is not.
+	c10 = "H100-1-10C"
+	c40 = "H100-3-40C"
+	c20 = "H100-20C"
 )
 
 // onKVM makes the test host one of Linux with NVIDIA's vGPU driver.
@@ -31,7 +35,7 @@ func onKVM(h *gpu.Host) {
 			vgpuGPU(ada2, "NVIDIA L40S", "26B9", 32, gpu.VGPUType{Name: q12, FrameBuffer: 12 * gib, Max: 4}, gpu.VGPUType{Name: q24, FrameBuffer: 24 * gib, Max: 2}),
 			vgpuGPU(turing, "Tesla T4", "1EB8", 0, gpu.VGPUType{Name: t4q, FrameBuffer: 4 * gib, Max: 4}),
 			vgpuGPU(hybrid, "NVIDIA H100 80GB HBM3", "2330", 16,
-				gpu.VGPUType{Name: "H100-20C", FrameBuffer: 20 * gib, Max: 4}, gpu.VGPUType{Name: "H100-1-10C", FrameBuffer: 10 * gib, Max: 7, MIGProfile: g1}),
+				gpu.VGPUType{Name: c20, FrameBuffer: 20 * gib, Max: 4}, gpu.VGPUType{Name: c10, FrameBuffer: 10 * gib, Max: 7, MIGProfile: g1}, gpu.VGPUType{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: g3}),
 		},
 		Units: []string{dcgm, trainer},
 	}
@@ -58,6 +62,7 @@ func vgpuAt(typ string, function int) gpu.VGPUPlace {
 // vgpuScenarios cover every step on vGPUs in every order that the planner makes.
 func vgpuScenarios() []scenario {
 	two, mixed := vgpus("vdi", map[string]int{q12: 2}, ada1), vgpus("vdi", map[string]int{q12: 1, q24: 1}, ada1)
+	backed, fewer, sliced := vgpus("mig", map[string]int{c10: 3, c40: 1}, hybrid), vgpus("mig", map[string]int{c10: 1}, hybrid), vgpus("mig", map[string]int{c20: 2}, hybrid)
 	itself := vgpus("old", map[string]int{t4q: 2}, turing)
 	return []scenario{
 		{name: "make vGPUs of two sizes", edit: onKVM, change: layout("x", "vgpu", nil, mixed)},
@@ -73,6 +78,23 @@ func vgpuScenarios() []scenario {
 		{
 			name: "change vGPUs on the GPU itself", edit: onKVM, before: []agent.Change{layout("c0", "vgpu", nil, itself)},
 			change: layout("x", "vgpu", itself, vgpus("old", map[string]int{t4q: 3}, turing)),
+		},
+		{name: "make MIG-backed vGPUs", edit: onKVM, change: layout("x", "vgpu", nil, backed)},
+		{
+			name: "take MIG-backed vGPUs away", edit: onKVM, before: []agent.Change{layout("c0", "vgpu", nil, backed)},
+			change: layout("x", "vgpu", backed, fewer),
+		},
+		{
+			name: "MIG-backed vGPUs make way for others", edit: onKVM, before: []agent.Change{layout("c0", "vgpu", nil, backed)},
+			change: layout("x", "vgpu", backed, sliced),
+		},
+		{
+			name: "vGPUs make way for MIG-backed ones", edit: onKVM, before: []agent.Change{layout("c0", "vgpu", nil, sliced)},
+			change: layout("x", "vgpu", sliced, backed),
+		},
+		{
+			name: "delete a config of MIG-backed vGPUs", edit: onKVM, before: []agent.Change{layout("c0", "vgpu", nil, backed)},
+			change: layout("x", "vgpu", backed, nil),
 		},
 		{
 			name: "delete a vGPU config", edit: onKVM, before: []agent.Change{layout("c0", "vgpu", nil, mixed)},

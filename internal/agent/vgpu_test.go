@@ -37,6 +37,7 @@ func TestVGPUSteps(t *testing.T) {
 	two := vgpus("vdi", map[string]int{q12: 2}, ada1)
 	made := layout("1", "vgpu", nil, two)
 	mixed := vgpus("vdi", map[string]int{q12: 1, q24: 1}, ada1)
+	backed, fewer, sliced := vgpus("mig", map[string]int{c10: 2, c40: 1}, hybrid), vgpus("mig", map[string]int{c10: 1}, hybrid), vgpus("mig", map[string]int{c20: 2}, hybrid)
 	full := vgpus("vdi", nil, ada1)
 	full.VGPU = &gpu.VGPULayout{Type: q24}
 	claimOnly := func(ch agent.Change) agent.Change {
@@ -45,6 +46,7 @@ func TestVGPUSteps(t *testing.T) {
 	}
 	const (
 		functions, mixing, create, remove = change.OpSetFunctions, change.OpSetHeterogeneous, change.OpCreateVGPU, change.OpRemoveVGPU
+		mode, divide, join                = change.OpSetMIGMode, change.OpCreateInstance, change.OpDestroyInstance
 		stop, start, put, drop            = change.OpStopUnit, change.OpStartUnit, change.OpPutClaim, change.OpDropClaim
 	)
 	for _, tt := range []struct {
@@ -73,6 +75,32 @@ func TestVGPUSteps(t *testing.T) {
 		{
 			name: "restored", before: []agent.Change{layout("1", "vgpu", nil, mixed)}, ch: layout("x", "vgpu", mixed, nil),
 			want: []change.Op{stop, remove, remove, mixing, functions, start, drop},
+		},
+		{
+			name: "MIG-backed, of two sizes", ch: layout("x", "vgpu", nil, backed),
+			want: []change.Op{stop, mode, functions, divide, divide, divide, create, create, create, start, put},
+		},
+		{
+			name: "MIG-backed, fewer", before: []agent.Change{layout("1", "vgpu", nil, backed)}, ch: layout("x", "vgpu", backed, fewer),
+			want: []change.Op{remove, remove, join, join, put},
+		},
+		{
+			name: "MIG-backed, where others have the mode on and an instance", ch: layout("x", "vgpu", nil, fewer),
+			meddle: func(t *testing.T, r *rig) {
+				t.Helper()
+				check(t, r.sim.SetMIGMode(t.Context(), hybrid, true, false))
+				check(t, r.sim.SetVirtualFunctions(t.Context(), hybrid, true))
+				check(t, r.sim.CreateInstance(t.Context(), hybrid, at(g3, 4)))
+			},
+			want: []change.Op{join, divide, create, put},
+		},
+		{
+			name: "MIG-backed make way for others", before: []agent.Change{layout("1", "vgpu", nil, backed)}, ch: layout("x", "vgpu", backed, sliced),
+			want: []change.Op{stop, remove, remove, remove, join, join, join, functions, mode, functions, create, create, start, put},
+		},
+		{
+			name: "MIG-backed, restored", before: []agent.Change{layout("1", "vgpu", nil, backed)}, ch: layout("x", "vgpu", backed, nil),
+			want: []change.Op{stop, remove, remove, remove, join, join, join, functions, mode, start, drop},
 		},
 		{name: "the claim alone", ch: claimOnly(layout("x", "vgpu", nil, two)), want: []change.Op{put}},
 		{name: "the claim alone goes", before: []agent.Change{made}, ch: claimOnly(layout("x", "vgpu", two, nil)), want: []change.Op{drop}},
@@ -173,7 +201,8 @@ func TestVGPURefused(t *testing.T) {
 		says []string
 	}{
 		{"a type of another model", vgpus("vdi", map[string]int{t4q: 1}, ada1), backend.InvalidParameter, []string{t4q, q12, q24}},
-		{"a MIG-backed type", vgpus("vdi", map[string]int{"H100-1-10C": 1}, hybrid), backend.InvalidParameter, []string{"MIG-backed", g1}},
+		{"a MIG-backed type beside another", vgpus("vdi", map[string]int{c10: 1, c20: 1}, hybrid), backend.InvalidParameter, []string{"H100-1-10C and H100-20C cannot be beside each other"}},
+		{"more instances than there is room for", vgpus("vdi", map[string]int{c10: 7, c40: 1}, hybrid), backend.Insufficient, []string{"no room for their GPU instances"}},
 		{"two sizes without the mode", never, backend.InvalidParameter, []string{"heterogeneous"}},
 		{"too many", vgpus("vdi", map[string]int{q12: 5}, ada1), backend.Insufficient, []string{"5 × " + q12, "4 at most"}},
 		{"no vGPU driver", vgpus("vdi", map[string]int{q12: 1}, noMIG), backend.NotSupported, nil},
@@ -190,7 +219,7 @@ func TestVGPURefused(t *testing.T) {
 	t.Run("in MIG mode", func(t *testing.T) {
 		r := newRig(t, onKVM)
 		check(t, r.sim.SetMIGMode(t.Context(), hybrid, true, false))
-		r.refusedMIG(layout("x", "vgpu", nil, vgpus("vdi", map[string]int{"H100-20C": 1}, hybrid)), backend.InvalidState, hybrid, "MIG mode")
+		r.refusedMIG(layout("x", "vgpu", nil, vgpus("vdi", map[string]int{c20: 1}, hybrid)), backend.InvalidState, hybrid, "MIG mode")
 	})
 	t.Run("on Hyper-V", func(t *testing.T) {
 		r := newRig(t, nil)

@@ -54,6 +54,16 @@ func mixed(h *gpu.Host) {
 	v.Instances = []gpu.VGPUInstance{{VGPUPlace: gpu.VGPUPlace{Type: "L40S-12Q", Function: 3}}}
 }
 
+// backed is a GPU with vGPUs in GPU instances.
+func backed(h *gpu.Host) {
+	g := &h.GPUs[0]
+	g.MIG = card(0, "H100 80GB HBM3").MIG
+	g.MIG.Enabled, g.MIG.Pending, g.VGPU.FunctionsOn = true, true, true
+	g.VGPU.Types = []gpu.VGPUType{{Name: "H100-1-10C", FrameBuffer: 10 * gib, Max: 7, MIGProfile: "1g.10gb"}}
+	g.VGPU.Instances = []gpu.VGPUInstance{{VGPUPlace: gpu.VGPUPlace{Type: "H100-1-10C", Function: 3}}}
+	*h = change.Project(*h, change.Step{Op: change.OpCreateInstance, GPU: cardID(0), Instance: &gpu.MIGPlacement{Profile: "1g.10gb"}})
+}
+
 func vgpuStep(op change.Op, enable bool, function int) change.Step {
 	s := change.Step{Op: op, GPU: cardID(0), Enable: enable}
 	if op == change.OpCreateVGPU || op == change.OpRemoveVGPU {
@@ -121,16 +131,22 @@ var opCases = map[change.Op][]opCase{
 		{on: linux, step: change.Step{GPU: cardID(0), Enable: true, Force: true}},
 		{on: linux, edit: divided, step: change.Step{GPU: cardID(1)}},
 	},
-	change.OpCreateInstance:   {{on: linux, edit: divided, step: change.Step{GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "1g.10gb"}}}},
-	change.OpDestroyInstance:  {{on: linux, edit: divided, step: change.Step{GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}}}},
+	change.OpCreateInstance: {{on: linux, edit: divided, step: change.Step{GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "1g.10gb"}}}},
+	change.OpDestroyInstance: {
+		{on: linux, edit: divided, step: change.Step{GPU: cardID(1), Instance: &gpu.MIGPlacement{Profile: "3g.40gb", Start: 4}}},
+		{on: kvm, edit: backed, step: change.Step{GPU: cardID(0), Instance: &gpu.MIGPlacement{Profile: "1g.10gb"}}},
+	},
 	change.OpStopUnit:         {{on: linux, step: change.Step{Unit: "nvidia-dcgm"}}},
 	change.OpStartUnit:        {{on: linux, step: change.Step{Unit: "nvidia-persistenced"}}},
 	change.OpSetFunctions:     {{on: kvm, step: vgpuStep(change.OpSetFunctions, true, 0)}, {on: kvm, edit: mixed, step: vgpuStep(change.OpSetFunctions, true, 0)}},
 	change.OpSetHeterogeneous: {{on: kvm, edit: mixed, step: vgpuStep(change.OpSetHeterogeneous, false, 0)}},
 	change.OpCreateVGPU:       {{on: kvm, edit: mixed, step: vgpuStep(change.OpCreateVGPU, false, 4)}},
-	change.OpRemoveVGPU:       {{on: kvm, edit: mixed, step: vgpuStep(change.OpRemoveVGPU, false, 3)}},
-	change.OpSetComputeMode:   {{on: linux, step: change.Step{GPU: cardID(2), ComputeMode: gpu.ComputeExclusiveProcess}}},
-	change.OpSetTimeSlice:     {{on: linux, step: change.Step{GPU: cardID(2), TimeSlice: gpu.TimeSliceLong}}},
+	change.OpRemoveVGPU: {
+		{on: kvm, edit: mixed, step: vgpuStep(change.OpRemoveVGPU, false, 3)},
+		{on: kvm, edit: backed, step: change.Step{GPU: cardID(0), VGPU: &gpu.VGPUPlace{Type: "H100-1-10C", Function: 3}}},
+	},
+	change.OpSetComputeMode: {{on: linux, step: change.Step{GPU: cardID(2), ComputeMode: gpu.ComputeExclusiveProcess}}},
+	change.OpSetTimeSlice:   {{on: linux, step: change.Step{GPU: cardID(2), TimeSlice: gpu.TimeSliceLong}}},
 	change.OpEnsureDaemon: {
 		{on: linux, step: daemonStep(change.OpEnsureDaemon, "inference", cardID(2))},
 		{on: linux, edit: served, step: daemonStep(change.OpEnsureDaemon, "inference", cardID(1))},

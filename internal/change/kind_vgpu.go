@@ -28,12 +28,12 @@ var kindVGPU = kind{
 	},
 	offers: func(g *gpu.GPU) bool { return g.VGPU != nil },
 	plan: func(p *planner, c *configChange) layouts {
-		return &vgpuChange{planner: p, config: c, watchers: c.shape.QuiesceUnits}
+		return &vgpuChange{planner: p, config: c, limit: c.shape.MaxDisruption, watchers: c.shape.QuiesceUnits}
 	},
 	has: func(c *gpu.PartitionConfig, g *gpu.GPU) bool {
 		return g.VGPU != nil && placement.HasVGPULayout(g, c.VGPU)
 	},
-	found: func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return vgpusFound(given.VGPU, g) },
+	found: func(_ *gpu.PartitionConfig, given gpu.Layout, g *gpu.GPU) string { return vgpusFound(given, g) },
 	declared: func(c *gpu.PartitionConfig) string {
 		words := placement.VGPULayoutText(c.VGPU)
 		if c.VGPU.Heterogeneous != nil {
@@ -41,7 +41,7 @@ var kindVGPU = kind{
 		}
 		return words
 	},
-	cause: func(given, now gpu.Layout) Cause { return causeOfVGPUs(given.VGPU, now.VGPU) },
+	cause: causeOfVGPUs,
 	lost:  lostOfVGPUs,
 }
 
@@ -51,6 +51,7 @@ var kindVGPU = kind{
 type vgpuChange struct {
 	*planner
 	config *configChange
+	limit  gpu.Disruption
 	// watchers are units that only watch GPUs, and are stopped while functions are switched.
 	watchers []string
 	targets  []vgpuTarget
@@ -72,40 +73,45 @@ type vgpuTarget struct {
 	plan placement.VGPUPlan
 }
 
-// switches tells whether the virtual functions are switched, which nobody may use the GPU
-// for.
-func (t *vgpuTarget) switches() bool { return t.gpu.VGPU.FunctionsOn != t.plan.FunctionsOn }
+func (t *vgpuTarget) switches() bool { return t.plan.Switches(t.gpu) }
 
 // wants notes the vGPUs that a selected GPU shall have, and where they will be.
 func (v *vgpuChange) wants(g *gpu.GPU) {
-	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, v.watchers...)
+	was := v.config.given.Of(g.ID)
+	plan, err := placement.LayOutVGPU(g, v.config.want.VGPU, was, v.watchers...)
 	if err != nil {
 		v.refuse(refuseVGPUs(err, setVGPUs, g))
 		idle := *g
 		idle.Processes = nil
-		if plan, err = placement.LayOutVGPU(&idle, v.config.want.VGPU); err != nil {
+		if plan, err = placement.LayOutVGPU(&idle, v.config.want.VGPU, was); err != nil {
 			return
 		}
 	}
-	given := plan.State()
-	if was := v.config.given.Of(g.ID).VGPU; was != nil {
-		given = identified(given, *was)
+	given := plan.Layout()
+	if was.VGPU != nil {
+		*given.VGPU = identified(*given.VGPU, *was.VGPU)
 	}
-	v.config.given = v.config.given.With(g.ID, gpu.Layout{VGPU: &given})
-	v.note(g, plan)
+	v.config.given = v.config.given.With(g.ID, given)
+	v.note(g, plan, setVGPUs, "")
 }
 
 func (v *vgpuChange) restores(g *gpu.GPU) {
-	state := v.config.before.Of(g.ID).VGPU
-	if state == nil || g.VGPU == nil {
+	state := v.config.before.Of(g.ID)
+	if state.VGPU == nil || g.VGPU == nil {
 		return
 	}
-	plan, err := placement.FollowVGPU(g, *state, v.watchers...)
+	former := vgpuStateText(*state.VGPU)
+	if given := v.config.given.Of(g.ID).MIG; given == nil {
+		state.MIG = nil // which this config did not touch
+	} else if state.MIG != nil {
+		former += ", " + migStateText(*state.MIG)
+	}
+	plan, err := placement.FollowVGPU(g, state, v.watchers...)
 	if err != nil {
-		v.refuse(refuseVGPUs(err, restoreVGPUs, g).leaving(vgpuStateText(*state)))
+		v.refuse(refuseVGPUs(err, restoreVGPUs, g).leaving(former))
 		return
 	}
-	v.note(g, plan)
+	v.note(g, plan, restoreVGPUs, former)
 }
 
 func vgpuStateText(s gpu.VGPUState) string {
@@ -115,10 +121,15 @@ func vgpuStateText(s gpu.VGPUState) string {
 	return "the vGPUs " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
 }
 
-func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan) {
-	if plan.Changes(g) {
-		v.targets = append(v.targets, vgpuTarget{gpu: g, plan: plan})
+// note takes a plan on if there is something to do. former is what a GPU that leaves had.
+func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan, op, former string) {
+	if !plan.Changes(g) {
+		return
 	}
+	if plan.Resets(g) && gpu.DisruptGPUReset.Exceeds(v.limit) {
+		v.refuse(refuseVGPUs(&placement.VGPUResetError{On: plan.MIG.Enable}, op, g).needs(gpu.DisruptGPUReset).leaving(former))
+	}
+	v.targets = append(v.targets, vgpuTarget{gpu: g, plan: plan})
 }
 
 func (v *vgpuChange) steps() {
@@ -136,10 +147,10 @@ func (v *vgpuChange) carryOut() {
 	})
 }
 
-// Steps are those on one GPU. The modes change while it has no vGPU, and that of mixed
-// sizes only while the functions are on.
+// Steps are those on one GPU. The modes change while it has no vGPU: MIG mode while the
+// functions are off, that of mixed sizes while they are on. GPU instances end with the functions.
 func (t *vgpuTarget) steps() []Step {
-	functions := Step{Op: OpSetFunctions, GPU: t.gpu.ID, Enable: t.plan.FunctionsOn}
+	functions := func(on bool) Step { return Step{Op: OpSetFunctions, GPU: t.gpu.ID, Enable: on} }
 	mixing := Step{Op: OpSetHeterogeneous, GPU: t.gpu.ID, Enable: t.plan.Heterogeneous}
 	now := t.gpu.VGPU
 	var out []Step
@@ -149,11 +160,28 @@ func (t *vgpuTarget) steps() []Step {
 	if now.Heterogeneous && !mixing.Enable {
 		out = append(out, mixing)
 	}
-	if t.switches() {
-		out = append(out, functions)
+	var creates []gpu.MIGPlacement
+	if mig := t.plan.MIG; mig != nil {
+		for _, p := range mig.Remove {
+			out = append(out, Step{Op: OpDestroyInstance, GPU: t.gpu.ID, Instance: &p})
+		}
+		creates = mig.Create
+	}
+	on := now.FunctionsOn
+	if on && (!t.plan.FunctionsOn || t.plan.Cycles(t.gpu)) {
+		out, on = append(out, functions(false)), false
+	}
+	if t.plan.SetsMode(t.gpu) {
+		out = append(out, Step{Op: OpSetMIGMode, GPU: t.gpu.ID, Enable: t.plan.MIG.Enable, Force: t.plan.Resets(t.gpu)})
+	}
+	if !on && t.plan.FunctionsOn {
+		out = append(out, functions(true))
 	}
 	if mixing.Enable && (!now.Heterogeneous || t.switches()) {
 		out = append(out, mixing)
+	}
+	for _, p := range creates {
+		out = append(out, Step{Op: OpCreateInstance, GPU: t.gpu.ID, Instance: &p})
 	}
 	for _, p := range t.plan.Create {
 		out = append(out, Step{Op: OpCreateVGPU, GPU: t.gpu.ID, VGPU: &p})
@@ -170,6 +198,8 @@ func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 		mode        *placement.VGPUMIGModeError
 		unsupported *placement.VGPUUnsupportedError
 		capacity    *placement.VGPUCapacityError
+		inUse       *placement.MIGInUseError
+		reset       *placement.VGPUResetError
 	)
 	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
 	r.cause = err
@@ -180,6 +210,12 @@ func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 		}
 	case errors.As(err, &busy):
 		r.By = busy.By
+	case errors.As(err, &inUse):
+		for _, b := range inUse.Blocking {
+			r.By = append(r.By, b.Held)
+		}
+	case errors.As(err, &reset):
+		r.Code, r.Rule, r.Fix = InvalidState, VGPUInUse, "allow it with max_disruption = \"gpu_reset\""
 	case errors.As(err, &mode):
 		r.Code, r.Fix = InvalidState, "turn MIG mode off first"
 	case errors.As(err, &unsupported):
@@ -195,7 +231,8 @@ func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
 
 // lostOfVGPUs makes the vGPUs that are missing, beside those that there are.
 func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
-	given := c.Given.Of(g.ID).VGPU
+	layout := c.Given.Of(g.ID)
+	given := layout.VGPU
 	if given == nil {
 		return repair{}
 	}
@@ -207,10 +244,19 @@ func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 			to.Places = append(to.Places, p)
 		}
 	}
-	plan, err := placement.FollowVGPU(g, to, c.Want.Config.QuiesceUnits...)
+	all := gpu.Layout{VGPU: &to}
+	if layout.MIG != nil && g.MIG != nil {
+		have := g.MIG.State().Placements
+		all.MIG = &gpu.MIGState{Enabled: true, Placements: append(have, without(layout.MIG.Placements, have)...)}
+	}
+	plan, err := placement.FollowVGPU(g, all, c.Want.Config.QuiesceUnits...)
 	switch {
 	case err != nil:
 		return stays("its vGPUs cannot be put back: " + oneLine(err))
+	case plan.Resets(g):
+		return stays("its MIG mode is off, and to turn it on takes a reset of the GPU")
+	case plan.MIG != nil && len(plan.MIG.Remove) > 0:
+		return stays("its virtual functions have to be switched for its vGPUs, which takes the GPU instances that it has: " + list(plan.MIG.Remove, placementText))
 	case len(plan.Remove) > 0:
 		return stays("a mode has to be switched for its vGPUs, which it has vGPUs in the way of: " + list(plan.Remove, placeText))
 	case !plan.Changes(g):
@@ -223,11 +269,19 @@ func lostOfVGPUs(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 // lacks says what is missing, for people.
 func (t *vgpuTarget) lacks() []string {
 	var out []string
-	if t.switches() {
+	if t.plan.SetsMode(t.gpu) {
+		out = append(out, "MIG mode")
+	}
+	if t.plan.FunctionsOn != t.gpu.VGPU.FunctionsOn {
 		out = append(out, "virtual functions")
 	}
 	if t.plan.Heterogeneous && !t.gpu.VGPU.Heterogeneous {
 		out = append(out, "heterogeneous mode")
+	}
+	if t.plan.MIG != nil {
+		for _, p := range t.plan.MIG.Create {
+			out = append(out, placementText(p))
+		}
 	}
 	for _, p := range t.plan.Create {
 		out = append(out, placeText(p))
@@ -235,7 +289,8 @@ func (t *vgpuTarget) lacks() []string {
 	return out
 }
 
-func causeOfVGPUs(given, now *gpu.VGPUState) Cause {
+func causeOfVGPUs(was, is gpu.Layout) Cause {
+	given, now := was.VGPU, is.VGPU
 	switch {
 	case given == nil || now == nil:
 		return ""
@@ -243,11 +298,14 @@ func causeOfVGPUs(given, now *gpu.VGPUState) Cause {
 		return CauseReboot
 	case len(vgpusWithout(now.Places, given.Places))+len(vgpusWithout(given.Places, now.Places)) > 0, given.Heterogeneous != now.Heterogeneous:
 		return CauseOtherTool
+	case was.MIG != nil:
+		return causeOfMIG(was.MIG, is.MIG)
 	}
 	return ""
 }
 
-func vgpusFound(given *gpu.VGPUState, g *gpu.GPU) string {
+func vgpusFound(was gpu.Layout, g *gpu.GPU) string {
+	given := was.VGPU
 	s := g.VGPU.State()
 	words := "has " + placement.VGPULayoutText(&gpu.VGPULayout{Types: gpu.VGPUCounts(s.Places)})
 	switch {
@@ -261,6 +319,9 @@ func vgpusFound(given *gpu.VGPUState, g *gpu.GPU) string {
 	}
 	if given != nil && len(s.Places) > 0 {
 		words += aside(vgpusWithout(s.Places, given.Places), vgpusWithout(given.Places, s.Places), func(l []gpu.VGPUPlace) string { return list(l, placeText) })
+	}
+	if was.MIG != nil && g.MIG != nil && g.MIG.State().String() != was.MIG.String() {
+		words += "; " + migFound(was.MIG, g)
 	}
 	return words
 }

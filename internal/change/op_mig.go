@@ -61,7 +61,11 @@ var migRows = map[Op]row{
 				return nil
 			}
 			// A reboot in the middle of the change may have turned the mode off.
-			return []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}, {Op: OpCreateInstance, GPU: s.GPU, Instance: s.Instance}}
+			back := []Step{{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}}
+			if g.VGPU != nil && g.VGPU.FunctionsOn {
+				back = append(back, functionsAsIn(g.VGPU, s))
+			}
+			return append(back, Step{Op: OpCreateInstance, GPU: s.GPU, Instance: s.Instance})
 		}),
 		project: eachMIG(func(mig *gpu.MIG, s Step) { mig.Instances = withoutInstance(mig, s) }),
 		notes:   noteMIG(func(e *MIGEffect, _ *gpu.MIG, s Step) { e.Removes = append(e.Removes, *s.Instance) }),

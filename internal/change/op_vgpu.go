@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -16,8 +17,16 @@ var vgpuRows = map[Op]row{
 			return fmt.Sprintf("turn the virtual functions of GPU %s %s", s.GPU, onOff(s.Enable))
 		},
 		inverse: onVGPUs(func(v *gpu.VGPU, s Step) []Step { return []Step{functionsAsIn(v, s)} }),
-		project: eachVGPU(func(v *gpu.VGPU, s Step) {
-			v.FunctionsOn, v.Heterogeneous = s.Enable, v.Heterogeneous && v.FunctionsOn == s.Enable
+		project: eachGPU(func(g *gpu.GPU, s Step) {
+			if g.VGPU == nil || g.VGPU.FunctionsOn == s.Enable {
+				return
+			}
+			v := *g.VGPU
+			v.FunctionsOn, v.Heterogeneous = s.Enable, false
+			if g.VGPU = &v; g.MIG != nil {
+				mig := *g.MIG
+				mig.Instances, g.MIG = nil, &mig
+			}
 		}),
 		notes: noteMode,
 	},
@@ -45,6 +54,7 @@ var vgpuRows = map[Op]row{
 		project: eachVGPU(func(v *gpu.VGPU, s Step) {
 			if _, there := findVGPU(v, *s.VGPU); !there {
 				v.Instances = append(v.Instances, gpu.VGPUInstance{VGPUPlace: *s.VGPU})
+				slices.SortStableFunc(v.Instances, func(a, b gpu.VGPUInstance) int { return cmp.Compare(a.Function, b.Function) })
 			}
 		}),
 		notes: noteVGPU(func(e *VGPUEffect, s Step) { e.Creates = append(e.Creates, *s.VGPU) }),
@@ -52,21 +62,37 @@ var vgpuRows = map[Op]row{
 	OpRemoveVGPU: {
 		by: ByVGPU, needs: []string{"gpu", "vgpu"}, disrupts: nobody, shows: ofGPU("the vGPUs", vgpusOf),
 		text: func(s Step) string { return fmt.Sprintf("remove vGPU %s of GPU %s", placeText(*s.VGPU), s.GPU) },
-		inverse: onVGPUs(func(v *gpu.VGPU, s Step) []Step {
-			in, there := findVGPU(v, *s.VGPU)
+		inverse: onGPU(func(g *gpu.GPU, s, _ Step) []Step {
+			if g.VGPU == nil {
+				return nil
+			}
+			in, there := findVGPU(g.VGPU, *s.VGPU)
 			if !there {
 				return nil
 			}
-			back := unless(!v.FunctionsOn, functionsAsIn(v, s))
-			back = append(back, unless(!v.Heterogeneous, mixingAsIn(v, s))...)
 			place := in.VGPUPlace
-			return append(back, Step{Op: OpCreateVGPU, GPU: s.GPU, VGPU: &place})
+			return append(standing(g, s), Step{Op: OpCreateVGPU, GPU: s.GPU, VGPU: &place})
 		}),
 		project: eachVGPU(func(v *gpu.VGPU, s Step) {
 			v.Instances = slices.DeleteFunc(v.Instances, func(in gpu.VGPUInstance) bool { return in.VGPUPlace.Same(*s.VGPU) })
 		}),
 		notes: noteVGPU(func(e *VGPUEffect, s Step) { e.Removes = append(e.Removes, *s.VGPU) }),
 	},
+}
+
+// standing are the steps that bring back what a vGPU stands on where a reboot has taken it: the
+// modes, and in MIG mode the GPU instances, which are lost when the functions are turned on.
+func standing(g *gpu.GPU, s Step) []Step {
+	v, inMIG := g.VGPU, g.MIG != nil && g.MIG.Enabled
+	out := unless(!inMIG, Step{Op: OpSetMIGMode, GPU: s.GPU, Enable: true})
+	out = append(out, unless(!v.FunctionsOn, functionsAsIn(v, s))...)
+	out = append(out, unless(!v.Heterogeneous, mixingAsIn(v, s))...)
+	if inMIG {
+		for _, p := range g.MIG.State().Placements {
+			out = append(out, Step{Op: OpCreateInstance, GPU: s.GPU, Instance: &p})
+		}
+	}
+	return out
 }
 
 func functionsAsIn(v *gpu.VGPU, s Step) Step {

@@ -57,7 +57,11 @@ func (l Layout) Only(kind Kind) Layout {
 	case KindMIG:
 		return Layout{MIG: l.MIG}
 	case KindVGPU:
-		return Layout{VGPU: l.VGPU}
+		only := Layout{VGPU: l.VGPU}
+		if l.MIG != nil && l.MIG.Enabled && l.VGPU != nil && len(l.VGPU.Places) > 0 {
+			only.MIG = l.MIG // in MIG mode each lives in a GPU instance
+		}
+		return only
 	case KindMPS, KindTimeSlicing:
 		return Layout{ComputeMode: l.ComputeMode, TimeSlice: l.TimeSlice}
 	}

@@ -43,7 +43,10 @@ type VGPUInstance struct {
 	VGPUPlace
 	// Address is the PCI address that a VM is given, of the function or of the GPU.
 	Address string `json:"address,omitempty"`
-	Holder  string `json:"holder,omitempty"` // "VM web-01", "process 4711 (qemu-kvm)"
+	// GPUInstance is the id of the GPU instance that it lives in, nil where it lives in none
+	// or the driver does not tell.
+	GPUInstance *int   `json:"gpu_instance,omitempty"`
+	Holder      string `json:"holder,omitempty"` // "VM web-01", "process 4711 (qemu-kvm)"
 }
 
 // VGPULayout is a wanted set of vGPUs for each of some GPUs. Exactly one of Type and

@@ -21,6 +21,9 @@ type vgpuDemand struct {
 type VGPUTarget struct {
 	functionsOn, heterogeneous bool
 	wanted                     []vgpuDemand
+	// instances are how many GPU instances of each profile MIG-backed types live in; nil for
+	// types that share the GPU by time slices.
+	instances map[string]int
 }
 
 // HasVGPULayout tells whether a GPU has exactly the wanted vGPUs, wherever they are, and
@@ -43,7 +46,17 @@ func HasVGPULayout(g *gpu.GPU, l *gpu.VGPULayout) bool {
 		}
 		missing -= have
 	}
-	return missing == 0
+	return missing == 0 && (t.instances == nil || hasInstances(g, t.instances))
+}
+
+// hasInstances tells whether a GPU in MIG mode has numbers of instances. Which compute
+// instances are in them is the guests' business.
+func hasInstances(g *gpu.GPU, want map[string]int) bool {
+	have := map[string]int{}
+	for i := range g.MIG.Instances {
+		have[g.MIG.Instances[i].Profile]++
+	}
+	return g.MIG.Enabled && g.MIG.Pending && maps.Equal(have, want)
 }
 
 // ResolveVGPU works out what a layout means on a GPU, and finds what the GPU can never
@@ -59,12 +72,16 @@ func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 	if len(wanted) == 0 {
 		return VGPUTarget{}, nil
 	}
-	t := VGPUTarget{functionsOn: g.VGPU.Functions > 0, heterogeneous: mixedSizes(wanted) || g.VGPU.Heterogeneous, wanted: wanted}
+	t := VGPUTarget{functionsOn: g.VGPU.Functions > 0, wanted: wanted}
+	if wanted[0].typ.MIGProfile != "" {
+		return t, t.inInstances(g, l)
+	}
+	t.heterogeneous = mixedSizes(wanted) || g.VGPU.Heterogeneous
 	if l.Heterogeneous != nil {
 		t.heterogeneous = *l.Heterogeneous
 	}
-	if t.heterogeneous && !g.VGPU.HeterogeneousSupported || !t.heterogeneous && mixedSizes(wanted) {
-		return VGPUTarget{}, &VGPUSizesError{Wanted: demandsText(wanted), Mixed: mixedSizes(wanted), Supported: g.VGPU.HeterogeneousSupported}
+	if t.heterogeneous && !mixes(g) || !t.heterogeneous && mixedSizes(wanted) {
+		return VGPUTarget{}, &VGPUSizesError{Wanted: demandsText(wanted), Mixed: mixedSizes(wanted), Supported: mixes(g)}
 	}
 	if l.Type != "" && l.Count == nil {
 		if t.heterogeneous {
@@ -82,6 +99,69 @@ func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 		return VGPUTarget{}, err
 	}
 	return t, nil
+}
+
+// mixes tells whether a GPU has heterogeneous mode, as far as it tells: in MIG mode it has not.
+func mixes(g *gpu.GPU) bool { return g.VGPU.HeterogeneousSupported || inMIGMode(g) }
+
+// inInstances works out the GPU instances of MIG-backed types, and whether an empty GPU has
+// room for them.
+func (t *VGPUTarget) inInstances(g *gpu.GPU, l *gpu.VGPULayout) error {
+	if l.Heterogeneous != nil && *l.Heterogeneous {
+		return &VGPUSizesError{Wanted: demandsText(t.wanted), MIGBacked: true}
+	}
+	profiles := MIGProfiles(g)
+	for _, d := range t.wanted {
+		if _, ok := findProfile(profiles, d.typ.MIGProfile); !ok || g.MIG == nil {
+			return &VGPUProfileError{Type: d.typ.Name, Profile: d.typ.MIGProfile}
+		}
+	}
+	if l.Type != "" && l.Count == nil {
+		d := &t.wanted[0]
+		profile, _ := findProfile(profiles, d.typ.MIGProfile)
+		d.count = cmp.Or(d.typ.Max, profile.Max)
+		if n := g.VGPU.Functions; n > 0 {
+			d.count = min(d.count, n)
+		}
+	}
+	if err := vgpuRoom(g.VGPU, t.wanted); err != nil {
+		return err
+	}
+	var err error
+	if t.instances, err = vgpuInstances(profiles, t.wanted); err != nil {
+		return err
+	}
+	if _, err := PlaceMIG(profiles, nil, t.instances); err != nil {
+		return &VGPUCapacityError{Wanted: demandsText(t.wanted), Instances: err}
+	}
+	return nil
+}
+
+// vgpuInstances are the GPU instances that MIG-backed vGPUs live in, by profile. One that takes
+// several has only vGPUs of one size, and which of them it gets is the driver's choice: with
+// several sizes in such instances nobody could tell how many it takes.
+func vgpuInstances(profiles []gpu.MIGProfile, wanted []vgpuDemand) (map[string]int, error) {
+	out := map[string]int{}
+	first, count := map[string]vgpuDemand{}, map[string]int{}
+	for _, d := range wanted {
+		name := d.typ.MIGProfile
+		profile, _ := findProfile(profiles, name)
+		each := perInstance(profile, d.typ)
+		if f, more := first[name]; !more {
+			first[name] = d
+		} else if f.typ.FrameBuffer != d.typ.FrameBuffer && max(each, perInstance(profile, f.typ)) > 1 {
+			return nil, &VGPUBesideError{First: f.typ.Name, Second: d.typ.Name, Why: "an instance of " + name + " takes several vGPUs of one frame buffer size, and the driver chooses which"}
+		}
+		count[name] += d.count
+		out[name] = (count[name] + each - 1) / each
+	}
+	return out, nil
+}
+
+// perInstance is how many vGPUs of a type live in one GPU instance of its profile: what the GPU
+// takes of the one, by what it takes of the other.
+func perInstance(p *gpu.MIGProfile, t gpu.VGPUType) int {
+	return max(1, t.Max/max(1, p.Max))
 }
 
 // vgpuDemands gives a layout's names the types that they mean on a GPU, the largest
@@ -103,8 +183,6 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 		switch n := counts[name]; {
 		case !ok:
 			fault.add(&VGPUUnknownTypeError{Type: name, Offered: vgpuTypeNames(v)})
-		case t.MIGProfile != "":
-			fault.add(&VGPUMIGBackedError{Type: t.Name, Profile: t.MIGProfile})
 		case n < 0:
 			fault.add(&VGPUCountError{Type: t.Name, Count: n})
 		case n == 0 && (l.Type == "" || l.Count != nil): // none of it
@@ -119,7 +197,19 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 	slices.SortStableFunc(out, func(a, b vgpuDemand) int {
 		return cmp.Or(cmp.Compare(b.typ.FrameBuffer, a.typ.FrameBuffer), cmp.Compare(a.typ.Name, b.typ.Name))
 	})
+	fault.add(sharedAlike(out))
 	return out, fault.err()
+}
+
+// sharedAlike refuses types that live in GPU instances beside those that share the GPU by time
+// slices.
+func sharedAlike(wanted []vgpuDemand) error {
+	backed := func(d vgpuDemand) bool { return d.typ.MIGProfile != "" }
+	in, out := slices.IndexFunc(wanted, backed), slices.IndexFunc(wanted, func(d vgpuDemand) bool { return !backed(d) })
+	if in < 0 || out < 0 {
+		return nil
+	}
+	return &VGPUBesideError{First: wanted[in].typ.Name, Second: wanted[out].typ.Name, Why: "the first lives in a GPU instance, the second shares a GPU that is not in MIG mode"}
 }
 
 // vgpuRoom compares numbers of vGPUs with what an empty GPU takes.
@@ -141,9 +231,11 @@ func vgpuRoom(v *gpu.VGPU, wanted []vgpuDemand) error {
 		return fault.err()
 	}
 	text := demandsText(wanted)
+	backed := len(wanted) > 0 && wanted[0].typ.MIGProfile != ""
 	switch usable := usableByVGPUs(v); {
 	case v.Functions > 0 && total > v.Functions:
 		fault.add(&VGPUCapacityError{Wanted: text, Functions: v.Functions})
+	case backed: // as many as there is room for their instances
 	case !mixedSizes(wanted) && most > 0 && total > most:
 		fault.add(&VGPUCapacityError{Wanted: text, Max: most})
 	case memory > usable:
@@ -187,7 +279,7 @@ func vgpuTypeName(v *gpu.VGPU, name string) string {
 
 // vgpuTypeNames are the types that a config may ask for, by size.
 func vgpuTypeNames(v *gpu.VGPU) []string {
-	types := slices.DeleteFunc(slices.Clone(v.Types), func(t gpu.VGPUType) bool { return t.MIGProfile != "" })
+	types := slices.Clone(v.Types)
 	slices.SortStableFunc(types, func(a, b gpu.VGPUType) int {
 		return cmp.Or(cmp.Compare(a.FrameBuffer, b.FrameBuffer), cmp.Compare(a.Name, b.Name))
 	})

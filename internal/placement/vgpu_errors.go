@@ -25,13 +25,31 @@ func (e *VGPUUnknownTypeError) Error() string {
 	return fmt.Sprintf("there is no vGPU type %s: the GPU offers %s", e.Type, words.JoinAll(e.Offered))
 }
 
-// VGPUMIGBackedError is a type that lives in MIG instances.
-type VGPUMIGBackedError struct {
+// VGPUBesideError is two types that no GPU has beside each other.
+type VGPUBesideError struct {
+	First, Second, Why string
+}
+
+func (e *VGPUBesideError) Error() string {
+	return fmt.Sprintf("%s and %s cannot be beside each other on a GPU: %s", e.First, e.Second, e.Why)
+}
+
+// VGPUProfileError is a MIG-backed type of which nobody tells the GPU instance profile.
+type VGPUProfileError struct {
 	Type, Profile string
 }
 
-func (e *VGPUMIGBackedError) Error() string {
-	return fmt.Sprintf("vGPU type %s is MIG-backed (it lives in an instance of %s), and only types that share the GPU by time slices can be made", e.Type, e.Profile)
+func (e *VGPUProfileError) Error() string {
+	return fmt.Sprintf("vGPU type %s is MIG-backed, and the GPU offers no instance profile %q for it", e.Type, e.Profile)
+}
+
+// VGPUResetError is a GPU whose MIG mode changes with a reset, which is not allowed.
+type VGPUResetError struct {
+	On bool
+}
+
+func (e *VGPUResetError) Error() string {
+	return fmt.Sprintf("turning its MIG mode %s requires a reset of this GPU", map[bool]string{true: "on", false: "off"}[e.On])
 }
 
 // VGPUMIGModeError is a GPU in MIG mode, which only has MIG-backed vGPUs.
@@ -56,10 +74,13 @@ func (e *VGPUCountError) Error() string {
 type VGPUSizesError struct {
 	Wanted           string
 	Mixed, Supported bool
+	MIGBacked        bool // the types live in GPU instances, each of its own size
 }
 
 func (e *VGPUSizesError) Error() string {
 	switch {
+	case e.MIGBacked:
+		return fmt.Sprintf("%s live in GPU instances, whose sizes differ without heterogeneous mode, and which a GPU in that mode does not have", e.Wanted)
 	case !e.Mixed:
 		return "the GPU or its driver has no heterogeneous mode"
 	case !e.Supported:
@@ -74,6 +95,7 @@ type VGPUCapacityError struct {
 	Max       int       // vGPUs of the type, or of the size
 	Functions int       // virtual functions, one for each vGPU
 	Need, Has gpu.Bytes // frame buffer
+	Instances error     // why their GPU instances have no room
 	Untold    bool      // how many the GPU takes cannot be told
 }
 
@@ -81,6 +103,8 @@ func (e *VGPUCapacityError) Error() string {
 	switch {
 	case e.Untold:
 		return fmt.Sprintf("how many %s the GPU takes cannot be determined: in heterogeneous mode it depends on where they are placed, or the driver does not report it", e.Wanted)
+	case e.Instances != nil:
+		return fmt.Sprintf("%s: the GPU has no room for their GPU instances: %s", e.Wanted, e.Instances)
 	case e.Functions > 0:
 		return fmt.Sprintf("%s, but each takes a virtual function and the GPU has %d", e.Wanted, e.Functions)
 	case e.Max > 0:
@@ -132,8 +156,13 @@ func functionText(function int) string {
 type VGPUBusyError struct {
 	By []string
 	On bool
+	// MIG is true where it is MIG mode that is switched.
+	MIG bool
 }
 
 func (e *VGPUBusyError) Error() string {
+	if e.MIG {
+		return fmt.Sprintf("the GPU's MIG mode is switched %s only while nothing uses it, and it is in use by %s", map[bool]string{true: "on", false: "off"}[e.On], words.JoinAll(e.By))
+	}
 	return fmt.Sprintf("the GPU's virtual functions are switched %s only while nothing uses it, and it is in use by %s", map[bool]string{true: "on", false: "off"}[e.On], words.JoinAll(e.By))
 }

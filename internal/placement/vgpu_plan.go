@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha1"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,57 +17,116 @@ type VGPUPlan struct {
 	Keep, Remove, Create []gpu.VGPUPlace
 	// FunctionsOn and Heterogeneous are the modes that the GPU is to be in.
 	FunctionsOn, Heterogeneous bool
+	// MIG is what becomes of MIG mode and of the GPU instances that vGPUs live in; nil where
+	// neither is the subject.
+	MIG *VGPUInstances
+}
+
+// VGPUInstances are MIG mode, and the GPU instances, for vGPUs.
+type VGPUInstances struct {
+	Enable bool
+	MIGPlan
+}
+
+// SetsMode tells whether MIG mode has to be set, be it only that another one is pending.
+func (p VGPUPlan) SetsMode(g *gpu.GPU) bool {
+	return p.MIG != nil && (g.MIG.Enabled != p.MIG.Enable || g.MIG.Pending != p.MIG.Enable)
+}
+
+// turnsMode tells whether the mode in force changes.
+func (p VGPUPlan) turnsMode(g *gpu.GPU) bool { return p.MIG != nil && g.MIG.Enabled != p.MIG.Enable }
+
+// Resets tells whether that takes a reset of the GPU.
+func (p VGPUPlan) Resets(g *gpu.GPU) bool { return p.turnsMode(g) && g.MIG.NeedsReset }
+
+// Cycles tells whether functions that are on are turned off for a while: MIG mode is not
+// switched with them.
+func (p VGPUPlan) Cycles(g *gpu.GPU) bool {
+	return p.turnsMode(g) && g.VGPU.FunctionsOn && p.FunctionsOn
+}
+
+// Switches tells whether virtual functions or MIG mode are switched, which nobody may use the
+// GPU for.
+func (p VGPUPlan) Switches(g *gpu.GPU) bool {
+	return p.FunctionsOn != g.VGPU.FunctionsOn || p.turnsMode(g)
 }
 
 // Changes tells whether a GPU is not yet as planned.
 func (p VGPUPlan) Changes(g *gpu.GPU) bool {
-	return len(p.Remove)+len(p.Create) > 0 || p.FunctionsOn != g.VGPU.FunctionsOn || p.Heterogeneous != g.VGPU.Heterogeneous
+	return len(p.Remove)+len(p.Create) > 0 || p.Switches(g) || p.Heterogeneous != g.VGPU.Heterogeneous || p.SetsMode(g) || p.MIG != nil && p.MIG.Changes()
 }
 
-// State is what the GPU has after the plan.
-func (p VGPUPlan) State() gpu.VGPUState {
-	return gpu.VGPUState{FunctionsOn: p.FunctionsOn, Heterogeneous: p.Heterogeneous, Places: sortPlaces(slices.Concat(p.Keep, p.Create))}
+// Layout is what the GPU has after the plan.
+func (p VGPUPlan) Layout() gpu.Layout {
+	out := gpu.Layout{VGPU: &gpu.VGPUState{FunctionsOn: p.FunctionsOn, Heterogeneous: p.Heterogeneous, Places: sortPlaces(slices.Concat(p.Keep, p.Create))}}
+	if p.MIG != nil && p.MIG.Enable {
+		out.MIG = &gpu.MIGState{Enabled: true, Placements: p.MIG.Layout()}
+	}
+	return out
 }
 
 // LayOutVGPU plans a layout on a GPU as it is now. What is of a wanted type stays where it
 // is, what is held before the rest; what is missing goes to the first free functions.
-// Processes of units that are stopped meanwhile are not in the way.
-func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, quiesced ...string) (VGPUPlan, error) {
+// Processes of units that are stopped meanwhile are not in the way. MIG mode that an earlier
+// layout has turned on, which is given, is turned off for vGPUs that share the GPU by time slices.
+func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, given gpu.Layout, quiesced ...string) (VGPUPlan, error) {
 	t, err := ResolveVGPU(g, l)
 	if err != nil {
 		return VGPUPlan{}, err
 	}
-	if inMIGMode(g) {
+	var mig *instancesWish
+	switch ours := given.MIG != nil && given.MIG.Enabled; {
+	case t.instances != nil:
+		mig = &instancesWish{enable: true, plan: func(have []MIGInstance) (MIGPlan, error) { return PlaceMIG(MIGProfiles(g), have, t.instances) }}
+	case inMIGMode(g) && ours:
+		mig = follows(g, gpu.MIGState{})
+	case inMIGMode(g):
 		return VGPUPlan{}, &VGPUMIGModeError{}
 	}
-	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)}, quiesced)
+	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)}, mig, quiesced)
 }
 
-// FollowVGPU plans modes and vGPUs at given places, as they were before or are declared.
-func FollowVGPU(g *gpu.GPU, s gpu.VGPUState, quiesced ...string) (VGPUPlan, error) {
+// instancesWish is a wanted MIG mode, and how instances that there are become those of it.
+type instancesWish struct {
+	enable bool
+	plan   func(have []MIGInstance) (MIGPlan, error)
+}
+
+func follows(g *gpu.GPU, s gpu.MIGState) *instancesWish {
+	return &instancesWish{enable: s.Enabled, plan: func(have []MIGInstance) (MIGPlan, error) { return FollowMIG(MIGProfiles(g), have, s.Placements) }}
+}
+
+// FollowVGPU plans modes and vGPUs at given places, as they were before or are declared, and
+// MIG mode with its instances where they are the subject.
+func FollowVGPU(g *gpu.GPU, l gpu.Layout, quiesced ...string) (VGPUPlan, error) {
 	if g.VGPU == nil {
 		return VGPUPlan{}, &VGPUUnsupportedError{}
 	}
-	if changes := len(s.Places) > 0 || s.FunctionsOn != g.VGPU.FunctionsOn; changes && inMIGMode(g) {
+	s := *l.VGPU
+	var mig *instancesWish
+	if l.MIG != nil && g.MIG != nil {
+		mig = follows(g, *l.MIG)
+	} else if changes := len(s.Places) > 0 || s.FunctionsOn != g.VGPU.FunctionsOn; changes && inMIGMode(g) {
 		return VGPUPlan{}, &VGPUMIGModeError{}
 	}
-	if s.Heterogeneous && !g.VGPU.Heterogeneous && !g.VGPU.HeterogeneousSupported {
+	if s.Heterogeneous && !g.VGPU.Heterogeneous && !mixes(g) {
 		return VGPUPlan{}, &VGPUSizesError{}
 	}
 	s.Places = slices.Clone(s.Places)
 	for i := range s.Places {
 		s.Places[i].Type = vgpuTypeName(g.VGPU, s.Places[i].Type)
 	}
-	if err := checkPlaces(g.VGPU, s); err != nil {
+	if err := checkPlaces(g, s, l.MIG); err != nil {
 		return VGPUPlan{}, err
 	}
-	return planVGPU(g, s, quiesced)
+	return planVGPU(g, s, mig, quiesced)
 }
 
 // checkPlaces tells whether the vGPUs of a state can be beside each other on a GPU. A type
 // that is not offered stands where it is already.
-func checkPlaces(v *gpu.VGPU, s gpu.VGPUState) error {
+func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 	var (
+		v      = g.VGPU
 		fault  faults
 		wanted []vgpuDemand
 	)
@@ -76,8 +136,6 @@ func checkPlaces(v *gpu.VGPU, s gpu.VGPUState) error {
 		switch {
 		case !ok && !there:
 			fault.add(&VGPUUnknownTypeError{Type: p.Type, Offered: vgpuTypeNames(v)})
-		case ok && t.MIGProfile != "":
-			fault.add(&VGPUMIGBackedError{Type: t.Name, Profile: t.MIGProfile})
 		case ok:
 			same := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
 			if same < 0 {
@@ -95,21 +153,51 @@ func checkPlaces(v *gpu.VGPU, s gpu.VGPUState) error {
 	if len(fault) > 0 || len(wanted) == 0 {
 		return fault.err()
 	}
+	if err := sharedAlike(wanted); err != nil {
+		return err
+	}
+	if wanted[0].typ.MIGProfile != "" {
+		return haveInstances(g, wanted, mig)
+	}
 	if !s.Heterogeneous && mixedSizes(wanted) {
-		return &VGPUSizesError{Wanted: demandsText(wanted), Mixed: true, Supported: v.HeterogeneousSupported}
+		return &VGPUSizesError{Wanted: demandsText(wanted), Mixed: true, Supported: mixes(g)}
 	}
 	return vgpuRoom(v, wanted)
+}
+
+// haveInstances tells whether there are GPU instances for MIG-backed vGPUs.
+func haveInstances(g *gpu.GPU, wanted []vgpuDemand, mig *gpu.MIGState) error {
+	profiles, have := MIGProfiles(g), map[string]int{}
+	if mig != nil {
+		for _, p := range mig.Placements {
+			have[p.Profile]++
+		}
+	}
+	for _, d := range wanted {
+		if _, ok := findProfile(profiles, d.typ.MIGProfile); !ok {
+			return &VGPUProfileError{Type: d.typ.Name, Profile: d.typ.MIGProfile}
+		}
+	}
+	need, err := vgpuInstances(profiles, wanted)
+	for _, name := range slices.Sorted(maps.Keys(need)) {
+		if need[name] > have[name] {
+			return &VGPUCapacityError{Wanted: demandsText(wanted), Instances: fmt.Errorf("of %s there are %d, and %d are needed", name, have[name], need[name])}
+		}
+	}
+	return err
 }
 
 // inMIGMode tells whether a GPU is in MIG mode, now or with the next reset.
 func inMIGMode(g *gpu.GPU) bool { return g.MIG != nil && (g.MIG.Enabled || g.MIG.Pending) }
 
-// planVGPU leads a GPU to a state. Both modes change only while the GPU has no vGPU, and
-// the mode of mixed sizes ends with the functions.
-func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error) {
+// planVGPU leads a GPU to a state. All modes change only while the GPU has no vGPU, and the
+// mode of mixed sizes and the GPU instances end with the functions.
+func planVGPU(g *gpu.GPU, to gpu.VGPUState, mig *instancesWish, quiesced []string) (VGPUPlan, error) {
 	p := VGPUPlan{FunctionsOn: to.FunctionsOn, Heterogeneous: to.Heterogeneous}
-	switches := g.VGPU.FunctionsOn != to.FunctionsOn
-	clears := switches || g.VGPU.Heterogeneous != to.Heterogeneous
+	if mig != nil {
+		p.MIG = &VGPUInstances{Enable: mig.enable}
+	}
+	clears := p.Switches(g) || g.VGPU.Heterogeneous != to.Heterogeneous
 	var held []gpu.VGPUInstance
 	left := slices.Clone(to.Places)
 	for _, in := range byFunction(g) {
@@ -127,10 +215,19 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error)
 	if len(held) > 0 {
 		return VGPUPlan{}, &VGPUHeldError{Held: held, Clears: clears}
 	}
-	if by := Users(g, quiesced); switches && len(by) > 0 {
+	if by := Users(g, quiesced); p.Switches(g) && len(by) > 0 {
+		if p.turnsMode(g) {
+			return VGPUPlan{}, &VGPUBusyError{By: by, On: mig.enable, MIG: true}
+		}
 		return VGPUPlan{}, &VGPUBusyError{By: by, On: to.FunctionsOn}
 	}
 	p.Create = left
+	if mig != nil {
+		var err error
+		if p.MIG.MIGPlan, err = p.instances(g, mig, quiesced); err != nil {
+			return VGPUPlan{}, err
+		}
+	}
 	identify(g, p.Keep, p.Create)
 	// The largest go first: small ones in between would leave no room for them.
 	slices.SortStableFunc(p.Create, func(a, b gpu.VGPUPlace) int {
@@ -138,6 +235,65 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, quiesced []string) (VGPUPlan, error)
 	})
 	slices.Reverse(p.Remove)
 	return p, nil
+}
+
+// instances plans the GPU instances. Those stay first of all that vGPUs live in which stay, and
+// always those of vGPUs that are held; a vGPU that loses its instance is made again in another.
+func (p *VGPUPlan) instances(g *gpu.GPU, mig *instancesWish, quiesced []string) (MIGPlan, error) {
+	have := MIGInstances(g, quiesced...)
+	if p.Switches(g) { // which takes them all
+		plan, err := mig.plan(nil)
+		for _, in := range have {
+			plan.Remove = append(plan.Remove, in.MIGPlacement)
+		}
+		return plan, err
+	}
+	var stay, held []gpu.VGPUInstance
+	for _, in := range g.VGPU.Instances {
+		if slices.Contains(p.Keep, in.VGPUPlace) {
+			stay = append(stay, in)
+			if in.Holder != "" {
+				held = append(held, in)
+			}
+		}
+	}
+	plan, err := mig.plan(livedIn(g, have, stay))
+	if err != nil {
+		plan, err = mig.plan(livedIn(g, have, held))
+	}
+	if err != nil {
+		return MIGPlan{}, err
+	}
+	for _, in := range stay {
+		if slices.ContainsFunc(plan.Remove, func(at gpu.MIGPlacement) bool { return mayLiveIn(g, in, at) }) {
+			p.Keep = slices.DeleteFunc(p.Keep, func(k gpu.VGPUPlace) bool { return k == in.VGPUPlace })
+			p.Remove, p.Create = append(p.Remove, in.VGPUPlace), append(p.Create, in.VGPUPlace)
+		}
+	}
+	return plan, nil
+}
+
+// livedIn marks the GPU instances of some vGPUs as held by them.
+func livedIn(g *gpu.GPU, have []MIGInstance, by []gpu.VGPUInstance) []MIGInstance {
+	out := slices.Clone(have)
+	for i := range out {
+		for _, in := range by {
+			if out[i].Held == "" && mayLiveIn(g, in, out[i].MIGPlacement) {
+				out[i].Held = cmp.Or(in.Holder, "vGPU "+in.Type)
+			}
+		}
+	}
+	return out
+}
+
+// mayLiveIn tells whether a vGPU lives in the GPU instance at a place, or may do so where the
+// driver does not tell.
+func mayLiveIn(g *gpu.GPU, in gpu.VGPUInstance, at gpu.MIGPlacement) bool {
+	if in.GPUInstance == nil {
+		t, ok := g.VGPU.Offers(in.Type)
+		return !ok || t.MIGProfile == at.Profile
+	}
+	return slices.ContainsFunc(g.MIG.Instances, func(i gpu.GPUInstance) bool { return i.ID == *in.GPUInstance && i.Placement() == at })
 }
 
 func byFunction(g *gpu.GPU) []gpu.VGPUInstance {

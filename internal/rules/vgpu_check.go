@@ -29,6 +29,7 @@ func checkVGPUInUse(r *run) {
 		return
 	}
 	for host, f := range r.forecasts() {
+		r.warnOfWatchers(host, f)
 		r.reportNotRestored(host, f)
 	}
 }

@@ -16,7 +16,10 @@ func vgpuFinding(err error) Finding {
 	var (
 		unsupported *placement.VGPUUnsupportedError
 		unknown     *placement.VGPUUnknownTypeError
-		backed      *placement.VGPUMIGBackedError
+		beside      *placement.VGPUBesideError
+		profile     *placement.VGPUProfileError
+		reset       *placement.VGPUResetError
+		inUse       *placement.MIGInUseError
 		mode        *placement.VGPUMIGModeError
 		sizes       *placement.VGPUSizesError
 		capacity    *placement.VGPUCapacityError
@@ -29,8 +32,10 @@ func vgpuFinding(err error) Finding {
 		f.Path, f.Title = "selector", "The GPU does not support vGPUs"
 		f.Fix = "Install NVIDIA's vGPU driver on the host and enable SR-IOV in the server's firmware, or leave the GPU out of `selector`."
 	case errors.As(err, &unknown): // as above
-	case errors.As(err, &backed):
-		f.Title, f.Fix = "MIG-backed vGPUs are not supported", "Write a type that shares the GPU by time slices: its name has one number, as in L40S-12Q."
+	case errors.As(err, &beside):
+		f.Title, f.Fix = "These vGPUs cannot share a GPU", "Give each kind GPUs of its own, with a config for each."
+	case errors.As(err, &profile):
+		f.Title, f.Fix = "The GPU instance of this vGPU type is unknown", "Write a type that shares the GPU by time slices, or update the driver."
 	case errors.As(err, &mode):
 		f.Path, f.Title = "selector", "The GPU is in MIG mode"
 		f.Fix = "Switch MIG mode off with a config of `mig = { enabled = false }`, or leave the GPU out of `selector`."
@@ -50,6 +55,12 @@ func vgpuFinding(err error) Finding {
 	case errors.As(err, &held):
 		f.Rule, f.Title = "vgpu-in-use", "vGPUs in use block the change"
 		f.Fix = "Shut the VMs down and take the vGPUs from them, or keep these vGPUs in the layout. No setting removes a vGPU in use."
+	case errors.As(err, &reset):
+		f.Rule, f.Path, f.Title = "vgpu-in-use", "max_disruption", "The change of MIG mode resets GPUs"
+		f.Fix = "Write `max_disruption = \"gpu_reset\"`, or leave the GPU out of `selector`."
+	case errors.As(err, &inUse):
+		f.Rule, f.Title = "vgpu-in-use", "GPU instances in use block the change"
+		f.Fix = "Stop these first, or keep their instances. No setting removes an instance in use."
 	case errors.As(err, &busy):
 		f.Rule, f.Title = "vgpu-in-use", "Processes use GPUs whose virtual functions change"
 		f.Fix = "Stop these processes first. A systemd unit that only watches GPUs can be named in `quiesce_units`: it is stopped for the change and started again."

@@ -31,6 +31,31 @@ func l40s(id string, types ...string) gpu.GPU {
 	return g
 }
 
+// MIG-backed types of an H100.
+const (
+	c10 = "H100-1-10C"
+	c20 = "H100-2-20C"
+	c40 = "H100-3-40C"
+)
+
+// backed gives a GPU vGPU types that live in GPU instances, and vGPUs of those that it has, one in
+// each. shared is a type of which two live in one.
+func backed(g gpu.GPU) gpu.GPU {
+	const gib = 1024 * gpu.MiB
+	g.VGPU = &gpu.VGPU{Functions: 16, FunctionsOn: len(g.MIG.Instances) > 0, Types: []gpu.VGPUType{
+		{Name: c10, FrameBuffer: 10 * gib, Max: 7, MIGProfile: "1g.10gb"}, {Name: c20, FrameBuffer: 20 * gib, Max: 3, MIGProfile: "2g.20gb"},
+		{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: "3g.40gb"}, {Name: shared, FrameBuffer: 20 * gib, Max: 4, MIGProfile: "3g.40gb"},
+		{Name: "H100-20C", FrameBuffer: 20 * gib, Max: 4},
+	}}
+	for i, in := range g.MIG.Instances {
+		name := map[string]string{"1g.10gb": c10, "2g.20gb": c20, "3g.40gb": c40}[in.Profile]
+		g.VGPU.Instances = append(g.VGPU.Instances, gpu.VGPUInstance{VGPUPlace: gpu.VGPUPlace{Type: name, Function: i}, GPUInstance: &in.ID})
+	}
+	return g
+}
+
+const shared = "H100-3-20C"
+
 func heldBy(g gpu.GPU, function int, holder string) gpu.GPU {
 	g.VGPU.Instances[function].Holder = holder
 	return g
@@ -126,7 +151,49 @@ func vgpuScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["kvm01"] = []string{migGPU0} },
 		},
 		bad("vgpu-type-offered", "another model's type", "vgpu", vgpuTypes("A40-12Q", 1), vgpuTypes(q12, 1), "no vGPU type A40-12Q", q12, q24, "1 × A40-12Q"),
-		bad("vgpu-type-offered", "a MIG-backed type", "vgpu", vgpuTypes("L40S-1-12C", 1), vgpuTypes(q12, 1), "MIG-backed", "1g.12gb"),
+		bad("vgpu-type-offered", "a MIG-backed type without MIG", "vgpu", vgpuTypes("L40S-1-12C", 1), vgpuTypes(q12, 1), "MIG-backed", "1g.12gb"),
+		bad("vgpu-type-offered", "a MIG-backed type beside another", "vgpu", gpu.VGPULayout{Types: map[string]int{"L40S-1-12C": 1, q12: 1}}, vgpuTypes(q12, 1), "cannot be beside each other"),
+		{
+			rule: "vgpu-type-offered", name: "two sizes in instances that take several", level: rules.Error, path: "vgpu", says: []string{shared, c40, "several vGPUs of one frame buffer size"},
+			build: func() (rules.World, change.Change) {
+				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{shared: 2, c40: 1}}, "kvm01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types = map[string]int{shared: 4} },
+		},
+		{
+			rule: "vgpu-capacity", name: "no room for the instances", level: rules.Error, path: "vgpu", says: []string{migGPU1, "5 × " + c10, "no room for their GPU instances"},
+			build: func() (rules.World, change.Change) {
+				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))), create("t", vgpuConfig("vdi", gpu.VGPULayout{Types: map[string]int{c10: 5, c40: 1}}, "kvm01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Types[c10] = 4 },
+		},
+		{
+			rule: "vgpu-same-framebuffer", name: "MIG-backed", level: rules.Error, path: "vgpu", says: []string{c10, "live in GPU instances", "Leave `heterogeneous` out"},
+			build: func() (rules.World, change.Change) {
+				l := vgpuTypes(c10, 1)
+				l.Heterogeneous = ptr(true)
+				return kvm(backed(migOff(h100(migGPU0))), backed(migOff(h100(migGPU1)))), create("t", vgpuConfig("vdi", l, "kvm01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.VGPU.Heterogeneous = nil },
+		},
+		{
+			rule: "vgpu-in-use", name: "MIG mode takes a reset", level: rules.Error, path: "max_disruption", change: true, says: []string{migGPU1, "requires a reset of this GPU", "`max_disruption = \"gpu_reset\"`"},
+			build: func() (rules.World, change.Change) {
+				return kvm(backed(migOff(h100(migGPU0))), backed(ampere(migOff(h100(migGPU1))))), create("t", vgpuConfig("vdi", vgpuTypes(c10, 1), "kvm01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptGPUReset },
+		},
+		{
+			rule: "vgpu-in-use", name: "an instance in use", level: rules.Error, path: "vgpu", change: true, says: []string{migGPU1, "2g.20gb at 2 (process 4711"},
+			build: func() (rules.World, change.Change) {
+				g := h100(migGPU1, at("1g.10gb", 0), at("2g.20gb", 2))
+				runsIn(&g, 2, 4711)
+				g = backed(g)
+				g.VGPU.Instances = g.VGPU.Instances[:1]
+				return kvm(backed(h100(migGPU0, at("1g.10gb", 0))), g), create("t", vgpuConfig("vdi", vgpuTypes(c10, 2), "kvm01"))
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["kvm01"].GPUs[1].Processes = nil },
+		},
 		{
 			rule: "vgpu-type-offered", name: "in MIG mode", level: rules.Error, path: "selector", says: []string{migGPU1, "is in MIG mode"}, change: true,
 			build: func() (rules.World, change.Change) {

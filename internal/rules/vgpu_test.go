@@ -3,6 +3,7 @@ package rules_test
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,7 +61,7 @@ func TestLayOutVGPU(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := placement.LayOutVGPU(&tt.gpu, &tt.want)
+			got, err := placement.LayOutVGPU(&tt.gpu, &tt.want, gpu.Layout{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,17 +71,132 @@ func TestLayOutVGPU(t *testing.T) {
 			if placement.HasVGPULayout(&tt.gpu, &tt.want) || !got.Changes(&tt.gpu) {
 				t.Error("it has the layout already")
 			}
-			s := got.State()
+			s := *got.Layout().VGPU
 			tt.gpu.VGPU.FunctionsOn, tt.gpu.VGPU.Heterogeneous, tt.gpu.VGPU.Instances = s.FunctionsOn, s.Heterogeneous, nil
 			for _, p := range s.Places {
 				tt.gpu.VGPU.Instances = append(tt.gpu.VGPU.Instances, gpu.VGPUInstance{VGPUPlace: p})
 			}
-			again, err := placement.LayOutVGPU(&tt.gpu, &tt.want)
+			again, err := placement.LayOutVGPU(&tt.gpu, &tt.want, gpu.Layout{})
 			if err != nil || again.Changes(&tt.gpu) || !placement.HasVGPULayout(&tt.gpu, &tt.want) {
 				t.Errorf("it does not have the layout afterwards: %+v, %v", again, err)
 			}
 		})
 	}
+}
+
+// MIG-backed types have their GPU instances beside them: what is held keeps its own, a vGPU that
+// stays keeps it where there is room, and MIG mode comes and goes with the types.
+func TestLayOutMIGBackedVGPUs(t *testing.T) {
+	halves := backed(h100(migGPU0, at("3g.40gb", 0), at("3g.40gb", 4)))
+	silent := backed(h100(migGPU0, at("1g.10gb", 0), at("1g.10gb", 1)))
+	for i := range silent.VGPU.Instances {
+		silent.VGPU.Instances[i].GPUInstance = nil
+	}
+	without := func(g gpu.GPU) gpu.GPU {
+		g.VGPU.Instances, g.VGPU.FunctionsOn = nil, false
+		return g
+	}
+	instances := func(keep, remove, create []gpu.MIGPlacement) *placement.VGPUInstances {
+		return &placement.VGPUInstances{Enable: true, MIGPlan: placement.MIGPlan{Keep: keep, Remove: remove, Create: create}}
+	}
+	list := func(p ...gpu.MIGPlacement) []gpu.MIGPlacement { return p }
+	for name, tt := range map[string]struct {
+		gpu   gpu.GPU
+		given gpu.Layout
+		want  gpu.VGPULayout
+		plan  placement.VGPUPlan
+		fails any
+	}{
+		"from nothing, as many as fit": {
+			gpu: backed(migOff(h100(migGPU0))), want: gpu.VGPULayout{Type: c20},
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(c20, 0), vgpuAt(c20, 1), vgpuAt(c20, 2)},
+				MIG: instances(nil, nil, list(at("2g.20gb", 0), at("2g.20gb", 2), at("2g.20gb", 4))),
+			},
+		},
+		"two in an instance": {
+			gpu: backed(migOff(h100(migGPU0))), want: vgpuTypes(shared, 3),
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(shared, 0), vgpuAt(shared, 1), vgpuAt(shared, 2)},
+				MIG: instances(nil, nil, list(at("3g.40gb", 0), at("3g.40gb", 4))),
+			},
+		},
+		"functions that come on take the instances": {
+			gpu: without(backed(h100(migGPU0, at("1g.10gb", 3)))), want: vgpuTypes(c10, 1),
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Create: []gpu.VGPUPlace{vgpuAt(c10, 0)}, MIG: instances(nil, list(at("1g.10gb", 3)), list(at("1g.10gb", 6))),
+			},
+		},
+		"the held one keeps its instance": {
+			gpu: heldBy(halves, 1, "VM web-01"), want: vgpuTypes(c40, 1),
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c40, 1)}, Remove: []gpu.VGPUPlace{vgpuAt(c40, 0)},
+				MIG: instances(list(at("3g.40gb", 4)), list(at("3g.40gb", 0)), nil),
+			},
+		},
+		"one that nobody holds moves for another": {
+			gpu: backed(h100(migGPU0, at("1g.10gb", 0), at("1g.10gb", 4))), want: gpu.VGPULayout{Types: map[string]int{c10: 2, c40: 1}},
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(c10, 1)}, Create: []gpu.VGPUPlace{vgpuAt(c40, 2), vgpuAt(c10, 1)},
+				MIG: instances(list(at("1g.10gb", 0)), list(at("1g.10gb", 4)), list(at("1g.10gb", 1), at("3g.40gb", 4))),
+			},
+		},
+		"more than there is room for": {
+			gpu: backed(h100(migGPU0, at("1g.10gb", 2))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 2}}, fails: new(*placement.VGPUCapacityError),
+		},
+		"an instance that is too much goes": {
+			gpu: backed(h100(migGPU0, at("1g.10gb", 2), at("1g.10gb", 6))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 1}},
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Keep: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Remove: []gpu.VGPUPlace{vgpuAt(c10, 1)}, Create: []gpu.VGPUPlace{vgpuAt(c40, 1)},
+				MIG: instances(list(at("1g.10gb", 2)), list(at("1g.10gb", 6)), list(at("3g.40gb", 4))),
+			},
+		},
+		"where the driver does not tell, all of the profile are made again": {
+			gpu: silent, want: vgpuTypes(c10, 1),
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Remove: []gpu.VGPUPlace{vgpuAt(c10, 0), vgpuAt(c10, 1)}, Create: []gpu.VGPUPlace{vgpuAt(c10, 0)},
+				MIG: instances(list(at("1g.10gb", 0)), list(at("1g.10gb", 1)), nil),
+			},
+		},
+		"where the driver does not tell, and one is held, none goes": {
+			gpu: heldBy(silentCopy(silent), 0, "VM web-01"), want: vgpuTypes(c10, 1), fails: new(*placement.MIGInUseError),
+		},
+		"MIG mode of ours goes with the types": {
+			gpu: backed(h100(migGPU0, at("1g.10gb", 0))), given: gpu.Layout{MIG: &gpu.MIGState{Enabled: true}}, want: vgpuTypes("H100-20C", 1),
+			plan: placement.VGPUPlan{
+				FunctionsOn: true, Remove: []gpu.VGPUPlace{vgpuAt(c10, 0)}, Create: []gpu.VGPUPlace{vgpuAt("H100-20C", 0)},
+				MIG: &placement.VGPUInstances{MIGPlan: placement.MIGPlan{Remove: list(at("1g.10gb", 0))}},
+			},
+		},
+		"that of others stays": {gpu: backed(h100(migGPU0, at("1g.10gb", 0))), want: vgpuTypes("H100-20C", 1), fails: new(*placement.VGPUMIGModeError)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := placement.LayOutVGPU(&tt.gpu, &tt.want, tt.given)
+			if tt.fails != nil {
+				if err == nil || !errors.As(err, tt.fails) {
+					t.Errorf("%+v, %v", got, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tt.plan, got, cmpopts.EquateEmpty(), anyUUID); d != "" {
+				t.Errorf("plan (-want +got):\n%s", d)
+			}
+			if placement.HasVGPULayout(&tt.gpu, &tt.want) || !got.Changes(&tt.gpu) {
+				t.Error("it has the layout already")
+			}
+		})
+	}
+}
+
+// silentCopy is a GPU with vGPUs of its own.
+func silentCopy(g gpu.GPU) gpu.GPU {
+	v := *g.VGPU
+	v.Instances = slices.Clone(v.Instances)
+	g.VGPU = &v
+	return g
 }
 
 // TestVGPUUUIDs has the mediated devices of a GPU itself: each is known by its UUID, which
@@ -89,11 +205,11 @@ func TestVGPUUUIDs(t *testing.T) {
 	g := l40s(migGPU0)
 	g.VGPU.Functions = 0
 	want := vgpuTypes(q12, 3)
-	first, err := placement.LayOutVGPU(&g, &want)
+	first, err := placement.LayOutVGPU(&g, &want, gpu.Layout{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, _ := placement.LayOutVGPU(&g, &want)
+	second, _ := placement.LayOutVGPU(&g, &want, gpu.Layout{})
 	if d := cmp.Diff(first, second); d != "" {
 		t.Errorf("another time:\n%s", d)
 	}
@@ -106,13 +222,13 @@ func TestVGPUUUIDs(t *testing.T) {
 	}
 	kept := first.Create[1]
 	g.VGPU.Instances = []gpu.VGPUInstance{{VGPUPlace: kept}}
-	rest, err := placement.LayOutVGPU(&g, &want)
+	rest, err := placement.LayOutVGPU(&g, &want, gpu.Layout{})
 	if err != nil || len(rest.Create) != 2 || rest.Create[0].UUID == kept.UUID || rest.Create[1].UUID == kept.UUID {
 		t.Errorf("beside one: %+v, %v", rest, err)
 	}
 	other := l40s(migGPU1)
 	other.VGPU.Functions = 0
-	if p, _ := placement.LayOutVGPU(&other, &want); seen[p.Create[0].UUID] {
+	if p, _ := placement.LayOutVGPU(&other, &want, gpu.Layout{}); seen[p.Create[0].UUID] {
 		t.Error("two GPUs have mediated devices of one UUID")
 	}
 }
@@ -120,10 +236,10 @@ func TestVGPUUUIDs(t *testing.T) {
 func TestFollowVGPU(t *testing.T) {
 	g := heldBy(l40s(migGPU0, q12, q24), 0, "VM web-01")
 	g.VGPU.Heterogeneous = true
-	on := func(mixed bool, places ...gpu.VGPUPlace) gpu.VGPUState {
-		return gpu.VGPUState{FunctionsOn: true, Heterogeneous: mixed, Places: places}
+	on := func(mixed bool, places ...gpu.VGPUPlace) gpu.Layout {
+		return gpu.Layout{VGPU: &gpu.VGPUState{FunctionsOn: true, Heterogeneous: mixed, Places: places}}
 	}
-	if p, err := placement.FollowVGPU(&g, g.VGPU.State()); err != nil || p.Changes(&g) {
+	if p, err := placement.FollowVGPU(&g, g.Layout()); err != nil || p.Changes(&g) {
 		t.Errorf("as it is: %+v, %v", p, err)
 	}
 	p, err := placement.FollowVGPU(&g, on(true, vgpuAt(q12, 0), vgpuAt(q12, 9)))
@@ -135,7 +251,7 @@ func TestFollowVGPU(t *testing.T) {
 		t.Errorf("%v, plan (-want +got):\n%s", err, d)
 	}
 	for name, tt := range map[string]struct {
-		state gpu.VGPUState
+		state gpu.Layout
 		into  any
 	}{
 		"the held one goes":     {on(true), new(*placement.VGPUHeldError)},

@@ -104,7 +104,7 @@ func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGP
 		for _, in := range f.VGPUs {
 			v.Instances = append(v.Instances, gpu.VGPUInstance{
 				VGPUPlace: gpu.VGPUPlace{Type: in.Type.ShortName(), Function: f.Index, UUID: in.UUID},
-				Address:   f.Address, Holder: holdersText(in.Holders),
+				Address:   f.Address, GPUInstance: in.Instance, Holder: holdersText(in.Holders),
 			})
 		}
 	}

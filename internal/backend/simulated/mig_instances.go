@@ -60,6 +60,11 @@ func (r *record) destroyInstance(gpuID string, p gpu.MIGPlacement) error {
 	if inside := g.processesIn(i.ID); len(inside) > 0 {
 		return refuse(backend.InUse, "in it runs %s", listProcesses(inside))
 	}
+	if g.VGPU != nil {
+		if inside := (vgpuFace{GPU: g.GPU}).vgpusIn(i.ID); len(inside) > 0 {
+			return refuse(backend.InUse, "in it lives %s", listVGPUs(inside))
+		}
+	}
 	if i.Compute = nil; r.halfway {
 		return nil
 	}

@@ -48,8 +48,12 @@ func (r *record) createVGPU(gpuID string, want gpu.VGPUPlace) error {
 	if err := g.vgpuRoom(t); err != nil {
 		return err
 	}
+	in, err := g.freeInstance(t)
+	if err != nil {
+		return err
+	}
 	v := g.VGPU
-	v.Instances = append(v.Instances, gpu.VGPUInstance{VGPUPlace: want, Address: functionAddress(g.Address, want.Function)})
+	v.Instances = append(v.Instances, gpu.VGPUInstance{VGPUPlace: want, Address: functionAddress(g.Address, want.Function), GPUInstance: in})
 	slices.SortFunc(v.Instances, func(a, b gpu.VGPUInstance) int {
 		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.UUID, b.UUID))
 	})
@@ -142,8 +146,6 @@ func (g vgpuFace) vgpuRoom(t gpu.VGPUType) error {
 		}
 	}
 	switch {
-	case t.MIGProfile != "" && same >= g.migInstances(t.MIGProfile):
-		return refuse(backend.Insufficient, "no GPU instance %s is free", t.MIGProfile)
 	case t.Max > 0 && same >= t.Max:
 		return refuse(backend.Insufficient, "the GPU takes %d of %s, and has %s", t.Max, t.Name, listVGPUs(v.Instances))
 	case t.MIGProfile == "" && used > frameBuffers(v):
@@ -152,14 +154,29 @@ func (g vgpuFace) vgpuRoom(t gpu.VGPUType) error {
 	return nil
 }
 
-func (g vgpuFace) migInstances(profile string) int {
-	n := 0
+// freeInstance is the GPU instance that a vGPU of a MIG-backed type gets, nil for another type:
+// the first of its profile that has room beside vGPUs of the same size.
+func (g vgpuFace) freeInstance(t gpu.VGPUType) (*int, error) {
+	if t.MIGProfile == "" {
+		return nil, nil
+	}
+	profile, _ := g.MIG.Profile(t.MIGProfile)
+	each := max(1, t.Max/max(1, profile.Max))
 	for _, i := range g.MIG.Instances {
-		if i.Profile == profile {
-			n++
+		inside, alike := g.vgpusIn(i.ID), true
+		for _, in := range inside {
+			other, _ := g.VGPU.Offers(in.Type)
+			alike = alike && other.FrameBuffer == t.FrameBuffer
+		}
+		if i.Profile == t.MIGProfile && alike && len(inside) < each {
+			return &i.ID, nil
 		}
 	}
-	return n
+	return nil, refuse(backend.Insufficient, "no GPU instance %s is free", t.MIGProfile)
+}
+
+func (g vgpuFace) vgpusIn(instance int) []gpu.VGPUInstance {
+	return slices.DeleteFunc(slices.Clone(g.VGPU.Instances), func(i gpu.VGPUInstance) bool { return i.GPUInstance == nil || *i.GPUInstance != instance })
 }
 
 // frameBuffers is what vGPUs can have together: the most that a GPU full of one type
