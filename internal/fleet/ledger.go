@@ -88,7 +88,7 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	}
 	l.forget(instance)
 	l.book.Open(instance, change.Change{})
-	if l.twice(instance, p.Token) {
+	if _, twice := l.book.Plan(p.Token); twice { // one object was imported under two addresses
 		p.Token, p.Adopt, p.Unchanged = "", true, false
 	}
 	if p.Token == "" {
@@ -99,20 +99,6 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	l.handovers.ring()
 	l.entries[instance] = entry{key: p.Token, prior: p.Prior}
 	return findings
-}
-
-// twice tells whether another instance of the run goes by the same token: one object was
-// imported under two addresses.
-func (l *Ledger) twice(instance, token string) bool {
-	if token == "" {
-		return false
-	}
-	for other, e := range l.entries {
-		if other != instance && e.key == token {
-			return true
-		}
-	}
-	return false
 }
 
 // approved is what a change may disturb: for a partition config also the VMs that the run

@@ -5,6 +5,7 @@ package fleet_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"syscall"
 	"testing"
@@ -16,23 +17,39 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// large is a fleet of hosts with ten VMs each, and a run that plans one partition config for
-// all of them, as resources do before the assignments that refer to it.
-func large(tb testing.TB, hosts int) (*fleet.Fleet, []string) {
+// sized is how large a fleet is: clusters of so many nodes, of one for hosts without a cluster, and
+// VMs that run on each host, with a GPU for so many of them.
+type sized struct{ hosts, nodes, vms, share int }
+
+// large is such a fleet, and a run that plans one partition config for all of it, as resources do
+// before the assignments that refer to it.
+func large(tb testing.TB, size sized) (*fleet.Fleet, []string) {
 	tb.Helper()
 	endpoints, names := map[string]fleet.Endpoint{}, []string{}
 	config := &gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Name: "vdi", Count: 16, GPUs: map[string][]string{}}
-	for i := range hosts {
+	for i := range size.hosts {
 		name := fmt.Sprintf("hv%04d", i)
 		c := connection(name)
-		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
-		c.host.GPUs[0].Status = gpu.Partitioned
-		for n := range 10 {
-			c.host.VMs = append(c.host.VMs, gpu.VM{ID: fmt.Sprintf("vm-%d-%d", i, n), Name: fmt.Sprintf("desk-%d-%d", i, n), State: gpu.VMRunning, Generation: 2})
+		one := c.host.GPUs[0]
+		one.Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}, SupportsIncomingLiveMigration: new(true)}
+		one.Status = gpu.Partitioned
+		c.host.GPUs = nil
+		for n := range 1 + size.vms/size.share {
+			one.ID = fmt.Sprintf("g%d", n)
+			c.host.GPUs = append(c.host.GPUs, one)
+			config.GPUs[name] = append(config.GPUs[name], one.ID)
+		}
+		if size.nodes > 1 {
+			c.host.Cluster = &gpu.Cluster{Name: fmt.Sprintf("clu%d", i/size.nodes)}
+			for n := range size.nodes {
+				c.host.Cluster.Nodes = append(c.host.Cluster.Nodes, gpu.Node{Name: fmt.Sprintf("hv%04d", i/size.nodes*size.nodes+n), State: gpu.NodeUp})
+			}
+		}
+		for n := range size.vms {
+			c.host.VMs = append(c.host.VMs, gpu.VM{ID: fmt.Sprintf("vm-%d-%d", i, n), Name: fmt.Sprintf("desk-%d-%d", i, n), State: gpu.VMRunning, Generation: 2, Clustered: size.nodes > 1})
 		}
 		endpoints[name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
 		names = append(names, name)
-		config.GPUs[name] = []string{"g"}
 	}
 	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints})
 	f.Record(f.Ledger.Instance(""), f.LookAll(tb.Context()), change.Change{Subject: "gpu_partition_config vdi", Want: gpu.Want{Config: config}})
@@ -60,15 +77,15 @@ func planDesk(tb testing.TB, f *fleet.Fleet, hint []string, host, n int) {
 	}
 }
 
-// planAll plans ten assignments for each host, and tells what that took.
-func planAll(tb testing.TB, hosts int) (allocations uint64, cpu float64) {
+// planAll plans an assignment for each VM, and tells what that took.
+func planAll(tb testing.TB, size sized) (allocations uint64, cpu float64) {
 	tb.Helper()
-	f, names := large(tb, hosts)
+	f, names := large(tb, size)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := cpuSeconds()
-	for host := range hosts {
-		for n := range 10 {
+	for host := range size.hosts {
+		for n := range size.vms {
 			planDesk(tb, f, names, host, n)
 		}
 	}
@@ -86,28 +103,54 @@ func cpuSeconds() float64 {
 	return seconds(used.Utime) + seconds(used.Stime)
 }
 
-// BenchmarkPlan plans 10,000 assignments on 1,000 hosts.
+// BenchmarkPlan plans 10,000 assignments on 1,000 hosts: without a cluster, in clusters of 16, and on
+// a tenth of them with ten times as many VMs each.
 func BenchmarkPlan(b *testing.B) {
-	for b.Loop() {
-		_, cpu := planAll(b, 1000)
-		b.ReportMetric(cpu, "cpu-s/plan")
+	for _, size := range []sized{{1000, 1, 10, 16}, {1000, 16, 10, 16}, {100, 1, 100, 16}, {100, 4, 100, 8}} {
+		b.Run(fmt.Sprintf("%d hosts, %d in a cluster, %d VMs each", size.hosts, size.nodes, size.vms), func(b *testing.B) {
+			for b.Loop() {
+				_, cpu := planAll(b, size)
+				b.ReportMetric(cpu, "cpu-s/plan")
+			}
+		})
 	}
 }
 
-// mostForAPlan is a tenth more than what was measured: 232.
-const mostForAPlan = 255
+// mostForAPlan is a tenth more than what was measured: 209.
+const mostForAPlan = 230
 
-// What a plan costs grows with what it plans and not with its square. Allocations are
-// counted: they are the same on a busy machine. What an assignment does is worked out once, and
-// so is what its config does to a host: twice would be a third more.
+// What a plan costs grows with what it plans and not with its square, whichever way the fleet is
+// larger. Allocations are counted: they are the same on a busy machine. What an assignment does is
+// worked out once, and so is what its config does to a host: twice would be a third more.
 func TestPlansCostInProportion(t *testing.T) {
-	small, _ := planAll(t, 25)
-	large, _ := planAll(t, 200)
-	if factor := float64(large) / float64(small); factor > 8*1.25 {
-		t.Errorf("eight times as many assignments and hosts cost %.1f times as many allocations (%d, %d)", factor, small, large)
-	}
-	if each := large / 2000; each > mostForAPlan {
-		t.Errorf("the plan of one assignment makes %d allocations, more than %d", each, mostForAPlan)
+	for _, c := range []struct {
+		what string
+		size func(n int) sized // n is 1, 2 and 4
+		most float64           // the exponent
+	}{
+		{"hosts", func(n int) sized { return sized{25 * n, 1, 10, 16} }, 1.05},
+		{"hosts, in clusters of 2", func(n int) sized { return sized{24 * n, 2, 10, 8} }, 1.05},
+		{"hosts, in clusters of 16", func(n int) sized { return sized{16 * n, 16, 10, 8} }, 1.05},
+		{"hosts with 100 VMs", func(n int) sized { return sized{2 * n, 1, 100, 16} }, 1.05},
+		{"hosts with 100 VMs, in clusters of 4", func(n int) sized { return sized{4 * n, 4, 100, 8} }, 1.05},
+		{"VMs on each host", func(n int) sized { return sized{4, 1, 25 * n, 16} }, 1.1},
+		{"VMs on each host, in clusters of 4", func(n int) sized { return sized{4, 4, 25 * n, 8} }, 1.2},
+		{"VMs on each host, in clusters of 4 without room for a failover", func(n int) sized { return sized{4, 4, 25 * n, 16} }, 1.3},
+		{"nodes of a cluster", func(n int) sized { return sized{4 * n, 4 * n, 10, 8} }, 1.4},
+	} {
+		var counts []uint64
+		for _, n := range []int{1, 2, 4} {
+			count, _ := planAll(t, c.size(n))
+			counts = append(counts, count)
+		}
+		exponent := math.Log2(float64(counts[2])/float64(counts[0])) / 2
+		t.Logf("allocations with 1, 2 and 4 times as many %s: %d, the power of %.2f", c.what, counts, exponent)
+		if exponent > c.most {
+			t.Errorf("with the number of %s allocations grow to the power of %.2f, more than %.2f", c.what, exponent, c.most)
+		}
+		if each := counts[2] / 1000; c.what == "hosts" && each > mostForAPlan {
+			t.Errorf("the plan of one assignment makes %d allocations, more than %d", each, mostForAPlan)
+		}
 	}
 }
 

@@ -126,17 +126,11 @@ func (b *Book) about(subjects ...string) []*entry {
 		return b.subject[subjects[0]]
 	}
 	var out []*entry
-	seen := map[*entry]bool{}
 	for _, s := range subjects {
-		for _, e := range b.subject[s] {
-			if !seen[e] {
-				seen[e] = true
-				out = append(out, e)
-			}
-		}
+		out = append(out, b.subject[s]...)
 	}
 	slices.SortFunc(out, compareEntries)
-	return out
+	return slices.Compact(out)
 }
 
 // compareEntries orders by label first: tokens are random, and two runs should

@@ -37,7 +37,7 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 		seats := total(r.slots(host, h))
 		seating := r.seating(host, h)
 		r.checkPinned(Finding{Path: "gpu_p.partition_count", Host: host}, r.slots(host, h), seating)
-		need, _, names := tally(runningOnly(seating))
+		need, _ := tally(seating)
 		if need <= seats {
 			r.warnOfOff(host, seats, seating)
 			continue
@@ -49,7 +49,7 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 			Path:   "gpu_p.partition_count",
 			Title:  "Too few partitions for the running VMs",
 			Host:   host,
-			Found:  fmt.Sprintf("On %s %s: %s.", hostText(host), verb(need, "1 running VM needs a partition", fmt.Sprintf("%d partitions are needed by running VMs", need)), joinAll(names)),
+			Found:  fmt.Sprintf("On %s %s: %s.", hostText(host), verb(need, "1 running VM needs a partition", fmt.Sprintf("%d partitions are needed by running VMs", need)), joinAll(names(runningOnly(seating)))),
 			Wanted: fmt.Sprintf("%s leaves %s there.", r.label(), plural(seats, "partition")),
 			Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs first.",
 		}, overflow("config", host, need-seats)...)
@@ -59,7 +59,7 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 // warnOfOff says that VMs with an adapter are more than the partitions that a config leaves:
 // those that are off now take theirs when they start.
 func (r *run) warnOfOff(host string, seats int, seating map[string]seated) {
-	_, configured, names := tally(seating)
+	_, configured := tally(seating)
 	if configured <= seats {
 		return
 	}
@@ -68,7 +68,7 @@ func (r *run) warnOfOff(host string, seats int, seating map[string]seated) {
 		Path:   "gpu_p.partition_count",
 		Title:  "More VMs than partitions",
 		Host:   host,
-		Found:  fmt.Sprintf("On %s, %s configured for %s: %s.", hostText(host), verb(configured, "1 partition is", fmt.Sprintf("%d partitions are", configured)), plural(len(names), "VM"), joinAll(names)),
+		Found:  fmt.Sprintf("On %s, %s configured for %s: %s.", hostText(host), verb(configured, "1 partition is", fmt.Sprintf("%d partitions are", configured)), plural(len(seating), "VM"), joinAll(names(seating))),
 		Wanted: fmt.Sprintf("%s leaves %s there. VMs take their partition when they start, so not all of them can run at the same time.", r.label(), plural(seats, "partition")),
 		Fix:    "Choose a larger `partition_count`, or unassign or move some of these VMs.",
 	}, overflow("configured", host, configured-seats)...)
@@ -94,11 +94,11 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	slots := r.slots(at.key, at.host)
 	seating := r.seating(at.key, at.host)
 	own := gpu.FoldID(at.vm.ID)
-	if delete(seating, own); seatedAfter(at.vm, a) {
-		with := maps.Clone(seating)
-		with[own] = seated{name: cmp.Or(at.vm.Name, at.vm.ID), seats: 1, running: true, clustered: at.vm.Clustered, config: a.Partition.Config, asked: a.Partition.PinnedGPU, planned: true}
-		r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, slots, with)
+	if seatedAfter(at.vm, a) {
+		seating[own] = seated{name: cmp.Or(at.vm.Name, at.vm.ID), seats: 1, running: true, clustered: at.vm.Clustered, config: a.Partition.Config, asked: a.Partition.PinnedGPU, planned: true}
+		r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, slots, seating)
 	}
+	delete(seating, own)
 	where := capital(hostText(at.key))
 	if pin := a.Partition.PinnedGPU; pin != "" {
 		slots = slices.DeleteFunc(slots, func(s slot) bool { return !gpu.SameID(s.gpu.ID, pin) })
@@ -125,7 +125,7 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		})
 	}
 	seats := total(slots)
-	running, configured, _ := tally(seating)
+	running, configured := tally(seating)
 	f := Finding{
 		Path:   "partition",
 		Host:   at.key,
@@ -136,13 +136,11 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	}
 	switch {
 	case seatedAfter(at.vm, a) && running+1 > seats:
-		_, _, names := tally(runningOnly(seating))
-		f.Found = fmt.Sprintf("%s has %s, and VMs that run use %s: %s.", where, plural(seats, "partition"), verb(running, "1", strconv.Itoa(running)), joinAll(names))
+		f.Found = fmt.Sprintf("%s has %s, and VMs that run use %s: %s.", where, plural(seats, "partition"), verb(running, "1", strconv.Itoa(running)), joinAll(names(runningOnly(seating))))
 	case configured+1 > seats:
-		_, _, names := tally(seating)
 		f.Level = Warning
 		f.Title = "More VMs than partitions"
-		f.Found = fmt.Sprintf("%s has %s for %s: %s and this one.", where, plural(seats, "partition"), plural(configured+1, "VM"), join(names))
+		f.Found = fmt.Sprintf("%s has %s for %s: %s and this one.", where, plural(seats, "partition"), plural(configured+1, "VM"), join(names(seating)))
 		f.Wanted = fmt.Sprintf("%s adds one more. VMs take their partition when they start, so not all of them can run at the same time.", r.label())
 	default:
 		return
@@ -163,13 +161,13 @@ func (r *run) checkPoolSeats(a *gpu.Assignment) {
 	size := len(members)
 	users := r.poolUsers(at.key, at.host, a.Pool.Name)
 	delete(users, gpu.FoldID(at.vm.ID))
-	running, configured, names := tally(users)
+	running, configured := tally(users)
 	f := Finding{
 		Path:   "pool",
 		Host:   at.key,
 		VM:     at.vm.Name,
 		Title:  "The pool has too few GPUs",
-		Found:  fmt.Sprintf("Pool %s on %s has %s; these VMs use it: %s.", quote(a.Pool.Name), hostText(at.key), plural(size, "GPU"), join(names)),
+		Found:  fmt.Sprintf("Pool %s on %s has %s; these VMs use it: %s.", quote(a.Pool.Name), hostText(at.key), plural(size, "GPU"), join(names(users))),
 		Wanted: fmt.Sprintf("%s takes %s.", r.label(), plural(poolCount(a.Pool), "GPU")),
 		Fix:    "Add GPUs to the pool's `members` on this host, lower `count`, or unassign another VM.",
 	}
@@ -204,7 +202,7 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 		}
 		size := len(hosts[host])
 		users := r.poolUsers(host, h, pool.Name)
-		running, configured, names := tally(users)
+		running, configured := tally(users)
 		alone := 0 // one that draws more than there are never starts
 		for _, u := range users {
 			alone = max(alone, u.seats)
@@ -213,7 +211,7 @@ func (r *run) checkPoolMembers(want, prior *gpu.PoolConfig) {
 			Path:   "members",
 			Title:  "The pool would have fewer GPUs than its VMs use",
 			Host:   host,
-			Found:  fmt.Sprintf("VMs on %s draw %s from pool %s: %s.", hostText(host), plural(configured, "GPU"), quote(pool.Name), joinAll(names)),
+			Found:  fmt.Sprintf("VMs on %s draw %s from pool %s: %s.", hostText(host), plural(configured, "GPU"), quote(pool.Name), joinAll(names(users))),
 			Wanted: fmt.Sprintf("%s leaves %s in the pool there.", r.label(), plural(size, "GPU")),
 			Fix:    "Unassign these VMs first, or keep the GPUs in the pool.",
 		}
@@ -277,7 +275,7 @@ func poolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
 
 // poolUsers lists who draws from a pool on the host after this run.
 func (r *run) poolUsers(host string, h *gpu.Host, pool string) map[string]seated {
-	return r.users(host, h, func(vm *gpu.VM) int { return drawn(vm, pool) })
+	return r.users(host, r.projection(host, h), func(vm *gpu.VM) int { return drawn(vm, pool) })
 }
 
 // drawn is the number of a VM's devices that come from a pool.

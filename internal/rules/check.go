@@ -57,7 +57,7 @@ type memo struct {
 	shares    shareMemo
 	forecasts map[string]change.Forecast
 	wayMade   map[lenientOn]change.Forecast
-	projected map[string]*gpu.Host
+	projected map[string]*projection
 	laidOut   map[string]*gpu.Host
 	undrained map[drainIn]map[string]string
 }
@@ -76,7 +76,7 @@ type lenientOn struct {
 
 func newMemo() *memo {
 	return &memo{
-		forecasts: map[string]change.Forecast{}, wayMade: map[lenientOn]change.Forecast{}, projected: map[string]*gpu.Host{}, laidOut: map[string]*gpu.Host{},
+		forecasts: map[string]change.Forecast{}, wayMade: map[lenientOn]change.Forecast{}, projected: map[string]*projection{}, laidOut: map[string]*gpu.Host{},
 		undrained: map[drainIn]map[string]string{},
 	}
 }

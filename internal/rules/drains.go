@@ -81,7 +81,7 @@ func (r *run) undrainedIn(h *gpu.Host, p change.Change) map[string]string {
 					if !ok {
 						vm = &gpu.VM{ID: part.VMID, Name: part.VMID}
 					}
-					v := &mover{traveller: traveller{seated: seated{name: vm.Name, clustered: vm.Clustered && vm.Runs()}, host: host, vm: vm}}
+					v := &mover{traveller: traveller{seated: seated{name: vm.Name, vm: vm, clustered: vm.Clustered && vm.Runs()}, host: host}}
 					for _, a := range vm.PartitionAdapters {
 						v.min, v.pinned = a.Quotas.VRAM.Min, a.PinnedGPU
 					}

@@ -14,6 +14,7 @@ import (
 type Fleet struct {
 	mu       sync.RWMutex
 	hosts    map[string]*gpu.Host
+	changes  int                 // how often one was put or forgotten
 	clusters map[string][]string // folded cluster name to host keys, sorted
 
 	vmsByID      placedMap[gpu.VM] // folded id
@@ -76,6 +77,7 @@ func (f *Fleet) put(key string, h *gpu.Host) {
 	if h == nil {
 		return
 	}
+	f.changes++
 	f.hosts[key] = h
 	if c := h.ClusterName(); c != "" {
 		members := f.clusters[gpu.FoldID(c)]
@@ -101,6 +103,7 @@ func (f *Fleet) drop(key string) {
 	if h == nil {
 		return
 	}
+	f.changes++
 	delete(f.hosts, key)
 	if c := gpu.FoldID(h.ClusterName()); c != "" {
 		f.clusters[c] = slices.DeleteFunc(f.clusters[c], func(k string) bool { return k == key })
@@ -132,6 +135,16 @@ func (f *Fleet) claimIndex(c *gpu.Claim) (placedMap[gpu.Claim], []string) {
 	case gpu.ClaimAssignment:
 	}
 	return f.vmClaims, []string{gpu.FoldID(c.ID)}
+}
+
+// vmOn finds a VM of a host by its folded id.
+func (f *Fleet) vmOn(host, id string) *gpu.VM {
+	for _, p := range f.vmsByID[id] {
+		if p.host == host {
+			return p.item
+		}
+	}
+	return nil
 }
 
 // cluster lists the host keys of the cluster that a host belongs to, itself

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -38,9 +39,12 @@ func (r *run) checkAssignmentHeadroom(a *gpu.Assignment) {
 	if !ok || !at.vm.Clustered || at.host.Cluster == nil || len(at.vm.PartitionAdapters) > 0 || !seatedAfter(at.vm, a) {
 		return
 	}
-	adds := traveller{seated: seated{name: at.vm.Name, seats: 1, clustered: true, pinned: a.Partition.PinnedGPU}, host: at.key, vm: at.vm, min: a.Partition.Quotas.VRAM.Min}
-	before, known := r.shortage(at.host, nil)
-	if after, _ := r.shortage(at.host, &adds); known && after.vms > before.vms {
+	adds := traveller{seated: seated{vm: at.vm, seats: 1, clustered: true, pinned: a.Partition.PinnedGPU}, host: at.key, min: a.Partition.Quotas.VRAM.Min}
+	after, known := r.shortage(at.host, &adds)
+	if !known || after.vms == 0 {
+		return
+	}
+	if before, _ := r.shortage(at.host, nil); after.vms > before.vms {
 		r.reportShortage(after, at.host, "partition")
 	}
 }
@@ -67,11 +71,10 @@ type shortage struct {
 	bound      bool // they may not use all that is free
 }
 
-// traveller is a VM with a partition, and where it may have one.
+// traveller is a VM with a partition, or several alike, and where they may have one.
 type traveller struct {
 	seated
-	host string // that it runs on
-	vm   *gpu.VM
+	host string  // that it runs on
 	min  *uint64 // the least memory that its partition must have
 	on   string  // the GPU whose partition it keeps while it stays
 }
@@ -82,69 +85,120 @@ type bench struct {
 	host  string
 	node  string // what the cluster calls it
 	up    bool
-	taken []int // travellers
+	taken []taken
+}
+
+// taken is how many partitions travellers have.
+type taken struct {
+	by *traveller
+	n  int
+}
+
+func (b *bench) free() int {
+	n := b.count
+	for _, t := range b.taken {
+		n -= t.n
+	}
+	return n
+}
+
+// take has travellers take so many partitions more, or give them back.
+func (b *bench) take(by *traveller, n int) {
+	for i := range b.taken {
+		if b.taken[i].by == by {
+			b.taken[i].n += n
+			return
+		}
+	}
+	b.taken = append(b.taken, taken{by, n})
+}
+
+// crewOf are the VMs of a node that have partitions and run, those alike as one, and the node's
+// GPUs as they sit there.
+func (r *run) crewOf(host string, p *projection) (crew []*traveller, benches []bench) {
+	on := map[string]string{}
+	state := p.of.NodeState()
+	for _, s := range p.slots {
+		benches = append(benches, bench{slot: s, host: host, node: p.of.Name, up: state == gpu.NodeUp || state == ""})
+		if s.count == s.gpu.Partitionable.Count {
+			for _, part := range s.gpu.Partitionable.Partitions {
+				on[gpu.FoldID(part.VMID)] = s.gpu.ID
+			}
+		}
+	}
+	type likeness struct {
+		clustered       bool
+		pinned, on, may string
+		min             uint64
+		limited         bool
+	}
+	alike := map[likeness]*traveller{}
+	seating := r.users(host, p, partitionsOf)
+	for i := range p.host.VMs {
+		id := gpu.FoldID(p.host.VMs[i].ID)
+		s, ok := seating[id]
+		if !ok || !s.running {
+			continue
+		}
+		t := &traveller{seated: s, host: host, on: on[id]}
+		for _, a := range s.vm.PartitionAdapters {
+			t.min = a.Quotas.VRAM.Min
+		}
+		k := likeness{clustered: s.clustered, pinned: s.pinned, on: t.on, may: strings.Join(s.vm.PossibleOwners, "\x00"), limited: t.min != nil}
+		if t.min != nil {
+			k.min = *t.min
+		}
+		if alike[k] == nil {
+			alike[k], crew = t, append(crew, t)
+		} else {
+			alike[k].seats += s.seats
+		}
+	}
+	for _, t := range crew {
+		seat(t, benches, "")
+	}
+	return crew, benches
 }
 
 // shortage finds the largest shortage of a cluster, as the run leaves it, with one VM more. It
 // is not known while a node cannot be asked: it may have room.
 func (r *run) shortage(h *gpu.Host, more *traveller) (worst shortage, known bool) {
-	var vms []traveller
 	var benches []bench
 	var hosts []string
+	crews := map[string][]*traveller{}
 	for _, n := range h.Cluster.Nodes {
 		host, ok := r.fleet.node(h, n.Name)
 		if !ok {
 			return worst, false
 		}
-		node := r.fleet.hosts[host]
-		state := node.NodeState()
-		hosts = append(hosts, host)
-		for _, s := range r.slots(host, node) {
-			benches = append(benches, bench{slot: s, host: host, node: n.Name, up: state == gpu.NodeUp || state == ""})
+		p := r.projection(host, r.fleet.hosts[host])
+		hosts, crews[host] = append(hosts, host), p.crew
+		if more == nil || more.host != host {
+			benches = append(benches, p.benches...)
+			continue
 		}
-		then := r.projected(host, node)
-		seating := runningOnly(r.seating(host, node))
-		for _, id := range sortedKeys(seating) {
-			vm, _ := then.VM(id)
-			t := traveller{seated: seating[id], host: host, vm: vm}
-			for _, a := range vm.PartitionAdapters {
-				t.min = a.Quotas.VRAM.Min
-			}
-			for _, s := range benches {
-				if s.host == host && s.count == s.gpu.Partitionable.Count && heldBy(s.gpu, id) > 0 {
-					t.on = s.gpu.ID
-				}
-			}
-			for range t.seats {
-				vms = append(vms, t)
-			}
-		}
-	}
-	if more != nil {
-		vms = append(vms, *more)
-	}
-	seat := func(benches []bench, v int, failed string) bool {
-		return place(vms, benches, v, failed, map[int]bool{})
-	}
-	for v := range vms {
-		seat(benches, v, "") // each on its own node
+		own := cloneBenches(p.benches)
+		seat(more, own, "")
+		benches, crews[host] = append(benches, own...), append(slices.Clip(p.crew), more)
 	}
 	for _, failed := range hosts {
-		left := slices.DeleteFunc(cloneBenches(benches), func(b bench) bool { return b.host == failed })
+		crew := slices.DeleteFunc(slices.Clone(crews[failed]), func(t *traveller) bool { return !t.clustered })
 		s := shortage{host: failed}
+		for _, t := range crew {
+			s.moves += t.seats
+		}
+		if !slices.ContainsFunc(crew, func(t *traveller) bool { return !t.finds(s.moves, benches, failed) }) {
+			continue
+		}
+		left := slices.DeleteFunc(cloneBenches(benches), func(b bench) bool { return b.host == failed })
 		room := 0
-		for _, b := range left {
-			if b.up {
-				room += b.count - len(b.taken)
+		for i := range left {
+			if left[i].up {
+				room += left[i].free()
 			}
 		}
-		for v := range vms {
-			if vms[v].host != failed || !vms[v].clustered {
-				continue
-			}
-			if s.moves++; !seat(left, v, failed) {
-				s.vms++
-			}
+		for _, t := range crew {
+			s.vms += t.seats - seat(t, left, failed)
 		}
 		s.bound = s.moves-s.vms < min(room, s.moves)
 		if s.vms > worst.vms {
@@ -154,27 +208,57 @@ func (r *run) shortage(h *gpu.Host, more *traveller) (worst shortage, known bool
 	return worst, true
 }
 
-// place gives a VM a partition and moves others on, each to one that it may have, where that
-// makes room. Who had a partition keeps one.
-func place(vms []traveller, benches []bench, v int, failed string, seen map[int]bool) bool {
+// finds tells whether so many partitions are free that VMs may have when a node has failed: if each
+// finds as many as have to move, all find one.
+func (t *traveller) finds(n int, benches []bench, failed string) bool {
+	for i := range benches {
+		if n <= 0 {
+			break
+		}
+		if t.fits(&benches[i], failed) {
+			n -= benches[i].free()
+		}
+	}
+	return n <= 0
+}
+
+// seat gives partitions to VMs that are alike, and tells to how many.
+func seat(t *traveller, benches []bench, failed string) int {
+	for placed := 0; ; {
+		n := place(t, t.seats-placed, benches, failed, map[int]bool{})
+		if n == 0 {
+			return placed
+		}
+		placed += n
+	}
+}
+
+// place gives at most n VMs that are alike a partition and moves others on, each to one that it may
+// have, where that makes room. Who had a partition keeps one.
+func place(t *traveller, n int, benches []bench, failed string, seen map[int]bool) (placed int) {
 	for i := range benches {
 		b := &benches[i]
-		if seen[i] || !vms[v].fits(b, failed) {
+		if placed == n {
+			break
+		}
+		if seen[i] || !t.fits(b, failed) {
 			continue
 		}
 		seen[i] = true
-		if len(b.taken) < b.count {
-			b.taken = append(b.taken, v)
-			return true
+		if k := min(n-placed, b.free()); k > 0 {
+			b.take(t, k)
+			placed += k
 		}
-		for k, other := range b.taken {
-			if place(vms, benches, other, failed, seen) {
-				b.taken[k] = v
-				return true
+		for j := 0; j < len(b.taken) && placed < n; j++ {
+			if other := b.taken[j]; other.by != t && other.n > 0 {
+				k := place(other.by, min(n-placed, other.n), benches, failed, seen)
+				b.take(other.by, -k)
+				b.take(t, k)
+				placed += k
 			}
 		}
 	}
-	return false
+	return placed
 }
 
 // fits tells whether a VM may have a partition of a GPU when a node has failed.

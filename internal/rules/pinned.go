@@ -11,15 +11,14 @@ import (
 // it free whichever of the run's VMs comes first. One that is not pinned takes its partition of
 // the GPU with the most free ones, and keeps it until it is stopped.
 func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
-	free, pinned := map[string]int{}, map[string][]string{}
-	for _, s := range slots {
-		free[s.gpu.ID] = s.count
-		for id, v := range seating {
-			if !v.planned {
-				free[s.gpu.ID] -= heldBy(s.gpu, id)
-			}
-		}
+	asked := false
+	for _, v := range seating {
+		asked = asked || v.asked != ""
 	}
+	if !asked {
+		return
+	}
+	pinned := map[string][]string{}
 	var loose []string // by id
 	for _, id := range sortedKeys(seating) {
 		switch v := seating[id]; {
@@ -34,10 +33,18 @@ func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
 			}
 		}
 	}
+	free := map[string]int{}
+	for _, s := range slots {
+		free[s.gpu.ID] = s.count
+		for _, part := range s.gpu.Partitionable.Partitions {
+			if v, ok := seating[gpu.FoldID(part.VMID)]; ok && !v.planned {
+				free[s.gpu.ID]--
+			}
+		}
+	}
 	for _, s := range slots {
 		wanted, there := pinned[s.gpu.ID], free[s.gpu.ID]
-		left := there - takenFirst(s, slots, seating, loose, free, pinned)
-		if len(wanted) == 0 || len(wanted) > there || len(wanted) <= left {
+		if len(wanted) == 0 || len(wanted) > there || len(wanted) <= there-takenFirst(s, slots, seating, loose, free, pinned) {
 			continue
 		}
 		var who []string

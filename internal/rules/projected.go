@@ -11,10 +11,23 @@ import (
 // projection is a host with plans of a run made on it.
 type projection struct {
 	of     *gpu.Host
+	at     fleetAt      // when its claims were looked up
 	claims []*gpu.Claim // that others hold for its VMs
 	made   []*entry
 	host   gpu.Host
+	slots  []slot
+	// Of the node of a cluster, see crewOf.
+	crew    []*traveller
+	benches []bench
 }
+
+// fleetAt is a fleet between two of its changes.
+type fleetAt struct {
+	fleet   *Fleet
+	changes int
+}
+
+func (r *run) fleetNow() fleetAt { return fleetAt{r.fleet, r.fleet.changes} }
 
 // configured is a host once a partition config of the run is made there, if it can be. The
 // assignments that refer to it ask one after the other.
@@ -31,7 +44,9 @@ func (r *run) configured(host string, h *gpu.Host, e *entry) gpu.Host {
 
 // projected is a host as the run will leave it: with every plan made there, each as if nothing
 // stood in its way. A checked assignment is not made: its room is asked for.
-func (r *run) projected(host string, h *gpu.Host) *gpu.Host {
+func (r *run) projected(host string, h *gpu.Host) *gpu.Host { return &r.projection(host, h).host }
+
+func (r *run) projection(host string, h *gpu.Host) *projection {
 	if p := r.memo.projected[host]; p != nil && !r.othersBefore {
 		return p
 	}
@@ -42,52 +57,75 @@ func (r *run) projected(host string, h *gpu.Host) *gpu.Host {
 		}
 	}
 	if r.othersBefore {
-		return &r.with(projection{host: r.withClaims(host, h)}, host, others).host
+		return r.with(projection{of: h, host: r.withClaims(host, h)}, host, partsOf(others))
 	}
-	p := r.kept(host, h, &others)
-	if len(others) > 0 {
-		p = *r.with(p, host, others)
-		r.book.projected.Store(host, p)
+	p, more := r.kept(host, h, others)
+	if p == nil {
+		p = r.with(projection{of: h, at: r.fleetNow(), claims: r.fleet.claimsElsewhere(host, h), host: r.withClaims(host, h)}, host, partsOf(others))
+	} else if len(more) > 0 {
+		p = r.with(*p, host, partsOf(more))
 	}
-	for _, part := range halves(r.plan) {
-		if part.Want.Assignment == nil {
-			p.host = r.forced(p.host, host, part)
-		}
+	p.made = others
+	r.book.projected.Store(host, p)
+	if parts := slices.DeleteFunc(halves(r.plan), func(part change.Change) bool { return part.Want.Assignment != nil }); len(parts) > 0 {
+		p = r.with(*p, host, parts)
 	}
-	r.memo.projected[host] = &p.host
-	return &p.host
+	r.memo.projected[host] = p
+	return p
 }
 
 // kept is the last projection of a host, since most plans come one after the other on the same
-// host, and takes what is made on it from a list. What cannot be added to it begins anew.
-func (r *run) kept(host string, h *gpu.Host, others *[]*entry) projection {
-	claims := r.fleet.claimsElsewhere(host, h)
+// host, and what of a sorted list is not made on it yet. Nil where that cannot be added to it.
+func (r *run) kept(host string, h *gpu.Host, others []*entry) (*projection, []*entry) {
 	last, _ := r.book.projected.Load(host)
-	p, ok := last.(projection)
-	if ok && p.of == h && slices.Equal(p.claims, claims) {
-		made := func(e *entry) bool { return slices.Contains(p.made, e) }
-		more := slices.DeleteFunc(slices.Clone(*others), made)
-		first := func(e *entry) bool { return order(e.plan) < lastOrder || len(halves(e.plan)) > 1 }
-		if len(*others)-len(more) == len(p.made) && !slices.ContainsFunc(more, first) {
-			*others = more
-			return p
+	p, ok := last.(*projection)
+	if !ok || p.of != h || p.at != r.fleetNow() && !slices.Equal(p.claims, r.fleet.claimsElsewhere(host, h)) {
+		return nil, nil
+	}
+	var more []*entry
+	made := p.made
+	for _, e := range others {
+		if len(made) > 0 && made[0] == e {
+			made = made[1:]
+		} else {
+			more = append(more, e)
 		}
 	}
-	return projection{of: h, claims: claims, host: r.withClaims(host, h)}
+	first := func(e *entry) bool { return order(e.plan) < lastOrder || len(halves(e.plan)) > 1 }
+	if len(made) > 0 || slices.ContainsFunc(more, first) {
+		return nil, nil
+	}
+	now := *p
+	now.at = r.fleetNow()
+	return &now, more
 }
 
-// with adds plans to a projection.
-func (r *run) with(p projection, host string, more []*entry) *projection {
-	var parts []change.Change
-	for _, e := range more {
-		parts = append(parts, halves(e.plan)...)
+// with makes parts of plans on a projection.
+func (r *run) with(p projection, host string, parts []change.Change) *projection {
+	p.host = r.allMade(p.host, host, parts)
+	p.slots = slotsOf(p.of, &p.host)
+	if p.of.Cluster != nil {
+		all := *r
+		all.lenient = false
+		p.crew, p.benches = all.crewOf(host, &p)
 	}
+	return &p
+}
+
+// allMade is a host with parts of plans made on it.
+func (r *run) allMade(known gpu.Host, host string, parts []change.Change) gpu.Host {
 	slices.SortStableFunc(parts, func(a, b change.Change) int { return cmp.Compare(order(a), order(b)) })
 	for _, part := range parts {
-		p.host = r.forced(p.host, host, part)
+		known = r.forced(known, host, part)
 	}
-	p.made = slices.Concat(p.made, more)
-	return &p
+	return known
+}
+
+func partsOf(of []*entry) (parts []change.Change) {
+	for _, e := range of {
+		parts = append(parts, halves(e.plan)...)
+	}
+	return parts
 }
 
 // order is when a plan is projected: what ends before what is made, and GPUs before VMs.

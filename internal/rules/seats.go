@@ -28,14 +28,17 @@ func (s slot) size() (size gpu.Bytes, exact bool) {
 // slots lists the GPUs of a host that Hyper-V may take partitions from after this run:
 // partitioned for real, not dismounted and not in a pool.
 func (r *run) slots(host string, h *gpu.Host) []slot {
+	return slices.Clone(r.projection(host, h).slots)
+}
+
+func slotsOf(h, then *gpu.Host) []slot {
 	var out []slot
-	then := r.projected(host, h)
 	for i := range then.GPUs {
 		g := &then.GPUs[i]
 		if now, ok := h.GPU(g.ID); ok && now.Partitionable != nil && partitions(g) && inPool(then, g.ID) == nil {
 			s := slot{gpu: now, count: g.Partitionable.Count}
-			for i := range then.Claims {
-				if c := &then.Claims[i]; c.Kind == gpu.ClaimConfig && c.Covers(g.ID) {
+			for c := range then.ClaimsOf(gpu.ClaimConfig) {
+				if c.Covers(g.ID) {
 					s.config = c
 				}
 			}
@@ -74,6 +77,7 @@ func takesWhole(w gpu.Want, host, id string) bool {
 // seated is a VM that has, or will have, a partition on a host.
 type seated struct {
 	name      string
+	vm        *gpu.VM
 	seats     int
 	running   bool // it holds its partition now, or will after this run
 	clustered bool
@@ -93,26 +97,34 @@ func (s seated) who() string {
 
 // seating lists who has a partition on the host after this run, by folded VM id.
 func (r *run) seating(host string, h *gpu.Host) map[string]seated {
-	return r.users(host, h, func(vm *gpu.VM) int { return len(vm.PartitionAdapters) })
+	return r.users(host, r.projection(host, h), partitionsOf)
 }
+
+func partitionsOf(vm *gpu.VM) int { return len(vm.PartitionAdapters) }
 
 // users lists the VMs that have something of a host after this run, by folded id. What one
 // has in its hands now counts as in use until it runs out of it.
-func (r *run) users(host string, h *gpu.Host, has func(*gpu.VM) int) map[string]seated {
-	then := r.projected(host, h)
-	holding := holders(then)
+func (r *run) users(host string, p *projection, has func(*gpu.VM) int) map[string]seated {
+	holding := holders(&p.host)
+	claims := map[string]*gpu.Assignment{}
+	for c := range p.host.ClaimsOf(gpu.ClaimAssignment) {
+		if id := gpu.FoldID(c.ID); claims[id] == nil {
+			claims[id] = c.Want.Assignment
+		}
+	}
 	out := map[string]seated{}
-	for i := range then.VMs {
-		vm := &then.VMs[i]
+	for i := range p.host.VMs {
+		vm := &p.host.VMs[i]
 		n := has(vm)
 		if n == 0 || r.mayGo(vm) {
 			continue
 		}
 		id := gpu.FoldID(vm.ID)
-		now, listed := h.VM(vm.ID)
-		had := listed && has(now) > 0
+		now := r.fleet.vmOn(host, id)
+		had := now != nil && has(now) > 0
 		s := seated{
 			name:      cmp.Or(vm.Name, vm.ID),
+			vm:        vm,
 			seats:     n,
 			running:   vm.Runs() || holding[id] || had && now.Runs(),
 			clustered: vm.Clustered,
@@ -121,8 +133,8 @@ func (r *run) users(host string, h *gpu.Host, has func(*gpu.VM) int) map[string]
 		if len(vm.PartitionAdapters) > 0 {
 			s.pinned = vm.PartitionAdapters[0].PinnedGPU
 		}
-		if c, ok := then.Claim(gpu.ClaimAssignment, vm.ID); ok && c.Want.Assignment != nil && c.Want.Assignment.Partition != nil {
-			s.config, s.asked = c.Want.Assignment.Partition.Config, c.Want.Assignment.Partition.PinnedGPU
+		if a := claims[id]; a != nil && a.Partition != nil {
+			s.config, s.asked = a.Partition.Config, a.Partition.PinnedGPU
 		}
 		out[id] = s
 	}
@@ -149,17 +161,24 @@ func holders(h *gpu.Host) map[string]bool {
 }
 
 // tally counts seats: those in use by VMs that run, and those of all VMs.
-func tally(seats map[string]seated) (running, configured int, names []string) {
-	for _, id := range sortedKeys(seats) {
-		s := seats[id]
+func tally(seats map[string]seated) (running, configured int) {
+	for _, s := range seats {
 		configured += s.seats
 		if s.running {
 			running += s.seats
 		}
-		names = append(names, s.who())
 	}
-	slices.Sort(names)
-	return running, configured, names
+	return running, configured
+}
+
+// names lists who has seats.
+func names(seats map[string]seated) []string {
+	var out []string
+	for _, s := range seats {
+		out = append(out, s.who())
+	}
+	slices.Sort(out)
+	return out
 }
 
 // runningOnly leaves those that run.

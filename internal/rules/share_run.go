@@ -93,11 +93,11 @@ func (r *run) laidOut(host string, h *gpu.Host) *gpu.Host {
 		w := cmp.Or(e.plan.Want.Config, e.plan.Prior.Config)
 		return e.plan.Unchanged || w == nil && e.plan.Want.Pool == nil && e.plan.Prior.Pool == nil
 	})
-	p := r.with(projection{host: r.underShares(host, h)}, host, others)
+	then := r.allMade(r.underShares(host, h), host, partsOf(others))
 	if now {
-		r.memo.laidOut[host] = &p.host
+		r.memo.laidOut[host] = &then
 	}
-	return &p.host
+	return &then
 }
 
 // underShares is a host with claims for the shares that count. Only instances stay for what is in
