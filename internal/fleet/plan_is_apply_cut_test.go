@@ -39,8 +39,8 @@ func (f *fuse) alive() error {
 
 func (f *fuse) die() {
 	f.mu.Lock()
-	defer f.mu.Unlock() // whose agent asks meanwhile hears that it is dead once that is so
 	f.dead = true
+	f.mu.Unlock()
 	f.strike()
 }
 
