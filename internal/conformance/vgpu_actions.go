@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -22,6 +24,33 @@ func makeVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
 
 func removeVGPU(gpuID string, p gpu.VGPUPlace) vgpuAction {
 	return func(ctx context.Context, b *vgpuBench) error { return b.VGPU().RemoveVGPU(ctx, gpuID, p) }
+}
+
+// onMIG is what is done to MIG on the same host, which has both.
+func onMIG(do func(context.Context, backend.MIG) error) vgpuAction {
+	return func(ctx context.Context, b *vgpuBench) error {
+		host, both := b.VGPU().(backend.MIG)
+		if !both {
+			return errors.New("the host has no MIG")
+		}
+		return do(ctx, host)
+	}
+}
+
+func setMIG(gpuID string, on bool) vgpuAction {
+	return onMIG(func(ctx context.Context, host backend.MIG) error { return host.SetMIGMode(ctx, gpuID, on, false) })
+}
+
+func divide(gpuID, profile string, start int) vgpuAction {
+	return onMIG(func(ctx context.Context, host backend.MIG) error {
+		return host.CreateInstance(ctx, gpuID, gpu.MIGPlacement{Profile: profile, Start: start})
+	})
+}
+
+func unite(gpuID, profile string, start int) vgpuAction {
+	return onMIG(func(ctx context.Context, host backend.MIG) error {
+		return host.DestroyInstance(ctx, gpuID, gpu.MIGPlacement{Profile: profile, Start: start})
+	})
 }
 
 // What others do on it.

@@ -144,7 +144,46 @@ func saneVGPUs(t *testing.T, g *gpu.GPU) {
 		}
 		taken[in.Function], addresses[in.Address] = true, true
 	}
-	if len(sizes) > 1 && !v.Heterogeneous {
+	saneInMIG(t, g)
+	if inMIG := g.MIG != nil && g.MIG.Enabled; len(sizes) > 1 && !v.Heterogeneous && !inMIG {
 		t.Errorf("GPU %s mixes frame buffer sizes without the mode for it: %+v", g.ID, v.Instances)
+	}
+}
+
+// saneInMIG has each MIG-backed vGPU in a GPU instance of its profile, and alone there; mediated
+// devices do not tell.
+func saneInMIG(t *testing.T, g *gpu.GPU) {
+	t.Helper()
+	lived := map[int]bool{}
+	for _, in := range g.VGPU.Instances {
+		typ, _ := g.VGPU.Offers(in.Type)
+		if typ.MIGProfile == "" || in.UUID != "" {
+			if in.GPUInstance != nil {
+				t.Errorf("GPU %s has the vGPU %+v in GPU instance %d", g.ID, in.VGPUPlace, *in.GPUInstance)
+			}
+			continue
+		}
+		at := -1
+		if in.GPUInstance != nil && g.MIG != nil {
+			at = slices.IndexFunc(g.MIG.Instances, func(i gpu.GPUInstance) bool { return i.ID == *in.GPUInstance && i.Profile == typ.MIGProfile })
+		}
+		if at < 0 || lived[at] {
+			t.Errorf("GPU %s has the vGPU %+v in no GPU instance of its own: %+v", g.ID, in, g.MIG)
+		}
+		lived[at] = true
+	}
+}
+
+// hasPlacements is the mode of a GPU and all of its GPU instances.
+func hasPlacements(gpuID string, inMIG bool, want ...gpu.MIGPlacement) vgpuCheck {
+	return func(t *testing.T, b *vgpuBench) {
+		t.Helper()
+		g, ok := b.after.GPU(gpuID)
+		if !ok || g.MIG == nil {
+			t.Fatalf("GPU %s is in the inventory: %t, without MIG", gpuID, ok)
+		}
+		if diff := gocmp.Diff(gpu.MIGState{Enabled: inMIG, Placements: want}, g.MIG.State(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("GPU %s is otherwise (-want +got):\n%s", gpuID, diff)
+		}
 	}
 }

@@ -24,6 +24,7 @@ const (
 	p40x8Q   = "P40-8Q"
 	h100x40C = "H100-40C"
 	h100mig  = "H100-1-10C"
+	h100half = "H100-3-40C"
 )
 
 // The UUIDs of mediated devices.
@@ -58,7 +59,9 @@ func standardVGPUHost() gpu.Host {
 	h.GPUs[2].VGPU = &gpu.VGPU{Types: []gpu.VGPUType{vgpuType(p40x4Q, 4, 6), vgpuType(p40x8Q, 8, 3)}}
 	inMIG := vgpuType(h100mig, 10, 7)
 	inMIG.MIGProfile = mig1g
-	h.GPUs[3].VGPU = &gpu.VGPU{Functions: functions, HeterogeneousSupported: true, Types: []gpu.VGPUType{vgpuType(h100x40C, 40, 2), inMIG}}
+	half := vgpuType(h100half, 40, 2)
+	half.MIGProfile = mig3g
+	h.GPUs[3].VGPU = &gpu.VGPU{Functions: functions, HeterogeneousSupported: true, Types: []gpu.VGPUType{vgpuType(h100x40C, 40, 2), inMIG, half}}
 	return h
 }
 

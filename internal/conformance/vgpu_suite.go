@@ -73,6 +73,7 @@ func vgpuSubjects() []vgpuSubject {
 		{"mode", vgpuModeScenarios()},
 		{"create", vgpuCreateScenarios()},
 		{"remove", vgpuRemoveScenarios()},
+		{"mig", vgpuMIGScenarios()},
 		{"reboot", vgpuRebootScenarios()},
 		{"errors", vgpuErrorScenarios()},
 		{"concurrency", vgpuConcurrencyScenarios()},

@@ -445,6 +445,9 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 		if gone == nil || err != nil {
 			return err
 		}
+		if err := b.livesNobody(ctx, s, d, *gone); err != nil {
+			return err
+		}
 		if err := b.clear(s, d, *gone); err != nil {
 			return err
 		}
@@ -453,6 +456,23 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 		}
 		return s.wantGone(d, profiles[of], gone)
 	})
+}
+
+// livesNobody refuses an instance that a vGPU lives in, or may live in where the driver does not
+// tell: the driver itself refuses only once the compute instance is gone.
+func (b *Backend) livesNobody(ctx context.Context, s *session, d *device, i instance) error {
+	s.identify(d)
+	v, err := b.readVGPU(ctx, s, d)
+	if err != nil || v == nil {
+		return err
+	}
+	for _, in := range v.Instances {
+		t, _ := v.Offers(in.Type)
+		if in.GPUInstance == nil && t.MIGProfile == i.Profile || in.GPUInstance != nil && *in.GPUInstance == i.ID {
+			return refuse(backend.InUse, "in it lives the vGPU %s on %s", in.Type, in.Address)
+		}
+	}
+	return nil
 }
 
 // whoHolds adds to a refusal who came into an instance since it was looked at.

@@ -194,7 +194,17 @@ func (d driver) Open() bool { return len(d.f.machine.Clients()) > 0 }
 
 func (d driver) GPU(address string) fakevgpu.DriverGPU {
 	g := d.f.machine.GPU(d.index(address))
-	return fakevgpu.DriverGPU{Heterogeneous: g.VGPUMixed, MIG: g.MIG, Processes: g.Processes}
+	out := fakevgpu.DriverGPU{Heterogeneous: g.VGPUMixed, MIG: g.MIG, Processes: g.Processes}
+	for _, in := range g.Instances {
+		out.Instances = append(out.Instances, fakevgpu.Instance{ID: in.ID, Profile: in.Profile})
+	}
+	return out
 }
+
+func (d driver) Begin(address string, typ, instance int) int {
+	return d.f.machine.StartVGPU(d.index(address), typ, instance, "")
+}
+
+func (d driver) End(number int) { d.f.machine.StopVGPU(number) }
 
 func (d driver) Unbind(address string) { d.f.machine.UnbindGPU(d.index(address)) }

@@ -1,6 +1,10 @@
 package fakevgpu
 
-import "github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+import (
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
 
 // Driver is an NVML of its own that the host has instead of the kernel's. What it knows
 // of a GPU counts, and it is told what sriov-manage does.
@@ -9,6 +13,9 @@ type Driver interface {
 	Open() bool
 	// GPU is what NVML knows of the GPU at an address.
 	GPU(address string) DriverGPU
+	// Begin is a vGPU of a type that lives in a GPU instance, by a number, and End its end.
+	Begin(address string, typ, instance int) int
+	End(number int)
 	// Unbind is a GPU whose driver is taken from it and given back.
 	Unbind(address string)
 }
@@ -16,7 +23,14 @@ type Driver interface {
 // DriverGPU is what changes of a GPU without the kernel.
 type DriverGPU struct {
 	Heterogeneous, MIG bool
+	Instances          []Instance
 	Processes          []gpu.Process
+}
+
+// Instance is a GPU instance.
+type Instance struct {
+	ID      int
+	Profile string
 }
 
 // Follow gives the host another NVML.
@@ -36,8 +50,8 @@ func (k *Kernel) follow() {
 	changed := false
 	for _, c := range k.cards {
 		g := k.driver.GPU(c.Address)
-		changed = changed || c.heterogeneous != g.Heterogeneous || c.mig != g.MIG
-		c.heterogeneous, c.mig, c.processes = g.Heterogeneous, g.MIG, g.Processes
+		changed = changed || c.heterogeneous != g.Heterogeneous || c.mig != g.MIG || !slices.Equal(c.instances, g.Instances)
+		c.heterogeneous, c.mig, c.instances, c.processes = g.Heterogeneous, g.MIG, g.Instances, g.Processes
 	}
 	if changed {
 		k.render()

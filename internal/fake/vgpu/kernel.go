@@ -68,7 +68,7 @@ type card struct {
 	on            bool // virtual functions
 	heterogeneous bool
 	mig           bool
-	instances     []string // profiles
+	instances     []Instance
 	functions     []*function
 	processes     []gpu.Process
 }
@@ -82,6 +82,9 @@ type function struct {
 type device struct {
 	uuid string
 	typ  vgpu.Type
+	// in is the GPU instance that it lives in, of the other NVML by known there.
+	in    *Instance
+	known int
 }
 
 // New makes a host with its virtual functions off.
@@ -197,9 +200,12 @@ func (k *Kernel) SetInstances(address string, wanted map[string]int) error {
 	if !c.mig {
 		return errors.New("MIG mode is off")
 	}
-	var next []string
+	var next []Instance
+	var names []string
 	for _, profile := range slices.Sorted(maps.Keys(wanted)) {
-		next = append(next, slices.Repeat([]string{profile}, wanted[profile])...)
+		for range wanted[profile] {
+			next, names = append(next, Instance{ID: len(next) + 1, Profile: profile}), append(names, profile)
+		}
 	}
 	for _, t := range c.Types {
 		if t.Instance != "" && wanted[t.Instance] < c.used(t.Instance) {
@@ -207,7 +213,7 @@ func (k *Kernel) SetInstances(address string, wanted map[string]int) error {
 		}
 	}
 	c.instances = next
-	k.log("instances %s %s", address, strings.Join(next, ","))
+	k.log("instances %s %s", address, strings.Join(names, ","))
 	k.render()
 	return nil
 }
@@ -260,13 +266,7 @@ func (c *card) creatable(f *function) []vgpu.Type {
 
 func (c *card) fits(t vgpu.Type) bool {
 	if t.Instance != "" || c.mig {
-		free := -c.used(t.Instance)
-		for _, i := range c.instances {
-			if i == t.Instance {
-				free++
-			}
-		}
-		return c.mig && free > 0
+		return c.free(t) != nil
 	}
 	memory, count := t.FrameBuffer, 1
 	for _, f := range c.functions {
@@ -281,6 +281,34 @@ func (c *card) fits(t vgpu.Type) bool {
 		}
 	}
 	return memory <= c.Memory && count <= t.Max
+}
+
+// free is the GPU instance that a vGPU gets: the first of its profile without one.
+func (c *card) free(t vgpu.Type) *Instance {
+	i := slices.IndexFunc(c.instances, func(in Instance) bool {
+		return in.Profile == t.Instance && !slices.ContainsFunc(c.functions, func(f *function) bool {
+			return slices.ContainsFunc(f.vgpus, func(v device) bool { return v.in != nil && v.in.ID == in.ID })
+		})
+	})
+	if i < 0 || !c.mig {
+		return nil
+	}
+	in := c.instances[i]
+	return &in
+}
+
+// begin is a vGPU on a function, and end none any more.
+func (k *Kernel) begin(c *card, f *function, v device) {
+	if v.in = c.free(v.typ); v.in != nil && k.driver != nil {
+		v.known = k.driver.Begin(c.Address, v.typ.ID, v.in.ID)
+	}
+	f.vgpus = append(f.vgpus, v)
+}
+
+func (k *Kernel) end(v device) {
+	if v.in != nil && k.driver != nil {
+		k.driver.End(v.known)
+	}
 }
 
 // ReadFile reads a file of sysfs.
@@ -329,6 +357,7 @@ func (k *Kernel) write(path, value string) error {
 			for i, v := range f.vgpus {
 				if v.uuid != "" && path == filepath.Join(k.Sys(), "bus/mdev/devices", v.uuid, "remove") {
 					k.tear(f, v.uuid)
+					k.end(v)
 					f.vgpus = slices.Delete(f.vgpus, i, i+1)
 					k.log("remove %s", v.uuid)
 					return nil
@@ -351,6 +380,9 @@ func (k *Kernel) assign(c *card, f *function, value string) error {
 	}
 	offered := c.creatable(f)
 	k.tear(f, "")
+	for _, v := range f.vgpus {
+		k.end(v)
+	}
 	f.vgpus = nil
 	if id == 0 {
 		k.log("clear %s", f.address)
@@ -363,7 +395,7 @@ func (k *Kernel) assign(c *card, f *function, value string) error {
 	case !slices.ContainsFunc(offered, func(t vgpu.Type) bool { return t.ID == id }):
 		return syscall.EIO
 	}
-	f.vgpus = []device{{typ: c.Types[i]}}
+	k.begin(c, f, device{typ: c.Types[i]})
 	k.log("set %s %s", f.address, c.Types[i].ShortName())
 	return nil
 }
@@ -379,7 +411,7 @@ func (k *Kernel) create(c *card, f *function, dir, id string) error {
 	}
 	for _, t := range c.creatable(f) {
 		if dir == fmt.Sprintf("nvidia-%d", t.ID) {
-			f.vgpus = append(f.vgpus, device{uuid: id, typ: t})
+			k.begin(c, f, device{uuid: id, typ: t})
 			k.log("create %s %s", f.address, t.ShortName())
 			return nil
 		}
@@ -406,6 +438,9 @@ func (k *Kernel) run(_ context.Context, program string, args ...string) ([]byte,
 	}
 	for _, f := range c.functions {
 		k.tear(f, "")
+		for _, v := range f.vgpus {
+			k.end(v)
+		}
 	}
 	c.on, c.functions, c.instances, c.heterogeneous = args[0] == "-e", nil, nil, false
 	if k.driver != nil {

@@ -24,8 +24,8 @@ func (n nvml) VGPU(_ context.Context, address string) (vgpu.Facts, error) {
 	}
 	if c.MIG {
 		facts.MIG = &gpu.MIG{Enabled: c.mig, Pending: c.mig}
-		for i, p := range c.instances {
-			facts.MIG.Instances = append(facts.MIG.Instances, gpu.GPUInstance{ID: i, Profile: p})
+		for _, in := range c.instances {
+			facts.MIG.Instances = append(facts.MIG.Instances, gpu.GPUInstance{ID: in.ID, Profile: in.Profile})
 		}
 	}
 	return facts, nil

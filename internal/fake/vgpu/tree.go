@@ -125,14 +125,17 @@ func (k *Kernel) renderVFIO(c *card, f *function) {
 			fmt.Fprintf(&types, "%-5d : %s\n", t.ID, t.Name)
 		}
 	}
-	current, placement := 0, ""
+	current, placement, instance := 0, "", ""
 	if len(f.vgpus) > 0 {
+		if in := f.vgpus[0].in; in != nil {
+			instance = fmt.Sprintln(in.ID)
+		}
 		current, placement = f.vgpus[0].typ.ID, fmt.Sprintln(f.index*2)
 	}
 	k.file(k.Device(f.address, "nvidia", "creatable_vgpu_types"), types.String())
 	k.file(k.Device(f.address, "nvidia", "current_vgpu_type"), fmt.Sprintln(current))
 	k.file(k.Device(f.address, "nvidia", "placement_id"), placement)
-	k.file(k.Device(f.address, "nvidia", "gpu_instance_id"), "")
+	k.file(k.Device(f.address, "nvidia", "gpu_instance_id"), instance)
 }
 
 // group gives a device an IOMMU group, named after it.
