@@ -12,6 +12,7 @@ const (
 	agent     = "internal/agent"
 	statedir  = "internal/agent/statedir"
 	placement = "internal/placement"
+	fleet     = "internal/fleet"
 	provider  = "internal/provider"
 )
 
@@ -57,6 +58,22 @@ func list() []mutation {
 		{in: rules, function: "ordered", from: `return handsOver(user, used) || `, to: `return `},
 		{in: change, function: "Refusals.Layout"},
 
+		// What is handed over, and what was announced.
+		{in: fleet, function: "Fleet.awaitSuccessor"},
+		{in: fleet, function: "Fleet.AwaitNamed"},
+		{in: fleet, function: "Fleet.comesLate"},
+		{in: fleet, function: "Fleet.PlanDestroy", from: `l.book.Put(ch.Token, ch)`, to: ``},
+		{in: fleet, function: "Fleet.PlanDestroy", from: `ch.Prior = without(ch.Prior, d.Approved.Handed)`, to: ``},
+		{in: change, function: "planner.keepsTo"},
+
+		// Which walk of Terraform a process serves, and whom it may ask.
+		{in: provider, function: "walks.enter", from: `other ||`, to: `other && false ||`},
+		{in: provider, function: "walks.enter", from: `q.applying != w.applying`, to: `false`},
+		{in: provider, function: "walks.enter", from: `!q.applying && w.asked[q.object]`, to: `false`},
+		{in: provider, function: "walks.ReadResource", from: `w.asked[was] = true`, to: ``},
+		{in: provider, function: "leavesOpen", from: `!v.IsKnown()`, to: `false`},
+		{in: fleet, function: "Fleet.NoHosts"},
+
 		// Whose a claim is.
 		{in: change, function: "planner.owns", from: `return claim.Token == ch.Token, nil`, to: `return true, nil`},
 		{in: change, function: "planner.owns", from: `claim.Owner != ch.Owner`, to: `false`},
@@ -74,6 +91,13 @@ func list() []mutation {
 		// What is obeyed of what was written.
 		{in: agent, function: "recordStore.idOf", from: `id != ""`, to: `true`},
 		{in: agent, function: "Server.rewrite", from: `err == nil && id == e.ID`, to: `true`},
+
+		// What a process does that lost its lease, and what a dead one left.
+		{in: agent, function: "Server.recover"},
+		{in: agent, function: "Server.note", from: `st.Fence > fence`, to: `true`},
+		{in: agent, function: "Server.dead", from: `e.Status == applied || busy[e.ID]`, to: `e.Status == applied`},
+		{in: agent, function: "Server.settleOne", from: `w.hostIsBack = back`, to: `w.hostIsBack = back && false`},
+		{in: agent, function: "entry.putBackOn", from: `change.Project(host, back)`, to: `host`},
 
 		// Who is owed a start.
 		{in: agent, function: "entry.debts"},
