@@ -153,7 +153,7 @@ func TestGeneratedConfigurationOfAShareRoundTrips(t *testing.T) {
 			rig.NewCLI(t, r.Block()+o.HCL).Apply()
 			before := r.Snapshot()
 			c := rig.NewProcesses(t, r.Block()+fmt.Sprintf("import {\n  to = %s\n  id = %q\n}\n", o.Address, o.Ids[0]))
-			rig.WantSaid(t, c.Ok("plan", "-generate-config-out=generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
+			rig.WantSaid(t, c.Generate("generated.tf"), "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy")
 			c.Apply()
 			c.WantNoChanges()
 			r.WantUnchanged(before)
