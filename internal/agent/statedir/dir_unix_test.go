@@ -77,7 +77,7 @@ func fillUnderLimit(ctx context.Context, d *statedir.Dir) error {
 func untilFull(ctx context.Context, d *statedir.Dir) error {
 	var err error
 	var stored int64
-	for err == nil {
+	for n := 0; err == nil && n < smallDisk; n += 20 { // a claim takes a byte and more
 		err = d.Update(ctx, func(s *backend.State) error {
 			stored = s.Fence
 			for range 20 {
