@@ -47,9 +47,6 @@ func modules(t *testing.T) []string {
 func copyModule(t *testing.T, name string) example {
 	t.Helper()
 	c := rig.NewProcesses(t, "")
-	if strings.Contains(c.Ok("version"), "OpenTofu") {
-		t.Skip("the modules have been tried with Terraform only")
-	}
 	if err := os.Remove(filepath.Join(c.Dir, "main.tf")); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,6 @@ output "gpu_ids" {
 
 output "device_plugin_config" {
   description = "The configuration of NVIDIA's device plugin in the VM that runs containers, in YAML; null without containers."
-  value = (var.containers == null ? null :
-    var.containers.sharing == "mps" ? provider::gpu::device_plugin_config({ mps = local.shared }) :
-    provider::gpu::device_plugin_config({ time_slicing = local.shared })
-  )
+  # Without parentheses around it: OpenTofu 1.10 finds no function of a provider in them.
+  value = var.containers == null ? null : provider::gpu::device_plugin_config({ (var.containers.sharing) = local.shared })
 }
