@@ -433,7 +433,9 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	}
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
-		if onlyStart && step.Op != change.OpStopVM {
+		// Where a later step of a GPU stands, an earlier one cannot be put back in its order.
+		later := func(s change.Step) bool { return s.GPU != "" && s.GPU == step.GPU }
+		if onlyStart && step.Op != change.OpStopVM || slices.ContainsFunc(stand, later) {
 			stand = append(stand, step)
 			continue
 		}
@@ -443,7 +445,7 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 		if w.hostIsBack && step.Claim == nil {
 			inverse = slices.DeleteFunc(slices.Clone(inverse), func(s change.Step) bool { return s.IsShown() })
 		}
-		if err := w.undoStep(ctx, step, inverse, total-i, total); err != nil {
+		if err := w.undoStep(ctx, step, inverse, i, total); err != nil {
 			if lost := staleFence(err); lost != nil {
 				w.lostLease(ctx, lost)
 				return nil, nil, lost
@@ -506,13 +508,14 @@ func (w *work) stopAgain(ctx context.Context, gone func(change.Step) bool) (chan
 	return change.Step{}, nil
 }
 
-func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, index, total int) error {
-	for _, back := range inverse {
+// undoStep puts back the step at an index, of as many as are put back in all.
+func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.Step, at, total int) error {
+	for k, back := range inverse {
 		if back.Op == change.OpSetPartitionCount && w.entry.Attempts > 0 && w.server.taken(ctx, back) {
 			w.left = true
 			continue
 		}
-		w.progress(StepProgress{Index: index, Total: total, Text: back.String(), Undo: true})
+		w.progress(StepProgress{Index: total - at, Total: total, Text: back.String(), Undo: true})
 		run := func() error { return w.runner.run(ctx, back) }
 		if back.Op == change.OpStartVM {
 			if w.entry.Attempts > 0 && w.server.taken(ctx, back) {
@@ -525,7 +528,7 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 		}
 		if err := run(); err != nil && !lostMeanwhile(back, err) {
 			if host := w.server.readBack(ctx); w.entry.Attempts > 0 && host != nil {
-				if w.entry.showsAgain(host, back) {
+				if w.entry.isDone(host, back, inverse[k+1:], at, err) {
 					continue
 				}
 				if isTaken(host, back) {

@@ -240,9 +240,6 @@ func TestPuttingBackOnAFullDisk(t *testing.T) {
 			r.clock.advance(2 * time.Minute)
 			r.start()
 			_, err := r.AcquireLease(t.Context(), lease("run-2"))
-			if err != nil && p.name == "mix sizes of vGPUs" {
-				return failed // the mode ends only on a GPU without vGPUs, and those of before are back
-			}
 			check(t, err)
 			wantSame(t, p.before, r.look())
 			r.wantJournal(0)

@@ -292,10 +292,23 @@ func (e *entry) isBack(host *gpu.Host) bool {
 	return len(e.Before) > 0 && slices.Equal(change.Observe(host, change.OnHost(e.Steps)), e.Before)
 }
 
-// showsAgain tells whether a host shows what it showed before the change of all that a step of
-// putting it back is about: an attempt that could not write its progress has done the step, and
-// those after it.
-func (e *entry) showsAgain(host *gpu.Host, back change.Step) bool {
-	facts := change.Observe(host, []change.Step{back})
-	return back.Op != change.OpStopVM && len(facts) > 0 && !slices.ContainsFunc(facts, func(f change.Fact) bool { return !slices.Contains(e.Before, f) })
+// isDone tells whether a host refuses a step of putting a change back because that is done: it shows
+// what that step, or that and what comes after it, makes. An attempt that could not write its progress
+// leaves such steps.
+func (e *entry) isDone(host *gpu.Host, back change.Step, rest []change.Step, at int, err error) bool {
+	cause := causeOf(err)
+	if cause == nil || !slices.Contains([]backend.Code{backend.NotFound, backend.InvalidState, backend.InUse}, cause.Code) {
+		return false
+	}
+	for _, inverse := range slices.Backward(e.Undo[:at]) {
+		rest = slices.Concat(rest, inverse)
+	}
+	for n := range len(rest) + 1 {
+		done := slices.Concat([]change.Step{back}, rest[:n])
+		then := change.ProjectAll(*host, done)
+		if slices.Equal(change.Observe(host, done), change.Observe(&then, done)) {
+			return true
+		}
+	}
+	return false
 }
