@@ -26,6 +26,7 @@ var ofTheRun = map[string]string{
 	"known-pool: A resource that stays uses it":                            "a name",
 	"known-pool: Unknown pool":                                             "as above; shares draw from any GPU without it",
 	"known-pool: The pool is destroyed":                                    "as above",
+	"node-in-service: A cluster node is not in service":                    "Hyper-V on a paused node does what it is told, while its cluster moves VMs away",
 	"one-config-per-gpu: Two configurations for one GPU":                   "the last one wins, and the next plan of the other takes it back",
 	"pool-one-mode: The GPUs of a pool have different modes":               "a pool of a Linux host is ours, and what its shares have in common too",
 	"share-placement: The share may be made before the GPU's layout":       "either may come first, and the shares differ",
