@@ -44,7 +44,7 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 // putBackOn is a host without what the change may have made of it so far.
 func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
-	left := false
+	now, left := host, false
 	for _, stop := range e.again() {
 		if !isBack && !isTaken(&host, stop) {
 			host = change.Project(host, stop)
@@ -63,6 +63,12 @@ func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 	}
 	if claim := e.leaves(); left && claim != nil {
 		host = change.Project(host, change.Step{Op: change.OpPutClaim, Claim: claim})
+	}
+	for _, vm := range now.VMs { // a node that is drained for it is resumed, and no other one lists them
+		host, _ = change.FailBack(host, now, vm.ID)
+		if _, here := host.VM(vm.ID); !here {
+			host.VMs = append(slices.Clone(host.VMs), vm)
+		}
 	}
 	return host
 }

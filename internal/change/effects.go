@@ -112,7 +112,7 @@ func EffectsOf(host *gpu.Host, steps []Step) Effects {
 func movable(host *gpu.Host) []string {
 	var out []string
 	for i := range host.VMs {
-		if vm := &host.VMs[i]; vm.Clustered && vm.Runs() {
+		if vm := &host.VMs[i]; mayMove(vm) {
 			out = append(out, cmp.Or(vm.Name, vm.ID))
 		}
 	}

@@ -231,15 +231,28 @@ var hypervRows = map[Op]row{
 	},
 	OpDrainNode: {
 		by: ByHyperV, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofNode,
-		text:    func(Step) string { return "drain the cluster node" },
-		inverse: func(h *gpu.Host, s Step) []Step { return unless(h.NodeState() != gpu.NodeUp, s.back(OpResumeNode)) },
+		text: func(Step) string { return "drain the cluster node" },
+		inverse: func(h *gpu.Host, s Step) []Step {
+			back := s.back(OpResumeNode)
+			for i := range h.VMs {
+				if mayMove(&h.VMs[i]) {
+					back.VMs = append(back.VMs, h.VMs[i].ID)
+				}
+			}
+			return unless(h.NodeState() != gpu.NodeUp, back)
+		},
 		project: func(h *draft, _ Step) { *h = draft{Host: drained(h.Host)} },
 	},
 	OpResumeNode: {
 		by: ByHyperV, disrupts: nobody, shows: ofNode,
 		text:    func(Step) string { return "resume the cluster node" },
 		inverse: func(h *gpu.Host, s Step) []Step { return unless(h.NodeState() == gpu.NodeUp, s.back(OpDrainNode)) },
-		project: func(h *draft, _ Step) { h.Cluster = inState(h.Host, gpu.NodeUp) },
+		project: func(h *draft, s Step) {
+			if h.NodeState() != gpu.NodeUp {
+				h.Returning = s.VMs
+			}
+			h.Cluster = inState(h.Host, gpu.NodeUp)
+		},
 	},
 	OpStopVM: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart), shows: ofVM("the power state", powerOf),

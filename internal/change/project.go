@@ -53,14 +53,40 @@ func ProjectAll(host gpu.Host, steps []Step) gpu.Host {
 // drained is a node whose running clustered VMs have moved away.
 func drained(host gpu.Host) gpu.Host {
 	host.Cluster = inState(host, gpu.NodePaused)
-	moved := func(vm gpu.VM) bool { return vm.Clustered && vm.Runs() }
+	return vacated(host, mayMove)
+}
+
+// mayMove tells whether a drain moves a VM.
+func mayMove(vm *gpu.VM) bool { return vm.Clustered && vm.Runs() }
+
+// vacated is a host that some of its VMs have left.
+func vacated(host gpu.Host, left func(*gpu.VM) bool) gpu.Host {
 	before := host
-	host.VMs = slices.DeleteFunc(slices.Clone(host.VMs), moved)
+	host.VMs = slices.DeleteFunc(slices.Clone(host.VMs), func(vm gpu.VM) bool { return left(&vm) })
 	vacate(&host, func(p gpu.Partition) bool {
 		vm, ok := before.VM(p.VMID)
-		return ok && moved(*vm)
+		return ok && left(vm)
 	})
 	return host
+}
+
+// FailBack has a VM that a drain has moved come back to its node, as far as it still runs and the
+// node has room.
+func FailBack(home, away gpu.Host, id string) (back, left gpu.Host) {
+	vm, ok := away.VM(id)
+	if _, is := home.VM(id); is || !ok || !mayMove(vm) {
+		return home, away
+	}
+	is, was := *vm, home
+	home.VMs, home.GPUs = append(slices.Clone(home.VMs), is), slices.Clone(home.GPUs)
+	if occupy(&home, &is) != nil {
+		return was, away
+	}
+	if c, ok := away.Claim(gpu.ClaimAssignment, id); ok {
+		home = WithClaims(home, []gpu.Claim{*c})
+		away.Claims = DropClaim(away.Claims, c.Kind, c.ID)
+	}
+	return home, vacated(away, func(vm *gpu.VM) bool { return gpu.SameID(vm.ID, id) })
 }
 
 // inState is the host's cluster with the host in another state.

@@ -37,6 +37,8 @@ type Step struct {
 	Settings *gpu.VMSettings       `json:"settings,omitempty"`
 	Power    *gpu.Power            `json:"power,omitempty"`
 	Claim    *gpu.Claim            `json:"claim,omitempty"`
+	// VMs are those, by id, that a resumed node gets back from others.
+	VMs []string `json:"vms,omitempty"`
 	// Keep lists the ids of adapters or devices that a removal leaves alone: those
 	// that were there before the step that it undoes.
 	Keep []string `json:"keep,omitempty"`

@@ -361,6 +361,7 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 	}
 	_ = g.Wait() // the errors are in the view
 	v.agree()
+	v.failBack()
 	v.doubtLeft()
 	return v
 }
@@ -417,6 +418,18 @@ func (v View) agree() {
 			cluster.Nodes = slices.Clone(cluster.Nodes)
 			cluster.Nodes[i].State, is.Cluster = state, &cluster
 			h, v.Hosts[name] = &is, &is
+		}
+	}
+}
+
+// failBack has VMs be where they are once the changes are put back for which a node was drained.
+func (v View) failBack() {
+	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		for _, id := range v.Hosts[name].Returning {
+			if at, err := FindVM(v, id); err == nil && at.Host != name && gpu.SameID(v.Hosts[at.Host].ClusterName(), v.Hosts[name].ClusterName()) {
+				home, away := change.FailBack(*v.Hosts[name], *v.Hosts[at.Host], id)
+				v.Hosts[name], v.Hosts[at.Host] = &home, &away
+			}
 		}
 	}
 }

@@ -208,6 +208,45 @@ func TestADrainDoesNotCountOnRoomThatIsGoneByThen(t *testing.T) {
 	w.compareRun(says, w.shown(), p)
 }
 
+// What the drain of a run has moved that died comes back first, and moves once more: the next plan
+// says so, wherever the run died.
+func TestADrainThatWasCutOffMovesOnceMore(t *testing.T) {
+	t.Parallel()
+	moved := 0
+	for at := 3; ; at++ {
+		w := nodes(t, 2)
+		if err := w.apply(w.assigned("vm-11", gpu.PartitionWant{})); err != nil {
+			t.Fatal(err)
+		}
+		w.turn("vm-11", gpu.VMRunning)
+		r := &resource{label: "gpu_partition_config vdi", token: "token"}
+		p := change.Change{Subject: r.label, Token: r.token, Want: gpu.Want{Config: &gpu.PartitionConfig{
+			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, Drain: true, GPUs: map[string][]string{"hv01": randomGPUs, "hv02": randomGPUs},
+		}}}
+		w.fuse.left = at
+		err := w.apply(p)
+		w.serve()
+		if err == nil {
+			break
+		}
+		if h := w.hosts()["hv02"]; slices.ContainsFunc(h.VMs, func(vm gpu.VM) bool { return vm.Name == "vm-11" }) {
+			moved++
+		}
+		before, says := w.shown(), w.plan(p)
+		if _, on := fleet.FindVM(fleet.View{Hosts: before}, w.assigned("vm-11", gpu.PartitionWant{}).Want.Assignment.VMID); on != nil || len(says.errors) > 0 {
+			t.Fatalf("write %d: %v, %+v", at, on, says.errors)
+		}
+		w.seen.begin()
+		if err := w.apply(p); err != nil {
+			t.Fatalf("write %d: %v", at, err)
+		}
+		w.compareRun(says, before, p)
+	}
+	if moved < 2 {
+		t.Errorf("the VM had moved at %d deaths only", moved)
+	}
+}
+
 // A pool that gets fewer GPUs than one VM is to draw from it is refused, whichever is planned first.
 func TestAPoolDoesNotShrinkUnderAVMThatDrawsMore(t *testing.T) {
 	t.Parallel()

@@ -57,6 +57,9 @@ type Host struct {
 	// Unfinished are the changes that a run began here and has neither finished nor
 	// put back, each by the resource that it was for. A run may be at it, or was killed.
 	Unfinished []string `json:"unfinished,omitempty"`
+	// Returning are the VMs, by id, that the drain of such a change has moved to other nodes, and
+	// that come back when it is put back.
+	Returning []string `json:"returning,omitempty"`
 	// HeldBy is the run that holds the lease of the host, or of its cluster; nil for none. It is not recorded.
 	HeldBy *Holder `json:"held_by,omitempty"`
 	// Unreadable are the records of the agent that it cannot read. Claims may be missing.
