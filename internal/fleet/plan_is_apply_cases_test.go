@@ -517,3 +517,49 @@ func TestWhatAConfigKeepsDoesNotHangOnTheOrder(t *testing.T) {
 		t.Errorf("the GPU is in compute mode %s", g.ComputeMode)
 	}
 }
+
+// A VM that has a partition of one GPU and is to have one of another takes a seat there, as one
+// that has none does: the plan refuses what does not fit, whichever of the two is planned first.
+func TestAVMThatChangesItsGPUTakesASeatThere(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	on := func(vm string, id string) *resource {
+		r := w.stands("gpu_vm_assignment for VM "+vm, w.assigned(vm, gpu.PartitionWant{PinnedGPU: id}).Want)
+		w.turn(vm, gpu.VMRunning)
+		return r
+	}
+	on("vm-14", randomGPUs[1])
+	vm := on("vm-12", randomGPUs[0])
+	w.turn("vm-11", gpu.VMRunning)
+	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+	comes := w.assigned("vm-11", gpu.PartitionWant{PinnedGPU: randomGPUs[1]})
+	for range 8 { // the plan shuffles them
+		if says := w.plan(moves, comes); len(says.errors) != 1 || says.errors[0].Rule != "capacity" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	for _, p := range []change.Change{moves, comes} { // each alone fits
+		if says := w.plan(p); len(says.errors) > 0 {
+			t.Errorf("the plan says %+v", says.errors)
+		}
+	}
+}
+
+// A VM that takes any partition may take the one that another VM of the run is to be pinned to,
+// which has one elsewhere so far: refused, whichever of the two is planned first.
+func TestAVMThatIsPinnedLaterMayFindItsGPUFull(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
+	w.turn("vm-12", gpu.VMRunning)
+	w.turn("vm-11", gpu.VMRunning)
+	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want}
+	comes := w.assigned("vm-11", gpu.PartitionWant{})
+	for range 8 { // the plan shuffles them
+		if says := w.plan(moves, comes); len(says.errors) == 0 || says.errors[0].Title != "An unpinned VM may take a pinned VM's partition" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}

@@ -85,20 +85,28 @@ func overflow(what, host string, n int) []string {
 }
 
 // checkPartitionSeat asks whether the host of the VM has a partition for it. A VM
-// that has its adapter already takes no new seat.
+// that has its adapter already takes no new seat, unless it is pinned to another GPU.
 func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	at, ok := r.locate(a)
-	if !ok || len(at.vm.PartitionAdapters) > 0 {
+	if !ok {
+		return
+	}
+	had := at.vm.PartitionAdapters
+	moves := len(had) > 0 && !gpu.SameID(had[0].PinnedGPU, a.Partition.PinnedGPU)
+	if len(had) > 0 && !moves {
 		return
 	}
 	slots := r.slots(at.key, at.host)
 	seating := r.seating(at.key, at.host)
 	own := gpu.FoldID(at.vm.ID)
 	if seatedAfter(at.vm, a) {
-		seating[own] = seated{name: cmp.Or(at.vm.Name, at.vm.ID), seats: 1, running: true, clustered: at.vm.Clustered, config: a.Partition.Config, asked: a.Partition.PinnedGPU, planned: true}
+		seating[own] = seated{name: cmp.Or(at.vm.Name, at.vm.ID), seats: 1, running: true, clustered: at.vm.Clustered, config: a.Partition.Config, asked: a.Partition.PinnedGPU, planned: !moves, moves: moves}
 		r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, slots, seating)
 	}
 	delete(seating, own)
+	if moves && a.Partition.PinnedGPU == "" {
+		return
+	}
 	where := capital(hostText(at.key))
 	if pin := a.Partition.PinnedGPU; pin != "" {
 		slots = slices.DeleteFunc(slots, func(s slot) bool { return !gpu.SameID(s.gpu.ID, pin) })
@@ -113,6 +121,10 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 			if s.seats == 0 || s.pinned != "" && !gpu.SameID(s.pinned, pin) {
 				delete(seating, id)
 			}
+		}
+		takes := func(id string) bool { return heldBy(slots[0].gpu, id) == 0 }
+		if moves && !slices.ContainsFunc(slices.Collect(maps.Keys(seating)), takes) {
+			return // of those that have it now the steps tell
 		}
 		where = gpuOn(at.key, slots[0].gpu)
 	} else if choices := r.choices(at, a.Partition, at.key); len(choices) < len(slots) {

@@ -22,7 +22,7 @@ func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
 	var loose []string // by id
 	for _, id := range sortedKeys(seating) {
 		switch v := seating[id]; {
-		case !v.planned || !v.running:
+		case !v.planned && !v.moves || !v.running:
 		case v.asked == "":
 			loose = append(loose, id)
 		default:
