@@ -240,7 +240,7 @@ func TestADrainThatWasCutOffMovesOnceMore(t *testing.T) {
 		if err := w.apply(p); err != nil {
 			t.Fatalf("write %d: %v", at, err)
 		}
-		w.compareRun(says, before, p)
+		w.compareRun(says, w.shown(), p)
 	}
 	if moved < 2 {
 		t.Errorf("the VM had moved at %d deaths only", moved)
