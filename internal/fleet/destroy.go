@@ -74,6 +74,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	d.View, d.Approved = v, change.Approved{Keys: []string{}, Handed: rules.TakenOver(world, ch)}
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
 	d.Findings, d.Forecasts = rules.CheckAndForesee(world, ch, f.opt.Levels)
+	d.Findings = append(d.Findings, rules.Unrestorable(v.Hosts, ch)...)
 	for _, does := range d.Forecasts {
 		if len(does.Refused) == 0 && does.On != nil {
 			d.Approved.Approve(change.Disturbs(does.On, does.Host, does.Steps)...)
@@ -139,6 +140,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 	})
 	if !p.Unchanged {
 		findings = append(findings, f.RefusedLater(p.Subject)...)
+		findings = append(findings, rules.Unrestorable(v.Hosts, p)...)
 	}
 	return slices.Concat(findings, rules.Decided(w, p, f.opt.Levels), f.comesLate(p)), does
 }

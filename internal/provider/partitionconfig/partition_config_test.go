@@ -213,6 +213,44 @@ func TestRestoreGivesEachGPUBackItsFormerCount(t *testing.T) {
 	r.WantClaims(rig.Both)
 }
 
+// A host that has lost the record of a config cannot put its GPUs back. The plan of the destroy says
+// so of each of them, and so does one after an apply that has written the record again.
+func TestARestoreThatNobodyKnowsIsTold(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before func(*rig.CLI)
+		args   []string
+	}{
+		"refreshed":     {args: []string{"plan", "-destroy"}},
+		"not refreshed": {args: []string{"plan", "-destroy", "-refresh=false"}},
+		"written again": {func(c *rig.CLI) { c.Apply() }, []string{"plan", "-destroy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.TwoNodes())
+			c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`))
+			c.Apply()
+			const title = "The previous layout is not recorded"
+			if out := c.Ok(test.args...); strings.Contains(out, title) {
+				t.Fatalf("it is recorded still:\n%s", out)
+			}
+			r.EditHost("hv01", func(h *gpu.Host) { h.Claims = nil })
+			if test.before != nil {
+				test.before(c)
+			}
+			said := c.Ok(test.args...)
+			rig.WantSaid(t, said, "Warning: "+title, `Host "hv01" has no record of the layout before`, rig.GPU0, rig.GPU1, "with 4 partitions")
+			if strings.Contains(said, `Host "hv02" has no record`) {
+				t.Errorf("hv02 has its record:\n%s", said)
+			}
+			c.Destroy(test.args[2:]...)
+			r.WantCounts(4, "hv01")
+			r.WantCounts(16, "hv02")
+			r.WantClaims(rig.Both)
+		})
+	}
+}
+
 func TestRestoreNeverStopsAVM(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())

@@ -1,0 +1,53 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Unrestorable finds the GPUs that a config is to put back as they were, and of which no host knows
+// any more how that was: they keep their layout.
+func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
+	c := p.Prior.Config
+	if c == nil || !c.Restore {
+		return nil
+	}
+	stays := func(host, id string) bool { return p.Want.Config != nil && contains(p.Want.Config.GPUs[host], id) }
+	var out []Finding
+	for _, host := range sortedKeys(c.GPUs) {
+		h, ok := hosts[host]
+		if !ok {
+			continue
+		}
+		claim, recorded := h.Claim(gpu.ClaimConfig, c.ID)
+		if recorded && claim.Token != p.Token {
+			continue // it is another resource's by now
+		}
+		var kept []string
+		for g := range selected(h, c.GPUs[host]) {
+			if recorded && contains(slices.Collect(maps.Keys(claim.Before)), g.ID) || g.Dismounted || stays(host, g.ID) {
+				continue
+			}
+			text := gpuText(g)
+			if g.Partitionable != nil {
+				text += " with " + plural(g.Partitionable.Count, "partition")
+			}
+			kept = append(kept, text)
+		}
+		if len(kept) > 0 {
+			out = append(out, Finding{
+				Level: Warning,
+				Path:  "on_destroy",
+				Title: "The previous layout is not recorded",
+				Host:  host,
+				Found: fmt.Sprintf("%s has no record of the layout before %s of %s.", capital(hostText(host)), labelOf(p), joinAll(kept)),
+				Fix:   "These GPUs keep the layout that they have. Change it on the host afterwards, if needed.",
+			})
+		}
+	}
+	return out
+}
