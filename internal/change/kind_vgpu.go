@@ -148,7 +148,8 @@ func (v *vgpuChange) carryOut() {
 }
 
 // Steps are those on one GPU. The modes change while it has no vGPU: MIG mode while the
-// functions are off, that of mixed sizes while they are on. GPU instances end with the functions.
+// functions are off, that of mixed sizes while they are on. GPU instances end with the functions
+// (assumption linux-vgpu-order).
 func (t *vgpuTarget) steps() []Step {
 	functions := func(on bool) Step { return Step{Op: OpSetFunctions, GPU: t.gpu.ID, Enable: on} }
 	mixing := Step{Op: OpSetHeterogeneous, GPU: t.gpu.ID, Enable: t.plan.Heterogeneous}

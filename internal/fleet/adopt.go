@@ -410,7 +410,7 @@ func layoutOf(kind gpu.Kind, g *gpu.GPU) (c gpu.PartitionConfig, text string) {
 	switch {
 	case kind == gpu.KindGPUP && g.Partitionable.Count > 0:
 		c.Count, text = g.Partitionable.Count, fmt.Sprintf("%d partitions", g.Partitionable.Count)
-	case kind == gpu.KindMIG && g.MIG.Enabled:
+	case kind == gpu.KindMIG && g.MIG.Enabled && (g.VGPU == nil || len(g.VGPU.Instances) == 0): // else its instances are the vGPUs'
 		c.MIG = &gpu.MIGLayout{Placements: g.MIG.State().Placements}
 		text = placement.MIGLayoutText(&gpu.MIGLayout{Profiles: profiles(g)})
 		if len(c.MIG.Placements) == 0 {

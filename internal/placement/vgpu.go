@@ -159,7 +159,7 @@ func vgpuInstances(profiles []gpu.MIGProfile, wanted []vgpuDemand) (map[string]i
 }
 
 // perInstance is how many vGPUs of a type live in one GPU instance of its profile: what the GPU
-// takes of the one, by what it takes of the other.
+// takes of the one, by what it takes of the other (assumption linux-vgpu-per-instance).
 func perInstance(p *gpu.MIGProfile, t gpu.VGPUType) int {
 	return max(1, t.Max/max(1, p.Max))
 }

@@ -287,7 +287,7 @@ func livedIn(g *gpu.GPU, have []MIGInstance, by []gpu.VGPUInstance) []MIGInstanc
 }
 
 // mayLiveIn tells whether a vGPU lives in the GPU instance at a place, or may do so where the
-// driver does not tell.
+// driver does not tell (assumption linux-vgpu-instance-id).
 func mayLiveIn(g *gpu.GPU, in gpu.VGPUInstance, at gpu.MIGPlacement) bool {
 	if in.GPUInstance == nil {
 		t, ok := g.VGPU.Offers(in.Type)

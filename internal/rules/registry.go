@@ -142,19 +142,19 @@ var registry = []Rule{
 	},
 	{
 		ID: "vgpu-type-offered", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPU,
-		Sentence: "Every GPU of a config offers the types of vGPU that it wants, as types that share the GPU by time slices, and is not in MIG mode.",
+		Sentence: "Every GPU of a config offers the types of vGPU that it wants, which all share it by time slices, on a GPU that is not in MIG mode, or all live in GPU instances.",
 	},
 	{
 		ID: "vgpu-same-framebuffer", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPU,
-		Sentence: "The vGPUs of a GPU have one frame buffer size, unless the GPU has heterogeneous mode and the config does not switch it off.",
+		Sentence: "The vGPUs of a GPU have one frame buffer size, unless they live in GPU instances, or the GPU has heterogeneous mode and the config does not switch it off.",
 	},
 	{
 		ID: "vgpu-capacity", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPU,
-		Sentence: "A GPU has the virtual functions and the frame buffer for the number of vGPUs that is wanted of it.",
+		Sentence: "A GPU has the virtual functions, and the frame buffer or the room for GPU instances, for the number of vGPUs that is wanted of it.",
 	},
 	{
 		ID: "vgpu-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPUInUse,
-		Sentence: "No vGPU that a VM holds is removed, and virtual functions are switched only on a GPU that nothing uses, also when it leaves the config and is put back.",
+		Sentence: "No vGPU that a VM holds is removed, and virtual functions and MIG mode are switched only on a GPU that nothing uses, also when it leaves the config and is put back; a reset for MIG mode only if `max_disruption` allows it.",
 	},
 	{
 		ID: "mps-supported", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSSupported,

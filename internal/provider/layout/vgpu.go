@@ -26,7 +26,7 @@ func VGPU(text string) schema.SingleNestedAttribute {
 		MarkdownDescription: text, Optional: true,
 		Attributes: map[string]schema.Attribute{
 			"type": schema.StringAttribute{
-				MarkdownDescription: "The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. Types that are MIG-backed are refused. " +
+				MarkdownDescription: "The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. " +
 					"One of `type` and `types` is required.",
 				Optional:   true,
 				Validators: []validator.String{stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")), stringvalidator.LengthAtLeast(1)},
@@ -36,7 +36,7 @@ func VGPU(text string) schema.SingleNestedAttribute {
 				Validators: []validator.Int64{int64validator.AlsoRequires(path.MatchRelative().AtParent().AtName("type")), int64validator.Between(1, countAtMost)},
 			},
 			"types": schema.MapAttribute{
-				MarkdownDescription: "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it.",
+				MarkdownDescription: "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. Their sizes may differ without heterogeneous mode.",
 				ElementType:         types.Int64Type, Optional: true,
 				Validators: []validator.Map{mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)), mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost))},
 			},

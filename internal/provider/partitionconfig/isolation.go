@@ -11,8 +11,8 @@ import (
 )
 
 // isolation is what separates two workloads that a layout puts on one GPU. For MPS it
-// takes the GPUs to tell, and is "" here. vGPUs of the types that are made here have memory
-// of their own and take turns on the rest of the GPU.
+// takes the GPUs to tell, and is "" here. vGPUs have memory of their own and
+// take turns on the rest of the GPU, or of the GPU instance that several of them live in.
 func isolation(c gpu.PartitionConfig) placement.Isolation {
 	switch {
 	case c.MPS != nil:

@@ -15,7 +15,7 @@ import (
 
 var vgpuKind = layoutKind{
 	kind:      gpu.KindVGPU,
-	attribute: layout.VGPU("Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices."),
+	attribute: layout.VGPU("Virtual GPUs (vGPUs) for virtual machines of KVM, on Linux hosts with NVIDIA's vGPU driver: of types that share the GPU by time slices, or of MIG-backed types, whose GPU instances are derived from them."),
 	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 		c.VGPU = layout.DecodeVGPU(ctx, block, diags)
 	},

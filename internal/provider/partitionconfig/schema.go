@@ -81,7 +81,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				MarkdownDescription: "The most that a change may disturb what runs: " + disruptionText() + ". Default `none`. What nobody uses changes without disruption:" + lines(
 					"`process_restart` lets an MPS daemon be restarted or stopped, which terminates its clients. No other process is ever killed.",
 					"`vm_restart` lets VMs be restarted whose partitions the count of a GPU changes. Each VM's own assignment must allow it too.",
-					"`gpu_reset` lets a GPU be reset, which switching MIG mode requires before Hopper.",
+					"`gpu_reset` lets a GPU be reset, which switching MIG mode requires before Hopper, for `mig` and for MIG-backed vGPUs.",
 					"MIG instances and vGPUs in use are never removed."),
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
 			},
@@ -118,7 +118,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"isolation": schema.StringAttribute{
 				MarkdownDescription: "What separates two workloads on one GPU:" + lines(
 					"`hardware`: GPU-P and MIG. A partition is an SR-IOV function, and a MIG instance a set of compute and memory slices, with memory of its own.",
-					"`memory`: vGPUs, which have their own frame buffer and share the rest in turns; and MPS, whose clients have their own address spaces, but a fault of one can terminate the others.",
+					"`memory`: vGPUs, which have their own frame buffer and share the rest in turns (MIG-backed ones only with those in the same GPU instance); and MPS, whose clients have their own address spaces, but a fault of one can terminate the others.",
 					"`none`: time-slicing, and MPS before compute capability 7.0."),
 				Computed: true,
 			},

@@ -1,6 +1,7 @@
 package partitionconfig_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,6 +65,7 @@ func vgpuImports() map[string]string {
 		"a count":                      rig.VGPUOf("desks", rig.TwoDesks+", heterogeneous = false"),
 		"types":                        rig.VGPUOf("desks", rig.MixedDesk),
 		"none":                         rig.VGPUOf("desks", "types = {}"),
+		"MIG-backed":                   rig.VGPUOf("desks", `types = { "H100-1-10C" = 2, "H100-3-40C" = 1 }`),
 		"some GPUs":                    rig.VGPUOf("desks", rig.TwoDesks, rig.OnCards(1)),
 	}
 }
@@ -74,6 +76,9 @@ func TestImportOfAVGPUConfigOfThisState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.KVM(rig.L40s(0), rig.L40s(1)))
+			if strings.Contains(hcl, "H100") {
+				r = rig.New(t, rig.KVM(rig.H100C(0), rig.H100C(1)))
+			}
 			steps := []resource.TestStep{{Config: r.Block() + hcl}}
 			for _, id := range []string{"kvm01", "kvm01:vgpu", "desks@kvm01:vgpu"} {
 				steps = append(steps, resource.TestStep{

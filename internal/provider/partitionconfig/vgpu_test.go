@@ -204,6 +204,80 @@ func TestChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
 	)
 }
 
+// MIG-backed types bring MIG mode and their GPU instances, and take them along.
+func TestMIGBackedVGPULifecycle(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.H100C(0), rig.H100C(1)))
+	var before []gpu.Layout
+	for n := range 2 {
+		g, _ := r.Host("kvm01").GPU(rig.VGPUCard(n))
+		before = append(before, g.Layout())
+	}
+	wantMIG := func(want string, n ...int) {
+		t.Helper()
+		for _, i := range n {
+			if g, _ := r.Host("kvm01").GPU(rig.VGPUCard(i)); g.MIG.State().String() != want {
+				t.Errorf("%s has %s, want %s", g.ID, g.MIG.State(), want)
+			}
+		}
+	}
+	r.Steps(
+		resource.TestStep{
+			Config: r.Block() + rig.VGPUOf("desks", `type = "H100-1-10C"`, `on_destroy = "restore"`),
+			ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("gpus", "kvm01", rig.VGPUCard(1), "layout"), knownvalue.StringExact("vgpu:7xH100-1-10C")),
+				statecheck.ExpectKnownValue(rig.Desks, rig.Jsonpath("drift"), knownvalue.ListSizeExact(0)),
+			},
+			Check: rig.Then(func() {
+				wantMIG("1g.10gb@0+1g.10gb@1+1g.10gb@2+1g.10gb@3+1g.10gb@4+1g.10gb@5+1g.10gb@6", 0, 1)
+				r.WantSettled()
+				r.Holds(1, r.Placed(1, "H100-1-10C", 6), "web-01")
+			}),
+		},
+		resource.TestStep{ // two sizes; what is held is what stays
+			Config:           r.Block() + rig.VGPUOf("desks", `types = { "H100-1-10C" = 2, "H100-3-40C" = 1 }`, `on_destroy = "restore"`),
+			ConfigPlanChecks: rig.Planned(rig.Desks, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() {
+				if got := r.Placed(1, "H100-1-10C", 6); got.Type == "" {
+					t.Error("the held vGPU is gone")
+				}
+				r.Must(r.Fleet.ReleaseVGPU(t.Context(), "kvm01", rig.VGPUCard(1), r.Placed(1, "H100-1-10C", 6)))
+				r.WantSettled()
+			}),
+		},
+		resource.TestStep{ // what a reboot has taken comes back
+			PreConfig: func() {
+				r.Must(r.Fleet.Reboot(t.Context(), "kvm01"))
+				wantMIG("off", 0, 1)
+			},
+			Config:           r.Block() + rig.VGPUOf("desks", `types = { "H100-1-10C" = 2, "H100-3-40C" = 1 }`, `on_destroy = "restore"`),
+			ConfigPlanChecks: rig.Planned(rig.Desks, plancheck.ResourceActionUpdate),
+			Check: rig.Then(func() {
+				for n := range 2 {
+					g, _ := r.Host("kvm01").GPU(rig.VGPUCard(n))
+					if c := gpu.VGPUCounts(g.VGPU.State().Places); !cmp.Equal(c, map[string]int{"H100-1-10C": 2, "H100-3-40C": 1}) || len(g.MIG.Instances) != 3 {
+						t.Errorf("%s has %v in %s", g.ID, c, g.MIG.State())
+					}
+				}
+			}),
+		},
+		resource.TestStep{ // MIG mode goes with the types
+			Config: r.Block() + rig.VGPUOf("desks", `type = "H100-40C"`, `on_destroy = "restore"`),
+			Check: rig.Then(func() {
+				r.WantVGPUs("on H100-40C@0 H100-40C@1", 0, 1)
+				wantMIG("off", 0, 1)
+			}),
+		},
+		resource.TestStep{Config: r.Block() + rig.VGPUOf("desks", `type = "H100-3-40C", count = 1`, `on_destroy = "restore"`)},
+	)
+	for n, was := range before {
+		if g, _ := r.Host("kvm01").GPU(rig.VGPUCard(n)); !cmp.Equal(g.Layout(), was) {
+			t.Errorf("%s has %+v, and had %+v", g.ID, g.Layout(), was)
+		}
+	}
+	r.WantClaims([]string{"kvm01"})
+}
+
 // Modules write zero for what they do not want.
 func TestNoneOfAVGPUType(t *testing.T) {
 	t.Parallel()
@@ -231,7 +305,8 @@ func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 		"two sizes, not the mode": {onL40S(rig.MixedDesk + ", heterogeneous = false"), "Rule: vgpu-same-framebuffer"},
 		"two sizes, no mode":      {onP40(`types = { "P40-4Q" = 1, "P40-8Q" = 1 }`), "has no heterogeneous mode"},
 		"too many":                {onL40S(`type = "L40S-12Q", count = 5`), "Rule: vgpu-capacity"},
-		"MIG-backed":              {rig.VGPUOf("desks", `type = "H100-1-10C"`, rig.OnCards(3)), "MIG-backed"},
+		"MIG-backed and not":      {rig.VGPUOf("desks", `types = { "H100-1-10C" = 1, "H100-40C" = 1 }`, rig.OnCards(3)), "H100-1-10C and H100-40C cannot be beside each other"},
+		"mixed while MIG-backed":  {rig.VGPUOf("desks", `type = "H100-1-10C", heterogeneous = true`, rig.OnCards(3)), "Heterogeneous mode is not supported"},
 		"MIG mode":                {rig.VGPUOf("desks", `type = "H100-40C"`, rig.OnCards(3)), "The GPU is in MIG mode"},
 		"both ways":               {onL40S(rig.TwoDesks + `, types = { "L40S-12Q" = 2 }`), "2 attributes specified when one (and only one)"},
 		"neither way":             {onL40S("heterogeneous = true"), "No attribute specified when one (and only one)"},
@@ -248,11 +323,8 @@ func TestBadVGPUConfigIsAnErrorAtPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := rig.KVM(rig.L40s(0), rig.L40s(1), rig.P40(2))
-			both := rig.MIGCard(9, rig.H100)
-			both.ID, both.MIG.Enabled, both.MIG.Pending = rig.VGPUCard(3), true, true
-			both.VGPU = &gpu.VGPU{Functions: 32, Types: []gpu.VGPUType{
-				{Name: "H100-40C", FrameBuffer: 40 * 1024 * gpu.MiB, Max: 2}, {Name: "H100-1-10C", FrameBuffer: 10 * 1024 * gpu.MiB, Max: 7, MIGProfile: "1g.10gb"},
-			}}
+			both := rig.H100C(3)
+			both.MIG.Enabled, both.MIG.Pending = true, true
 			s.Hosts[0].GPUs = append(s.Hosts[0].GPUs, both)
 			s.Hosts = slices.Concat(s.Hosts, rig.HGX(rig.H100, 1).Hosts, []gpu.Host{rig.Node("hv01")})
 			r := rig.New(t, s)

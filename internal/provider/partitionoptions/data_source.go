@@ -95,7 +95,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				MarkdownDescription: "The MIG profiles that all of these GPUs with MIG offer.", ElementType: types.StringType, Computed: true,
 			},
 			"common_vgpu_types": schema.ListAttribute{
-				MarkdownDescription: "The vGPU types that all of these GPUs with vGPUs offer, without those that are MIG-backed.", ElementType: types.StringType, Computed: true,
+				MarkdownDescription: "The vGPU types that all of these GPUs with vGPUs offer.", ElementType: types.StringType, Computed: true,
 			},
 			"gpus": schema.MapNestedAttribute{
 				MarkdownDescription: "The GPUs, by id.", Computed: true,
@@ -139,7 +139,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 							"max":              number("How many vGPUs of the type an empty GPU takes."),
 							"max_per_vm":       number("How many of them one VM takes; null when the driver does not say."),
 							"mig_profile": schema.StringAttribute{
-								MarkdownDescription: "The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes only the latter.",
+								MarkdownDescription: "The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given.",
 								Computed:            true,
 							},
 						}},
@@ -260,7 +260,7 @@ func (m *gpuModel) profiles(g *gpu.GPU) []string {
 	return names
 }
 
-// vgpus fills in the types of vGPUs and returns the names of those that a config can have.
+// vgpus fills in the types of vGPUs and returns their names.
 func (m *gpuModel) vgpus(v *gpu.VGPU) []string {
 	m.Heterogeneous = &v.HeterogeneousSupported
 	var names []string
@@ -272,9 +272,8 @@ func (m *gpuModel) vgpus(v *gpu.VGPU) []string {
 		}
 		if t.MIGProfile != "" {
 			x.MIGProfile = &t.MIGProfile
-		} else {
-			names = append(names, t.Name)
 		}
+		names = append(names, t.Name)
 		m.VGPUTypes = append(m.VGPUTypes, x)
 	}
 	return names
