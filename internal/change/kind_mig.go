@@ -128,7 +128,7 @@ func (m *migChange) note(t migTarget, op, former string) {
 	refuse := func(r *Refusal) {
 		m.refuse(r.of(MIGMode).leaving(former))
 	}
-	if users := placement.Users(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
+	if users := usersOfMode(placement.ReleasedByMPS(&m.host, t.gpu, m.limit), m.watchers); t.changesMode() && len(users) > 0 {
 		refuse(refuseGPU(InUse, op, t.gpu.ID, "its MIG mode can be turned %s only while nothing uses it, and it is in use by %s",
 			onOff(t.enable), strings.Join(users, ", ")).or("stop that first").by(users...))
 	} else if who := heldParts(t.gpu, t.complete, m.watchers); who != "" {
@@ -137,6 +137,15 @@ func (m *migChange) note(t migTarget, op, former string) {
 		refuse(refuseGPU(InvalidState, op, t.gpu.ID, "turning its MIG mode %s requires a reset of this GPU",
 			onOff(t.enable)).or("allow it with max_disruption = \"gpu_reset\"").needs(gpu.DisruptGPUReset))
 	}
+}
+
+// usersOfMode are who keeps a GPU's MIG mode as it is.
+func usersOfMode(g *gpu.GPU, quiesced []string) []string {
+	users := placement.Users(g, quiesced)
+	if g.VGPU != nil && g.VGPU.FunctionsOn {
+		users = append(users, "its virtual functions, which are on (a config of `vgpu = { types = {} }` turns them off)")
+	}
+	return users
 }
 
 // migStateText is a mode with its instances, in words.
@@ -334,7 +343,7 @@ func lostOfMIG(_ *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
 	if t.resets() {
 		return stays("its MIG mode is off, and to turn it on takes a reset of the GPU")
 	}
-	if users := placement.Users(g, c.Want.Config.QuiesceUnits); t.changesMode() && len(users) > 0 {
+	if users := usersOfMode(g, c.Want.Config.QuiesceUnits); t.changesMode() && len(users) > 0 {
 		return stays("its MIG mode is off, and cannot be turned on while it is in use by " + strings.Join(users, ", "))
 	}
 	var lacks []string

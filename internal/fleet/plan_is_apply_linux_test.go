@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -45,6 +46,31 @@ func cardsOf(host string) []string {
 	return out
 }
 
+// TestWhatThePlanSaysOfMIGBackedVGPUs makes random changes of Linux hosts whose H100 offers vGPUs
+// that live in GPU instances, beside MIG layouts, shares and time slices of it.
+func TestWhatThePlanSaysOfMIGBackedVGPUs(t *testing.T) {
+	t.Parallel()
+	cases := *planCases
+	if cases == 0 {
+		if cases = 400; testing.Short() {
+			cases = 100
+		}
+	}
+	total := play(*planSeed, (cases+changesPerFleet-1)/changesPerFleet, func(seed uint64) *world {
+		w := newBareWorld(t, seed, 14)
+		w.linux, w.backed = true, true
+		w.begin(linuxHosts(w))
+		for range changesPerFleet {
+			w.step()
+		}
+		return w
+	})
+	t.Logf("cases: %v", total)
+	if !t.Failed() && total["backed"]*10 < cases {
+		t.Errorf("there are too few MIG-backed vGPUs: %v", total)
+	}
+}
+
 // linuxHosts are one or two hosts with a GPU of each sort.
 func linuxHosts(w *world) gpu.Snapshot {
 	var s gpu.Snapshot
@@ -70,7 +96,13 @@ func linuxHosts(w *world) gpu.Snapshot {
 			}
 			if m.MIG != nil {
 				g.MIG = &gpu.MIG{NeedsReset: m.MIG.ModeNeedsReset, Profiles: m.MIG.Profiles}
-			} else {
+			}
+			if n == randomHopper && w.backed {
+				g.VGPU = &gpu.VGPU{Functions: 16, Types: []gpu.VGPUType{
+					{Name: "H100-40C", FrameBuffer: 40 << 30, Max: 2}, {Name: "H100-1-10C", FrameBuffer: 10 << 30, Max: 7, MIGProfile: "1g.10gb"}, {Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"},
+				}}
+			}
+			if m.MIG == nil {
 				g.ComputeCapability = "8.9"
 				g.VGPU = &gpu.VGPU{Functions: 32, HeterogeneousSupported: true, Types: []gpu.VGPUType{
 					{Name: "L40S-12Q", FrameBuffer: 12 << 30, Max: 4, MaxPerVM: 16}, {Name: "L40S-24Q", FrameBuffer: 24 << 30, Max: 2, MaxPerVM: 16},
@@ -193,6 +225,13 @@ func (w *world) meddleSharing(host string, h *gpu.Host, did func(string, error))
 
 // chooseLinux picks a resource of Linux hosts and what it shall have next.
 func (w *world) chooseLinux() (*resource, gpu.Want) {
+	if w.backed && w.chance(40) {
+		return w.change("gpu_partition_config backed", 20, func(gpu.Want) gpu.Want {
+			c := w.linuxConfig("backed", gpu.KindVGPU, randomHopper)
+			c.VGPU = pick(w, &gpu.VGPULayout{Type: "H100-1-10C"}, &gpu.VGPULayout{Type: "H100-40C"}, &gpu.VGPULayout{Types: map[string]int{"H100-3-40C": 1, "H100-1-10C": 2}}, &gpu.VGPULayout{})
+			return gpu.Want{Config: c}
+		})
+	}
 	switch n := w.rng.IntN(20); {
 	case n < 4:
 		return w.change("gpu_partition_config mig", 20, func(gpu.Want) gpu.Want { return gpu.Want{Config: w.mig()} })

@@ -108,6 +108,7 @@ type world struct {
 	t         *testing.T
 	seed      uint64
 	linux     bool
+	backed    bool // has MIG-backed vGPU types
 	rng       *rand.Rand
 	sim       *others.Fleet
 	endpoints map[string]fleet.Endpoint
@@ -786,6 +787,9 @@ func (w *world) compare(r *resource, p change.Change) {
 		w.fatal("the plan is clean, and the hosts refuse: %v", err)
 	}
 	w.counts["applied"]++
+	if c := p.Want.Config; c != nil && c.ID == "backed" {
+		w.counts["backed"]++
+	}
 	w.made(r, p)
 	w.compareRun(says, after, p)
 }
@@ -897,7 +901,7 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 	// What a recovery gives back has other ids and addresses, and is listed last. In MIG mode a GPU tells no time slice.
 	ids := []cmp.Option{cmp.Comparer(func(a, b gpu.TimeSlice) bool {
 		return stdcmp.Or(a, gpu.TimeSliceDefault) == stdcmp.Or(b, gpu.TimeSliceDefault)
-	}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address")}
+	}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address", "GPUInstance")}
 	if diff := cmp.Diff(before, after, ids...); diff != "" {
 		w.fatal("a change that is refused touched the hosts (-before +after):\n%s", diff)
 	}

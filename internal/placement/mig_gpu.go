@@ -25,9 +25,17 @@ func MIGProfiles(g *gpu.GPU) []gpu.MIGProfile {
 	return m.MIG.Profiles
 }
 
-// MIGInstances are the instances of a GPU. Those that processes run in are held by them,
-// but for processes of units that are stopped meanwhile.
+// MIGInstances are the instances of a GPU. Those that processes run in and vGPUs live in are
+// held by them, but for processes of units that are stopped meanwhile.
 func MIGInstances(g *gpu.GPU, quiesced ...string) []MIGInstance {
+	if g.VGPU == nil {
+		return runIn(g, quiesced)
+	}
+	return livedIn(g, runIn(g, quiesced), g.VGPU.Instances)
+}
+
+// runIn are the instances of a GPU, held by the processes in them.
+func runIn(g *gpu.GPU, quiesced []string) []MIGInstance {
 	if g.MIG == nil || !g.MIG.Enabled {
 		return nil
 	}

@@ -240,7 +240,7 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, mig *instancesWish, quiesced []strin
 // instances plans the GPU instances. Those stay first of all that vGPUs live in which stay, and
 // always those of vGPUs that are held; a vGPU that loses its instance is made again in another.
 func (p *VGPUPlan) instances(g *gpu.GPU, mig *instancesWish, quiesced []string) (MIGPlan, error) {
-	have := MIGInstances(g, quiesced...)
+	have := runIn(g, quiesced)
 	if p.Switches(g) { // which takes them all
 		plan, err := mig.plan(nil)
 		for _, in := range have {
