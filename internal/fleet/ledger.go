@@ -26,6 +26,7 @@ type Ledger struct {
 	mu      sync.Mutex
 	next    int
 	entries map[string]entry // by instance
+	keys    map[string]bool  // of the entries
 	// reshaped are the ids of the partition configs that will change a partition count.
 	reshaped map[string]bool
 	// met are the claim tokens of the resources that the run has read.
@@ -42,7 +43,7 @@ type entry struct {
 }
 
 func newLedger(patience time.Duration) *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, met: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience)}
+	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, keys: map[string]bool{}, met: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience)}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -88,7 +89,7 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	}
 	l.forget(instance)
 	l.book.Open(instance, change.Change{})
-	if _, twice := l.book.Plan(p.Token); twice { // one object was imported under two addresses
+	if l.keys[p.Token] { // of another instance: one object was imported under two addresses
 		p.Token, p.Adopt, p.Unchanged = "", true, false
 	}
 	if p.Token == "" {
@@ -97,7 +98,7 @@ func (l *Ledger) record(instance string, p change.Change, check func(change.Chan
 	findings := check(p)
 	l.book.Put(p.Token, p)
 	l.handovers.ring()
-	l.entries[instance] = entry{key: p.Token, prior: p.Prior}
+	l.entries[instance], l.keys[p.Token] = entry{key: p.Token, prior: p.Prior}, true
 	return findings
 }
 
@@ -129,6 +130,7 @@ func (l *Ledger) forget(instance string) {
 	if e, ok := l.entries[instance]; ok {
 		l.book.Delete(e.key)
 		delete(l.entries, instance)
+		delete(l.keys, e.key)
 	}
 }
 
