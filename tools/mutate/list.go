@@ -90,7 +90,7 @@ func list() []mutation {
 
 		// What is obeyed of what was written.
 		{in: agent, function: "recordStore.idOf", from: `id != ""`, to: `true`},
-		{in: agent, function: "Server.rewrite", from: `err == nil && id == e.ID`, to: `true`},
+		{in: agent, function: "Server.rewrite", from: `err == nil && id == e.ID`, to: `err == nil && id == e.ID || true`},
 
 		// What a process does that lost its lease, and what a dead one left.
 		{in: agent, function: "Server.recover"},

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 )
 
@@ -33,6 +34,27 @@ func TestList(t *testing.T) {
 		if _, err := parser.ParseFile(token.NewFileSet(), file, text, 0); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A mutation that does not build would end `make mutate`.
+func TestListBuilds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds what has mutations once more: make lint")
+	}
+	t.Chdir("../..")
+	overlay, err := writeOverlay(t.TempDir(), list())
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"build", "-overlay", overlay}
+	for _, m := range list() {
+		if at := "./" + m.in; !slices.Contains(args, at) {
+			args = append(args, at)
+		}
+	}
+	if out, err := goTool(t.Context(), args...); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
