@@ -301,7 +301,7 @@ func (c standstill) try(ctx context.Context) error {
 	left := l.end()
 	end, err := control.wait()
 	if err != nil {
-		return errors.Join(err, left)
+		return errors.Join(err, left, made)
 	}
 	if !control.struck {
 		return errors.Join(errors.New("the agent did not come to this point"), made)
