@@ -297,6 +297,9 @@ func (e *entry) isBack(host *gpu.Host) bool {
 // leaves such steps.
 func (e *entry) isDone(host *gpu.Host, back change.Step, rest []change.Step, at int, err error) bool {
 	cause := causeOf(err)
+	if _, here := host.VM(back.VM); back.VM != "" && !here {
+		return false // it moved away, with all that it has
+	}
 	if cause == nil || !slices.Contains([]backend.Code{backend.NotFound, backend.InvalidState, backend.InUse}, cause.Code) {
 		return false
 	}
