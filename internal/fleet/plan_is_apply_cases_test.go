@@ -499,7 +499,7 @@ func TestWhatAConfigKeepsDoesNotHangOnTheOrder(t *testing.T) {
 		ID: "vgpu", Kind: gpu.KindVGPU, Name: "vgpu", GPUs: map[string][]string{"lin01": {ada2}}, VGPU: &gpu.VGPULayout{Type: "L40S-12Q"},
 	}}}
 	for range 8 { // the plan shuffles them
-		if says := w.plan(shrinks, takes); len(says.errors) != 1 || says.errors[0].Title != "What is kept stays under another layout" {
+		if says := w.plan(shrinks, takes); len(says.errors) != 1 || says.errors[0].Title != "The order of two configs decides the layout" {
 			t.Fatalf("the plan says %+v", says.errors)
 		}
 	}

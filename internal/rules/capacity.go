@@ -152,7 +152,7 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	case configured+1 > seats:
 		f.Level = Warning
 		f.Title = "More VMs than partitions"
-		f.Found = fmt.Sprintf("%s has %s for %s: %s and this one.", where, plural(seats, "partition"), plural(configured+1, "VM"), join(names(seating)))
+		f.Found = fmt.Sprintf("%s has %s for %s: %s.", where, plural(seats, "partition"), plural(configured+1, "VM"), joinAll(append(names(seating), "this one")))
 		f.Wanted = fmt.Sprintf("%s adds one more. VMs take their partition when they start, so not all of them can run at the same time.", r.label())
 	default:
 		return

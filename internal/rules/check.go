@@ -86,6 +86,7 @@ func newMemo() *memo {
 type violation struct {
 	Finding
 	keys []string
+	same string // the rule that would warn of the same
 }
 
 // begin makes an evaluation of a plan. What it looks at stays as it is until done.
@@ -131,6 +132,9 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 				continue // those who have it may let go of it: the last of them is told
 			}
 			if f, says := r.weighed(v, levels, stood); says {
+				if f.Level == Error {
+					out = slices.DeleteFunc(out, func(o Finding) bool { return o.Rule == v.same && o.Host == v.Host && o.Level == Warning })
+				}
 				out = append(out, f)
 			}
 		}

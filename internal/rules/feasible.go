@@ -195,10 +195,10 @@ func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.
 				continue
 			}
 			return Finding{
-				Rule: Feasible, Level: Error, Title: "What is kept stays under another layout", Host: host, GPU: a.ID,
-				Found:  fmt.Sprintf("%s lets go of %s and keeps how it is shared, and %s takes it in the same run.", labelOf(ends), gpuText(a), labelOf(makes)),
+				Rule: Feasible, Level: Error, Title: "The order of two configs decides the layout", Host: host, GPU: a.ID,
+				Found:  fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s covers it in the same run.", labelOf(ends), gpuText(a), labelOf(makes)),
 				Wanted: eitherFirst,
-				Fix:    "Let go of it in an apply of its own first, or with `on_destroy = \"restore\"`, which puts back how it was shared.",
+				Fix:    "Release it in an apply of its own first, or with `on_destroy = \"restore\"`, which restores the sharing mode from before.",
 			}, true
 		}
 	}
@@ -257,6 +257,7 @@ func (r *run) reportRefused(host string, refused *change.Refusal) {
 		f.Level = Warning // what is to be put right stood before
 	}
 	r.report(f, key(Feasible, host))
+	r.found[len(r.found)-1].same = refused.Rule // one that is relaxed
 }
 
 // Repairs tells whether a plan wants nothing else than before: it puts right what differs.

@@ -46,6 +46,9 @@ func TestFindingsAsRead(t *testing.T) {
 	rules.Check(w, ends, nil)
 	w.Others.Put(user.Token, user)
 	read(rules.Decided(w, user, nil)...)
+	kept := config("vdi", 4, "hv01")
+	kept.Config.Restore = true
+	read(rules.Unrestorable(world(host("hv01")).Hosts, change.Change{Subject: label(kept), Prior: kept})...)
 	read(rules.StillUsed(stillUsed(), change.Change{Subject: `gpu_pool "dda"`, Prior: pool("dda", "hv01")}, nil)...)
 	for title, at := range titlesWritten(t) {
 		if !titles[title] && title != leftPool {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -207,7 +206,7 @@ func checkPoolCounts(r *run) {
 			Path:   "members",
 			Title:  "The pool has different numbers of GPUs per node",
 			Host:   first,
-			Found:  fmt.Sprintf("In cluster %s pool %s has %s.", quote(names[c]), quote(p.Name), strings.Join(lines, ", ")),
+			Found:  fmt.Sprintf("In cluster %s pool %s has %s.", quote(names[c]), quote(p.Name), joinAll(lines)),
 			Wanted: "Every node of a cluster should have the same number of GPUs in the pool, so that any of them can take over from any other.",
 			Fix:    "Put the same number of GPUs into `members` for every node.",
 		}, keys...)

@@ -603,7 +603,7 @@ func hardwareScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].Cluster = nil },
 		},
 		{
-			rule: "pool-counts", name: "unequal", level: rules.Warning, path: "members", says: []string{`1 GPU on "hv02", 2 GPUs on "hv01"`},
+			rule: "pool-counts", name: "unequal", level: rules.Warning, path: "members", says: []string{`1 GPU on "hv02" and 2 GPUs on "hv01"`},
 			build: func() (rules.World, change.Change) {
 				p := pool("dda", "hv01", "hv02")
 				p.Pool.Members["hv01"] = []string{gpu0, gpu1}
@@ -1054,7 +1054,7 @@ func powerScenarios() []scenario {
 		},
 		{
 			rule: rules.Feasible, name: "a GPU that goes from a config that is kept", level: rules.Error, path: "name", change: true,
-			says: []string{`"ml" lets go of GPU`, `"turns" takes it`},
+			says: []string{`"ml" releases GPU`, `"turns" covers it`},
 			build: func() (rules.World, change.Change) {
 				was := mpsConfig("ml", "gpu01")
 				h := laidOut(served(shareServer(), placement.Daemons(shareServer(), was.Config, was.Config.GPUs["gpu01"])[0].Name), was)

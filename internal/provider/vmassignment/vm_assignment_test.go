@@ -733,3 +733,17 @@ func TestAnotherPartitionCountGivesTheVMAnotherPartitionInOneStop(t *testing.T) 
 		},
 	)
 }
+
+// What a level relaxes and the host refuses all the same is said once.
+func TestAVMThatMustBeOffIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"error", "warning", "off"} {
+		r := rig.New(t, rig.TwoNodes())
+		c := rig.NewCLI(t, r.Block(`rules = { vm-must-be-off = "`+level+`" }`)+rig.Assignment("avd-01", "partition = {}"))
+		said := c.Fails("plan")
+		if n := strings.Count(said, "Error: ") + strings.Count(said, "Warning: "); n != 1 {
+			t.Errorf("with level %s it says %d times that the VM must be off:\n%s", level, n, said)
+		}
+		r.WantVM("avd-01", gpu.VMRunning, 0)
+	}
+}
