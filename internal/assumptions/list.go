@@ -212,7 +212,7 @@ var all = []Assumption{
 	},
 	{
 		ID: "linux-vgpu-per-instance", Platform: gpu.Linux,
-		Says:     "A GPU instance takes as many vGPUs of a MIG-backed type as the GPU takes of the type for each instance of the profile: one, but on GPUs whose instances are shared by time slices.",
+		Says:     "A GPU instance takes as many vGPUs of a MIG-backed type as the GPU takes of the type for each instance of the profile: one, but on GPUs whose instances are shared by time slices, in a mode of the driver that the agent does not switch.",
 		Source:   "NVIDIA's tables of vGPU types have both numbers.",
 		Answered: "comparing nvmlVgpuTypeGetMaxInstances with nvmlVgpuTypeGetMaxInstancesPerGpuInstance, from driver 575 on",
 		Unasked:  "it takes NVIDIA's vGPU Manager",

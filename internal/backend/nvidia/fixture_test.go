@@ -42,7 +42,12 @@ var (
 
 func newFixture(t *testing.T, initial gpu.Host) *fixture {
 	t.Helper()
-	var o fakenvml.Options
+	return newFixtureOf(t, initial, fakenvml.Options{})
+}
+
+// newFixtureOf is the same with another driver.
+func newFixtureOf(t *testing.T, initial gpu.Host, o fakenvml.Options) *fixture {
+	t.Helper()
 	f := &fixture{t: t, tree: fakenvml.NewProcTree(t), units: t.TempDir(), pid: 4700}
 	for i := range initial.GPUs {
 		g := &initial.GPUs[i]

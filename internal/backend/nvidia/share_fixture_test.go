@@ -65,7 +65,12 @@ var (
 
 func newShareFixture(t *testing.T, initial gpu.Host) *shareFixture {
 	t.Helper()
-	f := &shareFixture{fixture: newFixture(t, initial), bin: t.TempDir(), clients: map[int]connected{}, servers: map[string][]int{}}
+	return newShareFixtureOf(t, initial, fakenvml.Options{})
+}
+
+func newShareFixtureOf(t *testing.T, initial gpu.Host, o fakenvml.Options) *shareFixture {
+	t.Helper()
+	f := &shareFixture{fixture: newFixtureOf(t, initial, o), bin: t.TempDir(), clients: map[int]connected{}, servers: map[string][]int{}}
 	run, err := os.MkdirTemp("", "mps") //nolint:usetesting // sockets have short paths, and t.TempDir is long
 	if err != nil {
 		t.Fatal(err)
