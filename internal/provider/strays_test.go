@@ -106,7 +106,10 @@ func claimsThatNothingHasAreNamed(t *testing.T) {
 // What the nodes of a cluster keep in common each of them shows: it is named once, and forgotten on
 // any of them.
 func TestAClaimOfAClusterThatNothingHasIsNamedOnce(t *testing.T) {
-	t.Parallel()
+	rig.WithoutWaiting(aClaimOfAClusterThatNothingHasIsNamedOnce)(t)
+}
+
+func aClaimOfAClusterThatNothingHasIsNamedOnce(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	keep := r.Block(`on_unreachable = "keep"`) + rig.Config4 + rig.Assign("avd-02", "allow_shutdown = true") + rig.Assign("avd-03", "allow_shutdown = true")
 	c := rig.NewCLI(t, keep+rig.Assign("avd-01", "allow_shutdown = true"))
