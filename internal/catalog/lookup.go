@@ -13,7 +13,7 @@ const nvidia = "NVIDIA"
 var vendorIDs = map[string]string{nvidia: "10DE"}
 
 func byPCI(id gpu.PCIID) (Model, bool) {
-	for _, m := range models {
+	for _, m := range models() {
 		if m.isDevice(id) {
 			return m.clone(), true
 		}
@@ -22,7 +22,7 @@ func byPCI(id gpu.PCIID) (Model, bool) {
 }
 
 func byName(name string) (Model, bool) {
-	for _, m := range models {
+	for _, m := range models() {
 		if m.isCalled(name) {
 			return m.clone(), true
 		}
@@ -31,8 +31,9 @@ func byName(name string) (Model, bool) {
 }
 
 func all() []Model {
-	out := make([]Model, len(models))
-	for i, m := range models {
+	list := models()
+	out := make([]Model, len(list))
+	for i, m := range list {
 		out[i] = m.clone()
 	}
 	return out

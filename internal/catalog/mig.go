@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -51,57 +50,4 @@ func (t *MIGTable) clone() *MIGTable {
 	}
 	c.Sources = slices.Clone(t.Sources)
 	return &c
-}
-
-// eighths describes a GPU with seven compute and eight memory slices by what its
-// profiles have of the memory: an eighth, a quarter, a half and all.
-type eighths struct {
-	gb  [4]int   // as in the profiles' names
-	mib [4]int64 // as the driver lists it; zero when not known
-}
-
-// profiles has the geometry that all GPUs with seven compute slices share. The eighth
-// memory slice belongs to no single slice of compute.
-func (e eighths) profiles() []gpu.MIGProfile {
-	memory := e.mib
-	if memory == [4]int64{} {
-		for i, share := range []int64{8, 4, 2, 1} {
-			memory[i] = 1024 * min(int64(e.gb[3])/share, int64(e.gb[i]))
-		}
-	}
-	p := func(id, compute, share, highest, size int, suffix string, starts ...int) gpu.MIGProfile {
-		return gpu.MIGProfile{
-			ID: id, Name: fmt.Sprintf("%dg.%dgb%s", compute, e.gb[share], suffix), Slices: compute,
-			Memory: gpu.FromMiB(memory[share]), Max: highest, Size: size, Starts: starts,
-		}
-	}
-	return []gpu.MIGProfile{
-		p(19, 1, 0, 7, 1, "", 0, 1, 2, 3, 4, 5, 6),
-		p(20, 1, 0, 1, 1, "+me", 0, 1, 2, 3, 4, 5, 6),
-		p(15, 1, 1, 4, 2, "", 0, 2, 4, 6),
-		p(14, 2, 1, 3, 2, "", 0, 2, 4),
-		p(9, 3, 2, 2, 4, "", 0, 4),
-		p(5, 4, 2, 1, 4, "", 0),
-		p(0, 7, 3, 1, 8, "", 0),
-	}
-}
-
-// variant is a profile of a GPU whose compute and memory slices are shared out alike.
-type variant struct {
-	id      int
-	suffix  string
-	highest int
-}
-
-// shares makes the profiles of one share of such a GPU: compute of all its compute
-// slices and the same part of its memory slices.
-func shares(compute, gb int, mib int64, size int, starts []int, variants ...variant) []gpu.MIGProfile {
-	out := make([]gpu.MIGProfile, len(variants))
-	for i, v := range variants {
-		out[i] = gpu.MIGProfile{
-			ID: v.id, Name: fmt.Sprintf("%dg.%dgb%s", compute, gb, v.suffix), Slices: compute,
-			Memory: gpu.FromMiB(mib), Max: v.highest, Size: size, Starts: slices.Clone(starts),
-		}
-	}
-	return out
 }
