@@ -138,7 +138,7 @@ func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	m.leave(holds, want)
 	m.arrive(holds, want)
 	if awayFrom(want, p.key) && len(m.devices) > 0 {
-		return refuse(NotFound, changeGPU, "VM "+vm.Name, "it is on host %s, and the GPUs that it shall have are those of host %s", p.host.Name, want.Device.Host).
+		return refuse(NotFound, changeGPU, "VM "+vm.Name, "it is on host %s, and the wanted GPUs are on host %s", p.host.Name, want.Device.Host).
 			or("move the VM back, or name GPUs of the host that it is on")
 	}
 	m.settings(&c, holds, want.Settings)

@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Conn is a connection to one host's agent.
@@ -585,7 +586,7 @@ type UnknownHostError struct {
 }
 
 func (e *UnknownHostError) Error() string {
-	return fmt.Sprintf("the provider knows no host %q; it knows %v", e.Host, e.Known)
+	return fmt.Sprintf("the provider knows no host %q; it knows %s", e.Host, words.Join(e.Known))
 }
 
 // NotYetKnownError is a host that only an apply can ask: its address is not known

@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -299,8 +300,8 @@ func (p *gpuProvider) simulatedHost(name, file string, at path.Path, diags *diag
 		}
 	}
 	if all != nil {
-		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: the fleet file %s has the hosts %v, but no host %q.",
-			file, slices.Sorted(maps.Keys(all)), name))
+		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: the fleet file %s has the hosts %s, but no host %q.",
+			file, words.Join(slices.Sorted(maps.Keys(all))), name))
 	}
 	return nil
 }

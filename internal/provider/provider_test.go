@@ -150,7 +150,7 @@ func TestBadProviderConfigurationIsRefused(t *testing.T) {
 		"folder as a file":     {block: fmt.Sprintf("simulated_fleet = %q", filepath.Dir(good)), says: []string{"Simulated fleet cannot be read", filepath.Dir(good)}},
 		"missing snapshot":     {block: fmt.Sprintf("inventory_snapshot = %q", missing), says: []string{"Recorded inventory cannot be read", "inventory_snapshot = ", missing}},
 		"malformed snapshot":   {block: fmt.Sprintf("inventory_snapshot = %q", malformed), says: []string{"Recorded inventory cannot be read", malformed}},
-		"host not in the file": {block: fmt.Sprintf("hosts = { hv09 = { simulated = { file = %q } } }", good), says: []string{"Unknown host", "hv09", "hv01 hv02", good}},
+		"host not in the file": {block: fmt.Sprintf("hosts = { hv09 = { simulated = { file = %q } } }", good), says: []string{"Unknown host", "hv09", "hv01 and hv02", good}},
 		"host's file missing":  {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }", missing), says: []string{"Simulated fleet cannot be read", missing}},
 		"hosts and a fleet":    {block: fmt.Sprintf("hosts = { hv01 = { simulated = { file = %q } } }\n simulated_fleet = %q", good, good), says: []string{"simulated_fleet", "hosts"}},
 		"no hosts at all":      {block: `owner = "x"`, says: []string{"No hosts are configured", "simulated_fleet", "GPU_SIMULATED_FLEET"}},
@@ -331,7 +331,7 @@ resource "gpu_vm_assignment" "device" {
 	out := c.Fails("plan")
 	r.WantUnchanged(before)
 	for _, x := range []struct{ address, line, says string }{
-		{"gpu_partition_config.host", `hosts = ["hv01", "hv09"]`, `"hv09" is not a host of the provider, which knows [hv01 hv02]`},
+		{"gpu_partition_config.host", `hosts = ["hv01", "hv09"]`, `"hv09" is not a host of the provider, which knows hv01 and hv02`},
 		{"gpu_partition_config.cluster", `cluster = "nowhere"`, "Unknown cluster"},
 		{"gpu_partition_config.count", "gpu_p = { partition_count = 3 }", "Rule: valid-partition-count Attribute: gpu_p.partition_count"},
 		{"gpu_partition_config.gpu", "selector = {", "PCIROOT(99)"},

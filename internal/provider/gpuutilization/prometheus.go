@@ -88,7 +88,7 @@ func (p *prometheus) record(ctx context.Context, read []reading, now time.Time, 
 		r, err := p.ask(ctx, part, past)
 		if err != nil {
 			diags.AddAttributeError(path.Root("prometheus"), "No metrics from Prometheus", fmt.Sprintf(
-				"%s\n\nFound: %v.\nFix: check that the server's address is right, that it can be reached from where Terraform runs and that it lets bearer_token or headers in; "+
+				"%s\n\nFound: %v.\nFix: check that the server's address is right, that it can be reached from where Terraform runs and that it accepts bearer_token or headers; "+
 					"or leave prometheus out: the present figures need no server.", DataSourceType, err))
 			return nil
 		}

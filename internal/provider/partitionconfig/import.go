@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const importForm = "An import id is a list of hosts with an optional kind and name: `hv01,hv02`, `hv01,hv02:gpu_p`, `hgx01:mig`, `kvm01:vgpu`, `gpu01:mps`, `gpu01:time_slicing` or `vdi@hv01,hv02`; " +
@@ -115,8 +116,8 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), slices.Sorted(maps.Keys(c.Want.Config.GPUs)))...)
 	case identity.Host.IsNull():
 		resp.Diagnostics.AddError("No such partition config", fmt.Sprintf(
-			"Found: none of the hosts %v has a claim of owner %q for a partition config %q (no answer from: %v).\n%s",
-			r.Fleet.HostNames(), r.Fleet.Owner(), id, v.Silent(), importForm))
+			"Found: none of the hosts %s has a claim of owner %q for a partition config %q (no answer from: %s).\n%s",
+			words.Join(r.Fleet.HostNames()), r.Fleet.Owner(), id, words.Join(v.Silent()), importForm))
 	default:
 		return false
 	}
@@ -224,7 +225,7 @@ func known(h *gpu.Host, name string, ids []string, diags *diag.Diagnostics) bool
 			for i := range h.GPUs {
 				has = append(has, h.GPUs[i].ID)
 			}
-			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: it has no GPU %q; it has %v.\nFix: correct the id, or list what the host has with data source gpu_inventory.", name, id, has))
+			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: it has no GPU %q; it has %s.\nFix: correct the id, or list what the host has with data source gpu_inventory.", name, id, words.Join(has)))
 		}
 	}
 	return !diags.HasError()
@@ -241,12 +242,12 @@ func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags 
 	switch outside := slices.DeleteFunc(slices.Clone(gpus), c.Covers); {
 	case id == "" && len(ids) > 1:
 		diags.AddError("Several partition configs cover these hosts", fmt.Sprintf(
-			"Found: claims of the configs %v on the hosts %v.\nFix: import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity (import block with identity = { id = ... }).", ids, hosts))
+			"Found: claims of the configs %s on the hosts %s.\nFix: import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity (import block with identity = { id = ... }).", words.Join(ids), words.Join(hosts)))
 		return nil, false
 	case !found:
 		return nil, true
 	case len(outside) > 0:
-		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: config %q covers some of the GPUs %v, and not %v.\nFix: import these by themselves.", c.ID, gpus, outside))
+		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: config %q covers some of the GPUs %s, and not %s.\nFix: import the latter by themselves.", c.ID, words.Join(gpus), words.Join(outside)))
 		return nil, false
 	}
 	return &c, true
@@ -257,8 +258,8 @@ func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags 
 // created leaves what is as declared.
 func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.View, diags *diag.Diagnostics) bool {
 	if kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %v have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
-			"Fix: declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", hosts, kind))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %s have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
+			"Fix: declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", words.Join(hosts), kind))
 		return false
 	}
 	layouts, left := fleet.LayoutsOn(v.Hosts, hosts, kind)
@@ -291,7 +292,7 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 		return true
 	}
 	if out := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return contains(layouts[0].GPUs[hosts[0]], id) }); len(out) > 0 {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: of the GPUs %v, %v have no layout that can be imported, or are claimed.%s", ids, out, why))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: of the GPUs %s, these have no layout that can be imported, or are claimed: %s.%s", words.Join(ids), words.Join(out), why))
 		return false
 	}
 	c.Scope.Selector = &gpu.Selector{GPUIDs: map[string][]string{hosts[0]: ids}}
@@ -300,9 +301,9 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 
 func where(hosts, ids []string) string {
 	if len(ids) > 0 {
-		return fmt.Sprintf("%v on %s", ids, hosts[0])
+		return words.Join(ids) + " on " + hosts[0]
 	}
-	return fmt.Sprintf("the hosts %v", hosts)
+	return "the hosts " + words.Join(hosts)
 }
 
 func contains(ids []string, id string) bool {

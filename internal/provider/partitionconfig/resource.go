@@ -72,7 +72,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	if prior != nil && plan.kindIsOpen(prior.Kind) {
 		resp.Diagnostics.AddError("The kind of the config has to be known at plan", fmt.Sprintf("%s\n\n"+
-			"Found: it is of kind %s, and which kind it is to be is known only after apply.\nWanted: a plan says whether the config is replaced, which another kind takes.\n"+
+			"Found: it is of kind %s, and which kind it is to be is known only after apply.\nWanted: a plan must say whether the config is replaced: another kind forces replacement.\n"+
 			"Fix: let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.", label(prior.ID), prior.Kind))
 		return false
 	}

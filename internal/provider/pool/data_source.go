@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 var (
@@ -152,7 +153,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		}
 	}
 	if len(gpus) == 0 {
-		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: none of the hosts %v has a pool %q.", slices.Sorted(maps.Keys(v.Hosts)), name.ValueString()))
+		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: none of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name.ValueString()))
 		return
 	}
 	set := func(p string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(p), value)...) }

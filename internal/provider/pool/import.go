@@ -17,6 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // ImportState takes `host/name` or `cluster/name`, or the identity. Read fills in
@@ -51,7 +52,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		names = members
 	}
 	if len(names) == 0 {
-		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", at, r.Fleet.HostNames()))
+		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", at, words.Join(r.Fleet.HostNames())))
 		return
 	}
 	v := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
@@ -72,7 +73,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		}
 	}
 	if len(c.Members) == 0 {
-		diags.AddError("Pool does not exist", fmt.Sprintf("Found: none of the hosts %v has a pool %q.", slices.Sorted(maps.Keys(v.Hosts)), name))
+		diags.AddError("Pool does not exist", fmt.Sprintf("Found: none of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name))
 		return
 	}
 	m.ID, m.Name = types.StringValue(c.ID), types.StringValue(c.Name)

@@ -36,6 +36,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -226,7 +227,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 	for _, n := range names {
 		if !r.Fleet.Has(n) {
 			diags.AddAttributeError(path.Root("members"), "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.", n, r.Fleet.HostNames()))
+				"Found: %q is not a host of the provider, which knows %s.\nFix: correct the name, or add the host to the provider's configuration.", n, words.Join(r.Fleet.HostNames())))
 		}
 	}
 	if diags.HasError() {

@@ -21,6 +21,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // HostValidators refuse an empty set of hosts and names that are empty or null.
@@ -127,8 +128,8 @@ func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts ty
 // names.
 func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
 	diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
-		"Found: none of the provider's hosts (%v) is a node of a cluster called %q.\nFix: write the cluster's name as data source "+
-			"gpu_inventory shows it, or name the hosts.", f.HostNames(), cluster))
+		"Found: none of the provider's hosts (%s) is a node of a cluster called %q.\nFix: write the cluster's name as data source "+
+			"gpu_inventory shows it, or name the hosts.", words.Join(f.HostNames()), cluster))
 }
 
 // Hosts resolves a scope to hosts of the provider and looks at them and at the
@@ -157,8 +158,8 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 	for _, n := range s.Hosts {
 		if !f.Has(n) {
 			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.",
-				n, f.HostNames()))
+				"Found: %q is not a host of the provider, which knows %s.\nFix: correct the name, or add the host to the provider's configuration.",
+				n, words.Join(f.HostNames())))
 		}
 	}
 	if !within(s.Selector, s.Hosts, diags) || diags.HasError() {
@@ -180,7 +181,7 @@ func within(sel *gpu.Selector, hosts []string, diags *diag.Diagnostics) bool {
 		if !slices.Contains(hosts, n) {
 			ok = false
 			diags.AddAttributeError(path.Root("selector"), "Host is not in scope", fmt.Sprintf(
-				"Found: selector.gpu_ids names host %q, but the hosts here are %v.\nFix: correct the name, or add the host.", n, hosts))
+				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: correct the name, or add the host.", n, words.Join(hosts)))
 		}
 	}
 	return ok

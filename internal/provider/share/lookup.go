@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // look takes the hosts that the rules need for a share: its own or those of its pool, and
@@ -17,8 +18,8 @@ import (
 func (r *Resource) look(ctx context.Context, want gpu.Share, diags *diag.Diagnostics) (v fleet.View, ok bool) {
 	if want.Host != "" && !r.Fleet.Has(want.Host) {
 		diags.AddAttributeError(path.Root("host"), "Unknown host", fmt.Sprintf(
-			"%s\n\nFound: %q is not a host of the provider, which knows %v.\nFix: correct the name, or add the host to the provider's configuration.",
-			label(want), want.Host, r.Fleet.HostNames()))
+			"%s\n\nFound: %q is not a host of the provider, which knows %s.\nFix: correct the name, or add the host to the provider's configuration.",
+			label(want), want.Host, words.Join(r.Fleet.HostNames())))
 		return fleet.View{}, false
 	}
 	v = r.Fleet.Look(ctx, r.Fleet.ShareHosts(ctx, want))

@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // ImportState takes a VM's id, `host/name`, or the identity. Read fills in the rest.
@@ -40,7 +41,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		hosts, ref = []string{where}, name
 	case named:
 		if members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), where); len(members)+len(unknown) == 0 {
-			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %v, nor a cluster of one.", where, r.Fleet.HostNames()))
+			resp.Diagnostics.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", where, words.Join(r.Fleet.HostNames())))
 			return
 		}
 		cluster, ref = where, name

@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // find resolves the VM for a plan that changes something.
@@ -55,7 +56,7 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 	}
 	if want.Device != nil && !r.Fleet.Has(want.Device.Host) {
 		diags.AddAttributeError(path.Root("device"), "Unknown host", fmt.Sprintf(
-			"Found: device.host is %q, which is not a host of the provider; it knows %v.", want.Device.Host, r.Fleet.HostNames()))
+			"Found: device.host is %q, which is not a host of the provider; it knows %s.", want.Device.Host, words.Join(r.Fleet.HostNames())))
 		return around, at, false
 	}
 	return around, at, true
@@ -66,7 +67,7 @@ func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType()), diags)
 	for _, n := range s.Hosts {
 		if !r.Fleet.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %v.", n, r.Fleet.HostNames()))
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.", n, words.Join(r.Fleet.HostNames())))
 		}
 	}
 	return s.Hosts, s.Cluster
@@ -80,8 +81,8 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 			"%s\n\nFound: %v.\nFix: write the VM's id, or say where to look with hosts or cluster.", label(ref), err))
 	case v.Complete():
 		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
-			"%s\n\nFound: none of the hosts %v has a VM with the name or id %q.\nFix: correct the name. For a VM that is made in the same run, refer to its "+
-				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), slices.Sorted(maps.Keys(v.Hosts)), ref))
+			"%s\n\nFound: none of the hosts %s has a VM with the name or id %q.\nFix: correct the name. For a VM that is made in the same run, refer to its "+
+				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), words.Join(slices.Sorted(maps.Keys(v.Hosts))), ref))
 	default:
 		report.Unreachable(diags, r.Fleet, label(ref), v, held)
 	}

@@ -152,7 +152,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	if u, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions); unknown {
 		if imported {
 			resp.Diagnostics.AddError("VM cannot be read", fmt.Sprintf(
-				"Host: %s\nFound: of %s this cannot be read: %s\nFix: put that right on the host, and import again.", at.Host, label(at.VM.Name), u))
+				"Host: %s\nFound: of %s this cannot be read: %s\nFix: repair it on the host, and import again.", at.Host, label(at.VM.Name), u))
 		}
 		return nil, nil, false // what the state has is the best that anybody knows
 	}
