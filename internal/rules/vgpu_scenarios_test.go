@@ -43,8 +43,10 @@ const (
 func backed(g gpu.GPU) gpu.GPU {
 	const gib = 1024 * gpu.MiB
 	g.VGPU = &gpu.VGPU{Functions: 16, FunctionsOn: len(g.MIG.Instances) > 0, Types: []gpu.VGPUType{
-		{Name: c10, FrameBuffer: 10 * gib, Max: 7, MIGProfile: "1g.10gb"}, {Name: c20, FrameBuffer: 20 * gib, Max: 3, MIGProfile: "2g.20gb"},
-		{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: "3g.40gb"}, {Name: shared, FrameBuffer: 20 * gib, Max: 4, MIGProfile: "3g.40gb"},
+		{Name: c10, FrameBuffer: 10 * gib, Max: 7, MIGProfile: "1g.10gb"},
+		{Name: c20, FrameBuffer: 20 * gib, Max: 3, MIGProfile: "2g.20gb"},
+		{Name: c40, FrameBuffer: 40 * gib, Max: 2, MIGProfile: "3g.40gb"},
+		{Name: shared, FrameBuffer: 20 * gib, Max: 4, MIGProfile: "3g.40gb"},
 		{Name: "H100-20C", FrameBuffer: 20 * gib, Max: 4},
 	}}
 	for i, in := range g.MIG.Instances {

@@ -42,7 +42,8 @@ func H100C(n int) gpu.GPU {
 	g := MIGCard(n, H100)
 	g.ID, g.Address = VGPUCard(n), fmt.Sprintf("0000:%02x:00.0", 0x41+n)
 	g.VGPU = &gpu.VGPU{Functions: 32, Types: []gpu.VGPUType{
-		{Name: "H100-40C", FrameBuffer: 40 * gib, Max: 2}, {Name: "H100-1-10C", FrameBuffer: 10 * gib, Max: 7, MIGProfile: "1g.10gb"},
+		{Name: "H100-40C", FrameBuffer: 40 * gib, Max: 2},
+		{Name: "H100-1-10C", FrameBuffer: 10 * gib, Max: 7, MIGProfile: "1g.10gb"},
 		{Name: "H100-3-40C", FrameBuffer: 40 * gib, Max: 2, MIGProfile: "3g.40gb"},
 	}}
 	return g
