@@ -58,3 +58,44 @@ func TestAClusterServiceThatIsDownOnOneNode(t *testing.T) {
 	r.WantFree(gpu.VMRunning, "avd-01", "avd-04")
 	r.WantClaims(rig.Both)
 }
+
+// TestTheSharedVolumeIsAway takes the volume with the records of the cluster from all its nodes. What
+// cannot be read is not lost: no plan writes it again, no destroy forgets it, and nobody is touched.
+func TestTheSharedVolumeIsAway(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	config := func(count int, setting string) string {
+		return r.Block() + rig.ConfigOf(count, rig.Both, `max_disruption = "vm_restart"`) + rig.AssignmentOf("a", "avd-01", "partition = { config = gpu_partition_config.vdi.id }", rig.MayStop, setting)
+	}
+	c := rig.NewCLI(t, config(4, "low_memory_mapped_io_space_mib = 2048"))
+	c.Apply()
+	away := func(yes bool) {
+		for _, host := range rig.Both {
+			r.EditHost(host, func(h *gpu.Host) {
+				if h.Unknown = nil; yes {
+					h.Unknown = []gpu.Unknown{{Part: gpu.PartCluster, Why: "the shared volume is away"}}
+				}
+			})
+		}
+	}
+	away(true)
+	before := r.Snapshot()
+	const why = "the shared volume is away"
+	rig.WantSaid(t, c.Ok("plan"), "No changes.", why)
+	for _, hcl := range []string{config(4, "low_memory_mapped_io_space_mib = 1024"), config(8, "low_memory_mapped_io_space_mib = 2048"), r.Block() + rig.ConfigOf(4, rig.Both, `max_disruption = "vm_restart"`)} {
+		c.Write(hcl)
+		rig.WantSaid(t, c.Fails("apply", "-auto-approve"), why)
+		r.WantUnchanged(before)
+	}
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), why)
+	r.WantUnchanged(before)
+	away(false)
+	c.Write(config(4, "low_memory_mapped_io_space_mib = 2048"))
+	c.WantNoChanges()
+	c.Destroy()
+	r.WantFree(gpu.VMRunning, "avd-01")
+	if vm, _ := r.VM("avd-01"); *vm.Settings.LowMemoryMappedIOSpace != 128*gpu.MiB {
+		t.Errorf("after the destroy the VM has %s of low memory-mapped IO space", *vm.Settings.LowMemoryMappedIOSpace)
+	}
+	r.WantClaims(rig.Both)
+}

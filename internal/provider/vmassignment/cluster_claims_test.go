@@ -95,6 +95,17 @@ func TestTheClaimOfAClusteredVMOutlivesItsNode(t *testing.T) {
 			if vm, _ := r.VM("avd-02"); !vm.Runs() || *vm.Settings.LowMemoryMappedIOSpace != 2048*gpu.MiB {
 				t.Errorf("avd-02: %+v", vm)
 			}
+			// The layout changes under them, as ever: who may be stopped is on record.
+			if fate != dead && fate != evicted { // else the node does not answer, and the layout waits for it
+				c.Write(repartitioned(hcl))
+				c.Apply()
+				c.WantNoChanges()
+				for _, vm := range []string{"avd-01", "avd-02"} {
+					if vm, at := r.VM(vm); !vm.Runs() || len(vm.PartitionAdapters) != 1 || r.Host(at).GPUs[0].Partitionable.Count != 8 {
+						t.Errorf("on %s: %+v", at, vm)
+					}
+				}
+			}
 			c.Destroy("-target=gpu_vm_assignment.b")
 			if vm, _ := r.VM("avd-02"); !vm.Runs() || len(vm.PartitionAdapters) > 0 || *vm.Settings.LowMemoryMappedIOSpace != 128*gpu.MiB {
 				t.Errorf("after the destroy: %+v", vm)
@@ -112,6 +123,11 @@ func TestTheClaimOfAClusteredVMOutlivesItsNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// repartitioned is a configuration with twice the partitions, for which VMs may be stopped.
+func repartitioned(hcl string) string {
+	return strings.Replace(hcl, "partition_count = 4 }", "partition_count = 8 }\n  max_disruption = \"vm_restart\"", 1)
 }
 
 // A VM that is in another cluster of the provider now gets its record there.
