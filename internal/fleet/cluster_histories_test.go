@@ -443,6 +443,33 @@ func (w *world) givenBack(p change.Change) {
 	}
 }
 
+// cameBack asks that a drain leaves VMs where they were, as far as their node still has room.
+func (w *world) cameBack(before, after map[string]*gpu.Host) {
+	for name, h := range before {
+		home := after[name]
+		if home == nil || home.NodeState() != gpu.NodeUp {
+			continue
+		}
+		free := 0
+		for _, g := range home.GPUs {
+			if g.Partitionable != nil && !g.Dismounted {
+				free += g.Partitionable.Free()
+			}
+		}
+		for _, vm := range h.VMs {
+			if _, back := home.VM(vm.ID); back || !w.seen.moved[vm.Name] {
+				continue
+			}
+			at, err := fleet.FindVM(fleet.View{Hosts: after}, vm.ID)
+			w.must(err)
+			if seats := len(at.VM.PartitionAdapters); seats <= free && !slices.ContainsFunc(at.VM.PartitionAdapters, func(a gpu.PartitionAdapter) bool { return a.PinnedGPU != "" || a.Quotas != (gpu.Quotas{}) }) {
+				w.fatal("%s was on %s, which has room for it (%d partitions), and is on %s after a drain", vm.Name, name, free, at.Host)
+			}
+			w.counts["found no room at home"]++
+		}
+	}
+}
+
 // stoppedForGood takes it that a VM stays off whose assignment says so.
 func (w *world) stoppedForGood(p change.Change, before map[string]gpu.VMState) {
 	for _, want := range []gpu.Want{p.Want, p.Prior} {

@@ -854,6 +854,7 @@ func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes .
 	} else if len(moved) > 0 {
 		w.counts["moved"]++
 	}
+	w.cameBack(before, after)
 	w.layout(says, before, after)
 	w.powers(says, before, after)
 	if w.linux {

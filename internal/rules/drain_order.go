@@ -160,24 +160,38 @@ func (r *run) drainage(id [2]string, config change.Change, nodes map[string]*gpu
 	return d, others
 }
 
-// drainedAfter makes one more plan, and compares.
+// drainedAfter makes one more plan, after those before it and alone, and compares: one of those
+// before it may keep from a drain what this one alone brings about.
 func (r *run) drainedAfter(d *drainage, config, o change.Change) (out []Finding, decided bool) {
+	out, decided = r.drainedIn(d, d.then, config, o)
+	if decided || len(d.made) == 0 {
+		return out, decided
+	}
+	why := maps.Clone(d.why)
+	alone, decided := r.drainedIn(d, maps.Clone(d.of), config, o)
+	d.why = why
+	return append(out, alone...), decided
+}
+
+// drainedIn makes a plan on nodes, and compares.
+func (r *run) drainedIn(d *drainage, nodes map[string]*gpu.Host, config, o change.Change) (out []Finding, decided bool) {
 	changed := map[string]bool{}
 	for _, part := range halves(o) {
 		for _, host := range r.hostsOf(part) {
-			if h := d.then[host]; h != nil {
+			if h := nodes[host]; h != nil {
 				if after, ok := r.after(r.withClaims(host, h), host, withoutDrain(part)); ok {
-					d.then[host], changed[host] = &after, true
+					nodes[host], changed[host] = &after, true
 				}
 			}
 		}
 	}
 	later := *r
-	later.fleet, later.memo = NewFleet(d.then), newMemo()
-	second := later.drainsOn(config, d.then, func(host, why string) bool { return changed[host] || why != d.why[host] })
+	later.fleet, later.memo = NewFleet(nodes), newMemo()
+	second := later.drainsOn(config, nodes, func(host, why string) bool { return changed[host] || why != d.why[host] })
 	for _, host := range sortedKeys(second) {
 		was, is := d.first[host], second[host]
-		if was.Drains && !is.Drains && len(is.Stops)+len(is.Refused) > 0 {
+		full := is.Undrained != "" && change.WhyNotDrained(nodes[host]) == "" && len(was.Refused) == 0 && len(is.Refused) > 0 // once more VMs have partitions
+		if !is.Drains && (full || was.Drains && len(is.Stops)+len(is.Refused) > 0) {
 			return append(out, r.notDrained(config, o, is)), true
 		}
 		if is.Moves = slices.DeleteFunc(is.Moves, func(vm string) bool { return slices.Contains(was.Moves, vm) }); len(is.Moves) > 0 {
