@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -136,17 +137,19 @@ type Fleet struct {
 	byName   map[string][]string
 	declared map[string][]string
 
-	// judge is held by the plan that waits for all others, and guards whether one has; see
-	// abandoned.
+	// judge is held by the plan that waits for all others, and guards whether one has, and how
+	// often seen had changed when the run had every claim; see abandoned.
 	judge  sync.Mutex
 	judged bool
+	clean  int
 
-	mu        sync.Mutex
-	told      map[string]bool                // what was told once
-	stops     map[string]*semaphore.Weighted // by stopDomain
-	drains    map[string]*semaphore.Weighted // by stopDomain
-	indexed   *rules.Fleet
-	indexedOf map[string]*gpu.Host
+	mu      sync.Mutex
+	told    map[string]bool                // what was told once
+	stops   map[string]*semaphore.Weighted // by stopDomain
+	drains  map[string]*semaphore.Weighted // by stopDomain
+	indexed map[string]View                // the last one of some hosts
+	saw     View                           // what Seen shows, as it was when seen had so many changes
+	sawAt   int
 }
 
 // New makes a fleet. It contacts nobody.
@@ -178,6 +181,8 @@ func New(opt Options) *Fleet {
 		told:     map[string]bool{},
 		waits:    newWaits(opt.Patience),
 		seen:     rules.NewFleet(nil),
+		saw:      View{index: rules.NewFleet(nil)},
+		indexed:  map[string]View{},
 		names:    slices.Sorted(maps.Keys(opt.Hosts)),
 		byName:   map[string][]string{},
 		declared: map[string][]string{},
@@ -272,6 +277,8 @@ type View struct {
 	Hosts map[string]*gpu.Host
 	// Errors of those that did not.
 	Errors map[string]error
+
+	index *rules.Fleet // of the same hosts, nil for none
 }
 
 // Complete tells whether every host answered.
@@ -568,15 +575,21 @@ func (f *Fleet) Lacks(name string) (fields []string, version string) {
 	return h.lacks, h.version
 }
 
-// index gives the rules' index of a view. Resources of one run mostly look at the
-// same hosts, so the last one is kept.
+// index gives the rules' index of a view. Resources look at the same hosts in turn, those of
+// their cluster, so the last one of each is kept.
 func (f *Fleet) index(v View) *rules.Fleet {
+	if v.index != nil || len(v.Hosts) == 0 {
+		return cmp.Or(v.index, rules.NewFleet(nil))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.indexed == nil || !maps.Equal(f.indexedOf, v.Hosts) {
-		f.indexed, f.indexedOf = rules.NewFleet(v.Hosts), maps.Clone(v.Hosts)
+	id := fmt.Sprintf("%d %s", len(v.Hosts), slices.Min(slices.Collect(maps.Keys(v.Hosts))))
+	last := f.indexed[id]
+	if last.index == nil || !maps.Equal(last.Hosts, v.Hosts) {
+		last = View{Hosts: maps.Clone(v.Hosts), index: rules.NewFleet(v.Hosts)}
+		f.indexed[id] = last
 	}
-	return f.indexed
+	return last.index
 }
 
 // UnknownHostError is a host that the provider's configuration does not name.
@@ -607,8 +620,23 @@ func (e *NotYetKnownError) Error() string {
 	return fmt.Sprintf("how to reach host %q is known only after apply", e.Host)
 }
 
-// Seen is a view of the hosts that this run has looked at already. It asks nobody.
-func (f *Fleet) Seen() View { return f.looked(f.HostNames()) }
+// Seen is a view of the hosts that this run has looked at already. It asks nobody. Its hosts are
+// shared, and indexed.
+func (f *Fleet) Seen() View {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sawAt != f.seen.Changes() {
+		var hosts map[string]*gpu.Host
+		hosts, f.sawAt = f.seen.Hosts()
+		for name, h := range hosts {
+			if f.saw.Hosts[name] != h {
+				f.saw.index.Put(name, h)
+			}
+		}
+		f.saw.Hosts = hosts
+	}
+	return View{Hosts: f.saw.Hosts, Errors: map[string]error{}, index: f.saw.index}
+}
 
 func (f *Fleet) looked(names []string) View {
 	v := View{Hosts: map[string]*gpu.Host{}, Errors: map[string]error{}}
@@ -630,6 +658,9 @@ func (f *Fleet) looked(names []string) View {
 // planned on one may be wrong by what is planned on another. It asks nobody: whoever
 // planned the pool has looked at them.
 func (f *Fleet) withNeighbours(v View) View {
+	if v.index != nil { // it has all that were looked at
+		return v
+	}
 	for from := slices.Collect(maps.Keys(v.Hosts)); len(from) > 0; {
 		more := f.looked(slices.DeleteFunc(f.Ledger.book.InPoolsWith(from), func(name string) bool { return v.Hosts[name] != nil || v.Errors[name] != nil }))
 		if len(more.Hosts) == 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"syscall"
 	"testing"
@@ -151,6 +152,67 @@ func TestPlansCostInProportion(t *testing.T) {
 		if each := counts[2] / 1000; c.what == "hosts" && each > mostForAPlan {
 			t.Errorf("the plan of one assignment makes %d allocations, more than %d", each, mostForAPlan)
 		}
+	}
+}
+
+// goOn plans ten assignments for each of so many hosts as they are, in no order of hosts, and tells
+// what that took.
+func goOn(tb testing.TB, hosts int) (bytes uint64, cpu float64) {
+	tb.Helper()
+	endpoints := map[string]fleet.Endpoint{}
+	var plans []change.Change
+	for i := range hosts {
+		c := connection(fmt.Sprintf("hv%04d", i))
+		c.host.GPUs[0].Status = gpu.Partitioned
+		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
+		endpoints[c.host.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
+		for n := range 10 {
+			id := fmt.Sprintf("vm-%d-%d", i, n)
+			w := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{}}}
+			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMOff, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}}})
+			c.host.Claims = append(c.host.Claims, gpu.Claim{Kind: gpu.ClaimAssignment, ID: id, Token: id, Owner: "vdi", Want: w})
+			plans = append(plans, change.Change{Subject: "gpu_vm_assignment for VM " + id, Token: id, Want: w, Prior: w, Unchanged: true})
+		}
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(plans), func(a, b int) { plans[a], plans[b] = plans[b], plans[a] })
+	f := fleet.New(fleet.Options{Owner: "vdi", Hosts: endpoints, Patience: time.Microsecond})
+	f.LookAll(tb.Context())
+	for _, p := range plans {
+		f.Ledger.Met(p.Token)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := cpuSeconds()
+	for _, p := range plans {
+		at, err := fleet.FindVM(f.Seen(), p.Want.Assignment.VMID)
+		if err != nil || at.Host != p.Want.Assignment.Host {
+			tb.Fatalf("%s is on %q: %v", p.Subject, at.Host, err)
+		}
+		findings, _ := f.Record(f.Ledger.Instance(""), f.Seen(), p)
+		if more := f.Elsewhere(tb.Context(), f.Seen(), p); len(findings)+len(more) > 0 {
+			tb.Fatalf("%s: %+v %+v", p.Subject, findings, more)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, cpuSeconds() - begun
+}
+
+// What goes on as it is is found where it is, and not by going through all that the run has seen.
+func TestUnchangedPlansCostInProportion(t *testing.T) {
+	small, _ := goOn(t, 10)
+	large, _ := goOn(t, 80)
+	exponent := math.Log2(float64(large)/float64(small)) / 3
+	t.Logf("memory that 100 and 800 plans use: %d and %d KiB, the power of %.2f", small>>10, large>>10, exponent)
+	if exponent > 1.05 {
+		t.Errorf("what plans use grows to the power of %.2f", exponent)
+	}
+}
+
+// BenchmarkUnchanged plans 10,000 assignments on 1,000 hosts as they are.
+func BenchmarkUnchanged(b *testing.B) {
+	for b.Loop() {
+		_, cpu := goOn(b, 1000)
+		b.ReportMetric(cpu, "cpu-s/plan")
 	}
 }
 

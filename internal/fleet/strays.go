@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"maps"
+	"iter"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -18,37 +18,52 @@ type stray struct {
 	claim gpu.Claim
 }
 
-func (f *Fleet) strays(v View, hosts ...string) []stray {
-	var out []stray
-	for _, name := range hosts {
-		if h, ok := v.Hosts[name]; ok {
-			for _, c := range h.Claims {
-				if c.Owner == f.opt.Owner && c.Owner != "" && !f.Ledger.has(c.Token) {
-					out = append(out, stray{name, c})
+func (f *Fleet) strays(v View, hosts ...string) iter.Seq[stray] {
+	return func(yield func(stray) bool) {
+		for _, name := range hosts {
+			if h, ok := v.Hosts[name]; ok {
+				for i := range h.Claims {
+					if c := &h.Claims[i]; f.isStray(c) && !yield(stray{name, *c}) {
+						return
+					}
 				}
 			}
+		}
+	}
+}
+
+func (f *Fleet) isStray(c *gpu.Claim) bool {
+	return c.Owner == f.opt.Owner && c.Owner != "" && !f.Ledger.has(c.Token)
+}
+
+// straysOn are those for the object of a want.
+func (f *Fleet) straysOn(v View, w gpu.Want) []stray {
+	var out []stray
+	kind, id, on := objectOf(w)
+	for host, c := range v.Claims(kind, id) {
+		if on(host) && f.isStray(c) {
+			out = append(out, stray{host, *c})
 		}
 	}
 	return out
 }
 
-// takes reports whether a want is about the object of the claim.
-func (s stray) takes(w gpu.Want) bool {
-	on := func(hosts map[string][]string) bool {
-		_, ok := hosts[s.host]
-		return ok
+// objectOf is what claims for the object of a want say, and where it is.
+func objectOf(w gpu.Want) (kind gpu.ClaimKind, id string, on func(host string) bool) {
+	in := func(hosts map[string][]string) func(string) bool {
+		return func(host string) bool { _, ok := hosts[host]; return ok }
 	}
 	switch {
 	case w.Config != nil:
-		return s.claim.Is(gpu.ClaimConfig, w.Config.ID) && on(w.Config.GPUs)
+		return gpu.ClaimConfig, w.Config.ID, in(w.Config.GPUs)
 	case w.Pool != nil:
-		return s.claim.Is(gpu.ClaimPool, w.Pool.Name) && on(w.Pool.Members)
+		return gpu.ClaimPool, w.Pool.Name, in(w.Pool.Members)
 	case w.Share != nil:
-		return s.claim.Is(gpu.ClaimShare, w.Share.Name) && s.host == w.Share.Host
+		return gpu.ClaimShare, w.Share.Name, func(host string) bool { return host == w.Share.Host }
 	case w.Assignment != nil:
-		return s.claim.Is(gpu.ClaimAssignment, w.Assignment.VMID)
+		return gpu.ClaimAssignment, w.Assignment.VMID, func(string) bool { return true }
 	}
-	return false
+	return "", "", func(string) bool { return false }
 }
 
 func (s stray) String() string {
@@ -85,8 +100,7 @@ func (f *Fleet) lost(v View, p change.Change) []rules.Finding {
 	if p.Token == "" || object(p.Want) != object(p.Prior) {
 		return nil
 	}
-	list := f.strays(v, slices.Sorted(maps.Keys(v.Hosts))...)
-	list = slices.DeleteFunc(list, func(s stray) bool { return !s.takes(p.Prior) || s.claim.Token == p.Token })
+	list := slices.DeleteFunc(f.straysOn(v, p.Prior), func(s stray) bool { return s.claim.Token == p.Token })
 	if a := p.Prior.Assignment; a != nil {
 		if c, ok := v.Claim(gpu.ClaimAssignment, a.VMID); !ok || c.Token == p.Token {
 			return nil // the others are of where a clustered VM was
@@ -118,9 +132,7 @@ func hostsOf(list []stray) []string {
 }
 
 func (f *Fleet) takeover(ctx context.Context, v View, p change.Change) []rules.Finding {
-	held := func() []stray {
-		return slices.DeleteFunc(f.strays(v, slices.Sorted(maps.Keys(v.Hosts))...), func(s stray) bool { return !s.takes(p.Want) })
-	}
+	held := func() []stray { return f.straysOn(v, p.Want) }
 	if len(held()) == 0 {
 		return nil
 	}
@@ -150,8 +162,17 @@ func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding 
 		return len(rules.TakenOver(f.world(v), change.Change{Token: s.claim.Token, Prior: s.claim.Want})) > 0
 	}
 	none := func() bool {
-		v = f.Seen()
-		return f.Applies() || !slices.ContainsFunc(f.strays(v, f.names...), func(s stray) bool { return !taken(s) })
+		at := f.seen.Changes()
+		if v = f.Seen(); at == f.clean || f.Applies() {
+			return true
+		}
+		for s := range f.strays(v, f.names...) {
+			if !taken(s) {
+				return false
+			}
+		}
+		f.clean = at
+		return true
 	}
 	if f.judged || none() {
 		return nil
@@ -166,7 +187,7 @@ func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding 
 	shared := map[string]bool{} // by token: each node shows what its cluster keeps
 	for _, name := range f.names {
 		var names, forget []string
-		for _, s := range f.strays(v, name) {
+		for s := range f.strays(v, name) {
 			goes := slices.ContainsFunc(gone, func(g stray) bool { return g.claim.Token == s.claim.Token })
 			if shared[s.claim.Token] || taken(s) || !goes && !all {
 				continue

@@ -45,7 +45,13 @@ func VMID(ref string) string { return strings.Trim(ref, "{}") }
 // several VMs have.
 func FindVM(v View, ref string) (FoundVM, error) {
 	var found []FoundVM
-	names := slices.Sorted(maps.Keys(v.Hosts))
+	var names []string
+	if v.index == nil {
+		names = slices.Sorted(maps.Keys(v.Hosts))
+	} else {
+		names, _ = v.index.VMs(VMID(ref), ref)
+		names = slices.Compact(slices.DeleteFunc(names, func(name string) bool { return v.Hosts[name] == nil }))
+	}
 	// A node that cannot read its cluster may show VMs that are elsewhere by now.
 	slices.SortStableFunc(names, func(a, b string) int { return clusterUnknown(v.Hosts[a]) - clusterUnknown(v.Hosts[b]) })
 	for _, name := range names {
@@ -161,7 +167,13 @@ func RecordOf(v View, at FoundVM) (*gpu.Claim, bool) {
 // Claims are the claims for an object, by host.
 func (v View) Claims(kind gpu.ClaimKind, id string) iter.Seq2[string, *gpu.Claim] {
 	return func(yield func(string, *gpu.Claim) bool) {
-		for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+		var names []string
+		if v.index == nil {
+			names = slices.Sorted(maps.Keys(v.Hosts))
+		} else {
+			names = slices.DeleteFunc(v.index.Claimed(kind, id), func(name string) bool { return v.Hosts[name] == nil })
+		}
+		for _, name := range names {
 			if c, ok := v.Hosts[name].Claim(kind, id); ok && !yield(name, c) {
 				return
 			}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -49,6 +50,32 @@ func (f *Fleet) Put(key string, h *gpu.Host) {
 	defer f.mu.Unlock()
 	f.drop(key)
 	f.put(key, h)
+}
+
+// Hosts are the inventories, and how often one was put or forgotten.
+func (f *Fleet) Hosts() (hosts map[string]*gpu.Host, changes int) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return maps.Clone(f.hosts), f.changes
+}
+
+// Changes is how often a host was put or forgotten.
+func (f *Fleet) Changes() int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.changes
+}
+
+// Claimed lists the hosts that have a claim for an object, in sorted order.
+func (f *Fleet) Claimed(kind gpu.ClaimKind, id string) []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var on []string
+	index, keys := f.claimIndex(&gpu.Claim{Kind: kind, ID: id})
+	for _, p := range index[keys[0]] {
+		on = append(on, p.host)
+	}
+	return slices.Compact(on)
 }
 
 // VMs lists the hosts of the VMs that have an id, or else a name, once for each, and tells how
