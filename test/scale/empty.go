@@ -84,8 +84,8 @@ func emptyConfig(vms int) string {
   }
 }
 resource "empty_assignment" "x" {
-  for_each  = toset([for i in range(%d) : tostring(i)])
-  vm        = each.key
+  count     = %d
+  vm        = tostring(count.index)
   partition = {}
 }
 `, vms)
