@@ -26,11 +26,13 @@ containerEdits:
   mounts: [{ hostPath: /usr/lib/libcuda.so.1, containerPath: /usr/lib/libcuda.so.1 }]
   hooks: [{ hookName: createContainer, path: /usr/bin/nvidia-cdi-hook }]
 `, nil},
-		"another class, and names by UUID and index": {`
+		"another class, and names by UUID and index": {
+			`
 kind: nvidia.com/half
 devices:
   - name: "0"` + edits + `  - name: GPU-1` + edits + `  - name: all` + edits,
-			[]string{"--class=half", "--device-name-strategy=index", "--device-name-strategy=uuid"}},
+			[]string{"--class=half", "--device-name-strategy=index", "--device-name-strategy=uuid"},
+		},
 		"another vendor, names of MIG instances, and a container with the driver": {`
 kind: example.com/gpu
 devices:
