@@ -114,8 +114,8 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 			return
 		}
 		for id, s := range seating {
-			if s.pinned == "" { // it may have partitions of other GPUs as well
-				s.seats = heldBy(slots[0].gpu, id)
+			if n := heldBy(slots[0].gpu, id); s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
+				s.seats = n
 				seating[id] = s
 			}
 			if s.seats == 0 || s.pinned != "" && !gpu.SameID(s.pinned, pin) {
