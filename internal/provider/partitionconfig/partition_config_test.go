@@ -409,7 +409,7 @@ func TestBadPartitionConfigIsAnErrorAtItsAttribute(t *testing.T) {
 	}{
 		"impossible count":    {rig.ConfigOf(5, rig.Both), "1 (about 14.8 GiB each), 2 (about 7.4 GiB each), 4 (about 3.7 GiB each), 8 (about 1.9 GiB each), 16 (948 MiB each)"},
 		"no hosts":            {"resource \"gpu_partition_config\" \"vdi\" {\n hosts = []\n gpu_p = { partition_count = 4 }\n}", "hosts set must contain at least 1 elements"},
-		"unknown host":        {rig.ConfigOf(4, []string{"hv01", "hv09"}), `Found: "hv09" is not a host of the provider, which knows [hv01 hv02]`},
+		"unknown host":        {rig.ConfigOf(4, []string{"hv01", "hv09"}), `Found: "hv09" is not a host of the provider, which knows hv01 and hv02`},
 		"unknown cluster":     {"resource \"gpu_partition_config\" \"vdi\" {\n cluster = \"nope\"\n gpu_p = { partition_count = 4 }\n}", `is a node of a cluster called "nope"`},
 		"hosts and cluster":   {rig.ConfigOf(4, rig.Both, `cluster = "azl"`), "Exactly one of these attributes must be configured: [hosts,cluster]"},
 		"unknown GPU":         {rig.ConfigOf(4, rig.Both, `selector = { gpu_ids = { hv01 = ["PCIROOT(99)"] } }`), "names PCIROOT(99)"},
