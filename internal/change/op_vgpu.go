@@ -16,7 +16,14 @@ var vgpuRows = map[Op]row{
 		text: func(s Step) string {
 			return fmt.Sprintf("turn the virtual functions of GPU %s %s", s.GPU, onOff(s.Enable))
 		},
-		inverse: onVGPUs(func(v *gpu.VGPU, s Step) []Step { return []Step{functionsAsIn(v, s)} }),
+		inverse: onGPU(func(g *gpu.GPU, s, _ Step) []Step {
+			if g.VGPU == nil {
+				return nil
+			}
+			// A reboot in the middle of the change may have turned MIG mode off, which changes under no functions.
+			inMIG := g.VGPU.FunctionsOn && g.MIG != nil && g.MIG.Enabled
+			return append(unless(!inMIG, Step{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}), functionsAsIn(g.VGPU, s))
+		}),
 		project: eachGPU(func(g *gpu.GPU, s Step) {
 			if g.VGPU == nil || g.VGPU.FunctionsOn == s.Enable {
 				return
