@@ -527,11 +527,12 @@ func (w *work) undoStep(ctx context.Context, step change.Step, inverse []change.
 			continue
 		}
 		if err := run(); err != nil && !lostMeanwhile(back, err) {
-			if host := w.server.readBack(ctx); w.entry.Attempts > 0 && host != nil {
-				if w.entry.isDone(host, back, inverse[k+1:], at, err) {
+			if w.entry.Attempts > 0 {
+				switch host := w.server.readBack(ctx); {
+				case host == nil:
+				case w.entry.isDone(host, back, inverse[k+1:], at, err):
 					continue
-				}
-				if isTaken(host, back) {
+				case isTaken(host, back):
 					w.left = true
 					continue
 				}
