@@ -4,10 +4,10 @@ package nvidia
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -57,7 +57,6 @@ func (b *Backend) SelfTestChange(ctx context.Context, vm, gpuID string) []backen
 // choose refuses a GPU that is not idle.
 func (t *trial) choose(vm, gpuID string) error {
 	g, ok := t.before.GPU(gpuID)
-	device := func(d gpu.SharedDevice) bool { return gpu.SameID(d.GPU, gpuID) }
 	switch {
 	case vm != "":
 		return refuse(backend.InvalidParameter, "VM %s was named, and a trial of a Linux host takes none", vm)
@@ -78,18 +77,27 @@ func (t *trial) choose(vm, gpuID string) error {
 	case g.ComputeMode == gpu.ComputeProhibited:
 		return refuse(backend.InUse, "the GPU is closed to processes: its compute mode is %s", g.ComputeMode)
 	}
-	for _, d := range t.before.MPS.Daemons {
-		if slices.ContainsFunc(d.Devices, device) || d.Name == trialName {
-			return refuse(backend.InUse, "%s serves the GPU or has the trial's name: process %d, pipes in %s", daemonObject(d.Name), d.PID, d.PipeDir)
-		}
-	}
-	for _, s := range t.before.Shares {
-		if strings.Contains(strings.ToLower(s.Environment["CUDA_VISIBLE_DEVICES"]), strings.ToLower(gpuID)) || s.Name == trialName {
-			return refuse(backend.InUse, "%s has part in the GPU or has the trial's name", shareObject(s.Name))
-		}
+	if sharing := sharing(&t.before, gpuID); sharing != "" {
+		return refuse(backend.InUse, "%s", sharing)
 	}
 	t.gpu = g
 	return nil
+}
+
+// sharing is what hands the GPU out, or has the trial's name; "" for nothing. Daemons and shares of other GPUs come and
+// go as a trial runs.
+func sharing(host *gpu.Host, id string) string {
+	for _, d := range host.MPS.Daemons {
+		if d.Name == trialName || slices.ContainsFunc(d.Devices, func(s gpu.SharedDevice) bool { return gpu.SameID(s.GPU, id) }) {
+			return fmt.Sprintf("%s serves the GPU or has the trial's name: process %d, pipes in %s", daemonObject(d.Name), d.PID, d.PipeDir)
+		}
+	}
+	for _, s := range host.Shares {
+		if s.Name == trialName || strings.Contains(strings.ToLower(s.Environment["CUDA_VISIBLE_DEVICES"]), strings.ToLower(id)) {
+			return shareObject(s.Name) + " has part in the GPU or has the trial's name"
+		}
+	}
+	return ""
 }
 
 // now is the GPU as it is.
@@ -350,10 +358,21 @@ func (t *trial) compare() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	g, _ := after.GPU(t.gpu.ID)
-	if !reflect.DeepEqual(g, t.gpu) || !reflect.DeepEqual(t.before.MPS, after.MPS) || !reflect.DeepEqual(t.before.Shares, after.Shares) {
-		return "", fmt.Errorf("not all is as before: the GPU was %+v and is %+v; the MPS daemons were %+v and are %+v; the shares were %+v and are %+v",
-			t.gpu, g, t.before.MPS, after.MPS, t.before.Shares, after.Shares)
+	if sharing := sharing(&after, t.gpu.ID); sharing != "" {
+		return "", refuse(backend.Failed, "%s", sharing)
 	}
-	return "the GPU, the MPS daemons and the shares are as before", nil
+	g, _ := after.GPU(t.gpu.ID)
+	was, is := gpuText(t.gpu), gpuText(g)
+	if was != is {
+		return "", refuse(backend.Failed, "the GPU was %s and is %s", was, is)
+	}
+	return "the GPU is as before, and nothing hands it out", nil
+}
+
+func gpuText(g *gpu.GPU) string {
+	text, err := json.Marshal(g)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }

@@ -3,12 +3,14 @@
 package nvidia_test
 
 import (
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -131,6 +133,20 @@ func TestSelfTestChange(t *testing.T) {
 		if settled != (i == 0) {
 			t.Errorf("GPU %d: that a reset loses a time slice is settled: %t", i, settled)
 		}
+	}
+}
+
+// A daemon of other GPUs that ends as a trial runs is not the trial's.
+func TestSelfTestChangeAmongOthers(t *testing.T) {
+	f := newShareFixture(t, trialHost(t))
+	pid := f.StartDaemonOutside(t, f.ids[1])
+	program := filepath.Join(t.TempDir(), "nvidia-cuda-mps-control")
+	f.write(program, fmt.Sprintf("#!/bin/sh\nrm -rf %s\nexec %s \"$@\"\n", filepath.Join(f.tree.Proc(), strconv.Itoa(pid)), f.programs.Control()), 0o700)
+	f.daemons.Program = program
+	f.open()
+	wantSteps(t, f.backend.SelfTestChange(t.Context(), "", f.ids[3]), append(trialOfSharing, "compare with before")...)
+	if host := f.inventory(); len(host.MPS.Daemons) > 0 {
+		t.Errorf("the other daemon did not end: %+v", host.MPS)
 	}
 }
 

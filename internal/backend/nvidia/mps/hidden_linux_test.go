@@ -3,6 +3,7 @@ package mps_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 )
 
 // readVariable has the test binary print the daemons below a directory.
@@ -74,4 +76,30 @@ func TestReadByOthers(t *testing.T) {
 			t.Errorf("another user reads %+v, of which process %d is to hide what it serves", all, pid)
 		}
 	})
+}
+
+// TestReadOfOneThatEnds does not take a daemon whose environment is gone already for one of every GPU: the kernel shows
+// both as an empty file.
+func TestReadOfOneThatEnds(t *testing.T) {
+	t.Parallel()
+	tree := fakenvml.NewProcTree(t)
+	tree.Add(fakenvml.Proc{PID: 4242, Args: []string{"nvidia-cuda-mps-control", "-d"}})
+	host := newHost(t, "nvidia-cuda-mps-control", func(o *mps.Options) { o.ProcDir = tree.Proc() })
+	if all, err := host.Read(t.Context()); err != nil || len(all) != 1 {
+		t.Fatalf("a daemon without an environment: %+v, %v", all, err)
+	}
+	dir := filepath.Join(tree.Proc(), "4242")
+	environ := filepath.Join(dir, "environ")
+	if err := errors.Join(os.Remove(environ), syscall.Mkfifo(environ, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		file, err := os.OpenFile(environ, os.O_WRONLY, 0) // waits for the reader
+		ended <- errors.Join(err, os.WriteFile(filepath.Join(dir, "cmdline"), nil, 0o600), file.Close())
+	}()
+	all, err := host.Read(t.Context())
+	if err := errors.Join(err, <-ended); err != nil || len(all) != 0 {
+		t.Errorf("of one that ends: %+v, %v", all, err)
+	}
 }

@@ -142,6 +142,11 @@ func readProcess(proc string, pid int) (process, error) {
 	if err != nil && !p.hidden {
 		return p, err
 	}
+	if len(environ) == 0 { // as of a process that is ending, whose command line is empty then, too
+		if again, err := os.ReadFile(filepath.Join(dir, "cmdline")); err != nil || len(again) == 0 {
+			return p, errEnded
+		}
+	}
 	for _, entry := range zeroSeparated(environ) {
 		key, value, _ := strings.Cut(entry, "=")
 		p.env[key] = value
