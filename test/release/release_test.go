@@ -126,6 +126,11 @@ func artifacts(t *testing.T, dist string) map[string]string {
 }
 
 func TestRelease(t *testing.T) {
+	for _, program := range []string{"dpkg", "rpm", "debootstrap"} { // before a release is made, which takes minutes
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s: apt-get install --no-install-recommends %s", program, program)
+		}
+	}
 	dist := release(t, "HEAD", version)
 	files := artifacts(t, dist)
 	t.Run("complete", func(t *testing.T) { complete(t, dist, files) })
@@ -280,13 +285,13 @@ func provider(t *testing.T, dist string) {
 
 // system is how a kind of package is installed in a root and removed.
 type system struct {
-	pattern, program string
-	install          func(t *testing.T, root, file string)
-	remove           func(t *testing.T, root string)
+	pattern string
+	install func(t *testing.T, root, file string)
+	remove  func(t *testing.T, root string)
 }
 
 var deb = system{
-	pattern: "gpu-agent_*_" + runtime.GOARCH + ".deb", program: "dpkg",
+	pattern: "gpu-agent_*_" + runtime.GOARCH + ".deb",
 	install: func(t *testing.T, root, file string) {
 		run(t, root, nil, "cp", file, filepath.Join(root, "tmp", "package.deb"))
 		run(t, root, nil, "chroot", root, "dpkg", "-i", "/tmp/package.deb")
@@ -296,7 +301,7 @@ var deb = system{
 
 // The root is Debian's: the C library is there, and no package of that name.
 var rpm = system{
-	pattern: "gpu-agent-*." + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + ".rpm", program: "rpm",
+	pattern: "gpu-agent-*." + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH] + ".rpm",
 	install: func(t *testing.T, root, file string) {
 		run(t, root, nil, "rpm", "--root", root, "--nodeps", "-U", "--oldpackage", file)
 	},
@@ -310,11 +315,6 @@ var rpm = system{
 func packages(t *testing.T, dist, before string, s system) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may make a root file system: run it with sudo")
-	}
-	for _, program := range []string{s.program, "debootstrap"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("there is no %s: apt-get install --no-install-recommends %s", program, program)
-		}
 	}
 	clean := filepath.Join(t.TempDir(), "root")
 	run(t, "", nil, "debootstrap", "--variant=minbase", "bookworm", clean, os.Getenv("GPU_TEST_DEBIAN"))
