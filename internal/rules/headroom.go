@@ -22,29 +22,36 @@ func checkFailoverHeadroom(r *run) {
 	for _, h := range r.hostsAtHand(r.plan.Want.Config.GPUs) {
 		if name := cluster(h); name != "" && !done[name] {
 			done[name] = true
-			if s, ok := r.shortage(h, nil); ok && s.vms > 0 {
+			if s, ok := r.shortage(h, "", nil); ok && s.vms > 0 {
 				r.reportShortage(s, h, "gpu_p.partition_count")
 			}
 		}
 	}
 }
 
-// checkAssignmentHeadroom finds a VM whose partition makes the shortage of its cluster
-// larger.
+// checkAssignmentHeadroom finds a VM whose partition, or what that must be like, makes the shortage
+// of its cluster larger.
 func (r *run) checkAssignmentHeadroom(a *gpu.Assignment) {
 	if a.Partition == nil || r.plan.Unchanged || r.before {
 		return // the config of the GPUs says what stands
 	}
 	at, ok := r.locate(a)
-	if !ok || !at.vm.Clustered || at.host.Cluster == nil || len(at.vm.PartitionAdapters) > 0 || !seatedAfter(at.vm, a) {
+	if !ok || at.host.Cluster == nil || !seatedAfter(at.vm, a) {
 		return
 	}
-	adds := traveller{seated: seated{vm: at.vm, seats: 1, clustered: true, pinned: a.Partition.PinnedGPU}, host: at.key, min: a.Partition.Quotas.VRAM.Min}
-	after, known := r.shortage(at.host, &adds)
+	then := *r.projection(at.key, at.host)
+	if len(at.vm.PartitionAdapters) > 0 {
+		then = *r.with(then, at.key, halves(r.plan))
+	} else {
+		adds := traveller{seated: seated{vm: at.vm, seats: 1, clustered: at.vm.Clustered, pinned: a.Partition.PinnedGPU}, host: at.key, min: a.Partition.Quotas.VRAM.Min}
+		then.crew, then.benches = append(slices.Clip(then.crew), &adds), cloneBenches(then.benches)
+		seat(&adds, then.benches, "")
+	}
+	after, known := r.shortage(at.host, at.key, &then)
 	if !known || after.vms == 0 {
 		return
 	}
-	if before, _ := r.shortage(at.host, nil); after.vms > before.vms {
+	if before, _ := r.shortage(at.host, "", nil); after.vms > before.vms {
 		r.reportShortage(after, at.host, "partition")
 	}
 }
@@ -140,7 +147,10 @@ func (r *run) crewOf(host string, p *projection) (crew []*traveller, benches []b
 		if !ok || !s.running {
 			continue
 		}
-		t := &traveller{seated: s, host: host, on: on[id]}
+		t := &traveller{seated: s, host: host}
+		if now := r.fleet.vmOn(host, id); now != nil && slices.EqualFunc(now.PartitionAdapters, s.vm.PartitionAdapters, alikeAdapters) {
+			t.on = on[id]
+		}
 		for _, a := range s.vm.PartitionAdapters {
 			t.min = a.Quotas.VRAM.Min
 		}
@@ -160,9 +170,14 @@ func (r *run) crewOf(host string, p *projection) (crew []*traveller, benches []b
 	return crew, benches
 }
 
-// shortage finds the largest shortage of a cluster, as the run leaves it, with one VM more. It
-// is not known while a node cannot be asked: it may have room.
-func (r *run) shortage(h *gpu.Host, more *traveller) (worst shortage, known bool) {
+// alikeAdapters tells of adapters that a VM need not be started again for one to become the other.
+func alikeAdapters(a, b gpu.PartitionAdapter) bool {
+	return gpu.SameID(a.PinnedGPU, b.PinnedGPU) && a.Quotas.Equal(b.Quotas)
+}
+
+// shortage finds the largest shortage of a cluster, as the run leaves it, but for one node that is
+// given. It is not known while a node cannot be asked: it may have room.
+func (r *run) shortage(h *gpu.Host, of string, given *projection) (worst shortage, known bool) {
 	var benches []bench
 	var hosts []string
 	crews := map[string][]*traveller{}
@@ -171,15 +186,11 @@ func (r *run) shortage(h *gpu.Host, more *traveller) (worst shortage, known bool
 		if !ok {
 			return worst, false
 		}
-		p := r.projection(host, r.fleet.hosts[host])
-		hosts, crews[host] = append(hosts, host), p.crew
-		if more == nil || more.host != host {
-			benches = append(benches, p.benches...)
-			continue
+		p := given
+		if host != of {
+			p = r.projection(host, r.fleet.hosts[host])
 		}
-		own := cloneBenches(p.benches)
-		seat(more, own, "")
-		benches, crews[host] = append(benches, own...), append(slices.Clip(p.crew), more)
+		hosts, crews[host], benches = append(hosts, host), p.crew, append(benches, p.benches...)
 	}
 	for _, failed := range hosts {
 		crew := slices.DeleteFunc(slices.Clone(crews[failed]), func(t *traveller) bool { return !t.clustered })

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
+	"strconv"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -12,132 +12,254 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// randomCluster is a cluster near the limit of its partitions.
-func randomCluster(rng *rand.Rand) []*gpu.Host {
-	var hosts []*gpu.Host
-	var names []string
-	nodes := 2 + rng.IntN(3)
-	for i := range nodes {
-		names = append(names, fmt.Sprintf("n%d", i+1))
-	}
-	for i, name := range names {
-		h := host(name)
-		h.GPUs = h.GPUs[:1+rng.IntN(2)]
-		for k := range h.GPUs {
-			h.GPUs[k].Partitionable.Count = []int{1, 2, 4}[rng.IntN(3)]
-			h.GPUs[k].Partitionable.VRAM.Min = uint64(15<<30) / uint64(h.GPUs[k].Partitionable.Count)
-		}
-		for k := range rng.IntN(5) {
-			v := vm(fmt.Sprintf("v%d%d", i, k), gpu.VMRunning)
-			v.Clustered = rng.IntN(4) > 0
-			if rng.IntN(5) == 0 {
-				v.State = gpu.VMOff
-			}
-			if rng.IntN(3) == 0 {
-				v.PossibleOwners = []string{name, names[rng.IntN(nodes)]}
-			}
-			h.VMs = append(h.VMs, v)
-			on := rng.IntN(len(h.GPUs))
-			if p := h.GPUs[on].Partitionable; len(p.Partitions) < p.Count || !v.Runs() {
-				holds(h, v.Name, on)
-				a := &h.VMs[k].PartitionAdapters[0]
-				if rng.IntN(4) == 0 {
-					a.Quotas.VRAM.Min = ptr(p.VRAM.Min)
-				}
-				if rng.IntN(6) == 0 {
-					a.PinnedGPU = h.GPUs[on].ID
-				}
-			}
-		}
-		hosts = append(hosts, h)
-	}
-	return hosts
+// guest is a VM that runs once a plan is applied.
+type guest struct {
+	node      string
+	clustered bool
+	owners    []string // that it may move to; none for all
+	pin       string   // the only GPU that it may have a partition of
+	keeps     string   // the GPU that it stays on while its node is up
+	least     uint64   // the memory that it needs
 }
 
-// stayOff is how many VMs of a node stay off at least when it fails: all ways to place them are
-// tried.
-func stayOff(hosts []*gpu.Host, failed *gpu.Host) int {
-	type room struct {
-		node string
-		gpu  *gpu.GPU
-		free int
+func (g *guest) wants() *gpu.PartitionWant {
+	w := &gpu.PartitionWant{PinnedGPU: g.pin}
+	if g.least > 0 {
+		w.Quotas.VRAM.Min = ptr(g.least)
 	}
-	var rooms []room
-	for _, h := range hosts {
-		if h == failed || h.NodeState() != gpu.NodeUp {
-			continue
-		}
-		for i := range h.GPUs {
-			p := h.GPUs[i].Partitionable
-			rooms = append(rooms, room{h.Name, &h.GPUs[i], p.Count - len(p.Partitions)})
-		}
+	return w
+}
+
+// room is a GPU with the partitions that it has once a plan is applied.
+type room struct {
+	node, gpu string
+	up        bool
+	free      int
+	size      uint64 // 0 where the driver has not said it, as at a count that is yet to be set
+}
+
+func (r *room) takes(g guest, failed string) bool {
+	if g.pin != "" && g.pin != r.gpu || r.size > 0 && g.least > r.size {
+		return false
 	}
-	var movers []*gpu.VM
-	for i := range failed.VMs {
-		if v := &failed.VMs[i]; v.Clustered && v.Runs() && len(v.PartitionAdapters) > 0 {
-			movers = append(movers, v)
-		}
+	if g.node != failed {
+		return r.node == g.node && (g.keeps == "" || g.keeps == r.gpu)
 	}
+	return r.node != failed && r.up && (len(g.owners) == 0 || slices.Contains(g.owners, r.node))
+}
+
+// never is more VMs than there are: somebody who does not move has no partition.
+const never = 1 << 20
+
+// stayOff is how many VMs of a node stay off at least when it fails: all ways to place all VMs of
+// the cluster are tried.
+func stayOff(rooms []room, guests []guest, failed string) int {
+	known := map[string]int{}
 	var least func(i int) int
 	least = func(i int) int {
-		if i == len(movers) {
+		if i == len(guests) {
 			return 0
 		}
-		v, best := movers[i], 1+least(i+1)
-		for k := range rooms {
-			r, a := &rooms[k], v.PartitionAdapters[0]
-			switch {
-			case r.free == 0,
-				len(v.PossibleOwners) > 0 && !slices.Contains(v.PossibleOwners, r.node),
-				a.PinnedGPU != "" && a.PinnedGPU != r.gpu.ID,
-				a.Quotas.VRAM.Min != nil && *a.Quotas.VRAM.Min > r.gpu.Partitionable.VRAM.Min:
-				continue
-			}
-			r.free--
-			best = min(best, least(i+1))
-			r.free++
+		g := guests[i]
+		if g.node == failed && !g.clustered {
+			return least(i + 1)
 		}
+		at := strconv.Itoa(i)
+		for _, r := range rooms {
+			at += "," + strconv.Itoa(r.free)
+		}
+		if n, ok := known[at]; ok {
+			return n
+		}
+		best := never
+		if g.node == failed {
+			best = 1 + least(i+1)
+		}
+		for k := range rooms {
+			if r := &rooms[k]; r.free > 0 && r.takes(g, failed) {
+				r.free--
+				best = min(best, least(i+1))
+				r.free++
+			}
+		}
+		known[at] = best
 		return best
 	}
 	return least(0)
 }
 
-// The shortage that a plan tells is the largest that there is, in 500 clusters.
-func TestHeadroomIsTheLargestShortage(t *testing.T) {
-	t.Parallel()
-	short := 0
-	for seed := range uint64(500) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		hosts := randomCluster(rng)
-		w := clustered(hosts...)
-		for i := range hosts {
-			if rng.IntN(6) == 0 {
-				for _, h := range hosts {
-					h.Cluster.Nodes[i].State = gpu.NodePaused
+// headroomCase is a random cluster near the limit of its partitions, what is planned for it, and
+// what it comes to.
+type headroomCase struct {
+	hosts  []*gpu.Host
+	plans  []change.Change
+	rooms  []room
+	guests []guest
+	stood  map[int]guest // what guests were before whose assignment changes
+}
+
+// largest is the largest shortage of a case.
+func (c *headroomCase) largest(guests []guest) (n int) {
+	for _, h := range c.hosts {
+		n = max(n, stayOff(c.rooms, guests, h.Name))
+	}
+	return n
+}
+
+// headroomOf makes a case: a config whose count changes, or one that stands, and assignments of VMs
+// without a partition, or one that asks for another partition.
+func headroomOf(rng *rand.Rand, changes, assigns, alters bool) (rules.World, headroomCase) {
+	var c headroomCase
+	chance := func(n int) bool { return rng.IntN(n) == 0 }
+	count := []int{1, 2, 4, 8}[rng.IntN(4)]
+	covered := map[string][]string{}
+	var names []string
+	for i := range 2 + rng.IntN(3) {
+		names = append(names, fmt.Sprintf("n%d", i+1))
+	}
+	var up []bool
+	for i, name := range names {
+		h := host(name)
+		h.GPUs = h.GPUs[:1+rng.IntN(2)]
+		up = append(up, !chance(6))
+		changed := map[string]bool{}
+		for k := range h.GPUs {
+			g := &h.GPUs[k]
+			g.Partitionable.Count = []int{1, 2, 4}[rng.IntN(3)]
+			g.Partitionable.VRAM.Min = uint64(15<<30) / uint64(g.Partitionable.Count)
+			r := room{node: name, gpu: g.ID, up: up[i], free: g.Partitionable.Count, size: g.Partitionable.VRAM.Min}
+			if changes && up[i] && !chance(4) {
+				covered[name] = append(covered[name], g.ID)
+				if count != r.free {
+					r.free, r.size, changed[g.ID] = count, 0, true
 				}
 			}
+			c.rooms = append(c.rooms, r)
 		}
-		want := 0
-		for _, h := range hosts {
-			want = max(want, stayOff(hosts, h))
-		}
-		c := gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: 4, GPUs: map[string][]string{"n1": {}}}
-		p := change.Change{Subject: "it", Token: "t", Want: gpu.Want{Config: &c}, Prior: gpu.Want{Config: &c}, Unchanged: true}
-		var said string
-		for _, f := range rules.Check(w, p, nil) {
-			if f.Rule == "failover-headroom" {
-				said = f.Wanted
+		for k := range rng.IntN(5) {
+			v := vm(fmt.Sprintf("v%d%d", i, k), gpu.VMRunning)
+			v.Clustered = !chance(4)
+			if chance(5) {
+				v.State = gpu.VMOff
+			}
+			if chance(3) {
+				v.PossibleOwners = []string{name, names[rng.IntN(len(names))]}
+			}
+			h.VMs = append(h.VMs, v)
+			g := h.GPUs[rng.IntN(len(h.GPUs))]
+			p := g.Partitionable
+			is := guest{node: name, clustered: v.Clustered, owners: v.PossibleOwners}
+			if chance(4) && !changed[g.ID] { // one that starts again may lose its quotas
+				is.least = p.VRAM.Min
+			}
+			if chance(6) {
+				is.pin = g.ID
+			}
+			switch {
+			case assigns && up[i] && chance(2):
+				w := partition(v.Name, name)
+				w.Assignment.Partition = is.wants()
+				c.plans = append(c.plans, create("new-"+v.Name, w))
+			case len(p.Partitions) < p.Count || !v.Runs():
+				holds(h, v.Name, slices.IndexFunc(h.GPUs, func(o gpu.GPU) bool { return o.ID == g.ID }))
+				a := &h.VMs[k].PartitionAdapters[0]
+				a.PinnedGPU, a.Quotas = is.wants().PinnedGPU, is.wants().Quotas
+				has := partition(v.Name, name)
+				has.Assignment.Partition = is.wants()
+				claimVM(h, "vdi", v.Name, *has.Assignment)
+				switch {
+				case alters && c.stood == nil && up[i] && v.Runs():
+					stood := is
+					stood.keeps = g.ID
+					c.stood = map[int]guest{len(c.guests): stood}
+					for is.pin == stood.pin && is.least == stood.least {
+						if is.pin, is.least = "", 0; chance(2) {
+							is.pin = h.GPUs[rng.IntN(len(h.GPUs))].ID
+						} else {
+							is.least = []uint64{0, 1, 2, 4}[rng.IntN(4)] * (15 << 28)
+						}
+					}
+					wants := partition(v.Name, name)
+					wants.Assignment.Partition = is.wants()
+					c.plans = append(c.plans, change.Change{Subject: label(wants), Owner: "vdi", Token: "claim-" + v.Name, Want: wants, Prior: has})
+				case !changed[g.ID]:
+					is.keeps = g.ID
+				}
+			default:
+				continue
+			}
+			if v.Runs() {
+				c.guests = append(c.guests, is)
 			}
 		}
-		if want > 0 {
-			short++
-		}
-		if exact := fmt.Sprintf("; %d VM", want); (want > 0) != (said != "") || want > 0 && !strings.Contains(said, exact) {
-			t.Errorf("seed %d: %d VMs stay off, and the plan says %q", seed, want, said)
+		c.hosts = append(c.hosts, h)
+	}
+	w := clustered(c.hosts...)
+	for i := range c.hosts {
+		if !up[i] {
+			c.hosts[0].Cluster.Nodes[i].State = gpu.NodePaused
 		}
 	}
-	if short < 100 {
-		t.Errorf("only %d clusters are short", short)
+	cfg := gpu.PartitionConfig{ID: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: covered, MaxDisruption: gpu.DisruptVMRestart}
+	p := change.Change{Subject: "it", Owner: "vdi", Token: "t", Want: gpu.Want{Config: &cfg}}
+	if !changes {
+		cfg.GPUs = map[string][]string{names[0]: {}}
+		p.Prior, p.Unchanged = p.Want, true
+	}
+	rng.Shuffle(len(c.plans), func(i, j int) { c.plans[i], c.plans[j] = c.plans[j], c.plans[i] })
+	c.plans = append([]change.Change{p}, c.plans...)
+	return w, c
+}
+
+// The largest shortage that a plan tells is the largest that there is once it is applied: of configs
+// that stand, of those whose counts change, and of first plans. Plans that leave a node too small
+// for its own VMs are refused for that, and passed by.
+func TestHeadroomIsTheLargestShortage(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct{ changes, assigns, alters bool }{
+		"it stands": {}, "the count changes": {changes: true}, "VMs are assigned": {assigns: true}, "a first plan": {changes: true, assigns: true}, "an assignment changes": {alters: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			short, cases := 0, 0
+			for seed := uint64(0); cases < 500; seed++ {
+				w, c := headroomOf(rand.New(rand.NewPCG(seed, 3)), of.changes, of.assigns, of.alters)
+				before := slices.Clone(c.guests)
+				for i, g := range c.stood {
+					before[i] = g
+				}
+				want := c.largest(c.guests)
+				if of.alters {
+					want = max(want, c.largest(before)) // the config warns of what stands
+				}
+				if want >= never || len(c.plans[0].Want.Config.GPUs) == 0 || of.alters && c.stood == nil {
+					continue
+				}
+				cases++
+				said := 0
+				for _, p := range c.plans {
+					for _, f := range rules.Check(w, p, nil) {
+						if f.Rule == "failover-headroom" {
+							var n int
+							if _, err := fmt.Sscanf(f.Wanted, "The other nodes should have room for the VMs of any one node; %d VM", &n); err != nil {
+								t.Fatal(f.Wanted)
+							}
+							said = max(said, n)
+						}
+					}
+					w.Others.Put(p.Token, p)
+				}
+				if want > 0 {
+					short++
+				}
+				if want != said {
+					t.Errorf("seed %d: %d VMs stay off, and the plan says %d", seed, want, said)
+				}
+			}
+			if short < 100 {
+				t.Errorf("only %d clusters are short", short)
+			}
+		})
 	}
 }
 
