@@ -196,6 +196,9 @@ type work struct {
 	// left is true when a VM has moved to another node with what was made of it, or VMs hold what
 	// was made of a GPU.
 	left bool
+	// waits is true when the change stays in the journal, since something waits until the host is in
+	// its cluster again.
+	waits bool
 	// unrecorded is true when the change had not come to write its claim.
 	unrecorded bool
 }
@@ -369,7 +372,9 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	_ = w.derive(ctx)
 	// The change has ended; a host that cannot be read now is no part of how.
 	host := w.server.readBack(ctx)
-	if err := w.close(ctx, halfDone(out.Done), host); err != nil {
+	if w.waits {
+		out.Stands = append(out.Stands, errAway.Message)
+	} else if err := w.close(ctx, halfDone(out.Done), host); err != nil {
 		return out, failure("write the journal", err)
 	}
 	out.RolledBack = len(out.Stands) == 0
@@ -420,7 +425,10 @@ func (w *work) close(ctx context.Context, incomplete bool, now *gpu.Host) error 
 func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err error) {
 	w.undoing = true
 	total := w.entry.Begun
-	gone := w.server.elsewhere(ctx, w.entry)
+	gone, away := w.server.elsewhere(ctx, w.entry), w.server.away(ctx, w.entry)
+	if away != nil {
+		gone = away
+	}
 	w.left = w.entry.leftBehind(gone)
 	w.unrecorded = !slices.ContainsFunc(w.entry.Steps[:min(total, len(w.entry.Steps))], func(s change.Step) bool { return s.Op == change.OpPutClaim })
 	onlyStart := false
@@ -433,6 +441,10 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	}
 	for i := total - 1; i >= 0; i-- {
 		step, inverse := w.entry.Steps[i], w.entry.Undo[i]
+		if away != nil && away(step) {
+			w.waits = true
+			continue
+		}
 		// Where a later step of a GPU stands, an earlier one cannot be put back in its order.
 		later := func(s change.Step) bool { return s.GPU != "" && s.GPU == step.GPU }
 		if onlyStart && step.Op != change.OpStopVM || slices.ContainsFunc(stand, later) {
@@ -460,6 +472,8 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 				slices.Reverse(stand)
 				return stand, why, nil
 			}
+		} else if len(why) == 0 && w.waits {
+			w.entry.Undo[i] = nil // what waits was done later
 		} else if len(why) == 0 {
 			w.entry.Begun = i // else a later attempt begins again where this one first failed
 		}

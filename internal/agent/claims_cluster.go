@@ -109,23 +109,37 @@ func (s *Server) recordClaim(ctx context.Context, fence int64, step change.Step)
 
 var errAway = &Error{Code: StepFailed, Message: "the claim is in the records of a cluster that the host has left"}
 
-// awaits tells of a change of a clustered VM, on a host that has left the cluster, that all that is
-// left of it, or all that can be, is in the records of the cluster or went with the VM. Nobody there
-// knows that it is to be put back: the change stays in the journal until the host is in a cluster
-// again, and keeps nobody from the host meanwhile.
-func (s *Server) awaits(ctx context.Context, e *entry) bool {
-	shared := slices.ContainsFunc(e.Steps, func(step change.Step) bool { return step.Claim != nil && step.Claim.Cluster != "" })
-	if cluster, err := s.cluster(ctx); e.Status != running || !shared || err != nil || cluster != nil {
-		return false
-	}
-	begun := e.Steps[:e.Begun]
-	if len(begun) == 0 || e.Attempts >= maxAttempts {
-		return e.Attempts >= maxAttempts
+// away tells, on a host that has left the cluster that has the claim of a change, which of its steps
+// wait until the host is in a cluster again: those in the records of the cluster, and those that a VM
+// has taken along. It is nil on any other host.
+func (s *Server) away(ctx context.Context, e *entry) func(change.Step) bool {
+	recorded := func(step change.Step) bool { return step.Claim != nil && step.Claim.Cluster != "" }
+	if cluster, err := s.cluster(ctx); err != nil || cluster != nil || !slices.ContainsFunc(e.Steps, recorded) {
+		return nil
 	}
 	host, err := s.backend.Inventory(ctx)
-	return !slices.ContainsFunc(begun, func(step change.Step) bool {
-		return step.Claim == nil && (err != nil || !left(&host, step.VM))
-	})
+	return func(step change.Step) bool { return recorded(step) || err == nil && left(&host, step.VM) }
+}
+
+// awaits tells of a change that all that is left of it, or all that can be, waits so. Nobody there
+// knows that it is to be put back: the change stays in the journal, and keeps nobody from the host
+// meanwhile.
+func (s *Server) awaits(ctx context.Context, e *entry) bool {
+	if e.Status != running {
+		return false
+	}
+	away := s.away(ctx, e)
+	if away == nil || e.Attempts >= maxAttempts {
+		return away != nil
+	}
+	waits := false
+	for i, step := range e.Steps[:e.Begun] {
+		waits = waits || away(step)
+		if !away(step) && len(e.Undo[i]) > 0 {
+			return false
+		}
+	}
+	return waits
 }
 
 // left tells whether a host no longer has a VM.
@@ -173,11 +187,11 @@ func (s *Server) elsewhere(ctx context.Context, e *entry) func(change.Step) bool
 // node, and nobody has recorded the VM since: then the record of the change stays with it.
 func (e *entry) leftBehind(gone func(change.Step) bool) bool {
 	left := false
-	for _, s := range e.Steps[:min(e.Begun, len(e.Steps))] {
+	for i, s := range e.Steps[:min(e.Begun, len(e.Steps))] {
 		switch {
 		case s.Op == change.OpPutClaim && gone(s):
 			return false
-		case s.VM != "" && s.Op != change.OpStopVM && s.Op != change.OpStartVM:
+		case s.VM != "" && s.Op != change.OpStopVM && s.Op != change.OpStartVM && len(e.Undo[i]) > 0:
 			left = left || gone(s)
 		}
 	}

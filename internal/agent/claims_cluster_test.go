@@ -132,68 +132,82 @@ func TestANodeThatIsEvictedPutsBackItsClaimWhenItReturns(t *testing.T) {
 	for name, want := range map[string]*gpu.Assignment{
 		"now":          partitionOf(run1, minVRAM(gib)),
 		"when it ends": partitionOf(run1, func(a *gpu.Assignment) { a.Power = gpu.Power{NextOff: true} }),
+		"a device":     deviceFor(run1, gpuD1),
 	} {
 		for at, made := 2, false; !made && at <= 100; at++ {
-			moves := at%2 == 0
-			t.Run(fmt.Sprintf("%s, write %d, the VM moves: %t", name, at/2, moves), func(t *testing.T) {
-				n := newNodes(t, clustered)
-				n.acquire("run-1")
-				n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
-				before := n.vm("run-1")
-				n.breaker.arm(at/2, dieAfter)
-				_, err := n.apply(assign("a", "vm1", nil, want))
-				if made = err == nil; made {
-					return
-				}
-				n.clock.advance(10 * time.Minute)
-				last := n.rig // where the VM is
-				if moves {
-					last = n.other
-					check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
-				}
-				var cluster *gpu.Cluster
-				member := func(is bool) {
-					check(t, n.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
-						if s.Hosts[0].Cluster = nil; is {
-							s.Hosts[0].Cluster = cluster
-						} else {
-							cluster = s.Hosts[1].Cluster
-						}
-						return nil
-					}))
-				}
-				member(false)
-				n.start()
-				j, err := n.Journal(t.Context())
-				check(t, err)
-				kept := len(j.Changes) == 1 && j.Changes[0].Status == "applied"
-				for i := range 5 { // what cannot be put back on the VM is tried three times
-					run := fmt.Sprintf("run-%d", 2+i)
-					n.fence, err = n.AcquireLease(t.Context(), inCluster(run))
-					if err == nil {
-						check(t, n.ReleaseLease(t.Context(), n.fence))
-					} else if moves || i > 2 {
-						t.Errorf("nobody gets the host: %v", err)
+			for _, meanwhile := range []bool{false, true} {
+				moves := at%2 == 0
+				t.Run(fmt.Sprintf("%s, write %d, the VM moves: %t, evicted meanwhile: %t", name, at/2, moves, meanwhile), func(t *testing.T) {
+					n := newNodes(t, clustered, func(_, second *gpu.Host) { // where a VM with such a GPU starts
+						g, _ := second.GPU(gpuD1)
+						g.Dismounted = true
+					})
+					n.acquire("run-1")
+					n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
+					before := n.vm("run-1")
+					var cluster *gpu.Cluster
+					member := func(is bool) {
+						check(t, n.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+							if s.Hosts[0].Cluster = nil; is {
+								s.Hosts[0].Cluster = cluster
+							} else {
+								cluster = s.Hosts[1].Cluster
+							}
+							return nil
+						}))
 					}
-				}
-				if h, err := n.Inventory(t.Context()); err != nil || len(h.Unfinished) > 0 {
-					t.Errorf("unfinished %v, %v", h.Unfinished, err)
-				}
-				member(true)
-				n.acquire("run-9")
-				n.wantJournal(0)
-				host, err := last.sim.Inventory(t.Context())
-				check(t, err)
-				vm, _ := host.VM(run1)
-				after := *vm
-				after.State = before.State // the cluster owes it a start
-				c := n.shared().Claims
-				changed := !reflect.DeepEqual(before, after)
-				mayStay := kept || want.Power != (gpu.Power{NextOff: true}) // what waits has not touched the VM
-				if changed && len(c) == 0 || len(c) > 0 && (!mayStay || c[0].Incomplete == kept) {
-					t.Errorf("there is %+v, and was %+v, and the cluster has the claims %+v", vm, before, c)
-				}
-			})
+					n.breaker.everyWrite = func(write int) {
+						if meanwhile && write == at/2 {
+							member(false)
+						}
+					}
+					if n.breaker.arm(0, dieAfter); !meanwhile {
+						n.breaker.arm(at/2, dieAfter)
+					}
+					_, err := n.apply(assign("a", "vm1", nil, want))
+					if made = made || err == nil && !meanwhile; err == nil {
+						return
+					}
+					n.clock.advance(10 * time.Minute)
+					last := n.rig // where the VM is
+					if moves {
+						last = n.other
+						check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+					}
+					if !meanwhile {
+						member(false)
+					}
+					n.start()
+					j, err := n.Journal(t.Context())
+					check(t, err)
+					kept := len(j.Changes) == 1 && j.Changes[0].Status == "applied"
+					for i := range 5 {
+						n.acquire(fmt.Sprintf("run-%d", 2+i))
+						check(t, n.ReleaseLease(t.Context(), n.fence))
+					}
+					out, err := n.Inventory(t.Context())
+					if d, _ := out.GPU(gpuD1); err != nil || len(out.Unfinished) > 0 || !kept && d.Status != gpu.ReadyForDDA {
+						t.Errorf("unfinished %v, the GPU is %s, %v", out.Unfinished, d.Status, err)
+					}
+					if vm, here := out.VM(run1); here && !kept && !reflect.DeepEqual(before, *vm) {
+						t.Errorf("the VM is %+v, and was %+v", vm, before)
+					}
+					member(true)
+					n.acquire("run-9")
+					n.wantJournal(0)
+					host, err := last.sim.Inventory(t.Context())
+					check(t, err)
+					vm, _ := host.VM(run1)
+					after := *vm
+					after.State = before.State // the cluster owes it a start
+					c := n.shared().Claims
+					changed := !reflect.DeepEqual(before, after)
+					mayStay := kept || want.Power != (gpu.Power{NextOff: true}) // what waits has not touched the VM
+					if changed && len(c) == 0 || len(c) > 0 && (!mayStay || c[0].Incomplete == kept) {
+						t.Errorf("there is %+v, and was %+v, and the cluster has the claims %+v", vm, before, c)
+					}
+				})
+			}
 		}
 	}
 }

@@ -267,8 +267,8 @@ func (s *Server) settleOne(ctx context.Context, lease backend.Lease, e *entry) (
 	if len(stands) > 0 && !halfDone(left) {
 		stands, owes = nil, true
 	}
-	if len(stands) > 0 && (w.comesAgain() || s.awaits(ctx, e)) {
-		return stands, false, nil
+	if w.waits || len(stands) > 0 && (w.comesAgain() || s.awaits(ctx, e)) {
+		return stands, owes, nil
 	}
 	if err := w.close(ctx, halfDone(left), s.readBack(ctx)); err != nil {
 		return nil, false, failure("write the journal", err)
