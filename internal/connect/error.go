@@ -20,6 +20,7 @@ const (
 	Ended          Code = "ended"          // the agent ended before it had answered
 	Version        Code = "version"        // the two ends speak different protocols
 	Certificate    Code = "certificate"    // one end does not accept the other's certificate
+	WrongCluster   Code = "wrong_cluster"  // the host is not in the cluster that it is said to be in
 	Settings       Code = "settings"       // a setting or a file on this machine is wrong
 )
 

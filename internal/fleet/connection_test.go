@@ -313,7 +313,7 @@ func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 
 func TestNeedsHand(t *testing.T) {
 	for code, want := range map[connect.Code]bool{
-		connect.Settings: true, connect.HostKey: true, connect.Certificate: true,
+		connect.Settings: true, connect.WrongCluster: true, connect.HostKey: true, connect.Certificate: true,
 		connect.Authentication: true, connect.NoAgent: true, connect.Blocked: true, connect.WrongPlatform: true, connect.Garbage: true, connect.Version: true,
 		connect.Unreachable: false, connect.Ended: false,
 	} {

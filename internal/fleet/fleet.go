@@ -502,7 +502,8 @@ func (f *Fleet) ClusterHosts(v View, cluster string) (members, unknown []string)
 			}
 			v.doubt(name, u)
 		}
-		if c := f.hosts[name].endpoint.Cluster; c == "" || gpu.SameID(c, cluster) {
+		ce, ok := errors.AsType[*connect.Error](v.Errors[name])
+		if c := f.hosts[name].endpoint.Cluster; c == "" || gpu.SameID(c, cluster) || ok && ce.Code == connect.WrongCluster {
 			unknown = append(unknown, name)
 		}
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -227,11 +229,32 @@ func (h *host) look(ctx context.Context, parallel *semaphore.Weighted) error {
 		return err
 	})
 	if err == nil {
+		err = h.isWhere(&fresh)
+	}
+	if err == nil {
 		h.keep(&fresh, began)
 	} else {
 		h.fail(err, applying, time.Since(start))
 	}
 	return err
+}
+
+// isWhere fails for a host that is not in the cluster that the configuration has it in: one of the
+// two is wrong, and nothing is changed by it. A host that cannot read its cluster says neither.
+func (h *host) isWhere(fresh *gpu.Host) error {
+	said := h.endpoint.Cluster
+	if _, dark := fresh.UnknownPart(gpu.PartCluster); said == "" || dark || gpu.SameID(said, fresh.ClusterName()) {
+		return nil
+	}
+	is := "in no cluster"
+	if c := fresh.ClusterName(); c != "" {
+		is = fmt.Sprintf("a node of cluster %q", c)
+	}
+	return &connect.Error{
+		Host: h.name, Code: connect.WrongCluster,
+		Found: fmt.Sprintf("the host says that it is %s, and the provider's configuration has it in cluster %q", is, said),
+		Fix:   "correct `cluster` of this host in `hosts` of the provider, or leave it out",
+	}
 }
 
 // fail remembers why the host could not be looked at: for a while when that took long to

@@ -3,6 +3,7 @@ package provider_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
@@ -32,11 +33,36 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 			h.Cluster = &c
 		})
 	}
+	alone := func(r *rig.Rig) {
+		for _, h := range rig.Both {
+			r.EditHost(h, func(h *gpu.Host) { h.Cluster = nil })
+		}
+	}
+	const contradicts = `the host says that it is a node of cluster "azl", and the provider's configuration has it in cluster "web"`
 	for name, c := range map[string]struct {
 		arrange func(*rig.Rig)
+		cluster string // that the provider's configuration says of hv01
 		hcl     string
 		says    []string
 	}{
+		"a host of another cluster, of its config":      {cluster: "web", hcl: rig.ConfigOf(4, []string{"hv01"}), says: []string{contradicts}},
+		"a host of another cluster, of its cluster":     {cluster: "web", hcl: config("azl"), says: []string{contradicts}},
+		"a host of another cluster, of the one written": {cluster: "web", hcl: config("web"), says: []string{contradicts}},
+		"a host of another cluster, of a VM":            {cluster: "web", hcl: vm, says: []string{contradicts}},
+		"a host of no cluster, of its config": {
+			arrange: alone, cluster: "azl", hcl: rig.ConfigOf(4, []string{"hv01"}), says: []string{"the host says that it is in no cluster"},
+		},
+		"a host of no cluster, of the one written": {
+			arrange: alone, cluster: "azl", hcl: config("azl"), says: []string{"the host says that it is in no cluster"},
+		},
+		"a selector's host of another cluster": {
+			hcl:  strings.Replace(config("azl"), "gpu_p =", "selector = { gpu_ids = { hv03 = [\"PCIROOT(1)\"] } }\n  gpu_p =", 1),
+			says: []string{"Host is not in scope", `selector.gpu_ids names host "hv03", but the hosts here are hv01 and hv02`},
+		},
+		"a selector's host that nobody has": {
+			hcl:  strings.Replace(config("azl"), "gpu_p =", "selector = { gpu_ids = { hv09 = [\"PCIROOT(1)\"] } }\n  gpu_p =", 1),
+			says: []string{"Host is not in scope", `selector.gpu_ids names host "hv09"`},
+		},
 		"a name that nobody has, of a config": {hcl: config("nowhere"), says: []string{"Unknown cluster", `called "nowhere"`, "Fix: write the cluster's name"}},
 		"a name that nobody has, of a VM":     {hcl: rig.Assignment("avd-01", rig.AnyPartition, `cluster = "nowhere"`), says: []string{"Unknown cluster", `called "nowhere"`}},
 		"a VM of another cluster":             {hcl: rig.Assignment("web-01", rig.AnyPartition, `cluster = "azl"`), says: []string{"VM does not exist", "web-01"}},
@@ -58,7 +84,11 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 				c.arrange(r)
 			}
 			before := r.File()
-			cli := rig.NewCLI(t, r.Block()+c.hcl)
+			block := r.Block()
+			if c.cluster != "" {
+				block = strings.Replace(r.BlockFor([]string{"hv01", "hv02", "hv03"}), "hv01 = {", fmt.Sprintf("hv01 = { cluster = %q,", c.cluster), 1)
+			}
+			cli := rig.NewCLI(t, block+c.hcl)
 			rig.WantSaid(t, cli.Fails("plan"), c.says...)
 			cli.Fails("apply", "-auto-approve")
 			r.WantUntouched(before)

@@ -113,7 +113,7 @@ func hostAttributes() map[string]schema.Attribute {
 			},
 		},
 		"cluster": schema.StringAttribute{
-			MarkdownDescription: "The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer.",
+			MarkdownDescription: "The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
 			Optional:            true, Validators: filled,
 		},
 	}

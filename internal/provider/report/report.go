@@ -219,6 +219,8 @@ func silence(err error) string {
 		return "Agent and provider do not match"
 	case connect.Certificate:
 		return "Certificate was rejected"
+	case connect.WrongCluster:
+		return "Host is not in this cluster"
 	case connect.Settings:
 		return "Host cannot be reached with these settings"
 	case connect.Unreachable, connect.Ended:
