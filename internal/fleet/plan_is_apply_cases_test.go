@@ -563,3 +563,31 @@ func TestAVMThatIsPinnedLaterMayFindItsGPUFull(t *testing.T) {
 		}
 	}
 }
+
+// A VM that the run restarts for whatever reason takes any partition anew, and may take the one that
+// another VM is to be pinned to.
+func TestAVMThatIsRestartedMayTakeTheGPUOfOneThatIsPinned(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	on := func(vm string, id string) *resource {
+		r := w.stands("gpu_vm_assignment for VM "+vm, w.assigned(vm, gpu.PartitionWant{PinnedGPU: id}).Want)
+		w.turn(vm, gpu.VMRunning)
+		return r
+	}
+	on("vm-13", randomGPUs[0])
+	loose, vm := on("vm-11", ""), on("vm-12", randomGPUs[1])
+	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want}
+	restarts := change.Change{Subject: loose.label, Token: loose.token, Prior: loose.has, Want: w.assigned("vm-11", gpu.PartitionWant{}).Want}
+	restarts.Want.Assignment.Settings.GuestControlledCache = new(true)
+	for range 8 { // the plan shuffles them
+		if says := w.plan(moves, restarts); len(says.errors) != 1 || says.errors[0].Title != "An unpinned VM may take a pinned VM's partition" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	for _, p := range []change.Change{moves, restarts} { // each alone is made
+		if says := w.plan(p); len(says.errors) > 0 {
+			t.Errorf("the plan says %+v", says.errors)
+		}
+	}
+}

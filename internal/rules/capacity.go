@@ -91,6 +91,7 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	if !ok {
 		return
 	}
+	r.checkOwnPinned(at)
 	had := at.vm.PartitionAdapters
 	moves := len(had) > 0 && !gpu.SameID(had[0].PinnedGPU, a.Partition.PinnedGPU)
 	if len(had) > 0 && !moves {
@@ -99,10 +100,6 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	slots := r.slots(at.key, at.host)
 	seating := r.seating(at.key, at.host)
 	own := gpu.FoldID(at.vm.ID)
-	if seatedAfter(at.vm, a) {
-		seating[own] = seated{name: cmp.Or(at.vm.Name, at.vm.ID), seats: 1, running: true, clustered: at.vm.Clustered, config: a.Partition.Config, asked: a.Partition.PinnedGPU, planned: !moves, moves: moves}
-		r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, slots, seating)
-	}
 	delete(seating, own)
 	if moves && a.Partition.PinnedGPU == "" {
 		return

@@ -1,95 +1,159 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// checkPinned asks whether the VMs that this run starts with a partition of a certain GPU find
-// it free whichever of the run's VMs comes first. One that is not pinned takes its partition of
-// the GPU with the most free ones, and keeps it until it is stopped.
-func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
-	asked := false
-	for _, v := range seating {
-		asked = asked || v.asked != ""
-	}
-	if !asked {
+// starter is a VM that a run starts with partitions.
+type starter struct {
+	name   string
+	held   map[string]int // those that it has now, by GPU
+	pinned map[string]int // those of GPUs that people pinned it to
+	loose  [][]slot       // for each of the others the GPUs that the platform may take it from
+}
+
+// checkOwnPinned asks for an assignment by which the run restarts a VM what checkPinned asks.
+func (r *run) checkOwnPinned(at located) {
+	w := r.plan.Want.Assignment
+	if !seatedAfter(at.vm, w) {
 		return
 	}
-	pinned := map[string][]string{}
-	var loose []string // by id
-	for _, id := range sortedKeys(seating) {
-		switch v := seating[id]; {
-		case !v.planned && !v.moves || !v.running:
-		case v.asked == "":
-			loose = append(loose, id)
-		default:
-			for _, s := range slots {
-				if gpu.SameID(s.gpu.ID, v.asked) {
-					pinned[s.gpu.ID] = append(pinned[s.gpu.ID], quote(v.name))
-				}
-			}
+	then := r.forced(*r.projected(at.key, at.host), at.key, r.plan)
+	vm, ok := then.VM(at.vm.ID)
+	if !ok || goesOn(at.vm, vm) {
+		return
+	}
+	seating := r.seating(at.key, at.host)
+	seating[gpu.FoldID(vm.ID)] = seated{name: cmp.Or(vm.Name, vm.ID), vm: vm, config: w.Partition.Config, asked: w.Partition.PinnedGPU}
+	r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, r.slots(at.key, at.host), seating)
+}
+
+// checkPinned asks whether the VMs that this run starts with a partition of a certain GPU find
+// it free whichever of the run's VMs comes first. One that is not pinned takes its partitions of
+// the GPU with the most free ones, and keeps them until it is stopped.
+func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
+	ids := sortedKeys(seating)
+	if !slices.ContainsFunc(ids, func(id string) bool { return seating[id].asked != "" }) {
+		return
+	}
+	starters := map[string]*starter{}
+	for id, v := range seating {
+		if v.vm.Runs() && !goesOn(r.fleet.vmOn(f.Host, id), v.vm) {
+			starters[id] = startsWith(v, slots)
 		}
 	}
-	free := map[string]int{}
+	free := map[string]int{} // before any of them has started
 	for _, s := range slots {
 		free[s.gpu.ID] = s.count
 		for _, part := range s.gpu.Partitionable.Partitions {
-			if v, ok := seating[gpu.FoldID(part.VMID)]; ok && !v.planned {
+			id := gpu.FoldID(part.VMID)
+			if v := starters[id]; v != nil {
+				v.held[s.gpu.ID]++
+			} else if _, stays := seating[id]; stays {
 				free[s.gpu.ID]--
 			}
 		}
 	}
 	for _, s := range slots {
-		wanted, there := pinned[s.gpu.ID], free[s.gpu.ID]
-		if len(wanted) == 0 || len(wanted) > there || len(wanted) <= there-takenFirst(s, slots, seating, loose, free, pinned) {
+		var pinned, loose []string
+		room := free[s.gpu.ID]
+		for _, id := range sortedKeys(starters) {
+			if n := starters[id].pinned[s.gpu.ID]; n > 0 {
+				pinned = append(pinned, id)
+				room -= n
+			}
+		}
+		last := slices.IndexFunc(pinned, func(id string) bool { return takenFirst(s, id, starters, free) > room })
+		if room < 0 || last < 0 {
 			continue
 		}
-		var who []string
-		for _, id := range loose {
-			who = append(who, quote(seating[id].name))
+		for _, id := range sortedKeys(starters) {
+			if v := starters[id]; len(v.loose) > 0 && id != pinned[last] {
+				loose = append(loose, quote(v.name))
+			}
+		}
+		if len(loose) == 0 {
+			continue // it takes it itself, whichever comes first
+		}
+		for i, id := range pinned {
+			pinned[i] = quote(starters[id].name)
 		}
 		f.GPU = s.gpu.ID
 		f.Title = "An unpinned VM may take a pinned VM's partition"
 		f.Found = fmt.Sprintf("%s has %s free, for VMs pinned to it: %s. This run also starts %s, which Hyper-V may give that GPU first.",
-			capital(gpuOn(f.Host, s.gpu)), plural(there, "partition"), joinAll(wanted), joinAll(who))
+			capital(gpuOn(f.Host, s.gpu)), plural(free[s.gpu.ID], "partition"), joinAll(pinned), joinAll(loose))
 		f.Wanted = ""
-		f.Fix = fmt.Sprintf("Pin %s as well, with `partition.gpu_id`, to GPUs that have partitions left, or apply the pinned VMs first, in an apply of their own.", joinAll(who))
+		f.Fix = fmt.Sprintf("Pin %s as well, with `partition.gpu_id`, to GPUs that have partitions left, or apply the pinned VMs first, in an apply of their own.", joinAll(loose))
 		r.report(f, key("pinned seat", f.Host, s.gpu.ID))
 	}
 }
 
-// takenFirst is how many partitions of a GPU VMs that are not pinned may take before those that
-// are pinned to it: at worst all others have come before, and of two GPUs with as many free
-// partitions they get this one.
-func takenFirst(of slot, slots []slot, seating map[string]seated, loose []string, free map[string]int, pinned map[string][]string) int {
-	rest := map[string]int{}
-	for id, n := range free {
-		if rest[id] = n; id != of.gpu.ID {
-			rest[id] -= len(pinned[id])
-		}
-	}
-	for _, id := range loose {
-		room := func(s slot) int {
-			if s.gpu == of.gpu {
-				return 2*rest[s.gpu.ID] + 1
-			}
-			return 2 * rest[s.gpu.ID]
-		}
-		best := slices.MaxFunc(mayTake(slots, seating[id]), func(a, b slot) int { return room(a) - room(b) })
-		rest[best.gpu.ID]--
-	}
-	return free[of.gpu.ID] - rest[of.gpu.ID]
+// goesOn tells whether a VM that runs need not be stopped to become as it will be.
+func goesOn(now, then *gpu.VM) bool {
+	return now != nil && reflect.DeepEqual(now.PartitionAdapters, then.PartitionAdapters) && reflect.DeepEqual(now.Devices, then.Devices) &&
+		!now.Settings.Differs(then.Settings).NeedOff()
 }
 
-// mayTake are the slots that a VM's partition may come from: it is pinned to those of its config
-// where the host has others.
-func mayTake(slots []slot, v seated) []slot {
+// startsWith is what a VM takes at its start. For its config it is pinned to one of the config's
+// GPUs, which is chosen only then.
+func startsWith(v seated, slots []slot) *starter {
+	out := &starter{name: v.name, held: map[string]int{}, pinned: map[string]int{}}
 	own := slices.DeleteFunc(slices.Clone(slots), func(s slot) bool { return s.config == nil || !gpu.SameID(s.config.ID, v.config) })
-	if v.clustered || len(own) == 0 {
-		return slots
+	for _, a := range v.vm.PartitionAdapters {
+		at := slices.IndexFunc(slots, func(s slot) bool { return gpu.SameID(s.gpu.ID, a.PinnedGPU) })
+		switch {
+		case a.PinnedGPU == "":
+			out.loose = append(out.loose, slots)
+		case !gpu.SameID(a.PinnedGPU, v.asked) && len(own) > 0:
+			out.loose = append(out.loose, own)
+		case at >= 0:
+			out.pinned[slots[at].gpu.ID]++
+		}
 	}
-	return own
+	return out
+}
+
+// takenFirst is how many partitions of a GPU VMs that are not pinned to it may take before one that
+// is gets its own: at worst all others have come before, what that one has of others has too, and of
+// two GPUs with as many free partitions they get this one.
+func takenFirst(of slot, last string, starters map[string]*starter, free map[string]int) int {
+	pinned := func(v *starter, id string) int {
+		if id == of.gpu.ID {
+			return 0 // else it has come before
+		}
+		return v.pinned[id]
+	}
+	room := map[string]int{}
+	for id, n := range free {
+		room[id] = n
+		for _, v := range starters {
+			room[id] -= max(v.held[id], pinned(v, id))
+		}
+	}
+	taken := 0
+	order := slices.DeleteFunc(sortedKeys(starters), func(id string) bool { return id == last })
+	for _, id := range append(order, last) {
+		v := starters[id]
+		for id, n := range v.held { // it is stopped first
+			room[id] += max(0, n-pinned(v, id))
+		}
+		for _, from := range v.loose {
+			points := func(s slot) int {
+				if s.gpu == of.gpu {
+					return 2*room[s.gpu.ID] + 1
+				}
+				return 2 * room[s.gpu.ID]
+			}
+			best := slices.MaxFunc(from, func(a, b slot) int { return points(a) - points(b) })
+			if room[best.gpu.ID]--; best.gpu == of.gpu {
+				taken++
+			}
+		}
+	}
+	return taken
 }

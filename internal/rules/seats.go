@@ -85,7 +85,6 @@ type seated struct {
 	asked     string // the GPU that its assignment pins it to
 	config    string // the config that its partition is bound to
 	planned   bool   // it does not have it yet; a plan of this run gives it
-	moves     bool   // a plan of this run pins it to another GPU, or to none any more
 }
 
 // who names the VM for a list of holders.
@@ -133,7 +132,6 @@ func (r *run) users(host string, p *projection, has func(*gpu.VM) int) map[strin
 		}
 		if len(vm.PartitionAdapters) > 0 {
 			s.pinned = vm.PartitionAdapters[0].PinnedGPU
-			s.moves = had && len(now.PartitionAdapters) > 0 && !gpu.SameID(now.PartitionAdapters[0].PinnedGPU, s.pinned)
 		}
 		if a := claims[id]; a != nil && a.Partition != nil {
 			s.config, s.asked = a.Partition.Config, a.Partition.PinnedGPU
