@@ -72,7 +72,7 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 	s.Host = p.key
 	if claim != nil && claim.Want.Share != nil {
 		switch was := claim.Want.Share; {
-		case samePlacement(was, &s):
+		case SamePlacement(was, &s):
 			s.Devices = was.Devices
 		case !p.change.ClaimOnly:
 			// What another instance left is of another shape.
@@ -91,9 +91,9 @@ func (p *planner) place(want *gpu.Share, claim *gpu.Claim) (*gpu.Share, error) {
 	return &s, nil
 }
 
-// samePlacement tells whether a share is placed for what another one wants: the rest can
+// SamePlacement tells whether a share is placed for what another one wants: the rest can
 // change where it is. One that knows its place is not moved by pins that came later.
-func samePlacement(was, want *gpu.Share) bool {
+func SamePlacement(was, want *gpu.Share) bool {
 	if len(was.Devices) == 0 || was.Count != want.Count || was.Profile != want.Profile || !gpu.SameID(was.Pool, want.Pool) || !gpu.SameID(was.Config, want.Config) {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
@@ -257,14 +258,15 @@ func (r *run) moves(known map[string]*placement.SharedHost) []placement.Move {
 	return out
 }
 
-// renamed leaves out shares that take the place of one of their name.
+// renamed leaves out shares that take the place of one of their name. One of another shape is placed
+// anew.
 func renamed(items []placement.PackItem, moves []placement.Move) ([]placement.PackItem, []placement.Move) {
 	moves = slices.DeleteFunc(moves, func(m placement.Move) bool {
 		if m.To != nil {
 			return false
 		}
 		i := slices.IndexFunc(items, func(i placement.PackItem) bool {
-			return gpu.SameID(i.Share.Name, m.From.Name) && slices.Contains(i.Rooms, m.Room) && len(i.Share.GPUIDs) == 0
+			return gpu.SameID(i.Share.Name, m.From.Name) && slices.Contains(i.Rooms, m.Room) && len(i.Share.GPUIDs) == 0 && change.SamePlacement(m.From, i.Share)
 		})
 		if i < 0 {
 			return false

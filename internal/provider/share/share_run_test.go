@@ -148,3 +148,25 @@ func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
 	}
 	rig.WantSaid(t, said, "do not fit together", "Rule: share-placement")
 }
+
+// A share that is replaced by one of two GPUs takes another seat: that it and a new share do not fit
+// both is said at plan, and not only by the apply that comes to it last.
+func TestAShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(1))
+	config := r.Block() + "resource \"gpu_partition_config\" \"turns\" {\n  name = \"turns\"\n  hosts = [\"gpu01\"]\n  time_slicing = { replicas = 2 }\n}\n"
+	share := func(name string, more ...string) string {
+		return rig.ShareOf(name, append(more, rig.OnGPU01, "config = gpu_partition_config.turns.id")...)
+	}
+	on := func(gpu int) string { return fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, gpu)) }
+	stay := share("a", on(0)) + share("b", on(1))
+	c := rig.NewCLI(t, config+stay+share("c"))
+	c.Apply()
+	c.Write(config + stay + share("c", "gpu_count = 2") + share("d"))
+	for range 4 {
+		rig.WantSaid(t, c.Fails("plan"), "The shares of this run do not fit together", `"c"`, `"d"`)
+	}
+	c.Write(config + stay + share("c", "gpu_count = 2"))
+	c.Apply()
+	c.WantNoChanges()
+}
