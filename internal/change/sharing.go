@@ -149,8 +149,11 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
 	}
 	mode, slice := placement.WantedModes(claim.Want.Config)
 	before := claim.Before.Of(g.ID)
-	if g.ComputeMode == mode {
-		s.sets(g, before.ComputeMode, unshareGPU, "compute mode "+string(before.ComputeMode))
+	if was := before.ComputeMode; g.ComputeMode == mode {
+		if slices.ContainsFunc(s.planner.steps, func(step Step) bool { return step.Op == OpSetMIGMode && step.Enable && step.GPU == g.ID }) {
+			was = gpu.ComputeDefault // a GPU that enters MIG mode loses any other
+		}
+		s.sets(g, was, unshareGPU, "compute mode "+string(was))
 	}
 	if slice == "" || g.TimeSlice != "" && g.TimeSlice != slice {
 		return

@@ -591,3 +591,35 @@ func TestAVMThatIsRestartedMayTakeTheGPUOfOneThatIsPinned(t *testing.T) {
 		}
 	}
 }
+
+// A GPU that others had put into compute mode exclusive_process before a config of MPS took it leaves
+// that mode with the config, and for MIG, which no such mode outlasts, at once.
+func TestAGPUGoesToMIGWhateverItsComputeModeWasBefore(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	hopper, ada := cardsOf("lin01")[randomHopper], cardsOf("lin01")[randomAda]
+	if err := w.sim.SetComputeModeOutside(t.Context(), "lin01", hopper, gpu.ComputeExclusiveProcess); err != nil {
+		t.Fatal(err)
+	}
+	mps := w.stands("gpu_partition_config mps", openMPS(hopper))
+	moves := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has, Want: openMPS(ada)}
+	takes := change.Change{Subject: "gpu_partition_config mig", Token: "mig", Want: gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {hopper}}, MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": 7}}, MaxDisruption: gpu.DisruptGPUReset,
+	}}}
+	says := w.plan(moves, takes)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	for _, p := range []change.Change{takes, moves} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// openMPS lets other processes onto its GPUs too.
+func openMPS(gpus ...string) gpu.Want {
+	w := mpsOf(gpus...)
+	w.Config.MPS.ComputeMode = gpu.ComputeDefault
+	return w
+}
