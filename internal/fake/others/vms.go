@@ -87,8 +87,13 @@ func (f *Fleet) AddForeignAdapter(ctx context.Context, vm string) (id string, er
 		if id, err = m.AddPartitionAdapter(ctx, vm.ID, gpu.PartitionAdapter{}); err != nil {
 			return err
 		}
-		if was == gpu.VMRunning || was == gpu.VMStarting {
+		switch was {
+		case gpu.VMRunning, gpu.VMStarting:
 			return m.StartVM(ctx, vm.ID)
+		case gpu.VMPaused: // which holds what it has
+			if err := m.StartVM(ctx, vm.ID); err != nil {
+				return err
+			}
 		}
 		vm.State = was
 		return nil
