@@ -1,6 +1,8 @@
 package change
 
 import (
+	"strings"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -66,3 +68,8 @@ func HasLayout(c *gpu.PartitionConfig, g *gpu.GPU) bool { return kinds[c.Kind].h
 
 // LayoutDeclared is what a config wants of each GPU, in words.
 func LayoutDeclared(c *gpu.PartitionConfig) string { return kinds[c.Kind].declared(c) }
+
+// LayoutFound is what a GPU has of the layout that a config is about, in words.
+func LayoutFound(c *gpu.PartitionConfig, g *gpu.GPU) string {
+	return strings.TrimPrefix(kinds[c.Kind].found(c, gpu.Layout{}, g), "has ")
+}

@@ -144,14 +144,15 @@ func configOn(c *gpu.PartitionConfig, host string) (gpu.PartitionConfig, bool) {
 // without being touched.
 func (p *planner) joins(c *configChange, id string) {
 	var now gpu.Layout
-	if g, ok := p.host.GPU(id); ok {
+	g, ok := p.host.GPU(id)
+	if ok {
 		now = g.Layout()
 	}
 	if given := now.Only(c.shape.Kind); p.change.ClaimOnly && (given.MIG == nil || given.VGPU != nil || given.MIG.Enabled == c.shape.HasMIG()) {
 		c.given = c.given.With(id, given)
 	}
 	prior, had := configOn(p.change.Prior.Config, p.key)
-	if had && !p.change.Adopt && hasID(prior.GPUs[p.key], id) && prior.Count > 0 && now.Partitions == prior.Count {
+	if had && !p.change.Adopt && hasID(prior.GPUs[p.key], id) && ok && Offers(prior.Kind, g) && HasLayout(&prior, g) {
 		return // the config made it so, and the record of what was before is lost
 	}
 	before := now

@@ -155,8 +155,8 @@ func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
 		}
 		s.sets(g, was, unshareGPU, "compute mode "+string(was))
 	}
-	if slice == "" || g.TimeSlice != "" && g.TimeSlice != slice {
-		return
+	if slice == "" || g.TimeSlice != "" && g.TimeSlice != slice || before == (gpu.Layout{}) {
+		return // it is not as the config made it, or nobody knows what it was
 	}
 	if was := cmp.Or(before.TimeSlice, gpu.TimeSliceDefault); was != slice { // the driver's own, as after a reboot
 		s.opens = append(s.opens, Step{Op: OpSetTimeSlice, GPU: g.ID, TimeSlice: was})

@@ -2,8 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -29,12 +27,12 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 		}
 		var kept []string
 		for g := range selected(h, c.GPUs[host]) {
-			if recorded && contains(slices.Collect(maps.Keys(claim.Before)), g.ID) || g.Dismounted || stays(host, g.ID) {
+			if recorded && claim.Before.Of(g.ID) != (gpu.Layout{}) || g.Dismounted || stays(host, g.ID) {
 				continue
 			}
 			text := gpuText(g)
-			if g.Partitionable != nil {
-				text += " with " + plural(g.Partitionable.Count, "partition")
+			if change.Offers(c.Kind, g) {
+				text += " with " + change.LayoutFound(c, g)
 			}
 			kept = append(kept, text)
 		}
@@ -44,7 +42,7 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 				Path:  "on_destroy",
 				Title: "The previous layout is not recorded",
 				Host:  host,
-				Found: fmt.Sprintf("%s has no record of the layout before %s of %s.", capital(hostText(host)), labelOf(p), joinAll(kept)),
+				Found: fmt.Sprintf("%s has no record of the layout before %s for %s.", capital(hostText(host)), labelOf(p), joinAll(kept)),
 				Fix:   "These GPUs keep the layout that they have. Change it on the host afterwards, if needed.",
 			})
 		}

@@ -2,6 +2,7 @@ package partitionconfig_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -187,5 +188,56 @@ func TestChangeOfKindUnderAShare(t *testing.T) {
 			r.WantClaims([]string{"hgx01"}, test.claims...)
 			c.WantNoChanges()
 		})
+	}
+}
+
+// What a GPU had before is in the record of the config alone. When the host has lost that, the plan of
+// a destroy says of each GPU what it keeps, whatever the kind; and so it does once an update has
+// written a new record, which knows no more.
+func TestWhatCannotBePutBackIsToldForEachKind(t *testing.T) {
+	t.Parallel()
+	const restore = `on_destroy = "restore"`
+	for kind, test := range map[string]struct {
+		fleet  gpu.Snapshot
+		config string
+		keeps  string
+	}{
+		"gpu_p":        {rig.TwoNodes(), rig.ConfigOf(4, []string{"hv01"}, restore), "with 4 partitions"},
+		"mig":          {rig.HGX(rig.H100, 1), rig.MIGOf("ml", rig.Halves, restore), "with 3g.40gb@0+3g.40gb@4"},
+		"vgpu":         {rig.KVM(rig.L40s(0)), rig.VGPUOf("desks", rig.TwoDesks, restore), "with 2 × L40S-12Q"},
+		"mps":          {rig.GPUHost(1), rig.MPSOf(rig.HalfEach, restore), "with compute mode exclusive_process"},
+		"time_slicing": {rig.GPUHost(1), rig.TurnsOf(`interval = "long", replicas = 2`, restore), "and time slice long"},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%t", kind, again), func(t *testing.T) {
+				t.Parallel()
+				r := rig.New(t, test.fleet)
+				c := rig.NewCLI(t, r.Block()+test.config)
+				c.Apply()
+				const title = "The previous layout is not recorded"
+				if out := c.Ok("plan", "-destroy"); strings.Contains(out, title) {
+					t.Fatalf("it is recorded still:\n%s", out)
+				}
+				host := test.fleet.Hosts[0].Name
+				layouts := func() (out []gpu.Layout) {
+					for _, g := range r.Host(host).GPUs {
+						out = append(out, g.Layout())
+					}
+					return out
+				}
+				given := layouts()
+				r.EditHost(host, func(h *gpu.Host) { h.Claims = nil })
+				if again {
+					c.Apply()
+				}
+				said := c.Ok("plan", "-destroy")
+				rig.WantSaid(t, said, "Warning: "+title, test.keeps)
+				c.Destroy()
+				if now := layouts(); !reflect.DeepEqual(now, given) {
+					t.Errorf("the GPUs have %+v, and had %+v", now, given)
+				}
+				r.WantClaims([]string{host})
+			})
+		}
 	}
 }
