@@ -364,7 +364,7 @@ func LayoutsOn(hosts map[string]*gpu.Host, names []string, only gpu.Kind) ([]Lay
 				case c.Kind == "":
 					continue
 				case !change.HasLayout(&c, g):
-					left = append(left, Left{Kind: gpu.ClaimConfig, Host: name, Object: "GPU " + g.ID, Why: "it has " + text + ", and not as a configuration can declare it: " + undeclarable(g)})
+					left = append(left, Left{Kind: gpu.ClaimConfig, Host: name, Object: "GPU " + g.ID, Why: "it has " + text + ", and not as a configuration can declare it: " + undeclarable(&c, g)})
 					continue
 				}
 				at := slices.IndexFunc(out[first:], func(l Layout) bool { return l.Text == text })
@@ -440,12 +440,15 @@ func profiles(g *gpu.GPU) map[string]int {
 }
 
 // undeclarable says why a config that names what a GPU has would change it.
-func undeclarable(g *gpu.GPU) string {
+func undeclarable(c *gpu.PartitionConfig, g *gpu.GPU) string {
+	unlisted := func(v gpu.VGPUInstance) bool { _, ok := g.VGPU.Offers(v.Type); return !ok }
 	switch {
-	case g.MIG == nil || !g.MIG.Enabled:
-		return "a vGPU of a type that the GPU's driver does not list, or that is MIG-backed"
-	case !g.MIG.Pending:
+	case c.VGPU != nil && slices.ContainsFunc(g.VGPU.Instances, unlisted):
+		return "a vGPU is of a type that the GPU's driver does not list"
+	case g.MIG != nil && g.MIG.Enabled && !g.MIG.Pending:
 		return "its next reset ends MIG mode"
+	case c.VGPU != nil:
+		return "its GPU instances, modes or numbers of vGPUs are not those that follow from the types"
 	default:
 		return "a GPU instance has no compute instance"
 	}

@@ -105,3 +105,73 @@ func TestAdoptables(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
+
+// TestAdoptMIGBackedVGPUs imports the vGPUs, and not the GPU instances that they live in, as a
+// config of its own: one config covers a GPU. What a config of vGPUs
+// cannot declare is left, with the reason.
+func TestAdoptMIGBackedVGPUs(t *testing.T) {
+	t.Parallel()
+	types := []gpu.VGPUType{{Name: "H100-1-10C", FrameBuffer: 10 << 30, Max: 7, MIGProfile: "1g.10gb"}, {Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"}}
+	instance := func(id int, profile string, start, size, slices int) gpu.GPUInstance {
+		return gpu.GPUInstance{ID: id, Profile: profile, Start: start, Size: size, Compute: []gpu.ComputeInstance{{Slices: slices}}}
+	}
+	card := func(id string, vgpus []string, instances ...gpu.GPUInstance) gpu.GPU {
+		g := gpu.GPU{
+			ID: id, Model: "NVIDIA H100", Vendor: "NVIDIA",
+			MIG: &gpu.MIG{Enabled: true, Pending: true, Instances: instances, Profiles: []gpu.MIGProfile{
+				{Name: "1g.10gb", Size: 1, Slices: 1, Max: 7, Starts: []int{0, 1, 2, 3, 4, 5, 6}}, {Name: "3g.40gb", Size: 4, Slices: 3, Max: 2, Starts: []int{0, 4}},
+			}},
+			VGPU: &gpu.VGPU{Functions: 16, FunctionsOn: true, Types: types},
+		}
+		for i, name := range vgpus {
+			g.VGPU.Instances = append(g.VGPU.Instances, gpu.VGPUInstance{VGPUPlace: gpu.VGPUPlace{Type: name, Function: i}, GPUInstance: &instances[i].ID})
+		}
+		return g
+	}
+	host := func(name string, gpus ...gpu.GPU) *gpu.Host {
+		return &gpu.Host{Name: name, Platform: gpu.Linux, GPUs: gpus}
+	}
+	for name, tt := range map[string]struct {
+		host        *gpu.Host
+		found, left []string
+	}{
+		"of one type": {
+			host:  host("kvm", card("g0", []string{"H100-1-10C", "H100-1-10C"}, instance(7, "1g.10gb", 0, 1, 1), instance(8, "1g.10gb", 1, 1, 1))),
+			found: []string{"vgpu 2 × H100-1-10C on kvm: kvm:vgpu"},
+		},
+		"of several types": {
+			host:  host("kvm", card("g0", []string{"H100-3-40C", "H100-1-10C"}, instance(1, "3g.40gb", 4, 4, 3), instance(7, "1g.10gb", 0, 1, 1))),
+			found: []string{"vgpu 1 × H100-1-10C, 1 × H100-3-40C on kvm: kvm:vgpu"},
+		},
+		"beside a GPU with instances alone": {
+			host: host("kvm", card("g0", []string{"H100-1-10C"}, instance(7, "1g.10gb", 0, 1, 1)), card("g1", nil, instance(1, "3g.40gb", 0, 4, 3))),
+			found: []string{
+				"mig 3g.40gb@0 on g1 of kvm: kvm:mig@g1",
+				"vgpu 1 × H100-1-10C on g0 of kvm: kvm:vgpu@g0",
+			},
+		},
+		"beside an instance that is of no use to a vGPU": {
+			host: host("kvm", card("g0", []string{"H100-1-10C"}, instance(7, "1g.10gb", 0, 1, 1), instance(1, "3g.40gb", 4, 4, 3))),
+			left: []string{"GPU g0: it has 1 × H100-1-10C, and not as a configuration can declare it: its GPU instances, modes or numbers of vGPUs are not those that follow from the types"},
+		},
+		"of a type that the driver does not list": {
+			host: host("kvm", card("g0", []string{"H100-2-20C"}, instance(3, "2g.20gb", 0, 2, 2))),
+			left: []string{"GPU g0: it has 1 × H100-2-20C, and not as a configuration can declare it: a vGPU is of a type that the GPU's driver does not list"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found, left := fleet.Adoptables(map[string]*gpu.Host{tt.host.Name: tt.host}, "lab")
+			var gotFound, gotLeft []string
+			for i := range found {
+				gotFound = append(gotFound, found[i].String()+": "+found[i].ImportID())
+			}
+			for _, l := range left {
+				gotLeft = append(gotLeft, l.Object+": "+l.Why)
+			}
+			if diff := cmp.Diff([][]string{tt.found, tt.left}, [][]string{gotFound, gotLeft}); diff != "" {
+				t.Errorf("found and left (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
