@@ -153,7 +153,7 @@ func showPartitions(gpus table.Writer, h *gpu.Host) {
 
 // showLinux lists the GPUs of a Linux host.
 func showLinux(gpus table.Writer, h *gpu.Host) {
-	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Memory", "Compute", "MIG", "Instances", "In use by"})
+	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Memory", "Compute", "MIG", "Instances, vGPUs", "In use by"})
 	gpus.SetColumnConfigs([]table.ColumnConfig{{Name: "In use by", WidthMax: 30, WidthMaxEnforcer: text.WrapSoft}})
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
@@ -173,9 +173,19 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 				row[6] = strings.ReplaceAll(migText(new(m.State())), ", ", "\n")
 			}
 		}
+		if v := g.VGPU; v != nil { // below the instances that they live in
+			row[6] = strings.TrimSpace(fmt.Sprintf("%s\n%s", row[6], strings.NewReplacer(", ", "\n", "virtual ", "").Replace(vgpuText(new(v.State())))))
+		}
 		var users []string
 		for _, p := range g.Processes {
 			users = append(users, processText(p))
+		}
+		if v := g.VGPU; v != nil {
+			for _, held := range v.Instances {
+				if held.Holder != "" {
+					users = append(users, held.Holder)
+				}
+			}
 		}
 		row[7] = strings.Join(users, "\n")
 		gpus.AppendRow(row)
@@ -195,6 +205,9 @@ func computeText(g *gpu.GPU) string {
 	out := string(g.ComputeMode)
 	if s := g.TimeSlice; s != "" && s != gpu.TimeSliceDefault {
 		out += "\nslices " + string(s)
+	}
+	if g.Persistence != nil && !*g.Persistence {
+		out += "\nno persistence"
 	}
 	return out
 }

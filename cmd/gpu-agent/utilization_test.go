@@ -77,6 +77,24 @@ func wantNarrow(t *testing.T, out string) {
 	}
 }
 
+// TestInventoryShowsVGPUs has MIG-backed ones on one GPU, who holds them, and a GPU whose driver
+// forgets its modes.
+func TestInventoryShowsVGPUs(t *testing.T) {
+	h := sharingHost()
+	h.GPUs[0].Persistence, h.GPUs[1].Persistence = new(true), new(false)
+	h.GPUs[1].VGPU = &gpu.VGPU{
+		Functions: 16, FunctionsOn: true, Types: []gpu.VGPUType{{Name: "H100-3-40C", FrameBuffer: 40 << 30, Max: 2, MIGProfile: "3g.40gb"}},
+		Instances: []gpu.VGPUInstance{{VGPUPlace: gpu.VGPUPlace{Type: "H100-3-40C"}, GPUInstance: &h.GPUs[1].MIG.Instances[0].ID, Holder: "VM web-01"}},
+	}
+	r := newRig(t, h)
+	out, _ := r.run(0, "inventory")
+	wantSaid(t, out, "1 x H100-3-40C", "functions on", "VM web-01", "3g.40gb at 4", "43 train")
+	wantNarrow(t, out)
+	if n := strings.Count(out, "no persistence"); n != 1 {
+		t.Errorf("%d GPUs have no persistence, want 1:\n%s", n, out)
+	}
+}
+
 func TestInventoryShowsSharing(t *testing.T) {
 	r := newRig(t, sharingHost())
 	out, _ := r.run(0, "inventory")
