@@ -227,6 +227,14 @@ var all = []Assumption{
 		Where:    []string{"internal/placement/vgpu_plan.go"},
 	},
 	{
+		ID: "linux-last-client", Platform: gpu.Linux,
+		Says:     "When the last program that has a GPU without persistence mode open ends, the driver forgets its time slice like its compute mode, and keeps its MIG mode and instances.",
+		Source:   "NVIDIA's Driver Persistence names the compute mode among what is lost then, and neither of the others; the MIG user guide has instances last until a reset or a restart.",
+		Answered: "setting a time slice and making an instance on an idle GPU without persistence mode, and reading them when nothing has had the GPU open for seconds",
+		Unasked:  "it takes a GPU that nothing else has open",
+		Where:    []string{"internal/rules/mps_check.go", "internal/fake/nvml/lib/gpu.c"},
+	},
+	{
 		ID: "linux-time-slice-reset", Platform: gpu.Linux, Tried: true,
 		Says:     "A time slice does not survive a reset of the GPU, nor a restart of the host or of the driver: reconcile sets it again.",
 		Source:   "nvidia-smi keeps nothing on disk.",

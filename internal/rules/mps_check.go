@@ -144,6 +144,32 @@ func checkMPSNotOnMIG(r *run) {
 	}, "mig mode", in)
 }
 
+// checkKeptInitialized finds GPUs that lose what a config sets when nobody has them open
+// (assumption linux-last-client).
+func checkKeptInitialized(r *run) {
+	c := r.plan.Want.Config
+	if c == nil {
+		return
+	}
+	mode, slice := placement.WantedModes(c)
+	var set, then string
+	switch {
+	case mode == gpu.ComputeExclusiveProcess:
+		set, then = "compute mode "+string(mode), ": from then on processes may use the GPU past MPS"
+	case slice != "" && slice != gpu.TimeSliceDefault:
+		set = "time slice " + string(slice)
+	default:
+		return
+	}
+	lose := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return g.Persistence != nil && !*g.Persistence })
+	r.reportGPUs(Finding{
+		Path: "selector", Title: "The driver will forget the GPU's settings",
+		Found:  fmt.Sprintf("%s %s not in persistence mode.", capital(join(gpuTexts(lose))), verb(len(lose), "is", "are")),
+		Wanted: fmt.Sprintf("%s sets %s, which the driver forgets when the last program that has the GPU open ends%s. The next plan shows it as drift.", capital(r.label()), set, then),
+		Fix:    "Run `nvidia-persistenced --persistence-mode` on the host as a service, which the driver's packages have a unit for, so that the GPU stays initialized.",
+	}, "not kept", lose)
+}
+
 // checkMPSOneUser asks that it is stated whose processes may be clients.
 func checkMPSOneUser(r *run) {
 	c := r.plan.Want.Config

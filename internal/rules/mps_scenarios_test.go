@@ -225,6 +225,25 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },
 		},
 		{
+			rule: "gpu-kept-initialized", name: "the compute mode of MPS", level: rules.Warning, path: "selector",
+			says: []string{migGPU1 + " (NVIDIA H100 80GB HBM3) on host \"gpu01\" is not in persistence mode", "compute mode exclusive_process", "past MPS", "nvidia-persistenced --persistence-mode"},
+			build: func() (rules.World, change.Change) {
+				h := shareServer()
+				h.GPUs[0].Persistence, h.GPUs[1].Persistence = new(true), new(false)
+				return mpsPlan(h, nil)()
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.ComputeMode = gpu.ComputeDefault },
+		},
+		{
+			rule: "gpu-kept-initialized", name: "a time slice", level: rules.Warning, path: "selector", says: []string{migGPU0, "time slice long"},
+			build: func() (rules.World, change.Change) {
+				h, w := shareServer(), slicesConfig("ml", 4, "gpu01")
+				h.GPUs[0].Persistence, w.Config.TimeSlicing.Interval = new(false), gpu.TimeSliceLong
+				return world(h), create("t", w)
+			},
+			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["gpu01"].GPUs[0].Persistence = new(true) },
+		},
+		{
 			rule: "time-slicing-no-isolation", name: "a config", level: rules.Warning, path: "time_slicing", says: []string{"4 shares take turns"}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				return world(shareServer()), create("t", slicesConfig("ml", 4, "gpu01"))

@@ -16,6 +16,7 @@ const (
 	srcMIGProfiles  = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 	srcVGPU         = "https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/"
 	srcMPS          = "https://docs.nvidia.com/deploy/mps/index.html"
+	srcPersistence  = "https://docs.nvidia.com/deploy/driver-persistence/data-persistence.html"
 	srcTimeSlicing  = "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-sharing.html"
 	srcCDI          = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 	srcProject      = "" // follows from how this provider works
@@ -171,6 +172,10 @@ var registry = []Rule{
 	{
 		ID: "mps-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSInUse,
 		Sentence: "No process beside MPS uses a GPU whose compute mode becomes `exclusive_process`, no daemon of others serves it, and clients end only if `max_disruption` allows it.",
+	},
+	{
+		ID: "gpu-kept-initialized", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPersistence, check: checkKeptInitialized,
+		Sentence: "A GPU whose compute mode or time slice a config sets is in persistence mode; without it the driver forgets both when the last program that has the GPU open ends.",
 	},
 	{
 		ID: "time-slicing-no-isolation", Default: Warning, Scope: HostScope, Subjects: configsAndShares, Source: srcTimeSlicing, check: checkTimeSlicingNoIsolation,

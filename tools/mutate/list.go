@@ -24,7 +24,7 @@ func list() []mutation {
 	for _, check := range []string{
 		"checkCapacity", "checkChangeWindow", "checkDDAXorPartition", "checkExistingPool", "checkFailoverHeadroom",
 		"checkForeignController", "checkGPUAssignable", "checkGPUExists", "checkGeneration2",
-		"checkHomogeneousGPUs", "checkHomogeneousLayout", "checkKindOnPlatform", "checkKnownConfig",
+		"checkHomogeneousGPUs", "checkHomogeneousLayout", "checkKeptInitialized", "checkKindOnPlatform", "checkKnownConfig",
 		"checkKnownPool", "checkLiveMigrationSupport", "checkMIGMode", "checkMIGPlacement",
 		"checkMIGProfileSupported", "checkMPSInUse", "checkMPSNotOnMIG", "checkMPSOneUser", "checkMPSSupported",
 		"checkNodeInService", "checkNotOurClaim", "checkNotParavirtual", "checkNothingSelected", "checkOSBuild",

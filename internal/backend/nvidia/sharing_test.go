@@ -3,6 +3,7 @@
 package nvidia_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -294,6 +295,44 @@ func TestSharingWithAnOldDriver(t *testing.T) {
 	}
 	if r := gpus[0].Second; r.Busy != nil || r.SMActivity != nil || r.MemoryTotal != 80*gib {
 		t.Errorf("it is measured as %+v", r)
+	}
+}
+
+// TestModesWithoutPersistence are lost when the last program that has the GPU open ends, and kept
+// while another one has it. The inventory says what keeps them.
+func TestModesWithoutPersistence(t *testing.T) {
+	for name, tt := range map[string]struct {
+		keep func(*fakenvml.Machine)
+		want gpu.GPU
+	}{
+		"nothing keeps the GPU": {
+			func(*fakenvml.Machine) {},
+			gpu.GPU{ComputeMode: gpu.ComputeDefault, TimeSlice: gpu.TimeSliceDefault, Persistence: new(false)},
+		},
+		"persistence mode": {
+			func(m *fakenvml.Machine) { m.SetPersistence(0, true) },
+			gpu.GPU{ComputeMode: gpu.ComputeExclusiveProcess, TimeSlice: gpu.TimeSliceLong, Persistence: new(true)},
+		},
+		"a process": {
+			func(m *fakenvml.Machine) { m.StartProcess(0, fakenvml.Compute, gpu.Process{PID: 4242}) },
+			gpu.GPU{ComputeMode: gpu.ComputeExclusiveProcess, TimeSlice: gpu.TimeSliceLong, Persistence: new(false)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
+			if err := errors.Join(f.backend.SetComputeMode(t.Context(), uuid(1), gpu.ComputeExclusiveProcess), f.backend.SetTimeSlice(t.Context(), uuid(1), gpu.TimeSliceLong)); err != nil {
+				t.Fatal(err)
+			}
+			tt.keep(f.machine)
+			if err := f.backend.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f.open()
+			g := inventory(t, f.backend).GPUs[0]
+			if diff := cmp.Diff(tt.want, gpu.GPU{ComputeMode: g.ComputeMode, TimeSlice: g.TimeSlice, Persistence: g.Persistence}); diff != "" {
+				t.Errorf("the next agent finds (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

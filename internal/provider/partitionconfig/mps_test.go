@@ -351,6 +351,28 @@ func TestTimeSlicingLifecycle(t *testing.T) {
 	r.WantSettled()
 }
 
+// TestMPSOnAGPUThatForgetsItsMode has a GPU without persistence mode: the plan that sets the
+// compute mode says that it will not last, and so does the one that finds it gone.
+func TestMPSOnAGPUThatForgetsItsMode(t *testing.T) {
+	t.Parallel()
+	s := rig.GPUHost(1)
+	s.Hosts[0].GPUs[0].Persistence = new(false)
+	r := rig.New(t, s)
+	c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
+	rig.WantSaid(t, c.Ok("plan"), "Warning: The driver will forget the GPU's settings", rig.SharedCard(0)+" (NVIDIA L40S)", "not in persistence mode",
+		"compute mode exclusive_process", "nvidia-persistenced --persistence-mode", "Rule: gpu-kept-initialized", "1 to add")
+	c.Apply()
+	c.WantNoChanges()
+	r.EditCard(0, func(g *gpu.GPU) { g.ComputeMode = gpu.ComputeDefault })
+	rig.WantSaid(t, c.Ok("plan"), "has compute mode default, declared is MPS in compute mode exclusive_process", "Rule: gpu-kept-initialized", "1 to change")
+	r.EditCard(0, func(g *gpu.GPU) { g.Persistence = new(true) })
+	if out := c.Ok("plan"); strings.Contains(out, "gpu-kept-initialized") {
+		t.Errorf("a GPU in persistence mode is said to forget:\n%s", out)
+	}
+	c.Apply()
+	c.WantNoChanges()
+}
+
 func TestTimeSlicingWarnsThatItSeparatesNothing(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.GPUHost(1))

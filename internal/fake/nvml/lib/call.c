@@ -2,6 +2,7 @@
  * call.c: the beginning and the end of a call: lock, count, delay, fault, permission.
  */
 #include "call.h"
+#include "hardware.h"
 #include "process.h"
 
 #include <signal.h>
@@ -147,6 +148,7 @@ nvmlReturn_t nvml_closed(void) {
   if (!--fakenvml_process.inits) {
     fakenvml_process.session++;
     if (c) REMOVE(client, c);
+    EACH(gpu, g) gpu_left(g);
   } else if (c) {
     c->inits--;
   }

@@ -34,6 +34,14 @@ int gpu_holders(const gpu *g) {
   return n;
 }
 
+/* What lasts from a GPU's first client to its last, where nothing keeps the GPU: NVIDIA's
+ * "GPU Initialization Lifecycle". Assumption linux-last-client. */
+void gpu_left(gpu *g) {
+  if (gpu_holders(g)) return;
+  g->compute_mode = NVML_COMPUTEMODE_DEFAULT;
+  g->timeslice = 0;
+}
+
 long long gpu_used(const gpu *g) {
   long long used = 0;
   EACH(process, p) if (p->gpu == g->index) used += p->memory;

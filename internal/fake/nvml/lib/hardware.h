@@ -17,6 +17,7 @@ int bus_equal(const char *a, const char *b);
  * keeps the GPU open, the persistence daemon, a vGPU or a user of NVML but this one. */
 int gpu_workers(const gpu *g);
 int gpu_holders(const gpu *g);
+void gpu_left(gpu *g);
 
 /* gpu_used is the memory of its processes, in bytes. */
 long long gpu_used(const gpu *g);
