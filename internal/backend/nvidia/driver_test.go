@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,6 +77,20 @@ func TestHostWithoutADriver(t *testing.T) {
 			if _, err := f.backend.Inventory(t.Context()); err != nil {
 				t.Errorf("repaired, it still does not answer: %v", err)
 			}
+		})
+	}
+	// NVML answers one of several codes then, and none of them says why.
+	for _, code := range []int{999, 4, fakenvml.DriverNotLoaded} {
+		t.Run(fmt.Sprintf("a container without device nodes, where NVML answers %d", code), func(t *testing.T) {
+			f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1)}})
+			f.machine.BreakDriver(code)
+			loaded := filepath.Join(f.tree.Root(), "proc/driver/nvidia/version")
+			if err := os.MkdirAll(filepath.Dir(loaded), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			f.write(loaded, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.82.07\n", 0o600)
+			_, err := f.backend.Inventory(t.Context())
+			wantCode(t, err, backend.Unavailable, "/dev/nvidiactl", "nvidia-modprobe", "container")
 		})
 	}
 	t.Run("an old driver", func(t *testing.T) {

@@ -3,6 +3,10 @@
 package nvidia
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 
@@ -56,13 +60,15 @@ func (b *Backend) open() (*session, error) {
 	}
 	lib := nvml.New(nvml.WithLibraryPath(b.opt.Library))
 	// Nothing may be called before this has succeeded: it would end the process.
-	switch ret := lib.Init(); ret {
-	case nvml.SUCCESS:
-	case nvml.ERROR_LIBRARY_NOT_FOUND:
+	switch ret := lib.Init(); {
+	case ret == nvml.SUCCESS:
+	case ret != nvml.ERROR_LIBRARY_NOT_FOUND && b.lacksNodes():
+		return nil, refuse(backend.Unavailable, "the NVIDIA kernel driver is loaded, and there is no /dev/nvidiactl: run nvidia-modprobe -c 0 -u, or, where gpu-agent runs in a container, give it the device nodes of the GPUs")
+	case ret == nvml.ERROR_LIBRARY_NOT_FOUND:
 		return nil, refuse(backend.NotSupported, "the host has no NVIDIA driver: %s cannot be loaded; install the driver, or its libnvidia-ml package", b.opt.Library)
-	case nvml.ERROR_DRIVER_NOT_LOADED:
+	case ret == nvml.ERROR_DRIVER_NOT_LOADED:
 		return nil, refuse(backend.Unavailable, "the NVIDIA kernel driver is not loaded, although its library is installed: modprobe nvidia, and look at dmesg")
-	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+	case ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		return nil, refuse(backend.Unavailable, "the library is of another version than the kernel driver that runs: the driver was upgraded; reload it, or reboot the host")
 	default:
 		return nil, failed("nvmlInit", ret)
@@ -83,6 +89,14 @@ func (b *Backend) open() (*session, error) {
 	}
 	b.session = s
 	return s, nil
+}
+
+// lacksNodes tells whether the kernel has the driver and /dev lacks what programs reach it by, for
+// which NVML has several codes and no word.
+func (b *Backend) lacksNodes() bool {
+	_, unloaded := os.Stat(filepath.Join("/", b.opt.Root, "proc/driver/nvidia/version"))
+	_, missing := os.Stat(filepath.Join("/", b.opt.Root, "dev/nvidiactl"))
+	return unloaded == nil && errors.Is(missing, fs.ErrNotExist)
 }
 
 // hangUp lets go of the driver, as a reset of a GPU needs it.
