@@ -222,7 +222,7 @@ func (l layout) differs(h *gpu.Host) (out []string, compared string) {
 			}
 		}
 		if want.MIG != nil {
-			text("mig", migText(is.MIG), migText(want.MIG))
+			text("mig", hostMIGText(g), migText(want.MIG, nil))
 		}
 		if want.VGPU != nil {
 			text("vgpu", vgpuText(is.VGPU), vgpuText(want.VGPU))
@@ -256,8 +256,8 @@ func (l layout) differs(h *gpu.Host) (out []string, compared string) {
 	return out, words.JoinAll(kinds)
 }
 
-// migText is the mode and the instances of a GPU, by start.
-func migText(s *gpu.MIGState) string {
+// migText is the mode and the instances of a GPU, by start, where each may have a note.
+func migText(s *gpu.MIGState, notes map[gpu.MIGPlacement]string) string {
 	switch {
 	case s == nil:
 		return "no MIG"
@@ -266,12 +266,27 @@ func migText(s *gpu.MIGState) string {
 	}
 	var out []string
 	for _, p := range slices.SortedFunc(slices.Values(s.Placements), func(a, b gpu.MIGPlacement) int { return a.Start - b.Start }) {
-		out = append(out, fmt.Sprintf("%s at %d", p.Profile, p.Start))
+		out = append(out, fmt.Sprintf("%s at %d%s", p.Profile, p.Start, notes[p]))
 	}
 	if len(out) == 0 {
 		return "on, without instances"
 	}
 	return strings.Join(out, ", ")
+}
+
+// hostMIGText is migText of a host's GPU, and why an instance is not whole. What is inside of
+// those that vGPUs live in is their guests'.
+func hostMIGText(g *gpu.GPU) string {
+	if g.MIG == nil {
+		return migText(nil, nil)
+	}
+	notes := map[gpu.MIGPlacement]string{}
+	for i := range g.MIG.Instances {
+		if in := &g.MIG.Instances[i]; !in.Filled() && (g.VGPU == nil || len(g.VGPU.Instances) == 0) {
+			notes[in.Placement()] = " (" + in.ComputeText() + ")"
+		}
+	}
+	return migText(new(g.MIG.State()), notes)
 }
 
 // vgpuText is the modes and the vGPUs of a GPU.

@@ -170,7 +170,7 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 				row[5] = fmt.Sprintf("%s until a reset", row[5])
 			}
 			if m.Enabled {
-				row[6] = strings.ReplaceAll(migText(new(m.State())), ", ", "\n")
+				row[6] = strings.ReplaceAll(hostMIGText(g), ", ", "\n")
 			}
 		}
 		if v := g.VGPU; v != nil { // below the instances that they live in

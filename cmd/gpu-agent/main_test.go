@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -207,6 +208,60 @@ func TestAssert(t *testing.T) {
 	}
 	_, said := r.run(1, "assert", "/nowhere.json")
 	wantSaid(t, said, "/nowhere.json")
+}
+
+// TestAssertWantsWholeInstances: a GPU instance is as declared only with one compute instance of all
+// its slices, whatever form the layout has, as drift has it.
+func TestAssertWantsWholeInstances(t *testing.T) {
+	snapshot := ""
+	for _, c := range []struct {
+		name    string
+		compute []gpu.ComputeInstance
+		says    string
+	}{
+		{"whole", []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 3}}, ""},
+		{"empty", nil, "- 3g.40gb at 4 (has no compute instance)\n+ 3g.40gb at 4"},
+		{"in part", []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 1}}, "- 3g.40gb at 4 (is divided into 1c.3g.40gb)\n+ 3g.40gb at 4"},
+		{"divided", []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 1}, {UUID: "MIG-2", Slices: 2}}, "- 3g.40gb at 4 (is divided into 1c.3g.40gb, 2c.3g.40gb)\n+ 3g.40gb at 4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := sharingHost()
+			h.GPUs = h.GPUs[1:]
+			h.Claims, h.Shares, h.MPS = nil, nil, nil
+			h.GPUs[0].MIG.Instances[0].Compute = c.compute
+			config := &gpu.PartitionConfig{Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Placements: []gpu.MIGPlacement{{Profile: "3g.40gb", Start: 4}}}}
+			if as := change.HasLayout(config, &h.GPUs[0]); as != (c.says == "") {
+				t.Fatalf("to drift it is as declared: %v", as)
+			}
+			r := newRig(t, h)
+			if c.says == "" {
+				snapshot, _ = r.run(0, "inventory", "--json")
+			}
+			code := map[bool]int{true: 0, false: 2}[c.says == ""]
+			for _, form := range []struct {
+				layout string
+				args   []string
+				says   string
+			}{
+				{`{"format":"gpu-layout/v1","gpus":[{"id":"` + uuid2 + `","mig":{"enabled":true,"placements":[{"profile":"3g.40gb","start":4}]}}]}`, nil, c.says},
+				{snapshot, nil, c.says},
+				{"version: v1\nmig-configs:\n  half:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 1}}\n", []string{"--label", "half"}, ""},
+			} {
+				file := filepath.Join(t.TempDir(), "layout")
+				if err := os.WriteFile(file, []byte(form.layout), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				out, _ := r.run(code, append([]string{"assert", file}, form.args...)...)
+				wantSaid(t, out, form.says)
+			}
+			out, _ := r.run(0, "inventory")
+			if _, state, broken := strings.Cut(c.says, "("); broken {
+				state, _, _ = strings.Cut(state, ",")
+				state, _, _ = strings.Cut(state, ")")
+				wantSaid(t, out, state)
+			}
+		})
+	}
 }
 
 func TestFleetNew(t *testing.T) {
