@@ -3,12 +3,14 @@
 package nvidia_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia"
@@ -164,4 +166,57 @@ containerEdits:
 			t.Error(err)
 		}
 	})
+}
+
+// TestAShareIsWrittenAfterAnotherTry at files that are behind: what still fails is noted and keeps no
+// share from its container, and what does not is made good.
+func TestAShareIsWrittenAfterAnotherTry(t *testing.T) {
+	f := newShareFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1)}, ContainerToolkit: "1.18.0"})
+	tool := filepath.Join(f.bin, "nvidia-ctk")
+	works, err := os.ReadFile(tool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(tool, "#!/bin/sh\necho no driver >&2; exit 3\n", 0o700)
+	p := gpu.MIGPlacement{Profile: "1g.10gb"}
+	if err := f.backend.CreateInstance(t.Context(), uuid(1), p); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, f.backend.RefreshDevices(t.Context()), backend.Failed, "no driver")
+	share := gpu.ShareSpec{Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1), Instance: &p}}}
+	for _, c := range []struct{ script, stale string }{{"#!/bin/sh\necho no driver yet >&2; exit 3\n", "no driver yet"}, {string(works), ""}} {
+		f.write(tool, c.script, 0o700)
+		if err := f.backend.WriteShare(t.Context(), share); err != nil {
+			t.Fatal(err)
+		}
+		h := inventory(t, f.backend)
+		if stale := strings.Join(h.Stale, ""); !strings.Contains(stale, c.stale) || c.stale == "" && stale != "" {
+			t.Errorf("it says %q, want %q", stale, c.stale)
+		}
+		handed, ok := h.HandedShare("team-a")
+		if !ok || c.stale == "" && handed.Note != "" {
+			t.Errorf("handed over: %v, %+v", ok, handed)
+		}
+	}
+}
+
+// TestToolsThatHang are given up on after their time, or when nobody waits any more, also where
+// what they started keeps their output open.
+func TestToolsThatHang(t *testing.T) {
+	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{l40s(1)}})
+	for name, script := range map[string]string{"itself": "exec sleep 60", "what it started": "sleep 60 & exit 0", "both": "sleep 60 & sleep 60"} {
+		t.Run(name, func(t *testing.T) {
+			tool := filepath.Join(t.TempDir(), "nvidia-ctk")
+			f.write(tool, "#!/bin/sh\n"+script+"\n", 0o700)
+			_, err := nvidia.Run(t.Context(), 50*time.Millisecond, tool, "cdi", "generate")
+			if err == nil || name != "what it started" && !strings.Contains(err.Error(), "nvidia-ctk cdi generate: it has not ended within 50ms") {
+				t.Errorf("it says %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if _, err := nvidia.Run(ctx, time.Hour, tool); err == nil {
+				t.Error("nobody waits, and it has ended well")
+			}
+		})
+	}
 }

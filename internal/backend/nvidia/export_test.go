@@ -1,0 +1,6 @@
+//go:build linux && cgo
+
+package nvidia
+
+// Run is run.
+var Run = run
