@@ -102,31 +102,23 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	defer s.Fleet.Ledger.Begin()()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
-	var plan M
-	var state *M
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	destroys := req.Plan.Raw.IsNull()
-	if !destroys {
-		resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	}
+	state, plan := object.Get[M](ctx, req.State, &resp.Diagnostics), object.Get[M](ctx, req.Plan, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if destroys {
+	if plan == nil {
 		s.Of.PlanDestroy(ctx, state, req, resp)
 		return
 	}
 	inst := s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
 	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
-	if !s.Of.Plan(ctx, inst, &plan, state, req, resp) {
+	if !s.Of.Plan(ctx, inst, plan, state, req, resp) {
 		return
 	}
 	differs := *s.Of.Drift(state) // stays: planned once more, as if nothing differed
 	*s.Of.Drift(state) = object.None(drift.Type)
-	plan = *new(M)
 	resp.Plan, resp.RequiresReplace = req.Plan, nil
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	s.Of.Plan(ctx, inst, &plan, state, req, resp)
+	s.Of.Plan(ctx, inst, object.Get[M](ctx, req.Plan, &resp.Diagnostics), state, req, resp)
 	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("drift"), differs)...)
 }
 
@@ -152,8 +144,7 @@ func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v flee
 // Create implements resource.Resource.
 func (s *Shell[M]) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	c := s.call(ctx, s.Of.Creating, &resp.Diagnostics)
-	c.Plan, c.Config, c.Token = new(M), req.Config, instance.NewToken()
-	c.Diags.Append(req.Plan.Get(ctx, c.Plan)...)
+	c.Plan, c.Config, c.Token = object.Get[M](ctx, req.Plan, c.Diags), req.Config, instance.NewToken()
 	if c.Diags.HasError() {
 		return
 	}
@@ -166,9 +157,7 @@ func (s *Shell[M]) Create(ctx context.Context, req resource.CreateRequest, resp 
 // Update implements resource.Resource.
 func (s *Shell[M]) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	c := s.call(ctx, s.Of.Changing, &resp.Diagnostics)
-	c.Plan, c.State, c.Config = new(M), new(M), req.Config
-	c.Diags.Append(req.Plan.Get(ctx, c.Plan)...)
-	c.Diags.Append(req.State.Get(ctx, c.State)...)
+	c.Plan, c.State, c.Config = object.Get[M](ctx, req.Plan, c.Diags), object.Get[M](ctx, req.State, c.Diags), req.Config
 	if c.Diags.HasError() {
 		return
 	}
@@ -204,7 +193,7 @@ func (s *Shell[M]) apply(ctx context.Context, c *Call[M]) bool {
 // keep writes what an apply leaves.
 func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
 	c.Diags.Append(instance.SetToken(ctx, private, c.Token)...)
-	c.Diags.Append(state.Set(ctx, c.Plan)...)
+	object.Set(ctx, &state.Raw, c.Plan, c.Diags)
 	c.Diags.Append(s.Of.Identify(ctx, known, next, c.Plan)...)
 }
 
@@ -213,33 +202,34 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	defer s.Fleet.Ledger.Begin()()
 	s.Fleet.Refreshing()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
-	var state M
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	state := object.Get[M](ctx, req.State, &resp.Diagnostics)
+	if state == nil {
+		return
+	}
 	// A version of Terraform that carries no identity wants one whatever comes of the read.
-	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, &state)...)
+	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, state)...)
 	if resp.Diagnostics.HasError() || s.Fleet.Unknown() {
 		return
 	}
 	token := instance.Token(ctx, req.Private)
 	s.Fleet.Ledger.Met(token)
-	claim, records, ok := s.Of.Read(ctx, &state, req, resp)
+	claim, records, ok := s.Of.Read(ctx, state, req, resp)
 	if !ok {
 		return
 	}
-	list := s.Of.Drift(&state)
+	list := s.Of.Drift(state)
 	*list = drift.Records(ctx, token, s.Fleet.Owner(), records, *list, &resp.Diagnostics)
 	if token == "" && claim != nil && claim.Owner == s.Fleet.Owner() {
 		resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &state)...)
-	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, &state)...)
+	object.Set(ctx, &resp.State.Raw, state, &resp.Diagnostics)
+	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, state)...)
 }
 
 // Delete implements resource.Resource.
 func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	c := s.call(ctx, s.Of.Destroying, &resp.Diagnostics)
-	c.State, c.Private = new(M), req.Private
-	c.Diags.Append(req.State.Get(ctx, c.State)...)
+	c.State, c.Private = object.Get[M](ctx, req.State, c.Diags), req.Private
 	if c.Diags.HasError() {
 		return
 	}

@@ -1,29 +1,97 @@
-// Package object decodes nested attributes, of which any part may be unknown.
+// Package object reads objects into structs and writes them again: nested attributes, of which any
+// part may be unknown, and whole plans and states. The framework (v1.19.0) does so too, and looks
+// the fields of a struct up for each value anew, with a regular expression that it compiles for each.
 package object
 
 import (
 	"context"
+	"fmt"
+	"reflect"
+	"sync"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
 // Decode reads a nested object into T, whose fields are framework values. It
 // returns nil for a null or unknown object.
-func Decode[T any](ctx context.Context, o types.Object, diags *diag.Diagnostics) *T {
+func Decode[T any](_ context.Context, o types.Object, diags *diag.Diagnostics) *T {
 	if o.IsNull() || o.IsUnknown() {
 		return nil
 	}
 	var out T
-	diags.Append(o.As(ctx, &out, basetypes.ObjectAsOptions{})...)
+	to, fields, values := reflect.ValueOf(&out).Elem(), fieldsOf(reflect.TypeFor[T]()), o.Attributes()
+	for name, at := range fields {
+		v := reflect.ValueOf(values[name])
+		if field := to.FieldByIndex(at); v.IsValid() && v.Type() == field.Type() {
+			field.Set(v)
+			continue
+		}
+		diags.AddError("Value Conversion Error", fmt.Sprintf("Attribute %q of %T is a %T.", name, out, values[name]))
+	}
+	if len(values) != len(fields) {
+		diags.AddError("Value Conversion Error", fmt.Sprintf("%T has %d fields for %d attributes.", out, len(fields), len(values)))
+	}
 	if diags.HasError() {
 		return nil
 	}
 	return &out
 }
+
+// Get reads a plan, a state or a configuration into T, nil where there is none.
+func Get[T any](ctx context.Context, from interface {
+	Get(context.Context, any) diag.Diagnostics
+}, diags *diag.Diagnostics,
+) *T {
+	var o types.Object
+	said := from.Get(ctx, &o)
+	out := Decode[T](ctx, o, &said)
+	diags.Append(said...)
+	return out
+}
+
+// Set writes a struct into the value of a plan or a state.
+func Set[T any](ctx context.Context, to *tftypes.Value, from *T, diags *diag.Diagnostics) {
+	v, values := reflect.ValueOf(from).Elem(), map[string]tftypes.Value{}
+	for name, at := range fieldsOf(v.Type()) {
+		field, ok := v.FieldByIndex(at).Interface().(attr.Value)
+		if !ok {
+			diags.AddError("Value Conversion Error", fmt.Sprintf("Attribute %q of %T is no value of the framework.", name, *from))
+			return
+		}
+		value, err := field.ToTerraformValue(ctx)
+		if err != nil {
+			diags.AddError("Value Conversion Error", fmt.Sprintf("Attribute %q of %T: %v.", name, *from, err))
+			return
+		}
+		values[name] = value
+	}
+	if err := tftypes.ValidateValue(to.Type(), values); err != nil {
+		diags.AddError("Value Conversion Error", fmt.Sprintf("%T: %v.", *from, err))
+		return
+	}
+	*to = tftypes.NewValue(to.Type(), values)
+}
+
+// fieldsOf finds a struct's fields by the names of their attributes.
+func fieldsOf(t reflect.Type) map[string][]int {
+	if known, ok := fields.Load(t); ok {
+		return known.(map[string][]int) //nolint:forcetypeassert // nothing else is stored
+	}
+	all := map[string][]int{}
+	for _, f := range reflect.VisibleFields(t) {
+		if name, ok := f.Tag.Lookup("tfsdk"); ok {
+			all[name] = f.Index
+		}
+	}
+	fields.Store(t, all)
+	return all
+}
+
+var fields sync.Map // of fieldsOf, by type
 
 // Known tells whether values and everything inside them are known.
 func Known(ctx context.Context, values ...attr.Value) bool {

@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -99,7 +100,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	} else {
 		plan.forgetObserved(want, known)
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return false
 	}

@@ -166,7 +166,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	} else {
 		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(drift.Type)
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return false
 	}

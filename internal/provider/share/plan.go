@@ -23,8 +23,7 @@ import (
 // the hosts and beside the rest of this run.
 func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) bool {
 	prior := state.prior(ctx, &resp.Diagnostics)
-	var config model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	config := object.Get[model](ctx, req.Config, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return false
 	}
@@ -41,8 +40,8 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		stay(&want, *prior)
 	}
 	unchanged := stays && known && len(drifted) == 0 && want.SameLimits(*prior)
-	plan.foresee(&config, state, stays, unchanged, len(drifted) > 0)
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	plan.foresee(config, state, stays, unchanged, len(drifted) > 0)
+	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return false
 	}

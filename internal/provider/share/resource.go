@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -65,8 +66,10 @@ func label(s gpu.Share) string {
 // attributes. It returns false when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	planned := *c.Plan
-	var config model
-	c.Diags.Append(c.Config.Get(ctx, &config)...)
+	config := object.Get[model](ctx, c.Config, c.Diags)
+	if config == nil {
+		return false
+	}
 	want, _ := config.declared(ctx, c.Diags)
 	if c.Diags.HasError() {
 		return false

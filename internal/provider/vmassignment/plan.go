@@ -54,7 +54,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	if !known || r.Fleet.Unknown() {
 		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 		return false
 	}
 
@@ -62,14 +62,14 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	p.Adopt = state != nil && p.Token == ""
 	p.Prior.Assignment, p.Want.Assignment = prior, &want
 	if unchanged {
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 		r.planUnchanged(ctx, inst, p, &resp.Diagnostics)
 		return false
 	}
 	view, at, ok := r.find(ctx, plan, want, prior, &resp.Diagnostics)
 	if !ok {
 		r.Fleet.Ledger.Forget(inst)
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 		return false
 	}
 	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
@@ -89,7 +89,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		plan.VMID = types.StringUnknown()
 		leaves = true
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 	stays = r.Record(ctx, inst, path.Root("vm"), view, p, drifted, &resp.Diagnostics)
 	if leaves { // after the record, by which another that leaves the wanted VM hands it over
 		was := *prior
