@@ -2,6 +2,7 @@ package connect_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -58,3 +59,35 @@ func TestCloseWaits(t *testing.T) {
 		t.Errorf("closing twice: %v", err)
 	}
 }
+
+// A simulated fleet has a connection for each host. Bytes are counted, all that opening one and
+// asking over it allocates: 62 KiB, and 246 KiB with the usual buffers.
+func TestConnectionsInProcessAreSmall(t *testing.T) {
+	const many, most = 20, 100 << 10
+	open := func() {
+		conn, err := connect.InProcess(healthService{health.NewServer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open() // what gRPC makes once
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range many {
+		open()
+	}
+	runtime.ReadMemStats(&after)
+	each := (after.TotalAlloc - before.TotalAlloc) / many
+	t.Logf("%d KiB for each connection", each>>10)
+	if each > most {
+		t.Errorf("a connection takes %d KiB, over %d", each>>10, most>>10)
+	}
+}
+
+type healthService struct{ *health.Server }
+
+func (s healthService) Register(r grpc.ServiceRegistrar) { healthpb.RegisterHealthServer(r, s) }
