@@ -167,15 +167,12 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 }
 
 // unchanged is the document if the file is certainly the one that was last read or written,
-// which takes one look at its name.
+// which takes one look at its name: none beside which this process replaces it.
 func (f *file) unchanged() *document {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.fresh(info) {
+	info, err := os.Stat(f.path)
+	if err != nil || !f.fresh(info) {
 		return nil
 	}
 	return f.doc
