@@ -270,32 +270,27 @@ func (d *document) detach() {
 	}
 }
 
-// encode brings the bytes of the touched hosts up to date and returns the file, put together
-// in spare if it has room there, or nil when nothing in it changed.
-func (d *document) encode(spare []byte) ([]byte, error) {
-	changed := d.shared
+// encode brings the bytes of the touched hosts up to date, and reports whether anything changed.
+func (d *document) encode() (changed bool, err error) {
+	changed = d.shared
 	for i, before := range d.touched {
 		e := &d.hosts[i]
 		raw, lists, err := e.encode(before)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
 		changed = changed || !bytes.Equal(raw, e.raw)
 		e.raw, e.lists = raw, lists
 	}
-	if !changed {
-		return nil, nil
-	}
-	if d.shared {
-		raw, err := json.Marshal(d.clusters)
-		if err != nil {
-			return nil, err
+	if changed && d.shared {
+		if d.written, err = json.Marshal(d.clusters); err != nil {
+			return false, err
 		}
-		d.written = raw
 	}
-	return d.bytes(spare)
+	return changed, nil
 }
 
+// bytes puts the file together, in spare if it has room there.
 func (d *document) bytes(spare []byte) ([]byte, error) {
 	out := bytes.NewBuffer(spare)
 	format, err := json.Marshal(d.format)

@@ -66,7 +66,7 @@ func TestAHostIsWrittenInPartsAsItIsInOnePiece(t *testing.T) {
 			t.Fatal("there is no host")
 		}
 		step.change(rec)
-		if _, err := next.encode(nil); err != nil {
+		if _, err := next.encode(); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		want, err := json.MarshalIndent(next.hosts[0].rec, "    ", "  ")

@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,6 +59,7 @@ type file struct {
 	changing atomic.Bool
 
 	mu     sync.Mutex
+	queue  []*waiting // for busy
 	doc    *document
 	data   []byte
 	piece  []byte // what the file is compared with data in
@@ -121,49 +124,120 @@ func (f *file) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// update gives change a fork of the document and writes what it made of it, unless
-// it fails.
+// update gives change a fork of the document and writes what it made of it, unless it fails. Changes
+// that come in while the file is being replaced go into it together, with the next replacement.
 func (f *file) update(ctx context.Context, change func(*document) error) error {
+	w := &waiting{change: change, done: make(chan struct{})}
+	f.mu.Lock()
+	f.queue = append(f.queue, w)
+	f.mu.Unlock()
 	select {
 	case f.busy <- struct{}{}:
 		defer func() { <-f.busy }()
+	case <-w.done:
+		return w.err
 	case <-ctx.Done():
-		return f.fail(ctx.Err())
+		if f.leave(w) {
+			return f.fail(ctx.Err())
+		}
+		<-w.done
+		return w.err
+	}
+	select {
+	case <-w.done: // by the one before
+		return w.err
+	default:
 	}
 	if !f.inMemory {
 		unlock, err := f.lock(ctx)
 		if err != nil {
-			return f.fail(fmt.Errorf("the file cannot be locked, so it can only be read: %w", err))
+			if f.leave(w) {
+				return f.fail(fmt.Errorf("the file cannot be locked, so it can only be read: %w", err))
+			}
+			return w.err
 		}
 		defer unlock()
 	}
 	f.changing.Store(true)
 	defer f.changing.Store(false)
+	f.mu.Lock()
+	all := f.queue
+	f.queue = nil
+	f.mu.Unlock()
+	f.carry(all)
+	return w.err
+}
 
+// carry makes changes and tells those who wait for them, also where one of them panics.
+func (f *file) carry(all []*waiting) {
+	err := f.fail(errors.New("the change was cut off"))
+	defer func() {
+		for _, w := range all {
+			w.err = cmp.Or(w.err, err)
+			close(w.done)
+		}
+	}()
+	err = f.make(all)
+}
+
+// waiting is a change that waits for the file.
+type waiting struct {
+	change func(*document) error
+	err    error
+	done   chan struct{} // closed when err is what came of it
+}
+
+// leave takes a change from the queue, and reports whether nobody has begun it.
+func (f *file) leave(w *waiting) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.Index(f.queue, w)
+	if i >= 0 {
+		f.queue = slices.Delete(f.queue, i, i+1)
+	}
+	return i >= 0
+}
+
+// make makes changes one after another, and the file once. One that fails leaves nothing.
+func (f *file) make(all []*waiting) error {
 	now, err := f.load()
 	if err != nil {
 		return err
 	}
-	next := now.fork()
-	if err := change(next); err != nil {
-		return err
+	changed := false
+	for _, w := range all {
+		next := now.fork()
+		if w.err = w.change(next); w.err != nil {
+			continue
+		}
+		if err := next.checkTouched(); err != nil {
+			w.err = f.fail(fmt.Errorf("the change would make the file invalid: %w", err))
+			continue
+		}
+		differs := f.inMemory
+		if f.inMemory {
+			next.detach()
+		} else if differs, err = next.encode(); err != nil {
+			w.err = f.fail(err)
+			continue
+		}
+		if differs {
+			next.touched, next.recorded = nil, nil
+			now, changed = next, true
+		}
 	}
-	if err := next.checkTouched(); err != nil {
-		return f.fail(fmt.Errorf("the change would make the file invalid: %w", err))
-	}
-	if f.inMemory {
-		next.detach()
-		f.store(next)
+	if !changed {
 		return nil
 	}
-	data, err := next.encode(f.spare[:0])
+	if f.inMemory {
+		f.store(now)
+		return nil
+	}
+	data, err := now.bytes(f.spare[:0])
 	if err != nil {
 		return f.fail(err)
 	}
-	if data == nil {
-		return nil
-	}
-	return f.write(next, data)
+	return f.write(now, data)
 }
 
 // unchanged is the document if the file is certainly the one that was last read or written,
@@ -267,7 +341,6 @@ func (f *file) write(doc *document, data []byte) error {
 	if err != nil {
 		return f.fail(err)
 	}
-	doc.touched, doc.recorded = nil, nil
 	f.spare = f.data
 	f.doc, f.data, f.info, f.stamped = doc, data, info, stamped
 	return nil
@@ -277,7 +350,6 @@ func (f *file) write(doc *document, data []byte) error {
 func (f *file) store(doc *document) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	doc.touched, doc.recorded = nil, nil
 	f.doc = doc
 }
 

@@ -2,7 +2,11 @@ package simulated
 
 import (
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,5 +60,95 @@ func TestOwnWritesAreNotReadAgain(t *testing.T) {
 	readers.Wait()
 	if f.piece != nil {
 		t.Error("the file was read again, though nobody else has written it")
+	}
+}
+
+// Changes that wait for one another are written together. Each sees those before it, and one that
+// fails leaves nothing.
+func TestChangesThatWaitAreWrittenTogether(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet.json")
+	fleet, err := Create(path, gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{{Name: "hv01", Platform: gpu.HyperV}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, begun, goOn := fleet.file, make(chan struct{}), make(chan struct{})
+	refused := errors.New("refused")
+	var all sync.WaitGroup
+	change := func(make func(*record) error) {
+		err := f.update(t.Context(), func(d *document) error {
+			rec, _ := d.edit("hv01", time.Now())
+			rec.OS.Build++
+			return make(rec)
+		})
+		if err != nil && !errors.Is(err, refused) && !strings.Contains(err.Error(), "invalid") {
+			t.Error(err)
+		}
+	}
+	all.Go(func() {
+		change(func(*record) error { close(begun); <-goOn; return nil })
+	})
+	<-begun
+	const many = 9
+	seen := make(chan os.FileInfo, many)
+	for n := range many {
+		all.Go(func() {
+			change(func(rec *record) error {
+				if info, err := os.Stat(path); err == nil {
+					seen <- info
+				}
+				switch n {
+				case 3:
+					return refused
+				case 4:
+					rec.Name = ""
+				}
+				return nil
+			})
+		})
+	}
+	for queued := 0; queued < many; runtime.Gosched() {
+		f.mu.Lock()
+		queued = len(f.queue)
+		f.mu.Unlock()
+	}
+	close(goOn)
+	all.Wait()
+	first := <-seen
+	for range many - 1 {
+		if info := <-seen; !os.SameFile(first, info) || !first.ModTime().Equal(info.ModTime()) {
+			t.Error("the file was written between changes that waited for it together")
+		}
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, ok := again.file.doc.host("hv01"); !ok || rec.OS.Build != many-1 {
+		t.Errorf("of %d changes, two of which fail, the file has %d", many+1, rec.OS.Build)
+	}
+}
+
+// Who gives up before its turn has changed nothing, and one whose change panics keeps nobody waiting.
+func TestAChangeThatIsGivenUp(t *testing.T) {
+	fleet, err := InMemory(gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{{Name: "hv01", Platform: gpu.HyperV}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, begun, goOn := fleet.file, make(chan struct{}), make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		defer func() { _ = recover() }()
+		_ = f.update(t.Context(), func(*document) error { close(begun); <-goOn; panic("in a change") })
+	})
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.update(ctx, func(*document) error { t.Error("it was made"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	close(goOn)
+	others.Wait()
+	if err := f.update(t.Context(), func(*document) error { return nil }); err != nil {
+		t.Error(err)
 	}
 }

@@ -26,14 +26,12 @@ func FuzzFleetFile(f *testing.F) {
 				t.Fatalf("host %q is not found", e.rec.Name)
 			}
 		}
-		written, err := next.encode(nil)
-		if err != nil {
+		if _, err := next.encode(); err != nil {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
-		if written == nil {
-			if written, err = next.bytes(nil); err != nil {
-				t.Fatal(err)
-			}
+		written, err := next.bytes(nil)
+		if err != nil {
+			t.Fatal(err)
 		}
 		again, err := parse(written, nil)
 		if err != nil {
