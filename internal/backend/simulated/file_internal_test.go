@@ -74,11 +74,11 @@ func TestChangesThatWaitAreWrittenTogether(t *testing.T) {
 	f, begun, goOn := fleet.file, make(chan struct{}), make(chan struct{})
 	refused := errors.New("refused")
 	var all sync.WaitGroup
-	change := func(make func(*record) error) {
+	change := func(then func(*record) error) {
 		err := f.update(t.Context(), func(d *document) error {
 			rec, _ := d.edit("hv01", time.Now())
 			rec.OS.Build++
-			return make(rec)
+			return then(rec)
 		})
 		if err != nil && !errors.Is(err, refused) && !strings.Contains(err.Error(), "invalid") {
 			t.Error(err)
