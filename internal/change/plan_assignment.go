@@ -203,6 +203,8 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 func OnlyLiveSettings(prior, want gpu.Assignment) bool {
 	vm := gpu.VM{ID: prior.VMID, Settings: prior.Settings}
 	switch {
+	case prior.Partition != nil && want.Partition != nil && !gpu.SameID(prior.Partition.Config, want.Partition.Config):
+		return false // which GPU its partition is of is the host's affair
 	case prior.Partition != nil:
 		vm.PartitionAdapters = []gpu.PartitionAdapter{{ID: "0", PinnedGPU: prior.Partition.PinnedGPU, Quotas: prior.Partition.Quotas}}
 	case prior.Pool != nil:

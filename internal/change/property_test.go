@@ -14,17 +14,18 @@ import (
 
 // TestRandomChanges makes random changes to random hosts by the steps that are planned for
 // them. Wherever a change is cut off, what puts it back makes the host as it was; planned
-// again it is nothing; and no VM is off that ran, unless it is to stay off.
+// again it is nothing; and no VM is off that ran, unless it is to stay off. The host differs in
+// nothing from what was declared, and what a reboot takes of that is put back.
 func TestRandomChanges(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(200)
 	if testing.Short() {
 		seeds = 25
 	}
-	planned, refused := map[string]int{}, map[string]int{}
+	planned, refused, lost, live := map[string]int{}, map[string]int{}, map[string]int{}, 0
 	for seed := range seeds {
 		for platform, host := range map[string]func() gpu.Host{"hyperv": hyperV, "linux": linux, "kvm": kvm} {
-			w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), platform: platform, host: host(), has: map[string]*resource{}}
+			w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 5)), platform: platform, host: host(), has: map[string]*resource{}, lost: lost}
 			for range 20 {
 				if kind, ok := w.step(); ok {
 					planned[kind]++
@@ -35,12 +36,21 @@ func TestRandomChanges(t *testing.T) {
 					t.Fatalf("seed %d on %s, after:\n  %s", seed, platform, strings.Join(w.history, "\n  "))
 				}
 			}
+			live += w.live
 		}
 	}
 	t.Logf("planned: %v, refused: %v", planned, refused)
 	for _, kind := range []string{"count", "dda pool", "partition", "pool", "device", "mig", "mps", "time_slicing", "share", "linux pool", "vgpu"} {
 		if planned[kind] < int(seeds/2) {
 			t.Errorf("%d changes of kind %s, refused %d: that proves little", planned[kind], kind, refused[kind])
+		}
+	}
+	if live == 0 {
+		t.Error("no update was one that a running VM takes")
+	}
+	for _, kind := range []string{"mig", "mps", "time_slicing", "share", "vgpu"} {
+		if lost[kind] < int(seeds/2) {
+			t.Errorf("%d reboots took what a change of kind %s had made: that proves little", lost[kind], kind)
 		}
 	}
 }
@@ -54,6 +64,8 @@ type world struct {
 	has      map[string]*resource
 	history  []string
 	ids      int
+	live     int            // updates that a running VM takes
+	lost     map[string]int // reboots that took something, by the kind of what was made before
 }
 
 type resource struct {
@@ -103,6 +115,12 @@ func (w *world) step() (kind string, planned bool) {
 		}
 		return kind, false
 	}
+	if was, is := r.want.Assignment, want.Assignment; was != nil && is != nil && change.OnlyLiveSettings(*was, *is) {
+		w.live++
+		if slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op == change.OpStopVM }) {
+			w.t.Errorf("%s only writes settings that a running VM takes, and is stopped: %v", label, steps)
+		}
+	}
 	after := cutAnywhere(w.t, before, steps)
 	if !hasRoom(&after) {
 		return kind, false // a VM would not start
@@ -123,7 +141,66 @@ func (w *world) step() (kind string, planned bool) {
 	if err != nil || len(again) > 0 {
 		w.t.Errorf("%s is planned again: %v %v", label, again, err)
 	}
+	if starts := slices.ContainsFunc(steps, func(s change.Step) bool { return s.Op == change.OpStartVM }); starts {
+		if got := change.Undelivered(&w.host, want.Assignment); got != "" {
+			w.t.Errorf("%s has started, and got something else: %s", label, got)
+		}
+	}
+	if !want.Empty() {
+		w.asDeclared(kind, label, want)
+	}
 	return kind, true
+}
+
+// asDeclared wants no difference from what has just been made, nor after a reboot and what is
+// put back then.
+func (w *world) asDeclared(kind, label string, want gpu.Want) {
+	if got := differences(&w.host, want); len(got) > 0 {
+		w.t.Errorf("%s is made, and differs: %v", label, got)
+	}
+	if w.platform == "hyperv" || want.Pool != nil {
+		return // there a reboot takes nothing
+	}
+	host := rebooted(w.t, w.host)
+	host.Claims = slices.DeleteFunc(host.Claims, func(c gpu.Claim) bool { // what others have of a GPU may be in the way
+		return (want.Config == nil || c.Kind != gpu.ClaimConfig || c.ID != want.Config.ID) &&
+			(want.Share == nil || (c.Kind != gpu.ClaimShare || c.ID != want.Share.Name) && (c.Kind != gpu.ClaimConfig || c.ID != want.Share.Config))
+	})
+	if len(differences(&host, want)) > 0 {
+		w.lost[kind]++
+	}
+	for _, l := range change.FindLost(&host) {
+		host = change.ProjectAll(host, l.Steps(&host))
+	}
+	host = w.settled(host)
+	if got := differences(&host, want); len(got) > 0 {
+		w.t.Errorf("after a reboot and what was put back %s differs: %v", label, got)
+	}
+	for _, l := range change.FindLost(&host) {
+		if l.Restorable() {
+			w.t.Errorf("what was put back is to be put back again: %+v", l)
+		}
+	}
+}
+
+// differences are where a host is not as its claim of an object says.
+func differences(h *gpu.Host, want gpu.Want) []change.Difference {
+	switch {
+	case want.Config != nil:
+		claim, _ := h.Claim(gpu.ClaimConfig, want.Config.ID)
+		return change.Differences(h, want.Config, claim, want.Config.GPUs[name])
+	case want.Share != nil:
+		claim, ok := h.Claim(gpu.ClaimShare, want.Share.Name)
+		if !ok {
+			return change.ShareDifferences(h, want.Share, nil)
+		}
+		return change.ShareDifferences(h, claim.Want.Share, claim)
+	case want.Assignment != nil:
+		vm, _ := h.VM(want.Assignment.VMID)
+		claim, _ := h.Claim(gpu.ClaimAssignment, vm.ID)
+		return change.AssignmentDifferences(h, vm, want.Assignment, claim)
+	}
+	return nil
 }
 
 // hasRoom tells whether each VM that runs has what it draws.
@@ -278,6 +355,8 @@ func (w *world) chooseHyperV() (kind, label string, want gpu.Want) {
 	case "partition":
 		if a.Kind, a.Partition = gpu.AssignPartition, new(gpu.PartitionWant); w.chance(30) {
 			a.Partition.PinnedGPU = pick(w, split1, split2)
+		} else if w.chance(50) {
+			a.Partition.Config = "vdi"
 		}
 		if w.chance(30) {
 			a.Partition.Quotas.Compute.Min = new(pick(w, uint64(100), 200))
