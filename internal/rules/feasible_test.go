@@ -246,3 +246,40 @@ func TestMIGModeEndsAComputeModeThatIsKept(t *testing.T) {
 		t.Errorf("MIG where MPS lets go: %+v", got)
 	}
 }
+
+// A config that goes from one resource to another has an order, since the one that goes waits for
+// the other: a destroy that would turn MIG mode off is none then, although the other one may not
+// reset the GPUs to turn it on again.
+func TestAConfigThatIsHandedOverHasAnOrder(t *testing.T) {
+	t.Parallel()
+	for _, other := range []bool{false, true} {
+		first := at("7g.80gb", 0)
+		h := gpuServer("hgx01", ampere(h100(migGPU0, first)), ampere(h100(migGPU1, first)))
+		was := migConfig("ml", profiles("7g.80gb", 1), h.Name)
+		was.Config.Restore, was.Config.MaxDisruption = true, gpu.DisruptGPUReset
+		laidOut(h, was)
+		off := gpu.Layout{MIG: &gpu.MIGState{}}
+		h.Claims[0].Before = gpu.Layouts{migGPU0: off, migGPU1: off}
+		becomes := migConfig("ml", profiles("7g.80gb", 1), h.Name)
+		if other {
+			becomes.Config.ID, becomes.Config.Name = "other", "other"
+		}
+		ends := change.Change{Subject: "gpu_partition_config.old", Owner: "vdi", Token: "claim-ml", Prior: was}
+		makes := change.Change{Subject: "gpu_partition_config.new", Owner: "vdi", Token: "new", Want: becomes}
+		for _, plans := range [][]change.Change{{ends, makes}, {makes, ends}} {
+			w := world(h)
+			w.Others = rules.NewBook()
+			var said []string
+			for _, p := range plans {
+				found := of(rules.Feasible, rules.Check(w, p, nil))
+				w.Others.Put(p.Token, p)
+				for _, f := range slices.Concat(found, of(rules.Feasible, rules.Decided(w, p, nil))) {
+					said = append(said, f.Title+": "+f.Detail())
+				}
+			}
+			if (len(said) > 0) != other {
+				t.Errorf("another config %t, %s first: %s", other, plans[0].Subject, strings.Join(said, "\n"))
+			}
+		}
+	}
+}
