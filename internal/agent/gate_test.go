@@ -209,8 +209,13 @@ func TestRecordsLost(t *testing.T) {
 							r.wantPower(p.keepsOn())
 							r.wantJournal(0)
 							r.wantOwed()
-							if now := r.look(); !given && !cmp.Equal(p.after, now) {
-								wantSame(t, p.before, now)
+							before, after, now := p.before, p.after, r.look()
+							if given { // without the claims, which are lost
+								before.Claims, after.Claims, now.Claims = nil, nil, nil
+							}
+							// Those who got later leases may have changed what this change knows nothing of.
+							if !strings.HasPrefix(name, "given to other runs") && !cmp.Equal(after, now) {
+								wantSame(t, before, now)
 							}
 							return true
 						})
