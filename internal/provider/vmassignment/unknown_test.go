@@ -1,6 +1,7 @@
 package vmassignment_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
@@ -57,4 +58,33 @@ func TestVMThatMayBeOnASilentHost(t *testing.T) {
 	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM was not found", "the hosts that answer do not have it")
 	r.Silent(false, "hv02")
 	r.WantVM("avd-04", gpu.VMRunning, 0)
+}
+
+// Where the fleet is may be known only at apply: a VM is looked for then, and one that has its
+// partition keeps it.
+func TestAVMOfAFleetThatIsKnownOnlyAtApply(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.TwoNodes())
+	hcl := func(generation int) string {
+		return fmt.Sprintf(`
+resource "terraform_data" "fleet" {
+  input            = %q
+  triggers_replace = %d
+}
+provider "gpu" {
+  simulated_fleet = terraform_data.fleet.output
+  owner           = "test"
+}
+`, r.Fleet.Path(), generation) + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
+	}
+	c := rig.NewCLI(t, hcl(1))
+	rig.WantSaid(t, c.Ok("plan"), "Plan: 2 to add")
+	c.Apply()
+	r.WantVM("avd-01", gpu.VMRunning, 1)
+	r.NeverStops("avd-01", "hv01")
+	c.Write(hcl(2))
+	rig.WantSaid(t, c.Ok("plan"), "1 to add, 0 to change, 1 to destroy")
+	c.Apply()
+	r.WantVM("avd-01", gpu.VMRunning, 1)
+	c.WantNoChanges()
 }
