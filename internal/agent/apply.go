@@ -106,7 +106,7 @@ func (s *Server) apply(ctx context.Context, fence int64, ch Change, prepared str
 	defer s.keepAlive(ctx, fence)()
 	// One of this run that could not be put back, as its records were away, comes first: put back
 	// later, it would take what this change makes.
-	settled, err := s.settleEach(ctx, lease, s.dead(j, lease))
+	settled, err := s.settleEach(ctx, lease, j.dead(lease))
 	if err = cmp.Or(err, notPutBack(settled)); err != nil {
 		return Outcome{}, err
 	}

@@ -167,7 +167,7 @@ func (s *Server) deadNow(ctx context.Context, lease backend.Lease) (journal, err
 	if err != nil {
 		return nil, err
 	}
-	return s.dead(j, lease).without(func(e *entry) bool { return s.awaits(ctx, e) }), nil
+	return j.dead(lease).without(func(e *entry) bool { return s.awaits(ctx, e) }), nil
 }
 
 // settleEach settles dead changes, while nothing else of this process writes.
@@ -224,17 +224,10 @@ func notPutBack(settled []Settled) error {
 	return &Error{Code: StepFailed, Message: "a change that an earlier run began could not be put back", Outcome: &Outcome{Stands: stands}}
 }
 
-// dead are the changes in the journal that nobody works on or will settle.
-func (s *Server) dead(j journal, lease backend.Lease) journal {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	busy := map[string]bool{}
-	for c := range s.running {
-		busy[c.change] = true
-	}
-	return j.without(func(e *entry) bool {
-		return e.Run == lease.Run && (e.Status == applied || busy[e.ID])
-	})
+// dead are the changes that a run which has the lease finds and nobody will settle. Its own that
+// were applied it settles itself.
+func (j journal) dead(lease backend.Lease) journal {
+	return j.without(func(e *entry) bool { return e.Run == lease.Run && e.Status == applied })
 }
 
 // settleOne settles one dead change, and says what could not be put back. Where that is only the

@@ -95,7 +95,8 @@ func list() []mutation {
 		// What a process does that lost its lease, and what a dead one left.
 		{in: agent, function: "Server.recover"},
 		{in: agent, function: "Server.note", from: `st.Fence > fence`, to: `true`},
-		{in: agent, function: "Server.dead", from: `e.Status == applied || busy[e.ID]`, to: `e.Status == applied`},
+		{in: agent, function: "journal.dead", from: `e.Run == lease.Run && `, to: ``},
+		{in: agent, function: "journal.dead", from: `e.Status == applied`, to: `false`},
 		{in: agent, function: "Server.settleOne", from: `w.hostIsBack = back`, to: `w.hostIsBack = back && false`},
 		{in: agent, function: "entry.putBackOn", from: `change.Project(host, back)`, to: `host`},
 
