@@ -174,7 +174,7 @@ func TestWaitingForTheHostKeepsTheCluster(t *testing.T) {
 // until waits for something that has to happen by itself.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience / 4); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Errorf("it did not happen that %s", what)
 			return

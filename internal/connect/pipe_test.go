@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -24,32 +25,34 @@ func (d deaf) Close() error { return nil }
 // TestPipeCloses checks that closing a pipe ends a Read and a Write in progress, even
 // where closing the stream does not: gRPC waits for both.
 func TestPipeCloses(t *testing.T) {
-	d := deaf{never: make(chan struct{})}
-	defer close(d.never)
-	pipe := connect.Pipe(d, d)
-	ended := make(chan error, 2)
-	go func() { _, err := pipe.Read(make([]byte, 1)); ended <- err }()
-	go func() {
-		_, err := pipe.Write([]byte("1"))
-		if err == nil {
-			_, err = pipe.Write([]byte("2")) // the first one is on its way
-		}
-		ended <- err
-	}()
-	time.Sleep(20 * time.Millisecond)
-	if err := pipe.Close(); err != nil {
-		t.Error(err)
-	}
-	for range 2 {
-		select {
-		case err := <-ended:
+	synctest.Test(t, func(t *testing.T) {
+		d := deaf{never: make(chan struct{})}
+		defer close(d.never)
+		pipe := connect.Pipe(d, d)
+		ended := make(chan error, 2)
+		go func() { _, err := pipe.Read(make([]byte, 1)); ended <- err }()
+		go func() {
+			_, err := pipe.Write([]byte("1"))
 			if err == nil {
-				t.Error("it succeeded on a closed pipe")
+				_, err = pipe.Write([]byte("2")) // the first one is on its way
 			}
-		case <-time.After(patience):
-			t.Fatal("closing the pipe did not end what was in progress")
+			ended <- err
+		}()
+		synctest.Wait()
+		if err := pipe.Close(); err != nil {
+			t.Error(err)
 		}
-	}
+		for range 2 {
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("it succeeded on a closed pipe")
+				}
+			case <-time.After(patience):
+				t.Fatal("closing the pipe did not end what was in progress")
+			}
+		}
+	})
 }
 
 // TestPipeDelivers checks that what was written before the pipe was closed arrives, and

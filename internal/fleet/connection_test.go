@@ -385,31 +385,33 @@ func TestHostsAreEnteredInSortedOrder(t *testing.T) {
 // Whoever gives up waiting may have been left the lease.
 func TestLeaseGoesBackWhenAWaitingChangeGivesUp(t *testing.T) {
 	for range 300 {
-		f, conns := hosts(t, fleet.Options{}, "a")
-		c := conns["a"]
-		ctx, giveUp := context.WithCancel(t.Context())
-		begun := make(chan struct{})
-		c.apply = func(agent.Change) (agent.Outcome, error) {
-			close(begun)
-			time.Sleep(50 * time.Microsecond) // the other change comes to wait
-			giveUp()
-			return agent.Outcome{Host: c.read()}, nil
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), request("a")); err != nil {
-				t.Error(err)
+		synctest.Test(t, func(t *testing.T) {
+			f, conns := hosts(t, fleet.Options{}, "a")
+			c := conns["a"]
+			ctx, giveUp := context.WithCancel(t.Context())
+			begun := make(chan struct{})
+			c.apply = func(agent.Change) (agent.Outcome, error) {
+				close(begun)
+				synctest.Wait() // the other change comes to wait
+				giveUp()
+				return agent.Outcome{Host: c.read()}, nil
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := f.Apply(t.Context(), request("a")); err != nil {
+					t.Error(err)
+				}
+			})
+			<-begun
+			_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
+			wg.Wait()
+			if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Code != agent.Cancelled && ae.Code != agent.RuleViolation {
+				t.Fatalf("the change that gave up got %v", err)
+			}
+			if last := c.asked[len(c.asked)-1]; last != "release" {
+				t.Fatalf("the lease was not given back: %v", c.asked)
 			}
 		})
-		<-begun
-		_, err := f.Apply(ctx, fleet.Request{Change: change.Change{Subject: "waits", Token: "w", Want: gpu.Want{Config: &gpu.PartitionConfig{ID: "w", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"a": {"h"}}}}}})
-		wg.Wait()
-		if ae, ok := errors.AsType[*agent.Error](err); !ok || ae.Code != agent.Cancelled && ae.Code != agent.RuleViolation {
-			t.Fatalf("the change that gave up got %v", err)
-		}
-		if last := c.asked[len(c.asked)-1]; last != "release" {
-			t.Fatalf("the lease was not given back: %v", c.asked)
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -136,20 +137,22 @@ func configFor(names ...string) gpu.Want {
 }
 
 func TestSnapshotIsOneInventoryForAllWhoAsk(t *testing.T) {
-	f, conns := hosts(t, fleet.Options{}, "a")
-	conns["a"].inventory = func() error { time.Sleep(10 * time.Millisecond); return nil }
-	var wg sync.WaitGroup
-	for range 100 {
-		wg.Go(func() {
-			if h, err := f.Snapshot(t.Context(), "a"); err != nil || h.Name != "a" {
-				t.Errorf("got %v, %v", h, err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := conns["a"].times("inventory"); n != 1 {
-		t.Errorf("%d inventories, want 1", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		f, conns := hosts(t, fleet.Options{}, "a")
+		conns["a"].inventory = func() error { time.Sleep(time.Second); return nil }
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if h, err := f.Snapshot(t.Context(), "a"); err != nil || h.Name != "a" {
+					t.Errorf("got %v, %v", h, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := conns["a"].times("inventory"); n != 1 {
+			t.Errorf("%d inventories, want 1", n)
+		}
+	})
 }
 
 func TestInventoryThatBeganBeforeAWriteIsNotKept(t *testing.T) {
@@ -276,79 +279,83 @@ func TestAWaitForAnotherRunIsTold(t *testing.T) {
 }
 
 func TestStopsOfAClusterAreLimitedAcrossResources(t *testing.T) {
-	f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: 1}, "a", "b", "c")
-	var at, most atomic.Int32
-	for _, c := range conns {
-		c.host.Cluster = &gpu.Cluster{Name: "clu"}
-		c.stops = []string{"vm"}
-		c.apply = func(agent.Change) (agent.Outcome, error) {
-			most.Store(max(most.Load(), at.Add(1)))
-			time.Sleep(10 * time.Millisecond)
-			at.Add(-1)
-			return agent.Outcome{Host: c.read()}, nil
-		}
-	}
-	f.LookAll(t.Context())
-	var wg sync.WaitGroup
-	for n := range conns {
-		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: n, Token: n, Want: configFor(n)}}); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: 1}, "a", "b", "c")
+		var at, most atomic.Int32
+		for _, c := range conns {
+			c.host.Cluster = &gpu.Cluster{Name: "clu"}
+			c.stops = []string{"vm"}
+			c.apply = func(agent.Change) (agent.Outcome, error) {
+				most.Store(max(most.Load(), at.Add(1)))
+				time.Sleep(time.Second)
+				at.Add(-1)
+				return agent.Outcome{Host: c.read()}, nil
 			}
-		})
-	}
-	wg.Wait()
-	if most.Load() != 1 {
-		t.Errorf("%d changes that stop VMs ran at once, want 1", most.Load())
-	}
+		}
+		f.LookAll(t.Context())
+		var wg sync.WaitGroup
+		for n := range conns {
+			wg.Go(func() {
+				if _, err := f.Apply(t.Context(), fleet.Request{Change: change.Change{Subject: n, Token: n, Want: configFor(n)}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if most.Load() != 1 {
+			t.Errorf("%d changes that stop VMs ran at once, want 1", most.Load())
+		}
+	})
 }
 
 // A rollout and assignments together have no more VMs off than the limit says, except those of
 // one host, which is changed alone then.
 func TestStopsOfARolloutAreLimited(t *testing.T) {
-	const limit = 4
-	f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: limit}, "a", "b", "c", "d", "e", "big", "one")
-	var mu sync.Mutex
-	at, most := map[string]int{}, 0
-	for n, c := range conns {
-		c.host.Cluster = &gpu.Cluster{Name: "clu"}
-		c.stops = map[string][]string{"big": make([]string, 6), "one": make([]string, 1)}[n]
-		if c.stops == nil {
-			c.stops = make([]string, 3-len(n)%2)
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 4
+		f, conns := hosts(t, fleet.Options{MaxConcurrentVMStops: limit}, "a", "b", "c", "d", "e", "big", "one")
+		var mu sync.Mutex
+		at, most := map[string]int{}, 0
+		for n, c := range conns {
+			c.host.Cluster = &gpu.Cluster{Name: "clu"}
+			c.stops = map[string][]string{"big": make([]string, 6), "one": make([]string, 1)}[n]
+			if c.stops == nil {
+				c.stops = make([]string, 3-len(n)%2)
+			}
+			c.apply = func(agent.Change) (agent.Outcome, error) {
+				mu.Lock()
+				at[n] = len(c.stops)
+				off := 0
+				for _, stops := range at {
+					off += stops
+				}
+				if most = max(most, off); off > limit && len(at) > 1 {
+					t.Errorf("off at the same time: %v", at)
+				}
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				delete(at, n)
+				mu.Unlock()
+				return agent.Outcome{Host: c.read()}, nil
+			}
 		}
-		c.apply = func(agent.Change) (agent.Outcome, error) {
-			mu.Lock()
-			at[n] = len(c.stops)
-			off := 0
-			for _, stops := range at {
-				off += stops
-			}
-			if most = max(most, off); off > limit && len(at) > 1 {
-				t.Errorf("off at the same time: %v", at)
-			}
-			mu.Unlock()
-			time.Sleep(5 * time.Millisecond)
-			mu.Lock()
-			delete(at, n)
-			mu.Unlock()
-			return agent.Outcome{Host: c.read()}, nil
+		f.LookAll(t.Context())
+		var wg sync.WaitGroup
+		apply := func(token string, names ...string) {
+			wg.Go(func() {
+				if _, err := f.Apply(t.Context(), fleet.Request{MaxUnavailable: 8, Change: change.Change{Subject: token, Token: token, Want: configFor(names...)}}); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-	}
-	f.LookAll(t.Context())
-	var wg sync.WaitGroup
-	apply := func(token string, names ...string) {
-		wg.Go(func() {
-			if _, err := f.Apply(t.Context(), fleet.Request{MaxUnavailable: 8, Change: change.Change{Subject: token, Token: token, Want: configFor(names...)}}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	apply("rollout", "a", "b", "c", "d", "e", "big")
-	apply("alone", "one")
-	wg.Wait()
-	if most != 6 {
-		t.Errorf("%d VMs were off at most, want those of the largest host", most)
-	}
+		apply("rollout", "a", "b", "c", "d", "e", "big")
+		apply("alone", "one")
+		wg.Wait()
+		if most != 6 {
+			t.Errorf("%d VMs were off at most, want those of the largest host", most)
+		}
+	})
 }
 
 func TestReadOnlyFleetIsNotAsked(t *testing.T) {

@@ -29,7 +29,7 @@ func (m measured) Utilization(ctx context.Context, window time.Duration) (agent.
 	go func() { m.together.Wait(); close(all) }()
 	select {
 	case <-all:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		return agent.Measurement{}, errors.New("the others were not measured meanwhile")
 	case <-ctx.Done():
 		return agent.Measurement{}, ctx.Err()

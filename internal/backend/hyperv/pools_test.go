@@ -51,12 +51,12 @@ func TestMembersAreReplacedOneAfterTheOther(t *testing.T) {
 	}
 
 	// Who waits for a turn gives up when time runs out.
-	blocked := make(chan struct{})
+	blocked, over := make(chan struct{}), make(chan struct{})
 	r.wire.change(func(w *wire) {
 		w.answer = func(method string, res hyperv.Result) hyperv.Result {
 			if method == "ModifyPoolResources" {
 				close(blocked)
-				time.Sleep(200 * time.Millisecond)
+				<-over
 			}
 			return res
 		}
@@ -66,6 +66,7 @@ func TestMembersAreReplacedOneAfterTheOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	refuses(t, r.backend.CreatePool(ctx, "new"), backend.Timeout, "pool new")
+	close(over)
 	wg.Wait()
 }
 

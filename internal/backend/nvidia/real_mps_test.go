@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -98,9 +97,7 @@ func TestRealDaemon(t *testing.T) {
 	if err := syscall.Kill(second.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for tries := 0; alive(second.PID) && tries < 500; tries++ {
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "the daemon ends", func() bool { return !alive(second.PID) })
 	host := f.inventory()
 	if d, _ := host.Daemon(spec.Name); d == nil || d.PID != 0 || !strings.Contains(d.Problem, "was killed") || !gpu.SameDevices(d.Devices, spec.Devices) {
 		t.Errorf("killed it is %+v", d)
@@ -134,9 +131,7 @@ func TestRealDaemonForEachGPU(t *testing.T) {
 	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for tries := 0; alive(first.PID) && tries < 500; tries++ {
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "the daemon ends", func() bool { return !alive(first.PID) })
 	if again := f.ensure(of("team-a", 1)); again.PID == first.PID {
 		t.Error("the killed one was not started again")
 	}

@@ -343,12 +343,10 @@ func TestMeasureBesideTheDriver(t *testing.T) {
 	f.machine.CreateInstance(0, "1g.10gb", 0)
 	measured := make(chan error)
 	go func() {
-		_, _, err := f.backend.Measure(t.Context(), 400*time.Millisecond)
+		_, _, err := f.backend.Measure(t.Context(), 3*time.Second) // a busy machine is to be done with an inventory by then
 		measured <- err
 	}()
-	for f.machine.Calls().Count("nvmlGpmMigSampleGet") == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "it is measured", func() bool { return f.machine.Calls().Count("nvmlGpmMigSampleGet") > 0 })
 	inventory(t, f.backend)
 	select {
 	case err := <-measured:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -298,47 +299,51 @@ func TestRecordedDaemon(t *testing.T) {
 // Only Hopper and later measure the activity of multiprocessors, and a process that ends
 // in the window is in the first reading alone.
 func TestMeasure(t *testing.T) {
-	fleet := newSharingNode(t, "580.95.05")
-	pid, err := fleet.StartProcess(t.Context(), nodeID, h100, nil, gpu.Process{Name: "trainer", Memory: 2 * gib})
-	run(t, err, fleet.SetLoad(t.Context(), nodeID, simulated.Load{GPU: h100, Busy: 60, SMActivity: 30, MemoryUsed: gib}))
-	ended := make(chan error, 1)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		ended <- fleet.StopProcess(t.Context(), nodeID, pid)
-	}()
-	gpus, _, err := hostOf(t, fleet, nodeID).Measure(t.Context(), 400*time.Millisecond)
-	run(t, err, <-ended)
-	ids := []string{gpus[0].ID, gpus[1].ID, gpus[2].ID}
-	if !slices.Equal(ids, []string{h100, h200, p40}) {
-		t.Fatalf("the GPUs are %q", ids)
-	}
-	busy, old := gpus[0], gpus[2]
-	if *busy.Second.Busy != 60 || *busy.Second.SMActivity != 30 || *old.Second.Busy != 0 || old.Second.SMActivity != nil {
-		t.Errorf("the readings are %+v and %+v", busy.Second, old.Second)
-	}
-	if busy.First.MemoryUsed != 3*gib || busy.Second.MemoryUsed != gib || len(busy.First.Processes) != 1 || len(busy.Second.Processes) != 0 {
-		t.Errorf("the readings are %+v and %+v", busy.First, busy.Second)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		fleet := newSharingNode(t, "580.95.05")
+		pid, err := fleet.StartProcess(t.Context(), nodeID, h100, nil, gpu.Process{Name: "trainer", Memory: 2 * gib})
+		run(t, err, fleet.SetLoad(t.Context(), nodeID, simulated.Load{GPU: h100, Busy: 60, SMActivity: 30, MemoryUsed: gib}))
+		ended := make(chan error, 1)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			ended <- fleet.StopProcess(t.Context(), nodeID, pid)
+		}()
+		gpus, _, err := hostOf(t, fleet, nodeID).Measure(t.Context(), 400*time.Millisecond)
+		run(t, err, <-ended)
+		ids := []string{gpus[0].ID, gpus[1].ID, gpus[2].ID}
+		if !slices.Equal(ids, []string{h100, h200, p40}) {
+			t.Fatalf("the GPUs are %q", ids)
+		}
+		busy, old := gpus[0], gpus[2]
+		if *busy.Second.Busy != 60 || *busy.Second.SMActivity != 30 || *old.Second.Busy != 0 || old.Second.SMActivity != nil {
+			t.Errorf("the readings are %+v and %+v", busy.Second, old.Second)
+		}
+		if busy.First.MemoryUsed != 3*gib || busy.Second.MemoryUsed != gib || len(busy.First.Processes) != 1 || len(busy.Second.Processes) != 0 {
+			t.Errorf("the readings are %+v and %+v", busy.First, busy.Second)
+		}
+	})
 }
 
 // An instance that was made again in the window is another one.
 func TestMeasureWhatIsMadeAgain(t *testing.T) {
-	fleet := newNode(t)
-	host := hostOf(t, fleet, nodeID)
-	kept, changed := place("1g.6gb", 0), place("2g.12gb", 2)
-	run(t, host.CreateInstance(t.Context(), a30, kept), host.CreateInstance(t.Context(), a30, changed))
-	made := make(chan error, 2)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		made <- fleet.DestroyInstanceOutside(t.Context(), nodeID, a30, changed)
-		made <- fleet.CreateInstanceOutside(t.Context(), nodeID, a30, changed)
-	}()
-	gpus, _, err := host.Measure(t.Context(), 400*time.Millisecond)
-	run(t, err, <-made, <-made)
-	instances := gpus[0].MIG.Instances
-	if len(instances) != 2 || instances[0].First.Hidden || !instances[1].First.Hidden || instances[1].Second.Hidden {
-		t.Errorf("the instances are %+v", instances)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		fleet := newNode(t)
+		host := hostOf(t, fleet, nodeID)
+		kept, changed := place("1g.6gb", 0), place("2g.12gb", 2)
+		run(t, host.CreateInstance(t.Context(), a30, kept), host.CreateInstance(t.Context(), a30, changed))
+		made := make(chan error, 2)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			made <- fleet.DestroyInstanceOutside(t.Context(), nodeID, a30, changed)
+			made <- fleet.CreateInstanceOutside(t.Context(), nodeID, a30, changed)
+		}()
+		gpus, _, err := host.Measure(t.Context(), 400*time.Millisecond)
+		run(t, err, <-made, <-made)
+		instances := gpus[0].MIG.Instances
+		if len(instances) != 2 || instances[0].First.Hidden || !instances[1].First.Hidden || instances[1].Second.Hidden {
+			t.Errorf("the instances are %+v", instances)
+		}
+	})
 }
 
 // A process reaches one compute instance, so that an instance with two is no device.

@@ -16,7 +16,7 @@ import (
 func EndBelow(t testing.TB, dir string) {
 	t.Helper()
 	t.Cleanup(func() {
-		for range 100 {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			left := below(dir)
 			if len(left) == 0 {
 				return
@@ -24,7 +24,6 @@ func EndBelow(t testing.TB, dir string) {
 			for _, pid := range left {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended already
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 		t.Errorf("processes %v of the test do not end", below(dir))
 	})

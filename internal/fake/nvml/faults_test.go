@@ -56,13 +56,10 @@ func TestCallsAndDelay(t *testing.T) {
 	if len(calls) != 7 || calls.Count("nvmlDeviceGetUUID") != 5 || calls.Count("nvmlDeviceGetPciInfo_v3") != 1 {
 		t.Errorf("calls %v", calls.ByFunction())
 	}
+	m.Delay("nvmlDeviceGetUUID", time.Hour)
 	m.Heal()
-	start = time.Now()
-	_, r = d.GetName()
+	_, r = d.GetUUID() // at once
 	ok(t, r)
-	if took := time.Since(start); took >= 50*time.Millisecond {
-		t.Errorf("the healed call took %v", took)
-	}
 }
 
 func TestMissingFunctions(t *testing.T) {

@@ -163,7 +163,7 @@ func (r *rig) returns(want uint32, path, method string, in map[string]any) (text
 func (r *rig) await(res hyperv.Result) hyperv.Row {
 	r.Helper()
 	path, _ := res.Out["Job"].(string)
-	for range 2000 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		job, err := r.wmi.Get(r.Context(), hyperv.Virtualization, path, "JobState", "ErrorCode", "ErrorDescription", "PercentComplete")
 		if err != nil {
 			r.Fatal(err)
@@ -171,7 +171,6 @@ func (r *rig) await(res hyperv.Result) hyperv.Row {
 		if job.Uint("JobState") >= 7 {
 			return job
 		}
-		time.Sleep(time.Millisecond)
 	}
 	r.Fatal("the job does not end")
 	return hyperv.Row{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -23,32 +24,34 @@ func (r *rig) add() (path, method string, in map[string]any) {
 // What a job does is not there before the job has ended, and a job that was begun ends
 // whoever waits for it.
 func TestJobsTakeTime(t *testing.T) {
-	r := newRig(t)
-	r.machine.JobTime(200 * time.Millisecond)
-	path, method, in := r.add()
-	ctx, cancel := context.WithCancel(t.Context())
-	res, err := r.wmi.Invoke(ctx, hyperv.Virtualization, path, method, in)
-	cancel()
-	if err != nil || res.ReturnValue != 4096 || res.Out["ResultingResourceSettings"] != nil {
-		t.Fatalf("the call answers %+v, %v", res, err)
-	}
-	job, _ := res.Out["Job"].(string)
-	row, err := r.wmi.Get(t.Context(), hyperv.Virtualization, job, "JobState", "PercentComplete", "JobType", "ErrorCode")
-	if err != nil || row.Uint("JobState") != 4 || row.Uint("PercentComplete") != 50 || row.Uint("JobType") != 30 {
-		t.Errorf("the job is %+v, %v", row, err)
-	}
-	if len(r.vm(alpha).PartitionAdapters) != 0 {
-		t.Error("the adapter is there before the job has ended")
-	}
-	row = r.await(res)
-	if row.Uint("JobState") != 7 || row.Uint("PercentComplete") != 100 || len(r.vm(alpha).PartitionAdapters) != 1 {
-		t.Errorf("the job ended as %+v", row)
-	}
-	if res := r.invoke(hyperv.Virtualization, job, "GetErrorEx", nil); res.ReturnValue != 0 || res.Out["Errors"] != nil {
-		t.Errorf("a job without an error has %+v", res)
-	}
-	_, err = r.wmi.Get(t.Context(), hyperv.Virtualization, strings.Replace(job, `ID="`, `ID="0`, 1), "JobState")
-	wantFault(t, "a job that is not there", err, hyperv.NotFound)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.machine.JobTime(200 * time.Millisecond)
+		path, method, in := r.add()
+		ctx, cancel := context.WithCancel(t.Context())
+		res, err := r.wmi.Invoke(ctx, hyperv.Virtualization, path, method, in)
+		cancel()
+		if err != nil || res.ReturnValue != 4096 || res.Out["ResultingResourceSettings"] != nil {
+			t.Fatalf("the call answers %+v, %v", res, err)
+		}
+		job, _ := res.Out["Job"].(string)
+		row, err := r.wmi.Get(t.Context(), hyperv.Virtualization, job, "JobState", "PercentComplete", "JobType", "ErrorCode")
+		if err != nil || row.Uint("JobState") != 4 || row.Uint("PercentComplete") != 50 || row.Uint("JobType") != 30 {
+			t.Errorf("the job is %+v, %v", row, err)
+		}
+		if len(r.vm(alpha).PartitionAdapters) != 0 {
+			t.Error("the adapter is there before the job has ended")
+		}
+		row = r.await(res)
+		if row.Uint("JobState") != 7 || row.Uint("PercentComplete") != 100 || len(r.vm(alpha).PartitionAdapters) != 1 {
+			t.Errorf("the job ended as %+v", row)
+		}
+		if res := r.invoke(hyperv.Virtualization, job, "GetErrorEx", nil); res.ReturnValue != 0 || res.Out["Errors"] != nil {
+			t.Errorf("a job without an error has %+v", res)
+		}
+		_, err = r.wmi.Get(t.Context(), hyperv.Virtualization, strings.Replace(job, `ID="`, `ID="0`, 1), "JobState")
+		wantFault(t, "a job that is not there", err, hyperv.NotFound)
+	})
 }
 
 func TestSynchronousMethods(t *testing.T) {
@@ -93,23 +96,26 @@ func TestJobsThatFail(t *testing.T) {
 
 // A new partition count shows after a while, with all that depends on it.
 func TestThePartitionCountTakesTime(t *testing.T) {
-	r := newRig(t)
-	r.machine.JobTime(100 * time.Millisecond)
-	face := r.one(hyperv.Virtualization, "SELECT * FROM Msvm_PartitionableGpu WHERE PartitionCount=4").Path
-	read := func() (count, vram uint64) {
-		row, err := r.wmi.Get(t.Context(), hyperv.Virtualization, face, "PartitionCount", "MinPartitionVRAM")
-		r.run(err)
-		return row.Uint("PartitionCount"), row.Uint("MinPartitionVRAM")
-	}
-	r.run(r.wmi.Put(t.Context(), hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(8)}))
-	if count, vram := read(); count != 4 || vram != 4000 {
-		t.Errorf("at once the count is %d, with %d", count, vram)
-	}
-	time.Sleep(120 * time.Millisecond)
-	if count, vram := read(); count != 8 || vram != 2000 {
-		t.Errorf("then the count is %d, with %d", count, vram)
-	}
-	r.run(r.wmi.Put(t.Context(), hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(8)})) // as it is
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.machine.JobTime(100 * time.Millisecond)
+		face := r.one(hyperv.Virtualization, "SELECT * FROM Msvm_PartitionableGpu WHERE PartitionCount=4").Path
+		read := func() (count, vram uint64) {
+			row, err := r.wmi.Get(t.Context(), hyperv.Virtualization, face, "PartitionCount", "MinPartitionVRAM")
+			r.run(err)
+			return row.Uint("PartitionCount"), row.Uint("MinPartitionVRAM")
+		}
+		r.run(r.wmi.Put(t.Context(), hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(8)}))
+		if count, vram := read(); count != 4 || vram != 4000 {
+			t.Errorf("at once the count is %d, with %d", count, vram)
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if count, vram := read(); count != 8 || vram != 2000 {
+			t.Errorf("then the count is %d, with %d", count, vram)
+		}
+		r.run(r.wmi.Put(t.Context(), hyperv.Virtualization, face, map[string]any{"PartitionCount": int32(8)})) // as it is
+	})
 }
 
 func TestAccessDenied(t *testing.T) {
@@ -154,20 +160,22 @@ func TestTheServiceGoes(t *testing.T) {
 
 // The end of a context is the caller's and no fault of the service.
 func TestTheCallerGoes(t *testing.T) {
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := r.wmi.Query(ctx, hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem")
-	if _, isFault := errors.AsType[*hyperv.Fault](err); isFault || !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	r.run(r.fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) {
-		s.Latency = map[simulated.Op]int{simulated.OpInventory: 60000}
-	}))
-	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err = r.wmi.Query(ctx, hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem")
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := r.wmi.Query(ctx, hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem")
+		if _, isFault := errors.AsType[*hyperv.Fault](err); isFault || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		r.run(r.fleet.EditSimulation(t.Context(), "hv01", func(s *simulated.Simulation) {
+			s.Latency = map[simulated.Op]int{simulated.OpInventory: 60000}
+		}))
+		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err = r.wmi.Query(ctx, hyperv.Virtualization, "SELECT * FROM Msvm_ComputerSystem")
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

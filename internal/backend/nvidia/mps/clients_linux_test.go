@@ -300,13 +300,15 @@ func withDriver(t *testing.T) (h *host, computing func(...mps.Client)) {
 	return h, func(now ...mps.Client) { clients = now }
 }
 
+// patience is how long a test waits for what other processes do: a busy machine takes its time.
+const patience = time.Minute
+
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
-	for range 200 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if holds() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	t.Fatal("it does not come about")
 }

@@ -53,7 +53,7 @@ func newHost(t *testing.T, program string, change func(*mps.Options)) *host {
 	fakemps.EndBelow(t, dir)
 	h := &host{t: t, dir: dir, opt: mps.Options{
 		Program: program, RunDir: filepath.Join(dir, "run"), LogDir: filepath.Join(dir, "log"), UnitDir: filepath.Join(dir, "no-systemd"),
-		StartTimeout: 5 * time.Second, StopTimeout: time.Second, CommandTimeout: 5 * time.Second,
+		StartTimeout: patience, StopTimeout: 10 * time.Second, CommandTimeout: patience,
 	}}
 	if change != nil {
 		change(&h.opt)
@@ -194,13 +194,7 @@ func (h *host) kill(name string) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		h.t.Fatal(err)
 	}
-	for range 500 {
-		if h.daemon(name).PID != pid {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	h.t.Fatalf("process %d does not end", pid)
+	eventually(h.t, func() bool { return h.daemon(name).PID != pid })
 }
 
 // nothingLeft checks that a host has nothing of a daemon any more.

@@ -112,10 +112,10 @@ nvmlReturn_t ails(long long index) {
   for (size_t i = 0; i < sizeof identity / sizeof *identity; i++) {
     if (same(function, identity[i])) return NVML_SUCCESS;
   }
-  if (g && g->hang) {
-    struct timespec time = {g->hang / 1000000, g->hang % 1000000 * 1000};
+  const struct timespec look = {0, 10000000};
+  for (long long waited = 0; g && waited < g->hang; waited += 10000) {
     close_machine();
-    nanosleep(&time, NULL);
+    nanosleep(&look, NULL);
     if (open_machine()) {
       opened = 0;
       return NVML_ERROR_UNKNOWN;
