@@ -33,7 +33,7 @@ type pipeline struct {
 func newPipeline(t *testing.T) pipeline {
 	t.Helper()
 	if _, err := exec.LookPath("jq"); err != nil {
-		t.Skip("it needs jq: apt-get install jq")
+		t.Skip("there is no jq: apt-get install --no-install-recommends jq")
 	}
 	e := copyExample(t, vdiFleet, gitopsDir+"/stack/main.tf", gitopsDir+"/stack/recorded.json")
 	script, err := filepath.Abs(gitopsDir + "/gpus")
@@ -149,7 +149,7 @@ func TestGitOpsPolicy(t *testing.T) {
 	t.Parallel()
 	conftest := os.Getenv("GPU_TEST_CONFTEST")
 	if conftest == "" {
-		t.Skip("it needs conftest: make test-gitops")
+		t.Skip("there is no conftest: make test-gitops builds it")
 	}
 	p := newPipeline(t)
 	p.Env = append(p.Env, "PATH="+filepath.Dir(conftest)+":"+os.Getenv("PATH"))
@@ -207,7 +207,7 @@ func TestGitOpsFiles(t *testing.T) {
 		t.Parallel()
 		tool := "../tools/bin/actionlint"
 		if _, err := os.Stat(tool); err != nil {
-			t.Skip("it needs actionlint: make tools")
+			t.Skip("there is no actionlint: make tools builds it")
 		}
 		out, err := exec.CommandContext(t.Context(), tool, "-shellcheck=", "-pyflakes=", "-config-file", gitopsDir+"/github-actions/actionlint.yaml", gitopsDir+"/github-actions/gpus.yml").CombinedOutput()
 		if err != nil || len(out) > 0 {

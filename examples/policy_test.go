@@ -20,7 +20,7 @@ func TestPolicies(t *testing.T) {
 	t.Parallel()
 	opa := os.Getenv("GPU_TEST_OPA")
 	if opa == "" {
-		t.Skip("it needs OPA: make test-policy")
+		t.Skip("there is no opa: make test-policy builds it")
 	}
 	if out, err := exec.CommandContext(t.Context(), opa, "test", "policy").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

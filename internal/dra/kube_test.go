@@ -18,7 +18,7 @@ func takes(t *testing.T, documents string) (taken []string, says string) {
 	t.Helper()
 	program := os.Getenv("GPU_TEST_KUBE")
 	if program == "" {
-		t.Skip("it needs the code of kube-apiserver: make test-kube")
+		t.Skip("there is no kube-apiserver: make test-kube builds its code")
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program)

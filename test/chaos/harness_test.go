@@ -118,7 +118,7 @@ func (h *harness) violated(format string, a ...any) {
 func newHarness(t *testing.T, dir string) *harness {
 	t.Helper()
 	if cli.Path() == "" {
-		t.Skip("neither terraform nor tofu is installed: `make chaos` builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
+		t.Skip("there is no terraform and no tofu: make chaos builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
 	}
 	bin, err := binaries()
 	if err != nil {

@@ -33,7 +33,7 @@ func newSite(t *testing.T) *site {
 		t.Skip(why)
 	}
 	if cli.Path() == "" {
-		t.Skip("neither terraform nor tofu is installed: `make test-nvml` builds OpenTofu")
+		t.Skip("there is no terraform and no tofu: make test-nvml builds OpenTofu")
 	}
 	bin := t.TempDir()
 	for out, pkg := range map[string]string{"terraform-provider-gpu": ".", "gpu-agent": "./cmd/gpu-agent"} {

@@ -39,7 +39,7 @@ func need(t *testing.T, program, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
-		t.Skipf("there is no %s; install the package %s", program, pkg)
+		t.Skipf("there is no %s: apt-get install --no-install-recommends %s", program, pkg)
 	}
 	return path
 }

@@ -35,7 +35,7 @@ func tool(t *testing.T, variable string) string {
 	t.Helper()
 	path := os.Getenv(variable)
 	if path == "" {
-		t.Skipf("%s is not set: `make release-dry-run` builds the tools and sets it", variable)
+		t.Skipf("there is no tool for %s: make release-dry-run builds it", variable)
 	}
 	return path
 }

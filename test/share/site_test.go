@@ -57,7 +57,7 @@ func newSite(t *testing.T, bin string) *site {
 		t.Skip(why)
 	}
 	if cli.Path() == "" {
-		t.Skip("neither terraform nor tofu is installed: `make test-nvml` builds OpenTofu")
+		t.Skip("there is no terraform and no tofu: make test-nvml builds OpenTofu")
 	}
 	model, ok := catalog.ByPCI(gpu.PCIID{Vendor: "10DE", Device: "2330"})
 	if !ok || model.MIG == nil {

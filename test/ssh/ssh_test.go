@@ -180,7 +180,7 @@ func TestWaysToLogIn(t *testing.T) {
 	t.Run("wrong key", func(t *testing.T) {
 		other := filepath.Join(t.TempDir(), "other")
 		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other).CombinedOutput(); err != nil {
-			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
+			t.Skipf("there is no ssh-keygen that works (%v %s): apt-get install --no-install-recommends openssh-client", err, out)
 		}
 		r.Write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", other))}, one)
 		cli.WantSays(t, r.Fails("Authentication failed", "plan"), "Host: hv01", "does not let user", "tried: key "+other)
@@ -188,7 +188,7 @@ func TestWaysToLogIn(t *testing.T) {
 	t.Run("encrypted key", func(t *testing.T) {
 		locked := filepath.Join(t.TempDir(), "locked")
 		if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked).CombinedOutput(); err != nil {
-			t.Skipf("ssh-keygen: %v %s; apt-get install --no-install-recommends openssh-client", err, out)
+			t.Skipf("there is no ssh-keygen that works (%v %s): apt-get install --no-install-recommends openssh-client", err, out)
 		}
 		r.Write([]string{r.reach("hv01", fmt.Sprintf("private_key_file = %q", locked))}, one)
 		cli.WantSays(t, r.Fails("Host cannot be reached with these settings", "plan"), "is encrypted with a passphrase", "use_agent = true")
@@ -302,7 +302,7 @@ func TestSubsystem(t *testing.T) {
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "sudo", "-n", "true").Run(); err != nil {
-		t.Skipf("sudo without a password does not work here (%v): apt-get install sudo, and run as root", err)
+		t.Skipf("there is no sudo without a password (%v): apt-get install --no-install-recommends sudo, and run the test as root", err)
 	}
 	r := newRig(t, first(t), func(_ string, o *sshd.Options) {
 		// sudo empties the environment, so the agent's settings come from a file.

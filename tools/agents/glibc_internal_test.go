@@ -13,7 +13,7 @@ import (
 func TestGlibc(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("there is no gcc: apt-get install gcc libc6-dev")
+		t.Skip("there is no gcc: apt-get install --no-install-recommends gcc libc6-dev")
 	}
 	dir := t.TempDir()
 	source := filepath.Join(dir, "a.c")

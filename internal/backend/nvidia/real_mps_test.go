@@ -27,7 +27,7 @@ func realHost(t *testing.T) *shareFixture {
 	const program = "nvidia-cuda-mps-control"
 	path, err := exec.LookPath(program)
 	if err != nil {
-		missing := program + " is not installed: it is in package nvidia-cuda-mps of Debian's component non-free (apt-get install --no-install-recommends nvidia-cuda-mps)"
+		missing := "there is no " + program + ": apt-get install --no-install-recommends nvidia-cuda-mps, of Debian's component non-free"
 		if os.Getenv("GPU_TEST_MPS") != "" {
 			t.Fatal(missing)
 		}

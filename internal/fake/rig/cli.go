@@ -83,7 +83,7 @@ func CLIPath(t *testing.T) string {
 			return p
 		}
 	}
-	t.Skip("neither terraform nor tofu is installed: `make test` builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
+	t.Skip("there is no terraform and no tofu: make test builds OpenTofu and names it in TF_ACC_TERRAFORM_PATH")
 	return ""
 }
 

@@ -101,9 +101,7 @@ func realProgram(t *testing.T) string {
 	if err == nil {
 		return path
 	}
-	missing := program + ` is not installed. It is in package nvidia-cuda-mps of Debian's component non-free: add the component to a source list, then run
-  apt-get update && apt-get install --no-install-recommends nvidia-cuda-mps
-or name another program in GPU_TEST_MPS_CONTROL.`
+	missing := "there is no " + program + ": apt-get install --no-install-recommends nvidia-cuda-mps, of Debian's component non-free, or name another program in GPU_TEST_MPS_CONTROL"
 	if os.Getenv("GPU_TEST_MPS") != "" {
 		t.Fatal(missing)
 	}
