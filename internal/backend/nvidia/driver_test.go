@@ -19,7 +19,11 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-func uuid(n int) string { return fmt.Sprintf("GPU-5eed0000-0000-4000-8000-%012x", n) }
+// uuid is a GPU of this process alone: the real MPS daemons of the machine are found by their
+// processes, those of other tests too.
+func uuid(n int) string {
+	return fmt.Sprintf("GPU-5eed%04x-0000-4000-8000-%012x", os.Getpid()&0xffff, n)
+}
 
 // h100 is a GPU of the catalog, in MIG mode.
 func h100(t *testing.T, n int) gpu.GPU {

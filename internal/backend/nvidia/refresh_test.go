@@ -117,7 +117,7 @@ func TestRefresh(t *testing.T) {
 		if err := os.WriteFile(spec, []byte(`cdiVersion: 0.5.0
 kind: nvidia.com/gpu
 devices:
-- {name: GPU-5eed0000-0000-4000-8000-000000000001, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
+- {name: `+uuid(1)+`, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
 - {name: "0", containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
 - {name: all, containerEdits: {deviceNodes: [{path: /dev/nvidia0}]}}
 containerEdits:
