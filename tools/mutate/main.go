@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,7 @@ func run(ctx context.Context, only, without string, near bool) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{dir: dir, overlay: overlay, built: map[string]string{}}
+	b := &builder{dir: dir, overlay: overlay, built: map[string][]test{}}
 	caught, tried := 0, 0
 	var left []string
 	for _, m := range all {
@@ -88,32 +89,68 @@ func run(ctx context.Context, only, without string, near bool) error {
 // builder builds the tests of packages with all mutations in them.
 type builder struct {
 	dir, overlay string
-	built        map[string]string // binaries by package, "" for a package without tests
+	built        map[string][]test // by package
 }
 
-func (b *builder) build(ctx context.Context, path string) (string, error) {
-	if binary, ok := b.built[path]; ok {
-		return binary, nil
+// test is one test of a package, and the mutations that it comes by.
+type test struct {
+	binary, name string
+	reaches      map[string]bool
+	took         time.Duration
+}
+
+// build builds the tests of a package and runs each once without a mutation, the shortest first
+// from then on.
+func (b *builder) build(ctx context.Context, path string) ([]test, error) {
+	if tests, ok := b.built[path]; ok {
+		return tests, nil
 	}
 	binary := filepath.Join(b.dir, fmt.Sprintf("%d.test", len(b.built)))
 	if out, err := goTool(ctx, "test", "-c", "-vet=off", "-overlay", b.overlay, "-o", binary, path); err != nil {
-		return "", fmt.Errorf("%s does not build with the mutations: %w\n%s", path, err, out)
+		return nil, fmt.Errorf("%s does not build with the mutations: %w\n%s", path, err, out)
 	}
+	b.built[path] = nil
 	if _, err := os.Stat(binary); err != nil {
-		binary = ""
+		return nil, nil // it has no tests
 	}
-	if binary != "" { // a test that fails without a mutation would catch them all
-		cmd := exec.CommandContext(ctx, binary, shortTests...)
-		cmd.Dir = path
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("the tests of %s fail without a mutation: %w: %s", path, err, firstFailure(out))
+	list := exec.CommandContext(ctx, binary, "-test.list", "^(Test|Fuzz|Example)")
+	list.Dir = path
+	names, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("the tests of %s cannot be listed: %w", path, err)
+	}
+	var tests []test
+	for name := range strings.FieldsSeq(string(names)) {
+		t := test{binary: binary, name: name, reaches: map[string]bool{}}
+		reached := filepath.Join(b.dir, "reached")
+		begun := time.Now()
+		// A test that fails without a mutation would catch all that it comes by.
+		if out, err := t.run(ctx, path, reachedVariable+"="+reached); err != nil {
+			return nil, fmt.Errorf("%s of %s fails without a mutation: %w\n%s", name, path, err, out)
+		}
+		t.took = time.Since(begun)
+		data, err := os.ReadFile(reached)
+		if err != nil {
+			continue // it comes by none
+		}
+		for line := range strings.Lines(string(data)) {
+			t.reaches[strings.TrimSuffix(line, "\n")] = true
+		}
+		tests = append(tests, t)
+		if err := os.Remove(reached); err != nil {
+			return nil, err
 		}
 	}
-	b.built[path] = binary
-	return binary, nil
+	slices.SortFunc(tests, func(a, b test) int { return cmp.Compare(a.took, b.took) })
+	b.built[path] = tests
+	return tests, nil
 }
 
-var shortTests = []string{"-test.short", "-test.failfast", "-test.timeout=15m"}
+func (t *test) run(ctx context.Context, dir, env string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, t.binary, "-test.short", "-test.timeout=15m", "-test.run", "^"+t.name+"$")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env)
+	return cmd.CombinedOutput()
+}
 
 // try lets a mutation count and returns the first test that fails, "" if none does.
 func (b *builder) try(ctx context.Context, m mutation, packages []pkg, near bool) (by string, err error) {
@@ -121,24 +158,24 @@ func (b *builder) try(ctx context.Context, m mutation, packages []pkg, near bool
 		if p.path != "./"+m.in && (near || !p.needs[m.in]) {
 			continue
 		}
-		binary, err := b.build(ctx, p.path)
+		tests, err := b.build(ctx, p.path)
 		if err != nil {
 			return "", err
 		}
-		if binary == "" {
-			continue
-		}
-		cmd := exec.CommandContext(ctx, binary, shortTests...)
-		cmd.Dir, cmd.Env = p.path, append(os.Environ(), variable+"="+m.name())
-		out, err := cmd.CombinedOutput()
-		if ctx.Err() != nil {
-			return "", ctx.Err()
-		}
-		if _, failed := errors.AsType[*exec.ExitError](err); failed {
-			return p.path + ": " + firstFailure(out), nil
-		}
-		if err != nil {
-			return "", err
+		for _, t := range tests {
+			if !t.reaches[m.name()] {
+				continue
+			}
+			out, err := t.run(ctx, p.path, variable+"="+m.name())
+			if ctx.Err() != nil {
+				return "", ctx.Err()
+			}
+			if _, failed := errors.AsType[*exec.ExitError](err); failed {
+				return p.path + ": " + firstFailure(out), nil
+			}
+			if err != nil {
+				return "", err
+			}
 		}
 	}
 	return "", nil

@@ -112,20 +112,55 @@ func broken(places []*place) (map[string][]byte, error) {
 			for i, m := range p.mutations {
 				// A closure would keep named results; a block keeps them too, and what the
 				// body declares to itself.
-				fmt.Fprintf(&head, "\nif mutationOfThisRun == %q {%s\n}\n", m.name(), p.bodies[i])
+				fmt.Fprintf(&head, "\nif mutationOfThisRun(%q) {%s\n}\n", m.name(), p.bodies[i])
 			}
 			text = slices.Concat(text[:p.begin], []byte(head.String()), text[p.begin:])
 		}
 		out[file] = text
 		dir := filepath.Dir(file)
 		name, _, _ := strings.Cut(string(text[strings.Index(string(text), "\npackage ")+1:]), "\n")
-		out[filepath.Join(dir, "mutation_of_this_run.go")] = []byte(name + "\n\nimport \"os\"\n\nvar mutationOfThisRun = os.Getenv(\"" + variable + "\")\n")
+		out[filepath.Join(dir, "mutation_of_this_run.go")] = []byte(name + switching)
 	}
 	return out, nil
 }
 
-// variable names the mutation that counts in a run of tests.
-const variable = "GPU_MUTATION"
+const (
+	// variable names the mutation that counts in a run of tests.
+	variable = "GPU_MUTATION"
+	// reachedVariable names the file to which a run adds the mutations that it comes by.
+	reachedVariable = "GPU_MUTATIONS_REACHED"
+)
+
+// switching is what a package with mutations has besides.
+const switching = `
+
+import (
+	"os"
+	"sync"
+)
+
+var (
+	countingMutation = os.Getenv("` + variable + `")
+	reachedMutations = os.Getenv("` + reachedVariable + `")
+	toldMutations    sync.Map
+)
+
+func mutationOfThisRun(name string) bool {
+	if reachedMutations != "" {
+		if _, told := toldMutations.LoadOrStore(name, true); !told {
+			f, err := os.OpenFile(reachedMutations, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				panic(err)
+			}
+			if _, err := f.WriteString(name + "\n"); err != nil {
+				panic(err)
+			}
+			f.Close()
+		}
+	}
+	return name == countingMutation
+}
+`
 
 func nameOf(f *ast.FuncDecl) string {
 	if f.Recv == nil {
