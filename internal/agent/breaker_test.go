@@ -182,8 +182,9 @@ func (b *breaker) Cluster(ctx context.Context) (*backend.Cluster, error) {
 	if err != nil || c == nil {
 		return nil, err
 	}
-	c.Store = &brokenStore{Store: c.Store, breaker: b}
-	return c, nil
+	known := *c // the host keeps its own
+	known.Store = &brokenStore{Store: c.Store, breaker: b}
+	return &known, nil
 }
 
 // brokenStore is the store of the cluster behind a breaker.

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	fakewmi "github.com/gpufleet/terraform-provider-gpu/internal/fake/wmi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -20,10 +22,14 @@ import (
 var platforms = []struct {
 	name string
 	// put has the nodes be on the platform, and away takes the volume with the records that
-	// they share from a node, or gives it back.
-	put func(n nodes) (away func(node *rig, away bool))
+	// they share from a node, or gives it back; lag is how long the cluster takes a VM of the first
+	// node for running that is off.
+	put func(n nodes) (away func(node *rig, away bool), lag func(time.Duration))
 }{
-	{"simulated", func(n nodes) func(*rig, bool) {
+	{"simulated", func(n nodes) (func(*rig, bool), func(time.Duration)) {
+		lag := func(d time.Duration) {
+			check(n.t, n.fleet.EditSimulation(n.t.Context(), host, func(s *simulated.Simulation) { s.ClusterLagMS = int(d.Milliseconds()) }))
+		}
 		return func(node *rig, away bool) {
 			check(n.t, n.fleet.Edit(n.t.Context(), func(s *gpu.Snapshot) error {
 				for i := range s.Hosts {
@@ -36,9 +42,10 @@ var platforms = []struct {
 				}
 				return nil
 			}))
-		}
+		}, lag
 	}},
-	{"WMI", func(n nodes) func(*rig, bool) {
+	{"WMI", func(n nodes) (func(*rig, bool), func(time.Duration)) {
+		var first *fakewmi.Fixture
 		volume := filepath.Join(scratch(n.t), "Volume1")
 		gone := map[*rig]*atomic.Bool{}
 		for _, node := range []*rig{n.rig, n.other} {
@@ -46,13 +53,16 @@ var platforms = []struct {
 			gone[node] = lost
 			f := fakewmi.FixtureOn(n.t, n.fleet, node.sim.Name(), fakewmi.Directly)
 			f.Machine.SharedVolumes(volume)
+			if node == n.rig {
+				first = f
+			}
 			node.on = f.Backend.WithClusterStore(func(dir string) (backend.Store, error) {
 				store, err := statedir.Open(dir)
 				return onVolume{store, lost}, err
 			})
 			node.start()
 		}
-		return func(node *rig, away bool) { gone[node].Store(away) }
+		return func(node *rig, away bool) { gone[node].Store(away) }, func(d time.Duration) { first.ClusterLag(n.t, d) }
 	}},
 }
 
@@ -78,27 +88,33 @@ func (v onVolume) Update(ctx context.Context, f func(*backend.State) error) erro
 	return v.Store.Update(ctx, f)
 }
 
-// onEach runs a test on each platform. run-1 is clustered and runs on the first node.
+// windowsNodes are nodes whose GPUs are named as on Windows. run-1 is clustered and runs on the first.
+func windowsNodes(t *testing.T) nodes {
+	return newNodes(t, func(first, second *gpu.Host) {
+		for _, h := range []*gpu.Host{first, second} {
+			for i := range h.GPUs {
+				if g := &h.GPUs[i]; g.Partitionable != nil {
+					device := fmt.Sprintf(`VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\4&%d&0&0000`, i)
+					g.InstancePath = `PCI\` + device
+					g.Partitionable.Name = `\\?\PCI#` + strings.ReplaceAll(device, `\`, "#") + `#{064092b3-625e-43bf-9eb5-dc845897dd59}`
+				}
+			}
+		}
+		for i := range first.VMs {
+			if vm := &first.VMs[i]; vm.ID == run1 {
+				vm.Clustered = true
+			}
+		}
+	})
+}
+
+// onEach runs a test on each platform.
 func onEach(t *testing.T, test func(t *testing.T, n nodes, away func(node *rig, away bool))) {
 	for _, p := range platforms {
 		t.Run(p.name, func(t *testing.T) {
-			n := newNodes(t, func(first, second *gpu.Host) {
-				for _, h := range []*gpu.Host{first, second} {
-					for i := range h.GPUs {
-						if g := &h.GPUs[i]; g.Partitionable != nil { // as Windows names it
-							device := fmt.Sprintf(`VEN_10DE&DEV_25B6&SUBSYS_157E10DE&REV_A1\4&%d&0&0000`, i)
-							g.InstancePath = `PCI\` + device
-							g.Partitionable.Name = `\\?\PCI#` + strings.ReplaceAll(device, `\`, "#") + `#{064092b3-625e-43bf-9eb5-dc845897dd59}`
-						}
-					}
-				}
-				for i := range first.VMs {
-					if vm := &first.VMs[i]; vm.ID == run1 {
-						vm.Clustered = true
-					}
-				}
-			})
-			test(t, n, p.put(n))
+			n := windowsNodes(t)
+			away, _ := p.put(n)
+			test(t, n, away)
 		})
 	}
 }
@@ -131,6 +147,50 @@ func TestANodeThatChangesBetweenPlanAndApply(t *testing.T) {
 			t.Errorf("the VM is %+v", vm)
 		}
 	})
+}
+
+// TestAClusterThatLags has the cluster learn late that its VM is off. The VM is started with what it
+// was given or gave up, and by the next run where the one that stopped it has died.
+func TestAClusterThatLags(t *testing.T) {
+	for _, p := range platforms {
+		for _, lag := range []time.Duration{0, time.Second, 10 * time.Second, time.Minute} {
+			t.Run(fmt.Sprintf("%s, %s", p.name, lag), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := windowsNodes(t)
+					_, behind := p.put(n)
+					n.stepTime = 2 * lag
+					n.start()
+					behind(lag)
+					n.fence = n.enters("run-1")
+					began := time.Now()
+					n.done(assigns("a"))
+					if took := time.Since(began); took < lag-time.Second {
+						t.Errorf("the VM runs after %s", took)
+					}
+					want := func(adapters, claims int) {
+						t.Helper()
+						if vm := n.vm("run-1"); !vm.Runs() || len(vm.PartitionAdapters) != adapters {
+							t.Errorf("the VM is %+v", vm)
+						}
+						h, err := n.Inventory(t.Context())
+						check(t, err)
+						if len(h.Claims) != claims || len(h.Owed)+len(h.Unfinished) > 0 {
+							t.Errorf("the claims are %+v, owed is %v, and unfinished %v", h.Claims, h.Owed, h.Unfinished)
+						}
+						n.wantJournal(0)
+					}
+					want(1, 1)
+					n.killedWith(assign("b", "vm1", partitionOf(run1, nil), nil), "start")
+					n.start()
+					n.acquire("run-2")
+					want(1, 1)
+					n.done(assign("c", "vm1", partitionOf(run1, nil), nil))
+					want(0, 0)
+					check(t, n.Close())
+				})
+			})
+		}
+	}
 }
 
 // TestAVMThatMovesBetweenPlanAndApply has the VM fail over after its change was prepared.

@@ -42,6 +42,8 @@ type rig struct {
 	on    backend.HyperV // nil for sim
 	clock *clock
 	boot  func() time.Duration // nil for one that goes as the clock does
+	// stepTime is how long a step may take, if that is more than patience.
+	stepTime time.Duration
 	*agentUnderTest
 }
 
@@ -123,7 +125,7 @@ func (r *rig) options() []agent.Option {
 		boot = func() time.Duration { return up.Now().Sub(booted) }
 	}
 	return []agent.Option{
-		agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithBootClock(boot), agent.WithTimeouts(patience, 2*patience), agent.WithStartPatience(startPatience),
+		agent.WithHostName("HV01"), agent.WithClock(r.clock.Now), agent.WithBootClock(boot), agent.WithTimeouts(max(patience, r.stepTime), 2*max(patience, r.stepTime)), agent.WithStartPatience(startPatience),
 	}
 }
 

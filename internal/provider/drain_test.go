@@ -140,3 +140,67 @@ func TestRollingDrainThatFails(t *testing.T) {
 	c.Write(r.Block() + rig.ConfigOf(16, three, draining) + everyVM())
 	c.WantNoChanges()
 }
+
+// TestADrainThatFailsSaysWhereTheVMsAre has a node that cannot be resumed: its VMs run elsewhere, and
+// the error names them and their nodes.
+func TestADrainThatFailsSaysWhereTheVMsAre(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, migrating())
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(16, three, draining)+everyVM())
+	c.Apply()
+	r.Fail("hv02", simulated.OpSetPartitionCount, rig.GPU1, 0, 1)
+	r.Fail("hv02", simulated.OpResumeNode, "", 0, 0)
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
+	out := c.Fails("apply", "-auto-approve")
+	for _, vm := range []string{"avd-03", "avd-04"} {
+		if now, at := r.VM(vm); at == "hv02" || !now.Runs() {
+			t.Errorf("VM %s is %s on %s", vm, now.State, at)
+		} else {
+			rig.WantSaid(t, out, fmt.Sprintf("VM %s has moved to %s", vm, at))
+		}
+	}
+	rig.WantSaid(t, out, "resume the cluster node")
+	r.ClearFaults("hv02")
+	r.Must(r.Fleet.SetNodeState(t.Context(), "hv02", gpu.NodeUp)) // as the next plan asks for
+	c.Apply()
+	r.WantCounts(8, three...)
+	wantDrainsOver(r)
+}
+
+// TestADrainMakesRoom has more VMs on a node than it is to have partitions, and other nodes are free:
+// those that find no room there any more stay where they have gone.
+func TestADrainMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := migrating()
+	s.Hosts[0].VMs = append(s.Hosts[0].VMs, append(s.Hosts[1].VMs, s.Hosts[2].VMs...)...)
+	s.Hosts[1].VMs, s.Hosts[2].VMs = nil, nil
+	r := rig.New(t, s)
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(4, three, draining)+everyVM())
+	c.Apply()
+	r.NeverStops("", three...)
+	c.Write(r.Block() + rig.ConfigOf(2, three, draining) + everyVM())
+	c.Apply()
+	r.WantCounts(2, three...)
+	wantDrainsOver(r)
+	if n := len(r.Host("hv01").VMs); n != 4 {
+		t.Errorf("%d VMs are on hv01, which has 4 partitions", n)
+	}
+	c.WantNoChanges()
+}
+
+// TestOnlyNodesWhoseGPUsAreHeldAreDrained has no VM hold anything, and a drain that would fail.
+func TestOnlyNodesWhoseGPUsAreHeldAreDrained(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, migrating())
+	for _, h := range three {
+		r.Fail(h, simulated.OpDrainNode, "", 0, 0)
+	}
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(16, three, draining))
+	c.Apply()
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining))
+	if out := c.Ok("plan"); strings.Contains(out, "drains the node") {
+		t.Errorf("the plan speaks of a drain:\n%s", out)
+	}
+	c.Apply()
+	r.WantCounts(8, three...)
+}
