@@ -28,6 +28,41 @@ func RunCluster(t *testing.T, factory ClusterFactory) {
 			synctest.Test(t, func(t *testing.T) { lags(t, factory, lag) })
 		})
 	}
+	t.Run("a VM is started again as soon as it is off", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { startsAgain(t, factory) })
+	})
+}
+
+// startsAgain has somebody start gamma between two looks at whether it is off. Who shuts it down does
+// not wait for that until time runs out.
+func startsAgain(t *testing.T, factory ClusterFactory) {
+	f, look := factory(t, clusterHosts())
+	guests, ok := f.(Guests)
+	if !ok {
+		t.Fatal("the fixture cannot say how a guest shuts down")
+	}
+	h := f.HyperV()
+	if err := h.StartVM(t.Context(), gamma); err != nil {
+		t.Fatal(err)
+	}
+	guests.SetGuest(t, gamma, Guest{Shutdown: 250 * time.Millisecond})
+	began := time.Now()
+	go func() {
+		time.Sleep(brief)
+		for h.StartVM(t.Context(), gamma) != nil && t.Context().Err() == nil { // it is still shutting down
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	wantRefusal(t, h.ShutDownVM(ctx, gamma, false), backend.InvalidState, []string{"gamma", "it runs again"})
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %s", took)
+	}
+	here := look(t, "hv01")
+	if vm, ok := here.VM(gamma); !ok || !vm.Runs() {
+		t.Errorf("gamma is %+v", vm)
+	}
 }
 
 // lags has the cluster learn late that alpha is off. It is started all the same, on its node

@@ -58,12 +58,15 @@ func (b *Backend) vm(ctx context.Context, id string) (vm, error) {
 // ends: a request cannot be taken back.
 func (b *Backend) ShutDownVM(ctx context.Context, vmID string, force bool) error {
 	return b.onVM(ctx, "shut the VM down", vmID, func(v vm) error {
-		asked := false
+		asked, goes := false, false
 		for {
 			switch v.state {
 			case gpu.VMOff:
 				return nil
 			case gpu.VMRunning:
+				if goes {
+					return refuse(backend.InvalidState, "it runs again: somebody started it as soon as it was off")
+				}
 				if !asked {
 					var err error
 					if asked, err = b.ask(ctx, v, force); err != nil {
@@ -71,7 +74,7 @@ func (b *Backend) ShutDownVM(ctx context.Context, vmID string, force bool) error
 					}
 				}
 			case gpu.VMStopping:
-				asked = true
+				asked, goes = true, true
 			default:
 				if !asked {
 					return refuse(backend.InvalidState, "the VM is %s, so its guest cannot be asked (%d)", v.state, rvInvalidState)

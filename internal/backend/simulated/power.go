@@ -16,7 +16,14 @@ const shutdownPoll = 20 * time.Millisecond
 // goes on when ctx ends: a request cannot be taken back.
 func (h *Host) ShutDownVM(ctx context.Context, vmID string, force bool) error {
 	c := call{op: OpShutDownVM, vm: vmID}
-	if err := h.do(ctx, c, func(r *record) error { return r.askToShutDown(vmID, force) }); err != nil {
+	goes := false // the guest has heard it
+	if err := h.do(ctx, c, func(r *record) error {
+		err := r.askToShutDown(vmID, force)
+		if vm, ok := r.VM(vmID); ok {
+			goes = vm.State != gpu.VMRunning
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	for {
@@ -28,8 +35,11 @@ func (h *Host) ShutDownVM(ctx context.Context, vmID string, force bool) error {
 		if !ok {
 			return complete(refuse(backend.NotFound, "the VM is gone"), c, rec)
 		}
-		if vm.State == gpu.VMOff {
+		switch {
+		case vm.State == gpu.VMOff:
 			return nil
+		case goes && vm.State == gpu.VMRunning:
+			return complete(refuse(backend.InvalidState, "it runs again: somebody started it as soon as it was off"), c, rec)
 		}
 		if err := sleep(ctx, shutdownPoll); err != nil {
 			return complete(refuse(backend.Timeout, "the guest had not shut down when time ran out; the VM is %s", vm.State), c, rec)
