@@ -1,7 +1,10 @@
 package agent_test
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -383,6 +386,37 @@ func TestPower(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAVMThatSomebodyStartsAgainIsLeftRunning has people start a VM between two looks at whether it is
+// off: it keeps running, although its power might be cut, and the change ends at once.
+func TestAVMThatSomebodyStartsAgainIsLeftRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, onlyOneGPUP)
+		before := r.look()
+		check(t, r.fleet.SetGuest(t.Context(), run1, simulated.Guest{ShutdownMS: 55}))
+		r.breaker.hook = func(write string) {
+			switch write {
+			case "turn off":
+				t.Error("its power is cut")
+			case "shut down":
+				go func() {
+					time.Sleep(10 * time.Millisecond)
+					for r.sim.StartVM(t.Context(), run1) != nil && t.Context().Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+				}()
+			}
+		}
+		began := time.Now()
+		_, err := r.apply(assign("a", "t", nil, partitionOf(run1, func(a *gpu.Assignment) { a.Power.AllowTurnOff = true })))
+		if e := codeOf(t, err, agent.StepFailed); !strings.Contains(e.Error(), "it runs again") || time.Since(began) > time.Second {
+			t.Errorf("after %s: %v", time.Since(began), e)
+		}
+		wantSame(t, before, r.look())
+		r.wantJournal(0)
+		check(t, r.Close())
+	})
 }
 
 // TestClaimElsewhere uses the claim that the VM's former host holds: what the VM has

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -85,7 +86,7 @@ var hypervEffects = effects[backend.HyperV]{
 const drainTimes = 6
 
 // stop asks the guest first. The power is cut only where that is allowed, and never
-// for a guest that answers that somebody is working in it.
+// for a guest that answers that somebody is working in it, or that somebody starts again.
 func (r *hypervRunner) stop(ctx context.Context, s change.Step) error {
 	power := gpu.Power{}
 	if s.Power != nil {
@@ -98,7 +99,7 @@ func (r *hypervRunner) stop(ctx context.Context, s change.Step) error {
 	switch {
 	case err == nil || !power.AllowTurnOff || staleFence(err) != nil:
 		return err
-	case errors.As(err, &be) && (be.Code == backend.Locked || be.Code == backend.AccessDenied || be.Code == backend.NotFound):
+	case errors.As(err, &be) && slices.Contains([]backend.Code{backend.Locked, backend.InUse, backend.AccessDenied, backend.NotFound}, be.Code):
 		return err
 	}
 	ctx, cancel = context.WithTimeout(ctx, r.timeout)

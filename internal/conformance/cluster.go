@@ -55,7 +55,7 @@ func startsAgain(t *testing.T, factory ClusterFactory) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	wantRefusal(t, h.ShutDownVM(ctx, gamma, false), backend.InvalidState, []string{"gamma", "it runs again"})
+	wantRefusal(t, h.ShutDownVM(ctx, gamma, false), backend.InUse, []string{"gamma", "it runs again"})
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("it took %s", took)
 	}

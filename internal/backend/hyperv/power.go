@@ -65,7 +65,7 @@ func (b *Backend) ShutDownVM(ctx context.Context, vmID string, force bool) error
 				return nil
 			case gpu.VMRunning:
 				if goes {
-					return refuse(backend.InvalidState, "it runs again: somebody started it as soon as it was off")
+					return refuse(backend.InUse, "it runs again: somebody started it as soon as it was off")
 				}
 				if !asked {
 					var err error

@@ -39,7 +39,7 @@ func (h *Host) ShutDownVM(ctx context.Context, vmID string, force bool) error {
 		case vm.State == gpu.VMOff:
 			return nil
 		case goes && vm.State == gpu.VMRunning:
-			return complete(refuse(backend.InvalidState, "it runs again: somebody started it as soon as it was off"), c, rec)
+			return complete(refuse(backend.InUse, "it runs again: somebody started it as soon as it was off"), c, rec)
 		}
 		if err := sleep(ctx, shutdownPoll); err != nil {
 			return complete(refuse(backend.Timeout, "the guest had not shut down when time ran out; the VM is %s", vm.State), c, rec)
