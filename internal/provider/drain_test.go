@@ -126,6 +126,30 @@ func TestRollingDrainSaysWhatItDoes(t *testing.T) {
 	rig.WantSaid(t, c.Fails("plan"), "The node is not drained: the partition of VM avd-0")
 }
 
+// TestAVMThatMayNotMoveKeepsItsNodeFromADrain has one VM whose only possible owner is its node: the
+// plan says so, and what becomes of the VMs there instead, or refuses.
+func TestAVMThatMayNotMoveKeepsItsNodeFromADrain(t *testing.T) {
+	t.Parallel()
+	s := migrating()
+	s.Hosts[1].VMs[0].PossibleOwners = []string{"hv02"}
+	r := rig.New(t, s)
+	c := rig.NewCLI(t, r.Block()+rig.ConfigOf(16, three, draining)+everyVM())
+	c.Apply()
+	before := r.Snapshot()
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The node is not drained", "VM avd-03")
+	r.WantUnchanged(before)
+	for _, vm := range []string{"avd-01", "avd-02", "avd-05", "avd-06"} {
+		r.NeverStops(vm, three...)
+	}
+	c.Write(r.Block() + rig.ConfigOf(8, three, draining, `max_disruption = "vm_restart"`) + everyVM())
+	rig.WantSaid(t, c.Ok("plan"), "hv02: VMs avd-03 and avd-04 are shut down and started again", `hv01: gpu_partition_config "vdi" drains the node`)
+	c.Apply()
+	r.WantCounts(8, three...)
+	wantDrainsOver(r)
+	c.WantNoChanges()
+}
+
 // TestRollingDrainThatFails rolls back what was changed; the node that failed is up.
 func TestRollingDrainThatFails(t *testing.T) {
 	t.Parallel()
