@@ -91,16 +91,14 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	if !ok {
 		return
 	}
-	seating := r.seating(at.key, at.host)
-	if a.Partition.PinnedGPU != "" || asksForOne(seating) {
-		r.checkOwnPinned(at, maps.Clone(seating))
-	}
+	r.checkOwnPinned(at)
 	had := at.vm.PartitionAdapters
 	moves := len(had) > 0 && !gpu.SameID(had[0].PinnedGPU, a.Partition.PinnedGPU)
 	if len(had) > 0 && !moves {
 		return
 	}
 	slots := r.slots(at.key, at.host)
+	seating := r.seating(at.key, at.host)
 	own := gpu.FoldID(at.vm.ID)
 	delete(seating, own)
 	if moves && a.Partition.PinnedGPU == "" {

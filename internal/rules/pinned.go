@@ -18,7 +18,7 @@ type starter struct {
 }
 
 // checkOwnPinned asks for an assignment by which the run restarts a VM what checkPinned asks.
-func (r *run) checkOwnPinned(at located, seating map[string]seated) {
+func (r *run) checkOwnPinned(at located) {
 	w := r.plan.Want.Assignment
 	if !seatedAfter(at.vm, w) {
 		return
@@ -28,25 +28,17 @@ func (r *run) checkOwnPinned(at located, seating map[string]seated) {
 	if !ok || goesOn(at.vm, vm) {
 		return
 	}
+	seating := r.seating(at.key, at.host)
 	seating[gpu.FoldID(vm.ID)] = seated{name: cmp.Or(vm.Name, vm.ID), vm: vm, config: w.Partition.Config, asked: w.Partition.PinnedGPU}
 	r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, r.slots(at.key, at.host), seating)
-}
-
-// asksForOne tells whether an assignment pins a VM to a GPU.
-func asksForOne(seating map[string]seated) bool {
-	for _, v := range seating {
-		if v.asked != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // checkPinned asks whether the VMs that this run starts with a partition of a certain GPU find
 // it free whichever of the run's VMs comes first. One that is not pinned takes its partitions of
 // the GPU with the most free ones, and keeps them until it is stopped.
 func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
-	if !asksForOne(seating) {
+	ids := sortedKeys(seating)
+	if !slices.ContainsFunc(ids, func(id string) bool { return seating[id].asked != "" }) {
 		return
 	}
 	starters := map[string]*starter{}
