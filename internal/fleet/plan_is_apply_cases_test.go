@@ -8,6 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // What TestWhatThePlanSaysIsWhatTheHostDoes has found, one by one.
@@ -622,4 +623,30 @@ func openMPS(gpus ...string) gpu.Want {
 	w := mpsOf(gpus...)
 	w.Config.MPS.ComputeMode = gpu.ComputeDefault
 	return w
+}
+
+// A VM that its plan leaves off takes none of the partitions that it then has, and is not counted with
+// those that it is given.
+func TestAVMThatIsLeftOffNeedsNoRoom(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
+	w.turn("vm-12", gpu.VMRunning)
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-13"); err != nil {
+		t.Fatal(err)
+	}
+	w.turn("vm-13", gpu.VMRunning)
+	restores := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has, Want: vdi.has}
+	config := *vdi.has.Config
+	config.Restore = true
+	restores.Want.Config = &config
+	gets := w.assigned("vm-13", gpu.PartitionWant{})
+	for _, off := range []bool{true, false} {
+		gets.Want.Assignment.Power.StayOff = off
+		said := slices.ContainsFunc(w.plan(gets, restores).errors, func(x rules.Finding) bool { return x.Title == "Too few partitions for the running VMs" })
+		if said == off {
+			t.Errorf("left off: %t, and too few partitions: %t", off, said)
+		}
+	}
 }

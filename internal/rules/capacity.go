@@ -36,7 +36,9 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 		}
 		seats := total(r.slots(host, h))
 		seating := r.seating(host, h)
-		r.checkPinned(Finding{Path: "gpu_p.partition_count", Host: host}, r.slots(host, h), seating)
+		if pinsAny(r.projected(host, h)) {
+			r.checkPinned(Finding{Path: "gpu_p.partition_count", Host: host}, r.slots(host, h), seating)
+		}
 		need, _ := tally(seating)
 		if need <= seats {
 			r.warnOfOff(host, seats, seating)
@@ -112,7 +114,7 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		}
 		for id, s := range seating {
 			if n := heldBy(slots[0].gpu, id); s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
-				s.seats = n
+				s.seats, s.off = n, 0
 				seating[id] = s
 			}
 			if s.seats == 0 || s.pinned != "" && !gpu.SameID(s.pinned, pin) {

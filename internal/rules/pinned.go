@@ -20,10 +20,11 @@ type starter struct {
 // checkOwnPinned asks for an assignment by which the run restarts a VM what checkPinned asks.
 func (r *run) checkOwnPinned(at located) {
 	w := r.plan.Want.Assignment
-	if !seatedAfter(at.vm, w) {
+	projected := r.projected(at.key, at.host)
+	if !seatedAfter(at.vm, w) || w.Partition.PinnedGPU == "" && !pinsAny(projected) {
 		return
 	}
-	then := r.forced(*r.projected(at.key, at.host), at.key, r.plan)
+	then := r.forced(*projected, at.key, r.plan)
 	vm, ok := then.VM(at.vm.ID)
 	if !ok || goesOn(at.vm, vm) {
 		return
@@ -33,14 +34,20 @@ func (r *run) checkOwnPinned(at located) {
 	r.checkPinned(Finding{Path: "partition", Host: at.key, VM: at.vm.Name}, r.slots(at.key, at.host), seating)
 }
 
+// pinsAny tells whether an assignment on a host pins its VM to a GPU.
+func pinsAny(h *gpu.Host) bool {
+	for c := range h.ClaimsOf(gpu.ClaimAssignment) {
+		if a := c.Want.Assignment; a != nil && a.Partition != nil && a.Partition.PinnedGPU != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // checkPinned asks whether the VMs that this run starts with a partition of a certain GPU find
 // it free whichever of the run's VMs comes first. One that is not pinned takes its partitions of
 // the GPU with the most free ones, and keeps them until it is stopped.
 func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
-	ids := sortedKeys(seating)
-	if !slices.ContainsFunc(ids, func(id string) bool { return seating[id].asked != "" }) {
-		return
-	}
 	starters := map[string]*starter{}
 	for id, v := range seating {
 		if v.vm.Runs() && !goesOn(r.fleet.vmOn(f.Host, id), v.vm) {

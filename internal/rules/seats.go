@@ -80,6 +80,7 @@ type seated struct {
 	vm        *gpu.VM
 	seats     int
 	running   bool // it holds its partition now, or will after this run
+	off       int  // of the seats those that it does not take: it is left off, with what it had
 	clustered bool
 	pinned    string
 	asked     string // the GPU that its assignment pins it to
@@ -130,6 +131,9 @@ func (r *run) users(host string, p *projection, has func(*gpu.VM) int) map[strin
 			clustered: vm.Clustered,
 			planned:   !had,
 		}
+		if had && now.Runs() && !vm.Runs() {
+			s.off = max(0, n-has(now))
+		}
 		if len(vm.PartitionAdapters) > 0 {
 			s.pinned = vm.PartitionAdapters[0].PinnedGPU
 		}
@@ -165,7 +169,7 @@ func tally(seats map[string]seated) (running, configured int) {
 	for _, s := range seats {
 		configured += s.seats
 		if s.running {
-			running += s.seats
+			running += s.seats - s.off
 		}
 	}
 	return running, configured
