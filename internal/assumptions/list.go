@@ -227,6 +227,14 @@ var all = []Assumption{
 		Where:    []string{"internal/placement/vgpu_plan.go"},
 	},
 	{
+		ID: "linux-mps-partitions", Platform: gpu.Linux,
+		Says:     "With -S, from driver R590 on, a control daemon takes sm_partition add, rm and lspart before any client has come, prints the id of a partition with its GPU's UUID when it makes one, shows in lspart the beginning of the id and all chunks of a GPU as free or used, and forgets partitions when it ends.",
+		Source:   "NVIDIA's guide to MPS has the commands, the variable CUDA_MPS_SM_PARTITION and the table of lspart; CUDA 13.1 came with R590. That adding prints \"Partition ... created\", or the id alone, is from public scripts.",
+		Answered: "nvidia-cuda-mps-control -d -S, lspart and sm_partition add on an idle GPU of Ampere or later",
+		Unasked:  "it takes a daemon of its own on a GPU",
+		Where:    []string{"internal/backend/nvidia/mps/partitions.go", "internal/fake/mps/partitions_linux.go"},
+	},
+	{
 		ID: "linux-last-client", Platform: gpu.Linux,
 		Says:     "When the last program that has a GPU without persistence mode open ends, the driver forgets its time slice like its compute mode, and keeps its MIG mode and instances.",
 		Source:   "NVIDIA's Driver Persistence names the compute mode among what is lost then, and neither of the others; the MIG user guide has instances last until a reset or a restart.",

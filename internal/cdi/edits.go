@@ -26,6 +26,10 @@ const ShareVariable = "GPUFLEET_SHARE"
 // some programs in containers only take numbers there.
 const devicesVariable = "GPUFLEET_SHARE_DEVICES"
 
+// PartitionVariable names a process's static partition to CUDA. A daemon with such partitions
+// takes no client without it, and knows no percentages.
+const PartitionVariable = "CUDA_MPS_SM_PARTITION"
+
 // limitVariables begin the names of those that NVIDIA's hook for limits of memory reads.
 const limitVariables = "NVIDIA_GPU_MEMORY_"
 
@@ -58,7 +62,10 @@ func (m *MPS) environment(gpus int) []string {
 		return nil
 	}
 	env := []string{pipeVariable + "=" + containerPipe}
-	if m.ThreadPercentage > 0 {
+	switch {
+	case m.Partition != "":
+		env = append(env, PartitionVariable+"="+m.Partition)
+	case m.ThreadPercentage > 0:
 		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.FormatFloat(m.ThreadPercentage, 'f', -1, 64))
 	}
 	if m.MemoryLimit > 0 {

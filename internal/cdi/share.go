@@ -44,6 +44,9 @@ type MPS struct {
 	Shm  string
 	// ThreadPercentage is a process's part of the GPU's threads; 0 is the daemon's default.
 	ThreadPercentage float64
+	// Partition is the static partition of multiprocessors in which they compute, in place of a
+	// percentage; "" where the daemon has none.
+	Partition string
 	// MemoryLimit is what one process may hold on each GPU; 0 is the daemon's default.
 	MemoryLimit gpu.Bytes
 	// Priority is 0 (normal) or 1 (below normal), nil the daemon's default.

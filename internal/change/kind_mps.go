@@ -44,6 +44,9 @@ func daemonDeclared(d *gpu.MPSDaemonSpec) string {
 	if d.ActiveThreadPercentage > 0 {
 		parts = append(parts, strconv.FormatFloat(d.ActiveThreadPercentage, 'f', -1, 64)+" % of the threads")
 	}
+	if d.StaticPartitions {
+		parts = append(parts, "static partitions")
+	}
 	if d.PinnedMemoryLimit > 0 {
 		parts = append(parts, d.PinnedMemoryLimit.String()+" of memory")
 	}

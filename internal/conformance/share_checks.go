@@ -74,6 +74,38 @@ func foreignDaemons(h *gpu.Host) []gpu.MPSDaemon {
 	return foreign
 }
 
+// inPartitions are shares with a static partition each, in place of a percentage.
+func inPartitions(shares ...string) migCheck {
+	return func(t *testing.T, b *migBench) {
+		t.Helper()
+		seen := map[string]bool{}
+		for _, name := range shares {
+			s, ok := b.after.HandedShare(name)
+			if !ok {
+				t.Errorf("there is no share %s", name)
+				continue
+			}
+			id := s.Environment["CUDA_MPS_SM_PARTITION"]
+			if !strings.HasPrefix(id, "GPU-") || seen[id] || s.Environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] != "" {
+				t.Errorf("share %s has no partition of its own: %v", name, s.Environment)
+			}
+			seen[id] = true
+		}
+	}
+}
+
+// inAnotherPartition is a share that had another one before.
+func inAnotherPartition(share string) migCheck {
+	return func(t *testing.T, b *migBench) {
+		t.Helper()
+		before, _ := b.before.HandedShare(share)
+		now, _ := b.after.HandedShare(share)
+		if before == nil || now == nil || before.Environment["CUDA_MPS_SM_PARTITION"] == now.Environment["CUDA_MPS_SM_PARTITION"] {
+			t.Errorf("share %s was %+v and is %+v", share, before, now)
+		}
+	}
+}
+
 // serves is a daemon that runs as it was wanted, for clients and for nobody else.
 func serves(want gpu.MPSDaemonSpec, clients ...string) migCheck {
 	return func(t *testing.T, b *migBench) {

@@ -63,6 +63,15 @@ func forUser(uid int) func(*gpu.MPSDaemonSpec) {
 	return func(d *gpu.MPSDaemonSpec) { d.User = &uid }
 }
 
+func withPartitions(d *gpu.MPSDaemonSpec) { d.StaticPartitions = true }
+
+// newDriver is the first one with static partitions.
+func newDriver(h *gpu.Host) {
+	for i := range h.GPUs {
+		h.GPUs[i].Driver.Version = "590.44.01"
+	}
+}
+
 func forAllUsers(d *gpu.MPSDaemonSpec) { d.User, d.MultiUser = nil, true }
 
 func withLimits(threads float64, memory gpu.Bytes) func(*gpu.MPSDaemonSpec) {

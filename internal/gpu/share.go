@@ -45,6 +45,9 @@ type MPSLayout struct {
 	// PerGPU gives each GPU a daemon of its own, so that a fault of one client ends none on
 	// other GPUs. A GPU instance has one anyway.
 	PerGPU bool `json:"per_gpu,omitempty"`
+	// StaticPartitions gives each share multiprocessors of its own by its thread percentage.
+	// It takes PerGPU.
+	StaticPartitions bool `json:"static_partitions,omitempty"`
 }
 
 // TimeSlicing wants several workloads to take turns on each GPU or GPU instance. Nothing
@@ -86,6 +89,8 @@ type MPSDaemonSpec struct {
 	MultiUser              bool           `json:"multi_user,omitempty"`
 	ActiveThreadPercentage float64        `json:"active_thread_percentage,omitempty"`
 	PinnedMemoryLimit      Bytes          `json:"pinned_memory_limit,omitempty"` // on each device
+	// StaticPartitions lets a client compute only in a partition that it names.
+	StaticPartitions bool `json:"static_partitions,omitempty"`
 }
 
 // Equal compares what two daemons are wanted to be. None is equal to none only.
@@ -121,14 +126,15 @@ func RoundMPSLimit(b Bytes) Bytes {
 }
 
 // MPSDifference is in what a daemon that runs is not as wanted.
-type MPSDifference struct{ Devices, Users, Limits bool }
+type MPSDifference struct{ Devices, Users, Partitions, Limits bool }
 
 // Differs compares a daemon with what it shall be.
 func (s *MPSDaemonSpec) Differs(want *MPSDaemonSpec) MPSDifference {
 	return MPSDifference{
-		Devices: !SameDevices(s.Devices, want.Devices),
-		Users:   s.MultiUser != want.MultiUser || (s.User == nil) != (want.User == nil) || s.User != nil && *s.User != *want.User,
-		Limits:  s.ActiveThreadPercentage != want.ActiveThreadPercentage || s.PinnedMemoryLimit != want.PinnedMemoryLimit,
+		Devices:    !SameDevices(s.Devices, want.Devices),
+		Users:      s.MultiUser != want.MultiUser || (s.User == nil) != (want.User == nil) || s.User != nil && *s.User != *want.User,
+		Partitions: s.StaticPartitions != want.StaticPartitions,
+		Limits:     s.ActiveThreadPercentage != want.ActiveThreadPercentage || s.PinnedMemoryLimit != want.PinnedMemoryLimit,
 	}
 }
 
@@ -140,6 +146,8 @@ func (d MPSDifference) WhyRestart() string {
 		return "its devices are others"
 	case d.Users:
 		return "it is for other users"
+	case d.Partitions:
+		return "it begins or ends to have static partitions"
 	}
 	return ""
 }
@@ -294,6 +302,15 @@ type HandedShare struct {
 	Outdated string `json:"outdated,omitempty"`
 	// Note says what containers lack, in a sentence or two, "" for nothing.
 	Note string `json:"note,omitempty"`
+}
+
+// staticPartitionsBranch is the first driver branch whose MPS has static partitions, that of CUDA
+// 13.1.
+var staticPartitionsBranch = []int{590}
+
+// StaticPartitions reports whether MPS on the GPU can have static partitions: from Ampere on.
+func (g *GPU) StaticPartitions() bool {
+	return atLeast(g.Driver.Branch(), staticPartitionsBranch) && atLeast(g.ComputeCapability, []int{8})
 }
 
 // The first driver branch and container toolkit that hold a container to a memory limit.

@@ -22,6 +22,8 @@ type Spec struct {
 	// is nil with MultiUser: then processes of all users share a server.
 	User      *int `json:"user,omitempty"`
 	MultiUser bool `json:"multi_user,omitempty"`
+	// StaticPartitions is how it is started: its clients name a partition of multiprocessors.
+	StaticPartitions bool `json:"static_partitions,omitempty"`
 	Settings
 }
 

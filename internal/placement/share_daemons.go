@@ -38,7 +38,7 @@ func Daemons(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) []gpu.MPSDaem
 func newDaemon(c *gpu.PartitionConfig, first gpu.SharedDevice) gpu.MPSDaemonSpec {
 	return gpu.MPSDaemonSpec{
 		Name: daemonName(c, first), Devices: []gpu.SharedDevice{first}, User: c.MPS.User, MultiUser: c.MPS.MultiUser,
-		ActiveThreadPercentage: c.MPS.ActiveThreadPercentage, PinnedMemoryLimit: c.MPS.PinnedMemoryLimit,
+		ActiveThreadPercentage: c.MPS.ActiveThreadPercentage, PinnedMemoryLimit: c.MPS.PinnedMemoryLimit, StaticPartitions: c.MPS.StaticPartitions,
 	}
 }
 

@@ -59,6 +59,9 @@ func (d *Device) refuses(s *gpu.Share) LackCode {
 	if d.Mode != gpu.ShareMPS && (s.ActiveThreadPercentage > 0 || s.ClientPriority != nil) {
 		return LackMode
 	}
+	if d.hasPartitions() && s.ActiveThreadPercentage == 0 {
+		return LackMode
+	}
 	if max(d.Request(s), d.Limit(s)) > d.Memory {
 		return LackSize
 	}
@@ -85,13 +88,24 @@ func (d *Device) Exceeded(t Taken) LackCode {
 // limitsAllowed and threadsAllowed are what limits may add up to.
 func (d *Device) limitsAllowed() float64 { return d.Oversubscription * float64(d.Memory) }
 
-func (d *Device) threadsAllowed() float64 { return 100 * d.Oversubscription }
+func (d *Device) threadsAllowed() float64 {
+	if d.hasPartitions() {
+		return 100 // no multiprocessor is in two
+	}
+	return 100 * d.Oversubscription
+}
+
+func (d *Device) hasPartitions() bool { return d.Mode == gpu.ShareMPS && d.Config.MPS.StaticPartitions }
 
 // explain words what a device lacks for one more share.
 func (d *Device) explain(code LackCode, s *gpu.Share) *ShareLack {
 	t, others := d.Taken(), d.Beside()
 	switch code {
 	case LackMode:
+		if d.hasPartitions() {
+			return d.lack(code, "has static partitions of its multiprocessors, and the share does not say how large its own is", "`active_thread_percentage`",
+				"Write `active_thread_percentage`, which is the size of the share's partition there, or take a GPU without `static_partitions`.")
+		}
 		attribute := "client_priority"
 		if s.ActiveThreadPercentage > 0 {
 			attribute = "active_thread_percentage"
@@ -115,8 +129,12 @@ func (d *Device) explain(code LackCode, s *gpu.Share) *ShareLack {
 		return d.lack(code, "allows memory limits of "+left.String()+" more"+others+d.ratioText(), "a limit of "+d.Limit(s).String(),
 			"Lower the limit, or raise `oversubscription` in its partition config: limits may then add up to more than the device has.")
 	case LackThreads:
+		fix := "Lower `active_thread_percentage`, or raise `oversubscription` in its partition config: percentages may then add up to more than 100."
+		if d.hasPartitions() {
+			fix = "Lower `active_thread_percentage`, or take another device: static partitions never overlap."
+		}
 		return d.lack(code, "has "+Percent(max(d.threadsAllowed()-t.Threads, 0))+" of its threads left"+others+d.ratioText(), Percent(s.ActiveThreadPercentage),
-			"Lower `active_thread_percentage`, or raise `oversubscription` in its partition config: percentages may then add up to more than 100.")
+			fix)
 	case LackMissing, LackForVMs, LackLayout, LackPool, LackConfig, LackProfile, LackApart:
 	}
 	return d.lack(code, "does not take it", "a place", "Choose another device.")

@@ -42,7 +42,7 @@ func (b *Backend) EnsureDaemon(ctx context.Context, d gpu.MPSDaemonSpec, endClie
 
 // daemonSpec is what is wanted, with its devices as they are called now.
 func (s *session) daemonSpec(d gpu.MPSDaemonSpec) (mpsconf.Spec, error) {
-	spec := mpsconf.Spec{Name: d.Name, User: d.User, MultiUser: d.MultiUser, Settings: mpsconf.Settings{ActiveThreadPercentage: d.ActiveThreadPercentage}}
+	spec := mpsconf.Spec{Name: d.Name, User: d.User, MultiUser: d.MultiUser, StaticPartitions: d.StaticPartitions, Settings: mpsconf.Settings{ActiveThreadPercentage: d.ActiveThreadPercentage}}
 	for _, device := range d.Devices {
 		at, err := s.locate(device)
 		if err != nil {
@@ -92,13 +92,13 @@ func (b *Backend) readMPS(ctx context.Context, s *session, gpus []gpu.GPU) (*gpu
 // daemon is a daemon as the host shows it.
 func (b *Backend) daemon(d *mps.Daemon, gpus []gpu.GPU) gpu.MPSDaemon {
 	out := gpu.MPSDaemon{PID: d.PID, PipeDir: gpu.Printable(d.PipeDir), Problem: d.Problem}
-	out.Name, out.MultiUser = d.Name, d.MultiUser
+	out.Name, out.MultiUser, out.StaticPartitions = d.Name, d.MultiUser, d.StaticPartitions
 	devices := d.Devices
 	var declared mpsconf.Settings
 	if d.Spec != nil {
 		out.User, out.MultiUser, declared = d.Spec.User, d.Spec.MultiUser, d.Spec.Settings
 		if d.PID == 0 {
-			devices = d.Spec.Devices
+			devices, out.StaticPartitions = d.Spec.Devices, d.Spec.StaticPartitions
 		}
 	}
 	out.Devices = sharedDevices(gpus, devices)

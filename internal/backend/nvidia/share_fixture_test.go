@@ -82,7 +82,7 @@ func newShareFixtureOf(t *testing.T, initial gpu.Host, o fakenvml.Options) *shar
 		StartTimeout: time.Minute, StopTimeout: 10 * time.Second,
 	}
 	if initial.MPS != nil && initial.MPS.Program != "" {
-		f.behaviour = fakemps.Behaviour{Driver: 550, GPU: true, MultiUser: true, ProcDir: f.tree.Proc()}
+		f.behaviour = fakemps.Behaviour{Driver: 590, GPU: true, MultiUser: true, ProcDir: f.tree.Proc()}
 		f.programs = fakemps.Install(t, f.behaviour)
 		f.daemons.Program = f.programs.Control()
 	}

@@ -22,21 +22,23 @@ func shareObject(name string) string { return "share " + name }
 // WriteShare hands a share to containers, or brings what is handed over up to date.
 func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 	const op = "hand it to containers"
-	var found *cdi.Share
-	err := b.ask(ctx, op, shareObject(s.Name), func(driver *session) (err error) {
-		found, err = b.shareOf(driver, s)
-		return err
-	})
-	if err != nil {
-		return err
-	}
 	if len(b.stale()) > 0 {
 		_ = b.RefreshDevices(ctx) // the share says what it lacks
 	}
-	b.handing.Lock()
-	defer b.handing.Unlock()
-	_, err = b.shares.Write(found)
-	return complete(ctx, cdiError(err), op, shareObject(s.Name))
+	// Nobody else has the driver until a partition that is made for the share is in its file.
+	return b.ask(ctx, op, shareObject(s.Name), func(driver *session) error {
+		found, err := b.shareOf(ctx, driver, s, true)
+		if err == nil {
+			err = ctx.Err() // nobody waits any more: it writes nothing
+		}
+		if err != nil {
+			return err
+		}
+		b.handing.Lock()
+		defer b.handing.Unlock()
+		_, err = b.shares.Write(found)
+		return cdiError(err)
+	})
 }
 
 // OutdatedShares compares what is handed over with what would be written now.
@@ -44,7 +46,7 @@ func (b *Backend) OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (m
 	var found []*cdi.Share
 	err := b.ask(ctx, "compare what containers get", "", func(driver *session) error {
 		for _, s := range shares {
-			if share, err := b.shareOf(driver, s); err == nil { // else its devices or its daemon are the news
+			if share, err := b.shareOf(ctx, driver, s, false); err == nil { // else its devices or its daemon are the news
 				found = append(found, share)
 			}
 		}
@@ -62,13 +64,14 @@ func (b *Backend) OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (m
 	return out, ctx.Err()
 }
 
-// shareOf is a share as it is written, with the daemon that serves it.
-func (b *Backend) shareOf(driver *session, s gpu.ShareSpec) (*cdi.Share, error) {
+// shareOf is a share as it is written, with the daemon that serves it. With write, a partition is
+// made for it where the daemon has such.
+func (b *Backend) shareOf(ctx context.Context, driver *session, s gpu.ShareSpec, write bool) (*cdi.Share, error) {
 	share, err := driver.share(s)
 	if err != nil {
 		return nil, err
 	}
-	if share.MPS, err = b.clientOf(driver, s); err != nil {
+	if share.MPS, err = b.clientOf(ctx, driver, s, write); err != nil {
 		return nil, err
 	}
 	if err := share.Validate(); err != nil {
@@ -98,7 +101,7 @@ func (s *session) share(spec gpu.ShareSpec) (*cdi.Share, error) {
 }
 
 // clientOf is how the processes of a share reach their MPS daemon, nil without one.
-func (b *Backend) clientOf(s *session, spec gpu.ShareSpec) (*cdi.MPS, error) {
+func (b *Backend) clientOf(ctx context.Context, s *session, spec gpu.ShareSpec, write bool) (*cdi.MPS, error) {
 	if spec.Daemon == "" {
 		return nil, nil
 	}
@@ -109,10 +112,33 @@ func (b *Backend) clientOf(s *session, spec gpu.ShareSpec) (*cdi.MPS, error) {
 	case !there:
 		return nil, refuse(backend.NotFound, "the host has no MPS daemon %s", spec.Daemon)
 	}
+	have, kept, err := b.partitions(spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	partition, err := host.Partition(ctx, spec.Daemon, spec.ActiveThreadPercentage, have, kept, write)
+	if err != nil {
+		return nil, err
+	}
 	return &cdi.MPS{
-		Pipe: host.PipeDir(spec.Daemon), Shm: sharedMemory,
+		Pipe: host.PipeDir(spec.Daemon), Shm: sharedMemory, Partition: partition,
 		ThreadPercentage: spec.ActiveThreadPercentage, MemoryLimit: spec.PinnedMemoryLimit, Priority: spec.ClientPriority,
 	}, nil
+}
+
+// partitions are the static partition that a share was given, and those of the others.
+func (b *Backend) partitions(share string) (have string, kept []string, err error) {
+	all, err := b.shares.List()
+	for _, s := range all {
+		switch id := s.Environment[cdi.PartitionVariable]; {
+		case id == "":
+		case s.Name == share:
+			have = id
+		default:
+			kept = append(kept, id)
+		}
+	}
+	return have, kept, err
 }
 
 // RemoveShare takes a share back, so that no process comes, and then ends its clients. It takes

@@ -83,6 +83,13 @@ func (r *record) acceptsDaemon(want gpu.MPSDaemonSpec, uuids []string) error {
 	if err := spec.Validate(); err != nil {
 		return refuse(backend.InvalidParameter, "%v", err)
 	}
+	if want.StaticPartitions {
+		for _, d := range want.Devices {
+			if g, ok := r.GPU(d.GPU); ok && !g.StaticPartitions() {
+				return refuse(backend.Failed, "the driver's MPS has no static partitions for GPU %s", g.ID)
+			}
+		}
+	}
 	if r.MPS == nil || r.MPS.Program == "" {
 		return refuse(backend.NotSupported, "nvidia-cuda-mps-control is not installed: it comes with the driver, in some distributions as a package of its own")
 	}

@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -106,8 +107,12 @@ func (r *record) share(want gpu.ShareSpec) (*cdi.Share, error) {
 	if !ok {
 		return nil, refuse(backend.NotFound, "the host has no MPS daemon %s", want.Daemon)
 	}
+	partition := ""
+	if d.StaticPartitions { // its id ends with the daemon's process
+		partition = fmt.Sprintf("%s/%s-%d-%g", devices[0].uuid, want.Name, d.PID, want.ActiveThreadPercentage)
+	}
 	share.MPS = &cdi.MPS{
-		Pipe: d.PipeDir, ThreadPercentage: want.ActiveThreadPercentage, MemoryLimit: want.PinnedMemoryLimit, Priority: want.ClientPriority,
+		Pipe: d.PipeDir, Partition: partition, ThreadPercentage: want.ActiveThreadPercentage, MemoryLimit: want.PinnedMemoryLimit, Priority: want.ClientPriority,
 	}
 	return share, nil
 }

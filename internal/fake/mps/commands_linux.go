@@ -44,6 +44,10 @@ func (d *daemon) command(uid int, words []string) string {
 			pids = append(pids, strconv.Itoa(s.pid))
 		}
 		return strings.Join(pids, "\n")
+	case "sm_partition", "lspart":
+		if d.b.Driver >= firstStatic {
+			return d.partition(name, args)
+		}
 	case "start_server":
 		d.startServer(number(args[1]))
 		return ""

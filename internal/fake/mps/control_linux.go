@@ -35,6 +35,9 @@ func control(me self, b Behaviour) int {
 	if b.MultiUser {
 		known = append(known, "-multiuser-server")
 	}
+	if b.Driver >= firstStatic {
+		known = append(known, "-S")
+	}
 	for _, a := range me.args {
 		if !slices.Contains(known, a) {
 			return 1 // without a word

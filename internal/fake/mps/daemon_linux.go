@@ -22,6 +22,10 @@ type daemon struct {
 	pipe      string
 	log       *os.File
 	multiUser bool
+	// static is how it was started: partitions are those that were made, by id.
+	static     bool
+	partitions []partition
+	made       int
 
 	mu       sync.Mutex
 	changed  *sync.Cond // a server or a client has come or gone
@@ -41,6 +45,7 @@ func daemonize(me self, b Behaviour) int {
 	d := &daemon{me: me, b: b, pipe: pipeDir(), threads: 100, priority: "0", limits: map[int]string{}}
 	d.changed = sync.NewCond(&d.mu)
 	d.multiUser = slices.Contains(me.args, "-multiuser-server")
+	d.static = slices.Contains(me.args, "-S")
 	if b.FailsToStart {
 		return 1
 	}

@@ -90,6 +90,11 @@ func (d *daemon) forget(s *mpsServer) {
 // client is a CUDA process. Another user's waits until the server has no clients left.
 func (d *daemon) client(c net.Conn, in *bufio.Reader, uid, pid int) {
 	d.mu.Lock()
+	if d.static && !slices.ContainsFunc(d.partitions, func(p partition) bool { return d.computes(pid, p) }) {
+		d.say("Client %d: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION", pid)
+		d.mu.Unlock()
+		return
+	}
 	var mine *mpsServer
 	for mine == nil {
 		if d.quitting {

@@ -163,5 +163,8 @@ func (h *Host) launch(spec mpsconf.Spec) (launch, error) {
 	if spec.MultiUser {
 		l.args = append(l.args, multiUserFlag)
 	}
+	if spec.StaticPartitions {
+		l.args = append(l.args, partitionsFlag)
+	}
 	return l, nil
 }

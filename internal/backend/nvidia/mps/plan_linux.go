@@ -172,8 +172,9 @@ func (h *Host) whyEnded(s *sight, name string) string {
 // whyRestart is the reason for which a daemon that runs must start again, "" for none.
 func (h *Host) whyRestart(spec mpsconf.Spec, s *sight) string {
 	differs := gpu.MPSDifference{
-		Devices: !slices.Equal(s.control.devices(), spec.Devices),
-		Users:   s.control.isMultiUser() != spec.MultiUser || s.record != nil && !sameUser(s.record.Spec.User, spec.User),
+		Devices:    !slices.Equal(s.control.devices(), spec.Devices),
+		Partitions: s.control.hasPartitions() != spec.StaticPartitions,
+		Users:      s.control.isMultiUser() != spec.MultiUser || s.record != nil && !sameUser(s.record.Spec.User, spec.User),
 	}
 	switch {
 	case s.silent != "":

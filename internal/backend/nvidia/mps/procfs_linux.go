@@ -22,6 +22,7 @@ const (
 	pipeDirectory  = "CUDA_MPS_PIPE_DIRECTORY"
 	logDirectory   = "CUDA_MPS_LOG_DIRECTORY"
 	multiUserFlag  = "-multiuser-server"
+	partitionsFlag = "-S"
 
 	defaultPipeDir  = "/tmp/nvidia-mps"
 	defaultPipeDir3 = "/run/nvidia-mps"
@@ -70,6 +71,10 @@ func (p process) speaksProtocol3() bool {
 
 func (p process) isMultiUser() bool {
 	return slices.ContainsFunc(p.args, func(a string) bool { return a == multiUserFlag || a == "-m" || a == "--multiuser" })
+}
+
+func (p process) hasPartitions() bool {
+	return slices.Contains(p.args, partitionsFlag) || slices.Contains(p.args, "--static-partitioning")
 }
 
 func (p process) pipeDir() string {

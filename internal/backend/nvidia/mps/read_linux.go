@@ -26,6 +26,8 @@ type Daemon struct {
 	User      int  `json:"user"` // the user id it runs as
 	Systemd   bool `json:"systemd,omitempty"`
 	MultiUser bool `json:"multi_user,omitempty"`
+	// StaticPartitions tells whether it was started with them.
+	StaticPartitions bool `json:"static_partitions,omitempty"`
 	// Devices are what its clients see, nil for every GPU. With Hidden it is not known what
 	// they see, and where its pipes are: only root may read that of another user's daemon.
 	Devices []string `json:"devices,omitempty"`
@@ -114,7 +116,7 @@ func foreign(p process, all []process) Daemon {
 
 // from takes what a control daemon's process tells.
 func (d *Daemon) from(p process) {
-	d.PID, d.User, d.MultiUser, d.Devices = p.pid, p.user, p.isMultiUser(), p.devices()
+	d.PID, d.User, d.MultiUser, d.StaticPartitions, d.Devices = p.pid, p.user, p.isMultiUser(), p.hasPartitions(), p.devices()
 }
 
 func (h *Host) read(ctx context.Context, name string, all []process) (*Daemon, error) {
