@@ -66,6 +66,9 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 			found = append(found, "`compute_mode` is "+quote(string(mode))+", and must be \"exclusive_process\" or \"default\"")
 		}
 	}
+	if c.MPS.StaticPartitions && (!c.MPS.PerGPU || c.MPS.ActiveThreadPercentage > 0) {
+		found = append(found, "`static_partitions` takes `daemons = \"per_gpu\"`, as a process has one partition of one GPU, and no `active_thread_percentage`, which the driver then ignores: that of a share is the size of its partition")
+	}
 	if o := c.MPS.Oversubscription; !(o == 0 || o >= 1) {
 		found = append(found, "`oversubscription` is "+placement.Decimal(o)+", and must be at least 1")
 	}
@@ -87,6 +90,13 @@ func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
 		Wanted: fmt.Sprintf("%s shares %s among processes.", capital(r.label()), verb(len(prohibited), "it", "them")),
 		Fix:    "Run `nvidia-smi -c DEFAULT` for it on the host, or leave the GPU out of `selector`.",
 	}, "prohibited", prohibited)
+	without := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MPS.StaticPartitions && !g.StaticPartitions() })
+	r.reportGPUs(Finding{
+		Path: "mps", Title: "The GPU has no static partitions",
+		Found:  fmt.Sprintf("%s %s no static partitions of multiprocessors: MPS has them with drivers from R590 on, on GPUs from Ampere on.", capital(join(gpuTexts(without))), verb(len(without), "has", "have")),
+		Wanted: fmt.Sprintf("%s gives each share a partition (`static_partitions`).", capital(r.label())),
+		Fix:    "Upgrade the driver, leave the GPU out of `selector`, or leave `static_partitions` out.",
+	}, "no partitions", without)
 	var small []member
 	for host, h := range r.hostsAtHand(c.GPUs) {
 		for g := range selected(h, c.GPUs[host]) {

@@ -111,6 +111,31 @@ func mpsScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.Oversubscription = 1.5 },
 		},
 		{
+			rule: "mps-supported", name: "static partitions of a daemon for several GPUs", level: rules.Error, path: "mps", says: []string{"`static_partitions` takes `daemons = \"per_gpu\"`"}, hostless: true,
+			build: func() (rules.World, change.Change) {
+				return mpsPlan(partitionable(), func(c *gpu.PartitionConfig) { c.MPS.StaticPartitions = true })()
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.PerGPU = true },
+		},
+		{
+			rule: "mps-supported", name: "static partitions with an old driver", level: rules.Error, path: "mps", says: []string{migGPU1, "no static partitions", "R590", "`static_partitions`"},
+			build: func() (rules.World, change.Change) {
+				h := partitionable()
+				h.GPUs[1].Driver.Version = "580.95.05"
+				return mpsPlan(h, func(c *gpu.PartitionConfig) { c.MPS.StaticPartitions, c.MPS.PerGPU = true, true })()
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.GPUs["gpu01"] = []string{migGPU0} },
+		},
+		{
+			rule: "mps-supported", name: "static partitions before Ampere", level: rules.Error, path: "mps", says: []string{migGPU0, "from Ampere on"},
+			build: func() (rules.World, change.Change) {
+				h := partitionable()
+				h.GPUs[0].ComputeCapability = "7.5"
+				return mpsPlan(h, func(c *gpu.PartitionConfig) { c.MPS.StaticPartitions, c.MPS.PerGPU = true, true })()
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MPS.StaticPartitions = false },
+		},
+		{
 			rule: "mps-supported", name: "compute mode", level: rules.Error, path: "mps", says: []string{`"prohibited"`}, hostless: true,
 			build: func() (rules.World, change.Change) {
 				return mpsPlan(shareServer(), func(c *gpu.PartitionConfig) { c.MPS.ComputeMode = gpu.ComputeProhibited })()

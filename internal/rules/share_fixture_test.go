@@ -26,6 +26,15 @@ func shareServer(gpus ...gpu.GPU) *gpu.Host {
 	return h
 }
 
+// partitionable is a host whose MPS has static partitions.
+func partitionable() *gpu.Host {
+	h := shareServer()
+	for i := range h.GPUs {
+		h.GPUs[i].Driver.Version, h.GPUs[i].ComputeCapability = "590.44.01", "9.0"
+	}
+	return h
+}
+
 // mps is an MPS layout for several users.
 func mps() *gpu.MPSLayout { return &gpu.MPSLayout{MultiUser: true} }
 

@@ -141,6 +141,15 @@ func shareScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.ClientPriority = nil },
 		},
 		{
+			rule: "fraction-not-in-mode", name: "no size of a static partition", level: rules.Error, path: "active_thread_percentage", says: []string{"has static partitions", "`active_thread_percentage`"},
+			build: func() (rules.World, change.Change) {
+				w := mpsConfig("ml", "gpu01")
+				w.Config.MPS.PerGPU, w.Config.MPS.StaticPartitions = true, true
+				return world(laidOut(partitionable(), w)), shareP(share("a", 0))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.ActiveThreadPercentage = 25 },
+		},
+		{
 			rule: "fraction-not-in-mode", name: "percentage 101", level: rules.Error, path: "active_thread_percentage", says: []string{"is 101", "at most 100"}, hostless: true,
 			build: onMPS(part("a", 101)), satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.ActiveThreadPercentage = 100 },
 		},

@@ -37,7 +37,8 @@ func MIG(text string) schema.SingleNestedAttribute {
 	mps := mpsAt(sharing.AtName("mps"), "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or "+
 		"no longer has `mps`, whatever `on_destroy` is.",
 		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs},
-		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs})
+		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs},
+		schema.BoolAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.Bool{ofWholeGPUs{}}})
 	mps.Validators = []validator.Object{objectvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("time_slicing"))}
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: text, Optional: true,

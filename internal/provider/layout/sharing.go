@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -28,6 +29,10 @@ func MPS(text string) schema.SingleNestedAttribute {
 		MarkdownDescription: "`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use several. `per_gpu`: one for each GPU, so that " +
 			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.",
 		Optional: true, Validators: []validator.String{stringvalidator.OneOf(daemonPerHost, daemonPerGPU)},
+	}, schema.BoolAttribute{
+		MarkdownDescription: "`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its `active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and " +
+			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.",
+		Optional: true, Validators: []validator.Bool{boolvalidator.Equals(true)},
 	})
 }
 
@@ -39,7 +44,7 @@ const (
 
 // mpsAt is MPS on GPUs or inside of GPU instances. at is where: an error would spell a relative
 // path as it was written, steps up included.
-func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAttribute) schema.SingleNestedAttribute {
+func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAttribute, partitions schema.BoolAttribute) schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: text, Optional: true,
 		Attributes: map[string]schema.Attribute{
@@ -61,8 +66,9 @@ func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAt
 					"Default: no limit.",
 				Optional: true, Validators: MemoryValidators(),
 			},
-			"compute_mode": computeMode,
-			"daemons":      daemons,
+			"compute_mode":      computeMode,
+			"daemons":           daemons,
+			"static_partitions": partitions,
 			"oversubscription": schema.Float64Attribute{
 				MarkdownDescription: "How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is.",
 				Optional:            true, Validators: oversubscription,
@@ -117,6 +123,7 @@ type mpsModel struct {
 	MemoryMiB        types.Int64   `tfsdk:"pinned_memory_limit_mib"`
 	ComputeMode      types.String  `tfsdk:"compute_mode"`
 	Daemons          types.String  `tfsdk:"daemons"`
+	Partitions       types.Bool    `tfsdk:"static_partitions"`
 	Oversubscription types.Float64 `tfsdk:"oversubscription"`
 }
 
@@ -135,7 +142,7 @@ func DecodeMPS(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gp
 	l := &gpu.MPSLayout{
 		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
 		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
-		PerGPU: m.Daemons.ValueString() == daemonPerGPU,
+		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(),
 	}
 	if !m.User.IsNull() {
 		id := int(m.User.ValueInt64())
@@ -158,6 +165,9 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 	}
 	if l.PerGPU {
 		m.Daemons = types.StringValue(daemonPerGPU)
+	}
+	if l.StaticPartitions {
+		m.Partitions = types.BoolValue(true)
 	}
 	if l.PinnedMemoryLimit > 0 {
 		m.MemoryMiB = types.Int64Value(l.PinnedMemoryLimit.MiB())
@@ -204,19 +214,28 @@ var wholeGPUs = []validator.String{ofWholeGPUs{}}
 
 type ofWholeGPUs struct{}
 
-// Description implements validator.String.
+// Description implements validator.String and validator.Bool.
 func (ofWholeGPUs) Description(context.Context) string { return "value must not be set inside of mig" }
 
-// MarkdownDescription implements validator.String.
+// MarkdownDescription implements validator.String and validator.Bool.
 func (v ofWholeGPUs) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 
 // ValidateString implements validator.String.
 func (ofWholeGPUs) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+	refuseInMIG(req.Path, req.ConfigValue, &resp.Diagnostics)
+}
+
+// ValidateBool implements validator.Bool.
+func (ofWholeGPUs) ValidateBool(_ context.Context, req validator.BoolRequest, resp *validator.BoolResponse) {
+	refuseInMIG(req.Path, req.ConfigValue, &resp.Diagnostics)
+}
+
+func refuseInMIG(at path.Path, v attr.Value, diags *diag.Diagnostics) {
+	if v.IsNull() || v.IsUnknown() {
 		return
 	}
-	resp.Diagnostics.AddAttributeError(req.Path, "Not supported inside mig",
-		"Found: "+req.Path.String()+" is "+req.ConfigValue.String()+". It applies to whole GPUs only.\n"+
+	diags.AddAttributeError(at, "Not supported inside mig",
+		"Found: "+at.String()+" is "+v.String()+". It applies to whole GPUs only.\n"+
 			"Fix: leave it out, or share whole GPUs, without `mig`.")
 }
 

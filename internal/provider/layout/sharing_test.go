@@ -21,6 +21,7 @@ func TestMPSRoundTrips(t *testing.T) {
 		"none":       nil,
 		"root":       {User: user(0)},
 		"multi user": {MultiUser: true, ComputeMode: gpu.ComputeDefault},
+		"partitions": {User: user(1000), PerGPU: true, StaticPartitions: true},
 		"all": {
 			User: user(1000), ActiveThreadPercentage: 12.5, PinnedMemoryLimit: 4096 * gpu.MiB, ComputeMode: gpu.ComputeExclusiveProcess, Oversubscription: 1.5,
 		},
