@@ -276,6 +276,49 @@ func TestWaitingForItsTurnIsNotHeldAgainstAHost(t *testing.T) {
 	})
 }
 
+// From the first byte to the last inventory a fleet takes as many rounds as max_parallel_hosts leaves,
+// and never has more hosts at work. Each takes a second to be connected and one to answer.
+func TestAFleetIsReadInRounds(t *testing.T) {
+	const all = 1000
+	for _, bound := range []int{1, 32, 300, 2 * all} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			busy, most := 0, 0
+			count := func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				busy += n
+				most = max(most, busy)
+			}
+			opt := fleet.Options{MaxParallelHosts: bound, Hosts: map[string]fleet.Endpoint{}}
+			for n := range all {
+				c := connection(fmt.Sprintf("hv%04d", n))
+				c.inventory = func() error {
+					time.Sleep(time.Second)
+					count(-1)
+					return nil
+				}
+				opt.Hosts[c.host.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) {
+					count(1)
+					time.Sleep(time.Second)
+					return c, nil
+				}}
+			}
+			began := time.Now()
+			if v := fleet.New(opt).LookAll(t.Context()); !v.Complete() {
+				t.Fatalf("some hosts failed: %v", v.Errors)
+			}
+			rounds := (all + bound - 1) / bound
+			if took := time.Since(began); took != time.Duration(2*rounds)*time.Second {
+				t.Errorf("with %d hosts at a time it took %v, want %d rounds of 2s", bound, took, rounds)
+			}
+			if most != min(bound, all) {
+				t.Errorf("%d hosts were at work at a time, want %d", most, min(bound, all))
+			}
+		})
+	}
+}
+
 // TestRunNeedsOneConnectionAndOneInventoryOfEachHost plans and applies as Terraform does.
 func TestRunNeedsOneConnectionAndOneInventoryOfEachHost(t *testing.T) {
 	const hosts, resources = 20, 50

@@ -155,9 +155,9 @@ func TestPlansCostInProportion(t *testing.T) {
 	}
 }
 
-// goOn plans ten assignments for each of so many hosts as they are, in no order of hosts, and tells
-// what that took.
-func goOn(tb testing.TB, hosts int) (bytes uint64, cpu float64) {
+// goOn plans an assignment for each VM of so many hosts as it is, in no order of hosts, and tells
+// what that took. Each VM has a claim.
+func goOn(tb testing.TB, hosts, gpus, vms int) (bytes uint64, cpu float64) {
 	tb.Helper()
 	endpoints := map[string]fleet.Endpoint{}
 	var plans []change.Change
@@ -165,8 +165,13 @@ func goOn(tb testing.TB, hosts int) (bytes uint64, cpu float64) {
 		c := connection(fmt.Sprintf("hv%04d", i))
 		c.host.GPUs[0].Status = gpu.Partitioned
 		c.host.GPUs[0].Partitionable = &gpu.Partitionable{ValidCounts: []int{4, 8, 16}, Count: 16, VRAM: gpu.Capacity{Min: uint64(gpu.FromMiB(948))}}
+		for n := range gpus - 1 {
+			one := c.host.GPUs[0]
+			one.ID = fmt.Sprintf("g%d", n)
+			c.host.GPUs = append(c.host.GPUs, one)
+		}
 		endpoints[c.host.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return c, nil }}
-		for n := range 10 {
+		for n := range vms {
 			id := fmt.Sprintf("vm-%d-%d", i, n)
 			w := gpu.Want{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: id, VMName: id, VMID: id, Host: c.host.Name, Partition: &gpu.PartitionWant{}}}
 			c.host.VMs = append(c.host.VMs, gpu.VM{ID: id, Name: id, State: gpu.VMOff, Generation: 2, PartitionAdapters: []gpu.PartitionAdapter{{ID: "a"}}})
@@ -199,20 +204,39 @@ func goOn(tb testing.TB, hosts int) (bytes uint64, cpu float64) {
 
 // What goes on as it is is found where it is, and not by going through all that the run has seen.
 func TestUnchangedPlansCostInProportion(t *testing.T) {
-	small, _ := goOn(t, 10)
-	large, _ := goOn(t, 80)
-	exponent := math.Log2(float64(large)/float64(small)) / 3
-	t.Logf("memory that 100 and 800 plans use: %d and %d KiB, the power of %.2f", small>>10, large>>10, exponent)
-	if exponent > 1.05 {
-		t.Errorf("what plans use grows to the power of %.2f", exponent)
+	for _, c := range []struct{ hosts, gpus, vms int }{{10, 1, 10}, {5, 16, 100}} {
+		small, _ := goOn(t, c.hosts, c.gpus, c.vms)
+		large, _ := goOn(t, 8*c.hosts, c.gpus, c.vms)
+		exponent := math.Log2(float64(large)/float64(small)) / 3
+		plans := c.hosts * c.vms
+		t.Logf("memory that %d and %d plans use, on hosts with %d GPUs and %d claims: %d and %d KiB, the power of %.2f",
+			plans, 8*plans, c.gpus, c.vms, small>>10, large>>10, exponent)
+		if exponent > 1.05 {
+			t.Errorf("what plans use grows to the power of %.2f", exponent)
+		}
 	}
 }
 
-// BenchmarkUnchanged plans 10,000 assignments on 1,000 hosts as they are.
+// BenchmarkUnchanged plans 10,000 assignments on 1,000 hosts as they are, and 100,000 on hosts with 16 GPUs.
+// It prints with which power of the hosts the CPU grows.
 func BenchmarkUnchanged(b *testing.B) {
-	for b.Loop() {
-		_, cpu := goOn(b, 1000)
-		b.ReportMetric(cpu, "cpu-s/plan")
+	for _, c := range []struct{ gpus, vms int }{{1, 10}, {16, 100}} {
+		first := 0.0
+		for _, hosts := range []int{100, 1000} {
+			b.Run(fmt.Sprintf("%d hosts with %d GPUs and %d claims", hosts, c.gpus, c.vms), func(b *testing.B) {
+				cpu := 0.0
+				for b.Loop() {
+					_, took := goOn(b, hosts, c.gpus, c.vms)
+					cpu += took
+				}
+				cpu /= float64(b.N)
+				b.ReportMetric(cpu, "cpu-s/plan")
+				if first > 0 {
+					b.ReportMetric(math.Log10(cpu/first), "exponent")
+				}
+				first = cpu
+			})
+		}
 	}
 }
 
