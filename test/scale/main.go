@@ -23,14 +23,19 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/provider"
+	"github.com/hashicorp/terraform-plugin-framework/providerserver"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/empty"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 func main() {
 	if filepath.Base(os.Args[0]) == emptyProvider {
-		if err := serveEmpty(); err != nil {
+		err := providerserver.Serve(context.Background(), func() provider.Provider { return empty.Provider{} }, providerserver.ServeOpts{Address: "registry.terraform.io/gpufleet/empty"})
+		if err != nil {
 			log.Fatal(err)
 		}
 		return
@@ -39,7 +44,7 @@ func main() {
 		os.Exit(stand(behind))
 	}
 	cli := flag.String("cli", "terraform", "the CLI")
-	provider := flag.String("provider", "bin/terraform-provider-gpu", "the provider")
+	ours := flag.String("provider", "bin/terraform-provider-gpu", "the provider")
 	sizes := flag.String("sizes", "100/10,1000/40", "how many assignments on how many hosts")
 	runs := flag.Int("runs", 3, "how often a plan is measured; the median counts")
 	flag.Parse()
@@ -49,7 +54,7 @@ func main() {
 		if _, err := fmt.Sscanf(size, "%d/%d", &n, &hosts); err != nil || n < hosts || n > 32*hosts {
 			log.Fatalf("%q is no ASSIGNMENTS/HOSTS, with at most 32 assignments on a host", size)
 		}
-		below, err := measure(*cli, *provider, n, hosts, *runs)
+		below, err := measure(*cli, *ours, n, hosts, *runs)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -149,17 +154,35 @@ func write(dir, name, text string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)
 }
 
+// emptyProvider is the file name of the empty provider.
+const emptyProvider = "terraform-provider-empty"
+
+// emptyConfig has as many empty resources as there are VMs.
+func emptyConfig(vms int) string {
+	return fmt.Sprintf(`terraform {
+  required_providers {
+    empty = { source = "gpufleet/empty" }
+  }
+}
+resource "empty_assignment" "x" {
+  count     = %d
+  vm        = tostring(count.index)
+  partition = {}
+}
+`, vms)
+}
+
 const nothingToDo = "plan, nothing to do"
 
 // measure prints the table of a size. below is that a plan with nothing to do takes less than of the
 // empty resource.
-func measure(cli, provider string, n, hosts, runs int) (below bool, err error) {
+func measure(cli, of string, n, hosts, runs int) (below bool, err error) {
 	dir, err := os.MkdirTemp("", "gpu-scale")
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if provider, err = filepath.Abs(provider); err != nil {
+	if of, err = filepath.Abs(of); err != nil {
 		return false, err
 	}
 	self, err := os.Executable()
@@ -175,8 +198,8 @@ func measure(cli, provider string, n, hosts, runs int) (below bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	env := append(os.Environ(), realProvider+"="+provider, "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
-	ours, plain, empty := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env}, folder{cli, filepath.Join(dir, "empty"), env}
+	env := append(os.Environ(), realProvider+"="+of, "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "TF_CLI_ARGS=-no-color", "CHECKPOINT_DISABLE=1", "TF_LOG=")
+	ours, plain, bare := folder{cli, filepath.Join(dir, "ours"), env}, folder{cli, filepath.Join(dir, "plain"), env}, folder{cli, filepath.Join(dir, "empty"), env}
 	quiet := folder{cli, filepath.Join(dir, "quiet"), append(slices.Clone(env), "TF_LOG_SDK=OFF")}
 	fleet := fleetOf(n, hosts)
 	if _, err := simulated.Create(filepath.Join(ours.dir, "fleet.json"), fleet); err != nil {
@@ -211,7 +234,7 @@ resource "gpu_vm_assignment" "avd" {
 }
 `, strings.Join(hostNames, ", "), vms, more))
 	}
-	err = errors.Join(config(n, ""), write(empty.dir, "main.tf", emptyConfig(n)), write(quiet.dir, "main.tf", emptyConfig(n)), write(plain.dir, "main.tf", fmt.Sprintf("resource \"terraform_data\" \"x\" {\n  count = %d\n  input = tostring(count.index)\n}\n", n+1)))
+	err = errors.Join(config(n, ""), write(bare.dir, "main.tf", emptyConfig(n)), write(quiet.dir, "main.tf", emptyConfig(n)), write(plain.dir, "main.tf", fmt.Sprintf("resource \"terraform_data\" \"x\" {\n  count = %d\n  input = tostring(count.index)\n}\n", n+1)))
 	if err != nil {
 		return false, err
 	}
@@ -246,7 +269,7 @@ resource "gpu_vm_assignment" "avd" {
 		if err != nil {
 			return false, err
 		}
-		none, err := empty.median(x.runs, x.args...)
+		none, err := bare.median(x.runs, x.args...)
 		if err != nil {
 			return false, err
 		}

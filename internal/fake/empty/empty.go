@@ -1,40 +1,39 @@
-//go:build unix
-
-package main
+// Package empty is a provider that has the attributes of an assignment and does nothing: what the
+// plugin framework takes by itself, to measure ours beside it.
+package empty
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
-	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/vmassignment"
 )
 
-// emptyProvider is the file name of a provider that has the attributes of an assignment and does
-// nothing: the framework's own share, with the logs that it formats by itself.
-const emptyProvider = "terraform-provider-empty"
+// Provider is the provider, whose resource is empty_assignment.
+type Provider struct{}
 
-func serveEmpty() error {
-	return providerserver.Serve(context.Background(), func() provider.Provider { return empty{} }, providerserver.ServeOpts{
-		Address: "registry.terraform.io/gpufleet/empty",
-	})
-}
+var _ provider.Provider = Provider{}
 
-type empty struct{}
-
-func (empty) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
+// Metadata implements provider.Provider.
+func (Provider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
 	resp.TypeName = "empty"
 }
-func (empty) Schema(context.Context, provider.SchemaRequest, *provider.SchemaResponse)          {}
-func (empty) Configure(context.Context, provider.ConfigureRequest, *provider.ConfigureResponse) {}
-func (empty) DataSources(context.Context) []func() datasource.DataSource                        { return nil }
 
-func (empty) Resources(context.Context) []func() resource.Resource {
+// Schema implements provider.Provider.
+func (Provider) Schema(context.Context, provider.SchemaRequest, *provider.SchemaResponse) {}
+
+// Configure implements provider.Provider.
+func (Provider) Configure(context.Context, provider.ConfigureRequest, *provider.ConfigureResponse) {}
+
+// DataSources implements provider.Provider.
+func (Provider) DataSources(context.Context) []func() datasource.DataSource { return nil }
+
+// Resources implements provider.Provider.
+func (Provider) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{func() resource.Resource { return nothing{} }}
 }
 
@@ -75,18 +74,3 @@ func (nothing) Update(_ context.Context, req resource.UpdateRequest, resp *resou
 
 func (nothing) Read(context.Context, resource.ReadRequest, *resource.ReadResponse)       {}
 func (nothing) Delete(context.Context, resource.DeleteRequest, *resource.DeleteResponse) {}
-
-// emptyConfig has as many of them as there are VMs.
-func emptyConfig(vms int) string {
-	return fmt.Sprintf(`terraform {
-  required_providers {
-    empty = { source = "gpufleet/empty" }
-  }
-}
-resource "empty_assignment" "x" {
-  count     = %d
-  vm        = tostring(count.index)
-  partition = {}
-}
-`, vms)
-}
