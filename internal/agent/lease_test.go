@@ -179,13 +179,7 @@ func TestLongStepKeepsLease(t *testing.T) {
 			if _, err := other.AcquireLease(context.Background(), lease("run-2")); err == nil {
 				t.Error("another run took the lease in the middle of a step")
 			}
-			for end := time.Now().Add(patience); r.state().Lease.Expires.Before(r.clock.Now().Add(short.TTL)); {
-				if time.Now().After(end) {
-					t.Error("the lease was not renewed in the middle of a step")
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
+			until(t, "the lease is renewed in the middle of a step", func() bool { return !r.state().Lease.Expires.Before(r.clock.Now().Add(short.TTL)) })
 		}
 	}
 	r.done(assign("a", "vm3", nil, partitionOf(off1, nil)))

@@ -171,7 +171,8 @@ func TestWaitingForTheHostKeepsTheCluster(t *testing.T) {
 	n.done(assign("a", "vm3", nil, partitionOf(off1, nil)))
 }
 
-// until waits for something that has to happen by itself.
+// until waits for something that has to happen by itself: what a goroutine of the agent, which
+// gRPC keeps out of bubbles, writes to the records.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {

@@ -269,7 +269,7 @@ func TestSSHLeavesNothing(t *testing.T) {
 		round()
 	}
 	var after string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) { // goroutines of real connections end by themselves
 		if after = stacks(); strings.Count(after, "goroutine ") <= strings.Count(before, "goroutine ") {
 			return
 		}

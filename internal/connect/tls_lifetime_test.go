@@ -72,7 +72,7 @@ func wantEnd(t *testing.T, conn *connect.Conn) {
 
 // TestConnectionEndsWithItsAuthority replaces the authority under open connections.
 func TestConnectionEndsWithItsAuthority(t *testing.T) {
-	t.Parallel() // they wait
+	t.Parallel() // they wait for certificates to expire, which last long enough to connect with on a busy machine
 	old, next := newAuthority(t, "the old authority"), newAuthority(t, "the next authority")
 	dir := newHost(t, 0)
 	l := listenFor(t, newListener(t), dir, old, old.issue(nil), nil)
@@ -95,13 +95,13 @@ func TestConnectionEndsWithItsAuthority(t *testing.T) {
 
 // TestConnectionEndsWithItsCertificate lets the certificate of either end expire.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
-	t.Parallel() // they wait
+	t.Parallel() // they wait for certificates to expire, which last long enough to connect with on a busy machine
 	for _, test := range []struct {
 		name         string
 		client, host func(*x509.Certificate)
 	}{
-		{"the client's", lasts(4 * time.Second), nil},
-		{"the host's", nil, lasts(4 * time.Second)},
+		{"the client's", lasts(8 * time.Second), nil},
+		{"the host's", nil, lasts(8 * time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +114,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 			}
 			begun := time.Now()
 			wantEnd(t, conn)
-			if took := time.Since(begun); took > 15*time.Second {
+			if took := time.Since(begun); took > patience/2 {
 				t.Errorf("it ended after %s", took)
 			}
 			wantNoLease(t, conn, dir)
@@ -129,10 +129,10 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 // TestChangeDoesNotOutliveItsCertificate lets a certificate expire in the middle of a
 // change, which is undone as when the connection breaks.
 func TestChangeDoesNotOutliveItsCertificate(t *testing.T) {
-	t.Parallel() // they wait
-	ca, dir := newAuthority(t, "the fleet's authority"), newHost(t, 8000)
+	t.Parallel() // they wait for certificates to expire, which last long enough to connect with on a busy machine
+	ca, dir := newAuthority(t, "the fleet's authority"), newHost(t, 12_000)
 	l := listenFor(t, newListener(t), dir, ca, ca.issue(nil), nil)
-	conn := dialed(t, l.client(ca, ca.issue(lasts(5*time.Second))))
+	conn := dialed(t, l.client(ca, ca.issue(lasts(8*time.Second))))
 	begun := false
 	if err := changeCount(t.Context(), conn, func() { begun = true }); err == nil || !begun {
 		t.Errorf("the change was begun: %t, and ended with %v", begun, err)
@@ -141,7 +141,7 @@ func TestChangeDoesNotOutliveItsCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // the agent at the other end of a real connection puts it back
 		s, err := sim.Load(t.Context())
 		if err != nil {
 			t.Fatal(err)

