@@ -503,7 +503,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for what an agent process does.
 const patience = 30 * time.Second
 
 func eventually(t *testing.T, what string, holds func() bool) {
