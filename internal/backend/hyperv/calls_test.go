@@ -3,7 +3,6 @@ package hyperv_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -22,30 +21,27 @@ func crowded(n int) func(*gpu.Snapshot) {
 	})
 }
 
-// inventoryLimit bounds an inventory of 300 VMs, which takes half a second here, most of
-// it the fixture's.
-const inventoryLimit = 5 * time.Second
-
-// The host is read in one pass: how many calls that takes does not depend on its VMs.
+// The host is read in one pass: how many calls that takes does not depend on its VMs, and what is
+// made of the answers grows with them and not with their square. Allocations are counted: they are
+// the same on a busy machine.
 func TestCallsOfAnInventory(t *testing.T) {
-	counts := map[int]int{}
-	for _, n := range []int{3, 300} {
+	counts, allocated := map[int]int{}, map[int]float64{}
+	for _, n := range []int{3, 75, 300} {
 		r := newRig(t, crowded(n), inCluster)
-		began := time.Now()
 		host := r.host()
-		took := time.Since(began)
 		last := host.VMs[len(host.VMs)-1]
 		if len(host.VMs) != n || len(last.PartitionAdapters) != 1 || last.PartitionAdapters[0].PinnedGPU != gpuA || len(last.Devices) != 1 || !last.Clustered {
 			t.Fatalf("of %d VMs there are %d, the last is %+v", n, len(host.VMs), last)
 		}
 		counts[n] = r.wire.queries + r.wire.others
-		t.Logf("%d VMs: %d queries and %d other calls, %v", n, r.wire.queries, r.wire.others, took.Round(time.Millisecond))
-		if took > inventoryLimit {
-			t.Errorf("an inventory of %d VMs takes %v", n, took)
-		}
+		t.Logf("%d VMs: %d queries and %d other calls", n, r.wire.queries, r.wire.others)
+		allocated[n] = testing.AllocsPerRun(1, func() { r.host() })
 	}
-	if counts[3] != counts[300] {
-		t.Errorf("an inventory takes %d calls for 3 VMs and %d for 300", counts[3], counts[300])
+	if counts[3] != counts[300] || counts[3] != counts[75] {
+		t.Errorf("an inventory takes %d calls for 3 VMs, %d for 75 and %d for 300", counts[3], counts[75], counts[300])
+	}
+	if allocated[300] > 8*allocated[75] { // it was 6.2, with what the fixture does for it; the square of four times as many is 16
+		t.Errorf("an inventory makes %.0f allocations for 75 VMs and %.0f for four times as many", allocated[75], allocated[300])
 	}
 }
 
