@@ -16,7 +16,7 @@ import (
 )
 
 // limit bounds each scenario.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // scenarioOn is one sentence about a backend, on the bench of its suite.
 type scenarioOn[B bencher] struct {
