@@ -474,3 +474,30 @@ func TestLargeHost(t *testing.T) {
 		t.Errorf("the outcome has %d VMs", got)
 	}
 }
+
+// What a run has applied it can undo until it settles it: another change of the run in between, and
+// the lease taken anew, as over a connection that replaces a broken one, do not end that.
+func TestWhatARunAppliedStaysItsOwn(t *testing.T) {
+	r := newRig(t, func(h *gpu.Host) {
+		another := h.VMs[2]
+		another.ID, another.Name = "CCCCCCCC-0000-0000-0000-000000000001", "another"
+		h.VMs = append(h.VMs, another)
+	})
+	first := assign("a", "vm3", nil, partitionOf(off1, nil))
+	_, err := r.Client.Apply(t.Context(), r.fence, first, "", nil)
+	check(t, err)
+	again, err := r.AcquireLease(t.Context(), lease("run-1"))
+	check(t, err)
+	second := assign("b", "another", nil, partitionOf("CCCCCCCC-0000-0000-0000-000000000001", nil))
+	_, err = r.Client.Apply(t.Context(), again, second, "", nil)
+	check(t, err)
+	r.wantJournal(2)
+	_, err = r.Settle(t.Context(), again, first.ID, true)
+	check(t, err)
+	if n := len(r.vm("off-1").PartitionAdapters); n != 0 {
+		t.Errorf("the VM of the change that was undone has %d adapters", n)
+	}
+	if n := len(r.vm("another").PartitionAdapters); n != 1 {
+		t.Errorf("the VM of the other change has %d adapters", n)
+	}
+}
