@@ -40,7 +40,9 @@ const (
 
 // uuid is a GPU of this process alone: the real MPS daemons of the machine are found by their
 // processes, those of other tests too.
-func uuid(n int) string { return fmt.Sprintf("GPU-5eed%04x-0000-4000-8000-%012x", os.Getpid()&0xffff, n) }
+func uuid(n int) string {
+	return fmt.Sprintf("GPU-5eed%04x-0000-4000-8000-%012x", os.Getpid()&0xffff, n)
+}
 
 // site is a Linux host behind an OpenSSH server, and a folder in which the CLI runs.
 type site struct {
