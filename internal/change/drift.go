@@ -216,6 +216,8 @@ func shareDifferences(host, after *gpu.Host, s *gpu.Share, claim *gpu.Claim) []D
 	case !leads(host, s, handed):
 		differ("", "leads containers to a GPU instance that was made again")
 		out[len(out)-1].quietly = true
+	case partitionEnded(host, s):
+		differ("", "has no static partition any more: it ended with its MPS daemon")
 	case handed.Outdated != "":
 		differ("", "is handed to containers in another form than it would be now: its CDI specification "+handed.Outdated)
 	default:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
 // TestDriftAndLossAreTheSame changes a GPU of a claim: the plan and `reconcile` name the same
@@ -80,6 +81,41 @@ func TestMIGModeThatCameOn(t *testing.T) {
 		}
 		if len(lost) != 1 || len(lost[0].Differences) != 1 || len(lost[0].Differences[0].Stays()) != 1 || lost[0].Differences[0].Lacks() != "" {
 			t.Errorf("pending %v: reconcile says %+v", pending, lost)
+		}
+	}
+}
+
+// TestSharesFollowADaemonWithPartitions: a daemon that has ended has taken its static partitions with
+// it, so that whatever starts it again hands its shares over anew. A host cannot compare them by then.
+func TestSharesFollowADaemonWithPartitions(t *testing.T) {
+	t.Parallel()
+	for _, static := range []bool{false, true} {
+		config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true, PerGPU: true, StaticPartitions: static, ComputeMode: gpu.ComputeDefault}, GPUs: map[string][]string{"h": {"GPU-1"}}}
+		share := &gpu.Share{Name: "a", Host: "h", Count: 1, ActiveThreadPercentage: 25, Devices: []gpu.SharedDevice{{GPU: "GPU-1"}}}
+		h := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: "GPU-1", Vendor: "NVIDIA", ComputeMode: gpu.ComputeDefault, ComputeCapability: "9.0", Driver: gpu.Driver{Version: "590.1"}}}, MPS: &gpu.MPSHost{Program: "x"}}
+		claims := []gpu.Claim{
+			{Kind: gpu.ClaimConfig, ID: "c", Token: "c", GPUs: []string{"GPU-1"}, Want: gpu.Want{Config: config}},
+			{Kind: gpu.ClaimShare, ID: "a", Token: "s", GPUs: []string{"GPU-1"}, Want: gpu.Want{Share: share}},
+		}
+		h.Claims, h.Shares = claims, []gpu.HandedShare{{Name: "a"}}
+		for _, d := range placement.Daemons(&h, config, []string{"GPU-1"}) {
+			h.MPS.Daemons = append(h.MPS.Daemons, gpu.MPSDaemon{MPSDaemonSpec: d, PID: 77})
+		}
+		if lost := change.FindLost(&h); len(lost) > 0 {
+			t.Fatalf("static %v: while it runs, lost is %+v", static, lost)
+		}
+		h.MPS.Daemons[0].PID, h.MPS.Daemons[0].Problem = 0, "it has ended"
+		drift, lost := change.ShareDifferences(&h, share, &claims[1]), change.FindLost(&h)
+		if (len(drift) == 1) != static || len(lost) != map[bool]int{false: 1, true: 2}[static] {
+			t.Errorf("static %v: drift is %+v, lost %+v", static, drift, lost)
+		}
+		if static && !(strings.Contains(drift[0].Found, "static partition") && lost[1].Restorable()) {
+			t.Errorf("it says %+v and puts back %+v", drift[0], lost[1])
+		}
+		// Where the daemon cannot be started again its shares wait for it.
+		h.MPS.Program = ""
+		if lost := change.FindLost(&h); static && lost[len(lost)-1].Restorable() {
+			t.Errorf("without the program it puts back %+v", lost)
 		}
 	}
 }

@@ -96,10 +96,25 @@ func lostShare(host, after *gpu.Host, s *gpu.Share) repair {
 			return stays(deviceText(d) + " is not there")
 		}
 	}
-	if _, serves := after.Daemon(spec.Daemon); spec.Daemon != "" && !serves {
+	d, serves := after.Daemon(spec.Daemon)
+	switch {
+	case spec.Daemon == "":
+	case !serves:
 		return stays("MPS daemon " + spec.Daemon + " is not there")
+	case d.StaticPartitions && d.PID == 0:
+		return stays("MPS daemon " + spec.Daemon + ", which makes its static partition, does not run")
 	}
 	return repair{steps: []Step{{Op: OpWriteShare, Share: &spec}}, lacks: []string{"CDI device " + gpu.CDIDevice(s.Name)}}
+}
+
+// partitionEnded tells whether the daemon that made a share's static partition does not run.
+func partitionEnded(host *gpu.Host, s *gpu.Share) bool {
+	spec, err := placement.ShareSpec(host, s)
+	if err != nil {
+		return false
+	}
+	d, there := host.Daemon(spec.Daemon)
+	return there && d.StaticPartitions && d.PID == 0
 }
 
 // leads tells whether what is handed over names the GPU instances that there are now. Some
