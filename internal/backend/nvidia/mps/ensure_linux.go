@@ -146,6 +146,8 @@ func (h *Host) whyNotUp(spec mpsconf.Spec, logged int64, err error) error {
 		return refuse(backend.Insufficient, "start it", spec.Name, "%s", sentence(detail(err), h.room(h.opt.RunDir)))
 	case isCrowded(h.opt.LogDir):
 		return refuse(backend.Insufficient, "start it", spec.Name, "%s", sentence(detail(err), h.room(h.opt.LogDir)))
+	case spec.StaticPartitions:
+		hint = "perhaps this driver's MPS has no static partitions, which came with R590"
 	case spec.MultiUser:
 		hint = "perhaps this driver's MPS has no server for several users: state one user"
 	}
