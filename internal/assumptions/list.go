@@ -232,7 +232,7 @@ var all = []Assumption{
 		Source:   "NVIDIA's guide to MPS has the commands, the variable CUDA_MPS_SM_PARTITION and the table of lspart; CUDA 13.1 came with R590. That adding prints \"Partition ... created\", or the id alone, is from public scripts.",
 		Answered: "nvidia-cuda-mps-control -d -S, lspart and sm_partition add on an idle GPU of Ampere or later",
 		Unasked:  "it takes a daemon of its own on a GPU",
-		Where:    []string{"internal/backend/nvidia/mps/partitions.go", "internal/fake/mps/partitions_linux.go"},
+		Where:    []string{"internal/backend/nvidia/mps/partitions_linux.go", "internal/fake/mps/partitions_linux.go"},
 	},
 	{
 		ID: "linux-last-client", Platform: gpu.Linux,
