@@ -30,10 +30,10 @@ func Decode[T any](_ context.Context, o types.Object, diags *diag.Diagnostics) *
 			field.Set(v)
 			continue
 		}
-		diags.AddError("Value Conversion Error", fmt.Sprintf("Attribute %q of %T is a %T.", name, out, values[name]))
+		mismatch(diags, "attribute %q of %T is a %T", name, out, values[name])
 	}
 	if len(values) != len(fields) {
-		diags.AddError("Value Conversion Error", fmt.Sprintf("%T has %d fields for %d attributes.", out, len(fields), len(values)))
+		mismatch(diags, "%T has %d fields for %d attributes", out, len(fields), len(values))
 	}
 	if diags.HasError() {
 		return nil
@@ -59,21 +59,26 @@ func Set[T any](ctx context.Context, to *tftypes.Value, from *T, diags *diag.Dia
 	for name, at := range fieldsOf(v.Type()) {
 		field, ok := v.FieldByIndex(at).Interface().(attr.Value)
 		if !ok {
-			diags.AddError("Value Conversion Error", fmt.Sprintf("Attribute %q of %T is no value of the framework.", name, *from))
+			mismatch(diags, "attribute %q of %T is a %s", name, *from, v.FieldByIndex(at).Type())
 			return
 		}
 		value, err := field.ToTerraformValue(ctx)
 		if err != nil {
-			diags.AddError("Value Conversion Error", fmt.Sprintf("Attribute %q of %T: %v.", name, *from, err))
+			mismatch(diags, "attribute %q of %T: %v", name, *from, err)
 			return
 		}
 		values[name] = value
 	}
 	if err := tftypes.ValidateValue(to.Type(), values); err != nil {
-		diags.AddError("Value Conversion Error", fmt.Sprintf("%T: %v.", *from, err))
+		mismatch(diags, "%T: %v", *from, err)
 		return
 	}
 	*to = tftypes.NewValue(to.Type(), values)
+}
+
+// mismatch says that a struct is not as its schema.
+func mismatch(diags *diag.Diagnostics, format string, args ...any) {
+	diags.AddError("Value conversion failed", fmt.Sprintf("Found: "+format+".\nFix: report it; this is a bug in the provider.", args...))
 }
 
 // fieldsOf finds a struct's fields by the names of their attributes.
