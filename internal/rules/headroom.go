@@ -39,11 +39,15 @@ func (r *run) checkAssignmentHeadroom(a *gpu.Assignment) {
 	if !ok || at.host.Cluster == nil || !seatedAfter(at.vm, a) {
 		return
 	}
+	has, wants := at.vm.PartitionAdapters, gpu.PartitionAdapter{PinnedGPU: a.Partition.PinnedGPU, Quotas: a.Partition.Quotas}
+	if len(has) > 0 && alikeAdapters(has[0], wants) {
+		return
+	}
 	then := *r.projection(at.key, at.host)
-	if len(at.vm.PartitionAdapters) > 0 {
+	if len(has) > 0 {
 		then = *r.with(then, at.key, halves(r.plan))
 	} else {
-		adds := traveller{seated: seated{vm: at.vm, seats: 1, clustered: at.vm.Clustered, pinned: a.Partition.PinnedGPU}, host: at.key, min: a.Partition.Quotas.VRAM.Min}
+		adds := traveller{seated: seated{vm: at.vm, seats: 1, clustered: at.vm.Clustered, pinned: wants.PinnedGPU}, host: at.key, min: wants.Quotas.VRAM.Min}
 		then.crew, then.benches = append(slices.Clip(then.crew), &adds), cloneBenches(then.benches)
 		seat(&adds, then.benches, "")
 	}
