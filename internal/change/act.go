@@ -84,9 +84,9 @@ const setPower = "set the VM's power state"
 func (p *planner) power(vm *gpu.VM, claim *gpu.Claim) error {
 	switch {
 	case vm == nil:
-		return refuse(NotFound, "find the VM", "VM "+p.change.Want.Assignment.VM, "host %s has no such VM", p.host.Name)
+		return refuse(NotFound, "find the VM", vmText(p.change.Want.Assignment.VM), "the host has no such VM")
 	case claim == nil || claim.Want.Assignment == nil:
-		return refuse(NotOwner, setPower, "VM "+vm.Name, "host %s has no record of an assignment of it", p.host.Name).or("assign a GPU to the VM first")
+		return refuse(NotOwner, setPower, vmText(vm.Name), "the host has no record of an assignment of it").or("assign a GPU to the VM first")
 	}
 	power := claim.Want.Assignment.Power
 	switch stop := p.change.Act == ActStop; {
@@ -95,9 +95,9 @@ func (p *planner) power(vm *gpu.VM, claim *gpu.Claim) error {
 		power.StayOff = false // which is about changes
 		p.start(vm, power)
 	case !vm.Runs():
-		return refuse(InvalidState, setPower, "VM "+vm.Name, "it is %s", vm.State).or("it must be running or off")
+		return refuse(InvalidState, setPower, vmText(vm.Name), "it is %s", vm.State).or("it must be running or off")
 	case !power.AllowShutdown:
-		return refuse(InvalidState, setPower, "VM "+vm.Name, "it runs, and its assignment does not allow a shutdown").
+		return refuse(InvalidState, setPower, vmText(vm.Name), "it runs, and its assignment does not allow a shutdown").
 			or("set power.allow_shutdown = true, or shut the VM down yourself").of(VMMustBeOff)
 	default:
 		power.StayOff = true
@@ -180,7 +180,7 @@ func (p *planner) unservable(config *gpu.PartitionConfig, id string) string {
 	g, ok := p.host.GPU(id)
 	switch {
 	case !ok:
-		return "host " + p.host.Name + " has no such GPU"
+		return "the host has no such GPU"
 	case g.Dismounted:
 		return "it is dismounted from the host"
 	case !kinds[config.Kind].has(config, g):

@@ -53,7 +53,7 @@ func TestActs(t *testing.T) {
 		{name: "one that is off starts", act: change.ActStart, claim: vm(2, false), want: "start_vm vm-2"},
 		{name: "one that runs goes on", act: change.ActStart, claim: vm(0, false), want: ""},
 		{name: "one that is saved is left alone", act: change.ActStart, claim: vm(2, true), edit: func(h *gpu.Host) { h.VMs[2].State = gpu.VMSaved }, want: "refused: it is saved"},
-		{name: "one without a record", act: change.ActStop, claim: vm(0, true), edit: func(h *gpu.Host) { h.Claims = nil }, want: "refused: host host1 has no record of an assignment of it"},
+		{name: "one without a record", act: change.ActStop, claim: vm(0, true), edit: func(h *gpu.Host) { h.Claims = nil }, want: "refused: the host has no record of an assignment of it"},
 		{name: "a node is drained", act: change.ActDrain, claim: config(true), want: "drain_node"},
 		{name: "not without permission of a config", act: change.ActDrain, claim: config(false), want: "refused: no gpu_partition_config of this owner there allows it to be drained"},
 		{name: "one that is drained stays so", act: change.ActDrain, claim: config(true), edit: func(h *gpu.Host) { paused(h); h.VMs = nil }, want: ""},
@@ -147,7 +147,7 @@ func TestOnlyWhatIsApprovedIsDisturbed(t *testing.T) {
 		stops = append(stops, d.Text)
 		all.Approve(d, d)
 	}
-	if diff := cmp.Diff([]string{"VM vm-0 would be shut down", "VM vm-1 would be shut down"}, stops); diff != "" {
+	if diff := cmp.Diff([]string{`VM "vm-0" would be shut down`, `VM "vm-1" would be shut down`}, stops); diff != "" {
 		t.Fatalf("what could be disturbed (-want +got):\n%s", diff)
 	}
 	if len(all.Keys) != 2 || !all.HasVM(strings.ToLower(vmID(0))) || all.HasVM(vmID(3)) {
@@ -171,7 +171,7 @@ func TestOnlyWhatIsApprovedIsDisturbed(t *testing.T) {
 		host := hyperV()
 		_, err := change.Plan(host, name, change.Change{Subject: "vm-0", Owner: "vdi", Token: "t", Want: want, Approved: c.approved})
 		r, refused := errors.AsType[*change.Refusal](err)
-		if refused != c.refused || refused && (r.Code != change.Unannounced || r.Found != "VM vm-0 would be shut down") {
+		if refused != c.refused || refused && (r.Code != change.Unannounced || r.Found != `VM "vm-0" would be shut down`) {
 			t.Errorf("%s: %v, want a refusal: %t", c.name, err, c.refused)
 		}
 	}

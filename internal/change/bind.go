@@ -185,7 +185,7 @@ func Undelivered(host *gpu.Host, a *gpu.Assignment) string {
 	if b := bound(host, vm, a.Partition); b != nil {
 		for i := range vm.PartitionAdapters {
 			if why := b.unfit(&vm.PartitionAdapters[i]); why != "" {
-				return fmt.Sprintf("VM %s has no partition of partition config %s: %s", vm.Name, a.Partition.Config, why)
+				return fmt.Sprintf("VM %q has no partition of partition config %s: %s", vm.Name, a.Partition.Config, why)
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func Undelivered(host *gpu.Host, a *gpu.Assignment) string {
 		}
 		for _, part := range g.Partitionable.Partitions {
 			if size := partitionSize(g, part); gpu.SameID(part.VMID, vm.ID) && size != 0 && size.MiB() != a.Partition.VRAM.MiB() {
-				return fmt.Sprintf("VM %s has a partition of %d MiB on GPU %s, and vram_mib asserts %d MiB", vm.Name, size.MiB(), g.ID, a.Partition.VRAM.MiB())
+				return fmt.Sprintf("VM %q has a partition of %d MiB on GPU %s, and vram_mib asserts %d MiB", vm.Name, size.MiB(), g.ID, a.Partition.VRAM.MiB())
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type Disturbance struct {
 }
 
 func disturbsVM(id, name string) Disturbance {
-	return Disturbance{Key: "vm " + gpu.FoldID(id), Text: "VM " + cmp.Or(name, id) + " would be shut down"}
+	return Disturbance{Key: "vm " + gpu.FoldID(id), Text: vmText(cmp.Or(name, id)) + " would be shut down"}
 }
 
 func endsProcess(host string, p gpu.Process) Disturbance {

@@ -27,11 +27,11 @@ func WhyNotDrained(h *gpu.Host) string {
 		switch {
 		case vm.State == gpu.VMOff || vm.State == gpu.VMSaved:
 		case !vm.Clustered && len(vm.PartitionAdapters) > 0:
-			return fmt.Sprintf("VM %s holds a partition and is not clustered", vm.Name)
+			return fmt.Sprintf("VM %q holds a partition and is not clustered", vm.Name)
 		case vm.Clustered && len(vm.Devices) > 0:
-			return fmt.Sprintf("VM %s has a whole GPU, which cannot migrate", vm.Name)
+			return fmt.Sprintf("VM %q has a whole GPU, which cannot migrate", vm.Name)
 		case vm.Clustered && !mayLeave(h, vm):
-			return fmt.Sprintf("VM %s has no possible owner that is up but this node (%s)", vm.Name, strings.Join(vm.PossibleOwners, ", "))
+			return fmt.Sprintf("VM %q has no possible owner that is up but this node (%s)", vm.Name, strings.Join(vm.PossibleOwners, ", "))
 		}
 	}
 	for i := range h.GPUs {
@@ -42,12 +42,12 @@ func WhyNotDrained(h *gpu.Host) string {
 			vm, ok := h.VM(p.VMID)
 			switch {
 			case !ok:
-				return fmt.Sprintf("VM %s, which the host does not list, holds a partition", p.VMID)
+				return fmt.Sprintf("VM %q, which the host does not list, holds a partition", p.VMID)
 			case !vm.Runs():
-				return fmt.Sprintf("VM %s holds a partition and is %s, so it cannot migrate live", vm.Name, StateText(vm.State))
+				return fmt.Sprintf("VM %q holds a partition and is %s, so it cannot migrate live", vm.Name, StateText(vm.State))
 			}
 			if p.SupportsOutgoingLiveMigration == nil || !*p.SupportsOutgoingLiveMigration {
-				return fmt.Sprintf("the partition of VM %s cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", cmp.Or(vm.Name, vm.ID))
+				return fmt.Sprintf("the partition of VM %q cannot migrate live (it takes Windows Server 2025 or Azure Local 24H2 and a host driver that supports it)", cmp.Or(vm.Name, vm.ID))
 			}
 		}
 	}

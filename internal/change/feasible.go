@@ -41,7 +41,7 @@ func whileHeld(doing string) func(*gpu.Host, Step) *Refusal {
 
 func whileAssigned(host *gpu.Host, s Step) *Refusal {
 	if vm := assignee(host, s.GPU); vm != nil {
-		return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %s", vm.Name).or("take it from the VM first")
+		return refuse(InUse, "mount the GPU back", "GPU "+s.GPU, "it is assigned to VM %q", vm.Name).or("take it from the VM first")
 	}
 	return nil
 }
@@ -55,14 +55,14 @@ func changesPool(host *gpu.Host, s Step) *Refusal {
 
 func pinnedToNothing(host *gpu.Host, s Step) *Refusal {
 	if g, ok := host.GPU(s.Adapter.PinnedGPU); s.Adapter.PinnedGPU != "" && (!ok || g.Dismounted || g.Partitionable == nil) {
-		return refuse(InvalidState, changeGPU, "VM "+s.VMName(), "GPU %s, which the partition is pinned to, has no partitions on host %s", s.Adapter.PinnedGPU, host.Name).or("pin it to another GPU, or to none")
+		return refuse(InvalidState, changeGPU, vmText(s.VMName()), "GPU %s, which the partition is pinned to, has no partitions there", s.Adapter.PinnedGPU).or("pin it to another GPU, or to none")
 	}
 	return nil
 }
 
 func notHandedOut(host *gpu.Host, s Step) *Refusal {
 	if slices.Contains(host.ForeignSpecs, s.Share.Name) {
-		return refuse(InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place on host %s, which stays as it is", host.Name).
+		return refuse(InUse, placeShare, "share "+s.Share.Name, "somebody else has a CDI specification in its place, which stays as it is").
 			or("move that file away, or give the share another name")
 	}
 	if _, runs := host.Daemon(s.Share.Daemon); s.Share.Daemon != "" && !runs {
@@ -80,7 +80,7 @@ func leavesPool(host *gpu.Host, s Step) *Refusal {
 	}
 	for _, id := range pool.GPUs {
 		if vm := user(host, id); vm != nil && !hasID(s.GPUs, id) {
-			return refuse(InUse, "take the GPU from pool "+pool.Name, "GPU "+id, "VM %s has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
+			return refuse(InUse, "take the GPU from pool "+pool.Name, "GPU "+id, "VM %q has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
 		}
 	}
 	return nil
@@ -92,8 +92,8 @@ func joinsPool(host *gpu.Host, s Step) *Refusal {
 	for i := range host.Pools {
 		for _, id := range s.GPUs {
 			if o := &host.Pools[i]; !gpu.SameID(o.Name, s.Pool) && o.Has(id) {
-				return refuse(Insufficient, "put the GPU into pool "+s.Pool, "GPU "+id, "it is in pool %s", o.Name).
-					or("take it out of pool %s first, in an apply of its own", o.Name).of(Capacity)
+				return refuse(Insufficient, "put the GPU into pool "+s.Pool, "GPU "+id, "it is in pool %q", o.Name).
+					or("take it out of pool %q first, in an apply of its own", o.Name).of(Capacity)
 			}
 		}
 	}
@@ -103,12 +103,12 @@ func joinsPool(host *gpu.Host, s Step) *Refusal {
 func takesDevice(host *gpu.Host, s Step) *Refusal {
 	if d := s.Device; d.Pool != "" {
 		if _, ok := host.Pool(d.Pool); !ok {
-			return refuse(NotFound, changeGPU, "VM "+s.VMName(), "host %s has no pool %s", host.Name, d.Pool)
+			return refuse(NotFound, changeGPU, vmText(s.VMName()), "the host has no pool %q", d.Pool)
 		}
 		return nil
 	}
 	if vm := user(host, s.Device.GPU); vm != nil && !gpu.SameID(vm.ID, s.VM) {
-		return refuse(InUse, changeGPU, "VM "+s.VMName(), "VM %s has GPU %s", vm.Name, s.Device.GPU).or("take it from that VM first, or choose another GPU").of(Capacity)
+		return refuse(InUse, changeGPU, vmText(s.VMName()), "VM %q has GPU %s", vm.Name, s.Device.GPU).or("take it from that VM first, or choose another GPU").of(Capacity)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func noRoom(host *gpu.Host, s Step) *Refusal {
 		return nil
 	}
 	lacks := func(format string, args ...any) *Refusal {
-		return refuse(Insufficient, "start", "VM "+vm.Name, format, args...).or("free one, make more, or start the VM elsewhere").of(Capacity)
+		return refuse(Insufficient, "start", vmText(vm.Name), format, args...).or("free one, make more, or start the VM elsewhere").of(Capacity)
 	}
 	after := *host
 	after.GPUs = slices.Clone(host.GPUs)
@@ -132,10 +132,10 @@ func noRoom(host *gpu.Host, s Step) *Refusal {
 		case a.PinnedGPU != "":
 			return lacks("no partition is free on GPU %s, which its own is pinned to", a.PinnedGPU)
 		}
-		return lacks("no GPU of host %s has a free partition", host.Name)
+		return lacks("no GPU of the host has a free partition")
 	}
 	if d := resolve(&after, &starts); d != nil && d.Pool != "" {
-		return lacks("pool %s has no free GPU", d.Pool)
+		return lacks("pool %q has no free GPU", d.Pool)
 	} else if d != nil {
 		return lacks("GPU %s is not free for it", d.GPU)
 	}

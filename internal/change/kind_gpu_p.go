@@ -152,7 +152,7 @@ func (l *countChange) seats() (out []seat) {
 
 // keepsOn refuses to stop a VM.
 func (l *countChange) keepsOn(vm *gpu.VM, why string) {
-	r := refuse(InUse, "stop the VM", "VM "+vm.Name, "%s", why).
+	r := refuse(InUse, "stop the VM", vmText(vm.Name), "%s", why).
 		or("set power.allow_shutdown = true in the gpu_vm_assignment of the VM and apply that first, or shut the VM down yourself").of(PartitionInUse)
 	r.VM = vm.ID
 	l.refuse(r)

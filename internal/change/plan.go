@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Plan works out the steps that make a host as a change wants it: only what differs.
@@ -180,18 +180,20 @@ func vmNames(host *gpu.Host, ids []string) string {
 		if vm, ok := host.VM(id); ok {
 			id = vm.Name
 		}
-		if !slices.Contains(names, id) {
-			names = append(names, id)
+		if name := strconv.Quote(id); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return words.Join(names)
 }
+
+func vmText(name string) string { return "VM " + strconv.Quote(name) }
 
 // vmTexts are VMs as they are named in lists: `VM "avd-01"`.
 func (p *planner) vmTexts(ids []string) []string {
 	var out []string
 	for _, id := range ids {
-		out = append(out, "VM "+strconv.Quote(p.vmNames([]string{id})))
+		out = append(out, "VM "+p.vmNames([]string{id}))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

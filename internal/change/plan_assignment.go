@@ -61,7 +61,7 @@ func (p *planner) assignment() error {
 	case p.change.Act == ActStart || p.change.Act == ActStop:
 		return p.power(vm, claim)
 	case vm == nil:
-		return refuse(NotFound, "find the VM", "VM "+shape.VM, "host %s has no such VM", p.host.Name)
+		return refuse(NotFound, "find the VM", vmText(shape.VM), "the host has no such VM")
 	}
 	return p.assign(vm, claim)
 }
@@ -82,7 +82,7 @@ func (p *planner) findVM(a *gpu.Assignment) (*gpu.VM, error) {
 			continue
 		}
 		if found != nil {
-			return nil, &Refusal{Code: BadRequest, Found: fmt.Sprintf("host %s has more than one VM called %q; name it by its id", p.host.Name, a.VM)}
+			return nil, &Refusal{Code: BadRequest, Found: fmt.Sprintf("host %q has more than one VM called %q; name it by its id", p.host.Name, a.VM)}
 		}
 		found = &p.host.VMs[i]
 	}
@@ -131,14 +131,14 @@ func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	want, holds := p.change.Want.Assignment, p.holding(claim)
 	if w := want.Pool; w != nil && w.Count > len(p.host.GPUs) {
-		return refuse(Insufficient, changeGPU, "VM "+vm.Name, "%d GPUs of pool %s are wanted, and host %s has %d", w.Count, w.Name, p.host.Name, len(p.host.GPUs))
+		return refuse(Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d", w.Count, w.Name, len(p.host.GPUs))
 	}
 	c := p.assignmentClaim(vm.ID, claim)
 	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}
 	m.leave(holds, want)
 	m.arrive(holds, want)
 	if awayFrom(want, p.key) && len(m.devices) > 0 {
-		return refuse(NotFound, changeGPU, "VM "+vm.Name, "it is on host %s, and the wanted GPUs are on host %s", p.host.Name, want.Device.Host).
+		return refuse(NotFound, changeGPU, vmText(vm.Name), "the wanted GPUs are on host %q", want.Device.Host).
 			or("move the VM back, or name GPUs of the host that it is on")
 	}
 	m.settings(&c, holds, want.Settings)
@@ -175,7 +175,7 @@ func (p *planner) unassign(vm *gpu.VM, claim *gpu.Claim) error {
 		}
 	})
 	if m.needsOff() && power.NextOff && vm.Runs() {
-		return refuse(InvalidState, "take the GPU from the VM", "VM "+vm.Name,
+		return refuse(InvalidState, "take the GPU from the VM", vmText(vm.Name),
 			"it runs, and its assignment waits for the next power-off").or("shut it down, or set power.when = \"now\" and apply first").of(VMMustBeOff)
 	}
 	return refused
@@ -193,7 +193,7 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 			return err
 		}
 	}
-	return refuse(NotOwner, "take the GPU from the VM", "VM "+vm.Name, "it has the GPU that its assignment gave it, and host %s has lost the record of that", p.host.Name).
+	return refuse(NotOwner, "take the GPU from the VM", vmText(vm.Name), "it has the GPU that its assignment gave it, and the host has lost the record of that").
 		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state rm`, and the VM keeps its GPU")
 }
 
@@ -450,9 +450,9 @@ func (m *move) carryOut(power gpu.Power, finish func()) error {
 	if off && m.vm.State != gpu.VMOff {
 		switch {
 		case !m.vm.Runs():
-			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name, "it is %s", m.vm.State).or("it must be running or off").of(VMMustBeOff)
+			refused = refuse(InvalidState, changeGPU, vmText(m.vm.Name), "it is %s", m.vm.State).or("it must be running or off").of(VMMustBeOff)
 		case !power.AllowShutdown:
-			refused = refuse(InvalidState, changeGPU, "VM "+m.vm.Name,
+			refused = refuse(InvalidState, changeGPU, vmText(m.vm.Name),
 				"it runs, and its assignment does not allow a shutdown").or("set power.allow_shutdown = true, or shut the VM down first").of(VMMustBeOff)
 		}
 		restart = true

@@ -70,7 +70,7 @@ func (p *planner) config() error {
 		switch g, ok := p.host.GPU(id); {
 		case !p.touches(c, id):
 		case !ok:
-			p.refuse(refuseGPU(NotFound, k.op, id, "host %s has no such GPU", p.host.Name))
+			p.refuse(refuseGPU(NotFound, k.op, id, "the host has no such GPU"))
 		case g.Dismounted:
 			p.refuse(refuseGPU(InvalidState, k.op, g.ID, "it is dismounted from the host, for passthrough"))
 		default:

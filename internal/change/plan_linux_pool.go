@@ -38,7 +38,7 @@ func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.
 	}
 	for _, id := range members {
 		if _, ok := p.host.GPU(id); !ok {
-			return refuse(NotFound, makePool, "GPU "+id, "host %s has no such GPU", p.host.Name)
+			return refuse(NotFound, makePool, "GPU "+id, "the host has no such GPU")
 		}
 		for o := range p.host.ClaimsOf(gpu.ClaimPool) {
 			if !gpu.SameID(o.ID, pool.Name) && o.Covers(id) {

@@ -33,7 +33,7 @@ func (p *planner) pool() error {
 	pool, exists := p.host.Pool(shape.Name)
 	if wanted && !had && claim == nil && exists && !p.change.ClaimOnly {
 		return &Refusal{Code: NotOwner, Found: fmt.Sprintf(
-			"host %s has a pool %q already, and no resource manages it; import it instead", p.host.Name, pool.Name)}
+			"host %q has a pool %q already, and no resource manages it; import it instead", p.host.Name, pool.Name)}
 	}
 
 	switch {
@@ -90,7 +90,7 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 	for _, id := range members {
 		g, ok := p.host.GPU(id)
 		if !ok {
-			return refuse(NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "host %s has no such GPU", p.host.Name)
+			return refuse(NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "the host has no such GPU")
 		}
 		if g.Dismounted {
 			continue

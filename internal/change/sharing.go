@@ -184,7 +184,7 @@ func (s *sharingChange) serves(want *gpu.MPSDaemonSpec) {
 	}
 	if s.host.MPS == nil || s.host.MPS.Program == "" {
 		s.refuse(refuse(NotSupported, "start the MPS daemon", "MPS daemon "+want.Name,
-			"nvidia-cuda-mps-control is not installed on host %s", s.host.Name).or("install it with NVIDIA's driver"))
+			"nvidia-cuda-mps-control is not installed there").or("install it with NVIDIA's driver"))
 		return
 	}
 	d, there := s.host.Daemon(want.Name)

@@ -107,7 +107,7 @@ func (e *ShareNoRoomError) Why() string {
 		for i, d := range e.Fits {
 			fits[i] = DeviceText(d)
 		}
-		parts = append(parts, fmt.Sprintf("it wants %s that one process reaches, and would fit on each of %s", words.Plural(e.Want, "device"), words.Join(fits)))
+		parts = append(parts, fmt.Sprintf("it wants %s that one process reaches, and would fit on %s%s", words.Plural(e.Want, "device"), words.Verb(len(fits), "", "each of "), words.Join(fits)))
 	}
 	if len(parts) == 0 {
 		return "there is no GPU for it"

@@ -41,11 +41,11 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 	}{
 		"a count that changes under one VM more": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8),
-			says: []string{"hv01: VM avd-01 is shut down and started again"}, between: start("avd-02"), names: "VM avd-02 would be shut down", disturbs: "hv01",
+			says: []string{"hv01: VM avd-01 is shut down and started again"}, between: start("avd-02"), names: "VM \"avd-02\" would be shut down", disturbs: "hv01",
 		},
 		"and with the rule off that asks at plan": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Off(rig.Desktop("avd-02", 2))), had: held(4), planned: held(8), block: `rules = { feasible-on-host = "off" }`,
-			between: start("avd-02"), names: "VM avd-02 would be shut down", disturbs: "hv01",
+			between: start("avd-02"), names: "VM \"avd-02\" would be shut down", disturbs: "hv01",
 		},
 		"and under one less": {
 			fleet: pairOf(rig.Desktop("avd-01", 1), rig.Desktop("avd-02", 2)), had: held(4), planned: held(8),
@@ -53,15 +53,15 @@ func TestAnApplyDisturbsNoMoreThanItsPlanHasAnnounced(t *testing.T) {
 		},
 		"another partition for a VM that was off": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1))), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
-			planned: rig.Assignment("avd-01", `partition = { max_partition_vram_mib = 512 }`, rig.MayStop), between: start("avd-01"), names: "VM avd-01 would be shut down", disturbs: "hv01",
+			planned: rig.Assignment("avd-01", `partition = { max_partition_vram_mib = 512 }`, rig.MayStop), between: start("avd-01"), names: "VM \"avd-01\" would be shut down", disturbs: "hv01",
 		},
 		"the destroy of an assignment whose VM was off": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1))), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
-			between: start("avd-01"), names: "VM avd-01 would be shut down", disturbs: "hv01",
+			between: start("avd-01"), names: "VM \"avd-01\" would be shut down", disturbs: "hv01",
 		},
 		"its replacement by one for another VM": {
 			fleet: pairOf(rig.Off(rig.Desktop("avd-01", 1)), rig.Desktop("avd-02", 2)), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
-			planned: rig.Assignment("avd-02", rig.AnyPartition, rig.MayStop), between: start("avd-01"), names: "VM avd-01 would be shut down", disturbs: "hv01",
+			planned: rig.Assignment("avd-02", rig.AnyPartition, rig.MayStop), between: start("avd-01"), names: "VM \"avd-01\" would be shut down", disturbs: "hv01",
 		},
 		"and of one that ran": {
 			fleet: pairOf(rig.Desktop("avd-01", 1)), had: rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop),
@@ -136,7 +136,7 @@ func TestAVMThatMovesUnderAPlanIsNotStopped(t *testing.T) {
 	rig.WantSaid(t, c.Ok("plan", "-out=approved"), "hv01: VM avd-01 is shut down and started again")
 	r.Must(r.Fleet.MoveVM(t.Context(), "avd-04", "hv01"))
 	r.NeverStops("", rig.Both...)
-	rig.WantSaid(t, c.Fails("apply", "approved"), "VM avd-04 would be shut down", "Plan again")
+	rig.WantSaid(t, c.Fails("apply", "approved"), "VM \"avd-04\" would be shut down", "Plan again")
 	r.WantVM("avd-04", gpu.VMRunning, 1)
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 	r.WantSettled()

@@ -21,7 +21,7 @@ func TestAVMThatLeftTheNodeOfItsGPU(t *testing.T) {
 	r.Must(r.Fleet.MoveVM(t.Context(), "avd-01", "hv02"))
 	r.Must(r.Fleet.SetVMState(t.Context(), "avd-01", gpu.VMOff))
 	before := r.Snapshot()
-	const why = "it is on host hv02, and the wanted GPUs are on host hv01"
+	const why = `the wanted GPUs are on host "hv01"`
 	rig.WantSaid(t, c.Ok("plan"), why, "This apply cannot put it right", "Move the VM back, or name GPUs of the host that it is on")
 	rig.WantSaid(t, c.Apply(), why, "0 added, 0 changed, 0 destroyed")
 	r.WantUnchanged(before)

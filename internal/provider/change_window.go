@@ -87,10 +87,10 @@ func decodeWindow(ctx context.Context, o types.Object, at path.Path, diags *diag
 	case diags.ErrorsCount() > before:
 	case w.Start == rules.EndOfDay:
 		diags.AddAttributeError(at.AtName("start"), "Invalid change window", fmt.Sprintf(
-			"Found: %s is %q.\nWanted: the window opens before the day ends; midnight is \"00:00\".", at.AtName("start"), w.Start))
+			"Found: %s is %q.\nWanted: The window opens before the day ends; midnight is \"00:00\".", at.AtName("start"), w.Start))
 	case known && w.Start == w.End:
 		diags.AddAttributeError(at.AtName("end"), "Invalid change window", fmt.Sprintf(
-			"Found: %s and %s are both %q.\nWanted: two different times; for whole days write start = \"00:00\" and end = \"24:00\".", at.AtName("start"), at.AtName("end"), w.End))
+			"Found: %s and %s are both %q.\nWanted: Two different times; for whole days write start = \"00:00\" and end = \"24:00\".", at.AtName("start"), at.AtName("end"), w.End))
 	}
 	if diags.ErrorsCount() > before || !object.Known(ctx, o) {
 		return nil
@@ -115,7 +115,7 @@ func decodeDays(days types.Set, at path.Path, diags *diag.Diagnostics) []time.We
 		out = append(out, day)
 	}
 	if len(days.Elements()) == 0 {
-		diags.AddAttributeError(at, "Invalid change window", fmt.Sprintf("Found: %s is empty, so that the window would never open.\nWanted: a day, or no days for every day.", at))
+		diags.AddAttributeError(at, "Invalid change window", fmt.Sprintf("Found: %s is empty, so that the window would never open.\nWanted: A day, or no days for every day.", at))
 	}
 	return out
 }
@@ -131,7 +131,7 @@ func decodeTime(s types.String, at path.Path, diags *diag.Diagnostics) rules.Tim
 	}
 	t, err := rules.ParseTimeOfDay(s.ValueString())
 	if err != nil {
-		diags.AddAttributeError(at, "Invalid time of day", fmt.Sprintf("Found: %s is %q.\nWanted: hours and minutes with two digits each, such as \"04:00\" or \"22:30\".", at, s.ValueString()))
+		diags.AddAttributeError(at, "Invalid time of day", fmt.Sprintf("Found: %s is %q.\nWanted: Hours and minutes with two digits each, such as \"04:00\" or \"22:30\".", at, s.ValueString()))
 	}
 	return t
 }
@@ -145,7 +145,7 @@ func decodeZone(s types.String, at path.Path, diags *diag.Diagnostics) *time.Loc
 	name := s.ValueString()
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "" || name == time.Local.String() {
-		diags.AddAttributeError(at, "Unknown time zone", fmt.Sprintf("Found: %s is %q.\nWanted: the name of a zone in the IANA database, such as \"Europe/Berlin\" or \"UTC\".", at, name))
+		diags.AddAttributeError(at, "Unknown time zone", fmt.Sprintf("Found: %s is %q.\nWanted: The name of a zone in the IANA database, such as \"Europe/Berlin\" or \"UTC\".", at, name))
 	}
 	return zone
 }

@@ -63,7 +63,7 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 			hcl:  strings.Replace(config("azl"), "gpu_p =", "selector = { gpu_ids = { hv09 = [\"PCIROOT(1)\"] } }\n  gpu_p =", 1),
 			says: []string{"Host is not in scope", `selector.gpu_ids names host "hv09"`},
 		},
-		"a name that nobody has, of a config": {hcl: config("nowhere"), says: []string{"Unknown cluster", `called "nowhere"`, "Fix: write the cluster's name"}},
+		"a name that nobody has, of a config": {hcl: config("nowhere"), says: []string{"Unknown cluster", `called "nowhere"`, "Fix: Write the cluster's name"}},
 		"a name that nobody has, of a VM":     {hcl: rig.Assignment("avd-01", rig.AnyPartition, `cluster = "nowhere"`), says: []string{"Unknown cluster", `called "nowhere"`}},
 		"a VM of another cluster":             {hcl: rig.Assignment("web-01", rig.AnyPartition, `cluster = "azl"`), says: []string{"VM does not exist", "web-01"}},
 		"a quorum that is gone, of a config":  {arrange: noQuorum, hcl: config("azl"), says: []string{"the cluster service does not run"}},

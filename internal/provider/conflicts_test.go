@@ -193,8 +193,8 @@ func TestAVMThatCannotBeFoundIsAnErrorAtTheAttribute(t *testing.T) {
 	s.Hosts = append(s.Hosts, rig.Node("edge", rig.Off(rig.Desktop("avd-03", 9))))
 	r := rig.New(t, s)
 	r.Steps(
-		r.Rejects(r.Block()+rig.Assignment("nosuch", rig.AnyPartition), `none of the hosts edge, hv01 and hv02 has a VM with the name or id "nosuch".`),
-		r.Rejects(r.Block()+rig.Assignment("avd-03", rig.AnyPartition), `several VMs are called "avd-03": avd-03 on edge`),
+		r.Rejects(r.Block()+rig.Assignment("nosuch", rig.AnyPartition), `None of the hosts edge, hv01 and hv02 has a VM with the name or id "nosuch".`),
+		r.Rejects(r.Block()+rig.Assignment("avd-03", rig.AnyPartition), `Several VMs are called "avd-03": avd-03 on edge`),
 		r.Rejects(r.Block()+rig.Assignment("avd-03", rig.AnyPartition, `hosts = ["nosuch"]`), "Unknown host"),
 		r.Rejects(r.Block()+rig.Assignment("avd-06", `partition = { config = "nosuch" }`), `No host has a partition config "nosuch", and nothing in this run has made one so far.`),
 		resource.TestStep{

@@ -26,18 +26,18 @@ func TestAPlanRefusesTheDestroysThatItsHostsWould(t *testing.T) {
 		"a config under a VM that stays": {
 			fleet: rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))), of: vdi,
 			users: rig.Assignment("vm-1", `partition = { config = "vdi" }`, rig.MayStop),
-			says:  []string{"its partitions are held by vm-1"},
+			says:  []string{"its partitions are held by \"vm-1\""},
 		},
 		"a config under a VM of nobody": {
 			fleet: rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))), of: vdi,
 			disturb: func(r *rig.Rig) { r.AddForeignAdapter("vm-1") },
-			says:    []string{"its partitions are held by vm-1", `on_destroy = "keep"`},
+			says:    []string{"its partitions are held by \"vm-1\"", `on_destroy = "keep"`},
 		},
 		"a pool of whole GPUs under a VM that stays": {
 			fleet: rig.Standalone(rig.Node("edge", rig.Desktop("vm-1", 1))),
 			of:    "resource \"gpu_pool\" \"p\" {\n  name = \"render\"\n  members = { edge = [\"" + rig.GPU1 + "\"] }\n}\n",
 			users: rig.Assignment("vm-1", `pool = { id = "edge/render" }`, rig.MayStop, rig.WholeGPU(1)),
-			says:  []string{"these VMs use it: vm-1"},
+			says:  []string{`these VMs use it: "vm-1"`},
 		},
 		"a pool under a share that stays": {
 			fleet: rig.Inference(1), of: rig.MLPool([]string{"gpu01"}),
@@ -266,8 +266,8 @@ func TestWhatNoClaimCarriesIsDestroyedWithoutACheck(t *testing.T) {
 				address := strings.Fields(strings.ReplaceAll(x.hcl, `"`, ""))
 				target := "-target=" + address[1] + "." + address[2]
 				if x.kind == gpu.ClaimAssignment && fate == "lost" {
-					rig.WantSaid(t, c.Fails("plan", "-destroy", "-refresh=false", target), "edge has lost the record of that", "terraform state rm")
-					rig.WantSaid(t, c.Fails("destroy", "-auto-approve", target), "edge has lost the record of that")
+					rig.WantSaid(t, c.Fails("plan", "-destroy", "-refresh=false", target), "the host has lost the record of that", "terraform state rm")
+					rig.WantSaid(t, c.Fails("destroy", "-auto-approve", target), "the host has lost the record of that")
 				} else {
 					c.Ok("plan", "-destroy", target)
 					c.Destroy(target)
@@ -301,7 +301,7 @@ func TestABystanderIsNotInTheWayOfADestroy(t *testing.T) {
 		c.Write(r.Block() + drawn + beside)
 		before := r.File()
 		out := c.Fails("apply", "-auto-approve")
-		rig.WantSaid(t, out, "these VMs use it: vm-1")
+		rig.WantSaid(t, out, `these VMs use it: "vm-1"`)
 		if strings.Contains(out, "with gpu_vm_assignment.b") {
 			t.Errorf("a bystander is in the way:\n%s", out)
 		}

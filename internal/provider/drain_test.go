@@ -120,10 +120,10 @@ func TestRollingDrainSaysWhatItDoes(t *testing.T) {
 	c.Write(r.Block() + rig.ConfigOf(8, three, draining, `max_disruption = "vm_restart"`) + everyVM())
 	rig.WantSaid(t, c.Ok("plan"),
 		`hv01: gpu_partition_config "vdi" drains the node`, "Live migration moves VMs avd-01 and avd-02 to other nodes of the cluster first.",
-		"The node is not drained: the partition of VM avd-0",
+		"The node is not drained: the partition of VM \"avd-0",
 		"hv03: VMs avd-05 and avd-06 are shut down and started again")
 	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
-	rig.WantSaid(t, c.Fails("plan"), "The node is not drained: the partition of VM avd-0")
+	rig.WantSaid(t, c.Fails("plan"), "The node is not drained: the partition of VM \"avd-0")
 }
 
 // TestAVMThatMayNotMoveKeepsItsNodeFromADrain has one VM whose only possible owner is its node: the

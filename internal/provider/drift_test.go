@@ -28,9 +28,9 @@ func TestDriftOnOneHostIsPutRightThereAlone(t *testing.T) {
 	r.Fail("hv02", simulated.OpSetPartitionCount, rig.GPU0, 0, 0)
 
 	out := c.Ok("plan")
-	rig.WantSaid(t, out, "Warning: Partitions differ from the declaration", "host hv02, GPU "+rig.GPU1+" (NVIDIA A2) has 2 partitions, declared is 4 partitions; changed by others",
+	rig.WantSaid(t, out, "Warning: Partitions differ from the declaration", "Host hv02, GPU "+rig.GPU1+" (NVIDIA A2) has 2 partitions, declared is 4 partitions; changed by others",
 		"0 to add, 1 to change, 0 to destroy")
-	if strings.Contains(rig.Sentence(out), "host hv01, GPU") {
+	if strings.Contains(rig.Sentence(out), "Host hv01, GPU") {
 		t.Errorf("the plan blames hv01:\n%s", out)
 	}
 	c.Apply()
@@ -73,7 +73,7 @@ func TestInsertedGPUIsDrift(t *testing.T) {
 			c.Apply()
 			r.Must(r.Fleet.AddGPU(context.Background(), "hv02", rig.A2(rig.GPU2)))
 			r.Must(r.Fleet.SetCountOutside(context.Background(), "hv02", rig.GPU2, count))
-			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "host hv02, GPU "+rig.GPU2+" (NVIDIA A2) is not in the config yet; the GPU is new",
+			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "Host hv02, GPU "+rig.GPU2+" (NVIDIA A2) is not in the config yet; the GPU is new",
 				"0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantCounts(4, rig.Both...)

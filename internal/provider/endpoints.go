@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // simulatedHosts are the hosts of a fleet file, each with an agent inside this
@@ -61,9 +62,9 @@ type olderAgent struct{ *agent.Client }
 func (olderAgent) ForPlans() {}
 
 func badFile(file string, err error) string {
-	detail := fmt.Sprintf("File: %s\nFound: %v.", file, err)
+	detail := fmt.Sprintf("File: %s\nFound: %v.", file, words.Capital(err.Error()))
 	if errors.Is(err, fs.ErrNotExist) {
-		return detail + "\nFix: correct the path. A relative path starts from the folder in which Terraform runs; \"${path.module}/fleet.json\" starts from the module."
+		return detail + "\nFix: Correct the path. A relative path starts from the folder in which Terraform runs; \"${path.module}/fleet.json\" starts from the module."
 	}
-	return detail + "\nFix: the guide on simulated fleets describes the file; `gpu_inventory` with include_json writes one."
+	return detail + "\nFix: The guide on simulated fleets describes the file; `gpu_inventory` with include_json writes one."
 }

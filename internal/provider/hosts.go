@@ -150,7 +150,7 @@ func (v oneWay) ValidateObject(ctx context.Context, req validator.ObjectRequest,
 	if len(ways) > 0 {
 		found = strings.Join(ways, " and ")
 	}
-	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: %s.\nWanted: %s.", found, v.Description(ctx)))
+	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: The host has %s.\nWanted: %s.", found, words.Capital(v.Description(ctx))))
 }
 
 // noSudoUpload refuses to start with sudo what its user can replace.
@@ -175,7 +175,7 @@ func (noSudoUpload) ValidateObject(_ context.Context, req validator.ObjectReques
 
 func refuseSudoUpload(diags *diag.Diagnostics, at path.Path) {
 	diags.AddAttributeError(at.AtName("sudo"), "Uploaded agent cannot be started with sudo", fmt.Sprintf(
-		"Found: sudo = true together with upload = %q: %s.\nFix: install the agent's package on the host and leave upload out, or log in as a user who needs no sudo.",
+		"Found: sudo = true together with upload = %q: %s.\nFix: Install the agent's package on the host and leave upload out, or log in as a user who needs no sudo.",
 		uploadAuto, connect.WhyNoSudoUpload))
 }
 
@@ -190,7 +190,7 @@ func (v remotePath) MarkdownDescription(ctx context.Context) string { return v.D
 
 func (v remotePath) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
 	if s := req.ConfigValue; !s.IsNull() && !s.IsUnknown() && !connect.ValidAgentPath(s.ValueString()) {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), v.Description(ctx)))
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), words.Capital(v.Description(ctx))))
 	}
 }
 
@@ -205,7 +205,7 @@ func (v hostKey) MarkdownDescription(ctx context.Context) string { return v.Desc
 
 func (v hostKey) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
 	if s := req.ConfigValue; !s.IsNull() && !s.IsUnknown() && connect.CheckHostKey(s.ValueString()) != nil {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), v.Description(ctx)))
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), words.Capital(v.Description(ctx))))
 	}
 }
 
@@ -300,7 +300,7 @@ func (p *gpuProvider) simulatedHost(name, file string, at path.Path, diags *diag
 		}
 	}
 	if all != nil {
-		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: the fleet file %s has the hosts %s, but no host %q.",
+		diags.AddAttributeError(at, "Unknown host", fmt.Sprintf("Found: The fleet file %s has the hosts %s, but no host %q.",
 			file, words.Join(slices.Sorted(maps.Keys(all))), name))
 	}
 	return nil
@@ -360,7 +360,7 @@ func (p *gpuProvider) overSSH(name string, m *sshModel, at path.Path, diags *dia
 // unreadableFile names the attribute as well: of a nested one Terraform shows the first line
 // of the block only.
 func unreadableFile(diags *diag.Diagnostics, at path.Path, host string, err error) {
-	diags.AddAttributeError(at, "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.\nAttribute: %s", host, err, at))
+	diags.AddAttributeError(at, "File cannot be read", fmt.Sprintf("Host: %s\nFound: %v.\nAttribute: %s", host, words.Capital(err.Error()), at))
 }
 
 // overTLS reaches an agent that listens.
@@ -373,7 +373,7 @@ func (p *gpuProvider) overTLS(name string, m *tlsModel, at path.Path, diags *dia
 		return data
 	}
 	if err := connect.CheckKeyFile(connect.ExpandHome(m.KeyFile.ValueString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		diags.AddAttributeError(at.AtName("key_file"), "Private key file is readable by others", fmt.Sprintf("Host: %s\nFound: %v.", name, err))
+		diags.AddAttributeError(at.AtName("key_file"), "Private key file is readable by others", fmt.Sprintf("Host: %s\nFound: %v.", name, words.Capital(err.Error())))
 	}
 	t := connect.TLS{
 		Address: m.Address.ValueString(), ServerName: m.ServerName.ValueString(),

@@ -134,9 +134,9 @@ func TestHostIsReachedInExactlyOneWay(t *testing.T) {
 		switch {
 		case len(said) == 1 && len(wrong) > 0:
 			t.Errorf("%v is refused: %q", said, wrong)
-		case len(said) != 1 && (len(wrong) != 1 || !strings.HasPrefix(wrong[0], "hosts[hv01]: ") || !strings.Contains(wrong[0], "exactly one of")):
+		case len(said) != 1 && (len(wrong) != 1 || !strings.HasPrefix(wrong[0], "hosts[hv01]: ") || !strings.Contains(wrong[0], "Exactly one of")):
 			t.Errorf("%v: %q", said, wrong)
-		case len(said) > 1 && !strings.Contains(wrong[0], "Found: "+strings.Join(said, " and ")):
+		case len(said) > 1 && !strings.Contains(wrong[0], "Found: The host has "+strings.Join(said, " and ")):
 			t.Errorf("%v: %q does not name them", said, wrong)
 		}
 	}
@@ -158,7 +158,7 @@ func TestBadHostIsRefusedAtItsAttribute(t *testing.T) {
 		at   string
 		says string
 	}{
-		"no host at all":      {nil, "hosts[hv01]", "exactly one of local, simulated, ssh and tls"},
+		"no host at all":      {nil, "hosts[hv01]", "Exactly one of local, simulated, ssh and tls"},
 		"empty agent path":    {with("local", fields{"agent_path": ""}), "local.agent_path", "at least 1"},
 		"no fleet file":       {with("simulated", fields{"file": missing}), "simulated.file", missing},
 		"no address":          {fields{"ssh": fields{"user": "a"}}, "ssh.address", "ssh.address"},

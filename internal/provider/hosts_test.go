@@ -152,11 +152,11 @@ func TestHostThatAnswersIsNotGivenUp(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.ConfigOf(4, rig.Both))
 	c.Apply()
-	r.Must(r.Fleet.InjectFault(t.Context(), "hv02", simulated.Fault{Op: simulated.OpInventory, Code: backend.NotSupported, Detail: "the host has no driver"}))
+	r.Must(r.Fleet.InjectFault(t.Context(), "hv02", simulated.Fault{Op: simulated.OpInventory, Code: backend.NotSupported, Detail: "The host has no driver"}))
 	for _, args := range [][]string{{"plan"}, {"destroy", "-auto-approve"}} {
-		rig.WantSaid(t, c.Fails(args...), "Host answers, but cannot be read", "Host: hv02", "the host has no driver", "does not lift this")
+		rig.WantSaid(t, c.Fails(args...), "Host answers, but cannot be read", "Host: hv02", "The host has no driver", "does not lift this")
 	}
-	rig.WantSaid(t, c.Fails("destroy", "-auto-approve", "-refresh=false"), "Host: hv02", "the host has no driver")
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve", "-refresh=false"), "Host: hv02", "The host has no driver")
 	r.ClearFaults("hv02")
 	r.WantCounts(4, rig.Both...)
 	r.WantClaims(rig.Both, "partition_config vdi")
@@ -219,7 +219,7 @@ func TestReadOnlyProviderPlansAndRefusesToApply(t *testing.T) {
 	before := r.File()
 	r.Steps(
 		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, PlanOnly: true, ExpectNonEmptyPlan: true},
-		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, ExpectError: rig.Says("the provider is read-only")},
+		resource.TestStep{Config: r.Block("read_only = true") + rig.Config4, ExpectError: rig.Says("The provider is read-only")},
 	)
 	c := rig.NewCLI(t, r.Block("read_only = true")+rig.Config4+rig.Assign("avd-01", "allow_shutdown = true"))
 	if out := c.Ok("plan"); strings.Count(out, "Warning: The apply will be refused") != 1 {
@@ -243,7 +243,7 @@ func TestRecordedInventoryProvesAPlanWithoutTheHosts(t *testing.T) {
 	record(rig.TwoNodes())
 	r.Steps(
 		resource.TestStep{Config: block + rig.HeldConfig(4), PlanOnly: true, ExpectNonEmptyPlan: true},
-		resource.TestStep{Config: block + rig.HeldConfig(4), ExpectError: rig.Says("the provider plans against the recorded inventory")},
+		resource.TestStep{Config: block + rig.HeldConfig(4), ExpectError: rig.Says("The provider plans against the recorded inventory")},
 		resource.TestStep{PreConfig: func() { record(rig.MixedNodes()) }, Config: block + rig.Config4, PlanOnly: true, ExpectError: rig.Says("GPUs of different models")},
 	)
 }

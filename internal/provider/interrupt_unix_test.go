@@ -98,7 +98,7 @@ func TestKilledRunIsToldOfByThePlanAndPutBackByTheNextApply(t *testing.T) {
 		st.Lease.Expires, st.Lease.Ends = time.Now(), 0 // a minute passes
 		return nil
 	}))
-	rig.WantSaid(t, c.Ok("plan"), "Unfinished change on a host", `a change for gpu_vm_assignment for VM "avd-01" was begun`)
+	rig.WantSaid(t, c.Ok("plan"), "Unfinished change on a host", `A change for gpu_vm_assignment for VM "avd-01" was begun`)
 	c.Apply()
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 	r.WantSettled()

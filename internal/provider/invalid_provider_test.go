@@ -23,7 +23,7 @@ func TestInvalidProviderBlocks(t *testing.T) {
 		block string
 		says  []string
 	}{
-		"equal times":       {window(`start = "22:00", end = "22:00"`), []string{"Invalid change window", "two different times"}},
+		"equal times":       {window(`start = "22:00", end = "22:00"`), []string{"Invalid change window", "Two different times"}},
 		"no day":            {window(`start = "22:00", end = "23:00", days = []`), []string{"Invalid change window", "the window would never open"}},
 		"start at the end":  {window(`start = "24:00", end = "04:00"`), []string{"Invalid change window", "midnight is"}},
 		"no such day":       {window(`start = "22:00", end = "04:00", days = ["friyay"]`), []string{"Invalid day", "friyay"}},

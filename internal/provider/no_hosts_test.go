@@ -52,7 +52,7 @@ func TestResourcesAndDataSourcesNeedHosts(t *testing.T) {
 		if n := strings.Count(out, "Error: "); n != 1 || strings.Count(out, noHosts) != 1 {
 			t.Errorf("%d errors, want one, that no hosts are configured:\n%s", n, out)
 		}
-		rig.WantSaid(t, out, noHosts, "Fix: set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET)")
+		rig.WantSaid(t, out, noHosts, "Fix: Set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET)")
 	}
 	for _, command := range [][]string{{"plan"}, {"plan", "-refresh=false"}, {"plan", "-destroy"}, {"plan", "-destroy", "-refresh=false"}, {"plan", "-refresh-only"}, {"apply", "-auto-approve"}} {
 		once(c.Fails(command...))

@@ -73,7 +73,7 @@ func (p *gpuProvider) tellAge(file string, s gpu.Snapshot, edits []string, maxAg
 	}
 	if len(refused) > 0 {
 		diags.AddAttributeError(at, "Recorded inventory is too old", fmt.Sprintf(
-			"File: %s\nFound: %s.\nWanted: recordings of the last %s (max_snapshot_age).\nFix: record the hosts again, as with `gpu-agent record`.", file, strings.Join(refused, "; "), maxAge.ValueString()))
+			"File: %s\nFound: %s.\nWanted: Recordings of the last %s (max_snapshot_age).\nFix: Record the hosts again, as with `gpu-agent record`.", file, words.Capital(strings.Join(refused, "; ")), maxAge.ValueString()))
 		return
 	}
 	var found []string
@@ -83,7 +83,7 @@ func (p *gpuProvider) tellAge(file string, s gpu.Snapshot, edits []string, maxAg
 	if len(untimed) > 0 {
 		found = append(found, "no time is recorded of "+words.Join(untimed))
 	}
-	diags.AddAttributeWarning(at, "Planned on a recording", fmt.Sprintf("File: %s\nFound: %s.\nThe hosts may have changed since; an apply asks them.", file, strings.Join(found, "; ")))
+	diags.AddAttributeWarning(at, "Planned on a recording", fmt.Sprintf("File: %s\nFound: %s.\nThe hosts may have changed since; an apply asks them.", file, words.Capital(strings.Join(found, "; "))))
 }
 
 // ago is an age as people say it.

@@ -41,13 +41,13 @@ func TestAgeOfARecording(t *testing.T) {
 		says       []string
 		saysNot    string
 	}{
-		"any age":       {file: both, says: []string{"the oldest recording, of hv02, was made on ", "3 hours ago"}, saysNot: "no time is recorded"},
+		"any age":       {file: both, says: []string{"The oldest recording, of hv02, was made on ", "3 hours ago"}, saysNot: "No time is recorded"},
 		"young enough":  {file: both, most: "4h", says: []string{"3 hours ago"}},
-		"one too old":   {file: both, most: "2h", refused: true, says: []string{"hv02 was recorded on ", "3 hours ago", "recordings of the last 2h", "gpu-agent record"}, saysNot: "hv01 was"},
+		"one too old":   {file: both, most: "2h", refused: true, says: []string{"Hv02 was recorded on ", "3 hours ago", "Recordings of the last 2h", "gpu-agent record"}, saysNot: "hv01 was"},
 		"edited":        {file: strings.Replace(both, `"running"`, `"off"`, 1), says: []string{"(edited after it was recorded)", "3 hours ago"}},
-		"edited, aged":  {file: strings.Replace(both, `"running"`, `"off"`, 1), most: "4h", refused: true, says: []string{"no time is recorded of hv01 (edited after it was recorded)"}},
-		"no time":       {file: recorded(nil), says: []string{"no time is recorded of hv01 and hv02"}},
-		"no time, aged": {file: recorded(map[string]time.Duration{"hv01": 0}), most: "4h", refused: true, says: []string{"no time is recorded of hv02"}},
+		"edited, aged":  {file: strings.Replace(both, `"running"`, `"off"`, 1), most: "4h", refused: true, says: []string{"No time is recorded of hv01 (edited after it was recorded)"}},
+		"no time":       {file: recorded(nil), says: []string{"No time is recorded of hv01 and hv02"}},
+		"no time, aged": {file: recorded(map[string]time.Duration{"hv01": 0}), most: "4h", refused: true, says: []string{"No time is recorded of hv02"}},
 		"in the future": {file: recorded(map[string]time.Duration{"hv01": 0, "hv02": -time.Hour}), most: "4h", refused: true, says: []string{"in the future by this machine's clock"}},
 	} {
 		t.Run(name, func(t *testing.T) {

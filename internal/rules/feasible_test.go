@@ -15,7 +15,7 @@ import (
 func feasibleScenarios() []scenario {
 	return []scenario{{
 		rule: rules.Feasible, name: "pinned to a full GPU", level: rules.Error, path: "vm", change: true,
-		says: []string{"VM a on host \"hv01\"", "no partition is free on GPU " + gpu0},
+		says: []string{"VM \"a\" on host \"hv01\"", "no partition is free on GPU " + gpu0},
 		build: func() (rules.World, change.Change) {
 			w, moves, _ := swap()
 			return w, moves

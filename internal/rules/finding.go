@@ -54,7 +54,7 @@ func HasErrors(findings []Finding) bool {
 func NotAnnounced(host, what string) Finding {
 	return Finding{
 		Level: Error, Title: "The apply would disturb more than the plan announced", Host: host,
-		Found: capital(what) + ". Since the state was read for this plan the host has changed, and nothing of this change was done.",
+		Found: capital(what) + ". The host has changed since this plan read it, and nothing of this change was done.",
 		Fix:   "Plan again, without `-refresh=false`, and apply what that plan says.",
 	}
 }

@@ -158,7 +158,7 @@ func checkReadableRecords(r *run) {
 		}
 		r.report(Finding{
 			Path: path, Host: host, Title: "Agent records cannot be read",
-			Found:  UnreadableText(h.Unreadable) + ".",
+			Found:  capital(UnreadableText(h.Unreadable)) + ".",
 			Wanted: fmt.Sprintf("%s changes something there, and the agent changes nothing until it can read all of its records: claims, and changes that a killed run left unfinished.", r.label()),
 			Fix:    UnreadableFix,
 		}, key("records", host))
@@ -189,7 +189,7 @@ func checkAgentKnows(r *run) {
 		on := byAgent[what]
 		r.report(Finding{
 			Path: cmp.Or(path, pathBefore), Host: on[0], Title: "The agent of a host is too old for this change",
-			Found:  fmt.Sprintf("the gpu-agent of %s %s.", verb(len(on), "host ", "hosts ")+join(quoteAll(on)), what),
+			Found:  fmt.Sprintf("The gpu-agent of %s %s.", verb(len(on), "host ", "hosts ")+join(quoteAll(on)), what),
 			Wanted: fmt.Sprintf("%s asks for it.", r.label()),
 			Fix:    "Upgrade gpu-agent there to the version of this provider, or leave that out of the configuration. Resources that do not use it are not affected.",
 		}, key(append([]string{"agent"}, on...)...))

@@ -186,7 +186,7 @@ func existenceScenarios() []scenario {
 			satisfy: func(w *rules.World, _ *change.Change) { put(w, "o", device("b", "hv01", "hv01", gpu1)) },
 		},
 		{
-			rule: "readable-records", name: "damaged", level: rules.Error, path: "hosts", change: true, says: []string{"record 2 (claim)", "state.json", "checksum", "gpu-agent records"},
+			rule: "readable-records", name: "damaged", level: rules.Error, path: "hosts", change: true, says: []string{"Record 2 (claim)", "state.json", "checksum", "gpu-agent records"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01")
 				h.Unreadable = []gpu.UnreadableRecord{{ID: "3fa9", File: "state.json", Record: "record 2 (claim)", Found: "its checksum is wrong"}}
@@ -958,7 +958,7 @@ func powerScenarios() []scenario {
 			},
 		},
 		{
-			rule: rules.Feasible, name: "restore", level: rules.Error, path: "name", change: true, says: []string{"held by a", gpu0},
+			rule: rules.Feasible, name: "restore", level: rules.Error, path: "name", change: true, says: []string{"held by \"a\"", gpu0},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				holds(h, "a", 0)
@@ -971,7 +971,7 @@ func powerScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Prior.Config.Restore = false },
 		},
 		{
-			rule: rules.Feasible, name: "a destroy that a new partition would stop", level: rules.Error, path: "vm", change: true, says: []string{"held by a", "before"},
+			rule: rules.Feasible, name: "a destroy that a new partition would stop", level: rules.Error, path: "vm", change: true, says: []string{"held by \"a\"", "before"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning))
 				claimConfig(h, "vdi", "vdi", 4, gpu0, gpu1)
@@ -989,7 +989,7 @@ func powerScenarios() []scenario {
 		},
 		{
 			rule: rules.Feasible, name: "a config that a new partition would hold up", level: rules.Error, path: "vm", change: true,
-			says: []string{"a would have to be restarted", "created before", "`partition = { config = ... }`"},
+			says: []string{"\"a\" would have to be restarted", "created before", "`partition = { config = ... }`"},
 			build: func() (rules.World, change.Change) {
 				w, p := world(host("hv01", vm("a", gpu.VMRunning))), partition("a", "hv01")
 				put(&w, "o", config("vdi", 8, "hv01"))
@@ -1000,7 +1000,7 @@ func powerScenarios() []scenario {
 		},
 		{
 			rule: rules.Feasible, name: "a drain that a new partition would keep from", level: rules.Error, path: "vm", change: true,
-			says: []string{"\"a\" is created before", "VM a holds a partition and is not clustered", "shut down: \"a\" and \"b\"", "`partition = { config = ... }`"},
+			says: []string{"\"a\" is created before", "VM \"a\" holds a partition and is not clustered", "shut down: \"a\" and \"b\"", "`partition = { config = ... }`"},
 			build: func() (rules.World, change.Change) {
 				h, p, b := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning)), partition("a", "hv01"), partition("b", "hv01")
 				h.VMs[1].Clustered = true

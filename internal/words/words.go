@@ -64,10 +64,11 @@ func State(owner string) string {
 	return "the Terraform state " + strconv.Quote(owner)
 }
 
-// Capital makes the first letter of a sentence a capital. A name as Terraform knows it, such
-// as gpu_share, keeps its spelling.
+// Capital makes the first letter of a sentence a capital. A name, such as gpu_share or
+// nvmlDeviceGetMigMode, keeps its spelling.
 func Capital(s string) string {
-	if first, _, _ := strings.Cut(s, " "); s == "" || strings.Contains(first, "_") || strings.HasPrefix(s, "vGPU") {
+	first, _, _ := strings.Cut(s, " ")
+	if first = strings.TrimRight(first, ".,:;"); first == "" || strings.ContainsAny(first, "_./") || first != strings.ToLower(first) || first == "gpu-agent" {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // NewDrain makes the action gpu_host_drain.
@@ -89,7 +90,7 @@ func (a *hostAction) Invoke(ctx context.Context, req action.InvokeRequest, resp 
 	case !ok:
 	case ch.Act == "":
 		resp.Diagnostics.AddAttributeError(path.Root("host"), "The host has no such partition config", fmt.Sprintf(
-			"%s of host %q\n\nFound: the host has no record of such a gpu_partition_config of owner %q, which says what may be done there.\nFix: apply the config first.", a.name, host, a.fleet.Owner()))
+			"%s of host %q\n\nFound: The host has no record of such a gpu_partition_config of owner %q, which says what may be done there.\nFix: Apply the config first.", a.name, host, a.fleet.Owner()))
 	default:
 		carryOut(ctx, a.fleet, a.doing, ch, resp)
 	}
@@ -107,7 +108,7 @@ func (a *hostAction) find(ctx context.Context, config tfsdk.Config, diags *diag.
 	v = a.fleet.Look(ctx, []string{host})
 	h := v.Hosts[host]
 	if h == nil {
-		diags.AddAttributeError(path.Root("host"), "The host cannot be asked", fmt.Sprintf("%s of host %q\n\nFound: %v.\nFix: name a host of the provider that answers.", a.name, host, v.Errors[host]))
+		diags.AddAttributeError(path.Root("host"), "The host cannot be asked", fmt.Sprintf("%s of host %q\n\nFound: %v.\nFix: Name a host of the provider that answers.", a.name, host, words.Capital(v.Errors[host].Error())))
 		return v, ch, host, false
 	}
 	act, id := change.ActRestart, arg.ValueString()

@@ -21,6 +21,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // timeout bounds an act on a host: of a VM its shutdown, the change, its start.
@@ -103,7 +104,7 @@ func (a *vmAction) ModifyPlan(ctx context.Context, req action.ModifyPlanRequest,
 	if t.act != change.ActStart && t.at.VM.Runs() && !t.claim.Pending && !a.fleet.Applies() && (t.act == change.ActPending || !t.claimed) {
 		// What a resource of this run leaves for it to do is not known yet.
 		resp.Diagnostics.AddAttributeWarning(path.Root("vm"), fmt.Sprintf("%s: VM %s is shut down if a change of this run is followed by %s", t.at.Host, t.at.VM.Name, a.name),
-			"Found: nothing is to be done to the VM as it is now.")
+			"Found: The VM needs nothing done as it is now.")
 	}
 	if !t.claimed {
 		return
@@ -139,7 +140,7 @@ func (a *vmAction) Invoke(ctx context.Context, req action.InvokeRequest, resp *a
 		return
 	case !t.claimed:
 		resp.Diagnostics.AddAttributeError(path.Root("vm"), "The VM has no assignment", fmt.Sprintf(
-			"%s of VM %q\n\nFound: host %q has no record of a gpu_vm_assignment of it, which says what may be done to the VM.\nFix: assign a GPU to the VM and apply that first.", a.name, t.at.VM.Name, t.at.Host))
+			"%s of VM %q\n\nFound: Host %q has no record of a gpu_vm_assignment of it, which says what may be done to the VM.\nFix: Assign a GPU to the VM and apply that first.", a.name, t.at.VM.Name, t.at.Host))
 		return
 	}
 	carryOut(ctx, a.fleet, a.doing, t.change(), resp)
@@ -178,13 +179,13 @@ func (a *vmAction) find(ctx context.Context, config tfsdk.Config, diags *diag.Di
 	var err error
 	if t.view, t.at, err = a.fleet.LookForVM(ctx, vm.ValueString(), nil, "", nil); err != nil {
 		diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf(
-			"%s of VM %q\n\nFound: %v.\nFix: name a VM that a host of the provider has, by its id if several have its name.", a.name, vm.ValueString(), err))
+			"%s of VM %q\n\nFound: %v.\nFix: Name a VM that a host of the provider has, by its id if several have its name.", a.name, vm.ValueString(), words.Capital(err.Error())))
 		return t, false
 	}
 	t.claim, t.claimed = t.view.Claim(gpu.ClaimAssignment, t.at.VM.ID)
 	if t.claimed = t.claimed && t.claim.Want.Assignment != nil; t.claimed && t.claim.Owner != a.fleet.Owner() {
 		diags.AddAttributeError(path.Root("vm"), "The VM belongs to another owner", fmt.Sprintf(
-			"%s of VM %q\n\nFound: its assignment on host %q is claimed by owner %q, and this provider's owner is %q.\nFix: use the action where the assignment is declared.",
+			"%s of VM %q\n\nFound: Its assignment on host %q is claimed by owner %q, and this provider's owner is %q.\nFix: Use the action where the assignment is declared.",
 			a.name, t.at.VM.Name, t.at.Host, t.claim.Owner, a.fleet.Owner()))
 		return t, false
 	}

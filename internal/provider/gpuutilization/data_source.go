@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // DataSourceType is the data source's name in configurations.
@@ -132,17 +133,17 @@ func (d *DataSource) choose(v fleet.View, named bool, wanted []string, diags *di
 			out = append(out, name)
 		}
 	}
-	switch text := fmt.Sprintf("Hosts: %s\nFound: Hyper-V hosts. Windows does not report GPU utilization to the agent; NVIDIA's driver on Linux does.", strings.Join(others, ", ")); {
+	switch text := fmt.Sprintf("Hosts: %s\nFound: These are Hyper-V hosts. Windows does not report GPU utilization to the agent; NVIDIA's driver on Linux does.", strings.Join(others, ", ")); {
 	case len(others) == 0:
 	case named:
-		diags.AddAttributeError(path.Root("hosts"), "Hosts cannot be measured", text+"\nFix: leave them out of hosts.")
+		diags.AddAttributeError(path.Root("hosts"), "Hosts cannot be measured", text+"\nFix: Leave them out of hosts.")
 	case len(wanted) == 0 && d.Fleet.TellOnce("not measured: "+strings.Join(others, ", ")):
-		diags.AddWarning("Hosts were not measured", text+"\nFix: name the Linux hosts in hosts.")
+		diags.AddWarning("Hosts were not measured", text+"\nFix: Name the Linux hosts in hosts.")
 	}
 	// A host that does not answer may have it.
 	if len(missing) > 0 && v.Complete() {
 		diags.AddAttributeError(path.Root("gpu_ids"), "Unknown GPU", fmt.Sprintf(
-			"Found: none of the hosts %s has a GPU %s.\nFix: data source gpu_inventory lists the hosts' GPUs with their ids.",
+			"Found: None of the hosts %s has a GPU %s.\nFix: Data source gpu_inventory lists the hosts' GPUs with their ids.",
 			strings.Join(slices.Sorted(maps.Keys(v.Hosts)), ", "), strings.Join(missing, ", ")))
 	}
 	return out
@@ -165,7 +166,7 @@ func (d *DataSource) failures(m fleet.Measurements, diags *diag.Diagnostics) []s
 	}
 	if len(recorded) > 0 {
 		diags.AddError("A recorded inventory cannot be measured", fmt.Sprintf(
-			"%s\n\nHosts: %s\nFound: %v.\nFix: read the data source with a provider that reaches the hosts, without inventory_snapshot.", DataSourceType, strings.Join(recorded, ", "), fleet.ErrRecorded))
+			"%s\n\nHosts: %s\nFound: %v.\nFix: Read the data source with a provider that reaches the hosts, without inventory_snapshot.", DataSourceType, strings.Join(recorded, ", "), words.Capital(fleet.ErrRecorded.Error())))
 	}
 	report.Unreachable(diags, d.Fleet, DataSourceType, away)
 	return away.Silent()

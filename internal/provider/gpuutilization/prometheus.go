@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization/dcgm"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -88,8 +89,8 @@ func (p *prometheus) record(ctx context.Context, read []reading, now time.Time, 
 		r, err := p.ask(ctx, part, past)
 		if err != nil {
 			diags.AddAttributeError(path.Root("prometheus"), "No metrics from Prometheus", fmt.Sprintf(
-				"%s\n\nFound: %v.\nFix: check that the server's address is right, that it can be reached from where Terraform runs and that it accepts bearer_token or headers; "+
-					"or leave prometheus out: the present figures need no server.", DataSourceType, err))
+				"%s\n\nFound: %v.\nFix: Check that the server's address is right, that it can be reached from where Terraform runs and that it accepts bearer_token or headers; "+
+					"or leave prometheus out: the present figures need no server.", DataSourceType, words.Capital(err.Error())))
 			return nil
 		}
 		for id, h := range r.GPUs {
@@ -98,7 +99,7 @@ func (p *prometheus) record(ctx context.Context, read []reading, now time.Time, 
 		warnings = append(warnings, r.Warnings...)
 	}
 	if slices.Sort(warnings); len(warnings) > 0 {
-		diags.AddAttributeWarning(path.Root("prometheus"), "The Prometheus server warns", DataSourceType+"\n\nFound: "+strings.Join(slices.Compact(warnings), "; ")+".")
+		diags.AddAttributeWarning(path.Root("prometheus"), "The Prometheus server warns", DataSourceType+"\n\nFound: "+words.Capital(strings.Join(slices.Compact(warnings), "; ")+"."))
 	}
 	return out
 }

@@ -289,7 +289,7 @@ func TestWarningsOfPrometheus(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	c := rig.NewCLI(t, r.Block()+utilizationOf(fmt.Sprintf("prometheus = { url = %q }", s.URL)))
-	rig.WantSaid(t, c.Ok("plan"), "The Prometheus server warns", "Found: store thanos-3 is unavailable.")
+	rig.WantSaid(t, c.Ok("plan"), "The Prometheus server warns", "Found: Store thanos-3 is unavailable.")
 }
 
 func TestUtilizationRefuses(t *testing.T) {
@@ -308,15 +308,15 @@ func TestUtilizationRefuses(t *testing.T) {
 		name, config string
 		says         []string
 	}{
-		{"too short", `data "gpu_utilization" "all" { window = "99ms" }`, []string{"Invalid duration", `"99ms"`, "a duration from 100ms to 60s"}},
+		{"too short", `data "gpu_utilization" "all" { window = "99ms" }`, []string{"Invalid duration", `"99ms"`, "A duration from 100ms to 60s"}},
 		{"too long", `data "gpu_utilization" "all" { window = "61s" }`, []string{"Invalid duration", `"61s"`, "from 100ms to 60s"}},
 		{"no duration", `data "gpu_utilization" "all" { window = "2" }`, []string{"Invalid duration", `"2"`}},
 		{"unknown host", utilizationOf(`hosts = ["hgx09"]`), []string{"Unknown host", "hgx09"}},
 		{"no host", utilizationOf(`hosts = []`), []string{"at least 1"}},
 		{"unknown GPU", utilizationOf(`gpu_ids = ["GPU-1"]`), []string{"Unknown GPU", "hgx01", "has a GPU GPU-1", "gpu_inventory"}},
-		{"Hyper-V", utilizationOf(`hosts = ["hv01", "hgx01", "hv02"]`), []string{"Hosts cannot be measured", "Hosts: hv01, hv02", "Fix: leave them out of hosts"}},
-		{"no address", utilizationOf(`prometheus = { url = "prometheus:9090" }`), []string{"Invalid address of a Prometheus server", "Wanted: an address such as", "http://prometheus.example:9090"}},
-		{"a password", utilizationOf(`prometheus = { url = "http://me:${local.secret}@prometheus" }`), []string{"Found: a user or a password in the address"}},
+		{"Hyper-V", utilizationOf(`hosts = ["hv01", "hgx01", "hv02"]`), []string{"Hosts cannot be measured", "Hosts: hv01, hv02", "Fix: Leave them out of hosts"}},
+		{"no address", utilizationOf(`prometheus = { url = "prometheus:9090" }`), []string{"Invalid address of a Prometheus server", "Wanted: An address such as", "http://prometheus.example:9090"}},
+		{"a password", utilizationOf(`prometheus = { url = "http://me:${local.secret}@prometheus" }`), []string{"Found: A user or a password in the address"}},
 		{"lookback", server(`lookback = "1h"`), []string{"Invalid duration", "from 2h to 8760h"}},
 		{"time zone", server(`timezone = "Local"`), []string{"Unknown time zone", `"Local"`}},
 		{"header", server(`headers = { "X Y" = "z" }`), []string{"must be the name of an HTTP header"}},
@@ -352,7 +352,7 @@ func TestUtilizationOfAMixedFleet(t *testing.T) {
 	s.Hosts = append(s.Hosts, rig.TwoNodes().Hosts...)
 	r := rig.New(t, s)
 	c := rig.NewCLI(t, r.Block()+utilizationOf()+"output \"hosts\" { value = keys("+utilizationAll+".utilization) }\n")
-	rig.WantSaid(t, c.Apply(), "Warning: Hosts were not measured", "Hosts: hv01, hv02", "name the Linux hosts in hosts", `"hgx01"`)
+	rig.WantSaid(t, c.Apply(), "Warning: Hosts were not measured", "Hosts: hv01, hv02", "Name the Linux hosts in hosts", `"hgx01"`)
 	c.Write(r.Block() + utilizationOf(`hosts = ["hgx01"]`))
 	if out := c.Apply(); strings.Contains(out, "were not measured") {
 		t.Errorf("there is nothing to warn of:\n%s", out)

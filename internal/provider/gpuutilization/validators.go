@@ -11,6 +11,8 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // check is a validator of texts that are known.
@@ -21,7 +23,7 @@ func (c check) run(req validator.StringRequest, resp *validator.StringResponse, 
 		return
 	}
 	if found, wanted := c(req.ConfigValue.ValueString()); wanted != "" {
-		resp.Diagnostics.AddAttributeError(req.Path, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", req.Path, found, wanted))
+		resp.Diagnostics.AddAttributeError(req.Path, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", req.Path, words.Capital(found), words.Capital(wanted)))
 	}
 }
 

@@ -236,7 +236,7 @@ func refuseInMIG(at path.Path, v attr.Value, diags *diag.Diagnostics) {
 	}
 	diags.AddAttributeError(at, "Not supported inside mig",
 		"Found: "+at.String()+" is "+v.String()+". It applies to whole GPUs only.\n"+
-			"Fix: leave it out, or share whole GPUs, without `mig`.")
+			"Fix: Leave it out, or share whole GPUs, without `mig`.")
 }
 
 // percentage holds a number to what MPS takes and shows again: more than 0, at most 100,

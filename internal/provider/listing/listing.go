@@ -89,7 +89,7 @@ func (l *lister) List(ctx context.Context, req list.ListRequest, stream *list.Li
 		diags.Append(req.Config.GetAttribute(ctx, path.Root("kind"), &kind)...)
 	}
 	if l.fleet == nil || l.fleet.Unknown() {
-		diags.AddError("Hosts are not known", "Found: the provider's configuration has values that are not known.\nFix: list with values that are.")
+		diags.AddError("Hosts are not known", "Found: The provider's configuration has values that are not known.\nFix: List with values that are.")
 	}
 	if diags.HasError() {
 		stream.Results = list.ListResultsStreamDiagnostics(diags)
@@ -120,7 +120,7 @@ func (l *lister) List(ctx context.Context, req list.ListRequest, stream *list.Li
 		}
 	}
 	if text != "" {
-		diags.AddWarning("Some "+l.Object+" are left out", "Found: no import can take these."+text)
+		diags.AddWarning("Some "+l.Object+" are left out", "Found: No import can take these."+text)
 	}
 	if req.Limit > 0 && int64(len(found)) > req.Limit {
 		found = found[:req.Limit]

@@ -87,7 +87,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	slices.Sort(at.hosts)
 	at.hosts = slices.Compact(at.hosts)
 	if !slices.Contains(append(gpu.Kinds(), ""), gpu.Kind(at.kind)) || len(at.hosts) == 0 || slices.Contains(at.hosts, "") || slices.Contains(at.gpus, "") || len(at.gpus) > 0 && len(at.hosts) > 1 {
-		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", found, importForm))
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", words.Capital(found), importForm))
 		return
 	}
 	resp.Diagnostics.Append(keepImportedKind(ctx, resp.Private, at.kind)...)
@@ -115,9 +115,13 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), id)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), slices.Sorted(maps.Keys(c.Want.Config.GPUs)))...)
 	case identity.Host.IsNull():
+		unheard := ""
+		if silent := v.Silent(); len(silent) > 0 {
+			unheard = "; no answer came from " + words.Join(silent)
+		}
 		resp.Diagnostics.AddError("No such partition config", fmt.Sprintf(
-			"Found: none of the hosts %s has a claim of owner %q for a partition config %q (no answer from: %s).\n%s",
-			words.Join(r.Fleet.HostNames()), r.Fleet.Owner(), id, words.Join(v.Silent()), importForm))
+			"Found: None of the hosts %s has a claim of owner %q for a partition config %q%s.\n%s",
+			words.Join(r.Fleet.HostNames()), r.Fleet.Owner(), id, unheard, importForm))
 	default:
 		return false
 	}
@@ -156,7 +160,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 	}
 	for _, n := range hosts {
 		if err, silent := v.Errors[n]; silent {
-			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer from every host.", n, err))
+			diags.AddError("Host does not answer", fmt.Sprintf("Host: %s\nFound: %v\nAn import needs an answer from every host.", n, words.Capital(err.Error())))
 		}
 	}
 	if diags.HasError() {
@@ -180,7 +184,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, kind gpu.Kind, di
 		}
 	case claim.Owner != r.Fleet.Owner():
 		diags.AddError("Partition config belongs to another owner", fmt.Sprintf(
-			"Found: config %q is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
+			"Found: Config %q is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy it where it is declared, or use the same owner.",
 			claim.ID, claim.Owner, r.Fleet.Owner()))
 		return
 	default:
@@ -225,7 +229,7 @@ func known(h *gpu.Host, name string, ids []string, diags *diag.Diagnostics) bool
 			for i := range h.GPUs {
 				has = append(has, h.GPUs[i].ID)
 			}
-			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: it has no GPU %q; it has %s.\nFix: correct the id, or list what the host has with data source gpu_inventory.", name, id, words.Join(has)))
+			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: It has no GPU %q; it has %s.\nFix: Correct the id, or list what the host has with data source gpu_inventory.", name, id, words.Join(has)))
 		}
 	}
 	return !diags.HasError()
@@ -242,12 +246,12 @@ func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags 
 	switch outside := slices.DeleteFunc(slices.Clone(gpus), c.Covers); {
 	case id == "" && len(ids) > 1:
 		diags.AddError("Several partition configs cover these hosts", fmt.Sprintf(
-			"Found: claims of the configs %s on the hosts %s.\nFix: import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity (import block with identity = { id = ... }).", words.Join(ids), words.Join(hosts)))
+			"Found: Claims of the configs %s on the hosts %s.\nFix: Import one of them by GPUs of its own (HOST:KIND@GPU,...), or by its identity (import block with identity = { id = ... }).", words.Join(ids), words.Join(hosts)))
 		return nil, false
 	case !found:
 		return nil, true
 	case len(outside) > 0:
-		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: config %q covers some of the GPUs %s, and not %s.\nFix: import the latter by themselves.", c.ID, words.Join(gpus), words.Join(outside)))
+		diags.AddError("GPUs of two configs", fmt.Sprintf("Found: Config %q covers some of the GPUs %s, and not %s.\nFix: Import the latter by themselves.", c.ID, words.Join(gpus), words.Join(outside)))
 		return nil, false
 	}
 	return &c, true
@@ -258,8 +262,8 @@ func choice(claims map[string]gpu.Claim, id string, hosts, gpus []string, diags 
 // created leaves what is as declared.
 func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.View, diags *diag.Diagnostics) bool {
 	if kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: the hosts %s have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
-			"Fix: declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", words.Join(hosts), kind))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: The hosts %s have no claim of a partition config of kind `%s`, and the settings of such a config are in its claim only.\n"+
+			"Fix: Declare the config under its former name and apply it. MPS daemons, compute modes and time slices that already match are not touched.", words.Join(hosts), kind))
 		return false
 	}
 	layouts, left := fleet.LayoutsOn(v.Hosts, hosts, kind)
@@ -275,14 +279,14 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 	switch {
 	case len(layouts) == 0:
 		has := map[gpu.Kind]string{gpu.KindMIG: "is in MIG mode", gpu.KindVGPU: "has vGPUs", gpu.KindGPUP: "can be partitioned", "": "has partitions, MIG mode or vGPUs"}[kind]
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: no GPU of %s %s and is free of other claims.%s", where(hosts, ids), has, why))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: No GPU of %s %s and is free of other claims.%s", where(hosts, ids), has, why))
 		return false
 	case len(layouts) > 1:
 		text := ""
 		for _, l := range layouts {
 			text += fmt.Sprintf("\n%s (%s): %s", l.Text, l.Kind, strings.Join(l.ImportIDs(), " and "))
 		}
-		diags.AddError("Several layouts to import", fmt.Sprintf("Found: the GPUs of %s have several layouts, and a config has one.\nFix: import each by itself. Layouts and their import ids:%s", where(hosts, ids), text))
+		diags.AddError("Several layouts to import", fmt.Sprintf("Found: The GPUs of %s have several layouts, and a config has one.\nFix: Import each by itself. Layouts and their import ids:%s", where(hosts, ids), text))
 		return false
 	}
 	name := c.Name
@@ -292,7 +296,7 @@ func adopt(c *gpu.PartitionConfig, kind gpu.Kind, hosts, ids []string, v fleet.V
 		return true
 	}
 	if out := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return contains(layouts[0].GPUs[hosts[0]], id) }); len(out) > 0 {
-		diags.AddError("Nothing to import", fmt.Sprintf("Found: of the GPUs %s, these have no layout that can be imported, or are claimed: %s.%s", words.Join(ids), words.Join(out), why))
+		diags.AddError("Nothing to import", fmt.Sprintf("Found: Of the GPUs %s, these have no layout that can be imported, or are claimed: %s.%s", words.Join(ids), words.Join(out), why))
 		return false
 	}
 	c.Scope.Selector = &gpu.Selector{GPUIDs: map[string][]string{hosts[0]: ids}}

@@ -274,7 +274,7 @@ func TestFailedMIGChangeIsPutBack(t *testing.T) {
 	c.Apply()
 	r.Fail("hgx01", simulated.OpCreateInstance, "3g.40gb@4", 1, 1) // on the second GPU
 	c.Write(r.Block() + rig.MIGOf("ml", rig.Halves))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "injected by the test", "Rolled back: hgx01")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Injected by the test", "Rolled back: hgx01")
 	r.WantLayout("1g.10gb@0 1g.10gb@1 1g.10gb@2 1g.10gb@3 1g.10gb@4 1g.10gb@5 1g.10gb@6", 0, 1)
 	r.WantSettled()
 	c.Apply()

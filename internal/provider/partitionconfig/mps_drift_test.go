@@ -21,7 +21,7 @@ func TestRebootLosesMPSAndAnApplyPutsItBack(t *testing.T) {
 	r.WantModes(gpu.ComputeDefault, gpu.TimeSliceDefault, 0, 1)
 	r.WantDaemons("gpu01")
 	rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration",
-		"host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost by reboot, or removed by others",
+		"Host gpu01, GPU "+rig.SharedCard(0)+" (NVIDIA L40S) has compute mode default, declared is MPS in compute mode exclusive_process; lost by reboot, or removed by others",
 		"0 to add, 1 to change, 0 to destroy")
 	rig.WantSaid(t, c.Ok("plan"), `"reboot"`, `"MPS in compute mode exclusive_process"`, `"has compute mode default"`, // values of drift
 		`"host gpu01, GPU `+rig.SharedCard(0)+` (NVIDIA L40S)"`, `"host gpu01, MPS daemon inference"`)
@@ -56,7 +56,7 @@ func TestMPSDaemonThatDiedIsDrift(t *testing.T) {
 			c := rig.NewCLI(t, r.Block()+rig.MPSOf(rig.HalfEach))
 			c.Apply()
 			test.change(r)
-			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "host gpu01, MPS daemon inference", test.want, "0 to add, 1 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "Warning: Partitions differ from the declaration", "Host gpu01, MPS daemon inference", test.want, "0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			r.WantDaemons("gpu01", "user 1000, 50 %"+rig.BothCards())
 			r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
@@ -96,7 +96,7 @@ func TestModesOfAnotherOwnerAreDrift(t *testing.T) {
 			c.Apply()
 			before := r.Host("gpu01")
 			r.EditCard(1, test.change)
-			rig.WantSaid(t, c.Ok("plan"), "host gpu01, GPU "+rig.SharedCard(1)+" (NVIDIA L40S) "+test.want, "0 to add, 1 to change, 0 to destroy")
+			rig.WantSaid(t, c.Ok("plan"), "Host gpu01, GPU "+rig.SharedCard(1)+" (NVIDIA L40S) "+test.want, "0 to add, 1 to change, 0 to destroy")
 			c.Apply()
 			if diff := cmp.Diff(before.GPUs, r.Host("gpu01").GPUs); diff != "" {
 				t.Errorf("the GPUs differ from what they were (-before +after):\n%s", diff)
@@ -132,7 +132,7 @@ func TestRebootLosesMPSInsideOfMIG(t *testing.T) {
 	r.WantDaemons("hgx01", want...)
 	c.WantNoChanges()
 	r.EditHost("hgx01", func(h *gpu.Host) { h.MPS.Daemons = slices.Delete(h.MPS.Daemons, 0, 1) })
-	rig.WantSaid(t, c.Apply(), "host hgx01, MPS daemon ", "is gone, declared is 3g.40gb at ")
+	rig.WantSaid(t, c.Apply(), "Host hgx01, MPS daemon ", "is gone, declared is 3g.40gb at ")
 	r.WantDaemons("hgx01", want...)
 	c.WantNoChanges()
 }

@@ -444,7 +444,7 @@ func TestFailedMPSChangeIsPutBack(t *testing.T) {
 	c.Apply()
 	r.Fail("gpu01", simulated.OpEnsureDaemon, "inference", 0, 1)
 	c.Write(r.Block() + rig.MPSOf(rig.QuarterEach+`, compute_mode = "default"`))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "injected by the test", "Rolled back: gpu01")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Injected by the test", "Rolled back: gpu01")
 	r.WantDaemons("gpu01", "user 1000, 50 %"+rig.BothCards())
 	r.WantModes(gpu.ComputeExclusiveProcess, gpu.TimeSliceDefault, 0, 1)
 	r.WantSettled()
@@ -465,7 +465,7 @@ func TestMPSRollsOutOverHosts(t *testing.T) {
 	c.Apply()
 	r.Fail("gpu02", simulated.OpEnsureDaemon, "inference", 0, 1)
 	c.Write(r.Block() + hosts(rig.MPSOf(rig.QuarterEach)))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "injected by the test", "Rolled back: gpu01")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Injected by the test", "Rolled back: gpu01")
 	for _, h := range []string{"gpu01", "gpu02"} {
 		r.WantDaemons(h, "user 1000, 50 % on "+rig.SharedCard(0))
 	}

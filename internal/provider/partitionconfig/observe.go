@@ -216,7 +216,7 @@ func (m *model) warnLost(ctx context.Context, c gpu.PartitionConfig, v fleet.Vie
 			if now := inSlot(h, lost.Address.ValueString()); now != nil {
 				then = fmt.Sprintf("GPU %s (%s) is in its PCI slot %s now. The config continues with that GPU where its selector covers it.", now.ID, now.Model, now.Address)
 			}
-			diags.AddWarning("GPU is lost", fmt.Sprintf("%s\n\nHost: %s\nFound: it no longer offers GPU %s (%s) for partitioning.\n%s",
+			diags.AddWarning("GPU is lost", fmt.Sprintf("%s\n\nHost: %s\nFound: It no longer offers GPU %s (%s) for partitioning.\n%s",
 				label(c.ID), name, id, lost.Model.ValueString(), then))
 		}
 	}

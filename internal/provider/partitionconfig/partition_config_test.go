@@ -263,7 +263,7 @@ func TestRestoreNeverStopsAVM(t *testing.T) {
 			},
 			Config:      r.Block() + rig.ConfigOf(4, rig.Both, `on_destroy = "restore"`),
 			Destroy:     true,
-			ExpectError: rig.Says("its partitions are held by avd-05"),
+			ExpectError: rig.Says("its partitions are held by \"avd-05\""),
 		},
 		resource.TestStep{
 			// Nothing was put back on hv01 either.
@@ -307,7 +307,7 @@ func TestReplacingAConfigInUseIsRefusedWhereItWouldPutGPUsBack(t *testing.T) {
 	c := rig.NewCLI(t, r.Block()+rig.HeldConfig(4, `on_destroy = "restore"`))
 	c.Apply()
 	r.NeverStops("", rig.Both...)
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve", "-replace="+rig.VDI), "its partitions are held by avd-0", `on_destroy = "keep"`)
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve", "-replace="+rig.VDI), "Its partitions are held by \"avd-0", `on_destroy = "keep"`)
 	r.WantCounts(4, rig.Both...)
 	r.WantVM("avd-01", gpu.VMRunning, 1)
 	r.WantVM("avd-02", gpu.VMRunning, 1)
@@ -530,7 +530,7 @@ resource "gpu_partition_config" "inference" {
 	c.WantNoChanges()
 	before := r.File()
 	c.Write(open("turns"))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The kind of the config has to be known at plan", "it is of kind mps", "-target")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The kind of the config has to be known at plan", "It is of kind mps", "-target")
 	r.WantUntouched(before)
 	c.Apply("-target=terraform_data.kind")
 	rig.WantSaid(t, c.Ok("plan"), "must be replaced")

@@ -26,6 +26,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -73,8 +74,8 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	if prior != nil && plan.kindIsOpen(prior.Kind) {
 		resp.Diagnostics.AddError("The kind of the config has to be known at plan", fmt.Sprintf("%s\n\n"+
-			"Found: it is of kind %s, and which kind it is to be is known only after apply.\nWanted: a plan must say whether the config is replaced: another kind forces replacement.\n"+
-			"Fix: let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.", label(prior.ID), prior.Kind))
+			"Found: It is of kind %s, and which kind it is to be is known only after apply.\nWanted: A plan must say whether the config is replaced: another kind forces replacement.\n"+
+			"Fix: Let the kind depend on what is known at plan, such as a variable, or apply what it depends on first, with -target.", label(prior.ID), prior.Kind))
 		return false
 	}
 	var ended fleet.View // the hosts once one of another kind has ended
@@ -178,7 +179,7 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 		ok = false
 		diags.AddError("Layout cannot change while a host does not answer", fmt.Sprintf(
 			"%s\n\nHost: %s\nFound: %v.\nA layout is changed on all of its hosts or on none.\n"+
-				"Fix: bring the host back, or take it out of this config.", label, n, err))
+				"Fix: Bring the host back, or take it out of this config.", label, n, words.Capital(err.Error())))
 	}
 	return ok
 }

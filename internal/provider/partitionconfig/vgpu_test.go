@@ -161,7 +161,7 @@ func TestFailedVGPUChangeIsPutBack(t *testing.T) {
 	c.Apply()
 	r.Fail("kvm01", simulated.OpCreateVGPU, "L40S-24Q@1", 1, 1) // on the second GPU
 	c.Write(r.Block() + rig.VGPUOf("desks", `type = "L40S-24Q"`))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "injected by the test", "Rolled back: kvm01")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Injected by the test", "Rolled back: kvm01")
 	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0, 1)
 	r.WantSettled()
 	c.Apply()

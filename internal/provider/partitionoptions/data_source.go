@@ -205,7 +205,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	}
 	if wanted != "" && len(gpus) == 0 {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
-			"Found: host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\nFix: data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
+			"Found: Host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\nFix: Data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
 		return
 	}
 	diags := &resp.Diagnostics

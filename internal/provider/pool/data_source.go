@@ -153,7 +153,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		}
 	}
 	if len(gpus) == 0 {
-		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: none of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name.ValueString()))
+		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name.ValueString()))
 		return
 	}
 	set := func(p string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(p), value)...) }

@@ -176,7 +176,7 @@ func TestFaultOnTheSecondHostRollsThePoolOfTheFirstBack(t *testing.T) {
 	r.Steps(
 		resource.TestStep{
 			Config:      r.Block() + rig.RenderPool(rig.SecondGPUs, rig.ByForce),
-			ExpectError: rig.Says("Could not create the pool", "Host: hv02", "the bus is stuck", "Rolled back: hv01", "Remove the cause"),
+			ExpectError: rig.Says("Could not create the pool", "Host: hv02", "The bus is stuck", "Rolled back: hv01", "Remove the cause"),
 		},
 		resource.TestStep{
 			PreConfig: untouched,
@@ -208,7 +208,7 @@ func TestPoolInUseIsNotDestroyed(t *testing.T) {
 		resource.TestStep{
 			PreConfig:   func() { r.Draw("avd-06", "render") }, // off, but would not start any more
 			Config:      r.Block(),
-			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: avd-06", "delete the pool", "Unassign them in an apply of its own first"),
+			ExpectError: rig.Says("The host would refuse the change", `on host "hv02"`, "these VMs use it: \"avd-06\"", "delete the pool", "Unassign them in an apply of its own first"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -446,7 +446,7 @@ func TestPoolDriftIsNamed(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d, want 2 (changes)", code)
 	}
-	rig.WantSaid(t, out, "Pool differs from the declaration", "host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
+	rig.WantSaid(t, out, "Pool differs from the declaration", "Host hv01, GPU "+rig.GPU1+` is not in pool "render", declared is a member; changed by others`)
 }
 
 // TestReplacedGPUOfAPoolIsDrift puts another card where one of the pool was. On Hyper-V it has

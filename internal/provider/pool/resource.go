@@ -227,7 +227,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 	for _, n := range names {
 		if !r.Fleet.Has(n) {
 			diags.AddAttributeError(path.Root("members"), "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %s.\nFix: correct the name, or add the host to the provider's configuration.", n, words.Join(r.Fleet.HostNames())))
+				"Found: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.", n, words.Join(r.Fleet.HostNames())))
 		}
 	}
 	if diags.HasError() {

@@ -52,18 +52,18 @@ func TestPoolsThatTradeGPUs(t *testing.T) {
 		},
 		"two pools swap GPUs of which a VM has one": {
 			before: pools([3]string{"a", "a", one}, [3]string{"b", "b", two}) + vm, after: pools([3]string{"a", "a", two}, [3]string{"b", "b", one}) + vm,
-			refused: []string{"VM avd-01 has it", "Shut the VM down or take the GPU from it first"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
+			refused: []string{"VM \"avd-01\" has it", "Shut the VM down or take the GPU from it first"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
 		},
 		"a GPU that a VM has goes to another pool": {
 			before: pools([3]string{"a", "a", one}, [3]string{"b", "b", two}) + vm, after: pools([3]string{"a", "a", ""}, [3]string{"b", "b", both}) + vm,
-			refused: []string{"it is in pool a", "Take it out of pool a first"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
+			refused: []string{"it is in pool \"a\"", "Take it out of pool \"a\" first"}, has: members{"a": {rig.GPU0}, "b": {rig.GPU1}},
 		},
 		"a pool has another name": {
 			before: pools([3]string{"a", "a", one}), after: pools([3]string{"a", "c", one}), has: members{"c": {rig.GPU0}},
 		},
 		"a pool that a VM draws from has another name": {
 			before: pools([3]string{"a", "a", one}) + vm, after: pools([3]string{"a", "c", one}) + vm,
-			refused: []string{"these VMs use it: avd-01", "Unassign them in an apply of its own first"}, has: members{"a": {rig.GPU0}},
+			refused: []string{"these VMs use it: \"avd-01\"", "Unassign them in an apply of its own first"}, has: members{"a": {rig.GPU0}},
 		},
 	} {
 		for _, parallel := range []string{"1", "10"} {

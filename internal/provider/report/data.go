@@ -7,13 +7,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // NoHosts adds the error of what needs hosts where the provider has none. What can do without an answer
 // until the plan has failed says it once for all: it has one cause.
 func NoHosts(diags *diag.Diagnostics, f *fleet.Fleet, once bool) {
 	if f.NoHosts() && (f.TellOnce("no hosts") || !once) {
-		diags.AddError("No hosts are configured", "The provider needs to know its hosts.\nFix: set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET) to try things on a simulated fleet.")
+		diags.AddError("No hosts are configured", "The provider needs to know its hosts.\nFix: Set hosts, or simulated_fleet (or GPU_SIMULATED_FLEET) to try things on a simulated fleet.")
 	}
 }
 
@@ -34,7 +35,7 @@ func NotYet(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.View)
 		return true
 	}
 	diags.AddError("Hosts are not known yet", fmt.Sprintf(
-		"%s\n\nFound: %s\nFix: name in depends_on of the data source what the provider's configuration refers to; the data source is then read "+
-			"during the apply, when the hosts are known.", label, found))
+		"%s\n\nFound: %s\nFix: Name in depends_on of the data source what the provider's configuration refers to; the data source is then read "+
+			"during the apply, when the hosts are known.", label, words.Capital(found)))
 	return false
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Findings adds what the rules found, each at its attribute and level.
@@ -57,7 +58,7 @@ func Drift(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View, p change.Chang
 		then = "This apply cannot put it right as long as this is so: " + refused[0].Found + "\nFix: " + refused[0].Fix
 	}
 	for _, d := range drift {
-		diags.AddWarning(what+" from the declaration", fmt.Sprintf("%s\n\nFound: %s.\n%s", p.Subject, d, then))
+		diags.AddWarning(what+" from the declaration", fmt.Sprintf("%s\n\nFound: %s.\n%s", p.Subject, words.Capital(d.String()), then))
 	}
 }
 
@@ -107,8 +108,8 @@ func Failure(diags *diag.Diagnostics, doing, label string, err error) {
 func NeedsForce(diags *diag.Diagnostics, at path.Path, label string, err error) {
 	if cause, ok := fleet.Cause(err); ok && cause.Code == backend.NotSupported {
 		diags.AddAttributeWarning(at, "A GPU may need to be dismounted by force", fmt.Sprintf(
-			"%s\n\nFound: %v.\nFix: without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
-				"will have it, set dismount = { force = true }.", label, cause))
+			"%s\n\nFound: %v.\nFix: Without the platform's checks (ACS, device mitigations) the GPU may come off its host: if you trust the VMs that "+
+				"will have it, set dismount = { force = true }.", label, words.Capital(cause.Error())))
 	}
 }
 
@@ -172,7 +173,7 @@ func facts(err error) string {
 	default:
 		found = ae.Reason()
 	}
-	text := "Found: " + sentence(found)
+	text := "Found: " + words.Capital(sentence(found))
 	if step != "" {
 		text = "Step: " + step + "\n" + text
 	}
@@ -180,9 +181,9 @@ func facts(err error) string {
 	case fix == "":
 		return text
 	case strings.Contains(fix, "\n"):
-		return text + "\nFix: " + fix // it ends with something to copy
+		return text + "\nFix: " + words.Capital(fix) // it ends with something to copy
 	}
-	return text + "\nFix: " + sentence(fix)
+	return text + "\nFix: " + words.Capital(sentence(fix))
 }
 
 // sentence ends a text with a full stop.
@@ -243,7 +244,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 		if h := v.Hosts[name]; len(h.Unreadable) > 0 && f.TellOnce("unreadable on "+name) {
 			diags.AddWarning("Agent records cannot be read", fmt.Sprintf(
 				"Host: %s\nFound: %s\nWhat the state knows of this host is kept; claims and changes that were cut off may be missing from this plan.\nFix: %s",
-				name, rules.UnreadableText(h.Unreadable), rules.UnreadableFix))
+				name, words.Capital(rules.UnreadableText(h.Unreadable)), rules.UnreadableFix))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
@@ -255,8 +256,8 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		if h := v.Hosts[name]; len(h.Stale) > 0 && f.TellOnce("stale on "+name) {
 			diags.AddWarning("Derived files of a host are out of date", fmt.Sprintf(
-				"Host: %s\nFound: %s\nFix: the next change of this host tries again, and so does `gpu-agent reconcile` there. Until then containers may be given devices that are gone.",
-				name, strings.Join(h.Stale, "\n  ")))
+				"Host: %s\nFound: %s\nFix: The next change of this host tries again, and so does `gpu-agent reconcile` there. Until then containers may be given devices that are gone.",
+				name, words.Capital(strings.Join(h.Stale, "\n  "))))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
@@ -266,8 +267,8 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 		case held == nil && begun == "" || f.Holds(h) || !f.TellOnce("unfinished on "+name):
 		case held == nil:
 			diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
-				"Host: %s\nFound: a change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
-					"Fix: if no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.",
+				"Host: %s\nFound: A change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
+					"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.",
 				name, begun))
 		default:
 			found := held.String()
@@ -276,7 +277,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 			}
 			diags.AddWarning("Another run holds a host", fmt.Sprintf(
 				"Host: %s\nFound: %s.\nAn apply waits up to three minutes for it; Terraform shows no more than \"Still creating...\" meanwhile.\n"+
-					"Fix: let that run end, and plan again. If it was killed, apply: its lease ends by itself, and the first change on this host "+
+					"Fix: Let that run end, and plan again. If it was killed, apply: its lease ends by itself, and the first change on this host "+
 					"rolls back what was cut off and starts the VMs that it stopped.",
 				name, found))
 		}
@@ -286,7 +287,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 			if f.TellOnce("owed on " + name + ": " + d.VM) {
 				diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 					"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
-						"Fix: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
+						"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
 					name, d.Name, d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
 			}
 		}
@@ -332,7 +333,7 @@ func Unreachable(diags *diag.Diagnostics, f *fleet.Fleet, label string, v fleet.
 		case notYet != nil:
 			// Its checks wait until apply.
 			if notYet.Reason != "" && f.TellOnce("no agent on "+name) {
-				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, notYet.Reason))
+				diags.AddWarning("Host cannot be checked yet", fmt.Sprintf("Host: %s\nFound: %s. Until then nothing about it is checked.", name, words.Capital(notYet.Reason)))
 			}
 		case errors.As(err, &unknown):
 			diags.AddWarning("Host is not in the provider's configuration", fmt.Sprintf(

@@ -128,7 +128,7 @@ func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts ty
 // names.
 func UnknownCluster(f *fleet.Fleet, cluster string, diags *diag.Diagnostics) {
 	diags.AddAttributeError(path.Root("cluster"), "Unknown cluster", fmt.Sprintf(
-		"Found: none of the provider's hosts (%s) is a node of a cluster called %q.\nFix: write the cluster's name as data source "+
+		"Found: None of the provider's hosts (%s) is a node of a cluster called %q.\nFix: Write the cluster's name as data source "+
 			"gpu_inventory shows it, or name the hosts.", words.Join(f.HostNames()), cluster))
 }
 
@@ -158,7 +158,7 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 	for _, n := range s.Hosts {
 		if !f.Has(n) {
 			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %s.\nFix: correct the name, or add the host to the provider's configuration.",
+				"Found: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.",
 				n, words.Join(f.HostNames())))
 		}
 	}
@@ -181,7 +181,7 @@ func within(sel *gpu.Selector, hosts []string, diags *diag.Diagnostics) bool {
 		if !slices.Contains(hosts, n) {
 			ok = false
 			diags.AddAttributeError(path.Root("selector"), "Host is not in scope", fmt.Sprintf(
-				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: correct the name, or add the host.", n, words.Join(hosts)))
+				"Found: selector.gpu_ids names host %q, but the hosts here are %s.\nFix: Correct the name, or add the host.", n, words.Join(hosts)))
 		}
 	}
 	return ok

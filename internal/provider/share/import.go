@@ -42,11 +42,11 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	host, name := m.Host.ValueString(), m.Name.ValueString()
 	switch {
 	case claim == nil || claim.Want.Share == nil:
-		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: declare it without importing it.", host, name))
+		diags.AddError("Share does not exist", fmt.Sprintf("Found: %s has no record of a share %q.\nFix: Declare it without importing it.", host, name))
 		return false
 	case claim.Owner != r.Fleet.Owner():
 		diags.AddError("Share belongs to another owner", fmt.Sprintf(
-			"Found: share %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy it where it is declared, or use the same owner.",
+			"Found: Share %q on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy it where it is declared, or use the same owner.",
 			name, host, claim.Owner, r.Fleet.Owner()))
 		return false
 	}

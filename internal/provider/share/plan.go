@@ -17,6 +17,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // plan decides whether the host has to be touched, and proves that there is room for the share on
@@ -66,7 +67,7 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		on := r.placedOn(ctx, want)
 		if !slices.ContainsFunc(on, func(host string) bool { return !r.Fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
 			resp.Diagnostics.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
-				"%s\n\nHost: %s\nFound: %v.\nFix: bring the host back, or leave the share as it is until then.", p.Subject, strings.Join(on, ", "), v.Errors[on[0]]))
+				"%s\n\nHost: %s\nFound: %v.\nFix: Bring the host back, or leave the share as it is until then.", p.Subject, strings.Join(on, ", "), words.Capital(v.Errors[on[0]].Error())))
 			r.Fleet.Ledger.Forget(inst)
 			return false
 		}

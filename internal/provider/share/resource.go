@@ -109,8 +109,8 @@ func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share)
 		diags.AddWarning("The share is incomplete for containers", fmt.Sprintf("%s\n\nHost: %s\nFound: %s", label(s), host, handed.Note))
 	}
 	if who := placement.PastLimit(h, &s); len(who) > 0 {
-		diags.AddWarning("Processes go past the share's limit", fmt.Sprintf(
-			"%s\n\nHost: %s\nFound: its memory limit does not hold %s: the driver holds them to more, or to nothing.\nFix: start them again, in a container.", label(s), host, strings.Join(who, ", ")))
+		diags.AddWarning("Processes exceed the share's limit", fmt.Sprintf(
+			"%s\n\nHost: %s\nFound: The memory limit of the share does not apply to %s: the driver gives them a higher limit, or none.\nFix: Restart them in a container.", label(s), host, strings.Join(who, ", ")))
 	}
 }
 

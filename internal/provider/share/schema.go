@@ -177,6 +177,6 @@ func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConf
 	}
 	if n := len(m.GPUIDs.Elements()); m.Count.ValueInt64() != int64(n) {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_count"), "Conflicting number of GPUs", fmt.Sprintf(
-			"Found: gpu_count is %d, and gpu_ids names %d.\nFix: leave gpu_count out.", m.Count.ValueInt64(), n))
+			"Found: gpu_count is %d, and gpu_ids names %d.\nFix: Leave gpu_count out.", m.Count.ValueInt64(), n))
 	}
 }

@@ -255,7 +255,7 @@ func TestSharesStayWhileADaemonIsMended(t *testing.T) {
 	r.EditHost("gpu01", func(h *gpu.Host) { h.MPS.Daemons[0].PID, h.MPS.Daemons[0].Problem = 0, "it was killed by signal 9" })
 	rig.WantSaid(t, c.Ok("plan"), "it was killed by signal 9", "0 to add, 1 to change, 0 to destroy")
 	r.Fail("gpu01", simulated.OpEnsureDaemon, "", 0, 1)
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Host: gpu01", "injected by the test")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Host: gpu01", "Injected by the test")
 	r.WantShares("gpu01", "a")
 	c.Apply()
 	if d := r.Host("gpu01").MPS.Daemons; len(d) != 1 || d[0].PID == 0 || d[0].Problem != "" {

@@ -190,7 +190,7 @@ func TestAFailureOnTheHostOfAPoolIsAnError(t *testing.T) {
 	r := rig.New(t, rig.Inference(2))
 	c := rig.NewCLI(t, r.Block()+sharedPool()+rig.ShareOf("a", rig.FromPool, rig.Half))
 	r.Fail("gpu01", simulated.OpWriteShare, "", 0, 1)
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01", "injected by the test")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "Could not create the share", "Host: gpu01", "Injected by the test")
 	r.WantShares("gpu01")
 	r.WantShares("gpu02")
 	c.Apply()

@@ -335,7 +335,7 @@ func TestEnforcementIsWhatTheDriverTellsOfProcesses(t *testing.T) {
 	enforced("none")
 	held(8192 * gpu.MiB)
 	c.Write(of("4096"))
-	rig.WantSaid(t, c.Ok("apply", "-auto-approve"), "Processes go past the share's limit", "python", "start them again, in a container")
+	rig.WantSaid(t, c.Ok("apply", "-auto-approve"), "Processes exceed the share's limit", "python", "Restart them in a container")
 	enforced("none")
 	r.Must(r.Fleet.StopProcess(t.Context(), "gpu01", pid))
 	c.Ok("apply", "-refresh-only", "-auto-approve")

@@ -607,7 +607,7 @@ func TestAnAssignmentWhoseClaimWasLostIsNotDestroyed(t *testing.T) {
 	c := rig.NewCLI(t, r.Block()+rig.Assignment("avd-03", rig.AnyPartition))
 	c.Apply()
 	r.EditHost("hv01", func(h *gpu.Host) { h.Claims = nil })
-	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "hv01 has lost the record of that", "terraform state rm")
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "the host has lost the record of that", "terraform state rm")
 	if list := c.Ok("state", "list"); !strings.Contains(list, "gpu_vm_assignment.a") {
 		t.Errorf("the state has %s", list)
 	}

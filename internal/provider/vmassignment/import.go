@@ -49,7 +49,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
 	if err != nil {
 		if report.Unreachable(&resp.Diagnostics, r.Fleet, label(ref), view, view.Silent()...) {
-			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", err))
+			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", words.Capital(err.Error())))
 		}
 		return
 	}
@@ -63,7 +63,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	claim, claimed := v.Claim(gpu.ClaimAssignment, at.VM.ID)
 	if claimed && claim.Owner != r.Fleet.Owner() {
 		diags.AddError("VM belongs to another owner", fmt.Sprintf(
-			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: destroy the assignment where it is declared, or use the same owner.",
+			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is declared, or use the same owner.",
 			at.VM.Name, at.Host, claim.Owner, r.Fleet.Owner()))
 		return
 	}
@@ -89,7 +89,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 		diags.Append(more...)
 		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)})
 	default:
-		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: declare the assignment without importing it.",
+		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: Declare the assignment without importing it.",
 			at.VM.Name, at.Host))
 		return
 	}

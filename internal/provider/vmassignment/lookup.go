@@ -78,10 +78,10 @@ func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, e
 	switch {
 	case errors.As(err, &ambiguous):
 		diags.AddAttributeError(path.Root("vm"), "VM name is not unique", fmt.Sprintf(
-			"%s\n\nFound: %v.\nFix: write the VM's id, or say where to look with hosts or cluster.", label(ref), err))
+			"%s\n\nFound: %v.\nFix: Write the VM's id, or say where to look with hosts or cluster.", label(ref), words.Capital(err.Error())))
 	case v.Complete():
 		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
-			"%s\n\nFound: none of the hosts %s has a VM with the name or id %q.\nFix: correct the name. For a VM that is made in the same run, refer to its "+
+			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: Correct the name. For a VM that is made in the same run, refer to its "+
 				"resource's id: it is unknown until the VM exists, and this check then waits for it.", label(ref), words.Join(slices.Sorted(maps.Keys(v.Hosts))), ref))
 	default:
 		report.Unreachable(diags, r.Fleet, label(ref), v, held)

@@ -141,7 +141,7 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 		return
 	}
 	diags.AddAttributeWarning(path.Root("vm"), "The VM has another name now", fmt.Sprintf(
-		"%s\n\nFound: the VM (id %s) is called %q on %s.\nFix: write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
+		"%s\n\nFound: The VM (id %s) is called %q on %s.\nFix: Write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
 }
 
 // planDestroy proves that the GPU can be taken from the VM.

@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -87,7 +88,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	_, at, ok := r.find(ctx, c.Plan, want, prior, c.Diags)
 	if !ok {
 		if !c.Diags.HasError() {
-			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: the hosts that answer do not have it, and others do not answer.", label(want.VM)))
+			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: The hosts that answer do not have it, and others do not answer.", label(want.VM)))
 		}
 		return false
 	}
@@ -107,7 +108,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		if !view.Complete() {
 			title = "VM state unknown after the change"
 		}
-		c.Diags.AddError(title, fmt.Sprintf("%s\n\nFound: %v, right after the change.", c.Subject, err))
+		c.Diags.AddError(title, fmt.Sprintf("%s\n\nFound: %v, right after the change.", c.Subject, words.Capital(err.Error())))
 		now = at
 		view.Hosts[at.Host] = &gpu.Host{Name: at.Host}
 	}
@@ -152,7 +153,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	if u, unknown := view.Hosts[at.Host].Concerning(at.VM.ID, nil, gpu.PartVMs, gpu.PartDevices, gpu.PartCluster, gpu.PartPartitions); unknown {
 		if imported {
 			resp.Diagnostics.AddError("VM cannot be read", fmt.Sprintf(
-				"Host: %s\nFound: of %s this cannot be read: %s\nFix: repair it on the host, and import again.", at.Host, label(at.VM.Name), u))
+				"Host: %s\nFound: Of %s this cannot be read: %s\nFix: Repair it on the host, and import again.", at.Host, label(at.VM.Name), u))
 		}
 		return nil, nil, false // what the state has is the best that anybody knows
 	}
@@ -201,6 +202,6 @@ func (r *Resource) warnOfRemains(ctx context.Context, prior gpu.Assignment, diag
 	if err != nil && !view.Complete() {
 		diags.AddWarning("The VM was left unchanged", fmt.Sprintf(
 			"%s\n\nFound: %v.\nThe assignment was removed from the state (on_unreachable = \"keep\"). If the VM is on one of these hosts, it still has its GPU: "+
-				"adopt it again with `terraform import`.", label(prior.VM), err))
+				"adopt it again with `terraform import`.", label(prior.VM), words.Capital(err.Error())))
 	}
 }

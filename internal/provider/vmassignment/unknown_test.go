@@ -55,7 +55,7 @@ func TestVMThatMayBeOnASilentHost(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	r.Silent(true, "hv02")
 	c := rig.NewCLI(t, r.Block(`on_unreachable = "keep"`)+rig.Assignment("avd-04", rig.AnyPartition, rig.MayStop))
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM was not found", "the hosts that answer do not have it")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "VM was not found", "The hosts that answer do not have it")
 	r.Silent(false, "hv02")
 	r.WantVM("avd-04", gpu.VMRunning, 0)
 }

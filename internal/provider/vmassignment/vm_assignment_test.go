@@ -273,7 +273,7 @@ func TestALockedGuestIsForcedOnlyWhenAllowed(t *testing.T) {
 		resource.TestStep{
 			// The power is not cut either: somebody is at work.
 			Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, "power = { allow_shutdown = true, allow_turn_off = true }"),
-			ExpectError: rig.Says("the machine is locked and cannot be shut down without the force option", "or set `force_shutdown = true` in the `power` of its assignment"),
+			ExpectError: rig.Says("The machine is locked and cannot be shut down without the force option", "or set `force_shutdown = true` in the `power` of its assignment"),
 		},
 		resource.TestStep{
 			PreConfig: func() {
@@ -294,7 +294,7 @@ func TestAGuestThatDoesNotHearIsTurnedOffOnlyWhenAllowed(t *testing.T) {
 	r.Steps(
 		resource.TestStep{
 			Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, `power = { allow_shutdown = true, shutdown_timeout = "300ms" }`),
-			ExpectError: rig.Says("the guest had not shut down when time ran out"),
+			ExpectError: rig.Says("The guest had not shut down when time ran out"),
 		},
 		resource.TestStep{
 			PreConfig: func() { r.WantVM("avd-01", gpu.VMRunning, 0) },
@@ -310,7 +310,7 @@ func TestAGuestThatIsTooSlowIsStartedAgain(t *testing.T) {
 	r.Must(r.Fleet.SetGuest(context.Background(), "avd-01", simulated.Guest{ShutdownMS: 1500}))
 	r.Steps(resource.TestStep{
 		Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, `power = { allow_shutdown = true, shutdown_timeout = "300ms" }`),
-		ExpectError: rig.Says("the guest had not shut down when time ran out"),
+		ExpectError: rig.Says("The guest had not shut down when time ran out"),
 	})
 	r.WantVM("avd-01", gpu.VMRunning, 0)
 }
@@ -322,7 +322,7 @@ func TestAVMThatDoesNotStartWithItsGPUIsPutBackAndRuns(t *testing.T) {
 	before := r.Machine("avd-01")
 	r.Steps(resource.TestStep{
 		Config:      r.Block() + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop, "high_memory_mapped_io_space_mib = 33280", `automatic_stop_action = "turn_off"`),
-		ExpectError: rig.Says("the virtual machine failed to start"),
+		ExpectError: rig.Says("The virtual machine failed to start"),
 	})
 	if diff := cmp.Diff(before, r.Machine("avd-01")); diff != "" {
 		t.Errorf("avd-01 is not as it was (-was +is):\n%s", diff)
