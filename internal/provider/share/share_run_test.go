@@ -158,7 +158,7 @@ func TestAShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
 	share := func(name string, more ...string) string {
 		return rig.ShareOf(name, append(more, rig.OnGPU01, "config = gpu_partition_config.turns.id")...)
 	}
-	on := func(gpu int) string { return fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, gpu)) }
+	on := func(n int) string { return fmt.Sprintf("gpu_ids = [%q]", rig.ShareCard(1, n)) }
 	stay := share("a", on(0)) + share("b", on(1))
 	c := rig.NewCLI(t, config+stay+share("c"))
 	c.Apply()
