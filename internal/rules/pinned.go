@@ -20,8 +20,11 @@ type starter struct {
 // checkOwnPinned asks for an assignment by which the run restarts a VM what checkPinned asks.
 func (r *run) checkOwnPinned(at located) {
 	w := r.plan.Want.Assignment
+	if r.plan.Unchanged || !seatedAfter(at.vm, w) {
+		return
+	}
 	projected := r.projected(at.key, at.host)
-	if !seatedAfter(at.vm, w) || w.Partition.PinnedGPU == "" && !pinsAny(projected) {
+	if w.Partition.PinnedGPU == "" && !pinsAny(projected) {
 		return
 	}
 	then := r.forced(*projected, at.key, r.plan)
