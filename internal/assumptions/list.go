@@ -229,7 +229,7 @@ var all = []Assumption{
 	{
 		ID: "linux-mps-partitions", Platform: gpu.Linux,
 		Says:     "With -S, from driver R590 on, a control daemon takes sm_partition add, rm and lspart before any client has come, prints the id of a partition with its GPU's UUID when it makes one, shows in lspart the beginning of the id and all chunks of a GPU as free or used, and forgets partitions when it ends.",
-		Source:   "NVIDIA's guide to MPS has the commands, the variable CUDA_MPS_SM_PARTITION and the table of lspart; CUDA 13.1 came with R590. That adding prints \"Partition ... created\", or the id alone, is from public scripts.",
+		Source:   "NVIDIA's guide to MPS has -S, the commands' names and the variable CUDA_MPS_SM_PARTITION. The columns of lspart, what adding and refusing print, sizes of chunks and the first driver are inferred from public scripts and release dates; nobody here has seen them on a GPU.",
 		Answered: "nvidia-cuda-mps-control -d -S, lspart and sm_partition add on an idle GPU of Ampere or later",
 		Unasked:  "it takes a daemon of its own on a GPU",
 		Where:    []string{"internal/backend/nvidia/mps/partitions_linux.go", "internal/fake/mps/partitions_linux.go"},

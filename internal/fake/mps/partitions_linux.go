@@ -22,8 +22,8 @@ type partition struct {
 	chunks int
 }
 
-// partition is a command about static partitions, in the words of NVIDIA's guide to MPS: an id is the
-// GPU's UUID and what the daemon makes up, and lspart shows of both the beginning (assumption
+// partition is a command about static partitions. An id is the GPU's UUID and what the daemon makes up,
+// and lspart shows of both the beginning. The words are those of public scripts (assumption
 // linux-mps-partitions).
 func (d *daemon) partition(name string, args []string) string {
 	uuid := os.Getenv("CUDA_VISIBLE_DEVICES")

@@ -78,7 +78,7 @@ func Set[T any](ctx context.Context, to *tftypes.Value, from *T, diags *diag.Dia
 
 // mismatch says that a struct is not as its schema.
 func mismatch(diags *diag.Diagnostics, format string, args ...any) {
-	diags.AddError("Value conversion failed", fmt.Sprintf("Found: "+format+".\nFix: report it; this is a bug in the provider.", args...))
+	diags.AddError("Value conversion failed", fmt.Sprintf("Found: "+format+".\nFix: Report it; this is a bug in the provider.", args...))
 }
 
 // fieldsOf finds a struct's fields by the names of their attributes.
