@@ -38,7 +38,7 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 			r.EditHost(h, func(h *gpu.Host) { h.Cluster = nil })
 		}
 	}
-	const contradicts = `the host says that it is a node of cluster "azl", and the provider's configuration has it in cluster "web"`
+	const contradicts = `The host says that it is a node of cluster "azl", and the provider's configuration has it in cluster "web"`
 	for name, c := range map[string]struct {
 		arrange func(*rig.Rig)
 		cluster string // that the provider's configuration says of hv01
@@ -50,10 +50,10 @@ func TestAClusterThatIsNotAsWritten(t *testing.T) {
 		"a host of another cluster, of the one written": {cluster: "web", hcl: config("web"), says: []string{contradicts}},
 		"a host of another cluster, of a VM":            {cluster: "web", hcl: vm, says: []string{contradicts}},
 		"a host of no cluster, of its config": {
-			arrange: alone, cluster: "azl", hcl: rig.ConfigOf(4, []string{"hv01"}), says: []string{"the host says that it is in no cluster"},
+			arrange: alone, cluster: "azl", hcl: rig.ConfigOf(4, []string{"hv01"}), says: []string{"The host says that it is in no cluster"},
 		},
 		"a host of no cluster, of the one written": {
-			arrange: alone, cluster: "azl", hcl: config("azl"), says: []string{"the host says that it is in no cluster"},
+			arrange: alone, cluster: "azl", hcl: config("azl"), says: []string{"The host says that it is in no cluster"},
 		},
 		"a selector's host of another cluster": {
 			hcl:  strings.Replace(config("azl"), "gpu_p =", "selector = { gpu_ids = { hv03 = [\"PCIROOT(1)\"] } }\n  gpu_p =", 1),

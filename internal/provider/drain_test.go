@@ -137,7 +137,7 @@ func TestAVMThatMayNotMoveKeepsItsNodeFromADrain(t *testing.T) {
 	c.Apply()
 	before := r.Snapshot()
 	c.Write(r.Block() + rig.ConfigOf(8, three, draining) + everyVM())
-	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The node is not drained", "VM avd-03")
+	rig.WantSaid(t, c.Fails("apply", "-auto-approve"), "The node is not drained", `VM "avd-03"`)
 	r.WantUnchanged(before)
 	for _, vm := range []string{"avd-01", "avd-02", "avd-05", "avd-06"} {
 		r.NeverStops(vm, three...)
