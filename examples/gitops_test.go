@@ -94,7 +94,7 @@ func TestGitOpsFromPullRequestToDrift(t *testing.T) {
 	said := forecast()
 	rig.WantSaid(t, said, "Planned on a recording of ", "- `gpu_partition_config.vdi`: create", "disruption `vm_restart`",
 		"- VM avd-01 on hv01: restarted", "- VM avd-07 on hv02: restarted", "- hv01: 14 of 16")
-	p.refused("apply", "the provider plans against the recorded inventory", recording)
+	p.refused("apply", "The provider plans against the recorded inventory", recording)
 
 	// The plan on the hosts, by a reader, who cannot apply it.
 	p.ok("plan", readOnly)

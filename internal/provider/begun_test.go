@@ -45,7 +45,7 @@ resource "gpu_pool" "dda" {
 				rig.Write(t, file, string(state))
 				c.Write(r.Block() + of.on("hv01"))
 				if next == "apply" {
-					rig.WantSaid(t, c.Ok("plan"), "host hv02 "+of.said, "0 to add, 1 to change")
+					rig.WantSaid(t, c.Ok("plan"), "Host hv02 "+of.said, "0 to add, 1 to change")
 					c.Apply()
 					c.WantNoChanges()
 				} else {

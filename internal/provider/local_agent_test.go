@@ -103,7 +103,7 @@ output "reading" {
 	r.Fail("hv01", simulated.OpAddPartitionAdapter, "", 0, 0)
 	c.Write(lab(byLocalAgent) + config + labDesktop + rig.AssignmentOf("two", "avd-02", rig.AnyPartition) + pool)
 	out := c.Fails("apply", "-auto-approve")
-	wantOneError(t, out, "Could not assign a GPU", "Host: lab", "Rolled back: lab", "injected by the test")
+	wantOneError(t, out, "Could not assign a GPU", "Host: lab", "Rolled back: lab", "Injected by the test")
 	if strings.Contains(rig.Sentence(out), "Host: hv01") {
 		t.Errorf("the error names the host as it calls itself:\n%s", out)
 	}
@@ -150,7 +150,7 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 			way: `local = { agent_path = "/nowhere/gpu-agent" }`, summary: "Host has no agent", texts: []string{"/nowhere/gpu-agent", "agent_path"},
 		},
 		"not an agent": {
-			way: fmt.Sprintf("local = { agent_path = %q }", rig.CLIPath(t)), summary: "Host does not answer", texts: []string{"the agent ended before it had answered", `has no command`},
+			way: fmt.Sprintf("local = { agent_path = %q }", rig.CLIPath(t)), summary: "Host does not answer", texts: []string{"The agent ended before it had answered", `has no command`},
 		},
 		"agent of another protocol": {
 			way: fmt.Sprintf("local = { agent_path = %q }", self), env: foreignAgent + "=1", summary: "Agent and provider do not match",
@@ -161,10 +161,10 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 		},
 		"ssh, refused": {
 			way: fmt.Sprintf("ssh = { address = \"127.0.0.1\", port = %d, password = \"p\", host_key = %q }", closedPort(t), fingerprint), summary: "Host does not answer",
-			texts: []string{"nothing answers at 127.0.0.1:"},
+			texts: []string{"Nothing answers at 127.0.0.1:"},
 		},
 		"tls, refused": {
-			way: tls.way(fmt.Sprintf("127.0.0.1:%d", closedPort(t))), summary: "Host does not answer", texts: []string{"nothing answers at 127.0.0.1:"},
+			way: tls.way(fmt.Sprintf("127.0.0.1:%d", closedPort(t))), summary: "Host does not answer", texts: []string{"Nothing answers at 127.0.0.1:"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

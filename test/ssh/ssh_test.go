@@ -257,7 +257,7 @@ func TestJumpHost(t *testing.T) {
 	}
 	cli.WriteFile(t, filepath.Join(bastion.Dir, "authorized_keys"), string(ownKey)+"\n"+string(hostKey)+"\n")
 	r.Write([]string{r.reach("hv01", through...)}, one)
-	cli.WantSays(t, r.Fails("Authentication failed", "plan"), "jump host "+bastion.Address(), "proxy_jump_private_key")
+	cli.WantSays(t, r.Fails("Authentication failed", "plan"), "Jump host "+bastion.Address(), "proxy_jump_private_key")
 	if bastion.Connections() != 0 {
 		t.Error("the jump host was sent the key of the host behind it")
 	}
@@ -373,7 +373,7 @@ func TestCutInTheMiddle(t *testing.T) {
 			})
 			r.wantQuiet()
 			if strings.HasPrefix(name, "sshd") {
-				cli.WantSays(t, out.String(), "Host: hv01", "the connection to the host failed", "put the change back", "Rolled back: hv01")
+				cli.WantSays(t, out.String(), "Host: hv01", "The connection to the host failed", "put the change back", "Rolled back: hv01")
 			}
 			r.delay("hv01", nil)
 			lock := filepath.Join(r.Dir, ".terraform.tfstate.lock.info")
@@ -415,8 +415,8 @@ func TestBadHosts(t *testing.T) {
 		name, argument, title string
 		texts                 []string
 	}{
-		{"refused port", "port = 1", "Host does not answer", []string{"nothing answers at 127.0.0.1:1", "connection refused"}},
-		{"unknown name", `address = "no-such-host.invalid"`, "Host does not answer", []string{"nothing answers at no-such-host.invalid"}},
+		{"refused port", "port = 1", "Host does not answer", []string{"Nothing answers at 127.0.0.1:1", "connection refused"}},
+		{"unknown name", `address = "no-such-host.invalid"`, "Host does not answer", []string{"Nothing answers at no-such-host.invalid"}},
 		{"no agent", `agent_path = "/nowhere/gpu-agent"`, "Host has no agent", []string{"exit status 127", "agent_path"}},
 		{"not executable", blocked, "Agent is blocked on the host", []string{"exit status 126"}},
 		{"wrong platform", script("MZ\x90\x00\x03\x00\x00\x00"), "Agent is for another platform", []string{"built for another platform"}},
@@ -649,7 +649,7 @@ func TestUploadWithSudoIsRefused(t *testing.T) {
 	t.Parallel()
 	r, _, _ := brought(t)
 	r.Write([]string{r.reach("hv01", "agent_path = null", `upload = "auto"`, "sudo = true")}, one)
-	cli.WantSays(t, r.Fails("Uploaded agent cannot be started with sudo", "validate"), "as root", "install the agent's package")
+	cli.WantSays(t, r.Fails("Uploaded agent cannot be started with sudo", "validate"), "as root", "Install the agent's package")
 	if n := r.server["hv01"].Connections(); n != 0 {
 		t.Errorf("the host was asked %d times", n)
 	}
