@@ -233,9 +233,14 @@ func TestIdleConnectionsAreShed(t *testing.T) {
 			t.Errorf("the agent does not answer: %v", err)
 		}
 	}
+	const most, soon = 64, 10 * time.Second // half of the time for a handshake
 	held := 0
-	for _, c := range open {
-		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	for i, c := range open {
+		wait := time.Millisecond
+		if i < many-most { // word of it may come late on a busy machine
+			wait = soon
+		}
+		_ = c.SetReadDeadline(time.Now().Add(wait))
 		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
 			held++
 		} else if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
@@ -244,7 +249,7 @@ func TestIdleConnectionsAreShed(t *testing.T) {
 	}
 	_, peak := memory(t, process)
 	t.Logf("%d of %d connections are held; %d MiB when idle, %d MiB at most", held, many, idle, peak)
-	if held > 64 || peak-idle >= mostAboveIdle {
+	if held > most || peak-idle >= mostAboveIdle {
 		t.Errorf("%d of %d connections are held; %d MiB when idle, %d MiB at most", held, many, idle, peak)
 	}
 	if testing.Short() { // what follows waits for a clock
