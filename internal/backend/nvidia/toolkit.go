@@ -34,17 +34,13 @@ func (b *Backend) toolkitVersion(ctx context.Context) string {
 	if b.toolkit.path == path && b.toolkit.modified.Equal(info.ModTime()) {
 		return b.toolkit.version
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	out, err := run(ctx, 5*time.Second, path, "--version")
 	if err != nil {
 		return ""
 	}
 	b.toolkit = toolkit{path: path, modified: info.ModTime()}
-	if found := toolkitRelease.FindSubmatch(out); found != nil {
-		b.toolkit.version = string(found[1])
+	if found := toolkitRelease.FindStringSubmatch(out); found != nil {
+		b.toolkit.version = found[1]
 	}
 	return b.toolkit.version
 }

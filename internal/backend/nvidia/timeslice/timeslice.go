@@ -2,6 +2,7 @@ package timeslice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,9 @@ import (
 type SMI struct {
 	// Program is its path or name, "nvidia-smi" when empty.
 	Program string
+	// Limit bounds one run, 20 seconds when zero. With a GPU that has fallen off the bus, nvidia-smi may not return.
+	Limit time.Duration
 }
-
-// timeout bounds one run. With a GPU that has fallen off the bus, nvidia-smi may not return.
-const timeout = 20 * time.Second
 
 const (
 	opRead = "read the time slice"
@@ -111,7 +111,8 @@ func (s SMI) run(ctx context.Context, op, object string, args ...string) (string
 	if program == "" {
 		program = "nvidia-smi"
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%s has not ended within %s: the driver may hang", program, timeout))
+	limit := cmp.Or(s.Limit, 20*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s has not ended within %s: the driver may hang", program, limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"compute-policy"}, args...)...)
 	cmd.WaitDelay = time.Second // what it started may keep its output open

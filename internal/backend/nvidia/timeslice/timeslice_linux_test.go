@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/timeslice"
@@ -146,6 +147,21 @@ func refused(t *testing.T, err error, code backend.Code, words ...string) {
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+// TestHangs gives up an nvidia-smi that does not end, and one that leaves its output open.
+func TestHangs(t *testing.T) {
+	for _, script := range []string{"#!/bin/sh\nexec sleep 600\n", "#!/bin/sh\nsleep 600 &\nwait\n"} {
+		s := install(t, script, "0")
+		s.Limit = 50 * time.Millisecond
+		_, read := s.Read(t.Context(), id)
+		_, set := s.Set(t.Context(), id, gpu.TimeSliceLong)
+		for _, err := range []error{read, set} {
+			if err == nil || !strings.Contains(err.Error(), "has not ended within 50ms: the driver may hang") {
+				t.Errorf("it says %v", err)
+			}
 		}
 	}
 }
