@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // A program that is linked as usual asks for the C library that it was built with, and the
@@ -40,5 +44,40 @@ func TestGlibc(t *testing.T) {
 	}
 	if err := checkGlibc(source); err == nil {
 		t.Error("a text passes for a program")
+	}
+}
+
+// The packages ask for the glibc that the agents are checked against.
+func TestPackagesDeclareGlibc(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", ".goreleaser.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var release struct {
+		Nfpms []struct {
+			IDs       []string `yaml:"ids"`
+			Formats   []string
+			Overrides map[string]struct{ Dependencies []string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &release); err != nil {
+		t.Fatal(err)
+	}
+	oldest := fmt.Sprintf("%d.%d", newestGlibc[0], newestGlibc[1])
+	want := map[string]string{"deb": "libc6 (>= " + oldest + ")", "rpm": "glibc >= " + oldest}
+	agents := 0
+	for _, p := range release.Nfpms {
+		if !slices.Contains(p.IDs, "agent") {
+			continue
+		}
+		agents++
+		for _, format := range p.Formats {
+			if w, known := want[format]; !known || !slices.Contains(p.Overrides[format].Dependencies, w) {
+				t.Errorf("the %s asks for %q, want %q", format, p.Overrides[format].Dependencies, w)
+			}
+		}
+	}
+	if agents == 0 {
+		t.Error("no package has the agent")
 	}
 }
