@@ -231,14 +231,24 @@ func TestLimitsOfMPSEndNoClients(t *testing.T) {
 			c.Apply()
 			r.Connects("gpu01", "inference", "python")
 			before, _ := r.Host("gpu01").Daemon("inference")
-			c.Write(r.Block() + rig.MPSOf("uid = 1000, active_thread_percentage = 20"))
-			rig.WantSaid(t, c.Ok("plan"), "0 to add, 1 to change, 0 to destroy")
-			c.Apply()
-			if after, _ := r.Host("gpu01").Daemon("inference"); after.PID != before.PID || len(after.Clients) != 1 {
-				t.Errorf("the daemon is process %d, before %d, and has the clients %+v", after.PID, before.PID, after.Clients)
+			for _, step := range []struct{ limits, has string }{
+				{"uid = 1000, active_thread_percentage = 20", "user 1000, 20 %"},
+				{rig.QuarterEach, "user 1000, 25 %, 10.0 GiB"},
+				{"uid = 1000, active_thread_percentage = 25, pinned_memory_limit_mib = 4096", "user 1000, 25 %, 4.0 GiB"},
+			} {
+				c.Write(r.Block() + rig.MPSOf(step.limits))
+				said := c.Ok("plan")
+				rig.WantSaid(t, said, "0 to add, 1 to change, 0 to destroy")
+				if strings.Contains(said, "terminates") || strings.Contains(said, "Rule: mps-in-use") {
+					t.Errorf("the plan announces the end of clients:\n%s", said)
+				}
+				c.Apply()
+				if after, _ := r.Host("gpu01").Daemon("inference"); after.PID != before.PID || len(after.Clients) != 1 {
+					t.Errorf("the daemon is process %d, before %d, and has the clients %+v", after.PID, before.PID, after.Clients)
+				}
+				r.WantDaemons("gpu01", step.has+rig.BothCards())
+				c.WantNoChanges()
 			}
-			r.WantDaemons("gpu01", "user 1000, 20 %"+rig.BothCards())
-			c.WantNoChanges()
 		})
 	}
 }
