@@ -3,8 +3,8 @@ package layout
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/boolvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
@@ -53,7 +53,7 @@ func MIG(text string) schema.SingleNestedAttribute {
 			},
 			"profiles": schema.MapAttribute{
 				MarkdownDescription: "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
-					"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
+					"where it can, and leaves as much room as possible. Names are taken without case. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
 					"One of `enabled`, `profiles` and `placements` is required.",
 				ElementType: types.Int64Type, Optional: true,
 				Validators: []validator.Map{
@@ -100,6 +100,9 @@ func Placements(list []gpu.MIGPlacement) []Placement {
 	return out
 }
 
+// ProfileName is the driver's form of a profile's name, which is taken without case.
+func ProfileName(written string) string { return strings.ToLower(written) }
+
 // DecodeMIG reads a known layout into a config; null leaves it as it is.
 func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
 	m := object.Decode[migModel](ctx, o, diags)
@@ -108,14 +111,20 @@ func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diag
 	}
 	c.MIG = &gpu.MIGLayout{Off: !m.Enabled.IsNull()}
 	if !m.Profiles.IsNull() {
-		diags.Append(m.Profiles.ElementsAs(ctx, &c.MIG.Profiles, false)...)
-		maps.DeleteFunc(c.MIG.Profiles, func(_ string, n int) bool { return n == 0 }) // as modules write it
+		var written map[string]int
+		diags.Append(m.Profiles.ElementsAs(ctx, &written, false)...)
+		c.MIG.Profiles = map[string]int{}
+		for name, n := range written {
+			if n > 0 { // modules write zero for none
+				c.MIG.Profiles[ProfileName(name)] += n
+			}
+		}
 	}
 	if !m.Placements.IsNull() {
 		var placements []Placement
 		diags.Append(m.Placements.ElementsAs(ctx, &placements, false)...)
 		for _, p := range placements {
-			c.MIG.Placements = append(c.MIG.Placements, gpu.MIGPlacement{Profile: p.Profile, Start: int(p.Start)})
+			c.MIG.Placements = append(c.MIG.Placements, gpu.MIGPlacement{Profile: ProfileName(p.Profile), Start: int(p.Start)})
 		}
 		slices.SortFunc(c.MIG.Placements, func(a, b gpu.MIGPlacement) int {
 			return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))

@@ -12,6 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -88,7 +89,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Sh
 // limits are what of a share does not tell where it is.
 func (m *model) limits(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
 	s := gpu.Share{
-		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: m.Profile.ValueString(),
+		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: layout.ProfileName(m.Profile.ValueString()),
 		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
 	}
 	if mem := object.Decode[memoryModel](ctx, m.Memory, diags); mem != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -118,7 +119,7 @@ func (m *model) replaces(ctx context.Context, state *model, diags *diag.Diagnost
 	changed("name", !m.Name.Equal(state.Name))
 	changed("pool", !m.Pool.Equal(state.Pool))
 	changed("config", !m.Config.Equal(state.Config))
-	changed("mig_profile", !m.Profile.Equal(state.Profile))
+	changed("mig_profile", m.Profile.IsUnknown() || layout.ProfileName(m.Profile.ValueString()) != layout.ProfileName(state.Profile.ValueString()))
 	changed("host", !m.Host.IsNull() && !m.Host.Equal(state.Host))
 	switch {
 	case !object.Known(ctx, m.GPUIDs):
