@@ -151,8 +151,21 @@ func TestDocumentedMIGProfiles(t *testing.T) {
 			})
 		}
 	}
+	// A GB200 with more memory has the device id of the other one.
+	if m, ok := catalog.ByName("NVIDIA GB200 189GB"); !ok || m.MIG == nil {
+		t.Error("the catalog has no MIG for a GB200 with 189 GB")
+	} else {
+		seen[m.Name] = true
+		got := map[string]int{}
+		for _, p := range m.MIG.Profiles {
+			got[p.Name] = p.Max
+		}
+		if diff := cmp.Diff(seven(23, 47, 95, 189), got); diff != "" {
+			t.Errorf("numbers of instances of %s (-want +got):\n%s", m.Name, diff)
+		}
+	}
 	withMIG(t, func(t *testing.T, m catalog.Model) {
-		if !seen[m.Name] && len(m.Devices) > 0 {
+		if !seen[m.Name] {
 			t.Errorf("this test knows no numbers; the others are %v", slices.Sorted(maps.Keys(seen)))
 		}
 	})
