@@ -149,6 +149,19 @@ func TestManySharesThatDoNotFitAreSaidOnce(t *testing.T) {
 	rig.WantSaid(t, said, "do not fit together", "Rule: share-placement")
 }
 
+// Nor are 300 that ask for no memory, of which each device takes some.
+func TestManySharesWithoutASeatAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Inference(2))
+	turns := rig.SharedConfig("turns", "time_slicing = { replicas = 24 }", gpuHosts...) + rig.MLPool(gpuHosts)
+	c := rig.NewCLI(t, r.Block()+turns+manyShares(300, "pool = gpu_pool.ml.id", "config = gpu_partition_config.turns.id"))
+	_, said, _ := strings.Cut(c.Fails("plan"), "Error: ")
+	if lines := strings.Count(said, "\n"); strings.Contains(said, "Error: ") || lines > 60 {
+		t.Errorf("%d lines:\n%.3000s", lines, said)
+	}
+	rig.WantSaid(t, said, "Rule: share-placement")
+}
+
 // A share that is replaced by one of two GPUs takes another seat: that it and a new share do not fit
 // both is said at plan, and not only by the apply that comes to it last.
 func TestAShareThatIsReplacedByALargerOneTakesMoreSeats(t *testing.T) {
