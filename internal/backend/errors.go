@@ -33,7 +33,10 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	msg := fmt.Sprintf("could not %s (%s): %s", e.Op, e.Object, e.Reason())
+	msg := e.Reason()
+	if e.Op != "" { // else what was tried is said beside it, as by a self-test
+		msg = fmt.Sprintf("could not %s (%s): %s", e.Op, e.Object, msg)
+	}
 	if e.Fix != "" {
 		msg += "; " + e.Fix
 	}
