@@ -1,6 +1,7 @@
 package partitionconfig_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -183,7 +184,40 @@ func TestVirtualFunctionsNeedAnIdleGPU(t *testing.T) {
 	r.WantVGPUs("on L40S-12Q@0 L40S-12Q@1", 0)
 }
 
-// From MIG mode a GPU has to be brought back first, so that the two are of different GPUs.
+// A GPU in MIG mode gets vGPUs of any sort in one apply, and instances again: restore frees it.
+func TestGPUChangesBetweenMIGAndVGPUs(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.KVM(rig.H100C(0)))
+	before := r.Host("kvm01").GPUs[0].Layout()
+	config := func(layout string) string {
+		return r.Block() + strings.Replace(kindOf(layout), "hgx01", "kvm01", 1) +
+			fmt.Sprintf("output \"layout\" {\n  value = gpu_partition_config.ml.gpus[\"kvm01\"][%q].layout\n}\n", rig.VGPUCard(0))
+	}
+	mig, plain, backed := "mig = { "+rig.Halves+" }", `vgpu = { type = "H100-40C" }`, `vgpu = { type = "H100-3-40C" }`
+	has := map[string]string{
+		mig:    "mig:3g.40gb@0+3g.40gb@4",
+		plain:  "vgpu:2xH100-40C",
+		backed: "vgpu:2xH100-3-40C",
+	}
+	c := rig.NewCLI(t, config(mig))
+	c.Apply()
+	for _, next := range []string{plain, mig, backed, mig} {
+		c.Write(config(next))
+		rig.WantSaid(t, c.Ok("plan"), "must be replaced", "1 to add, 0 to change, 1 to destroy")
+		c.Apply()
+		if got := c.Ok("output", "-raw", "layout"); got != has[next] {
+			t.Errorf("the GPU has %s, want %s", got, has[next])
+		}
+		c.WantNoChanges()
+	}
+	c.Destroy()
+	if now := r.Host("kvm01").GPUs[0].Layout(); !cmp.Equal(now, before) {
+		t.Errorf("the GPU has %+v, and had %+v", now, before)
+	}
+	r.WantSettled()
+}
+
+// The GPUs of the two kinds need not be the same.
 func TestChangeFromMIGToVGPUReplacesTheConfig(t *testing.T) {
 	t.Parallel()
 	s := rig.HGX(rig.H100, 1)
