@@ -273,3 +273,69 @@ func TestRebootInTheMiddle(t *testing.T) {
 		})
 	})
 }
+
+// TestRestoreSevenOfEight has one GPU that cannot be read after a reboot: the others get their
+// layouts back, that one is named and left alone, and gets its own when it can be read again.
+func TestRestoreSevenOfEight(t *testing.T) {
+	const why = "nvmlDeviceGetMigMode: the GPU is lost (15)"
+	sick := hopper(3)
+	for name, hide := range map[string]func(*gpu.GPU) gpu.Unknown{
+		"known by its id": func(g *gpu.GPU) gpu.Unknown {
+			*g = gpu.GPU{ID: g.ID, Model: g.Model, Vendor: g.Vendor, PCI: g.PCI, Problem: why}
+			return gpu.Unknown{Part: gpu.PartGPUs, GPU: g.ID, Why: why}
+		},
+		"of no known id": func(g *gpu.GPU) gpu.Unknown {
+			*g = gpu.GPU{ID: gpu.Unidentified + "1", Vendor: g.Vendor, Problem: why}
+			return gpu.Unknown{Part: gpu.PartGPUs, GPU: g.ID, Why: why}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, onLargeLinux)
+			all := []string{ampere}
+			for n := range 7 {
+				all = append(all, hopper(n+1))
+			}
+			r.done(layout("1", "mig", nil, mig("train", map[string]int{g1: 2, g3: 1}, all...)))
+			check(t, r.ReleaseLease(t.Context(), r.fence))
+			before := r.look()
+			r.reboot()
+			check(t, r.fleet.DestroyInstanceOutside(t.Context(), host, ampere, at(g3, 4))) // its mode outlives a reboot, and all seven lack something
+			var whole gpu.GPU
+			at := -1
+			check(t, r.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+				h := &s.Hosts[0]
+				at = slices.IndexFunc(h.GPUs, func(g gpu.GPU) bool { return g.ID == sick })
+				whole = h.GPUs[at]
+				h.Unknown = []gpu.Unknown{hide(&h.GPUs[at])}
+				return nil
+			}))
+			hidden := r.look().GPUs[at]
+
+			got := r.reconcile()
+			if len(got) != 1 || len(got[0].Restored) != 7 || len(got[0].Stands) != 1 || !strings.Contains(got[0].Stands[0], sick) || !strings.Contains(got[0].Stands[0], why) {
+				t.Fatalf("settled %+v", got)
+			}
+			for i, g := range r.look().GPUs {
+				want := before.GPUs[i]
+				if i == at {
+					want = hidden
+				}
+				if d := cmp.Diff(want, g); d != "" {
+					t.Errorf("GPU %d (-want +got):\n%s", i, d)
+				}
+			}
+			if got := r.reconcile(); len(got) != 1 || len(got[0].Restored) > 0 || r.breaker.count() > 0 {
+				t.Errorf("while it cannot be read: %+v, %d writes", got, r.breaker.count())
+			}
+
+			check(t, r.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+				s.Hosts[0].GPUs[at], s.Hosts[0].Unknown = whole, nil
+				return nil
+			}))
+			if got := r.reconcile(); len(got) != 1 || len(got[0].Restored) != 1 || len(got[0].Stands) > 0 {
+				t.Errorf("when it can be read: %+v", got)
+			}
+			wantSame(t, before, r.look())
+		})
+	}
+}
