@@ -339,3 +339,34 @@ func TestRestoreSevenOfEight(t *testing.T) {
 		})
 	}
 }
+
+// TestReconcileTriesDerivedFilesAgain that the host says are behind, though it lacks nothing else.
+func TestReconcileTriesDerivedFilesAgain(t *testing.T) {
+	r := declared(t)
+	before := r.look()
+	for _, fails := range []bool{true, false} {
+		check(t, r.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+			s.Hosts[0].Stale = []string{"the CDI specification: no driver"}
+			return nil
+		}))
+		if fails {
+			check(t, r.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: simulated.OpRefreshDevices, Times: 1}))
+		}
+		r.start()
+		var writes []string
+		r.breaker.hook = func(write string) {
+			if write != "update" {
+				writes = append(writes, write)
+			}
+		}
+		settled, err := r.ending.server.Reconcile(t.Context(), 0)
+		if err != nil || len(settled) > 0 || !slices.Equal(writes, []string{"refresh"}) {
+			t.Errorf("failing %t: settled %+v, %v, and the writes are %q", fails, settled, err, writes)
+		}
+	}
+	check(t, r.fleet.Edit(t.Context(), func(s *gpu.Snapshot) error {
+		s.Hosts[0].Stale = nil
+		return nil
+	}))
+	wantSame(t, before, r.look())
+}
