@@ -33,6 +33,8 @@ type Options struct {
 	// StartTimeout, StopTimeout and CommandTimeout bound a daemon's start, what its
 	// clients get to end when it stops, and one command.
 	StartTimeout, StopTimeout, CommandTimeout time.Duration
+	// SystemctlTimeout bounds one systemctl, which waits for longer than a unit may take.
+	SystemctlTimeout time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -58,6 +60,7 @@ func (o Options) withDefaults() Options {
 		{&o.StartTimeout, 15 * time.Second},
 		{&o.StopTimeout, 10 * time.Second},
 		{&o.CommandTimeout, defaultTimeout},
+		{&o.SystemctlTimeout, time.Minute},
 	} {
 		if *d.at == 0 {
 			*d.at = d.value

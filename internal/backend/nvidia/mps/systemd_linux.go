@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 )
@@ -109,11 +110,18 @@ func (k *units) forget(ctx context.Context, name string) error {
 }
 
 func (k *units) systemctl(ctx context.Context, args ...string) error {
+	asked := "systemctl " + strings.Join(args, " ")
+	ctx, cancel := context.WithTimeoutCause(ctx, k.opt.SystemctlTimeout, &backend.Error{Code: backend.Timeout, Detail: fmt.Sprintf("%s has not ended within %s", asked, k.opt.SystemctlTimeout)})
+	defer cancel()
 	cmd := exec.CommandContext(ctx, k.opt.Systemctl, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "SYSTEMD_PAGER=")
+	cmd.WaitDelay = time.Second // what it started may keep its output open
 	out, err := cmd.CombinedOutput()
-	if err == nil || ctx.Err() != nil {
-		return ctx.Err()
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay):
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	return &backend.Error{Code: backend.Failed, Detail: sentence("systemctl "+strings.Join(args, " ")+": "+err.Error(), strings.TrimSpace(string(out)))}
+	return &backend.Error{Code: backend.Failed, Detail: sentence(asked+": "+err.Error(), strings.TrimSpace(string(out)))}
 }

@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
@@ -118,4 +120,34 @@ func TestUnitDirIsNotFollowed(t *testing.T) {
 			t.Error("the failed start has left its directory")
 		}
 	})
+}
+
+// TestSystemctlThatHangs is given up after its time, a daemon that runs ends all the same, and what
+// was begun goes on when systemd answers again.
+func TestSystemctlThatHangs(t *testing.T) {
+	t.Parallel()
+	h := withSystemd(t, newFake(t, fakemps.Behaviour{}, nil))
+	answers := h.Host
+	o := h.opt
+	o.Systemctl, o.SystemctlTimeout = filepath.Join(h.dir, "systemctl"), 50*time.Millisecond
+	if err := os.WriteFile(o.Systemctl, []byte("#!/bin/sh\nexec sleep 600\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	hangs := mps.New(o)
+	_, err := hangs.Ensure(t.Context(), training(), mps.KeepClients)
+	refused(t, err, backend.Timeout, "systemctl daemon-reload has not ended within 50ms", "MPS daemon training")
+
+	h.Host = answers
+	h.ensure(training())
+	h.settled(training())
+	pid := h.daemon("training").PID
+	_, err = hangs.Remove(t.Context(), "training", mps.KeepClients)
+	refused(t, err, backend.Timeout, "systemctl daemon-reload has not ended within 50ms", "MPS daemon training")
+	if d := h.daemon("training"); d.PID != 0 {
+		t.Errorf("process %d runs on: %+v", pid, d)
+	}
+	if _, err := h.Remove(t.Context(), "training", mps.KeepClients); err != nil {
+		t.Fatal(err)
+	}
+	h.nothingLeft("training")
 }
