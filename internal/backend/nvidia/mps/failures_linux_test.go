@@ -92,6 +92,17 @@ func TestDeafDaemon(t *testing.T) {
 	h.nothingLeft("training")
 }
 
+// TestStartThatHangs has the program itself, which returns once its daemon listens, not return.
+func TestStartThatHangs(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, hanging(t), func(o *mps.Options) {
+		o.StartTimeout, o.CommandTimeout = 50*time.Millisecond, 50*time.Millisecond
+	})
+	_, err := h.Ensure(t.Context(), training(), mps.KeepClients)
+	refused(t, err, backend.Timeout, "the control daemon has not come up for 50ms", "MPS daemon training")
+	h.nothingLeft("training")
+}
+
 func TestMissingProgram(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "/nonexistent/nvidia-cuda-mps-control", nil)

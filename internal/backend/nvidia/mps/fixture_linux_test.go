@@ -19,7 +19,28 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
 
+// hangs is a program that does not end by itself.
+const hangs = "hangs"
+
+// hanging is its path. It is the test binary by another name: a file that a test writes cannot be run
+// while a process that another test starts meanwhile has it open.
+func hanging(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), hangs)
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == hangs {
+		time.Sleep(time.Hour)
+	}
 	if dir := os.Getenv(readVariable); dir != "" {
 		printDaemons(dir)
 	}

@@ -129,19 +129,16 @@ func TestSystemctlThatHangs(t *testing.T) {
 	h := withSystemd(t, newFake(t, fakemps.Behaviour{}, nil))
 	answers := h.Host
 	o := h.opt
-	o.Systemctl, o.SystemctlTimeout = filepath.Join(h.dir, "systemctl"), 50*time.Millisecond
-	if err := os.WriteFile(o.Systemctl, []byte("#!/bin/sh\nexec sleep 600\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	hangs := mps.New(o)
-	_, err := hangs.Ensure(t.Context(), training(), mps.KeepClients)
+	o.Systemctl, o.SystemctlTimeout = hanging(t), 50*time.Millisecond
+	stuck := mps.New(o)
+	_, err := stuck.Ensure(t.Context(), training(), mps.KeepClients)
 	refused(t, err, backend.Timeout, "systemctl daemon-reload has not ended within 50ms", "MPS daemon training")
 
 	h.Host = answers
 	h.ensure(training())
 	h.settled(training())
 	pid := h.daemon("training").PID
-	_, err = hangs.Remove(t.Context(), "training", mps.KeepClients)
+	_, err = stuck.Remove(t.Context(), "training", mps.KeepClients)
 	refused(t, err, backend.Timeout, "systemctl daemon-reload has not ended within 50ms", "MPS daemon training")
 	if d := h.daemon("training"); d.PID != 0 {
 		t.Errorf("process %d runs on: %+v", pid, d)
