@@ -57,6 +57,14 @@ func TestDescribeShare(t *testing.T) {
 	old.GPUs[0].ComputeCapability = "6.0"
 	oldToolkit := newest(laidOut(shareServer(), mpsConfig("ml", "gpu01")))
 	oldToolkit.ContainerToolkit = "1.20.0"
+	oldDriver := newest(laidOut(shareServer(), mpsConfig("ml", "gpu01")))
+	for i := range oldDriver.GPUs {
+		oldDriver.GPUs[i].Driver.Version = "580.95.05"
+	}
+	heldBoth := mpsConfig("ml", "gpu01")
+	heldBoth.Config.MPS.PinnedMemoryLimit, heldBoth.Config.MPS.ActiveThreadPercentage = 20*gib, 50
+	threaded := onto(share("a", 20*gib), migGPU0)
+	threaded.ActiveThreadPercentage = 50
 	half := onto(share("a", 0), migGPU0)
 	half.MemoryRequest, half.ActiveThreadPercentage = 20*gib, 50
 	inInstance := into(share("a", 0), at("3g.40gb", 0))
@@ -76,6 +84,8 @@ func TestDescribeShare(t *testing.T) {
 		"MPS, the daemon holds as much":       {host: served(laidOut(shareServer(), held)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.25}},
 		"MPS, the daemon holds more":          {host: served(laidOut(shareServer(), held)), share: onto(share("a", 10*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.125}},
 		"MPS, the daemon holds another":       {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, the daemon holds memory alone":  {host: served(laidOut(shareServer(), held)), share: threaded, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.5}},
+		"MPS, the daemon holds both":          {host: served(laidOut(shareServer(), heldBoth)), share: threaded, want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process", Fraction: 0.5}},
 		"MPS, no daemon runs":                 {host: laidOut(shareServer(), limited), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "none"}},
 		"MPS, the daemon limits":              {host: served(laidOut(shareServer(), limited)), share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "per_process"}},
 		"MPS before Volta":                    {host: old, share: onto(share("a", 0), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "none", Enforcement: "none"}},
@@ -92,6 +102,7 @@ func TestDescribeShare(t *testing.T) {
 		},
 		"MPS, handed without the hook": {host: handed(newest(laidOut(shareServer(), mpsConfig("ml", "gpu01"))), false), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
 		"MPS, the toolkit is too old":  {host: handed(oldToolkit, true), share: onto(share("a", 20*gib), migGPU0), want: placement.ShareFacts{Mode: "mps", Isolation: "memory", Enforcement: "advisory", Fraction: 0.25}},
+		"MPS, the driver is too old":   {host: handed(oldDriver, true), share: onto(share("a", 20*gib), migGPU0), want: enforced("advisory")},
 		"turns": {
 			host: laidOut(shareServer(), slicesConfig("ml", 4, "gpu01")), share: onto(share("a", 8*gib), migGPU0),
 			want: placement.ShareFacts{Mode: "time_slicing", Isolation: "none", Enforcement: "none", Fraction: 0.25},
