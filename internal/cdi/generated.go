@@ -3,6 +3,7 @@
 package cdi
 
 import (
+	"cmp"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -15,8 +16,8 @@ import (
 )
 
 // GeneratedWith are the options of "nvidia-ctk cdi generate" that a specification of its
-// making shows: how devices are named, where the driver and the hook are, and whose the
-// devices are. Without them it would be written anew as another one. It is empty for a
+// making shows: how devices are named, where the driver, its device nodes and the hook are,
+// and whose the devices are. Without them it would be written anew as another one. It is empty for a
 // file that cannot be read, and leaves out what is the tool's default.
 func GeneratedWith(file string) []string {
 	spec, err := cdi.ReadSpec(file, 0)
@@ -30,8 +31,13 @@ func GeneratedWith(file string) []string {
 		out = append(out, "--class="+class)
 	}
 	out = append(out, namingOptions(spec.Devices)...)
-	if root := driverRoot(spec.ContainerEdits.Mounts); root != "" {
+	root := driverRoot(spec.ContainerEdits.Mounts)
+	if root != "" {
 		out = append(out, "--driver-root="+root)
+	}
+	// Without it the tool looks for them below the driver's root.
+	if nodes := devRoot(spec); nodes != "" && nodes != cmp.Or(root, "/") {
+		out = append(out, "--dev-root="+nodes)
 	}
 	for _, hook := range spec.ContainerEdits.Hooks {
 		switch filepath.Base(hook.Path) {
@@ -82,4 +88,18 @@ func driverRoot(mounts []*specs.Mount) string {
 		root = before
 	}
 	return root
+}
+
+// devRoot is where on the host the device nodes are, "" without any.
+func devRoot(spec *cdi.Spec) string {
+	nodes := spec.ContainerEdits.DeviceNodes
+	for i := range spec.Devices {
+		nodes = append(nodes, spec.Devices[i].ContainerEdits.DeviceNodes...)
+	}
+	for _, n := range nodes {
+		if root, ok := strings.CutSuffix(cmp.Or(n.HostPath, n.Path), n.Path); ok {
+			return cmp.Or(root, "/")
+		}
+	}
+	return ""
 }

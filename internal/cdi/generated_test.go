@@ -46,6 +46,32 @@ devices:
     - { hookName: createContainer, path: /opt/nvidia/nvidia-ctk }
     - { hookName: createContainer, path: /nowhere/nvidia-cdi-hook }
 `, []string{"--vendor=example.com", "--class=gpu", "--device-name-strategy=type-index", "--driver-root=/run/driver", "--nvidia-ctk-path=/opt/nvidia/nvidia-ctk"}},
+		"a container with the driver, and the device nodes of the host": {`
+kind: nvidia.com/gpu
+devices:
+  - { name: GPU-1, containerEdits: { deviceNodes: [{ path: /dev/nvidia0 }] } }
+containerEdits:
+  mounts: [{ hostPath: /run/driver/usr/lib/libcuda.so.1, containerPath: /usr/lib/libcuda.so.1 }]
+`, []string{"--device-name-strategy=uuid", "--driver-root=/run/driver", "--dev-root=/"}},
+		"a container with both": {`
+kind: nvidia.com/gpu
+devices:
+  - { name: GPU-1, containerEdits: { deviceNodes: [{ path: /dev/nvidia0, hostPath: /run/driver/dev/nvidia0 }] } }
+containerEdits:
+  mounts: [{ hostPath: /run/driver/usr/lib/libcuda.so.1, containerPath: /usr/lib/libcuda.so.1 }]
+`, []string{"--device-name-strategy=uuid", "--driver-root=/run/driver"}},
+		"device nodes elsewhere alone": {`
+kind: nvidia.com/gpu
+devices:
+  - { name: GPU-1, containerEdits: { env: [A=b] } }
+containerEdits:
+  deviceNodes: [{ path: /dev/nvidiactl, hostPath: /nodes/dev/nvidiactl }]
+`, []string{"--device-name-strategy=uuid", "--dev-root=/nodes"}},
+		"device nodes of the host": {`
+kind: nvidia.com/gpu
+devices:
+  - { name: GPU-1, containerEdits: { deviceNodes: [{ path: /dev/nvidia0, hostPath: /dev/nvidia0 }] } }
+`, []string{"--device-name-strategy=uuid"}},
 		"nothing that can be read": {"kind: [", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ containerEdits:
 		if err := b.RefreshDevices(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want := "cdi generate --output=" + spec + " --device-name-strategy=index --device-name-strategy=uuid --driver-root=/run/nvidia/driver --nvidia-cdi-hook-path=/opt/bin/nvidia-cdi-hook\n"
+		want := "cdi generate --output=" + spec + " --device-name-strategy=index --device-name-strategy=uuid --driver-root=/run/nvidia/driver --dev-root=/ --nvidia-cdi-hook-path=/opt/bin/nvidia-cdi-hook\n"
 		if said := calls(); !strings.Contains(said, want) {
 			t.Errorf("it called\n%swant\n%s", said, want)
 		}
