@@ -119,3 +119,32 @@ func TestSharesFollowADaemonWithPartitions(t *testing.T) {
 		}
 	}
 }
+
+// TestDaemonThatDoesNotWork though it runs is started anew where that ends nobody, and says what is
+// wrong with it where it would.
+func TestDaemonThatDoesNotWork(t *testing.T) {
+	t.Parallel()
+	config := &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMPS, MPS: &gpu.MPSLayout{MultiUser: true, ComputeMode: gpu.ComputeDefault}, GPUs: map[string][]string{"h": {"GPU-1"}}}
+	for _, problem := range []string{"its server 78 has had a fault, and processes that come to it hang", "it runs and does not answer: no answer for 10s"} {
+		for _, clients := range [][]gpu.Process{nil, {{PID: 4711, Name: "trainer"}}} {
+			h := gpu.Host{Name: "h", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: "GPU-1", Vendor: "NVIDIA", ComputeMode: gpu.ComputeDefault}}, MPS: &gpu.MPSHost{Program: "x"}}
+			h.Claims = []gpu.Claim{{Kind: gpu.ClaimConfig, ID: "c", Token: "c", GPUs: []string{"GPU-1"}, Want: gpu.Want{Config: config}}}
+			wanted := placement.Daemons(&h, config, []string{"GPU-1"})[0]
+			h.MPS.Daemons = []gpu.MPSDaemon{{MPSDaemonSpec: wanted, PID: 77, Problem: problem, Clients: clients}}
+			drift, lost := change.Differences(&h, config, &h.Claims[0], []string{"GPU-1"}), change.FindLost(&h)
+			if len(drift) != 1 || drift[0].Found != "does not work: "+problem || len(lost) != 1 || lost[0].Restorable() != (clients == nil) {
+				t.Fatalf("%d clients: drift is %+v, lost %+v", len(clients), drift, lost)
+			}
+			if clients == nil {
+				if steps := lost[0].Steps(&h); len(steps) != 1 || steps[0].Op != change.OpEnsureDaemon || steps[0].Force {
+					t.Errorf("put back by %+v", steps)
+				}
+				continue
+			}
+			said := strings.Join(lost[0].Differences[0].Stays(), "\n")
+			if !strings.Contains(said, "it cannot be restarted under its clients") || !strings.Contains(said, "trainer") || strings.Contains(said, "in place of") || strings.Count(said, problem) != 1 {
+				t.Errorf("it says %q", said)
+			}
+		}
+	}
+}

@@ -73,7 +73,7 @@ func daemons(host, after *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, id
 		case have.PID == 0:
 			d.Found = "does not run: " + cmp.Or(have.Problem, "it ended, or was lost by reboot")
 		case have.Problem != "":
-			d.Found = "does not answer: " + have.Problem
+			d.Found = "does not work: " + have.Problem
 		case !have.Equal(&want):
 			d.Found = "has " + daemonDeclared(&have.MPSDaemonSpec)
 			if claim != nil {
@@ -90,7 +90,7 @@ func daemons(host, after *gpu.Host, c *gpu.PartitionConfig, claim *gpu.Claim, id
 	return out
 }
 
-// lostDaemon starts a daemon that is missing, or that serves other devices. What else others
+// lostDaemon starts a daemon that is missing, does not work, or serves other devices. What else others
 // have set is theirs, and no client ends for it.
 func lostDaemon(host *gpu.Host, d *gpu.MPSDaemon, want *gpu.MPSDaemonSpec) repair {
 	there := d != nil
@@ -101,6 +101,8 @@ func lostDaemon(host *gpu.Host, d *gpu.MPSDaemon, want *gpu.MPSDaemonSpec) repai
 		return stays("it does not run, and nvidia-cuda-mps-control is not installed")
 	case there && len(d.Clients) > 0 && d.PID == 0:
 		return stays("it does not run, and to start it ends the clients that its servers have still: " + ClientsOf(host, d.Name))
+	case there && len(d.Clients) > 0 && d.Problem != "":
+		return stays("it cannot be restarted under its clients: " + ClientsOf(host, d.Name))
 	case there && len(d.Clients) > 0:
 		return stays("it serves " + DevicesText(d.Devices) + " in place of " + DevicesText(want.Devices) + ", and cannot be restarted under its clients: " + ClientsOf(host, d.Name))
 	}
