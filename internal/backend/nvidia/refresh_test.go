@@ -4,6 +4,7 @@ package nvidia_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -159,13 +160,31 @@ containerEdits:
 			t.Errorf("it says %q", said)
 		}
 	})
-	t.Run("a toolkit that fails while a GPU in MIG mode has no instance", func(t *testing.T) {
-		b, root, _ := toolHost(t, map[string]string{"nvidia-ctk": "echo no devices >&2; exit 1"})
-		put(t, filepath.Join(root, "etc/cdi/nvidia.yaml"))
-		if err := b.RefreshDevices(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	for name, tool := range map[string]map[string]string{
+		"a toolkit": {"nvidia-ctk": "echo no devices >&2; exit 1"},
+		"a unit":    {"systemctl": "[ $1 = show ] && echo loaded; [ $1 != restart ]"},
+	} {
+		t.Run(name+" that fails while GPUs in MIG mode have no instance", func(t *testing.T) {
+			b, root, calls := toolHost(t, tool)
+			put(t, filepath.Join(root, "etc/cdi/nvidia.yaml"))
+			p := gpu.MIGPlacement{Profile: "1g.10gb"}
+			if err := errors.Join(b.CreateInstance(t.Context(), uuid(1), p), b.DestroyInstance(t.Context(), uuid(1), p)); err != nil {
+				t.Fatal(err)
+			}
+			if before := inventory(t, b).Stale; len(before) != 1 {
+				t.Fatalf("before it is tried, it says %q", before)
+			}
+			if err := b.RefreshDevices(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if said := calls(); !strings.Contains(said, "cdi generate") && !strings.Contains(said, "systemctl restart") {
+				t.Errorf("it called\n%s", said)
+			}
+			if after := inventory(t, b).Stale; len(after) > 0 {
+				t.Errorf("with nothing to hand over, it says %q", after)
+			}
+		})
+	}
 	t.Run("and one beside it has some, which containers cannot ask for", func(t *testing.T) {
 		b, root, _ := toolHost(t, map[string]string{"nvidia-ctk": "echo no devices >&2; exit 1"})
 		put(t, filepath.Join(root, "etc/cdi/nvidia.yaml"))
