@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/mps"
+	fakemps "github.com/gpufleet/terraform-provider-gpu/internal/fake/mps"
+	fakenvml "github.com/gpufleet/terraform-provider-gpu/internal/fake/nvml"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
 )
@@ -215,4 +217,39 @@ func TestDirectories(t *testing.T) {
 			t.Error("the user from before is still let in, or the new one is not")
 		}
 	})
+}
+
+// TestDaemonOfProtocol3 has a daemon in the place of ours that was started with the protocol which
+// takes other commands: it is to be started anew.
+func TestDaemonOfProtocol3(t *testing.T) {
+	t.Parallel()
+	for name, third := range map[string]struct{ arg, env string }{
+		"by a variable": {env: "CUDA_MPS_PROTOCOL_VERSION=3"},
+		"by an option":  {arg: "3"},
+		"not at all":    {arg: "2", env: "CUDA_MPS_PROTOCOL_VERSION=2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tree := fakenvml.NewProcTree(t)
+			h := newFake(t, fakemps.Behaviour{ProcDir: tree.Proc()}, func(o *mps.Options) { o.ProcDir = tree.Proc() })
+			spec := training()
+			h.ensure(spec)
+			h.settled(spec)
+			pid := h.daemon("training").PID
+			p := fakenvml.Proc{PID: pid, Args: []string{h.opt.Program, "-d"}, Env: []string{
+				"CUDA_MPS_PIPE_DIRECTORY=" + h.PipeDir("training"), "CUDA_VISIBLE_DEVICES=" + strings.Join(spec.Devices, ","), third.env,
+			}}
+			if third.arg != "" {
+				p.Args = append(p.Args, "-p", third.arg)
+			}
+			tree.Add(p)
+			if name == "not at all" {
+				h.planned(spec, mps.Configure) // it is another process than was noted
+				return
+			}
+			if why := h.planned(spec, mps.Restart).Why; why != "it was started with protocol 3 of MPS" {
+				t.Errorf("it is started anew, because %s", why)
+			}
+		})
+	}
 }
