@@ -891,7 +891,7 @@ func (s *witness) begin() {
 func (w *world) untouched(before, after map[string]*gpu.Host) {
 	for _, of := range []map[string]*gpu.Host{before, after} {
 		for _, h := range of {
-			h.Unfinished, h.Owed = nil, nil
+			h.Unfinished, h.Returning, h.Owed = nil, nil, nil
 			slices.Sort(h.Units)
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}
@@ -900,7 +900,7 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 		return
 	}
 	// What a recovery gives back has other ids and addresses, and is listed last. In MIG mode a GPU tells no time slice.
-	ids := []cmp.Option{cmp.Comparer(func(a, b gpu.TimeSlice) bool {
+	ids := []cmp.Option{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b gpu.TimeSlice) bool {
 		return stdcmp.Or(a, gpu.TimeSliceDefault) == stdcmp.Or(b, gpu.TimeSliceDefault)
 	}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address", "GPUInstance")}
 	if diff := cmp.Diff(before, after, ids...); diff != "" {
