@@ -53,7 +53,7 @@ func MIG(text string) schema.SingleNestedAttribute {
 			},
 			"profiles": schema.MapAttribute{
 				MarkdownDescription: "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
-					"where it can, and leaves as much room as possible. Names are taken without case. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
+					"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
 					"One of `enabled`, `profiles` and `placements` is required.",
 				ElementType: types.Int64Type, Optional: true,
 				Validators: []validator.Map{
