@@ -34,9 +34,9 @@ func (b *Backend) RefreshDevices(ctx context.Context) error {
 	b.derived.Lock()
 	defer b.derived.Unlock()
 	err := errors.Join(b.deviceNodes(ctx), b.specification(ctx))
-	if err != nil && b.nothingInMIGMode(ctx) {
-		// The toolkit fails for as long as a GPU in MIG mode has no instance
-		// (nvidia-container-toolkit#1611), and here none has one to hand over.
+	if err != nil && b.emptyInMIGMode(ctx) {
+		// The toolkit fails for as long as a GPU in MIG mode has no instance, and there is
+		// nothing on it to hand over (nvidia-container-toolkit#1611).
 		err = nil
 	}
 	if err == nil {
@@ -47,8 +47,8 @@ func (b *Backend) RefreshDevices(ctx context.Context) error {
 	return complete(ctx, refuse(backend.Failed, "%s", oneLine([]byte(err.Error()))), "refresh the device nodes and the CDI specification", "the host")
 }
 
-// nothingInMIGMode tells whether GPUs are in MIG mode, and none has an instance.
-func (b *Backend) nothingInMIGMode(ctx context.Context) bool {
+// emptyInMIGMode tells whether a GPU is in MIG mode without an instance.
+func (b *Backend) emptyInMIGMode(ctx context.Context) bool {
 	empty := false
 	err := b.ask(ctx, "", "", func(s *session) error {
 		devices, err := s.devices()
@@ -57,14 +57,7 @@ func (b *Backend) nothingInMIGMode(ctx context.Context) bool {
 				continue
 			}
 			mig, err := s.readMIG(d)
-			switch {
-			case err != nil || mig == nil || !mig.Enabled:
-			case len(mig.Instances) > 0:
-				empty = false
-				return nil
-			default:
-				empty = true
-			}
+			empty = empty || err == nil && mig != nil && mig.Enabled && len(mig.Instances) == 0
 		}
 		return err
 	})

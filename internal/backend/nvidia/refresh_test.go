@@ -21,7 +21,7 @@ import (
 // toolHost is a host with tools that write down how they were called.
 func toolHost(t *testing.T, tools map[string]string) (b *nvidia.Backend, root string, calls func() string) {
 	t.Helper()
-	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1), h100(t, 2)}})
+	f := newFixture(t, gpu.Host{GPUs: []gpu.GPU{h100(t, 1)}})
 	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "calls")
 	o := nvidia.Options{Library: f.machine.Library(), Root: f.tree.Root(), SMI: f.machine.SMI()}
 	for name, at := range map[string]*string{"systemctl": &o.Systemctl, "nvidia-ctk": &o.CTK, "nvidia-modprobe": &o.Modprobe} {
@@ -185,17 +185,6 @@ containerEdits:
 			}
 		})
 	}
-	t.Run("and one beside it has some, which containers cannot ask for", func(t *testing.T) {
-		b, root, _ := toolHost(t, map[string]string{"nvidia-ctk": "echo no devices >&2; exit 1"})
-		put(t, filepath.Join(root, "etc/cdi/nvidia.yaml"))
-		if err := b.CreateInstance(t.Context(), uuid(1), gpu.MIGPlacement{Profile: "1g.10gb"}); err != nil {
-			t.Fatal(err)
-		}
-		wantCode(t, b.RefreshDevices(t.Context()), backend.Failed, "no devices", "cdi generate")
-		if said := strings.Join(inventory(t, b).Stale, ""); !strings.Contains(said, "no devices") {
-			t.Errorf("of files that lack an instance it says %q", said)
-		}
-	})
 }
 
 // TestAShareIsWrittenAfterAnotherTry at files that are behind: what still fails is noted and keeps no
