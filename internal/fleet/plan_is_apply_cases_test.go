@@ -650,3 +650,38 @@ func TestAVMThatIsLeftOffNeedsNoRoom(t *testing.T) {
 		}
 	}
 }
+
+// All VMs that are pinned to a GPU need a partition of it, whatever the other GPUs have left: a
+// config that leaves fewer is refused, whether it is planned before those VMs or after them.
+func TestAConfigLeavesAPartitionForEachVMPinnedToItsGPU(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	stays := w.stands("gpu_vm_assignment for VM vm-11", w.assigned("vm-11", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
+	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{}).Want)
+	w.turn(stays.has.Assignment.VM, gpu.VMRunning)
+	w.turn(vm.has.Assignment.VM, gpu.VMRunning)
+	pins := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+	config := func(count int) change.Change {
+		return change.Change{Subject: "gpu_partition_config vdi", Token: "vdi", Want: gpu.Want{Config: &gpu.PartitionConfig{
+			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}, MaxDisruption: gpu.DisruptVMRestart,
+		}}}
+	}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(config(1), pins); len(says.errors) != 1 || says.errors[0].Rule != "capacity" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	says := w.plan(config(2), pins)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	for _, p := range []change.Change{config(2), pins} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+	h := w.hosts()["hv01"]
+	if g, _ := h.GPU(randomGPUs[1]); len(g.Partitionable.Partitions) != 2 || !h.VMs[0].Runs() || !h.VMs[1].Runs() {
+		t.Errorf("the GPU has %+v", g.Partitionable)
+	}
+}

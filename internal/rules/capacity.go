@@ -34,18 +34,22 @@ func (r *run) checkConfigSeats(c *gpu.PartitionConfig) {
 		if len(c.GPUs[host]) == 0 {
 			continue
 		}
-		seats := total(r.slots(host, h))
-		seating := r.seating(host, h)
+		slots, seating := r.slots(host, h), r.seating(host, h)
+		seats := total(slots)
+		drains := r.forecast(host, h).Drains // they are moved away first, and those that find no room again stay there
 		if pinsAny(r.projected(host, h)) {
-			r.checkPinned(Finding{Path: "gpu_p.partition_count", Host: host}, r.slots(host, h), seating)
+			r.checkPinned(Finding{Path: "gpu_p.partition_count", Host: host}, slots, seating)
+			if !drains {
+				r.checkPinnedSeats(host, slots, seating)
+			}
 		}
 		need, _ := tally(seating)
 		if need <= seats {
 			r.warnOfOff(host, seats, seating)
 			continue
 		}
-		if r.forecast(host, h).Drains {
-			continue // they are moved away first, and those that find no room again stay there
+		if drains {
+			continue
 		}
 		r.report(Finding{
 			Path:   "gpu_p.partition_count",
@@ -122,8 +126,8 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 			}
 		}
 		takes := func(id string) bool { return heldBy(slots[0].gpu, id) == 0 }
-		if moves && !slices.ContainsFunc(slices.Collect(maps.Keys(seating)), takes) {
-			return // of those that have it now the steps tell
+		if moves && slots[0].count == slots[0].gpu.Partitionable.Count && !slices.ContainsFunc(slices.Collect(maps.Keys(seating)), takes) {
+			return // of those that have it now, and keep it, the steps tell
 		}
 		where = gpuOn(at.key, slots[0].gpu)
 	} else if choices := r.choices(at, a.Partition, at.key); len(choices) < len(slots) {

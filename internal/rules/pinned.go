@@ -103,6 +103,31 @@ func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
 	}
 }
 
+// checkPinnedSeats asks whether each GPU has a partition for all VMs that run and are pinned to it.
+func (r *run) checkPinnedSeats(host string, slots []slot, seating map[string]seated) {
+	for _, s := range slots {
+		var pinned []string
+		need := 0
+		for _, id := range sortedKeys(seating) {
+			v := seating[id]
+			if n := startsWith(v, slots).pinned[s.gpu.ID]; n > 0 && v.vm.Runs() {
+				pinned, need = append(pinned, v.who()), need+n
+			}
+		}
+		if need > s.count {
+			r.report(Finding{
+				Path:   "gpu_p.partition_count",
+				Title:  "Too few partitions for the VMs pinned to a GPU",
+				Host:   host,
+				GPU:    s.gpu.ID,
+				Found:  fmt.Sprintf("VMs that run are pinned to %s: %s.", gpuOn(host, s.gpu), joinAll(pinned)),
+				Wanted: fmt.Sprintf("%s leaves %s there.", r.label(), plural(s.count, "partition")),
+				Fix:    "Choose a larger `partition_count`, or pin some of these VMs to other GPUs.",
+			}, overflow("pinned", host+" "+s.gpu.ID, need-s.count)...)
+		}
+	}
+}
+
 // goesOn tells whether a VM that runs need not be stopped to become as it will be.
 func goesOn(now, then *gpu.VM) bool {
 	return now != nil && reflect.DeepEqual(now.PartitionAdapters, then.PartitionAdapters) && reflect.DeepEqual(now.Devices, then.Devices) &&

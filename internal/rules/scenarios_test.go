@@ -693,6 +693,22 @@ func capacityScenarios() []scenario {
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
 		},
 		{
+			rule: "capacity", name: "config with too few for pinned VMs", drift: true, level: rules.Error, path: "gpu_p.partition_count", says: []string{`"a" and "b" (planned in this run)`, gpu0, "1 partition"},
+			build: func() (rules.World, change.Change) {
+				h := full(gpu.VMOff)
+				h.VMs[0].PartitionAdapters[0].PinnedGPU = gpu0
+				h.VMs[1].PartitionAdapters = nil
+				h.GPUs[0].Partitionable.Partitions = h.GPUs[0].Partitionable.Partitions[:1]
+				h.GPUs = append(h.GPUs, a2(gpu1))
+				w := world(h)
+				p := partition("b", "hv01")
+				p.Assignment.Partition.PinnedGPU = gpu0
+				put(&w, "o", p)
+				return w, create("t", config("vdi", 1, "hv01"))
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.Count = 2 },
+		},
+		{
 			rule: "capacity", name: "config with too few for VMs that are off", drift: true, level: rules.Warning, path: "gpu_p.partition_count", says: []string{`"a", "b" and "c"`, "2 partitions"},
 			build: func() (rules.World, change.Change) {
 				h := full(gpu.VMOff)
