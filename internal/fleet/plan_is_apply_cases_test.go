@@ -685,3 +685,31 @@ func TestAConfigLeavesAPartitionForEachVMPinnedToItsGPU(t *testing.T) {
 		t.Errorf("the GPU has %+v", g.Partitionable)
 	}
 }
+
+// A VM that has been changed by now does not start once more: what comes after it in the run is
+// planned with the GPU that the VM has, and not with any that it might have got.
+func TestAConfigIsPlannedWithTheSeatThatAVMHasByThen(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	config := func(id string, count int) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": {id}}, MaxDisruption: gpu.DisruptNone, Restore: true}}
+	}
+	vdi := w.stands("gpu_partition_config vdi", config(randomGPUs[0], 2))
+	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want)
+	w.turn("vm-12", gpu.VMRunning)
+	leaves := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has, Want: config(randomGPUs[1], 4)}
+	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{}).Want}
+	says := w.plan(leaves, moves)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	run := w.run(nil)
+	for _, p := range []change.Change{moves, leaves} {
+		if err := w.applied(run, p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+	if g, _ := w.hosts()["hv01"].GPU(randomGPUs[0]); g.Partitionable.Count != 4 {
+		t.Errorf("the GPU has %d partitions", g.Partitionable.Count)
+	}
+}

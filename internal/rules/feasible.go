@@ -118,7 +118,7 @@ func (r *run) outcomes(known gpu.Host, host string, p, about change.Change) []gp
 		return out
 	}
 	vm, ok := after.VM(cmp.Or(a.VMID, a.VM))
-	if !ok || !slices.ContainsFunc(vm.PartitionAdapters, func(o gpu.PartitionAdapter) bool { return o.PinnedGPU == "" }) {
+	if now, _ := known.VM(cmp.Or(a.VMID, a.VM)); !ok || goesOn(now, vm) || !slices.ContainsFunc(vm.PartitionAdapters, func(o gpu.PartitionAdapter) bool { return o.PinnedGPU == "" }) {
 		return out
 	}
 	var gpus []string
