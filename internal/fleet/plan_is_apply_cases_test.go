@@ -713,3 +713,42 @@ func TestAConfigIsPlannedWithTheSeatThatAVMHasByThen(t *testing.T) {
 		t.Errorf("the GPU has %d partitions", g.Partitionable.Count)
 	}
 }
+
+// A VM whose assignment goes in the run is started again, with what others gave it: a config that
+// gives its GPU back in the same run is refused, whichever of the two is planned first.
+func TestAConfigDoesNotGoUnderAVMThatKeepsAPartition(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs}, Restore: true,
+	}})
+	w.stands("gpu_pool dda", gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA}}})
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-13"); err != nil {
+		t.Fatal(err)
+	}
+	draws := w.assigned("vm-13", gpu.PartitionWant{}).Want
+	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 1}
+	vm := w.stands("gpu_vm_assignment for VM vm-13", draws)
+	w.turn("vm-13", gpu.VMRunning)
+	gives := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has}
+	goes := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(gives, goes); len(says.errors) != 1 || !strings.Contains(says.errors[0].Found, `held by "vm-13"`) {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	// One that is left off holds nothing.
+	goes.Prior.Assignment.Power.StayOff = true
+	says := w.plan(gives, goes)
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	for _, p := range []change.Change{goes, gives} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+	if g, _ := w.hosts()["hv01"].GPU(randomGPUs[0]); g.Partitionable.Count != 4 {
+		t.Errorf("the GPU has %d partitions", g.Partitionable.Count)
+	}
+}

@@ -337,7 +337,7 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 			switch {
 			case !endsLayout(p):
 			case part.Want.Empty():
-				part.Prior = letsGo(part.Prior) // where it cannot, it says so itself
+				part.Prior = permitted(part.Prior) // where it may not go, it says so itself
 			case o.Prior.RefersTo(p.Prior):
 				continue // which Terraform makes after the destroy
 			}
@@ -376,13 +376,21 @@ func (r *run) refusedBy(host string, h *gpu.Host, p change.Change) (refused *cha
 	return refused, open, known
 }
 
+// permitted is what an object has whose VM may be shut down now.
+func permitted(w gpu.Want) gpu.Want {
+	if w.Assignment != nil {
+		a := *w.Assignment
+		a.Power.AllowShutdown, a.Power.NextOff = true, false
+		w.Assignment = &a
+	}
+	return w
+}
+
 // letsGo is what an object has that may go, or be changed, in any way that nobody knows yet: its
 // VM may be left off.
 func letsGo(w gpu.Want) gpu.Want {
-	if w.Assignment != nil {
-		a := *w.Assignment
-		a.Power.AllowShutdown, a.Power.StayOff, a.Power.NextOff = true, true, false
-		w.Assignment = &a
+	if w = permitted(w); w.Assignment != nil {
+		w.Assignment.Power.StayOff = true
 	}
 	return w
 }

@@ -48,9 +48,10 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 	if w.Others == nil {
 		return nil
 	}
+	inTheWay := !last.Want.Empty() || keepsMore(w, last)
 	w.Others.undecided.Range(func(id, value any) bool {
 		p, _ := value.(change.Change)
-		comes := p.Token == last.Token || endsLayout(p) && last.Want.Empty() // what goes is not in the way
+		comes := p.Token == last.Token || endsLayout(p) && !inTheWay
 		if comes && !w.Planned || w.Others.Superseded(p) {
 			return true
 		}
@@ -78,7 +79,7 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 			}
 			if f, says := r.weighed(v, levels, stood); says {
 				f.Path, f.Other = pathOf(last), labelOf(p)
-				if endsLayout(p) {
+				if endsLayout(p) && !last.Want.Empty() {
 					f.Title = "What it uses is destroyed in the same run"
 					f.Found = labelOf(p) + " is destroyed, but this resource stays. " + f.Found
 					f.Fix = "Destroy both, or keep both. Otherwise: " + f.Fix
@@ -89,6 +90,26 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 		return true
 	})
 	return out
+}
+
+// keepsMore tells whether the VM of an assignment that goes keeps what others gave it, and so may be
+// in the way still.
+func keepsMore(w World, p change.Change) bool {
+	a := p.Prior.Assignment
+	if a == nil {
+		return false
+	}
+	r, done := begin(w, p)
+	defer done()
+	given := 1
+	switch {
+	case a.Pool != nil:
+		given = poolCount(a.Pool)
+	case a.Device != nil:
+		given = len(a.Device.GPUIDs)
+	}
+	at, ok := r.locate(a)
+	return ok && len(at.vm.PartitionAdapters)+len(at.vm.Devices) > given
 }
 
 // Superseded tells whether the book has another plan for the resource by now.
