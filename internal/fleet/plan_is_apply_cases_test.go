@@ -519,17 +519,24 @@ func TestWhatAConfigKeepsDoesNotHangOnTheOrder(t *testing.T) {
 	}
 }
 
-// A VM that has a partition of one GPU and is to have one of another takes a seat there, as one
-// that has none does: the plan refuses what does not fit, whichever of the two is planned first.
-func TestAVMThatChangesItsGPUTakesASeatThere(t *testing.T) {
-	t.Parallel()
-	w := nodes(t, 1)
-	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs}}})
-	on := func(vm string, id string) *resource {
+// pinning is a host whose GPUs a config cuts into so many partitions each, and what assigns one of a
+// GPU ("" for any) to a VM and starts it.
+func pinning(t *testing.T, count int) (w *world, on func(vm, id string) *resource) {
+	t.Helper()
+	w = nodes(t, 1)
+	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}}})
+	return w, func(vm, id string) *resource {
 		r := w.stands("gpu_vm_assignment for VM "+vm, w.assigned(vm, gpu.PartitionWant{PinnedGPU: id}).Want)
 		w.turn(vm, gpu.VMRunning)
 		return r
 	}
+}
+
+// A VM that has a partition of one GPU and is to have one of another takes a seat there, as one
+// that has none does: the plan refuses what does not fit, whichever of the two is planned first.
+func TestAVMThatChangesItsGPUTakesASeatThere(t *testing.T) {
+	t.Parallel()
+	w, on := pinning(t, 2)
 	on("vm-14", randomGPUs[1])
 	vm := on("vm-12", randomGPUs[0])
 	w.turn("vm-11", gpu.VMRunning)
@@ -551,10 +558,8 @@ func TestAVMThatChangesItsGPUTakesASeatThere(t *testing.T) {
 // which has one elsewhere so far: refused, whichever of the two is planned first.
 func TestAVMThatIsPinnedLaterMayFindItsGPUFull(t *testing.T) {
 	t.Parallel()
-	w := nodes(t, 1)
-	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}}})
-	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
-	w.turn("vm-12", gpu.VMRunning)
+	w, on := pinning(t, 1)
+	vm := on("vm-12", randomGPUs[1])
 	w.turn("vm-11", gpu.VMRunning)
 	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want}
 	comes := w.assigned("vm-11", gpu.PartitionWant{})
@@ -569,13 +574,7 @@ func TestAVMThatIsPinnedLaterMayFindItsGPUFull(t *testing.T) {
 // another VM is to be pinned to.
 func TestAVMThatIsRestartedMayTakeTheGPUOfOneThatIsPinned(t *testing.T) {
 	t.Parallel()
-	w := nodes(t, 1)
-	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs}}})
-	on := func(vm string, id string) *resource {
-		r := w.stands("gpu_vm_assignment for VM "+vm, w.assigned(vm, gpu.PartitionWant{PinnedGPU: id}).Want)
-		w.turn(vm, gpu.VMRunning)
-		return r
-	}
+	w, on := pinning(t, 2)
 	on("vm-13", randomGPUs[0])
 	loose, vm := on("vm-11", ""), on("vm-12", randomGPUs[1])
 	moves := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[0]}).Want}

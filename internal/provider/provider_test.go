@@ -400,15 +400,7 @@ func TestProviderThatIsUnknownAtPlanApplies(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.TwoNodes())
 			hcl := func(generation int) string {
-				return fmt.Sprintf(`
-resource "terraform_data" "fleet" {
-  input            = %q
-  triggers_replace = %d
-}
-provider "gpu" {
-  %s
-  owner = "test"
-}
+				return r.LateBlock(generation, where) + fmt.Sprintf(`
 resource "gpu_partition_config" "vdi" {
   name     = "vdi"
   hosts    = ["hv01", "hv02"]
@@ -427,7 +419,7 @@ data "gpu_inventory" "all" {
 output "hosts" {
   value = keys(data.gpu_inventory.all.inventory)
 }
-`, r.Fleet.Path(), generation, where, rig.GPU0, rig.GPU0) + rig.RenderPool(rig.SecondGPUs)
+`, rig.GPU0, rig.GPU0) + rig.RenderPool(rig.SecondGPUs)
 			}
 			c := rig.NewCLI(t, hcl(1))
 			rig.WantSaid(t, c.Ok("plan"), "Plan: 4 to add")

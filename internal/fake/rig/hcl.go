@@ -16,6 +16,13 @@ func (r *Rig) BlockOf(owner string, more ...string) string {
 	return fmt.Sprintf("provider \"gpu\" {\n  simulated_fleet = %q\n  %s\n}\n", r.Fleet.Path(), strings.Join(more, "\n  "))
 }
 
+// LateBlock is a provider block that goes by terraform_data.fleet.output, the path of the rig's fleet,
+// which is known only at apply: of each generation anew.
+func (r *Rig) LateBlock(generation int, where string) string {
+	return fmt.Sprintf("resource \"terraform_data\" \"fleet\" {\n  input            = %q\n  triggers_replace = %d\n}\nprovider \"gpu\" {\n  %s\n  owner = \"test\"\n}\n",
+		r.Fleet.Path(), generation, where)
+}
+
 // BlockFor is a provider block that names some hosts of the rig's fleet one by one.
 func (r *Rig) BlockFor(hosts []string, more ...string) string {
 	var b strings.Builder

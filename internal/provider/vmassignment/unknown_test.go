@@ -1,7 +1,6 @@
 package vmassignment_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
@@ -66,16 +65,7 @@ func TestAVMOfAFleetThatIsKnownOnlyAtApply(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	hcl := func(generation int) string {
-		return fmt.Sprintf(`
-resource "terraform_data" "fleet" {
-  input            = %q
-  triggers_replace = %d
-}
-provider "gpu" {
-  simulated_fleet = terraform_data.fleet.output
-  owner           = "test"
-}
-`, r.Fleet.Path(), generation) + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
+		return r.LateBlock(generation, "simulated_fleet = terraform_data.fleet.output") + rig.Assignment("avd-01", rig.AnyPartition, rig.MayStop)
 	}
 	c := rig.NewCLI(t, hcl(1))
 	rig.WantSaid(t, c.Ok("plan"), "Plan: 2 to add")
