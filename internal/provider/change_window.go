@@ -71,7 +71,7 @@ func (window) ValidateObject(ctx context.Context, req validator.ObjectRequest, r
 // decodeWindow reads a change window and says what is wrong with what is known of it. It
 // returns nil when there is none, or when it is wrong or not known yet.
 func decodeWindow(ctx context.Context, o types.Object, at path.Path, diags *diag.Diagnostics) *rules.Window {
-	m := object.Decode[windowModel](ctx, o, diags)
+	m := object.Decode[windowModel](o, diags)
 	if m == nil {
 		return nil
 	}

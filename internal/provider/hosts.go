@@ -256,7 +256,7 @@ func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diag
 	diags.Append(hosts.ElementsAs(ctx, &models, false)...)
 	out := map[string]fleet.Endpoint{}
 	for _, name := range slices.Sorted(maps.Keys(models)) {
-		m := object.Decode[hostModel](ctx, models[name], diags)
+		m := object.Decode[hostModel](models[name], diags)
 		if m == nil || !object.Known(ctx, m.Local, m.Simulated, m.SSH, m.TLS) {
 			out[name] = notYetKnown(name)
 			continue
@@ -273,19 +273,19 @@ func (p *gpuProvider) way(ctx context.Context, name string, m *hostModel, diags 
 	at := path.Root("hosts").AtMapKey(name)
 	switch {
 	case !m.SSH.IsNull():
-		if s := object.Decode[sshModel](ctx, m.SSH, diags); s != nil {
+		if s := object.Decode[sshModel](m.SSH, diags); s != nil {
 			return p.overSSH(name, s, at.AtName("ssh"), diags)
 		}
 	case !m.TLS.IsNull():
-		if t := object.Decode[tlsModel](ctx, m.TLS, diags); t != nil {
+		if t := object.Decode[tlsModel](m.TLS, diags); t != nil {
 			return p.overTLS(name, t, at.AtName("tls"), diags)
 		}
 	case !m.Local.IsNull():
-		if l := object.Decode[localModel](ctx, m.Local, diags); l != nil {
+		if l := object.Decode[localModel](m.Local, diags); l != nil {
 			return p.asChild(name, l.AgentPath.ValueString())
 		}
 	default:
-		if s := object.Decode[simulatedModel](ctx, m.Simulated, diags); s != nil {
+		if s := object.Decode[simulatedModel](m.Simulated, diags); s != nil {
 			return p.simulatedHost(name, s.File.ValueString(), at.AtName("simulated").AtName("file"), diags)
 		}
 	}

@@ -216,7 +216,7 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 			opt.Levels[id] = rules.Level(level)
 		}
 	}
-	opt.Power = power.Decode(ctx, m.Power, opt.Power, &resp.Diagnostics)
+	opt.Power = power.Decode(m.Power, opt.Power, &resp.Diagnostics)
 	if readOnly(m, &resp.Diagnostics) {
 		opt.ReadOnly = "the provider is read-only (read_only or " + EnvReadOnly + "), so nothing can be changed"
 	}

@@ -230,11 +230,11 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
 	want := gpu.PartitionConfig{
 		ID: DataSourceType, Scope: s, GPUs: map[string][]string{}, MaxDisruption: gpu.DisruptGPUReset, VGPU: layout.DecodeVGPU(ctx, m.VGPU, diags),
-		MPS: layout.DecodeMPS(ctx, m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(ctx, m.Slicing, diags),
+		MPS: layout.DecodeMPS(m.MPS, diags), TimeSlicing: layout.DecodeTimeSlicing(m.Slicing, diags),
 	}
 	want.Kind = scope.Kind(m.GPUP, m.MIG, m.VGPU, m.MPS, m.Slicing)
 	layout.DecodeMIG(ctx, m.MIG, &want, diags)
-	if p := object.Decode[gpuPModel](ctx, m.GPUP, diags); p != nil {
+	if p := object.Decode[gpuPModel](m.GPUP, diags); p != nil {
 		want.Count = int(p.PartitionCount.ValueInt64())
 	}
 	if diags.HasError() {

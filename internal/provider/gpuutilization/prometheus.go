@@ -38,7 +38,7 @@ type prometheus struct {
 // decodePrometheus reads a configuration that is valid. It returns nil when there is no
 // server.
 func decodePrometheus(ctx context.Context, o types.Object, diags *diag.Diagnostics) *prometheus {
-	m := object.Decode[prometheusModel](ctx, o, diags)
+	m := object.Decode[prometheusModel](o, diags)
 	if m == nil {
 		return nil
 	}

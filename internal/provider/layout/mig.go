@@ -105,7 +105,7 @@ func ProfileName(written string) string { return strings.ToLower(written) }
 
 // DecodeMIG reads a known layout into a config; null leaves it as it is.
 func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
-	m := object.Decode[migModel](ctx, o, diags)
+	m := object.Decode[migModel](o, diags)
 	if m == nil {
 		return
 	}
@@ -130,8 +130,8 @@ func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diag
 			return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Profile, b.Profile))
 		})
 	}
-	c.MPS = DecodeMPS(ctx, m.MPS, diags)
-	c.TimeSlicing = DecodeTimeSlicing(ctx, m.TimeSlicing, diags)
+	c.MPS = DecodeMPS(m.MPS, diags)
+	c.TimeSlicing = DecodeTimeSlicing(m.TimeSlicing, diags)
 }
 
 // EncodeMIG is DecodeMIG's inverse, for import.

@@ -134,8 +134,8 @@ type timeSlicingModel struct {
 }
 
 // DecodeMPS reads a known layout of MPS; null gives nil.
-func DecodeMPS(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
-	m := object.Decode[mpsModel](ctx, o, diags)
+func DecodeMPS(o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
+	m := object.Decode[mpsModel](o, diags)
 	if m == nil {
 		return nil
 	}
@@ -176,8 +176,8 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 }
 
 // DecodeTimeSlicing reads a known layout of time-slicing; null gives nil.
-func DecodeTimeSlicing(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.TimeSlicing {
-	m := object.Decode[timeSlicingModel](ctx, o, diags)
+func DecodeTimeSlicing(o types.Object, diags *diag.Diagnostics) *gpu.TimeSlicing {
+	m := object.Decode[timeSlicingModel](o, diags)
 	if m == nil {
 		return nil
 	}

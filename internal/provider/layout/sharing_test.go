@@ -29,7 +29,7 @@ func TestMPSRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var diags diag.Diagnostics
-			got := layout.DecodeMPS(t.Context(), layout.EncodeMPS(t.Context(), want, &diags), &diags)
+			got := layout.DecodeMPS(layout.EncodeMPS(t.Context(), want, &diags), &diags)
 			check(t, diags, want, got)
 		})
 	}
@@ -45,7 +45,7 @@ func TestTimeSlicingRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var diags diag.Diagnostics
-			got := layout.DecodeTimeSlicing(t.Context(), layout.EncodeTimeSlicing(t.Context(), want, &diags), &diags)
+			got := layout.DecodeTimeSlicing(layout.EncodeTimeSlicing(t.Context(), want, &diags), &diags)
 			check(t, diags, want, got)
 		})
 	}

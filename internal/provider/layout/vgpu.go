@@ -58,7 +58,7 @@ type vgpuModel struct {
 
 // DecodeVGPU reads a known layout; null gives nil.
 func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *gpu.VGPULayout {
-	m := object.Decode[vgpuModel](ctx, o, diags)
+	m := object.Decode[vgpuModel](o, diags)
 	if m == nil {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 
 // Decode reads a nested object into T, whose fields are framework values. It
 // returns nil for a null or unknown object.
-func Decode[T any](_ context.Context, o types.Object, diags *diag.Diagnostics) *T {
+func Decode[T any](o types.Object, diags *diag.Diagnostics) *T {
 	if o.IsNull() || o.IsUnknown() {
 		return nil
 	}
@@ -48,7 +48,7 @@ func Get[T any](ctx context.Context, from interface {
 ) *T {
 	var o types.Object
 	said := from.Get(ctx, &o)
-	out := Decode[T](ctx, o, &said)
+	out := Decode[T](o, &said)
 	diags.Append(said...)
 	return out
 }

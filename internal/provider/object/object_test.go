@@ -36,7 +36,7 @@ func TestDecode(t *testing.T) {
 		{"with a null inside", of(types.StringNull(), types.Int64Value(2)), &pair{types.StringNull(), types.Int64Value(2)}, true},
 	} {
 		var diags diag.Diagnostics
-		got := object.Decode[pair](t.Context(), c.value, &diags)
+		got := object.Decode[pair](c.value, &diags)
 		if diags.HasError() || (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, %v", c.name, got, diags)
 		}
@@ -48,7 +48,7 @@ func TestDecode(t *testing.T) {
 	type other struct {
 		Elsewhere types.String `tfsdk:"elsewhere"`
 	}
-	got := object.Decode[other](t.Context(), of(types.StringNull(), types.Int64Null()), &diags)
+	got := object.Decode[other](of(types.StringNull(), types.Int64Null()), &diags)
 	if got != nil || len(diags) == 0 || !strings.Contains(diags[0].Detail(), `attribute "elsewhere" of object_test.other is a <nil>`) {
 		t.Errorf("an object of other attributes: %+v, %v", got, diags)
 	}

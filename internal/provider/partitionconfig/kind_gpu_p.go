@@ -29,8 +29,8 @@ var gpuPKind = layoutKind{
 			},
 		},
 	},
-	decode: func(ctx context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
-		if p := object.Decode[gpuPModel](ctx, block, diags); p != nil {
+	decode: func(_ context.Context, block types.Object, c *gpu.PartitionConfig, diags *diag.Diagnostics) {
+		if p := object.Decode[gpuPModel](block, diags); p != nil {
 			c.Count = int(p.PartitionCount.ValueInt64())
 		}
 	},

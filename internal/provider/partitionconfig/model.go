@@ -61,7 +61,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Pa
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, GPUs: map[string][]string{},
 		MaxDisruption: gpu.Disruption(m.MaxDisruption.ValueString()),
 	}
-	if ro := object.Decode[rolloutModel](ctx, m.Rollout, diags); ro != nil {
+	if ro := object.Decode[rolloutModel](m.Rollout, diags); ro != nil {
 		c.Drain = ro.Drain.ValueBool()
 	}
 	c.QuiesceUnits = object.Strings(ctx, m.QuiesceUnits, diags)
@@ -155,8 +155,8 @@ func (m *model) hasOtherCount(ctx context.Context, want gpu.PartitionConfig, dia
 }
 
 // roll fills in how a change goes through the hosts.
-func (m *model) roll(ctx context.Context, req *fleet.Request, diags *diag.Diagnostics) {
-	if ro := object.Decode[rolloutModel](ctx, m.Rollout, diags); ro != nil {
+func (m *model) roll(req *fleet.Request, diags *diag.Diagnostics) {
+	if ro := object.Decode[rolloutModel](m.Rollout, diags); ro != nil {
 		req.MaxUnavailable = int(ro.MaxUnavailable.ValueInt64())
 		req.StopOnFailure = ro.OnFailure.ValueString() == onFailureStop
 	}

@@ -219,7 +219,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
 		c.Prior.Config = prior
 	}
-	c.Plan.roll(ctx, &c.Request, c.Diags)
+	c.Plan.roll(&c.Request, c.Diags)
 	skipped, done := r.Carry(ctx, c)
 	if !done {
 		return false
@@ -276,7 +276,7 @@ func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
 	prior := c.State.prior(ctx, c.Diags)
 	c.Subject, c.Prior.Config = label(prior.ID), prior
-	c.State.roll(ctx, &c.Request, c.Diags)
+	c.State.roll(&c.Request, c.Diags)
 	if r.Carry(ctx, c); c.Err != nil && prior.Restore {
 		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first apply on_destroy = \"keep\".")
 	}

@@ -78,7 +78,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Po
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, MountBack: m.OnDestroy.ValueString() == onDestroyMountBack,
 		Members: scope.GPUIDs(ctx, m.Members, diags), Quotas: decodeQuotas(ctx, m.Quotas, diags),
 	}
-	c.Force = scope.ByForce(ctx, m.Dismount, diags)
+	c.Force = scope.ByForce(m.Dismount, diags)
 	return c, true
 }
 

@@ -85,9 +85,9 @@ func oneOf(values ...string) []validator.String {
 }
 
 // Decode lays a configured policy over defaults. Unknown parts count as not set.
-func Decode(ctx context.Context, o types.Object, defaults gpu.Power, diags *diag.Diagnostics) gpu.Power {
+func Decode(o types.Object, defaults gpu.Power, diags *diag.Diagnostics) gpu.Power {
 	p := defaults
-	m := object.Decode[model](ctx, o, diags)
+	m := object.Decode[model](o, diags)
 	if m == nil {
 		return p
 	}
@@ -160,9 +160,9 @@ func AppliedAttribute() schema.SingleNestedAttribute {
 
 // Applied is a policy in force as AppliedAttribute shows it, null where the resource's own `power`
 // says all of it, and with null for defaults: a plan then does not print it for each VM.
-func Applied(ctx context.Context, p gpu.Power, own types.Object, diags *diag.Diagnostics) types.Object {
+func Applied(p gpu.Power, own types.Object, diags *diag.Diagnostics) types.Object {
 	o := applied(p)
-	if o.Equal(applied(Decode(ctx, own, gpu.Power{}, diags))) {
+	if o.Equal(applied(Decode(own, gpu.Power{}, diags))) {
 		return types.ObjectNull(attributeTypes)
 	}
 	return o
@@ -170,10 +170,10 @@ func Applied(ctx context.Context, p gpu.Power, own types.Object, diags *diag.Dia
 
 // Same tells whether two resources have the same policy in force: each by what Applied says, and by its
 // own `power`.
-func Same(ctx context.Context, a, ownA, b, ownB types.Object, diags *diag.Diagnostics) bool {
+func Same(a, ownA, b, ownB types.Object, diags *diag.Diagnostics) bool {
 	whole := func(o, own types.Object) types.Object {
 		if o.IsNull() {
-			return applied(Decode(ctx, own, gpu.Power{}, diags))
+			return applied(Decode(own, gpu.Power{}, diags))
 		}
 		return o
 	}

@@ -1,8 +1,6 @@
 package scope
 
 import (
-	"context"
-
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -37,9 +35,9 @@ func Forced(force bool) types.Object {
 }
 
 // ByForce tells whether dismounts skip the platform's checks.
-func ByForce(ctx context.Context, dismount types.Object, diags *diag.Diagnostics) bool {
+func ByForce(dismount types.Object, diags *diag.Diagnostics) bool {
 	d := object.Decode[struct {
 		Force types.Bool `tfsdk:"force"`
-	}](ctx, dismount, diags)
+	}](dismount, diags)
 	return d != nil && d.Force.ValueBool()
 }

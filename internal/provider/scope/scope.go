@@ -76,7 +76,7 @@ func Decode(ctx context.Context, hosts types.Set, cluster types.String, selector
 	s.Hosts = object.Strings(ctx, hosts, diags)
 	slices.Sort(s.Hosts)
 	s.Cluster = cluster.ValueString()
-	if m := object.Decode[selectorModel](ctx, selector, diags); m != nil {
+	if m := object.Decode[selectorModel](selector, diags); m != nil {
 		s.Selector = &gpu.Selector{Models: object.Strings(ctx, m.Models, diags)}
 		slices.Sort(s.Selector.Models)
 		s.Selector.GPUIDs = GPUIDs(ctx, m.GPUIDs, diags)

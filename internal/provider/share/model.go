@@ -92,7 +92,7 @@ func (m *model) limits(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
 		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: layout.ProfileName(m.Profile.ValueString()),
 		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
 	}
-	if mem := object.Decode[memoryModel](ctx, m.Memory, diags); mem != nil {
+	if mem := object.Decode[memoryModel](m.Memory, diags); mem != nil {
 		s.MemoryRequest, s.MemoryLimit = gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())
 		s.RequestFraction, s.LimitFraction = mem.Fraction.ValueFloat64(), mem.LimitFraction.ValueFloat64()
 		if mem.RequestMiB.IsNull() {

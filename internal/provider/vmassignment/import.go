@@ -95,7 +95,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	}
 	diags.Append(d...)
 	m.settings(a.Settings)
-	m.EffectivePower = power.Applied(ctx, power.Decode(ctx, m.Power, r.Fleet.Power(), diags), m.Power, diags)
+	m.EffectivePower = power.Applied(power.Decode(m.Power, r.Fleet.Power(), diags), m.Power, diags)
 }
 
 func encodePartition(p gpu.PartitionWant) partitionModel {

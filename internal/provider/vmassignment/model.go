@@ -103,8 +103,8 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	if !object.Known(ctx, m.VM, m.Hosts, m.Cluster, m.Partition, m.Pool, m.Device, m.Power, m.LowMMIO, m.HighMMIO, m.Cache, m.Stop, m.Offline) {
 		return gpu.Assignment{}, false
 	}
-	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(ctx, m.Power, defaults, diags)}
-	if p := object.Decode[partitionModel](ctx, m.Partition, diags); p != nil {
+	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
+	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
 			Config: p.Config.ValueString(), VRAM: bytesOf(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
@@ -115,14 +115,14 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 			},
 		}
 	}
-	if p := object.Decode[poolModel](ctx, m.Pool, diags); p != nil {
+	if p := object.Decode[poolModel](m.Pool, diags); p != nil {
 		a.Kind, a.Pool = gpu.AssignPool, &gpu.PoolWant{ID: p.ID.ValueString(), Name: poolName(p.ID.ValueString()), Count: 1}
 		if !p.Count.IsNull() {
 			a.Pool.Count = int(p.Count.ValueInt64())
 		}
 	}
-	if d := object.Decode[deviceModel](ctx, m.Device, diags); d != nil {
-		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(ctx, d.Dismount, diags)}
+	if d := object.Decode[deviceModel](m.Device, diags); d != nil {
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(d.Dismount, diags)}
 		slices.Sort(a.Device.GPUIDs)
 	}
 	a.Settings = gpu.VMSettings{LowMemoryMappedIOSpace: bytesOf(m.LowMMIO), HighMemoryMappedIOSpace: bytesOf(m.HighMMIO)}

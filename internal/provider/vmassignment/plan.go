@@ -111,8 +111,8 @@ func (r *Resource) policy(ctx context.Context, plan *model, diags *diag.Diagnost
 		plan.EffectivePower = power.Unknown()
 		return p
 	}
-	p.Power = power.Decode(ctx, plan.Power, r.Fleet.Power(), diags)
-	plan.EffectivePower = power.Applied(ctx, p.Power, plan.Power, diags)
+	p.Power = power.Decode(plan.Power, r.Fleet.Power(), diags)
+	plan.EffectivePower = power.Applied(p.Power, plan.Power, diags)
 	return p
 }
 

@@ -63,8 +63,8 @@ func label(vm string) string { return fmt.Sprintf("%s for VM %q", ResourceType, 
 func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model]) {
 	prior := c.State.prior(ctx, r.Fleet.Power(), c.Diags)
 	want, _ := c.Plan.declared(ctx, r.Fleet.Power(), c.Diags)
-	c.Plan.EffectivePower = power.Applied(ctx, want.Power, c.Plan.Power, c.Diags)
-	if c.Token == "" || power.Same(ctx, c.Plan.EffectivePower, c.Plan.Power, c.State.EffectivePower, c.State.Power, c.Diags) {
+	c.Plan.EffectivePower = power.Applied(want.Power, c.Plan.Power, c.Diags)
+	if c.Token == "" || power.Same(c.Plan.EffectivePower, c.Plan.Power, c.State.EffectivePower, c.State.Power, c.Diags) {
 		return
 	}
 	want.VMID, want.Host = prior.VMID, prior.Host
@@ -113,7 +113,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		view.Hosts[at.Host] = &gpu.Host{Name: at.Host}
 	}
 	c.Plan.observe(ctx, view, now, want, c.Diags)
-	c.Plan.EffectivePower = power.Applied(ctx, want.Power, c.Plan.Power, c.Diags)
+	c.Plan.EffectivePower = power.Applied(want.Power, c.Plan.Power, c.Diags)
 	if c.State != nil && !planned.OwnerHost.IsUnknown() {
 		// What the VM holds was planned to stay: if it moved meanwhile, the next Read says so.
 		planned.Drift = c.Plan.Drift
@@ -170,7 +170,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, seen)...)
 	c, claimed := view.Claim(gpu.ClaimAssignment, at.VM.ID)
 	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || imported) {
-		state.EffectivePower = power.Applied(ctx, c.Want.Assignment.Power, state.Power, &resp.Diagnostics)
+		state.EffectivePower = power.Applied(c.Want.Assignment.Power, state.Power, &resp.Diagnostics)
 	}
 	records = map[string]*gpu.Claim{}
 	if record, recorded := fleet.RecordOf(view, at); recorded {
