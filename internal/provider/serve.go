@@ -16,8 +16,8 @@ import (
 //
 // The framework (v1.19.0) remembers the context of every call until the process
 // ends, with the call's loggers and stream: thousands of resources cost hundreds of
-// MiB. One context for all calls, each cancelled on its own, keeps that small. With
-// TF_LOG set the contexts stay as they are, since the loggers in them are wanted.
+// MiB. One context for all calls, each cancelled on its own, keeps that small, and without loggers
+// nothing is made ready for them. Where logs are wanted, contexts and calls go to the framework as they come.
 func Server(version string, observe Observer, options ...Option) (func() Served, error) {
 	p := newProvider(version, observe, options...)
 	made, err := providerserver.NewProtocol6WithError(p)()
@@ -28,11 +28,16 @@ func Server(version string, observe Observer, options ...Option) (func() Served,
 	if !ok {
 		return nil, errors.New("the framework's server has no lists or no actions")
 	}
-	all := &walks{wholeNumbers: newWholeNumbers(p, served), provider: p}
-	if logLevel() != "" {
+	if logsWanted() {
+		all := &walks{wholeNumbers: newWholeNumbers(p, served), provider: p}
 		return func() Served { return all }, nil
 	}
-	return func() Served { return &sharedContext{Served: all, provider: p} }, nil
+	all := &walks{wholeNumbers: newWholeNumbers(p, newDirect(p, served)), provider: p}
+	return func() Served {
+		s := &sharedContext{Served: all, provider: p}
+		s.base, s.stop = context.WithCancel(context.Background())
+		return s
+	}, nil
 }
 
 // Served is what is served. The framework keeps lists and actions apart from the rest of the
@@ -52,6 +57,12 @@ func logLevel() string {
 	return level
 }
 
+// logsWanted is that somebody may read what the SDK and the framework log.
+func logsWanted() bool {
+	sdk := strings.ToUpper(os.Getenv("TF_LOG_SDK"))
+	return logLevel() != "" || sdk != "" && sdk != "OFF"
+}
+
 // keepQuiet turns off what the SDK and the framework log of every call, unless somebody
 // reads it. By themselves they format all of it, and Terraform parses it, before either
 // looks whether TF_LOG is set: half the time of a plan without changes.
@@ -62,22 +73,32 @@ func keepQuiet() error {
 	return os.Setenv("TF_LOG_SDK", "OFF")
 }
 
-// sharedContext gives all calls of one server contexts made from the first call's.
+// sharedContext gives all calls of one server contexts made from one, until Terraform stops them.
 type sharedContext struct {
 	Served
 	provider *gpuProvider
-	once     sync.Once
+	mu       sync.Mutex
 	base     context.Context
+	stop     context.CancelFunc
 }
 
 // Close hangs up on all hosts. A process that serves the provider need not: it ends.
 func (s *sharedContext) Close() error { return s.provider.Close() }
 
 func (s *sharedContext) from(call context.Context) (context.Context, func()) {
-	s.once.Do(func() { s.base = context.WithoutCancel(call) })
+	s.mu.Lock()
 	ctx, cancel := context.WithCancel(s.base)
+	s.mu.Unlock()
 	stop := context.AfterFunc(call, cancel)
 	return ctx, func() { stop(); cancel() }
+}
+
+func (s *sharedContext) StopProvider(call context.Context, r *tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
+	s.mu.Lock()
+	s.stop()
+	s.base, s.stop = context.WithCancel(context.Background())
+	s.mu.Unlock()
+	return s.Served.StopProvider(call, r)
 }
 
 func (s *sharedContext) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {

@@ -22,6 +22,9 @@ const (
 	seenKey     = "seen"
 )
 
+// Keys are all that a read or a plan writes.
+var Keys = []string{ledgerKey, claimKey, powerKey, approvedKey, seenKey}
+
 // Getter reads private state.
 type Getter interface {
 	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)

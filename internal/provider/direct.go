@@ -1,0 +1,246 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+)
+
+// direct hands to resources what a plan with nothing to do asks of them. The framework (v1.19.0) walks through each
+// value a dozen times on the way there and back, for blocks, defaults, write-only attributes, plan modifiers and values
+// that are as good as equal, and copies all attributes of the schema at every step: most of what such a plan takes.
+// No schema here has any of these, but for plan modifiers, which leave alone what is planned as it was. What does
+// change, an import and a state of another version are the framework's. TestAnswers... hold it to the framework's answers.
+type direct struct {
+	Served
+	provider *gpuProvider
+	kinds    func() map[string]kind
+}
+
+// kind is a type of resources.
+type kind struct {
+	construct func() resource.Resource
+	schema    schema.Schema
+	identity  identityschema.Schema
+	is, known tftypes.Type // of a state, and of an identity
+}
+
+func newDirect(p *gpuProvider, inner Served) *direct {
+	return &direct{Served: inner, provider: p, kinds: sync.OnceValue(func() map[string]kind {
+		ctx, out := context.Background(), map[string]kind{}
+		for _, construct := range p.Resources(ctx) {
+			r := construct()
+			var name resource.MetadataResponse
+			r.Metadata(ctx, resource.MetadataRequest{}, &name)
+			var s resource.SchemaResponse
+			r.Schema(ctx, resource.SchemaRequest{}, &s)
+			var id resource.IdentitySchemaResponse
+			if r, ok := r.(resource.ResourceWithIdentity); ok {
+				r.IdentitySchema(ctx, resource.IdentitySchemaRequest{}, &id)
+			}
+			out[name.TypeName] = kind{construct, s.Schema, id.IdentitySchema, s.Schema.Type().TerraformType(ctx), id.IdentitySchema.Type().TerraformType(ctx)}
+		}
+		return out
+	})}
+}
+
+func (d *direct) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+	k, ok := d.kinds()[r.TypeName]
+	if !ok || r.RawState == nil || r.Version != k.schema.Version {
+		return d.Served.UpgradeResourceState(ctx, r)
+	}
+	value, err := r.RawState.UnmarshalWithOpts(k.is, tfprotov6.UnmarshalOpts{ValueFromJSONOpts: tftypes.ValueFromJSONOpts{IgnoreUndefinedAttributes: true}})
+	if err != nil {
+		return d.Served.UpgradeResourceState(ctx, r) // it says so
+	}
+	state, err := tfprotov6.NewDynamicValue(k.is, value)
+	return &tfprotov6.UpgradeResourceStateResponse{UpgradedState: &state}, err
+}
+
+func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
+	o, ok := d.open(ctx, r.TypeName, r.CurrentState, r.CurrentIdentity, r.Private)
+	if !ok {
+		return d.Served.ReadResource(ctx, r)
+	}
+	req := resource.ReadRequest{State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(), Private: fresh(resource.ReadRequest{}.Private)}
+	req.ClientCapabilities.DeferralAllowed = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
+	resp := resource.ReadResponse{State: req.State, Identity: o.identify(), Private: req.Private, Diagnostics: o.fill(ctx, req.Private)}
+	o.Read(ctx, req, &resp)
+	if !resp.Diagnostics.HasError() && resp.Identity.Raw.IsFullyNull() {
+		return d.Served.ReadResource(ctx, r) // it says so
+	}
+	state, identity, private, said, err := o.close(ctx, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
+	return &tfprotov6.ReadResourceResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
+}
+
+func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+	if r.PriorState == nil || r.ProposedNewState == nil || r.Config == nil || !bytes.Equal(r.PriorState.MsgPack, r.ProposedNewState.MsgPack) {
+		return d.Served.PlanResourceChange(ctx, r)
+	}
+	o, ok := d.open(ctx, r.TypeName, r.PriorState, r.PriorIdentity, r.PriorPrivate)
+	if !ok {
+		return d.Served.PlanResourceChange(ctx, r)
+	}
+	config, err := r.Config.Unmarshal(o.is)
+	if err != nil {
+		return d.Served.PlanResourceChange(ctx, r)
+	}
+	req := resource.ModifyPlanRequest{
+		Config: tfsdk.Config{Raw: config, Schema: o.schema}, State: tfsdk.State{Raw: o.state, Schema: o.schema}, Plan: tfsdk.Plan{Raw: o.state, Schema: o.schema},
+		Identity: o.identify(), Private: fresh(resource.ModifyPlanRequest{}.Private),
+	}
+	req.ClientCapabilities.DeferralAllowed = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
+	resp := resource.ModifyPlanResponse{Plan: req.Plan, Identity: o.identify(), Private: req.Private, Diagnostics: o.fill(ctx, req.Private)}
+	o.ModifyPlan(ctx, req, &resp)
+	state, identity, private, said, err := o.close(ctx, resp.Plan.Raw, resp.Identity, resp.Private, resp.Diagnostics)
+	return &tfprotov6.PlanResourceChangeResponse{PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said, RequiresReplace: replaces(ctx, resp.RequiresReplace)}, err
+}
+
+// opened is an object of the state that a resource is asked about.
+type opened struct {
+	resource.ResourceWithModifyPlan
+	kind
+	state, id tftypes.Value
+	private   map[string][]byte
+}
+
+// open reads an object, if it need not be left to the framework.
+func (d *direct) open(ctx context.Context, name string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData, private []byte) (o opened, ok bool) {
+	if o.kind, ok = d.kinds()[name]; !ok || state == nil {
+		return o, false
+	}
+	var err error
+	if o.state, err = state.Unmarshal(o.is); err != nil || o.state.IsNull() {
+		return o, false
+	}
+	o.id = tftypes.NewValue(o.known, nil)
+	if id != nil && id.IdentityData != nil {
+		if o.id, err = id.IdentityData.Unmarshal(o.known); err != nil {
+			return o, false
+		}
+	}
+	if len(private) > 0 && json.Unmarshal(private, &o.private) != nil {
+		return o, false
+	}
+	for key, value := range o.private {
+		if strings.HasPrefix(key, ".") || !utf8.Valid(value) || !json.Valid(value) { // the framework's own, such as that this was imported
+			return o, false
+		}
+	}
+	r := o.construct()
+	if r, ok := r.(resource.ResourceWithConfigure); ok {
+		r.Configure(ctx, resource.ConfigureRequest{ProviderData: d.provider.fleet}, &resource.ConfigureResponse{})
+	}
+	o.ResourceWithModifyPlan, ok = r.(resource.ResourceWithModifyPlan)
+	return o, ok
+}
+
+func (o opened) identify() *tfsdk.ResourceIdentity {
+	return &tfsdk.ResourceIdentity{Raw: o.id, Schema: o.kind.identity}
+}
+
+// private is where a resource keeps what Terraform does not see. Its type has no name outside of the framework.
+type private interface {
+	instance.Getter
+	instance.Setter
+}
+
+// fresh is a new one, whose type the framework's own requests tell.
+func fresh[T any](*T) *T { return new(T) }
+
+func (o opened) fill(ctx context.Context, p private) (said diag.Diagnostics) {
+	for key, value := range o.private {
+		said.Append(p.SetKey(ctx, key, value)...)
+	}
+	return said
+}
+
+// close writes an answer.
+func (o opened) close(ctx context.Context, state tftypes.Value, id *tfsdk.ResourceIdentity, p private, said diag.Diagnostics) (
+	*tfprotov6.DynamicValue, *tfprotov6.ResourceIdentityData, []byte, []*tfprotov6.Diagnostic, error,
+) {
+	newState, err := tfprotov6.NewDynamicValue(o.is, state)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	newIdentity, err := tfprotov6.NewDynamicValue(o.known, id.Raw)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	kept := map[string][]byte{}
+	keys := slices.Clone(instance.Keys)
+	for key := range o.private {
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		if value, _ := p.GetKey(ctx, key); len(value) > 0 {
+			kept[key] = value
+		}
+	}
+	var newPrivate []byte
+	if len(kept) > 0 {
+		newPrivate, err = json.Marshal(kept)
+	}
+	return &newState, &tfprotov6.ResourceIdentityData{IdentityData: &newIdentity}, newPrivate, diagnostics(ctx, said), err
+}
+
+func diagnostics(ctx context.Context, all diag.Diagnostics) []*tfprotov6.Diagnostic {
+	var out []*tfprotov6.Diagnostic
+	for _, d := range all {
+		of := &tfprotov6.Diagnostic{Severity: tfprotov6.DiagnosticSeverityError, Summary: d.Summary(), Detail: d.Detail()}
+		if d.Severity() == diag.SeverityWarning {
+			of.Severity = tfprotov6.DiagnosticSeverityWarning
+		}
+		if d, ok := d.(diag.DiagnosticWithPath); ok {
+			of.Attribute = attributePath(ctx, d.Path())
+		}
+		out = append(out, of)
+	}
+	return out
+}
+
+// replaces names each attribute that requires a replacement once.
+func replaces(ctx context.Context, all path.Paths) []*tftypes.AttributePath {
+	slices.SortFunc(all, func(a, b path.Path) int { return strings.Compare(a.String(), b.String()) })
+	var out []*tftypes.AttributePath
+	for _, p := range slices.CompactFunc(all, path.Path.Equal) {
+		out = append(out, attributePath(ctx, p))
+	}
+	return out
+}
+
+func attributePath(ctx context.Context, p path.Path) *tftypes.AttributePath {
+	var steps []tftypes.AttributePathStep
+	for _, step := range p.Steps() {
+		switch s := step.(type) {
+		case path.PathStepAttributeName:
+			steps = append(steps, tftypes.AttributeName(s))
+		case path.PathStepElementKeyString:
+			steps = append(steps, tftypes.ElementKeyString(s))
+		case path.PathStepElementKeyInt:
+			steps = append(steps, tftypes.ElementKeyInt(s))
+		case path.PathStepElementKeyValue:
+			value, err := s.Value.ToTerraformValue(ctx)
+			if err != nil {
+				return tftypes.NewAttributePathWithSteps(steps)
+			}
+			steps = append(steps, tftypes.ElementKeyValue(value))
+		}
+	}
+	return tftypes.NewAttributePathWithSteps(steps)
+}
