@@ -56,7 +56,7 @@ func (w *walks) ValidateProviderConfig(ctx context.Context, r *tfprotov6.Validat
 
 func (w *walks) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	if !w.validated {
-		w.config = r
+		w.config, w.asked = r, map[string]bool{}
 	}
 	return w.wholeNumbers.ConfigureProvider(ctx, r)
 }

@@ -100,6 +100,10 @@ resource "gpu_partition_config" "all" {
 			{"plan", desktops(4, "avd-02", "avd-03")},
 			{"destroy -auto-approve -refresh=false", desktops(4, "avd-01", "avd-02")},
 		},
+		"an import first": {
+			{"plan", "import {\n  to = gpu_vm_assignment.a\n  id = \"hv01/avd-01\"\n}\n" + rig.AssignmentOf("a", "avd-01", "partition = {}")},
+			{"plan", desktops(4, "avd-01")},
+		},
 		"conflicts of one run": {
 			{"plan", desktops(4, "avd-01")}, {"plan", desktops(4, "avd-01") + rig.AssignmentOf("a", "avd-01")}, {"plan", desktops(4, "avd-01")},
 		},
