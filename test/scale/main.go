@@ -63,7 +63,7 @@ func main() {
 		}
 	}
 	if len(failed) > 0 {
-		log.Fatalf("%s: a plan with nothing to do takes more CPU than of an empty resource on the framework as it comes", strings.Join(failed, ", "))
+		log.Fatalf("%s: a plan with nothing to do takes more than %.2f times the CPU of an empty resource without logs", strings.Join(failed, ", "), mostBeside)
 	}
 }
 
@@ -172,10 +172,12 @@ resource "empty_assignment" "x" {
 `, vms)
 }
 
-const nothingToDo = "plan, nothing to do"
+const (
+	nothingToDo = "plan, nothing to do"
+	mostBeside  = 0.85 // of the empty resource without logs; 0.7 was measured
+)
 
-// measure prints the table of a size. below is that a plan with nothing to do takes less than of the
-// empty resource.
+// measure prints the table of a size. below is that a plan with nothing to do takes at most mostBeside.
 func measure(cli, of string, n, hosts, runs int) (below bool, err error) {
 	dir, err := os.MkdirTemp("", "gpu-scale")
 	if err != nil {
@@ -278,7 +280,7 @@ resource "gpu_vm_assignment" "avd" {
 			return false, err
 		}
 		if x.what == nothingToDo {
-			below = c.CPU < none.CPU
+			below = c.CPU.Seconds() < mostBeside*floor.CPU.Seconds()
 		}
 		ratio := func(d time.Duration) float64 { return d.Seconds() / base.CPU.Seconds() }
 		fmt.Printf("%-22s %8.2fs %8.2fs %7.1f %7.1f %7.1f %7.1f %9.2fs %6.1fms %9d %9d\n", x.what, c.CPU.Seconds(), c.wall.Seconds(),
