@@ -751,3 +751,38 @@ func TestAConfigDoesNotGoUnderAVMThatKeepsAPartition(t *testing.T) {
 		t.Errorf("the GPU has %d partitions", g.Partitionable.Count)
 	}
 }
+
+// A VM that a config stops and leaves off lets go of what it has: only those that run again need a
+// partition of what the config leaves.
+func TestAVMThatAConfigLeavesOffNeedsNoRoom(t *testing.T) {
+	t.Parallel()
+	for _, off := range []bool{true, false} {
+		w := nodes(t, 1)
+		config := func(count int) gpu.Want {
+			return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}, MaxDisruption: gpu.DisruptVMRestart}}
+		}
+		vdi := w.stands("gpu_partition_config vdi", config(4))
+		for vm, stays := range map[string]bool{"vm-11": false, "vm-12": false, "vm-13": off} {
+			want := w.assigned(vm, gpu.PartitionWant{}).Want
+			want.Assignment.Power.StayOff = stays
+			w.stands("gpu_vm_assignment for VM "+vm, want)
+			w.turn(vm, gpu.VMRunning)
+		}
+		shrinks := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has, Want: config(1)}
+		says := w.plan(shrinks)
+		if !off {
+			if len(says.errors) != 1 || says.errors[0].Title != "Too few partitions for the running VMs" {
+				t.Errorf("all start again, and the plan says %+v", says.errors)
+			}
+			continue
+		}
+		if len(says.errors) > 0 {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+		w.seen.begin()
+		if err := w.apply(shrinks); err != nil {
+			t.Fatal(err)
+		}
+		w.compareRun(says, w.shown(), shrinks)
+	}
+}

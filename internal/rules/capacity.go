@@ -118,7 +118,9 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		}
 		for id, s := range seating {
 			if n := heldBy(slots[0].gpu, id); s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
-				s.seats, s.off = n, 0
+				if s.seats = n; s.uses > 0 {
+					s.uses = n
+				}
 				seating[id] = s
 			}
 			if s.seats == 0 || s.pinned != "" && !gpu.SameID(s.pinned, pin) {
@@ -290,7 +292,14 @@ func poolCount(p *gpu.PoolWant) int { return max(p.Count, 1) }
 
 // poolUsers lists who draws from a pool on the host after this run.
 func (r *run) poolUsers(host string, h *gpu.Host, pool string) map[string]seated {
-	return r.users(host, r.projection(host, h), func(vm *gpu.VM) int { return drawn(vm, pool) })
+	return r.users(host, r.projection(host, h), func(vm *gpu.VM) (all, held int) {
+		for _, d := range vm.Devices {
+			if gpu.SameID(d.Pool, pool) && d.GPU != "" {
+				held++
+			}
+		}
+		return drawn(vm, pool), held
+	})
 }
 
 // drawn is the number of a VM's devices that come from a pool.

@@ -144,11 +144,11 @@ func (r *run) crewOf(host string, p *projection) (crew []*traveller, benches []b
 		limited         bool
 	}
 	alike := map[likeness]*traveller{}
-	seating := r.users(host, p, partitionsOf)
+	seating := r.sitters(host, p)
 	for i := range p.host.VMs {
 		id := gpu.FoldID(p.host.VMs[i].ID)
 		s, ok := seating[id]
-		if !ok || !s.running {
+		if !ok || s.uses == 0 {
 			continue
 		}
 		t := &traveller{seated: s, host: host}

@@ -79,8 +79,7 @@ type seated struct {
 	name      string
 	vm        *gpu.VM
 	seats     int
-	running   bool // it holds its partition now, or will after this run
-	off       int  // of the seats those that it does not take: it is left off, with what it had
+	uses      int // of the seats those that it has in its hands once the run is done
 	clustered bool
 	pinned    string
 	asked     string // the GPU that its assignment pins it to
@@ -98,15 +97,19 @@ func (s seated) who() string {
 
 // seating lists who has a partition on the host after this run, by folded VM id.
 func (r *run) seating(host string, h *gpu.Host) map[string]seated {
-	return r.users(host, r.projection(host, h), partitionsOf)
+	return r.sitters(host, r.projection(host, h))
 }
 
-func partitionsOf(vm *gpu.VM) int { return len(vm.PartitionAdapters) }
+// sitters are those who have a partition on a projected host.
+func (r *run) sitters(host string, p *projection) map[string]seated {
+	held := holders(&p.host)
+	return r.users(host, p, func(vm *gpu.VM) (int, int) { return len(vm.PartitionAdapters), held[gpu.FoldID(vm.ID)] })
+}
 
-// users lists the VMs that have something of a host after this run, by folded id. What one
-// has in its hands now counts as in use until it runs out of it.
-func (r *run) users(host string, p *projection, has func(*gpu.VM) int) map[string]seated {
-	holding := holders(&p.host)
+// users lists the VMs that have something of a host after this run, by folded id: how much, and
+// how much of that they hold. One that runs then has all of it in use, and one that does not only
+// what it holds: it is paused, or goes on until its next power-off.
+func (r *run) users(host string, p *projection, has func(*gpu.VM) (all, held int)) map[string]seated {
 	claims := map[string]*gpu.Assignment{}
 	for c := range p.host.ClaimsOf(gpu.ClaimAssignment) {
 		if id := gpu.FoldID(c.ID); claims[id] == nil {
@@ -116,23 +119,18 @@ func (r *run) users(host string, p *projection, has func(*gpu.VM) int) map[strin
 	out := map[string]seated{}
 	for i := range p.host.VMs {
 		vm := &p.host.VMs[i]
-		n := has(vm)
+		n, uses := has(vm)
 		if n == 0 || r.mayGo(vm) {
 			continue
 		}
 		id := gpu.FoldID(vm.ID)
-		now := r.fleet.vmOn(host, id)
-		had := now != nil && has(now) > 0
-		s := seated{
-			name:      cmp.Or(vm.Name, vm.ID),
-			vm:        vm,
-			seats:     n,
-			running:   vm.Runs() || holding[id] || had && now.Runs(),
-			clustered: vm.Clustered,
-			planned:   !had,
+		if vm.Runs() {
+			uses = n
 		}
-		if had && now.Runs() && !vm.Runs() {
-			s.off = max(0, n-has(now))
+		s := seated{name: cmp.Or(vm.Name, vm.ID), vm: vm, seats: n, uses: uses, clustered: vm.Clustered, planned: true}
+		if now := r.fleet.vmOn(host, id); now != nil {
+			had, _ := has(now)
+			s.planned = had == 0
 		}
 		if len(vm.PartitionAdapters) > 0 {
 			s.pinned = vm.PartitionAdapters[0].PinnedGPU
@@ -151,26 +149,24 @@ func seatedAfter(vm *gpu.VM, a *gpu.Assignment) bool {
 	return vm.Runs() && !a.Power.StayOff && !a.Power.NextOff
 }
 
-// holders are the folded ids of the VMs that hold a partition of the host now.
-func holders(h *gpu.Host) map[string]bool {
-	out := map[string]bool{}
+// holders are how many partitions of the host VMs hold, by folded id.
+func holders(h *gpu.Host) map[string]int {
+	out := map[string]int{}
 	for i := range h.GPUs {
 		if p := h.GPUs[i].Partitionable; p != nil {
 			for _, part := range p.Partitions {
-				out[gpu.FoldID(part.VMID)] = true
+				out[gpu.FoldID(part.VMID)]++
 			}
 		}
 	}
 	return out
 }
 
-// tally counts seats: those in use by VMs that run, and those of all VMs.
+// tally counts seats: those in use, and all.
 func tally(seats map[string]seated) (running, configured int) {
 	for _, s := range seats {
 		configured += s.seats
-		if s.running {
-			running += s.seats - s.off
-		}
+		running += s.uses
 	}
 	return running, configured
 }
@@ -188,7 +184,7 @@ func names(seats map[string]seated) []string {
 // runningOnly leaves those that run.
 func runningOnly(seats map[string]seated) map[string]seated {
 	out := maps.Clone(seats)
-	maps.DeleteFunc(out, func(_ string, s seated) bool { return !s.running })
+	maps.DeleteFunc(out, func(_ string, s seated) bool { return s.uses == 0 })
 	return out
 }
 
