@@ -142,6 +142,31 @@ func noRoom(host *gpu.Host, s Step) *Refusal {
 	return nil
 }
 
+// SeatedOn is a host whose VM has a partition of a certain GPU where the platform chooses, if it may
+// have one there: the VM has just been started.
+func SeatedOn(host gpu.Host, vm, on string) (gpu.Host, bool) {
+	off, start := Project(host, Step{Op: OpStopVM, VM: vm}), Step{Op: OpStartVM, VM: vm}
+	starts, ok := off.VM(vm)
+	if !ok {
+		return host, false
+	}
+	adapters := starts.PartitionAdapters
+	for i, a := range adapters {
+		if a.PinnedGPU != "" {
+			continue
+		}
+		starts.PartitionAdapters = slices.Clone(adapters)
+		starts.PartitionAdapters[i].PinnedGPU = on
+		if noRoom(&off, start) == nil {
+			host = Project(off, start)
+			runs, _ := host.VM(vm)
+			runs.PartitionAdapters = adapters
+			return host, true
+		}
+	}
+	return host, false
+}
+
 // user is the VM that has a whole GPU in its hands now, and assignee the one that it is
 // assigned to, even if it is off; nil for none.
 func user(host *gpu.Host, id string) *gpu.VM {

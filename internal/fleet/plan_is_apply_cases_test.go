@@ -786,3 +786,46 @@ func TestAVMThatAConfigLeavesOffNeedsNoRoom(t *testing.T) {
 		w.compareRun(says, w.shown(), shrinks)
 	}
 }
+
+// A VM that goes on while its assignment changes keeps the partition that it has. It is not in the way
+// of a config that gives another GPU back.
+func TestAVMThatGoesOnTakesNoPartitionAnew(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	vdi := w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[:1]}, MaxDisruption: gpu.DisruptNone, Restore: true,
+	}})
+	vm := w.stands("gpu_vm_assignment for VM vm-12", w.assigned("vm-12", gpu.PartitionWant{}).Want)
+	w.turn("vm-12", gpu.VMRunning) // on the emptiest GPU, which the config has not
+	want := w.assigned("vm-12", gpu.PartitionWant{}).Want
+	want.Assignment.Settings.AutomaticStopAction = new(gpu.StopShutDown)
+	goes := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has}
+	lives := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: want}
+	var says announced
+	for range 8 { // the plan shuffles them
+		if says = w.plan(goes, lives); len(says.errors)+len(says.stops) > 0 {
+			t.Fatalf("the plan says %+v, and stops %v", says.errors, says.stops)
+		}
+	}
+	w.seen.begin()
+	w.seen.seats = randomGPUs[0]
+	for _, p := range []change.Change{lives, goes} {
+		if err := w.applied(w.run(nil), p, says, false); err != nil {
+			t.Error(err)
+		}
+	}
+	w.compareRun(says, w.shown(), goes, lives)
+	// It may take a partition of the config's GPU where it is started anew, also by one that others gave it.
+	want.Assignment.Partition.PinnedGPU = randomGPUs[1]
+	lives.Want = want
+	w.stands("gpu_partition_config vdi", vdi.has)
+	if says := w.plan(goes, lives); len(says.errors) > 0 {
+		t.Errorf("the plan says %+v", says.errors)
+	}
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-12"); err != nil {
+		t.Fatal(err)
+	}
+	if says := w.plan(goes, lives); len(says.errors) != 1 || says.errors[0].Title != "The destroy may come too late" {
+		t.Errorf("the plan says %+v", says.errors)
+	}
+}

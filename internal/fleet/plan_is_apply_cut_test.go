@@ -120,7 +120,7 @@ func (w *world) serve() {
 		if err != nil {
 			w.fatal("host %s: %v", name, err)
 		}
-		conn, err := connect.InProcess(agent.NewServer(watched{host, w.seen, w.fuse}, records{host, w.fuse},
+		conn, err := connect.InProcess(agent.NewServer(watched{host, w.seen, w.fuse, w.sim}, records{host, w.fuse},
 			agent.WithHostName(name), agent.WithClock(now), agent.WithBootClock(func() time.Duration { return time.Duration(up.Load()) }), agent.WithStartPatience(time.Millisecond)))
 		if err != nil {
 			w.fatal("connect: %v", err)

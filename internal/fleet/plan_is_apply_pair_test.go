@@ -251,48 +251,32 @@ func (w *world) refusedRightly(all []changed, says announced) {
 	w.counts["runs refused by steps"]++
 	var first *ending
 	differ := false
-	var orders [][]changed
-	for _, chosen := range anySeat(all) {
-		orders = append(orders, w.orders(nil, chosen)...)
-	}
-	for _, order := range orders {
-		w.elsewhere(order, func(o *world, order []changed) {
-			for _, c := range order {
-				p := c.p
-				p.Adopt, p.Approved = p.Token == "", says.approved[p.Token]
-				if err := o.applyLinux(o.run(levels), fleet.Request{Change: p, MaxUnavailable: 2}); err != nil {
-					differ = true
-					return
+	for _, order := range w.orders(nil, all) {
+		for _, seats := range append([]string{""}, randomGPUs...) {
+			w.elsewhere(order, func(o *world, order []changed) {
+				o.seen.seats = seats
+				for _, c := range order {
+					p := c.p
+					p.Adopt, p.Approved = p.Token == "", says.approved[p.Token]
+					if err := o.applyLinux(o.run(levels), fleet.Request{Change: p, MaxUnavailable: 2}); err != nil {
+						differ = true
+						return
+					}
 				}
+				is := o.ending()
+				differ = differ || first != nil && !cmp.Equal(*first, is, sameLayout...)
+				first = &is
+			})
+			if differ {
+				return
 			}
-			is := o.ending()
-			differ = differ || first != nil && !cmp.Equal(*first, is, sameLayout...)
-			first = &is
-		})
-		if differ {
-			return
+			if w.linux {
+				break
+			}
 		}
 	}
 	x := says.errors[0]
 	w.fatal("the plan refuses what the hosts do in every order: %s: %s %s", x.Rule, x.Title, x.Found)
-}
-
-// anySeat has a VM sit on each of the GPUs that a host may choose for it.
-func anySeat(all []changed) [][]changed {
-	out := [][]changed{all}
-	for i, c := range all {
-		a := c.p.Want.Assignment
-		if a == nil || a.Partition == nil || a.Partition.PinnedGPU != "" {
-			continue
-		}
-		for _, id := range randomGPUs {
-			pinned, to, chosen := *a, *a.Partition, slices.Clone(all)
-			to.PinnedGPU, pinned.Partition = id, &to
-			chosen[i].p.Want.Assignment = &pinned
-			out = append(out, chosen)
-		}
-	}
-	return out
 }
 
 // ending is what some changes have left and done.

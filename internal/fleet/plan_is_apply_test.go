@@ -146,6 +146,8 @@ type witness struct {
 	// settling is above 0 while what others left is put back, which stops VMs too: settled.
 	settling int
 	settled  map[string]bool
+	// seats is the GPU of which VMs get a partition that may have any, "" for the emptiest.
+	seats string
 }
 
 // watched is a host whose calls are noted.
@@ -153,6 +155,7 @@ type watched struct {
 	*simulated.Host
 	*witness
 	*fuse
+	sim *others.Fleet
 }
 
 func (w watched) stop(ctx context.Context, vm string, stop func() error) error {
@@ -182,6 +185,54 @@ func (w watched) ShutDownVM(ctx context.Context, vm string, force bool) error {
 
 func (w watched) TurnOffVM(ctx context.Context, vm string) error {
 	return w.stop(ctx, vm, func() error { return w.Host.TurnOffVM(ctx, vm) })
+}
+
+// StartVM has a VM sit where the host is to choose, as far as there is room. Which GPU that is, is
+// the host's affair.
+func (w watched) StartVM(ctx context.Context, vm string) error {
+	if w.seats == "" {
+		return w.Host.StartVM(ctx, vm)
+	}
+	var loose []string
+	pin := func(to string, of func(a *gpu.PartitionAdapter) bool) error {
+		return w.sim.Edit(ctx, func(s *gpu.Snapshot) error {
+			for i := range s.Hosts {
+				v, ok := s.Hosts[i].VM(vm)
+				for k := 0; ok && k < len(v.PartitionAdapters); k++ {
+					if a := &v.PartitionAdapters[k]; of(a) {
+						a.PinnedGPU = to
+					}
+				}
+			}
+			return nil
+		})
+	}
+	h, err := w.Inventory(ctx)
+	if err != nil {
+		return err
+	}
+	room := 0
+	if g, ok := h.GPU(w.seats); ok && g.Partitionable != nil {
+		room = g.Partitionable.Free()
+	}
+	err = pin(w.seats, func(a *gpu.PartitionAdapter) bool {
+		yes := a.PinnedGPU == "" && len(loose) < room
+		if yes {
+			loose = append(loose, a.ID)
+		}
+		return yes
+	})
+	if err != nil {
+		return err
+	}
+	err = w.Host.StartVM(ctx, vm)
+	if back := pin("", func(a *gpu.PartitionAdapter) bool { return slices.Contains(loose, a.ID) }); back != nil {
+		return back
+	}
+	if err != nil { // its quotas are larger than a partition there
+		return w.Host.StartVM(ctx, vm)
+	}
+	return nil
 }
 
 func (w watched) DrainNode(ctx context.Context) error {

@@ -114,11 +114,12 @@ func (r *run) outcomes(known gpu.Host, host string, p, about change.Change) []gp
 	}
 	out := []gpu.Host{after}
 	a := p.Want.Assignment
-	if a == nil || a.Partition == nil {
+	if a == nil {
 		return out
 	}
-	vm, ok := after.VM(cmp.Or(a.VMID, a.VM))
-	if now, _ := known.VM(cmp.Or(a.VMID, a.VM)); !ok || goesOn(now, vm) || !slices.ContainsFunc(vm.PartitionAdapters, func(o gpu.PartitionAdapter) bool { return o.PinnedGPU == "" }) {
+	now, _ := known.VM(cmp.Or(a.VMID, a.VM))
+	then, ok := after.VM(cmp.Or(a.VMID, a.VM))
+	if !ok || !then.Runs() || goesOn(now, then) {
 		return out
 	}
 	var gpus []string
@@ -129,11 +130,8 @@ func (r *run) outcomes(known gpu.Host, host string, p, about change.Change) []gp
 	}
 	slices.Sort(gpus)
 	for _, id := range slices.Compact(gpus) {
-		pinned, to := *a, *a.Partition
-		to.PinnedGPU, pinned.Partition = id, &to
-		p.Want.Assignment = &pinned
-		if after, ok := r.after(known, host, p); ok {
-			out = append(out, after)
+		if seated, ok := change.SeatedOn(after, then.ID, id); ok {
+			out = append(out, seated)
 		}
 	}
 	return out

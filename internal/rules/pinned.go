@@ -130,7 +130,7 @@ func (r *run) checkPinnedSeats(host string, slots []slot, seating map[string]sea
 
 // goesOn tells whether a VM that runs need not be stopped to become as it will be.
 func goesOn(now, then *gpu.VM) bool {
-	return now != nil && reflect.DeepEqual(now.PartitionAdapters, then.PartitionAdapters) && reflect.DeepEqual(now.Devices, then.Devices) &&
+	return now != nil && now.Runs() && reflect.DeepEqual(now.PartitionAdapters, then.PartitionAdapters) && reflect.DeepEqual(now.Devices, then.Devices) &&
 		!now.Settings.Differs(then.Settings).NeedOff()
 }
 
