@@ -31,12 +31,15 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 			host = e.putBackOn(host)
 		}
 	}
-	// What these changes stopped runs again by then, and the VMs that others owe a start too.
+	// What these changes stopped runs again by then, and the VMs that others owe a start too, but
+	// for those that find no room any more.
 	host.Owed = slices.DeleteFunc(host.Owed, func(d gpu.OwedStart) bool {
 		return slices.ContainsFunc(entries, func(e *entry) bool { return e.Status == running && e.stops(d.VM) })
 	})
 	for _, d := range host.Owed {
-		host = change.Project(host, change.Step{Op: change.OpStartVM, VM: d.VM})
+		if start := (change.Step{Op: change.OpStartVM, VM: d.VM}); change.Obstacle(&host, start) == nil {
+			host = change.Project(host, start)
+		}
 	}
 	return host, nil
 }

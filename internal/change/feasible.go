@@ -12,7 +12,7 @@ import (
 func (p *planner) feasible() error {
 	d := draft{Host: p.host}
 	for _, s := range p.steps {
-		if r := obstacle(&d.Host, s); r != nil {
+		if r := Obstacle(&d.Host, s); r != nil {
 			return r
 		}
 		d.project(s)
@@ -21,8 +21,8 @@ func (p *planner) feasible() error {
 	return nil
 }
 
-// obstacle is what keeps a host from doing a step; nil for nothing that it shows.
-func obstacle(host *gpu.Host, s Step) *Refusal {
+// Obstacle is what keeps a host from doing a step; nil for nothing that it shows.
+func Obstacle(host *gpu.Host, s Step) *Refusal {
 	if hinders := rows[s.Op].hinders; hinders != nil {
 		return hinders(host, s)
 	}

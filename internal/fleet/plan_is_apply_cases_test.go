@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/simulated"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -828,4 +830,56 @@ func TestAVMThatGoesOnTakesNoPartitionAnew(t *testing.T) {
 	if says := w.plan(goes, lives); len(says.errors) != 1 || says.errors[0].Title != "The destroy may come too late" {
 		t.Errorf("the plan says %+v", says.errors)
 	}
+}
+
+// A VM that is owed a start, and whose partition another one has taken meanwhile, stays off: a plan does
+// not take it for one that runs, and refuses what its start would have to come with.
+func TestAVMThatIsOwedAStartMayFindNoRoom(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	config := func(count int) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: count, GPUs: map[string][]string{"hv01": randomGPUs}, MaxDisruption: gpu.DisruptVMRestart}}
+	}
+	vdi := w.stands("gpu_partition_config vdi", config(1))
+	var vm *resource
+	for i, name := range []string{"vm-11", "vm-12"} {
+		vm = w.stands("gpu_vm_assignment for VM "+name, w.assigned(name, gpu.PartitionWant{PinnedGPU: randomGPUs[i]}).Want)
+		w.turn(name, gpu.VMRunning)
+	}
+	w.faults(simulated.Fault{Op: simulated.OpStartVM, Object: "vm-12", Code: backend.Insufficient, Detail: "0x800705AA"})
+	if err := w.apply(change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has, Want: config(2)}); err == nil {
+		t.Fatal("no VM starts, and the apply is clean")
+	}
+	w.faults()
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-13"); err != nil {
+		t.Fatal(err)
+	}
+	if h := w.shown()["hv01"]; len(h.Owed) != 1 || h.VMs[1].State != gpu.VMRunning {
+		t.Fatalf("owed are %+v, and vm-12 is shown as %s", h.Owed, h.VMs[1].State)
+	}
+	w.turn("vm-13", gpu.VMRunning)
+	before := w.shown()
+	if vm := before["hv01"].VMs[1]; vm.State != gpu.VMOff {
+		t.Errorf("vm-12 is shown as %s", vm.State)
+	}
+	lives := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+	lives.Want.Assignment.Settings.AutomaticStopAction = new(gpu.StopShutDown)
+	if says := w.plan(lives); len(says.errors) != 1 || says.errors[0].Rule != rules.Feasible {
+		t.Errorf("the plan says %+v", says.errors)
+	}
+	if err := w.apply(lives); err == nil || !strings.Contains(err.Error(), "no partition is free") {
+		t.Errorf("the apply says %v", err)
+	}
+	w.untouched(before, w.shown())
+	// It runs as soon as there is room again.
+	w.turn("vm-13", gpu.VMOff)
+	says := w.plan(lives)
+	if len(says.errors)+len(says.stops) > 0 {
+		t.Fatalf("the plan says %+v, and stops %v", says.errors, says.stops)
+	}
+	w.seen.begin()
+	if err := w.apply(lives); err != nil {
+		t.Fatal(err)
+	}
+	w.compareRun(says, w.shown(), lives)
 }

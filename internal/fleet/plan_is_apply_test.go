@@ -993,6 +993,9 @@ func (w *world) powers(says announced, before, after map[string]*gpu.Host) {
 		for _, subject := range h.Unfinished {
 			begun[subject] = true
 		}
+		for _, d := range h.Owed {
+			begun["gpu_vm_assignment for VM "+d.Name] = true
+		}
 	}
 	for _, h := range before {
 		for _, vm := range h.VMs {
