@@ -28,6 +28,7 @@ var ofTheRun = map[string]string{
 	"known-pool: The pool is destroyed":                                    "as above",
 	"node-in-service: A cluster node is not in service":                    "Hyper-V on a paused node does what it is told, while its cluster moves VMs away",
 	"one-config-per-gpu: Two configurations for one GPU":                   "the last one wins, and the next plan of the other takes it back",
+	"pool-quota: The quota of the pool is used up":                         "it is of all hosts of the pool, of which each knows its own shares",
 	"pool-one-mode: The GPUs of a pool have different modes":               "a pool of a Linux host is ours, and what its shares have in common too",
 	"share-placement: The share may be made before the GPU's layout":       "either may come first, and the shares differ",
 	"single-partition-per-vm: The VM already has a partition":              "Hyper-V gives a VM as many adapters as it is asked for",
@@ -84,6 +85,17 @@ var errUnsure = errors.New("it takes more than this")
 // byHand makes a change as people would who know neither rules nor steps: those VMs are shut down
 // that may be, what was there is taken away, what is wanted is added, and all that ran starts again.
 func (w *world) byHand(p change.Change) error {
+	shown := fleet.View{Hosts: w.shown()}
+	for _, h := range shown.Hosts {
+		if len(h.Owed)+len(h.Unfinished) > 0 {
+			return errUnsure // what dead runs have left is put right first
+		}
+	}
+	if a := p.Want.Assignment; a != nil {
+		if c, ok := shown.Claim(gpu.ClaimAssignment, a.VMID); ok && c.Pending {
+			p.Prior.Assignment = c.Holds
+		}
+	}
 	switch {
 	case p.Want.Assignment != nil:
 		return w.assignByHand(p.Want.Assignment, p.Prior.Assignment)
@@ -121,6 +133,9 @@ func (w *world) assignByHand(a, had *gpu.Assignment) error {
 		}
 		for _, x := range vm.PartitionAdapters {
 			if had != nil && had.Partition != nil {
+				if len(vm.PartitionAdapters) > 1 {
+					return errUnsure // which of them are others'
+				}
 				if err := host.RemovePartitionAdapter(ctx, vm.ID, x.ID); err != nil {
 					return err
 				}
