@@ -883,3 +883,52 @@ func TestAVMThatIsOwedAStartMayFindNoRoom(t *testing.T) {
 	}
 	w.compareRun(says, w.shown(), lives)
 }
+
+// A share that names no config finds a place on the GPUs that are free now: where others that stay
+// have these, it is refused, although a config of the run releases one.
+func TestAShareDoesNotCountOnAGPUThatAConfigReleases(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	of := cardsOf("lin01")
+	config := func(ids ...string) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{ID: "vgpu", Kind: gpu.KindVGPU, Name: "vgpu", GPUs: map[string][]string{"lin01": ids}, VGPU: &gpu.VGPULayout{Type: "L40S-12Q"}}}
+	}
+	vgpu := w.stands("gpu_partition_config vgpu", config(of[randomAda], of[randomAda2]))
+	w.stands("gpu_share s0", gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", Count: 1}})
+	one := w.stands("gpu_share s1", gpu.Want{Share: &gpu.Share{Name: "s1", Host: "lin01", Count: 1}})
+	releases := change.Change{Subject: vgpu.label, Token: vgpu.token, Prior: vgpu.has, Want: config(of[randomAda])}
+	releases.Want.Config.Restore = true
+	comes := change.Change{Subject: "gpu_share s2", Token: "share", Want: gpu.Want{Share: &gpu.Share{Name: "s2", Host: "lin01", Count: 1}}}
+	for range 24 { // the plan shuffles them
+		if says := w.plan(releases, comes); len(says.errors) == 0 || !strings.Contains(says.errors[0].Found, `is taken by share "s1"`) {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	// One that goes frees its GPU.
+	goes := change.Change{Subject: one.label, Token: one.token, Prior: one.has}
+	for range 24 {
+		if says := w.plan(releases, comes, goes); len(says.errors) > 0 {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	other := change.Change{Subject: "gpu_share s3", Token: "other", Want: gpu.Want{Share: &gpu.Share{Name: "s3", Host: "lin01", Count: 1}}}
+	for range 24 { // which only one of two finds
+		if says := w.plan(releases, comes, goes, other); len(says.errors) == 0 || !strings.Contains(says.errors[0].Fix, "in the next apply") {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	if err := w.apply(releases); err != nil {
+		t.Fatal(err)
+	}
+	w.made(vgpu, releases)
+	says := w.plan(comes) // in the next run
+	if len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	if err := w.applied(w.run(nil), comes, says, false); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := w.hosts()["lin01"].Claim(gpu.ClaimShare, "s2"); !ok || c.Want.Share.Devices[0].GPU != of[randomAda2] {
+		t.Errorf("the share is on %+v", c.Want.Share)
+	}
+}

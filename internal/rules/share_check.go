@@ -176,50 +176,54 @@ func (r *run) leftPool(s *gpu.Share, host, gpuID string) string {
 
 // settleNew looks for room for a share that is not placed, for it alone.
 func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
-	if r.needsLayout(o, s, hosts) {
-		return
-	}
 	var rooms []*placement.SharedHost
 	for _, key := range hosts {
-		room := r.room(key)
-		rooms = append(rooms, room)
+		rooms = append(rooms, r.room(key))
+	}
+	if f, lacks := r.noRoom(s, rooms); lacks {
+		o.add(f, key("room", f.Rule, f.Host, s.Name))
+		return
+	}
+	for _, room := range rooms {
 		if o.devices = room.Pick(s); o.devices != nil {
 			o.host = room
 			return
 		}
+	}
+}
+
+// noRoom finds that no host has room for a share. One that names no config has to have room now:
+// nothing says that what a config of the run makes, or releases, comes before it.
+func (r *run) noRoom(s *gpu.Share, rooms []*placement.SharedHost) (f Finding, lacks bool) {
+	picks := func(room *placement.SharedHost) bool { return room.Pick(s) != nil }
+	fix := ""
+	if fits := slices.ContainsFunc(rooms, picks); s.Config == "" && !r.applying {
+		var today []*placement.SharedHost
+		alone := false
+		for _, room := range rooms {
+			now := r.today(room.Key)
+			today = append(today, now)
+			alone = alone || slices.ContainsFunc(now.Scoped(s), func(d *placement.Device) bool { return d.Alone(s) })
+		}
+		if fits {
+			rooms = today
+		}
+		if fits || !alone {
+			fix = " For what a gpu_partition_config of the same run makes, refer to it with `config`; what it releases can be used in the next apply."
+		}
+	}
+	if slices.ContainsFunc(rooms, picks) {
+		return f, false
 	}
 	var errs []error
 	for _, room := range rooms {
 		_, err := room.Place(s)
 		errs = append(errs, err)
 	}
-	f := r.roomFinding(s, errs)
-	o.add(f, key("room", f.Rule, f.Host, s.Name))
-}
-
-const laterLayout = " For what a gpu_partition_config of the same run makes, refer to it with `config`."
-
-// needsLayout reports a share that is for devices that are not there yet, and names no
-// config that makes them: nothing says that this is planned and made before the share.
-func (r *run) needsLayout(o *shareOutcome, s *gpu.Share, hosts []string) bool {
-	if r.applying || s.Config != "" {
-		return false
+	if f = r.roomFinding(s, errs); f.Path != "memory" {
+		f.Fix += fix
 	}
-	var errs []error
-	for _, key := range hosts {
-		room := r.today(key)
-		if room.Pick(s) != nil {
-			return false
-		}
-		_, err := room.Place(s)
-		errs = append(errs, err)
-	}
-	f := r.roomFinding(s, errs)
-	if f.Path != "memory" {
-		f.Fix += laterLayout
-	}
-	o.add(f, key("room", f.Rule, f.Host, s.Name))
-	return true
+	return f, true
 }
 
 // beside moves a share to where it goes when the others of the run are placed too, so that

@@ -75,22 +75,28 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 	if r.toldBefore(key("together", on)) || r.toldBefore(key("order", on)) {
 		return
 	}
-	known := map[string]*placement.SharedHost{}
+	known, now := map[string]*placement.SharedHost{}, map[string]*placement.SharedHost{}
 	for _, key := range reached {
-		known[key] = r.room(key)
+		known[key], now[key] = r.room(key), r.today(key)
 	}
 	if me != nil && len(me.Devices) > 0 && known[me.Host] != nil {
 		known[me.Host].Put(me)
 	}
-	var items []placement.PackItem
+	var items, soon []placement.PackItem // in the end, and what may come before the configs and pools of the run
 	add := func(s *gpu.Share, label string, hosts []string) {
-		rooms := make([]*placement.SharedHost, len(hosts))
-		for i, key := range hosts {
-			rooms[i] = known[key]
+		in := func(known map[string]*placement.SharedHost) placement.PackItem {
+			rooms := make([]*placement.SharedHost, len(hosts))
+			for i, key := range hosts {
+				rooms[i] = known[key]
+			}
+			return placement.NewPackItem(s, label, rooms)
 		}
-		item := placement.NewPackItem(s, label, rooms)
-		if r.fitsAlone(o, item) {
-			items = append(items, item)
+		item := in(known)
+		if !r.fitsAlone(o, item) {
+			return
+		}
+		if items = append(items, item); s.Config == "" {
+			soon = append(soon, in(now))
 		}
 	}
 	for _, u := range entries {
@@ -99,27 +105,41 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 	if me != nil && len(me.Devices) == 0 && !r.plan.Unchanged {
 		add(me, r.label(), hosts)
 	}
-	slices.SortStableFunc(items, func(a, b placement.PackItem) int { return strings.Compare(a.Label, b.Label) })
-	moves := r.moves(known)
-	items, moves = renamed(items, moves)
-	if len(items) == 0 {
-		return
-	}
-	verdict := placement.Pack(items)
-	if verdict == placement.DoNotFit {
-		o.once(r, r.leftOver(items, "The shares of this run do not fit together"), key("together", on))
-		return
-	}
-	if r.pending(reached, gpu.ClaimShare) {
-		return // what is planned of these may take or free room
-	}
-	switch every, stuck := placement.EveryOrder(items, moves); every {
-	case placement.Fit:
-		o.beside(r, items)
-	case placement.DoNotFit, placement.Undecided:
-		o.once(r, r.anyOrder(items, moves, stuck), key("order", on))
+	if fit, placed := r.inEveryOrder(o, items, known, on, ""); fit {
+		if fit, _ = r.inEveryOrder(o, soon, now, on, releasedLater); fit {
+			o.beside(r, placed)
+		}
 	}
 }
+
+// inEveryOrder tells whether shares fit on hosts in whatever order they are made, and reports that
+// they do not. Those that take the place of others of their name are left out.
+func (r *run) inEveryOrder(o *shareOutcome, items []placement.PackItem, known map[string]*placement.SharedHost, on, fix string) (bool, []placement.PackItem) {
+	slices.SortStableFunc(items, func(a, b placement.PackItem) int { return strings.Compare(a.Label, b.Label) })
+	items, moves := renamed(items, r.moves(known))
+	if len(items) == 0 {
+		return true, nil
+	}
+	if placement.Pack(items) == placement.DoNotFit {
+		f := r.leftOver(items, "The shares of this run do not fit together")
+		f.Fix += fix
+		o.once(r, f, key("together", on))
+		return false, nil
+	}
+	if r.pending(sortedKeys(known), gpu.ClaimShare) {
+		return false, nil // what is planned of these may take or free room
+	}
+	every, stuck := placement.EveryOrder(items, moves)
+	if every != placement.Fit {
+		f := r.anyOrder(items, moves, stuck)
+		f.Fix += fix
+		o.once(r, f, key("order", on))
+	}
+	return every == placement.Fit, items
+}
+
+// releasedLater says when shares find room on what a run releases.
+const releasedLater = " What a gpu_partition_config of this run releases can be used in the next apply."
 
 // once reports what no other plan of the run has reported yet.
 func (o *shareOutcome) once(r *run, f Finding, k string) {
@@ -139,25 +159,8 @@ func (r *run) toldBefore(k string) bool {
 func (r *run) fitsAlone(o *shareOutcome, item placement.PackItem) bool {
 	s := item.Share
 	own := s == r.plan.Want.Share
-	picks := func(room *placement.SharedHost) bool { return room.Pick(s) != nil }
-	rooms, fix := item.Rooms, ""
-	if slices.ContainsFunc(rooms, picks) && s.Config == "" { // nothing says that what the run makes comes before it
-		rooms, fix = nil, laterLayout
-		for _, room := range item.Rooms {
-			rooms = append(rooms, r.today(room.Key))
-		}
-	}
-	if !slices.ContainsFunc(rooms, picks) {
+	if f, lacks := r.noRoom(s, item.Rooms); lacks {
 		if !own { // its own plan has said so of this one
-			var errs []error
-			for _, room := range rooms {
-				_, err := room.Place(s)
-				errs = append(errs, err)
-			}
-			f := r.roomFinding(s, errs)
-			if f.Path != "memory" {
-				f.Fix += fix
-			}
 			if f.Path = r.pathOfShares(); r.plan.Want.Share == nil {
 				f.Rule = sharePlacement // the others are about shares
 			}
@@ -210,10 +213,14 @@ func (r *run) passing(item placement.PackItem, room *placement.SharedHost) (f Fi
 }
 
 // today is a host with the GPUs as they are laid out now, in the pools that this run wants,
-// without shares.
+// under the shares that stay.
 func (r *run) today(key string) *placement.SharedHost {
 	h := r.fleet.hosts[key]
-	return placement.NewSharedHost(key, r.laidOut(key, h), h)
+	room := placement.NewSharedHost(key, r.laidOut(key, h), h)
+	for _, s := range r.sharesPlaced(key, h) {
+		room.Put(s)
+	}
+	return room
 }
 
 // pathOfShares is the attribute of the checked plan that shares have to do with.
