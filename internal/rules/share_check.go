@@ -176,11 +176,11 @@ func (r *run) leftPool(s *gpu.Share, host, gpuID string) string {
 
 // settleNew looks for room for a share that is not placed, for it alone.
 func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
-	var rooms []*placement.SharedHost
+	var rooms, today []*placement.SharedHost
 	for _, key := range hosts {
-		rooms = append(rooms, r.room(key))
+		rooms, today = append(rooms, r.room(key)), append(today, r.today(key))
 	}
-	if f, lacks := r.noRoom(s, rooms); lacks {
+	if f, lacks := r.noRoom(s, rooms, today); lacks {
 		o.add(f, key("room", f.Rule, f.Host, s.Name))
 		return
 	}
@@ -194,21 +194,17 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 
 // noRoom finds that no host has room for a share. One that names no config has to have room now:
 // nothing says that what a config of the run makes, or releases, comes before it.
-func (r *run) noRoom(s *gpu.Share, rooms []*placement.SharedHost) (f Finding, lacks bool) {
+func (r *run) noRoom(s *gpu.Share, rooms, today []*placement.SharedHost) (f Finding, lacks bool) {
 	picks := func(room *placement.SharedHost) bool { return room.Pick(s) != nil }
+	alone := func(room *placement.SharedHost) bool {
+		return slices.ContainsFunc(room.Scoped(s), func(d *placement.Device) bool { return d.Alone(s) })
+	}
 	fix := ""
 	if fits := slices.ContainsFunc(rooms, picks); s.Config == "" && !r.applying {
-		var today []*placement.SharedHost
-		alone := false
-		for _, room := range rooms {
-			now := r.today(room.Key)
-			today = append(today, now)
-			alone = alone || slices.ContainsFunc(now.Scoped(s), func(d *placement.Device) bool { return d.Alone(s) })
-		}
 		if fits {
 			rooms = today
 		}
-		if fits || !alone {
+		if fits || !slices.ContainsFunc(today, alone) {
 			fix = " For what a gpu_partition_config of the same run makes, refer to it with `config`; what it releases can be used in the next apply."
 		}
 	}

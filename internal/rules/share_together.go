@@ -82,7 +82,7 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 	if me != nil && len(me.Devices) > 0 && known[me.Host] != nil {
 		known[me.Host].Put(me)
 	}
-	var items, soon []placement.PackItem // in the end, and what may come before the configs and pools of the run
+	var items, soon []placement.PackItem // in the end, and those that may come before the configs of the run
 	add := func(s *gpu.Share, label string, hosts []string) {
 		in := func(known map[string]*placement.SharedHost) placement.PackItem {
 			rooms := make([]*placement.SharedHost, len(hosts))
@@ -91,12 +91,12 @@ func (r *run) together(o *shareOutcome, hosts []string) {
 			}
 			return placement.NewPackItem(s, label, rooms)
 		}
-		item := in(known)
-		if !r.fitsAlone(o, item) {
+		then, today := in(known), in(now)
+		if !r.fitsAlone(o, then, today.Rooms) {
 			return
 		}
-		if items = append(items, item); s.Config == "" {
-			soon = append(soon, in(now))
+		if items = append(items, then); s.Config == "" {
+			soon = append(soon, today)
 		}
 	}
 	for _, u := range entries {
@@ -156,10 +156,10 @@ func (r *run) toldBefore(k string) bool {
 
 // fitsAlone reports a share of the run that finds no place by itself, or one that another
 // plan takes away.
-func (r *run) fitsAlone(o *shareOutcome, item placement.PackItem) bool {
+func (r *run) fitsAlone(o *shareOutcome, item placement.PackItem, today []*placement.SharedHost) bool {
 	s := item.Share
 	own := s == r.plan.Want.Share
-	if f, lacks := r.noRoom(s, item.Rooms); lacks {
+	if f, lacks := r.noRoom(s, item.Rooms, today); lacks {
 		if !own { // its own plan has said so of this one
 			if f.Path = r.pathOfShares(); r.plan.Want.Share == nil {
 				f.Rule = sharePlacement // the others are about shares
@@ -169,8 +169,8 @@ func (r *run) fitsAlone(o *shareOutcome, item placement.PackItem) bool {
 		}
 		return false
 	}
-	for _, room := range item.Rooms {
-		if f, lost := r.passing(item, room); lost {
+	for i, room := range item.Rooms {
+		if f, lost := r.passing(item, room, today[i]); lost {
 			o.once(r, f, key("passing", item.Label, room.Key))
 			return false
 		}
@@ -180,12 +180,12 @@ func (r *run) fitsAlone(o *shareOutcome, item placement.PackItem) bool {
 
 // passing finds a device that a share may be put on before this run changes it: without a
 // reference Terraform may make the share first.
-func (r *run) passing(item placement.PackItem, room *placement.SharedHost) (f Finding, lost bool) {
+func (r *run) passing(item placement.PackItem, room, today *placement.SharedHost) (f Finding, lost bool) {
 	s := item.Share
 	if s.Config != "" {
 		return f, false
 	}
-	for _, now := range r.today(room.Key).Scoped(s) {
+	for _, now := range today.Scoped(s) {
 		then := room.Find(now.SharedDevice)
 		if !now.Alone(s) || then != nil && then.Mode == now.Mode && then.Seats >= now.Seats && then.Oversubscription >= now.Oversubscription && then.Alone(s) {
 			continue
