@@ -932,3 +932,53 @@ func TestAShareDoesNotCountOnAGPUThatAConfigReleases(t *testing.T) {
 		t.Errorf("the share is on %+v", c.Want.Share)
 	}
 }
+
+// A VM that waits for its next power-off keeps until then what it has: who is to have that in the same
+// run is refused, whichever of the two is planned first, and told so once.
+func TestAVMThatWaitsForItsPowerOffLetsGoOfNothing(t *testing.T) {
+	t.Parallel()
+	whole := func(a *gpu.Assignment) {
+		a.Kind, a.Partition, a.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
+	}
+	pooled := func(a *gpu.Assignment) {
+		a.Kind, a.Partition, a.Pool = gpu.AssignPool, nil, &gpu.PoolWant{ID: "hv01/dda", Name: "dda", Count: 2}
+	}
+	for name, c := range map[string]struct {
+		gives       func(*gpu.Assignment)
+		holds, asks gpu.VMState
+	}{
+		"a GPU of one that is saved": {whole, gpu.VMSaved, gpu.VMOff},
+		"a GPU of one that runs":     {whole, gpu.VMRunning, gpu.VMRunning},
+		"GPUs of a pool":             {pooled, gpu.VMRunning, gpu.VMRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := nodes(t, 1)
+			w.stands("gpu_pool dda", gpu.Want{Pool: &gpu.PoolConfig{ID: "hv01/dda", Name: "dda", Members: map[string][]string{"hv01": randomDDA[1:]}}})
+			leaves, takes := w.assigned("vm-11", gpu.PartitionWant{}), w.assigned("vm-12", gpu.PartitionWant{})
+			had := *leaves.Want.Assignment
+			c.gives(&had)
+			c.gives(takes.Want.Assignment)
+			has := w.stands("gpu_vm_assignment for VM vm-11", gpu.Want{Assignment: &had})
+			leaves.Token, leaves.Prior, leaves.Want.Assignment.Power.NextOff = has.token, has.has, true
+			w.turn("vm-11", gpu.VMRunning)
+			w.turn("vm-11", c.holds)
+			w.turn("vm-12", c.asks)
+			for range 8 { // the plan shuffles them
+				if says := w.plan(leaves, takes); len(says.errors) != 1 || says.errors[0].Rule != change.Capacity || !strings.Contains(says.errors[0].Found, `"vm-11"`) {
+					t.Fatalf("the plan says %+v", says.errors)
+				}
+			}
+			says := w.plan(leaves)
+			if err := w.applied(w.run(nil), leaves, says, false); err != nil || len(says.errors) > 0 {
+				t.Fatalf("alone it waits: %v, %+v", err, says.errors)
+			}
+			if err := w.apply(takes); err == nil || !strings.Contains(err.Error(), `"vm-11"`) {
+				t.Errorf("vm-11 has it, and vm-12 takes it: %v", err)
+			}
+			if vm := w.hosts()["hv01"].VMs[1]; len(vm.Devices) > 0 || vm.State != c.asks {
+				t.Errorf("vm-12 is %s and has %+v", vm.State, vm.Devices)
+			}
+		})
+	}
+}

@@ -143,22 +143,43 @@ func order(p change.Change) int {
 
 const lastOrder = 3
 
-// forced is a host after a plan. A VM that waits for its next power-off gets its GPU then, and a
-// node that is drained gets its VMs back.
+// forced is a host after a plan. A VM that waits for its next power-off gets its GPU then, and has
+// until then what it has now; a node that is drained gets its VMs back.
 func (r *run) forced(host gpu.Host, key string, p change.Change) gpu.Host {
+	var waits *gpu.VM
 	if a := p.Want.Assignment; a != nil && a.Power.NextOff {
 		now := *a
 		now.Power.NextOff = false
 		p.Want.Assignment = &now
 		if at, ok := r.locate(a); ok {
 			host.VMs = slices.Clone(host.VMs)
-			if vm, ok := host.VM(at.vm.ID); ok {
-				vm.State = gpu.VMOff
+			if vm, ok := host.VM(at.vm.ID); ok && vm.State != gpu.VMOff {
+				has := *vm
+				waits, vm.State = &has, gpu.VMOff
 			}
 		}
 	}
 	after, _ := change.After(host, key, r.sent(withoutDrain(p), key))
+	if waits != nil {
+		after.VMs = slices.Clone(after.VMs)
+		if vm, ok := after.VM(waits.ID); ok {
+			keepUntilOff(vm, waits)
+		}
+	}
 	return after
+}
+
+// keepUntilOff has a VM keep what it had. Of seats it needs no second one.
+func keepUntilOff(vm, had *gpu.VM) {
+	if len(vm.PartitionAdapters) == 0 {
+		vm.PartitionAdapters = had.PartitionAdapters
+	}
+	vm.Devices = slices.Clone(vm.Devices)
+	for _, d := range had.Devices {
+		if !slices.ContainsFunc(vm.Devices, func(o gpu.DeviceAssignment) bool { return gpu.SameID(o.ID, d.ID) }) {
+			vm.Devices = append(vm.Devices, d)
+		}
+	}
 }
 
 // withoutDrain is a plan without a drain: nodes get their VMs back.

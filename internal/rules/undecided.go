@@ -48,26 +48,26 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 	if w.Others == nil {
 		return nil
 	}
+	says := map[string]bool{} // by token
 	inTheWay := !last.Want.Empty() || keepsMore(w, last)
-	w.Others.undecided.Range(func(id, value any) bool {
-		p, _ := value.(change.Change)
+	find := func(id [2]string, p change.Change) {
 		comes := p.Token == last.Token || endsLayout(p) && !inTheWay
 		if comes && !w.Planned || w.Others.Superseded(p) {
-			return true
+			return
 		}
 		r, done := begin(w, p)
 		defer done()
 		if _, ok := r.locate(p.Want.Assignment); p.Want.Assignment != nil && !ok {
-			return true
+			return
 		}
 		for i := range registry {
-			if rule := &registry[i]; id == [2]string{rule.ID, p.Token} && levels[rule.ID] != Off {
+			if rule := &registry[i]; id[0] == rule.ID && levels[rule.ID] != Off {
 				r.rule, r.again, r.askedOn = rule, true, r.hostsOf(last)
 				r.rule.check(&r)
 			}
 		}
 		if len(r.found) == 0 {
-			return true
+			return
 		}
 		stood, keys := r.keysBefore(), r.decided()
 		for _, v := range r.found {
@@ -77,7 +77,8 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 			if !w.Planned {
 				w.Others.undecided.Delete(id)
 			}
-			if f, says := r.weighed(v, levels, stood); says {
+			if f, ok := r.weighed(v, levels, stood); ok {
+				says[p.Token] = says[p.Token] || f.Level == Error
 				f.Path, f.Other = pathOf(last), labelOf(p)
 				if endsLayout(p) && !last.Want.Empty() {
 					f.Title = "What it uses is destroyed in the same run"
@@ -87,8 +88,24 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 				out = append(out, f)
 			}
 		}
+	}
+	hosts := map[[2]string]change.Change{} // what hosts would refuse
+	w.Others.undecided.Range(func(key, value any) bool {
+		id, _ := key.([2]string)
+		if p, _ := value.(change.Change); id[0] == Feasible {
+			hosts[id] = p
+		} else {
+			find(id, p)
+		}
 		return true
 	})
+	for id, p := range hosts {
+		if !says[p.Token] { // else some other rule says why
+			find(id, p)
+		} else if !w.Planned {
+			w.Others.undecided.Delete(id)
+		}
+	}
 	return out
 }
 
