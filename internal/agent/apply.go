@@ -372,10 +372,15 @@ func (w *work) putBack(ctx context.Context) (Outcome, error) {
 	_ = w.derive(ctx)
 	// The change has ended; a host that cannot be read now is no part of how.
 	host := w.server.readBack(ctx)
-	if w.waits {
+	switch {
+	case w.waits:
 		out.Stands = append(out.Stands, errAway.Message)
-	} else if err := w.close(ctx, halfDone(out.Done), host); err != nil {
-		return out, failure("write the journal", err)
+	case onlyPaused(out.Done): // its node is owed to be resumed, by the journal
+		out.Stands[len(out.Stands)-1] += "; " + isPaused
+	default:
+		if err := w.close(ctx, halfDone(out.Done), host); err != nil {
+			return out, failure("write the journal", err)
+		}
 	}
 	out.RolledBack = len(out.Stands) == 0
 	if host != nil {
@@ -491,6 +496,14 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 func halfDone(stand []change.Step) bool {
 	return slices.ContainsFunc(stand, func(s change.Step) bool { return s.Op != change.OpStopVM })
 }
+
+// onlyPaused tells whether all that stands is that the node is not resumed.
+func onlyPaused(stand []change.Step) bool {
+	return len(stand) == 1 && stand[0].Op == change.OpDrainNode
+}
+
+// isPaused says that a node stays paused, and what to do.
+const isPaused = "the node stays paused: the next apply that changes something on this host resumes it, and so does `gpu-agent reconcile` there; or run `Resume-ClusterNode`"
 
 // comesAgain tells whether there will be another attempt at putting the change back.
 func (w *work) comesAgain() bool { return w.entry.Attempts > 0 && w.entry.Attempts < maxAttempts }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
@@ -210,6 +211,47 @@ func TestDrainThatFails(t *testing.T) {
 			t.Errorf("settled %+v; the node is %s, %d partitions", settled, n.nodeState(), n.count(gpuP1))
 		}
 	})
+}
+
+// A node that cannot be resumed when a change is put back is owed that, as a VM its start: it counts
+// as up, and whoever has the lease next resumes it.
+func TestANodeThatCannotBeResumedIsOwedThat(t *testing.T) {
+	for name, settle := range map[string]func(nodes){
+		"the next run": func(n nodes) { n.clock.advance(2 * time.Minute); n.restart("run-2") },
+		"reconcile": func(n nodes) {
+			check(t, n.ReleaseLease(t.Context(), n.fence))
+			_, err := n.anotherAgent().Reconcile(t.Context(), 0)
+			check(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodes(t, canMigrate)
+			n.twoHold()
+			for _, op := range []simulated.Op{simulated.OpSetPartitionCount, simulated.OpResumeNode} {
+				check(t, n.fleet.InjectFault(t.Context(), host, simulated.Fault{Op: op, Times: 1, Code: backend.Failed}))
+			}
+			_, err := n.apply(drained(4, 8))
+			wantCode(t, err, agent.StepFailed)
+			if !strings.Contains(err.Error(), "the next apply that changes something on this host resumes it") {
+				t.Errorf("it says %v", err)
+			}
+			shown, err := n.Inventory(t.Context())
+			check(t, err)
+			if n.nodeState() != gpu.NodePaused || shown.NodeState() != gpu.NodeUp || len(shown.Unfinished) != 1 {
+				t.Errorf("the node is %s; a plan sees it as %s, and unfinished %v", n.nodeState(), shown.NodeState(), shown.Unfinished)
+			}
+			settle(n)
+			if n.nodeState() != gpu.NodeUp || n.count(gpuP1) != 4 {
+				t.Errorf("the node is %s, and has %d partitions", n.nodeState(), n.count(gpuP1))
+			}
+			for _, name := range []string{"run-1", "run-2"} {
+				if vm := n.vm(name); vm.State != gpu.VMRunning { // back on its node
+					t.Errorf("VM %s is %s", name, vm.State)
+				}
+			}
+			n.wantJournal(0)
+		})
+	}
 }
 
 // mayDrain is a config that lets its node be drained.
