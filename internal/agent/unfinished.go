@@ -31,6 +31,8 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 			host = e.putBackOn(host)
 		}
 	}
+	slices.Sort(host.Moving)
+	host.Moving = slices.Compact(host.Moving)
 	// What these changes stopped runs again by then, and the VMs that others owe a start too, but
 	// for those that find no room any more.
 	host.Owed = slices.DeleteFunc(host.Owed, func(d gpu.OwedStart) bool {
@@ -60,6 +62,7 @@ func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 			case isTaken(&host, back):
 				left = left || back.Op != change.OpStartVM
 			default:
+				host.Moving = append(host.Moving, change.EffectsOf(&host, []change.Step{back}).Moves...)
 				host = change.Project(host, back)
 			}
 		}

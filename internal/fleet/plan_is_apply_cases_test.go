@@ -982,3 +982,41 @@ func TestAVMThatWaitsForItsPowerOffLetsGoOfNothing(t *testing.T) {
 		})
 	}
 }
+
+// A drain whose run died after its VMs had come back is put back by the next run, which moves them
+// once more: the hosts say who, to a plan that has nothing to do with it.
+func TestWhoIsMovedToPutADrainBackIsNamed(t *testing.T) {
+	t.Parallel()
+	moved := 0
+	for at := 3; ; at++ {
+		w := nodes(t, 2)
+		w.stands("gpu_vm_assignment for VM vm-11", w.assigned("vm-11", gpu.PartitionWant{}).Want)
+		w.turn("vm-11", gpu.VMRunning)
+		w.fuse.left = at
+		err := w.apply(change.Change{Subject: "gpu_partition_config vdi", Token: "token", Want: gpu.Want{Config: &gpu.PartitionConfig{
+			ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, Drain: true, GPUs: map[string][]string{"hv01": randomGPUs},
+		}}})
+		w.serve()
+		if err == nil {
+			break
+		}
+		p := w.assigned("vm-12", gpu.PartitionWant{})
+		says := w.plan(p)
+		w.seen.begin()
+		if err := w.apply(p); err != nil || len(says.errors) > 0 {
+			t.Fatalf("write %d: %v, %+v", at, err, says.errors)
+		}
+		w.compareRun(says, w.shown(), p)
+		h := w.hosts()["hv01"]
+		vm, here := h.VM(w.assigned("vm-11", gpu.PartitionWant{}).Want.Assignment.VMID)
+		if g, _ := h.GPU(randomGPUs[0]); !here || !vm.Runs() || g.Partitionable.Count != 4 || h.NodeState() != gpu.NodeUp {
+			t.Errorf("write %d: vm-11 is on hv01: %t, its GPU has %d partitions, and the node is %s", at, here, g.Partitionable.Count, h.NodeState())
+		}
+		if w.seen.shaken["vm-11"] {
+			moved++
+		}
+	}
+	if moved == 0 {
+		t.Error("nothing was moved once more")
+	}
+}

@@ -148,6 +148,8 @@ type witness struct {
 	settled  map[string]bool
 	// seats is the GPU of which VMs get a partition that may have any, "" for the emptiest.
 	seats string
+	// shaken are the VMs that it moved.
+	shaken map[string]bool
 }
 
 // watched is a host whose calls are noted.
@@ -243,7 +245,11 @@ func (w watched) DrainNode(ctx context.Context) error {
 	for _, vm := range before.VMs {
 		if vm.Clustered && vm.Runs() {
 			w.witness.mu.Lock()
-			w.moved[vm.Name] = true
+			if w.settling > 0 {
+				w.shaken[vm.Name] = true
+			} else {
+				w.moved[vm.Name] = true
+			}
 			w.witness.mu.Unlock()
 		}
 	}
@@ -905,6 +911,11 @@ func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes .
 	} else if len(moved) > 0 {
 		w.counts["moved"]++
 	}
+	for vm := range w.seen.shaken {
+		if w.counts["moved once more"]++; !saysItMoves(before, vm) {
+			w.fatal("%s was moved to put back what a dead run left, and no host says that it will be", vm)
+		}
+	}
 	w.cameBack(before, after)
 	w.layout(says, before, after)
 	w.powers(says, before, after)
@@ -915,6 +926,16 @@ func (w *world) compareRun(says announced, after map[string]*gpu.Host, changes .
 		w.gives(p, after)
 		w.handed(p.Want, after)
 	}
+}
+
+// saysItMoves tells whether a host says that a VM moves when what was cut off is put back.
+func saysItMoves(shown map[string]*gpu.Host, vm string) bool {
+	for _, h := range shown {
+		if slices.Contains(h.Moving, vm) {
+			return true
+		}
+	}
+	return false
 }
 
 // made writes a change that was made into the state.
@@ -936,13 +957,13 @@ func (w *world) made(r *resource, p change.Change) {
 func (s *witness) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped, s.resets, s.moved, s.settled = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	s.stopped, s.resets, s.moved, s.settled, s.shaken = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 }
 
 func (w *world) untouched(before, after map[string]*gpu.Host) {
 	for _, of := range []map[string]*gpu.Host{before, after} {
 		for _, h := range of {
-			h.Unfinished, h.Returning, h.Owed = nil, nil, nil
+			h.Unfinished, h.Returning, h.Moving, h.Owed = nil, nil, nil, nil
 			slices.Sort(h.Units)
 			slices.SortFunc(h.Claims, func(a, b gpu.Claim) int { return strings.Compare(string(a.Kind)+a.ID, string(b.Kind)+b.ID) })
 		}

@@ -60,6 +60,9 @@ type Host struct {
 	// Returning are the VMs, by id, that the drain of such a change has moved to other nodes, and
 	// that come back when it is put back.
 	Returning []string `json:"returning,omitempty"`
+	// Moving are the VMs, by name, that live migration moves away and back once more when such a
+	// change is put back: it had drained the node, and its VMs are there again.
+	Moving []string `json:"moving,omitempty"`
 	// HeldBy is the run that holds the lease of the host, or of its cluster; nil for none. It is not recorded.
 	HeldBy *Holder `json:"held_by,omitempty"`
 	// Unreadable are the records of the agent that it cannot read. Claims may be missing.

@@ -213,7 +213,7 @@ func told(t *testing.T) []string {
 	f := fleet.New(fleet.Options{Hosts: map[string]fleet.Endpoint{}})
 	v := fleet.View{
 		Hosts: map[string]*gpu.Host{"hv01": {
-			Name: "hv01", Unfinished: []string{`gpu_partition_config "vdi"`},
+			Name: "hv01", Unfinished: []string{`gpu_partition_config "vdi"`}, Moving: []string{"avd-01", "avd-02"},
 			Unreadable: []gpu.UnreadableRecord{{ID: "claims.json/3", File: "/var/lib/gpu-agent/claims.json", Record: "record 3 (claim)", Found: `kind: unknown value "mig2"`, Newer: true}},
 		}, "gpu01": {Name: "gpu01", Stale: []string{`the CDI specification of share "job": no space left on device`}}},
 		Errors: map[string]error{"hv02": &fleet.NotYetKnownError{Host: "hv02", Reason: "it has no agent yet, which the apply installs"}},

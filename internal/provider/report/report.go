@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -268,8 +269,8 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 		case held == nil:
 			diags.AddWarning("Unfinished change on a host", fmt.Sprintf(
 				"Host: %s\nFound: A change for %s was begun and is neither finished nor rolled back. Another run is in progress, or a run was killed.\n"+
-					"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.",
-				name, begun))
+					"Fix: If no other run is in progress, apply again: the first change on this host rolls back what was cut off and starts the VMs that it stopped.%s",
+				name, begun, movedOnceMore(h)))
 		default:
 			found := held.String()
 			if begun != "" {
@@ -278,8 +279,8 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 			diags.AddWarning("Another run holds a host", fmt.Sprintf(
 				"Host: %s\nFound: %s.\nAn apply waits up to three minutes for it; Terraform shows no more than \"Still creating...\" meanwhile.\n"+
 					"Fix: Let that run end, and plan again. If it was killed, apply: its lease ends by itself, and the first change on this host "+
-					"rolls back what was cut off and starts the VMs that it stopped.",
-				name, found))
+					"rolls back what was cut off and starts the VMs that it stopped.%s",
+				name, found, movedOnceMore(h)))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
@@ -292,6 +293,18 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 			}
 		}
 	}
+}
+
+// movedOnceMore names the VMs that a rollback moves.
+func movedOnceMore(h *gpu.Host) string {
+	if len(h.Moving) == 0 {
+		return ""
+	}
+	var vms []string
+	for _, vm := range h.Moving {
+		vms = append(vms, "VM "+strconv.Quote(vm))
+	}
+	return fmt.Sprintf(" For that it drains the node once more: live migration moves %s away and back.", words.JoinAll(vms))
 }
 
 // mostUnknown is how many parts a warning lists.
