@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func newInventory(o *hostOptions) *cobra.Command {
@@ -141,10 +142,7 @@ func showPartitions(gpus table.Writer, h *gpu.Host) {
 		g := &h.GPUs[i]
 		row := table.Row{g.Model, g.ID, g.Status, "", "", ""}
 		if p := g.Partitionable; p != nil {
-			counts := make([]string, len(p.ValidCounts))
-			for j, c := range p.ValidCounts {
-				counts[j] = strconv.Itoa(c)
-			}
+			counts := words.Each(p.ValidCounts, strconv.Itoa)
 			row[3], row[4], row[5] = fmt.Sprintf("%d, %d free", p.Count, p.Free()), strings.Join(counts, " "), p.PartitionVRAM()
 		}
 		gpus.AppendRow(row)
@@ -176,10 +174,7 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 		if v := g.VGPU; v != nil { // below the instances that they live in
 			row[6] = strings.TrimSpace(fmt.Sprintf("%s\n%s", row[6], strings.NewReplacer(", ", "\n", "virtual ", "").Replace(vgpuText(new(v.State())))))
 		}
-		var users []string
-		for _, p := range g.Processes {
-			users = append(users, processText(p))
-		}
+		users := words.Each(g.Processes, processText)
 		if v := g.VGPU; v != nil {
 			for _, held := range v.Instances {
 				if held.Holder != "" {

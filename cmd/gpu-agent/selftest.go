@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/assumptions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func newSelftest(o *hostOptions) *cobra.Command {
@@ -253,10 +254,7 @@ func readTwice(ctx context.Context, client *agent.Client) (string, error) {
 		return "", errors.New("two inventories, one after the other, differ; if nothing changed in between, this is a mistake of the agent")
 	}
 	if len(host.Unknown) > 0 {
-		var parts []string
-		for _, u := range host.Unknown {
-			parts = append(parts, u.String())
-		}
+		parts := words.Each(host.Unknown, gpu.Unknown.String)
 		return "", fmt.Errorf("%d parts of the host cannot be read:\n  %s", len(parts), strings.Join(parts, "\n  "))
 	}
 	return fmt.Sprintf("host %s, %d GPUs, %d VMs", host.Name, len(host.GPUs), len(host.VMs)), nil

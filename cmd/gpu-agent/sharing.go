@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // showDaemons lists the MPS control daemons of a host, those of others too.
@@ -38,10 +39,7 @@ func showDaemons(out io.Writer, h *gpu.Host) {
 		case d.PID > 0:
 			state = fmt.Sprintf("PID %d", d.PID)
 		}
-		var clients []string
-		for _, p := range d.Clients {
-			clients = append(clients, processText(p))
-		}
+		clients := words.Each(d.Clients, processText)
 		t.AppendRow(table.Row{cmp.Or(d.Name, "not ours"), devicesText(d.Devices), users, limitsText(d), state, strings.Join(clients, "\n")})
 	}
 	t.Render()

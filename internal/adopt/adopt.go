@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Object is one object with its import.
@@ -204,10 +205,7 @@ func JSON(objects []Object, left []fleet.Left) ([]byte, error) {
 	}
 	doc := block{"import": imports, "resource": resources}
 	if len(left) > 0 {
-		var notes []string
-		for _, x := range left {
-			notes = append(notes, fmt.Sprintf("Left on %s, %s: %s.", x.Host, x.Object, x.Why))
-		}
+		notes := words.Each(left, func(x fleet.Left) string { return fmt.Sprintf("Left on %s, %s: %s.", x.Host, x.Object, x.Why) })
 		doc["//"] = slices.Compact(notes)
 	}
 	return json.MarshalIndent(doc, "", "  ")

@@ -81,11 +81,9 @@ func (s *Server) prepare(ctx context.Context, ch Change) (Prepared, error) {
 		return Prepared{}, err
 	}
 	effects := change.EffectsOf(&p.host, p.steps)
-	out := Prepared{Steps: p.steps, Disruption: effects.Class, Drains: effects.Drains, Findings: p.findings, Basis: string(document.Encode(p.basis))}
-	for _, stop := range effects.Stops {
-		out.StopsVMs = append(out.StopsVMs, stop.Name)
-	}
-	return out, nil
+	return Prepared{
+		Steps: p.steps, Disruption: effects.Class, StopsVMs: effects.StopNames(), Drains: effects.Drains, Findings: p.findings, Basis: string(document.Encode(p.basis)),
+	}, nil
 }
 
 // apply makes a change. It returns an error without an outcome when nothing was

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Act is what is done once with an object that stays as it is declared.
@@ -34,11 +35,7 @@ var (
 
 // Values lists the acts (document.Enum).
 func (Act) Values() []string {
-	var out []string
-	for _, a := range slices.Concat(vmActs, configActs) {
-		out = append(out, string(a))
-	}
-	return out
+	return words.Each(slices.Concat(vmActs, configActs), func(a Act) string { return string(a) })
 }
 
 // OnNode tells whether an act is about the cluster node and not about its GPUs.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Difference is where a host is not as declared.
@@ -49,11 +50,7 @@ func (d *Difference) Undeclared() bool { return d.repair.undeclared }
 
 // Stays says why something is left as it is, for each reason.
 func (d *Difference) Stays() []string {
-	var out []string
-	for _, why := range d.repair.stays {
-		out = append(out, d.String()+": "+why)
-	}
-	return out
+	return words.Each(d.repair.stays, func(why string) string { return d.String() + ": " + why })
 }
 
 // unread makes the difference one of what cannot be read.

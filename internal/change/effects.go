@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Forecast is what a change does to one host, worked out by the code that does it.
@@ -78,6 +79,11 @@ type Stop struct {
 	Starts bool
 	// Why says what is done to the VM that needs it off.
 	Why []string
+}
+
+// StopNames are the names of the VMs that are shut down.
+func (e Effects) StopNames() []string {
+	return words.Each(e.Stops, func(s Stop) string { return s.Name })
 }
 
 // EffectsOf tells what steps do to a host, which is as it is before them.

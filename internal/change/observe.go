@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Verify compares what the steps touched with what they should have made of it, and
@@ -165,10 +166,7 @@ func list[T any](items []T, name func(T) string) string {
 	if len(items) == 0 {
 		return "none"
 	}
-	names := make([]string, 0, len(items))
-	for _, i := range items {
-		names = append(names, name(i))
-	}
+	names := words.Each(items, name)
 	slices.Sort(names)
 	return strings.Join(names, " and ")
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // sharingRows are the operations on what processes and containers share GPUs with. Clients that
@@ -162,11 +163,7 @@ func deviceText(d gpu.SharedDevice) string {
 
 // DevicesText names devices, for people.
 func DevicesText(devices []gpu.SharedDevice) string {
-	names := make([]string, len(devices))
-	for i, d := range devices {
-		names[i] = deviceText(d)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(words.Each(devices, deviceText), ", ")
 }
 
 // rewritten hands over again what a daemon serves, which reaches it where it was started.

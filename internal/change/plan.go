@@ -191,10 +191,7 @@ func vmText(name string) string { return "VM " + strconv.Quote(name) }
 
 // vmTexts are VMs as they are named in lists: `VM "avd-01"`.
 func (p *planner) vmTexts(ids []string) []string {
-	var out []string
-	for _, id := range ids {
-		out = append(out, "VM "+p.vmNames([]string{id}))
-	}
+	out := words.Each(ids, func(id string) string { return "VM " + p.vmNames([]string{id}) })
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -204,11 +201,7 @@ func holders(g *gpu.GPU) []string {
 	if g.Partitionable == nil {
 		return nil
 	}
-	var ids []string
-	for _, part := range g.Partitionable.Partitions {
-		ids = append(ids, part.VMID)
-	}
-	return ids
+	return words.Each(g.Partitionable.Partitions, func(part gpu.Partition) string { return part.VMID })
 }
 
 // hasID tells whether a list of ids has one, without case.

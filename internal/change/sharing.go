@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -205,11 +206,7 @@ func (s *sharingChange) endsClients(d *gpu.MPSDaemon, op string) bool {
 
 // processTexts are processes in words.
 func processTexts(list []gpu.Process) []string {
-	var out []string
-	for _, p := range list {
-		out = append(out, placement.ProcessText(p))
-	}
-	return out
+	return words.Each(list, placement.ProcessText)
 }
 
 // leaveSharing plans what the configs of MPS and time-slicing do that GPUs leave for this

@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Adoptable is an object of hosts that a Terraform state can import.
@@ -295,10 +296,7 @@ func Assigned(host string, h *gpu.Host, vm *gpu.VM) gpu.Assignment {
 			a.Pool.ID = c.Want.Pool.ID
 		}
 	case len(vm.Devices) > 0:
-		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: host}
-		for _, d := range vm.Devices {
-			a.Device.GPUIDs = append(a.Device.GPUIDs, d.GPU)
-		}
+		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: host, GPUIDs: words.Each(vm.Devices, func(d gpu.DeviceAssignment) string { return d.GPU })}
 	}
 	return a
 }
@@ -323,11 +321,7 @@ func (l *Layout) adoptable() Adoptable {
 
 // ImportIDs are the ids that import the layout's GPUs on each host.
 func (l *Layout) ImportIDs() []string {
-	var out []string
-	for _, host := range l.Scope.Hosts {
-		out = append(out, configImportID(host, l.Kind, l.GPUs[host]))
-	}
-	return out
+	return words.Each(l.Scope.Hosts, func(host string) string { return configImportID(host, l.Kind, l.GPUs[host]) })
 }
 
 // LayoutsOn lists the distinct layouts of a kind ("" for any) that the free GPUs of some hosts

@@ -124,11 +124,7 @@ func (f *Fleet) lost(v View, p change.Change) []rules.Finding {
 }
 
 func hostsOf(list []stray) []string {
-	var hosts []string
-	for _, s := range list {
-		hosts = append(hosts, s.host)
-	}
-	return hosts
+	return words.Each(list, func(s stray) string { return s.host })
 }
 
 func (f *Fleet) takeover(ctx context.Context, v View, p change.Change) []rules.Finding {

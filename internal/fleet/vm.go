@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // FoundVM is a VM and the host that owns it now.
@@ -25,10 +26,7 @@ type AmbiguousVMError struct {
 }
 
 func (e *AmbiguousVMError) Error() string {
-	var list []string
-	for _, f := range e.Found {
-		list = append(list, fmt.Sprintf("%s on %s (id %s)", f.VM.Name, f.Host, f.VM.ID))
-	}
+	list := words.Each(e.Found, func(f FoundVM) string { return fmt.Sprintf("%s on %s (id %s)", f.VM.Name, f.Host, f.VM.ID) })
 	return fmt.Sprintf("several VMs are called %q: %s", e.Name, strings.Join(list, ", "))
 }
 

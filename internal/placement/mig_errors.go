@@ -69,10 +69,9 @@ type MIGNoRoomError struct {
 }
 
 func (e *MIGNoRoomError) Error() string {
-	at := make([]string, len(e.Profiles))
-	for i, p := range e.Profiles {
-		at[i] = fmt.Sprintf("%s takes %s at %s", p.Name, words.Plural(p.Size, "slice"), startsText(p.Starts))
-	}
+	at := words.Each(e.Profiles, func(p gpu.MIGProfile) string {
+		return fmt.Sprintf("%s takes %s at %s", p.Name, words.Plural(p.Size, "slice"), startsText(p.Starts))
+	})
 	return "the instances do not fit beside each other wherever they are put: " + words.JoinAll(at)
 }
 
@@ -87,10 +86,7 @@ type MIGInUseError struct {
 }
 
 func (e *MIGInUseError) Error() string {
-	who := make([]string, len(e.Blocking))
-	for i, b := range e.Blocking {
-		who[i] = fmt.Sprintf("%s at %d (%s)", b.Profile, b.Start, b.Held)
-	}
+	who := words.Each(e.Blocking, func(b MIGInstance) string { return fmt.Sprintf("%s at %d (%s)", b.Profile, b.Start, b.Held) })
 	text := fmt.Sprintf("%s in use %s the way: %s", words.Plural(len(e.Blocking), "instance"),
 		words.Verb(len(e.Blocking), "is in", "are in"), words.JoinAll(who))
 	switch {
@@ -131,13 +127,7 @@ func spanText(p gpu.MIGPlacement, size int) string {
 	return fmt.Sprintf("%s at %d (slices %d to %d)", p.Profile, p.Start, p.Start, p.Start+size-1)
 }
 
-func startsText(starts []int) string {
-	out := make([]string, len(starts))
-	for i, s := range starts {
-		out[i] = strconv.Itoa(s)
-	}
-	return words.JoinAll(out)
-}
+func startsText(starts []int) string { return words.JoinAll(words.Each(starts, strconv.Itoa)) }
 
 // faults gathers what is wrong with a layout.
 type faults []error
@@ -147,11 +137,7 @@ func (f *faults) add(err error) { *f = append(*f, err) }
 func (f faults) err() error { return errors.Join(f...) }
 
 func (f *faults) addUnknown(profile string, profiles []gpu.MIGProfile) {
-	offered := make([]string, len(profiles))
-	for i := range profiles {
-		offered[i] = profiles[i].Name
-	}
-	f.add(&MIGUnknownProfileError{Profile: profile, Offered: offered})
+	f.add(&MIGUnknownProfileError{Profile: profile, Offered: words.Each(profiles, func(p gpu.MIGProfile) string { return p.Name })})
 }
 
 // addTooMany compares numbers of instances with what an empty GPU takes. A profile

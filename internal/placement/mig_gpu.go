@@ -177,9 +177,10 @@ func MIGLayoutText(l *gpu.MIGLayout) string {
 	if len(l.Placements) > 0 {
 		return gpu.PlacementsText(sortPlacements(slices.Clone(l.Placements)))
 	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(l.Profiles)) {
-		out = append(out, fmt.Sprintf("%d × %s", l.Profiles[name], name))
-	}
-	return cmp.Or(strings.Join(out, ", "), "MIG mode without instances")
+	return cmp.Or(countsText(l.Profiles), "MIG mode without instances")
+}
+
+// countsText writes numbers by name: "1 × 3g.40gb, 2 × 1g.10gb".
+func countsText(of map[string]int) string {
+	return strings.Join(words.Each(slices.Sorted(maps.Keys(of)), func(name string) string { return fmt.Sprintf("%d × %s", of[name], name) }), ", ")
 }

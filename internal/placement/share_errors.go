@@ -92,35 +92,21 @@ func (e *ShareNoRoomError) Error() string {
 func (e *ShareNoRoomError) Why() string {
 	var parts []string
 	if len(e.Missing) > 0 {
-		parts = append(parts, "there is no "+words.Join(withNoun("GPU ", e.Missing)))
+		parts = append(parts, "there is no "+words.Join(words.Each(e.Missing, func(id string) string { return "GPU " + id })))
 	}
-	lacks := make([]string, len(e.Lacks))
-	for i, l := range e.Lacks {
-		lacks[i] = l.Error()
-	}
+	lacks := words.Each(e.Lacks, ShareLack.Error)
 	if len(lacks) > words.Listed {
 		lacks = append(lacks[:words.Listed], fmt.Sprintf("%d more", len(lacks)-words.Listed))
 	}
 	parts = append(parts, lacks...)
 	if len(e.Fits) > 0 {
-		fits := make([]string, len(e.Fits))
-		for i, d := range e.Fits {
-			fits[i] = DeviceText(d)
-		}
+		fits := words.Each(e.Fits, DeviceText)
 		parts = append(parts, fmt.Sprintf("it wants %s that one process reaches, and would fit on %s%s", words.Plural(e.Want, "device"), words.Verb(len(fits), "", "each of "), words.Join(fits)))
 	}
 	if len(parts) == 0 {
 		return "there is no GPU for it"
 	}
 	return strings.Join(parts, "; ")
-}
-
-func withNoun(noun string, names []string) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = noun + n
-	}
-	return out
 }
 
 // Code is what all devices lack, and "" when they lack different things or nothing.

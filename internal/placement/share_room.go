@@ -160,10 +160,7 @@ func (d *Device) names() string { return ShareNames(d.Shares) }
 
 // ShareNames lists shares, for people.
 func ShareNames(shares []*gpu.Share) string {
-	out := make([]string, len(shares))
-	for i, s := range shares {
-		out[i] = strconv.Quote(s.Name)
-	}
+	out := words.Each(shares, func(s *gpu.Share) string { return strconv.Quote(s.Name) })
 	slices.Sort(out)
 	return words.Verb(len(out), "share ", "shares ") + words.Join(out)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // vgpuDemand is a wanted number of vGPUs of one type.
@@ -283,22 +284,16 @@ func vgpuTypeNames(v *gpu.VGPU) []string {
 	slices.SortStableFunc(types, func(a, b gpu.VGPUType) int {
 		return cmp.Or(cmp.Compare(a.FrameBuffer, b.FrameBuffer), cmp.Compare(a.Name, b.Name))
 	})
-	out := make([]string, len(types))
-	for i := range types {
-		out[i] = types[i].Name
-	}
-	return out
+	return words.Each(types, func(t gpu.VGPUType) string { return t.Name })
 }
 
 func demandsText(wanted []vgpuDemand) string {
-	out := make([]string, len(wanted))
-	for i, d := range wanted {
-		out[i] = d.typ.Name
+	return strings.Join(words.Each(wanted, func(d vgpuDemand) string {
 		if d.count > 0 {
-			out[i] = fmt.Sprintf("%d × %s", d.count, d.typ.Name)
+			return fmt.Sprintf("%d × %s", d.count, d.typ.Name)
 		}
-	}
-	return strings.Join(out, ", ")
+		return d.typ.Name
+	}), ", ")
 }
 
 // VGPULayoutText writes a wanted layout: "2 × L40S-12Q, 1 × L40S-24Q".
@@ -309,9 +304,5 @@ func VGPULayoutText(l *gpu.VGPULayout) string {
 	case l.Type != "":
 		return fmt.Sprintf("%d × %s", *l.Count, l.Type)
 	}
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(l.Types)) {
-		out = append(out, fmt.Sprintf("%d × %s", l.Types[name], name))
-	}
-	return cmp.Or(strings.Join(out, ", "), "no vGPUs")
+	return cmp.Or(countsText(l.Types), "no vGPUs")
 }

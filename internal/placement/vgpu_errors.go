@@ -135,10 +135,9 @@ type VGPUHeldError struct {
 }
 
 func (e *VGPUHeldError) Error() string {
-	who := make([]string, len(e.Held))
-	for i, in := range e.Held {
-		who[i] = fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.Holder)
-	}
+	who := words.Each(e.Held, func(in gpu.VGPUInstance) string {
+		return fmt.Sprintf("%s %s is held by %s", in.Type, functionText(in.Function), in.Holder)
+	})
 	if e.Clears {
 		return "the modes of the GPU change only without vGPUs: " + words.JoinAll(who)
 	}

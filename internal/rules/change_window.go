@@ -63,11 +63,7 @@ func (r *run) disturbs() []Disturbed {
 		if refused || !f.Class.Exceeds(gpu.DisruptNone) {
 			continue
 		}
-		d := Disturbed{Host: host, Class: f.Class}
-		for _, vm := range f.Stops {
-			d.VMs = append(d.VMs, vm.Name)
-		}
-		out = append(out, d)
+		out = append(out, Disturbed{Host: host, Class: f.Class, VMs: f.StopNames()})
 	}
 	return out
 }

@@ -224,11 +224,7 @@ func (r *run) drainsOn(config change.Change, nodes map[string]*gpu.Host, asked f
 func (r *run) notDrained(config, o change.Change, then change.Forecast) Finding {
 	what := "the host refuses it"
 	if len(then.Refused) == 0 {
-		var names []string
-		for _, s := range then.Stops {
-			names = append(names, quote(s.Name))
-		}
-		what = "these VMs are shut down: " + joinAll(names)
+		what = "these VMs are shut down: " + joinAll(quoteAll(then.StopNames()))
 	}
 	return r.orderOf(config, o, Finding{
 		Level: Error, Title: "The drain may come too late", Host: then.Host,
@@ -238,13 +234,9 @@ func (r *run) notDrained(config, o change.Change, then change.Forecast) Finding 
 }
 
 func (r *run) drained(config, o change.Change, then change.Forecast) Finding {
-	var names []string
-	for _, vm := range then.Moves {
-		names = append(names, quote(vm))
-	}
 	return r.orderOf(config, o, Finding{
 		Level: Warning, Title: "A node may be drained", Host: then.Host,
-		Found: fmt.Sprintf("the node is drained: live migration moves these VMs to other nodes of the cluster meanwhile: %s.", joinAll(names)),
+		Found: fmt.Sprintf("the node is drained: live migration moves these VMs to other nodes of the cluster meanwhile: %s.", joinAll(quoteAll(then.Moves))),
 		Fix:   "If they are to stay, make one of the two in an apply of its own first.",
 	})
 }

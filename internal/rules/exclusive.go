@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func checkSinglePartition(r *run) {
@@ -293,11 +294,7 @@ func checkOneConfigPerGPU(r *run) {
 }
 
 func gpuTexts(members []member) []string {
-	out := make([]string, len(members))
-	for i, m := range members {
-		out[i] = gpuOn(m.host, m.gpu)
-	}
-	return out
+	return words.Each(members, func(m member) string { return gpuOn(m.host, m.gpu) })
 }
 
 func checkUniqueName(r *run) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // likeness is what must be the same for GPUs that stand in for each other.
@@ -240,20 +241,10 @@ func (r *run) those(gpus map[string][]string, are func(h *gpu.Host, g *gpu.GPU) 
 }
 
 func keysOf(what string, members []member) []string {
-	keys := make([]string, len(members))
-	for i, m := range members {
-		keys[i] = m.key(what)
-	}
-	return keys
+	return words.Each(members, func(m member) string { return m.key(what) })
 }
 
-func texts(members []member) []string {
-	out := make([]string, len(members))
-	for i, m := range members {
-		out[i] = m.text()
-	}
-	return out
-}
+func texts(members []member) []string { return words.Each(members, member.text) }
 
 // reportDriverBranches warns only: during a rolling driver upgrade branches differ.
 func (r *run) reportDriverBranches(g group, path string) {
@@ -285,9 +276,7 @@ func (r *run) reportDriverBranches(g group, path string) {
 		if first.gpu == nil {
 			first = byBranch[b][0]
 		}
-		for _, m := range byBranch[b] {
-			keys = append(keys, m.key("branch "+b))
-		}
+		keys = append(keys, keysOf("branch "+b, byBranch[b])...)
 	}
 	r.report(Finding{
 		Level:  Warning,
@@ -302,10 +291,7 @@ func (r *run) reportDriverBranches(g group, path string) {
 }
 
 func hostsOf(members []member) []string {
-	var out []string
-	for _, m := range members {
-		out = append(out, m.host)
-	}
+	out := words.Each(members, func(m member) string { return m.host })
 	slices.Sort(out)
 	return slices.Compact(out)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // migFinding words an error of package placement as a finding of the rule that it
@@ -41,9 +42,5 @@ func migFinding(err error) Finding {
 
 // sentence makes sentences of an error, one of each that is joined in it.
 func sentence(err error) string {
-	lines := strings.Split(err.Error(), "\n")
-	for i, l := range lines {
-		lines[i] = capital(l) + "."
-	}
-	return strings.Join(lines, " ")
+	return strings.Join(words.Each(strings.Split(err.Error(), "\n"), func(l string) string { return capital(l) + "." }), " ")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func checkSameHost(r *run) {
@@ -123,10 +124,7 @@ func (r *run) reportUncovered(host, vm, path, pool, found string, without []stri
 	if len(without) == 0 {
 		return
 	}
-	keys := make([]string, len(without))
-	for i, node := range without {
-		keys[i] = key("uncovered", vm, pool, node)
-	}
+	keys := words.Each(without, func(node string) string { return key("uncovered", vm, pool, node) })
 	r.report(Finding{
 		Path:   path,
 		Title:  "The pool is missing on nodes where the VM may run",

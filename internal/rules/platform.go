@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // wantedHosts are the hosts at hand that the wanted object is on, and the attribute
@@ -119,10 +120,9 @@ func checkOSBuild(r *run) {
 	if len(byBuild) == 0 {
 		return
 	}
-	var lines []string
-	for _, line := range sortedKeys(byBuild) {
-		lines = append(lines, join(quoteAll(byBuild[line]))+" "+verb(len(byBuild[line]), "runs ", "run ")+line)
-	}
+	lines := words.Each(sortedKeys(byBuild), func(line string) string {
+		return join(quoteAll(byBuild[line])) + " " + verb(len(byBuild[line]), "runs ", "run ") + line
+	})
 	r.report(Finding{
 		Path:   path,
 		Title:  "The host's operating system is too old",
@@ -139,11 +139,7 @@ const UnreadableFix = "Install the agent that wrote them, or a later one, or res
 
 // UnreadableText names records that an agent cannot read.
 func UnreadableText(records []gpu.UnreadableRecord) string {
-	var lines []string
-	for _, r := range records {
-		lines = append(lines, r.String())
-	}
-	return strings.Join(lines, "; ")
+	return strings.Join(words.Each(records, gpu.UnreadableRecord.String), "; ")
 }
 
 func checkReadableRecords(r *run) {
@@ -213,22 +209,19 @@ func checkForeignController(r *run) {
 			continue
 		}
 		names := sortedKeys(byName)
-		var lines []string
-		for _, n := range names {
-			lines = append(lines, n+" on "+join(quoteAll(byName[n])))
-		}
+		lines := join(namesOn(byName))
 		f := Finding{
 			Path:   path,
 			Host:   byName[names[0]][0],
 			Title:  "Other software changes the GPU layout",
-			Found:  fmt.Sprintf("This software manages GPUs itself: %s.", join(lines)),
+			Found:  fmt.Sprintf("This software manages GPUs itself: %s.", lines),
 			Wanted: fmt.Sprintf("%s changes them too, and each would undo the other's work.", r.label()),
 			Fix:    "Let one of the two manage the GPUs: stop the other software there, or take the host out of this resource.",
 		}
 		if role == gpu.BrokerController {
 			f.Level = Warning
 			f.Title = "Other software starts and stops VMs"
-			f.Found = fmt.Sprintf("This software starts, stops or places VMs: %s.", join(lines))
+			f.Found = fmt.Sprintf("This software starts, stops or places VMs: %s.", lines)
 			f.Wanted = fmt.Sprintf("%s may find VMs started, stopped or moved since the plan.", r.label())
 			f.Fix = "Put the hosts or VMs into that software's maintenance mode while applying."
 		}
@@ -263,7 +256,7 @@ func (r *run) reportConsumers() {
 		changed = r.touched()
 	}
 	byName := map[string][]string{}
-	var keys, lines []string
+	var keys []string
 	for _, host := range changed {
 		for _, c := range r.fleet.hosts[host].Controllers {
 			if c.Role == gpu.ConsumerController {
@@ -276,11 +269,13 @@ func (r *run) reportConsumers() {
 	if len(byName) == 0 {
 		return
 	}
-	for _, n := range sortedKeys(byName) {
-		lines = append(lines, n+" on "+join(quoteAll(byName[n])))
-	}
-	f.Found = fmt.Sprintf("This software hands GPUs out: %s.", join(lines))
+	f.Found = fmt.Sprintf("This software hands GPUs out: %s.", join(namesOn(byName)))
 	r.report(f, keys...)
+}
+
+// namesOn tells of names on which hosts each is.
+func namesOn(hosts map[string][]string) []string {
+	return words.Each(sortedKeys(hosts), func(name string) string { return name + " on " + join(quoteAll(hosts[name])) })
 }
 
 func checkLiveMigrationSupport(r *run) {

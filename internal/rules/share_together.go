@@ -8,6 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Terraform plans the resources of a run in any order, and asks for each one once. So a
@@ -299,19 +300,14 @@ func (r *run) anyOrder(items []placement.PackItem, moves []placement.Move, stuck
 		f.Found = fmt.Sprintf("If the others are created first, each on the fullest GPU that has room, share %s does not fit. Terraform creates them in any order, and a share that is placed is not moved.", quote(stuck.Name))
 	}
 	if pins := placement.Pins(items, moves); len(pins) > 0 {
-		var lines []string
-		for _, name := range sortedKeys(pins) {
-			lines = append(lines, fmt.Sprintf("share %s `gpu_ids = [%s]`", quote(name), strings.Join(quoteAll(pins[name]), ", ")))
-		}
+		lines := words.Each(sortedKeys(pins), func(name string) string {
+			return fmt.Sprintf("share %s `gpu_ids = [%s]`", quote(name), strings.Join(quoteAll(pins[name]), ", "))
+		})
 		f.Fix = "Pin them: " + joinAll(lines) + "."
 	}
 	return f
 }
 
 func shareTexts(items []placement.PackItem) []string {
-	names := make([]string, len(items))
-	for i, item := range items {
-		names[i] = quote(item.Share.Name) + " (" + shareText(item.Share) + ")"
-	}
-	return names
+	return words.Each(items, func(i placement.PackItem) string { return quote(i.Share.Name) + " (" + shareText(i.Share) + ")" })
 }

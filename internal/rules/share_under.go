@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // checkSharesUnder finds shares from under which a partition config or a pool would take
@@ -156,10 +157,9 @@ func (r *run) reportUndone(host string, u *undone, path string) {
 	if rule != r.rule.ID {
 		return
 	}
-	keys := make([]string, len(u.shares))
-	for i, s := range u.shares {
-		keys[i] = key("under", host, placement.DeviceText(u.device), string(u.code), s.Name)
-	}
+	keys := words.Each(u.shares, func(s *gpu.Share) string {
+		return key("under", host, placement.DeviceText(u.device), string(u.code), s.Name)
+	})
 	fix := "Destroy these shares first, or leave their GPUs as they are."
 	if len(u.owners) > 0 {
 		fix = fmt.Sprintf("Let owner %s destroy these shares first, or leave their GPUs as they are.", join(quoteAll(u.owners)))

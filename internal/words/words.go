@@ -31,14 +31,17 @@ func JoinAll(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// QuoteAll quotes each name.
-func QuoteAll(names []string) []string {
-	out := make([]string, len(names))
-	for i, n := range names {
-		out[i] = strconv.Quote(n)
+// Each is what is said of each of several things.
+func Each[T any](of []T, say func(T) string) []string {
+	var out []string
+	for _, x := range of {
+		out = append(out, say(x))
 	}
 	return out
 }
+
+// QuoteAll quotes each name.
+func QuoteAll(names []string) []string { return Each(names, strconv.Quote) }
 
 // Plural is "1 GPU", "2 GPUs".
 func Plural(n int, noun string) string {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // MPS is the attribute mps, on GPUs.
@@ -79,10 +80,7 @@ func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAt
 
 // TimeSlicing is the attribute time_slicing, on GPUs.
 func TimeSlicing(text string) schema.SingleNestedAttribute {
-	var lengths []string
-	for _, t := range gpu.TimeSlices() {
-		lengths = append(lengths, string(t))
-	}
+	lengths := words.Each(gpu.TimeSlices(), func(t gpu.TimeSlice) string { return string(t) })
 	return timeSlicing(text, "How many shares each GPU takes, at least 2.", schema.StringAttribute{
 		MarkdownDescription: "How long a time slice is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
 		Optional:            true, Validators: []validator.String{stringvalidator.OneOf(lengths...)},

@@ -225,10 +225,7 @@ func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.
 func known(h *gpu.Host, name string, ids []string, diags *diag.Diagnostics) bool {
 	for _, id := range ids {
 		if _, ok := h.GPU(id); !ok {
-			var has []string
-			for i := range h.GPUs {
-				has = append(has, h.GPUs[i].ID)
-			}
+			has := words.Each(h.GPUs, func(g gpu.GPU) string { return g.ID })
 			diags.AddError("Unknown GPU", fmt.Sprintf("Host: %s\nFound: It has no GPU %q; it has %s.\nFix: Correct the id, or list what the host has with data source gpu_inventory.", name, id, words.Join(has)))
 		}
 	}

@@ -10,18 +10,16 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/listing"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // NewList makes the list resource.
 func NewList() list.ListResource {
-	t := listing.Type{
+	return listing.Type{
 		Name: ResourceType, Claim: gpu.ClaimConfig, Object: "partition configs",
-		KindsOf: "The kind of layout", Kind: func(a *fleet.Adoptable) string { return string(a.Want.Config.Kind) }, Describe: describeListed,
-	}
-	for _, k := range gpu.Kinds() {
-		t.Kinds = append(t.Kinds, string(k))
-	}
-	return t.New()
+		KindsOf: "The kind of layout", Kinds: words.Each(gpu.Kinds(), func(k gpu.Kind) string { return string(k) }),
+		Kind: func(a *fleet.Adoptable) string { return string(a.Want.Config.Kind) }, Describe: describeListed,
+	}.New()
 }
 
 func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.Adoptable, all bool, out *list.ListResult) {

@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // IdentitySchema implements resource.ResourceWithIdentity.
@@ -163,11 +164,7 @@ const timeoutText = "Time for each host, from when its turn comes, as a duration
 func lines(of ...string) string { return "\n  - " + strings.Join(of, "\n  - ") }
 
 func disruptionNames() []string {
-	var out []string
-	for _, d := range gpu.Disruptions() {
-		out = append(out, string(d))
-	}
-	return out
+	return words.Each(gpu.Disruptions(), func(d gpu.Disruption) string { return string(d) })
 }
 
 func disruptionText() string { return "`" + strings.Join(disruptionNames(), "` < `") + "`" }
