@@ -80,8 +80,11 @@ func newGates() gates {
 	return gates{prepare: make(gate, maxPrepares), inventory: make(gate, maxInventories), measure: make(gate, maxMeasurements)}
 }
 
-// pass waits for a place.
+// pass waits for a place; no gate lets everybody through.
 func (g gate) pass(ctx context.Context) (leave func(), err error) {
+	if g == nil {
+		return func() {}, nil
+	}
 	select {
 	case g <- struct{}{}:
 		return func() { <-g }, nil

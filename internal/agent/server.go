@@ -242,75 +242,63 @@ func (g *service) Hello(ctx context.Context, r *agentpb.HelloRequest) (*agentpb.
 	}, nil
 }
 
-func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {
-	if _, err := g.server.admit(ctx, reads); err != nil {
+// answer makes the reply to a call of a caller who may do that, in a place among those that work;
+// without places everybody works at once.
+func answer[R any](ctx context.Context, g *service, a access, places gate, reply func() (*R, error)) (*R, error) {
+	if _, err := g.server.admit(ctx, a); err != nil {
 		return nil, toStatus(err)
 	}
-	leave, err := g.server.gates.inventory.pass(ctx)
+	leave, err := places.pass(ctx)
 	if err != nil {
 		return nil, toStatus(err)
 	}
 	defer leave()
-	host, err := g.server.settledInventory(ctx)
+	r, err := reply()
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &agentpb.InventoryReply{Host: document.Encode(host)}, nil
+	return r, nil
+}
+
+func (g *service) Inventory(ctx context.Context, _ *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {
+	return answer(ctx, g, reads, g.server.gates.inventory, func() (*agentpb.InventoryReply, error) {
+		host, err := g.server.settledInventory(ctx)
+		return &agentpb.InventoryReply{Host: document.Encode(host)}, err
+	})
 }
 
 func (g *service) AcquireLease(ctx context.Context, r *agentpb.AcquireLeaseRequest) (*agentpb.AcquireLeaseReply, error) {
-	if _, err := g.server.admit(ctx, writes); err != nil {
-		return nil, toStatus(err)
-	}
-	fence, err := g.server.acquireLease(ctx, LeaseRequest{
-		Run: r.GetRun(), Owner: r.GetOwner(), Holder: r.GetHolder(),
-		TTL:  time.Duration(r.GetTtlMs()) * time.Millisecond,
-		Wait: time.Duration(r.GetWaitMs()) * time.Millisecond, Cluster: r.GetCluster(),
+	return answer(ctx, g, writes, nil, func() (*agentpb.AcquireLeaseReply, error) {
+		fence, err := g.server.acquireLease(ctx, LeaseRequest{
+			Run: r.GetRun(), Owner: r.GetOwner(), Holder: r.GetHolder(),
+			TTL:  time.Duration(r.GetTtlMs()) * time.Millisecond,
+			Wait: time.Duration(r.GetWaitMs()) * time.Millisecond, Cluster: r.GetCluster(),
+		})
+		return &agentpb.AcquireLeaseReply{Fence: fence}, err
 	})
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.AcquireLeaseReply{Fence: fence}, nil
 }
 
 func (g *service) RenewLease(ctx context.Context, r *agentpb.RenewLeaseRequest) (*agentpb.RenewLeaseReply, error) {
-	if _, err := g.server.admit(ctx, writes); err != nil {
-		return nil, toStatus(err)
-	}
-	if err := g.server.renewLease(ctx, r.GetFence()); err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.RenewLeaseReply{}, nil
+	return answer(ctx, g, writes, nil, func() (*agentpb.RenewLeaseReply, error) {
+		return &agentpb.RenewLeaseReply{}, g.server.renewLease(ctx, r.GetFence())
+	})
 }
 
 func (g *service) ReleaseLease(ctx context.Context, r *agentpb.ReleaseLeaseRequest) (*agentpb.ReleaseLeaseReply, error) {
-	if _, err := g.server.admit(ctx, writes); err != nil {
-		return nil, toStatus(err)
-	}
-	if err := g.server.releaseLease(ctx, r.GetFence()); err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.ReleaseLeaseReply{}, nil
+	return answer(ctx, g, writes, nil, func() (*agentpb.ReleaseLeaseReply, error) {
+		return &agentpb.ReleaseLeaseReply{}, g.server.releaseLease(ctx, r.GetFence())
+	})
 }
 
 func (g *service) Prepare(ctx context.Context, r *agentpb.PrepareRequest) (*agentpb.PrepareReply, error) {
-	if _, err := g.server.admit(ctx, reads); err != nil {
-		return nil, toStatus(err)
-	}
-	leave, err := g.server.gates.prepare.pass(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	defer leave()
-	ch, err := g.server.readChange(r.GetChange())
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	prepared, err := g.server.prepare(ctx, ch)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.PrepareReply{Prepared: document.Encode(prepared)}, nil
+	return answer(ctx, g, reads, g.server.gates.prepare, func() (*agentpb.PrepareReply, error) {
+		ch, err := g.server.readChange(r.GetChange())
+		if err != nil {
+			return nil, err
+		}
+		prepared, err := g.server.prepare(ctx, ch)
+		return &agentpb.PrepareReply{Prepared: document.Encode(prepared)}, err
+	})
 }
 
 func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServer[agentpb.ApplyEvent]) error {
@@ -338,64 +326,50 @@ func (g *service) Apply(r *agentpb.ApplyRequest, stream grpc.ServerStreamingServ
 }
 
 func (g *service) Cancel(ctx context.Context, r *agentpb.CancelRequest) (*agentpb.CancelReply, error) {
-	if _, err := g.server.admit(ctx, writes); err != nil {
-		return nil, toStatus(err)
-	}
-	g.server.mu.Lock()
-	defer g.server.mu.Unlock()
-	for c := range g.server.running {
-		if c.change == r.GetChangeId() {
-			c.stop()
+	return answer(ctx, g, writes, nil, func() (*agentpb.CancelReply, error) {
+		g.server.mu.Lock()
+		defer g.server.mu.Unlock()
+		for c := range g.server.running {
+			if c.change == r.GetChangeId() {
+				c.stop()
+			}
 		}
-	}
-	return &agentpb.CancelReply{}, nil
+		return &agentpb.CancelReply{}, nil
+	})
 }
 
 func (g *service) Settle(ctx context.Context, r *agentpb.SettleRequest) (*agentpb.SettleReply, error) {
-	if _, err := g.server.admit(ctx, writes); err != nil {
-		return nil, toStatus(err)
-	}
-	out, err := g.server.settle(ctx, r.GetFence(), r.GetChangeId(), r.GetUndo())
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.SettleReply{Outcome: document.Encode(out)}, nil
+	return answer(ctx, g, writes, nil, func() (*agentpb.SettleReply, error) {
+		out, err := g.server.settle(ctx, r.GetFence(), r.GetChangeId(), r.GetUndo())
+		return &agentpb.SettleReply{Outcome: document.Encode(out)}, err
+	})
 }
 
 func (g *service) Claims(ctx context.Context, _ *agentpb.ClaimsRequest) (*agentpb.ClaimsReply, error) {
-	if _, err := g.server.admit(ctx, reads); err != nil {
-		return nil, toStatus(err)
-	}
-	state, err := backend.LoadReadable(ctx, g.server.store)
-	if err != nil {
-		return nil, toStatus(failure("read the claims", err))
-	}
-	claims := append([]gpu.Claim{}, state.Claims...)
-	if _, shared, err := g.server.sharedState(ctx); err == nil { // else those of the host are still told
-		claims = append(claims, shared.Claims...)
-	}
-	return &agentpb.ClaimsReply{Claims: document.Encode(claims)}, nil
+	return answer(ctx, g, reads, nil, func() (*agentpb.ClaimsReply, error) {
+		state, err := backend.LoadReadable(ctx, g.server.store)
+		if err != nil {
+			return nil, failure("read the claims", err)
+		}
+		claims := append([]gpu.Claim{}, state.Claims...)
+		if _, shared, err := g.server.sharedState(ctx); err == nil { // else those of the host are still told
+			claims = append(claims, shared.Claims...)
+		}
+		return &agentpb.ClaimsReply{Claims: document.Encode(claims)}, nil
+	})
 }
 
 func (g *service) ForgetClaim(ctx context.Context, r *agentpb.ForgetClaimRequest) (*agentpb.ForgetClaimReply, error) {
-	if _, err := g.server.admit(ctx, writes); err != nil {
-		return nil, toStatus(err)
-	}
-	if err := g.server.forget(ctx, r.GetFence(), gpu.ClaimKind(r.GetKind()), r.GetId()); err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.ForgetClaimReply{}, nil
+	return answer(ctx, g, writes, nil, func() (*agentpb.ForgetClaimReply, error) {
+		return &agentpb.ForgetClaimReply{}, g.server.forget(ctx, r.GetFence(), gpu.ClaimKind(r.GetKind()), r.GetId())
+	})
 }
 
 func (g *service) Journal(ctx context.Context, _ *agentpb.JournalRequest) (*agentpb.JournalReply, error) {
-	if _, err := g.server.admit(ctx, reads); err != nil {
-		return nil, toStatus(err)
-	}
-	j, err := g.server.openJournal(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.JournalReply{Journal: document.Encode(j)}, nil
+	return answer(ctx, g, reads, nil, func() (*agentpb.JournalReply, error) {
+		j, err := g.server.openJournal(ctx)
+		return &agentpb.JournalReply{Journal: document.Encode(j)}, err
+	})
 }
 
 // calling is an Apply call in progress. A change that was sent twice has two.

@@ -71,19 +71,10 @@ func allocate(host *gpu.Host, g *utilization.GPU) {
 }
 
 func (g *service) Utilization(ctx context.Context, r *agentpb.UtilizationRequest) (*agentpb.UtilizationReply, error) {
-	if _, err := g.server.admit(ctx, reads); err != nil {
-		return nil, toStatus(err)
-	}
-	leave, err := g.server.gates.measure.pass(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	defer leave()
-	m, err := g.server.measure(ctx, time.Duration(r.GetWindowMs())*time.Millisecond)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &agentpb.UtilizationReply{Measurement: document.Encode(m)}, nil
+	return answer(ctx, g, reads, g.server.gates.measure, func() (*agentpb.UtilizationReply, error) {
+		m, err := g.server.measure(ctx, time.Duration(r.GetWindowMs())*time.Millisecond)
+		return &agentpb.UtilizationReply{Measurement: document.Encode(m)}, err
+	})
 }
 
 // Utilization measures how busy the GPUs of the host are: it reads them twice, a window
