@@ -121,12 +121,6 @@ type violationModel struct {
 
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
-	text := func(s string) schema.StringAttribute {
-		return schema.StringAttribute{MarkdownDescription: s, Computed: true}
-	}
-	number := func(s string) schema.Int64Attribute {
-		return schema.Int64Attribute{MarkdownDescription: s, Computed: true}
-	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. The values are known in the plan, " +
 			"for preconditions, `check` blocks and policy engines.",
@@ -296,6 +290,14 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("gpus", gpus)
 	set("stops_vms", vms)
 	set("violations", violations)
+}
+
+func text(description string) schema.StringAttribute {
+	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
+}
+
+func number(description string) schema.Int64Attribute {
+	return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
 }
 
 func describe(host string, g change.GPUEffect) gpuModel {

@@ -62,9 +62,6 @@ func assignmentsAttribute() schema.SetNestedAttribute {
 }
 
 func effectsAttribute() schema.ListNestedAttribute {
-	text := func(s string) schema.StringAttribute {
-		return schema.StringAttribute{MarkdownDescription: s, Computed: true}
-	}
 	return schema.ListNestedAttribute{
 		MarkdownDescription: "The running VMs that the layout or an assignment disturbs, by host and name.", Computed: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
@@ -88,9 +85,6 @@ func resetsAttribute() schema.ListNestedAttribute {
 }
 
 func seatsAttribute() schema.ListNestedAttribute {
-	number := func(s string) schema.Int64Attribute {
-		return schema.Int64Attribute{MarkdownDescription: s, Computed: true}
-	}
 	return schema.ListNestedAttribute{
 		MarkdownDescription: "With `gpu_p`: the partitions of each host after the run, and how many VMs they are for. Empty for other kinds.", Computed: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{

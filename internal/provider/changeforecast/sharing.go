@@ -5,6 +5,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 type sharingModel struct {
@@ -23,7 +24,8 @@ type daemonModel struct {
 
 func describeSharing(c *change.SharingEffect) *sharingModel {
 	out := &sharingModel{
-		ComputeFrom: set(c.ComputeFrom), ComputeTo: set(c.ComputeTo), SliceFrom: set(c.SliceFrom), SliceTo: set(c.SliceTo), Daemons: []daemonModel{},
+		ComputeFrom: object.Some(c.ComputeFrom), ComputeTo: object.Some(c.ComputeTo),
+		SliceFrom: object.Some(c.SliceFrom), SliceTo: object.Some(c.SliceTo), Daemons: []daemonModel{},
 	}
 	for _, d := range c.Daemons {
 		out.Daemons = append(out.Daemons, daemonModel{Name: d.Name, Action: string(d.Action), Clients: append([]string{}, d.Clients...)})
@@ -31,19 +33,7 @@ func describeSharing(c *change.SharingEffect) *sharingModel {
 	return out
 }
 
-// set is nil for an empty text.
-func set[T ~string](s T) *string {
-	if s == "" {
-		return nil
-	}
-	out := string(s)
-	return &out
-}
-
 func sharingAttribute() schema.SingleNestedAttribute {
-	text := func(s string) schema.StringAttribute {
-		return schema.StringAttribute{MarkdownDescription: s, Computed: true}
-	}
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: "The change of MPS or time-slicing, inside of MIG instances too; null when there is none.", Computed: true,
 		Attributes: map[string]schema.Attribute{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // itemModel is one entry. What is not known is null.
@@ -52,15 +53,13 @@ func Attribute(where string) schema.ListNestedAttribute {
 func Encode(ctx context.Context, list []change.Difference, diags *diag.Diagnostics) types.List {
 	items := []itemModel{}
 	for _, d := range list {
-		item := itemModel{Object: d.Object, Cause: some(string(d.Cause)), Found: d.Found, Declared: some(d.Declared)}
+		item := itemModel{Object: d.Object, Cause: object.Some(d.Cause), Found: d.Found, Declared: object.Some(d.Declared)}
 		if !d.Since.IsZero() {
-			item.Since = some(d.Since.UTC().Format(time.RFC3339))
+			item.Since = object.Some(d.Since.UTC().Format(time.RFC3339))
 		}
 		items = append(items, item)
 	}
-	out, d := types.ListValueFrom(ctx, Type, items)
-	diags.Append(d...)
-	return out
+	return object.ListOf(ctx, Type, items, diags)
 }
 
 // Decode reads what the last Read left; nothing of what is null or unknown.
@@ -141,13 +140,6 @@ func whosePlace(h *gpu.Host, g *gpu.GPU, before []GPU) string {
 		}
 	}
 	return ""
-}
-
-func some(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }
 
 func value(s *string) string {

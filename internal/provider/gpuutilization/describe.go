@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
 )
 
@@ -45,10 +46,10 @@ func use(u *utilization.Use, shares []placed) useModel {
 	}
 	for i := range u.Processes {
 		p := &u.Processes[i]
-		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: set(p.Name), Holder: set(p.Holder), Share: set(p.Share), MemoryMiB: p.Memory.MiB()})
+		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), Share: object.Some(p.Share), MemoryMiB: p.Memory.MiB()})
 	}
 	for _, p := range shares {
-		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: set(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: round(p.facts.Fraction)})
+		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: object.Some(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: round(p.facts.Fraction)})
 	}
 	return out
 }
@@ -87,12 +88,4 @@ func rounded(f *float64) *float64 {
 	}
 	r := round(*f)
 	return &r
-}
-
-// set is nil for an empty text.
-func set(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

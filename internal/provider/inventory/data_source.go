@@ -359,15 +359,15 @@ func describe(h *gpu.Host) hostModel {
 	out.describeSharing(h)
 	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)
 	for _, u := range h.Unknown {
-		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: set(u.GPU), VM: set(u.VM), Why: u.Why})
+		out.Unknown = append(out.Unknown, unknownModel{Part: string(u.Part), GPU: object.Some(u.GPU), VM: object.Some(u.VM), Why: u.Why})
 	}
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		x := gpuModel{
 			Model: g.Model, Vendor: g.Vendor, VRAMMiB: g.VRAM.MiB(), Status: string(g.Status), InstancePath: g.InstancePath,
-			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: set(g.Problem),
-			Address: set(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
-			ComputeMode: set(string(g.ComputeMode)), TimeSlice: set(string(g.TimeSlice)), ComputeCapability: set(g.ComputeCapability),
+			DriverVersion: g.Driver.Version, Dismounted: g.Dismounted, ValidCounts: []int64{}, Problem: object.Some(g.Problem),
+			Address: object.Some(g.Address), MIGInstances: []instanceModel{}, Processes: []processModel{}, VGPUs: []vgpuModel{},
+			ComputeMode: object.Some(g.ComputeMode), TimeSlice: object.Some(g.TimeSlice), ComputeCapability: object.Some(g.ComputeCapability),
 		}
 		if g.MIG != nil {
 			x.describeMIG(g.MIG)
@@ -394,7 +394,7 @@ func describe(h *gpu.Host) hostModel {
 	}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: set(vm.Guest)}
+		out.VMs[vm.ID] = vmModel{Name: vm.Name, State: string(vm.State), Generation: int64(vm.Generation), Clustered: vm.Clustered, Guest: object.Some(vm.Guest)}
 	}
 	for _, p := range h.Pools {
 		out.Pools[p.Name] = append([]string{}, p.GPUs...)
@@ -474,13 +474,13 @@ func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
 	for i := range now {
 		in := &now[i]
 		x.VGPUs = append(x.VGPUs, vgpuModel{
-			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID), Holder: set(in.Holder),
+			Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.Some(in.Address), UUID: object.Some(in.UUID), Holder: object.Some(in.Holder),
 		})
 	}
 }
 
 func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
-	out := processModel{PID: int64(p.PID), Name: set(p.Name), Holder: set(p.Holder), MemoryMiB: p.Memory.MiB(), Share: set(p.Share)}
+	out := processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), MemoryMiB: p.Memory.MiB(), Share: object.Some(p.Share)}
 	if g.MIG == nil || p.GPUInstance == nil {
 		return out
 	}
@@ -493,11 +493,3 @@ func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
 }
 
 func ptr[T any](v T) *T { return &v }
-
-// set is nil for an empty text.
-func set(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 type daemonModel struct {
@@ -71,17 +72,17 @@ func sharesAttribute() schema.MapNestedAttribute {
 
 // describeSharing fills in what processes and containers share.
 func (m *hostModel) describeSharing(h *gpu.Host) {
-	m.ContainerToolkit = set(h.ContainerToolkit)
+	m.ContainerToolkit = object.Some(h.ContainerToolkit)
 	m.Daemons, m.Shares = []daemonModel{}, map[string]shareModel{}
 	if h.MPS != nil {
-		m.MPSProgram = set(h.MPS.Program)
+		m.MPSProgram = object.Some(h.MPS.Program)
 		for i := range h.MPS.Daemons {
 			m.Daemons = append(m.Daemons, describeDaemon(&h.MPS.Daemons[i]))
 		}
 		slices.SortStableFunc(m.Daemons, func(a, b daemonModel) int { return cmp.Compare(value(a.Name), value(b.Name)) })
 	}
 	for _, s := range h.Shares {
-		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: set(s.Note)}
+		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: object.Some(s.Note)}
 		for name, v := range s.Environment {
 			x.Environment[name] = v
 		}
@@ -91,7 +92,7 @@ func (m *hostModel) describeSharing(h *gpu.Host) {
 
 func describeDaemon(d *gpu.MPSDaemon) daemonModel {
 	out := daemonModel{
-		Name: set(d.Name), GPUIDs: []string{}, PipeDirectory: set(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: set(d.Problem),
+		Name: object.Some(d.Name), GPUIDs: []string{}, PipeDirectory: object.Some(d.PipeDir), MultiUser: d.MultiUser, Clients: []int64{}, Problem: object.Some(d.Problem),
 	}
 	for _, at := range d.Devices {
 		out.GPUIDs = append(out.GPUIDs, at.GPU)

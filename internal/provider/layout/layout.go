@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // typesOf are the types of what an attribute has inside.
@@ -18,9 +20,7 @@ func typesOf(a schema.SingleNestedAttribute) map[string]attr.Type {
 }
 
 func encode(ctx context.Context, as schema.SingleNestedAttribute, from any, diags *diag.Diagnostics) types.Object {
-	out, d := types.ObjectValueFrom(ctx, typesOf(as), from)
-	diags.Append(d...)
-	return out
+	return object.NestedOf(ctx, typesOf(as), from, diags)
 }
 
 // counted is a map of numbers by name.
@@ -29,9 +29,7 @@ func counted(ctx context.Context, of map[string]int, diags *diag.Diagnostics) ty
 	for name, n := range of {
 		counts[name] = int64(n)
 	}
-	out, d := types.MapValueFrom(ctx, types.Int64Type, counts)
-	diags.Append(d...)
-	return out
+	return object.MapOf(ctx, types.Int64Type, counts, diags)
 }
 
 // number is null for 0, which stands for the default.
@@ -40,12 +38,4 @@ func number(n float64) types.Float64 {
 		return types.Float64Null()
 	}
 	return types.Float64Value(n)
-}
-
-// text is null for "", which stands for the default.
-func text[T ~string](s T) types.String {
-	if s == "" {
-		return types.StringNull()
-	}
-	return types.StringValue(string(s))
 }

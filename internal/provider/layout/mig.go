@@ -149,9 +149,7 @@ func EncodeMIG(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnost
 	case c.MIG.Off:
 		m.Enabled = types.BoolValue(false)
 	case len(c.MIG.Placements) > 0:
-		var d diag.Diagnostics
-		m.Placements, d = types.SetValueFrom(ctx, placement, Placements(c.MIG.Placements))
-		diags.Append(d...)
+		m.Placements = object.SetOf(ctx, placement, Placements(c.MIG.Placements), diags)
 	default:
 		m.Profiles = counted(ctx, c.MIG.Profiles, diags)
 	}

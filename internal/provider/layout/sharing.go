@@ -154,7 +154,7 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 	if l == nil {
 		return types.ObjectNull(typesOf(MPS("")))
 	}
-	m := mpsModel{Threads: number(l.ActiveThreadPercentage), ComputeMode: text(l.ComputeMode), Oversubscription: number(l.Oversubscription)}
+	m := mpsModel{Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode), Oversubscription: number(l.Oversubscription)}
 	if l.User != nil {
 		m.User = types.Int64Value(int64(*l.User))
 	}
@@ -189,7 +189,7 @@ func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diag
 	if l == nil {
 		return types.ObjectNull(typesOf(TimeSlicing("")))
 	}
-	m := timeSlicingModel{Interval: text(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
+	m := timeSlicingModel{Interval: object.Text(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
 	return encode(ctx, TimeSlicing(""), m, diags)
 }
 

@@ -123,6 +123,46 @@ func Strings(ctx context.Context, v interface {
 	return out
 }
 
+// ListOf writes a list, and what is wrong with it to the diagnostics.
+func ListOf(ctx context.Context, of attr.Type, from any, diags *diag.Diagnostics) types.List {
+	v, d := types.ListValueFrom(ctx, of, from)
+	diags.Append(d...)
+	return v
+}
+
+// SetOf writes a set, as ListOf does.
+func SetOf(ctx context.Context, of attr.Type, from any, diags *diag.Diagnostics) types.Set {
+	v, d := types.SetValueFrom(ctx, of, from)
+	diags.Append(d...)
+	return v
+}
+
+// MapOf writes a map, as ListOf does.
+func MapOf(ctx context.Context, of attr.Type, from any, diags *diag.Diagnostics) types.Map {
+	v, d := types.MapValueFrom(ctx, of, from)
+	diags.Append(d...)
+	return v
+}
+
+// NestedOf writes a nested object, as ListOf does.
+func NestedOf(ctx context.Context, of map[string]attr.Type, from any, diags *diag.Diagnostics) types.Object {
+	v, d := types.ObjectValueFrom(ctx, of, from)
+	diags.Append(d...)
+	return v
+}
+
+// Text is null for "".
+func Text[T ~string](s T) types.String { return types.StringPointerValue(Some(s)) }
+
+// Some is nil for "".
+func Some[T ~string](s T) *string {
+	if s == "" {
+		return nil
+	}
+	out := string(s)
+	return &out
+}
+
 // Identity reads the identity that an import names, nil where it names none.
 func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *diag.Diagnostics) *T {
 	if id == nil || id.Raw.IsNull() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // daemonModel is one MPS control daemon in the attribute mps_daemons. Who its clients are is
@@ -35,11 +36,11 @@ func describeDaemons(c gpu.PartitionConfig, h *gpu.Host, ids []string) []daemonM
 		if !there {
 			continue
 		}
-		m := daemonModel{Name: d.Name, PipeDirectory: set(d.PipeDir), GPUIDs: []string{}}
+		m := daemonModel{Name: d.Name, PipeDirectory: object.Some(d.PipeDir), GPUIDs: []string{}}
 		for _, at := range d.Devices {
 			m.GPUIDs = append(m.GPUIDs, at.GPU)
 			if at.Instance != nil {
-				m.MIGInstance = set(at.Instance.String())
+				m.MIGInstance = object.Some(at.Instance.String())
 			}
 		}
 		out = append(out, m)
@@ -60,8 +61,6 @@ func (m *model) daemons(ctx context.Context, diags *diag.Diagnostics) map[string
 func (m *model) setDaemons(ctx context.Context, c gpu.PartitionConfig, all map[string][]daemonModel, diags *diag.Diagnostics) {
 	m.Daemons = types.MapNull(daemonsOfHostType)
 	if c.MPS != nil {
-		var d diag.Diagnostics
-		m.Daemons, d = types.MapValueFrom(ctx, daemonsOfHostType, all)
-		diags.Append(d...)
+		m.Daemons = object.MapOf(ctx, daemonsOfHostType, all, diags)
 	}
 }

@@ -198,24 +198,15 @@ func (m *model) declare(ctx context.Context, c gpu.PartitionConfig, diags *diag.
 	if c.ID == "" {
 		c.ID = configID(c)
 	}
-	m.ID, m.Name, m.OnDestroy = types.StringValue(c.ID), types.StringNull(), types.StringNull()
-	if c.Name != "" {
-		m.Name = types.StringValue(c.Name)
-	}
+	m.ID, m.Name, m.MaxDisruption, m.OnDestroy = types.StringValue(c.ID), object.Text(c.Name), object.Text(c.MaxDisruption), types.StringNull()
 	if c.Restore != m.restores(c.Kind) {
 		m.OnDestroy = types.StringValue(map[bool]string{true: onDestroyRestore, false: onDestroyKeep}[c.Restore])
 	}
-	if c.MaxDisruption != "" {
-		m.MaxDisruption = types.StringValue(string(c.MaxDisruption))
-	}
-	var d diag.Diagnostics
 	if len(c.QuiesceUnits) > 0 {
-		m.QuiesceUnits, d = types.SetValueFrom(ctx, types.StringType, c.QuiesceUnits)
-		diags.Append(d...)
+		m.QuiesceUnits = object.SetOf(ctx, types.StringType, c.QuiesceUnits, diags)
 	}
 	if c.Drain {
-		m.Rollout, d = types.ObjectValueFrom(ctx, m.Rollout.AttributeTypes(ctx), rolloutModel{Drain: types.BoolValue(true)})
-		diags.Append(d...)
+		m.Rollout = object.NestedOf(ctx, m.Rollout.AttributeTypes(ctx), rolloutModel{Drain: types.BoolValue(true)}, diags)
 	}
 	m.Hosts, m.Cluster, m.Selector = scope.Encode(ctx, c.Scope, diags)
 	m.setLayout(ctx, c, diags)

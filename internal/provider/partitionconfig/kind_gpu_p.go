@@ -38,9 +38,7 @@ var gpuPKind = layoutKind{
 		if c.Kind != gpu.KindGPUP {
 			return types.ObjectNull(gpuPType)
 		}
-		out, d := types.ObjectValueFrom(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))})
-		diags.Append(d...)
-		return out
+		return object.NestedOf(ctx, gpuPType, gpuPModel{PartitionCount: types.Int64Value(int64(c.Count))}, diags)
 	},
 	describe: func(_ context.Context, out *gpuModel, _ gpu.PartitionConfig, _ *gpu.Host, g *gpu.GPU, _ *diag.Diagnostics) {
 		p := g.Partitionable

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 var migKind = layoutKind{
@@ -48,7 +49,5 @@ func (m *gpuModel) describeMIG(ctx context.Context, g *gpu.GPU, diags *diag.Diag
 		instances = append(instances, x)
 	}
 	slices.SortFunc(instances, func(a, b instanceModel) int { return cmp.Compare(a.Start, b.Start) })
-	var d diag.Diagnostics
-	m.Instances, d = types.ListValueFrom(ctx, instanceType, instances)
-	diags.Append(d...)
+	m.Instances = object.ListOf(ctx, instanceType, instances, diags)
 }

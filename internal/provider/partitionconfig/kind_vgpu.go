@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 var vgpuKind = layoutKind{
@@ -47,17 +48,7 @@ func (m *gpuModel) describeVGPUs(ctx context.Context, v *gpu.VGPU, diags *diag.D
 	list := []vgpuModel{}
 	for i := range now {
 		in := &now[i]
-		list = append(list, vgpuModel{Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: set(in.Address), UUID: set(in.UUID)})
+		list = append(list, vgpuModel{Type: in.Type, Function: layout.Function(in.VGPUPlace), Address: object.Some(in.Address), UUID: object.Some(in.UUID)})
 	}
-	var d diag.Diagnostics
-	m.VGPUs, d = types.ListValueFrom(ctx, vgpuType, list)
-	diags.Append(d...)
-}
-
-// set is nil for an empty text.
-func set(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
+	m.VGPUs = object.ListOf(ctx, vgpuType, list, diags)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // layoutKind is a kind of layout in Terraform: its block, and what it makes of a GPU's entry in the
@@ -45,10 +46,7 @@ func (m *model) setLayout(ctx context.Context, c gpu.PartitionConfig, diags *dia
 
 // describe makes a GPU's entry in the attribute gpus.
 func describe(ctx context.Context, c gpu.PartitionConfig, h *gpu.Host, g *gpu.GPU, diags *diag.Diagnostics) gpuModel {
-	out := gpuModel{Model: types.StringValue(g.Model), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
-	if g.Address != "" {
-		out.Address = types.StringValue(g.Address)
-	}
+	out := gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), Instances: types.ListNull(instanceType), VGPUs: types.ListNull(vgpuType)}
 	for _, k := range layoutKinds {
 		if k.kind == c.Kind {
 			k.describe(ctx, &out, c, h, g, diags)

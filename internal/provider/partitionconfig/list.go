@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/listing"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -32,9 +33,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	if a.Claim == nil {
 		is.Host, is.Kind = types.StringValue(a.Hosts[0]), types.StringValue(string(c.Kind))
 		if len(a.GPUs) > 0 {
-			ids, d := types.ListValueFrom(ctx, types.StringType, a.GPUs)
-			diags.Append(d...)
-			is.GPUIDs = ids
+			is.GPUIDs = object.ListOf(ctx, types.StringType, a.GPUs, diags)
 		}
 	}
 	diags.Append(out.Identity.Set(ctx, is)...)

@@ -74,9 +74,7 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 			m.PartitionVRAMMiB = types.Int64Value(size)
 		}
 	}
-	var d diag.Diagnostics
-	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
-	diags.Append(d...)
+	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
 	m.setDaemons(ctx, c, daemons, diags)
 	m.Isolation = types.StringValue(string(observedIsolation(c, hosts, v)))
 	m.Drift = drift.Encode(ctx, differs, diags)
@@ -99,9 +97,7 @@ func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.P
 			}
 		}
 	}
-	var d diag.Diagnostics
-	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
-	diags.Append(d...)
+	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
 	return v
 }
 

@@ -229,9 +229,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	for name := range skipped {
 		delete(before, name)
 	}
-	var d diag.Diagnostics
-	c.Plan.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, before)
-	c.Diags.Append(d...)
+	c.Plan.GPUs = object.MapOf(ctx, gpusOfHostType, before, c.Diags)
 	c.Plan.observe(ctx, want, hosts, r.Fleet.Look(ctx, slices.Concat(hosts, slices.Collect(maps.Keys(before)))), c.Diags)
 	return true
 }

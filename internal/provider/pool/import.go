@@ -83,9 +83,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		m.OnDestroy = types.StringValue(onDestroyMountBack)
 	}
 	if len(c.Scope.Hosts) == 0 && c.Scope.Cluster == "" {
-		var d diag.Diagnostics
-		m.Members, d = types.MapValueFrom(ctx, memberType, c.Members)
-		diags.Append(d...)
+		m.Members = object.MapOf(ctx, memberType, c.Members, diags)
 	}
 }
 

@@ -185,10 +185,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			}
 			entry := gpuModel{Model: types.StringValue(""), VRAMMiB: types.Int64Value(0)}
 			if g, ok := h.GPU(id); ok {
-				entry = gpuModel{Model: types.StringValue(g.Model), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
-				if g.Address != "" {
-					entry.Address = types.StringValue(g.Address)
-				}
+				entry = gpuModel{Model: types.StringValue(g.Model), Address: object.Text(g.Address), VRAMMiB: types.Int64Value(g.VRAM.MiB())}
 			}
 			all[name][key] = entry
 		}
@@ -205,9 +202,7 @@ func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v
 			}
 		}
 	}
-	var d diag.Diagnostics
-	m.GPUs, d = types.MapValueFrom(ctx, gpusOfHostType, all)
-	diags.Append(d...)
+	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
 	m.Drift = drift.Encode(ctx, differs, diags)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 type quotaModel struct {
@@ -95,9 +96,7 @@ func encodeQuotas(ctx context.Context, quotas map[string]gpu.PoolQuota, diags *d
 		}
 		list[label] = m
 	}
-	out, d := types.MapValueFrom(ctx, quotaType, list)
-	diags.Append(d...)
-	return out
+	return object.MapOf(ctx, quotaType, list, diags)
 }
 
 // sameQuotas compares quotas; none is the same as null.

@@ -131,9 +131,7 @@ func Encode(ctx context.Context, p, defaults gpu.Power, diags *diag.Diagnostics)
 	if p.Timeout() != defaults.Timeout() {
 		m.ShutdownTimeout = types.StringValue(durationText(p.Timeout()))
 	}
-	o, d := types.ObjectValueFrom(ctx, attributeTypes, m)
-	diags.Append(d...)
-	return o
+	return object.NestedOf(ctx, attributeTypes, m, diags)
 }
 
 var attributeTypes = map[string]attr.Type{

@@ -99,27 +99,19 @@ func GPUIDs(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[strin
 
 // Encode is Decode's inverse, for import.
 func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts types.Set, cluster types.String, selector types.Object) {
-	hosts, cluster, selector = types.SetNull(types.StringType), types.StringNull(), types.ObjectNull(SelectorType())
-	if s.Cluster != "" {
-		cluster = types.StringValue(s.Cluster)
-	}
-	var d diag.Diagnostics
+	hosts, cluster, selector = types.SetNull(types.StringType), object.Text(s.Cluster), types.ObjectNull(SelectorType())
 	if len(s.Hosts) > 0 {
-		hosts, d = types.SetValueFrom(ctx, types.StringType, s.Hosts)
-		diags.Append(d...)
+		hosts = object.SetOf(ctx, types.StringType, s.Hosts, diags)
 	}
 	if s.Selector != nil {
 		m := selectorModel{Models: types.SetNull(types.StringType), GPUIDs: types.MapNull(types.SetType{ElemType: types.StringType})}
 		if len(s.Selector.Models) > 0 {
-			m.Models, d = types.SetValueFrom(ctx, types.StringType, s.Selector.Models)
-			diags.Append(d...)
+			m.Models = object.SetOf(ctx, types.StringType, s.Selector.Models, diags)
 		}
 		if len(s.Selector.GPUIDs) > 0 {
-			m.GPUIDs, d = types.MapValueFrom(ctx, types.SetType{ElemType: types.StringType}, s.Selector.GPUIDs)
-			diags.Append(d...)
+			m.GPUIDs = object.MapOf(ctx, types.SetType{ElemType: types.StringType}, s.Selector.GPUIDs, diags)
 		}
-		selector, d = types.ObjectValueFrom(ctx, SelectorType(), m)
-		diags.Append(d...)
+		selector = object.NestedOf(ctx, SelectorType(), m, diags)
 	}
 	return hosts, cluster, selector
 }

@@ -51,11 +51,9 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 		return false
 	}
 	s := claim.Want.Share
-	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), text(s.Pool), text(s.Config), text(s.Profile), text(s.Label)
+	m.Name, m.Pool, m.Config, m.Profile, m.Label = types.StringValue(s.Name), object.Text(s.Pool), object.Text(s.Config), object.Text(s.Profile), object.Text(s.Label)
 	if len(s.GPUIDs) > 0 {
-		var d diag.Diagnostics
-		m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, s.GPUIDs)
-		diags.Append(d...)
+		m.GPUIDs = object.SetOf(ctx, types.StringType, s.GPUIDs, diags)
 	}
 	if len(s.GPUIDs) == 0 && s.Count > 1 {
 		m.Count = types.Int64Value(int64(s.Count))
@@ -66,7 +64,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, claim *gpu.Claim,
 	if p := s.ClientPriority; p != nil && *p >= 0 && *p < len(priorities) {
 		m.Priority = types.StringValue(priorities[*p])
 	}
-	m.Most = text(string(s.MaxDisruption))
+	m.Most = object.Text(s.MaxDisruption)
 	m.importMemory(ctx, s, diags)
 	return !diags.HasError()
 }
@@ -88,15 +86,5 @@ func (m *model) importMemory(ctx context.Context, s *gpu.Share, diags *diag.Diag
 	default:
 		return
 	}
-	var d diag.Diagnostics
-	m.Memory, d = types.ObjectValueFrom(ctx, memoryType, mem)
-	diags.Append(d...)
-}
-
-// text is null for "".
-func text(s string) types.String {
-	if s == "" {
-		return types.StringNull()
-	}
-	return types.StringValue(s)
+	m.Memory = object.NestedOf(ctx, memoryType, mem, diags)
 }

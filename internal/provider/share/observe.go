@@ -64,9 +64,7 @@ func (m *model) setEnvironment(ctx context.Context, env map[string]string, diags
 	if env == nil {
 		env = map[string]string{}
 	}
-	var d diag.Diagnostics
-	m.Environment, d = types.MapValueFrom(ctx, types.StringType, env)
-	diags.Append(d...)
+	m.Environment = object.MapOf(ctx, types.StringType, env, diags)
 }
 
 // observeDevices lists where the share is. GPUs that the user named keep their spelling.
@@ -82,15 +80,12 @@ func (m *model) observeDevices(ctx context.Context, h *gpu.Host, devices []gpu.S
 		}
 		list, ids = append(list, entry), append(ids, dev.GPU)
 	}
-	var d diag.Diagnostics
-	m.Devices, d = types.ListValueFrom(ctx, deviceType, list)
-	diags.Append(d...)
+	m.Devices = object.ListOf(ctx, deviceType, list, diags)
 	if !m.GPUIDs.IsNull() && !m.GPUIDs.IsUnknown() && sameGPUs(object.Strings(ctx, m.GPUIDs, diags), ids) {
 		return
 	}
 	slices.Sort(ids)
-	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
-	diags.Append(d...)
+	m.GPUIDs = object.SetOf(ctx, types.StringType, slices.Compact(ids), diags)
 }
 
 // sameGPUs compares two lists of ids as sets.

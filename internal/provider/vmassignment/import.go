@@ -74,43 +74,34 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 		m.Power = power.Encode(ctx, a.Power, r.Fleet.Power(), diags)
 	}
 	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType()), types.ObjectNull(poolType), types.ObjectNull(deviceType)
-	var d diag.Diagnostics
 	switch {
 	case a.Partition != nil:
-		m.Partition, d = types.ObjectValueFrom(ctx, partitionType(), encodePartition(*a.Partition))
+		m.Partition = object.NestedOf(ctx, partitionType(), encodePartition(*a.Partition), diags)
 	case a.Pool != nil:
 		count := types.Int64Null()
 		if a.Pool.Count != 1 {
 			count = types.Int64Value(int64(a.Pool.Count))
 		}
-		m.Pool, d = types.ObjectValueFrom(ctx, poolType, poolModel{ID: types.StringValue(a.Pool.ID), Count: count})
+		m.Pool = object.NestedOf(ctx, poolType, poolModel{ID: types.StringValue(a.Pool.ID), Count: count}, diags)
 	case a.Device != nil:
-		ids, more := types.SetValueFrom(ctx, types.StringType, a.Device.GPUIDs)
-		diags.Append(more...)
-		m.Device, d = types.ObjectValueFrom(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)})
+		ids := object.SetOf(ctx, types.StringType, a.Device.GPUIDs, diags)
+		m.Device = object.NestedOf(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)}, diags)
 	default:
 		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: Declare the assignment without importing it.",
 			at.VM.Name, at.Host))
 		return
 	}
-	diags.Append(d...)
 	m.settings(a.Settings)
 	m.EffectivePower = power.Applied(power.Decode(m.Power, r.Fleet.Power(), diags), m.Power, diags)
 }
 
 func encodePartition(p gpu.PartitionWant) partitionModel {
 	m := partitionModel{
-		Config: types.StringNull(), GPUID: types.StringNull(), VRAMMiB: types.Int64Null(),
+		Config: object.Text(p.Config), GPUID: object.Text(p.PinnedGPU), VRAMMiB: types.Int64Null(),
 		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
 		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
 		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),
 		MinCompute: number(p.Quotas.Compute.Min), MaxCompute: number(p.Quotas.Compute.Max), OptimalCompute: number(p.Quotas.Compute.Optimal),
-	}
-	if p.Config != "" {
-		m.Config = types.StringValue(p.Config)
-	}
-	if p.PinnedGPU != "" {
-		m.GPUID = types.StringValue(p.PinnedGPU)
 	}
 	if p.VRAM != nil {
 		m.VRAMMiB = types.Int64Value(p.VRAM.MiB())

@@ -233,9 +233,7 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 		}
 	}
 	slices.Sort(ids)
-	var d diag.Diagnostics
-	m.GPUIDs, d = types.SetValueFrom(ctx, types.StringType, slices.Compact(ids))
-	diags.Append(d...)
+	m.GPUIDs = object.SetOf(ctx, types.StringType, slices.Compact(ids), diags)
 	var record *gpu.Claim
 	if claimed {
 		record = &claim
