@@ -27,16 +27,8 @@ type Adoptable struct {
 
 // Kind is the kind of its claim.
 func (a *Adoptable) Kind() gpu.ClaimKind {
-	switch w := a.Want; {
-	case w.Config != nil:
-		return gpu.ClaimConfig
-	case w.Assignment != nil:
-		return gpu.ClaimAssignment
-	case w.Pool != nil:
-		return gpu.ClaimPool
-	default:
-		return gpu.ClaimShare
-	}
+	kind, _ := a.Want.Object()
+	return kind
 }
 
 // String names it for people.

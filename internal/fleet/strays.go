@@ -39,31 +39,14 @@ func (f *Fleet) isStray(c *gpu.Claim) bool {
 // straysOn are those for the object of a want.
 func (f *Fleet) straysOn(v View, w gpu.Want) []stray {
 	var out []stray
-	kind, id, on := objectOf(w)
+	kind, id := w.Object()
+	on := members(w)
 	for host, c := range v.Claims(kind, id) {
-		if on(host) && f.isStray(c) {
+		if (w.Assignment != nil || on[host]) && f.isStray(c) {
 			out = append(out, stray{host, *c})
 		}
 	}
 	return out
-}
-
-// objectOf is what claims for the object of a want say, and where it is.
-func objectOf(w gpu.Want) (kind gpu.ClaimKind, id string, on func(host string) bool) {
-	in := func(hosts map[string][]string) func(string) bool {
-		return func(host string) bool { _, ok := hosts[host]; return ok }
-	}
-	switch {
-	case w.Config != nil:
-		return gpu.ClaimConfig, w.Config.ID, in(w.Config.GPUs)
-	case w.Pool != nil:
-		return gpu.ClaimPool, w.Pool.Name, in(w.Pool.Members)
-	case w.Share != nil:
-		return gpu.ClaimShare, w.Share.Name, func(host string) bool { return host == w.Share.Host }
-	case w.Assignment != nil:
-		return gpu.ClaimAssignment, w.Assignment.VMID, func(string) bool { return true }
-	}
-	return "", "", func(string) bool { return false }
 }
 
 func (s stray) String() string {

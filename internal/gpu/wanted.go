@@ -20,6 +20,21 @@ func (w Want) Empty() bool {
 	return w.Config == nil && w.Pool == nil && w.Assignment == nil && w.Share == nil
 }
 
+// Object is the kind and the id of the claims for what is wanted, "" for nothing.
+func (w Want) Object() (kind ClaimKind, id string) {
+	switch {
+	case w.Config != nil:
+		return ClaimConfig, w.Config.ID
+	case w.Pool != nil:
+		return ClaimPool, w.Pool.Name
+	case w.Assignment != nil:
+		return ClaimAssignment, w.Assignment.VMID
+	case w.Share != nil:
+		return ClaimShare, w.Share.Name
+	}
+	return "", ""
+}
+
 // Uses are the ids of the config and of the pool that a want refers to, "" for none.
 func (w Want) Uses() (config, pool string) {
 	if a := w.Assignment; a != nil && a.Partition != nil {

@@ -213,17 +213,8 @@ func (r *Rule) concerns(p change.Change) bool {
 	if w.Empty() {
 		w = p.Prior
 	}
-	switch {
-	case w.Config != nil:
-		return slices.Contains(r.Subjects, gpu.ClaimConfig) && (r.kind == "" || r.kind == w.Config.Kind)
-	case w.Pool != nil:
-		return slices.Contains(r.Subjects, gpu.ClaimPool)
-	case w.Assignment != nil:
-		return slices.Contains(r.Subjects, gpu.ClaimAssignment)
-	case w.Share != nil:
-		return slices.Contains(r.Subjects, gpu.ClaimShare)
-	}
-	return false
+	kind, _ := w.Object()
+	return slices.Contains(r.Subjects, kind) && (w.Config == nil || r.kind == "" || r.kind == w.Config.Kind)
 }
 
 func (l Levels) inForce(rule *Rule, own Level) Level {

@@ -37,27 +37,18 @@ func (r *run) handedOver() bool {
 // priorClaims are the claims at hand for what the resource had.
 func (r *run) priorClaims() []*gpu.Claim {
 	var out []*gpu.Claim
-	on := func(host string, kind gpu.ClaimKind, id string) {
+	if a := r.plan.Prior.Assignment; a != nil {
+		for _, c := range r.fleet.vmClaims[gpu.FoldID(r.vmID(a))] {
+			out = append(out, c.item)
+		}
+		return out
+	}
+	kind, id := r.plan.Prior.Object()
+	for _, host := range r.hostsOf(change.Change{Prior: r.plan.Prior}) {
 		if h, ok := r.host(host); ok {
 			if c, ok := h.Claim(kind, id); ok {
 				out = append(out, c)
 			}
-		}
-	}
-	switch w := r.plan.Prior; {
-	case w.Config != nil:
-		for host := range w.Config.GPUs {
-			on(host, gpu.ClaimConfig, w.Config.ID)
-		}
-	case w.Pool != nil:
-		for host := range w.Pool.Members {
-			on(host, gpu.ClaimPool, w.Pool.Name)
-		}
-	case w.Share != nil:
-		on(w.Share.Host, gpu.ClaimShare, w.Share.Name)
-	case w.Assignment != nil:
-		for _, c := range r.fleet.vmClaims[gpu.FoldID(r.vmID(w.Assignment))] {
-			out = append(out, c.item)
 		}
 	}
 	return out
