@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ func Serve(version string) error {
 	if err := keepQuiet(); err != nil {
 		return err
 	}
+	defer runtime.KeepAlive(collectSeldom())
 	server, err := Server(version, nil)
 	if err != nil {
 		return err

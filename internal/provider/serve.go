@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -71,6 +72,17 @@ func keepQuiet() error {
 		return nil
 	}
 	return os.Setenv("TF_LOG_SDK", "OFF")
+}
+
+// collectSeldom paces the garbage collector, which runs where the heap has grown by a part of what is kept: often in a
+// small plan, and late in a large one. With the ballast, for which no memory is taken since nobody touches it, and a smaller
+// part than the usual, 20 MiB may grow by 34, and 200 by 106.
+func collectSeldom() (ballast []byte) {
+	if os.Getenv("GOGC") != "" {
+		return nil
+	}
+	debug.SetGCPercent(40)
+	return make([]byte, 64<<20)
 }
 
 // sharedContext gives all calls of one server contexts made from one, until Terraform stops them.
