@@ -174,7 +174,7 @@ resource "empty_assignment" "x" {
 
 const (
 	nothingToDo = "plan, nothing to do"
-	mostBeside  = 0.85 // of the empty resource without logs; 0.7 was measured
+	mostBeside  = 0.95 // of the empty resource without logs; 0.64 to 0.85 was measured on a busy machine
 )
 
 // measure prints the table of a size. below is that a plan with nothing to do takes at most mostBeside.
