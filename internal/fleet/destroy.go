@@ -81,7 +81,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 			d.touches = d.touches || len(change.OnHost(does.Steps)) > 0
 		}
 	}
-	d.Findings = append(d.Findings, rules.Decided(world, ch, f.opt.Levels)...) // as what a VM keeps that others put there
+	d.Findings = append(d.Findings, rules.Decided(world, ch, f.opt.Levels, d.Findings)...) // as what a VM keeps that others put there
 	if forGood && !rules.HasErrors(d.Findings) {
 		d.Findings = append(d.Findings, rules.StillUsed(world, ch, f.opt.Levels)...)
 	}
@@ -142,7 +142,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 		findings = append(findings, f.RefusedLater(p.Subject)...)
 		findings = append(findings, rules.Unrestorable(v.Hosts, p)...)
 	}
-	return slices.Concat(findings, rules.Decided(w, p, f.opt.Levels), f.comesLate(p)), does
+	return slices.Concat(findings, rules.Decided(w, p, f.opt.Levels, findings), f.comesLate(p)), does
 }
 
 // RefusedLater finds, once per run, that a provider which may change nothing plans a change.

@@ -1020,3 +1020,42 @@ func TestWhoIsMovedToPutADrainBackIsNamed(t *testing.T) {
 		t.Error("nothing was moved once more")
 	}
 }
+
+// That two resources of a run take one GPU, which a third has so far, is told once, with the second.
+func TestWhoTakesTheSameGPUIsToldOnce(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	takes := func(vm string) change.Change {
+		p := w.assigned(vm, gpu.PartitionWant{})
+		a := p.Want.Assignment
+		a.Kind, a.Partition, a.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
+		return p
+	}
+	has := w.stands("gpu_vm_assignment for VM vm-11", takes("vm-11").Want)
+	goes := change.Change{Subject: has.label, Token: has.token, Prior: has.has}
+	for range 24 { // the plan shuffles them
+		if says := w.plan(goes, takes("vm-12"), takes("vm-13")); len(says.errors) != 1 || !strings.Contains(says.errors[0].Found, "both take") {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}
+
+// A share that stays while the config of its device goes is told so once, whichever of the two is
+// planned first.
+func TestAShareUnderAConfigThatGoesIsToldOnce(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	mps := w.stands("gpu_partition_config mps", mpsOf(cardsOf("lin01")[randomHopper]))
+	w.stands("gpu_share s0", gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", Count: 1, ActiveThreadPercentage: 25}})
+	goes := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(goes); len(says.errors) != 1 || !strings.Contains(says.errors[0].Found, "s0") {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	before := w.hosts()
+	if err := w.apply(goes); err == nil || !strings.Contains(err.Error(), "s0") {
+		t.Errorf("the apply says %v", err)
+	}
+	w.untouched(before, w.hosts())
+}

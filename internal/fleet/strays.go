@@ -203,7 +203,7 @@ func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding 
 func (f *Fleet) stuck(v View, last change.Change) []rules.Finding {
 	w := f.world(v)
 	w.Planned = true
-	out := rules.Decided(w, last, f.opt.Levels)
+	out := rules.Decided(w, last, f.opt.Levels, nil)
 	for i := range out {
 		x := &out[i]
 		if x.Level == rules.Error {

@@ -72,7 +72,7 @@ func TestWhatTheHostRefusesInEveryOrder(t *testing.T) {
 			for _, p := range plans {
 				found := of(rules.Feasible, rules.Check(w, p, nil))
 				w.Others.Put(p.Token, p)
-				for _, f := range slices.Concat(found, rules.Decided(w, p, nil)) {
+				for _, f := range slices.Concat(found, rules.Decided(w, p, nil, nil)) {
 					said = append(said, fmt.Sprintf("%s: %s", p.Subject, f.Detail()))
 				}
 			}
@@ -139,7 +139,7 @@ func TestADestroyWaitsForThePlansOfItsUsers(t *testing.T) {
 					var said []rules.Finding
 					ask := func(p change.Change) {
 						w.Others.Put(p.Token, p)
-						said = append(said, slices.Concat(rules.Check(w, p, nil), rules.Decided(w, p, nil))...)
+						said = append(said, slices.Concat(rules.Check(w, p, nil), rules.Decided(w, p, nil, nil))...)
 						said = slices.DeleteFunc(said, func(f rules.Finding) bool {
 							return f.Rule != rules.Feasible && f.Rule != "share-placement" && f.Rule != "known-pool"
 						})
@@ -273,7 +273,7 @@ func TestAConfigThatIsHandedOverHasAnOrder(t *testing.T) {
 			for _, p := range plans {
 				found := of(rules.Feasible, rules.Check(w, p, nil))
 				w.Others.Put(p.Token, p)
-				for _, f := range slices.Concat(found, of(rules.Feasible, rules.Decided(w, p, nil))) {
+				for _, f := range slices.Concat(found, of(rules.Feasible, rules.Decided(w, p, nil, nil))) {
 					said = append(said, f.Title+": "+f.Detail())
 				}
 			}

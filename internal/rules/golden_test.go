@@ -45,7 +45,7 @@ func TestFindingsAsRead(t *testing.T) {
 	w, ends, user := restoredUnder()
 	rules.Check(w, ends, nil)
 	w.Others.Put(user.Token, user)
-	read(rules.Decided(w, user, nil)...)
+	read(rules.Decided(w, user, nil, nil)...)
 	kept := config("vdi", 4, "hv01")
 	kept.Config.Restore = true
 	read(rules.Unrestorable(world(host("hv01")).Hosts, change.Change{Subject: label(kept), Prior: kept})...)

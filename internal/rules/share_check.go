@@ -132,7 +132,7 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 		}
 		if was := placement.ShareModeOf(room.Host, at); was != d.Mode {
 			o.add(Finding{
-				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU,
+				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
 				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), was, d.Mode),
 				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
 				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
@@ -161,6 +161,18 @@ func (r *run) takenBy(host, id string) *entry {
 		}
 	}
 	return nil
+}
+
+// reshapes names another plan of the run that changes the layout of a GPU, "" for none.
+func (r *run) reshapes(host, id string) string {
+	for e := range r.others(gpusOn(host)) {
+		for _, c := range []*gpu.PartitionConfig{e.plan.Want.Config, e.plan.Prior.Config} {
+			if c != nil && !e.plan.Unchanged && contains(c.GPUs[host], id) {
+				return labelOf(e.plan)
+			}
+		}
+	}
+	return ""
 }
 
 // leftPool is the name of a share's pool when this run takes a GPU out of it.

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -42,8 +44,9 @@ func (r *run) undecided(v violation, decided map[string]bool) bool {
 
 // Decided finds what is wrong with plans that came before, and hung on what resources of this
 // state do of which the last one is in the book by now. Where no other is to come it finds what is
-// wrong with the last one, too.
-func Decided(w World, last change.Change, levels Levels) []Finding {
+// wrong with the last one, too. Of a plan with which that one has been found in conflict nothing is
+// said again.
+func Decided(w World, last change.Change, levels Levels, said []Finding) []Finding {
 	var out []Finding
 	if w.Others == nil {
 		return nil
@@ -53,6 +56,10 @@ func Decided(w World, last change.Change, levels Levels) []Finding {
 	find := func(id [2]string, p change.Change) {
 		comes := p.Token == last.Token || endsLayout(p) && !inTheWay
 		if comes && !w.Planned || w.Others.Superseded(p) {
+			return
+		}
+		if slices.ContainsFunc(said, func(f Finding) bool { return f.Level == Error && f.Other == labelOf(p) }) {
+			w.Others.undecided.Delete(id)
 			return
 		}
 		r, done := begin(w, p)

@@ -33,7 +33,7 @@ func TestUndecidedOfWhatStoodBefore(t *testing.T) {
 					p.Prior, p.Unchanged = gpu.Want{}, false
 				}
 				w.Others.Put(p.Token, p)
-				errors = append(errors, slices.Concat(rules.Check(w, p, nil), rules.Decided(w, p, nil))...)
+				errors = append(errors, slices.Concat(rules.Check(w, p, nil), rules.Decided(w, p, nil, nil))...)
 			}
 			errors = slices.DeleteFunc(errors, func(f rules.Finding) bool { return f.Level != rules.Error })
 			if brings != (len(errors) > 0) {
