@@ -67,12 +67,10 @@ func (r *run) checkBound(a *gpu.Assignment, label string) {
 	if pin := a.Partition.PinnedGPU; pin != "" {
 		slots := r.configSlots(at.key, id)
 		if len(slots) > 0 && !slices.ContainsFunc(slots, func(s slot) bool { return gpu.SameID(s.gpu.ID, pin) }) {
-			r.report(Finding{
+			r.reportVM(at, Finding{
 				Path:   "partition.gpu_id",
 				Title:  "The GPU is not in the partition config",
-				Host:   at.key,
 				GPU:    pin,
-				VM:     at.vm.Name,
 				Found:  fmt.Sprintf("Partition config %s does not have GPU %s on %s.", quote(id), pin, hostText(at.key)),
 				Wanted: fmt.Sprintf("%s takes a partition of this config, and of this GPU.", label),
 				Fix:    "Name a GPU of the config, or leave `gpu_id` or `config` out.",

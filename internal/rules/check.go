@@ -204,6 +204,12 @@ func (r *run) report(f Finding, keys ...string) {
 	r.found = append(r.found, violation{Finding: f, keys: keys})
 }
 
+// reportVM records a violation of a VM, on its owner host.
+func (r *run) reportVM(at located, f Finding, keys ...string) {
+	f.Host, f.VM = at.key, at.vm.Name
+	r.report(f, keys...)
+}
+
 // key makes a violation's key of its parts; ids are compared without case.
 func key(parts ...string) string { return gpu.FoldID(strings.Join(parts, "\x00")) }
 

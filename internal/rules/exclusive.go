@@ -36,8 +36,6 @@ func checkSinglePartition(r *run) {
 	n := len(at.vm.PartitionAdapters)
 	f := Finding{
 		Path:   "vm",
-		Host:   at.key,
-		VM:     at.vm.Name,
 		Title:  "The VM already has a partition",
 		Wanted: fmt.Sprintf("%s gives it one. %s", r.label(), wanted),
 	}
@@ -62,7 +60,7 @@ func checkSinglePartition(r *run) {
 	for i := range keys {
 		keys[i] = key("adapter", at.vm.ID, fmt.Sprint(i))
 	}
-	r.report(f, keys...)
+	r.reportVM(at, f, keys...)
 }
 
 // vmName names the VM of two assignments in the same words for both.

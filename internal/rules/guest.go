@@ -15,11 +15,9 @@ func checkSupportedGuest(r *run) {
 	if !ok || at.vm.Guest == "" || takesPartitions(at.vm.Guest) {
 		return
 	}
-	r.report(Finding{
+	r.reportVM(at, Finding{
 		Path:   "vm",
 		Title:  "The guest is not listed for GPU partitions",
-		Host:   at.key,
-		VM:     at.vm.Name,
 		Found:  fmt.Sprintf("%s on %s runs %s.", vmText(at.vm), hostText(at.key), at.vm.Guest),
 		Wanted: fmt.Sprintf("%s gives it a GPU partition. Microsoft lists Windows 10 or later, Windows Server 2019 or later, and Ubuntu 18.04, 20.04 and 22.04 LTS.", r.label()),
 		Fix:    "Upgrade the guest, or give it a whole GPU (`pool`, `device`) if its vendor has a driver for it.",

@@ -191,12 +191,10 @@ func (r *run) checkQuotaVRAM(at located, slots []slot, q gpu.Quota) {
 		if most == 0 || size == 0 || gpu.Bytes(most) <= limit {
 			continue
 		}
-		r.report(Finding{
+		r.reportVM(at, Finding{
 			Path:   "partition",
 			Title:  "The memory quota exceeds the partition's size",
-			Host:   at.key,
 			GPU:    s.gpu.ID,
-			VM:     at.vm.Name,
 			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(at.key, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
 			Wanted: fmt.Sprintf("%s asks for a quota of %d MiB; the VM would not start.", r.label(), gpu.Bytes(most).MiB()),
 			Fix:    fmt.Sprintf("Leave the VRAM quotas out, which gives the whole partition, or write at most %d MiB.", size.MiB()),

@@ -16,8 +16,6 @@ func checkSameHost(r *run) {
 		return
 	}
 	f := Finding{
-		Host:   at.key,
-		VM:     at.vm.Name,
 		Title:  "The VM and the GPU are on different hosts",
 		Wanted: "A VM can only use GPUs of the host that it runs on.",
 	}
@@ -42,7 +40,7 @@ func checkSameHost(r *run) {
 	default:
 		return
 	}
-	r.report(f)
+	r.reportVM(at, f)
 }
 
 func checkPinnedOnClustered(r *run) {
@@ -52,8 +50,6 @@ func checkPinnedOnClustered(r *run) {
 		return
 	}
 	f := Finding{
-		Host:  at.key,
-		VM:    at.vm.Name,
 		Title: "A clustered VM is pinned to a GPU",
 		Found: fmt.Sprintf("%s on %s is clustered: it may start on another node.", vmText(at.vm), hostText(at.key)),
 	}
@@ -71,7 +67,7 @@ func checkPinnedOnClustered(r *run) {
 	default:
 		return
 	}
-	r.report(f)
+	r.reportVM(at, f)
 }
 
 func checkPoolCoversOwners(r *run) {

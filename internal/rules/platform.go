@@ -56,11 +56,9 @@ func checkPolicyGate(r *run) {
 	if len(values) == 0 {
 		return
 	}
-	r.report(Finding{
+	r.reportVM(at, Finding{
 		Path:   "vm",
 		Title:  "A host policy forbids the assignment",
-		Host:   at.key,
-		VM:     at.vm.Name,
 		Found:  fmt.Sprintf("On %s the policy %s is set.", hostText(at.key), join(values)),
 		Wanted: fmt.Sprintf("%s gives %s a GPU; Hyper-V then refuses GPUs that the platform does not list as secure and supported.", r.label(), vmText(at.vm)),
 		Fix:    `Set the value to 0 under HKLM\SOFTWARE\Policies\Microsoft\Windows\HyperV on every node, or relax this rule if the GPU is known to comply.`,

@@ -27,8 +27,6 @@ func checkVMMustBeOff(r *run) {
 	destroys, waits, why := r.plan.Want.Empty(), a.Power.NextOff, e.Stops[0].Why
 	f := Finding{
 		Path:   "power",
-		Host:   at.key,
-		VM:     at.vm.Name,
 		Title:  "The VM must be off",
 		Wanted: fmt.Sprintf("%s changes what Hyper-V changes only while the VM is off: %s.", r.label(), join(why)),
 		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State)),
@@ -50,7 +48,7 @@ func checkVMMustBeOff(r *run) {
 	default:
 		f.Fix = "Look at the VM on its host and bring it into a regular state first."
 	}
-	r.report(f, key("off", at.vm.ID))
+	r.reportVM(at, f, key("off", at.vm.ID))
 }
 
 func checkPartitionInUse(r *run) {

@@ -12,11 +12,9 @@ func checkGeneration2(r *run) {
 		return
 	}
 	if at, ok := r.locate(a); ok && at.vm.Generation == 1 {
-		r.report(Finding{
+		r.reportVM(at, Finding{
 			Path:   "vm",
 			Title:  "The VM is a generation 1 VM",
-			Host:   at.key,
-			VM:     at.vm.Name,
 			Found:  fmt.Sprintf("%s on %s is of generation 1.", vmText(at.vm), hostText(at.key)),
 			Wanted: fmt.Sprintf("%s gives it a GPU partition, for which the VM must be of generation 2.", r.label()),
 			Fix:    "Create the VM as generation 2; a VM cannot be converted in place. Whole GPUs (`pool`, `device`) work with both generations.",
@@ -45,11 +43,9 @@ func checkVMSettings(r *run) {
 	}
 	r.checkMMIO(at, settings)
 	if stop := settings.AutomaticStopAction; stop != nil && *stop == gpu.StopSave {
-		r.report(Finding{
+		r.reportVM(at, Finding{
 			Path:   "automatic_stop_action",
 			Title:  "The VM would be saved when its host stops",
-			Host:   at.key,
-			VM:     at.vm.Name,
 			Found:  fmt.Sprintf("%s on %s has the automatic stop action \"save\".", vmText(at.vm), hostText(at.key)),
 			Wanted: fmt.Sprintf("%s gives it whole GPUs, and a VM with a passed-through device cannot be saved.", r.label()),
 			Fix:    "Write `automatic_stop_action = \"turn_off\"` or `\"shut_down\"`.",
@@ -62,12 +58,10 @@ func (r *run) checkCheckpoints(at located) {
 	if c != gpu.CheckpointsProduction && c != gpu.CheckpointsStandard {
 		return
 	}
-	r.report(Finding{
+	r.reportVM(at, Finding{
 		Level:  Warning,
 		Path:   "vm",
 		Title:  "The VM allows standard checkpoints",
-		Host:   at.key,
-		VM:     at.vm.Name,
 		Found:  fmt.Sprintf("%s on %s has checkpoints of type %q.", vmText(at.vm), hostText(at.key), c),
 		Wanted: fmt.Sprintf("%s gives it a GPU. Hyper-V refuses standard checkpoints of such a VM, and a production checkpoint falls back to one.", r.label()),
 		Fix:    "Set the VM's checkpoint type to `Disabled` or `ProductionOnly` where the VM is managed.",
@@ -81,8 +75,6 @@ func (r *run) checkDynamicMemory(at located, whole bool) {
 	f := Finding{
 		Path:  "vm",
 		Title: "The VM has dynamic memory",
-		Host:  at.key,
-		VM:    at.vm.Name,
 		Found: fmt.Sprintf("%s on %s has dynamic memory.", vmText(at.vm), hostText(at.key)),
 		Fix:   "Give the VM static memory where the VM is managed.",
 	}
@@ -92,7 +84,7 @@ func (r *run) checkDynamicMemory(at located, whole bool) {
 		f.Level = Warning
 		f.Wanted = fmt.Sprintf("%s gives it a partition; its memory then cannot change, and the VM starts only when start and minimum memory are equal.", r.label())
 	}
-	r.report(f, key("memory", at.vm.ID))
+	r.reportVM(at, f, key("memory", at.vm.ID))
 }
 
 // checkMMIO compares the memory-mapped IO space that the VM will have with what its
@@ -114,12 +106,10 @@ func (r *run) checkMMIO(at located, settings gpu.VMSettings) {
 		if space.have == nil || *space.have >= space.need {
 			continue
 		}
-		r.report(Finding{
+		r.reportVM(at, Finding{
 			Path:   space.path,
 			Title:  "Too little memory-mapped IO space",
-			Host:   at.key,
 			GPU:    from.ID,
-			VM:     at.vm.Name,
 			Found:  fmt.Sprintf("%s will have %d MiB of %s memory-mapped IO space.", vmText(at.vm), space.have.MiB(), space.name),
 			Wanted: fmt.Sprintf("With %s it needs %d MiB, its own share included.", gpuOn(at.key, from), space.need.MiB()),
 			Fix:    fmt.Sprintf("Write `%s = %d`.", space.path, space.need.MiB()),
