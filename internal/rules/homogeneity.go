@@ -350,11 +350,10 @@ func checkHomogeneousLayout(r *run) {
 	said := map[*entry]bool{}
 	clusters := map[string]bool{}
 	for _, h := range r.hostsAtHand(c.GPUs) {
-		cluster := gpu.FoldID(h.ClusterName())
-		if cluster == "" || clusters[cluster] {
+		if cluster(h) == "" || clusters[cluster(h)] {
 			continue
 		}
-		clusters[cluster] = true
+		clusters[cluster(h)] = true
 		r.reportOtherLayouts(c, h, said)
 		r.reportLeftoverLayouts(c, h)
 	}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -181,7 +182,7 @@ func (r *run) sameVM(a, b *gpu.Assignment) bool {
 	if a.Host != "" && b.Host != "" && a.Host != b.Host {
 		return false
 	}
-	nameA, nameB := writtenName(a), writtenName(b)
+	nameA, nameB := cmp.Or(a.VMName, a.VM), cmp.Or(b.VMName, b.VM)
 	return gpu.SameID(nameA, nameB) && len(r.fleet.vmsByName[gpu.FoldID(nameA)]) < 2
 }
 
@@ -193,13 +194,6 @@ func (r *run) vmID(a *gpu.Assignment) string {
 		return at.vm.ID
 	}
 	return ""
-}
-
-func writtenName(a *gpu.Assignment) string {
-	if a.VMName != "" {
-		return a.VMName
-	}
-	return a.VM
 }
 
 // othersForVM are the other plans of the run that want something for the VM of an
