@@ -38,7 +38,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 	if s := req.Want.Share; s != nil {
 		around = append(around, f.ShareHosts(ctx, *s)...)
 	}
-	view := f.Look(ctx, f.withPeers(ctx, around))
+	view := f.LookAround(ctx, around)
 	for n := range joining {
 		if err, silent := view.Errors[n]; silent {
 			return nil, view, nil, &Failure{Label: req.Subject, Host: n, Err: err}
@@ -83,10 +83,10 @@ func members(w gpu.Want) map[string]bool {
 	return out
 }
 
-// withPeers adds the other hosts of the same clusters: rules about clusters need
-// them, and claims for VMs that moved may lie there.
-func (f *Fleet) withPeers(ctx context.Context, names []string) []string {
-	return f.Peers(f.Look(ctx, names), names)
+// LookAround takes the snapshots of some hosts and of the others of their clusters: rules about
+// clusters need these, and claims for VMs that moved may lie there.
+func (f *Fleet) LookAround(ctx context.Context, names []string) View {
+	return f.Look(ctx, f.Peers(f.Look(ctx, names), names))
 }
 
 // Peers returns names and the hosts that share a cluster with them, sorted.

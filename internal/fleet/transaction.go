@@ -426,7 +426,7 @@ func (t *transaction) sayWhereMoved(ctx context.Context) {
 	if len(t.before) == 0 {
 		return
 	}
-	now := t.fleet.Look(ctx, t.fleet.withPeers(ctx, slices.Compact(slices.Sorted(maps.Values(t.before)))))
+	now := t.fleet.LookAround(ctx, slices.Compact(slices.Sorted(maps.Values(t.before))))
 	for _, id := range slices.Sorted(maps.Keys(t.before)) {
 		if at, err := FindVM(now, id); err == nil && at.Host != t.before[id] {
 			t.stand(t.before[id], []string{fmt.Sprintf("VM %s has moved to %s", at.VM.Name, at.Host)})

@@ -90,7 +90,7 @@ func clusterUnknown(h *gpu.Host) int {
 // cluster, or else first the hosts of hint with their cluster and then every host.
 func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, cluster string, hint []string) (View, FoundVM, error) {
 	if at, ok := f.lastSeen(ref, hosts, cluster, hint); ok {
-		v := f.Look(ctx, f.withPeers(ctx, []string{at}))
+		v := f.LookAround(ctx, []string{at})
 		if found, err := FindVM(v, ref); err == nil && found.Host == at {
 			return v, found, nil
 		}
@@ -108,7 +108,7 @@ func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, clust
 		return v, found, err
 	}
 	if len(hint) > 0 {
-		v := f.Look(ctx, f.withPeers(ctx, hint))
+		v := f.LookAround(ctx, hint)
 		if found, err := FindVM(v, ref); err == nil {
 			return v, found, nil
 		}

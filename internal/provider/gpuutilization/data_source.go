@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -93,16 +94,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 
 // look takes the inventories of the hosts, which say what is given out.
 func (d *DataSource) look(ctx context.Context, c config, diags *diag.Diagnostics) fleet.View {
-	names := d.Fleet.HostNames()
-	if !c.Hosts.IsNull() {
-		names = object.Strings(ctx, c.Hosts, diags)
-		slices.Sort(names)
-	}
-	for _, n := range names {
-		if !d.Fleet.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.Fleet.HostNames()}).Error())
-		}
-	}
+	names := scope.Named(ctx, d.Fleet, c.Hosts, diags)
 	if diags.HasError() {
 		return fleet.View{}
 	}

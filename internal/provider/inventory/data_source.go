@@ -294,32 +294,16 @@ func gpusAttribute() schema.MapNestedAttribute {
 
 // Read implements datasource.DataSource.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var config struct {
-		Hosts       types.Set    `tfsdk:"hosts"`
-		IncludeJSON types.Bool   `tfsdk:"include_json"`
-		Inventory   types.Map    `tfsdk:"inventory"`
-		Holders     types.List   `tfsdk:"holders"`
-		Silent      types.List   `tfsdk:"unreachable_hosts"`
-		JSON        types.String `tfsdk:"json"`
-	}
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
+	m := model{Inventory: map[string]hostModel{}, Holders: []holderModel{}, Silent: []string{}}
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("hosts"), &m.Hosts)...)
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("include_json"), &m.IncludeJSON)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
-	m := model{Hosts: config.Hosts, IncludeJSON: config.IncludeJSON, Inventory: map[string]hostModel{}, Holders: []holderModel{}, Silent: []string{}}
-	names := d.Fleet.HostNames()
-	if !config.Hosts.IsNull() {
-		names = object.Strings(ctx, config.Hosts, &resp.Diagnostics)
-		slices.Sort(names)
-	}
-	for _, n := range names {
-		if !d.Fleet.Has(n) {
-			resp.Diagnostics.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: d.Fleet.HostNames()}).Error())
-		}
-	}
+	names := scope.Named(ctx, d.Fleet, m.Hosts, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -337,7 +321,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		recorded.HeldBy = nil // it passes
 		snapshot.Hosts = append(snapshot.Hosts, recorded)
 	}
-	if config.IncludeJSON.ValueBool() {
+	if m.IncludeJSON.ValueBool() {
 		var text bytes.Buffer
 		_ = json.Indent(&text, document.Encode(snapshot), "", "  ")
 		m.JSON = new(text.String())

@@ -162,7 +162,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 		return fleet.View{}, true
 	}
 	names := slices.Sorted(maps.Keys(prior.GPUs))
-	view := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
+	view := r.Fleet.LookAround(ctx, names)
 	return report.Destroy(ctx, r.Fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Config: prior}})
 }
 

@@ -55,7 +55,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, diags *diag.Diagn
 		diags.AddError("Unknown host or cluster", fmt.Sprintf("Found: %q is neither a host of the provider, which knows %s, nor a cluster of one.", at, words.Join(r.Fleet.HostNames())))
 		return
 	}
-	v := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
+	v := r.Fleet.LookAround(ctx, names)
 	if !report.Unreachable(diags, r.Fleet, label(m.ID.ValueString()), v, names...) {
 		return
 	}

@@ -214,7 +214,7 @@ func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanReque
 		return
 	}
 	names := slices.Sorted(maps.Keys(prior.Members))
-	view := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
+	view := r.Fleet.LookAround(ctx, names)
 	report.Destroy(ctx, r.Fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
 }
 
@@ -233,8 +233,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 	if diags.HasError() {
 		return nil, fleet.View{}, false
 	}
-	v := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, names), names))
-	return names, v, true
+	return names, r.Fleet.LookAround(ctx, names), true
 }
 
 // apply makes the plan real and fills in its computed attributes. It returns false

@@ -157,9 +157,23 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 	if !within(s.Selector, s.Hosts, diags) || diags.HasError() {
 		return nil, fleet.View{}, false
 	}
-	v = f.Look(ctx, s.Hosts)
-	v = f.Look(ctx, f.Peers(v, s.Hosts))
-	return s.Hosts, v, true
+	return s.Hosts, f.LookAround(ctx, s.Hosts), true
+}
+
+// Named are the hosts that a data source names, all of the provider's for null. A name that the
+// provider does not know is an error at the attribute.
+func Named(ctx context.Context, f *fleet.Fleet, hosts types.Set, diags *diag.Diagnostics) []string {
+	if hosts.IsNull() {
+		return f.HostNames()
+	}
+	names := object.Strings(ctx, hosts, diags)
+	slices.Sort(names)
+	for _, n := range names {
+		if !f.Has(n) {
+			diags.AddAttributeError(path.Root("hosts"), "Unknown host", (&fleet.UnknownHostError{Host: n, Known: f.HostNames()}).Error())
+		}
+	}
+	return names
 }
 
 // within refuses a selector that names GPUs of a host outside the scope: it would

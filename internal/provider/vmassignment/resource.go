@@ -101,7 +101,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if !done {
 		return false
 	}
-	view := r.Fleet.Look(ctx, r.Fleet.Peers(r.Fleet.Look(ctx, []string{at.Host}), []string{at.Host}))
+	view := r.Fleet.LookAround(ctx, []string{at.Host})
 	now, err := fleet.FindVM(view, want.VMID)
 	if err != nil {
 		title := "VM disappeared"
