@@ -10,7 +10,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Journal is what a host has not settled yet.
@@ -50,9 +49,11 @@ func (s *Server) openJournal(ctx context.Context) (Journal, error) {
 		j.Lease = state.Lease
 	}
 	for _, e := range entries {
-		j.Changes = append(j.Changes, Unsettled{
-			ID: e.ID, Subject: e.Subject, Run: e.Run, Status: string(e.Status), Steps: words.Each(e.Steps, change.Step.String), Begun: e.Begun,
-		})
+		u := Unsettled{ID: e.ID, Subject: e.Subject, Run: e.Run, Status: string(e.Status), Begun: e.Begun}
+		for _, step := range e.Steps {
+			u.Steps = append(u.Steps, step.String())
+		}
+		j.Changes = append(j.Changes, u)
 	}
 	return j, nil
 }

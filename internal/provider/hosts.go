@@ -261,7 +261,7 @@ func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diag
 			out[name] = notYetKnown(name)
 			continue
 		}
-		if dial := p.way(ctx, name, m, diags); dial != nil {
+		if dial := p.way(name, m, diags); dial != nil {
 			out[name] = fleet.Endpoint{Dial: dial, Cluster: m.Cluster.ValueString()}
 		}
 	}
@@ -269,7 +269,7 @@ func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diag
 }
 
 // way is how one host is reached, nil when its settings are wrong.
-func (p *gpuProvider) way(ctx context.Context, name string, m *hostModel, diags *diag.Diagnostics) fleet.Dial {
+func (p *gpuProvider) way(name string, m *hostModel, diags *diag.Diagnostics) fleet.Dial {
 	at := path.Root("hosts").AtMapKey(name)
 	switch {
 	case !m.SSH.IsNull():

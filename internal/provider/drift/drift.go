@@ -109,8 +109,8 @@ const notYet = ", and not in "
 // Replaced is a GPU that has another one's place, going by the state: what that lists, and the
 // drift of an earlier reading, since it lists the GPU itself by then; nil for nobody's. A place
 // is the id on Hyper-V, where another model shows it, and the PCI address on Linux, where the id
-// does. object is the one that the GPU is not in yet; "" for one that has it.
-func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []change.Difference, object string) *change.Difference {
+// does. into is the object that the GPU is not in yet; "" for one that has it.
+func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []change.Difference, into string) *change.Difference {
 	d := &change.Difference{Object: "GPU " + g.ID, Cause: change.CauseGPUReplaced, Found: whosePlace(h, g, before)}
 	for _, e := range earlier {
 		at := "host " + host + ", " + d.Object
@@ -121,8 +121,8 @@ func Replaced(host string, h *gpu.Host, g *gpu.GPU, before []GPU, earlier []chan
 	switch {
 	case d.Found == "":
 		return nil
-	case object != "":
-		d.Found += notYet + object + " yet"
+	case into != "":
+		d.Found += notYet + into + " yet"
 	}
 	return d
 }

@@ -76,7 +76,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Sh
 	if !object.Known(ctx, m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority, m.Most) {
 		return gpu.Share{}, false
 	}
-	s = m.limits(ctx, diags)
+	s = m.limits(diags)
 	s.Host, s.GPUIDs = m.Host.ValueString(), object.Strings(ctx, m.GPUIDs, diags)
 	slices.Sort(s.GPUIDs)
 	s.Count = max(1, len(s.GPUIDs))
@@ -87,7 +87,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Sh
 }
 
 // limits are what of a share does not tell where it is.
-func (m *model) limits(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
+func (m *model) limits(diags *diag.Diagnostics) gpu.Share {
 	s := gpu.Share{
 		Name: m.Name.ValueString(), Pool: m.Pool.ValueString(), Config: m.Config.ValueString(), Profile: layout.ProfileName(m.Profile.ValueString()),
 		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
@@ -119,7 +119,7 @@ func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.Share {
 	if m == nil {
 		return nil
 	}
-	s := m.limits(ctx, diags)
+	s := m.limits(diags)
 	s.Host, s.Devices = m.Host.ValueString(), m.placed(ctx, diags)
 	s.Count = max(1, len(s.Devices))
 	return &s
