@@ -832,6 +832,36 @@ func TestAVMThatGoesOnTakesNoPartitionAnew(t *testing.T) {
 	}
 }
 
+// A VM whose assignment goes is started again, with the partition that others gave it on whichever GPU
+// the host chooses: a config that may not stop it comes too late there, whichever is planned first.
+func TestAVMWhoseAssignmentGoesMaySitDownElsewhere(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	draws := w.assigned("vm-11", gpu.PartitionWant{}).Want
+	draws.Assignment.Kind, draws.Assignment.Partition, draws.Assignment.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
+	vm := w.stands("gpu_vm_assignment for VM vm-11", draws)
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-11"); err != nil {
+		t.Fatal(err)
+	}
+	w.turn("vm-11", gpu.VMRunning) // on the emptiest GPU, the first
+	goes := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has}
+	comes := change.Change{Subject: "gpu_partition_config vdi", Token: "vdi", Want: gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[1:]}, MaxDisruption: gpu.DisruptNone,
+	}}}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(goes, comes); len(says.errors) != 1 || says.errors[0].Title != "The change may come too late" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	w.seen.seats = randomGPUs[1]
+	if err := w.apply(goes); err != nil {
+		t.Fatal(err)
+	}
+	if says := w.plan(comes); len(says.errors) != 1 || !strings.Contains(says.errors[0].Found, `"vm-11"`) {
+		t.Errorf("the VM sits there now, and the plan says %+v", says.errors)
+	}
+}
+
 // A VM that is owed a start, and whose partition another one has taken meanwhile, stays off: a plan does
 // not take it for one that runs, and refuses what its start would have to come with.
 func TestAVMThatIsOwedAStartMayFindNoRoom(t *testing.T) {

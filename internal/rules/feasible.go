@@ -113,7 +113,7 @@ func (r *run) outcomes(known gpu.Host, host string, p, about change.Change) []gp
 		return nil
 	}
 	out := []gpu.Host{after}
-	a := p.Want.Assignment
+	a := cmp.Or(p.Want.Assignment, p.Prior.Assignment)
 	if a == nil {
 		return out
 	}
