@@ -151,13 +151,12 @@ func (p *planner) joins(c *configChange, id string) {
 	if given := now.Only(c.shape.Kind); p.change.ClaimOnly && (given.MIG == nil || given.VGPU != nil || given.MIG.Enabled == c.shape.HasMIG()) {
 		c.given = c.given.With(id, given)
 	}
-	prior, had := configOn(p.change.Prior.Config, p.key)
-	if had && !p.change.Adopt && hasID(prior.GPUs[p.key], id) && ok && Offers(prior.Kind, g) && HasLayout(&prior, g) {
-		return // the config made it so, and the record of what was before is lost
-	}
 	before := now
+	prior, had := configOn(p.change.Prior.Config, p.key)
 	if other := p.leavesFor(c, id); other != nil {
 		before = other.Before.Of(id) // what the other config made of it is not what it was
+	} else if had && !p.change.Adopt && hasID(prior.GPUs[p.key], id) && ok && Offers(prior.Kind, g) && HasLayout(&prior, g) {
+		return // the config made it so, and the record of what was before is lost
 	}
 	c.before = c.before.With(id, before)
 }
