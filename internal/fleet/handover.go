@@ -19,6 +19,7 @@ import (
 // may keep its successor from its turn; and no longer than patience in all.
 type handovers struct {
 	patience time.Duration
+	made     time.Time // when the run began
 
 	mu      sync.Mutex
 	next    int
@@ -37,7 +38,7 @@ type handovers struct {
 }
 
 func newHandovers(patience time.Duration) *handovers {
-	return &handovers{patience: patience, bell: make(chan struct{}), ended: map[string]change.Change{}}
+	return &handovers{patience: patience, made: time.Now(), bell: make(chan struct{}), ended: map[string]change.Change{}}
 }
 
 // ring says that something was planned.
@@ -106,12 +107,15 @@ func (h *handovers) await(ctx context.Context, is func() bool) {
 }
 
 // quiet waits, in one plan, until no other is under way and none has come for a third of
-// patience, and reports whether others could have: with one operation at a time, or where each
-// depends on the one before, they cannot. When something is so it reports false at once.
+// patience, or half of what the run has taken so far: between two resources with thousands of
+// instances Terraform plans nothing for long. It reports whether others could have come: with one
+// operation at a time, or where each depends on the one before, they cannot. When something is so
+// it reports false at once.
 func (h *handovers) quiet(ctx context.Context, is func() bool) bool {
 	for ctx.Err() == nil && !is() {
 		h.mu.Lock()
-		bell, idle, busy := h.bell, h.patience/3-time.Since(h.last), h.under > len(h.waiting)+1
+		bell, busy := h.bell, h.under > len(h.waiting)+1
+		idle := max(h.patience/3, h.last.Sub(h.made)/2) - time.Since(h.last)
 		if !busy && (idle <= 0 || h.alone && !h.parallel) {
 			defer h.mu.Unlock()
 			h.alone = !h.parallel
