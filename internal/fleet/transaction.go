@@ -426,7 +426,12 @@ func (t *transaction) sayWhereMoved(ctx context.Context) {
 	if len(t.before) == 0 {
 		return
 	}
-	now := t.fleet.LookAround(ctx, slices.Compact(slices.Sorted(maps.Values(t.before))))
+	now := View{Hosts: map[string]*gpu.Host{}} // before those are back that a node owed its resumption gets back
+	for n := range t.fleet.LookAround(ctx, slices.Compact(slices.Sorted(maps.Values(t.before)))).Hosts {
+		if h, err := t.fleet.Snapshot(ctx, n); err == nil {
+			now.Hosts[n] = h
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(t.before)) {
 		if at, err := FindVM(now, id); err == nil && at.Host != t.before[id] {
 			t.stand(t.before[id], []string{fmt.Sprintf("VM %s has moved to %s", at.VM.Name, at.Host)})
