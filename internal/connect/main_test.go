@@ -41,6 +41,8 @@ type job struct {
 	// it wait for the end of its input instead.
 	Exits *int `json:"exits,omitempty"`
 	Hangs bool `json:"hangs,omitempty"`
+	// Slow is how long it takes to end, as on a busy host.
+	Slow time.Duration `json:"slow,omitempty"`
 	// Dir is a host's (see newHost); without it the agent has no host, and speaks
 	// Protocol.
 	Dir      string `json:"dir,omitempty"`
@@ -95,6 +97,7 @@ func (j job) run(ctx context.Context) error {
 	fmt.Print(j.Says)
 	switch {
 	case j.Exits != nil:
+		time.Sleep(j.Slow)
 		os.Exit(*j.Exits)
 	case j.Hangs:
 		_, err := io.Copy(io.Discard, os.Stdin)

@@ -17,8 +17,9 @@ import (
 // (a banner, a shell profile that prints) would be taken for the protocol.
 const Preamble = "gpu-agent/1\n"
 
-// quoteTime is how long more of an unexpected text is waited for.
-const quoteTime = 300 * time.Millisecond
+// quoteTime is how long more of an unexpected text is waited for, and the end of who wrote it: a
+// shell that finds no agent says so, and ends, on a busy host not at once.
+const quoteTime = 2 * time.Second
 
 // ServeStdio serves one connection on a standard input and output. It returns when the
 // connection has ended, or ctx, and every call with it: a change in flight is put back
