@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -46,7 +47,7 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		for _, h := range hosts {
-			_ = e.putBackOn(h)
+			_ = e.putBackOn(h, time.Time{})
 		}
 		for _, s := range e.Steps {
 			_ = s.String()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -26,18 +27,18 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 			host.Unfinished = append(host.Unfinished, e.Subject)
 		}
 	}
-	for _, e := range slices.Backward(entries) {
-		if e.Status == running {
-			host = e.putBackOn(host)
-		}
-	}
-	slices.Sort(host.Moving)
-	host.Moving = slices.Compact(host.Moving)
 	// What these changes stopped runs again by then, and the VMs that others owe a start too, but
 	// for those that find no room any more.
 	host.Owed = slices.DeleteFunc(host.Owed, func(d gpu.OwedStart) bool {
 		return slices.ContainsFunc(entries, func(e *entry) bool { return e.Status == running && e.stops(d.VM) })
 	})
+	for _, e := range slices.Backward(entries) {
+		if e.Status == running {
+			host = e.putBackOn(host, s.clock())
+		}
+	}
+	slices.Sort(host.Moving)
+	host.Moving = slices.Compact(host.Moving)
 	for _, d := range host.Owed {
 		if start := (change.Step{Op: change.OpStartVM, VM: d.VM}); change.Obstacle(&host, start) == nil {
 			host = change.Project(host, start)
@@ -47,7 +48,7 @@ func (s *Server) settledInventory(ctx context.Context) (gpu.Host, error) {
 }
 
 // putBackOn is a host without what the change may have made of it so far.
-func (e *entry) putBackOn(host gpu.Host) gpu.Host {
+func (e *entry) putBackOn(host gpu.Host, at time.Time) gpu.Host {
 	isBack := e.isBack(&host) // then only claims, and what no inventory shows, are put back
 	now, left := host, false
 	for _, stop := range e.again() {
@@ -61,6 +62,8 @@ func (e *entry) putBackOn(host gpu.Host) gpu.Host {
 			case isBack && e.Steps[i].Claim == nil && back.IsShown():
 			case isTaken(&host, back):
 				left = left || back.Op != change.OpStartVM
+			case back.Op == change.OpStartVM && change.Obstacle(&host, back) != nil:
+				host.Owed = owe(host.Owed, e.owes(back, at))
 			default:
 				host.Moving = append(host.Moving, change.EffectsOf(&host, []change.Step{back}).Moves...)
 				host = change.Project(host, back)

@@ -61,3 +61,31 @@ func withoutSlices(h gpu.Host) gpu.Host {
 	}
 	return h
 }
+
+// TestAnUndoThatFindsNoRoom has the room of a VM that a dead run has shut down taken meanwhile.
+// A plan does not say that the VM runs again, and so that it is shut down once more.
+func TestAnUndoThatFindsNoRoom(t *testing.T) {
+	for _, write := range []string{"shut down", "remove adapter"} {
+		t.Run(write, func(t *testing.T) {
+			r := newRig(t, onlyOneGPUP)
+			given := partitionOf(run1, nil)
+			r.done(layout("c", "config", nil, config("vdi", 1, gpuP1)), assign("a", "vm1", nil, given))
+			r.killedWith(assign("a", "vm1", given, nil), write)
+			_, err := r.sim.AddPartitionAdapter(t.Context(), off1, gpu.PartitionAdapter{PinnedGPU: gpuP1})
+			check(t, err)
+			check(t, r.sim.StartVM(t.Context(), off1))
+			r.start()
+			shown, err := r.Inventory(t.Context())
+			check(t, err)
+			r.restart("run-2")
+			then, err := r.Inventory(t.Context())
+			check(t, err)
+			for _, h := range []gpu.Host{shown, then} {
+				vm, _ := h.VM(run1)
+				if _, owed := h.Owes(run1); vm.State != gpu.VMOff || !owed || len(vm.PartitionAdapters) != 1 {
+					t.Errorf("owed is %v, and the VM %+v", h.Owed, vm)
+				}
+			}
+		})
+	}
+}
