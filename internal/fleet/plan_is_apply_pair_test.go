@@ -50,7 +50,9 @@ func (w *world) together(all ...changed) bool {
 		for _, other := range w.orders(nil, all) {
 			if !w.linux || !slices.EqualFunc(other, order, func(a, b changed) bool { return a.r == b.r }) {
 				w.elsewhere(other, func(o *world, other []changed) {
-					o.seen.seats = pick(o, randomGPUs...) // where the host may choose, which it may do in any way
+					if o.seen.seats = pick(o, randomGPUs...); says.owing() { // where the host may choose, which it may do in any way
+						o.seen.seats = "" // but of what starts before the changes the plan takes one seat
+					}
 					o.carryOut(says, other)
 				})
 			}
@@ -117,6 +119,16 @@ func (w *world) carryOut(says announced, all []changed) {
 	}
 	w.counts["applied"] += len(all)
 	w.compareRun(says, w.shown(), changes...)
+}
+
+// owing tells whether a VM starts before anything is changed.
+func (a announced) owing() bool {
+	for _, h := range a.saw {
+		if len(h.Unfinished)+len(h.Owed) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // inOrder puts changes into an order that their references allow.

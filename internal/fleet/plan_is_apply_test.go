@@ -745,7 +745,6 @@ func (w *world) plan(changes ...change.Change) announced {
 			break
 		}
 	}
-	var all []change.Forecast
 	goes := func(p change.Change) int {
 		if p.Want.Empty() {
 			return 0 // before what takes its place
@@ -755,11 +754,11 @@ func (w *world) plan(changes ...change.Change) announced {
 	slices.SortStableFunc(changes, func(a, b change.Change) int { return goes(a) - goes(b) })
 	for _, p := range changes {
 		if _, unable := out.unable[p.Subject]; !unable {
-			all = append(all, does[p.Subject]...)
+			for _, x := range does[p.Subject] {
+				others := slices.DeleteFunc(slices.Clone(changes), func(o change.Change) bool { return o.Token == p.Token })
+				w.announce(&out, x, view, others...)
+			}
 		}
-	}
-	for _, x := range all {
-		w.announce(&out, x, view)
 	}
 	slices.Sort(out.stops)
 	out.stops = slices.Compact(out.stops)
@@ -787,8 +786,8 @@ func (w *world) declare(f *fleet.Fleet, view fleet.View, p change.Change) []rule
 	return f.Ledger.Declare(p.Token, policy, func() []rules.Finding { return f.CheckPolicy(view, policy) })
 }
 
-// announce adds what a plan says of a host.
-func (w *world) announce(out *announced, x change.Forecast, view fleet.View) {
+// announce adds what a plan says of a host, to be made with others.
+func (w *world) announce(out *announced, x change.Forecast, view fleet.View, others ...change.Change) {
 	for _, s := range x.Stops {
 		out.stops = append(out.stops, s.Name)
 		starts, said := out.starts[s.Name]
@@ -796,7 +795,7 @@ func (w *world) announce(out *announced, x change.Forecast, view fleet.View) {
 	}
 	out.moves = append(out.moves, x.Moves...)
 	if w.linux {
-		w.sayLinux(&out.ofLinux, x, view.Hosts[x.Host])
+		w.sayLinux(&out.ofLinux, x, view.Hosts[x.Host], others)
 		return
 	}
 	for _, g := range x.GPUs {
