@@ -586,10 +586,16 @@ func (f *Fleet) index(v View) *rules.Fleet {
 	defer f.mu.Unlock()
 	id := fmt.Sprintf("%d %s", len(v.Hosts), slices.Min(slices.Collect(maps.Keys(v.Hosts))))
 	last := f.indexed[id]
-	if last.index == nil || !maps.Equal(last.Hosts, v.Hosts) {
-		last = View{Hosts: maps.Clone(v.Hosts), index: rules.NewFleet(v.Hosts)}
-		f.indexed[id] = last
+	switch same := func(*gpu.Host, *gpu.Host) bool { return true }; {
+	case maps.Equal(last.Hosts, v.Hosts):
+		return last.index
+	case maps.EqualFunc(last.Hosts, v.Hosts, same):
+		last.index = last.index.With(v.Hosts)
+	default:
+		last.index = rules.NewFleet(v.Hosts)
 	}
+	last.Hosts = maps.Clone(v.Hosts)
+	f.indexed[id] = last
 	return last.index
 }
 

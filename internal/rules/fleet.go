@@ -52,6 +52,46 @@ func (f *Fleet) Put(key string, h *gpu.Host) {
 	f.put(key, h)
 }
 
+// With is the index of other inventories of the same hosts, where only some differ. It shares the
+// rest, which neither changes any more.
+func (f *Fleet) With(hosts map[string]*gpu.Host) *Fleet {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	out := &Fleet{
+		hosts: maps.Clone(f.hosts), changes: f.changes, clusters: maps.Clone(f.clusters), vmsByID: maps.Clone(f.vmsByID), vmsByName: maps.Clone(f.vmsByName),
+		vmClaims: maps.Clone(f.vmClaims), configClaims: maps.Clone(f.configClaims), poolClaims: maps.Clone(f.poolClaims), shareClaims: maps.Clone(f.shareClaims),
+	}
+	for key, h := range hosts {
+		if was := out.hosts[key]; was != h {
+			out.own(was)
+			out.own(h)
+			out.drop(key)
+			out.put(key, h)
+		}
+	}
+	return out
+}
+
+// own copies the lists that a host is in.
+func (f *Fleet) own(h *gpu.Host) {
+	if h == nil {
+		return
+	}
+	if c := gpu.FoldID(h.ClusterName()); c != "" {
+		f.clusters[c] = slices.Clone(f.clusters[c])
+	}
+	for i := range h.VMs {
+		f.vmsByID.own(gpu.FoldID(h.VMs[i].ID))
+		f.vmsByName.own(gpu.FoldID(h.VMs[i].Name))
+	}
+	for i := range h.Claims {
+		index, keys := f.claimIndex(&h.Claims[i])
+		for _, k := range keys {
+			index.own(k)
+		}
+	}
+}
+
 // Hosts are the inventories, and how often one was put or forgotten.
 func (f *Fleet) Hosts() (hosts map[string]*gpu.Host, changes int) {
 	f.mu.RLock()
@@ -211,6 +251,8 @@ func (m placedMap[T]) put(key, host string, item *T) {
 	}
 	m[key] = slices.Insert(list, at, placed[T]{host, item})
 }
+
+func (m placedMap[T]) own(key string) { m[key] = slices.Clone(m[key]) }
 
 func (m placedMap[T]) drop(key, host string) {
 	list := slices.DeleteFunc(m[key], func(p placed[T]) bool { return p.host == host })

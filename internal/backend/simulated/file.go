@@ -61,7 +61,7 @@ type file struct {
 	mu     sync.Mutex
 	queue  []*waiting // for busy
 	doc    *document
-	sum    uint64 // of the file's bytes, which would keep a large fleet twice
+	sum    func() (uint64, error) // of the file's bytes, which would keep a large fleet twice
 	info   os.FileInfo
 	readAt time.Time
 	// stamped is true when info has the time stamp that our own last write gave the file.
@@ -287,7 +287,8 @@ func (f *file) load() (*document, error) {
 		if err != nil {
 			return nil, f.fail(err)
 		}
-		f.doc, f.sum = doc, sumOf(data)
+		sum := maphash.Bytes(seed, data)
+		f.doc, f.sum = doc, func() (uint64, error) { return sum, nil }
 	}
 	f.info, f.readAt, f.stamped = info, readAt, false
 	return f.doc, nil
@@ -296,8 +297,6 @@ func (f *file) load() (*document, error) {
 // seed is of the sums of this process.
 var seed = maphash.MakeSeed()
 
-func sumOf(data []byte) uint64 { return maphash.Bytes(seed, data) }
-
 // holds tells whether a file holds what was last read or written, which most do.
 func (f *file) holds(in io.Reader) (bool, error) {
 	if f.doc == nil {
@@ -305,8 +304,11 @@ func (f *file) holds(in io.Reader) (bool, error) {
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
-	_, err := io.Copy(&h, in)
-	return h.Sum64() == f.sum, err
+	if _, err := io.Copy(&h, in); err != nil {
+		return false, err
+	}
+	sum, err := f.sum()
+	return h.Sum64() == sum, err
 }
 
 // fresh tells whether the file is certainly the one that was last read.
@@ -332,7 +334,12 @@ func (f *file) write(doc *document, data []byte) error {
 	if err != nil {
 		return f.fail(err)
 	}
-	f.doc, f.sum, f.info, f.stamped = doc, sumOf(data), info, stamped
+	// Our own file is known by its time stamp: its sum is seldom asked for.
+	f.doc, f.info, f.stamped = doc, info, stamped
+	f.sum = sync.OnceValues(func() (uint64, error) {
+		data, err := doc.bytes(nil)
+		return maphash.Bytes(seed, data), err
+	})
 	return nil
 }
 

@@ -41,7 +41,7 @@ func replaceFile(path string, data []byte, mode fs.FileMode) (info fs.FileInfo, 
 	if err := os.Chtimes(tmp.Name(), stamp, stamp); err != nil {
 		return nil, false, err
 	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
+	if err := swap(tmp.Name(), path); err != nil {
 		return nil, false, err
 	}
 	if info, err = os.Stat(path); err != nil {
