@@ -116,8 +116,13 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		if len(slots) == 0 {
 			return
 		}
+		again := slots[0].count != slots[0].gpu.Partitionable.Count // those that are pinned to none start on any GPU again
 		for id, s := range seating {
-			if n := heldBy(slots[0].gpu, id); s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
+			n := heldBy(slots[0].gpu, id)
+			if again && s.pinned == "" {
+				n = 0
+			}
+			if s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
 				if s.seats = n; s.uses > 0 {
 					s.uses = n
 				}

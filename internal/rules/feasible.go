@@ -176,11 +176,11 @@ func done(p change.Change) string {
 	return "changed"
 }
 
-// leavesOver finds that a GPU goes from one config to another one of the run, and that how it is
-// shared afterwards hangs on which of the two is made first: what the one leaves and keeps stays
-// under what comes then.
+// leavesOver finds that how a GPU is shared afterwards hangs on which of two plans is made first: what
+// a config leaves and keeps stays under what another one makes of the GPU, and an instance that a
+// share no longer uses is not kept for it.
 func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.Change) (f Finding, differs bool) {
-	if ends.Prior.Config == nil || makes.Want.Config == nil {
+	if ends.Prior.Config == nil && ends.Prior.Share == nil || makes.Want.Config == nil {
 		return f, false
 	}
 	last, _ := r.after(after, host, ends)
@@ -189,15 +189,19 @@ func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.
 		for i := range last.GPUs {
 			a, b := &last.GPUs[i], &first.GPUs[i]
 			divided := a.MIG != nil && a.MIG.Enabled && b.MIG != nil && b.MIG.Enabled // its modes go with that
-			if (divided || a.ComputeMode == b.ComputeMode && a.TimeSlice == b.TimeSlice) && slices.Equal(servedBy(&last, a), servedBy(&first, b)) {
-				continue
+			f = Finding{Rule: Feasible, Level: Error, Host: host, GPU: a.ID, Wanted: eitherFirst}
+			switch {
+			case divided && a.MIG.State().String() != b.MIG.State().String():
+				f.Title = "The order of two changes decides the layout"
+				f.Found = fmt.Sprintf("If %s is %s first, %s gets other GPU instances than if %s is %s first.", labelOf(ends), done(ends), gpuText(a), labelOf(makes), done(makes))
+				f.Fix = "Make one of the two in an apply of its own first, or declare `mig.placements`."
+				return f, true
+			case !divided && (a.ComputeMode != b.ComputeMode || a.TimeSlice != b.TimeSlice), !slices.Equal(servedBy(&last, a), servedBy(&first, b)):
+				f.Title = "The order of two configs decides the layout"
+				f.Found = fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s covers it in the same run.", labelOf(ends), gpuText(a), labelOf(makes))
+				f.Fix = "Release it in an apply of its own first, or with `on_destroy = \"restore\"`, which restores the sharing mode from before."
+				return f, true
 			}
-			return Finding{
-				Rule: Feasible, Level: Error, Title: "The order of two configs decides the layout", Host: host, GPU: a.ID,
-				Found:  fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s covers it in the same run.", labelOf(ends), gpuText(a), labelOf(makes)),
-				Wanted: eitherFirst,
-				Fix:    "Release it in an apply of its own first, or with `on_destroy = \"restore\"`, which restores the sharing mode from before.",
-			}, true
 		}
 	}
 	return f, false

@@ -1090,6 +1090,26 @@ func powerScenarios() []scenario {
 			},
 		},
 		{
+			rule: rules.Feasible, name: "an instance that is kept while a share uses it", level: rules.Error, path: "name", change: true,
+			says: []string{`If gpu_share "a" is destroyed first`, "other GPU instances"},
+			build: func() (rules.World, change.Change) {
+				was := migConfig("ml", profiles("3g.40gb", 2), "gpu01")
+				was.Config.GPUs["gpu01"] = []string{migGPU0}
+				uses := gpu.Share{Name: "a", Config: "ml", Count: 1, Devices: []gpu.SharedDevice{{GPU: migGPU0, Instance: &gpu.MIGPlacement{Profile: "3g.40gb"}}}}
+				w := world(has(laidOut(gpuServer("gpu01", h100(migGPU0, at("3g.40gb", 0), at("3g.40gb", 4))), was), "vdi", uses))
+				uses.Host = "gpu01"
+				w.Others.Put("claim-a", change.Change{Subject: `gpu_share "a"`, Token: "claim-a", Prior: gpu.Want{Share: &uses}})
+				want := migConfig("ml", gpu.MIGLayout{Profiles: map[string]int{"3g.40gb": 1, "1g.10gb": 2}}, "gpu01")
+				want.Config.GPUs["gpu01"] = []string{migGPU0}
+				p := create("claim-ml", want)
+				p.Prior = was
+				return w, p
+			},
+			satisfy: func(_ *rules.World, p *change.Change) {
+				p.Want.Config.MIG = &gpu.MIGLayout{Placements: []gpu.MIGPlacement{at("3g.40gb", 4), at("1g.10gb", 0), at("1g.10gb", 1)}}
+			},
+		},
+		{
 			rule: "node-in-service", name: "config", level: rules.Error, path: "hosts", change: true, says: []string{`ost "hv01" is paused`},
 			build: func() (rules.World, change.Change) {
 				w := clustered(host("hv01"))
