@@ -117,6 +117,14 @@ var all = []Assumption{
 		Where:    []string{simulated + "simulation.go"},
 	},
 	{
+		ID: "hyperv-emptier-gpu", Platform: gpu.HyperV,
+		Says:     "A VM that is pinned to no GPU takes its partition of a GPU with the most free ones, of any of them. Where a run pins one VM and starts another one that is not pinned, the plan counts with that.",
+		Source:   "Microsoft's pages say only that the choice is automatic.",
+		Answered: "starting VMs on a host with several divided GPUs",
+		Unasked:  "it takes a start of several VMs",
+		Where:    []string{"internal/rules/pinned.go", simulated + "placement.go"},
+	},
+	{
 		ID: "hyperv-pool-allocation", Platform: gpu.HyperV, Tried: true,
 		Says:     "CreatePool wants the parent's PoolID in the allocation setting of a device pool, and after a refusal that of the new pool.",
 		Source:   "The cmdlet sends the template as it is; a public recipe for memory pools needs the new pool's name.",

@@ -50,8 +50,10 @@ func (w *world) together(all ...changed) bool {
 		for _, other := range w.orders(nil, all) {
 			if !w.linux || !slices.EqualFunc(other, order, func(a, b changed) bool { return a.r == b.r }) {
 				w.elsewhere(other, func(o *world, other []changed) {
-					if o.seen.seats = pick(o, randomGPUs...); says.owing() { // where the host may choose, which it may do in any way
-						o.seen.seats = "" // but of what starts before the changes the plan takes one seat
+					// Where the host may choose, it may do so in any way; but of what starts before the changes
+					// the plan takes one seat, and beside VMs that are pinned it counts with the emptier GPU.
+					if o.seen.seats = pick(o, randomGPUs...); says.owing() || o.pins(changes) {
+						o.seen.seats = ""
 					}
 					o.carryOut(says, other)
 				})
@@ -119,6 +121,14 @@ func (w *world) carryOut(says announced, all []changed) {
 	}
 	w.counts["applied"] += len(all)
 	w.compareRun(says, w.shown(), changes...)
+}
+
+// pins tells whether an assignment, of the state or of the run, pins its VM to a GPU.
+func (w *world) pins(changes []change.Change) bool {
+	pinned := func(of gpu.Want) bool {
+		return of.Assignment != nil && of.Assignment.Partition != nil && of.Assignment.Partition.PinnedGPU != ""
+	}
+	return slices.ContainsFunc(changes, func(p change.Change) bool { return pinned(p.Want) }) || slices.ContainsFunc(w.resources, func(r *resource) bool { return pinned(r.has) })
 }
 
 // owing tells whether a VM starts before anything is changed.

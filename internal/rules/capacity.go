@@ -99,7 +99,7 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	}
 	r.checkOwnPinned(at)
 	had := at.vm.PartitionAdapters
-	moves := len(had) > 0 && !gpu.SameID(had[0].PinnedGPU, a.Partition.PinnedGPU)
+	moves := len(had) > 0 && !slices.ContainsFunc(had, func(p gpu.PartitionAdapter) bool { return gpu.SameID(p.PinnedGPU, a.Partition.PinnedGPU) })
 	if len(had) > 0 && !moves {
 		return
 	}
@@ -116,13 +116,8 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		if len(slots) == 0 {
 			return
 		}
-		again := slots[0].count != slots[0].gpu.Partitionable.Count // those that are pinned to none start on any GPU again
 		for id, s := range seating {
-			n := heldBy(slots[0].gpu, id)
-			if again && s.pinned == "" {
-				n = 0
-			}
-			if s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
+			if n := heldBy(slots[0].gpu, id); s.pinned == "" || n > 0 { // it may have partitions of other GPUs as well
 				if s.seats = n; s.uses > 0 {
 					s.uses = n
 				}

@@ -49,7 +49,7 @@ func pinsAny(h *gpu.Host) bool {
 
 // checkPinned asks whether the VMs that this run starts with a partition of a certain GPU find
 // it free whichever of the run's VMs comes first. One that is not pinned takes its partitions of
-// the GPU with the most free ones, and keeps them until it is stopped.
+// the GPU with the most free ones (assumption hyperv-emptier-gpu), and keeps them until it is stopped.
 func (r *run) checkPinned(f Finding, slots []slot, seating map[string]seated) {
 	starters := map[string]*starter{}
 	for id, v := range seating {

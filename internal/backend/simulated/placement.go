@@ -29,7 +29,7 @@ func (r *record) seat(vm *gpu.VM) error {
 }
 
 // seatAdapter takes a partition of the pinned GPU, or of the GPU with the most free
-// ones. Microsoft says only that the choice is automatic.
+// ones (assumption hyperv-emptier-gpu).
 func (r *record) seatAdapter(vm *gpu.VM, a gpu.PartitionAdapter) error {
 	var best *gpu.Partitionable
 	tooSmall := false
