@@ -228,13 +228,8 @@ func (t *migTarget) steps() []Step {
 func refuseLayout(err error, op string, g *gpu.GPU) *Refusal {
 	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
 	r.cause = err
-	var inUse *placement.MIGInUseError
-	if !errors.As(err, &inUse) {
-		return r
-	}
-	r.Code, r.Fix = InUse, "stop what uses them first"
-	for _, b := range inUse.Blocking {
-		r.By = append(r.By, b.Held)
+	if e, ok := errors.AsType[*placement.LayoutError](err); ok && len(e.By) > 0 {
+		r.Code, r.Fix, r.By = InUse, "stop what uses them first", e.By
 	}
 	return r
 }

@@ -127,7 +127,7 @@ func (v *vgpuChange) note(g *gpu.GPU, plan placement.VGPUPlan, op, former string
 		return
 	}
 	if plan.Resets(g) && gpu.DisruptGPUReset.Exceeds(v.limit) {
-		v.refuse(refuseVGPUs(&placement.VGPUResetError{On: plan.MIG.Enable}, op, g).needs(gpu.DisruptGPUReset).leaving(former))
+		v.refuse(refuseVGPUs(placement.NeedsReset(plan.MIG.Enable), op, g).needs(gpu.DisruptGPUReset).leaving(former))
 	}
 	v.targets = append(v.targets, vgpuTarget{gpu: g, plan: plan})
 }
@@ -193,35 +193,21 @@ func (t *vgpuTarget) steps() []Step {
 // refuseVGPUs is the refusal of a layout that the GPU cannot have, or that those who use
 // it are in the way of.
 func refuseVGPUs(err error, op string, g *gpu.GPU) *Refusal {
-	var (
-		held        *placement.VGPUHeldError
-		busy        *placement.VGPUBusyError
-		mode        *placement.VGPUMIGModeError
-		unsupported *placement.VGPUUnsupportedError
-		capacity    *placement.VGPUCapacityError
-		inUse       *placement.MIGInUseError
-		reset       *placement.VGPUResetError
-	)
 	r := refuseGPU(InvalidParameter, op, g.ID, "%s", oneLine(err))
 	r.cause = err
-	switch {
-	case errors.As(err, &held):
-		for i := range held.Held {
-			r.By = append(r.By, held.Held[i].Holder)
-		}
-	case errors.As(err, &busy):
-		r.By = busy.By
-	case errors.As(err, &inUse):
-		for _, b := range inUse.Blocking {
-			r.By = append(r.By, b.Held)
-		}
-	case errors.As(err, &reset):
+	e, ok := errors.AsType[*placement.LayoutError](err)
+	if !ok {
+		return r
+	}
+	r.By = e.By
+	switch e.First() { //nolint:exhaustive // the others are of what is declared
+	case placement.VGPUReset:
 		r.Code, r.Rule, r.Fix = InvalidState, VGPUInUse, "allow it with max_disruption = \"gpu_reset\""
-	case errors.As(err, &mode):
+	case placement.VGPUInMIGMode:
 		r.Code, r.Fix = InvalidState, "turn MIG mode off first"
-	case errors.As(err, &unsupported):
+	case placement.VGPUUnsupported:
 		r.Code = NotSupported
-	case errors.As(err, &capacity):
+	case placement.VGPUCapacity, placement.VGPUUntold:
 		r.Code = Insufficient
 	}
 	if len(r.By) > 0 {

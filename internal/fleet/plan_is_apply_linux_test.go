@@ -426,7 +426,7 @@ var processID = regexp.MustCompile(`process (\d+)`)
 
 // sayLinux reads what the forecasts of a plan say about Linux hosts. A GPU that another config takes
 // is in the end as that one says, whichever of the two comes first.
-func (w *world) sayLinux(out *ofLinux, x change.Forecast, h *gpu.Host, others []change.Change) {
+func (w *world) sayLinux(out *ofLinux, x change.Forecast, h *gpu.Host, beside []change.Change) {
 	for _, c := range x.GPUs {
 		g, ok := h.GPU(c.GPU)
 		if !ok {
@@ -457,7 +457,7 @@ func (w *world) sayLinux(out *ofLinux, x change.Forecast, h *gpu.Host, others []
 				}
 			}
 		}
-		if !slices.ContainsFunc(others, func(o change.Change) bool {
+		if !slices.ContainsFunc(beside, func(o change.Change) bool {
 			return o.Want.Config != nil && slices.Contains(o.Want.Config.GPUs[x.Host], g.ID)
 		}) {
 			out.gpus[x.Host+" "+g.ID] = l

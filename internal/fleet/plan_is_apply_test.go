@@ -755,8 +755,8 @@ func (w *world) plan(changes ...change.Change) announced {
 	for _, p := range changes {
 		if _, unable := out.unable[p.Subject]; !unable {
 			for _, x := range does[p.Subject] {
-				others := slices.DeleteFunc(slices.Clone(changes), func(o change.Change) bool { return o.Token == p.Token })
-				w.announce(&out, x, view, others...)
+				beside := slices.DeleteFunc(slices.Clone(changes), func(o change.Change) bool { return o.Token == p.Token })
+				w.announce(&out, x, view, beside...)
 			}
 		}
 	}
@@ -787,7 +787,7 @@ func (w *world) declare(f *fleet.Fleet, view fleet.View, p change.Change) []rule
 }
 
 // announce adds what a plan says of a host, to be made with others.
-func (w *world) announce(out *announced, x change.Forecast, view fleet.View, others ...change.Change) {
+func (w *world) announce(out *announced, x change.Forecast, view fleet.View, beside ...change.Change) {
 	for _, s := range x.Stops {
 		out.stops = append(out.stops, s.Name)
 		starts, said := out.starts[s.Name]
@@ -795,7 +795,7 @@ func (w *world) announce(out *announced, x change.Forecast, view fleet.View, oth
 	}
 	out.moves = append(out.moves, x.Moves...)
 	if w.linux {
-		w.sayLinux(&out.ofLinux, x, view.Hosts[x.Host], others)
+		w.sayLinux(&out.ofLinux, x, view.Hosts[x.Host], beside)
 		return
 	}
 	for _, g := range x.GPUs {

@@ -104,17 +104,17 @@ func (m media) excludes(o media) bool {
 // CheckMIGPlacements checks a layout that is written as placements. The error joins all
 // that is wrong with it.
 func CheckMIGPlacements(profiles []gpu.MIGProfile, layout []gpu.MIGPlacement) error {
-	var found faults
+	var found LayoutError
 	counts := map[string]int{}
 	var known []gpu.MIGPlacement
 	for _, p := range layout {
 		profile, ok := findProfile(profiles, p.Profile)
 		switch {
 		case !ok:
-			found.addUnknown(p.Profile, profiles)
+			found.addProfile(p.Profile, profiles)
 			continue
 		case !slices.Contains(profile.Starts, p.Start):
-			found.add(&MIGStartError{Placement: p, Starts: slices.Clone(profile.Starts)})
+			found.add(MIGStart, "%s cannot start at %d: it may start at %s", p.Profile, p.Start, startsText(profile.Starts))
 			continue
 		}
 		counts[p.Profile]++
@@ -126,7 +126,7 @@ func CheckMIGPlacements(profiles []gpu.MIGProfile, layout []gpu.MIGPlacement) er
 			a, _ := findProfile(profiles, o.Profile)
 			b, _ := findProfile(profiles, p.Profile)
 			if o.Start < p.Start+b.Size && p.Start < o.Start+a.Size {
-				found.add(&MIGOverlapError{First: o, Second: p, FirstSize: a.Size, SecondSize: b.Size})
+				found.add(MIGOverlap, "%s and %s overlap", spanText(o, a.Size), spanText(p, b.Size))
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func FollowMIG(profiles []gpu.MIGProfile, have []MIGInstance, layout []gpu.MIGPl
 		plan.Remove = append(plan.Remove, h.MIGPlacement)
 	}
 	if len(blocking) > 0 {
-		return MIGPlan{}, &MIGInUseError{Blocking: blocking}
+		return MIGPlan{}, instancesInUse(blocking, 0, 0)
 	}
 	plan.Create = wanted
 	sortPlacements(plan.Keep)

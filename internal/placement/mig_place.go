@@ -3,11 +3,13 @@ package placement
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // PlaceMIG finds places for numbers of instances by profile. The instances that the
@@ -44,7 +46,7 @@ func PlaceMIG(profiles []gpu.MIGProfile, have []MIGInstance, want map[string]int
 		}
 	}
 	if len(surplus) > 0 {
-		return MIGPlan{}, &MIGInUseError{Blocking: surplus}
+		return MIGPlan{}, instancesInUse(surplus, 0, 0)
 	}
 	s := newMIGSearch(profiles, held, idle, left)
 	if err := s.run(false); err != nil {
@@ -58,24 +60,24 @@ func PlaceMIG(profiles []gpu.MIGProfile, have []MIGInstance, want map[string]int
 
 // checkMIGCounts finds what no placement can cure.
 func checkMIGCounts(profiles []gpu.MIGProfile, want map[string]int) error {
-	var found faults
+	var found LayoutError
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		p, ok := findProfile(profiles, name)
 		switch {
 		case want[name] < 0:
-			found.add(&MIGCountError{Profile: name, Count: want[name]})
+			found.add(MIGNoRoom, "%d instances of %s cannot be made", want[name], name)
 		case want[name] == 0:
 		case !ok:
-			found.addUnknown(name, profiles)
+			found.addProfile(name, profiles)
 		default:
 			total += min(want[name], 64) * min(p.Size, 64)
 		}
 	}
 	found.addTooMany(profiles, want)
 	found.addMedia(profiles, want)
-	if has := slicesOf(profiles); total > has && len(found) == 0 {
-		found.add(&MIGSlicesError{Want: total, Has: has})
+	if has := slicesOf(profiles); total > has && len(found.Faults) == 0 {
+		found.add(MIGNoRoom, "the instances take %s together, but the GPU has %d", words.Plural(total, "memory slice"), has)
 	}
 	return found.err()
 }
@@ -94,37 +96,36 @@ func whyNot(profiles []gpu.MIGProfile, held, idle []MIGInstance, want map[string
 		return s.run(true) == nil && s.found
 	}
 	if len(held) == 0 || !fits(nil, held) {
-		e := &MIGNoRoomError{}
-		for i := range profiles {
-			if want[profiles[i].Name] > 0 {
-				e.Profiles = append(e.Profiles, profiles[i])
+		var at []string
+		for _, p := range profiles {
+			if want[p.Name] > 0 {
+				at = append(at, fmt.Sprintf("%s takes %s at %s", p.Name, words.Plural(p.Size, "slice"), startsText(p.Starts)))
 			}
 		}
-		return e
+		return unfit(MIGNoRoom, "the instances do not fit beside each other wherever they are put: %s", words.JoinAll(at))
 	}
-	e := &MIGInUseError{}
+	var blocking []MIGInstance
 	for i, h := range held {
 		// It is in the way alone when moving it would do.
 		if fits(slices.Concat(held[:i], held[i+1:]), held[i:i+1]) {
-			e.Blocking = append(e.Blocking, h)
+			blocking = append(blocking, h)
 		}
 	}
-	if len(e.Blocking) == 0 {
-		e.Blocking = held
+	if len(blocking) == 0 {
+		blocking = held
 	}
-	used := uint64(0)
+	used, need := uint64(0), 0
 	for name, n := range want {
 		if p, ok := findProfile(profiles, name); ok {
-			e.Want += n * p.Size
+			need += n * p.Size
 		}
 	}
 	for _, h := range held {
 		m, _ := mask(h.Start, h.Size)
 		used |= m
-		e.Want -= h.Size
+		need -= h.Size
 	}
-	e.Free = slicesOf(profiles) - bits.OnesCount64(used)
-	return e
+	return instancesInUse(blocking, slicesOf(profiles)-bits.OnesCount64(used), need)
 }
 
 // migSearch looks for the best placement of the wanted instances that are not held.

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"errors"
 	"path"
 	"slices"
 
@@ -17,8 +16,7 @@ func LayOutMIGConfig(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares ...
 		return FollowMIG(nil, have, nil)
 	}
 	plan, err := LayOutMIG(ReleasedByMPS(h, g, gpu.DisruptNone), c.MIG, shares...)
-	var held *MIGInUseError
-	if errors.As(err, &held) {
+	if f, _ := FaultOf(err); err != nil && f == MIGInUse {
 		return LayOutMIG(ReleasedByMPS(h, g, c.MaxDisruption), c.MIG, shares...)
 	}
 	return plan, err

@@ -64,7 +64,7 @@ func hasInstances(g *gpu.GPU, want map[string]int) bool {
 // have of it, whoever uses it now.
 func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 	if g.VGPU == nil {
-		return VGPUTarget{}, &VGPUUnsupportedError{}
+		return VGPUTarget{}, noVGPUs()
 	}
 	wanted, err := vgpuDemands(g.VGPU, l)
 	if err != nil {
@@ -82,18 +82,18 @@ func ResolveVGPU(g *gpu.GPU, l *gpu.VGPULayout) (VGPUTarget, error) {
 		t.heterogeneous = *l.Heterogeneous
 	}
 	if t.heterogeneous && !mixes(g) || !t.heterogeneous && mixedSizes(wanted) {
-		return VGPUTarget{}, &VGPUSizesError{Wanted: demandsText(wanted), Mixed: mixedSizes(wanted), Supported: mixes(g)}
+		return VGPUTarget{}, sizesDiffer(g, wanted)
 	}
 	if l.Type != "" && l.Count == nil {
 		if t.heterogeneous {
-			return VGPUTarget{}, &VGPUCapacityError{Wanted: demandsText(wanted), Untold: true}
+			return VGPUTarget{}, vgpusUntold(demandsText(wanted))
 		}
 		wanted[0].count = wanted[0].typ.Max
 		if n := g.VGPU.Functions; n > 0 {
 			wanted[0].count = min(wanted[0].count, n)
 		}
 		if wanted[0].count < 1 {
-			return VGPUTarget{}, &VGPUCapacityError{Wanted: wanted[0].typ.Name, Untold: true}
+			return VGPUTarget{}, vgpusUntold(wanted[0].typ.Name)
 		}
 	}
 	if err := vgpuRoom(g.VGPU, wanted); err != nil {
@@ -109,12 +109,12 @@ func mixes(g *gpu.GPU) bool { return g.VGPU.HeterogeneousSupported || inMIGMode(
 // room for them.
 func (t *VGPUTarget) inInstances(g *gpu.GPU, l *gpu.VGPULayout) error {
 	if l.Heterogeneous != nil && *l.Heterogeneous {
-		return &VGPUSizesError{Wanted: demandsText(t.wanted), MIGBacked: true}
+		return unfit(VGPUNoMode, "%s live in GPU instances, whose sizes differ without heterogeneous mode, and which a GPU in that mode does not have", demandsText(t.wanted))
 	}
 	profiles := MIGProfiles(g)
 	for _, d := range t.wanted {
 		if _, ok := findProfile(profiles, d.typ.MIGProfile); !ok || g.MIG == nil {
-			return &VGPUProfileError{Type: d.typ.Name, Profile: d.typ.MIGProfile}
+			return noSuchProfile(&d.typ)
 		}
 	}
 	if l.Type != "" && l.Count == nil {
@@ -133,7 +133,7 @@ func (t *VGPUTarget) inInstances(g *gpu.GPU, l *gpu.VGPULayout) error {
 		return err
 	}
 	if _, err := PlaceMIG(profiles, nil, t.instances); err != nil {
-		return &VGPUCapacityError{Wanted: demandsText(t.wanted), Instances: err}
+		return noRoomForInstances(t.wanted, err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func vgpuInstances(profiles []gpu.MIGProfile, wanted []vgpuDemand) (map[string]i
 		if f, more := first[name]; !more {
 			first[name] = d
 		} else if f.typ.FrameBuffer != d.typ.FrameBuffer && max(each, perInstance(profile, f.typ)) > 1 {
-			return nil, &VGPUBesideError{First: f.typ.Name, Second: d.typ.Name, Why: "an instance of " + name + " takes several vGPUs of one frame buffer size, and the driver chooses which"}
+			return nil, unfit(VGPUBeside, notBeside, f.typ.Name, d.typ.Name, "an instance of "+name+" takes several vGPUs of one frame buffer size, and the driver chooses which")
 		}
 		count[name] += d.count
 		out[name] = (count[name] + each - 1) / each
@@ -177,15 +177,15 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 	}
 	var (
 		out   []vgpuDemand
-		fault faults
+		fault LayoutError
 	)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		t, ok := v.Offers(name)
 		switch n := counts[name]; {
 		case !ok:
-			fault.add(&VGPUUnknownTypeError{Type: name, Offered: vgpuTypeNames(v)})
+			fault.addUnknown(VGPUUnknownType, "vGPU type", name, vgpuTypeNames(v))
 		case n < 0:
-			fault.add(&VGPUCountError{Type: t.Name, Count: n})
+			fault.add(VGPUCount, "%d vGPUs of %s cannot be made", n, t.Name)
 		case n == 0 && (l.Type == "" || l.Count != nil): // none of it
 		default:
 			same := slices.IndexFunc(out, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
@@ -198,49 +198,52 @@ func vgpuDemands(v *gpu.VGPU, l *gpu.VGPULayout) ([]vgpuDemand, error) {
 	slices.SortStableFunc(out, func(a, b vgpuDemand) int {
 		return cmp.Or(cmp.Compare(b.typ.FrameBuffer, a.typ.FrameBuffer), cmp.Compare(a.typ.Name, b.typ.Name))
 	})
-	fault.add(sharedAlike(out))
+	sharedAlike(&fault, out)
 	return out, fault.err()
 }
 
+const notBeside = "%s and %s cannot be beside each other on a GPU: %s"
+
 // sharedAlike refuses types that live in GPU instances beside those that share the GPU by time
 // slices.
-func sharedAlike(wanted []vgpuDemand) error {
+func sharedAlike(fault *LayoutError, wanted []vgpuDemand) {
 	backed := func(d vgpuDemand) bool { return d.typ.MIGProfile != "" }
 	in, out := slices.IndexFunc(wanted, backed), slices.IndexFunc(wanted, func(d vgpuDemand) bool { return !backed(d) })
-	if in < 0 || out < 0 {
-		return nil
+	if in >= 0 && out >= 0 {
+		fault.add(VGPUBeside, notBeside, wanted[in].typ.Name, wanted[out].typ.Name, "the first lives in a GPU instance, the second shares a GPU that is not in MIG mode")
 	}
-	return &VGPUBesideError{First: wanted[in].typ.Name, Second: wanted[out].typ.Name, Why: "the first lives in a GPU instance, the second shares a GPU that is not in MIG mode"}
 }
+
+const atMost = "%s, but the GPU takes %d at most"
 
 // vgpuRoom compares numbers of vGPUs with what an empty GPU takes.
 func vgpuRoom(v *gpu.VGPU, wanted []vgpuDemand) error {
 	var (
-		fault       faults
+		fault       LayoutError
 		total, most int
 		memory      gpu.Bytes
 	)
 	for _, d := range wanted {
 		if d.typ.Max > 0 && d.count > d.typ.Max {
-			fault.add(&VGPUCapacityError{Wanted: demandsText([]vgpuDemand{d}), Max: d.typ.Max})
+			fault.add(VGPUCapacity, atMost, demandsText([]vgpuDemand{d}), d.typ.Max)
 		}
 		total += d.count
 		most = max(most, d.typ.Max)
 		memory += gpu.Bytes(max(d.count, 0)) * d.typ.FrameBuffer
 	}
-	if len(fault) > 0 {
+	if len(fault.Faults) > 0 {
 		return fault.err()
 	}
 	text := demandsText(wanted)
 	backed := len(wanted) > 0 && wanted[0].typ.MIGProfile != ""
 	switch usable := usableByVGPUs(v); {
 	case v.Functions > 0 && total > v.Functions:
-		fault.add(&VGPUCapacityError{Wanted: text, Functions: v.Functions})
+		fault.add(VGPUCapacity, "%s, but each takes a virtual function and the GPU has %d", text, v.Functions)
 	case backed: // as many as there is room for their instances
 	case !mixedSizes(wanted) && most > 0 && total > most:
-		fault.add(&VGPUCapacityError{Wanted: text, Max: most})
+		fault.add(VGPUCapacity, atMost, text, most)
 	case memory > usable:
-		fault.add(&VGPUCapacityError{Wanted: text, Need: memory, Has: usable})
+		fault.add(VGPUCapacity, "%s take %s together, but the GPU has %s for vGPUs", text, memory, usable)
 	}
 	return fault.err()
 }

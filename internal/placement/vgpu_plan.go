@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // VGPUPlan is the smallest change that gives a GPU a layout of vGPUs. What is removed goes
@@ -81,7 +82,7 @@ func LayOutVGPU(g *gpu.GPU, l *gpu.VGPULayout, given gpu.Layout, quiesced ...str
 	case inMIGMode(g) && ours:
 		mig = follows(g, gpu.MIGState{})
 	case inMIGMode(g):
-		return VGPUPlan{}, &VGPUMIGModeError{}
+		return VGPUPlan{}, sharesInMIGMode()
 	}
 	return planVGPU(g, gpu.VGPUState{FunctionsOn: t.functionsOn, Heterogeneous: t.heterogeneous, Places: arrangeVGPUs(g, t.wanted)}, mig, quiesced)
 }
@@ -100,17 +101,17 @@ func follows(g *gpu.GPU, s gpu.MIGState) *instancesWish {
 // MIG mode with its instances where they are the subject.
 func FollowVGPU(g *gpu.GPU, l gpu.Layout, quiesced ...string) (VGPUPlan, error) {
 	if g.VGPU == nil {
-		return VGPUPlan{}, &VGPUUnsupportedError{}
+		return VGPUPlan{}, noVGPUs()
 	}
 	s := *l.VGPU
 	var mig *instancesWish
 	if l.MIG != nil && g.MIG != nil {
 		mig = follows(g, *l.MIG)
 	} else if changes := len(s.Places) > 0 || s.FunctionsOn != g.VGPU.FunctionsOn; changes && inMIGMode(g) {
-		return VGPUPlan{}, &VGPUMIGModeError{}
+		return VGPUPlan{}, sharesInMIGMode()
 	}
 	if s.Heterogeneous && !g.VGPU.Heterogeneous && !mixes(g) {
-		return VGPUPlan{}, &VGPUSizesError{}
+		return VGPUPlan{}, noHeterogeneousMode()
 	}
 	s.Places = slices.Clone(s.Places)
 	for i := range s.Places {
@@ -127,7 +128,7 @@ func FollowVGPU(g *gpu.GPU, l gpu.Layout, quiesced ...string) (VGPUPlan, error) 
 func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 	var (
 		v      = g.VGPU
-		fault  faults
+		fault  LayoutError
 		wanted []vgpuDemand
 	)
 	for i, p := range s.Places {
@@ -135,7 +136,7 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 		there := slices.ContainsFunc(v.Instances, func(in gpu.VGPUInstance) bool { return sameVGPU(v, in.VGPUPlace, p) })
 		switch {
 		case !ok && !there:
-			fault.add(&VGPUUnknownTypeError{Type: p.Type, Offered: vgpuTypeNames(v)})
+			fault.addUnknown(VGPUUnknownType, "vGPU type", p.Type, vgpuTypeNames(v))
 		case ok:
 			same := slices.IndexFunc(wanted, func(d vgpuDemand) bool { return d.typ.Name == t.Name })
 			if same < 0 {
@@ -144,23 +145,23 @@ func checkPlaces(g *gpu.GPU, s gpu.VGPUState, mig *gpu.MIGState) error {
 			wanted[same].count++
 		}
 		if (p.Function == gpu.Itself) != (v.Functions == 0) || p.Function >= v.Functions && p.Function != gpu.Itself {
-			fault.add(&VGPUFunctionError{Place: p, Functions: v.Functions})
+			fault.add(VGPUFunction, "%s cannot be %s: the GPU has %s", p.Type, functionText(p.Function), words.Plural(v.Functions, "virtual function"))
 		}
 		if o := slices.IndexFunc(s.Places[:i], func(o gpu.VGPUPlace) bool { return o.Function == p.Function }); o >= 0 && p.Function != gpu.Itself {
-			fault.add(&VGPUFunctionError{Place: p, Other: s.Places[o].Type, Functions: v.Functions})
+			fault.add(VGPUFunction, "%s and %s cannot both be %s", p.Type, s.Places[o].Type, functionText(p.Function))
 		}
 	}
-	if len(fault) > 0 || len(wanted) == 0 {
+	if len(fault.Faults) > 0 || len(wanted) == 0 {
 		return fault.err()
 	}
-	if err := sharedAlike(wanted); err != nil {
-		return err
+	if sharedAlike(&fault, wanted); len(fault.Faults) > 0 {
+		return fault.err()
 	}
 	if wanted[0].typ.MIGProfile != "" {
 		return haveInstances(g, wanted, mig)
 	}
 	if !s.Heterogeneous && mixedSizes(wanted) {
-		return &VGPUSizesError{Wanted: demandsText(wanted), Mixed: true, Supported: mixes(g)}
+		return sizesDiffer(g, wanted)
 	}
 	return vgpuRoom(v, wanted)
 }
@@ -175,13 +176,13 @@ func haveInstances(g *gpu.GPU, wanted []vgpuDemand, mig *gpu.MIGState) error {
 	}
 	for _, d := range wanted {
 		if _, ok := findProfile(profiles, d.typ.MIGProfile); !ok {
-			return &VGPUProfileError{Type: d.typ.Name, Profile: d.typ.MIGProfile}
+			return noSuchProfile(&d.typ)
 		}
 	}
 	need, err := vgpuInstances(profiles, wanted)
 	for _, name := range slices.Sorted(maps.Keys(need)) {
 		if need[name] > have[name] {
-			return &VGPUCapacityError{Wanted: demandsText(wanted), Instances: fmt.Errorf("of %s there are %d, and %d are needed", name, have[name], need[name])}
+			return noRoomForInstances(wanted, fmt.Errorf("of %s there are %d, and %d are needed", name, have[name], need[name]))
 		}
 	}
 	return err
@@ -213,13 +214,13 @@ func planVGPU(g *gpu.GPU, to gpu.VGPUState, mig *instancesWish, quiesced []strin
 		}
 	}
 	if len(held) > 0 {
-		return VGPUPlan{}, &VGPUHeldError{Held: held, Clears: clears}
+		return VGPUPlan{}, vgpusHeld(held, clears)
 	}
 	if by := Users(g, quiesced); p.Switches(g) && len(by) > 0 {
 		if p.turnsMode(g) {
-			return VGPUPlan{}, &VGPUBusyError{By: by, On: mig.enable, MIG: true}
+			return VGPUPlan{}, busyWhile("MIG mode is", mig.enable, by)
 		}
-		return VGPUPlan{}, &VGPUBusyError{By: by, On: to.FunctionsOn}
+		return VGPUPlan{}, busyWhile("virtual functions are", to.FunctionsOn, by)
 	}
 	p.Create = left
 	if mig != nil {

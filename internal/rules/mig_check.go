@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,8 +134,7 @@ func documentedFaults(c *gpu.PartitionConfig) []Finding {
 		}
 		f := migFinding(err)
 		f.Found = fmt.Sprintf("The hosts cannot be asked. By what is documented for %s: %s", m.Name, f.Found)
-		var unknown *placement.MIGUnknownProfileError
-		if m.MIG.PlacementsInferred || errors.As(err, &unknown) {
+		if what, _ := placement.FaultOf(err); m.MIG.PlacementsInferred || what == placement.MIGUnknownProfile {
 			f.Level = Warning
 		}
 		out = append(out, f)

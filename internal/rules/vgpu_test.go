@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"errors"
 	"regexp"
 	"slices"
 	"testing"
@@ -105,7 +104,7 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 		given gpu.Layout
 		want  gpu.VGPULayout
 		plan  placement.VGPUPlan
-		fails any
+		fails *placement.Fault
 	}{
 		"from nothing, as many as fit": {
 			gpu: backed(migOff(h100(migGPU0))), want: gpu.VGPULayout{Type: c20},
@@ -142,7 +141,7 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 			},
 		},
 		"more than there is room for": {
-			gpu: backed(h100(migGPU0, at("1g.10gb", 2))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 2}}, fails: new(*placement.VGPUCapacityError),
+			gpu: backed(h100(migGPU0, at("1g.10gb", 2))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 2}}, fails: new(placement.VGPUCapacity),
 		},
 		"an instance that is too much goes": {
 			gpu: backed(h100(migGPU0, at("1g.10gb", 2), at("1g.10gb", 6))), want: gpu.VGPULayout{Types: map[string]int{c10: 1, c40: 1}},
@@ -159,7 +158,7 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 			},
 		},
 		"where the driver does not tell, and one is held, none goes": {
-			gpu: heldBy(silentCopy(silent), 0, "VM web-01"), want: vgpuTypes(c10, 1), fails: new(*placement.MIGInUseError),
+			gpu: heldBy(silentCopy(silent), 0, "VM web-01"), want: vgpuTypes(c10, 1), fails: new(placement.MIGInUse),
 		},
 		"MIG mode of ours goes with the types": {
 			gpu: backed(h100(migGPU0, at("1g.10gb", 0))), given: gpu.Layout{MIG: &gpu.MIGState{Enabled: true}}, want: vgpuTypes("H100-20C", 1),
@@ -168,12 +167,12 @@ func TestLayOutMIGBackedVGPUs(t *testing.T) {
 				MIG: &placement.VGPUInstances{MIGPlan: placement.MIGPlan{Remove: list(at("1g.10gb", 0))}},
 			},
 		},
-		"that of others stays": {gpu: backed(h100(migGPU0, at("1g.10gb", 0))), want: vgpuTypes("H100-20C", 1), fails: new(*placement.VGPUMIGModeError)},
+		"that of others stays": {gpu: backed(h100(migGPU0, at("1g.10gb", 0))), want: vgpuTypes("H100-20C", 1), fails: new(placement.VGPUInMIGMode)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := placement.LayOutVGPU(&tt.gpu, &tt.want, tt.given)
 			if tt.fails != nil {
-				if err == nil || !errors.As(err, tt.fails) {
+				if fault, ok := placement.FaultOf(err); !ok || fault != *tt.fails {
 					t.Errorf("%+v, %v", got, err)
 				}
 				return
@@ -252,18 +251,19 @@ func TestFollowVGPU(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		state gpu.Layout
-		into  any
+		fault *placement.Fault
 	}{
-		"the held one goes":     {on(true), new(*placement.VGPUHeldError)},
-		"all go for a mode":     {on(false, vgpuAt(q12, 0)), new(*placement.VGPUHeldError)},
-		"a type of another":     {on(true, vgpuAt(q12, 0), vgpuAt("A40-4Q", 1)), new(*placement.VGPUUnknownTypeError)},
-		"two on one function":   {on(true, vgpuAt(q12, 0), vgpuAt(q24, 0)), new(*placement.VGPUFunctionError)},
-		"no such function":      {on(true, vgpuAt(q12, 0), vgpuAt(q24, 32)), new(*placement.VGPUFunctionError)},
-		"two sizes, no mode":    {on(false, vgpuAt(q12, 0), vgpuAt(q24, 1)), new(*placement.VGPUSizesError)},
-		"more than the GPU has": {on(true, vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q24, 2)), new(*placement.VGPUCapacityError)},
+		"the held one goes":     {on(true), new(placement.VGPUHeld)},
+		"all go for a mode":     {on(false, vgpuAt(q12, 0)), new(placement.VGPUHeld)},
+		"a type of another":     {on(true, vgpuAt(q12, 0), vgpuAt("A40-4Q", 1)), new(placement.VGPUUnknownType)},
+		"two on one function":   {on(true, vgpuAt(q12, 0), vgpuAt(q24, 0)), new(placement.VGPUFunction)},
+		"no such function":      {on(true, vgpuAt(q12, 0), vgpuAt(q24, 32)), new(placement.VGPUFunction)},
+		"two sizes, no mode":    {on(false, vgpuAt(q12, 0), vgpuAt(q24, 1)), new(placement.VGPUSizesMode)},
+		"more than the GPU has": {on(true, vgpuAt(q12, 0), vgpuAt(q24, 1), vgpuAt(q24, 2)), new(placement.VGPUCapacity)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if p, err := placement.FollowVGPU(&g, tt.state); err == nil || !errors.As(err, tt.into) {
+			p, err := placement.FollowVGPU(&g, tt.state)
+			if fault, ok := placement.FaultOf(err); !ok || fault != *tt.fault {
 				t.Errorf("%+v, %v", p, err)
 			}
 		})
