@@ -89,7 +89,8 @@ func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 }
 
 func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	if r.PriorState == nil || r.ProposedNewState == nil || r.Config == nil || !bytes.Equal(r.PriorState.MsgPack, r.ProposedNewState.MsgPack) {
+	if r.PriorState == nil || r.ProposedNewState == nil || r.Config == nil ||
+		len(r.PriorState.MsgPack) == 0 || !bytes.Equal(r.PriorState.MsgPack, r.ProposedNewState.MsgPack) {
 		return d.Served.PlanResourceChange(ctx, r)
 	}
 	o, ok := d.open(ctx, r.TypeName, r.PriorState, r.PriorIdentity, r.PriorPrivate)

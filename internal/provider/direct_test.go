@@ -226,6 +226,13 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 			declared, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, config))
 			r.Must(err)
 			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &declared, PriorState: &state, ProposedNewState: &tfprotov6.DynamicValue{MsgPack: bytes.Clone(state.MsgPack)}, PriorPrivate: private})
+			if g.IntN(4) == 0 { // a caller may send JSON
+				prior, err := json.Marshal(g.json(value))
+				r.Must(err)
+				other, err := json.Marshal(g.json(g.value(s.ValueType(), true, false)))
+				r.Must(err)
+				_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &declared, PriorState: &tfprotov6.DynamicValue{JSON: prior}, ProposedNewState: &tfprotov6.DynamicValue{JSON: other}})
+			}
 		}
 	}
 	t.Logf("%d answers", compared.Load())
