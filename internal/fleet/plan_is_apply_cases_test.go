@@ -1089,3 +1089,22 @@ func TestAShareUnderAConfigThatGoesIsToldOnce(t *testing.T) {
 	}
 	w.untouched(before, w.hosts())
 }
+
+// A config that has room only once a VM gives its partition back is told with all VMs that it stops,
+// though it is planned before anybody knows which of them goes.
+func TestWhoStaysIsStoppedWhereOthersMayGo(t *testing.T) {
+	t.Parallel()
+	w, on := pinning(t, 8)
+	on("vm-14", "")
+	goes, _ := on("vm-11", randomGPUs[1]), on("vm-13", randomGPUs[1])
+	vdi := w.resources[0]
+	fewer := *vdi.has.Config
+	fewer.Count, fewer.MaxDisruption = 1, gpu.DisruptVMRestart
+	changes := change.Change{Subject: vdi.label, Token: vdi.token, Prior: vdi.has, Want: gpu.Want{Config: &fewer}}
+	ends := change.Change{Subject: goes.label, Token: goes.token, Prior: goes.has}
+	for range 16 { // the plan shuffles them
+		if says := w.plan(changes, ends); len(says.errors) > 0 || !slices.Equal(says.stops, []string{"vm-11", "vm-13", "vm-14"}) {
+			t.Fatalf("the plan stops %v, and says %+v", says.stops, says.errors)
+		}
+	}
+}

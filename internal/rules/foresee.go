@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -44,9 +45,15 @@ func (r *run) onceMadeWay(f change.Forecast, may bool) change.Forecast {
 		return f
 	}
 	if refused, open, then := r.refusedBy(f.Host, r.fleet.hosts[f.Host], r.plan); refused == nil || open && may {
-		was := f.Undrained
+		was := f
 		f = change.Foresee(then, f.Host, r.sent(r.plan, f.Host))
-		f.Undrained = was
+		f.Undrained = was.Undrained
+		for _, s := range was.Stops { // whoever is still to be planned may stay after all
+			if refused != nil && !slices.ContainsFunc(f.Stops, func(o change.Stop) bool { return gpu.SameID(o.VM, s.VM) }) {
+				f.Stops = append(f.Stops, s)
+			}
+		}
+		slices.SortFunc(f.Stops, func(a, b change.Stop) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return f
 }
