@@ -154,7 +154,7 @@ func stuck(benches []bench, vms []*mover, c *gpu.PartitionConfig, drains []strin
 		}
 		return at
 	}
-	for _, from := range drains {
+	for i, from := range drains {
 		var moving []*mover
 		seats := map[*mover]int{}
 		all, home := 0, ""
@@ -182,6 +182,14 @@ func stuck(benches []bench, vms []*mover, c *gpu.PartitionConfig, drains []strin
 				return from, v.name
 			}
 		}
+		// At worst they are where they have to leave once more, if they cannot come back.
+		leaves := func(node string) int {
+			if slices.ContainsFunc(benches, func(b bench) bool { return b.node == node && slices.Contains(drains[i+1:], b.host) }) {
+				return 0
+			}
+			return 1
+		}
+		slices.SortStableFunc(nodes, func(a, b string) int { return leaves(a) - leaves(b) })
 		for _, v := range moving {
 			for _, n := range nodes {
 				if at := free(v, n); len(at) >= seats[v] {
@@ -191,7 +199,9 @@ func stuck(benches []bench, vms []*mover, c *gpu.PartitionConfig, drains []strin
 			}
 		}
 		set(from)
-		for _, v := range moving { // they come back, as far as they can
+		// They come back as far as they can, at worst in an order that leaves those away that need most.
+		slices.SortStableFunc(moving, func(a, b *mover) int { return seats[a] - seats[b] })
+		for _, v := range moving {
 			away := v.at
 			v.host, v.at = "", nil
 			if at := free(v, home); len(at) >= seats[v] {
