@@ -133,7 +133,7 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 		return &VMGoneError{VM: id, Silent: view.Silent()}
 	}
 	if owner != "" {
-		put(owner, func(ch *agent.Change) { ch.Claims = f.Seen().index.ClaimsElsewhere(owner) })
+		put(owner, func(ch *agent.Change) { ch.Claims = f.index(view).ClaimsElsewhere(owner) })
 	}
 	if req.Act != "" { // which may write no claim
 		return nil

@@ -17,12 +17,12 @@ type Fault int
 
 // The faults of a layout of MIG, and of one of vGPUs.
 const (
-	MIGUnknownProfile Fault = iota // the GPU does not offer the profile
-	MIGInUse                       // instances in use stand where others are wanted, or are not wanted at all
-	MIGTooMany                     // more instances of a profile than an empty GPU takes
-	MIGStart                       // a placement where its profile may not begin
-	MIGOverlap                     // two placements that want the same memory slice
-	MIGNoRoom                      // an empty GPU has not the slices or media engines, or not where the profiles may begin
+	MIGUnknownProfile Fault = iota + 1 // the GPU does not offer the profile
+	MIGInUse                           // instances in use stand where others are wanted, or are not wanted at all
+	MIGTooMany                         // more instances of a profile than an empty GPU takes
+	MIGStart                           // a placement where its profile may not begin
+	MIGOverlap                         // two placements that want the same memory slice
+	MIGNoRoom                          // an empty GPU has not the slices or media engines, or not where the profiles may begin
 
 	VGPUUnsupported // the GPU's driver makes no vGPUs
 	VGPUUnknownType // the GPU does not offer the type
@@ -56,13 +56,13 @@ func (e *LayoutError) Error() string { return strings.Join(e.texts, "\n") }
 // First is the fault that decides what to do.
 func (e *LayoutError) First() Fault { return slices.Min(e.Faults) }
 
-// FaultOf is the first fault of an error, if it is one of a layout.
-func FaultOf(err error) (Fault, bool) {
+// FaultOf is the first fault of an error, 0 if it is none of a layout.
+func FaultOf(err error) Fault {
 	e, ok := errors.AsType[*LayoutError](err)
 	if !ok {
-		return 0, false
+		return 0
 	}
-	return e.First(), true
+	return e.First()
 }
 
 func unfit(f Fault, format string, args ...any) *LayoutError {

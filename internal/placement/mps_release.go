@@ -16,7 +16,7 @@ func LayOutMIGConfig(h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig, shares ...
 		return FollowMIG(nil, have, nil)
 	}
 	plan, err := LayOutMIG(ReleasedByMPS(h, g, gpu.DisruptNone), c.MIG, shares...)
-	if f, _ := FaultOf(err); err != nil && f == MIGInUse {
+	if FaultOf(err) == MIGInUse {
 		return LayOutMIG(ReleasedByMPS(h, g, c.MaxDisruption), c.MIG, shares...)
 	}
 	return plan, err

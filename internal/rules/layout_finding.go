@@ -9,7 +9,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// anInstanceFault and aVGPUFault are findings of what has no words of its own in layoutFindings.
+// anInstanceFault and aVGPUFault are findings of what has no words of its own below.
 var (
 	anInstanceFault = Finding{Rule: "mig-placement", Path: "mig", Title: "The MIG layout does not fit", Fix: "Ask for fewer or smaller instances."}
 	aVGPUFault      = Finding{Rule: "vgpu-type-offered", Path: "vgpu", Title: "The GPU does not offer this type of vGPU", Fix: "Write a type that the GPU offers, or leave it out of `selector`."}

@@ -134,7 +134,7 @@ func documentedFaults(c *gpu.PartitionConfig) []Finding {
 		}
 		f := migFinding(err)
 		f.Found = fmt.Sprintf("The hosts cannot be asked. By what is documented for %s: %s", m.Name, f.Found)
-		if what, _ := placement.FaultOf(err); m.MIG.PlacementsInferred || what == placement.MIGUnknownProfile {
+		if m.MIG.PlacementsInferred || placement.FaultOf(err) == placement.MIGUnknownProfile {
 			f.Level = Warning
 		}
 		out = append(out, f)
