@@ -217,6 +217,7 @@ func (s *Server) oweTogether(ctx context.Context, fence int64, debts []gpu.OwedS
 	if err != nil || cluster == nil {
 		return err
 	}
+	debts = slices.DeleteFunc(debts, func(d gpu.OwedStart) bool { return !cluster.HasVM(d.VM) })
 	if len(owe(shared.Owed, debts...)) == len(shared.Owed) {
 		return nil
 	}

@@ -72,6 +72,32 @@ func TestAStartIsOwedByTheCluster(t *testing.T) {
 	}
 }
 
+// A VM that is no part of the cluster cannot be started on another node: its own node alone owes it
+// the start, and no other one takes it for a VM that is gone.
+func TestAStartOfAVMOutsideTheClusterIsOwedByItsNode(t *testing.T) {
+	n := newNodes(t, clustered, func(first, _ *gpu.Host) {
+		for i := range first.VMs {
+			first.VMs[i].Clustered = false
+		}
+	})
+	n.acquire("run-1")
+	n.done(layout("c0", "config", nil, config("vdi", 4, gpuP1)))
+	n.killedWith(assign("a", "vm1", nil, partitionOf(run1, minVRAM(gib))), "shut down")
+	if owed := n.shared().Owed; len(owed) > 0 {
+		t.Errorf("the cluster owes %+v", owed)
+	}
+	n.clock.advance(10 * time.Minute)
+	n.other.waitsFor("run-1", "run-2", n.clock)
+	check(t, n.other.ReleaseLease(t.Context(), n.other.fence))
+	n.start()
+	n.wantOwed("run-1")
+	n.acquire("run-3")
+	n.wantOwed()
+	if vm := n.vm("run-1"); !vm.Runs() {
+		t.Errorf("the VM is %s", vm.State)
+	}
+}
+
 // What another node has recorded since is not put back by the node that was dead.
 func TestADeadNodeDoesNotPutBackWhatOthersRecord(t *testing.T) {
 	for _, write := range []string{"update cluster", "start"} { // before and after the claim

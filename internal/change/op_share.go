@@ -113,7 +113,7 @@ func daemonBack(host *gpu.Host, s Step) []Step {
 	was := d.MPSDaemonSpec
 	was.Devices = slices.DeleteFunc(slices.Clone(was.Devices), func(x gpu.SharedDevice) bool { // which it would not be started with
 		g, _ := host.GPU(x.GPU)
-		return !hasDevice(host, x) || x.Instance == nil && g.MIG != nil && g.MIG.Enabled
+		return !hasDevice(host, x) || x.Instance == nil && g.MIGEnabled()
 	})
 	if len(was.Devices) == 0 {
 		return nil

@@ -21,7 +21,7 @@ var vgpuRows = map[Op]row{
 				return nil
 			}
 			// A reboot in the middle of the change may have turned MIG mode off, which changes under no functions.
-			inMIG := g.VGPU.FunctionsOn && g.MIG != nil && g.MIG.Enabled
+			inMIG := g.VGPU.FunctionsOn && g.MIGEnabled()
 			return append(unless(!inMIG, Step{Op: OpSetMIGMode, GPU: s.GPU, Enable: true}), functionsAsIn(g.VGPU, s))
 		}),
 		project: eachGPU(func(g *gpu.GPU, s Step) {
@@ -90,7 +90,7 @@ var vgpuRows = map[Op]row{
 // standing are the steps that bring back what a vGPU stands on where a reboot has taken it: the
 // modes, and in MIG mode the GPU instances, which are lost when the functions are turned on.
 func standing(g *gpu.GPU, s Step) []Step {
-	v, inMIG := g.VGPU, g.MIG != nil && g.MIG.Enabled
+	v, inMIG := g.VGPU, g.MIGEnabled()
 	out := unless(!inMIG, Step{Op: OpSetMIGMode, GPU: s.GPU, Enable: true})
 	out = append(out, unless(!v.FunctionsOn, functionsAsIn(v, s))...)
 	out = append(out, unless(!v.Heterogeneous, mixingAsIn(v, s))...)

@@ -145,7 +145,7 @@ func (s *sharingChange) restores(g *gpu.GPU) { s.restoresOf(s.config.claim, g) }
 // restoresOf notes what a GPU was when it joined a claim's config, where it still is what the
 // config made of it: what others have changed meanwhile is theirs.
 func (s *sharingChange) restoresOf(claim *gpu.Claim, g *gpu.GPU) {
-	if g.MIG != nil && g.MIG.Enabled || claim.Want.Config == nil {
+	if g.MIGEnabled() || claim.Want.Config == nil {
 		return
 	}
 	mode, slice := placement.WantedModes(claim.Want.Config)
@@ -247,13 +247,13 @@ func planSharing(p *planner, c *configChange) layouts {
 func hasModes(c *gpu.PartitionConfig, g *gpu.GPU) bool {
 	mode, slice := placement.WantedModes(c)
 	unlike := g.ComputeMode != "" && g.ComputeMode != mode || slice != "" && g.TimeSlice != "" && g.TimeSlice != slice
-	return !unlike && (g.MIG == nil || !g.MIG.Enabled)
+	return !unlike && !g.MIGEnabled()
 }
 
 // modesFound says what a GPU has of its modes, "" for one that is not told or not the subject.
 func modesFound(g *gpu.GPU, mode, slice string) string {
 	var parts []string
-	if g.MIG != nil && g.MIG.Enabled {
+	if g.MIGEnabled() {
 		return "has MIG mode on"
 	}
 	if mode != "" {
@@ -275,7 +275,7 @@ func causeOfModes(now gpu.Layout, slice gpu.TimeSlice) Cause {
 
 // lostModes sets a compute mode and a time slice that are the driver's own again.
 func lostModes(host *gpu.Host, c *gpu.Claim, g *gpu.GPU) repair {
-	if g.MIG != nil && g.MIG.Enabled {
+	if g.MIGEnabled() {
 		return stays("it is in MIG mode, in which it has no compute mode and no time slice")
 	}
 	var r repair

@@ -411,6 +411,33 @@ func TestADaemonComesBackWithoutTheGPUThatItLost(t *testing.T) {
 	}
 }
 
+// A config takes a GPU from one of MPS that has another one which others have put in MIG mode: the
+// daemon there is not started anew on what it cannot serve.
+func TestADaemonGoesOnWithoutAGPUInMIGMode(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	hopper, ada, ada2 := cardsOf("lin01")[randomHopper], cardsOf("lin01")[randomAda], cardsOf("lin01")[randomAda2]
+	had := mpsOf(hopper, ada, ada2)
+	had.Config.Restore = true
+	mps := w.stands("gpu_partition_config mps", had)
+	if err := w.sim.SetMIGModeOutside(t.Context(), "lin01", hopper, true); err != nil {
+		t.Fatal(err)
+	}
+	takes := change.Change{Subject: "gpu_partition_config turns", Token: "turns", Want: gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "turns", Kind: gpu.KindTimeSlicing, Name: "turns", GPUs: map[string][]string{"lin01": {ada2}}, TimeSlicing: &gpu.TimeSlicing{Replicas: 2},
+	}}}
+	ends := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has}
+	if says := w.plan(takes, ends); len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	if err := w.apply(takes); err != nil {
+		t.Error(err)
+	}
+	if d, ok := w.hosts()["lin01"].Daemon("mps"); !ok || len(d.Devices) != 1 || d.Devices[0].GPU != ada || d.PID == 0 {
+		t.Errorf("the daemon is %+v", d)
+	}
+}
+
 // GPUs that leave a config wait for a VM that another change of the run leaves off, whichever of the
 // two is planned, or made, first.
 func TestAConfigWaitsForAVMThatStaysOff(t *testing.T) {
@@ -590,6 +617,44 @@ func TestAVMThatIsRestartedMayTakeTheGPUOfOneThatIsPinned(t *testing.T) {
 	for _, p := range []change.Change{moves, restarts} { // each alone is made
 		if says := w.plan(p); len(says.errors) > 0 {
 			t.Errorf("the plan says %+v", says.errors)
+		}
+	}
+}
+
+// A VM with a second partition, by hand, does not take the one that it is pinned to itself away from
+// another VM: where it had to, it would not start.
+func TestAVMWithTwoPartitionsLeavesOthersTheirs(t *testing.T) {
+	t.Parallel()
+	w := nodes(t, 1)
+	w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs[:1]}}})
+	w.stands("gpu_partition_config two", gpu.Want{Config: &gpu.PartitionConfig{ID: "two", Name: "two", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": randomGPUs[1:]}}})
+	one := w.stands("gpu_vm_assignment for VM vm-11", w.assigned("vm-11", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
+	two := w.stands("gpu_vm_assignment for VM vm-14", w.assigned("vm-14", gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want)
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-14"); err != nil {
+		t.Fatal(err)
+	}
+	for _, vm := range []string{"vm-11", "vm-14"} {
+		w.turn(vm, gpu.VMRunning)
+	}
+	plans := []change.Change{}
+	for _, vm := range []*resource{one, two} {
+		p := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned(strings.TrimPrefix(vm.label, "gpu_vm_assignment for VM "), gpu.PartitionWant{PinnedGPU: randomGPUs[1]}).Want}
+		p.Want.Assignment.Settings.GuestControlledCache = new(true)
+		plans = append(plans, p)
+	}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(plans...); len(says.errors) > 0 {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	for _, p := range plans {
+		if err := w.apply(p); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, vm := range w.hosts()["hv01"].VMs {
+		if slices.Contains([]string{"vm-11", "vm-14"}, vm.Name) && !vm.Runs() {
+			t.Errorf("%s is %s", vm.Name, vm.State)
 		}
 	}
 }

@@ -19,6 +19,9 @@ type MIG struct {
 	Instances []GPUInstance `json:"instances,omitempty"`
 }
 
+// MIGEnabled tells whether MIG mode is in force.
+func (g *GPU) MIGEnabled() bool { return g.MIG != nil && g.MIG.Enabled }
+
 // MIGProfile is a GPU instance profile. Start and size count memory slices, of which
 // most GPUs have eight.
 type MIGProfile struct {

@@ -36,7 +36,7 @@ func MIGInstances(g *gpu.GPU, quiesced ...string) []MIGInstance {
 
 // runIn are the instances of a GPU, held by the processes in them.
 func runIn(g *gpu.GPU, quiesced []string) []MIGInstance {
-	if g.MIG == nil || !g.MIG.Enabled {
+	if !g.MIGEnabled() {
 		return nil
 	}
 	out := make([]MIGInstance, len(g.MIG.Instances))

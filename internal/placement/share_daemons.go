@@ -22,11 +22,12 @@ func Daemons(h *gpu.Host, c *gpu.PartitionConfig, gpuIDs []string) []gpu.MPSDaem
 	var out []gpu.MPSDaemonSpec
 	for _, g := range gpus {
 		switch {
+		case c.MIG == nil && g.MIGEnabled(): // by other means: a daemon serves only instances of it
 		case c.MIG == nil && len(out) > 0 && !c.MPS.PerGPU:
 			out[0].Devices = append(out[0].Devices, gpu.SharedDevice{GPU: g.ID})
 		case c.MIG == nil:
 			out = append(out, newDaemon(c, gpu.SharedDevice{GPU: g.ID}))
-		case g.MIG != nil && g.MIG.Enabled:
+		case g.MIGEnabled():
 			for _, at := range g.MIG.State().Placements {
 				out = append(out, newDaemon(c, gpu.SharedDevice{GPU: g.ID, Instance: &at}))
 			}

@@ -55,7 +55,7 @@ type LayoutInstance struct {
 // LayoutOf is what a GPU of a host has, under the config whose claim covers it.
 func LayoutOf(h *gpu.Host, g *gpu.GPU) GPULayout {
 	l := GPULayout{Config: claimedConfig(h, g.ID)}
-	if g.MIG == nil || !g.MIG.Enabled {
+	if !g.MIGEnabled() {
 		return l
 	}
 	l.inMIG = true

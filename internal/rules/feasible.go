@@ -188,7 +188,7 @@ func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.
 	if first, ok := r.after(first, host, makes); ok {
 		for i := range last.GPUs {
 			a, b := &last.GPUs[i], &first.GPUs[i]
-			divided := a.MIG != nil && a.MIG.Enabled && b.MIG != nil && b.MIG.Enabled // its modes go with that
+			divided := a.MIGEnabled() && b.MIGEnabled() // its modes go with that
 			f = Finding{Rule: Feasible, Level: Error, Host: host, GPU: a.ID, Wanted: eitherFirst}
 			switch {
 			case divided && a.MIG.State().String() != b.MIG.State().String():
@@ -197,8 +197,12 @@ func (r *run) leavesOver(host string, known, after gpu.Host, ends, makes change.
 				f.Fix = "Make one of the two in an apply of its own first, or declare `mig.placements`."
 				return f, true
 			case !divided && (a.ComputeMode != b.ComputeMode || a.TimeSlice != b.TimeSlice), !slices.Equal(servedBy(&last, a), servedBy(&first, b)):
+				does := "covers it"
+				if !contains(makes.Want.Config.GPUs[host], a.ID) {
+					does = "changes its MPS daemon"
+				}
 				f.Title = "The order of two configs decides the layout"
-				f.Found = fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s covers it in the same run.", labelOf(ends), gpuText(a), labelOf(makes))
+				f.Found = fmt.Sprintf("%s releases %s and keeps its sharing mode, and %s %s in the same run.", labelOf(ends), gpuText(a), labelOf(makes), does)
 				f.Fix = "Release it in an apply of its own first, or with `on_destroy = \"restore\"`, which restores the sharing mode from before."
 				return f, true
 			}

@@ -179,8 +179,10 @@ func takenFirst(of slot, last string, starters map[string]*starter, free map[str
 		}
 		for _, from := range v.loose {
 			points := func(s slot) int {
-				if s.gpu == of.gpu {
+				if left := room[s.gpu.ID] - v.pinned[s.gpu.ID]; s.gpu == of.gpu && left > 0 {
 					return 2*room[s.gpu.ID] + 1
+				} else if s.gpu == of.gpu {
+					return 2 * left // it would not find its own there
 				}
 				return 2 * room[s.gpu.ID]
 			}

@@ -178,7 +178,7 @@ func TestShareSpec(t *testing.T) {
 }
 
 func TestDaemons(t *testing.T) {
-	h := shareServer(freeGPU(migGPU1), h100(migGPU0, at("1g.10gb", 4), at("3g.40gb", 0)))
+	divided, h := shareServer(freeGPU(migGPU1), h100(migGPU0, at("1g.10gb", 4), at("3g.40gb", 0))), shareServer(freeGPU(migGPU1), freeGPU(migGPU0))
 	c := mpsConfig("ml", "gpu01").Config
 	c.MPS = &gpu.MPSLayout{User: ptr(1000), ActiveThreadPercentage: 25, PinnedMemoryLimit: 8 * gib}
 	ids := []string{migGPU1, strings.ToLower(migGPU0), migGPU2, migGPU1}
@@ -205,8 +205,11 @@ func TestDaemons(t *testing.T) {
 		names[got[i].Name] = true
 	}
 	c.MPS.PerGPU = false
+	if got := placement.Daemons(divided, c, ids); len(got) != 1 || !gpu.SameDevices(got[0].Devices, []gpu.SharedDevice{{GPU: migGPU1}}) {
+		t.Errorf("beside a GPU in MIG mode: %+v", got)
+	}
 	c.Kind, c.MIG = gpu.KindMIG, ptr(profiles("3g.40gb", 1))
-	got = placement.Daemons(h, c, ids)
+	got = placement.Daemons(divided, c, ids)
 	for i, at := range []gpu.MIGPlacement{at("3g.40gb", 0), at("1g.10gb", 4)} {
 		if len(got) != 2 || !gpu.SameDevices(got[i].Devices, []gpu.SharedDevice{{GPU: migGPU0, Instance: &at}}) {
 			t.Fatalf("of instances: %+v", got)
@@ -244,6 +247,7 @@ func TestDaemonNames(t *testing.T) {
 			t.Errorf("a daemon of config %q should be called so", name)
 		}
 	}
+	h.GPUs = []gpu.GPU{freeGPU(migGPU0)}
 	if a, b := placement.Daemons(h, mpsConfig("ML", "gpu01").Config, []string{migGPU0}), placement.Daemons(h, mpsConfig("ml", "gpu01").Config, []string{migGPU0}); a[0].Name != b[0].Name {
 		t.Errorf("ids are compared without case, but the daemons are %q and %q", a[0].Name, b[0].Name)
 	}
