@@ -438,6 +438,43 @@ func TestADaemonGoesOnWithoutAGPUInMIGMode(t *testing.T) {
 	}
 }
 
+// A GPU whose former compute mode cannot be restored, since it is in use, may go to another config of
+// the run: the destroy waits for that one.
+func TestADestroyWaitsForTheConfigThatTakesItsGPU(t *testing.T) {
+	t.Parallel()
+	w, id := cards(t), cardsOf("lin01")[randomAda]
+	if err := w.sim.SetComputeModeOutside(t.Context(), "lin01", id, gpu.ComputeExclusiveProcess); err != nil {
+		t.Fatal(err)
+	}
+	had := mpsOf(id)
+	had.Config.Restore, had.Config.MPS.ComputeMode = true, gpu.ComputeDefault
+	mps := w.stands("gpu_partition_config mps", had)
+	if _, err := w.sim.StartProcess(t.Context(), "lin01", id, nil, gpu.Process{Name: "python"}); err != nil {
+		t.Fatal(err)
+	}
+	ends := change.Change{Subject: mps.label, Token: mps.token, Prior: mps.has}
+	if says := w.plan(ends); len(says.errors) != 1 || says.errors[0].Rule != "mps-in-use" {
+		t.Errorf("alone the plan says %+v", says.errors)
+	}
+	takes := change.Change{Subject: "gpu_partition_config turns", Token: "turns", Want: gpu.Want{Config: &gpu.PartitionConfig{
+		ID: "turns", Kind: gpu.KindTimeSlicing, Name: "turns", GPUs: map[string][]string{"lin01": {id}}, TimeSlicing: &gpu.TimeSlicing{Replicas: 2},
+	}}}
+	if says := w.plan(ends, takes); len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	if err := w.apply(ends); !forRoom(err) {
+		t.Errorf("the destroy does not wait: %v", err)
+	}
+	for _, p := range []change.Change{takes, ends} {
+		if err := w.apply(p); err != nil {
+			t.Error(err)
+		}
+	}
+	if claims := w.hosts()["lin01"].Claims; len(claims) != 1 || claims[0].ID != "turns" {
+		t.Errorf("the host has claims %+v", claims)
+	}
+}
+
 // GPUs that leave a config wait for a VM that another change of the run leaves off, whichever of the
 // two is planned, or made, first.
 func TestAConfigWaitsForAVMThatStaysOff(t *testing.T) {

@@ -138,7 +138,7 @@ var registry = []Rule{
 		Sentence: "The MIG instances have places on the GPU beside each other, and beside those in use, which stay where they are.",
 	},
 	{
-		ID: "mig-mode", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGMode,
+		ID: "mig-mode", Default: Error, passes: true, Scope: HostScope, Subjects: configs, Source: srcMIG, kind: gpu.KindMIG, check: checkMIGMode,
 		Sentence: "MIG mode is switched only on a GPU that nothing uses, and where that takes a reset of the GPU only if `max_disruption` allows it.",
 	},
 	{
@@ -154,7 +154,7 @@ var registry = []Rule{
 		Sentence: "A GPU has the virtual functions, and the frame buffer or the room for GPU instances, for the number of vGPUs that is wanted of it.",
 	},
 	{
-		ID: "vgpu-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPUInUse,
+		ID: "vgpu-in-use", Default: Error, passes: true, Scope: HostScope, Subjects: configs, Source: srcVGPU, kind: gpu.KindVGPU, check: checkVGPUInUse,
 		Sentence: "No vGPU that a VM holds is removed, and virtual functions and MIG mode are switched only on a GPU that nothing uses, also when it leaves the config and is put back; a reset for MIG mode only if `max_disruption` allows it.",
 	},
 	{
@@ -170,7 +170,7 @@ var registry = []Rule{
 		Sentence: "A config with MPS says whose processes are its clients: one user's (`uid`), while others wait, or those of all users (`multi_user`).",
 	},
 	{
-		ID: "mps-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSInUse,
+		ID: "mps-in-use", Default: Error, passes: true, Scope: HostScope, Subjects: configs, Source: srcMPS, check: checkMPSInUse,
 		Sentence: "No process beside MPS uses a GPU whose compute mode becomes `exclusive_process`, no daemon of others serves it, and clients end only if `max_disruption` allows it.",
 	},
 	{
@@ -198,7 +198,7 @@ var registry = []Rule{
 		Sentence: "When one node of a cluster fails, the others have partitions for its running VMs, by their possible owners, pins and quotas. Said by every plan while it is so.",
 	},
 	{
-		ID: "partition-in-use", Default: Error, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkPartitionInUse,
+		ID: "partition-in-use", Default: Error, passes: true, Scope: HostScope, Subjects: configs, Source: srcAssign, check: checkPartitionInUse,
 		Sentence: "A partition count changes under running VMs only when the config's `max_disruption` and the own assignment of each VM allow it.",
 	},
 	{

@@ -57,8 +57,8 @@ type Rule struct {
 	// Subjects are the claim kinds whose plans the rule looks at.
 	Subjects []gpu.ClaimKind
 
-	// passes is true for a rule about room: what another resource has of it, that one may
-	// give up in the same run.
+	// passes is true for a rule about room, or about who is in the way: what another resource has of
+	// it, that one may give up in the same run, and what is to be restored, that one may take.
 	passes bool
 	// standing is true for a rule whose warnings every plan repeats.
 	standing bool
