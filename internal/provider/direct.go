@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,11 +22,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 )
 
-// direct hands to resources what a plan with nothing to do asks of them. The framework (v1.19.0) walks through each
-// value a dozen times on the way there and back, for blocks, defaults, write-only attributes, plan modifiers and values
-// that are as good as equal, and copies all attributes of the schema at every step: most of what such a plan takes.
-// No schema here has any of these, but for plan modifiers, which leave alone what is planned as it was. What does
-// change, an import and a state of another version are the framework's. TestAnswers... hold it to the framework's answers.
+// direct hands to resources what is asked of them for what they have and for what they make. The framework (v1.19.0)
+// walks through each value a dozen times on the way there and back, for blocks, defaults, write-only attributes, plan
+// modifiers and values that are as good as equal, and copies all attributes of the schema at every step: most of what a
+// plan takes. No schema here has any of these, but for plan modifiers, which leave alone what is planned as it was and
+// what is new. An update, an import and a state of another version are the framework's. TestAnswers... hold it to the
+// framework's answers.
 type direct struct {
 	Served
 	provider *gpuProvider
@@ -74,7 +76,7 @@ func (d *direct) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeR
 
 func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
 	o, ok := d.open(ctx, r.TypeName, r.CurrentState, r.CurrentIdentity, r.Private)
-	if !ok {
+	if !ok || o.state.IsNull() {
 		return d.Served.ReadResource(ctx, r)
 	}
 	req := resource.ReadRequest{State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(), Private: fresh(resource.ReadRequest{}.Private)}
@@ -89,20 +91,26 @@ func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 }
 
 func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	if r.PriorState == nil || r.ProposedNewState == nil || r.Config == nil ||
-		len(r.PriorState.MsgPack) == 0 || !bytes.Equal(r.PriorState.MsgPack, r.ProposedNewState.MsgPack) {
+	stays, made := same(r.PriorState, r.ProposedNewState), same(r.Config, r.ProposedNewState)
+	if !stays && !made {
 		return d.Served.PlanResourceChange(ctx, r)
 	}
 	o, ok := d.open(ctx, r.TypeName, r.PriorState, r.PriorIdentity, r.PriorPrivate)
-	if !ok {
+	if !ok || o.state.IsNull() == stays || r.Config == nil {
 		return d.Served.PlanResourceChange(ctx, r)
 	}
 	config, err := r.Config.Unmarshal(o.is)
 	if err != nil {
 		return d.Served.PlanResourceChange(ctx, r)
 	}
+	plan := o.state
+	if !stays {
+		if plan, err = unknown(o.schema.Attributes, config); err != nil {
+			return d.Served.PlanResourceChange(ctx, r)
+		}
+	}
 	req := resource.ModifyPlanRequest{
-		Config: tfsdk.Config{Raw: config, Schema: o.schema}, State: tfsdk.State{Raw: o.state, Schema: o.schema}, Plan: tfsdk.Plan{Raw: o.state, Schema: o.schema},
+		Config: tfsdk.Config{Raw: config, Schema: o.schema}, State: tfsdk.State{Raw: o.state, Schema: o.schema}, Plan: tfsdk.Plan{Raw: plan, Schema: o.schema},
 		Identity: o.identify(), Private: fresh(resource.ModifyPlanRequest{}.Private),
 	}
 	req.ClientCapabilities.DeferralAllowed = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
@@ -112,7 +120,37 @@ func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	return &tfprotov6.PlanResourceChangeResponse{PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said, RequiresReplace: replaces(ctx, resp.RequiresReplace)}, err
 }
 
-// opened is an object of the state that a resource is asked about.
+// same tells whether two values are written alike.
+func same(a, b *tfprotov6.DynamicValue) bool {
+	return a != nil && b != nil && len(a.MsgPack) > 0 && bytes.Equal(a.MsgPack, b.MsgPack)
+}
+
+// unknown is a configuration with what it leaves out, and the resource computes, to be known after the apply.
+func unknown(attributes map[string]schema.Attribute, v tftypes.Value) (tftypes.Value, error) {
+	if v.IsNull() || !v.IsKnown() {
+		return v, nil
+	}
+	var fields map[string]tftypes.Value
+	if err := v.As(&fields); err != nil {
+		return v, err
+	}
+	fields = maps.Clone(fields) // else the configuration changes
+	for name, a := range attributes {
+		nested, ok := a.(schema.SingleNestedAttribute) // in no list of objects is one computed alone
+		switch {
+		case fields[name].IsNull() && a.IsComputed():
+			fields[name] = tftypes.NewValue(fields[name].Type(), tftypes.UnknownValue)
+		case ok:
+			var err error
+			if fields[name], err = unknown(nested.Attributes, fields[name]); err != nil {
+				return v, err
+			}
+		}
+	}
+	return tftypes.NewValue(v.Type(), fields), nil
+}
+
+// opened is an object that a resource is asked about, as the state has it: null for one that is still to be made.
 type opened struct {
 	resource.ResourceWithModifyPlan
 	kind
@@ -126,7 +164,7 @@ func (d *direct) open(ctx context.Context, name string, state *tfprotov6.Dynamic
 		return o, false
 	}
 	var err error
-	if o.state, err = state.Unmarshal(o.is); err != nil || o.state.IsNull() {
+	if o.state, err = state.Unmarshal(o.is); err != nil {
 		return o, false
 	}
 	o.id = tftypes.NewValue(o.known, nil)

@@ -191,7 +191,7 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 	r.Must(err)
 	_, err = w.ConfigureProvider(t.Context(), &tfprotov6.ConfigureProviderRequest{Config: config})
 	r.Must(err)
-	for seed := range uint64(40) {
+	for seed := range uint64(80) {
 		g := generator{rand.New(rand.NewPCG(seed, 20))} //nolint:gosec // the same every time
 		for _, kind := range slices.Sorted(maps.Keys(all.ResourceSchemas)) {
 			s := all.ResourceSchemas[kind]
@@ -226,6 +226,18 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 			declared, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, config))
 			r.Must(err)
 			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &declared, PriorState: &state, ProposedNewState: &tfprotov6.DynamicValue{MsgPack: bytes.Clone(state.MsgPack)}, PriorPrivate: private})
+
+			none, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, nil))
+			r.Must(err)
+			config = maps.Clone(config)
+			for _, name := range slices.Sorted(maps.Keys(config)) {
+				if !config[name].IsNull() && g.IntN(6) == 0 {
+					config[name] = tftypes.NewValue(top.AttributeTypes[name], tftypes.UnknownValue)
+				}
+			}
+			created, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, config))
+			r.Must(err)
+			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &created, PriorState: &none, ProposedNewState: &created, PriorPrivate: private})
 			if g.IntN(4) == 0 { // a caller may send JSON
 				prior, err := json.Marshal(g.json(value))
 				r.Must(err)
@@ -236,6 +248,9 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 		}
 	}
 	t.Logf("%d answers", compared.Load())
+	if compared.Load() < 600 {
+		t.Error("few answers were compared")
+	}
 }
 
 // generator makes values of a type.
