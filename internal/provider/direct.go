@@ -120,6 +120,23 @@ func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	return &tfprotov6.PlanResourceChangeResponse{PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said, RequiresReplace: replaces(ctx, resp.RequiresReplace)}, err
 }
 
+func (d *direct) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+	o, ok := d.open(ctx, r.TypeName, r.PriorState, r.PlannedIdentity, nil)
+	if !ok || !o.state.IsNull() || r.PlannedState == nil || r.Config == nil {
+		return d.Served.ApplyResourceChange(ctx, r)
+	}
+	plan, err := r.PlannedState.Unmarshal(o.is)
+	config, configErr := r.Config.Unmarshal(o.is)
+	if err != nil || configErr != nil || plan.IsNull() {
+		return d.Served.ApplyResourceChange(ctx, r)
+	}
+	req := resource.CreateRequest{Config: tfsdk.Config{Raw: config, Schema: o.schema}, Plan: tfsdk.Plan{Raw: plan, Schema: o.schema}, Identity: o.identify()}
+	resp := resource.CreateResponse{State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(), Private: fresh(resource.CreateResponse{}.Private)}
+	o.Create(ctx, req, &resp)
+	state, identity, private, said, err := o.close(ctx, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
+	return &tfprotov6.ApplyResourceChangeResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
+}
+
 // same tells whether two values are written alike.
 func same(a, b *tfprotov6.DynamicValue) bool {
 	return a != nil && b != nil && len(a.MsgPack) > 0 && bytes.Equal(a.MsgPack, b.MsgPack)

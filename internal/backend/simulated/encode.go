@@ -22,7 +22,7 @@ type span struct{ from, to int }
 // lookAhead is how many elements that are gone are passed by in search of one that stays.
 const lookAhead = 4
 
-// encode returns the bytes of a host, as json.MarshalIndent writes them, and where the
+// encode returns the bytes of a host, as json.MarshalIndent writes them but for claims, and where the
 // elements of its long lists lie in them. What an update has left as it was before is copied
 // from the old bytes: most updates concern one VM or one record of a host with many.
 func (e *entry) encode(before *record) (json.RawMessage, [listCount][]span, error) {
@@ -37,6 +37,15 @@ func (e *entry) encode(before *record) (json.RawMessage, [listCount][]span, erro
 	fill(&w, listClaims, "claims", e.rec.Claims, before.Claims)
 	w.out.Write(w.rest)
 	return w.out.Bytes(), w.lists, w.err
+}
+
+// element is one of a list as the file has it: a claim on one line, since people read GPUs and VMs, and
+// the file is written often.
+func element(list int, of any) ([]byte, error) {
+	if list == listClaims {
+		return json.Marshal(of)
+	}
+	return json.MarshalIndent(of, "        ", "  ")
 }
 
 // writing is a host that is being written: out has what comes before rest of its frame.
@@ -88,7 +97,7 @@ func fill[T gpu.GPU | gpu.VM | gpu.Claim](w *writing, list int, name string, now
 			w.out.Write(w.old.raw[old[same].from:old[same].to])
 			next = same + 1
 		} else {
-			raw, err := json.MarshalIndent(&now[i], "        ", "  ")
+			raw, err := element(list, &now[i])
 			if err != nil {
 				w.err = err
 				return
