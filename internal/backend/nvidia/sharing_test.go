@@ -211,10 +211,10 @@ func TestDaemonChangedOutside(t *testing.T) {
 	f.ensure(spec)
 	d := f.daemon("team-a")
 	c := &mps.Control{Name: d.Name, Program: f.daemons.Program, PipeDir: d.PipeDir, LogDir: d.LogDir}
-	if err := c.SetDefaultThreads(t.Context(), 100); err != nil {
+	if err := c.SetThreads(t.Context(), mps.NextServer, 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetDefaultMemoryLimit(t.Context(), 1, 2*gib); err != nil {
+	if err := c.SetMemoryLimit(t.Context(), mps.NextServer, 1, 2*gib); err != nil {
 		t.Fatal(err)
 	}
 	host := f.inventory()

@@ -21,73 +21,43 @@ const (
 	opPriority = "set the client priority"
 )
 
-// DefaultThreads is the active thread percentage of the next server. Reading it is also
+// NextServer stands for the server that starts next, by the daemon's defaults.
+const NextServer = 0
+
+// settingOf is a command about a setting of a server, such as "get_active_thread_percentage PID", or
+// about its default, "get_default_active_thread_percentage".
+func settingOf(server int, verb, setting string, args ...string) []string {
+	if server == NextServer {
+		return append([]string{verb + "_default_" + setting}, args...)
+	}
+	return append([]string{verb + "_" + setting, strconv.Itoa(server)}, args...)
+}
+
+const (
+	threadPercentage = "active_thread_percentage"
+	memoryLimit      = "device_pinned_mem_limit"
+)
+
+// Threads is the active thread percentage of a server. Reading the default is also
 // how one learns whether a daemon answers: its sockets outlive it.
-func (c *Control) DefaultThreads(ctx context.Context) (float64, error) {
-	return c.threads(ctx, "get_default_active_thread_percentage")
-}
-
-// SetDefaultThreads sets the active thread percentage of the next server.
-func (c *Control) SetDefaultThreads(ctx context.Context, percentage float64) error {
-	return c.setThreads(ctx, percentage, c.DefaultThreads, "set_default_active_thread_percentage")
-}
-
-// Threads is the active thread percentage of a server.
-func (c *Control) Threads(ctx context.Context, pid int) (float64, error) {
-	return c.threads(ctx, "get_active_thread_percentage", strconv.Itoa(pid))
+func (c *Control) Threads(ctx context.Context, server int) (float64, error) {
+	percentage := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+	return read(ctx, c, "a percentage", percentage, settingOf(server, "get", threadPercentage)...)
 }
 
 // SetThreads sets the active thread percentage of a server's next clients.
-func (c *Control) SetThreads(ctx context.Context, pid int, percentage float64) error {
-	read := func(ctx context.Context) (float64, error) { return c.Threads(ctx, pid) }
-	return c.setThreads(ctx, percentage, read, "set_active_thread_percentage", strconv.Itoa(pid))
-}
-
-func (c *Control) threads(ctx context.Context, words ...string) (float64, error) {
-	a, err := c.command(ctx, words...)
-	if err != nil {
-		return 0, err
-	}
-	p, err := strconv.ParseFloat(a.text, 64)
-	if err != nil {
-		return 0, refuse(backend.Failed, words[0], c.Name, "the answer is %q, not a percentage", a.text)
-	}
-	return p, nil
-}
-
-func (c *Control) setThreads(ctx context.Context, want float64, read func(context.Context) (float64, error), words ...string) error {
+func (c *Control) SetThreads(ctx context.Context, server int, want float64) error {
 	if !mpsconf.IsPercentage(want) {
 		return refuse(backend.InvalidParameter, opThreads, c.Name, "%s is not more than 0, at most 100, with one digit after the point", mpsconf.FormatPercentage(want))
 	}
-	return set(ctx, c, opThreads, want, read, append(words, mpsconf.FormatPercentage(want))...)
+	now := func(ctx context.Context) (float64, error) { return c.Threads(ctx, server) }
+	return set(ctx, c, opThreads, want, now, settingOf(server, "set", threadPercentage, mpsconf.FormatPercentage(want))...)
 }
 
-// DefaultMemoryLimit is the pinned memory limit of the next server on a device, 0 when
-// there is none. Devices count from 0 in the order of the daemon's CUDA_VISIBLE_DEVICES.
-func (c *Control) DefaultMemoryLimit(ctx context.Context, ordinal int) (gpu.Bytes, error) {
-	return c.memoryLimit(ctx, "get_default_device_pinned_mem_limit", strconv.Itoa(ordinal))
-}
-
-// SetDefaultMemoryLimit sets the pinned memory limit of the next server on a device, or
-// none with 0. A daemon would not say that it cut a limit, and takes a device's UUID for
-// device 0: so devices are ordinals, and limits are those of [gpu.RoundMPSLimit].
-func (c *Control) SetDefaultMemoryLimit(ctx context.Context, ordinal int, limit gpu.Bytes) error {
-	read := func(ctx context.Context) (gpu.Bytes, error) { return c.DefaultMemoryLimit(ctx, ordinal) }
-	return c.setMemoryLimit(ctx, limit, read, "set_default_device_pinned_mem_limit", strconv.Itoa(ordinal))
-}
-
-// MemoryLimit is the pinned memory limit of a server on a device.
-func (c *Control) MemoryLimit(ctx context.Context, pid, ordinal int) (gpu.Bytes, error) {
-	return c.memoryLimit(ctx, "get_device_pinned_mem_limit", strconv.Itoa(pid), strconv.Itoa(ordinal))
-}
-
-// SetMemoryLimit sets the pinned memory limit of a server's next clients on a device.
-func (c *Control) SetMemoryLimit(ctx context.Context, pid, ordinal int, limit gpu.Bytes) error {
-	read := func(ctx context.Context) (gpu.Bytes, error) { return c.MemoryLimit(ctx, pid, ordinal) }
-	return c.setMemoryLimit(ctx, limit, read, "set_device_pinned_mem_limit", strconv.Itoa(pid), strconv.Itoa(ordinal))
-}
-
-func (c *Control) memoryLimit(ctx context.Context, words ...string) (gpu.Bytes, error) {
+// MemoryLimit is the pinned memory limit of a server on a device, 0 when there is none.
+// Devices count from 0 in the order of the daemon's CUDA_VISIBLE_DEVICES.
+func (c *Control) MemoryLimit(ctx context.Context, server, ordinal int) (gpu.Bytes, error) {
+	words := settingOf(server, "get", memoryLimit, strconv.Itoa(ordinal))
 	a, err := c.command(ctx, words...)
 	if err != nil {
 		return 0, err
@@ -99,25 +69,20 @@ func (c *Control) memoryLimit(ctx context.Context, words ...string) (gpu.Bytes, 
 	return limit, nil
 }
 
-func (c *Control) setMemoryLimit(ctx context.Context, want gpu.Bytes, read func(context.Context) (gpu.Bytes, error), words ...string) error {
+// SetMemoryLimit sets the pinned memory limit of a server's next clients on a device, or
+// none with 0. A daemon would not say that it cut a limit, and takes a device's UUID for
+// device 0: so devices are ordinals, and limits are those of [gpu.RoundMPSLimit].
+func (c *Control) SetMemoryLimit(ctx context.Context, server, ordinal int, want gpu.Bytes) error {
 	if gpu.RoundMPSLimit(want) != want {
 		return refuse(backend.InvalidParameter, opMemory, c.Name, "%d bytes is not whole MiB below 1 GiB or whole GiB from there on", want)
 	}
-	return set(ctx, c, opMemory, want, read, append(words, mpsconf.FormatLimit(want))...)
+	now := func(ctx context.Context) (gpu.Bytes, error) { return c.MemoryLimit(ctx, server, ordinal) }
+	return set(ctx, c, opMemory, want, now, settingOf(server, "set", memoryLimit, strconv.Itoa(ordinal), mpsconf.FormatLimit(want))...)
 }
 
 // DefaultPriority is the priority of new clients: 0, normal, or 1, below normal.
 func (c *Control) DefaultPriority(ctx context.Context) (int, error) {
-	const get = "get_default_client_priority"
-	a, err := c.command(ctx, get)
-	if err != nil {
-		return 0, err
-	}
-	priority, err := strconv.Atoi(a.text)
-	if err != nil {
-		return 0, refuse(backend.Failed, get, c.Name, "the answer is %q, not a priority", a.text)
-	}
-	return priority, nil
+	return read(ctx, c, "a priority", strconv.Atoi, "get_default_client_priority")
 }
 
 // SetDefaultPriority sets the priority of new clients.
@@ -125,13 +90,25 @@ func (c *Control) SetDefaultPriority(ctx context.Context, priority int) error {
 	return set(ctx, c, opPriority, priority, c.DefaultPriority, "set_default_client_priority", strconv.Itoa(priority))
 }
 
+// read gives a command whose answer is a value.
+func read[T any](ctx context.Context, c *Control, what string, parse func(string) (T, error), words ...string) (value T, err error) {
+	a, err := c.command(ctx, words...)
+	if err != nil {
+		return value, err
+	}
+	if value, err = parse(a.text); err != nil {
+		return value, refuse(backend.Failed, words[0], c.Name, "the answer is %q, not %s", a.text, what)
+	}
+	return value, nil
+}
+
 // set gives a command and reads back what came of it, because the command does not tell.
-func set[T comparable](ctx context.Context, c *Control, op string, want T, read func(context.Context) (T, error), words ...string) error {
+func set[T comparable](ctx context.Context, c *Control, op string, want T, now func(context.Context) (T, error), words ...string) error {
 	a, err := c.command(ctx, words...)
 	if err != nil {
 		return err
 	}
-	got, err := read(ctx)
+	got, err := now(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,24 +120,12 @@ func set[T comparable](ctx context.Context, c *Control, op string, want T, read 
 
 // Servers are the process ids of the daemon's servers.
 func (c *Control) Servers(ctx context.Context) ([]int, error) {
-	return c.pids(ctx, "get_server_list")
+	return read(ctx, c, "process ids", parsePIDs, "get_server_list")
 }
 
 // Clients are the process ids of a server's clients.
 func (c *Control) Clients(ctx context.Context, server int) ([]int, error) {
-	return c.pids(ctx, "get_client_list", strconv.Itoa(server))
-}
-
-func (c *Control) pids(ctx context.Context, words ...string) ([]int, error) {
-	a, err := c.command(ctx, words...)
-	if err != nil {
-		return nil, err
-	}
-	out, err := parsePIDs(a.text)
-	if err != nil {
-		return nil, refuse(backend.Failed, words[0], c.Name, "the answer is %q, not process ids", a.text)
-	}
-	return out, nil
+	return read(ctx, c, "process ids", parsePIDs, "get_client_list", strconv.Itoa(server))
 }
 
 func parsePIDs(text string) ([]int, error) {

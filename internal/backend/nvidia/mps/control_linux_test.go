@@ -23,12 +23,12 @@ func TestCommands(t *testing.T) {
 			code  backend.Code
 			words string
 		}{
-			{"no such device", func() error { return c.SetDefaultMemoryLimit(ctx, 99, gib) }, backend.Failed, "Invalid device ordinal!"},
-			{"a limit that is cut", func() error { return c.SetDefaultMemoryLimit(ctx, 0, 1536*gpu.MiB) }, backend.InvalidParameter, "whole GiB"},
-			{"a limit in bytes", func() error { return c.SetDefaultMemoryLimit(ctx, 0, 5) }, backend.InvalidParameter, "whole MiB"},
-			{"no percentage", func() error { return c.SetDefaultThreads(ctx, 0) }, backend.InvalidParameter, "0 is not more than 0"},
-			{"too high a percentage", func() error { return c.SetDefaultThreads(ctx, 101) }, backend.InvalidParameter, "at most 100"},
-			{"too fine a percentage", func() error { return c.SetDefaultThreads(ctx, 33.33) }, backend.InvalidParameter, "one digit"},
+			{"no such device", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 99, gib) }, backend.Failed, "Invalid device ordinal!"},
+			{"a limit that is cut", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 0, 1536*gpu.MiB) }, backend.InvalidParameter, "whole GiB"},
+			{"a limit in bytes", func() error { return c.SetMemoryLimit(ctx, mps.NextServer, 0, 5) }, backend.InvalidParameter, "whole MiB"},
+			{"no percentage", func() error { return c.SetThreads(ctx, mps.NextServer, 0) }, backend.InvalidParameter, "0 is not more than 0"},
+			{"too high a percentage", func() error { return c.SetThreads(ctx, mps.NextServer, 101) }, backend.InvalidParameter, "at most 100"},
+			{"too fine a percentage", func() error { return c.SetThreads(ctx, mps.NextServer, 33.33) }, backend.InvalidParameter, "one digit"},
 			{"no such priority", func() error { return c.SetDefaultPriority(ctx, 5) }, backend.Failed, "5 was wanted, and it stays at 0"},
 			{"no such server", func() error { return c.SetThreads(ctx, 1, 50) }, backend.NotFound, "Server 1 not found"},
 			{"no such server's clients", func() error { _, err := c.Clients(ctx, 1); return err }, backend.NotFound, "Server 1 not found"},
@@ -37,11 +37,11 @@ func TestCommands(t *testing.T) {
 				refused(t, tt.run(), tt.code, "MPS daemon training", tt.words)
 			})
 		}
-		if threads, err := c.DefaultThreads(ctx); err != nil || threads != 100 {
+		if threads, err := c.Threads(ctx, mps.NextServer); err != nil || threads != 100 {
 			t.Errorf("the percentage is %v, %v", threads, err)
 		}
 		for _, want := range []gpu.Bytes{900 * gpu.MiB, gib, 141 * gib, 0} {
-			if err := c.SetDefaultMemoryLimit(ctx, 0, want); err != nil {
+			if err := c.SetMemoryLimit(ctx, mps.NextServer, 0, want); err != nil {
 				t.Errorf("limit %v: %v", want, err)
 			}
 		}
@@ -54,7 +54,7 @@ func TestCommands(t *testing.T) {
 func TestNoDaemon(t *testing.T) {
 	t.Parallel()
 	everyDaemon(t, nil, func(t *testing.T, h *host) {
-		_, err := h.control("nobody").DefaultThreads(t.Context())
+		_, err := h.control("nobody").Threads(t.Context(), mps.NextServer)
 		refused(t, err, backend.Unavailable, "no control daemon answers in "+h.PipeDir("nobody"))
 	})
 }

@@ -51,7 +51,7 @@ func TestLifecycle(t *testing.T) {
 		h.planned(spec, mps.Restart)
 		h.ensure(spec)
 		h.settled(spec)
-		if limit, err := h.control("training").DefaultMemoryLimit(t.Context(), 0); err != nil || limit != 2*gib {
+		if limit, err := h.control("training").MemoryLimit(t.Context(), mps.NextServer, 0); err != nil || limit != 2*gib {
 			t.Errorf("device 0 has limit %v, %v", limit, err)
 		}
 		if got := h.daemon("training"); got.PID == first.PID || !slices.Equal(got.Devices, []string{gpu2}) {
@@ -148,10 +148,10 @@ func TestSomebodyElseSets(t *testing.T) {
 		spec := training()
 		h.ensure(spec)
 		c := h.control("training")
-		if err := c.SetDefaultThreads(t.Context(), 90); err != nil {
+		if err := c.SetThreads(t.Context(), mps.NextServer, 90); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.SetDefaultMemoryLimit(t.Context(), 1, 0); err != nil {
+		if err := c.SetMemoryLimit(t.Context(), mps.NextServer, 1, 0); err != nil {
 			t.Fatal(err)
 		}
 		h.planned(spec, mps.Configure)

@@ -126,7 +126,7 @@ func (h *Host) answers(ctx context.Context, name string) (threads float64, err e
 	if info, err := os.Lstat(socket); err != nil || info.Mode().Type() != fs.ModeSocket {
 		return 0, fmt.Errorf("its clients' socket %s is gone", socket)
 	}
-	return h.control(name).DefaultThreads(ctx)
+	return h.control(name).Threads(ctx, NextServer)
 }
 
 // check refuses what this host could never run.

@@ -13,10 +13,9 @@ func (h *Host) defaults(ctx context.Context, name string, devices []string, thre
 	c := h.control(name)
 	s := mpsconf.Settings{ActiveThreadPercentage: threads}
 	var err error
-	if s.ClientPriority, err = c.DefaultPriority(ctx); err != nil {
-		return s, err
+	if s.ClientPriority, err = c.DefaultPriority(ctx); err == nil {
+		s.PinnedMemory, err = c.limits(ctx, NextServer, devices)
 	}
-	s.PinnedMemory, err = limits(devices, func(ordinal int) (gpu.Bytes, error) { return c.DefaultMemoryLimit(ctx, ordinal) })
 	return s, err
 }
 
@@ -25,27 +24,22 @@ func (h *Host) ofServer(ctx context.Context, name string, pid int, devices []str
 	c := h.control(name)
 	s := mpsconf.Settings{ClientPriority: priority}
 	var err error
-	if s.ActiveThreadPercentage, err = c.Threads(ctx, pid); err != nil {
-		return s, err
+	if s.ActiveThreadPercentage, err = c.Threads(ctx, pid); err == nil {
+		s.PinnedMemory, err = c.limits(ctx, pid, devices)
 	}
-	s.PinnedMemory, err = limits(devices, func(ordinal int) (gpu.Bytes, error) { return c.MemoryLimit(ctx, pid, ordinal) })
 	return s, err
 }
 
-func limits(devices []string, read func(ordinal int) (gpu.Bytes, error)) (map[string]gpu.Bytes, error) {
-	var out map[string]gpu.Bytes
+func (c *Control) limits(ctx context.Context, server int, devices []string) (map[string]gpu.Bytes, error) {
+	out := map[string]gpu.Bytes{}
 	for ordinal, id := range devices {
-		limit, err := read(ordinal)
+		limit, err := c.MemoryLimit(ctx, server, ordinal)
 		if err != nil {
 			return nil, err
 		}
-		if limit == 0 {
-			continue
+		if limit != 0 {
+			out[id] = limit
 		}
-		if out == nil {
-			out = map[string]gpu.Bytes{}
-		}
-		out[id] = limit
 	}
 	return out, nil
 }
@@ -72,7 +66,7 @@ func (h *Host) inForce(ctx context.Context, name string, devices []string, s *si
 // setDefaults sets what differs of what the next server gets, each by its own command.
 func (h *Host) setDefaults(ctx context.Context, spec mpsconf.Spec) error {
 	c := h.control(spec.Name)
-	threads, err := c.DefaultThreads(ctx)
+	threads, err := c.Threads(ctx, NextServer)
 	if err != nil {
 		return err
 	}
@@ -80,13 +74,18 @@ func (h *Host) setDefaults(ctx context.Context, spec mpsconf.Spec) error {
 	if err != nil {
 		return err
 	}
-	if have.Percentage() != spec.Percentage() {
-		if err := c.SetDefaultThreads(ctx, spec.Percentage()); err != nil {
+	if have.ClientPriority != spec.ClientPriority {
+		if err := c.SetDefaultPriority(ctx, spec.ClientPriority); err != nil {
 			return err
 		}
 	}
-	if have.ClientPriority != spec.ClientPriority {
-		if err := c.SetDefaultPriority(ctx, spec.ClientPriority); err != nil {
+	return c.change(ctx, NextServer, have, spec)
+}
+
+// change sets what differs for a server, but for the priority, which is the daemon's.
+func (c *Control) change(ctx context.Context, server int, have mpsconf.Settings, spec mpsconf.Spec) error {
+	if have.Percentage() != spec.Percentage() {
+		if err := c.SetThreads(ctx, server, spec.Percentage()); err != nil {
 			return err
 		}
 	}
@@ -94,7 +93,7 @@ func (h *Host) setDefaults(ctx context.Context, spec mpsconf.Spec) error {
 		if have.PinnedMemory[id] == spec.PinnedMemory[id] {
 			continue
 		}
-		if err := c.SetDefaultMemoryLimit(ctx, ordinal, spec.PinnedMemory[id]); err != nil {
+		if err := c.SetMemoryLimit(ctx, server, ordinal, spec.PinnedMemory[id]); err != nil {
 			return err
 		}
 	}
@@ -129,18 +128,5 @@ func (h *Host) setServer(ctx context.Context, spec mpsconf.Spec, pid int) error 
 	if len(clients) == 0 {
 		return c.ShutdownServer(ctx, pid) // the next one starts with the defaults
 	}
-	if have.Percentage() != spec.Percentage() {
-		if err := c.SetThreads(ctx, pid, spec.Percentage()); err != nil {
-			return err
-		}
-	}
-	for ordinal, id := range spec.Devices {
-		if have.PinnedMemory[id] == spec.PinnedMemory[id] {
-			continue
-		}
-		if err := c.SetMemoryLimit(ctx, pid, ordinal, spec.PinnedMemory[id]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.change(ctx, pid, have, spec)
 }
