@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/migparted"
@@ -67,12 +68,7 @@ be a snapshot ("gpu-agent inventory --json"), of which this host's partition cou
 instances, vGPUs, compute modes, time slices, dismounted devices and pools are compared, or
 a configuration of nvidia-mig-parted, of which --label says what is wanted.`,
 		Args: usage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = client.Close() }() // in process
+		RunE: o.withClient(func(cmd *cobra.Command, client *agent.Client, args []string) error {
 			host, err := client.Inventory(cmd.Context())
 			if err != nil {
 				return err
@@ -87,7 +83,7 @@ a configuration of nvidia-mig-parted, of which --label says what is wanted.`,
 			}
 			_, _ = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(diff, "\n"))
 			return &codedError{code: exitDiffers}
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&label, "label", "", "which label of a mig-parted configuration is wanted")
 	return cmd

@@ -17,12 +17,7 @@ import (
 
 func newClaims(o *hostOptions) *cobra.Command {
 	var asJSON bool
-	list := func(cmd *cobra.Command, _ []string) error {
-		client, err := o.client(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = client.Close() }() // in process
+	list := o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
 		claims, err := client.Claims(cmd.Context())
 		if err != nil {
 			return err
@@ -57,7 +52,7 @@ func newClaims(o *hostOptions) *cobra.Command {
 		}
 		showUnreadable(out, j.Unreadable)
 		return incomplete(j.Unreadable)
-	}
+	})
 	cmd := &cobra.Command{
 		Use:   "claims",
 		Short: "List what Terraform manages on this host, or forget one claim",
@@ -81,18 +76,16 @@ that managed it shows it as drift in its next plan, and writes it again.
 KIND and ID are those that "gpu-agent claims" prints. A run that is at work on the host is
 waited for, 90 seconds at most.`,
 		Args: usage(cobra.ExactArgs(2)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if err := o.mayWrite("claims forget"); err != nil {
 				return err
 			}
 			if !yes {
 				return &codedError{code: exitBadUsage, err: errors.New("a claim that is forgotten cannot be brought back; --yes says that you mean it")}
 			}
-			client, err := o.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = client.Close() }() // in process
+			return nil
+		},
+		RunE: o.withClient(func(cmd *cobra.Command, client *agent.Client, args []string) error {
 			return underLease(cmd.Context(), client, "claims forget", time.Minute, func(fence int64) error {
 				if err := client.ForgetClaim(cmd.Context(), fence, gpu.ClaimKind(args[0]), args[1]); err != nil {
 					return err
@@ -100,7 +93,7 @@ waited for, 90 seconds at most.`,
 				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "forgot the claim %s %s; what it stood for is as it was\n", args[0], args[1])
 				return nil
 			})
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
@@ -128,6 +129,18 @@ func (o *hostOptions) server(ctx context.Context, opts ...agent.Option) (*agent.
 	}
 	role := func(context.Context) (agent.Role, error) { return agent.Role(o.role), nil }
 	return agent.NewServer(b, store, append([]agent.Option{agent.WithHostName(name), agent.WithVersion(version), agent.WithRole(role)}, opts...)...), nil
+}
+
+// withClient runs a command that speaks with the agent of this host.
+func (o *hostOptions) withClient(run func(*cobra.Command, *agent.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		client, err := o.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Close() }() // in process
+		return run(cmd, client, args)
+	}
 }
 
 // client speaks with the agent in this process, through the same contract as a

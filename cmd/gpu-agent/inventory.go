@@ -13,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
@@ -25,12 +26,7 @@ func newInventory(o *hostOptions) *cobra.Command {
 		Long: `inventory reads the host once and changes nothing. With --json it prints a snapshot: the
 provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := o.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = client.Close() }() // in process
+		RunE: o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
 			host, err := client.Inventory(cmd.Context())
 			if err != nil {
 				return err
@@ -44,7 +40,7 @@ provider plans against it (inventory_snapshot), and it is a simulated fleet.`,
 			}
 			show(cmd.OutOrStdout(), &host)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a snapshot")
 	return cmd

@@ -39,15 +39,13 @@ a reset is reset. Name a GPU that nothing uses, and a VM without a GPU that may 
 some minutes. What it prints is a report to paste into an issue.`,
 		Example: "  gpu-agent selftest --answers\n  gpu-agent selftest --change test-vm --gpu 'PCIROOT(16)#PCI(0000)#PCI(0000)'\n  gpu-agent selftest --change --gpu GPU-5c8e5ee2-9f4f-4d4a-9c3a-0d0e1f6b7a11",
 		Args:    usage(cobra.MaximumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(_ *cobra.Command, args []string) error {
 			if change != (gpuID != "") || (!change && len(args) > 0) {
 				return &codedError{code: exitBadUsage, err: errors.New("--change and --gpu go together, and only with them a VM is named")}
 			}
-			client, err := o.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = client.Close() }() // in process
+			return nil
+		},
+		RunE: o.withClient(func(cmd *cobra.Command, client *agent.Client, args []string) error {
 			failed := 0
 			for _, c := range checks(client, write) {
 				said, err := c.run(cmd.Context())
@@ -61,6 +59,7 @@ some minutes. What it prints is a report to paste into an issue.`,
 			if answers || change {
 				var tried []backend.Answer
 				if change {
+					var err error
 					vm := strings.Join(args, "")
 					if tried, err = o.change(cmd.Context(), client, cmd.OutOrStdout(), vm, gpuID); err != nil {
 						return err
@@ -76,7 +75,7 @@ some minutes. What it prints is a report to paste into an issue.`,
 				return &codedError{code: exitFailed, err: fmt.Errorf("%d checks failed", failed)}
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&write, "write", false, "also take the lease and give it back")
 	cmd.Flags().BoolVar(&answers, "answers", false, "also tick off what is assumed of its platform")

@@ -32,15 +32,13 @@ two readings the higher one counts. What a few seconds say is little: measure ag
 other times before anything is taken away from anybody. Only NVIDIA GPUs of Linux hosts
 can be measured; on Hyper-V it fails.`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if window < minWindow || window > agent.MaxWindow {
 				return &codedError{code: exitBadUsage, err: fmt.Errorf("--window is %s; it must be from %s to %s", window, minWindow, agent.MaxWindow)}
 			}
-			client, err := o.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer func() { _ = client.Close() }() // in process
+			return nil
+		},
+		RunE: o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
 			host, err := client.Inventory(cmd.Context())
 			if err != nil {
 				return err
@@ -54,7 +52,7 @@ can be measured; on Hyper-V it fails.`,
 			}
 			showUtilization(cmd.OutOrStdout(), &host, measured)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().DurationVar(&window, "window", defaultWindow, fmt.Sprintf("the time between the two readings, from %s to %s", minWindow, agent.MaxWindow))
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -72,72 +70,19 @@ type measurement struct {
 type measuredGPU struct {
 	ID    string `json:"id"`
 	Model string `json:"model"`
-	measuredUse
-	MIG    *measuredMIG     `json:"mig,omitempty"`
-	Advice []measuredAdvice `json:"advice"`
-}
-
-// measuredUse is what a GPU and an instance have in common; null is what was not measured.
-type measuredUse struct {
-	Allocated   float64       `json:"allocated_fraction"`
-	Busy        *float64      `json:"busy_percent"`
-	MemoryBusy  *float64      `json:"memory_busy_percent"`
-	SMActivity  *float64      `json:"sm_activity_percent"`
-	MemoryUsed  gpu.Bytes     `json:"memory_used"`
-	MemoryTotal gpu.Bytes     `json:"memory_total"`
-	Idle        *bool         `json:"idle"`
-	Processes   []gpu.Process `json:"processes,omitempty"`
-}
-
-type measuredMIG struct {
-	Slices        int                `json:"compute_slices"`
-	Allocated     int                `json:"allocated_compute_slices"`
-	Used          int                `json:"used_compute_slices"`
-	MemorySlices  int                `json:"memory_slices"`
-	FreeMemory    int                `json:"free_memory_slices"`
-	Unallocatable int                `json:"unallocatable_memory_slices"`
-	Instances     []measuredInstance `json:"instances"`
-}
-
-type measuredInstance struct {
-	Profile string `json:"profile"`
-	Start   int    `json:"start"`
-	measuredUse
-}
-
-type measuredAdvice struct {
-	Code utilization.Code `json:"kind"`
-	Text string           `json:"text"`
+	utilization.Use
+	MIG    *utilization.MIGFigures `json:"mig,omitempty"`
+	Advice []utilization.Advice    `json:"advice"`
 }
 
 func measurementOf(h *gpu.Host, m agent.Measurement) measurement {
 	out := measurement{Host: h.Name, From: m.From, To: m.To, GPUs: []measuredGPU{}}
 	for i := range m.GPUs {
 		f := utilization.Assess(&m.GPUs[i], m.Window())
-		g := measuredGPU{ID: f.ID, Model: modelOf(h, f.ID), measuredUse: useOf(&f.Use), Advice: []measuredAdvice{}}
-		if f.MIG != nil {
-			g.MIG = &measuredMIG{
-				Slices: f.MIG.Slices, Allocated: f.MIG.AllocatedSlices, Used: f.MIG.UsedSlices,
-				MemorySlices: f.MIG.MemorySlices, FreeMemory: f.MIG.FreeMemory, Unallocatable: f.MIG.Unallocatable, Instances: []measuredInstance{},
-			}
-			for j := range f.MIG.Instances {
-				in := &f.MIG.Instances[j]
-				g.MIG.Instances = append(g.MIG.Instances, measuredInstance{Profile: in.Profile, Start: in.Start, measuredUse: useOf(&in.Use)})
-			}
-		}
-		for _, a := range f.Advice(nil) {
-			g.Advice = append(g.Advice, measuredAdvice(a))
-		}
-		out.GPUs = append(out.GPUs, g)
+		advice := append([]utilization.Advice{}, f.Advice(nil)...)
+		out.GPUs = append(out.GPUs, measuredGPU{ID: f.ID, Model: modelOf(h, f.ID), Use: f.Use, MIG: f.MIG, Advice: advice})
 	}
 	return out
-}
-
-func useOf(u *utilization.Use) measuredUse {
-	return measuredUse{
-		Allocated: u.Allocated, Busy: u.Busy, MemoryBusy: u.MemoryBusy, SMActivity: u.SMActivity,
-		MemoryUsed: u.MemoryUsed, MemoryTotal: u.MemoryTotal, Idle: u.Idle, Processes: u.Processes,
-	}
 }
 
 func modelOf(h *gpu.Host, id string) string {

@@ -27,8 +27,8 @@ const (
 
 // Advice is a sentence or two for people.
 type Advice struct {
-	Code Code
-	Text string
+	Code Code   `json:"kind"`
+	Text string `json:"text"`
 }
 
 const (

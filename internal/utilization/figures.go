@@ -18,42 +18,43 @@ type Figures struct {
 }
 
 // Use is how much of a GPU, or of a MIG instance, is given out and used. Of two readings
-// it has the higher one. What was not measured is nil.
+// it has the higher one. What was not measured is nil. As JSON it is what
+// "gpu-agent utilization --json" prints.
 type Use struct {
-	Allocated   float64
-	Busy        *float64
-	MemoryBusy  *float64
-	SMActivity  *float64
-	MemoryUsed  gpu.Bytes
-	MemoryTotal gpu.Bytes
-	Processes   []gpu.Process // by PID
+	Allocated   float64   `json:"allocated_fraction"`
+	Busy        *float64  `json:"busy_percent"`
+	MemoryBusy  *float64  `json:"memory_busy_percent"`
+	SMActivity  *float64  `json:"sm_activity_percent"`
+	MemoryUsed  gpu.Bytes `json:"memory_used"`
+	MemoryTotal gpu.Bytes `json:"memory_total"`
 	// Idle is true if nothing used it at either reading, and nil if that cannot be told.
-	Idle *bool
+	Idle      *bool         `json:"idle"`
+	Processes []gpu.Process `json:"processes,omitempty"` // by PID
 }
 
 // MIGFigures are those of a GPU in MIG mode. Slices of compute are what profiles have in
 // their names, slices of memory are what placements count.
 type MIGFigures struct {
-	Slices          int // of compute, in the whole GPU
-	AllocatedSlices int // of compute, in instances that are given out
-	UsedSlices      int // of compute, in instances that are not idle, as far as that can be told
+	Slices          int `json:"compute_slices"`           // in the whole GPU
+	AllocatedSlices int `json:"allocated_compute_slices"` // in instances that are given out
+	UsedSlices      int `json:"used_compute_slices"`      // in instances that are not idle, as far as that can be told
 
-	MemorySlices int
-	FreeMemory   int // slices of memory without an instance
+	MemorySlices int `json:"memory_slices"`
+	FreeMemory   int `json:"free_memory_slices"` // slices of memory without an instance
 	// Unallocatable are free slices of memory that no instance can be made of, as no profile
 	// fits where they lie.
-	Unallocatable int
+	Unallocatable int `json:"unallocatable_memory_slices"`
 
-	Instances []InstanceFigures // by start
+	Instances []InstanceFigures `json:"instances"` // by start
 
 	profiles []gpu.MIGProfile
 }
 
 // InstanceFigures are those of a MIG instance.
 type InstanceFigures struct {
-	Profile string
-	Start   int
-	Slices  int // of compute
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
+	Slices  int    `json:"-"` // of compute
 	Use
 }
 
@@ -108,7 +109,7 @@ func (f *Figures) Used() *float64 {
 }
 
 func assessMIG(m *MIG) *MIGFigures {
-	out := &MIGFigures{profiles: m.Profiles}
+	out := &MIGFigures{profiles: m.Profiles, Instances: []InstanceFigures{}}
 	for _, p := range m.Profiles {
 		out.Slices = max(out.Slices, p.Slices)
 	}
