@@ -17,7 +17,7 @@ import (
 
 func newClaims(o *hostOptions) *cobra.Command {
 	var asJSON bool
-	list := o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
+	show := o.withClient(func(cmd *cobra.Command, client *agent.Client, _ []string) error {
 		claims, err := client.Claims(cmd.Context())
 		if err != nil {
 			return err
@@ -35,21 +35,17 @@ func newClaims(o *hostOptions) *cobra.Command {
 		}
 		if len(claims) == 0 {
 			_, _ = fmt.Fprintln(out, "no claims")
-		} else {
-			t := newTable(out, "Claims")
-			t.AppendHeader(table.Row{"Kind", "Id", "Owner", "State"})
-			for _, c := range claims {
-				state := "complete"
-				switch {
-				case c.Incomplete:
-					state = "incomplete"
-				case c.Pending:
-					state = "waits for the VM to be off"
-				}
-				t.AppendRow(table.Row{c.Kind, c.ID, c.Owner, state})
-			}
-			t.Render()
 		}
+		list(out, "Claims", table.Row{"Kind", "Id", "Owner", "State"}, claims, func(c gpu.Claim) table.Row {
+			state := "complete"
+			switch {
+			case c.Incomplete:
+				state = "incomplete"
+			case c.Pending:
+				state = "waits for the VM to be off"
+			}
+			return table.Row{c.Kind, c.ID, c.Owner, state}
+		})
 		showUnreadable(out, j.Unreadable)
 		return incomplete(j.Unreadable)
 	})
@@ -57,10 +53,10 @@ func newClaims(o *hostOptions) *cobra.Command {
 		Use:   "claims",
 		Short: "List what Terraform manages on this host, or forget one claim",
 		Args:  usage(cobra.NoArgs),
-		RunE:  list,
+		RunE:  show,
 	}
 	cmd.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the claims", Args: usage(cobra.NoArgs), RunE: list}, newForget(o))
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the claims", Args: usage(cobra.NoArgs), RunE: show}, newForget(o))
 	return cmd
 }
 

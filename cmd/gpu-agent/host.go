@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,15 +71,8 @@ func (o *hostOptions) open(ctx context.Context) (backend.Backend, backend.Store,
 		if err != nil {
 			return nil, nil, err
 		}
-		dir := o.stateDir
-		if dir == "" {
-			dir = statedir.DefaultDir()
-		}
-		store, err := statedir.Open(dir)
-		if err != nil {
-			return nil, nil, err
-		}
-		return host, store, nil
+		store, err := statedir.Open(cmp.Or(o.stateDir, statedir.DefaultDir()))
+		return host, store, err
 	}
 	known := "simulated"
 	if platform != "" {
@@ -111,10 +105,7 @@ func (o *hostOptions) openSimulated() (backend.Backend, backend.Store, error) {
 		return host, host, nil
 	}
 	store, err := statedir.Open(o.stateDir)
-	if err != nil {
-		return nil, nil, err
-	}
-	return host, store, nil
+	return host, store, err
 }
 
 // server makes the agent of this host.

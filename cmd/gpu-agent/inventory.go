@@ -56,6 +56,17 @@ func newTable(out io.Writer, title string) table.Writer {
 	return t
 }
 
+// list prints a table that has rows.
+func list[T any](out io.Writer, title string, header table.Row, of []T, row func(T) table.Row) {
+	if len(of) == 0 {
+		return
+	}
+	t := newTable(out, title)
+	t.AppendHeader(header)
+	t.AppendRows(words.Each(of, row))
+	t.Render()
+}
+
 // show prints a host for people.
 func show(out io.Writer, h *gpu.Host) {
 	_, _ = fmt.Fprintf(out, "Host %s, %s\n", h.Name, strings.TrimSpace(h.OS.Name+" "+h.OS.Version))
@@ -92,43 +103,20 @@ func show(out io.Writer, h *gpu.Host) {
 	showDaemons(out, h)
 	showShares(out, h)
 
-	vms := newTable(out, "\nVMs with a GPU")
-	vms.AppendHeader(table.Row{"VM", "State", "Has", "From"})
+	var held []table.Row
 	for i := range h.VMs {
 		for _, has := range holdings(h, &h.VMs[i]) {
-			vms.AppendRow(table.Row{h.VMs[i].Name, h.VMs[i].State, has[0], has[1]})
+			held = append(held, table.Row{h.VMs[i].Name, h.VMs[i].State, has[0], has[1]})
 		}
 	}
-	if vms.Length() > 0 {
-		vms.Render()
-	}
+	list(out, "\nVMs with a GPU", table.Row{"VM", "State", "Has", "From"}, held, func(r table.Row) table.Row { return r })
 	_, _ = fmt.Fprintf(out, "\n%d VMs in all\n", len(h.VMs))
-
-	if len(h.Pools) > 0 {
-		pools := newTable(out, "\nPools")
-		pools.AppendHeader(table.Row{"Pool", "GPUs"})
-		for _, p := range h.Pools {
-			pools.AppendRow(table.Row{p.Name, strings.Join(p.GPUs, "\n")})
-		}
-		pools.Render()
-	}
-	if len(h.Claims) > 0 {
-		claims := newTable(out, "\nClaims")
-		claims.AppendHeader(table.Row{"Kind", "Id", "Owner"})
-		for _, c := range h.Claims {
-			claims.AppendRow(table.Row{c.Kind, c.ID, c.Owner})
-		}
-		claims.Render()
-	}
+	list(out, "\nPools", table.Row{"Pool", "GPUs"}, h.Pools, func(p gpu.Pool) table.Row {
+		return table.Row{p.Name, strings.Join(p.GPUs, "\n")}
+	})
+	list(out, "\nClaims", table.Row{"Kind", "Id", "Owner"}, h.Claims, func(c gpu.Claim) table.Row { return table.Row{c.Kind, c.ID, c.Owner} })
 	showUnreadable(out, h.Unreadable)
-	if len(h.Unknown) > 0 {
-		unknown := newTable(out, "\nParts that cannot be read")
-		unknown.AppendHeader(table.Row{"Part", "Why"})
-		for _, u := range h.Unknown {
-			unknown.AppendRow(table.Row{u.What(), u.Why})
-		}
-		unknown.Render()
-	}
+	list(out, "\nParts that cannot be read", table.Row{"Part", "Why"}, h.Unknown, func(u gpu.Unknown) table.Row { return table.Row{u.What(), u.Why} })
 }
 
 // showPartitions lists the GPUs of a Hyper-V host.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func newRecords(o *hostOptions) *cobra.Command {
@@ -33,11 +34,7 @@ nothing on this host is changed. records lists such records; it exits with 1 if 
 				_, _ = fmt.Fprintln(cmd.OutOrStdout(), "all records can be read")
 				return nil
 			}
-			var list []gpu.UnreadableRecord
-			for _, r := range unreadable {
-				list = append(list, r.UnreadableRecord)
-			}
-			showUnreadable(cmd.OutOrStdout(), list)
+			showUnreadable(cmd.OutOrStdout(), words.Each(unreadable, func(r backend.Unreadable) gpu.UnreadableRecord { return r.UnreadableRecord }))
 			return &codedError{code: exitFailed}
 		},
 	}
@@ -107,15 +104,9 @@ func printRecord(out io.Writer, r backend.Unreadable) error {
 
 // showUnreadable lists what the agent cannot read.
 func showUnreadable(out io.Writer, records []gpu.UnreadableRecord) {
-	if len(records) == 0 {
-		return
-	}
-	t := newTable(out, "\nRecords that cannot be read")
-	t.AppendHeader(table.Row{"Id", "Record", "File", "Found", "Written by"})
-	for _, r := range records {
-		t.AppendRow(table.Row{r.ID, r.Record, r.File, r.Found, r.Agent})
-	}
-	t.Render()
+	list(out, "\nRecords that cannot be read", table.Row{"Id", "Record", "File", "Found", "Written by"}, records, func(r gpu.UnreadableRecord) table.Row {
+		return table.Row{r.ID, r.Record, r.File, r.Found, r.Agent}
+	})
 }
 
 // incomplete is the error of a list that lacks what the agent cannot read.
@@ -123,9 +114,6 @@ func incomplete(records []gpu.UnreadableRecord) error {
 	if len(records) == 0 {
 		return nil
 	}
-	e := &backend.UnreadableError{}
-	for _, r := range records {
-		e.Records = append(e.Records, backend.Unreadable{UnreadableRecord: r})
-	}
-	return e
+	unreadable := func(r gpu.UnreadableRecord) backend.Unreadable { return backend.Unreadable{UnreadableRecord: r} }
+	return &backend.UnreadableError{Records: words.Each(records, unreadable)}
 }

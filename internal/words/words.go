@@ -31,9 +31,9 @@ func JoinAll(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// Each is what is said of each of several things.
-func Each[T any](of []T, say func(T) string) []string {
-	var out []string
+// Each is what is said, or made, of each of several things.
+func Each[T, R any](of []T, say func(T) R) []R {
+	var out []R
 	for _, x := range of {
 		out = append(out, say(x))
 	}
