@@ -33,28 +33,10 @@ type providerHost struct {
 		AgentPath string `json:"agent_path"`
 	} `json:"local"`
 	SSH *struct {
-		Address        string `json:"address"`
-		Port           int    `json:"port"`
-		User           string `json:"user"`
-		PrivateKey     string `json:"private_key"`
-		PrivateKeyFile string `json:"private_key_file"`
-		Password       string `json:"password"`
-		UseAgent       *bool  `json:"use_agent"`
-		KnownHostsFile string `json:"known_hosts_file"`
-		HostKey        string `json:"host_key"`
-		ProxyJump      string `json:"proxy_jump"`
-		ProxyJumpKey   string `json:"proxy_jump_private_key"`
-		Sudo           bool   `json:"sudo"`
-		AgentPath      string `json:"agent_path"`
-		Upload         string `json:"upload"` // a recording installs nothing
+		connect.SSH
+		Upload string `json:"upload"` // a recording installs nothing
 	} `json:"ssh"`
-	TLS *struct {
-		Address    string `json:"address"`
-		CAFile     string `json:"ca_file"`
-		CertFile   string `json:"cert_file"`
-		KeyFile    string `json:"key_file"`
-		ServerName string `json:"server_name"`
-	} `json:"tls"`
+	TLS       *connect.TLS `json:"tls"`
 	Simulated *struct {
 		File string `json:"file"`
 	} `json:"simulated"`
@@ -70,11 +52,7 @@ func (h providerHost) target(name string, as reader) (target, error) {
 	t := target{name: name}
 	switch {
 	case h.SSH != nil:
-		s := connect.SSH{
-			Address: h.SSH.Address, Port: h.SSH.Port, User: h.SSH.User, PrivateKey: h.SSH.PrivateKey, PrivateKeyFile: h.SSH.PrivateKeyFile,
-			Password: h.SSH.Password, UseAgent: h.SSH.UseAgent, KnownHostsFile: h.SSH.KnownHostsFile, HostKey: h.SSH.HostKey,
-			ProxyJump: h.SSH.ProxyJump, ProxyJumpPrivateKey: h.SSH.ProxyJumpKey, Sudo: h.SSH.Sudo, AgentPath: h.SSH.AgentPath,
-		}
+		s := h.SSH.SSH
 		if as.user != "" {
 			s.User = as.user
 		}
@@ -84,7 +62,7 @@ func (h providerHost) target(name string, as reader) (target, error) {
 		}
 		t.dial = func(ctx context.Context) (*connect.Conn, error) { return connect.DialSSH(ctx, name, s, o) }
 	case h.TLS != nil:
-		s := connect.TLS{Address: h.TLS.Address, ServerName: h.TLS.ServerName, CAFile: h.TLS.CAFile, CertFile: h.TLS.CertFile, KeyFile: h.TLS.KeyFile}
+		s := *h.TLS
 		if as.certFile != "" {
 			s.CertFile, s.KeyFile = as.certFile, as.keyFile
 		}

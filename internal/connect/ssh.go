@@ -10,35 +10,37 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is a host whose sshd starts the agent.
+// SSH is a host whose sshd starts the agent. Settings have their names in the provider's
+// configuration.
 type SSH struct {
-	Address string // a name, an IP address or an alias of ssh_config
-	Port    int    // 0: ssh_config, then 22
-	User    string // "": ssh_config, then this process's user
+	Address string `json:"address"` // a name, an IP address or an alias of ssh_config
+	Port    int    `json:"port"`    // 0: ssh_config, then 22
+	User    string `json:"user"`    // "": ssh_config, then this process's user
 	// PrivateKey is a key itself (PEM), PrivateKeyFile where it lies.
-	PrivateKey, PrivateKeyFile string
-	Password                   string
+	PrivateKey     string `json:"private_key"`
+	PrivateKeyFile string `json:"private_key_file"`
+	Password       string `json:"password"`
 	// UseAgent says whether an SSH agent is asked for keys. Nil: unless a key or a
 	// password is given.
-	UseAgent *bool
+	UseAgent *bool `json:"use_agent"`
 	// KnownHostsFile takes the place of ssh_config's and OpenSSH's own.
-	KnownHostsFile string
+	KnownHostsFile string `json:"known_hosts_file"`
 	// HostKey is the host's public key, or its fingerprint (SHA256:...). With it no
 	// known_hosts file is read for this host.
-	HostKey string
+	HostKey string `json:"host_key"`
 	// ProxyJump is a list of [user@]host[:port], separated by commas. Jump hosts are sent
 	// nothing of the above but what KnownHostsFile and UseAgent say: each has the keys that
 	// ssh_config and the SSH agent have for it.
-	ProxyJump string
+	ProxyJump string `json:"proxy_jump"`
 	// ProxyJumpPrivateKey is a key itself (PEM), for all jump hosts, where ssh_config and
 	// SSH agent are not there.
-	ProxyJumpPrivateKey string
+	ProxyJumpPrivateKey string `json:"proxy_jump_private_key"`
 	// Sudo starts the agent with sudo -n.
-	Sudo bool
+	Sudo bool `json:"sudo"`
 	// AgentPath is the agent on the host; "" means gpu-agent, found by the shell.
-	AgentPath string
+	AgentPath string `json:"agent_path"`
 	// Upload brings the agent to a host that has none. Nil: it does not. Not with Sudo.
-	Upload *Upload
+	Upload *Upload `json:"-"`
 }
 
 // WhyNoSudoUpload is why an uploaded agent is not started with sudo.

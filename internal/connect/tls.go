@@ -12,14 +12,16 @@ import (
 	"time"
 )
 
-// TLS is an agent that listens.
+// TLS is an agent that listens. Settings have their names in the provider's configuration.
 type TLS struct {
-	Address    string // host:port
-	ServerName string // the name in the host's certificate, if not that of the address
+	Address    string `json:"address"`     // host:port
+	ServerName string `json:"server_name"` // the name in the host's certificate, if not that of the address
 	// CA signed the host's certificate; Cert and Key are the client's. All are PEM.
-	CA, Cert, Key []byte
+	CA, Cert, Key []byte `json:"-"`
 	// CAFile, CertFile and KeyFile are where they were read, for messages.
-	CAFile, CertFile, KeyFile string
+	CAFile   string `json:"ca_file"`
+	CertFile string `json:"cert_file"`
+	KeyFile  string `json:"key_file"`
 }
 
 // dialTimeout bounds opening a connection and its handshake.
