@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,26 +31,7 @@ type Options struct {
 // call. Whoever runs Terraform should not have to guess which host it waits for.
 const defaultPatience = 30 * time.Second
 
-func (o Options) wait() time.Duration {
-	if o.patience > 0 {
-		return o.patience
-	}
-	return defaultPatience
-}
-
-func (o Options) keepalive() grpc.DialOption {
-	if o.pulse.Time > 0 {
-		return grpc.WithKeepaliveParams(o.pulse)
-	}
-	return grpc.WithKeepaliveParams(clientKeepalive)
-}
-
-func (o Options) sshBeat() time.Duration {
-	if o.beat > 0 {
-		return o.beat
-	}
-	return sshBeat
-}
+func (o Options) wait() time.Duration { return cmp.Or(o.patience, defaultPatience) }
 
 // Conn is the connection to one agent. It never connects again by itself: after it has
 // ended, every call fails as unavailable.

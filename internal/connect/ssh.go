@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,11 +104,7 @@ func (s SSH) command(host string) (string, error) {
 
 // invoke is the agent's path, as a shell takes it, with constant arguments.
 func (s SSH) invoke(host, arguments string) (string, error) {
-	path := s.AgentPath
-	if path == "" {
-		path = defaultAgentPath
-	}
-	path, err := quotedAgentPath(host, path)
+	path, err := quotedAgentPath(host, cmp.Or(s.AgentPath, defaultAgentPath))
 	return path + " " + arguments, err
 }
 

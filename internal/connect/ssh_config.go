@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,10 +25,7 @@ type sshConfig struct{ parsed *ssh_config.Config }
 func readSSHConfig() (sshConfig, error) {
 	path := inHome(".ssh", "config")
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return sshConfig{}, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // one that is not there says nothing
 		return sshConfig{}, err
 	}
 	c, err := parseSSHConfig(text)
@@ -62,24 +60,12 @@ func withoutMatch(text []byte) []byte {
 }
 
 func (c sshConfig) get(alias, key string) string {
-	if c.parsed == nil {
-		return ""
-	}
-	value, err := c.parsed.Get(alias, key)
-	if err != nil {
-		return ""
-	}
+	value, _ := c.parsed.Get(alias, key) // "" beside an error
 	return value
 }
 
 func (c sshConfig) all(alias, key string) []string {
-	if c.parsed == nil {
-		return nil
-	}
-	values, err := c.parsed.GetAll(alias, key)
-	if err != nil {
-		return nil
-	}
+	values, _ := c.parsed.GetAll(alias, key) // none beside an error
 	return values
 }
 
@@ -91,10 +77,7 @@ func (s SSH) resolve(host string, config sshConfig) (endpoint, error) {
 		return e, err
 	}
 	e.hostKey = s.HostKey
-	jumps := s.ProxyJump
-	if jumps == "" {
-		jumps = config.get(s.Address, "ProxyJump")
-	}
+	jumps := cmp.Or(s.ProxyJump, config.get(s.Address, "ProxyJump"))
 	if jumps == "" || strings.EqualFold(jumps, "none") {
 		return e, nil
 	}
@@ -121,7 +104,7 @@ func (s SSH) forJump() SSH {
 
 // endpoint resolves one server, the host itself or a jump host.
 func (s SSH) endpoint(host string, config sshConfig, alias, name string, port int) (endpoint, error) {
-	e := endpoint{host: alias, port: port, user: name, password: s.Password, keyText: s.PrivateKey}
+	e := endpoint{host: alias, port: port, user: cmp.Or(name, config.get(alias, "User")), password: s.Password, keyText: s.PrivateKey}
 	if name := config.get(alias, "HostName"); name != "" {
 		e.host = strings.NewReplacer("%h", alias, "%%", "%").Replace(name)
 	}
@@ -133,9 +116,6 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 				return e, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number from 1 to 65535"}
 			}
 		}
-	}
-	if e.user == "" {
-		e.user = config.get(alias, "User")
 	}
 	if e.user == "" {
 		u, err := user.Current()

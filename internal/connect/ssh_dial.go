@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (s SSH) dial(ctx context.Context, host string, o Options) (*sshClient, erro
 		out.Close()
 		return nil, unreachable(host, target.address(), ctx.Err())
 	}
-	go out.keepAlive(o.sshBeat())
+	go out.keepAlive(cmp.Or(o.beat, sshBeat))
 	return out, nil
 }
 

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // TLS is an agent that listens. Settings have their names in the provider's configuration.
@@ -51,7 +54,7 @@ func DialTLS(ctx context.Context, host string, t TLS, o Options) (*Conn, error) 
 		}
 		return verify(conn.ConnectionState().PeerCertificates, config.RootCAs, x509.ExtKeyUsageServerAuth)
 	})
-	return overConn(ctx, host, stream, o, o.keepalive())
+	return overConn(ctx, host, stream, o, grpc.WithKeepaliveParams(cmp.Or(o.pulse, clientKeepalive)))
 }
 
 // named is an argument with the file that it names.
@@ -104,9 +107,6 @@ func (t TLS) config(host string) (*tls.Config, error) {
 	if err != nil {
 		return nil, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("the address %q is not host:port", t.Address), Err: err, Fix: "write it as hv01.corp.example:8443"}
 	}
-	if t.ServerName != "" {
-		name = t.ServerName
-	}
 	bad := func(err error) error {
 		e := &Error{Host: host, Code: Settings, Found: "the files for TLS cannot be used", Err: err, Fix: "give the authority that signed the host's certificate, and the client's certificate with its own private key, all in PEM"}
 		if errors.Is(err, errOutOfTime) {
@@ -129,7 +129,7 @@ func (t TLS) config(host string) (*tls.Config, error) {
 		return nil, bad(err)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: name, RootCAs: roots, Certificates: []tls.Certificate{cert},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocolHTTP2}, ServerName: cmp.Or(t.ServerName, name), RootCAs: roots, Certificates: []tls.Certificate{cert},
 		// Sent even when the host asks for another authority's: its refusal says more
 		// than that no certificate came.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil },

@@ -72,10 +72,10 @@ func (s SSH) uploaded(ctx context.Context, host string, client *sshClient, o Opt
 		return at.start(ctx, host, client, command, true, o)
 	}}
 	if s.Upload.LookOnly {
-		return job.startThere(ctx)
+		return job.overSFTP(ctx, job.startThere)
 	}
 	for try := 1; ; try++ {
-		conn, err := job.install(ctx)
+		conn, err := job.overSFTP(ctx, job.install)
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == NoAgent && try < uploadTries {
 			continue
 		}
@@ -97,35 +97,29 @@ type uploadJob struct {
 // name is the directory of this version.
 func (u *uploadJob) name() string { return fmt.Sprintf("%s-%s", u.Version, u.sum[:12]) }
 
-// files opens SFTP, over which the host is asked for no longer than uploadTime. What it
-// gives ends that, and is the error when time ran out.
-func (u *uploadJob) files(ctx context.Context) (remoteFiles, func() error, error) {
+// overSFTP has an agent started that is found, or put, among the host's files, over which the host is
+// asked for no longer than uploadTime.
+func (u *uploadJob) overSFTP(ctx context.Context, start func(context.Context, remoteFiles) (*Conn, error)) (*Conn, error) {
 	inTime := u.client.within(ctx, uploadTime)
 	raw, err := sftp.NewClient(u.client.Client, sftp.UseConcurrentWrites(true))
-	done := func() error {
-		if err == nil {
-			_ = raw.Close() // nothing is buffered
-		}
-		if late := inTime(); late != nil {
-			return &Error{Host: u.host, Code: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
-		}
-		return nil
+	var conn *Conn
+	if err == nil {
+		conn, err = start(ctx, remoteFiles{Client: raw, on: u.on})
+		_ = raw.Close() // nothing is buffered
+	} else {
+		err = &Error{Host: u.host, Code: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
 	}
-	if err != nil {
-		if late := done(); late != nil {
-			return remoteFiles{}, nil, late
+	if late := inTime(); late != nil {
+		if conn != nil {
+			_ = conn.Close() // it is closed underneath
 		}
-		return remoteFiles{}, nil, &Error{Host: u.host, Code: Blocked, Found: "the agent cannot be uploaded, since the host offers no SFTP", Err: foreign{err}, Fix: "install the agent's package, or enable sshd's sftp subsystem"}
+		return nil, &Error{Host: u.host, Code: Unreachable, Found: "the agent was not uploaded in time", Err: late, Fix: "look at the line to the host, or install the agent's package"}
 	}
-	return remoteFiles{Client: raw, on: u.on}, done, nil
+	return conn, err
 }
 
 // startThere starts an agent that was uploaded before.
-func (u *uploadJob) startThere(ctx context.Context) (*Conn, error) {
-	files, done, err := u.files(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (u *uploadJob) startThere(ctx context.Context, files remoteFiles) (*Conn, error) {
 	var here []upload
 	for _, c := range files.candidates() {
 		here = append(here, upload{trusted: c.trusted, file: files.in(c, u.name()), sum: u.sum})
@@ -137,12 +131,6 @@ func (u *uploadJob) startThere(ctx context.Context) (*Conn, error) {
 			conn.Older = true
 		}
 		reasons = append(reasons, more...)
-	}
-	if late := done(); late != nil {
-		if conn != nil {
-			_ = conn.Close() // it is closed underneath
-		}
-		return nil, late
 	}
 	if conn != nil || err != nil {
 		return conn, err
@@ -186,26 +174,10 @@ func (u *uploadJob) startOne(ctx context.Context, files remoteFiles, there []upl
 	return nil, reasons, nil
 }
 
-// install puts the agent into a directory from which it can be run, unless it is there,
-// and starts it. The directory is the user's own and named after the version and the
+// install puts the agent into the first directory from which it can be run, unless it is
+// there, and starts it. The directory is the user's own and named after the version and the
 // file's checksum.
-func (u *uploadJob) install(ctx context.Context) (*Conn, error) {
-	files, done, err := u.files(ctx)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := u.firstThatRuns(ctx, files)
-	if late := done(); late != nil {
-		if err == nil {
-			_ = conn.Close() // it is closed underneath
-		}
-		return nil, late
-	}
-	return conn, err
-}
-
-// firstThatRuns tries the candidates in order.
-func (u *uploadJob) firstThatRuns(ctx context.Context, files remoteFiles) (*Conn, error) {
+func (u *uploadJob) install(ctx context.Context, files remoteFiles) (*Conn, error) {
 	var agent []byte
 	var reasons []string
 	for _, c := range files.candidates() {
@@ -295,7 +267,7 @@ func (u *uploadJob) hashThere(ctx context.Context, file string) (sum string, ok 
 	if u.on.goos == "windows" {
 		command = "certutil -hashfile " + name + " SHA256"
 	}
-	out, _, err := u.client.run(ctx, command, u.wait)
+	out, _, err := u.client.run(ctx, u.host, command, u.wait)
 	if err != nil {
 		return "", false
 	}
@@ -315,9 +287,9 @@ func target(ctx context.Context, host string, client *sshClient, wait time.Durat
 	if strings.Contains(string(client.ServerVersion()), "Windows") {
 		command = "cmd /c echo Windows %PROCESSOR_ARCHITECTURE%"
 	}
-	out, said, err := client.run(ctx, command, wait)
-	if e, ok := errors.AsType[*lateError](err); ok {
-		return platform{}, e.of(host, command)
+	out, said, err := client.run(ctx, host, command, wait)
+	if late, ok := errors.AsType[*Error](err); ok {
+		return platform{}, late
 	}
 	fields := strings.Fields(out) // a profile may complain, as long as it does not print
 	var on platform
@@ -395,9 +367,9 @@ func proves(ctx context.Context, host string, client *sshClient, file string, wa
 	if err != nil {
 		return &Error{Host: host, Code: Blocked, Found: "its path has characters that are not used in commands"}
 	}
-	out, said, err := client.run(ctx, command, wait)
-	if e, ok := errors.AsType[*lateError](err); ok {
-		return e.of(host, command)
+	out, said, err := client.run(ctx, host, command, wait)
+	if late, ok := errors.AsType[*Error](err); ok {
+		return late
 	}
 	if err == nil && strings.HasPrefix(out, "gpu-agent ") {
 		return nil
@@ -410,13 +382,14 @@ func proves(ctx context.Context, host string, client *sshClient, file string, wa
 }
 
 // run runs a command that is made of constants and checked paths. It gives the end of what it
-// printed, and of all that was said, which a profile may begin.
-func (c *sshClient) run(ctx context.Context, command string, wait time.Duration) (out, said string, err error) {
+// printed, and of all that was said, which a profile may begin. It is an *Error that it has not ended
+// in time.
+func (c *sshClient) run(ctx context.Context, host, command string, wait time.Duration) (out, said string, err error) {
 	inTime := c.within(ctx, wait)
 	prints, says := &tail{}, &tail{}
 	err = c.runInto(io.MultiWriter(prints, says), says, command)
 	if late := inTime(); late != nil {
-		return "", "", &lateError{wait, late}
+		return "", "", &Error{Host: host, Code: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, wait), Err: late, Fix: "look on the host what its login waits for"}
 	}
 	return prints.String(), says.String(), err
 }
@@ -429,18 +402,4 @@ func (c *sshClient) runInto(out, said io.Writer, command string) error {
 	defer func() { _ = session.Close() }() // it has ended by itself
 	session.Stdout, session.Stderr = out, said
 	return session.Run(command)
-}
-
-// lateError is a command that did not end, or that nobody waits for any more.
-type lateError struct {
-	wait time.Duration
-	err  error
-}
-
-func (e *lateError) Error() string { return e.err.Error() }
-
-func (e *lateError) Unwrap() error { return e.err }
-
-func (e *lateError) of(host, command string) *Error {
-	return &Error{Host: host, Code: Unreachable, Found: fmt.Sprintf("the command %q had not ended on the host after %s", command, e.wait), Err: e, Fix: "look on the host what its login waits for"}
 }
