@@ -19,6 +19,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Directory is the place of a host's generated CDI specifications. Specifications that
@@ -28,63 +29,32 @@ type Directory struct {
 	Root string
 }
 
-// Written is a share's specification after it was written.
-type Written struct {
-	// Device is what a container asks for.
-	Device string
-	File   string
-	// Changed is false if the specification was there already, to the letter.
-	Changed bool
-	// Note says what to do when the driver's libraries are not in it, in a sentence or two;
-	// else "".
-	Note string
-}
-
-// Found is a specification of ours.
-type Found struct {
-	Name   string
-	Device string
-	File   string
-	// Environment is what a process of the host needs, as [Environment] tells it.
-	Environment map[string]string
-	// LimitsContainers reports whether it has the hook that holds a container to its limit of
-	// memory on each of its GPUs, on a host where the hook works.
-	LimitsContainers bool
-	// Note is as that of [Written], or says why it cannot be read.
-	Note string
-	// Foreign is true of a file that somebody else wrote in the place of a share's.
-	Foreign bool
-}
-
 // Write writes the specification of a share, or brings it up to date. Containers see it
-// whole or not at all.
-func (d *Directory) Write(s *Share) (Written, error) {
+// whole or not at all. One that is there already, to the letter, stays.
+func (d *Directory) Write(s *Share) error {
 	if err := s.Validate(); err != nil {
-		return Written{}, err
+		return err
 	}
-	out := Written{Device: QualifiedName(s.Name), File: d.file(s.Name)}
-	spec, note, err := d.specification(s)
+	spec, _, err := d.specification(s)
 	if err != nil {
-		return Written{}, fmt.Errorf("share %q: %w", s.Name, err)
+		return fmt.Errorf("share %q: %w", s.Name, err)
 	}
-	out.Note = note
 	data, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
-		return Written{}, fmt.Errorf("share %q: write its CDI specification: %w", s.Name, err)
+		return fmt.Errorf("share %q: write its CDI specification: %w", s.Name, err)
 	}
 	data = append(data, '\n')
 	old, _, err := d.read(s.Name)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return Written{}, err
+		return err
 	case err == nil && bytes.Equal(old, data):
-		return out, nil
+		return nil
 	}
-	if err := replace(out.File, data); err != nil {
-		return Written{}, fmt.Errorf("share %q: write its CDI specification %s: %w", s.Name, out.File, err)
+	if err := replace(d.file(s.Name), data); err != nil {
+		return fmt.Errorf("share %q: write its CDI specification %s: %w", s.Name, d.file(s.Name), err)
 	}
-	out.Changed = true
-	return out, nil
+	return nil
 }
 
 // Remove removes the specification of a share, if there is one.
@@ -104,38 +74,39 @@ func (d *Directory) Remove(name string) error {
 	return nil
 }
 
-// List finds our specifications, by name of the share. One that nobody declares any more
-// is for its reader to remove.
-func (d *Directory) List() ([]Found, error) {
+// List finds our specifications, by name of the share, and the names in whose place somebody else
+// has written a file. One that nobody declares any more is for its reader to remove.
+func (d *Directory) List() (out []gpu.HandedShare, foreign []string, err error) {
 	entries, err := os.ReadDir(d.path(cdi.DefaultDynamicDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list the CDI specifications: %w", err)
+		return nil, nil, fmt.Errorf("list the CDI specifications: %w", err)
 	}
-	var out []Found
 	var host *specifications // read when there is a share to compare with
 	for _, entry := range entries {
 		name, ours := nameOf(entry.Name())
 		if !ours {
 			continue
 		}
+		found := gpu.HandedShare{Name: name, CDIDevice: gpu.CDIDevice(name)}
 		_, spec, err := d.read(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case errors.Is(err, ErrForeign):
-			out = append(out, Found{Name: name, File: d.file(name), Foreign: true})
+			foreign = append(foreign, name)
 			continue
 		case err != nil: // the others can be told all the same
-			out = append(out, Found{Name: name, Device: QualifiedName(name), File: d.file(name), Note: "Its CDI specification cannot be read: " + err.Error() + "."})
+			found.Note = "Its CDI specification cannot be read: " + err.Error() + "."
+			out = append(out, found)
 			continue
 		}
 		if host == nil {
 			if host, err = d.specifications(); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		have := spec.Devices[0].ContainerEdits
-		found := Found{Name: name, Device: QualifiedName(name), File: d.file(name), Environment: environment(have)}
+		found.Environment = environment(have)
 		_, found.Note = host.edits(devicesOf(have))
 		if limitsMemory(have) {
 			if found.LimitsContainers = d.hasCgroup2(); !found.LimitsContainers && found.Note == "" && wantsLimits(have) {
@@ -144,12 +115,14 @@ func (d *Directory) List() ([]Found, error) {
 		}
 		out = append(out, found)
 	}
-	slices.SortFunc(out, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	slices.Sort(foreign)
+	slices.SortFunc(out, func(a, b gpu.HandedShare) int { return strings.Compare(a.Name, b.Name) })
+	return out, foreign, nil
 }
 
-// specification is written for the oldest version of CDI that has all it needs.
-func (d *Directory) specification(s *Share) (*specs.Spec, string, error) {
+// specification is written for the oldest version of CDI that has all it needs. The note says
+// what to do when the driver's libraries are not in it, in a sentence or two; else "".
+func (d *Directory) specification(s *Share) (spec *specs.Spec, note string, err error) {
 	nodes, err := d.nodes(s)
 	if err != nil {
 		return nil, "", err
@@ -159,7 +132,7 @@ func (d *Directory) specification(s *Share) (*specs.Spec, string, error) {
 		return nil, "", err
 	}
 	common, note := host.edits(s.uuids())
-	spec := &specs.Spec{
+	spec = &specs.Spec{
 		Kind:    Vendor + "/" + Class,
 		Devices: []specs.Device{{Name: s.Name, ContainerEdits: merge(common, s.edits(nodes))}},
 	}

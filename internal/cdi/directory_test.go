@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,13 +58,14 @@ func TestWrite(t *testing.T) {
 		if diff := cmp.Diff(want, h.spec(test.share.Name)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.share.Name, diff)
 		}
-		if !w.Changed || w.Device != "gpufleet.com/share="+test.share.Name || w.File != h.at(file(test.share.Name)) ||
+		if !w.Changed || w.CDIDevice != "gpufleet.com/share="+test.share.Name ||
 			!strings.Contains(w.Note, "The host has no CDI device nvidia.com/gpu="+test.share.Devices[0].UUID) {
 			t.Errorf("it says %+v", w)
 		}
-		info, err := os.Stat(w.File)
+		path := h.at(file(test.share.Name))
+		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o644 {
-			t.Errorf("%s is for %v (%v), but runtimes of users read it", w.File, info.Mode(), err)
+			t.Errorf("%s is for %v (%v), but runtimes of users read it", path, info.Mode(), err)
 		}
 	}
 	if got := h.shares(); got != "team-a-0 team-b team-c" {
@@ -93,7 +95,7 @@ func TestMissingNodes(t *testing.T) {
 	} {
 		h := newHost(t)
 		h.remove(path)
-		_, err := h.Write(instance())
+		err := h.Write(instance())
 		if says == "" {
 			if err != nil || strings.Contains(h.text(file("team-b")), path) {
 				t.Errorf("without %s: %v", path, err)
@@ -107,7 +109,7 @@ func TestMissingNodes(t *testing.T) {
 	h := newHost(t)
 	s := instance()
 	s.Devices[0].Instance.GPU = 1 // another GPU's
-	if _, err := h.Write(s); err == nil || !strings.Contains(err.Error(), `no line "gpu3/gi1/access"`) {
+	if err := h.Write(s); err == nil || !strings.Contains(err.Error(), `no line "gpu3/gi1/access"`) {
 		t.Errorf("an instance that the driver does not know: %v", err)
 	}
 }
@@ -173,10 +175,10 @@ func TestForeign(t *testing.T) {
 			if got := h.shares(); got != "" {
 				t.Errorf("it lists %q", got)
 			}
-			if found, err := h.List(); err != nil || len(found) != 1 || !found[0].Foreign || found[0].Name != "team-a-0" {
-				t.Errorf("it finds %+v: %v", found, err)
+			if found, foreign, err := h.List(); err != nil || len(found) > 0 || !slices.Equal(foreign, []string{"team-a-0"}) {
+				t.Errorf("it finds %+v and %q: %v", found, foreign, err)
 			}
-			_, err := h.Write(fraction())
+			err := h.Write(fraction())
 			for _, err := range []error{err, h.Remove("team-a-0")} {
 				if err == nil || !strings.Contains(err.Error(), h.at(file("team-a-0"))+" was not written by this provider") {
 					t.Errorf("got %v", err)
@@ -217,7 +219,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	s := fraction()
 	s.MPS.ThreadPercentage = 50
-	if _, err := h.Write(s); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+	if err := h.Write(s); err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Errorf("got %v", err)
 	}
 	if h.text(file("team-a-0")) != before || h.shares() != "team-a-0" {
@@ -260,13 +262,13 @@ func TestUnreadableFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			found, err := h.List()
+			found, _, err := h.List()
 			if err != nil || len(found) == 0 || found[len(found)-1].Name != "team-c" || found[len(found)-1].Environment == nil {
 				t.Errorf("it finds %+v: %v", found, err)
 			} else if barred := "others.json is no file"; strings.Contains(name, "FIFO") && !strings.Contains(found[len(found)-1].Note, barred) {
 				t.Errorf("it does not say %q: %s", barred, found[len(found)-1].Note)
 			}
-			if _, err := h.Write(fraction()); err == nil || !strings.Contains(err.Error(), h.at(file("team-a-0"))) {
+			if err := h.Write(fraction()); err == nil || !strings.Contains(err.Error(), h.at(file("team-a-0"))) {
 				t.Errorf("it writes over it: %v", err)
 			}
 			h.must(instance())
@@ -302,7 +304,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	}
 	s := fraction()
 	s.MPS.ThreadPercentage = 50
-	_, err := h.Write(s)
+	err := h.Write(s)
 	for _, err := range []error{err, h.Remove("team-a-0")} {
 		if err == nil || !strings.Contains(err.Error(), "read-only file system") || !strings.Contains(err.Error(), run) {
 			t.Errorf("got %v", err)
@@ -321,12 +323,12 @@ func TestNames(t *testing.T) {
 		s := fraction()
 		s.Name = rapid.StringMatching(`[ -~]{1,6}`).Draw(rt, "name")
 		if cdi.ValidateName(s.Name) != nil {
-			if _, err := h.Write(s); err == nil {
+			if err := h.Write(s); err == nil {
 				rt.Fatalf("it was written, though the name is not valid")
 			}
 			return
 		}
-		if _, err := h.Write(s); err != nil {
+		if err := h.Write(s); err != nil {
 			rt.Fatal(err)
 		}
 		if got := strings.Fields(h.shares()); len(got) != 2 || got[0] != s.Name && got[1] != s.Name {

@@ -44,9 +44,9 @@ func TestEnvironment(t *testing.T) {
 }
 
 // found is a share as it is listed.
-func (h *host) found(name string) cdi.Found {
+func (h *host) found(name string) gpu.HandedShare {
 	h.t.Helper()
-	all, err := h.List()
+	all, _, err := h.List()
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func (h *host) found(name string) cdi.Found {
 		}
 	}
 	h.t.Fatalf("%s is not listed", name)
-	return cdi.Found{}
+	return gpu.HandedShare{}
 }
 
 // What a share lacks is said for as long as it does, and where its file is not what would be

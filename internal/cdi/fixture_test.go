@@ -75,14 +75,25 @@ func (h *host) text(path string) string {
 	return string(text)
 }
 
+// written is a share as the host has it once it was written.
+type written struct {
+	gpu.HandedShare
+	// Changed tells whether its file is another one than before.
+	Changed bool
+}
+
 // must writes a share that is all right.
-func (h *host) must(s *cdi.Share) cdi.Written {
+func (h *host) must(s *cdi.Share) written {
 	h.t.Helper()
-	w, err := h.Write(s)
+	before, missing := os.Lstat(h.at(file(s.Name)))
+	if err := h.Write(s); err != nil {
+		h.t.Fatal(err)
+	}
+	after, err := os.Lstat(h.at(file(s.Name)))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return w
+	return written{h.found(s.Name), missing != nil || !os.SameFile(before, after)}
 }
 
 // spec is the specification of a share as it is on the disk.
@@ -98,15 +109,13 @@ func (h *host) spec(share string) specs.Spec {
 // shares are the names that the host has.
 func (h *host) shares() string {
 	h.t.Helper()
-	found, err := h.List()
+	found, _, err := h.List()
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	var names []string
 	for _, f := range found {
-		if !f.Foreign {
-			names = append(names, f.Name)
-		}
+		names = append(names, f.Name)
 	}
 	return strings.Join(names, " ")
 }

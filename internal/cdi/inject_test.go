@@ -48,7 +48,7 @@ func TestInjectWithTheDriver(t *testing.T) {
 		t.Errorf("it says %s", w.Note)
 	}
 	c := container()
-	h.inject(c, w.Device)
+	h.inject(c, w.CDIDevice)
 
 	if got := strings.Join(paths(c), " "); got != "/dev/nvidiactl /dev/nvidia0 /dev/nvidia-uvm /dev/nvidia-uvm-tools" {
 		t.Errorf("the devices are %s", got)
@@ -77,7 +77,7 @@ func TestInjectSeveralGPUs(t *testing.T) {
 	h.realNodes()
 	h.install(toolkit)
 	c := container()
-	h.inject(c, h.must(whole()).Device)
+	h.inject(c, h.must(whole()).CDIDevice)
 	if got := strings.Join(paths(c), " "); got != "/dev/nvidiactl /dev/nvidia0 /dev/nvidia3 /dev/nvidia-uvm /dev/nvidia-uvm-tools" {
 		t.Errorf("the devices are %s", got)
 	}
@@ -96,7 +96,7 @@ func TestInjectBesideTheDriver(t *testing.T) {
 	w := h.must(fraction())
 	h.install(toolkit)
 	c := container()
-	h.inject(c, "nvidia.com/gpu="+gpu0, w.Device)
+	h.inject(c, "nvidia.com/gpu="+gpu0, w.CDIDevice)
 	if got := mounts(c); got["/tmp/nvidia-mps"] != "/run/gpu-mps/a/pipe" || got["/usr/lib/libcuda.so.580.65.06"] == "" {
 		t.Errorf("the mounts are %v", got)
 	}
@@ -109,7 +109,7 @@ func TestInjectMIG(t *testing.T) {
 	h := newHost(t)
 	h.realNodes()
 	c := container()
-	h.inject(c, h.must(instance()).Device)
+	h.inject(c, h.must(instance()).CDIDevice)
 	if got := paths(c); !slices.Contains(got, "/dev/nvidia-caps/nvidia-cap30") || !slices.Contains(got, "/dev/nvidia-caps/nvidia-cap31") || slices.Contains(got, "/dev/nvidia0") {
 		t.Errorf("the devices are %s", got)
 	}

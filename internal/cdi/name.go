@@ -6,7 +6,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// Vendor and Class are the kind of our devices: "gpufleet.com/share".
+// Vendor and Class are the kind of our devices: "gpufleet.com/share", as [gpu.CDIDevice] names them.
 const (
 	Vendor = "gpufleet.com"
 	Class  = "share"
@@ -15,9 +15,6 @@ const (
 // maxName keeps the name of a specification's file within 255 bytes, that of its
 // temporary file too.
 const maxName = 128
-
-// QualifiedName is how a container asks for a share: "gpufleet.com/share=team-a-0".
-func QualifiedName(share string) string { return parser.QualifiedName(Vendor, Class, share) }
 
 // ValidateName finds names of shares that CDI does not take for a device.
 func ValidateName(share string) error {

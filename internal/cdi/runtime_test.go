@@ -31,7 +31,7 @@ func TestRuntime(t *testing.T) {
 		ls /dev/nvidia3`, func(c *specs.Spec) {
 		// A node that no CDI device has is there, but may not be opened.
 		c.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/foreign", Type: "c", Major: fakecdi.Major, Minor: 99}}
-	}, w.Device)
+	}, w.CDIDevice)
 	for _, want := range []string{
 		"share team-a-0 threads 12.5 visible void", "/tmp/nvidia-mps:\ncontrol", "/dev/shm:\nsegment",
 		"cannot open /dev/foreign: Operation not permitted", "'/dev/nvidia3': No such file or directory",

@@ -36,8 +36,7 @@ func (b *Backend) WriteShare(ctx context.Context, s gpu.ShareSpec) error {
 		}
 		b.handing.Lock()
 		defer b.handing.Unlock()
-		_, err = b.shares.Write(found)
-		return cdiError(err)
+		return cdiError(b.shares.Write(found))
 	})
 }
 
@@ -128,7 +127,7 @@ func (b *Backend) clientOf(ctx context.Context, s *session, spec gpu.ShareSpec, 
 
 // partitions are the static partition that a share was given, and those of the others.
 func (b *Backend) partitions(share string) (have string, kept []string, err error) {
-	all, err := b.shares.List()
+	all, _, err := b.shares.List()
 	for _, s := range all {
 		switch id := s.Environment[cdi.PartitionVariable]; {
 		case id == "":
@@ -175,21 +174,4 @@ func cdiError(err error) error {
 		return refuse(backend.AccessDenied, "%v; gpu-agent has to run as root for this", err)
 	}
 	return refuse(backend.Failed, "%v", err)
-}
-
-// readShares are the shares that containers can ask for, and those in whose place somebody
-// else has written a specification.
-func (b *Backend) readShares() (out []gpu.HandedShare, foreign []string, err error) {
-	found, err := b.shares.List()
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, f := range found {
-		if f.Foreign {
-			foreign = append(foreign, f.Name)
-			continue
-		}
-		out = append(out, gpu.HandedShare{Name: f.Name, CDIDevice: f.Device, Environment: f.Environment, LimitsContainers: f.LimitsContainers, Note: f.Note})
-	}
-	return out, foreign, nil
 }

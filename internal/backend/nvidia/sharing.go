@@ -17,7 +17,7 @@ func (b *Backend) fillSharing(ctx context.Context, s *session, host *gpu.Host) {
 	var err error
 	host.MPS, err = b.readMPS(ctx, s, host.GPUs)
 	lacks(host, gpu.PartDaemons, err)
-	host.Shares, host.ForeignSpecs, err = b.readShares()
+	host.Shares, host.ForeignSpecs, err = b.shares.List()
 	lacks(host, gpu.PartShares, err)
 	host.ContainerToolkit = b.toolkitVersion(ctx)
 }
