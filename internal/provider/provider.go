@@ -172,7 +172,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 					mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off))),
 				},
 			},
-			"power":         power.ProviderAttribute(),
+			"power":         power.Attribute("These are the defaults for assignments that do not say otherwise, and for their destruction."),
 			"change_window": changeWindowAttribute(),
 			"max_concurrent_vm_stops": schema.Int64Attribute{
 				MarkdownDescription: "How many VMs of one cluster, or of one host that stands alone, this run stops at the same time. Default `1`. " +

@@ -129,19 +129,19 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
 			},
 			"cluster": schema.StringAttribute{MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"selector": object.DataSource(resourceschema.SingleNestedAttribute{
+			"selector": resourceschema.SingleNestedAttribute{
 				MarkdownDescription: "Narrows the GPUs, as in `gpu_partition_config`.", Optional: true, Attributes: scope.SelectorAttributes(),
-			}),
+			},
 			"gpu_p": schema.SingleNestedAttribute{
 				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", Optional: true,
 				Attributes: map[string]schema.Attribute{
 					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
 				},
 			},
-			"mig":          object.DataSource(layout.MIG("The wanted MIG layout, as in `gpu_partition_config`.")),
-			"vgpu":         object.DataSource(layout.VGPU("The wanted layout of vGPUs, as in `gpu_partition_config`.")),
-			"mps":          object.DataSource(layout.MPS("The wanted MPS, as in `gpu_partition_config`.")),
-			"time_slicing": object.DataSource(layout.TimeSlicing("The wanted time-slicing, as in `gpu_partition_config`.")),
+			"mig":          layout.MIG("The wanted MIG layout, as in `gpu_partition_config`."),
+			"vgpu":         layout.VGPU("The wanted layout of vGPUs, as in `gpu_partition_config`."),
+			"mps":          layout.MPS("The wanted MPS, as in `gpu_partition_config`."),
+			"time_slicing": layout.TimeSlicing("The wanted time-slicing, as in `gpu_partition_config`."),
 			"assignments":  assignmentsAttribute(),
 			"vms":          effectsAttribute(),
 			"resets_gpus":  resetsAttribute(),

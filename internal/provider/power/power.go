@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	pschema "github.com/hashicorp/terraform-plugin-framework/provider/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -22,7 +21,7 @@ import (
 
 // Texts for registry pages.
 const (
-	Text                = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
+	powerText           = "What may be done to a VM that runs. GPUs are given and taken only while a VM is off."
 	allowShutdownText   = "Whether the guest may be asked to shut down. Default `false`: a change that needs the VM off is then an error while it runs."
 	forceShutdownText   = "Whether the guest is shut down even when it says that it is locked or in use, closing open sessions. Default `false`."
 	allowTurnOffText    = "Whether the power may be cut when the guest does not shut down within `shutdown_timeout`. Default `false`: the change then fails and is undone."
@@ -48,10 +47,10 @@ type model struct {
 	When            types.String `tfsdk:"when"`
 }
 
-// Attribute is the policy of a resource.
-func Attribute() schema.SingleNestedAttribute {
+// Attribute is the policy of a resource, or the defaults for it in the provider's block; more says which.
+func Attribute(more string) schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
-		MarkdownDescription: Text + " What is not set here is taken from the provider's `power`.",
+		MarkdownDescription: powerText + " " + more,
 		Optional:            true,
 		Attributes: map[string]schema.Attribute{
 			"allow_shutdown":   schema.BoolAttribute{MarkdownDescription: allowShutdownText, Optional: true},
@@ -60,22 +59,6 @@ func Attribute() schema.SingleNestedAttribute {
 			"start_after":      schema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
 			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive{}}},
 			"when":             schema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
-		},
-	}
-}
-
-// ProviderAttribute is the provider's default policy.
-func ProviderAttribute() pschema.SingleNestedAttribute {
-	return pschema.SingleNestedAttribute{
-		MarkdownDescription: Text + " These are the defaults for assignments that do not say otherwise, and for their destruction.",
-		Optional:            true,
-		Attributes: map[string]pschema.Attribute{
-			"allow_shutdown":   pschema.BoolAttribute{MarkdownDescription: allowShutdownText, Optional: true},
-			"force_shutdown":   pschema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
-			"allow_turn_off":   pschema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
-			"start_after":      pschema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": pschema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive{}}},
-			"when":             pschema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
 		},
 	}
 }

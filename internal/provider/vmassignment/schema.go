@@ -76,7 +76,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"dismount": scope.Dismount(""),
 				},
 			},
-			"power": power.Attribute(),
+			"power": power.Attribute("What is not set here is taken from the provider's `power`."),
 			"low_memory_mapped_io_space_mib": schema.Int64Attribute{
 				MarkdownDescription: "Memory-mapped IO space below 4 GiB in MiB, from 128 to 3584. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(128, 3584)},
 			},
