@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -146,59 +147,42 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"vms":          effectsAttribute(),
 			"resets_gpus":  resetsAttribute(),
 			"seats":        seatsAttribute(),
-			"disruption":   text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
-			"feasible":     schema.BoolAttribute{MarkdownDescription: "Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM that it stops may be stopped.", Computed: true},
-			"gpus": schema.ListNestedAttribute{
-				MarkdownDescription: "The GPUs whose layout would change.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"host": text("The host."), "gpu_id": text("The GPU's id."), "model": text("The model."),
-					"from_partition_count": number("The count now; null for other kinds."), "to_partition_count": number("The wanted count; null for other kinds."),
-					"partition_vram_mib": number("The memory that a partition is expected to have, in MiB; null for other kinds."),
-					"holders": schema.ListAttribute{
-						MarkdownDescription: "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched, or clients that end with an MPS daemon.", ElementType: types.StringType, Computed: true,
-					},
-					"mig": schema.SingleNestedAttribute{
-						MarkdownDescription: "The change of MIG; null for other kinds.", Computed: true,
-						Attributes: map[string]schema.Attribute{
-							"from_layout":   text("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
-							"to_layout":     text("The layout that the GPU would get."),
-							"switches_mode": text("`on` or `off` when MIG mode is switched, else null."),
-							"resets_gpu":    schema.BoolAttribute{MarkdownDescription: "Whether that resets the GPU.", Computed: true},
-							"keeps":         placements("The instances that stay."),
-							"removes":       placements("The instances that go."),
-							"creates":       placements("The instances that come."),
-						},
-					},
-					"vgpu": schema.SingleNestedAttribute{
-						MarkdownDescription: "The change of vGPUs; null for other kinds.", Computed: true,
-						Attributes: map[string]schema.Attribute{
-							"from_layout":            text("The vGPUs now, such as `vgpu:2xL40S-12Q`; `vgpu:none` without any."),
-							"to_layout":              text("The vGPUs that the GPU would get."),
-							"switches_functions":     text("`on` or `off` when the virtual functions are switched, else null."),
-							"switches_heterogeneous": text("`on` or `off` when the mode of different frame buffer sizes is switched, else null."),
-							"keeps":                  places("The vGPUs that stay."),
-							"removes":                places("The vGPUs that go."),
-							"creates":                places("The vGPUs that come."),
-						},
-					},
-					"sharing": sharingAttribute(),
-				}},
-			},
-			"stops_vms": schema.ListNestedAttribute{
-				MarkdownDescription: "The running VMs that would be shut down and started again.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"host": text("The VM's owner host."), "vm": text("The VM's name."), "vm_id": text("The VM's id."),
-					"allowed": schema.BoolAttribute{MarkdownDescription: "Whether the VM's own assignment allows its shutdown.", Computed: true},
-					"reason":  text("Why it does not."),
-				}},
-			},
-			"violations": schema.ListNestedAttribute{
-				MarkdownDescription: "What the rules find, errors first.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"rule": text("The rule's id."), "level": text("`error` or `warning`."), "host": text("The host."), "gpu_id": text("The GPU's id."), "vm": text("The VM's name."),
-					"found": text("What was found."), "wanted": text("What is wanted."), "fix": text("What to do."),
-				}},
-			},
+			"disruption":   computed.Text("The class of the whole change: `none`, `process_restart`, `vm_restart` or `gpu_reset`."),
+			"feasible":     computed.Flag("Whether no rule forbids the change, given that `max_disruption` allows its class, and every VM that it stops may be stopped."),
+			"gpus": computed.List("The GPUs whose layout would change.", computed.Attributes{
+				"host": computed.Text("The host."), "gpu_id": computed.Text("The GPU's id."), "model": computed.Text("The model."),
+				"from_partition_count": computed.Number("The count now; null for other kinds."), "to_partition_count": computed.Number("The wanted count; null for other kinds."),
+				"partition_vram_mib": computed.Number("The memory that a partition is expected to have, in MiB; null for other kinds."),
+				"holders":            computed.ListOf(types.StringType, "Running VMs that hold partitions of the GPU, or processes and VMs that keep its modes from being switched, or clients that end with an MPS daemon."),
+				"mig": computed.Object("The change of MIG; null for other kinds.", computed.Attributes{
+					"from_layout":   computed.Text("The layout now, such as `1g.10gb@0+3g.40gb@4`; `none` for MIG mode without instances, `off` without MIG mode."),
+					"to_layout":     computed.Text("The layout that the GPU would get."),
+					"switches_mode": computed.Text("`on` or `off` when MIG mode is switched, else null."),
+					"resets_gpu":    computed.Flag("Whether that resets the GPU."),
+					"keeps":         placements("The instances that stay."),
+					"removes":       placements("The instances that go."),
+					"creates":       placements("The instances that come."),
+				}),
+				"vgpu": computed.Object("The change of vGPUs; null for other kinds.", computed.Attributes{
+					"from_layout":            computed.Text("The vGPUs now, such as `vgpu:2xL40S-12Q`; `vgpu:none` without any."),
+					"to_layout":              computed.Text("The vGPUs that the GPU would get."),
+					"switches_functions":     computed.Text("`on` or `off` when the virtual functions are switched, else null."),
+					"switches_heterogeneous": computed.Text("`on` or `off` when the mode of different frame buffer sizes is switched, else null."),
+					"keeps":                  places("The vGPUs that stay."),
+					"removes":                places("The vGPUs that go."),
+					"creates":                places("The vGPUs that come."),
+				}),
+				"sharing": sharingAttribute(),
+			}),
+			"stops_vms": computed.List("The running VMs that would be shut down and started again.", computed.Attributes{
+				"host": computed.Text("The VM's owner host."), "vm": computed.Text("The VM's name."), "vm_id": computed.Text("The VM's id."),
+				"allowed": computed.Flag("Whether the VM's own assignment allows its shutdown."),
+				"reason":  computed.Text("Why it does not."),
+			}),
+			"violations": computed.List("What the rules find, errors first.", computed.Attributes{
+				"rule": computed.Text("The rule's id."), "level": computed.Text("`error` or `warning`."), "host": computed.Text("The host."), "gpu_id": computed.Text("The GPU's id."), "vm": computed.Text("The VM's name."),
+				"found": computed.Text("What was found."), "wanted": computed.Text("What is wanted."), "fix": computed.Text("What to do."),
+			}),
 		},
 	}
 }
@@ -292,14 +276,6 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	set("violations", violations)
 }
 
-func text(description string) schema.StringAttribute {
-	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
-}
-
-func number(description string) schema.Int64Attribute {
-	return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
-}
-
 func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
@@ -338,22 +314,16 @@ func switched(from, to bool) *string {
 	return &mode
 }
 
-func places(text string) schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: text, Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"type":     schema.StringAttribute{MarkdownDescription: "The vGPU's type.", Computed: true},
-			"function": schema.Int64Attribute{MarkdownDescription: "The index of its virtual function; null for a vGPU on the GPU itself.", Computed: true},
-		}},
-	}
+func places(text string) schema.Attribute {
+	return computed.List(text, computed.Attributes{
+		"type":     computed.Text("The vGPU's type."),
+		"function": computed.Number("The index of its virtual function; null for a vGPU on the GPU itself."),
+	})
 }
 
-func placements(text string) schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: text, Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"profile": schema.StringAttribute{MarkdownDescription: layout.ProfileText, Computed: true},
-			"start":   schema.Int64Attribute{MarkdownDescription: layout.StartText, Computed: true},
-		}},
-	}
+func placements(text string) schema.Attribute {
+	return computed.List(text, computed.Attributes{
+		"profile": computed.Text(layout.ProfileText),
+		"start":   computed.Number(layout.StartText),
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 )
 
 // What becomes of a VM.
@@ -61,39 +62,30 @@ func assignmentsAttribute() schema.SetNestedAttribute {
 	}
 }
 
-func effectsAttribute() schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: "The running VMs that the layout or an assignment disturbs, by host and name.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"host": text("The VM's owner host."), "vm": text("The VM's name."), "vm_id": text("The VM's id."),
-			"effect":  text("`restarted` (shut down and started again), `left_off` (shut down), or `moved` (by live migration, when its node is drained)."),
-			"why":     text("What needs the VM off; empty for a VM that is moved."),
-			"allowed": schema.BoolAttribute{MarkdownDescription: "Whether the VM's own assignment allows its shutdown.", Computed: true},
-			"reason":  text("Why it does not."),
-		}},
-	}
+func effectsAttribute() schema.Attribute {
+	return computed.List("The running VMs that the layout or an assignment disturbs, by host and name.", computed.Attributes{
+		"host": computed.Text("The VM's owner host."), "vm": computed.Text("The VM's name."), "vm_id": computed.Text("The VM's id."),
+		"effect":  computed.Text("`restarted` (shut down and started again), `left_off` (shut down), or `moved` (by live migration, when its node is drained)."),
+		"why":     computed.Text("What needs the VM off; empty for a VM that is moved."),
+		"allowed": computed.Flag("Whether the VM's own assignment allows its shutdown."),
+		"reason":  computed.Text("Why it does not."),
+	})
 }
 
-func resetsAttribute() schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: "The GPUs that would be reset.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"host":   schema.StringAttribute{MarkdownDescription: "The host.", Computed: true},
-			"gpu_id": schema.StringAttribute{MarkdownDescription: "The GPU's id.", Computed: true},
-		}},
-	}
+func resetsAttribute() schema.Attribute {
+	return computed.List("The GPUs that would be reset.", computed.Attributes{
+		"host":   computed.Text("The host."),
+		"gpu_id": computed.Text("The GPU's id."),
+	})
 }
 
-func seatsAttribute() schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: "With `gpu_p`: the partitions of each host after the run, and how many VMs they are for. Empty for other kinds.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"host":  schema.StringAttribute{MarkdownDescription: "The host.", Computed: true},
-			"total": number("Partitions of the GPUs that the layout covers."),
-			"taken": number("VMs of the host that have a partition adapter or get one, running or not."),
-			"left":  number("Partitions left; below zero where not all of these VMs can run at the same time."),
-		}},
-	}
+func seatsAttribute() schema.Attribute {
+	return computed.List("With `gpu_p`: the partitions of each host after the run, and how many VMs they are for. Empty for other kinds.", computed.Attributes{
+		"host":  computed.Text("The host."),
+		"total": computed.Number("Partitions of the GPUs that the layout covers."),
+		"taken": computed.Number("VMs of the host that have a partition adapter or get one, running or not."),
+		"left":  computed.Number("Partitions left; below zero where not all of these VMs can run at the same time."),
+	})
 }
 
 func decodeAssignments(ctx context.Context, set types.Set, diags *diag.Diagnostics) []assignmentModel {

@@ -5,6 +5,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -33,21 +34,15 @@ func describeSharing(c *change.SharingEffect) *sharingModel {
 	return out
 }
 
-func sharingAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "The change of MPS or time-slicing, inside of MIG instances too; null when there is none.", Computed: true,
-		Attributes: map[string]schema.Attribute{
-			"from_compute_mode": text("The compute mode now; null when it stays."),
-			"to_compute_mode":   text("The compute mode that the GPU would get; null when it stays."),
-			"from_time_slice":   text("The time slice now; null when it stays."),
-			"to_time_slice":     text("The time slice that the GPU would get; null when it stays."),
-			"mps_daemons": schema.ListNestedAttribute{
-				MarkdownDescription: "The MPS daemons of the GPU that change.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"name": text("The daemon's name."), "action": text("`start`, `restart` or `remove`."),
-					"clients": schema.ListAttribute{MarkdownDescription: "The processes that end with it.", ElementType: types.StringType, Computed: true},
-				}},
-			},
-		},
-	}
+func sharingAttribute() schema.Attribute {
+	return computed.Object("The change of MPS or time-slicing, inside of MIG instances too; null when there is none.", computed.Attributes{
+		"from_compute_mode": computed.Text("The compute mode now; null when it stays."),
+		"to_compute_mode":   computed.Text("The compute mode that the GPU would get; null when it stays."),
+		"from_time_slice":   computed.Text("The time slice now; null when it stays."),
+		"to_time_slice":     computed.Text("The time slice that the GPU would get; null when it stays."),
+		"mps_daemons": computed.List("The MPS daemons of the GPU that change.", computed.Attributes{
+			"name": computed.Text("The daemon's name."), "action": computed.Text("`start`, `restart` or `remove`."),
+			"clients": computed.ListOf(types.StringType, "The processes that end with it."),
+		}),
+	})
 }

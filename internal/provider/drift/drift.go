@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -35,18 +36,15 @@ var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
 
 // Attribute is the attribute; where says what differs: "Where the VM differs".
 func Attribute(where string) schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: where + " from what is declared. Empty after an apply.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"object": schema.StringAttribute{MarkdownDescription: "What differs, such as a GPU, a VM or an MPS daemon, with its host.", Computed: true},
-			"cause": schema.StringAttribute{MarkdownDescription: "How it came to differ, as far as claims and hosts tell; else null. One of `" +
-				strings.Join(change.Cause("").Values(), "`, `") + "`. `reboot` is said of what is as a reboot leaves it.", Computed: true},
-			"found":    schema.StringAttribute{MarkdownDescription: "What it has or is now.", Computed: true},
-			"declared": schema.StringAttribute{MarkdownDescription: "What is declared; null where `found` says all.", Computed: true},
-			"since": schema.StringAttribute{MarkdownDescription: "Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
-				"the shutdown of a VM that is owed a start.", Computed: true},
-		}},
-	}
+	return computed.List(where+" from what is declared. Empty after an apply.", computed.Attributes{
+		"object": computed.Text("What differs, such as a GPU, a VM or an MPS daemon, with its host."),
+		"cause": computed.Text("How it came to differ, as far as claims and hosts tell; else null. One of `" +
+			strings.Join(change.Cause("").Values(), "`, `") + "`. `reboot` is said of what is as a reboot leaves it."),
+		"found":    computed.Text("What it has or is now."),
+		"declared": computed.Text("What is declared; null where `found` says all."),
+		"since": computed.Text("Since when, in RFC 3339, where that is known: the last boot of the host for what it lost, " +
+			"the shutdown of a VM that is owed a start."),
+	})
 }
 
 // Encode writes the attribute.

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
@@ -31,37 +32,26 @@ func describe() schema.Schema {
 				Validators: []validator.String{between{min: minWindow, max: maxWindow}},
 			},
 			"prometheus": prometheusAttribute(),
-			"utilization": schema.MapNestedAttribute{
-				MarkdownDescription: "The hosts that were measured, by name.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"window_seconds": decimal("The time between the two readings as it was, in seconds."),
-					"measured_at":    text("When the second reading was taken, by the host's clock, in RFC 3339."),
-					"gpus":           gpusAttribute(),
-				}},
-			},
-			"advice": schema.ListNestedAttribute{
-				MarkdownDescription: "The advice on all GPUs.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"host": text("The host."), "gpu_id": text("The GPU."), "kind": text(adviceKinds), "text": text("What was found, in a sentence or two for people."),
-				}},
-			},
-			"totals": schema.SingleNestedAttribute{
-				MarkdownDescription: "Sums over all GPUs that were measured.", Computed: true,
-				Attributes: map[string]schema.Attribute{
-					"hosts":                       number("Hosts that were measured."),
-					"gpus":                        number("GPUs."),
-					"idle_gpus":                   number("GPUs that nothing used at either reading."),
-					"allocated_gpus":              decimal("How many GPUs' worth is given out."),
-					"used_gpus":                   decimal("How many GPUs' worth was used, where that was measured."),
-					"memory_used_mib":             number("Memory that was used, in MiB."),
-					"memory_total_mib":            number("Memory in MiB."),
-					"unallocatable_memory_slices": number("Free memory slices of GPUs in MIG mode that no profile can take."),
-					"summary":                     text("The same in one sentence."),
-				},
-			},
-			"unreachable_hosts": schema.ListAttribute{
-				MarkdownDescription: "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`.", ElementType: types.StringType, Computed: true,
-			},
+			"utilization": computed.Map("The hosts that were measured, by name.", computed.Attributes{
+				"window_seconds": computed.Decimal("The time between the two readings as it was, in seconds."),
+				"measured_at":    computed.Text("When the second reading was taken, by the host's clock, in RFC 3339."),
+				"gpus":           gpusAttribute(),
+			}),
+			"advice": computed.List("The advice on all GPUs.", computed.Attributes{
+				"host": computed.Text("The host."), "gpu_id": computed.Text("The GPU."), "kind": computed.Text(adviceKinds), "text": computed.Text("What was found, in a sentence or two for people."),
+			}),
+			"totals": computed.Object("Sums over all GPUs that were measured.", computed.Attributes{
+				"hosts":                       computed.Number("Hosts that were measured."),
+				"gpus":                        computed.Number("GPUs."),
+				"idle_gpus":                   computed.Number("GPUs that nothing used at either reading."),
+				"allocated_gpus":              computed.Decimal("How many GPUs' worth is given out."),
+				"used_gpus":                   computed.Decimal("How many GPUs' worth was used, where that was measured."),
+				"memory_used_mib":             computed.Number("Memory that was used, in MiB."),
+				"memory_total_mib":            computed.Number("Memory in MiB."),
+				"unallocatable_memory_slices": computed.Number("Free memory slices of GPUs in MIG mode that no profile can take."),
+				"summary":                     computed.Text("The same in one sentence."),
+			}),
+			"unreachable_hosts": computed.ListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`."),
 		},
 	}
 }
@@ -98,100 +88,69 @@ func prometheusAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-func gpusAttribute() schema.MapNestedAttribute {
-	attributes := map[string]schema.Attribute{
-		"model":         text("The model."),
-		"used_fraction": decimal("The part of the GPU that was used: of its memory or of its multiprocessors, whichever is more. In MIG mode the part of its compute slices whose instances were not idle. Null where it was not measured."),
-		"mig": schema.SingleNestedAttribute{
-			MarkdownDescription: "MIG; null unless the GPU is in MIG mode.", Computed: true,
-			Attributes: map[string]schema.Attribute{
-				"compute_slices":              number("Compute slices of the GPU."),
-				"allocated_compute_slices":    number("Compute slices of instances that are given out."),
-				"used_compute_slices":         number("Compute slices of instances that were not idle, as far as that can be told."),
-				"memory_slices":               number("Memory slices of the GPU."),
-				"free_memory_slices":          number("Memory slices without an instance."),
-				"unallocatable_memory_slices": number("Free memory slices that no instance can be made of, as no profile fits where they lie."),
-				"instances":                   instancesAttribute(),
-			},
-		},
-		"history": schema.SingleNestedAttribute{
-			MarkdownDescription: "The long view; null without `prometheus`. Fractions are of the time that was recorded, and null where nothing was.", Computed: true,
-			Attributes: map[string]schema.Attribute{
-				"from":                       text("Where it begins, in RFC 3339."),
-				"to":                         text("Where it ends, in RFC 3339."),
-				"recorded_hours":             decimal("For how many hours there is a record."),
-				"peak_percent":               decimal("How busy the GPU was at most."),
-				"mean_percent":               decimal("How busy it was on average, of each hour the highest value."),
-				"idle_fraction":              decimal("The part of the time that it was idle: below 1 % for a whole hour."),
-				"idle_nights_fraction":       decimal("The same of the hours from 20 to 6 of working days."),
-				"idle_weekends_fraction":     decimal("The same of Saturdays and Sundays."),
-				"idle_working_days_fraction": decimal("The same of the rest."),
-			},
-		},
-		"advice": schema.ListNestedAttribute{
-			MarkdownDescription: "What the figures mean. It adds 50 % headroom and says nothing about what was not measured.", Computed: true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{"kind": text(adviceKinds), "text": text("What was found, in a sentence or two for people.")}},
-		},
+func gpusAttribute() schema.Attribute {
+	attributes := computed.Attributes{
+		"model":         computed.Text("The model."),
+		"used_fraction": computed.Decimal("The part of the GPU that was used: of its memory or of its multiprocessors, whichever is more. In MIG mode the part of its compute slices whose instances were not idle. Null where it was not measured."),
+		"mig": computed.Object("MIG; null unless the GPU is in MIG mode.", computed.Attributes{
+			"compute_slices":              computed.Number("Compute slices of the GPU."),
+			"allocated_compute_slices":    computed.Number("Compute slices of instances that are given out."),
+			"used_compute_slices":         computed.Number("Compute slices of instances that were not idle, as far as that can be told."),
+			"memory_slices":               computed.Number("Memory slices of the GPU."),
+			"free_memory_slices":          computed.Number("Memory slices without an instance."),
+			"unallocatable_memory_slices": computed.Number("Free memory slices that no instance can be made of, as no profile fits where they lie."),
+			"instances":                   instancesAttribute(),
+		}),
+		"history": computed.Object("The long view; null without `prometheus`. Fractions are of the time that was recorded, and null where nothing was.", computed.Attributes{
+			"from":                       computed.Text("Where it begins, in RFC 3339."),
+			"to":                         computed.Text("Where it ends, in RFC 3339."),
+			"recorded_hours":             computed.Decimal("For how many hours there is a record."),
+			"peak_percent":               computed.Decimal("How busy the GPU was at most."),
+			"mean_percent":               computed.Decimal("How busy it was on average, of each hour the highest value."),
+			"idle_fraction":              computed.Decimal("The part of the time that it was idle: below 1 % for a whole hour."),
+			"idle_nights_fraction":       computed.Decimal("The same of the hours from 20 to 6 of working days."),
+			"idle_weekends_fraction":     computed.Decimal("The same of Saturdays and Sundays."),
+			"idle_working_days_fraction": computed.Decimal("The same of the rest."),
+		}),
+		"advice": computed.List("What the figures mean. It adds 50 % headroom and says nothing about what was not measured.", computed.Attributes{"kind": computed.Text(adviceKinds), "text": computed.Text("What was found, in a sentence or two for people.")}),
 	}
 	maps.Copy(attributes, useAttributes("the GPU"))
-	return schema.MapNestedAttribute{
-		MarkdownDescription: "The GPUs, by UUID.", Computed: true, NestedObject: schema.NestedAttributeObject{Attributes: attributes},
-	}
+	return computed.Map("The GPUs, by UUID.", attributes)
 }
 
-func instancesAttribute() schema.ListNestedAttribute {
-	attributes := map[string]schema.Attribute{
-		"profile": text("The instance's profile."),
-		"start":   number("Its first memory slice."),
+func instancesAttribute() schema.Attribute {
+	attributes := computed.Attributes{
+		"profile": computed.Text("The instance's profile."),
+		"start":   computed.Number("Its first memory slice."),
 	}
 	maps.Copy(attributes, useAttributes("the instance"))
-	return schema.ListNestedAttribute{
-		MarkdownDescription: "The MIG instances, by start.", Computed: true, NestedObject: schema.NestedAttributeObject{Attributes: attributes},
-	}
+	return computed.List("The MIG instances, by start.", attributes)
 }
 
 // useAttributes are what a GPU and a MIG instance have in common.
-func useAttributes(what string) map[string]schema.Attribute {
-	return map[string]schema.Attribute{
-		"allocated_fraction":  decimal("The part of " + what + " that shares count for; more than `1` oversubscribes it. In MIG mode a GPU's is the part of its compute slices in instances that are given out."),
-		"busy_percent":        decimal("The percentage of time that any kernel ran, on however few multiprocessors. Null where the driver does not tell, as in MIG mode."),
-		"memory_busy_percent": decimal("The percentage of time that memory was read or written. Null where the driver does not tell."),
-		"sm_activity_percent": decimal("The percentage of multiprocessors that worked, within the window. Null before Hopper."),
-		"memory_used_mib":     number("Memory that was used, in MiB."),
-		"memory_total_mib":    number("Memory of " + what + ", in MiB."),
-		"idle":                schema.BoolAttribute{MarkdownDescription: "Whether nothing used it at either reading. Null when that cannot be told.", Computed: true},
-		"oversubscription_ratio": decimal("What the shares on " + what + " may use together, divided by what it has: of their memory limits or of their active thread percentages, whichever is more. " +
+func useAttributes(what string) computed.Attributes {
+	return computed.Attributes{
+		"allocated_fraction":  computed.Decimal("The part of " + what + " that shares count for; more than `1` oversubscribes it. In MIG mode a GPU's is the part of its compute slices in instances that are given out."),
+		"busy_percent":        computed.Decimal("The percentage of time that any kernel ran, on however few multiprocessors. Null where the driver does not tell, as in MIG mode."),
+		"memory_busy_percent": computed.Decimal("The percentage of time that memory was read or written. Null where the driver does not tell."),
+		"sm_activity_percent": computed.Decimal("The percentage of multiprocessors that worked, within the window. Null before Hopper."),
+		"memory_used_mib":     computed.Number("Memory that was used, in MiB."),
+		"memory_total_mib":    computed.Number("Memory of " + what + ", in MiB."),
+		"idle":                computed.Flag("Whether nothing used it at either reading. Null when that cannot be told."),
+		"oversubscription_ratio": computed.Decimal("What the shares on " + what + " may use together, divided by what it has: of their memory limits or of their active thread percentages, whichever is more. " +
 			"Above `1` not all of them can use it at once. Null when no share states either."),
-		"processes": schema.ListNestedAttribute{
-			MarkdownDescription: "The processes that used " + what + ", as far as the driver tells.", Computed: true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-				"pid":        number("The process id."),
-				"name":       text("The process's name; null when not known."),
-				"holder":     text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
-				"share":      text("The share that it was started in; null for none."),
-				"memory_mib": number("The memory that it used, in MiB."),
-			}},
-		},
-		"shares": schema.ListNestedAttribute{
-			MarkdownDescription: "The shares on " + what + ", by name.", Computed: true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-				"name":     text("The share's name."),
-				"owner":    text("The `owner` of the Terraform state that has it; null when that has no name."),
-				"mode":     text("`whole_gpu`, `mig`, `mps` or `time_slicing`."),
-				"fraction": decimal("The part of the GPU that it counts for here."),
-			}},
-		},
+		"processes": computed.List("The processes that used "+what+", as far as the driver tells.", computed.Attributes{
+			"pid":        computed.Number("The process id."),
+			"name":       computed.Text("The process's name; null when not known."),
+			"holder":     computed.Text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
+			"share":      computed.Text("The share that it was started in; null for none."),
+			"memory_mib": computed.Number("The memory that it used, in MiB."),
+		}),
+		"shares": computed.List("The shares on "+what+", by name.", computed.Attributes{
+			"name":     computed.Text("The share's name."),
+			"owner":    computed.Text("The `owner` of the Terraform state that has it; null when that has no name."),
+			"mode":     computed.Text("`whole_gpu`, `mig`, `mps` or `time_slicing`."),
+			"fraction": computed.Decimal("The part of the GPU that it counts for here."),
+		}),
 	}
-}
-
-func text(description string) schema.StringAttribute {
-	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
-}
-
-func number(description string) schema.Int64Attribute {
-	return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
-}
-
-func decimal(description string) schema.Float64Attribute {
-	return schema.Float64Attribute{MarkdownDescription: description, Computed: true}
 }

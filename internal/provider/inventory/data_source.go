@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -159,137 +160,97 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"include_json": schema.BoolAttribute{
 				MarkdownDescription: "Whether to fill in `json`. It is large and changes whenever a VM starts or stops.", Optional: true,
 			},
-			"inventory": schema.MapNestedAttribute{
-				MarkdownDescription: "The hosts, by name.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"platform":   text("`hyperv` or `linux`."),
-					"os":         text("The operating system."),
-					"os_build":   number("The operating system's build; null when not known."),
-					"cluster":    text("The failover cluster; null for a standalone host."),
-					"node_state": text("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; null for a standalone host."),
-					"booted_at":  text("When the host last started, in RFC 3339; null when not known."),
-					"gpus":       gpusAttribute(),
-					"vms": schema.MapNestedAttribute{
-						MarkdownDescription: "The virtual machines that the host owns now, by id.", Computed: true,
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"name":       text("The VM's name."),
-							"state":      text("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
-							"generation": number("1 or 2. A GPU partition needs 2."),
-							"clustered":  schema.BoolAttribute{MarkdownDescription: "Whether the VM is a cluster role.", Computed: true},
-							"guest":      text("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. Null when not known. Rule `supported-guest` compares it."),
-						}},
-					},
-					"pools": schema.MapAttribute{
-						MarkdownDescription: "GPU ids by pool name.", ElementType: types.ListType{ElemType: types.StringType}, Computed: true,
-					},
-					"mps_program":       text("Where `nvidia-cuda-mps-control` is; null on a host without it."),
-					"mps_daemons":       daemonsAttribute(),
-					"shares":            sharesAttribute(),
-					"container_toolkit": text("The version of NVIDIA's container toolkit; null on a host without it."),
-					"stale": schema.ListAttribute{
-						MarkdownDescription: "Files and services that follow from the layout and are behind it, each with why: device nodes and CDI specifications of MIG instances. " +
-							"The next change of the host or `gpu-agent reconcile` tries again.", ElementType: types.StringType, Computed: true,
-					},
-					"unknown": schema.ListNestedAttribute{
-						MarkdownDescription: "What could not be read of the host. It may be there or not; changes that it concerns are refused, and all others work.", Computed: true,
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"part":   text("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, `mps_daemons`, `shares` or `host`."),
-							"gpu_id": text("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as `unknown-` with a number."),
-							"vm_id":  text("The VM that it is about; null for all of them."),
-							"why":    text("The call or the query that failed, and what it answered."),
-						}},
-					},
-				}},
-			},
-			"holders": schema.ListNestedAttribute{
-				MarkdownDescription: "Who holds what: one entry for each GPU partition adapter and each whole GPU of a VM.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"host":         text("The VM's owner host."),
-					"vm":           text("The VM's name."),
-					"vm_id":        text("The VM's id."),
-					"kind":         text("`partition`, `pool` or `device`."),
-					"gpu_id":       text("The GPU; null for a partition or pool of a VM that is off and not bound to a GPU."),
-					"partition_id": number("The partition's number on the GPU, while the VM runs."),
-					"pool":         text("The pool, for kind `pool`."),
-					"owner":        text("The owner in the VM's claim; null when no Terraform resource claims the VM."),
-				}},
-			},
-			"unreachable_hosts": schema.ListAttribute{
-				MarkdownDescription: "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`.", ElementType: types.StringType, Computed: true,
-			},
-			"json": text("The hosts in the snapshot format, as a string; null unless `include_json` is set. Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
+			"inventory": computed.Map("The hosts, by name.", computed.Attributes{
+				"platform":   computed.Text("`hyperv` or `linux`."),
+				"os":         computed.Text("The operating system."),
+				"os_build":   computed.Number("The operating system's build; null when not known."),
+				"cluster":    computed.Text("The failover cluster; null for a standalone host."),
+				"node_state": computed.Text("The node's state in its cluster: `up`, `down`, `paused`, `draining` or `joining`; null for a standalone host."),
+				"booted_at":  computed.Text("When the host last started, in RFC 3339; null when not known."),
+				"gpus":       gpusAttribute(),
+				"vms": computed.Map("The virtual machines that the host owns now, by id.", computed.Attributes{
+					"name":       computed.Text("The VM's name."),
+					"state":      computed.Text("`running`, `off`, `saved`, `paused`, `starting`, `stopping` or `other`."),
+					"generation": computed.Number("1 or 2. A GPU partition needs 2."),
+					"clustered":  computed.Flag("Whether the VM is a cluster role."),
+					"guest":      computed.Text("The guest's operating system, as it says itself while it runs: `Windows 11 Enterprise`. Null when not known. Rule `supported-guest` compares it."),
+				}),
+				"pools":             computed.MapOf(types.ListType{ElemType: types.StringType}, "GPU ids by pool name."),
+				"mps_program":       computed.Text("Where `nvidia-cuda-mps-control` is; null on a host without it."),
+				"mps_daemons":       daemonsAttribute(),
+				"shares":            sharesAttribute(),
+				"container_toolkit": computed.Text("The version of NVIDIA's container toolkit; null on a host without it."),
+				"stale": computed.ListOf(types.StringType, "Files and services that follow from the layout and are behind it, each with why: device nodes and CDI specifications of MIG instances. "+
+					"The next change of the host or `gpu-agent reconcile` tries again."),
+				"unknown": computed.List("What could not be read of the host. It may be there or not; changes that it concerns are refused, and all others work.", computed.Attributes{
+					"part":   computed.Text("What it is of the host: `gpus`, `vms`, `partitions`, `devices`, `pools`, `policies`, `cluster`, `mps_daemons`, `shares` or `host`."),
+					"gpu_id": computed.Text("The GPU that it is about; null for all of them. A GPU that does not tell its id is listed as `unknown-` with a number."),
+					"vm_id":  computed.Text("The VM that it is about; null for all of them."),
+					"why":    computed.Text("The call or the query that failed, and what it answered."),
+				}),
+			}),
+			"holders": computed.List("Who holds what: one entry for each GPU partition adapter and each whole GPU of a VM.", computed.Attributes{
+				"host":         computed.Text("The VM's owner host."),
+				"vm":           computed.Text("The VM's name."),
+				"vm_id":        computed.Text("The VM's id."),
+				"kind":         computed.Text("`partition`, `pool` or `device`."),
+				"gpu_id":       computed.Text("The GPU; null for a partition or pool of a VM that is off and not bound to a GPU."),
+				"partition_id": computed.Number("The partition's number on the GPU, while the VM runs."),
+				"pool":         computed.Text("The pool, for kind `pool`."),
+				"owner":        computed.Text("The owner in the VM's claim; null when no Terraform resource claims the VM."),
+			}),
+			"unreachable_hosts": computed.ListOf(types.StringType, "Hosts that did not answer; always empty unless the provider's `on_unreachable` is `keep`."),
+			"json":              computed.Text("The hosts in the snapshot format, as a string; null unless `include_json` is set. Written to a file it serves as `simulated_fleet` or `inventory_snapshot`."),
 		},
 	}
 }
 
-func text(description string) schema.StringAttribute {
-	return schema.StringAttribute{MarkdownDescription: description, Computed: true}
-}
-
-func number(description string) schema.Int64Attribute {
-	return schema.Int64Attribute{MarkdownDescription: description, Computed: true}
-}
-
-func gpusAttribute() schema.MapNestedAttribute {
-	return schema.MapNestedAttribute{
-		MarkdownDescription: "The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"model":    text("The model."),
-			"vendor":   text("The vendor."),
-			"vram_mib": number("Memory in MiB."),
-			"status": text("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
-				"that a VM has whole."),
-			"problem":                text("Why the GPU does not work, in the host's own words; null when it does."),
-			"instance_path":          text("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
-			"driver_version":         text("The host driver's version."),
-			"dismounted":             schema.BoolAttribute{MarkdownDescription: "Whether the host has given the GPU up for passthrough.", Computed: true},
-			"pool":                   text("The pool that the GPU is in; null for none."),
-			"partition_count":        number("Partitions; null for a GPU that cannot be partitioned."),
-			"valid_partition_counts": schema.ListAttribute{MarkdownDescription: "The counts that the driver offers.", ElementType: types.Int64Type, Computed: true},
-			"partition_vram_mib":     number("Memory of one partition in MiB."),
-			"free_partitions":        number("Partitions that no running VM holds."),
-			"address":                text("The PCI address on Linux; null on Hyper-V."),
-			"mig_enabled":            schema.BoolAttribute{MarkdownDescription: "Whether the GPU is in MIG mode; null for a GPU without MIG.", Computed: true},
-			"mig_instances": schema.ListNestedAttribute{
-				MarkdownDescription: "The MIG instances.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"profile":    text("The instance's profile."),
-					"start":      number("Its first memory slice."),
-					"memory_mib": number("Its memory in MiB."),
-					"uuids":      schema.ListAttribute{MarkdownDescription: "The UUIDs of its compute instances, which are the MIG devices.", ElementType: types.StringType, Computed: true},
-				}},
-			},
-			"virtual_functions":         number("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on the GPU itself; null for a GPU without vGPUs."),
-			"virtual_functions_enabled": schema.BoolAttribute{MarkdownDescription: "Whether the virtual functions are on; null for a GPU without vGPUs.", Computed: true},
-			"vgpu_heterogeneous": schema.BoolAttribute{
-				MarkdownDescription: "Whether the GPU is in the mode in which vGPUs of different frame buffer sizes share it; null for a GPU without vGPUs.", Computed: true,
-			},
-			"vgpus": schema.ListNestedAttribute{
-				MarkdownDescription: "The vGPUs.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"type":     text("The vGPU's type."),
-					"function": number("The index of its virtual function; null for a vGPU on the GPU itself."),
-					"address":  text("The PCI address that a VM is given."),
-					"uuid":     text("The UUID of the mediated device; null for a vGPU that is none."),
-					"holder":   text("Who holds it, such as `VM web-01`; null for nobody."),
-				}},
-			},
-			"compute_mode":       text("How many processes may use the GPU: `default`, `exclusive_process` or `prohibited`; null when not known."),
-			"time_slice":         text("The length of a process's time slice: `default`, `short`, `medium` or `long`; null when not known."),
-			"compute_capability": text("CUDA's compute capability, such as `9.0`; null when not known."),
-			"processes": schema.ListNestedAttribute{
-				MarkdownDescription: "The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"pid":          number("The process id."),
-					"name":         text("The process's name; null when not known."),
-					"holder":       text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
-					"memory_mib":   number("The memory that it uses, in MiB."),
-					"mig_instance": text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
-					"share":        text("The `gpu_share` that it was started in; null for none."),
-				}},
-			},
-		}},
-	}
+func gpusAttribute() schema.Attribute {
+	return computed.Map("The GPUs, by id: the PCI location path on Hyper-V, the UUID on Linux.", computed.Attributes{
+		"model":    computed.Text("The model."),
+		"vendor":   computed.Text("The vendor."),
+		"vram_mib": computed.Number("Memory in MiB."),
+		"status": computed.Text("`partitioned`, `ready_for_dda`, `paravirtualization` or `not_assignable` as in Windows Admin Center, or `assigned` for a GPU " +
+			"that a VM has whole."),
+		"problem":                computed.Text("Why the GPU does not work, in the host's own words; null when it does."),
+		"instance_path":          computed.Text("The device instance path; it begins with `PCIP` while the GPU is dismounted."),
+		"driver_version":         computed.Text("The host driver's version."),
+		"dismounted":             computed.Flag("Whether the host has given the GPU up for passthrough."),
+		"pool":                   computed.Text("The pool that the GPU is in; null for none."),
+		"partition_count":        computed.Number("Partitions; null for a GPU that cannot be partitioned."),
+		"valid_partition_counts": computed.ListOf(types.Int64Type, "The counts that the driver offers."),
+		"partition_vram_mib":     computed.Number("Memory of one partition in MiB."),
+		"free_partitions":        computed.Number("Partitions that no running VM holds."),
+		"address":                computed.Text("The PCI address on Linux; null on Hyper-V."),
+		"mig_enabled":            computed.Flag("Whether the GPU is in MIG mode; null for a GPU without MIG."),
+		"mig_instances": computed.List("The MIG instances.", computed.Attributes{
+			"profile":    computed.Text("The instance's profile."),
+			"start":      computed.Number("Its first memory slice."),
+			"memory_mib": computed.Number("Its memory in MiB."),
+			"uuids":      computed.ListOf(types.StringType, "The UUIDs of its compute instances, which are the MIG devices."),
+		}),
+		"virtual_functions":         computed.Number("How many SR-IOV virtual functions the GPU has for vGPUs, `0` when these lie on the GPU itself; null for a GPU without vGPUs."),
+		"virtual_functions_enabled": computed.Flag("Whether the virtual functions are on; null for a GPU without vGPUs."),
+		"vgpu_heterogeneous":        computed.Flag("Whether the GPU is in the mode in which vGPUs of different frame buffer sizes share it; null for a GPU without vGPUs."),
+		"vgpus": computed.List("The vGPUs.", computed.Attributes{
+			"type":     computed.Text("The vGPU's type."),
+			"function": computed.Number("The index of its virtual function; null for a vGPU on the GPU itself."),
+			"address":  computed.Text("The PCI address that a VM is given."),
+			"uuid":     computed.Text("The UUID of the mediated device; null for a vGPU that is none."),
+			"holder":   computed.Text("Who holds it, such as `VM web-01`; null for nobody."),
+		}),
+		"compute_mode":       computed.Text("How many processes may use the GPU: `default`, `exclusive_process` or `prohibited`; null when not known."),
+		"time_slice":         computed.Text("The length of a process's time slice: `default`, `short`, `medium` or `long`; null when not known."),
+		"compute_capability": computed.Text("CUDA's compute capability, such as `9.0`; null when not known."),
+		"processes": computed.List("The processes that use the GPU, as far as its driver tells. Always empty on Hyper-V.", computed.Attributes{
+			"pid":          computed.Number("The process id."),
+			"name":         computed.Text("The process's name; null when not known."),
+			"holder":       computed.Text("Who the process is, such as `unit train.service`, `container 3f2a` or `VM web-01`; null when not known."),
+			"memory_mib":   computed.Number("The memory that it uses, in MiB."),
+			"mig_instance": computed.Text("The MIG instance that it runs in, such as `3g.40gb@4`; null for none."),
+			"share":        computed.Text("The `gpu_share` that it was started in; null for none."),
+		}),
+	})
 }
 
 // Read implements datasource.DataSource.

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
@@ -32,42 +33,28 @@ type shareModel struct {
 	Note        *string           `tfsdk:"note"`
 }
 
-func daemonsAttribute() schema.ListNestedAttribute {
-	return schema.ListNestedAttribute{
-		MarkdownDescription: "The control daemons of the Multi-Process Service (MPS) on the host, those of `gpu_partition_config` and those of others.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"name": text("The daemon's name; null for one that this provider has not made."),
-			"gpu_ids": schema.ListAttribute{
-				MarkdownDescription: "The GPUs that it serves, in the order in which clients count them. One that the host no longer has goes by its UUID.", ElementType: types.StringType, Computed: true,
-			},
-			"mig_instance":   text("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
-			"pid":            number("Its process id; null while it does not run."),
-			"pipe_directory": text("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
-			"uid":            number("The id of the user whose processes may be clients; null with `multi_user`, or when not known."),
-			"multi_user":     schema.BoolAttribute{MarkdownDescription: "Whether processes of all users may be clients.", Computed: true},
-			"active_thread_percentage": schema.Float64Attribute{
-				MarkdownDescription: "The most of a device's multiprocessors for each client process, in percent; null for no limit.", Computed: true,
-			},
-			"pinned_memory_limit_mib": number("The most memory for each client process on each device, in MiB; null for no limit."),
-			"client_pids": schema.ListAttribute{
-				MarkdownDescription: "The process ids of its clients; always empty for a daemon that this provider has not made.", ElementType: types.Int64Type, Computed: true,
-			},
-			"problem": text("Why the daemon does not run or answer; null when it does."),
-		}},
-	}
+func daemonsAttribute() schema.Attribute {
+	return computed.List("The control daemons of the Multi-Process Service (MPS) on the host, those of `gpu_partition_config` and those of others.", computed.Attributes{
+		"name":                     computed.Text("The daemon's name; null for one that this provider has not made."),
+		"gpu_ids":                  computed.ListOf(types.StringType, "The GPUs that it serves, in the order in which clients count them. One that the host no longer has goes by its UUID."),
+		"mig_instance":             computed.Text("The GPU instance that it serves, such as `3g.40gb@4`; null for whole GPUs."),
+		"pid":                      computed.Number("Its process id; null while it does not run."),
+		"pipe_directory":           computed.Text("What clients set `CUDA_MPS_PIPE_DIRECTORY` to."),
+		"uid":                      computed.Number("The id of the user whose processes may be clients; null with `multi_user`, or when not known."),
+		"multi_user":               computed.Flag("Whether processes of all users may be clients."),
+		"active_thread_percentage": computed.Decimal("The most of a device's multiprocessors for each client process, in percent; null for no limit."),
+		"pinned_memory_limit_mib":  computed.Number("The most memory for each client process on each device, in MiB; null for no limit."),
+		"client_pids":              computed.ListOf(types.Int64Type, "The process ids of its clients; always empty for a daemon that this provider has not made."),
+		"problem":                  computed.Text("Why the daemon does not run or answer; null when it does."),
+	})
 }
 
-func sharesAttribute() schema.MapNestedAttribute {
-	return schema.MapNestedAttribute{
-		MarkdownDescription: "What `gpu_share` has handed to containers of the host, by name.", Computed: true,
-		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"cdi_device": text("The CDI device by which containers ask for it."),
-			"environment": schema.MapAttribute{
-				MarkdownDescription: "What a process of the host needs in its environment to be in the share.", ElementType: types.StringType, Computed: true,
-			},
-			"note": text("What containers lack; null for nothing."),
-		}},
-	}
+func sharesAttribute() schema.Attribute {
+	return computed.Map("What `gpu_share` has handed to containers of the host, by name.", computed.Attributes{
+		"cdi_device":  computed.Text("The CDI device by which containers ask for it."),
+		"environment": computed.MapOf(types.StringType, "What a process of the host needs in its environment to be in the share."),
+		"note":        computed.Text("What containers lack; null for nothing."),
+	})
 }
 
 // describeSharing fills in what processes and containers share.

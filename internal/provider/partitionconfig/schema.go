@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -94,35 +95,24 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
-			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs that the config covers, by host and GPU id, as the host reports them:" + lines(
-					"`model` (String)",
-					"`address` (String) PCI address. Linux only.",
-					"`layout` (String) Such as `gpu_p:4`, `mig:1g.10gb@0+3g.40gb@4` (profile and first memory slice), `vgpu:2xL40S-12Q`, `mps:exclusive_process` (the compute mode; `mps:none` without a daemon) or `time_slicing:default` (the time slice).",
-					"`partition_count` (Number) Partitions. GPU-P only.",
-					"`partition_vram_mib` (Number) Memory of one partition, in MiB. GPU-P only.",
-					"`instances` (List of Object) MIG instances, each with `profile`, `start` (first memory slice), `memory_mib` and `uuid`. Workloads find their MIG device by its UUID, which is new each time that the instance is created.",
-					"`vgpus` (List of Object) vGPUs, each with `type`, `function` (index of the virtual function; null on the GPU itself), `address` (PCI address) and `uuid` (of a mediated device, else null)."),
-				ElementType: gpusOfHostType, Computed: true,
-			},
-			"mps_daemons": schema.MapAttribute{
-				MarkdownDescription: "With MPS, the control daemons of the config, by host; otherwise null. Containers get them from `gpu_share`." + lines(
-					"`name` (String)",
-					"`pipe_directory` (String) A process of the host is a client if `CUDA_MPS_PIPE_DIRECTORY` is set to it.",
-					"`gpu_ids` (List of String) The daemon's GPUs, in the order in which clients number them.",
-					"`mig_instance` (String) The GPU instance that the daemon serves, such as `3g.40gb@4`; null for whole GPUs."),
-				ElementType: daemonsOfHostType, Computed: true,
-			},
-			"partition_vram_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory of one partition in MiB; null when the GPUs differ, and for other kinds than GPU-P.", Computed: true,
-			},
-			"isolation": schema.StringAttribute{
-				MarkdownDescription: "What separates two workloads on one GPU:" + lines(
-					"`hardware`: GPU-P and MIG. A partition is an SR-IOV function, and a MIG instance a set of compute and memory slices, with memory of its own.",
-					"`memory`: vGPUs, which have their own frame buffer and share the rest in turns (MIG-backed ones only with those in the same GPU instance); and MPS, whose clients have their own address spaces, but a fault of one can terminate the others.",
-					"`none`: time-slicing, and MPS before compute capability 7.0."),
-				Computed: true,
-			},
+			"gpus": computed.MapOf(gpusOfHostType, "The GPUs that the config covers, by host and GPU id, as the host reports them:"+lines(
+				"`model` (String)",
+				"`address` (String) PCI address. Linux only.",
+				"`layout` (String) Such as `gpu_p:4`, `mig:1g.10gb@0+3g.40gb@4` (profile and first memory slice), `vgpu:2xL40S-12Q`, `mps:exclusive_process` (the compute mode; `mps:none` without a daemon) or `time_slicing:default` (the time slice).",
+				"`partition_count` (Number) Partitions. GPU-P only.",
+				"`partition_vram_mib` (Number) Memory of one partition, in MiB. GPU-P only.",
+				"`instances` (List of Object) MIG instances, each with `profile`, `start` (first memory slice), `memory_mib` and `uuid`. Workloads find their MIG device by its UUID, which is new each time that the instance is created.",
+				"`vgpus` (List of Object) vGPUs, each with `type`, `function` (index of the virtual function; null on the GPU itself), `address` (PCI address) and `uuid` (of a mediated device, else null).")),
+			"mps_daemons": computed.MapOf(daemonsOfHostType, "With MPS, the control daemons of the config, by host; otherwise null. Containers get them from `gpu_share`."+lines(
+				"`name` (String)",
+				"`pipe_directory` (String) A process of the host is a client if `CUDA_MPS_PIPE_DIRECTORY` is set to it.",
+				"`gpu_ids` (List of String) The daemon's GPUs, in the order in which clients number them.",
+				"`mig_instance` (String) The GPU instance that the daemon serves, such as `3g.40gb@4`; null for whole GPUs.")),
+			"partition_vram_mib": computed.Number("Memory of one partition in MiB; null when the GPUs differ, and for other kinds than GPU-P."),
+			"isolation": computed.Text("What separates two workloads on one GPU:" + lines(
+				"`hardware`: GPU-P and MIG. A partition is an SR-IOV function, and a MIG instance a set of compute and memory slices, with memory of its own.",
+				"`memory`: vGPUs, which have their own frame buffer and share the rest in turns (MIG-backed ones only with those in the same GPU instance); and MPS, whose clients have their own address spaces, but a fault of one can terminate the others.",
+				"`none`: time-slicing, and MPS before compute capability 7.0.")),
 			"drift": drift.Attribute("Where the hosts differ"),
 		},
 	}

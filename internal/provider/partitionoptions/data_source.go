@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
@@ -79,74 +80,42 @@ type optionModel struct {
 
 // Schema implements datasource.DataSource.
 func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
-	number := func(text string) schema.Int64Attribute {
-		return schema.Int64Attribute{MarkdownDescription: text, Computed: true}
-	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "What the GPUs of a host can be cut into: the partition counts of GPU-P, the profiles of MIG, or the types of vGPUs, and the memory that each partition, instance or vGPU would get; " +
 			"and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
-			"host":   schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"gpu_id": schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"common_partition_counts": schema.ListAttribute{
-				MarkdownDescription: "The counts that all of these GPUs with GPU-P offer.", ElementType: types.Int64Type, Computed: true,
-			},
-			"common_mig_profiles": schema.ListAttribute{
-				MarkdownDescription: "The MIG profiles that all of these GPUs with MIG offer.", ElementType: types.StringType, Computed: true,
-			},
-			"common_vgpu_types": schema.ListAttribute{
-				MarkdownDescription: "The vGPU types that all of these GPUs with vGPUs offer.", ElementType: types.StringType, Computed: true,
-			},
-			"gpus": schema.MapNestedAttribute{
-				MarkdownDescription: "The GPUs, by id.", Computed: true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"model":           schema.StringAttribute{MarkdownDescription: "The model.", Computed: true},
-					"partition_count": number("The count that the GPU has now; null without GPU-P."),
-					"options": schema.ListNestedAttribute{
-						MarkdownDescription: "The valid counts, ascending.", Computed: true,
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"partition_count":    number("The count."),
-							"partition_vram_mib": number("Memory of one partition in MiB."),
-							"estimated": schema.BoolAttribute{
-								MarkdownDescription: "Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly.",
-								Computed:            true,
-							},
-						}},
-					},
-					"mig_enabled": schema.BoolAttribute{MarkdownDescription: "Whether the GPU is in MIG mode; null without MIG.", Computed: true},
-					"mig_profiles": schema.ListNestedAttribute{
-						MarkdownDescription: "The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.",
-						Computed:            true,
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"profile":        schema.StringAttribute{MarkdownDescription: "The profile's name.", Computed: true},
-							"max":            number("How many instances of the profile an empty GPU takes."),
-							"memory_mib":     number("Memory of one instance in MiB."),
-							"compute_slices": number("Compute slices of one instance."),
-							"memory_slices":  number("Memory slices of one instance."),
-							"starts": schema.ListAttribute{
-								MarkdownDescription: "The memory slices at which an instance may begin.", ElementType: types.Int64Type, Computed: true,
-							},
-						}},
-					},
-					"vgpu_heterogeneous_supported": schema.BoolAttribute{
-						MarkdownDescription: "Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs.", Computed: true,
-					},
-					"vgpu_types": schema.ListNestedAttribute{
-						MarkdownDescription: "The vGPU types of the GPU, in the driver's order.", Computed: true,
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"type":             schema.StringAttribute{MarkdownDescription: "The type's name.", Computed: true},
-							"frame_buffer_mib": number("Frame buffer of one vGPU in MiB."),
-							"max":              number("How many vGPUs of the type an empty GPU takes."),
-							"max_per_vm":       number("How many of them one VM takes; null when the driver does not say."),
-							"mig_profile": schema.StringAttribute{
-								MarkdownDescription: "The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given.",
-								Computed:            true,
-							},
-						}},
-					},
-					"mps_max_clients": number("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
-				}},
-			},
+			"host":                    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+			"gpu_id":                  schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+			"common_partition_counts": computed.ListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
+			"common_mig_profiles":     computed.ListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
+			"common_vgpu_types":       computed.ListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),
+			"gpus": computed.Map("The GPUs, by id.", computed.Attributes{
+				"model":           computed.Text("The model."),
+				"partition_count": computed.Number("The count that the GPU has now; null without GPU-P."),
+				"options": computed.List("The valid counts, ascending.", computed.Attributes{
+					"partition_count":    computed.Number("The count."),
+					"partition_vram_mib": computed.Number("Memory of one partition in MiB."),
+					"estimated":          computed.Flag("Whether the memory is an estimate. Hyper-V reports it for the present count only; for others the same memory is shared evenly."),
+				}),
+				"mig_enabled": computed.Flag("Whether the GPU is in MIG mode; null without MIG."),
+				"mig_profiles": computed.List("The MIG profiles of the GPU, in the driver's order. Some drivers list them only in MIG mode; until then they are those that are documented for the model.", computed.Attributes{
+					"profile":        computed.Text("The profile's name."),
+					"max":            computed.Number("How many instances of the profile an empty GPU takes."),
+					"memory_mib":     computed.Number("Memory of one instance in MiB."),
+					"compute_slices": computed.Number("Compute slices of one instance."),
+					"memory_slices":  computed.Number("Memory slices of one instance."),
+					"starts":         computed.ListOf(types.Int64Type, "The memory slices at which an instance may begin."),
+				}),
+				"vgpu_heterogeneous_supported": computed.Flag("Whether vGPUs of different frame buffer sizes can share the GPU; null without vGPUs."),
+				"vgpu_types": computed.List("The vGPU types of the GPU, in the driver's order.", computed.Attributes{
+					"type":             computed.Text("The type's name."),
+					"frame_buffer_mib": computed.Number("Frame buffer of one vGPU in MiB."),
+					"max":              computed.Number("How many vGPUs of the type an empty GPU takes."),
+					"max_per_vm":       computed.Number("How many of them one VM takes; null when the driver does not say."),
+					"mig_profile":      computed.Text("The GPU instance profile that the type lives in; null for a type that shares the GPU by time slices. `gpu_partition_config` makes the instances of the types that it is given."),
+				}),
+				"mps_max_clients": computed.Number("How many client processes MPS takes on the GPU, as NVIDIA documents; a GPU instance takes them by its part of the compute slices. Null on a host without `nvidia-cuda-mps-control`."),
+			}),
 		},
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
@@ -60,29 +61,22 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
 			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"id":      schema.StringAttribute{MarkdownDescription: "The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it.", Computed: true},
-			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs in the pool, by host and GPU id:\n" +
-					"  - `model` (String)\n" +
-					"  - `status` (String) Such as `ready_for_dda` or `assigned`.\n" +
-					"  - `vm` (String) The VM that holds it; null for none.\n" +
-					"  - `shares` (List of String) The shares that use it. Linux only.\n" +
-					"  - `free` (Number) The part of it that no share has. Linux only.",
-				Computed: true, ElementType: types.MapType{ElemType: memberOfPool},
-			},
-			"available": schema.MapAttribute{MarkdownDescription: "Number of GPUs that no VM and no share uses, by host.", ElementType: types.Int64Type, Computed: true},
-			"quotas": schema.MapNestedAttribute{
-				MarkdownDescription: "By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.",
-				Computed:            true,
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"gpus":            schema.Float64Attribute{MarkdownDescription: "The quota in whole GPUs; null for no limit.", Computed: true},
-					"memory_mib":      schema.Int64Attribute{MarkdownDescription: "The quota of memory in MiB; null for no limit.", Computed: true},
-					"shares":          schema.Int64Attribute{MarkdownDescription: "The quota of shares; null for no limit.", Computed: true},
-					"used_gpus":       schema.Float64Attribute{MarkdownDescription: "What the shares count for, in whole GPUs.", Computed: true},
-					"used_memory_mib": schema.Int64Attribute{MarkdownDescription: "The memory that is kept for the shares, in MiB.", Computed: true},
-					"used_shares":     schema.Int64Attribute{MarkdownDescription: "How many shares there are.", Computed: true},
-				}},
-			},
+			"id":      computed.Text("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
+			"gpus": computed.MapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
+				"  - `model` (String)\n"+
+				"  - `status` (String) Such as `ready_for_dda` or `assigned`.\n"+
+				"  - `vm` (String) The VM that holds it; null for none.\n"+
+				"  - `shares` (List of String) The shares that use it. Linux only.\n"+
+				"  - `free` (Number) The part of it that no share has. Linux only."),
+			"available": computed.MapOf(types.Int64Type, "Number of GPUs that no VM and no share uses, by host."),
+			"quotas": computed.Map("By label, the quota and what the label's shares have of the pool now. Shares without a label are under `\"\"`. Empty on Hyper-V hosts.", computed.Attributes{
+				"gpus":            computed.Decimal("The quota in whole GPUs; null for no limit."),
+				"memory_mib":      computed.Number("The quota of memory in MiB; null for no limit."),
+				"shares":          computed.Number("The quota of shares; null for no limit."),
+				"used_gpus":       computed.Decimal("What the shares count for, in whole GPUs."),
+				"used_memory_mib": computed.Number("The memory that is kept for the shares, in MiB."),
+				"used_shares":     computed.Number("How many shares there are."),
+			}),
 		},
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
@@ -122,13 +123,10 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyMountBack)},
 			},
 			"timeouts": duration.Timeouts(ctx, timeoutText),
-			"gpus": schema.MapAttribute{
-				MarkdownDescription: "The GPUs in the pool, by host and GPU id:\n" +
-					"  - `model` (String)\n" +
-					"  - `address` (String) PCI address. Linux only.\n" +
-					"  - `vram_mib` (Number) Memory, in MiB.",
-				ElementType: gpusOfHostType, Computed: true,
-			},
+			"gpus": computed.MapOf(gpusOfHostType, "The GPUs in the pool, by host and GPU id:\n"+
+				"  - `model` (String)\n"+
+				"  - `address` (String) PCI address. Linux only.\n"+
+				"  - `vram_mib` (Number) Memory, in MiB."),
 			"drift": drift.Attribute("Where the hosts differ"),
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
@@ -124,19 +125,15 @@ var attributeTypes = map[string]attr.Type{
 
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. " +
-			"A change of either is an update of this resource that writes the record and leaves the VM alone.",
-		Computed: true,
-		Attributes: map[string]schema.Attribute{
-			"allow_shutdown":   schema.BoolAttribute{MarkdownDescription: "Whether the guest may be asked to shut down.", Computed: true},
-			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: "`true` if a guest that is locked or in use is shut down as well, else null.", Computed: true},
-			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: "`true` if the power may be cut, else null.", Computed: true},
-			"start_after":      schema.StringAttribute{MarkdownDescription: "`never`, or null for `if_was_running`.", Computed: true},
-			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: "How long the guest has before its power may be cut; null where it may not.", Computed: true},
-			"when":             schema.StringAttribute{MarkdownDescription: "`next_off`, or null for `now`.", Computed: true},
-		},
-	}
+	return computed.Object("The policy in force: `power` with the provider's `power` filled in, as it is on record at the VM's host. Null where `power` itself says all of it; in it, what is at its default is null. "+
+		"A change of either is an update of this resource that writes the record and leaves the VM alone.", computed.Attributes{
+		"allow_shutdown":   computed.Flag("Whether the guest may be asked to shut down."),
+		"force_shutdown":   computed.Flag("`true` if a guest that is locked or in use is shut down as well, else null."),
+		"allow_turn_off":   computed.Flag("`true` if the power may be cut, else null."),
+		"start_after":      computed.Text("`never`, or null for `if_was_running`."),
+		"shutdown_timeout": computed.Text("How long the guest has before its power may be cut; null where it may not."),
+		"when":             computed.Text("`next_off`, or null for `now`."),
+	})
 }
 
 // Applied is a policy in force as AppliedAttribute shows it, null where the resource's own `power`

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
@@ -124,37 +125,19 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			Optional: true, Validators: []validator.String{stringvalidator.OneOf(string(gpu.DisruptNone), string(gpu.DisruptProcessRestart))},
 		},
 		"timeouts": duration.Timeouts(ctx, timeoutText),
-		"devices": schema.ListNestedAttribute{
-			MarkdownDescription: "The devices that the share uses, in the order in which processes count them.",
-			Computed:            true,
-			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-				"gpu_id":      schema.StringAttribute{MarkdownDescription: "The GPU.", Computed: true},
-				"mig_profile": schema.StringAttribute{MarkdownDescription: "The profile of a MIG instance; null for a whole GPU.", Computed: true},
-				"mig_start":   schema.Int64Attribute{MarkdownDescription: "The first memory slice of a MIG instance; null for a whole GPU.", Computed: true},
-				"uuid":        schema.StringAttribute{MarkdownDescription: "The UUID of the GPU or MIG device. That of a MIG device is new each time that the instance is created, as after a reboot.", Computed: true},
-			}},
-		},
-		"mode": schema.StringAttribute{
-			MarkdownDescription: "How the devices are shared: `whole_gpu`, `mig`, `mps` or `time_slicing`.", Computed: true,
-		},
-		"cdi_device": schema.StringAttribute{
-			MarkdownDescription: "What a container asks for, as in `docker run --device`: `gpufleet.com/share=NAME`. Known at the first plan.", Computed: true,
-		},
-		"environment": schema.MapAttribute{
-			MarkdownDescription: "The environment of a process of the host that is to be in the share without a container. Containers get it through CDI.",
-			ElementType:         types.StringType, Computed: true,
-		},
-		"isolation": schema.StringAttribute{
-			MarkdownDescription: "What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces of its own, but a fault of one process can end the others), or `none`.",
-			Computed:            true,
-		},
-		"enforcement": schema.StringAttribute{
-			MarkdownDescription: "What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), `advisory` (a program may lift it), or `none`.", Computed: true,
-		},
-		"fraction": schema.Float64Attribute{
-			MarkdownDescription: "The part of a GPU that the share counts for, summed over its devices.", Computed: true,
-		},
-		"drift": drift.Attribute("Where the host differs"),
+		"devices": computed.List("The devices that the share uses, in the order in which processes count them.", computed.Attributes{
+			"gpu_id":      computed.Text("The GPU."),
+			"mig_profile": computed.Text("The profile of a MIG instance; null for a whole GPU."),
+			"mig_start":   computed.Number("The first memory slice of a MIG instance; null for a whole GPU."),
+			"uuid":        computed.Text("The UUID of the GPU or MIG device. That of a MIG device is new each time that the instance is created, as after a reboot."),
+		}),
+		"mode":        computed.Text("How the devices are shared: `whole_gpu`, `mig`, `mps` or `time_slicing`."),
+		"cdi_device":  computed.Text("What a container asks for, as in `docker run --device`: `gpufleet.com/share=NAME`. Known at the first plan."),
+		"environment": computed.MapOf(types.StringType, "The environment of a process of the host that is to be in the share without a container. Containers get it through CDI."),
+		"isolation":   computed.Text("What keeps the share apart from others on the same device: `hardware`, `memory` (address spaces of its own, but a fault of one process can end the others), or `none`."),
+		"enforcement": computed.Text("What holds the share to its part: `hardware`, `per_container`, `per_process` (two processes may take it twice), `advisory` (a program may lift it), or `none`."),
+		"fraction":    computed.Decimal("The part of a GPU that the share counts for, summed over its devices."),
+		"drift":       drift.Attribute("Where the host differs"),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
@@ -97,14 +98,14 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"vm_id": schema.StringAttribute{
 				MarkdownDescription: "The VM's id.", Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
 			},
-			"owner_host": schema.StringAttribute{MarkdownDescription: "The host that owns the VM now.", Computed: true},
+			"owner_host": computed.Text("The host that owns the VM now."),
 			"gpu_ids": schema.SetAttribute{
 				MarkdownDescription: "The GPUs that the VM holds now. Empty while a VM with a partition is off: the partition is chosen at its start.",
 				ElementType:         types.StringType, Computed: true,
 			},
-			"partition_id":       schema.Int64Attribute{MarkdownDescription: "The number of the partition on its GPU, while the VM runs.", Computed: true},
-			"partition_vram_mib": schema.Int64Attribute{MarkdownDescription: "The memory of the partition in MiB, while the VM runs.", Computed: true},
-			"pending":            schema.BoolAttribute{MarkdownDescription: "Whether the assignment waits for an apply that finds the VM off (`power.when = \"next_off\"`).", Computed: true},
+			"partition_id":       computed.Number("The number of the partition on its GPU, while the VM runs."),
+			"partition_vram_mib": computed.Number("The memory of the partition in MiB, while the VM runs."),
+			"pending":            computed.Flag("Whether the assignment waits for an apply that finds the VM off (`power.when = \"next_off\"`)."),
 			"effective_power":    power.AppliedAttribute(),
 			"drift":              drift.Attribute("Where the VM differs"),
 		},
