@@ -1,30 +1,20 @@
 package functions
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/dra"
 )
 
-type draResources struct{}
-
 // NewDRAResources makes the function dra_resources.
-func NewDRAResources() function.Function { return draResources{} }
-
-func (draResources) Metadata(_ context.Context, _ function.MetadataRequest, resp *function.MetadataResponse) {
-	resp.Name = "dra_resources"
-}
-
-func (draResources) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
-	resp.Definition = function.Definition{
+func NewDRAResources() function.Function {
+	return writer{name: "dra_resources", write: writeDRA, definition: function.Definition{
 		Summary: "Writes Kubernetes DeviceClasses and ResourceClaimTemplates for GPUs",
 		MarkdownDescription: "Writes what pods ask for the devices of a partition config by, in a cluster whose nodes run NVIDIA's driver for dynamic resource allocation: for each MIG profile that its GPUs have, " +
 			"and for GPUs that it keeps out of MIG mode, a `DeviceClass` and a `ResourceClaimTemplate` for one such device, both named `NAME-PROFILE` or `NAME-gpu`. " +
@@ -40,43 +30,23 @@ func (draResources) Definition(_ context.Context, _ function.DefinitionRequest, 
 			},
 		},
 		Return: function.StringReturn{},
-	}
+	}}
 }
 
-func (draResources) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
-	value, ok := dynamic(ctx, req, resp, "devices", errNotObject, types.StringUnknown())
-	if !ok {
-		return
-	}
-	request, err := decodeDRA(value)
-	if err == nil {
-		var out string
-		if out, err = dra.Render(&request); err == nil {
-			resp.Error = resp.Result.Set(ctx, out)
-			return
-		}
-	}
-	resp.Error = function.NewArgumentFuncError(0, sentence(err))
-}
-
-func decodeDRA(v tftypes.Value) (dra.Request, error) {
-	var out dra.Request
+func writeDRA(v tftypes.Value) (any, error) {
 	fields, err := object(v)
 	if err != nil {
-		return out, fmt.Errorf("devices: %w", err)
+		return nil, fmt.Errorf("devices: %w", err)
 	}
-	err = decodeFields(fields, []string{"gpus", "name", "namespace"}, func(name string, v tftypes.Value) (err error) {
-		switch name {
-		case "gpus":
-			out.GPUs, err = decodeConfigGPUs(v)
-		case "name":
-			out.Name, err = text(v)
-		case "namespace":
-			out.Namespace, err = text(v)
-		}
-		return err
-	})
-	return out, err
+	var out dra.Request
+	if err := decodeFields(fields, map[string]reader{
+		"gpus":      into(&out.GPUs, decodeConfigGPUs),
+		"name":      into(&out.Name, text),
+		"namespace": into(&out.Namespace, text),
+	}); err != nil {
+		return nil, err
+	}
+	return dra.Render(&out)
 }
 
 // decodeConfigGPUs reads the attribute gpus of a partition config, of which more than is read
@@ -114,13 +84,13 @@ func decodeConfigGPU(v tftypes.Value, g *dra.GPU) error {
 		}
 	}
 	if list, ok := fields["instances"]; ok && !list.IsNull() {
-		g.Profiles, err = decodeObjects(list, func(fields map[string]tftypes.Value) (string, error) {
+		g.Profiles, err = objects(func(fields map[string]tftypes.Value) (string, error) {
 			profile, ok := fields["profile"]
 			if !ok || profile.IsNull() {
 				return "", errors.New("profile: a string is wanted")
 			}
 			return text(profile)
-		})
+		})(list)
 	}
 	if err != nil {
 		return fmt.Errorf("instances: %w", err)

@@ -1,29 +1,19 @@
 package functions
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
-	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/migparted"
 )
 
-type migPartedConfig struct{}
-
 // NewMIGPartedConfig makes the function mig_parted_config.
-func NewMIGPartedConfig() function.Function { return migPartedConfig{} }
-
-func (migPartedConfig) Metadata(_ context.Context, _ function.MetadataRequest, resp *function.MetadataResponse) {
-	resp.Name = "mig_parted_config"
-}
-
-func (migPartedConfig) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
-	resp.Definition = function.Definition{
+func NewMIGPartedConfig() function.Function {
+	return writer{name: "mig_parted_config", write: writeMIGParted, definition: function.Definition{
 		Summary: "Writes a mig-parted configuration",
 		MarkdownDescription: "Writes the configuration file that NVIDIA's mig-parted and the GPU Operator's MIG manager read, so that a cluster's own engine makes the layouts. " +
 			"Labels and profiles are sorted: the same layouts give the same text.",
@@ -36,45 +26,28 @@ func (migPartedConfig) Definition(_ context.Context, _ function.DefinitionReques
 			},
 		},
 		Return: function.StringReturn{},
-	}
+	}}
 }
 
-func (migPartedConfig) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
-	value, ok := dynamic(ctx, req, resp, "labels", errNotObject, types.StringUnknown())
-	if !ok {
-		return
-	}
-	config, err := decodeLabels(value)
-	if err != nil {
-		resp.Error = function.NewArgumentFuncError(0, sentence(err))
-		return
-	}
-	out, err := migparted.Render(config)
-	if err != nil {
-		resp.Error = function.NewArgumentFuncError(0, sentence(err))
-		return
-	}
-	resp.Error = resp.Result.Set(ctx, string(out))
-}
-
-func decodeLabels(v tftypes.Value) (migparted.Config, error) {
+func writeMIGParted(v tftypes.Value) (any, error) {
 	labels, err := object(v)
 	if err != nil {
 		return nil, fmt.Errorf("labels: %w", err)
 	}
-	out := migparted.Config{}
+	config := migparted.Config{}
 	for _, label := range slices.Sorted(maps.Keys(labels)) {
-		if out[label], err = decodeLabel(labels[label]); err != nil {
+		if config[label], err = decodeLabel(labels[label]); err != nil {
 			return nil, fmt.Errorf("label %q: %w", label, err)
 		}
 	}
-	return out, nil
+	out, err := migparted.Render(config)
+	return string(out), err
 }
 
 // decodeLabel reads numbers of instances, one entry, or a list of entries.
 func decodeLabel(v tftypes.Value) ([]migparted.Entry, error) {
 	if isList(v) {
-		return decodeObjects(v, decodeEntry)
+		return objects(decodeEntry)(v)
 	}
 	fields, err := object(v)
 	if err != nil {
@@ -91,27 +64,19 @@ func decodeLabel(v tftypes.Value) ([]migparted.Entry, error) {
 }
 
 func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
-	e := migparted.Entry{All: true, Enabled: true}
+	e := migparted.Entry{Enabled: true}
 	var models, filter []string
-	err := decodeFields(fields, slices.Sorted(maps.Keys(entryType.AttrTypes)), func(name string, v tftypes.Value) (err error) {
-		switch name {
-		case "models":
-			models, err = texts(v)
-		case "device_filter":
-			filter, err = texts(v)
-		case "devices":
-			e.All = false
-			e.Devices, err = indices(v)
-		case "mig_enabled":
-			e.Enabled, err = truth(v)
-		case "profiles":
-			e.Profiles, err = counts(v)
-		}
-		return err
+	err := decodeFields(fields, map[string]reader{
+		"models":        into(&models, texts),
+		"device_filter": into(&filter, texts),
+		"devices":       into(&e.Devices, indices),
+		"mig_enabled":   into(&e.Enabled, truth),
+		"profiles":      into(&e.Profiles, counts),
 	})
 	if err != nil {
 		return e, err
 	}
+	e.All = e.Devices == nil
 	return e, setFilter(&e, models, filter)
 }
 

@@ -1,7 +1,6 @@
 package functions
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -13,30 +12,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/slurm"
 )
 
-type slurmGres struct{}
-
 // NewSlurmGres makes the function slurm_gres.
-func NewSlurmGres() function.Function { return slurmGres{} }
-
-func (slurmGres) Metadata(_ context.Context, _ function.MetadataRequest, resp *function.MetadataResponse) {
-	resp.Name = "slurm_gres"
-}
-
-var gresType = map[string]attr.Type{
-	"conf":       types.StringType,
-	"gres_types": types.StringType,
-	"gres":       types.MapType{ElemType: types.StringType},
-}
-
-// gres is the result as Terraform has it.
-type gres struct {
-	Conf  string            `tfsdk:"conf"`
-	Types string            `tfsdk:"gres_types"`
-	Nodes map[string]string `tfsdk:"gres"`
-}
-
-func (slurmGres) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
-	resp.Definition = function.Definition{
+func NewSlurmGres() function.Function {
+	return writer{name: "slurm_gres", write: writeGres, definition: function.Definition{
 		Summary: "Writes Slurm's gres.conf for GPUs",
 		MarkdownDescription: "Writes what Slurm has to be told of GPUs that are given out whole, as MIG devices, or in parts by MPS or sharding. It returns an object with\n\n" +
 			"- `conf`: the text of `gres.conf`;\n" +
@@ -57,39 +35,37 @@ func (slurmGres) Definition(_ context.Context, _ function.DefinitionRequest, res
 			},
 		},
 		Return: function.ObjectReturn{AttributeTypes: gresType},
-	}
+	}}
 }
 
-func (slurmGres) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
-	value, ok := dynamic(ctx, req, resp, "nodes", errNotList, types.ObjectUnknown(gresType))
-	if !ok {
-		return
-	}
-	nodes, err := decodeObjects(value, decodeNode)
+var gresType = map[string]attr.Type{
+	"conf":       types.StringType,
+	"gres_types": types.StringType,
+	"gres":       types.MapType{ElemType: types.StringType},
+}
+
+// gres is the result as Terraform has it.
+type gres struct {
+	Conf  string            `tfsdk:"conf"`
+	Types string            `tfsdk:"gres_types"`
+	Nodes map[string]string `tfsdk:"gres"`
+}
+
+func writeGres(v tftypes.Value) (any, error) {
+	nodes, err := objects(decodeNode)(v)
 	if err != nil {
-		resp.Error = function.NewArgumentFuncError(0, sentence(fmt.Errorf("nodes: %w", err)))
-		return
+		return nil, fmt.Errorf("nodes: %w", err)
 	}
 	out, err := slurm.Render(nodes)
-	if err != nil {
-		resp.Error = function.NewArgumentFuncError(0, sentence(err))
-		return
-	}
-	resp.Error = resp.Result.Set(ctx, gres{Conf: out.Conf, Types: out.Types, Nodes: out.Nodes})
+	return gres(out), err
 }
 
 func decodeNode(fields map[string]tftypes.Value) (slurm.Node, error) {
 	var out slurm.Node
-	err := decodeFields(fields, []string{"auto_detect", "gpus", "name"}, func(name string, v tftypes.Value) (err error) {
-		switch name {
-		case "auto_detect":
-			out.AutoDetect, err = text(v)
-		case "gpus":
-			out.GPUs, err = decodeObjects(v, decodeGPU)
-		case "name":
-			out.Name, err = text(v)
-		}
-		return err
+	err := decodeFields(fields, map[string]reader{
+		"auto_detect": into(&out.AutoDetect, text),
+		"gpus":        into(&out.GPUs, objects(decodeGPU)),
+		"name":        into(&out.Name, text),
 	})
 	return out, err
 }
@@ -99,36 +75,22 @@ func decodeGPU(fields map[string]tftypes.Value) (slurm.GPU, error) {
 	if v, ok := fields["device"]; !ok || v.IsNull() {
 		return out, errors.New("device is missing")
 	}
-	err := decodeFields(fields, []string{"cores", "device", "mig", "mps", "shards", "type"}, func(name string, v tftypes.Value) (err error) {
-		switch name {
-		case "cores":
-			out.Cores, err = text(v)
-		case "device":
-			out.Minor, err = whole(v)
-		case "mig":
-			out.MIG, err = decodeObjects(v, decodeMIGDevice)
-		case "mps":
-			out.MPS, err = whole(v)
-		case "shards":
-			out.Shards, err = whole(v)
-		case "type":
-			out.Type, err = text(v)
-		}
-		return err
+	err := decodeFields(fields, map[string]reader{
+		"cores":  into(&out.Cores, text),
+		"device": into(&out.Minor, whole),
+		"mig":    into(&out.MIG, objects(decodeMIGDevice)),
+		"mps":    into(&out.MPS, whole),
+		"shards": into(&out.Shards, whole),
+		"type":   into(&out.Type, text),
 	})
 	return out, err
 }
 
 func decodeMIGDevice(fields map[string]tftypes.Value) (slurm.MIGDevice, error) {
 	var out slurm.MIGDevice
-	err := decodeFields(fields, []string{"capabilities", "type"}, func(name string, v tftypes.Value) (err error) {
-		switch name {
-		case "capabilities":
-			out.Capabilities, err = indices(v)
-		case "type":
-			out.Type, err = text(v)
-		}
-		return err
+	err := decodeFields(fields, map[string]reader{
+		"capabilities": into(&out.Capabilities, indices),
+		"type":         into(&out.Type, text),
 	})
 	return out, err
 }

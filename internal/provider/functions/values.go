@@ -9,53 +9,78 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// dynamic is the value of a function's only argument. When it is not whole yet, the
-// result is unknown; then, as after an error, there is nothing left to do.
-func dynamic(ctx context.Context, req function.RunRequest, resp *function.RunResponse, name string, isNull error, unknown attr.Value) (tftypes.Value, bool) {
+// writer is a function that makes something of its only argument, which may be of any type.
+type writer struct {
+	name       string
+	definition function.Definition
+	write      func(tftypes.Value) (any, error)
+}
+
+// Metadata implements function.Function.
+func (w writer) Metadata(_ context.Context, _ function.MetadataRequest, resp *function.MetadataResponse) {
+	resp.Name = w.name
+}
+
+// Definition implements function.Function.
+func (w writer) Definition(_ context.Context, _ function.DefinitionRequest, resp *function.DefinitionResponse) {
+	resp.Definition = w.definition
+}
+
+// Run implements function.Function. The result of an argument that is not whole yet stays unknown.
+func (w writer) Run(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
 	var argument types.Dynamic
 	if resp.Error = req.Arguments.Get(ctx, &argument); resp.Error != nil {
-		return tftypes.Value{}, false
+		return
 	}
-	if argument.IsNull() || argument.IsUnderlyingValueNull() {
-		resp.Error = function.NewArgumentFuncError(0, sentence(fmt.Errorf("%s: %w", name, isNull)))
-		return tftypes.Value{}, false
+	value, err := argument.ToTerraformValue(ctx)
+	if err == nil && !value.IsFullyKnown() {
+		return
 	}
-	value, err := argument.UnderlyingValue().ToTerraformValue(ctx)
+	var out any
+	if err == nil {
+		out, err = w.write(value)
+	}
 	if err != nil {
 		resp.Error = function.NewArgumentFuncError(0, sentence(err))
-		return tftypes.Value{}, false
+		return
 	}
-	if !value.IsFullyKnown() {
-		resp.Error = resp.Result.Set(ctx, unknown)
-		return tftypes.Value{}, false
-	}
-	return value, true
+	resp.Error = resp.Result.Set(ctx, out)
 }
 
-// known finds attributes that an object has not.
-func known(fields map[string]tftypes.Value, names []string) error {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("there is no attribute %q, but %s", name, strings.Join(names, ", "))
-		}
-	}
-	return nil
-}
+// reader reads a value to where it belongs.
+type reader func(tftypes.Value) error
 
-// decodeFields decodes what is not null, by name. Names other than those given are errors.
-func decodeFields(fields map[string]tftypes.Value, names []string, decode func(name string, v tftypes.Value) error) error {
-	if err := known(fields, names); err != nil {
+func into[T any](to *T, read func(tftypes.Value) (T, error)) reader {
+	return func(v tftypes.Value) (err error) {
+		*to, err = read(v)
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
+}
+
+// optional reads what may be missing.
+func optional[T any](read func(tftypes.Value) (T, error)) func(tftypes.Value) (*T, error) {
+	return func(v tftypes.Value) (*T, error) {
+		out, err := read(v)
+		return &out, err
+	}
+}
+
+// decodeFields decodes what is not null, by name. Names without a reader are errors.
+func decodeFields(fields map[string]tftypes.Value, readers map[string]reader) error {
+	names := slices.Sorted(maps.Keys(fields))
+	for _, name := range names {
+		if readers[name] == nil {
+			return fmt.Errorf("there is no attribute %q, but %s", name, strings.Join(slices.Sorted(maps.Keys(readers)), ", "))
+		}
+	}
+	for _, name := range names {
 		if v := fields[name]; !v.IsNull() {
-			if err := decode(name, v); err != nil {
+			if err := readers[name](v); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -63,81 +88,63 @@ func decodeFields(fields map[string]tftypes.Value, names []string, decode func(n
 	return nil
 }
 
-// decodeObjects decodes a list of objects.
-func decodeObjects[T any](v tftypes.Value, decode func(map[string]tftypes.Value) (T, error)) ([]T, error) {
-	list, err := elements(v)
-	if err != nil {
-		return nil, err
+// objects reads a list of objects.
+func objects[T any](decode func(map[string]tftypes.Value) (T, error)) func(tftypes.Value) ([]T, error) {
+	return func(v tftypes.Value) ([]T, error) {
+		return elements(v, func(i int, item tftypes.Value) (out T, err error) {
+			fields, err := object(item)
+			if err == nil {
+				out, err = decode(fields)
+			}
+			if err != nil {
+				err = fmt.Errorf("entry %d: %w", i+1, err)
+			}
+			return out, err
+		})
 	}
-	out := make([]T, len(list))
-	for i, item := range list {
-		fields, err := object(item)
-		if err == nil {
-			out[i], err = decode(fields)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", i+1, err)
-		}
-	}
-	return out, nil
 }
-
-var errNotObject = errors.New("an object is wanted")
 
 func object(v tftypes.Value) (map[string]tftypes.Value, error) {
 	if v.IsNull() || !(v.Type().Is(tftypes.Object{}) || v.Type().Is(tftypes.Map{})) {
-		return nil, errNotObject
+		return nil, errors.New("an object is wanted")
 	}
 	var out map[string]tftypes.Value
 	err := v.As(&out)
 	return out, err
 }
 
-var errNotList = errors.New("a list is wanted")
-
 func isList(v tftypes.Value) bool {
 	t := v.Type()
 	return !v.IsNull() && (t.Is(tftypes.List{}) || t.Is(tftypes.Tuple{}) || t.Is(tftypes.Set{}))
 }
 
-func elements(v tftypes.Value) ([]tftypes.Value, error) {
+// elements reads a list.
+func elements[T any](v tftypes.Value, read func(i int, item tftypes.Value) (T, error)) ([]T, error) {
 	if !isList(v) {
-		return nil, errNotList
+		return nil, errors.New("a list is wanted")
 	}
-	var out []tftypes.Value
-	err := v.As(&out)
-	return out, err
+	var list []tftypes.Value
+	if err := v.As(&list); err != nil {
+		return nil, err
+	}
+	out := make([]T, len(list))
+	for i, item := range list {
+		var err error
+		if out[i], err = read(i, item); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func texts(v tftypes.Value) ([]string, error) {
-	list, err := elements(v)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]string, len(list))
-	for i, item := range list {
-		if item.IsNull() || !item.Type().Is(tftypes.String) {
-			return nil, errors.New("a list of strings is wanted")
-		}
-		if err := item.As(&out[i]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return elements(v, func(_ int, item tftypes.Value) (string, error) {
+		return scalar[string](item, tftypes.String, "a list of strings is wanted")
+	})
 }
 
 func indices(v tftypes.Value) ([]int, error) {
-	list, err := elements(v)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]int, len(list))
-	for i, item := range list {
-		if out[i], err = whole(item); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return elements(v, func(_ int, item tftypes.Value) (int, error) { return whole(item) })
 }
 
 func counts(v tftypes.Value) (map[string]int, error) {
@@ -155,21 +162,19 @@ func counts(v tftypes.Value) (map[string]int, error) {
 }
 
 func text(v tftypes.Value) (string, error) {
-	if !v.Type().Is(tftypes.String) {
-		return "", errors.New("a string is wanted")
-	}
-	var s string
-	err := v.As(&s)
-	return s, err
+	return scalar[string](v, tftypes.String, "a string is wanted")
 }
 
 func truth(v tftypes.Value) (bool, error) {
-	if !v.Type().Is(tftypes.Bool) {
-		return false, errors.New("true or false is wanted")
+	return scalar[bool](v, tftypes.Bool, "true or false is wanted")
+}
+
+func scalar[T any](v tftypes.Value, of tftypes.Type, otherwise string) (out T, err error) {
+	if v.IsNull() || !v.Type().Is(of) {
+		return out, errors.New(otherwise)
 	}
-	var b bool
-	err := v.As(&b)
-	return b, err
+	err = v.As(&out)
+	return out, err
 }
 
 // whole reads a whole number that is small enough for any GPU.
