@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
@@ -36,7 +37,7 @@ func changeWindowAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: "When disruptive changes may be made. Outside the window, disruptive changes are a warning at plan and fail at apply before any host is changed. " +
 			"Non-disruptive changes are always applied. See the [guide on disruption](guides/disruption.md#the-change-window). Default: always.",
-		Optional: true, Validators: []validator.Object{window{}},
+		Optional: true, Validators: []validator.Object{window{"days, start and end of a change window in a time zone"}},
 		Attributes: map[string]schema.Attribute{
 			"days": schema.SetAttribute{
 				MarkdownDescription: "The days on which the window starts, `monday` to `sunday`. Default: every day.",
@@ -56,13 +57,7 @@ func changeWindowAttribute() schema.SingleNestedAttribute {
 }
 
 // window is a change window that makes sense.
-type window struct{}
-
-func (window) Description(context.Context) string {
-	return "days, start and end of a change window in a time zone"
-}
-
-func (v window) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+type window struct{ valid.Must }
 
 func (window) ValidateObject(ctx context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	decodeWindow(ctx, req.ConfigValue, req.Path, &resp.Diagnostics)

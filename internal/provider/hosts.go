@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -37,7 +38,7 @@ func hostAttributes() map[string]schema.Attribute {
 	filled := []validator.String{stringvalidator.LengthAtLeast(1)}
 	agentPath := schema.StringAttribute{
 		MarkdownDescription: "Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.",
-		Optional:            true, Validators: []validator.String{remotePath{}},
+		Optional:            true, Validators: []validator.String{remotePath()},
 	}
 	localPath := agentPath
 	localPath.MarkdownDescription = "Where `gpu-agent` is. Default: beside the provider, else in `PATH`."
@@ -57,7 +58,7 @@ func hostAttributes() map[string]schema.Attribute {
 		},
 		"ssh": schema.SingleNestedAttribute{
 			MarkdownDescription: "A host whose sshd starts the agent: one connection and one session for each run. What is not set comes from the environment and `~/.ssh/config`; see [Reaching hosts](guides/hosts.md).",
-			Optional:            true, Validators: []validator.Object{noSudoUpload{}},
+			Optional:            true, Validators: []validator.Object{noSudoUpload{"not sudo = true together with upload = \"auto\""}},
 			Attributes: map[string]schema.Attribute{
 				"address": schema.StringAttribute{MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true, Validators: filled},
 				"port": schema.Int64Attribute{
@@ -83,7 +84,7 @@ func hostAttributes() map[string]schema.Attribute {
 					MarkdownDescription: "Instead of OpenSSH's own files. The host's key is always checked.", Optional: true, Validators: filled,
 				},
 				"host_key": schema.StringAttribute{
-					MarkdownDescription: "The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", Optional: true, Validators: []validator.String{hostKey{}},
+					MarkdownDescription: "The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", Optional: true, Validators: []validator.String{hostKey()},
 				},
 				"proxy_jump": schema.StringAttribute{
 					MarkdownDescription: "Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.", Optional: true, Validators: filled,
@@ -120,15 +121,9 @@ func hostAttributes() map[string]schema.Attribute {
 }
 
 // oneWay is a host that is reached in exactly one way.
-type oneWay struct{}
+type oneWay struct{ valid.Must }
 
-func (oneWay) Description(context.Context) string {
-	return "exactly one of local, simulated, ssh and tls"
-}
-
-func (v oneWay) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-
-func (v oneWay) ValidateObject(ctx context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
+func (v oneWay) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsUnknown() {
 		return
 	}
@@ -150,17 +145,11 @@ func (v oneWay) ValidateObject(ctx context.Context, req validator.ObjectRequest,
 	if len(ways) > 0 {
 		found = strings.Join(ways, " and ")
 	}
-	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: The host has %s.\nWanted: %s.", found, words.Capital(v.Description(ctx))))
+	resp.Diagnostics.AddAttributeError(req.Path, "A host needs exactly one connection type", fmt.Sprintf("Found: The host has %s.\nWanted: %s.", found, words.Capital(string(v.Must))))
 }
 
 // noSudoUpload refuses to start with sudo what its user can replace.
-type noSudoUpload struct{}
-
-func (noSudoUpload) Description(context.Context) string {
-	return "not sudo = true together with upload = \"auto\""
-}
-
-func (v noSudoUpload) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+type noSudoUpload struct{ valid.Must }
 
 func (noSudoUpload) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
@@ -180,33 +169,23 @@ func refuseSudoUpload(diags *diag.Diagnostics, at path.Path) {
 }
 
 // remotePath is a path that may stand in a command on a host.
-type remotePath struct{}
-
-func (remotePath) Description(context.Context) string {
-	return "a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"
-}
-
-func (v remotePath) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-
-func (v remotePath) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if s := req.ConfigValue; !s.IsNull() && !s.IsUnknown() && !connect.ValidAgentPath(s.ValueString()) {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), words.Capital(v.Description(ctx))))
-	}
+func remotePath() validator.String {
+	const must = "a path of letters, digits and _ . / \\ : + ~ @ ( ) - and spaces"
+	return valid.String{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+		if !connect.ValidAgentPath(s) {
+			diags.AddAttributeError(at, "Invalid path", fmt.Sprintf("Found: %q.\nWanted: %s.", s, words.Capital(must)))
+		}
+	}}
 }
 
 // hostKey is a public key or a fingerprint.
-type hostKey struct{}
-
-func (hostKey) Description(context.Context) string {
-	return "a public key (ssh-ed25519 AAAA...) or a fingerprint (SHA256:...)"
-}
-
-func (v hostKey) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-
-func (v hostKey) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if s := req.ConfigValue; !s.IsNull() && !s.IsUnknown() && connect.CheckHostKey(s.ValueString()) != nil {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s.ValueString(), words.Capital(v.Description(ctx))))
-	}
+func hostKey() validator.String {
+	const must = "a public key (ssh-ed25519 AAAA...) or a fingerprint (SHA256:...)"
+	return valid.String{Must: must, Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+		if connect.CheckHostKey(s) != nil {
+			diags.AddAttributeError(at, "Invalid host key", fmt.Sprintf("Found: %q.\nWanted: %s.", s, words.Capital(must)))
+		}
+	}}
 }
 
 type hostModel struct {

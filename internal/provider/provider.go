@@ -131,7 +131,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"hosts": schema.MapNestedAttribute{
 				MarkdownDescription: "The hosts, by the name that resources use. In a cluster use the nodes' own names.",
 				Optional:            true, Validators: []validator.Map{mapvalidator.SizeAtLeast(1)},
-				NestedObject: schema.NestedAttributeObject{Attributes: hostAttributes(), Validators: []validator.Object{oneWay{}}},
+				NestedObject: schema.NestedAttributeObject{Attributes: hostAttributes(), Validators: []validator.Object{oneWay{"exactly one of local, simulated, ssh and tls"}}},
 			},
 			"simulated_fleet": schema.StringAttribute{
 				MarkdownDescription: "A fleet file: every host in it, simulated. Also from `" + EnvSimulatedFleet + "`, when neither `hosts` nor `inventory_snapshot` is set.",
@@ -145,7 +145,7 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"max_snapshot_age": schema.StringAttribute{
 				MarkdownDescription: "How old a recorded inventory may be, such as `24h`: a plan on hosts that were recorded earlier, or of which no time is recorded, is refused. " +
 					"Default: any age; a plan on a recording says how old it is.",
-				Optional: true, Validators: []validator.String{duration.Positive{}},
+				Optional: true, Validators: []validator.String{duration.Positive},
 			},
 			"owner": schema.StringAttribute{
 				MarkdownDescription: "Names this Terraform state on the hosts, in 1 to 128 characters. Terraform tells a provider neither the workspace nor an address, so this is the only name that a state has: " +

@@ -7,8 +7,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 )
 
 // Timeouts are a resource's timeouts: create, update and delete, each described by
@@ -25,7 +29,7 @@ func Timeouts(ctx context.Context, text string) schema.Attribute {
 	nested.MarkdownDescription = "How long a create, an update and a delete may take."
 	for name, operation := range nested.Attributes {
 		if s, isString := operation.(schema.StringAttribute); isString {
-			s.Validators = []validator.String{Positive{}}
+			s.Validators = []validator.String{Positive}
 			nested.Attributes[name] = s
 		}
 	}
@@ -33,22 +37,9 @@ func Timeouts(ctx context.Context, text string) schema.Attribute {
 }
 
 // Positive accepts positive durations as Go writes them.
-type Positive struct{}
-
-// Description implements validator.String.
-func (Positive) Description(context.Context) string { return "must be a duration such as 90s or 5m" }
-
-// MarkdownDescription implements validator.String.
-func (p Positive) MarkdownDescription(ctx context.Context) string { return p.Description(ctx) }
-
-// ValidateString implements validator.String.
-func (Positive) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
+var Positive = valid.String{Must: "must be a duration such as 90s or 5m", Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+	if v, err := time.ParseDuration(s); err != nil || v <= 0 {
+		diags.AddAttributeError(at, "Invalid duration", fmt.Sprintf(
+			"Attribute %s is %q, but must be a positive duration such as \"90s\" or \"5m\".", at, s))
 	}
-	found := req.ConfigValue.ValueString()
-	if v, err := time.ParseDuration(found); err != nil || v <= 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid duration", fmt.Sprintf(
-			"Attribute %s is %q, but must be a positive duration such as \"90s\" or \"5m\".", req.Path, found))
-	}
-}
+}}

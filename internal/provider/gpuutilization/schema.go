@@ -29,7 +29,7 @@ func describe() schema.Schema {
 			},
 			"window": schema.StringAttribute{
 				MarkdownDescription: "The time between the two readings, from `\"100ms\"` to `\"60s\"`. Default `\"2s\"`. The read takes as long.", Optional: true,
-				Validators: []validator.String{between{min: minWindow, max: maxWindow}},
+				Validators: []validator.String{between(minWindow, maxWindow)},
 			},
 			"prometheus": prometheusAttribute(),
 			"utilization": computed.Map("The hosts that were measured, by name.", computed.Attributes{
@@ -67,22 +67,22 @@ func prometheusAttribute() schema.SingleNestedAttribute {
 		Optional: true,
 		Attributes: map[string]schema.Attribute{
 			"url": schema.StringAttribute{
-				MarkdownDescription: "Its address, such as `\"http://prometheus.example:9090\"`. Credentials do not belong into it.", Required: true, Validators: []validator.String{address{}},
+				MarkdownDescription: "Its address, such as `\"http://prometheus.example:9090\"`. Credentials do not belong into it.", Required: true, Validators: []validator.String{address()},
 			},
 			"lookback": schema.StringAttribute{
 				MarkdownDescription: "How far to look back, from `\"2h\"` to `\"8760h\"`, of which whole hours count. Default `\"168h\"`, a week.", Optional: true,
-				Validators: []validator.String{between{min: minLookback, max: maxLookback}},
+				Validators: []validator.String{between(minLookback, maxLookback)},
 			},
 			"timezone": schema.StringAttribute{
 				MarkdownDescription: "Where nights are nights, by the IANA name of a time zone such as `\"Europe/Berlin\"`. Default `\"UTC\"`. Nights are the hours from 20 to 6 of working days.", Optional: true,
-				Validators: []validator.String{zone{}},
+				Validators: []validator.String{zone()},
 			},
 			"bearer_token": schema.StringAttribute{
-				MarkdownDescription: "A token for the server. Also from `" + EnvToken + "`. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue{}},
+				MarkdownDescription: "A token for the server. Also from `" + EnvToken + "`. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue()},
 			},
 			"headers": schema.MapAttribute{
 				MarkdownDescription: "Headers that the server wants, such as `X-Scope-OrgID`. They are not kept in the state.", ElementType: types.StringType, Optional: true, Sensitive: true,
-				Validators: []validator.Map{mapvalidator.KeysAre(headerName()), mapvalidator.NoNullValues(), mapvalidator.ValueStringsAre(headerValue{})},
+				Validators: []validator.Map{mapvalidator.KeysAre(headerName()), mapvalidator.NoNullValues(), mapvalidator.ValueStringsAre(headerValue())},
 			},
 		},
 	}

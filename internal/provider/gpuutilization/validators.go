@@ -1,7 +1,6 @@
 package gpuutilization
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -10,39 +9,32 @@ import (
 	"unicode"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
-// check is a validator of texts that are known.
-type check func(s string) (found, wanted string)
-
-func (c check) run(req validator.StringRequest, resp *validator.StringResponse, title string) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
-	}
-	if found, wanted := c(req.ConfigValue.ValueString()); wanted != "" {
-		resp.Diagnostics.AddAttributeError(req.Path, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", req.Path, words.Capital(found), words.Capital(wanted)))
-	}
+// text is a validator of texts. wrong tells what was found and what is wanted instead, if anything is.
+func text(title, must string, wrong func(s string) (found, wanted string)) validator.String {
+	return valid.String{Must: valid.Must(must), Check: func(s string, at path.Path, diags *diag.Diagnostics) {
+		if found, wanted := wrong(s); wanted != "" {
+			diags.AddAttributeError(at, title, fmt.Sprintf("Attribute: %s\nFound: %s.\nWanted: %s.", at, words.Capital(found), words.Capital(wanted)))
+		}
+	}}
 }
 
 // between accepts durations within bounds.
-type between struct{ min, max time.Duration }
-
-func (b between) Description(context.Context) string {
-	return fmt.Sprintf("a duration from %s to %s", plain(b.min), plain(b.max))
-}
-
-func (b between) MarkdownDescription(ctx context.Context) string { return b.Description(ctx) }
-
-func (b between) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	check(func(s string) (string, string) {
-		if d, err := time.ParseDuration(s); err == nil && d >= b.min && d <= b.max {
+func between(least, most time.Duration) validator.String {
+	must := fmt.Sprintf("a duration from %s to %s", plain(least), plain(most))
+	return text("Invalid duration", must, func(s string) (string, string) {
+		if d, err := time.ParseDuration(s); err == nil && d >= least && d <= most {
 			return "", ""
 		}
-		return fmt.Sprintf("%q", s), b.Description(ctx)
-	}).run(req, resp, "Invalid duration")
+		return fmt.Sprintf("%q", s), must
+	})
 }
 
 // plain prints whole hours and seconds as people write them: "2h" and not "2h0m0s".
@@ -58,44 +50,30 @@ func plain(d time.Duration) string {
 
 // address accepts the URL of a server. What is refused is not repeated where it may have
 // a password in it.
-type address struct{}
-
-func (address) Description(context.Context) string {
-	return "an address such as \"http://prometheus.example:9090\", without credentials, query or fragment"
-}
-
-func (a address) MarkdownDescription(ctx context.Context) string { return a.Description(ctx) }
-
-func (a address) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	check(func(s string) (string, string) {
+func address() validator.String {
+	const must = "an address such as \"http://prometheus.example:9090\", without credentials, query or fragment"
+	return text("Invalid address of a Prometheus server", must, func(s string) (string, string) {
 		u, err := url.Parse(s)
 		switch {
 		case err == nil && u.User != nil:
-			return "a user or a password in the address, which would be kept in the state", a.Description(ctx) + "; the token of bearer_token is not kept"
+			return "a user or a password in the address, which would be kept in the state", must + "; the token of bearer_token is not kept"
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
-			return "something else than the address of a server", a.Description(ctx)
+			return "something else than the address of a server", must
 		}
 		return "", ""
-	}).run(req, resp, "Invalid address of a Prometheus server")
+	})
 }
 
 // zone accepts names of the IANA database. "Local" would be the zone of whoever runs
 // Terraform.
-type zone struct{}
-
-func (zone) Description(context.Context) string {
-	return "the name of a zone in the IANA database, such as \"Europe/Berlin\" or \"UTC\""
-}
-
-func (z zone) MarkdownDescription(ctx context.Context) string { return z.Description(ctx) }
-
-func (z zone) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	check(func(s string) (string, string) {
+func zone() validator.String {
+	const must = "the name of a zone in the IANA database, such as \"Europe/Berlin\" or \"UTC\""
+	return text("Unknown time zone", must, func(s string) (string, string) {
 		if _, err := time.LoadLocation(s); err == nil && s != "" && s != time.Local.String() {
 			return "", ""
 		}
-		return fmt.Sprintf("%q", s), z.Description(ctx)
-	}).run(req, resp, "Unknown time zone")
+		return fmt.Sprintf("%q", s), must
+	})
 }
 
 // token is what the name of an HTTP header is, in RFC 9110.
@@ -107,17 +85,12 @@ func headerName() validator.String {
 }
 
 // headerValue accepts values of HTTP headers. They may be secret, and are not repeated.
-type headerValue struct{}
-
-func (headerValue) Description(context.Context) string { return "the value of an HTTP header" }
-
-func (h headerValue) MarkdownDescription(ctx context.Context) string { return h.Description(ctx) }
-
-func (h headerValue) ValidateString(ctx context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	check(func(s string) (string, string) {
+func headerValue() validator.String {
+	const must = "the value of an HTTP header"
+	return text("Invalid header", must, func(s string) (string, string) {
 		if s != "" && !strings.ContainsFunc(s, unicode.IsControl) {
 			return "", ""
 		}
-		return "an empty text, or one with line breaks or control characters", h.Description(ctx)
-	}).run(req, resp, "Invalid header")
+		return "an empty text, or one with line breaks or control characters", must
+	})
 }

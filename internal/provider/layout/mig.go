@@ -36,9 +36,9 @@ func MIG(text string) schema.SingleNestedAttribute {
 	sharing := path.MatchRoot("mig")
 	mps := mpsAt(sharing.AtName("mps"), "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or "+
 		"no longer has `mps`, whatever `on_destroy` is.",
-		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs},
-		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs},
-		schema.BoolAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.Bool{ofWholeGPUs{}}})
+		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.String{wholeGPUs}},
+		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.String{wholeGPUs}},
+		schema.BoolAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.Bool{wholeGPUs}})
 	mps.Validators = []validator.Object{objectvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("time_slicing"))}
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: text, Optional: true,
@@ -72,7 +72,7 @@ func MIG(text string) schema.SingleNestedAttribute {
 			},
 			"mps": mps,
 			"time_slicing": timeSlicing("Time-slicing inside of each GPU instance: several shares take turns on it. One of `mps` and `time_slicing` at most.",
-				"How many shares each GPU instance takes, at least 2.", schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: wholeGPUs}),
+				"How many shares each GPU instance takes, at least 2.", schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.String{wholeGPUs}}),
 		},
 	}
 }

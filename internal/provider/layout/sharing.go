@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -194,7 +195,9 @@ func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diag
 }
 
 // PercentageValidators are those of an active thread percentage.
-func PercentageValidators() []validator.Float64 { return []validator.Float64{percentage{}} }
+func PercentageValidators() []validator.Float64 {
+	return []validator.Float64{percentage{"value must be more than 0, at most 100, and have one digit after the point at most"}}
+}
 
 // FractionValidators are those of a part of a device's memory.
 func FractionValidators() []validator.Float64 {
@@ -208,15 +211,9 @@ func MemoryValidators() []validator.Int64 {
 
 // wholeGPUs refuses an attribute inside of mig that GPU instances have nothing like. Terraform
 // drops attributes of a nested object that a schema does not know, without a word.
-var wholeGPUs = []validator.String{ofWholeGPUs{}}
+var wholeGPUs = ofWholeGPUs{"value must not be set inside of mig"}
 
-type ofWholeGPUs struct{}
-
-// Description implements validator.String and validator.Bool.
-func (ofWholeGPUs) Description(context.Context) string { return "value must not be set inside of mig" }
-
-// MarkdownDescription implements validator.String and validator.Bool.
-func (v ofWholeGPUs) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+type ofWholeGPUs struct{ valid.Must }
 
 // ValidateString implements validator.String.
 func (ofWholeGPUs) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
@@ -239,18 +236,10 @@ func refuseInMIG(at path.Path, v attr.Value, diags *diag.Diagnostics) {
 
 // percentage holds a number to what MPS takes and shows again: more than 0, at most 100,
 // in tenths.
-type percentage struct{}
-
-// Description implements validator.Float64.
-func (percentage) Description(context.Context) string {
-	return "value must be more than 0, at most 100, and have one digit after the point at most"
-}
-
-// MarkdownDescription implements validator.Float64.
-func (v percentage) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+type percentage struct{ valid.Must }
 
 // ValidateFloat64 implements validator.Float64.
-func (v percentage) ValidateFloat64(ctx context.Context, req validator.Float64Request, resp *validator.Float64Response) {
+func (v percentage) ValidateFloat64(_ context.Context, req validator.Float64Request, resp *validator.Float64Response) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
 		return
 	}
@@ -259,5 +248,5 @@ func (v percentage) ValidateFloat64(ctx context.Context, req validator.Float64Re
 		return
 	}
 	resp.Diagnostics.AddAttributeError(req.Path, "Invalid Attribute Value",
-		"Attribute "+req.Path.String()+" "+v.Description(ctx)+", got: "+strconv.FormatFloat(p, 'f', -1, 64))
+		"Attribute "+req.Path.String()+" "+string(v.Must)+", got: "+strconv.FormatFloat(p, 'f', -1, 64))
 }

@@ -58,7 +58,7 @@ func Attribute(more string) schema.SingleNestedAttribute {
 			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
 			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
 			"start_after":      schema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive{}}},
+			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive}},
 			"when":             schema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
 		},
 	}

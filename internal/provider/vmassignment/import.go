@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -128,21 +129,15 @@ func (m *model) settings(s gpu.VMSettings) {
 }
 
 // unitsValidator accepts whole numbers from 0 to 2^64-1.
-type unitsValidator struct{}
+type unitsValidator struct{ valid.Must }
 
-func (unitsValidator) Description(context.Context) string {
-	return "must be a whole number from 0 to 18446744073709551615"
-}
-
-func (u unitsValidator) MarkdownDescription(ctx context.Context) string { return u.Description(ctx) }
-
-func (u unitsValidator) ValidateNumber(ctx context.Context, req validator.NumberRequest, resp *validator.NumberResponse) {
+func (u unitsValidator) ValidateNumber(_ context.Context, req validator.NumberRequest, resp *validator.NumberResponse) {
 	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
 		return
 	}
 	f := req.ConfigValue.ValueBigFloat()
 	if n, exact := f.Uint64(); !f.IsInt() || f.Sign() < 0 || exact != big.Exact {
 		resp.Diagnostics.AddAttributeError(req.Path, "Invalid number of driver units",
-			fmt.Sprintf("Attribute %s is %s, but %s (nearest: %d).", req.Path, f.Text('f', -1), u.Description(ctx), n))
+			fmt.Sprintf("Attribute %s is %s, but %s (nearest: %d).", req.Path, f.Text('f', -1), u.Must, n))
 	}
 }

@@ -140,7 +140,7 @@ func partitionAttributes() map[string]schema.Attribute {
 		for _, engine := range []string{"encode", "decode", "compute"} {
 			a[share+"_partition_"+engine] = schema.NumberAttribute{
 				MarkdownDescription: fmt.Sprintf("The adapter's %s %s, in the driver's units; 18446744073709551615 means no limit.", shareWord[share], engine),
-				Optional:            true, Validators: []validator.Number{unitsValidator{}},
+				Optional:            true, Validators: []validator.Number{unitsValidator{"must be a whole number from 0 to 18446744073709551615"}},
 			}
 		}
 	}
