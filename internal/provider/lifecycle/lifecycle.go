@@ -54,10 +54,15 @@ type Parts[M any] struct {
 
 	// Identify writes what Terraform identifies the object by, once that is known.
 	Identify func(ctx context.Context, known, next *tfsdk.ResourceIdentity, of *M) diag.Diagnostics
-	// Plan and PlanDestroy prove a plan against the hosts and the rest of the run. state is nil
-	// for a new object; inst is its name in the ledger; stays is what Record says.
-	Plan        func(ctx context.Context, inst string, plan, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool)
-	PlanDestroy func(ctx context.Context, state *M, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse)
+	// Label names an object for people. Prior is what a state says there is of it.
+	Label func(gpu.Want) string
+	Prior func(context.Context, *M, *diag.Diagnostics) gpu.Want
+	// At is the attribute that warns of whom a change disturbs.
+	At path.Path
+	// Plan proves a plan against the hosts and the rest of the run. stays is what Record says.
+	Plan func(context.Context, *Planning[M]) (stays bool)
+	// Around looks at the hosts that a destroy is proven against.
+	Around func(context.Context, *Planning[M], gpu.Want) fleet.View
 	// Touches reports whether an update needs the hosts; Apply makes the plan real and fills in
 	// its computed attributes, and returns false when nothing of the change is there; Permit
 	// writes what the claims say of policy where nothing else changes, nil where they say nothing.
@@ -71,7 +76,17 @@ type Parts[M any] struct {
 	Destroy func(context.Context, *Call[M])
 }
 
-// Call is a create, an update or a destroy.
+// Planning is a plan of an object.
+type Planning[M any] struct {
+	Inst        string              // the object's name in the ledger
+	Plan, State *M                  // the former is nil in a destroy, the latter for a new object
+	Prior       gpu.Want            // of the state
+	Differs     []change.Difference // what the last Read found
+	Req         resource.ModifyPlanRequest
+	Resp        *resource.ModifyPlanResponse
+}
+
+// Call is a create, an update or a destroy. Prior is that of its state.
 type Call[M any] struct {
 	fleet.Request
 	Plan, State *M // the former is nil in a destroy, the latter in a create
@@ -102,41 +117,58 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	defer s.Fleet.Ledger.Begin()()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
-	state, plan := object.Get[M](ctx, req.State, &resp.Diagnostics), object.Get[M](ctx, req.Plan, &resp.Diagnostics)
+	p := &Planning[M]{Plan: object.Get[M](ctx, req.Plan, &resp.Diagnostics), State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp}
+	if p.State != nil {
+		p.Prior = s.Of.Prior(ctx, p.State, &resp.Diagnostics)
+		p.Differs = drift.Decode(ctx, *s.Of.Drift(p.State), &resp.Diagnostics)
+	}
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if plan == nil {
-		s.Of.PlanDestroy(ctx, state, req, resp)
+	p.Inst = s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
+	if p.Plan == nil {
+		resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
+		s.PlanDestroy(ctx, p, p.Prior)
 		return
 	}
-	inst := s.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, inst)...)
-	if !s.Of.Plan(ctx, inst, plan, state, req, resp) {
+	resp.Diagnostics.Append(instance.SetLedger(ctx, resp.Private, p.Inst)...)
+	if !s.Of.Plan(ctx, p) {
 		return
 	}
-	differs := *s.Of.Drift(state) // stays: planned once more, as if nothing differed
-	*s.Of.Drift(state) = object.None(drift.Type)
+	differs := *s.Of.Drift(p.State) // stays: planned once more, as if nothing differed
+	*s.Of.Drift(p.State) = object.None(drift.Type)
+	p.Plan, p.Differs = object.Get[M](ctx, req.Plan, &resp.Diagnostics), nil
 	resp.Plan, resp.RequiresReplace = req.Plan, nil
-	s.Of.Plan(ctx, inst, object.Get[M](ctx, req.Plan, &resp.Diagnostics), state, req, resp)
+	s.Of.Plan(ctx, p)
 	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("drift"), differs)...)
+}
+
+// PlanDestroy proves that an object, if there is one, can be taken from its hosts, and says what that does. It
+// returns the hosts as they are then, and whether they would do it.
+func (s *Shell[M]) PlanDestroy(ctx context.Context, p *Planning[M], prior gpu.Want) (after fleet.View, ends bool) {
+	if prior.Empty() || s.Fleet.Unknown() {
+		return fleet.View{}, true
+	}
+	ch := change.Change{Subject: s.Of.Label(prior), Prior: prior}
+	return report.Destroy(ctx, s.Fleet, s.Of.At, s.Of.Around(ctx, p, prior), p.Req, p.Resp, ch)
 }
 
 // Record puts a plan into the ledger, and reports what the rules find, what the hosts have
 // otherwise, and whom the change disturbs. It returns true where the change would only put right
 // what differs and the hosts would refuse that: an apply that is bound to fail helps nobody, and an
 // error would stop all else. Right before an apply, which reads nothing, it is too late for that.
-func (s *Shell[M]) Record(ctx context.Context, inst string, at path.Path, v fleet.View, p change.Change, differs []change.Difference, diags *diag.Diagnostics) (stays bool) {
-	s.Fleet.AwaitNamed(ctx, v, p)
-	findings, does := s.Fleet.Record(inst, v, p)
-	if len(differs) > 0 && s.Fleet.Refreshes() && rules.Repairs(p) && !rules.HasErrors(findings) && !diags.HasError() && len(s.Fleet.Refused(v, p)) > 0 {
-		report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
+func (s *Shell[M]) Record(ctx context.Context, p *Planning[M], v fleet.View, ch change.Change) (stays bool) {
+	diags := &p.Resp.Diagnostics
+	s.Fleet.AwaitNamed(ctx, v, ch)
+	findings, does := s.Fleet.Record(p.Inst, v, ch)
+	if len(p.Differs) > 0 && s.Fleet.Refreshes() && rules.Repairs(ch) && !rules.HasErrors(findings) && !diags.HasError() && len(s.Fleet.Refused(v, ch)) > 0 {
+		report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
 		return true
 	}
-	report.Findings(diags, p.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, p)))
-	report.Drift(diags, s.Fleet, v, p, s.Of.Differs, differs)
-	if !p.Unchanged {
-		report.Disturbs(diags, s.Fleet, at, p, does)
+	report.Findings(diags, ch.Subject, slices.Concat(findings, s.Fleet.Elsewhere(ctx, v, ch)))
+	report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
+	if !ch.Unchanged {
+		report.Disturbs(diags, s.Fleet, s.Of.At, ch, does)
 	}
 	return false
 }
@@ -162,6 +194,7 @@ func (s *Shell[M]) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	c.limit(s.Of.Timeouts(c.Plan).Update(ctx, s.Of.Limit))
+	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
 	c.Token = instance.Token(ctx, req.Private)
 	switch {
 	case s.Of.Touches(c.Plan, c.State):
@@ -236,6 +269,8 @@ func (s *Shell[M]) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	c.limit(s.Of.Timeouts(c.State).Delete(ctx, s.Of.Limit))
 	c.Token, c.Approved = instance.Token(ctx, req.Private), instance.Approved(ctx, req.Private)
 	c.Adopt = c.Token == ""
+	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
+	c.Subject = s.Of.Label(c.Prior)
 	s.Of.Destroy(ctx, c)
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -115,15 +114,12 @@ func (m *model) sameLayout(o *model) bool {
 }
 
 // prior is declared with the GPUs that the state lists.
-func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.PartitionConfig {
-	if m == nil {
-		return nil
-	}
+func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
 	c, _ := m.declared(ctx, diags)
 	for host, gpus := range m.gpus(ctx, diags) {
 		c.GPUs[host] = slices.Sorted(maps.Keys(gpus))
 	}
-	return &c
+	return gpu.Want{Config: &c}
 }
 
 func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]map[string]gpuModel {
@@ -188,10 +184,7 @@ func choose(c *gpu.PartitionConfig, token string, hosts []string, v fleet.View) 
 	}
 }
 
-// drifted are the differences that the last Read left, but for those that no apply mends.
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
-	if m == nil {
-		return nil
-	}
-	return slices.DeleteFunc(drift.Decode(ctx, m.Drift, diags), func(d change.Difference) bool { return d.Cause == change.CauseGPUMissing })
+// mended are those differences that an apply mends.
+func mended(all []change.Difference) []change.Difference {
+	return slices.DeleteFunc(all, func(d change.Difference) bool { return d.Cause == change.CauseGPUMissing })
 }

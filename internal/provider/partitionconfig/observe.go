@@ -22,7 +22,7 @@ import (
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, daemonsBefore, earlier := m.gpus(ctx, diags), m.daemons(ctx, diags), m.drifted(ctx, diags)
+	before, daemonsBefore, earlier := m.gpus(ctx, diags), m.daemons(ctx, diags), mended(drift.Decode(ctx, m.Drift, diags))
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var differs []change.Difference
 	for _, name := range hosts {

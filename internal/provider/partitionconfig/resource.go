@@ -55,7 +55,11 @@ func of(f *fleet.Fleet) *Resource {
 		Type: ResourceType, Differs: "Partitions differ",
 		Creating: "create the partition config", Changing: "change the partition config", Destroying: "destroy the partition config",
 		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Identify: identify, Plan: r.plan, PlanDestroy: r.planGone, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() },
+		Label: func(w gpu.Want) string { return label(w.Config.ID) }, At: path.Empty(), Identify: identify,
+		Prior: prior, Plan: r.plan, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() },
+		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
+			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)))
+		},
 		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
 	return r
@@ -65,9 +69,9 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
 // plan makes the id, decides whether the hosts have to be touched, and proves the plan against
 // the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool) {
+func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
+	plan, state, prior, resp := p.Plan, p.State, p.Prior.Config, p.Resp
 	want, known := plan.declared(ctx, &resp.Diagnostics)
-	prior := state.prior(ctx, &resp.Diagnostics)
 	if known && (plan.ID.IsUnknown() || state != nil && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
 		want.ID = configID(want)
 		plan.ID = types.StringValue(want.ID)
@@ -79,20 +83,20 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		return false
 	}
 	var ended fleet.View // the hosts once one of another kind has ended
-	replaced := cmp.Or(prior, r.Fleet.Ledger.Prior(inst).Config)
+	replaced := cmp.Or(prior, r.Fleet.Ledger.Prior(p.Inst).Config)
 	leaves := replaced != nil && known && want.ID != replaced.ID && want.Kind == replaced.Kind
 	if replaced != nil && !leaves && (state == nil || known && want.Kind != prior.Kind) {
-		after, ends := r.planDestroy(ctx, req, replaced, resp)
+		after, ends := r.PlanDestroy(ctx, p, gpu.Want{Config: replaced})
 		if want.Kind != replaced.Kind {
 			ended = after
 			if !ends {
-				r.Fleet.Ledger.Forget(inst)
+				r.Fleet.Ledger.Forget(p.Inst)
 				return false // that is what is wrong with the replacement
 			}
 		}
 	}
-	differs := state.drifted(ctx, &resp.Diagnostics)
-	unchanged := state != nil && known && len(differs) == 0 &&
+	p.Differs = mended(p.Differs)
+	unchanged := state != nil && known && len(p.Differs) == 0 &&
 		plan.Hosts.Equal(state.Hosts) && plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) &&
 		plan.sameLayout(state) && plan.Name.Equal(state.Name) &&
 		plan.QuiesceUnits.Equal(state.QuiesceUnits) // the host keeps it for the next boot
@@ -107,31 +111,34 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	if !known || r.Fleet.Unknown() {
 		// Its checks wait until apply, but for VMs whose permission is taken back meanwhile.
-		open := change.Change{Subject: label(want.ID), Prior: gpu.Want{Config: prior}}
+		open := change.Change{Subject: label(want.ID), Prior: p.Prior}
 		if prior != nil {
 			open.Subject = label(prior.ID)
 		}
-		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) }))
+		report.Findings(&resp.Diagnostics, open.Subject, r.Fleet.Ledger.Open(p.Inst, open, func() []rules.Finding { return r.Fleet.CheckOpen(r.Fleet.Seen(), open) }))
 		return false
 	}
 
-	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
-	p.Adopt = state != nil && p.Token == ""
+	ch := change.Change{
+		Subject: label(want.ID), Token: instance.Token(ctx, p.Req.Private), Approved: instance.Seen(ctx, p.Req.Private),
+		Prior: p.Prior, Want: gpu.Want{Config: &want}, Unchanged: unchanged,
+	}
+	ch.Adopt = state != nil && ch.Token == ""
 	var view fleet.View
 	if unchanged {
 		want.GPUs = prior.GPUs
 		view = r.Fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := scope.Hosts(ctx, r.Fleet, want.Scope, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.Fleet.Ledger.Forget(inst)
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+			r.Fleet.Ledger.Forget(p.Inst)
 			return false
 		}
-		if !r.allAnswer(hosts, v, p.Subject, &resp.Diagnostics) {
-			r.Fleet.Ledger.Forget(inst)
+		if !r.allAnswer(hosts, v, ch.Subject, &resp.Diagnostics) {
+			r.Fleet.Ledger.Forget(p.Inst)
 			return false
 		}
-		choose(&want, p.Token, hosts, v.With(ended))
+		choose(&want, ch.Token, hosts, v.With(ended))
 		view = v
 		if prior != nil { // hosts that leave matter as well
 			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.GPUs))))
@@ -141,29 +148,11 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	if state != nil { // the second call for a replacement does not tell what is replaced
 		r.Fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want, &resp.Diagnostics))
 	}
-	p.Want.Config = &want
-	p.Prior.Config = prior
-	p.Approved = instance.Seen(ctx, req.Private)
-	stays = r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+	stays = r.Record(ctx, p, view, ch)
 	if leaves && state != nil { // after the record, by which another that leaves the wanted config hands it over
-		r.planDestroy(ctx, req, replaced, resp)
+		r.PlanDestroy(ctx, p, gpu.Want{Config: replaced})
 	}
 	return stays
-}
-
-func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
-}
-
-// planDestroy proves that the config can be taken from its hosts, and says what that does. It
-// returns the hosts as they are then.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PartitionConfig, resp *resource.ModifyPlanResponse) (after fleet.View, ends bool) {
-	if r.Fleet.Unknown() {
-		return fleet.View{}, true
-	}
-	names := slices.Sorted(maps.Keys(prior.GPUs))
-	view := r.Fleet.LookAround(ctx, names)
-	return report.Destroy(ctx, r.Fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Config: prior}})
 }
 
 // allAnswer refuses to change a layout while some of its hosts are silent, even when
@@ -187,13 +176,13 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 // updatePermission rewrites the claims when rollout.drain changes, or max_disruption of MPS: actions
 // and the agent go by them. Other changes of policy need no host.
 func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model]) {
-	prior := c.State.prior(ctx, c.Diags)
+	prior := c.Prior.Config
 	want, _ := c.Plan.declared(ctx, c.Diags)
 	if c.Token == "" || want.Drain == prior.Drain && (want.MPS == nil || want.MaxDisruption == prior.MaxDisruption) {
 		return
 	}
 	want.GPUs = prior.GPUs
-	c.Subject, c.Want.Config, c.Prior.Config, c.ClaimOnly, c.MaxUnavailable = label(want.ID), &want, prior, true, len(want.GPUs)
+	c.Subject, c.Want.Config, c.ClaimOnly, c.MaxUnavailable = label(want.ID), &want, true, len(want.GPUs)
 	c.Doing = "record what the config allows"
 	r.Carry(ctx, c)
 }
@@ -215,9 +204,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	choose(&want, c.Token, hosts, view)
-	if prior := c.State.prior(ctx, c.Diags); prior != nil {
-		prior.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
-		c.Prior.Config = prior
+	if c.Prior.Config != nil {
+		c.Prior.Config.Restore = want.Restore // what a host that leaves is to be put back to is the plan's business
 	}
 	c.Plan.roll(&c.Request, c.Diags)
 	skipped, done := r.Carry(ctx, c)
@@ -272,10 +260,8 @@ func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[
 
 // destroy takes the config from its hosts.
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
-	prior := c.State.prior(ctx, c.Diags)
-	c.Subject, c.Prior.Config = label(prior.ID), prior
 	c.State.roll(&c.Request, c.Diags)
-	if r.Carry(ctx, c); c.Err != nil && prior.Restore {
+	if r.Carry(ctx, c); c.Err != nil && c.Prior.Config.Restore {
 		c.Diags.AddWarning("Destroying uses what was applied last", "To destroy without putting the GPUs back, first apply on_destroy = \"keep\".")
 	}
 }

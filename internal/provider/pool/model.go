@@ -83,10 +83,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Po
 }
 
 // prior is declared with the GPUs that the state lists.
-func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.PoolConfig {
-	if m == nil {
-		return nil
-	}
+func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
 	c, _ := m.declared(ctx, diags)
 	members := map[string][]string{}
 	for host, gpus := range m.gpus(ctx, diags) {
@@ -98,7 +95,7 @@ func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.PoolCon
 		}
 	}
 	c.Members = members
-	return &c
+	return gpu.Want{Pool: &c}
 }
 
 // held are the hosts of which the state has something.
@@ -129,7 +126,7 @@ func choose(c *gpu.PoolConfig, hosts []string, v fleet.View) {
 
 // observe writes what the hosts have into the computed attributes.
 func (m *model) observe(ctx context.Context, c gpu.PoolConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, earlier := m.gpus(ctx, diags), m.drifted(ctx, diags)
+	before, earlier := m.gpus(ctx, diags), drift.Decode(ctx, m.Drift, diags)
 	all := map[string]map[string]gpuModel{}
 	var differs []change.Difference
 	differ := func(what, found, declared string, cause change.Cause) {
@@ -223,13 +220,6 @@ func spelled(ids []string, id string) (string, bool) {
 		}
 	}
 	return id, false
-}
-
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
-	if m == nil {
-		return nil
-	}
-	return drift.Decode(ctx, m.Drift, diags)
 }
 
 // imported reports whether only the id and the name are known.

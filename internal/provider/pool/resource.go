@@ -63,8 +63,12 @@ func of(f *fleet.Fleet) *Resource {
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Creating: "create the pool", Changing: "change the pool", Destroying: "destroy the pool", Differs: "Pool differs",
 		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Identify: r.identify, Plan: r.plan, PlanDestroy: r.planGone, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() },
-		Apply: r.apply, Read: r.read, Destroy: r.destroy,
+		Label: func(w gpu.Want) string { return label(w.Pool.ID) }, At: path.Empty(), Identify: r.identify,
+		Prior: prior, Plan: r.plan, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() }, Apply: r.apply, Read: r.read,
+		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
+			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
+		},
+		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
 	return r
 }
@@ -145,18 +149,17 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 
 // plan makes the id, decides whether the hosts have to be touched, and proves the plan against
 // the hosts and the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool) {
+func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
+	plan, state, prior, resp := p.Plan, p.State, p.Prior.Pool, p.Resp
 	want, known := plan.declared(ctx, &resp.Diagnostics)
 	if known && (plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name)) {
 		want.ID = poolID(want.Scope, want.Members, want.Name)
 		plan.ID = types.StringValue(want.ID)
 	}
-	prior := state.prior(ctx, &resp.Diagnostics)
-	if replaced := r.Fleet.Ledger.Prior(inst).Pool; state == nil && replaced != nil && gpu.SameID(replaced.ID, want.ID) {
-		r.planDestroy(ctx, req, replaced, resp)
+	if replaced := r.Fleet.Ledger.Prior(p.Inst); state == nil && replaced.Pool != nil && gpu.SameID(replaced.Pool.ID, want.ID) {
+		r.PlanDestroy(ctx, p, replaced)
 	}
-	differs := state.drifted(ctx, &resp.Diagnostics)
-	unchanged := state != nil && known && len(differs) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
+	unchanged := state != nil && known && len(p.Differs) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
 		plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) && plan.Name.Equal(state.Name) &&
 		plan.Quotas.Equal(state.Quotas) // the hosts keep them, for the shares of other states
 	if unchanged {
@@ -170,22 +173,22 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	}
 	if !known || r.Fleet.Unknown() {
 		if state != nil && !plan.Name.Equal(state.Name) {
-			r.planDestroy(ctx, req, prior, resp)
+			r.PlanDestroy(ctx, p, p.Prior)
 		}
-		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
+		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
 		return false
 	}
 
-	p := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
-	p.Adopt = state != nil && p.Token == ""
+	ch := change.Change{Subject: label(want.ID), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Pool: &want}, Unchanged: unchanged}
+	ch.Adopt = state != nil && ch.Token == ""
 	var view fleet.View
 	if unchanged {
 		want.Members = prior.Members
 		view = r.Fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := r.hosts(ctx, want, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
-			r.Fleet.Ledger.Forget(inst)
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+			r.Fleet.Ledger.Forget(p.Inst)
 			return false
 		}
 		choose(&want, hosts, v)
@@ -194,26 +197,11 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 			view = v.With(r.Fleet.Look(ctx, slices.Sorted(maps.Keys(prior.Members))))
 		}
 	}
-	p.Want.Pool, p.Prior.Pool = &want, prior
-	stays = r.Record(ctx, inst, path.Empty(), view, p, differs, &resp.Diagnostics)
+	stays = r.Record(ctx, p, view, ch)
 	if prior != nil && !gpu.SameID(prior.ID, want.ID) { // after the record, by which another that leaves the wanted pool hands it over
-		r.planDestroy(ctx, req, prior, resp)
+		r.PlanDestroy(ctx, p, p.Prior)
 	}
 	return stays
-}
-
-func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
-}
-
-// planDestroy proves that the pool can be taken from its hosts.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.PoolConfig, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.Fleet.Unknown() {
-		return
-	}
-	names := slices.Sorted(maps.Keys(prior.Members))
-	view := r.Fleet.LookAround(ctx, names)
-	report.Destroy(ctx, r.Fleet, path.Empty(), view, req, resp, change.Change{Subject: label(prior.ID), Prior: gpu.Want{Pool: prior}})
 }
 
 // hosts resolves the hosts that a pool is declared for, and looks at them.
@@ -252,9 +240,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	}
 	declared := want
 	choose(&want, hosts, view)
-	if prior := c.State.prior(ctx, c.Diags); prior != nil {
-		prior.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
-		c.Prior.Pool = prior
+	if c.Prior.Pool != nil {
+		c.Prior.Pool.MountBack = want.MountBack // what becomes of a GPU that leaves is the plan's business
 	}
 	_, done := r.Carry(ctx, c)
 	if !want.Force {
@@ -331,11 +318,4 @@ func (r *Resource) look(ctx context.Context, c gpu.PoolConfig) ([]string, fleet.
 	default:
 		return c.Scope.Hosts, r.Fleet.Look(ctx, c.Scope.Hosts)
 	}
-}
-
-// destroy takes the pool from its hosts.
-func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
-	c.Prior.Pool = c.State.prior(ctx, c.Diags)
-	c.Subject = label(c.Prior.Pool.ID)
-	r.Carry(ctx, c)
 }

@@ -31,6 +31,6 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	if !of(f).readImported(ctx, &m, a.Claim, diags) {
 		return
 	}
-	m.observe(ctx, host, v.Hosts[host], *m.prior(ctx, diags), diags)
+	m.observe(ctx, host, v.Hosts[host], *prior(ctx, &m, diags).Share, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)
 }

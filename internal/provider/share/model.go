@@ -9,9 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
@@ -115,14 +113,11 @@ func (m *model) limits(diags *diag.Diagnostics) gpu.Share {
 }
 
 // prior is the share as the state has it, with where it was placed.
-func (m *model) prior(ctx context.Context, diags *diag.Diagnostics) *gpu.Share {
-	if m == nil {
-		return nil
-	}
+func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
 	s := m.limits(diags)
 	s.Host, s.Devices = m.Host.ValueString(), m.placed(ctx, diags)
 	s.Count = max(1, len(s.Devices))
-	return &s
+	return gpu.Want{Share: &s}
 }
 
 // placed are the devices that the state lists.
@@ -141,11 +136,4 @@ func (m *model) placed(ctx context.Context, diags *diag.Diagnostics) []gpu.Share
 		out = append(out, dev)
 	}
 	return out
-}
-
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
-	if m == nil {
-		return nil
-	}
-	return drift.Decode(ctx, m.Drift, diags)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -16,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -23,14 +23,13 @@ import (
 
 // plan decides whether the host has to be touched, and proves that there is room for the share on
 // the hosts and beside the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) bool {
-	prior := state.prior(ctx, &resp.Diagnostics)
-	config := object.Get[model](ctx, req.Config, &resp.Diagnostics)
+func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool {
+	plan, state, prior, resp := p.Plan, p.State, p.Prior.Share, p.Resp
+	config := object.Get[model](ctx, p.Req.Config, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return false
 	}
 	want, known := config.declared(ctx, &resp.Diagnostics)
-	drifted := state.drifted(ctx, &resp.Diagnostics)
 	if state != nil {
 		resp.RequiresReplace = config.replaces(ctx, state, &resp.Diagnostics)
 		if r.configReplaced(want.Config) {
@@ -41,19 +40,18 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 	if stays {
 		stay(&want, *prior)
 	}
-	unchanged := stays && known && len(drifted) == 0 && want.SameLimits(*prior)
-	plan.foresee(config, state, stays, unchanged, len(drifted) > 0)
+	unchanged := stays && known && len(p.Differs) == 0 && want.SameLimits(*prior)
+	plan.foresee(config, state, stays, unchanged, len(p.Differs) > 0)
 	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 	if resp.Diagnostics.HasError() {
 		return false
 	}
 	if !known || r.Fleet.Unknown() {
-		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
+		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
 		return false
 	}
 
-	p := change.Change{Subject: label(want), Token: instance.Token(ctx, req.Private), Unchanged: unchanged, Replaces: state != nil && !stays}
-	p.Want.Share, p.Prior.Share = &want, prior
+	ch := change.Change{Subject: label(want), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Share: &want}, Unchanged: unchanged, Replaces: state != nil && !stays}
 	view := r.Fleet.Seen() // a plan that changes nothing asks nobody
 	if !unchanged {
 		v, ok := r.look(ctx, want, &resp.Diagnostics)
@@ -61,15 +59,15 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		if prior != nil {
 			held = prior.Host
 		}
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, p.Subject, v, held) || !ok {
-			r.Fleet.Ledger.Forget(inst)
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, held) || !ok {
+			r.Fleet.Ledger.Forget(p.Inst)
 			return false
 		}
 		on := r.placedOn(ctx, want)
 		if !slices.ContainsFunc(on, func(host string) bool { return !r.Fleet.GoesWithout(v.Errors[host]) }) && len(on) > 0 {
 			resp.Diagnostics.AddError("A share cannot change while its host does not answer", fmt.Sprintf(
-				"%s\n\nHost: %s\nFound: %v.\nFix: Bring the host back, or leave the share as it is until then.", p.Subject, strings.Join(on, ", "), words.Capital(v.Errors[on[0]].Error())))
-			r.Fleet.Ledger.Forget(inst)
+				"%s\n\nHost: %s\nFound: %v.\nFix: Bring the host back, or leave the share as it is until then.", ch.Subject, strings.Join(on, ", "), words.Capital(v.Errors[on[0]].Error())))
+			r.Fleet.Ledger.Forget(p.Inst)
 			return false
 		}
 		view = v
@@ -78,13 +76,9 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		}
 	}
 	if state != nil && !stays {
-		r.planDestroy(ctx, req, prior, resp)
+		r.PlanDestroy(ctx, p, p.Prior)
 	}
-	return r.Record(ctx, inst, path.Empty(), view, p, drifted, &resp.Diagnostics)
-}
-
-func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	r.planDestroy(ctx, req, state.prior(ctx, &resp.Diagnostics), resp)
+	return r.Record(ctx, p, view, ch)
 }
 
 // placedOn are the hosts that a share is on, or can go to.
@@ -169,12 +163,4 @@ func (m *model) keepPlanned(planned *model) {
 	if !planned.Devices.IsUnknown() {
 		m.Devices, m.Mode, m.Isolation = planned.Devices, planned.Mode, planned.Isolation
 	}
-}
-
-// planDestroy proves that the share can be taken back.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Share, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.Fleet.Unknown() {
-		return
-	}
-	report.Destroy(ctx, r.Fleet, path.Empty(), r.Fleet.Look(ctx, []string{prior.Host}), req, resp, change.Change{Subject: label(*prior), Prior: gpu.Want{Share: prior}})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -44,8 +45,12 @@ func of(f *fleet.Fleet) *Resource {
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Creating: "create the share", Changing: "change the share", Destroying: "destroy the share", Differs: "Share differs",
 		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Identify: identify, Plan: r.plan, PlanDestroy: r.planGone, Touches: func(plan, _ *model) bool { return plan.Environment.IsUnknown() },
-		Apply: r.apply, Read: r.read, Destroy: r.destroy,
+		Label: func(w gpu.Want) string { return label(*w.Share) }, At: path.Empty(), Identify: identify,
+		Prior: prior, Plan: r.plan, Touches: func(plan, _ *model) bool { return plan.Environment.IsUnknown() }, Apply: r.apply, Read: r.read,
+		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
+			return r.Fleet.Look(ctx, []string{prior.Share.Host})
+		},
+		Destroy: func(ctx context.Context, c *lifecycle.Call[model]) { r.Carry(ctx, c) },
 	}
 	return r
 }
@@ -74,7 +79,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if c.Diags.HasError() {
 		return false
 	}
-	prior := c.State.prior(ctx, c.Diags)
+	prior := c.Prior.Share
 	if prior != nil {
 		stay(&want, *prior)
 	}
@@ -87,7 +92,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 			want.GPUIDs = c.Want.Share.GPUIDs // how it was pinned when it was placed: later pins move nothing
 		}
 	}
-	c.Subject, c.Want.Share, c.Prior.Share = label(want), &want, prior
+	c.Subject, c.Want.Share = label(want), &want
 	host, h, err := r.Fleet.ApplyShare(ctx, c.Request)
 	if _, done := c.End(&fleet.Result{}, err); !done {
 		return false
@@ -118,7 +123,7 @@ func warnOfLacks(diags *diag.Diagnostics, host string, h *gpu.Host, s gpu.Share)
 func (r *Resource) read(ctx context.Context, state *model, _ resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	host, name := state.Host.ValueString(), state.Name.ValueString()
 	view := r.Fleet.Look(ctx, []string{host})
-	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*state.prior(ctx, &resp.Diagnostics)), view, host) || !view.Recorded() {
+	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(*prior(ctx, state, &resp.Diagnostics).Share), view, host) || !view.Recorded() {
 		return nil, nil, false
 	}
 	h := view.Hosts[host]
@@ -130,16 +135,9 @@ func (r *Resource) read(ctx context.Context, state *model, _ resource.ReadReques
 		resp.State.RemoveResource(ctx) // the host has answered that it has no such share
 		return nil, nil, false
 	}
-	state.observe(ctx, host, h, *state.prior(ctx, &resp.Diagnostics), &resp.Diagnostics)
+	state.observe(ctx, host, h, *prior(ctx, state, &resp.Diagnostics).Share, &resp.Diagnostics)
 	if !claimed {
 		return nil, nil, true
 	}
 	return claim, map[string]*gpu.Claim{host: claim}, true
-}
-
-// destroy takes the share back.
-func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
-	c.Prior.Share = c.State.prior(ctx, c.Diags)
-	c.Subject = label(*c.Prior.Share)
-	r.Carry(ctx, c)
 }

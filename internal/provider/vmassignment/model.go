@@ -141,13 +141,10 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 }
 
 // prior is what the state says was assigned, to which VM and where.
-func (m *model) prior(ctx context.Context, defaults gpu.Power, diags *diag.Diagnostics) *gpu.Assignment {
-	if m == nil {
-		return nil
-	}
-	a, _ := m.declared(ctx, defaults, diags)
+func (r *Resource) prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
+	a, _ := m.declared(ctx, r.Fleet.Power(), diags)
 	a.VMID, a.Host = m.VMID.ValueString(), m.OwnerHost.ValueString()
-	return &a
+	return gpu.Want{Assignment: &a}
 }
 
 // poolName is the part of a pool's id that hosts know: the id is the cluster or host
@@ -239,11 +236,4 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 		record = &claim
 	}
 	m.Drift = drift.Encode(ctx, change.AssignmentDifferences(h, vm, &a, record), diags)
-}
-
-func (m *model) drifted(ctx context.Context, diags *diag.Diagnostics) []change.Difference {
-	if m == nil {
-		return nil
-	}
-	return drift.Decode(ctx, m.Drift, diags)
 }

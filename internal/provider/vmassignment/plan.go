@@ -6,7 +6,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -14,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
@@ -22,25 +22,24 @@ import (
 
 // plan finds the VM, decides whether it has to be touched, and proves the plan against the hosts
 // and the rest of this run.
-func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) (stays bool) {
+func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
+	plan, state, prior, resp := p.Plan, p.State, p.Prior.Assignment, p.Resp
 	want, known := plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
-	prior := state.prior(ctx, r.Fleet.Power(), &resp.Diagnostics)
 	policy := r.policy(ctx, plan, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
-		r.declare(inst, policy, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
+		r.declare(p.Inst, policy, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
 	}
-	drifted := state.drifted(ctx, &resp.Diagnostics)
 	sameVM := state != nil && plan.VM.Equal(state.VM)
 	// An assignment that waited for the VM's power-off, and may not wait any more.
 	due := state != nil && state.Pending.ValueBool() && !want.Power.NextOff
-	same := known && sameVM && !due && len(drifted) == 0 && plan.assigns(state)
+	same := known && sameVM && !due && len(p.Differs) == 0 && plan.assigns(state)
 	unchanged := same && !r.configChanges(want)
 
 	switch {
 	case unchanged:
 		plan.keep(state)
-	case known && sameVM && !due && len(drifted) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
+	case known && sameVM && !due && len(p.Differs) == 0 && !r.configChanges(want) && change.OnlyLiveSettings(*prior, want):
 		plan.keep(state) // nothing that the VM holds can change
 		plan.Drift = object.None(drift.Type)
 	default:
@@ -53,55 +52,49 @@ func (r *Resource) plan(ctx context.Context, inst string, plan, state *model, re
 		plan.VMID = types.StringUnknown()
 	}
 	if !known || r.Fleet.Unknown() {
-		r.Fleet.Ledger.Forget(inst) // its checks wait until apply
+		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
 		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 		return false
 	}
 
-	p := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, req.Private), Unchanged: unchanged}
-	p.Adopt = state != nil && p.Token == ""
-	p.Prior.Assignment, p.Want.Assignment = prior, &want
+	ch := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Assignment: &want}, Unchanged: unchanged}
+	ch.Adopt = state != nil && ch.Token == ""
 	if unchanged {
 		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
-		r.planUnchanged(ctx, inst, p, &resp.Diagnostics)
+		r.planUnchanged(ctx, p, ch)
 		return false
 	}
 	view, at, ok := r.find(ctx, plan, want, prior, &resp.Diagnostics)
 	if !ok {
-		r.Fleet.Ledger.Forget(inst)
+		r.Fleet.Ledger.Forget(p.Inst)
 		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
 		return false
 	}
 	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
 	leaves := false
-	switch before := r.Fleet.Ledger.Prior(inst).Assignment; {
+	switch before := r.Fleet.Ledger.Prior(p.Inst).Assignment; {
 	case state == nil && before != nil && gpu.SameID(at.VM.ID, before.VMID):
 		again := *before // a replacement, which takes the GPU away and gives it again
 		again.Power = again.Power.Stricter(want.Power)
-		r.planDestroy(ctx, req, &again, resp)
+		r.PlanDestroy(ctx, p, gpu.Want{Assignment: &again})
 	case state == nil:
-		r.declare(inst, policy, at.VM.ID, view, &resp.Diagnostics)
+		r.declare(p.Inst, policy, at.VM.ID, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
-		p.Approved = instance.Seen(ctx, req.Private)
+		ch.Approved = instance.Seen(ctx, p.Req.Private)
 	default:
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("vm"))
 		plan.VMID = types.StringUnknown()
 		leaves = true
 	}
 	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
-	stays = r.Record(ctx, inst, path.Root("vm"), view, p, drifted, &resp.Diagnostics)
+	stays = r.Record(ctx, p, view, ch)
 	if leaves { // after the record, by which another that leaves the wanted VM hands it over
 		was := *prior
 		was.Power = was.Power.Stricter(want.Power)
-		r.planDestroy(ctx, req, &was, resp)
+		r.PlanDestroy(ctx, p, gpu.Want{Assignment: &was})
 	}
 	return stays
-}
-
-func (r *Resource) planGone(ctx context.Context, state *model, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, nil)...)
-	r.planDestroy(ctx, req, state.prior(ctx, r.Fleet.Power(), &resp.Diagnostics), resp)
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
@@ -124,14 +117,14 @@ func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.Vie
 
 // planUnchanged records what the resource goes on holding. It goes by what this run
 // has seen: a change of policy alone asks nobody.
-func (r *Resource) planUnchanged(ctx context.Context, inst string, p change.Change, diags *diag.Diagnostics) {
-	want, view := p.Want.Assignment, r.Fleet.Seen()
+func (r *Resource) planUnchanged(ctx context.Context, p *lifecycle.Planning[model], ch change.Change) {
+	want, view := ch.Want.Assignment, r.Fleet.Seen()
 	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
 	if at, err := fleet.FindVM(view, want.VMID); err == nil {
 		want.VMName, want.Host = at.VM.Name, at.Host
-		r.warnOfName(diags, *want)
+		r.warnOfName(&p.Resp.Diagnostics, *want)
 	}
-	r.Record(ctx, inst, path.Root("vm"), view, p, nil, diags)
+	r.Record(ctx, p, view, ch)
 }
 
 // warnOfName says that a name in the configuration is out of date: the VM that it
@@ -144,16 +137,13 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 		"%s\n\nFound: The VM (id %s) is called %q on %s.\nFix: Write its new name, or its id, which never changes.", label(a.VM), a.VMID, a.VMName, a.Host))
 }
 
-// planDestroy proves that the GPU can be taken from the VM.
-func (r *Resource) planDestroy(ctx context.Context, req resource.ModifyPlanRequest, prior *gpu.Assignment, resp *resource.ModifyPlanResponse) {
-	if prior == nil || r.Fleet.Unknown() {
-		return
-	}
-	inst := r.Fleet.Ledger.Instance(instance.Ledger(ctx, req.Private))
-	r.declare(inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
+// around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
+func (r *Resource) around(ctx context.Context, p *lifecycle.Planning[model], was gpu.Want) fleet.View {
+	prior := was.Assignment
+	r.declare(p.Inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, r.Fleet.Seen(), &p.Resp.Diagnostics)
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
-	report.Destroy(ctx, r.Fleet, path.Root("vm"), view, req, resp, change.Change{Subject: label(prior.VM), Prior: gpu.Want{Assignment: prior}})
+	return view
 }
 
 // keep copies the computed attributes of the state.

@@ -44,7 +44,7 @@ func of(f *fleet.Fleet) *Resource {
 	r.Fleet, r.Of = f, lifecycle.Parts[model]{
 		Type: ResourceType, Creating: "assign a GPU", Changing: "change the assignment", Destroying: "take the GPU from the VM", Differs: "Assignment differs",
 		Limit: perVM, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
-		Identify: identify, Plan: r.plan, PlanDestroy: r.planGone,
+		Label: func(w gpu.Want) string { return label(w.Assignment.VM) }, At: path.Root("vm"), Identify: identify, Prior: r.prior, Plan: r.plan, Around: r.around,
 		Touches: func(plan, state *model) bool { return plan.OwnerHost.IsUnknown() || !plan.assigns(state) },
 		Apply:   r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
@@ -61,7 +61,7 @@ func label(vm string) string { return fmt.Sprintf("%s for VM %q", ResourceType, 
 // resource's own `power` or the provider's: a partition config that has to stop the VM
 // goes by the claim. Other changes of policy need no host.
 func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model]) {
-	prior := c.State.prior(ctx, r.Fleet.Power(), c.Diags)
+	prior := c.Prior.Assignment
 	want, _ := c.Plan.declared(ctx, r.Fleet.Power(), c.Diags)
 	c.Plan.EffectivePower = power.Applied(want.Power, c.Plan.Power, c.Diags)
 	if c.Token == "" || power.Same(c.Plan.EffectivePower, c.Plan.Power, c.State.EffectivePower, c.State.Power, c.Diags) {
@@ -71,7 +71,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 	if at, err := fleet.FindVM(r.Fleet.LookAll(ctx), want.VMID); err == nil {
 		want.VMName = at.VM.Name
 	}
-	c.Subject, c.Want.Assignment, c.Prior.Assignment, c.ClaimOnly = label(want.VM), &want, prior, true
+	c.Subject, c.Want.Assignment, c.ClaimOnly = label(want.VM), &want, true
 	c.Doing = "record what may be done to the VM"
 	r.Carry(ctx, c)
 }
@@ -84,8 +84,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if c.Diags.HasError() {
 		return false
 	}
-	prior := c.State.prior(ctx, r.Fleet.Power(), c.Diags)
-	_, at, ok := r.find(ctx, c.Plan, want, prior, c.Diags)
+	_, at, ok := r.find(ctx, c.Plan, want, c.Prior.Assignment, c.Diags)
 	if !ok {
 		if !c.Diags.HasError() {
 			c.Diags.AddAttributeError(path.Root("vm"), "VM was not found", fmt.Sprintf("%s\n\nFound: The hosts that answer do not have it, and others do not answer.", label(want.VM)))
@@ -93,7 +92,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
-	c.Subject, c.Want.Assignment, c.Prior.Assignment = label(want.VM), &want, prior
+	c.Subject, c.Want.Assignment = label(want.VM), &want
 	_, done := r.Carry(ctx, c)
 	if want.Device != nil && !want.Device.Force {
 		report.NeedsForce(c.Diags, path.Root("device").AtName("dismount"), c.Subject, c.Err)
@@ -186,11 +185,10 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 
 // destroy takes from the VM what it was given.
 func (r *Resource) destroy(ctx context.Context, c *lifecycle.Call[model]) {
-	prior := c.State.prior(ctx, r.Fleet.Power(), c.Diags)
+	prior := c.Prior.Assignment
 	if declared, replaced := instance.DeclaredPower(ctx, c.Private); replaced {
 		prior.Power = prior.Power.Stricter(declared)
 	}
-	c.Subject, c.Prior.Assignment = label(prior.VM), prior
 	if r.Carry(ctx, c); !c.Diags.HasError() {
 		r.warnOfRemains(ctx, *prior, c.Diags)
 	}
