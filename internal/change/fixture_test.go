@@ -183,7 +183,12 @@ func plain(h gpu.Host) gpu.Host {
 		for i := range m.Daemons {
 			d := &m.Daemons[i]
 			d.PID, d.Clients, d.PipeDir = min(max(d.PID, -d.PID), 1), nil, ""
+			d.Devices = slices.DeleteFunc(slices.Clone(d.Devices), func(of gpu.SharedDevice) bool {
+				g, ok := h.GPU(of.GPU)
+				return ok && of.Instance == nil && g.MIGEnabled() // it serves nothing there, and would not be started with it
+			})
 		}
+		m.Daemons = slices.DeleteFunc(m.Daemons, func(d gpu.MPSDaemon) bool { return len(d.Devices) == 0 })
 		h.MPS = &m
 	}
 	h.Pools = sorted(h.Pools, func(p gpu.Pool) string { return p.Name })
