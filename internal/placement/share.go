@@ -169,7 +169,7 @@ func CanLimitContainers(h *gpu.Host, d *Device) bool {
 // ShareSpec is what the host hands to containers for a share that is placed.
 func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 	if len(s.Devices) == 0 {
-		return gpu.ShareSpec{}, &ShareUnplacedError{Share: s.Name}
+		return gpu.ShareSpec{}, wrongShare(ShareUnplaced, "", "share %q was not placed on a device yet", s.Name)
 	}
 	spec := gpu.ShareSpec{Name: s.Name, Devices: slices.Clone(s.Devices)}
 	first := PlacedDevice(h, s.Devices[0])
@@ -179,7 +179,7 @@ func ShareSpec(h *gpu.Host, s *gpu.Share) (gpu.ShareSpec, error) {
 		// A container has one limit for all its devices: that of the smallest.
 		spec.MemoryRequest, spec.MemoryLimit = min(spec.MemoryRequest, d.Request(s)), min(spec.MemoryLimit, d.Limit(s))
 		if d.group != first.group {
-			return gpu.ShareSpec{}, &ShareApartError{Share: s.Name, First: first.SharedDevice, Second: at, FirstMode: first.Mode, SecondMode: d.Mode}
+			return gpu.ShareSpec{}, apart(s.Name, first, d)
 		}
 	}
 	if first.Mode != gpu.ShareMPS {

@@ -17,9 +17,9 @@ const cdiNameMax = 128
 func checkShareName(name string) error {
 	switch {
 	case len(name) > cdiNameMax:
-		return &ShareNameError{Name: name, Problem: fmt.Sprintf("its name has %d characters, and at most %d are allowed", len(name), cdiNameMax)}
+		return wrongShare(ShareName, "", "share %q cannot be a CDI device: its name has %d characters, and at most %d are allowed", name, len(name), cdiNameMax)
 	case !cdiName.MatchString(name):
-		return &ShareNameError{Name: name, Problem: "letters, digits, \"_\", \"-\", \".\" and \":\" are allowed, and the first and the last must be a letter or a digit"}
+		return wrongShare(ShareName, "", `share %q cannot be a CDI device: letters, digits, "_", "-", "." and ":" are allowed, and the first and the last must be a letter or a digit`, name)
 	}
 	return nil
 }
@@ -34,7 +34,9 @@ func CheckShare(s *gpu.Share) error {
 
 func checkShareAmounts(s *gpu.Share) error {
 	bad := func(attribute, found, wanted string) error {
-		return &ShareAmountError{Share: s.Name, Attribute: attribute, Found: found, Wanted: wanted}
+		e := wrongShare(ShareAmount, "", "share %q: %s is %s, and must be %s", s.Name, attribute, found, wanted)
+		e.Attribute = attribute
+		return e
 	}
 	switch p := s.ActiveThreadPercentage; {
 	case !IsPercentage(p):

@@ -141,25 +141,41 @@ func lackRank(c LackCode) int {
 	}, c)
 }
 
-// ShareScopeError is a pool or a partition config that the host has not.
-type ShareScopeError struct {
-	Share, Host, What, ID string
+// ShareFault is what is wrong with a share that more room would not mend.
+type ShareFault int
+
+// The faults of a share.
+const (
+	ShareUnplaced    ShareFault = iota + 1 // it is to be handed over, and was not placed
+	ShareNotInPool                         // its host has nothing of its pool
+	ShareNotInConfig                       // its host has not its partition config
+	ShareApart                             // no process reaches its devices together
+	ShareApartDaemon                       // two MPS daemons serve its devices
+	ShareNamesake                          // the host has another share of its name
+	ShareName                              // CDI takes no device of its name
+	ShareAmount                            // an amount that no device could give
+)
+
+// ShareError is such a share. Attribute is where an amount is.
+type ShareError struct {
+	Fault           ShareFault
+	Host, Attribute string
+	text            string
 }
 
-func (e *ShareScopeError) Error() string {
-	return fmt.Sprintf("share %s is drawn from %s %s, which is not on %s", strconv.Quote(e.Share), e.What, strconv.Quote(e.ID), "host "+strconv.Quote(e.Host))
+func (e *ShareError) Error() string { return e.text }
+
+func wrongShare(f ShareFault, host, format string, args ...any) *ShareError {
+	return &ShareError{Fault: f, Host: host, text: fmt.Sprintf(format, args...)}
 }
 
-// ShareApartError is devices of one share that no process reaches together.
-type ShareApartError struct {
-	Share                 string
-	First, Second         gpu.SharedDevice
-	FirstMode, SecondMode gpu.ShareMode
-}
-
-func (e *ShareApartError) Error() string {
-	return fmt.Sprintf("share %s is on %s (mode %s) and %s (mode %s), which no process reaches together", strconv.Quote(e.Share),
-		DeviceText(e.First), e.FirstMode, DeviceText(e.Second), e.SecondMode)
+// apart are devices of a share that no process reaches together.
+func apart(share string, a, b *Device) *ShareError {
+	f := ShareApart
+	if a.Mode == gpu.ShareMPS && b.Mode == gpu.ShareMPS {
+		f = ShareApartDaemon
+	}
+	return wrongShare(f, "", "share %q is on %s (mode %s) and %s (mode %s), which no process reaches together", share, DeviceText(a.SharedDevice), a.Mode, DeviceText(b.SharedDevice), b.Mode)
 }
 
 // ShareQuotaError is a label that would have more of a pool than its quota.
@@ -192,38 +208,6 @@ func (e *ShareQuotaError) Found() string {
 
 // Wanted says what the share asks for.
 func (e *ShareQuotaError) Wanted() string { return "the share wants " + e.Wants }
-
-// ShareNamesakeError is a host with another share of the same name.
-type ShareNamesakeError struct {
-	Share, Host, Owner string
-}
-
-func (e *ShareNamesakeError) Error() string {
-	return fmt.Sprintf("%s has a share %s already, which %s manages", "host "+strconv.Quote(e.Host), strconv.Quote(e.Share), e.Owner)
-}
-
-// ShareNameError is a name that CDI does not take for a device.
-type ShareNameError struct{ Name, Problem string }
-
-func (e *ShareNameError) Error() string {
-	return fmt.Sprintf("share %s cannot be a CDI device: %s", strconv.Quote(e.Name), e.Problem)
-}
-
-// ShareAmountError is an amount that no device could give.
-type ShareAmountError struct {
-	Share, Attribute, Found, Wanted string
-}
-
-func (e *ShareAmountError) Error() string {
-	return fmt.Sprintf("share %s: %s is %s, and must be %s", strconv.Quote(e.Share), e.Attribute, e.Found, e.Wanted)
-}
-
-// ShareUnplacedError is a share that is to be handed over and was not placed.
-type ShareUnplacedError struct{ Share string }
-
-func (e *ShareUnplacedError) Error() string {
-	return fmt.Sprintf("share %s was not placed on a device yet", strconv.Quote(e.Share))
-}
 
 // Decimal writes a fraction with at most two digits after the point.
 func Decimal(f float64) string {

@@ -93,17 +93,19 @@ func (h *SharedHost) Put(s *gpu.Share) {
 	}
 }
 
+const notDrawn = "share %q is drawn from %s %q, which is not on host %q"
+
 // scope are the devices that a share may be on, whether it fits there or not. Those of a
 // pool are for shares of the pool.
 func (h *SharedHost) scope(s *gpu.Share) ([]*Device, error) {
 	var pool *SharePool
 	if s.Pool != "" {
 		if pool = h.Pools[gpu.FoldID(s.Pool)]; pool == nil {
-			return nil, &ShareScopeError{Share: s.Name, Host: h.Key, What: "pool", ID: s.Pool}
+			return nil, wrongShare(ShareNotInPool, h.Key, notDrawn, s.Name, "pool", s.Pool, h.Key)
 		}
 	}
 	if s.Config != "" && !h.Configs[gpu.FoldID(s.Config)] {
-		return nil, &ShareScopeError{Share: s.Name, Host: h.Key, What: "partition config", ID: s.Config}
+		return nil, wrongShare(ShareNotInConfig, h.Key, notDrawn, s.Name, "partition config", s.Config, h.Key)
 	}
 	var out []*Device
 	for _, d := range h.devices {
@@ -142,7 +144,7 @@ func (h *SharedHost) stay(s *gpu.Share) ([]*Device, error) {
 				"Leave the GPU in the pool, or destroy the share first."))
 			continue
 		case len(out) > 0 && d.group != out[0].group:
-			return nil, &ShareApartError{Share: s.Name, First: out[0].SharedDevice, Second: at, FirstMode: out[0].Mode, SecondMode: d.Mode}
+			return nil, apart(s.Name, out[0], d)
 		}
 		if lack := d.limits(s); lack != nil {
 			noRoom.Lacks = append(noRoom.Lacks, *lack)

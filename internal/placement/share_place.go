@@ -56,7 +56,7 @@ func RankHosts(hosts map[string]*gpu.Host, s *gpu.Share, token string) (fit []st
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		h := hosts[key]
 		if other := namesake(h, s.Name, token); other != nil {
-			lacks[key] = &ShareNamesakeError{Share: s.Name, Host: key, Owner: words.State(other.Owner)}
+			lacks[key] = wrongShare(ShareNamesake, key, "host %q has a share %q already, which %s manages", key, s.Name, words.State(other.Owner))
 			continue
 		}
 		at, err := PlaceShare(h, key, s, token)

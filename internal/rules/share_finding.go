@@ -1,26 +1,40 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
+
+// shareFindings are the findings of shares that more room would not help; what is empty is as in
+// aShareFault.
+var (
+	aShareFault   = Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Fix: "Ask for less, or choose another GPU or host."}
+	shareFindings = map[placement.ShareFault]Finding{
+		placement.ShareNotInPool:   {Path: "pool", Title: "The host is not in the pool of the share", Fix: "Refer to a pool that covers GPUs of this host."},
+		placement.ShareNotInConfig: {Path: "config", Title: "The host is not in the partition config of the share", Fix: "Refer to a partition config that covers GPUs of this host."},
+		placement.ShareApart:       {Path: "gpu_ids", Title: notTogether, Fix: "Replace the share: `terraform apply -replace=ADDRESS`."},
+		placement.ShareApartDaemon: {Path: "gpu_ids", Title: notTogether, Fix: "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU."},
+		placement.ShareNamesake:    {Rule: "unique-name", Title: "The host has another share of that name", Fix: "Give the share another `name`."},
+		placement.ShareName:        {Rule: "share-name", Title: "The name is not a valid CDI device name", Fix: "Give the share another `name`."},
+		placement.ShareAmount:      {Rule: fractionNotInMode, Title: "The value is out of range", Fix: "Correct the value."},
+	}
+)
+
+const notTogether = "No process can use all devices of the share"
 
 // ShareFinding words an error of PlaceShare or ShareSpec as a finding of the rule that it
 // violates. Who wants the share, where and at which level is the caller's to add.
 func ShareFinding(err error) Finding {
-	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: sentence(err), Fix: "Ask for less, or choose another GPU or host."}
+	f := aShareFault
+	f.Found = sentence(err)
 	var (
-		noRoom   *placement.ShareNoRoomError
-		scope    *placement.ShareScopeError
-		apart    *placement.ShareApartError
-		quota    *placement.ShareQuotaError
-		namesake *placement.ShareNamesakeError
-		name     *placement.ShareNameError
-		amount   *placement.ShareAmountError
+		noRoom *placement.ShareNoRoomError
+		quota  *placement.ShareQuotaError
+		wrong  *placement.ShareError
 	)
 	switch {
 	case errors.As(err, &noRoom):
@@ -36,27 +50,14 @@ func ShareFinding(err error) Finding {
 			f.Path = strings.Trim(noRoom.Lacks[0].Wanted, "`")
 		}
 		f.Rule, f.Path, f.Title = ruleOfLack(noRoom.Code(), f)
-	case errors.As(err, &scope):
-		f.Host, f.Path = scope.Host, map[bool]string{true: "pool", false: "config"}[scope.What == "pool"]
-		f.Title = "The host is not in the " + scope.What + " of the share"
-		f.Fix = "Refer to a " + scope.What + " that covers GPUs of this host."
-	case errors.As(err, &apart):
-		f.Path, f.Title, f.Fix = "gpu_ids", "No process can use all devices of the share", "Replace the share: `terraform apply -replace=ADDRESS`."
-		if apart.FirstMode == gpu.ShareMPS && apart.SecondMode == gpu.ShareMPS {
-			f.Fix = "Leave `daemons` of the gpu_partition_config as it is, or give the share one GPU."
-		}
 	case errors.As(err, &quota):
 		f.Rule, f.Path, f.Title = poolQuota, "pool", "The quota of the pool is used up"
 		f.Host, f.Found, f.Wanted = quota.Host, fmt.Sprintf("In pool %s, label %s: %s.", quote(quota.Pool), quote(quota.Label), quota.Found()), capital(quota.Wanted())+"."
 		f.Fix = "Raise the quota in the gpu_pool, ask for less, or destroy a share of the label."
-	case errors.As(err, &namesake):
-		f.Rule, f.Host, f.Title, f.Fix = "unique-name", namesake.Host, "The host has another share of that name", "Give the share another `name`."
-	case errors.As(err, &name):
-		f.Rule, f.Title = "share-name", "The name is not a valid CDI device name"
-		f.Fix = "Give the share another `name`."
-	case errors.As(err, &amount):
-		f.Rule, f.Path, f.Title = fractionNotInMode, amount.Attribute, "The value is out of range"
-		f.Fix = "Correct the value."
+	case errors.As(err, &wrong):
+		own := shareFindings[wrong.Fault]
+		f.Host, f.Path = wrong.Host, cmp.Or(wrong.Attribute, own.Path, f.Path)
+		f.Rule, f.Title, f.Fix = cmp.Or(own.Rule, f.Rule), cmp.Or(own.Title, f.Title), cmp.Or(own.Fix, f.Fix)
 	}
 	return f
 }

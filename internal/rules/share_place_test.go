@@ -174,9 +174,9 @@ func TestRankHosts(t *testing.T) {
 	if diff := cmp.Diff([]string{"gpu03", "gpu02", "gpu01"}, fit); diff != "" {
 		t.Errorf("hosts (-want +got):\n%s", diff)
 	}
-	var namesake *placement.ShareNamesakeError
+	var namesake *placement.ShareError
 	var noRoom *placement.ShareNoRoomError
-	if len(lacks) != 2 || !errors.As(lacks["gpu04"], &noRoom) || !errors.As(lacks["gpu05"], &namesake) {
+	if len(lacks) != 2 || !errors.As(lacks["gpu04"], &noRoom) || !errors.As(lacks["gpu05"], &namesake) || namesake.Fault != placement.ShareNamesake {
 		t.Errorf("lacks: %v", lacks)
 	}
 	if fit, _ = placement.RankHosts(hosts, &want, "claim-new"); !slices.Contains(fit, "gpu05") {

@@ -299,6 +299,28 @@ func shareScenarios() []scenario {
 			},
 		},
 		{
+			rule: "share-placement", name: "a host that its config does not cover", level: rules.Error, path: "config", says: []string{`partition config "ml", which is not on host "gpu02"`},
+			build: func() (rules.World, change.Change) {
+				other := shareServer()
+				other.Name = "gpu02"
+				s := share("a", gib)
+				s.Host, s.Config = "gpu02", "ml"
+				return world(laidOut(shareServer(), mpsConfig("ml", "gpu01")), other), shareP(s)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.Host = "gpu01" },
+		},
+		{
+			rule: "share-placement", name: "a host that is not in its pool", level: rules.Error, path: "pool", says: []string{`pool "gpu01/team", which is not on host "gpu02"`},
+			build: func() (rules.World, change.Change) {
+				other := shareServer()
+				other.Name = "gpu02"
+				s := share("a", gib)
+				s.Host, s.Pool = "gpu02", "gpu01/team"
+				return world(pooled(laidOut(shareServer(), mpsConfig("ml", "gpu01")), sharePool("team", "gpu01")), other), shareP(s)
+			},
+			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Share.Host = "gpu01" },
+		},
+		{
 			rule: "share-placement", name: "a planned config changes the mode under it", level: rules.Error, path: "name", says: []string{"from mode mps to time_slicing", "-replace"},
 			build: func() (rules.World, change.Change) {
 				w, p := onMPS(onto(share("a", gib), migGPU0))()

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -40,6 +41,20 @@ func (r *run) mayGo(vm *gpu.VM) bool {
 // warned of nothing does.
 func (r *run) undecided(v violation, decided map[string]bool) bool {
 	return decided != nil && (v.Level != Warning || r.rule.ID == Feasible) && !containsAll(decided, v.keys)
+}
+
+// undecided is a plan with which something may be wrong, by rule and token.
+type undecided struct {
+	id   [2]string
+	plan change.Change
+}
+
+// last is 1 for what hosts would refuse, of which some other rule may say why.
+func (u undecided) last() int {
+	if u.id[0] == Feasible {
+		return 1
+	}
+	return 0
 }
 
 // Decided finds what is wrong with plans that came before, and hung on what resources of this
@@ -96,21 +111,21 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 			}
 		}
 	}
-	hosts := map[[2]string]change.Change{} // what hosts would refuse
+	var waiting []undecided
 	w.Others.undecided.Range(func(key, value any) bool {
 		id, _ := key.([2]string)
-		if p, _ := value.(change.Change); id[0] == Feasible {
-			hosts[id] = p
-		} else {
-			find(id, p)
-		}
+		p, _ := value.(change.Change)
+		waiting = append(waiting, undecided{id, p})
 		return true
 	})
-	for id, p := range hosts {
-		if !says[p.Token] { // else some other rule says why
-			find(id, p)
+	slices.SortFunc(waiting, func(a, b undecided) int {
+		return cmp.Or(cmp.Compare(a.last(), b.last()), cmp.Compare(labelOf(a.plan), labelOf(b.plan)), slices.Compare(a.id[:], b.id[:]))
+	})
+	for _, u := range waiting {
+		if u.last() == 0 || !says[u.plan.Token] {
+			find(u.id, u.plan)
 		} else if !w.Planned {
-			w.Others.undecided.Delete(id)
+			w.Others.undecided.Delete(u.id)
 		}
 	}
 	return out
