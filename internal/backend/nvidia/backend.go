@@ -30,8 +30,8 @@ type Options struct {
 	// SMI, CTK, Modprobe and Systemctl are nvidia-smi, nvidia-ctk, nvidia-modprobe and
 	// systemctl, by path or name.
 	SMI, CTK, Modprobe, Systemctl string
-	// VGPU are settings of the package vgpu, such as where NVIDIA's sriov-manage is.
-	VGPU []vgpu.Option
+	// VGPU is where the parts of vGPUs are, such as NVIDIA's sriov-manage. Its NVML is the backend's.
+	VGPU vgpu.Options
 	// Patience is how long a GPU may take to tell all that is asked of it, 20 seconds when it
 	// is 0. The host as a whole may take six times as long.
 	Patience time.Duration
@@ -90,8 +90,10 @@ var (
 func New(o Options) *Backend {
 	o = o.withDefaults()
 	b := &Backend{busy: make(chan struct{}, 1), opt: o, shares: &cdi.Directory{Root: o.Root}, intervals: timeslice.SMI{Program: o.SMI}}
-	roots := vgpu.WithRoots(filepath.Join("/", o.Root, "sys"), filepath.Join("/", o.Root, "proc"))
-	b.vgpus = vgpu.New(slices.Concat([]vgpu.Option{roots}, o.VGPU, []vgpu.Option{vgpu.WithNVML(library{b})})...)
+	o.VGPU.Sys = cmp.Or(o.VGPU.Sys, filepath.Join("/", o.Root, "sys"))
+	o.VGPU.Proc = cmp.Or(o.VGPU.Proc, filepath.Join("/", o.Root, "proc"))
+	o.VGPU.NVML = library{b}
+	b.vgpus = vgpu.New(o.VGPU)
 	return b
 }
 

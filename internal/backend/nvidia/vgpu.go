@@ -9,6 +9,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // SetVirtualFunctions turns a GPU's virtual functions on or off.
@@ -24,16 +25,16 @@ func (b *Backend) SetVirtualFunctions(ctx context.Context, gpuID string, on bool
 			}
 		}
 		if on {
-			return b.vgpus.EnableVFs(ctx, g.Address)
+			return b.vgpus.EnableVFs(ctx, g)
 		}
-		return b.vgpus.DisableVFs(ctx, g.Address)
+		return b.vgpus.DisableVFs(ctx, g)
 	})
 }
 
 // SetHeterogeneous turns the mode of mixed frame buffer sizes on or off.
 func (b *Backend) SetHeterogeneous(ctx context.Context, gpuID string, on bool) error {
 	return b.changeVGPU(ctx, "set the mode of mixed vGPU sizes", gpuID, func(g *vgpu.GPU) error {
-		return b.vgpus.SetHeterogeneous(ctx, g.Address, on)
+		return b.vgpus.SetHeterogeneous(ctx, g, on)
 	})
 }
 
@@ -43,13 +44,13 @@ func (b *Backend) CreateVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 		t, ok := g.Find(p.Type)
 		switch {
 		case !ok:
-			return refuse(backend.InvalidParameter, "the GPU offers no vGPU type %s, only %s", p.Type, typeNames(g))
+			return refuse(backend.InvalidParameter, "the GPU offers no vGPU type %s, only %s", p.Type, strings.Join(words.Each(g.Types, vgpu.Type.ShortName), ", "))
 		case g.Shape == vgpu.ShapeOff:
 			return refuse(backend.InvalidState, "the virtual functions of the GPU are off")
 		case !t.MIGBacked() && g.MIG != nil && g.MIG.Enabled:
 			return refuse(backend.InvalidState, "%s is time-sliced, and the GPU is in MIG mode", t.ShortName())
 		}
-		return b.vgpus.Create(ctx, g.Address, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
+		return b.vgpus.Create(g, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
 	})
 }
 
@@ -58,7 +59,7 @@ func (b *Backend) RemoveVGPU(ctx context.Context, gpuID string, p gpu.VGPUPlace)
 	return b.changeVGPU(ctx, "remove the vGPU "+p.Type, gpuID, func(g *vgpu.GPU) error {
 		// A type that the driver no longer lists has no id; what is there is another one then.
 		t, _ := g.Find(p.Type)
-		return b.vgpus.Remove(ctx, g.Address, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
+		return b.vgpus.Remove(ctx, g, vgpu.Spec{Function: p.Function, UUID: p.UUID, Type: t.ID})
 	})
 }
 
@@ -104,26 +105,9 @@ func (b *Backend) readVGPU(ctx context.Context, s *session, d *device) (*gpu.VGP
 		for _, in := range f.VGPUs {
 			v.Instances = append(v.Instances, gpu.VGPUInstance{
 				VGPUPlace: gpu.VGPUPlace{Type: in.Type.ShortName(), Function: f.Index, UUID: in.UUID},
-				Address:   f.Address, GPUInstance: in.Instance, Holder: holdersText(in.Holders),
+				Address:   f.Address, GPUInstance: in.Instance, Holder: strings.Join(words.Each(in.Holders, vgpu.Holder.String), ", "),
 			})
 		}
 	}
 	return v, nil
-}
-
-// holdersText names those who have a vGPU open.
-func holdersText(all []vgpu.Holder) string {
-	words := make([]string, len(all))
-	for i, h := range all {
-		words[i] = h.String()
-	}
-	return strings.Join(words, ", ")
-}
-
-func typeNames(g *vgpu.GPU) string {
-	words := make([]string, len(g.Types))
-	for i, t := range g.Types {
-		words[i] = t.ShortName()
-	}
-	return strings.Join(words, ", ")
 }

@@ -144,16 +144,23 @@ func (f *vgpuFixture) Release(t *testing.T, _ string, p gpu.VGPUPlace) {
 
 func (f *vgpuFixture) CreateOutside(t *testing.T, gpuID string, p gpu.VGPUPlace) {
 	t.Helper()
-	address, spec := f.spec(t, gpuID, p)
-	if err := vgpu.New(f.kernel.Options()...).Create(t.Context(), address, spec); err != nil {
-		t.Fatal(err)
-	}
+	f.outside(t, gpuID, p, func(h *vgpu.Host, g *vgpu.GPU, s vgpu.Spec) error { return h.Create(g, s) })
 }
 
 func (f *vgpuFixture) RemoveOutside(t *testing.T, gpuID string, p gpu.VGPUPlace) {
 	t.Helper()
+	f.outside(t, gpuID, p, func(h *vgpu.Host, g *vgpu.GPU, s vgpu.Spec) error { return h.Remove(t.Context(), g, s) })
+}
+
+func (f *vgpuFixture) outside(t *testing.T, gpuID string, p gpu.VGPUPlace, change func(*vgpu.Host, *vgpu.GPU, vgpu.Spec) error) {
+	t.Helper()
 	address, spec := f.spec(t, gpuID, p)
-	if err := vgpu.New(f.kernel.Options()...).Remove(t.Context(), address, spec); err != nil {
+	h := vgpu.New(f.kernel.Options())
+	g, err := h.Read(t.Context(), address)
+	if err == nil {
+		err = change(h, &g, spec)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -109,19 +109,21 @@ func (k *Kernel) Device(address string, more ...string) string {
 	return filepath.Join(append([]string{k.Sys(), "bus/pci/devices", address}, more...)...)
 }
 
-// Host is the production code on this host.
-func (k *Kernel) Host(more ...vgpu.Option) *vgpu.Host {
-	return vgpu.New(slices.Concat(k.Options(), []vgpu.Option{vgpu.WithNVML(nvml{k})}, more)...)
+// Host is the production code on this host, but for what is changed of its options.
+func (k *Kernel) Host(change ...func(*vgpu.Options)) *vgpu.Host {
+	o := k.Options()
+	o.NVML = nvml{k}
+	for _, c := range change {
+		c(&o)
+	}
+	return vgpu.New(o)
 }
 
 // Options lead production code to this host. NVML is not among them.
-func (k *Kernel) Options() []vgpu.Option {
-	return []vgpu.Option{
-		vgpu.WithRoots(k.Sys(), k.Proc()),
-		vgpu.WithFiles(k),
-		vgpu.WithScript("sriov-manage"),
-		vgpu.WithRunner(k.run),
-		vgpu.WithPatience(time.Millisecond, 20*time.Millisecond),
+func (k *Kernel) Options() vgpu.Options {
+	return vgpu.Options{
+		Sys: k.Sys(), Proc: k.Proc(), Files: k, Script: "sriov-manage", Run: k.run,
+		Pause: time.Millisecond, Patience: 20 * time.Millisecond,
 	}
 }
 

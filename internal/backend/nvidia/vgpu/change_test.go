@@ -17,10 +17,10 @@ import (
 
 func TestVirtualFunctionsOnAndOff(t *testing.T) {
 	k := fakevgpu.New(t, l40s())
-	h := k.Host()
+	h := host{k.Host()}
 	k.Lock(4) // another client of the GPU comes and goes
 	for range 2 {
-		if err := h.EnableVFs(t.Context(), address); err != nil {
+		if err := h.enableVFs(t); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,7 +29,7 @@ func TestVirtualFunctionsOnAndOff(t *testing.T) {
 	}
 	k.Lock(1)
 	for range 2 {
-		if err := h.DisableVFs(t.Context(), address); err != nil {
+		if err := h.disableVFs(t); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestVirtualFunctionsThatDoNotCome(t *testing.T) {
 	tests := map[string]struct {
 		card    fakevgpu.Card
 		disturb func(*fakevgpu.Kernel)
-		options []vgpu.Option
+		options []func(*vgpu.Options)
 		code    backend.Code
 		says    []string
 	}{
@@ -55,7 +55,7 @@ func TestVirtualFunctionsThatDoNotCome(t *testing.T) {
 		}, nil, backend.InUse, []string{"Cannot obtain unbindLock", "5 times", "/dev/nvidia0", "nv-hostengine, PID 901"}},
 		"an unseen client":     {l40s(), func(k *fakevgpu.Kernel) { k.Lock(100) }, nil, backend.InUse, []string{"nvidia-persistenced"}},
 		"an unknown GPU":       {l40s(), (*fakevgpu.Kernel).Idle, nil, backend.Failed, []string{"sriov_numvfs reads 0, wanted 16"}},
-		"no script":            {l40s(), nil, []vgpu.Option{vgpu.WithScript("/none")}, backend.NotFound, []string{"vGPU Manager, which is not installed"}},
+		"no script":            {l40s(), nil, []func(*vgpu.Options){func(o *vgpu.Options) { o.Script = "/none" }}, backend.NotFound, []string{"vGPU Manager, which is not installed"}},
 		"no SR-IOV":            {p40(), nil, nil, backend.NotSupported, []string{"sriov_totalvfs"}},
 		"no vGPU files appear": {fakevgpu.Card{Address: address, Shape: vgpu.ShapeMdevVF, VFs: 4}, nil, nil, backend.Unavailable, []string{"found 4 of 4", "nvidia-vgpu-mgr"}},
 	}
@@ -65,8 +65,8 @@ func TestVirtualFunctionsThatDoNotCome(t *testing.T) {
 			if tt.disturb != nil {
 				tt.disturb(k)
 			}
-			h := k.Host(tt.options...)
-			refused(t, h.EnableVFs(t.Context(), address), tt.code, tt.says...)
+			h := host{k.Host(tt.options...)}
+			refused(t, h.enableVFs(t), tt.code, tt.says...)
 			if _, err := h.Read(t.Context(), address); err != nil {
 				t.Errorf("NVML was left closed: %v", err)
 			}
@@ -77,13 +77,13 @@ func TestVirtualFunctionsThatDoNotCome(t *testing.T) {
 func TestDisableRefusesWhileThereAreVGPUs(t *testing.T) {
 	k, h := ready(t, l40s())
 	create(t, h, vgpu.Spec{Function: 2, Type: 1153})
-	refused(t, h.DisableVFs(t.Context(), address), backend.InUse, "0000:41:00.6", "L40S-12Q", "remove it first")
+	refused(t, h.disableVFs(t), backend.InUse, "0000:41:00.6", "L40S-12Q", "remove it first")
 	k.HoldVM(5, "0000:41:00.7", "db") // without a vGPU of ours
-	refused(t, h.DisableVFs(t.Context(), address), backend.InUse, "0000:41:00.6")
-	if err := h.Remove(t.Context(), address, vgpu.Spec{Function: 2, Type: 1153}); err != nil {
+	refused(t, h.disableVFs(t), backend.InUse, "0000:41:00.6")
+	if err := h.remove(t, vgpu.Spec{Function: 2, Type: 1153}); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, h.DisableVFs(t.Context(), address), backend.InUse, "0000:41:00.7", "VM db")
+	refused(t, h.disableVFs(t), backend.InUse, "0000:41:00.7", "VM db")
 	if g := read(t, h); !g.VFsOn() {
 		t.Error("the virtual functions went")
 	}
@@ -92,7 +92,7 @@ func TestDisableRefusesWhileThereAreVGPUs(t *testing.T) {
 func TestVirtualFunctionsThatDoNotGo(t *testing.T) {
 	k, h := ready(t, l40s())
 	k.Idle()
-	refused(t, h.DisableVFs(t.Context(), address), backend.Failed, "sriov_numvfs reads 16, wanted 0")
+	refused(t, h.disableVFs(t), backend.Failed, "sriov_numvfs reads 16, wanted 0")
 }
 
 func TestCreateAndRemove(t *testing.T) {
@@ -109,9 +109,9 @@ func TestCreateAndRemove(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			k := fakevgpu.New(t, tt.card)
-			h := k.Host()
+			h := host{k.Host()}
 			if tt.card.VFs > 0 {
-				if err := h.EnableVFs(t.Context(), address); err != nil {
+				if err := h.enableVFs(t); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -126,7 +126,7 @@ func TestCreateAndRemove(t *testing.T) {
 				t.Errorf("the UUID is %q", id)
 			}
 			for range 2 {
-				if err := h.Remove(t.Context(), address, s); err != nil {
+				if err := h.remove(t, s); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -198,7 +198,7 @@ func TestCreateRefusals(t *testing.T) {
 			for path, err := range tt.fail {
 				k.Fail(path, err)
 			}
-			refused(t, h.Create(t.Context(), address, tt.spec), tt.code, tt.says...)
+			refused(t, h.create(t, tt.spec), tt.code, tt.says...)
 			if d := cmp.Diff(tt.left, types(read(t, h)), cmp.Transformer("empty", func(m map[int]string) []string {
 				var all []string
 				for i := range 16 {
@@ -213,28 +213,28 @@ func TestCreateRefusals(t *testing.T) {
 		})
 	}
 	t.Run("functions off", func(t *testing.T) {
-		refused(t, fakevgpu.New(t, l40s()).Host().Create(t.Context(), address, vgpu.Spec{Type: 1153}), backend.NotFound, "are off")
+		refused(t, host{fakevgpu.New(t, l40s()).Host()}.create(t, vgpu.Spec{Type: 1153}), backend.NotFound, "are off")
 	})
 }
 
 // MIG-backed types need a free instance of their profile; the driver says only EIO.
 func TestCreateWithoutInstance(t *testing.T) {
 	k, h := ready(t, h200())
-	if err := h.DisableVFs(t.Context(), address); err != nil {
+	if err := h.disableVFs(t); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.SetMIGMode(address, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.EnableVFs(t.Context(), address); err != nil {
+	if err := h.enableVFs(t); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, h.Create(t.Context(), address, vgpu.Spec{Type: 1414}), backend.Insufficient, "H200X-1-18C")
+	refused(t, h.create(t, vgpu.Spec{Type: 1414}), backend.Insufficient, "H200X-1-18C")
 	if err := k.SetInstances(address, map[string]int{"1g.18gb": 1}); err != nil {
 		t.Fatal(err)
 	}
 	k.Fail("current_vgpu_type", syscall.EIO) // the instance went in between
-	refused(t, h.Create(t.Context(), address, vgpu.Spec{Type: 1414}), backend.Failed, "GPU instance of its MIG profile", "dmesg")
+	refused(t, h.create(t, vgpu.Spec{Type: 1414}), backend.Failed, "GPU instance of its MIG profile", "dmesg")
 	create(t, h, vgpu.Spec{Type: 1414})
 }
 
@@ -248,16 +248,16 @@ func TestRemoveRefusals(t *testing.T) {
 			device = someUUID
 		}
 		k.HoldVM(4711, device, "web-01")
-		refused(t, h.Remove(t.Context(), address, s), backend.InUse, "0000:41:00.5", "VM web-01", "PID 4711", card.Types[1].ShortName())
+		refused(t, h.remove(t, s), backend.InUse, "0000:41:00.5", "VM web-01", "PID 4711", card.Types[1].ShortName())
 		k.End(4711)
 
 		stale := s
 		stale.Type = card.Types[0].ID
-		refused(t, h.Remove(t.Context(), address, stale), backend.InUse, "found "+card.Types[1].ShortName(), card.Types[0].ShortName())
+		refused(t, h.remove(t, stale), backend.InUse, "found "+card.Types[1].ShortName(), card.Types[0].ShortName())
 
 		k.Fail("current_vgpu_type", syscall.EBUSY)
 		k.Fail(someUUID+"/remove", syscall.EBUSY)
-		refused(t, h.Remove(t.Context(), address, s), backend.InUse, "0000:41:00.5")
+		refused(t, h.remove(t, s), backend.InUse, "0000:41:00.5")
 		if d := cmp.Diff(map[int]string{1: card.Types[1].ShortName()}, types(read(t, h))); d != "" {
 			t.Error(d)
 		}
@@ -270,7 +270,7 @@ func TestRemoveRefusals(t *testing.T) {
 func TestHeterogeneousMode(t *testing.T) {
 	_, h := ready(t, l40s())
 	for _, on := range []bool{true, true, false} {
-		if err := h.SetHeterogeneous(t.Context(), address, on); err != nil {
+		if err := h.setHeterogeneous(t, on); err != nil {
 			t.Fatal(err)
 		}
 		if got := read(t, h).Heterogeneous.Enabled; got != on {
@@ -278,25 +278,25 @@ func TestHeterogeneousMode(t *testing.T) {
 		}
 	}
 	create(t, h, vgpu.Spec{Type: 1153})
-	refused(t, h.SetHeterogeneous(t.Context(), address, true), backend.InUse, "0000:41:00.4", "L40S-12Q")
+	refused(t, h.setHeterogeneous(t, true), backend.InUse, "0000:41:00.4", "L40S-12Q")
 	_, h = ready(t, a40())
-	refused(t, h.SetHeterogeneous(t.Context(), address, true), backend.NotSupported)
+	refused(t, h.setHeterogeneous(t, true), backend.NotSupported)
 }
 
 // What the driver does not show it has not done, whatever it answered.
 func TestEveryChangeIsReadBack(t *testing.T) {
 	vfio, mdev := vgpu.Spec{Type: 1153}, vgpu.Spec{UUID: someUUID, Type: 560}
-	makes := func(s vgpu.Spec) func(*vgpu.Host) error {
-		return func(h *vgpu.Host) error { return h.Create(t.Context(), address, s) }
+	makes := func(s vgpu.Spec) func(host) error {
+		return func(h host) error { return h.create(t, s) }
 	}
-	removes := func(s vgpu.Spec) func(*vgpu.Host) error {
-		return func(h *vgpu.Host) error { return h.Remove(t.Context(), address, s) }
+	removes := func(s vgpu.Spec) func(host) error {
+		return func(h host) error { return h.remove(t, s) }
 	}
 	tests := map[string]struct {
 		card   fakevgpu.Card
 		there  []vgpu.Spec
 		path   string
-		change func(*vgpu.Host) error
+		change func(host) error
 		code   backend.Code
 		says   []string
 	}{
@@ -317,7 +317,7 @@ func TestEveryChangeIsReadBack(t *testing.T) {
 			code: backend.Timeout, says: []string{someUUID + "/remove", "still there"},
 		},
 		"heterogeneous mode": {
-			card: l40s(), path: "heterogeneous", change: func(h *vgpu.Host) error { return h.SetHeterogeneous(t.Context(), address, true) },
+			card: l40s(), path: "heterogeneous", change: func(h host) error { return h.setHeterogeneous(t, true) },
 			code: backend.Failed, says: []string{"reads off, wanted on"},
 		},
 	}
@@ -337,17 +337,17 @@ func TestEveryChangeIsReadBack(t *testing.T) {
 func TestUUIDOfAnotherGPU(t *testing.T) {
 	other := a40()
 	other.Address = second
-	h := fakevgpu.New(t, a40(), other).Host()
+	h := host{fakevgpu.New(t, a40(), other).Host()}
 	for _, at := range []string{address, second} {
-		if err := h.EnableVFs(t.Context(), at); err != nil {
+		if err := h.at(t, at, func(g *vgpu.GPU) error { return h.EnableVFs(t.Context(), g) }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := vgpu.Spec{UUID: someUUID, Type: 560}
-	if err := h.Create(t.Context(), second, s); err != nil {
+	if err := h.at(t, second, func(g *vgpu.GPU) error { return h.Create(g, s) }); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, h.Create(t.Context(), address, s), backend.InUse, someUUID, "another device")
+	refused(t, h.create(t, s), backend.InUse, someUUID, "another device")
 }
 
 // The production code on plain files, with a script that makes the functions appear.
@@ -383,9 +383,10 @@ case $1 in
 -d) rm "$2/virtfn0"; echo 0 >"$2/sriov_numvfs" ;;
 esac
 `, 0o755)
-	h := vgpu.New(vgpu.WithRoots(filepath.Join(root, "sys"), filepath.Join(root, "proc")), vgpu.WithScript(script),
-		vgpu.WithPatience(time.Millisecond, time.Second))
-	if err := h.EnableVFs(t.Context(), address); err != nil {
+	h := host{vgpu.New(vgpu.Options{
+		Sys: filepath.Join(root, "sys"), Proc: filepath.Join(root, "proc"), Script: script, Pause: time.Millisecond, Patience: time.Second,
+	})}
+	if err := h.enableVFs(t); err != nil {
 		t.Fatal(err)
 	}
 	vgpuOf := vgpu.Spec{Function: 0, Type: 1148}
@@ -394,10 +395,10 @@ esac
 	if err != nil || string(text) != "1148\n" {
 		t.Errorf("the file holds %q, %v", text, err)
 	}
-	if err := h.Remove(t.Context(), address, vgpuOf); err != nil {
+	if err := h.remove(t, vgpuOf); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.DisableVFs(t.Context(), address); err != nil {
+	if err := h.disableVFs(t); err != nil {
 		t.Fatal(err)
 	}
 	if g := read(t, h); g.VFsOn() {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -28,11 +29,7 @@ type Spec struct {
 }
 
 // Create makes a vGPU. It succeeds when the same one is there already.
-func (h *Host) Create(ctx context.Context, address string, s Spec) error {
-	g, err := h.Read(ctx, address)
-	if err != nil {
-		return err
-	}
+func (h *Host) Create(g *GPU, s Spec) error {
 	f, ok := g.Function(s.Function)
 	if !ok {
 		return refuse(g.Address, opCreate, backend.NotFound, "there is no %s: %s", g.functionName(s.Function), g.whyNone())
@@ -48,9 +45,9 @@ func (h *Host) Create(ctx context.Context, address string, s Spec) error {
 		return err
 	}
 	if g.Shape == ShapeVFIO {
-		return h.setType(&g, f, s.Type)
+		return h.setType(g, f, s.Type)
 	}
-	return h.createMdev(&g, f, s)
+	return h.createMdev(g, f, s)
 }
 
 // whyNone says why a GPU has no functions for vGPUs.
@@ -98,10 +95,7 @@ func (g *GPU) creatable(f *Function, id int) error {
 	if slices.ContainsFunc(f.Creatable, func(o Offer) bool { return o.Type.ID == id }) {
 		return nil
 	}
-	var now []Type
-	for _, o := range f.Creatable {
-		now = append(now, o.Type)
-	}
+	now := words.Each(f.Creatable, func(o Offer) Type { return o.Type })
 	t := g.typeByID(id)
 	if t.Name == "" {
 		return refuse(g.Address, opCreate, backend.InvalidParameter, "the GPU has no vGPU type %d; it offers %s", id, g.offers())
@@ -114,7 +108,7 @@ func (g *GPU) creatable(f *Function, id int) error {
 // driver does not take, the file reads 0.
 func (h *Host) setType(g *GPU, f *Function, id int) error {
 	path := h.device(f.Address, "nvidia", "current_vgpu_type")
-	written := h.files.WriteFile(path, []byte(strconv.Itoa(id)+"\n"))
+	written := h.Files.WriteFile(path, []byte(strconv.Itoa(id)+"\n"))
 	current, err := h.currentType(f.Address)
 	if err != nil {
 		return failed(g.Address, opCreate, errors.Join(written, err), "could not read back %s", path)
@@ -145,7 +139,7 @@ func (h *Host) createMdev(g *GPU, f *Function, s Spec) error {
 		return refuse(g.Address, opCreate, backend.InUse, "mediated device %s exists on another device: %s", s.UUID, h.mdev(s.UUID))
 	}
 	path := h.mdevTypes(f.Address, mdevTypeDir(s.Type), "create")
-	if err := h.files.WriteFile(path, []byte(s.UUID+"\n")); err != nil {
+	if err := h.Files.WriteFile(path, []byte(s.UUID+"\n")); err != nil {
 		return failed(g.Address, opCreate, err, "could not write %s to %s (%s)", s.UUID, path, g.typeByID(s.Type).ShortName())
 	}
 	device := h.mdevTypes(f.Address, mdevTypeDir(s.Type), "devices", s.UUID)
@@ -160,11 +154,7 @@ func mdevTypeDir(id int) string { return "nvidia-" + strconv.Itoa(id) }
 // Remove takes a vGPU away. It succeeds when there is none, and refuses when somebody
 // holds it or when the place has another one by now: virtual functions are used again,
 // and what is there then is somebody else's.
-func (h *Host) Remove(ctx context.Context, address string, s Spec) error {
-	g, err := h.Read(ctx, address)
-	if err != nil {
-		return err
-	}
+func (h *Host) Remove(ctx context.Context, g *GPU, s Spec) error {
 	f, v := g.find(s)
 	if v == nil {
 		return nil
@@ -179,9 +169,9 @@ func (h *Host) Remove(ctx context.Context, address string, s Spec) error {
 	case g.HoldersHidden:
 		return h.blind(g.Address, opRemove)
 	case v.UUID == "":
-		return h.clearType(&g, f)
+		return h.clearType(g, f)
 	}
-	return h.removeMdev(ctx, &g, f, v)
+	return h.removeMdev(ctx, g, f, v)
 }
 
 // find finds the vGPU of a spec: mediated devices by UUID, others by function.
@@ -200,7 +190,7 @@ func (g *GPU) find(s Spec) (*Function, *VGPU) {
 
 func (h *Host) clearType(g *GPU, f *Function) error {
 	path := h.device(f.Address, "nvidia", "current_vgpu_type")
-	written := h.files.WriteFile(path, []byte("0\n"))
+	written := h.Files.WriteFile(path, []byte("0\n"))
 	current, err := h.currentType(f.Address)
 	if err != nil || written != nil {
 		return failed(g.Address, opRemove, errors.Join(written, err), "could not write 0 to %s", path)
@@ -213,13 +203,13 @@ func (h *Host) clearType(g *GPU, f *Function) error {
 
 func (h *Host) removeMdev(ctx context.Context, g *GPU, f *Function, v *VGPU) error {
 	path := h.mdev(v.UUID, "remove")
-	if err := h.files.WriteFile(path, []byte("1\n")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := h.Files.WriteFile(path, []byte("1\n")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return failed(g.Address, opRemove, err, "could not write 1 to %s (%s on %s)", path, v.Type.ShortName(), f.Address)
 	}
 	device := h.mdevTypes(f.Address, mdevTypeDir(v.Type.ID), "devices", v.UUID)
 	shown, err := h.until(ctx, func() (bool, error) { return !exists(device), nil })
 	if err == nil && !shown {
-		err = refuse(g.Address, opRemove, backend.Timeout, "wrote 1 to %s, but %s is still there after %s", path, device, h.patience)
+		err = refuse(g.Address, opRemove, backend.Timeout, "wrote 1 to %s, but %s is still there after %s", path, device, h.Patience)
 	}
 	return err
 }

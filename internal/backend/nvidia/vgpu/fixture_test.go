@@ -61,7 +61,41 @@ func h200() fakevgpu.Card {
 	}
 }
 
-func read(t testing.TB, h *vgpu.Host) vgpu.GPU {
+// host reads the GPU before each change of it, as the backend does.
+type host struct{ *vgpu.Host }
+
+func (h host) on(t testing.TB, change func(*vgpu.GPU) error) error { return h.at(t, address, change) }
+
+func (h host) at(t testing.TB, address string, change func(*vgpu.GPU) error) error {
+	t.Helper()
+	g, err := h.Read(t.Context(), address)
+	if err != nil {
+		return err
+	}
+	return change(&g)
+}
+
+func (h host) enableVFs(t testing.TB) error {
+	return h.on(t, func(g *vgpu.GPU) error { return h.EnableVFs(t.Context(), g) })
+}
+
+func (h host) disableVFs(t testing.TB) error {
+	return h.on(t, func(g *vgpu.GPU) error { return h.DisableVFs(t.Context(), g) })
+}
+
+func (h host) setHeterogeneous(t testing.TB, on bool) error {
+	return h.on(t, func(g *vgpu.GPU) error { return h.SetHeterogeneous(t.Context(), g, on) })
+}
+
+func (h host) create(t testing.TB, s vgpu.Spec) error {
+	return h.on(t, func(g *vgpu.GPU) error { return h.Create(g, s) })
+}
+
+func (h host) remove(t testing.TB, s vgpu.Spec) error {
+	return h.on(t, func(g *vgpu.GPU) error { return h.Remove(t.Context(), g, s) })
+}
+
+func read(t testing.TB, h host) vgpu.GPU {
 	t.Helper()
 	g, err := h.Read(t.Context(), address)
 	if err != nil {
@@ -71,20 +105,20 @@ func read(t testing.TB, h *vgpu.Host) vgpu.GPU {
 }
 
 // ready is a host of one card with its virtual functions on.
-func ready(t *testing.T, c fakevgpu.Card) (*fakevgpu.Kernel, *vgpu.Host) {
+func ready(t *testing.T, c fakevgpu.Card) (*fakevgpu.Kernel, host) {
 	t.Helper()
 	k := fakevgpu.New(t, c)
-	h := k.Host()
-	if err := h.EnableVFs(t.Context(), address); err != nil {
+	h := host{k.Host()}
+	if err := h.enableVFs(t); err != nil {
 		t.Fatal(err)
 	}
 	return k, h
 }
 
-func create(t testing.TB, h *vgpu.Host, specs ...vgpu.Spec) {
+func create(t testing.TB, h host, specs ...vgpu.Spec) {
 	t.Helper()
 	for _, s := range specs {
-		if err := h.Create(t.Context(), address, s); err != nil {
+		if err := h.create(t, s); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Shape is how a host makes vGPUs of a GPU.
@@ -23,21 +23,14 @@ const (
 // GPU is one physical GPU as the host shows it.
 type GPU struct {
 	Address string `json:"address"` // of the physical function, "0000:41:00.0"
-	// UUID is the GPU's, "" when NVML was not asked.
-	UUID  string `json:"uuid,omitempty"`
-	Shape Shape  `json:"shape,omitempty"`
+	// Facts are NVML's. Without it Types are what can be made at the moment, which shrinks as
+	// vGPUs are made.
+	Facts
+	Shape Shape `json:"shape,omitempty"`
 	// SRIOV is nil when the GPU has no virtual functions.
 	SRIOV *SRIOV `json:"sriov,omitempty"`
 	// Functions are those that take vGPUs: the virtual functions, or the GPU itself.
 	Functions []Function `json:"functions,omitempty"`
-	// Types are what the GPU supports, by NVML. Without NVML they are what can be made
-	// at the moment, which shrinks as vGPUs are made.
-	Types         []Type        `json:"types,omitempty"`
-	Heterogeneous Heterogeneous `json:"heterogeneous"`
-	// MIG is nil when the GPU has no MIG or NVML was not asked.
-	MIG *gpu.MIG `json:"mig,omitempty"`
-	// Processes use the GPU on the host itself.
-	Processes []gpu.Process `json:"processes,omitempty"`
 	// HoldersHidden is true when there are processes whose open files cannot be read, so
 	// that a vGPU without holders may yet be held.
 	HoldersHidden bool `json:"holders_hidden,omitempty"`
@@ -111,11 +104,7 @@ func (h Holder) String() string {
 }
 
 func holders(hs []Holder) string {
-	var all []string
-	for _, h := range hs {
-		all = append(all, h.String())
-	}
-	return strings.Join(all, ", ")
+	return strings.Join(words.Each(hs, Holder.String), ", ")
 }
 
 // Function finds a function by its index.

@@ -10,12 +10,11 @@ const opHeterogeneous = "set heterogeneous mode"
 
 // SetHeterogeneous turns the mode of mixed frame buffer sizes on or off. The driver takes
 // that only while the GPU has no vGPU.
-func (h *Host) SetHeterogeneous(ctx context.Context, address string, on bool) error {
-	g, err := h.Read(ctx, address)
-	if err != nil || g.Heterogeneous.Enabled == on {
-		return err
+func (h *Host) SetHeterogeneous(ctx context.Context, g *GPU, on bool) error {
+	if g.Heterogeneous.Enabled == on {
+		return nil
 	}
-	if h.nvml == nil || !g.Heterogeneous.Supported {
+	if h.NVML == nil || !g.Heterogeneous.Supported {
 		return refuse(g.Address, opHeterogeneous, backend.NotSupported, "the GPU or its driver does not have the mode")
 	}
 	for _, f := range g.Functions {
@@ -24,13 +23,13 @@ func (h *Host) SetHeterogeneous(ctx context.Context, address string, on bool) er
 				f.Address, v.Type.ShortName())
 		}
 	}
-	if err := h.nvml.SetHeterogeneous(ctx, g.Address, on); err != nil {
+	if err := h.NVML.SetHeterogeneous(ctx, g.Address, on); err != nil {
 		return failed(g.Address, opHeterogeneous, err, "the driver refused to turn it %s", onOff(on))
 	}
-	g, err = h.Read(ctx, address)
-	if err == nil && g.Heterogeneous.Enabled != on {
+	now, err := h.Read(ctx, g.Address)
+	if err == nil && now.Heterogeneous.Enabled != on {
 		err = refuse(g.Address, opHeterogeneous, backend.Failed, "the driver took the call, but the mode reads %s, wanted %s",
-			onOff(g.Heterogeneous.Enabled), onOff(on))
+			onOff(now.Heterogeneous.Enabled), onOff(on))
 	}
 	return err
 }

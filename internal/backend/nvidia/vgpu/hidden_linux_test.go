@@ -23,7 +23,7 @@ func TestUnseenHolders(t *testing.T) {
 	if g := read(t, h); !g.HoldersHidden {
 		t.Error("nothing is hidden")
 	}
-	refused(t, h.Remove(t.Context(), address, s), backend.AccessDenied, "run as root", k.Proc())
+	refused(t, h.remove(t, s), backend.AccessDenied, "run as root", k.Proc())
 	if got := types(read(t, h))[0]; got != "L40S-12Q" {
 		t.Errorf("function 0 has %q", got)
 	}
@@ -32,7 +32,7 @@ func TestUnseenHolders(t *testing.T) {
 func TestUnseenHoldersOfFunctions(t *testing.T) {
 	k, h := ready(t, l40s())
 	unseen(t, k)
-	refused(t, h.DisableVFs(t.Context(), address), backend.AccessDenied, "run as root", k.Proc())
+	refused(t, h.disableVFs(t), backend.AccessDenied, "run as root", k.Proc())
 	if g := read(t, h); !g.VFsOn() {
 		t.Error("the virtual functions went")
 	}

@@ -81,7 +81,7 @@ func (h *Host) vfioNodes(device string) []string {
 // openers finds the processes that have one of the nodes open. Hidden is true when the
 // open files of some process cannot be read.
 func (h *Host) openers(ctx context.Context, nodes map[string]bool) (open map[string][]Holder, hidden bool, err error) {
-	entries, err := os.ReadDir(h.proc)
+	entries, err := os.ReadDir(h.Proc)
 	if err != nil {
 		return nil, false, err
 	}
@@ -113,7 +113,7 @@ func (h *Host) openers(ctx context.Context, nodes map[string]bool) (open map[str
 
 // openNodes are those of the nodes that a process has open.
 func (h *Host) openNodes(pid string, nodes map[string]bool) ([]string, error) {
-	dir := filepath.Join(h.proc, pid, "fd")
+	dir := filepath.Join(h.Proc, pid, "fd")
 	fds, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -137,20 +137,20 @@ func gone(err error) bool {
 }
 
 func (h *Host) holder(pid int) Holder {
-	dir := filepath.Join(h.proc, strconv.Itoa(pid))
+	dir := filepath.Join(h.Proc, strconv.Itoa(pid))
 	who := Holder{PID: pid}
 	if comm, err := os.ReadFile(filepath.Join(dir, "comm")); err == nil {
 		who.Command = strings.TrimSpace(string(comm))
 	}
 	if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
-		who.VM = vmName(strings.Split(string(line), "\x00"))
+		who.VM = VMName(strings.Split(string(line), "\x00"))
 	}
 	return who
 }
 
-// vmName is what QEMU's -name says: libvirt writes "guest=web-01,debug-threads=on", and
+// VMName is what QEMU's -name says: libvirt writes "guest=web-01,debug-threads=on", and
 // a comma in a name twice.
-func vmName(args []string) string {
+func VMName(args []string) string {
 	i := slices.Index(args, "-name")
 	if i < 0 || i+1 >= len(args) {
 		return ""

@@ -1,6 +1,7 @@
 package vgpu
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -22,13 +23,15 @@ type NVML interface {
 
 // Facts are what NVML knows of a GPU.
 type Facts struct {
-	UUID string
+	UUID string `json:"uuid,omitempty"`
 	// Types are nvmlDeviceGetSupportedVgpus: unlike what is creatable, they do not depend
 	// on what is in use.
-	Types         []Type
-	Heterogeneous Heterogeneous
-	MIG           *gpu.MIG
-	Processes     []gpu.Process
+	Types         []Type        `json:"types,omitempty"`
+	Heterogeneous Heterogeneous `json:"heterogeneous"`
+	// MIG is nil when the GPU has no MIG.
+	MIG *gpu.MIG `json:"mig,omitempty"`
+	// Processes use the GPU on the host itself.
+	Processes []gpu.Process `json:"processes,omitempty"`
 }
 
 // Files reads and writes single files of sysfs, which answer like a device rather than
@@ -43,68 +46,46 @@ type Files interface {
 type Runner func(ctx context.Context, program string, args ...string) ([]byte, error)
 
 // Host is one Linux KVM host.
-type Host struct {
-	sys, proc string
-	files     Files
-	run       Runner
-	script    string
-	nvml      NVML
-	// attempts and pause are how often and how fast sriov-manage is tried; patience is how
-	// long the kernel may take to show the result.
-	attempts        int
-	pause, patience time.Duration
+type Host struct{ Options }
+
+// Options say where the parts of a host are. What is left out is this machine's.
+type Options struct {
+	// Sys and Proc are where sysfs and procfs are mounted. Procfs must be the host's own: that
+	// of a container does not show who holds a vGPU.
+	Sys, Proc string
+	Files     Files
+	// Script is NVIDIA's sriov-manage, which Run runs.
+	Script string
+	Run    Runner
+	// NVML is the driver's library; nil for none.
+	NVML NVML
+	// Pause is how long to wait before sriov-manage is tried again, and Patience how long for the
+	// kernel to show a result.
+	Pause, Patience time.Duration
 }
 
-// Option is a setting of a [Host].
-type Option func(*Host)
-
-// WithRoots says where sysfs and procfs are mounted. Procfs must be the host's own: that
-// of a container does not show who holds a vGPU.
-func WithRoots(sys, proc string) Option { return func(h *Host) { h.sys, h.proc = sys, proc } }
-
-// WithFiles reads and writes sysfs by other means.
-func WithFiles(f Files) Option { return func(h *Host) { h.files = f } }
-
-// WithScript says where NVIDIA's sriov-manage is.
-func WithScript(path string) Option { return func(h *Host) { h.script = path } }
-
-// WithRunner runs programs by other means.
-func WithRunner(r Runner) Option { return func(h *Host) { h.run = r } }
-
-// WithNVML gives access to the driver's library.
-func WithNVML(n NVML) Option { return func(h *Host) { h.nvml = n } }
-
-// WithPatience says how long to wait before sriov-manage is tried again, and how long
-// for the kernel to show a result.
-func WithPatience(pause, patience time.Duration) Option {
-	return func(h *Host) { h.pause, h.patience = pause, patience }
-}
-
-// New is this machine unless the options say otherwise.
-func New(options ...Option) *Host {
-	h := &Host{
-		sys: "/sys", proc: "/proc",
-		files:    osFiles{},
-		run:      execute,
-		script:   "/usr/lib/nvidia/sriov-manage",
-		attempts: 5, pause: time.Second, patience: 30 * time.Second,
+// New is the host that the options describe.
+func New(o Options) *Host {
+	o.Sys, o.Proc = cmp.Or(o.Sys, "/sys"), cmp.Or(o.Proc, "/proc")
+	o.Files = cmp.Or[Files](o.Files, osFiles{})
+	o.Script = cmp.Or(o.Script, "/usr/lib/nvidia/sriov-manage")
+	if o.Run == nil {
+		o.Run = execute
 	}
-	for _, o := range options {
-		o(h)
-	}
-	return h
+	o.Pause, o.Patience = cmp.Or(o.Pause, time.Second), cmp.Or(o.Patience, 30*time.Second)
+	return &Host{o}
 }
 
 func (h *Host) device(address string, more ...string) string {
-	return filepath.Join(append([]string{h.sys, "bus/pci/devices", address}, more...)...)
+	return filepath.Join(append([]string{h.Sys, "bus/pci/devices", address}, more...)...)
 }
 
 func (h *Host) mdevTypes(function string, more ...string) string {
-	return filepath.Join(append([]string{h.sys, "class/mdev_bus", function, "mdev_supported_types"}, more...)...)
+	return filepath.Join(append([]string{h.Sys, "class/mdev_bus", function, "mdev_supported_types"}, more...)...)
 }
 
 func (h *Host) mdev(uuid string, more ...string) string {
-	return filepath.Join(append([]string{h.sys, "bus/mdev/devices", uuid}, more...)...)
+	return filepath.Join(append([]string{h.Sys, "bus/mdev/devices", uuid}, more...)...)
 }
 
 type osFiles struct{}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const opRead = "read the vGPUs"
@@ -131,7 +132,7 @@ func (h *Host) readVF(f *Function) (Shape, error) {
 // readVFIO reads a virtual function with vendor-specific VFIO.
 func (h *Host) readVFIO(f *Function) error {
 	path := h.device(f.Address, "nvidia", "creatable_vgpu_types")
-	text, err := h.files.ReadFile(path)
+	text, err := h.Files.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -205,11 +206,11 @@ func (h *Host) readMdevType(function, dir string) (Type, error) {
 	if err != nil {
 		return Type{}, fmt.Errorf("%s: %w", h.mdevTypes(function), err)
 	}
-	name, err := h.files.ReadFile(h.mdevTypes(function, dir, "name"))
+	name, err := h.Files.ReadFile(h.mdevTypes(function, dir, "name"))
 	if err != nil {
 		return Type{}, err
 	}
-	description, err := h.files.ReadFile(h.mdevTypes(function, dir, "description"))
+	description, err := h.Files.ReadFile(h.mdevTypes(function, dir, "description"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Type{}, err
 	}
@@ -218,15 +219,13 @@ func (h *Host) readMdevType(function, dir string) (Type, error) {
 
 // readFacts asks NVML, and gives every id its type by the list that does not change.
 func (h *Host) readFacts(ctx context.Context, g *GPU) error {
-	if h.nvml != nil {
-		facts, err := h.nvml.VGPU(ctx, g.Address)
+	if h.NVML != nil {
+		facts, err := h.NVML.VGPU(ctx, g.Address)
 		if err != nil {
 			return failed(g.Address, opRead, err, "NVML does not tell its vGPU types")
 		}
-		g.UUID, g.Heterogeneous, g.MIG, g.Processes = facts.UUID, facts.Heterogeneous, facts.MIG, facts.Processes
-		for _, t := range facts.Types {
-			g.Types = append(g.Types, t.complete())
-		}
+		g.Facts = facts
+		g.Types = words.Each(facts.Types, Type.complete)
 	}
 	for _, f := range g.Functions {
 		for _, o := range f.Creatable {
@@ -261,7 +260,7 @@ func (g *GPU) learn(t Type) {
 // readNumber reads a file with one number. It is nil where there is no file, or where the
 // driver answers that there is no vGPU to tell it of.
 func (h *Host) readNumber(path string) (*int, error) {
-	text, err := h.files.ReadFile(path)
+	text, err := h.Files.ReadFile(path)
 	if absent(err) {
 		return nil, nil
 	}

@@ -40,13 +40,13 @@ func TestShapes(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := fakevgpu.New(t, tt.card).Host()
+			h := host{fakevgpu.New(t, tt.card).Host()}
 			g := read(t, h)
 			if g.Shape != tt.off {
 				t.Errorf("the shape is %q at first, wanted %q", g.Shape, tt.off)
 			}
 			if g.SRIOV != nil {
-				if err := h.EnableVFs(t.Context(), address); err != nil {
+				if err := h.enableVFs(t); err != nil {
 					t.Fatal(err)
 				}
 				g = read(t, h)
@@ -78,7 +78,7 @@ func TestBothFileFormats(t *testing.T) {
 		c := l40s()
 		c.NameFirst = nameFirst
 		k, _ := ready(t, c)
-		g := read(t, k.Host(vgpu.WithNVML(nil)))
+		g := read(t, host{k.Host(func(o *vgpu.Options) { o.NVML = nil })})
 		want := []vgpu.Type{
 			{ID: 1145, Name: "NVIDIA L40S-2B", FrameBuffer: 2 * gib},
 			{ID: 1148, Name: "NVIDIA L40S-2Q", FrameBuffer: 2 * gib},
@@ -158,7 +158,7 @@ func TestSiblingsShrinkAndNamesStay(t *testing.T) {
 func TestFullGPUWithoutNVMLHasANamelessType(t *testing.T) {
 	k, h := ready(t, l40s())
 	create(t, h, vgpu.Spec{Function: 0, Type: 1159})
-	g := read(t, k.Host(vgpu.WithNVML(nil)))
+	g := read(t, host{k.Host(func(o *vgpu.Options) { o.NVML = nil })})
 	if d := cmp.Diff(map[int]string{0: "type 1159"}, types(g)); d != "" {
 		t.Error(d)
 	}
@@ -168,12 +168,12 @@ func TestFullGPUWithoutNVMLHasANamelessType(t *testing.T) {
 func TestTypeIDsBelongToAModel(t *testing.T) {
 	other := l40s()
 	other.Address, other.Types = second, []vgpu.Type{typ(1148, "NVIDIA L4-24Q", 24*gib, 1)}
-	h := fakevgpu.New(t, l40s(), other).Host()
+	h := host{fakevgpu.New(t, l40s(), other).Host()}
 	for at, want := range map[string]string{address: "L40S-2Q", second: "L4-24Q"} {
-		if err := h.EnableVFs(t.Context(), at); err != nil {
+		if err := h.at(t, at, func(g *vgpu.GPU) error { return h.EnableVFs(t.Context(), g) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Create(t.Context(), at, vgpu.Spec{Type: 1148}); err != nil {
+		if err := h.at(t, at, func(g *vgpu.GPU) error { return h.Create(g, vgpu.Spec{Type: 1148}) }); err != nil {
 			t.Fatal(err)
 		}
 		g, err := h.Read(t.Context(), at)

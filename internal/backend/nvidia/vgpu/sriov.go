@@ -20,16 +20,15 @@ const (
 // is the driver's, and the reason why writing sriov_numvfs by hand is refused.
 const unbindLock = "Cannot obtain unbindLock"
 
-// scriptLimit bounds one run of sriov-manage.
-const scriptLimit = 5 * time.Minute
+// scriptLimit bounds one run of sriov-manage, and attempts is how often it is tried.
+const (
+	scriptLimit = 5 * time.Minute
+	attempts    = 5
+)
 
 // EnableVFs turns a GPU's virtual functions on, all of them, which is the only number
 // that NVIDIA supports. It destroys the GPU's MIG instances and ends heterogeneous mode.
-func (h *Host) EnableVFs(ctx context.Context, address string) error {
-	g, err := h.Read(ctx, address)
-	if err != nil {
-		return err
-	}
+func (h *Host) EnableVFs(ctx context.Context, g *GPU) error {
 	if g.SRIOV == nil {
 		return refuse(g.Address, opEnable, backend.NotSupported, "it has no SR-IOV (%s): its vGPUs are made on the GPU itself",
 			h.device(g.Address, "sriov_totalvfs"))
@@ -52,19 +51,18 @@ func (h *Host) EnableVFs(ctx context.Context, address string) error {
 		return nil
 	case !found.VFsOn():
 		return refuse(g.Address, opEnable, backend.Failed, "%s reported no error, but %s reads %d, wanted %d; does sriov-manage know this GPU?",
-			h.script, h.device(g.Address, "sriov_numvfs"), found.SRIOV.Enabled, found.SRIOV.Total)
+			h.Script, h.device(g.Address, "sriov_numvfs"), found.SRIOV.Enabled, found.SRIOV.Total)
 	}
 	return refuse(g.Address, opEnable, backend.Unavailable,
 		"found %d of %d virtual functions, but they offer no vGPUs after %s (neither nvidia/creatable_vgpu_types nor mdev_supported_types); "+
-			"is the vGPU Manager's driver loaded and nvidia-vgpu-mgr running?", len(found.Functions), found.SRIOV.Enabled, h.patience)
+			"is the vGPU Manager's driver loaded and nvidia-vgpu-mgr running?", len(found.Functions), found.SRIOV.Enabled, h.Patience)
 }
 
 // DisableVFs turns a GPU's virtual functions off. It refuses while one has a vGPU or is
 // held: sriov-manage itself would take them away.
-func (h *Host) DisableVFs(ctx context.Context, address string) error {
-	g, err := h.Read(ctx, address)
-	if err != nil || !g.VFsOn() {
-		return err
+func (h *Host) DisableVFs(ctx context.Context, g *GPU) error {
+	if !g.VFsOn() {
+		return nil
 	}
 	for _, f := range g.Functions {
 		if len(f.Holders) > 0 {
@@ -88,7 +86,7 @@ func (h *Host) DisableVFs(ctx context.Context, address string) error {
 	})
 	if err == nil && !shown {
 		err = refuse(g.Address, opDisable, backend.Failed, "%s reported no error, but %s reads %d, wanted 0",
-			h.script, h.device(g.Address, "sriov_numvfs"), found.SRIOV.Enabled)
+			h.Script, h.device(g.Address, "sriov_numvfs"), found.SRIOV.Enabled)
 	}
 	return err
 }
@@ -96,8 +94,8 @@ func (h *Host) DisableVFs(ctx context.Context, address string) error {
 // manage runs sriov-manage with NVML closed. Once begun it is not interrupted: between
 // its unbinding and its binding the GPU has no driver.
 func (h *Host) manage(ctx context.Context, address, op, flag string) (err error) {
-	if h.nvml != nil {
-		resume, err := h.nvml.Suspend(ctx)
+	if h.NVML != nil {
+		resume, err := h.NVML.Suspend(ctx)
 		if err != nil {
 			return failed(address, op, err, "could not close NVML, which holds the GPU")
 		}
@@ -117,12 +115,12 @@ func (h *Host) manage(ctx context.Context, address, op, flag string) (err error)
 		case errors.Is(err, os.ErrNotExist):
 			return failed(address, op, err, "sriov-manage comes with the driver of the vGPU Manager, which is not installed here")
 		case !locked:
-			return failed(address, op, err, "%s %s %s said %q", h.script, flag, address, text)
-		case attempt == h.attempts:
+			return failed(address, op, err, "%s %s %s said %q", h.Script, flag, address, text)
+		case attempt == attempts:
 			return refuse(address, op, backend.InUse, "the driver does not let go of the GPU (%q, tried %d times): %s",
 				text, attempt, h.clients(ctx, address))
 		}
-		if err := sleep(ctx, h.pause); err != nil {
+		if err := sleep(ctx, h.Pause); err != nil {
 			return failed(address, op, err, "waited for the GPU to be let go")
 		}
 	}
@@ -131,14 +129,14 @@ func (h *Host) manage(ctx context.Context, address, op, flag string) (err error)
 func (h *Host) once(ctx context.Context, flag, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scriptLimit)
 	defer cancel()
-	return h.run(ctx, h.script, flag, address)
+	return h.Run(ctx, h.Script, flag, address)
 }
 
 // clients says who has the GPU open on the host.
 func (h *Host) clients(ctx context.Context, address string) string {
 	const hint = "stop what watches the GPUs (nvidia-persistenced, dcgm, nvsm) and try again"
-	path := h.proc + "/driver/nvidia/gpus/" + address + "/information"
-	text, err := h.files.ReadFile(path)
+	path := h.Proc + "/driver/nvidia/gpus/" + address + "/information"
+	text, err := h.Files.ReadFile(path)
 	if err != nil {
 		return hint
 	}
@@ -158,7 +156,7 @@ func (h *Host) clients(ctx context.Context, address string) string {
 // blind refuses to take away what somebody may hold unseen.
 func (h *Host) blind(address, op string) error {
 	return refuse(address, op, backend.AccessDenied,
-		"cannot see who holds it: the open files of some processes under %s are not readable; run as root", h.proc)
+		"cannot see who holds it: the open files of some processes under %s are not readable; run as root", h.Proc)
 }
 
 const poll = 100 * time.Millisecond
@@ -166,7 +164,7 @@ const poll = 100 * time.Millisecond
 // until polls until something shows; it is false when it does not within the host's
 // patience.
 func (h *Host) until(ctx context.Context, shown func() (bool, error)) (bool, error) {
-	deadline := time.Now().Add(h.patience)
+	deadline := time.Now().Add(h.Patience)
 	for {
 		ok, err := shown()
 		if err != nil || ok {
@@ -175,7 +173,7 @@ func (h *Host) until(ctx context.Context, shown func() (bool, error)) (bool, err
 		if !time.Now().Before(deadline) {
 			return false, nil
 		}
-		if err := sleep(ctx, min(poll, h.patience)); err != nil {
+		if err := sleep(ctx, min(poll, h.Patience)); err != nil {
 			return false, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Type is a vGPU type of one GPU. Ids belong to a GPU model: the same number is another
@@ -98,9 +99,5 @@ func names(types []Type) string {
 	if len(types) == 0 {
 		return "no vGPU types"
 	}
-	var short []string
-	for _, t := range types {
-		short = append(short, t.ShortName())
-	}
-	return strings.Join(short, ", ")
+	return strings.Join(words.Each(types, Type.ShortName), ", ")
 }
