@@ -14,6 +14,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -22,7 +23,6 @@ import (
 type device struct {
 	gpu.GPU
 	handle nvml.Device
-	bus    string // as NVML writes it
 	// unknown is what could not be read of it, and lost tells that it has fallen off the bus.
 	unknown []gpu.Unknown
 	lost    bool
@@ -215,7 +215,7 @@ func (s *session) identify(d *device) {
 		return
 	}
 	if is, known := s.identities[d.ID]; known {
-		d.Model, d.bus, d.Address, d.PCI, d.VRAM, d.ECC = is.Model, is.bus, is.Address, is.PCI, is.VRAM, is.ECC
+		d.Model, d.Address, d.PCI, d.VRAM, d.ECC = is.Model, is.Address, is.PCI, is.VRAM, is.ECC
 		return
 	}
 	name, ret := d.handle.GetName()
@@ -223,8 +223,7 @@ func (s *session) identify(d *device) {
 		d.Model = name
 	}
 	if pci, ret := d.handle.GetPciInfo(); d.note("nvmlDeviceGetPciInfo", ret) {
-		d.bus = text(pci.BusId[:])
-		d.Address = address(d.bus)
+		d.Address = addressOf(pci)
 		d.PCI = gpu.PCIID{
 			Vendor: fmt.Sprintf("%04X", pci.PciDeviceId&0xffff), Device: fmt.Sprintf("%04X", pci.PciDeviceId>>16),
 			Subsystem: fmt.Sprintf("%08X", pci.PciSubSystemId),
@@ -276,14 +275,13 @@ func text(chars []int8) string {
 	return b.String()
 }
 
-// address is a PCI address as the kernel writes it: NVML has eight digits for the
-// domain, and capitals.
-func address(bus string) string {
-	a := strings.ToLower(bus)
-	if domain, rest, ok := strings.Cut(a, ":"); ok && len(domain) == 8 && strings.HasPrefix(domain, "0000") {
-		return domain[4:] + ":" + rest
+// addressOf is a PCI address as the kernel writes it.
+func addressOf(pci nvml.PciInfo) string {
+	bus := text(pci.BusId[:])
+	if a, err := vgpu.Address(bus); err == nil {
+		return a
 	}
-	return a
+	return bus
 }
 
 // needsReset tells whether a change of MIG mode takes a reset. It does before Hopper.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // instance is a GPU instance and its handle.
@@ -271,11 +272,11 @@ func (b *Backend) CreateInstance(ctx context.Context, gpuID string, p gpu.MIGPla
 		}
 		at := slices.IndexFunc(profiles, func(o profile) bool { return o.Name == p.Profile })
 		if at < 0 {
-			return refuse(backend.InvalidParameter, "the GPU offers no profile %s; it offers %s", p.Profile, offered(profiles))
+			return refuse(backend.InvalidParameter, "the GPU offers no profile %s; it offers %s", p.Profile, profileNames(profiles))
 		}
 		want := profiles[at]
 		if !slices.Contains(want.Starts, p.Start) {
-			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, numbers(want.Starts))
+			return refuse(backend.InvalidParameter, "an instance of %s cannot begin at memory slice %d; it can at %s", p.Profile, p.Start, strings.Join(words.Each(want.Starts, strconv.Itoa), ", "))
 		}
 		i, err := s.find(d, want, p.Start)
 		if err != nil {
@@ -345,20 +346,8 @@ func (s *session) inMIGMode(d *device) ([]profile, error) {
 	return s.profilesOf(d)
 }
 
-func offered(profiles []profile) string {
-	var names []string
-	for _, p := range profiles {
-		names = append(names, p.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
-func numbers(list []int) string {
-	var out []string
-	for _, n := range list {
-		out = append(out, strconv.Itoa(n))
-	}
-	return strings.Join(out, ", ")
+func profileNames(profiles []profile) string {
+	return strings.Join(words.Each(profiles, func(p profile) string { return p.Name }), ", ")
 }
 
 // clear removes the compute instances of a GPU instance that nobody uses.

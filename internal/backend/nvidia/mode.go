@@ -13,6 +13,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // SetMIGMode turns MIG mode on or off. A mode that could only be made pending is taken
@@ -123,12 +124,9 @@ func (b *Backend) mayChangeMode(s *session, d *device, on bool) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, i := range left {
-		names = append(names, fmt.Sprintf("%s at %d", i.Profile, i.Start))
-	}
-	if len(names) > 0 {
-		return refuse(backend.InUse, "the GPU still has the instances %s", strings.Join(names, ", "))
+	if len(left) > 0 {
+		name := func(i instance) string { return fmt.Sprintf("%s at %d", i.Profile, i.Start) }
+		return refuse(backend.InUse, "the GPU still has the instances %s", strings.Join(words.Each(left, name), ", "))
 	}
 	return nil
 }
@@ -153,7 +151,7 @@ func (s *session) resetsAlone(d *device) error {
 		if ret != nvml.SUCCESS {
 			continue
 		}
-		bus := address(text(remote.BusId[:]))
+		bus := addressOf(remote)
 		for _, o := range all {
 			s.identify(o)
 			if o.Address == bus && !slices.Contains(peers, o.ID) {

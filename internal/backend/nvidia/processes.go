@@ -17,8 +17,10 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/backend/nvidia/vgpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/cdi"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // noInstance is what NVML says of a process that runs in no MIG instance.
@@ -120,18 +122,15 @@ func deref(n *int) int {
 
 // who names processes for people.
 func who(list []gpu.Process) string {
-	var names []string
-	for _, p := range list {
-		name := fmt.Sprintf("process %d", p.PID)
+	return strings.Join(words.Each(list, func(p gpu.Process) string {
 		switch {
 		case p.Name != "" && p.Holder != "":
-			name += fmt.Sprintf(" (%s, %s)", p.Name, p.Holder)
+			return fmt.Sprintf("process %d (%s, %s)", p.PID, p.Name, p.Holder)
 		case p.Name+p.Holder != "":
-			name += fmt.Sprintf(" (%s)", p.Name+p.Holder)
+			return fmt.Sprintf("process %d (%s)", p.PID, p.Name+p.Holder)
 		}
-		names = append(names, name)
-	}
-	return strings.Join(names, ", ")
+		return fmt.Sprintf("process %d", p.PID)
+	}), ", ")
 }
 
 // identify tells who a process is, as far as /proc does. It may have ended meanwhile.
@@ -185,13 +184,12 @@ var (
 	containerID = regexp.MustCompile(`(?:^|[-/])([0-9a-f]{64})(?:\.scope)?$`)
 	machine     = regexp.MustCompile(`^machine-qemu\\x2d[0-9]+\\x2d(.+)\.scope$`)
 	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})`)
-	guestName   = regexp.MustCompile(`(?:^|,)guest=((?:[^,]|,,)+)`)
 )
 
 // holder is the VM, the container or the unit that a process belongs to, by its
 // arguments and its control groups.
 func holder(cgroups string, args []string) string {
-	if name := qemuGuest(args); name != "" {
+	if name := vgpu.VMName(args); name != "" && strings.HasPrefix(filepath.Base(args[0]), "qemu") {
 		return "VM " + name
 	}
 	for line := range strings.Lines(cgroups) {
@@ -216,24 +214,6 @@ func holder(cgroups string, args []string) string {
 				return "unit " + part
 			}
 		}
-	}
-	return ""
-}
-
-// qemuGuest is the name that a QEMU process has for its VM.
-func qemuGuest(args []string) string {
-	if len(args) == 0 || !strings.HasPrefix(filepath.Base(args[0]), "qemu") {
-		return ""
-	}
-	for i, a := range args[:len(args)-1] {
-		if a != "-name" {
-			continue
-		}
-		if m := guestName.FindStringSubmatch(args[i+1]); m != nil {
-			return strings.ReplaceAll(m[1], ",,", ",")
-		}
-		name, _, _ := strings.Cut(args[i+1], ",")
-		return name
 	}
 	return ""
 }

@@ -91,8 +91,7 @@ func (l library) at(address string) (*session, *device, error) {
 		if d.handle == nil {
 			continue
 		}
-		pci, ret := d.handle.GetPciInfo()
-		if bdf, err := vgpu.Address(text(pci.BusId[:])); ret == nvml.SUCCESS && err == nil && bdf == address {
+		if pci, ret := d.handle.GetPciInfo(); ret == nvml.SUCCESS && addressOf(pci) == address {
 			s.identify(d)
 			return s, d, nil
 		}

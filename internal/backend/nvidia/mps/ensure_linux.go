@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Disruption is what a change may do to processes that compute.
@@ -73,10 +74,7 @@ func refuseClients(op, name string, clients []Client, allowed Disruption) error 
 	if len(clients) == 0 || allowed == EndClients {
 		return nil
 	}
-	var who []string
-	for _, c := range clients {
-		who = append(who, c.String())
-	}
+	who := words.Each(clients, Client.String)
 	return refuse(backend.InUse, op, name, "%d clients would end: %s. Wait until they have ended, or allow that processes are ended", len(clients), strings.Join(who, ", "))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/mpsconf"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Action is what has to be done to bring a daemon to its spec.
@@ -236,7 +237,7 @@ func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, er
 		if err != nil && !has(err, backend.NotFound) {
 			return nil, err
 		}
-		out = append(out, h.named(server, pids)...)
+		out = append(out, words.Each(pids, func(pid int) Client { return Client{PID: pid, Name: h.processName(pid), Server: server} })...)
 	}
 	slices.SortFunc(out, func(a, b Client) int { return a.PID - b.PID })
 	return out, nil
@@ -257,12 +258,4 @@ func (h *Host) orphans(s *sight) (clients []Client, known bool) {
 		return h.opt.Computing(s.record.Spec.Devices)
 	}
 	return h.opt.Computing(s.servers[0].devices())
-}
-
-func (h *Host) named(server int, pids []int) []Client {
-	var out []Client
-	for _, pid := range pids {
-		out = append(out, Client{PID: pid, Name: h.processName(pid), Server: server})
-	}
-	return out
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // units keeps daemons as units of systemd, which starts them again when they end.
@@ -64,11 +65,8 @@ func (k *units) render(l launch) []byte {
 	for _, v := range l.env {
 		fmt.Fprintf(&out, "Environment=%s\n", quote(v))
 	}
-	words := []string{quote(l.program)}
-	for _, a := range l.args {
-		words = append(words, quote(a))
-	}
-	fmt.Fprintf(&out, "ExecStart=%s\n", strings.Join(words, " "))
+	command := words.Each(append([]string{l.program}, l.args...), quote)
+	fmt.Fprintf(&out, "ExecStart=%s\n", strings.Join(command, " "))
 	fmt.Fprintf(&out, "ExecStartPost=/bin/sh -c 'exec \"$$0\" <\"$$1\"' %s %s\n", quote(l.program), quote(l.commands))
 	seconds := max(1, int(k.opt.StopTimeout.Seconds()))
 	fmt.Fprintf(&out, "ExecStop=/bin/sh -c 'echo \"quit -t $$1\" | \"$$0\"' %s %d\n", quote(l.program), seconds)
