@@ -1,6 +1,10 @@
 package backend
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
 
 // Code is the kind of a failure, the same for all platforms.
 type Code string
@@ -20,6 +24,12 @@ const (
 	Unavailable      Code = "unavailable" // the host or its service does not answer
 	Failed           Code = "failed"      // the platform gave no better reason
 )
+
+// Is tells whether an error is a failure with one of some codes.
+func Is(err error, codes ...Code) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && slices.Contains(codes, e.Code)
+}
 
 // Error is a failure on a host. Match it with errors.As.
 type Error struct {

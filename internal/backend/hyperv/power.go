@@ -182,8 +182,7 @@ func (b *Backend) StartVM(ctx context.Context, vmID string) error {
 // because somebody else asked, is no failure.
 func (b *Backend) request(ctx context.Context, v vm, state int32, wanted gpu.VMState) error {
 	err := looked(b.invoke(ctx, v.path, "RequestStateChange", map[string]any{"RequestedState": state}))
-	e, ok := errors.AsType[*backend.Error](err)
-	if !ok || e.Code != backend.InvalidState {
+	if !backend.Is(err, backend.InvalidState) {
 		return err
 	}
 	now, lookErr := b.vm(ctx, v.id)
@@ -223,7 +222,7 @@ func (b *Backend) reaches(ctx context.Context, v vm, wanted gpu.VMState) error {
 
 // movedAway is an error of a look at a VM that was there.
 func movedAway(err error) error {
-	if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.NotFound {
+	if backend.Is(err, backend.NotFound) {
 		return refuse(backend.NotFound, "the host does not have the VM any more: it was deleted, or its cluster runs it on another node")
 	}
 	return err

@@ -62,7 +62,7 @@ func (s *session) covers(d *device, uuids []string) (func(nvml.ProcessInfo) bool
 		return func(nvml.ProcessInfo) bool { return true }, nil
 	}
 	profiles, err := s.inMIGMode(d)
-	if err != nil && !isCode(err, backend.InvalidState, backend.NotSupported) {
+	if err != nil && !backend.Is(err, backend.InvalidState, backend.NotSupported) {
 		return nil, err
 	}
 	all, err := s.instances(d, profiles)

@@ -51,15 +51,7 @@ var codes = map[nvml.Return]backend.Code{
 // isReturn tells whether an error is an answer of NVML.
 func isReturn(err error, rets ...nvml.Return) bool {
 	e, ok := errors.AsType[*returnError](err)
-	if !ok {
-		return false
-	}
-	for _, ret := range rets {
-		if e.ret == ret {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(rets, e.ret)
 }
 
 // isStale tells whether the driver itself is gone, and NVML has to be initialised again. All
@@ -72,29 +64,18 @@ func refuse(code backend.Code, format string, args ...any) error {
 	return &backend.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// asRefusal finds the error with a code that an error is.
-func asRefusal(err error) (*backend.Error, bool) { return errors.AsType[*backend.Error](err) }
-
-// isCode tells whether an error has one of some codes.
-func isCode(err error, codes ...backend.Code) bool {
-	e, ok := asRefusal(err)
-	return ok && slices.Contains(codes, e.Code)
-}
-
 // complete says in an error what was tried on what.
 func complete(ctx context.Context, err error, op, object string) error {
 	if err == nil {
 		return nil
 	}
 	out := &backend.Error{Code: backend.Failed, Op: op, Object: object, Detail: err.Error()}
-	if be, ok := asRefusal(err); ok {
+	if be, ok := errors.AsType[*backend.Error](err); ok {
 		out.Code, out.Detail = be.Code, be.Detail
 		return out
 	}
 	if e, ok := errors.AsType[*returnError](err); ok {
-		if code, known := codes[e.ret]; known {
-			out.Code = code
-		}
+		out.Code = cmp.Or(codes[e.ret], out.Code)
 		if e.ret == nvml.ERROR_NO_PERMISSION {
 			out.Detail += "; gpu-agent has to run as root for this"
 		}

@@ -425,7 +425,7 @@ func (b *Backend) DestroyInstance(ctx context.Context, gpuID string, p gpu.MIGPl
 		}
 		of := slices.IndexFunc(profiles, func(o profile) bool { return o.Name == p.Profile })
 		if of < 0 {
-			if _, err := s.inMIGMode(d); !isCode(err, backend.InvalidState) {
+			if _, err := s.inMIGMode(d); !backend.Is(err, backend.InvalidState) {
 				return err
 			}
 			return nil // without MIG mode there is none

@@ -3,6 +3,7 @@
 package nvidia
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +43,7 @@ func (s *session) locate(at gpu.SharedDevice) (located, error) {
 func (s *session) instanceAt(d *device, p gpu.MIGPlacement) (*instance, error) {
 	none := refuse(backend.NotFound, "it has no GPU instance %s at %d", p.Profile, p.Start)
 	profiles, err := s.inMIGMode(d)
-	if isCode(err, backend.InvalidState, backend.NotSupported) {
+	if backend.Is(err, backend.InvalidState, backend.NotSupported) {
 		return nil, none
 	}
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *session) instanceAt(d *device, p gpu.MIGPlacement) (*instance, error) {
 
 // refuseOn says in a refusal which device it is about.
 func refuseOn(at gpu.SharedDevice, err error) error {
-	if e, ok := asRefusal(err); ok {
+	if e, ok := errors.AsType[*backend.Error](err); ok {
 		return refuse(e.Code, "GPU %s: %s", at.GPU, e.Detail)
 	}
 	return err

@@ -151,7 +151,7 @@ const statusFault = "FAULT"
 // ServerStatus is INITIALIZING, ACTIVE or FAULT, or "" when this driver does not tell.
 func (c *Control) ServerStatus(ctx context.Context, pid int) (string, error) {
 	a, err := c.command(ctx, "get_server_status", strconv.Itoa(pid))
-	if has(err, backend.NotSupported) {
+	if backend.Is(err, backend.NotSupported) {
 		return "", nil
 	}
 	return a.text, err
@@ -181,7 +181,7 @@ func (c *Control) Quit(ctx context.Context, timeout time.Duration) error {
 	const quit = "quit"
 	_, err := c.invoke(ctx, timeout+c.timeout(), fmt.Sprintf("%s -t %d\n", quit, max(1, int(timeout.Seconds()))))
 	// The exit status is the daemon's, which is 1 when a server ever failed.
-	if has(err, backend.Failed) {
+	if backend.Is(err, backend.Failed) {
 		return nil
 	}
 	return err

@@ -38,11 +38,6 @@ func failed(op, name string, cause error) error {
 	return refuse(code, op, name, "%v", cause)
 }
 
-func has(err error, code backend.Code) bool {
-	known, ok := errors.AsType[*backend.Error](err)
-	return ok && known.Code == code
-}
-
 // sentence joins what is there of a text's parts.
 func sentence(parts ...string) string {
 	var said []string

@@ -108,7 +108,7 @@ func (h *Host) askServers(ctx context.Context, name string, s *sight) error {
 	s.statuses = map[int]string{}
 	for _, p := range s.servers {
 		status, err := h.control(name).ServerStatus(ctx, p.pid)
-		if err != nil && !has(err, backend.NotFound) {
+		if err != nil && !backend.Is(err, backend.NotFound) {
 			return err
 		}
 		s.statuses[p.pid] = status
@@ -234,7 +234,7 @@ func (h *Host) clients(ctx context.Context, name string, s *sight) ([]Client, er
 	var out []Client
 	for _, server := range servers {
 		pids, err := c.Clients(ctx, server)
-		if err != nil && !has(err, backend.NotFound) {
+		if err != nil && !backend.Is(err, backend.NotFound) {
 			return nil, err
 		}
 		out = append(out, words.Each(pids, func(pid int) Client { return Client{PID: pid, Name: h.processName(pid), Server: server} })...)

@@ -66,7 +66,7 @@ func (h *Host) EndClients(ctx context.Context, which func(Client) bool) error {
 			if d.PID == 0 || c.Server == 0 {
 				return refuse(backend.InUse, op, d.Name, "%s goes on, since the daemon cannot be told to end it: %s", c, d.Problem)
 			}
-			if err := h.control(d.Name).TerminateClient(ctx, c.Server, c.PID); err != nil && !has(err, backend.NotFound) {
+			if err := h.control(d.Name).TerminateClient(ctx, c.Server, c.PID); err != nil && !backend.Is(err, backend.NotFound) {
 				return failed(op, d.Name, err)
 			}
 			if err := h.letsGo(ctx, d.Name, c); err != nil {
@@ -83,7 +83,7 @@ func (h *Host) letsGo(ctx context.Context, name string, client Client) error {
 	defer cancel()
 	for {
 		pids, err := h.control(name).Clients(ctx, client.Server)
-		if has(err, backend.NotFound) || err == nil && !slices.Contains(pids, client.PID) {
+		if backend.Is(err, backend.NotFound) || err == nil && !slices.Contains(pids, client.PID) {
 			return nil
 		}
 		if err != nil {

@@ -53,7 +53,7 @@ func (h *Host) inForce(ctx context.Context, name string, devices []string, s *si
 	}
 	for _, server := range s.servers {
 		have, err := h.ofServer(ctx, name, server.pid, devices, declared.ClientPriority)
-		if has(err, backend.NotFound) {
+		if backend.Is(err, backend.NotFound) {
 			continue // it has ended meanwhile
 		}
 		if err != nil || !have.Equal(declared) {
@@ -108,7 +108,7 @@ func (h *Host) setServers(ctx context.Context, spec mpsconf.Spec) error {
 		return err
 	}
 	for _, pid := range servers {
-		if err := h.setServer(ctx, spec, pid); err != nil && !has(err, backend.NotFound) {
+		if err := h.setServer(ctx, spec, pid); err != nil && !backend.Is(err, backend.NotFound) {
 			return err
 		}
 	}

@@ -75,7 +75,7 @@ func (s SMI) Set(ctx context.Context, id string, want gpu.TimeSlice) (bool, erro
 		return false, refuse(backend.InvalidParameter, opSet, "GPU "+id, "%q is none of %v", want, gpu.TimeSlices())
 	}
 	have, unread := s.Read(ctx, id)
-	if unread != nil && !isUnlisted(unread) {
+	if unread != nil && !backend.Is(unread, backend.NotSupported) {
 		return false, unread
 	}
 	if have == want {
@@ -101,16 +101,8 @@ func (s SMI) Set(ctx context.Context, id string, want gpu.TimeSlice) (bool, erro
 	return true, nil
 }
 
-func isUnlisted(err error) bool {
-	known, ok := errors.AsType[*backend.Error](err)
-	return ok && known.Code == backend.NotSupported
-}
-
 func (s SMI) run(ctx context.Context, op, object string, args ...string) (string, error) {
-	program := s.Program
-	if program == "" {
-		program = "nvidia-smi"
-	}
+	program := cmp.Or(s.Program, "nvidia-smi")
 	limit := cmp.Or(s.Limit, 20*time.Second)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s has not ended within %s: the driver may hang", program, limit))
 	defer cancel()
