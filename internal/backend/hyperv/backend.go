@@ -150,11 +150,25 @@ func (b *Backend) template(ctx context.Context, class string) (*embedded, error)
 		if !hasPrefixFold(row.String("InstanceID"), definitionPrefix) {
 			continue
 		}
-		text, err := b.wmi.Text(ctx, Virtualization, row.Path)
-		if err != nil {
-			return nil, err
-		}
-		return parseEmbedded(text)
+		return b.embedded(ctx, row.Path)
 	}
 	return nil, refuse(backend.NotSupported, "the host has no template for %s: it has no such devices to give", class)
+}
+
+// embedded reads an instance to be patched.
+func (b *Backend) embedded(ctx context.Context, path string) (*embedded, error) {
+	text, err := b.wmi.Text(ctx, Virtualization, path)
+	if err != nil {
+		return nil, err
+	}
+	return parseEmbedded(text)
+}
+
+// rowsOf is a query of a class that Windows may be too old for, which then has no rows.
+func (b *Backend) rowsOf(ctx context.Context, wql string, properties ...string) ([]Row, error) {
+	rows, err := b.wmi.Query(ctx, Virtualization, wql, properties...)
+	if errors.Is(err, InvalidClass) {
+		return nil, nil
+	}
+	return rows, err
 }

@@ -120,16 +120,12 @@ func (b *Backend) enableAgain(ctx context.Context, d *device, cause error) error
 }
 
 func (b *Backend) dismount(ctx context.Context, g *gpu.GPU, force bool) error {
-	service, err := b.service(ctx, deviceService)
-	if err != nil {
-		return err
-	}
 	settings := newEmbedded("Msvm_AssignableDeviceDismountSettingData")
 	settings.set("DeviceInstancePath", g.InstancePath)
 	settings.set("DeviceLocationPath", g.ID)
 	settings.set("RequireAcsSupport", !force)
 	settings.set("RequireDeviceMitigations", !force)
-	return b.invoke(ctx, service, "DismountAssignableDevice", map[string]any{"DismountSettingData": settings.String()})
+	return b.call(ctx, deviceService, "DismountAssignableDevice", map[string]any{"DismountSettingData": settings.String()})
 }
 
 // assignable is the path of a GPU among the devices that the host has given up.
@@ -194,11 +190,7 @@ func (b *Backend) MountDevice(ctx context.Context, gpuID string) error {
 }
 
 func (b *Backend) mount(ctx context.Context, g *gpu.GPU) error {
-	service, err := b.service(ctx, deviceService)
-	if err != nil {
-		return err
-	}
-	if err := looked(b.invoke(ctx, service, "MountAssignableDevice", map[string]any{
+	if err := looked(b.call(ctx, deviceService, "MountAssignableDevice", map[string]any{
 		"DeviceInstancePath": g.InstancePath, "DeviceLocationPath": g.ID,
 	})); err != nil {
 		return err

@@ -174,10 +174,7 @@ func aftermath(ctx context.Context, cause error, what string, err error) error {
 // reason is what an error says, without what was tried.
 func reason(err error) string {
 	if e, ok := errors.AsType[*backend.Error](err); ok && e.Op == "" {
-		if e.Detail == "" {
-			return string(e.Code)
-		}
-		return e.Detail
+		return e.Reason()
 	}
 	return err.Error()
 }

@@ -65,6 +65,15 @@ func (b *Backend) invoke(ctx context.Context, path, method string, in map[string
 	}
 }
 
+// call is invoke on a service of Hyper-V.
+func (b *Backend) call(ctx context.Context, class, method string, in map[string]any) error {
+	service, err := b.service(ctx, class)
+	if err != nil {
+		return err
+	}
+	return b.invoke(ctx, service, method, in)
+}
+
 // looked is an error of invoke to a caller that looks at the result itself.
 func looked(err error) error {
 	if errors.Is(err, errJobGone) {
@@ -111,7 +120,7 @@ func (b *Backend) manage(ctx context.Context, method string, in map[string]any, 
 func (b *Backend) unlessOff(vmID string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		now, err := b.vm(ctx, vmID)
-		if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.NotFound {
+		if backend.Is(err, backend.NotFound) {
 			return err
 		}
 		if err != nil {

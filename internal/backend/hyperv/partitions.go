@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const managementService = "Msvm_VirtualSystemManagementService"
@@ -67,9 +69,9 @@ func (b *Backend) SetPartitionCount(ctx context.Context, gpuID string, count int
 // free tells by the rows of partitions alone that no VM holds one of a GPU: all of them are
 // of others. Where that cannot be seen, the VMs have to be read.
 func (b *Backend) free(ctx context.Context, v *view, gpuID string) bool {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition", "DeviceInstancePath")
+	rows, err := b.rowsOf(ctx, "SELECT * FROM Msvm_GpuPartition", "DeviceInstancePath")
 	if err != nil {
-		return errors.Is(err, InvalidClass)
+		return false
 	}
 	for _, row := range rows {
 		instance, _ := instanceOf(row.String("DeviceInstancePath"))
@@ -113,11 +115,7 @@ func (v *view) holders(p *gpu.Partitionable) string {
 }
 
 func listCounts(counts []int) string {
-	words := make([]string, len(counts))
-	for i, n := range slices.Sorted(slices.Values(counts)) {
-		words[i] = fmt.Sprint(n)
-	}
-	return strings.Join(words, ", ")
+	return strings.Join(words.Each(slices.Sorted(slices.Values(counts)), strconv.Itoa), ", ")
 }
 
 // AddPartitionAdapter adds the default adapter, pinned if it is asked for. Quotas are

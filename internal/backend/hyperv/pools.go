@@ -2,7 +2,6 @@ package hyperv
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -37,17 +36,13 @@ func (b *Backend) CreatePool(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		service, err := b.service(ctx, poolService)
-		if err != nil {
-			return err
-		}
 		create := func() error {
-			return looked(b.invoke(ctx, service, "CreatePool", map[string]any{
+			return looked(b.call(ctx, poolService, "CreatePool", map[string]any{
 				"PoolSettings": settings.String(), "ParentPools": []string{parent}, "AllocationSettings": []string{allocation.String()},
 			}))
 		}
 		err = create()
-		if e, ok := errors.AsType[*backend.Error](err); ok && e.Code == backend.InvalidParameter {
+		if backend.Is(err, backend.InvalidParameter) {
 			// Assumption hyperv-pool-allocation; and nothing reserved.
 			allocation.set("PoolID", name)
 			for _, figure := range []string{"Reservation", "Limit", "VirtualQuantity", "Weight"} {
@@ -71,44 +66,41 @@ func (b *Backend) CreatePool(ctx context.Context, name string) error {
 // primordial is the path and the settings of the pool of all assignable devices
 // (assumption hyperv-primordial-settings).
 func (b *Backend) primordial(ctx context.Context) (string, *embedded, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
-	if err != nil {
+	path, err := b.pool(ctx, func(row Row) bool { return row.Bool("Primordial") })
+	switch {
+	case err != nil:
 		return "", nil, err
+	case path == "":
+		return "", nil, refuse(backend.NotSupported, "the host has no pool of assignable devices: Discrete Device Assignment is not available on it")
 	}
-	for _, row := range rows {
-		if !row.Bool("Primordial") {
-			continue
-		}
-		settings, err := b.wmi.Query(ctx, Virtualization,
-			"ASSOCIATORS OF {"+row.Path+"} WHERE AssocClass=Msvm_SettingsDefineState ResultClass=Msvm_ResourcePoolSettingData", "InstanceID")
-		if err != nil {
-			return "", nil, err
-		}
-		if len(settings) == 0 {
-			return "", nil, refuse(backend.Failed, "the pool of all devices has no settings to begin a pool with")
-		}
-		text, err := b.wmi.Text(ctx, Virtualization, settings[0].Path)
-		if err != nil {
-			return "", nil, err
-		}
-		e, err := parseEmbedded(text)
-		return row.Path, e, err
+	settings, err := b.wmi.Query(ctx, Virtualization,
+		"ASSOCIATORS OF {"+path+"} WHERE AssocClass=Msvm_SettingsDefineState ResultClass=Msvm_ResourcePoolSettingData", "InstanceID")
+	switch {
+	case err != nil:
+		return "", nil, err
+	case len(settings) == 0:
+		return "", nil, refuse(backend.Failed, "the pool of all devices has no settings to begin a pool with")
 	}
-	return "", nil, refuse(backend.NotSupported, "the host has no pool of assignable devices: Discrete Device Assignment is not available on it")
+	e, err := b.embedded(ctx, settings[0].Path)
+	return path, e, err
 }
 
 // poolPath is the path of a PciExpress pool, "" if there is none.
 func (b *Backend) poolPath(ctx context.Context, name string) (string, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
-	if err != nil {
-		return "", err
+	return b.pool(ctx, func(row Row) bool { return !row.Bool("Primordial") && gpu.SameID(row.String("PoolID"), name) })
+}
+
+// pool is the path of the first of the PciExpress pools that is meant, "" for none.
+func (b *Backend) pool(ctx context.Context, is func(Row) bool) (string, error) {
+	rows, err := b.poolRows(ctx)
+	if i := slices.IndexFunc(rows, is); i >= 0 {
+		return rows[i].Path, nil
 	}
-	for _, row := range rows {
-		if !row.Bool("Primordial") && gpu.SameID(row.String("PoolID"), name) {
-			return row.Path, nil
-		}
-	}
-	return "", nil
+	return "", err
+}
+
+func (b *Backend) poolRows(ctx context.Context) ([]Row, error) {
+	return b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
 }
 
 // SetPoolMembers replaces the members of a pool. The call takes all of a pool's
@@ -129,7 +121,7 @@ func (b *Backend) SetPoolMembers(ctx context.Context, name string, gpuIDs []stri
 		if v.same(p, members) {
 			return nil
 		}
-		return b.replaceMembers(ctx, v.pools[gpu.FoldID(p.Name)].path, members)
+		return b.replaceMembers(ctx, v.pools[gpu.FoldID(p.Name)], members)
 	})
 }
 
@@ -189,11 +181,7 @@ func (b *Backend) replaceMembers(ctx context.Context, poolPath string, members [
 		if err != nil {
 			return err
 		}
-		text, err := b.wmi.Text(ctx, Virtualization, row.Path)
-		if err != nil {
-			return err
-		}
-		e, err := parseEmbedded(text)
+		e, err := b.embedded(ctx, row.Path)
 		if err != nil {
 			return err
 		}
@@ -205,11 +193,7 @@ func (b *Backend) replaceMembers(ctx context.Context, poolPath string, members [
 		}
 		parents, allocations = append(parents, parent), append(allocations, e.String())
 	}
-	service, err := b.service(ctx, poolService)
-	if err != nil {
-		return err
-	}
-	if err := looked(b.invoke(ctx, service, "ModifyPoolResources", map[string]any{
+	if err := looked(b.call(ctx, poolService, "ModifyPoolResources", map[string]any{
 		"ChildPool": poolPath, "ParentPools": parents, "AllocationSettings": allocations,
 	})); err != nil {
 		return err
@@ -263,7 +247,7 @@ func (b *Backend) DeletePool(ctx context.Context, name string) error {
 				}
 			}
 		}
-		return b.deletePool(ctx, v.pools[gpu.FoldID(p.Name)].path)
+		return b.deletePool(ctx, v.pools[gpu.FoldID(p.Name)])
 	})
 }
 
@@ -308,11 +292,7 @@ func (b *Backend) membersOf(ctx context.Context, poolPath string) ([]string, err
 }
 
 func (b *Backend) dropPool(ctx context.Context, path string) error {
-	service, err := b.service(ctx, poolService)
-	if err != nil {
-		return err
-	}
-	if err := looked(b.outlast(ctx, b.invoke(ctx, service, "DeletePool", map[string]any{"Pool": path}))); err != nil {
+	if err := looked(b.outlast(ctx, b.call(ctx, poolService, "DeletePool", map[string]any{"Pool": path}))); err != nil {
 		return err
 	}
 	return b.until(ctx, "the pool is still there", func() (bool, error) { return b.gone(ctx, path) })

@@ -245,10 +245,7 @@ func (r *reader) addresses(ctx context.Context) error {
 // its own for each device that it holds.
 func (r *reader) assignables(ctx context.Context) error {
 	r.drawn = map[string]string{}
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "SystemName", "DeviceID", "DeviceInstancePath", "LocationPath")
-	if errors.Is(err, InvalidClass) {
-		return nil // Windows before Discrete Device Assignment
-	}
+	rows, err := r.rowsOf(ctx, "SELECT * FROM Msvm_PciExpress", "SystemName", "DeviceID", "DeviceInstancePath", "LocationPath")
 	if err != nil {
 		return err
 	}
@@ -276,16 +273,9 @@ func (r *reader) assignables(ctx context.Context) error {
 // partitionables reads the GPU-P face of each GPU. A GPU may have two, one of which is
 // only paravirtual; the real one counts.
 func (r *reader) partitionables(ctx context.Context) error {
-	properties := []string{"Name", "ValidPartitionCounts", "PartitionCount", "SupportsIncomingLiveMigration"}
-	for _, resource := range []string{"VRAM", "Encode", "Decode", "Compute"} {
-		for _, figure := range []string{"Total", "Available", "MinPartition", "MaxPartition", "OptimalPartition"} {
-			properties = append(properties, figure+resource)
-		}
-	}
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PartitionableGpu", properties...)
-	if errors.Is(err, InvalidClass) {
-		return nil // Windows before GPU partitioning
-	}
+	properties := append([]string{"Name", "ValidPartitionCounts", "PartitionCount", "SupportsIncomingLiveMigration"},
+		figuresOf("Total", "Available", "MinPartition", "MaxPartition", "OptimalPartition")...)
+	rows, err := r.rowsOf(ctx, "SELECT * FROM Msvm_PartitionableGpu", properties...)
 	for i := range r.host.GPUs {
 		if err != nil && !r.host.GPUs[i].Dismounted && r.dark[i] == nil {
 			r.dark[i] = err
@@ -337,11 +327,8 @@ func capacity(row Row, resource string) gpu.Capacity {
 // partitions reads which running VM holds a partition of which GPU.
 // VMs that are off have none (assumption hyperv-partition-rows).
 func (r *reader) partitions(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartition",
+	rows, err := r.rowsOf(ctx, "SELECT * FROM Msvm_GpuPartition",
 		"SystemName", "DeviceID", "DeviceInstancePath", "PartitionId", "PartitionVfLuid", "CurrentVRAM", "SupportsOutgoingLiveMigration")
-	if errors.Is(err, InvalidClass) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package hyperv
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -17,8 +16,7 @@ const pciExpressType = "32769"
 // poolMembers reads the PciExpress pools. A pool's members are the devices that its
 // allocation settings name; pools of other resources may have the same name.
 func (r *reader) poolMembers(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization,
-		"SELECT * FROM Msvm_ResourcePool WHERE ResourceType="+pciExpressType, "PoolID", "Primordial")
+	rows, err := r.poolRows(ctx)
 	if err != nil {
 		return err
 	}
@@ -47,7 +45,7 @@ func (r *reader) poolMembers(ctx context.Context) error {
 			}
 		}
 		r.host.Pools = append(r.host.Pools, p)
-		r.pools[gpu.FoldID(p.Name)] = &pool{path: row.Path}
+		r.pools[gpu.FoldID(p.Name)] = row.Path
 	}
 	return nil
 }
@@ -72,11 +70,8 @@ func (r *reader) byAssignable(path string) *gpu.GPU {
 
 // adapters reads the GPU partition adapters of VMs, running or not.
 func (r *reader) adapters(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_GpuPartitionSettingData"+r.ofVMs(settingsOfVM),
+	rows, err := r.rowsOf(ctx, "SELECT * FROM Msvm_GpuPartitionSettingData"+r.ofVMs(settingsOfVM),
 		append(quotaProperties(), "InstanceID", "HostResource")...)
-	if errors.Is(err, InvalidClass) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -122,10 +117,15 @@ func (r *reader) pinned(path string) string {
 
 // quotaProperties are those of an adapter's setting that are quotas.
 func quotaProperties() []string {
+	return figuresOf("MinPartition", "MaxPartition", "OptimalPartition")
+}
+
+// figuresOf are properties that each resource of a GPU has, such as TotalVRAM and TotalEncode.
+func figuresOf(figures ...string) []string {
 	var out []string
 	for _, resource := range []string{"VRAM", "Encode", "Decode", "Compute"} {
-		for _, figure := range []string{"Min", "Max", "Optimal"} {
-			out = append(out, figure+"Partition"+resource)
+		for _, figure := range figures {
+			out = append(out, figure+resource)
 		}
 	}
 	return out
@@ -146,10 +146,7 @@ func quota(row Row, resource string) gpu.Quota {
 // assignments reads the whole devices of VMs, which stand beside the settings of pools
 // (assumption hyperv-pool-settings). Which one of a pool a VM has is known only while it runs.
 func (r *reader) assignments(ctx context.Context) error {
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData"+r.ofVMs(settingsOfVM), "InstanceID", "HostResource", "PoolID")
-	if errors.Is(err, InvalidClass) {
-		return nil
-	}
+	rows, err := r.rowsOf(ctx, "SELECT * FROM Msvm_PciExpressSettingData"+r.ofVMs(settingsOfVM), "InstanceID", "HostResource", "PoolID")
 	if err != nil {
 		return err
 	}

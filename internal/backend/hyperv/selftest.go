@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // SelfTest reads which assumptions about Hyper-V hold on this host. This backend was
@@ -39,9 +40,7 @@ func (b *Backend) SelfTest(ctx context.Context) []backend.Answer {
 	}
 	host, err := b.Inventory(ctx)
 	counts := backend.CountsAsInCatalog(host)
-	if counts.Err == nil {
-		counts.Err = err
-	}
+	counts.Err = err
 	return append(out, counts)
 }
 
@@ -50,12 +49,7 @@ func all[T any](list []T, is func(T) bool) *bool {
 	if len(list) == 0 {
 		return nil
 	}
-	for _, one := range list {
-		if !is(one) {
-			return new(false)
-		}
-	}
-	return new(true)
+	return new(!slices.ContainsFunc(list, func(one T) bool { return !is(one) }))
 }
 
 func (b *Backend) askGPUs(ctx context.Context) (string, *bool, error) {
@@ -125,13 +119,18 @@ func (b *Backend) askPartitionRows(ctx context.Context) (string, *bool, error) {
 	return found, all(rows, func(row Row) bool { return !off[gpu.FoldID(row.String("SystemName"))] }), nil
 }
 
-func (b *Backend) askPoolSettings(ctx context.Context) (string, *bool, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpressSettingData", "InstanceID", "PoolID", "HostResource")
-	if err != nil {
-		return "", nil, err
+// beside reads the rows of a class, prints them, and reads the host beside them.
+func (b *Backend) beside(ctx context.Context, class string, properties ...string) (rows []Row, found string, v *view, err error) {
+	rows, err = b.wmi.Query(ctx, Virtualization, "SELECT * FROM "+class, properties...)
+	if err == nil {
+		found = list(rows, properties...)
+		v, err = b.read(ctx)
 	}
-	found := list(rows, "InstanceID", "PoolID", "HostResource")
-	v, err := b.read(ctx)
+	return rows, found, v, err
+}
+
+func (b *Backend) askPoolSettings(ctx context.Context) (string, *bool, error) {
+	rows, found, v, err := b.beside(ctx, "Msvm_PciExpressSettingData", "InstanceID", "PoolID", "HostResource")
 	if err != nil {
 		return found, nil, err
 	}
@@ -171,21 +170,11 @@ func (b *Backend) askPrimordial(ctx context.Context) (string, *bool, error) {
 }
 
 func (b *Backend) askDismounted(ctx context.Context) (string, *bool, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_PciExpress", "DeviceID", "SystemName", "DeviceInstancePath", "LocationPath")
-	if err != nil {
-		return "", nil, err
-	}
-	found := list(rows, "DeviceID", "SystemName", "DeviceInstancePath", "LocationPath")
-	v, err := b.read(ctx)
+	_, found, v, err := b.beside(ctx, "Msvm_PciExpress", "DeviceID", "SystemName", "DeviceInstancePath", "LocationPath")
 	if err != nil {
 		return found, nil, err
 	}
-	var dismounted []gpu.GPU
-	for _, g := range v.host.GPUs {
-		if g.Dismounted {
-			dismounted = append(dismounted, g)
-		}
-	}
+	dismounted := slices.DeleteFunc(v.host.GPUs, func(g gpu.GPU) bool { return !g.Dismounted })
 	return found, all(dismounted, func(g gpu.GPU) bool { return g.MMIO.Low+g.MMIO.High > 0 }), nil
 }
 
@@ -234,12 +223,7 @@ func (b *Backend) askPropertyTypes(ctx context.Context) (string, *bool, error) {
 }
 
 func (b *Backend) askShutdown(ctx context.Context) (string, *bool, error) {
-	rows, err := b.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ShutdownComponent", "SystemName", "EnabledState")
-	if err != nil {
-		return "", nil, err
-	}
-	found := list(rows, "SystemName", "EnabledState")
-	v, err := b.read(ctx)
+	rows, found, v, err := b.beside(ctx, "Msvm_ShutdownComponent", "SystemName", "EnabledState")
 	if err != nil {
 		return found, nil, err
 	}
@@ -249,10 +233,8 @@ func (b *Backend) askShutdown(ctx context.Context) (string, *bool, error) {
 			return found, new(true), nil
 		}
 	}
-	for _, vm := range v.host.VMs {
-		if vm.State == gpu.VMRunning {
-			return found, new(false), nil
-		}
+	if slices.ContainsFunc(v.host.VMs, func(vm gpu.VM) bool { return vm.State == gpu.VMRunning }) {
+		return found, new(false), nil
 	}
 	return found, nil, nil
 }
@@ -262,23 +244,16 @@ func (b *Backend) askOfflineActions(ctx context.Context) (string, *bool, error) 
 	if errors.Is(err, InvalidNamespace) {
 		return "the host is in no cluster", nil, nil
 	}
-	var lines []string
-	for _, row := range rows {
+	lines := words.Each(rows, func(row Row) string {
 		private := row.Row("PrivateProperties")
-		lines = append(lines, fmt.Sprintf("%s: VmID %q, OfflineAction %v", row.String("Name"), private.String("VmID"), private.Values["OfflineAction"]))
-	}
+		return fmt.Sprintf("%s: VmID %q, OfflineAction %v", row.String("Name"), private.String("VmID"), private.Values["OfflineAction"])
+	})
 	return strings.Join(lines, "\n"), all(rows, func(row Row) bool { return row.Row("PrivateProperties").Has("OfflineAction") }), err
 }
 
 // list prints rows, one per line.
 func list(rows []Row, properties ...string) string {
-	var lines []string
-	for _, row := range rows {
-		var words []string
-		for _, p := range properties {
-			words = append(words, fmt.Sprintf("%s=%v", p, row.Values[p]))
-		}
-		lines = append(lines, strings.Join(words, " "))
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(words.Each(rows, func(row Row) string {
+		return strings.Join(words.Each(properties, func(p string) string { return fmt.Sprintf("%s=%v", p, row.Values[p]) }), " ")
+	}), "\n")
 }

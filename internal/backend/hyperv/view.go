@@ -18,7 +18,7 @@ type view struct {
 	host     gpu.Host
 	devices  map[string]*device  // by folded GPU id
 	machines map[string]*machine // by folded VM id
-	pools    map[string]*pool    // by folded name
+	pools    map[string]string   // paths of Msvm_ResourcePool, by folded name
 	pins     map[string][]string // HostResource of adapters, by folded id
 }
 
@@ -37,9 +37,6 @@ type machine struct {
 	adapters map[string]string // Msvm_GpuPartitionSettingData, by folded id
 	devices  map[string]string // Msvm_PciExpressSettingData, by folded id
 }
-
-// pool is the WMI side of a resource pool.
-type pool struct{ path string }
 
 // need is what an operation reads of the host: some parts, and of the rows of VMs those of
 // a few. A cluster's rows and those of hundreds of VMs take seconds that no change needs.
@@ -90,7 +87,7 @@ func (b *Backend) reader(n need) *reader {
 		host:     gpu.Host{Platform: gpu.HyperV, GPUs: []gpu.GPU{}, VMs: []gpu.VM{}, Pools: []gpu.Pool{}},
 		devices:  map[string]*device{},
 		machines: map[string]*machine{},
-		pools:    map[string]*pool{},
+		pools:    map[string]string{},
 		pins:     map[string][]string{},
 	}
 	if n.before != nil {

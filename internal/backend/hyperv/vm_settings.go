@@ -14,7 +14,7 @@ import (
 // cluster refuses.
 func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSettings) error {
 	return b.changeVM(ctx, "write the VM's settings", vmID, need{vms: []string{vmID}}, func(v *view, vm *gpu.VM) error {
-		values, err := settingValues(s)
+		_, action, err := asWritten(s)
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (b *Backend) ApplyVMSettings(ctx context.Context, vmID string, s gpu.VMSett
 		if offline == nil {
 			return nil
 		}
-		if err := b.writeOfflineAction(ctx, resource.Path, values.offline); err != nil {
+		if err := b.writeOfflineAction(ctx, resource.Path, action); err != nil {
 			return b.restoreSettings(ctx, m, vm.Settings.Only(change), err)
 		}
 		return nil
@@ -81,34 +81,40 @@ func (b *Backend) restoreSettings(ctx context.Context, m *machine, before gpu.VM
 	return cause
 }
 
-// values are settings as Windows writes them.
-type values struct {
-	stop    uint64
-	offline int32
-}
-
-func settingValues(s gpu.VMSettings) (values, error) {
-	var out values
-	for _, space := range []*gpu.Bytes{s.LowMemoryMappedIOSpace, s.HighMemoryMappedIOSpace} {
-		if space != nil && *space%gpu.MiB != 0 {
-			return out, refuse(backend.InvalidParameter, "memory-mapped IO space is given in whole megabytes, not %d bytes", *space)
+// asWritten are settings as Windows writes them: the VM's own by their properties, and the
+// action that is the cluster's.
+func asWritten(s gpu.VMSettings) (own map[string]any, offline int32, err error) {
+	own = map[string]any{}
+	for _, space := range []struct {
+		property string
+		size     *gpu.Bytes
+	}{{"LowMmioGapSize", s.LowMemoryMappedIOSpace}, {"HighMmioGapSize", s.HighMemoryMappedIOSpace}} {
+		if space.size == nil {
+			continue
 		}
+		if *space.size%gpu.MiB != 0 {
+			return nil, 0, refuse(backend.InvalidParameter, "memory-mapped IO space is given in whole megabytes, not %d bytes", *space.size)
+		}
+		own[space.property] = uint64(*space.size / gpu.MiB)
+	}
+	if s.GuestControlledCache != nil {
+		own["GuestControlledCacheTypes"] = *s.GuestControlledCache
 	}
 	if s.AutomaticStopAction != nil {
 		n, ok := numberOf(stopActions, *s.AutomaticStopAction)
 		if !ok {
-			return out, refuse(backend.InvalidParameter, "there is no automatic stop action %q", *s.AutomaticStopAction)
+			return nil, 0, refuse(backend.InvalidParameter, "there is no automatic stop action %q", *s.AutomaticStopAction)
 		}
-		out.stop = n
+		own["AutomaticShutdownAction"] = uint16(n)
 	}
 	if s.OfflineAction != nil {
 		n, ok := numberOf(offlineActions, *s.OfflineAction)
 		if !ok {
-			return out, refuse(backend.InvalidParameter, "there is no offline action %q", *s.OfflineAction)
+			return nil, 0, refuse(backend.InvalidParameter, "there is no offline action %q", *s.OfflineAction)
 		}
-		out.offline = int32(n)
+		offline = int32(n)
 	}
-	return out, nil
+	return own, offline, nil
 }
 
 func numberOf[T comparable](names map[uint64]T, name T) (uint64, bool) {
@@ -126,23 +132,16 @@ func (b *Backend) writeSettings(ctx context.Context, m *machine, s gpu.VMSetting
 	if s.Empty() {
 		return nil
 	}
-	values, err := settingValues(s)
+	own, _, err := asWritten(s)
 	if err != nil {
 		return err
 	}
 	e := newEmbedded("Msvm_VirtualSystemSettingData")
 	e.set("InstanceID", keyOf(m.settings, "InstanceID"))
-	if s.LowMemoryMappedIOSpace != nil {
-		e.set("LowMmioGapSize", uint64(*s.LowMemoryMappedIOSpace/gpu.MiB))
-	}
-	if s.HighMemoryMappedIOSpace != nil {
-		e.set("HighMmioGapSize", uint64(*s.HighMemoryMappedIOSpace/gpu.MiB))
-	}
-	if s.GuestControlledCache != nil {
-		e.set("GuestControlledCacheTypes", *s.GuestControlledCache)
-	}
-	if s.AutomaticStopAction != nil {
-		e.set("AutomaticShutdownAction", uint16(values.stop))
+	for _, property := range settingProperties {
+		if value, asked := own[property]; asked {
+			e.set(property, value)
+		}
 	}
 	obstacle := func(context.Context) error { return nil }
 	if s.NeedOff() {

@@ -87,14 +87,7 @@ func (r Row) String(name string) string {
 
 // Strings are an array's values.
 func (r Row) Strings(name string) []string {
-	list, _ := r.value(name).([]any)
-	var out []string
-	for _, v := range list {
-		if s, ok := v.(string); ok {
-			out = append(out, s)
-		}
-	}
-	return out
+	return listOf(r.value(name), func(v any) (string, bool) { s, ok := v.(string); return s, ok })
 }
 
 // Bool is a boolean's value, false for none.
@@ -129,14 +122,7 @@ func (r Row) UintPtr(name string) *uint64 {
 
 // Uints are an array's values.
 func (r Row) Uints(name string) []uint64 {
-	list, _ := r.value(name).([]any)
-	var out []uint64
-	for _, v := range list {
-		if n, ok := number(v); ok {
-			out = append(out, n)
-		}
-	}
-	return out
+	return listOf(r.value(name), number)
 }
 
 // Row is an embedded object.
@@ -147,11 +133,16 @@ func (r Row) Row(name string) Row {
 
 // Rows are embedded objects.
 func (r Row) Rows(name string) []Row {
-	list, _ := r.value(name).([]any)
-	var out []Row
+	return listOf(r.value(name), func(v any) (Row, bool) { inner, ok := v.(Row); return inner, ok })
+}
+
+// listOf are those of an array's values that are of a type.
+func listOf[T any](array any, as func(any) (T, bool)) []T {
+	list, _ := array.([]any)
+	var out []T
 	for _, v := range list {
-		if inner, ok := v.(Row); ok {
-			out = append(out, inner)
+		if t, ok := as(v); ok {
+			out = append(out, t)
 		}
 	}
 	return out
