@@ -52,15 +52,15 @@ type model struct {
 	Slicing    types.Object `tfsdk:"time_slicing"`
 	Disruption types.String `tfsdk:"disruption"`
 	Feasible   types.Bool   `tfsdk:"feasible"`
-	GPUs       types.List   `tfsdk:"gpus"`
-	VMs        types.List   `tfsdk:"stops_vms"`
+	GPUs       []gpuModel   `tfsdk:"gpus"`
+	VMs        []vmModel    `tfsdk:"stops_vms"`
 
-	Assignments types.Set  `tfsdk:"assignments"`
-	Effects     types.List `tfsdk:"vms"`
-	Resets      types.List `tfsdk:"resets_gpus"`
-	Seats       types.List `tfsdk:"seats"`
+	Assignments []assignmentModel `tfsdk:"assignments"`
+	Effects     []effectModel     `tfsdk:"vms"`
+	Resets      []resetModel      `tfsdk:"resets_gpus"`
+	Seats       []seatsModel      `tfsdk:"seats"`
 
-	Violations types.List `tfsdk:"violations"`
+	Violations []violationModel `tfsdk:"violations"`
 }
 
 type gpuPModel struct {
@@ -231,56 +231,35 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		}
 	}
 	p := change.Change{Subject: DataSourceType, Want: gpu.Want{Config: &want}}
-	run := d.foresee(v, p, decodeAssignments(ctx, m.Assignments, diags))
-	if diags.HasError() {
-		return
-	}
-	disruption := run.class
-	gpus, vms, violations := []gpuModel{}, []vmModel{}, []violationModel{}
+	run := d.foresee(v, p, m.Assignments)
+	m.GPUs, m.VMs, m.Violations, m.Effects, m.Resets, m.Seats = []gpuModel{}, []vmModel{}, []violationModel{}, run.vms, run.resets, run.seats
 	for _, f := range d.Fleet.Forecasts(v, p) {
 		for _, g := range f.GPUs {
-			gpus = append(gpus, describe(f.Host, g))
+			m.GPUs = append(m.GPUs, describe(f.Host, g))
 		}
 		for _, s := range f.Stops {
 			vm := vmModel{Host: f.Host, VM: s.Name, VMID: s.VM, Allowed: true}
 			if why := f.KeptOn(s.VM); why != nil {
 				vm.Allowed, vm.Reason = false, why.Found
 			}
-			vms = append(vms, vm)
+			m.VMs = append(m.VMs, vm)
 		}
 	}
 	feasible := run.allowed
 	for _, f := range d.Fleet.CheckAlone(v, p) {
 		feasible = feasible && f.Level != rules.Error
-		violations = append(violations, violationModel{
+		m.Violations = append(m.Violations, violationModel{
 			Rule: f.Rule, Level: string(f.Level), Host: f.Host, GPUID: f.GPU, VM: f.VM, Found: f.Found, Wanted: f.Wanted, Fix: f.Fix,
 		})
 	}
-	set := func(at string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(at), value)...) }
-	set("hosts", m.Hosts)
-	set("cluster", m.Cluster)
-	set("selector", m.Selector)
-	set("gpu_p", m.GPUP)
-	set("mig", m.MIG)
-	set("vgpu", m.VGPU)
-	set("mps", m.MPS)
-	set("time_slicing", m.Slicing)
-	set("assignments", m.Assignments)
-	set("vms", run.vms)
-	set("resets_gpus", run.resets)
-	set("seats", run.seats)
-	set("disruption", string(disruption))
-	set("feasible", feasible)
-	set("gpus", gpus)
-	set("stops_vms", vms)
-	set("violations", violations)
+	m.Disruption, m.Feasible = types.StringValue(string(run.class)), types.BoolValue(feasible)
+	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 func describe(host string, g change.GPUEffect) gpuModel {
 	out := gpuModel{Host: host, GPUID: g.GPU, Model: g.Model, Holders: append([]string{}, g.InTheWay...)}
 	if p := g.Partitions; p != nil {
-		from, to, size := int64(p.From), int64(p.To), p.VRAM.MiB()
-		out.From, out.To, out.PartitionVRAMMiB, out.Holders = &from, &to, &size, append([]string{}, p.Holders...)
+		out.From, out.To, out.PartitionVRAMMiB, out.Holders = new(int64(p.From)), new(int64(p.To)), new(p.VRAM.MiB()), append([]string{}, p.Holders...)
 	}
 	if m := g.MIG; m != nil {
 		out.MIG = &migModel{
@@ -310,8 +289,7 @@ func switched(from, to bool) *string {
 	if from == to {
 		return nil
 	}
-	mode := map[bool]string{true: "on", false: "off"}[to]
-	return &mode
+	return new(map[bool]string{true: "on", false: "off"}[to])
 }
 
 func places(text string) schema.Attribute {

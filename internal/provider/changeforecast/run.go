@@ -2,13 +2,11 @@ package changeforecast
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -86,14 +84,6 @@ func seatsAttribute() schema.Attribute {
 		"taken": computed.Number("VMs of the host that have a partition adapter or get one, running or not."),
 		"left":  computed.Number("Partitions left; below zero where not all of these VMs can run at the same time."),
 	})
-}
-
-func decodeAssignments(ctx context.Context, set types.Set, diags *diag.Diagnostics) []assignmentModel {
-	var out []assignmentModel
-	if !set.IsNull() {
-		diags.Append(set.ElementsAs(ctx, &out, false)...)
-	}
-	return out
 }
 
 // forecast is what a run does: a layout, and assignments to it.

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
@@ -54,31 +55,31 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 // Read implements datasource.DataSource.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	diags := &resp.Diagnostics
-	var c config
-	diags.Append(req.Config.Get(ctx, &c)...)
+	var m model
+	diags.Append(req.Config.Get(ctx, &m)...)
 	if diags.HasError() || !report.NotYet(diags, d.Fleet, DataSourceType, fleet.View{}) {
 		return
 	}
-	server := decodePrometheus(ctx, c.Prometheus, diags)
-	v := d.look(ctx, c, diags)
+	server := decodePrometheus(ctx, m.Prometheus, diags)
+	v := d.look(ctx, m.Hosts, diags)
 	if diags.HasError() {
 		return
 	}
-	wanted := object.Strings(ctx, c.GPUIDs, diags)
-	hosts := d.choose(v, !c.Hosts.IsNull(), wanted, diags)
+	wanted := object.Strings(ctx, m.GPUIDs, diags)
+	hosts := d.choose(v, !m.Hosts.IsNull(), wanted, diags)
 	if diags.HasError() {
 		return
 	}
 	window := defaultWindow
-	if !c.Window.IsNull() {
-		window, _ = time.ParseDuration(c.Window.ValueString()) // it is valid
+	if !m.Window.IsNull() {
+		window, _ = time.ParseDuration(m.Window.ValueString()) // it is valid
 	}
 	measured := d.Fleet.Utilization(ctx, hosts, window)
 	silent := d.failures(measured, diags)
 	if diags.HasError() {
 		return
 	}
-	m := model{Hosts: c.Hosts, GPUIDs: c.GPUIDs, Window: c.Window, Prometheus: server.stored(), Utilization: map[string]hostModel{}, Advice: []hostAdviceModel{}, Silent: []string{}}
+	m.Prometheus, m.Utilization, m.Advice, m.Silent = server.stored(), map[string]hostModel{}, []hostAdviceModel{}, []string{}
 	read := readings(v, measured, wanted)
 	record := server.record(ctx, read, time.Now(), diags)
 	if diags.HasError() {
@@ -87,14 +88,14 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	for _, r := range read {
 		m.add(r, record)
 	}
-	m.Totals = total(read)
+	m.Totals = new(total(read))
 	m.Silent = append(m.Silent, slices.Sorted(slices.Values(slices.Concat(v.Silent(), silent)))...)
 	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 // look takes the inventories of the hosts, which say what is given out.
-func (d *DataSource) look(ctx context.Context, c config, diags *diag.Diagnostics) fleet.View {
-	names := scope.Named(ctx, d.Fleet, c.Hosts, diags)
+func (d *DataSource) look(ctx context.Context, hosts types.Set, diags *diag.Diagnostics) fleet.View {
+	names := scope.Named(ctx, d.Fleet, hosts, diags)
 	if diags.HasError() {
 		return fleet.View{}
 	}

@@ -2,20 +2,6 @@ package gpuutilization
 
 import "github.com/hashicorp/terraform-plugin-framework/types"
 
-// config is what a configuration says.
-type config struct {
-	Hosts      types.Set    `tfsdk:"hosts"`
-	GPUIDs     types.Set    `tfsdk:"gpu_ids"`
-	Window     types.String `tfsdk:"window"`
-	Prometheus types.Object `tfsdk:"prometheus"`
-
-	Utilization types.Map    `tfsdk:"utilization"`
-	Advice      types.List   `tfsdk:"advice"`
-	Totals      types.Object `tfsdk:"totals"`
-	Silent      types.List   `tfsdk:"unreachable_hosts"`
-}
-
-// model is what goes into the state.
 type model struct {
 	Hosts      types.Set        `tfsdk:"hosts"`
 	GPUIDs     types.Set        `tfsdk:"gpu_ids"`
@@ -24,7 +10,7 @@ type model struct {
 
 	Utilization map[string]hostModel `tfsdk:"utilization"`
 	Advice      []hostAdviceModel    `tfsdk:"advice"`
-	Totals      totalsModel          `tfsdk:"totals"`
+	Totals      *totalsModel         `tfsdk:"totals"`
 	Silent      []string             `tfsdk:"unreachable_hosts"`
 }
 

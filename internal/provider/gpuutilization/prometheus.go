@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
-	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization/dcgm"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -37,8 +36,7 @@ type prometheus struct {
 
 // decodePrometheus reads a configuration that is valid. It returns nil when there is no
 // server.
-func decodePrometheus(ctx context.Context, o types.Object, diags *diag.Diagnostics) *prometheus {
-	m := object.Decode[prometheusModel](o, diags)
+func decodePrometheus(ctx context.Context, m *prometheusModel, diags *diag.Diagnostics) *prometheus {
 	if m == nil {
 		return nil
 	}

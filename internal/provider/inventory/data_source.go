@@ -14,7 +14,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
@@ -255,9 +254,8 @@ func gpusAttribute() schema.Attribute {
 
 // Read implements datasource.DataSource.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	m := model{Inventory: map[string]hostModel{}, Holders: []holderModel{}, Silent: []string{}}
-	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("hosts"), &m.Hosts)...)
-	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("include_json"), &m.IncludeJSON)...)
+	var m model
+	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -272,7 +270,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 	if !report.NotYet(&resp.Diagnostics, d.Fleet, DataSourceType, v) || !report.Unreachable(&resp.Diagnostics, d.Fleet, DataSourceType, v) {
 		return
 	}
-	m.Silent = append(m.Silent, v.Silent()...)
+	m.Inventory, m.Holders, m.Silent = map[string]hostModel{}, []holderModel{}, append([]string{}, v.Silent()...)
 	snapshot := gpu.Snapshot{Format: gpu.SnapshotFormat}
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		h := v.Hosts[name]
@@ -293,13 +291,13 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 func describe(h *gpu.Host) hostModel {
 	out := hostModel{Platform: string(h.Platform), OS: h.OS.Name, GPUs: map[string]gpuModel{}, VMs: map[string]vmModel{}, Pools: map[string][]string{}}
 	if h.OS.Build != 0 {
-		out.OSBuild = ptr(int64(h.OS.Build))
+		out.OSBuild = new(int64(h.OS.Build))
 	}
 	if h.Cluster != nil {
-		out.Cluster, out.NodeState = ptr(h.Cluster.Name), ptr(string(h.NodeState()))
+		out.Cluster, out.NodeState = new(h.Cluster.Name), new(string(h.NodeState()))
 	}
 	if h.Boot != nil {
-		out.BootedAt = ptr(h.Boot.At.UTC().Format(time.RFC3339))
+		out.BootedAt = new(h.Boot.At.UTC().Format(time.RFC3339))
 	}
 	out.describeSharing(h)
 	out.Unknown, out.Stale = []unknownModel{}, append([]string{}, h.Stale...)
@@ -324,7 +322,7 @@ func describe(h *gpu.Host) hostModel {
 			x.Processes = append(x.Processes, describeProcess(g, p))
 		}
 		if p := g.Partitionable; p != nil {
-			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = ptr(int64(p.Count)), ptr(p.PartitionVRAM().MiB()), ptr(int64(p.Free()))
+			x.PartitionCount, x.PartitionVRAMMiB, x.FreePartitions = new(int64(p.Count)), new(p.PartitionVRAM().MiB()), new(int64(p.Free()))
 			for _, c := range p.ValidCounts {
 				x.ValidCounts = append(x.ValidCounts, int64(c))
 			}
@@ -332,7 +330,7 @@ func describe(h *gpu.Host) hostModel {
 		}
 		for j := range h.Pools {
 			if h.Pools[j].Has(g.ID) {
-				x.Pool = ptr(h.Pools[j].Name)
+				x.Pool = new(h.Pools[j].Name)
 			}
 		}
 		out.GPUs[g.ID] = x
@@ -353,15 +351,12 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 		vm := &h.VMs[i]
 		base := holderModel{Host: host, VM: vm.Name, VMID: vm.ID}
 		if c, ok := v.Claim(gpu.ClaimAssignment, vm.ID); ok {
-			base.Owner = ptr(c.Owner)
+			base.Owner = new(c.Owner)
 		}
 		held := heldPartitions(h, vm.ID)
 		for j, ad := range vm.PartitionAdapters {
 			x := base
-			x.Kind = "partition"
-			if ad.PinnedGPU != "" {
-				x.GPUID = ptr(ad.PinnedGPU)
-			}
+			x.Kind, x.GPUID = "partition", object.Some(ad.PinnedGPU)
 			if j < len(held) {
 				x.GPUID, x.PartitionID = held[j].GPUID, held[j].PartitionID
 			}
@@ -369,12 +364,9 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 		}
 		for _, dev := range vm.Devices {
 			x := base
-			x.Kind = "device"
+			x.Kind, x.Pool, x.GPUID = "device", object.Some(dev.Pool), object.Some(dev.GPU)
 			if dev.Pool != "" {
-				x.Kind, x.Pool = "pool", ptr(dev.Pool)
-			}
-			if dev.GPU != "" {
-				x.GPUID = ptr(dev.GPU)
+				x.Kind = "pool"
 			}
 			out = append(out, x)
 		}
@@ -391,7 +383,7 @@ func heldPartitions(h *gpu.Host, vmID string) []holderModel {
 		}
 		for _, p := range g.Partitionable.Partitions {
 			if gpu.SameID(p.VMID, vmID) {
-				out = append(out, holderModel{GPUID: ptr(g.ID), PartitionID: ptr(int64(p.ID))})
+				out = append(out, holderModel{GPUID: new(g.ID), PartitionID: new(int64(p.ID))})
 			}
 		}
 	}
@@ -399,7 +391,7 @@ func heldPartitions(h *gpu.Host, vmID string) []holderModel {
 }
 
 func (x *gpuModel) describeMIG(m *gpu.MIG) {
-	x.MIGEnabled = ptr(m.Enabled)
+	x.MIGEnabled = new(m.Enabled)
 	for i := range m.Instances {
 		in := &m.Instances[i]
 		out := instanceModel{Profile: in.Profile, Start: int64(in.Start), MemoryMiB: in.Memory.MiB(), UUIDs: []string{}}
@@ -412,7 +404,7 @@ func (x *gpuModel) describeMIG(m *gpu.MIG) {
 }
 
 func (x *gpuModel) describeVGPUs(v *gpu.VGPU) {
-	x.Functions, x.FunctionsOn, x.Heterogeneous = ptr(int64(v.Functions)), ptr(v.FunctionsOn), ptr(v.Heterogeneous)
+	x.Functions, x.FunctionsOn, x.Heterogeneous = new(int64(v.Functions)), new(v.FunctionsOn), new(v.Heterogeneous)
 	now := slices.SortedFunc(slices.Values(v.Instances), func(a, b gpu.VGPUInstance) int {
 		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.UUID, b.UUID))
 	})
@@ -431,10 +423,8 @@ func describeProcess(g *gpu.GPU, p gpu.Process) processModel {
 	}
 	for i := range g.MIG.Instances {
 		if in := &g.MIG.Instances[i]; in.ID == *p.GPUInstance {
-			out.Instance = ptr(fmt.Sprintf("%s@%d", in.Profile, in.Start))
+			out.Instance = new(fmt.Sprintf("%s@%d", in.Profile, in.Start))
 		}
 	}
 	return out
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -84,20 +84,20 @@ func describeDaemon(d *gpu.MPSDaemon) daemonModel {
 	for _, at := range d.Devices {
 		out.GPUIDs = append(out.GPUIDs, at.GPU)
 		if at.Instance != nil {
-			out.MIGInstance = ptr(fmt.Sprintf("%s@%d", at.Instance.Profile, at.Instance.Start))
+			out.MIGInstance = new(fmt.Sprintf("%s@%d", at.Instance.Profile, at.Instance.Start))
 		}
 	}
 	if d.PID != 0 {
-		out.PID = ptr(int64(d.PID))
+		out.PID = new(int64(d.PID))
 	}
 	if d.User != nil {
-		out.User = ptr(int64(*d.User))
+		out.User = new(int64(*d.User))
 	}
 	if d.ActiveThreadPercentage > 0 {
-		out.Threads = ptr(d.ActiveThreadPercentage)
+		out.Threads = new(d.ActiveThreadPercentage)
 	}
 	if d.PinnedMemoryLimit > 0 {
-		out.MemoryMiB = ptr(d.PinnedMemoryLimit.MiB())
+		out.MemoryMiB = new(d.PinnedMemoryLimit.MiB())
 	}
 	for _, p := range d.Clients {
 		out.Clients = append(out.Clients, int64(p.PID))

@@ -21,6 +21,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -36,12 +37,12 @@ type DataSource struct{ lifecycle.DataSource }
 func New() datasource.DataSource { return &DataSource{lifecycle.DataSource{Type: DataSourceType}} }
 
 type model struct {
-	Host   types.String `tfsdk:"host"`
-	GPUID  types.String `tfsdk:"gpu_id"`
-	Common types.List   `tfsdk:"common_partition_counts"`
-	MIG    types.List   `tfsdk:"common_mig_profiles"`
-	VGPU   types.List   `tfsdk:"common_vgpu_types"`
-	GPUs   types.Map    `tfsdk:"gpus"`
+	Host   types.String        `tfsdk:"host"`
+	GPUID  types.String        `tfsdk:"gpu_id"`
+	Common []int               `tfsdk:"common_partition_counts"`
+	MIG    []string            `tfsdk:"common_mig_profiles"`
+	VGPU   []string            `tfsdk:"common_vgpu_types"`
+	GPUs   map[string]gpuModel `tfsdk:"gpus"`
 }
 
 type gpuModel struct {
@@ -144,7 +145,7 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 		return
 	}
 	wanted := m.GPUID.ValueString()
-	gpus := map[string]gpuModel{}
+	m.GPUs = map[string]gpuModel{}
 	var common shared[int]
 	var profiles, vgpus shared[string]
 	for i := range h.GPUs {
@@ -167,24 +168,17 @@ func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp 
 			vgpus.and(out.vgpus(g.VGPU))
 		}
 		if shares && h.MPS != nil && h.MPS.Program != "" {
-			n := int64(catalog.MPSClients(g.ComputeCapability))
-			out.MPSClients = &n
+			out.MPSClients = new(int64(catalog.MPSClients(g.ComputeCapability)))
 		}
-		gpus[g.ID] = out
+		m.GPUs[g.ID] = out
 	}
-	if wanted != "" && len(gpus) == 0 {
+	if wanted != "" && len(m.GPUs) == 0 {
 		resp.Diagnostics.AddAttributeError(path.Root("gpu_id"), "GPU cannot be partitioned", fmt.Sprintf(
 			"Found: Host %s has no GPU %q that offers partitions, MIG or vGPUs, or that processes can share.\nFix: Data source gpu_inventory lists the host's GPUs with their status.", name, wanted))
 		return
 	}
-	diags := &resp.Diagnostics
-	set := func(p string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(p), value)...) }
-	set("host", m.Host)
-	set("gpu_id", m.GPUID)
-	set("gpus", gpus)
-	set("common_partition_counts", append([]int{}, common.values...))
-	set("common_mig_profiles", append([]string{}, profiles.values...))
-	set("common_vgpu_types", append([]string{}, vgpus.values...))
+	m.Common, m.MIG, m.VGPU = append([]int{}, common.values...), append([]string{}, profiles.values...), append([]string{}, vgpus.values...)
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
 // shared is what several lists have in common.
@@ -203,8 +197,7 @@ func (s *shared[T]) and(list []T) {
 
 // options fills in the counts of GPU-P.
 func (m *gpuModel) options(g *gpu.GPU, counts []int) {
-	now := int64(g.Partitionable.Count)
-	m.PartitionCount = &now
+	m.PartitionCount = new(int64(g.Partitionable.Count))
 	for _, c := range counts {
 		m.Options = append(m.Options, optionModel{
 			PartitionCount: int64(c), PartitionVRAMMiB: g.Partitionable.EstimatedPartitionVRAM(c).MiB(), Estimated: c != g.Partitionable.Count,
@@ -234,13 +227,9 @@ func (m *gpuModel) vgpus(v *gpu.VGPU) []string {
 	m.Heterogeneous = &v.HeterogeneousSupported
 	var names []string
 	for _, t := range v.Types {
-		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max)}
+		x := vgpuModel{Type: t.Name, FrameBufferMiB: t.FrameBuffer.MiB(), Max: int64(t.Max), MIGProfile: object.Some(t.MIGProfile)}
 		if t.MaxPerVM > 0 {
-			n := int64(t.MaxPerVM)
-			x.MaxPerVM = &n
-		}
-		if t.MIGProfile != "" {
-			x.MIGProfile = &t.MIGProfile
+			x.MaxPerVM = new(int64(t.MaxPerVM))
 		}
 		names = append(names, t.Name)
 		m.VGPUTypes = append(m.VGPUTypes, x)

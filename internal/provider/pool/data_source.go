@@ -37,6 +37,16 @@ func NewDataSource() datasource.DataSource {
 	return &DataSource{lifecycle.DataSource{Type: ResourceType}}
 }
 
+type poolModel struct {
+	Name      types.String                      `tfsdk:"name"`
+	Host      types.String                      `tfsdk:"host"`
+	Cluster   types.String                      `tfsdk:"cluster"`
+	ID        types.String                      `tfsdk:"id"`
+	GPUs      map[string]map[string]memberModel `tfsdk:"gpus"`
+	Available map[string]int64                  `tfsdk:"available"`
+	Quotas    map[string]usageModel             `tfsdk:"quotas"`
+}
+
 type memberModel struct {
 	Model  string   `tfsdk:"model"`
 	VM     *string  `tfsdk:"vm"`
@@ -88,76 +98,68 @@ func (d *DataSource) ConfigValidators(context.Context) []datasource.ConfigValida
 
 // Read implements datasource.DataSource.
 func (d *DataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
-	var name, host, cluster types.String
+	var m poolModel
 	diags := &resp.Diagnostics
-	diags.Append(req.Config.GetAttribute(ctx, path.Root("name"), &name)...)
-	diags.Append(req.Config.GetAttribute(ctx, path.Root("host"), &host)...)
-	diags.Append(req.Config.GetAttribute(ctx, path.Root("cluster"), &cluster)...)
+	diags.Append(req.Config.Get(ctx, &m)...)
 	if diags.HasError() {
 		return
 	}
 	if !report.NotYet(diags, d.Fleet, ResourceType, fleet.View{}) {
 		return
 	}
-	s := gpu.Scope{Cluster: cluster.ValueString()}
+	s := gpu.Scope{Cluster: m.Cluster.ValueString()}
 	at := s.Cluster
-	if !host.IsNull() {
-		s.Hosts, at = []string{host.ValueString()}, host.ValueString()
+	if !m.Host.IsNull() {
+		s.Hosts, at = []string{m.Host.ValueString()}, m.Host.ValueString()
 		if !d.Fleet.Has(at) {
 			diags.AddAttributeError(path.Root("host"), "Unknown host", (&fleet.UnknownHostError{Host: at, Known: d.Fleet.HostNames()}).Error())
 			return
 		}
 	}
 	_, v, ok := scope.Hosts(ctx, d.Fleet, s, diags)
-	id := at + "/" + name.ValueString()
+	id := at + "/" + m.Name.ValueString()
 	if !report.NotYet(diags, d.Fleet, label(id), v) || !report.Unreachable(diags, d.Fleet, label(id), v) || !ok {
 		return
 	}
 	if h, answered := v.Hosts[at]; answered {
-		if p, linux := poolClaim(h, name.ValueString()); linux { // its hosts are no cluster
+		if p, linux := poolClaim(h, m.Name.ValueString()); linux { // its hosts are no cluster
 			id, v = p.ID, d.Fleet.Look(ctx, d.Fleet.PoolHosts(ctx, p.ID))
 			if !report.Unreachable(diags, d.Fleet, label(id), v) {
 				return
 			}
 		}
 	}
-	gpus, available := map[string]map[string]memberModel{}, map[string]int64{}
+	m.GPUs, m.Available = map[string]map[string]memberModel{}, map[string]int64{}
 	for _, n := range slices.Sorted(maps.Keys(v.Hosts)) {
 		h := v.Hosts[n]
-		p, has := onHost(h, name.ValueString())
+		p, has := onHost(h, m.Name.ValueString())
 		if !has {
 			continue
 		}
-		gpus[n] = map[string]memberModel{}
-		available[n] = 0 // a host whose GPUs are all held is listed with none
+		m.GPUs[n] = map[string]memberModel{}
+		m.Available[n] = 0 // a host whose GPUs are all held is listed with none
 		part, shares := taken(h)
 		for _, g := range p.GPUs {
-			m := memberModel{VM: holder(h, g)}
+			one := memberModel{VM: holder(h, g)}
 			if dev, known := h.GPU(g); known {
-				m.Model, m.Status = dev.Model, string(dev.Status)
+				one.Model, one.Status = dev.Model, string(dev.Status)
 			}
 			if h.Platform == gpu.Linux {
 				left := free(part[gpu.FoldID(g)])
-				m.Shares, m.Free = append([]string{}, shares[gpu.FoldID(g)]...), &left
+				one.Shares, one.Free = append([]string{}, shares[gpu.FoldID(g)]...), &left
 			}
-			gpus[n][g] = m
-			if m.VM == nil && len(m.Shares) == 0 {
-				available[n]++
+			m.GPUs[n][g] = one
+			if one.VM == nil && len(one.Shares) == 0 {
+				m.Available[n]++
 			}
 		}
 	}
-	if len(gpus) == 0 {
-		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), name.ValueString()))
+	if len(m.GPUs) == 0 {
+		diags.AddAttributeError(path.Root("name"), "Pool does not exist", fmt.Sprintf("Found: None of the hosts %s has a pool %q.", words.Join(slices.Sorted(maps.Keys(v.Hosts))), m.Name.ValueString()))
 		return
 	}
-	set := func(p string, value any) { diags.Append(resp.State.SetAttribute(ctx, path.Root(p), value)...) }
-	set("name", name)
-	set("host", host)
-	set("cluster", cluster)
-	set("id", id)
-	set("gpus", gpus)
-	set("available", available)
-	set("quotas", usage(v, name.ValueString()))
+	m.ID, m.Quotas = types.StringValue(id), usage(v, m.Name.ValueString())
+	diags.Append(resp.State.Set(ctx, &m)...)
 }
 
 // holder is the VM that has a GPU of a pool now, by name.
