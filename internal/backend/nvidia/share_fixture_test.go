@@ -236,10 +236,10 @@ func (f *shareFixture) connect(t *testing.T, d mps.Daemon, devices []string, nam
 	}
 	client := f.programs.StartProcess(name, user, env...).Computes(t)
 	f.clients[client.PID] = connected{client, d.Name}
-	for _, s := range f.daemon(d.Name).Servers {
-		if !slices.Contains(f.servers[d.Name], s.PID) {
-			f.servers[d.Name] = append(f.servers[d.Name], s.PID)
-			f.running(d.Devices, fakenvml.Compute, gpu.Process{PID: s.PID, Name: "nvidia-cuda-mps-server", Memory: 30 * gpu.MiB})
+	for _, pid := range f.daemon(d.Name).Servers {
+		if !slices.Contains(f.servers[d.Name], pid) {
+			f.servers[d.Name] = append(f.servers[d.Name], pid)
+			f.running(d.Devices, fakenvml.Compute, gpu.Process{PID: pid, Name: "nvidia-cuda-mps-server", Memory: 30 * gpu.MiB})
 		}
 	}
 	f.running(devices, fakenvml.MPS, gpu.Process{PID: client.PID, Name: name, Memory: 512 * gpu.MiB})
@@ -342,7 +342,7 @@ func alive(pid int) bool {
 func (f *shareFixture) KillDaemon(t *testing.T, daemon string) {
 	t.Helper()
 	d := f.daemon(daemon)
-	f.kill(append(serverPIDs(d), d.PID)...)
+	f.kill(append(d.Servers, d.PID)...)
 }
 
 func (f *shareFixture) KillControl(t *testing.T, daemon string) {
@@ -473,7 +473,7 @@ func (f *shareFixture) Reboot(t *testing.T) {
 		client.Stop()
 	}
 	for _, d := range f.read() {
-		for _, pid := range append([]int{d.PID}, serverPIDs(d)...) {
+		for _, pid := range append([]int{d.PID}, d.Servers...) {
 			if pid != 0 {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended already
 			}
@@ -491,14 +491,6 @@ func (f *shareFixture) Reboot(t *testing.T) {
 	}
 	f.machine.Reboot()
 	f.open()
-}
-
-func serverPIDs(d mps.Daemon) []int {
-	var out []int
-	for _, s := range d.Servers {
-		out = append(out, s.PID)
-	}
-	return out
 }
 
 // shareHost is the backend on a host whose driver notices what ends.

@@ -210,7 +210,7 @@ func TestDaemonChangedOutside(t *testing.T) {
 	spec := gpu.MPSDaemonSpec{Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}, {GPU: uuid(2)}}, User: new(0), ActiveThreadPercentage: 25, PinnedMemoryLimit: 4 * gib}
 	f.ensure(spec)
 	d := f.daemon("team-a")
-	c := &mps.Control{Name: d.Name, Program: f.daemons.Program, PipeDir: d.PipeDir, LogDir: d.LogDir}
+	c := &mps.Control{Name: d.Name, Program: f.daemons.Program, PipeDir: d.PipeDir, LogDir: filepath.Join(f.daemons.LogDir, d.Name)}
 	if err := c.SetThreads(t.Context(), mps.NextServer, 100); err != nil {
 		t.Fatal(err)
 	}

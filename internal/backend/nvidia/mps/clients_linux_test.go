@@ -24,8 +24,11 @@ func TestClientsAreAsked(t *testing.T) {
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
 	d := h.daemon("training")
-	if len(d.Servers) != 1 || d.Servers[0].Status != "ACTIVE" || len(d.Clients) != 1 || d.Clients[0].PID != client.PID || d.Clients[0].Name != "cuda-client" || d.Clients[0].Server != d.Servers[0].PID {
+	if len(d.Servers) != 1 || len(d.Clients) != 1 || d.Clients[0].PID != client.PID || d.Clients[0].Name != "cuda-client" || d.Clients[0].Server != d.Servers[0] {
 		t.Fatalf("seen: %+v", d)
+	}
+	if status, err := h.control("training").ServerStatus(t.Context(), d.Servers[0]); err != nil || status != "ACTIVE" {
+		t.Errorf("its server is %q, %v", status, err)
 	}
 
 	spec.Devices, spec.PinnedMemory = []string{gpu1}, nil
@@ -48,7 +51,7 @@ func TestClientsAreAsked(t *testing.T) {
 		t.Error("the client computes on, past the daemon")
 	}
 	log, err := os.ReadFile(filepath.Join(h.opt.LogDir, "training", "control.log"))
-	told := strings.Index(string(log), fmt.Sprintf("Cmd:terminate_client %d %d\n", d.Servers[0].PID, client.PID))
+	told := strings.Index(string(log), fmt.Sprintf("Cmd:terminate_client %d %d\n", d.Servers[0], client.PID))
 	if quit := strings.Index(string(log), "Cmd:quit"); err != nil || told < 0 || quit < told {
 		t.Errorf("the client is terminated at %d, and the daemon ended at %d, %v:\n%s", told, quit, err, log)
 	}
@@ -84,7 +87,7 @@ func TestServerWithFault(t *testing.T) {
 	}
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
 	d := h.daemon("training")
-	if len(d.Servers) != 1 || !strings.Contains(d.Problem, fmt.Sprintf("its server %d has had a fault", d.Servers[0].PID)) {
+	if len(d.Servers) != 1 || !strings.Contains(d.Problem, fmt.Sprintf("its server %d has had a fault", d.Servers[0])) {
 		t.Fatalf("seen: %+v", d)
 	}
 	_, err := h.Ensure(t.Context(), spec, mps.KeepClients)
@@ -111,7 +114,7 @@ func TestSettingsReachServers(t *testing.T) {
 	spec := training()
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
-	server := h.daemon("training").Servers[0].PID
+	server := h.daemon("training").Servers[0]
 	spec.Settings = mpsconf.Settings{ActiveThreadPercentage: 50, PinnedMemory: map[string]gpu.Bytes{gpu1: gib}}
 	h.planned(spec, mps.Configure)
 	h.ensure(spec)
@@ -155,7 +158,7 @@ func TestServerThatGivesMore(t *testing.T) {
 			spec := training()
 			h.ensure(spec)
 			h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
-			if err := lift(t, h.control("training"), h.daemon("training").Servers[0].PID); err != nil {
+			if err := lift(t, h.control("training"), h.daemon("training").Servers[0]); err != nil {
 				t.Fatal(err)
 			}
 			if d := h.daemon("training"); d.Settings.Equal(spec.Settings) {
@@ -225,9 +228,9 @@ func TestOrphanedServer(t *testing.T) {
 	h.ensure(spec)
 	client := h.programs.StartClient(h.PipeDir("training"), 0).Computes(t)
 	computing(mps.Client{PID: client.PID, Name: "cuda-client"})
-	server := h.daemon("training").Servers[0].PID
+	server := h.daemon("training").Servers[0]
 	h.kill("training")
-	if d := h.daemon("training"); len(d.Servers) != 1 || d.Servers[0].PID != server || len(d.Clients) != 1 || d.Clients[0].PID != client.PID {
+	if d := h.daemon("training"); len(d.Servers) != 1 || d.Servers[0] != server || len(d.Clients) != 1 || d.Clients[0].PID != client.PID {
 		t.Fatalf("after its end: %+v", d)
 	}
 	if e := h.planned(spec, mps.Start); len(e.Clients) != 1 || e.Clients[0].PID != client.PID {
@@ -240,7 +243,7 @@ func TestOrphanedServer(t *testing.T) {
 	}
 	_, err = h.Remove(t.Context(), "training", mps.KeepClients)
 	refused(t, err, backend.InUse, "cuda-client (process ")
-	if d := h.daemon("training"); d.PID != 0 || len(d.Servers) != 1 || d.Servers[0].PID != server {
+	if d := h.daemon("training"); d.PID != 0 || len(d.Servers) != 1 || d.Servers[0] != server {
 		t.Fatalf("refused changes have left %+v", d)
 	}
 

@@ -45,7 +45,7 @@ func (h *Host) Ensure(ctx context.Context, spec mpsconf.Spec, allowed Disruption
 	case Keep:
 		return false, nil
 	case Configure:
-		return true, failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
+		return true, failed("configure it", spec.Name, h.configure(ctx, spec, s))
 	case Start, Restart:
 	}
 	h.terminate(ctx, spec.Name, s, effect.Clients)
@@ -61,13 +61,6 @@ func (h *Host) Ensure(ctx context.Context, spec mpsconf.Spec, allowed Disruption
 		return true, err
 	}
 	return true, nil
-}
-
-func failedOr(op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return failed(op, name, err)
 }
 
 func refuseClients(op, name string, clients []Client, allowed Disruption) error {
@@ -105,7 +98,7 @@ func (h *Host) start(ctx context.Context, spec mpsconf.Spec) error {
 	if err != nil {
 		return h.whyNotUp(spec, before, err)
 	}
-	return failedOr("configure it", spec.Name, h.configure(ctx, spec, s))
+	return failed("configure it", spec.Name, h.configure(ctx, spec, s))
 }
 
 // up waits until a daemon that was started answers. systemd may have to find its process.
@@ -149,22 +142,14 @@ func (h *Host) whyNotUp(spec mpsconf.Spec, logged int64, err error) error {
 	case spec.MultiUser:
 		hint = "perhaps this driver's MPS has no server for several users: state one user"
 	}
-	known := failed("start it", spec.Name, err)
-	if out, ok := known.(*backend.Error); ok && hint != "" { //nolint:errorlint // failed has just made it
-		out.Detail = sentence(out.Detail, hint)
-	}
-	return known
+	return failed("start it", spec.Name, err, hint)
 }
 
 // undo takes away what a failed first start has made.
 func (h *Host) undo(ctx context.Context, name string, cause error) error {
 	// What was begun is put away even when the caller has given up.
 	if _, err := h.Remove(context.WithoutCancel(ctx), name, EndClients); err != nil {
-		known := failed("start it", name, cause)
-		if out, ok := known.(*backend.Error); ok { //nolint:errorlint // failed has just made it
-			out.Detail = sentence(out.Detail, "what it left could not be removed: "+detail(err))
-		}
-		return known
+		return failed("start it", name, cause, "what it left could not be removed: "+detail(err))
 	}
 	return cause
 }

@@ -17,25 +17,26 @@ func refuse(code backend.Code, op, name, format string, args ...any) error {
 	return &backend.Error{Code: code, Op: op, Object: object(name), Detail: fmt.Sprintf(format, args...)}
 }
 
-// failed is refuse for a cause, whose code it keeps.
-func failed(op, name string, cause error) error {
-	known, ok := errors.AsType[*backend.Error](cause)
-	if ok && known.Op == "" {
-		return refuse(known.Code, op, name, "%s", known.Detail)
+// failed is refuse for a cause, whose code it keeps, with what else there is to say; nil for none.
+func failed(op, name string, cause error, more ...string) error {
+	if cause == nil {
+		return nil
 	}
-	if ok {
-		return cause // it says itself what was tried on what
-	}
-	code := backend.Failed
-	switch {
+	out := backend.Error{Code: backend.Failed, Op: op, Object: object(name), Detail: cause.Error()}
+	switch known, ok := errors.AsType[*backend.Error](cause); {
+	case ok && known.Op != "":
+		out = *known // it says itself what was tried on what
+	case ok:
+		out.Code, out.Detail = known.Code, known.Detail
 	case errors.Is(cause, fs.ErrPermission):
-		code = backend.AccessDenied
+		out.Code = backend.AccessDenied
 	case isFull(cause):
-		code = backend.Insufficient
+		out.Code = backend.Insufficient
 	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
-		code = backend.Timeout
+		out.Code = backend.Timeout
 	}
-	return refuse(code, op, name, "%v", cause)
+	out.Detail = sentence(append([]string{out.Detail}, more...)...)
+	return &out
 }
 
 // sentence joins what is there of a text's parts.

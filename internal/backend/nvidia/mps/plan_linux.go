@@ -58,9 +58,8 @@ type sight struct {
 	control *process // nil when no control daemon has our pipes
 	servers []process
 	silent  string // why the daemon does not answer, "" when it does
-	// statuses are what it says of its servers, and wedged is why one of them is of no use.
-	statuses map[int]string
-	wedged   string
+	// wedged is why one of its servers is of no use.
+	wedged string
 	// threads are what the daemon gives its next server.
 	threads float64
 }
@@ -105,13 +104,11 @@ func (h *Host) lookAmong(ctx context.Context, name string, all []process) (*sigh
 // askServers asks how the servers are. After a fault of one client a server takes no new ones
 // until all have ended, and some never do again: new processes hang, and the daemon answers.
 func (h *Host) askServers(ctx context.Context, name string, s *sight) error {
-	s.statuses = map[int]string{}
 	for _, p := range s.servers {
 		status, err := h.control(name).ServerStatus(ctx, p.pid)
 		if err != nil && !backend.Is(err, backend.NotFound) {
 			return err
 		}
-		s.statuses[p.pid] = status
 		if status == statusFault {
 			s.wedged = fmt.Sprintf("its server %d has had a fault, and processes that come to it hang", p.pid)
 		}

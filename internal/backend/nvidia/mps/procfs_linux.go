@@ -20,13 +20,11 @@ const (
 	serverProgram  = "nvidia-cuda-mps-server"
 	visibleDevices = "CUDA_VISIBLE_DEVICES"
 	pipeDirectory  = "CUDA_MPS_PIPE_DIRECTORY"
-	logDirectory   = "CUDA_MPS_LOG_DIRECTORY"
 	multiUserFlag  = "-multiuser-server"
 	partitionsFlag = "-S"
 
 	defaultPipeDir  = "/tmp/nvidia-mps"
 	defaultPipeDir3 = "/run/nvidia-mps"
-	defaultLogDir   = "/var/log/nvidia-mps"
 )
 
 // process is one of the host's.

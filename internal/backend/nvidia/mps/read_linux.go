@@ -23,7 +23,6 @@ type Daemon struct {
 	Spec *mpsconf.Spec `json:"spec,omitempty"`
 	// PID is 0 when it does not run.
 	PID       int  `json:"pid,omitempty"`
-	User      int  `json:"user"` // the user id it runs as
 	Systemd   bool `json:"systemd,omitempty"`
 	MultiUser bool `json:"multi_user,omitempty"`
 	// StaticPartitions tells whether it was started with them.
@@ -33,21 +32,14 @@ type Daemon struct {
 	Devices []string `json:"devices,omitempty"`
 	Hidden  bool     `json:"hidden,omitempty"`
 	PipeDir string   `json:"pipe_dir"`
-	LogDir  string   `json:"log_dir"`
 	// Settings are read back from the daemon and its servers, nil when it does not tell.
 	Settings *mpsconf.Settings `json:"settings,omitempty"`
-	Servers  []Server          `json:"servers,omitempty"`
+	// Servers are the process ids of those that compute for its clients.
+	Servers []int `json:"servers,omitempty"`
 	// Clients are known of ours only. They may outlive the daemon, with its servers.
 	Clients []Client `json:"clients,omitempty"`
 	// Problem says why a daemon of ours does not run or answer.
 	Problem string `json:"problem,omitempty"`
-}
-
-// Server is a process that computes for clients.
-type Server struct {
-	PID    int    `json:"pid"`
-	User   int    `json:"user"`
-	Status string `json:"status,omitempty"` // INITIALIZING, ACTIVE or FAULT, where the driver tells
 }
 
 // readAtOnce is how many daemons are asked at the same time: one that does not answer must
@@ -76,7 +68,7 @@ func (h *Host) Read(ctx context.Context) ([]Daemon, error) {
 			case ctx.Err() != nil:
 				return failed("read it", e.Name(), ctx.Err())
 			case err != nil: // one that is broken must not hide the others
-				d = &Daemon{Name: e.Name(), PipeDir: h.pipeDir(e.Name()), LogDir: h.logDir(e.Name()), Problem: detail(err)}
+				d = &Daemon{Name: e.Name(), PipeDir: h.pipeDir(e.Name()), Problem: detail(err)}
 			}
 			ours[i] = *d
 			return nil
@@ -100,15 +92,11 @@ func (h *Host) Read(ctx context.Context) ([]Daemon, error) {
 
 // foreign is somebody else's daemon, as far as /proc tells. Nothing is said to it.
 func foreign(p process, all []process) Daemon {
-	d := Daemon{LogDir: p.env[logDirectory]}
-	if d.LogDir == "" {
-		d.LogDir = defaultLogDir
-	}
+	d := Daemon{PipeDir: p.pipeDir(), Hidden: p.hidden}
 	d.from(p)
-	d.PipeDir, d.Hidden = p.pipeDir(), p.hidden
 	for _, s := range all {
 		if s.program() == serverProgram && s.parent == p.pid {
-			d.Servers = append(d.Servers, Server{PID: s.pid, User: s.user})
+			d.Servers = append(d.Servers, s.pid)
 		}
 	}
 	return d
@@ -116,23 +104,23 @@ func foreign(p process, all []process) Daemon {
 
 // from takes what a control daemon's process tells.
 func (d *Daemon) from(p process) {
-	d.PID, d.User, d.MultiUser, d.StaticPartitions, d.Devices = p.pid, p.user, p.isMultiUser(), p.hasPartitions(), p.devices()
+	d.PID, d.MultiUser, d.StaticPartitions, d.Devices = p.pid, p.isMultiUser(), p.hasPartitions(), p.devices()
 }
 
 func (h *Host) read(ctx context.Context, name string, all []process) (*Daemon, error) {
 	if problem := h.whyHidden(name); problem != "" {
-		return &Daemon{Name: name, PipeDir: h.pipeDir(name), LogDir: h.logDir(name), Problem: problem}, nil
+		return &Daemon{Name: name, PipeDir: h.pipeDir(name), Problem: problem}, nil
 	}
 	s, err := h.lookAmong(ctx, name, all)
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{Name: name, PipeDir: h.pipeDir(name), LogDir: h.logDir(name)}
+	d := &Daemon{Name: name, PipeDir: h.pipeDir(name)}
 	if s.record != nil {
 		d.Spec, d.Systemd = &s.record.Spec, s.record.Systemd
 	}
 	for _, p := range s.servers {
-		d.Servers = append(d.Servers, Server{PID: p.pid, User: p.user})
+		d.Servers = append(d.Servers, p.pid)
 	}
 	if s.silent != "" {
 		d.Clients, _ = h.orphans(s)
@@ -180,9 +168,6 @@ func (h *Host) complete(ctx context.Context, d *Daemon, s *sight) error {
 		return err
 	}
 	d.Settings = &settings
-	for i := range d.Servers {
-		d.Servers[i].Status = s.statuses[d.Servers[i].PID]
-	}
 	d.Problem = s.wedged
 	return nil
 }

@@ -64,9 +64,9 @@ func (t Type) complete() Type {
 // the vendor, or only its last word ("DC-1-24Q").
 func (t Type) named(name string) bool {
 	short := t.ShortName()
-	words := strings.Fields(short)
+	fields := strings.Fields(short)
 	return strings.EqualFold(name, t.Name) || strings.EqualFold(name, short) ||
-		strings.EqualFold(name, words[len(words)-1])
+		strings.EqualFold(name, fields[len(fields)-1])
 }
 
 // Find finds the type that a name means on this GPU.
