@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -30,9 +29,7 @@ type itemModel struct {
 }
 
 // Type is that of an entry.
-var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"object": types.StringType, "cause": types.StringType, "found": types.StringType, "declared": types.StringType, "since": types.StringType,
-}}
+var Type = types.ObjectType{AttrTypes: object.Types(Attribute("").NestedObject.Attributes)}
 
 // Attribute is the attribute; where says what differs: "Where the VM differs".
 func Attribute(where string) schema.ListNestedAttribute {

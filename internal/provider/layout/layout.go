@@ -5,7 +5,6 @@ package layout
 import (
 	"context"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -13,14 +12,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
-// typesOf are the types of what an attribute has inside.
-func typesOf(a schema.SingleNestedAttribute) map[string]attr.Type {
-	o, _ := a.GetType().(types.ObjectType)
-	return o.AttrTypes
-}
-
 func encode(ctx context.Context, as schema.SingleNestedAttribute, from any, diags *diag.Diagnostics) types.Object {
-	return object.NestedOf(ctx, typesOf(as), from, diags)
+	return object.NestedOf(ctx, object.Types(as.Attributes), from, diags)
 }
 
 // counted is a map of numbers by name.

@@ -138,7 +138,7 @@ func DecodeMIG(ctx context.Context, o types.Object, c *gpu.PartitionConfig, diag
 func EncodeMIG(ctx context.Context, c *gpu.PartitionConfig, diags *diag.Diagnostics) types.Object {
 	as := MIG("")
 	if c.MIG == nil {
-		return types.ObjectNull(typesOf(as))
+		return types.ObjectNull(object.Types(as.Attributes))
 	}
 	placement := as.Attributes["placements"].GetType().(types.SetType).ElemType //nolint:forcetypeassert // it is as above
 	m := migModel{

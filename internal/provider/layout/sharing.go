@@ -138,27 +138,19 @@ func DecodeMPS(o types.Object, diags *diag.Diagnostics) *gpu.MPSLayout {
 	if m == nil {
 		return nil
 	}
-	l := &gpu.MPSLayout{
+	return &gpu.MPSLayout{
 		MultiUser: m.MultiUser.ValueBool(), ActiveThreadPercentage: m.Threads.ValueFloat64(), PinnedMemoryLimit: gpu.FromMiB(m.MemoryMiB.ValueInt64()),
 		ComputeMode: gpu.ComputeMode(m.ComputeMode.ValueString()), Oversubscription: m.Oversubscription.ValueFloat64(),
-		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(),
+		PerGPU: m.Daemons.ValueString() == daemonPerGPU, StaticPartitions: m.Partitions.ValueBool(), User: object.Int(m.User),
 	}
-	if !m.User.IsNull() {
-		id := int(m.User.ValueInt64())
-		l.User = &id
-	}
-	return l
 }
 
 // EncodeMPS is DecodeMPS's inverse, for import.
 func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) types.Object {
 	if l == nil {
-		return types.ObjectNull(typesOf(MPS("")))
+		return types.ObjectNull(object.Types(MPS("").Attributes))
 	}
-	m := mpsModel{Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode), Oversubscription: number(l.Oversubscription)}
-	if l.User != nil {
-		m.User = types.Int64Value(int64(*l.User))
-	}
+	m := mpsModel{User: object.OfInt(l.User), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode), Oversubscription: number(l.Oversubscription)}
 	if l.MultiUser {
 		m.MultiUser = types.BoolValue(true)
 	}
@@ -188,7 +180,7 @@ func DecodeTimeSlicing(o types.Object, diags *diag.Diagnostics) *gpu.TimeSlicing
 // EncodeTimeSlicing is DecodeTimeSlicing's inverse, for import.
 func EncodeTimeSlicing(ctx context.Context, l *gpu.TimeSlicing, diags *diag.Diagnostics) types.Object {
 	if l == nil {
-		return types.ObjectNull(typesOf(TimeSlicing("")))
+		return types.ObjectNull(object.Types(TimeSlicing("").Attributes))
 	}
 	m := timeSlicingModel{Interval: object.Text(l.Interval), Replicas: types.Int64Value(int64(l.Replicas)), Oversubscription: number(l.Oversubscription)}
 	return encode(ctx, TimeSlicing(""), m, diags)

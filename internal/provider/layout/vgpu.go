@@ -62,11 +62,7 @@ func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *g
 	if m == nil {
 		return nil
 	}
-	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
-	if !m.Count.IsNull() {
-		n := int(m.Count.ValueInt64())
-		l.Count = &n
-	}
+	l := &gpu.VGPULayout{Type: m.Type.ValueString(), Count: object.Int(m.Count), Heterogeneous: m.Heterogeneous.ValueBoolPointer()}
 	if !m.Types.IsNull() {
 		diags.Append(m.Types.ElementsAs(ctx, &l.Types, false)...)
 		maps.DeleteFunc(l.Types, func(_ string, n int) bool { return n == 0 }) // as modules write it
@@ -78,17 +74,14 @@ func DecodeVGPU(ctx context.Context, o types.Object, diags *diag.Diagnostics) *g
 func EncodeVGPU(ctx context.Context, l *gpu.VGPULayout, diags *diag.Diagnostics) types.Object {
 	as := VGPU("")
 	if l == nil {
-		return types.ObjectNull(typesOf(as))
+		return types.ObjectNull(object.Types(as.Attributes))
 	}
 	m := vgpuModel{Types: types.MapNull(types.Int64Type), Heterogeneous: types.BoolPointerValue(l.Heterogeneous)}
 	if l.Type == "" {
 		m.Types = counted(ctx, l.Types, diags)
 		return encode(ctx, as, m, diags)
 	}
-	m.Type = types.StringValue(l.Type)
-	if l.Count != nil {
-		m.Count = types.Int64Value(int64(*l.Count))
-	}
+	m.Type, m.Count = types.StringValue(l.Type), object.OfInt(l.Count)
 	return encode(ctx, as, m, diags)
 }
 
@@ -112,6 +105,5 @@ func Function(p gpu.VGPUPlace) *int64 {
 	if p.Function == gpu.Itself {
 		return nil
 	}
-	n := int64(p.Function)
-	return &n
+	return new(int64(p.Function))
 }

@@ -11,9 +11,12 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // Decode reads a nested object into T, whose fields are framework values. It
@@ -163,6 +166,38 @@ func Some[T ~string](s T) *string {
 	return &out
 }
 
+// MiB is an amount of memory, nil for null or unknown.
+func MiB(v types.Int64) *gpu.Bytes {
+	if v.IsNull() || v.IsUnknown() {
+		return nil
+	}
+	return new(gpu.FromMiB(v.ValueInt64()))
+}
+
+// InMiB is MiB's inverse.
+func InMiB(b *gpu.Bytes) types.Int64 {
+	if b == nil {
+		return types.Int64Null()
+	}
+	return types.Int64Value(b.MiB())
+}
+
+// Int is a whole number, nil for null or unknown.
+func Int(v types.Int64) *int {
+	if v.IsNull() || v.IsUnknown() {
+		return nil
+	}
+	return new(int(v.ValueInt64()))
+}
+
+// OfInt is Int's inverse.
+func OfInt(n *int) types.Int64 {
+	if n == nil {
+		return types.Int64Null()
+	}
+	return types.Int64Value(int64(*n))
+}
+
 // Identity reads the identity that an import names, nil where it names none.
 func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *diag.Diagnostics) *T {
 	if id == nil || id.Raw.IsNull() {
@@ -174,6 +209,15 @@ func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *dia
 		return nil
 	}
 	return &out
+}
+
+// Types are the types of attributes.
+func Types(of map[string]schema.Attribute) map[string]attr.Type {
+	out := map[string]attr.Type{}
+	for name, a := range of {
+		out[name] = a.GetType()
+	}
+	return out
 }
 
 // None is an empty list.

@@ -60,19 +60,7 @@ func decodeQuotas(ctx context.Context, m types.Map, diags *diag.Diagnostics) map
 	diags.Append(m.ElementsAs(ctx, &list, false)...)
 	out := map[string]gpu.PoolQuota{}
 	for label, q := range list {
-		var quota gpu.PoolQuota
-		if !q.GPUs.IsNull() {
-			quota.GPUs = q.GPUs.ValueFloat64Pointer()
-		}
-		if !q.MemoryMiB.IsNull() {
-			b := gpu.FromMiB(q.MemoryMiB.ValueInt64())
-			quota.Memory = &b
-		}
-		if !q.Shares.IsNull() {
-			n := int(q.Shares.ValueInt64())
-			quota.Shares = &n
-		}
-		out[label] = quota
+		out[label] = gpu.PoolQuota{GPUs: q.GPUs.ValueFloat64Pointer(), Memory: object.MiB(q.MemoryMiB), Shares: object.Int(q.Shares)}
 	}
 	return out
 }
@@ -84,17 +72,7 @@ func encodeQuotas(ctx context.Context, quotas map[string]gpu.PoolQuota, diags *d
 	}
 	list := map[string]quotaModel{}
 	for label, q := range quotas {
-		var m quotaModel
-		if q.GPUs != nil {
-			m.GPUs = types.Float64Value(*q.GPUs)
-		}
-		if q.Memory != nil {
-			m.MemoryMiB = types.Int64Value(q.Memory.MiB())
-		}
-		if q.Shares != nil {
-			m.Shares = types.Int64Value(int64(*q.Shares))
-		}
-		list[label] = m
+		list[label] = quotaModel{GPUs: types.Float64PointerValue(q.GPUs), MemoryMiB: object.InMiB(q.Memory), Shares: object.OfInt(q.Shares)}
 	}
 	return object.MapOf(ctx, quotaType, list, diags)
 }

@@ -37,7 +37,6 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
-	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // ResourceType is the resource's name in configurations.
@@ -210,13 +209,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 		return scope.Hosts(ctx, r.Fleet, c.Scope, diags)
 	}
 	names := slices.Sorted(maps.Keys(c.Members))
-	for _, n := range names {
-		if !r.Fleet.Has(n) {
-			diags.AddAttributeError(path.Root("members"), "Unknown host", fmt.Sprintf(
-				"Found: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.", n, words.Join(r.Fleet.HostNames())))
-		}
-	}
-	if diags.HasError() {
+	if !scope.Known(r.Fleet, names, path.Root("members"), diags) {
 		return nil, fleet.View{}, false
 	}
 	return names, r.Fleet.LookAround(ctx, names), true

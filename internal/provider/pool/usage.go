@@ -7,6 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // usageModel is what the shares of a label have of a pool, beside its quota.
@@ -30,15 +31,7 @@ func usage(v fleet.View, name string) map[string]usageModel {
 		}
 		for label, q := range p.Quotas {
 			u := used[label]
-			u.GPUs, u.MemoryMiB, u.Shares = q.GPUs, nil, nil
-			if q.Memory != nil {
-				mib := q.Memory.MiB()
-				u.MemoryMiB = &mib
-			}
-			if q.Shares != nil {
-				n := int64(*q.Shares)
-				u.Shares = &n
-			}
+			u.GPUs, u.MemoryMiB, u.Shares = q.GPUs, object.InMiB(q.Memory).ValueInt64Pointer(), object.OfInt(q.Shares).ValueInt64Pointer()
 			used[label] = u
 		}
 		for _, s := range sharesOf(h, p.ID) {

@@ -118,10 +118,7 @@ func Encode(ctx context.Context, p, defaults gpu.Power, diags *diag.Diagnostics)
 	return object.NestedOf(ctx, attributeTypes, m, diags)
 }
 
-var attributeTypes = map[string]attr.Type{
-	"allow_shutdown": types.BoolType, "force_shutdown": types.BoolType, "allow_turn_off": types.BoolType,
-	"start_after": types.StringType, "shutdown_timeout": types.StringType, "when": types.StringType,
-}
+var attributeTypes = object.Types(Attribute("").Attributes)
 
 // AppliedAttribute shows the whole policy that an assignment's claim on the host has.
 func AppliedAttribute() schema.SingleNestedAttribute {

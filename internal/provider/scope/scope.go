@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/mapvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -35,12 +34,7 @@ func GPUIDValidator() validator.Map {
 }
 
 // SelectorType is the type of the selector attribute.
-func SelectorType() map[string]attr.Type {
-	return map[string]attr.Type{
-		"models":  types.SetType{ElemType: types.StringType},
-		"gpu_ids": types.MapType{ElemType: types.SetType{ElemType: types.StringType}},
-	}
-}
+var SelectorType = object.Types(SelectorAttributes())
 
 // What the parts of the selector are, for registry pages.
 const (
@@ -99,7 +93,7 @@ func GPUIDs(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[strin
 
 // Encode is Decode's inverse, for import.
 func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts types.Set, cluster types.String, selector types.Object) {
-	hosts, cluster, selector = types.SetNull(types.StringType), object.Text(s.Cluster), types.ObjectNull(SelectorType())
+	hosts, cluster, selector = types.SetNull(types.StringType), object.Text(s.Cluster), types.ObjectNull(SelectorType)
 	if len(s.Hosts) > 0 {
 		hosts = object.SetOf(ctx, types.StringType, s.Hosts, diags)
 	}
@@ -111,7 +105,7 @@ func Encode(ctx context.Context, s gpu.Scope, diags *diag.Diagnostics) (hosts ty
 		if len(s.Selector.GPUIDs) > 0 {
 			m.GPUIDs = object.MapOf(ctx, types.SetType{ElemType: types.StringType}, s.Selector.GPUIDs, diags)
 		}
-		selector = object.NestedOf(ctx, SelectorType(), m, diags)
+		selector = object.NestedOf(ctx, SelectorType, m, diags)
 	}
 	return hosts, cluster, selector
 }
@@ -147,17 +141,22 @@ func Hosts(ctx context.Context, f *fleet.Fleet, s gpu.Scope, diags *diag.Diagnos
 		names = slices.Concat(members, unknown)
 		return names, out, within(s.Selector, names, diags)
 	}
-	for _, n := range s.Hosts {
+	if known := Known(f, s.Hosts, path.Root("hosts"), diags); !within(s.Selector, s.Hosts, diags) || !known {
+		return nil, fleet.View{}, false
+	}
+	return s.Hosts, f.LookAround(ctx, s.Hosts), true
+}
+
+// Known refuses names that the provider does not know, at the attribute that has them.
+func Known(f *fleet.Fleet, names []string, at path.Path, diags *diag.Diagnostics) bool {
+	for _, n := range names {
 		if !f.Has(n) {
-			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf(
+			diags.AddAttributeError(at, "Unknown host", fmt.Sprintf(
 				"Found: %q is not a host of the provider, which knows %s.\nFix: Correct the name, or add the host to the provider's configuration.",
 				n, words.Join(f.HostNames())))
 		}
 	}
-	if !within(s.Selector, s.Hosts, diags) || diags.HasError() {
-		return nil, fleet.View{}, false
-	}
-	return s.Hosts, f.LookAround(ctx, s.Hosts), true
+	return !diags.HasError()
 }
 
 // Named are the hosts that a data source names, all of the provider's for null. A name that the

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -91,20 +92,10 @@ func (m *model) limits(diags *diag.Diagnostics) gpu.Share {
 		Label: m.Label.ValueString(), ActiveThreadPercentage: m.Threads.ValueFloat64(), MaxDisruption: gpu.Disruption(m.Most.ValueString()),
 	}
 	if mem := object.Decode[memoryModel](m.Memory, diags); mem != nil {
-		s.MemoryRequest, s.MemoryLimit = gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())
-		s.RequestFraction, s.LimitFraction = mem.Fraction.ValueFloat64(), mem.LimitFraction.ValueFloat64()
-		if mem.RequestMiB.IsNull() {
-			s.MemoryRequest = s.MemoryLimit
-		}
-		if mem.LimitMiB.IsNull() {
-			s.MemoryLimit = s.MemoryRequest
-		}
-		if mem.Fraction.IsNull() {
-			s.RequestFraction = s.LimitFraction
-		}
-		if mem.LimitFraction.IsNull() {
-			s.LimitFraction = s.RequestFraction
-		}
+		request, limit := gpu.FromMiB(mem.RequestMiB.ValueInt64()), gpu.FromMiB(mem.LimitMiB.ValueInt64())
+		s.MemoryRequest, s.MemoryLimit = cmp.Or(request, limit), cmp.Or(limit, request)
+		part, most := mem.Fraction.ValueFloat64(), mem.LimitFraction.ValueFloat64()
+		s.RequestFraction, s.LimitFraction = cmp.Or(part, most), cmp.Or(most, part)
 	}
 	if n := slices.Index(priorities, m.Priority.ValueString()); n >= 0 {
 		s.ClientPriority = &n

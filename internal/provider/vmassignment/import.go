@@ -74,10 +74,10 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 		m.VM = types.StringValue(a.VM)
 		m.Power = power.Encode(ctx, a.Power, r.Fleet.Power(), diags)
 	}
-	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType()), types.ObjectNull(poolType), types.ObjectNull(deviceType)
+	m.Partition, m.Pool, m.Device = types.ObjectNull(partitionType), types.ObjectNull(poolType), types.ObjectNull(deviceType)
 	switch {
 	case a.Partition != nil:
-		m.Partition = object.NestedOf(ctx, partitionType(), encodePartition(*a.Partition), diags)
+		m.Partition = object.NestedOf(ctx, partitionType, encodePartition(*a.Partition), diags)
 	case a.Pool != nil:
 		count := types.Int64Null()
 		if a.Pool.Count != 1 {
@@ -97,35 +97,18 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 }
 
 func encodePartition(p gpu.PartitionWant) partitionModel {
-	m := partitionModel{
-		Config: object.Text(p.Config), GPUID: object.Text(p.PinnedGPU), VRAMMiB: types.Int64Null(),
+	return partitionModel{
+		Config: object.Text(p.Config), GPUID: object.Text(p.PinnedGPU), VRAMMiB: object.InMiB(p.VRAM),
 		MinVRAMMiB: mib(p.Quotas.VRAM.Min), MaxVRAMMiB: mib(p.Quotas.VRAM.Max), OptimalVRAMMiB: mib(p.Quotas.VRAM.Optimal),
 		MinEncode: number(p.Quotas.Encode.Min), MaxEncode: number(p.Quotas.Encode.Max), OptimalEncode: number(p.Quotas.Encode.Optimal),
 		MinDecode: number(p.Quotas.Decode.Min), MaxDecode: number(p.Quotas.Decode.Max), OptimalDecode: number(p.Quotas.Decode.Optimal),
 		MinCompute: number(p.Quotas.Compute.Min), MaxCompute: number(p.Quotas.Compute.Max), OptimalCompute: number(p.Quotas.Compute.Optimal),
 	}
-	if p.VRAM != nil {
-		m.VRAMMiB = types.Int64Value(p.VRAM.MiB())
-	}
-	return m
 }
 
 func (m *model) settings(s gpu.VMSettings) {
-	if s.LowMemoryMappedIOSpace != nil {
-		m.LowMMIO = types.Int64Value(s.LowMemoryMappedIOSpace.MiB())
-	}
-	if s.HighMemoryMappedIOSpace != nil {
-		m.HighMMIO = types.Int64Value(s.HighMemoryMappedIOSpace.MiB())
-	}
-	if s.GuestControlledCache != nil {
-		m.Cache = types.BoolValue(*s.GuestControlledCache)
-	}
-	if s.AutomaticStopAction != nil {
-		m.Stop = types.StringValue(string(*s.AutomaticStopAction))
-	}
-	if s.OfflineAction != nil {
-		m.Offline = types.StringValue(string(*s.OfflineAction))
-	}
+	m.LowMMIO, m.HighMMIO, m.Cache = object.InMiB(s.LowMemoryMappedIOSpace), object.InMiB(s.HighMemoryMappedIOSpace), types.BoolPointerValue(s.GuestControlledCache)
+	m.Stop, m.Offline = types.StringPointerValue((*string)(s.AutomaticStopAction)), types.StringPointerValue((*string)(s.OfflineAction))
 }
 
 // unitsValidator accepts whole numbers from 0 to 2^64-1.

@@ -64,7 +64,7 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 
 // within reads where the configuration says to look.
 func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics) (hosts []string, cluster string) {
-	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType()), diags)
+	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, types.ObjectNull(scope.SelectorType), diags)
 	for _, n := range s.Hosts {
 		if !r.Fleet.Has(n) {
 			diags.AddAttributeError(path.Root("hosts"), "Unknown host", fmt.Sprintf("Found: %q is not a host of the provider, which knows %s.", n, words.Join(r.Fleet.HostNames())))

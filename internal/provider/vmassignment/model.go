@@ -79,22 +79,10 @@ type deviceModel struct {
 	Dismount types.Object `tfsdk:"dismount"`
 }
 
-func partitionType() map[string]attr.Type {
-	t := map[string]attr.Type{
-		"config": types.StringType, "vram_mib": types.Int64Type, "gpu_id": types.StringType,
-		"min_partition_vram_mib": types.Int64Type, "max_partition_vram_mib": types.Int64Type, "optimal_partition_vram_mib": types.Int64Type,
-	}
-	for _, share := range []string{"min", "max", "optimal"} {
-		for _, engine := range []string{"encode", "decode", "compute"} {
-			t[share+"_partition_"+engine] = types.NumberType
-		}
-	}
-	return t
-}
-
 var (
-	poolType   = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
-	deviceType = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
+	partitionType = object.Types(partitionAttributes())
+	poolType      = map[string]attr.Type{"id": types.StringType, "count": types.Int64Type}
+	deviceType    = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
 )
 
 // declared reads what the configuration asks for. known is false while any part
@@ -106,7 +94,7 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
-			Config: p.Config.ValueString(), VRAM: bytesOf(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
+			Config: p.Config.ValueString(), VRAM: object.MiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
 			Quotas: gpu.Quotas{
 				VRAM:    gpu.Quota{Min: vramUnits(p.MinVRAMMiB), Max: vramUnits(p.MaxVRAMMiB), Optimal: vramUnits(p.OptimalVRAMMiB)},
 				Encode:  gpu.Quota{Min: units(p.MinEncode), Max: units(p.MaxEncode), Optimal: units(p.OptimalEncode)},
@@ -125,17 +113,9 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		a.Kind, a.Device = gpu.AssignDevice, &gpu.DeviceWant{Host: d.Host.ValueString(), GPUIDs: object.Strings(ctx, d.GPUIDs, diags), Force: scope.ByForce(d.Dismount, diags)}
 		slices.Sort(a.Device.GPUIDs)
 	}
-	a.Settings = gpu.VMSettings{LowMemoryMappedIOSpace: bytesOf(m.LowMMIO), HighMemoryMappedIOSpace: bytesOf(m.HighMMIO)}
-	if !m.Cache.IsNull() {
-		a.Settings.GuestControlledCache = m.Cache.ValueBoolPointer()
-	}
-	if !m.Stop.IsNull() {
-		v := gpu.StopAction(m.Stop.ValueString())
-		a.Settings.AutomaticStopAction = &v
-	}
-	if !m.Offline.IsNull() {
-		v := gpu.OfflineAction(m.Offline.ValueString())
-		a.Settings.OfflineAction = &v
+	a.Settings = gpu.VMSettings{
+		LowMemoryMappedIOSpace: object.MiB(m.LowMMIO), HighMemoryMappedIOSpace: object.MiB(m.HighMMIO), GuestControlledCache: m.Cache.ValueBoolPointer(),
+		AutomaticStopAction: (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
 	}
 	return a, true
 }
@@ -156,22 +136,7 @@ func poolName(id string) string {
 	return id
 }
 
-func bytesOf(v types.Int64) *gpu.Bytes {
-	if v.IsNull() || v.IsUnknown() {
-		return nil
-	}
-	b := gpu.FromMiB(v.ValueInt64())
-	return &b
-}
-
-func vramUnits(v types.Int64) *uint64 {
-	b := bytesOf(v)
-	if b == nil {
-		return nil
-	}
-	n := uint64(*b)
-	return &n
-}
+func vramUnits(v types.Int64) *uint64 { return (*uint64)(object.MiB(v)) }
 
 // units reads driver units, whose largest value does not fit an int64.
 func units(v types.Number) *uint64 {
@@ -189,12 +154,7 @@ func number(n *uint64) types.Number {
 	return types.NumberValue(new(big.Float).SetUint64(*n))
 }
 
-func mib(n *uint64) types.Int64 {
-	if n == nil {
-		return types.Int64Null()
-	}
-	return types.Int64Value(gpu.Bytes(*n).MiB())
-}
+func mib(n *uint64) types.Int64 { return object.InMiB((*gpu.Bytes)(n)) }
 
 // observe writes what the host has into the computed attributes. a is what is
 // declared; drift is empty right after an apply.

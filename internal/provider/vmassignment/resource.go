@@ -127,7 +127,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	if h := state.OwnerHost.ValueString(); h != "" {
 		hint = []string{h}
 	}
-	s, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType()), &resp.Diagnostics)
+	s, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), &resp.Diagnostics)
 	id := state.VMID.ValueString()
 	view, at, err := r.Fleet.LookForVM(ctx, id, nil, "", append(hint, s.Hosts...))
 	if err != nil {
