@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/list"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
@@ -27,6 +28,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/acts"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/changeforecast"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/functions"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/gpuutilization"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/inventory"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
@@ -66,6 +68,7 @@ type gpuProvider struct {
 var (
 	_ provider.ProviderWithListResources = (*gpuProvider)(nil)
 	_ provider.ProviderWithActions       = (*gpuProvider)(nil)
+	_ provider.ProviderWithFunctions     = (*gpuProvider)(nil)
 )
 
 // Observer hears of each call to a host: the host's name and the method. Tests
@@ -286,4 +289,10 @@ func (p *gpuProvider) Actions(context.Context) []func() action.Action {
 
 func (p *gpuProvider) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{inventory.New, partitionoptions.New, changeforecast.New, gpuutilization.New, pool.NewDataSource}
+}
+
+func (p *gpuProvider) Functions(context.Context) []func() function.Function {
+	return []func() function.Function{
+		functions.NewDevicePluginConfig, functions.NewDRAResources, functions.NewFromMIGParted, functions.NewMIGPartedConfig, functions.NewSlurmGres,
+	}
 }

@@ -97,12 +97,14 @@ type sharedContext struct {
 // Close hangs up on all hosts. A process that serves the provider need not: it ends.
 func (s *sharedContext) Close() error { return s.provider.Close() }
 
-func (s *sharedContext) from(call context.Context) (context.Context, func()) {
+// within makes a call in a context of its own.
+func within[R, A any](s *sharedContext, call context.Context, do func(context.Context, *R) (*A, error), r *R) (*A, error) {
 	s.mu.Lock()
 	ctx, cancel := context.WithCancel(s.base)
 	s.mu.Unlock()
-	stop := context.AfterFunc(call, cancel)
-	return ctx, func() { stop(); cancel() }
+	defer cancel()
+	defer context.AfterFunc(call, cancel)()
+	return do(ctx, r)
 }
 
 func (s *sharedContext) StopProvider(call context.Context, r *tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
@@ -114,31 +116,21 @@ func (s *sharedContext) StopProvider(call context.Context, r *tfprotov6.StopProv
 }
 
 func (s *sharedContext) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	ctx, done := s.from(call)
-	defer done()
-	return s.Served.ValidateResourceConfig(ctx, r)
+	return within(s, call, s.Served.ValidateResourceConfig, r)
 }
 
 func (s *sharedContext) UpgradeResourceState(call context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
-	ctx, done := s.from(call)
-	defer done()
-	return s.Served.UpgradeResourceState(ctx, r)
+	return within(s, call, s.Served.UpgradeResourceState, r)
 }
 
 func (s *sharedContext) ReadResource(call context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
-	ctx, done := s.from(call)
-	defer done()
-	return s.Served.ReadResource(ctx, r)
+	return within(s, call, s.Served.ReadResource, r)
 }
 
 func (s *sharedContext) PlanResourceChange(call context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	ctx, done := s.from(call)
-	defer done()
-	return s.Served.PlanResourceChange(ctx, r)
+	return within(s, call, s.Served.PlanResourceChange, r)
 }
 
 func (s *sharedContext) ApplyResourceChange(call context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
-	ctx, done := s.from(call)
-	defer done()
-	return s.Served.ApplyResourceChange(ctx, r)
+	return within(s, call, s.Served.ApplyResourceChange, r)
 }

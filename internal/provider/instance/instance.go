@@ -3,6 +3,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -36,7 +37,7 @@ type Setter interface {
 }
 
 // Ledger is the instance's name in the ledger of the run that planned it last.
-func Ledger(ctx context.Context, private Getter) string { return get(ctx, private, ledgerKey) }
+func Ledger(ctx context.Context, private Getter) string { return text(ctx, private, ledgerKey) }
 
 // SetLedger keeps it for a second plan call of the same instance.
 func SetLedger(ctx context.Context, private Setter, name string) diag.Diagnostics {
@@ -48,13 +49,12 @@ func NewToken() string { return rand.Text() }
 
 // Token is the instance's token in claims; "" for an imported object that no claim
 // covers.
-func Token(ctx context.Context, private Getter) string { return get(ctx, private, claimKey) }
+func Token(ctx context.Context, private Getter) string { return text(ctx, private, claimKey) }
 
 // SetToken keeps the token. What only a plan needs is of no use after an apply and goes.
 func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostics {
 	diags := set(ctx, private, claimKey, token)
-	diags.Append(private.SetKey(ctx, ledgerKey, nil)...)
-	for _, key := range []string{powerKey, approvedKey, seenKey} {
+	for _, key := range []string{ledgerKey, powerKey, approvedKey, seenKey} {
 		diags.Append(private.SetKey(ctx, key, nil)...)
 	}
 	return diags
@@ -63,7 +63,7 @@ func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostic
 // DeclaredPower is the power policy that the plan of a replacement declares: its destroy,
 // which is shown only the state, must not do more. ok is false outside of a replacement.
 func DeclaredPower(ctx context.Context, private Getter) (p gpu.Power, ok bool) {
-	raw := get(ctx, private, powerKey)
+	raw := text(ctx, private, powerKey)
 	return p, raw != "" && json.Unmarshal([]byte(raw), &p) == nil
 }
 
@@ -79,7 +79,7 @@ func SetDeclaredPower(ctx context.Context, private Setter, p *gpu.Power) diag.Di
 // a create and an update, which Terraform plans once more in the apply, a destroy gets what
 // its plan has kept.
 func Approved(ctx context.Context, private Getter) *change.Approved {
-	return approved(ctx, private, approvedKey)
+	return get[change.Approved](ctx, private, approvedKey)
 }
 
 // SetApproved keeps it from the plan to the apply.
@@ -90,7 +90,7 @@ func SetApproved(ctx context.Context, private Setter, a change.Approved) diag.Di
 // Seen is what there was to disturb on the hosts of the object when the state was read last;
 // nil when that is not known.
 func Seen(ctx context.Context, private Getter) *change.Approved {
-	return approved(ctx, private, seenKey)
+	return get[change.Approved](ctx, private, seenKey)
 }
 
 // SetSeen keeps it in the state that a plan is made from, which is what the apply of that
@@ -99,25 +99,18 @@ func SetSeen(ctx context.Context, private Setter, a change.Approved) diag.Diagno
 	return private.SetKey(ctx, seenKey, document.Encode(a))
 }
 
-func approved(ctx context.Context, private Getter, key string) *change.Approved {
-	var a change.Approved
+// get reads what is kept under a key, nil for nothing.
+func get[T any](ctx context.Context, private Getter, key string) *T {
+	var v T
 	raw, diags := private.GetKey(ctx, key)
-	if diags.HasError() || len(raw) == 0 || json.Unmarshal(raw, &a) != nil {
+	if diags.HasError() || len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
 		return nil
 	}
-	return &a
+	return &v
 }
 
-func get(ctx context.Context, private Getter, key string) string {
-	raw, diags := private.GetKey(ctx, key)
-	if diags.HasError() || len(raw) == 0 {
-		return ""
-	}
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
-	return s
+func text(ctx context.Context, private Getter, key string) string {
+	return *cmp.Or(get[string](ctx, private, key), new(""))
 }
 
 func set(ctx context.Context, private Setter, key, value string) diag.Diagnostics {
