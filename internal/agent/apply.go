@@ -228,7 +228,8 @@ func (s *Server) work(fence int64, e *entry, progress func(StepProgress)) *work 
 func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome, error) {
 	detached := context.WithoutCancel(ctx)
 	defer w.server.touched()
-	for rest := w.entry.Steps; len(rest) > 0; {
+	rest := w.entry.Steps
+	for {
 		if ctx.Err() != nil {
 			return w.fail(detached, &Error{Code: Cancelled, Message: "the change was cancelled"})
 		}
@@ -236,7 +237,10 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 		for local < len(rest) && isLocal(rest[local]) {
 			local++
 		}
-		now := rest[:min(local+1, len(rest))]
+		if local == len(rest) {
+			break // the write that ends the change makes them
+		}
+		now := rest[:local+1]
 		rest = rest[len(now):]
 		// Written before the step, so that a step that may have run is known to be one;
 		// after it nothing needs to be written, since what puts it back also fits then.
@@ -246,12 +250,7 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 			w.entry.Begun = begun + local // it may have been written all the same
 			return w.fail(detached, failure("write the journal", err))
 		}
-		for i, step := range now {
-			w.progress(StepProgress{Index: begun + i + 1, Total: len(w.entry.Steps), Text: step.String()})
-		}
-		if len(now) == local {
-			continue
-		}
+		w.tell(begun, now)
 		if err := w.runner.run(detached, now[local]); err != nil {
 			return w.fail(detached, stepFailed(now[local], err))
 		}
@@ -259,7 +258,8 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 	if err := w.derive(detached); err != nil {
 		return w.fail(detached, failure("write the journal", err))
 	}
-	host, wrong, err := w.look(detached, &expected, ch.Want.Assignment)
+	w.tell(w.entry.Begun, rest)
+	host, wrong, err := w.look(detached, &expected, rest, ch.Want.Assignment)
 	if err != nil {
 		return w.fail(detached, failure("read the host back after the change", err))
 	}
@@ -269,13 +269,14 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 			Message: "the host does not show what was wanted although every step succeeded: " + strings.Join(wrong, "; "),
 		})
 	}
-	w.entry.Status = applied
+	w.entry.Status, w.entry.Begun = applied, len(w.entry.Steps)
 	err = w.server.paidTogether(detached, w.fence, &host, w.entry)
 	if err != nil {
 		w.entry.Status = running
 		return w.fail(detached, failure("write the records of the cluster", err))
 	}
 	err = w.server.rewrite(detached, w.fence, w.entry, func(st *backend.State) bool {
+		st.Claims = edited(st.Claims, rest)
 		// The host shows what was wanted: VMs that the change stops and does not start stay off.
 		st.Owed = slices.DeleteFunc(slices.Clone(st.Owed), func(d gpu.OwedStart) bool { return w.entry.stops(d.VM) })
 		paid(st, &host)
@@ -288,10 +289,26 @@ func (w *work) make(ctx context.Context, expected gpu.Host, ch *Change) (Outcome
 	return Outcome{Host: host, Done: w.entry.Steps}, nil
 }
 
-// look reads the host back after the change, and compares it with what was expected. Nothing
-// is put back for what may be old.
-func (w *work) look(ctx context.Context, expected *gpu.Host, wanted *gpu.Assignment) (host gpu.Host, wrong []string, err error) {
+// tell says which steps come now, after so many.
+func (w *work) tell(begun int, steps []change.Step) {
+	for i, step := range steps {
+		w.progress(StepProgress{Index: begun + i + 1, Total: len(w.entry.Steps), Text: step.String()})
+	}
+}
+
+// edited are claims after steps that only concern claims.
+func edited(claims []gpu.Claim, steps []change.Step) []gpu.Claim {
+	for _, step := range steps {
+		claims = editClaims(claims, step)
+	}
+	return claims
+}
+
+// look reads the host back after the change, and compares it with what was expected, once the claims
+// are written that are left. Nothing is put back for what may be old.
+func (w *work) look(ctx context.Context, expected *gpu.Host, left []change.Step, wanted *gpu.Assignment) (host gpu.Host, wrong []string, err error) {
 	compare := func() []string {
+		host.Claims = edited(host.Claims, left)
 		wrong := change.Verify(expected, &host, w.entry.Steps)
 		starts := slices.ContainsFunc(w.entry.Steps, func(s change.Step) bool { return s.Op == change.OpStartVM })
 		if why := change.Undelivered(&host, wanted); why != "" && starts {

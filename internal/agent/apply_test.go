@@ -405,18 +405,18 @@ func TestReadBack(t *testing.T) {
 	r := newRig(t, nil)
 	meddled := false
 	r.breaker.hook = func(string) {
-		if vm := r.vm("off-1"); len(vm.PartitionAdapters) == 1 && !meddled {
+		if vm := r.vm("run-1"); len(vm.PartitionAdapters) == 1 && !meddled { // before its start
 			meddled = true
 			h, err := r.sim.Inventory(context.Background())
 			check(t, err)
-			v, _ := h.VM(off1)
-			check(t, r.sim.RemovePartitionAdapter(context.Background(), off1, v.PartitionAdapters[0].ID))
+			v, _ := h.VM(run1)
+			check(t, r.sim.RemovePartitionAdapter(context.Background(), run1, v.PartitionAdapters[0].ID))
 		}
 	}
 	before := r.look()
-	_, err := r.apply(assign("a", "vm3", nil, partitionOf(off1, nil)))
+	_, err := r.apply(assign("a", "vm1", nil, partitionOf(run1, nil)))
 	e := codeOf(t, err, agent.StepFailed)
-	if !strings.Contains(e.Message, "the GPU partition of VM off-1 is none, but any GPU was wanted") {
+	if !strings.Contains(e.Message, "the GPU partition of VM run-1 is none, but any GPU was wanted") {
 		t.Errorf("message = %q", e.Message)
 	}
 	wantSame(t, before, r.look())

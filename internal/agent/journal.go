@@ -139,9 +139,7 @@ func (s *Server) record(ctx context.Context, fence int64, e *entry, claims ...ch
 	}
 	return s.rewrite(ctx, fence, e, func(st *backend.State) bool {
 		st.Owed = owe(st.Owed, e.debts(s.clock())...)
-		for _, step := range claims {
-			st.Claims = editClaims(st.Claims, step)
-		}
+		st.Claims = edited(st.Claims, claims)
 		return true
 	})
 }

@@ -23,6 +23,7 @@ type fuse struct {
 	mu     sync.Mutex
 	left   int // writes until then; 0 for never
 	dead   bool
+	before bool   // what it dies at is not written any more
 	strike func() // has nothing reach the hosts any more
 }
 
@@ -53,6 +54,10 @@ func (f *fuse) write(do func() error) error {
 	dies := f.left == 1
 	f.left = max(0, f.left-1)
 	f.mu.Unlock()
+	if dies && f.before {
+		f.die()
+		return errDead
+	}
 	err := do()
 	if dies {
 		f.die()
