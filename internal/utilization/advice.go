@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Code is what an advice is about.
@@ -137,9 +138,9 @@ func (u *Use) measured() string {
 
 // advise is about a GPU in MIG mode.
 func (m *MIGFigures) advise(watched string, add adder) {
-	unused := m.unused()
-	switch allocated := fmt.Sprintf("%d of %d slices %s allocated", m.AllocatedSlices, m.Slices, are(m.AllocatedSlices)); {
-	case m.AllocatedSlices > 0 && len(unused) > 0 && m.idleSlices() == m.AllocatedSlices:
+	unused, idle := m.unused()
+	switch allocated := fmt.Sprintf("%d of %d slices %s allocated", m.AllocatedSlices, m.Slices, words.Verb(m.AllocatedSlices, "is", "are")); {
+	case m.AllocatedSlices > 0 && len(unused) > 0 && idle == m.AllocatedSlices:
 		add(Unused, "%s, none used %s.", allocated, watched)
 	case m.AllocatedSlices > 0 && len(unused) > 0:
 		add(Unused, "%s, and nothing used %s %s.", allocated, strings.Join(unused, ", "), watched)
@@ -159,11 +160,10 @@ func (m *MIGFigures) advise(watched string, add adder) {
 // fragmented says what is lost, and whether another layout could help: where all slices
 // of compute are taken, none can.
 func (m *MIGFigures) fragmented() string {
-	text := fmt.Sprintf("%d of its %d slices of memory %s free, but no MIG profile can be placed on ", m.FreeMemory, m.MemorySlices, are(m.FreeMemory))
-	switch m.Unallocatable {
-	case m.FreeMemory:
+	text := fmt.Sprintf("%d of its %d slices of memory %s free, but no MIG profile can be placed on ", m.FreeMemory, m.MemorySlices, words.Verb(m.FreeMemory, "is", "are"))
+	if m.Unallocatable == m.FreeMemory {
 		text += "what is free."
-	default:
+	} else {
 		text += fmt.Sprintf("%d of them.", m.Unallocatable)
 	}
 	left := m.Slices
@@ -176,26 +176,14 @@ func (m *MIGFigures) fragmented() string {
 	return text
 }
 
-// unused are the instances that are given out and idle.
-func (m *MIGFigures) unused() []string {
-	var out []string
+// unused are the instances that are given out and idle, and their compute slices.
+func (m *MIGFigures) unused() (names []string, slices int) {
 	for i := range m.Instances {
 		if in := &m.Instances[i]; in.Allocated > 0 && in.Idle != nil && *in.Idle {
-			out = append(out, in.name())
+			names, slices = append(names, in.name()), slices+in.Slices
 		}
 	}
-	return out
-}
-
-// idleSlices are the compute slices of those.
-func (m *MIGFigures) idleSlices() int {
-	n := 0
-	for i := range m.Instances {
-		if in := &m.Instances[i]; in.Allocated > 0 && in.Idle != nil && *in.Idle {
-			n += in.Slices
-		}
-	}
-	return n
+	return names, slices
 }
 
 func (in *InstanceFigures) name() string { return fmt.Sprintf("%s at %d", in.Profile, in.Start) }

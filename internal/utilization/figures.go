@@ -87,8 +87,7 @@ func use(allocated float64, a, b *Reading) Use {
 	busy := len(out.Processes) > 0 || out.Busy != nil && *out.Busy > 0 || out.SMActivity != nil && *out.SMActivity >= quiet
 	// A GPU without processes is idle. Where they are hidden its counters tell it.
 	if busy || !a.Hidden && !b.Hidden || out.Busy != nil || out.SMActivity != nil {
-		idle := !busy
-		out.Idle = &idle
+		out.Idle = new(!busy)
 	}
 	return out
 }
@@ -98,8 +97,7 @@ func use(allocated float64, a, b *Reading) Use {
 // not idle. It is nil where that was not measured.
 func (f *Figures) Used() *float64 {
 	if f.MIG != nil {
-		part := ratio(f.MIG.UsedSlices, f.MIG.Slices)
-		return &part
+		return new(ratio(f.MIG.UsedSlices, f.MIG.Slices))
 	}
 	part, ok := f.used()
 	if !ok {
@@ -145,10 +143,8 @@ func (m *MIGFigures) idle() *bool {
 }
 
 func computeSlices(profiles []gpu.MIGProfile, name string) int {
-	for _, p := range profiles {
-		if p.Name == name {
-			return p.Slices
-		}
+	if i := slices.IndexFunc(profiles, func(p gpu.MIGProfile) bool { return p.Name == name }); i >= 0 {
+		return profiles[i].Slices
 	}
 	return 0
 }
@@ -160,8 +156,7 @@ func higher(a, b *float64) *float64 {
 	case b == nil:
 		return a
 	}
-	h := max(*a, *b)
-	return &h
+	return new(max(*a, *b))
 }
 
 // together are the processes of both readings, each as the later one has it.

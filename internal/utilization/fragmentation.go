@@ -1,11 +1,13 @@
 package utilization
 
+import "slices"
+
 // fragmentation counts slices of memory: all, those without an instance, and those of
 // them that no instance can be made of.
 func fragmentation(m *MIG) (total, free, unallocatable int) {
-	slices := 0 // of compute
+	left := 0 // slices of compute
 	for _, p := range m.Profiles {
-		slices = max(slices, p.Slices)
+		left = max(left, p.Slices)
 		for _, start := range p.Starts {
 			total = max(total, start+p.Size)
 		}
@@ -14,7 +16,7 @@ func fragmentation(m *MIG) (total, free, unallocatable int) {
 	made := map[string]int{}
 	for i := range m.Instances {
 		in := &m.Instances[i]
-		slices -= computeSlices(m.Profiles, in.Profile)
+		left -= computeSlices(m.Profiles, in.Profile)
 		made[in.Profile]++
 		for s := max(0, in.Start); s < min(total, in.Start+in.Size); s++ {
 			taken[s] = true
@@ -22,7 +24,7 @@ func fragmentation(m *MIG) (total, free, unallocatable int) {
 	}
 	reachable := make([]bool, total)
 	for _, p := range m.Profiles {
-		if p.Slices > slices || p.Max > 0 && made[p.Name] >= p.Max {
+		if p.Slices > left || p.Max > 0 && made[p.Name] >= p.Max {
 			continue
 		}
 		for _, start := range p.Starts {
@@ -34,12 +36,11 @@ func fragmentation(m *MIG) (total, free, unallocatable int) {
 		}
 	}
 	for s := range taken {
-		switch {
-		case taken[s]:
-		case reachable[s]:
-			free++
-		default:
-			free++
+		if taken[s] {
+			continue
+		}
+		free++
+		if !reachable[s] {
 			unallocatable++
 		}
 	}
@@ -47,13 +48,5 @@ func fragmentation(m *MIG) (total, free, unallocatable int) {
 }
 
 func fits(taken []bool, start, size int) bool {
-	if start < 0 || start+size > len(taken) {
-		return false
-	}
-	for _, t := range taken[start : start+size] {
-		if t {
-			return false
-		}
-	}
-	return true
+	return start >= 0 && start+size <= len(taken) && !slices.Contains(taken[start:start+size], true)
 }

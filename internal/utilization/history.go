@@ -75,6 +75,5 @@ func (t *tally) share() *float64 {
 	if t.points == 0 {
 		return nil
 	}
-	s := ratio(t.idle, t.points)
-	return &s
+	return new(ratio(t.idle, t.points))
 }

@@ -1,13 +1,14 @@
 package utilization
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // span prints a time as people say it: "2 s", "90 min", "14 days".
@@ -47,34 +48,16 @@ func names(processes []gpu.Process) string {
 			break
 		}
 		p := &processes[i]
-		text := p.Name
-		if text == "" {
-			text = "a process"
-		}
-		text += fmt.Sprintf(" (PID %d", p.PID)
+		text := fmt.Sprintf("%s (PID %d", cmp.Or(p.Name, "a process"), p.PID)
 		if p.Holder != "" {
 			text += ", " + p.Holder
 		}
 		out = append(out, text+")")
 	}
-	if len(out) > 1 {
-		return strings.Join(out[:len(out)-1], ", ") + " and " + out[len(out)-1]
-	}
-	return strings.Join(out, "")
+	return words.JoinAll(out)
 }
 
 // hold says that processes have memory.
 func hold(u *Use) string {
-	verb := "holds"
-	if len(u.Processes) > 1 {
-		verb = "hold"
-	}
-	return fmt.Sprintf("%s %s of its %s of memory", verb, u.MemoryUsed, u.MemoryTotal)
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
+	return fmt.Sprintf("%s %s of its %s of memory", words.Verb(len(u.Processes), "holds", "hold"), u.MemoryUsed, u.MemoryTotal)
 }
