@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Variables of CUDA.
@@ -58,9 +60,5 @@ func devicesOf(e specs.ContainerEdits) []string {
 }
 
 func (s *Share) uuids() []string {
-	out := make([]string, len(s.Devices))
-	for i := range s.Devices {
-		out[i] = s.Devices[i].UUID
-	}
-	return out
+	return words.Each(s.Devices, func(d Device) string { return d.UUID })
 }

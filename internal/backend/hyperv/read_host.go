@@ -68,8 +68,7 @@ func (r *reader) policies(ctx context.Context) error {
 		out, err := r.registry(ctx, "GetDWORDValue", policyKey, name)
 		failed = cmp.Or(failed, err)
 		if n, ok := number(out["uValue"]); ok {
-			set := n != 0
-			*value = &set
+			*value = new(n != 0)
 		}
 	}
 	return failed
@@ -253,8 +252,7 @@ func megabytes(n *uint64) *gpu.Bytes {
 	if n == nil {
 		return nil
 	}
-	b := gpu.Bytes(*n) * gpu.MiB
-	return &b
+	return new(gpu.Bytes(*n) * gpu.MiB)
 }
 
 // memory reads which VMs have dynamic memory.

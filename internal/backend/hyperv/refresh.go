@@ -128,14 +128,11 @@ func (r *reader) moved() []string {
 		}
 	}
 	now, was := seats(&r.host), seats(r.before)
-	for id := range was {
-		if now[id] != was[id] {
-			differs(id)
-		}
-	}
-	for id := range now {
-		if now[id] != was[id] {
-			differs(id)
+	for _, held := range []map[string]int{was, now} {
+		for id := range held {
+			if now[id] != was[id] {
+				differs(id)
+			}
 		}
 	}
 	for _, vm := range r.before.VMs {

@@ -40,23 +40,12 @@ type Options struct {
 	MPS mps.Options
 }
 
-const defaultLibrary = "libnvidia-ml.so.1"
-
 func (o Options) withDefaults() Options {
-	for _, d := range []struct {
-		at   *string
-		name string
-	}{
-		{&o.Library, defaultLibrary},
-		{&o.SMI, "nvidia-smi"},
-		{&o.CTK, "nvidia-ctk"},
-		{&o.Modprobe, "nvidia-modprobe"},
-		{&o.Systemctl, "systemctl"},
-	} {
-		if *d.at == "" {
-			*d.at = d.name
-		}
-	}
+	o.Library = cmp.Or(o.Library, "libnvidia-ml.so.1")
+	o.SMI = cmp.Or(o.SMI, "nvidia-smi")
+	o.CTK = cmp.Or(o.CTK, "nvidia-ctk")
+	o.Modprobe = cmp.Or(o.Modprobe, "nvidia-modprobe")
+	o.Systemctl = cmp.Or(o.Systemctl, "systemctl")
 	o.Patience = cmp.Or(o.Patience, defaultPatience)
 	return o
 }

@@ -14,7 +14,7 @@ var monitoring = []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nv
 
 // monitors tells whether a GPU has performance monitoring.
 func (s *session) monitors(d *device) bool {
-	if s.needs(monitoring...) != nil {
+	if !s.offers(monitoring...) {
 		return false
 	}
 	support, ret := d.handle.GpmQueryDeviceSupport()

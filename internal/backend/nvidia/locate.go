@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // located is a GPU or a GPU instance as the driver knows it now.
@@ -92,11 +93,7 @@ func (s *session) minor(d *device) (int, error) {
 // sharedDevices are what CUDA_VISIBLE_DEVICES names, which may be the beginning of a UUID. What the
 // host has not goes by what it is called there.
 func sharedDevices(gpus []gpu.GPU, names []string) []gpu.SharedDevice {
-	var out []gpu.SharedDevice
-	for _, name := range names {
-		out = append(out, sharedDevice(gpus, name))
-	}
-	return out
+	return words.Each(names, func(name string) gpu.SharedDevice { return sharedDevice(gpus, name) })
 }
 
 // everyGPU is what CUDA shows to whom nothing chooses for.

@@ -134,7 +134,7 @@ func (b *Backend) mayChangeMode(s *session, d *device, on bool) error {
 // resetsAlone refuses a GPU that others are linked to without a switch between them: a
 // reset would have to take them along.
 func (s *session) resetsAlone(d *device) error {
-	if !s.offers("nvmlDeviceGetNvLinkState") || !s.offers("nvmlDeviceGetNvLinkRemotePciInfo_v2") {
+	if !s.offers("nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkRemotePciInfo_v2") {
 		return nil
 	}
 	all, err := s.devices()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -77,13 +78,7 @@ func (b *Backend) open() (*session, error) {
 		lib: lib, has: map[string]bool{}, profiles: map[string][]profile{}, capabilities: map[string]string{},
 		identities: map[string]device{}, older: map[string]bool{}, plain: map[string]bool{}, seats: map[seat]int{},
 	}
-	var missing []string
-	for _, symbol := range required {
-		if !s.offers(symbol) {
-			missing = append(missing, symbol)
-		}
-	}
-	if len(missing) > 0 {
+	if missing := slices.DeleteFunc(slices.Clone(required), func(symbol string) bool { return s.offers(symbol) }); len(missing) > 0 {
 		_ = lib.Shutdown() // the first error counts
 		return nil, refuse(backend.NotSupported, "the driver lacks %s; gpu-agent needs a driver of branch %s or newer", strings.Join(missing, ", "), oldest)
 	}
@@ -132,20 +127,20 @@ func (s *session) version() (string, error) {
 
 // needs refuses where the driver lacks a function.
 func (s *session) needs(symbols ...string) error {
-	for _, symbol := range symbols {
-		if !s.offers(symbol) {
-			return refuse(backend.NotSupported, "the driver lacks %s", symbol)
-		}
+	if i := slices.IndexFunc(symbols, s.lacks); i >= 0 {
+		return refuse(backend.NotSupported, "the driver lacks %s", symbols[i])
 	}
 	return nil
 }
 
-// offers tells whether the driver has a function.
-func (s *session) offers(symbol string) bool {
+// offers tells whether the driver has functions.
+func (s *session) offers(symbols ...string) bool { return !slices.ContainsFunc(symbols, s.lacks) }
+
+func (s *session) lacks(symbol string) bool {
 	known, asked := s.has[symbol]
 	if !asked {
 		known = s.lib.Extensions().LookupSymbol(symbol) == nil
 		s.has[symbol] = known
 	}
-	return known
+	return !known
 }

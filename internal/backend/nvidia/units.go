@@ -3,6 +3,7 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -152,27 +153,28 @@ func (b *Backend) StartUnit(ctx context.Context, name string) error {
 var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.@\\-]{1,255}$`)
 
 func (b *Backend) unit(ctx context.Context, verb, name string) error {
-	op, object := verb+" the unit", "unit "+name
+	return complete(ctx, b.tellUnit(ctx, verb, name), verb+" the unit", "unit "+name)
+}
+
+func (b *Backend) tellUnit(ctx context.Context, verb, name string) error {
 	if !unitName.MatchString(name) || strings.HasPrefix(name, "-") {
-		return complete(ctx, refuse(backend.InvalidParameter, "this is no name of a unit"), op, object)
+		return refuse(backend.InvalidParameter, "this is no name of a unit")
 	}
 	loaded, err := run(ctx, askTime, b.opt.Systemctl, "show", "--property=LoadState", "--value", "--", name)
-	if ctx.Err() != nil {
-		return complete(ctx, ctx.Err(), op, object)
-	}
-	if err != nil {
-		return complete(ctx, refuse(backend.NotSupported, "the host has no systemd that answers: %v", err), op, object)
-	}
-	if loaded == "not-found" {
-		return complete(ctx, refuse(backend.NotFound, "the host has no such unit"), op, object)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return refuse(backend.NotSupported, "the host has no systemd that answers: %v", err)
+	case loaded == "not-found":
+		return refuse(backend.NotFound, "the host has no such unit")
 	}
 	if _, err := run(ctx, unitTime, b.opt.Systemctl, verb, "--", name); err != nil {
-		return complete(ctx, refuse(backend.Failed, "%v", err), op, object)
+		return refuse(backend.Failed, "%v", err)
 	}
 	return nil
 }
 
-// os names the operating system.
 // boot is when the kernel started, nil where it does not tell.
 func (b *Backend) boot() *gpu.Boot {
 	id, err := os.ReadFile(filepath.Join(b.opt.Root, "/proc/sys/kernel/random/boot_id"))
@@ -190,6 +192,7 @@ func (b *Backend) boot() *gpu.Boot {
 	return nil
 }
 
+// os names the operating system.
 func (b *Backend) os() gpu.OS {
 	text, err := os.ReadFile(filepath.Join(b.opt.Root, "/etc/os-release"))
 	if err != nil {
@@ -201,9 +204,5 @@ func (b *Backend) os() gpu.OS {
 			values[k] = strings.Trim(v, `"'`)
 		}
 	}
-	out := gpu.OS{Name: values["NAME"], Version: values["VERSION_ID"]}
-	if out.Name == "" {
-		out.Name = "Linux"
-	}
-	return out
+	return gpu.OS{Name: cmp.Or(values["NAME"], "Linux"), Version: values["VERSION_ID"]}
 }

@@ -34,7 +34,7 @@ func (l library) VGPU(_ context.Context, address string) (vgpu.Facts, error) {
 	if current, pending, ret := d.handle.GetMigMode(); ret == nvml.SUCCESS {
 		facts.MIG = &gpu.MIG{Enabled: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE}
 	}
-	if !s.offers("nvmlDeviceGetVgpuHeterogeneousMode") || !s.offers("nvmlDeviceSetVgpuHeterogeneousMode") {
+	if !s.offers("nvmlDeviceGetVgpuHeterogeneousMode", "nvmlDeviceSetVgpuHeterogeneousMode") {
 		return facts, nil
 	}
 	switch mode, ret := d.handle.GetVgpuHeterogeneousMode(); ret {
@@ -53,8 +53,8 @@ func (l library) SetHeterogeneous(_ context.Context, address string, on bool) er
 	if err != nil {
 		return err
 	}
-	if !s.offers("nvmlDeviceSetVgpuHeterogeneousMode") {
-		return refuse(backend.NotSupported, "the driver lacks nvmlDeviceSetVgpuHeterogeneousMode")
+	if err := s.needs("nvmlDeviceSetVgpuHeterogeneousMode"); err != nil {
+		return err
 	}
 	mode := nvml.VgpuHeterogeneousMode{Mode: uint32(nvml.FEATURE_DISABLED)}
 	if on {
@@ -102,12 +102,7 @@ func (l library) at(address string) (*session, *device, error) {
 // vgpuTypes are the types that a GPU offers, whatever is in use. There are none with a
 // driver that is not the vGPU Manager's.
 func (s *session) vgpuTypes(d *device) ([]vgpu.Type, error) {
-	for _, symbol := range []string{"nvmlDeviceGetSupportedVgpus", "nvmlVgpuTypeGetName", "nvmlVgpuTypeGetFramebufferSize", "nvmlVgpuTypeGetMaxInstances"} {
-		if !s.offers(symbol) {
-			return nil, nil
-		}
-	}
-	if s.plain[d.ID] {
+	if s.plain[d.ID] || !s.offers("nvmlDeviceGetSupportedVgpus", "nvmlVgpuTypeGetName", "nvmlVgpuTypeGetFramebufferSize", "nvmlVgpuTypeGetMaxInstances") {
 		return nil, nil
 	}
 	ids, ret := d.handle.GetSupportedVgpus()

@@ -2,6 +2,7 @@ package mps
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -72,12 +73,7 @@ func (c *Control) command(ctx context.Context, words ...string) (answer, error) 
 	return a, nil
 }
 
-func (c *Control) timeout() time.Duration {
-	if c.Timeout == 0 {
-		return defaultTimeout
-	}
-	return c.Timeout
-}
+func (c *Control) timeout() time.Duration { return cmp.Or(c.Timeout, defaultTimeout) }
 
 // invoke runs the program. It fails only when no daemon answers.
 func (c *Control) invoke(ctx context.Context, timeout time.Duration, stdin string, args ...string) (string, error) {

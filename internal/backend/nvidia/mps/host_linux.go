@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -38,34 +39,16 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	for _, d := range []struct {
-		at    *string
-		value string
-	}{
-		{&o.Program, controlProgram},
-		{&o.Systemctl, "systemctl"},
-		{&o.RunDir, filepath.Join("/", o.Root, "run/gpu-mps")},
-		{&o.LogDir, filepath.Join("/", o.Root, "var/log/gpu-mps")},
-		{&o.UnitDir, filepath.Join("/", o.Root, "run/systemd/system")},
-		{&o.ProcDir, filepath.Join("/", o.Root, "proc")},
-	} {
-		if *d.at == "" {
-			*d.at = d.value
-		}
-	}
-	for _, d := range []struct {
-		at    *time.Duration
-		value time.Duration
-	}{
-		{&o.StartTimeout, 15 * time.Second},
-		{&o.StopTimeout, 10 * time.Second},
-		{&o.CommandTimeout, defaultTimeout},
-		{&o.SystemctlTimeout, time.Minute},
-	} {
-		if *d.at == 0 {
-			*d.at = d.value
-		}
-	}
+	o.Program = cmp.Or(o.Program, controlProgram)
+	o.Systemctl = cmp.Or(o.Systemctl, "systemctl")
+	o.RunDir = cmp.Or(o.RunDir, filepath.Join("/", o.Root, "run/gpu-mps"))
+	o.LogDir = cmp.Or(o.LogDir, filepath.Join("/", o.Root, "var/log/gpu-mps"))
+	o.UnitDir = cmp.Or(o.UnitDir, filepath.Join("/", o.Root, "run/systemd/system"))
+	o.ProcDir = cmp.Or(o.ProcDir, filepath.Join("/", o.Root, "proc"))
+	o.StartTimeout = cmp.Or(o.StartTimeout, 15*time.Second)
+	o.StopTimeout = cmp.Or(o.StopTimeout, 10*time.Second)
+	o.CommandTimeout = cmp.Or(o.CommandTimeout, defaultTimeout)
+	o.SystemctlTimeout = cmp.Or(o.SystemctlTimeout, time.Minute)
 	return o
 }
 
