@@ -24,6 +24,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
@@ -36,87 +37,55 @@ const (
 // hostAttributes are how one host is reached.
 func hostAttributes() map[string]schema.Attribute {
 	filled := []validator.String{stringvalidator.LengthAtLeast(1)}
-	agentPath := schema.StringAttribute{
-		MarkdownDescription: "Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.",
-		Optional:            true, Validators: []validator.String{remotePath()},
-	}
+	agentPath := optional.Text("Where `gpu-agent` is on the host. Default `gpu-agent`, found through `PATH`. A subsystem `gpu-agent` or a forced command of the host's sshd takes its place.", remotePath())
 	localPath := agentPath
 	localPath.MarkdownDescription = "Where `gpu-agent` is. Default: beside the provider, else in `PATH`."
 	localPath.Validators = filled
 	return map[string]schema.Attribute{
-		"local": schema.SingleNestedAttribute{
-			MarkdownDescription: "The machine that Terraform runs on. The agent is started as a child process.",
-			Optional:            true, Attributes: map[string]schema.Attribute{"agent_path": localPath},
-		},
-		"simulated": schema.SingleNestedAttribute{
-			MarkdownDescription: "A host of a simulated fleet.", Optional: true,
-			Attributes: map[string]schema.Attribute{
-				"file": schema.StringAttribute{
-					MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true, Validators: filled,
-				},
+		"local": optional.Object("The machine that Terraform runs on. The agent is started as a child process.", optional.Attributes{"agent_path": localPath}),
+		"simulated": optional.Object("A host of a simulated fleet.", optional.Attributes{
+			"file": schema.StringAttribute{
+				MarkdownDescription: "The fleet file. The host is the one of the same name in it.", Required: true, Validators: filled,
 			},
-		},
+		}),
 		"ssh": schema.SingleNestedAttribute{
 			MarkdownDescription: "A host whose sshd starts the agent: one connection and one session for each run. What is not set comes from the environment and `~/.ssh/config`; see [Reaching hosts](guides/hosts.md).",
 			Optional:            true, Validators: []validator.Object{noSudoUpload{"not sudo = true together with upload = \"auto\""}},
 			Attributes: map[string]schema.Attribute{
 				"address": schema.StringAttribute{MarkdownDescription: "Name, IP address, or an alias of `~/.ssh/config`.", Required: true, Validators: filled},
-				"port": schema.Int64Attribute{
-					MarkdownDescription: "Default: that of `~/.ssh/config`, else `22`.", Optional: true, Validators: []validator.Int64{int64validator.Between(1, 65535)},
-				},
-				"user": schema.StringAttribute{
-					MarkdownDescription: "Default: `" + EnvSSHUser + "`, else that of `~/.ssh/config`, else the user that runs Terraform.", Optional: true, Validators: filled,
-				},
+				"port":    optional.Number("Default: that of `~/.ssh/config`, else `22`.", int64validator.Between(1, 65535)),
+				"user":    optional.Text("Default: `"+EnvSSHUser+"`, else that of `~/.ssh/config`, else the user that runs Terraform.", filled...),
 				"private_key": schema.StringAttribute{
 					MarkdownDescription: "PEM or OpenSSH private key. Keys with a passphrase are not supported. Also from `" + EnvSSHPrivateKey + "`.", Optional: true, Sensitive: true,
 					Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("private_key_file"))},
 				},
-				"private_key_file": schema.StringAttribute{
-					MarkdownDescription: "File with the private key. Default: `IdentityFile` of `~/.ssh/config`, else OpenSSH's own names.", Optional: true, Validators: filled,
-				},
+				"private_key_file": optional.Text("File with the private key. Default: `IdentityFile` of `~/.ssh/config`, else OpenSSH's own names.", filled...),
 				"password": schema.StringAttribute{
 					MarkdownDescription: "The user's password. Also from `" + EnvSSHPassword + "`. A key is better.", Optional: true, Sensitive: true, Validators: filled,
 				},
-				"use_agent": schema.BoolAttribute{
-					MarkdownDescription: "Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. Default: unless a key or a password is given.", Optional: true,
-				},
-				"known_hosts_file": schema.StringAttribute{
-					MarkdownDescription: "Instead of OpenSSH's own files. The host's key is always checked.", Optional: true, Validators: filled,
-				},
-				"host_key": schema.StringAttribute{
-					MarkdownDescription: "The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", Optional: true, Validators: []validator.String{hostKey()},
-				},
-				"proxy_jump": schema.StringAttribute{
-					MarkdownDescription: "Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.", Optional: true, Validators: filled,
-				},
+				"use_agent":        optional.Flag("Whether the SSH agent (`SSH_AUTH_SOCK`) is asked for keys. Default: unless a key or a password is given."),
+				"known_hosts_file": optional.Text("Instead of OpenSSH's own files. The host's key is always checked.", filled...),
+				"host_key":         optional.Text("The host's public key (`ssh-ed25519 AAAA...`) or its fingerprint (`SHA256:...`), instead of a file.", hostKey()),
+				"proxy_jump": optional.Text("Jump hosts as `[user@]host[:port]`, separated by commas. Their keys are checked, too. They are sent neither `password` nor `private_key` nor a key of `private_key_file`: each logs in with what `~/.ssh/config` and the SSH agent have for it.",
+					filled...),
 				"proxy_jump_private_key": schema.StringAttribute{
 					MarkdownDescription: "PEM or OpenSSH private key for the jump hosts, where there is neither a `~/.ssh/config` nor an SSH agent.", Optional: true, Sensitive: true, Validators: filled,
 				},
-				"sudo": schema.BoolAttribute{
-					MarkdownDescription: "Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + ".", Optional: true,
-				},
+				"sudo":       optional.Flag("Start the agent with `sudo -n`. Default `false`. Not with `upload = \"auto\"`: " + connect.WhyNoSudoUpload + "."),
 				"agent_path": agentPath,
-				"upload": schema.StringAttribute{
-					MarkdownDescription: "`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
-					Optional:            true, Validators: []validator.String{stringvalidator.OneOf(uploadNever, uploadAuto)},
-				},
+				"upload": optional.Text("`never` (the default) or `auto`: upload the agent that ships with the provider to a host that has none. The agent is uploaded during apply only. During plan, checks that need this host are skipped until an apply has uploaded it.",
+					stringvalidator.OneOf(uploadNever, uploadAuto)),
 			},
 		},
-		"tls": schema.SingleNestedAttribute{
-			MarkdownDescription: "A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.",
-			Optional:            true,
-			Attributes: map[string]schema.Attribute{
-				"address":     schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
-				"ca_file":     schema.StringAttribute{MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true, Validators: filled},
-				"cert_file":   schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
-				"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM. On Unix one that others than its owner may read is refused.", Required: true, Validators: filled},
-				"server_name": schema.StringAttribute{MarkdownDescription: "The name in the host's certificate. Default: that of the address.", Optional: true, Validators: filled},
-			},
-		},
-		"cluster": schema.StringAttribute{
-			MarkdownDescription: "The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
-			Optional:            true, Validators: filled,
-		},
+		"tls": optional.Object("A host whose agent listens (`gpu-agent serve --listen`), with TLS 1.3 and a client certificate. The certificate's organisation, `gpu-operator` or `gpu-reader`, is its role.", optional.Attributes{
+			"address":     schema.StringAttribute{MarkdownDescription: "`host:port`.", Required: true, Validators: filled},
+			"ca_file":     schema.StringAttribute{MarkdownDescription: "The authority that signed the host's certificate, in PEM.", Required: true, Validators: filled},
+			"cert_file":   schema.StringAttribute{MarkdownDescription: "The client's certificate, in PEM.", Required: true, Validators: filled},
+			"key_file":    schema.StringAttribute{MarkdownDescription: "Its private key, in PEM. On Unix one that others than its owner may read is refused.", Required: true, Validators: filled},
+			"server_name": optional.Text("The name in the host's certificate. Default: that of the address.", filled...),
+		}),
+		"cluster": optional.Text("The failover cluster that the host is a node of. The host says so itself; this helps while it does not answer. One that answers otherwise is an error: remove this where a node has left its cluster.",
+			filled...),
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
-	resourceschema "github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
@@ -126,19 +126,12 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "What a layout, and the assignments of VMs to it, would do to the hosts and to what runs there, without doing it. The values are known in the plan, " +
 			"for preconditions, `check` blocks and policy engines.",
 		Attributes: map[string]schema.Attribute{
-			"hosts": schema.SetAttribute{
-				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
-			},
-			"cluster": schema.StringAttribute{MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"selector": resourceschema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs, as in `gpu_partition_config`.", Optional: true, Attributes: scope.SelectorAttributes(),
-			},
-			"gpu_p": schema.SingleNestedAttribute{
-				MarkdownDescription: "The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", Optional: true,
-				Attributes: map[string]schema.Attribute{
-					"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
-				},
-			},
+			"hosts":    optional.SetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required.", scope.HostValidators()...),
+			"cluster":  optional.Text("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
+			"selector": optional.Object("Narrows the GPUs, as in `gpu_partition_config`.", scope.SelectorAttributes()),
+			"gpu_p": optional.Object("The wanted GPU-P layout. One of `gpu_p`, `mig`, `vgpu`, `mps` and `time_slicing` is required.", optional.Attributes{
+				"partition_count": schema.Int64Attribute{MarkdownDescription: "Partitions per GPU.", Required: true, Validators: []validator.Int64{int64validator.AtLeast(1)}},
+			}),
 			"mig":          layout.MIG("The wanted MIG layout, as in `gpu_partition_config`."),
 			"vgpu":         layout.VGPU("The wanted layout of vGPUs, as in `gpu_partition_config`."),
 			"mps":          layout.MPS("The wanted MPS, as in `gpu_partition_config`."),

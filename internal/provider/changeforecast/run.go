@@ -14,6 +14,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 )
 
 // What becomes of a VM.
@@ -55,7 +56,7 @@ func assignmentsAttribute() schema.SetNestedAttribute {
 		MarkdownDescription: "With `gpu_p`: the VMs to which the same run gives a partition, so that the forecast covers the whole run.", Optional: true,
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"vm":             schema.StringAttribute{MarkdownDescription: "The VM's name or id, as in `gpu_vm_assignment`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"allow_shutdown": schema.BoolAttribute{MarkdownDescription: "Whether its assignment allows a shutdown. Default: the provider's `power`.", Optional: true},
+			"allow_shutdown": optional.Flag("Whether its assignment allows a shutdown. Default: the provider's `power`."),
 		}},
 	}
 }

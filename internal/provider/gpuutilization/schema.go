@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
@@ -19,18 +20,9 @@ func describe() schema.Schema {
 			"What a few seconds say is little. A Prometheus server that keeps the metrics of NVIDIA's DCGM exporter gives the long view. " +
 			"The [guide on right-sizing](../guides/right-sizing.md) says how to read the figures.",
 		Attributes: map[string]schema.Attribute{
-			"hosts": schema.SetAttribute{
-				MarkdownDescription: "Hosts to measure, as the provider names them. Default: all that run Linux.", ElementType: types.StringType, Optional: true,
-				Validators: scope.HostValidators(),
-			},
-			"gpu_ids": schema.SetAttribute{
-				MarkdownDescription: "GPUs to measure, by UUID. Default: all of the hosts.", ElementType: types.StringType, Optional: true,
-				Validators: scope.HostValidators(),
-			},
-			"window": schema.StringAttribute{
-				MarkdownDescription: "The time between the two readings, from `\"100ms\"` to `\"60s\"`. Default `\"2s\"`. The read takes as long.", Optional: true,
-				Validators: []validator.String{between(minWindow, maxWindow)},
-			},
+			"hosts":      optional.SetOf(types.StringType, "Hosts to measure, as the provider names them. Default: all that run Linux.", scope.HostValidators()...),
+			"gpu_ids":    optional.SetOf(types.StringType, "GPUs to measure, by UUID. Default: all of the hosts.", scope.HostValidators()...),
+			"window":     optional.Text("The time between the two readings, from `\"100ms\"` to `\"60s\"`. Default `\"2s\"`. The read takes as long.", between(minWindow, maxWindow)),
 			"prometheus": prometheusAttribute(),
 			"utilization": computed.Map("The hosts that were measured, by name.", computed.Attributes{
 				"window_seconds": computed.Decimal("The time between the two readings as it was, in seconds."),
@@ -60,32 +52,23 @@ const adviceKinds = "`unused` (allocated, but not used), `held` (processes hold 
 	"`unaccounted` (used, but not allocated), `oversubscribed` (more is allocated than there is), `fragmented` (free, but no MIG profile fits), " +
 	"`free` (neither allocated nor used), `long_view` (from the record of past days) or `short_window` (the sample was short)."
 
-func prometheusAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "A server with the Prometheus API that keeps the metrics of NVIDIA's DCGM exporter, for the long view: how much of the nights, weekends and working days each GPU was idle. " +
-			"It is asked from where Terraform runs.",
-		Optional: true,
-		Attributes: map[string]schema.Attribute{
-			"url": schema.StringAttribute{
-				MarkdownDescription: "Its address, such as `\"http://prometheus.example:9090\"`. Credentials do not belong into it.", Required: true, Validators: []validator.String{address()},
-			},
-			"lookback": schema.StringAttribute{
-				MarkdownDescription: "How far to look back, from `\"2h\"` to `\"8760h\"`, of which whole hours count. Default `\"168h\"`, a week.", Optional: true,
-				Validators: []validator.String{between(minLookback, maxLookback)},
-			},
-			"timezone": schema.StringAttribute{
-				MarkdownDescription: "Where nights are nights, by the IANA name of a time zone such as `\"Europe/Berlin\"`. Default `\"UTC\"`. Nights are the hours from 20 to 6 of working days.", Optional: true,
-				Validators: []validator.String{zone()},
-			},
-			"bearer_token": schema.StringAttribute{
-				MarkdownDescription: "A token for the server. Also from `" + EnvToken + "`. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue()},
-			},
-			"headers": schema.MapAttribute{
-				MarkdownDescription: "Headers that the server wants, such as `X-Scope-OrgID`. They are not kept in the state.", ElementType: types.StringType, Optional: true, Sensitive: true,
-				Validators: []validator.Map{mapvalidator.KeysAre(headerName()), mapvalidator.NoNullValues(), mapvalidator.ValueStringsAre(headerValue())},
-			},
+func prometheusAttribute() schema.Attribute {
+	return optional.Object("A server with the Prometheus API that keeps the metrics of NVIDIA's DCGM exporter, for the long view: how much of the nights, weekends and working days each GPU was idle. "+
+		"It is asked from where Terraform runs.", optional.Attributes{
+		"url": schema.StringAttribute{
+			MarkdownDescription: "Its address, such as `\"http://prometheus.example:9090\"`. Credentials do not belong into it.", Required: true, Validators: []validator.String{address()},
 		},
-	}
+		"lookback": optional.Text("How far to look back, from `\"2h\"` to `\"8760h\"`, of which whole hours count. Default `\"168h\"`, a week.", between(minLookback, maxLookback)),
+		"timezone": optional.Text("Where nights are nights, by the IANA name of a time zone such as `\"Europe/Berlin\"`. Default `\"UTC\"`. Nights are the hours from 20 to 6 of working days.",
+			zone()),
+		"bearer_token": schema.StringAttribute{
+			MarkdownDescription: "A token for the server. Also from `" + EnvToken + "`. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue()},
+		},
+		"headers": schema.MapAttribute{
+			MarkdownDescription: "Headers that the server wants, such as `X-Scope-OrgID`. They are not kept in the state.", ElementType: types.StringType, Optional: true, Sensitive: true,
+			Validators: []validator.Map{mapvalidator.KeysAre(headerName()), mapvalidator.NoNullValues(), mapvalidator.ValueStringsAre(headerValue())},
+		},
+	})
 }
 
 func gpusAttribute() schema.Attribute {

@@ -23,6 +23,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -153,12 +154,8 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "What the hosts have: GPUs with the assigned status that Windows Admin Center shows, virtual machines, pools, MPS daemons, shares, and who holds what.",
 		Attributes: map[string]schema.Attribute{
-			"hosts": schema.SetAttribute{
-				MarkdownDescription: "Hosts to look at, as the provider names them. Default: all.", ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
-			},
-			"include_json": schema.BoolAttribute{
-				MarkdownDescription: "Whether to fill in `json`. It is large and changes whenever a VM starts or stops.", Optional: true,
-			},
+			"hosts":        optional.SetOf(types.StringType, "Hosts to look at, as the provider names them. Default: all.", scope.HostValidators()...),
+			"include_json": optional.Flag("Whether to fill in `json`. It is large and changes whenever a VM starts or stops."),
 			"inventory": computed.Map("The hosts, by name.", computed.Attributes{
 				"platform":   computed.Text("`hyperv` or `linux`."),
 				"os":         computed.Text("The operating system."),

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 )
 
 // What a placement has, for registry pages.
@@ -36,45 +37,32 @@ func MIG(text string) schema.SingleNestedAttribute {
 	sharing := path.MatchRoot("mig")
 	mps := mpsAt(sharing.AtName("mps"), "The Multi-Process Service inside of each GPU instance, with a control daemon for each. One of `mps` and `time_slicing` at most. The daemons are stopped when the config is destroyed or "+
 		"no longer has `mps`, whatever `on_destroy` is.",
-		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.String{wholeGPUs}},
-		schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.String{wholeGPUs}},
-		schema.BoolAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.Bool{wholeGPUs}})
+		optional.Text("Not supported inside `mig`.", wholeGPUs),
+		optional.Text("Not supported inside `mig`.", wholeGPUs),
+		optional.Flag("Not supported inside `mig`.", wholeGPUs))
 	mps.Validators = []validator.Object{objectvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("time_slicing"))}
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: text, Optional: true,
-		Attributes: map[string]schema.Attribute{
-			"enabled": schema.BoolAttribute{
-				MarkdownDescription: "Only `false`: MIG mode off, and with it no instances. `mps` and `time_slicing` are for instances, and not for such a layout. One of `enabled`, `profiles` and `placements` is required.",
-				Optional:            true,
-				Validators: []validator.Bool{
-					boolvalidator.Equals(false),
-					boolvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("mps"), path.MatchRelative().AtParent().AtName("time_slicing")),
-				},
-			},
-			"profiles": schema.MapAttribute{
-				MarkdownDescription: "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances " +
-					"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. " +
-					"One of `enabled`, `profiles` and `placements` is required.",
-				ElementType: types.Int64Type, Optional: true,
-				Validators: []validator.Map{
-					mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements"), path.MatchRelative().AtParent().AtName("enabled")),
-					mapvalidator.NoNullValues(),
-					mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
-					mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost)),
-				},
-			},
-			"placements": schema.SetNestedAttribute{
-				MarkdownDescription: "The instances of each GPU with their places, taken as written.", Optional: true, Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
-				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-					"profile": schema.StringAttribute{MarkdownDescription: ProfileText, Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-					"start":   schema.Int64Attribute{MarkdownDescription: StartText, Required: true, Validators: []validator.Int64{int64validator.Between(0, slicesAtMost-1)}},
-				}},
-			},
-			"mps": mps,
-			"time_slicing": timeSlicing("Time-slicing inside of each GPU instance: several shares take turns on it. One of `mps` and `time_slicing` at most.",
-				"How many shares each GPU instance takes, at least 2.", schema.StringAttribute{MarkdownDescription: "Not supported inside `mig`.", Optional: true, Validators: []validator.String{wholeGPUs}}),
+	return optional.Object(text, optional.Attributes{
+		"enabled": optional.Flag("Only `false`: MIG mode off, and with it no instances. `mps` and `time_slicing` are for instances, and not for such a layout. One of `enabled`, `profiles` and `placements` is required.",
+			boolvalidator.Equals(false),
+			boolvalidator.ConflictsWith(path.MatchRelative().AtParent().AtName("mps"), path.MatchRelative().AtParent().AtName("time_slicing"))),
+		"profiles": optional.MapOf(types.Int64Type, "Number of instances per GPU by profile, such as `{ \"3g.40gb\" = 1, \"1g.10gb\" = 2 }`. The provider places them: it keeps existing instances "+
+			"where it can, and leaves as much room as possible. `0` is none, `{}` MIG mode without instances. Data source `gpu_partition_options` lists a GPU's profiles. "+
+			"One of `enabled`, `profiles` and `placements` is required.",
+			mapvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("placements"), path.MatchRelative().AtParent().AtName("enabled")),
+			mapvalidator.NoNullValues(),
+			mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)),
+			mapvalidator.ValueInt64sAre(int64validator.Between(0, slicesAtMost))),
+		"placements": schema.SetNestedAttribute{
+			MarkdownDescription: "The instances of each GPU with their places, taken as written.", Optional: true, Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
+			NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+				"profile": schema.StringAttribute{MarkdownDescription: ProfileText, Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+				"start":   schema.Int64Attribute{MarkdownDescription: StartText, Required: true, Validators: []validator.Int64{int64validator.Between(0, slicesAtMost-1)}},
+			}},
 		},
-	}
+		"mps": mps,
+		"time_slicing": timeSlicing("Time-slicing inside of each GPU instance: several shares take turns on it. One of `mps` and `time_slicing` at most.",
+			"How many shares each GPU instance takes, at least 2.", optional.Text("Not supported inside `mig`.", wholeGPUs)),
+	})
 }
 
 type migModel struct {

@@ -18,24 +18,20 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/valid"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // MPS is the attribute mps, on GPUs.
 func MPS(text string) schema.SingleNestedAttribute {
-	return mpsAt(path.MatchRoot("mps"), text, schema.StringAttribute{
-		MarkdownDescription: "The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config.",
-		Optional:            true, Validators: []validator.String{stringvalidator.OneOf(string(gpu.ComputeExclusiveProcess), string(gpu.ComputeDefault))},
-	}, schema.StringAttribute{
-		MarkdownDescription: "`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use several. `per_gpu`: one for each GPU, so that " +
-			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.",
-		Optional: true, Validators: []validator.String{stringvalidator.OneOf(daemonPerHost, daemonPerGPU)},
-	}, schema.BoolAttribute{
-		MarkdownDescription: "`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its `active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and " +
-			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.",
-		Optional: true, Validators: []validator.Bool{boolvalidator.Equals(true)},
-	})
+	return mpsAt(path.MatchRoot("mps"), text,
+		optional.Text("The compute mode of the GPUs: `exclusive_process` (the default), in which no process goes past MPS, or `default`. What it was is put back when a GPU leaves the config.",
+			stringvalidator.OneOf(string(gpu.ComputeExclusiveProcess), string(gpu.ComputeDefault))),
+		optional.Text("`per_host` (the default): one control daemon on each host for all GPUs of the config, so that a process can use several. `per_gpu`: one for each GPU, so that "+
+			"what ends one ends no client on other GPUs; each `gpu_share` has one GPU. A change terminates the clients.", stringvalidator.OneOf(daemonPerHost, daemonPerGPU)),
+		optional.Flag("`true` gives each `gpu_share` a static partition: multiprocessors of its own, in chunks, rounded down from its `active_thread_percentage`. Takes driver R590 on GPUs from Ampere on, and "+
+			"`daemons = \"per_gpu\"`. Processes outside of shares cannot use the GPUs then. A change terminates the clients.", boolvalidator.Equals(true)))
 }
 
 // Values of the attribute daemons.
@@ -47,60 +43,39 @@ const (
 // mpsAt is MPS on GPUs or inside of GPU instances. at is where: an error would spell a relative
 // path as it was written, steps up included.
 func mpsAt(at path.Expression, text string, computeMode, daemons schema.StringAttribute, partitions schema.BoolAttribute) schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: text, Optional: true,
-		Attributes: map[string]schema.Attribute{
-			"uid": schema.Int64Attribute{
-				MarkdownDescription: "The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is required: with MPS, processes of a second user would wait until those of the first have ended.",
-				Optional:            true, Validators: []validator.Int64{int64validator.ExactlyOneOf(at.AtName("uid"), at.AtName("multi_user")), int64validator.Between(0, math.MaxUint32-1)},
-			},
-			"multi_user": schema.BoolAttribute{ // without it a uid is stated
-				MarkdownDescription: "`true` lets processes of all users be clients, who then share one MPS server.",
-				Optional:            true, Validators: []validator.Bool{boolvalidator.Equals(true)},
-			},
-			"active_thread_percentage": schema.Float64Attribute{
-				MarkdownDescription: "The most of a device's multiprocessors that each client process may use, in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves " +
-					"nothing. Default: no limit. A share may hold its own processes to less.",
-				Optional: true, Validators: PercentageValidators(),
-			},
-			"pinned_memory_limit_mib": schema.Int64Attribute{
-				MarkdownDescription: "The most memory, in MiB, that each client process may use on each device; two processes may use it twice. MPS takes whole GiB only from 1024 on. " +
-					"Default: no limit.",
-				Optional: true, Validators: MemoryValidators(),
-			},
-			"compute_mode":      computeMode,
-			"daemons":           daemons,
-			"static_partitions": partitions,
-			"oversubscription": schema.Float64Attribute{
-				MarkdownDescription: "How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is.",
-				Optional:            true, Validators: oversubscription,
-			},
+	return optional.Object(text, optional.Attributes{
+		"uid": optional.Number("The id of the user whose processes may be clients of MPS. Exactly one of `uid` and `multi_user` is required: with MPS, processes of a second user would wait until those of the first have ended.",
+			int64validator.ExactlyOneOf(at.AtName("uid"), at.AtName("multi_user")), int64validator.Between(0, math.MaxUint32-1)),
+		"multi_user": schema.BoolAttribute{ // without it a uid is stated
+			MarkdownDescription: "`true` lets processes of all users be clients, who then share one MPS server.",
+			Optional:            true, Validators: []validator.Bool{boolvalidator.Equals(true)},
 		},
-	}
+		"active_thread_percentage": optional.Decimal("The most of a device's multiprocessors that each client process may use, in percent: above 0, at most 100, with one digit after the point at most. It is a limit and reserves "+
+			"nothing. Default: no limit. A share may hold its own processes to less.", PercentageValidators()...),
+		"pinned_memory_limit_mib": optional.Number("The most memory, in MiB, that each client process may use on each device; two processes may use it twice. MPS takes whole GiB only from 1024 on. "+
+			"Default: no limit.", MemoryValidators()...),
+		"compute_mode":      computeMode,
+		"daemons":           daemons,
+		"static_partitions": partitions,
+		"oversubscription": optional.Decimal("How often the memory limits and the thread percentages of shares may add up to a device. Default `1`: shares never hold more than there is.",
+			oversubscription...),
+	})
 }
 
 // TimeSlicing is the attribute time_slicing, on GPUs.
 func TimeSlicing(text string) schema.SingleNestedAttribute {
 	lengths := words.Each(gpu.TimeSlices(), func(t gpu.TimeSlice) string { return string(t) })
-	return timeSlicing(text, "How many shares each GPU takes, at least 2.", schema.StringAttribute{
-		MarkdownDescription: "How long a time slice is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
-		Optional:            true, Validators: []validator.String{stringvalidator.OneOf(lengths...)},
-	})
+	return timeSlicing(text, "How many shares each GPU takes, at least 2.", optional.Text("How long a time slice is: `default` (as the driver chooses), `short`, `medium` or `long`. NVIDIA does not say how long each is. Default `default`.",
+		stringvalidator.OneOf(lengths...)))
 }
 
 // timeSlicing is time-slicing of GPUs or of GPU instances.
 func timeSlicing(text, replicas string, interval schema.StringAttribute) schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: text, Optional: true,
-		Attributes: map[string]schema.Attribute{
-			"interval": interval,
-			"replicas": schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: []validator.Int64{int64validator.Between(2, replicasAtMost)}},
-			"oversubscription": schema.Float64Attribute{
-				MarkdownDescription: "How often the memory limits of shares may add up to a device. Default `1`: shares never hold more than there is.",
-				Optional:            true, Validators: oversubscription,
-			},
-		},
-	}
+	return optional.Object(text, optional.Attributes{
+		"interval":         interval,
+		"replicas":         schema.Int64Attribute{MarkdownDescription: replicas, Required: true, Validators: []validator.Int64{int64validator.Between(2, replicasAtMost)}},
+		"oversubscription": optional.Decimal("How often the memory limits of shares may add up to a device. Default `1`: shares never hold more than there is.", oversubscription...),
+	})
 }
 
 const (

@@ -10,11 +10,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 )
 
 // countAtMost is more vGPUs than any GPU takes.
@@ -22,31 +22,16 @@ const countAtMost = 1024
 
 // VGPU is the attribute vgpu.
 func VGPU(text string) schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: text, Optional: true,
-		Attributes: map[string]schema.Attribute{
-			"type": schema.StringAttribute{
-				MarkdownDescription: "The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. " +
-					"One of `type` and `types` is required.",
-				Optional:   true,
-				Validators: []validator.String{stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")), stringvalidator.LengthAtLeast(1)},
-			},
-			"count": schema.Int64Attribute{
-				MarkdownDescription: "With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes.", Optional: true,
-				Validators: []validator.Int64{int64validator.AlsoRequires(path.MatchRelative().AtParent().AtName("type")), int64validator.Between(1, countAtMost)},
-			},
-			"types": schema.MapAttribute{
-				MarkdownDescription: "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. Their sizes may differ without heterogeneous mode.",
-				ElementType:         types.Int64Type, Optional: true,
-				Validators: []validator.Map{mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)), mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost))},
-			},
-			"heterogeneous": schema.BoolAttribute{
-				MarkdownDescription: "Whether vGPUs of different frame buffer sizes may share a GPU. It changes only while the GPU has no vGPU. Default: `true` for `types` of " +
-					"different sizes, else as the GPU has it.",
-				Optional: true,
-			},
-		},
-	}
+	return optional.Object(text, optional.Attributes{
+		"type": optional.Text("The vGPU type of each GPU, such as `L40S-12Q`. Data source `gpu_partition_options` lists the types of a GPU. A MIG-backed type, such as `H100-1-10C`, brings MIG mode and its GPU instances. "+
+			"One of `type` and `types` is required.", stringvalidator.ExactlyOneOf(path.MatchRelative().AtParent().AtName("types")), stringvalidator.LengthAtLeast(1)),
+		"count": optional.Number("With `type`: vGPUs per GPU. Default: as many of the type as the GPU takes.",
+			int64validator.AlsoRequires(path.MatchRelative().AtParent().AtName("type")), int64validator.Between(1, countAtMost)),
+		"types": optional.MapOf(types.Int64Type, "Number of vGPUs per GPU by type, such as `{ \"L40S-24Q\" = 1, \"L40S-12Q\" = 2 }`. `{}` is no vGPUs, and `0` of a type the same as without it. MIG-backed types are not beside others. Their sizes may differ without heterogeneous mode.",
+			mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1)), mapvalidator.ValueInt64sAre(int64validator.Between(0, countAtMost))),
+		"heterogeneous": optional.Flag("Whether vGPUs of different frame buffer sizes may share a GPU. It changes only while the GPU has no vGPU. Default: `true` for `types` of " +
+			"different sizes, else as the GPU has it."),
+	})
 }
 
 type vgpuModel struct {

@@ -14,11 +14,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/list/schema"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
-	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -62,18 +62,13 @@ func (l *lister) ListResourceConfigSchema(_ context.Context, _ list.ListResource
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Lists " + l.Object + " that hosts have and that this state can import: those that nobody has a record of, and those of the provider's `owner`. Changes nothing. Requires Terraform 1.14.",
 		Attributes: map[string]schema.Attribute{
-			"host": schema.StringAttribute{
-				MarkdownDescription: "Lists those of one host only, as the provider names it.", Optional: true,
-				Validators: []validator.String{stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("cluster"))},
-			},
-			"cluster":   schema.StringAttribute{MarkdownDescription: "Lists those of the hosts of a failover cluster only.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"unmanaged": schema.BoolAttribute{MarkdownDescription: "Lists only what no Terraform state has a record of. Default `false`.", Optional: true},
+			"host":      optional.Text("Lists those of one host only, as the provider names it.", stringvalidator.LengthAtLeast(1), stringvalidator.ConflictsWith(path.MatchRoot("cluster"))),
+			"cluster":   optional.Text("Lists those of the hosts of a failover cluster only.", stringvalidator.LengthAtLeast(1)),
+			"unmanaged": optional.Flag("Lists only what no Terraform state has a record of. Default `false`."),
 		},
 	}
 	if l.KindsOf != "" {
-		resp.Schema.Attributes["kind"] = schema.StringAttribute{
-			MarkdownDescription: l.KindsOf + ": one of `" + strings.Join(l.Kinds, "`, `") + "`.", Optional: true, Validators: []validator.String{stringvalidator.OneOf(l.Kinds...)},
-		}
+		resp.Schema.Attributes["kind"] = optional.Text(l.KindsOf+": one of `"+strings.Join(l.Kinds, "`, `")+"`.", stringvalidator.OneOf(l.Kinds...))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
@@ -56,44 +57,26 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				Optional:            true, Validators: []validator.String{stringvalidator.LengthBetween(1, 128)},
 				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			},
-			"hosts": schema.SetAttribute{
-				MarkdownDescription: "Hosts, as the provider names them. One of `hosts` and `cluster` is required. A host that joins gets the layout; " +
-					"removing a host has the same effect as destroying the config on it (see `on_destroy`).",
-				ElementType: types.StringType, Optional: true, Validators: scope.HostValidators(),
-			},
-			"cluster": schema.StringAttribute{
-				MarkdownDescription: "A failover cluster: all of the provider's hosts that are its nodes.",
-				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-			},
-			"selector": schema.SingleNestedAttribute{
-				MarkdownDescription: "Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, MIG or vGPU types; for `mps` and `time_slicing` an NVIDIA " +
-					"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. A GPU that is inserted later is then drift, with a warning.",
-				Optional: true, Attributes: scope.SelectorAttributes(),
-			},
-			"quiesce_units": schema.SetAttribute{
-				MarkdownDescription: "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode " +
-					"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
-				ElementType: types.StringType, Optional: true,
-				Validators: []validator.Set{
-					setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing")),
-					setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit")),
-				},
-			},
-			"max_disruption": schema.StringAttribute{
-				MarkdownDescription: "The most that a change may disturb what runs: " + disruptionText() + ". Default `none`. What nobody uses changes without disruption:" + lines(
-					"`process_restart` lets an MPS daemon be restarted or stopped, which terminates its clients. No other process is ever killed.",
-					"`vm_restart` lets VMs be restarted whose partitions the count of a GPU changes. Each VM's own assignment must allow it too.",
-					"`gpu_reset` lets a GPU be reset, which switching MIG mode requires before Hopper, for `mig` and for MIG-backed vGPUs.",
-					"MIG instances and vGPUs in use are never removed."),
-				Optional: true, Validators: []validator.String{stringvalidator.OneOf(disruptionNames()...)},
-			},
+			"hosts": optional.SetOf(types.StringType, "Hosts, as the provider names them. One of `hosts` and `cluster` is required. A host that joins gets the layout; "+
+				"removing a host has the same effect as destroying the config on it (see `on_destroy`).", scope.HostValidators()...),
+			"cluster": optional.Text("A failover cluster: all of the provider's hosts that are its nodes.", stringvalidator.LengthAtLeast(1)),
+			"selector": optional.Object("Narrows the GPUs. Without it every GPU is covered that has what the kind takes (partitions, MIG or vGPU types; for `mps` and `time_slicing` an NVIDIA "+
+				"GPU that is not in MIG mode), is not dismounted, and is not in a Hyper-V pool or another config. A GPU that is inserted later is then drift, with a warning.",
+				scope.SelectorAttributes()),
+			"quiesce_units": optional.SetOf(types.StringType, "With `mig` and `vgpu`: systemd units that only watch GPUs, such as `nvidia-dcgm.service` or `nvidia-persistenced.service`. Those of them that run are stopped while MIG mode "+
+				"or the GPU's virtual functions are switched, and started again. Workloads are never stopped; do not name any here.",
+				setvalidator.SizeAtLeast(1), setvalidator.NoNullValues(), setvalidator.ConflictsWith(path.MatchRoot("gpu_p"), path.MatchRoot("mps"), path.MatchRoot("time_slicing")),
+				setvalidator.ValueStringsAre(stringvalidator.RegexMatches(unitName, "must be the name of a systemd unit"))),
+			"max_disruption": optional.Text("The most that a change may disturb what runs: "+disruptionText()+". Default `none`. What nobody uses changes without disruption:"+lines(
+				"`process_restart` lets an MPS daemon be restarted or stopped, which terminates its clients. No other process is ever killed.",
+				"`vm_restart` lets VMs be restarted whose partitions the count of a GPU changes. Each VM's own assignment must allow it too.",
+				"`gpu_reset` lets a GPU be reset, which switching MIG mode requires before Hopper, for `mig` and for MIG-backed vGPUs.",
+				"MIG instances and vGPUs in use are never removed."), stringvalidator.OneOf(disruptionNames()...)),
 			"rollout": rolloutAttribute(),
-			"on_destroy": schema.StringAttribute{
-				MarkdownDescription: "What becomes of the layout when the config is destroyed. The value of the last apply counts." + lines(
-					"`keep` (the default for `gpu_p`, `mig` and `vgpu`) leaves it as it is.",
-					"`restore` (the default for `mps` and `time_slicing`) restores the count, modes, MIG instances or vGPUs that each GPU had when it joined. It stops no VM, and terminates only MPS clients, as `max_disruption` allows. Compute modes and time slices that somebody has changed since stay."),
-				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)},
-			},
+			"on_destroy": optional.Text("What becomes of the layout when the config is destroyed. The value of the last apply counts."+lines(
+				"`keep` (the default for `gpu_p`, `mig` and `vgpu`) leaves it as it is.",
+				"`restore` (the default for `mps` and `time_slicing`) restores the count, modes, MIG instances or vGPUs that each GPU had when it joined. It stops no VM, and terminates only MPS clients, as `max_disruption` allows. Compute modes and time slices that somebody has changed since stay."),
+				stringvalidator.OneOf(onDestroyKeep, onDestroyRestore)),
 			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"gpus": computed.MapOf(gpusOfHostType, "The GPUs that the config covers, by host and GPU id, as the host reports them:"+lines(
 				"`model` (String)",
@@ -126,26 +109,13 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 var unitName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9:_.@\\-]*$`)
 
 func rolloutAttribute() schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "How a change goes through several hosts.",
-		Optional:            true,
-		Attributes: map[string]schema.Attribute{
-			"max_unavailable": schema.Int64Attribute{
-				MarkdownDescription: "How many hosts are changed at the same time. Default `1`.",
-				Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
-			},
-			"drain": schema.BoolAttribute{
-				MarkdownDescription: "Before the partition count of GPUs in use changes, pause the cluster node and let the cluster move its VMs to other nodes; afterwards resume it, and they come back. " +
-					"Default `false`. A node whose VMs cannot leave it (not clustered, no live migration, no possible owner or room elsewhere) is changed as without `drain`.",
-				Optional: true,
-			},
-			"on_failure": schema.StringAttribute{
-				MarkdownDescription: "When a host fails: `rollback` (the default) puts the hosts that were changed back as they were; `stop` leaves them " +
-					"changed and goes no further.",
-				Optional: true, Validators: []validator.String{stringvalidator.OneOf(onFailureUndo, onFailureStop)},
-			},
-		},
-	}
+	return optional.Object("How a change goes through several hosts.", optional.Attributes{
+		"max_unavailable": optional.Number("How many hosts are changed at the same time. Default `1`.", int64validator.AtLeast(1)),
+		"drain": optional.Flag("Before the partition count of GPUs in use changes, pause the cluster node and let the cluster move its VMs to other nodes; afterwards resume it, and they come back. " +
+			"Default `false`. A node whose VMs cannot leave it (not clustered, no live migration, no possible owner or room elsewhere) is changed as without `drain`."),
+		"on_failure": optional.Text("When a host fails: `rollback` (the default) puts the hosts that were changed back as they were; `stop` leaves them "+
+			"changed and goes no further.", stringvalidator.OneOf(onFailureUndo, onFailureStop)),
+	})
 }
 
 const timeoutText = "Time for each host, from when its turn comes, as a duration such as `\"10m\"`. Default `30m`."

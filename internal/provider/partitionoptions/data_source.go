@@ -22,6 +22,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 )
 
@@ -86,7 +87,7 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 			"and how many clients of MPS they take.",
 		Attributes: map[string]schema.Attribute{
 			"host":                    schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"gpu_id":                  schema.StringAttribute{MarkdownDescription: "One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+			"gpu_id":                  optional.Text("One GPU. Default: every GPU of the host that offers partitions, MIG or vGPUs, or that processes can share.", stringvalidator.LengthAtLeast(1)),
 			"common_partition_counts": computed.ListOf(types.Int64Type, "The counts that all of these GPUs with GPU-P offer."),
 			"common_mig_profiles":     computed.ListOf(types.StringType, "The MIG profiles that all of these GPUs with MIG offer."),
 			"common_vgpu_types":       computed.ListOf(types.StringType, "The vGPU types that all of these GPUs with vGPUs offer."),

@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/lifecycle"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
@@ -66,11 +67,9 @@ func (d *DataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp 
 		MarkdownDescription: "A pool of GPUs as the hosts have it now, and what is free in it.",
 		Attributes: map[string]schema.Attribute{
 			"name": schema.StringAttribute{MarkdownDescription: "The pool's name on the hosts.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-			"host": schema.StringAttribute{
-				MarkdownDescription: "A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
-				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-			},
-			"cluster": schema.StringAttribute{MarkdownDescription: "The cluster of the pool.", Optional: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+			"host": optional.Text("A host of the pool; the other nodes of its cluster, and the other hosts of a pool on Linux hosts, are looked at as well. One of `host` and `cluster` is required.",
+				stringvalidator.LengthAtLeast(1)),
+			"cluster": optional.Text("The cluster of the pool.", stringvalidator.LengthAtLeast(1)),
 			"id":      computed.Text("The host or cluster and the name; `gpu_vm_assignment` and `gpu_share` can refer to it."),
 			"gpus": computed.MapOf(types.MapType{ElemType: memberOfPool}, "The GPUs in the pool, by host and GPU id:\n"+
 				"  - `model` (String)\n"+

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 )
 
 type quotaModel struct {
@@ -37,16 +38,9 @@ func quotasAttribute() schema.MapNestedAttribute {
 		Optional:   true,
 		Validators: []validator.Map{mapvalidator.SizeAtLeast(1), mapvalidator.KeysAre(stringvalidator.LengthAtLeast(1))},
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-			"gpus": schema.Float64Attribute{
-				MarkdownDescription: "In whole GPUs, such as `1.5`: a share counts for its `fraction`.", Optional: true,
-				Validators: []validator.Float64{float64validator.AtLeast(0)},
-			},
-			"memory_mib": schema.Int64Attribute{
-				MarkdownDescription: "The memory that the shares request, in MiB.", Optional: true, Validators: []validator.Int64{int64validator.Between(0, maxMiB)},
-			},
-			"shares": schema.Int64Attribute{
-				MarkdownDescription: "The number of shares.", Optional: true, Validators: []validator.Int64{int64validator.AtLeast(0)},
-			},
+			"gpus":       optional.Decimal("In whole GPUs, such as `1.5`: a share counts for its `fraction`.", float64validator.AtLeast(0)),
+			"memory_mib": optional.Number("The memory that the shares request, in MiB.", int64validator.Between(0, maxMiB)),
+			"shares":     optional.Number("The number of shares.", int64validator.AtLeast(0)),
 		}},
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 )
 
 // Texts for registry pages.
@@ -50,18 +51,14 @@ type model struct {
 
 // Attribute is the policy of a resource, or the defaults for it in the provider's block; more says which.
 func Attribute(more string) schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: powerText + " " + more,
-		Optional:            true,
-		Attributes: map[string]schema.Attribute{
-			"allow_shutdown":   schema.BoolAttribute{MarkdownDescription: allowShutdownText, Optional: true},
-			"force_shutdown":   schema.BoolAttribute{MarkdownDescription: forceShutdownText, Optional: true},
-			"allow_turn_off":   schema.BoolAttribute{MarkdownDescription: allowTurnOffText, Optional: true},
-			"start_after":      schema.StringAttribute{MarkdownDescription: startAfterText, Optional: true, Validators: oneOf(ifWasRunning, never)},
-			"shutdown_timeout": schema.StringAttribute{MarkdownDescription: shutdownTimeoutText, Optional: true, Validators: []validator.String{duration.Positive}},
-			"when":             schema.StringAttribute{MarkdownDescription: whenText, Optional: true, Validators: oneOf(now, nextOff)},
-		},
-	}
+	return optional.Object(powerText+" "+more, optional.Attributes{
+		"allow_shutdown":   optional.Flag(allowShutdownText),
+		"force_shutdown":   optional.Flag(forceShutdownText),
+		"allow_turn_off":   optional.Flag(allowTurnOffText),
+		"start_after":      optional.Text(startAfterText, oneOf(ifWasRunning, never)...),
+		"shutdown_timeout": optional.Text(shutdownTimeoutText, duration.Positive),
+		"when":             optional.Text(whenText, oneOf(now, nextOff)...),
+	})
 }
 
 func oneOf(values ...string) []validator.String {

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 )
 
 // DismountType is the type of Dismount.
@@ -14,16 +15,9 @@ var DismountType = map[string]attr.Type{"force": types.BoolType}
 
 // Dismount is how GPUs are dismounted from their host.
 func Dismount(where string) schema.SingleNestedAttribute {
-	return schema.SingleNestedAttribute{
-		MarkdownDescription: "How GPUs are dismounted from the host." + where,
-		Optional:            true,
-		Attributes: map[string]schema.Attribute{
-			"force": schema.BoolAttribute{
-				MarkdownDescription: "Dismounts without the platform's checks (ACS, device mitigations). NVIDIA GPUs without their mitigation driver need it. Default `false`.",
-				Optional:            true,
-			},
-		},
-	}
+	return optional.Object("How GPUs are dismounted from the host."+where, optional.Attributes{
+		"force": optional.Flag("Dismounts without the platform's checks (ACS, device mitigations). NVIDIA GPUs without their mitigation driver need it. Default `false`."),
+	})
 }
 
 // Forced is the reverse of ByForce.

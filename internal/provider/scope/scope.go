@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -46,13 +47,8 @@ const (
 // SelectorAttributes are the attributes inside selector, for a resource.
 func SelectorAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"models": schema.SetAttribute{
-			MarkdownDescription: ModelsText, ElementType: types.StringType, Optional: true, Validators: HostValidators(),
-		},
-		"gpu_ids": schema.MapAttribute{
-			MarkdownDescription: GPUIDsText, ElementType: types.SetType{ElemType: types.StringType}, Optional: true,
-			Validators: []validator.Map{mapvalidator.SizeAtLeast(1), GPUIDValidator()},
-		},
+		"models":  optional.SetOf(types.StringType, ModelsText, HostValidators()...),
+		"gpu_ids": optional.MapOf(types.SetType{ElemType: types.StringType}, GPUIDsText, mapvalidator.SizeAtLeast(1), GPUIDValidator()),
 	}
 }
 

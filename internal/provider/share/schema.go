@@ -20,6 +20,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/layout"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
 
@@ -60,70 +61,35 @@ func attributes(ctx context.Context) map[string]schema.Attribute {
 			MarkdownDescription: "The host, as the provider names it. One of `host` and `pool` is required at least; with `pool` alone it is the host that was chosen." + replaceText,
 			Optional:            true, Computed: true, Validators: notEmpty(),
 		},
-		"pool": schema.StringAttribute{
-			MarkdownDescription: "The `id` of a `gpu_pool`: the share is placed on the fullest of its hosts that has room, within the pool's quotas." + replaceText,
-			Optional:            true, Validators: notEmpty(),
-		},
-		"config": schema.StringAttribute{
-			MarkdownDescription: "The `id` of a `gpu_partition_config`: the share is placed on GPUs of this config only. Refer to the resource, so that the two are created and " +
-				"destroyed in the right order, and the plan can prove that there is room." + replaceText,
-			Optional: true, Validators: notEmpty(),
-		},
+		"pool": optional.Text("The `id` of a `gpu_pool`: the share is placed on the fullest of its hosts that has room, within the pool's quotas."+replaceText, notEmpty()...),
+		"config": optional.Text("The `id` of a `gpu_partition_config`: the share is placed on GPUs of this config only. Refer to the resource, so that the two are created and "+
+			"destroyed in the right order, and the plan can prove that there is room."+replaceText, notEmpty()...),
 		"gpu_ids": schema.SetAttribute{
 			MarkdownDescription: "The GPUs that the share uses. Set it together with `host` to choose them; otherwise they are chosen when the share is created." + replaceText,
 			ElementType:         types.StringType, Optional: true, Computed: true,
 			Validators: append(scope.HostValidators(), setvalidator.AlsoRequires(path.MatchRoot("host"))),
 		},
-		"gpu_count": schema.Int64Attribute{
-			MarkdownDescription: "Number of GPUs or MIG instances, on one host, that the share spans. Default `1`, or as many as `gpu_ids` names." + replaceText,
-			Optional:            true, Validators: []validator.Int64{int64validator.AtLeast(1)},
-		},
-		"mig_profile": schema.StringAttribute{
-			MarkdownDescription: "The profile of its MIG instances, such as `\"1g.10gb\"`. Default: any." + replaceText,
-			Optional:            true, Validators: notEmpty(),
-		},
-		"owner_label": schema.StringAttribute{
-			MarkdownDescription: "Whose quota of the pool the share counts against: a key of the pool's `quotas`.",
-			Optional:            true, Validators: append(notEmpty(), stringvalidator.AlsoRequires(path.MatchRoot("pool"))),
-		},
-		"memory": schema.SingleNestedAttribute{
-			MarkdownDescription: "Memory on each device: in MiB, or as a part of what the device has, which is worked out when the share is placed. " +
-				"Of request and limit, one that is not set is the same as the other.",
-			Optional: true,
-			Attributes: map[string]schema.Attribute{
-				"request_mib": schema.Int64Attribute{
-					MarkdownDescription: "What is kept free for the share, in MiB.", Optional: true,
-					Validators: append(layout.MemoryValidators(),
-						int64validator.AtLeastOneOf(memory("request_mib"), memory("limit_mib"), memory("fraction"), memory("limit_fraction")),
-						int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
-				},
-				"limit_mib": schema.Int64Attribute{
-					MarkdownDescription: "The most that the share may use, in MiB. What holds it to that is in `enforcement`.", Optional: true,
-					Validators: append(layout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction"))),
-				},
-				"fraction": schema.Float64Attribute{
-					MarkdownDescription: "What is kept free for the share, as a part of the device's memory: `0.5` is half of it, whatever the model.", Optional: true,
-					Validators: layout.FractionValidators(),
-				},
-				"limit_fraction": schema.Float64Attribute{
-					MarkdownDescription: "The most that the share may use, as a part of the device's memory. A share of devices of different sizes is held to the smallest part.", Optional: true,
-					Validators: layout.FractionValidators(),
-				},
-			},
-		},
-		"active_thread_percentage": schema.Float64Attribute{
-			MarkdownDescription: "Percentage of a device's multiprocessors that each process of the share may use. Only with MPS (on a GPU or a MIG instance).",
-			Optional:            true, Validators: layout.PercentageValidators(),
-		},
-		"client_priority": schema.StringAttribute{
-			MarkdownDescription: "Priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",
-			Optional:            true, Validators: []validator.String{stringvalidator.OneOf(priorities...)},
-		},
-		"max_disruption": schema.StringAttribute{
-			MarkdownDescription: "The most that destroying the share may do to what runs in it: `none` (the default) or `process_restart`, which lets its MPS clients be terminated through " +
-				"their daemon. Other processes are never ended: they keep the share from being destroyed. The value of the last apply counts.",
-			Optional: true, Validators: []validator.String{stringvalidator.OneOf(string(gpu.DisruptNone), string(gpu.DisruptProcessRestart))},
-		},
+		"gpu_count":   optional.Number("Number of GPUs or MIG instances, on one host, that the share spans. Default `1`, or as many as `gpu_ids` names."+replaceText, int64validator.AtLeast(1)),
+		"mig_profile": optional.Text("The profile of its MIG instances, such as `\"1g.10gb\"`. Default: any."+replaceText, notEmpty()...),
+		"owner_label": optional.Text("Whose quota of the pool the share counts against: a key of the pool's `quotas`.", append(notEmpty(), stringvalidator.AlsoRequires(path.MatchRoot("pool")))...),
+		"memory": optional.Object("Memory on each device: in MiB, or as a part of what the device has, which is worked out when the share is placed. "+
+			"Of request and limit, one that is not set is the same as the other.", optional.Attributes{
+			"request_mib": optional.Number("What is kept free for the share, in MiB.", append(layout.MemoryValidators(),
+				int64validator.AtLeastOneOf(memory("request_mib"), memory("limit_mib"), memory("fraction"), memory("limit_fraction")),
+				int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction")))...),
+			"limit_mib": optional.Number("The most that the share may use, in MiB. What holds it to that is in `enforcement`.",
+				append(layout.MemoryValidators(), int64validator.ConflictsWith(memory("fraction"), memory("limit_fraction")))...),
+			"fraction": optional.Decimal("What is kept free for the share, as a part of the device's memory: `0.5` is half of it, whatever the model.", layout.FractionValidators()...),
+			"limit_fraction": optional.Decimal("The most that the share may use, as a part of the device's memory. A share of devices of different sizes is held to the smallest part.",
+				layout.FractionValidators()...),
+		}),
+		"active_thread_percentage": optional.Decimal("Percentage of a device's multiprocessors that each process of the share may use. Only with MPS (on a GPU or a MIG instance).",
+			layout.PercentageValidators()...),
+		"client_priority": optional.Text("Priority of the share's processes among those of the same MPS daemon: `normal` or `below_normal`. Only with MPS (on a GPU or a MIG instance).",
+			stringvalidator.OneOf(priorities...)),
+		"max_disruption": optional.Text("The most that destroying the share may do to what runs in it: `none` (the default) or `process_restart`, which lets its MPS clients be terminated through "+
+			"their daemon. Other processes are never ended: they keep the share from being destroyed. The value of the last apply counts.",
+			stringvalidator.OneOf(string(gpu.DisruptNone), string(gpu.DisruptProcessRestart))),
 		"timeouts": duration.Timeouts(ctx, timeoutText),
 		"devices": computed.List("The devices that the share uses, in the order in which processes count them.", computed.Attributes{
 			"gpu_id":      computed.Text("The GPU."),

@@ -19,6 +19,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/computed"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/drift"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/duration"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/optional"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/scope"
 )
@@ -44,56 +45,27 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 					"identifies a different VM.",
 				Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
 			},
-			"hosts": schema.SetAttribute{
-				MarkdownDescription: "Where to look for the VM, when its name is not unique.",
-				ElementType:         types.StringType, Optional: true, Validators: scope.HostValidators(),
-			},
-			"cluster": schema.StringAttribute{
-				MarkdownDescription: "The cluster in which to look for the VM, when its name is not unique.",
-				Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-			},
-			"partition": schema.SingleNestedAttribute{
-				MarkdownDescription: "One GPU partition. `partition = {}` takes any. The host chooses the GPU when the VM starts. " +
-					"Exactly one of `partition`, `pool` and `device` is required.",
-				Optional: true, Attributes: partitionAttributes(),
-			},
-			"pool": schema.SingleNestedAttribute{
-				MarkdownDescription: "Whole GPUs of a pool (DDA). A clustered VM finds the pool of the same name on every node.",
-				Optional:            true,
-				Attributes: map[string]schema.Attribute{
-					"id": schema.StringAttribute{MarkdownDescription: "The `id` of a `gpu_pool`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-					"count": schema.Int64Attribute{
-						MarkdownDescription: "How many GPUs of the pool. Default `1`.", Optional: true, Validators: []validator.Int64{int64validator.AtLeast(1)},
-					},
-				},
-			},
-			"device": schema.SingleNestedAttribute{
-				MarkdownDescription: "Named whole GPUs of one host (plain DDA), for a VM that stays on that host. A GPU that is not dismounted from the host yet " +
-					"is dismounted for the assignment, and mounted back when the assignment ends.",
-				Optional: true,
-				Attributes: map[string]schema.Attribute{
-					"host":     schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-					"gpu_ids":  schema.SetAttribute{MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true, Validators: scope.HostValidators()},
-					"dismount": scope.Dismount(""),
-				},
-			},
-			"power": power.Attribute("What is not set here is taken from the provider's `power`."),
-			"low_memory_mapped_io_space_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory-mapped IO space below 4 GiB in MiB, from 128 to 3584. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(128, 3584)},
-			},
-			"high_memory_mapped_io_space_mib": schema.Int64Attribute{
-				MarkdownDescription: "Memory-mapped IO space above 4 GiB in MiB. " + settingText, Optional: true, Validators: []validator.Int64{int64validator.Between(0, maxMiB)},
-			},
-			"guest_controlled_cache_types": schema.BoolAttribute{MarkdownDescription: "Whether the guest controls cache types. " + settingText, Optional: true},
-			"automatic_stop_action": schema.StringAttribute{
-				MarkdownDescription: "What happens to the VM when its host shuts down: `turn_off`, `save` or `shut_down`. " + settingText,
-				Optional:            true, Validators: []validator.String{stringvalidator.OneOf("turn_off", "save", "shut_down")},
-			},
-			"offline_action": schema.StringAttribute{
-				MarkdownDescription: "What the cluster does with the VM when its resource goes offline: `turn_off`, `save`, `shut_down` or `force_shutdown`. A VM with a GPU " +
-					"cannot be saved, so that `force_shutdown` lets it leave a node that drains. " + settingText,
-				Optional: true, Validators: []validator.String{stringvalidator.OneOf("turn_off", "save", "shut_down", "force_shutdown")},
-			},
+			"hosts":   optional.SetOf(types.StringType, "Where to look for the VM, when its name is not unique.", scope.HostValidators()...),
+			"cluster": optional.Text("The cluster in which to look for the VM, when its name is not unique.", stringvalidator.LengthAtLeast(1)),
+			"partition": optional.Object("One GPU partition. `partition = {}` takes any. The host chooses the GPU when the VM starts. "+
+				"Exactly one of `partition`, `pool` and `device` is required.", partitionAttributes()),
+			"pool": optional.Object("Whole GPUs of a pool (DDA). A clustered VM finds the pool of the same name on every node.", optional.Attributes{
+				"id":    schema.StringAttribute{MarkdownDescription: "The `id` of a `gpu_pool`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+				"count": optional.Number("How many GPUs of the pool. Default `1`.", int64validator.AtLeast(1)),
+			}),
+			"device": optional.Object("Named whole GPUs of one host (plain DDA), for a VM that stays on that host. A GPU that is not dismounted from the host yet "+
+				"is dismounted for the assignment, and mounted back when the assignment ends.", optional.Attributes{
+				"host":     schema.StringAttribute{MarkdownDescription: "The host, as the provider names it.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
+				"gpu_ids":  schema.SetAttribute{MarkdownDescription: "The GPUs' ids.", ElementType: types.StringType, Required: true, Validators: scope.HostValidators()},
+				"dismount": scope.Dismount(""),
+			}),
+			"power":                           power.Attribute("What is not set here is taken from the provider's `power`."),
+			"low_memory_mapped_io_space_mib":  optional.Number("Memory-mapped IO space below 4 GiB in MiB, from 128 to 3584. "+settingText, int64validator.Between(128, 3584)),
+			"high_memory_mapped_io_space_mib": optional.Number("Memory-mapped IO space above 4 GiB in MiB. "+settingText, int64validator.Between(0, maxMiB)),
+			"guest_controlled_cache_types":    optional.Flag("Whether the guest controls cache types. " + settingText),
+			"automatic_stop_action":           optional.Text("What happens to the VM when its host shuts down: `turn_off`, `save` or `shut_down`. "+settingText, stringvalidator.OneOf("turn_off", "save", "shut_down")),
+			"offline_action": optional.Text("What the cluster does with the VM when its resource goes offline: `turn_off`, `save`, `shut_down` or `force_shutdown`. A VM with a GPU "+
+				"cannot be saved, so that `force_shutdown` lets it leave a node that drains. "+settingText, stringvalidator.OneOf("turn_off", "save", "shut_down", "force_shutdown")),
 			"timeouts": duration.Timeouts(ctx, timeoutText),
 			"vm_id": schema.StringAttribute{
 				MarkdownDescription: "The VM's id.", Computed: true, PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
@@ -121,22 +93,14 @@ const (
 
 func partitionAttributes() map[string]schema.Attribute {
 	a := map[string]schema.Attribute{
-		"config": schema.StringAttribute{
-			MarkdownDescription: "The `id` of the `gpu_partition_config` that makes the partitions. It must have a GPU on every host where the VM may run. Where GPUs of other sizes are beside it, a VM on a standalone host is pinned to one of the config's GPUs; for a clustered VM that is an error.",
-			Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-		},
-		"vram_mib": schema.Int64Attribute{
-			MarkdownDescription: "An assertion: the partition must have this much memory, in MiB, on every GPU that Hyper-V may take it from. Checked again after the VM starts.", Optional: true, Validators: []validator.Int64{int64validator.Between(1, maxMiB)},
-		},
-		"gpu_id": schema.StringAttribute{
-			MarkdownDescription: "Binds the VM to a partition of this GPU. Refused for a clustered VM, which could then not fail over.",
-			Optional:            true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)},
-		},
+		"config": optional.Text("The `id` of the `gpu_partition_config` that makes the partitions. It must have a GPU on every host where the VM may run. Where GPUs of other sizes are beside it, a VM on a standalone host is pinned to one of the config's GPUs; for a clustered VM that is an error.",
+			stringvalidator.LengthAtLeast(1)),
+		"vram_mib": optional.Number("An assertion: the partition must have this much memory, in MiB, on every GPU that Hyper-V may take it from. Checked again after the VM starts.",
+			int64validator.Between(1, maxMiB)),
+		"gpu_id": optional.Text("Binds the VM to a partition of this GPU. Refused for a clustered VM, which could then not fail over.", stringvalidator.LengthAtLeast(1)),
 	}
 	for _, share := range []string{"min", "max", "optimal"} {
-		a[share+"_partition_vram_mib"] = schema.Int64Attribute{
-			MarkdownDescription: fmt.Sprintf("The adapter's %s memory in MiB.", shareWord[share]), Optional: true, Validators: []validator.Int64{int64validator.Between(0, maxMiB)},
-		}
+		a[share+"_partition_vram_mib"] = optional.Number(fmt.Sprintf("The adapter's %s memory in MiB.", shareWord[share]), int64validator.Between(0, maxMiB))
 		for _, engine := range []string{"encode", "decode", "compute"} {
 			a[share+"_partition_"+engine] = schema.NumberAttribute{
 				MarkdownDescription: fmt.Sprintf("The adapter's %s %s, in the driver's units; 18446744073709551615 means no limit.", shareWord[share], engine),
