@@ -156,6 +156,7 @@ func (w *world) cut(r *resource, p change.Change) bool {
 	kills := len(says.stops) == 0 || w.chance(60)
 	if kills {
 		w.fuse.left = 3 + w.rng.IntN(12)
+		w.fuse.before = w.fuse.left%2 == 0
 		w.note("%s: %s -> %s, and the run dies at write %d", r.label, wantText(p.Prior), wantText(p.Want), w.fuse.left)
 	} else {
 		w.note("%s: %s -> %s, and no VM starts", r.label, wantText(p.Prior), wantText(p.Want))
