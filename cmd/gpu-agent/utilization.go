@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // The least and the default window, those of data source gpu_utilization.
@@ -141,10 +142,8 @@ func showUtilization(out io.Writer, h *gpu.Host, m agent.Measurement) {
 // its instances.
 func useRow(name string, u *utilization.Use, holders bool) table.Row {
 	var users []string
-	for i := range u.Processes {
-		if p := &u.Processes[i]; holders {
-			users = append(users, strings.TrimSpace(fmt.Sprintf("%d %s %s", p.PID, p.Name, p.Holder)))
-		}
+	if holders {
+		users = words.Each(u.Processes, func(p gpu.Process) string { return strings.TrimSpace(fmt.Sprintf("%d %s %s", p.PID, p.Name, p.Holder)) })
 	}
 	return table.Row{
 		name, fmt.Sprintf("%.0f %%", u.Allocated*100), percent(u.Busy), percent(u.SMActivity),

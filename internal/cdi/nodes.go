@@ -3,7 +3,6 @@
 package cdi
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,23 +70,18 @@ func (d *Directory) capabilities(device *Device) ([]int, error) {
 	if device.Instance == nil {
 		return nil, nil
 	}
-	file, err := os.Open(d.path(migMinors))
+	minors, err := os.ReadFile(d.path(migMinors))
 	if err != nil {
 		return nil, fmt.Errorf("look up the capability devices of MIG: %w", err)
 	}
-	defer file.Close()
 	instance := fmt.Sprintf("gpu%d/gi%d/", device.Minor, device.Instance.GPU)
 	wanted := []string{instance + "access", fmt.Sprintf("%sci%d/access", instance, device.Instance.Compute)}
 	found := map[string]int{}
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		name, number, _ := strings.Cut(lines.Text(), " ")
+	for line := range strings.Lines(string(minors)) {
+		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if minor, err := strconv.Atoi(number); err == nil {
 			found[name] = minor
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read %s: %w", migMinors, err)
 	}
 	var out []int
 	for _, name := range wanted {

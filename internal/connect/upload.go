@@ -1,8 +1,6 @@
 package connect
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -337,8 +335,8 @@ func (u *Upload) sum(host string, on platform) (string, error) {
 	if err != nil {
 		return "", u.badFiles(host, "the checksums of the agents cannot be read", err)
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(sums)); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(sums)) {
+		fields := strings.Fields(line)
 		if len(fields) == 2 && strings.TrimPrefix(fields[1], "*") == name && wholeSum.MatchString(fields[0]) {
 			return strings.ToLower(fields[0]), nil
 		}

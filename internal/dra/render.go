@@ -17,6 +17,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // GPU is a GPU of a node.
@@ -158,16 +160,13 @@ func sorts(gpus []GPU) (map[string][]string, error) {
 // expression selects the devices of one sort, in CEL.
 func expression(sort string, uuids []string) string {
 	slices.Sort(uuids)
-	var quoted []string
-	for _, id := range uuids {
-		quoted = append(quoted, strconv.Quote(id))
-	}
+	list := " in [" + strings.Join(words.QuoteAll(uuids), ", ") + "]"
 	attribute := func(name string) string { return "device.attributes[" + strconv.Quote(driver) + "]." + name }
 	terms := []string{"device.driver == " + strconv.Quote(driver)}
 	if sort == whole {
-		terms = append(terms, attribute("type")+` == "gpu"`, attribute("uuid")+" in ["+strings.Join(quoted, ", ")+"]")
+		terms = append(terms, attribute("type")+` == "gpu"`, attribute("uuid")+list)
 	} else {
-		terms = append(terms, attribute("type")+` == "mig"`, attribute("profile")+" == "+strconv.Quote(sort), attribute("parentUUID")+" in ["+strings.Join(quoted, ", ")+"]")
+		terms = append(terms, attribute("type")+` == "mig"`, attribute("profile")+" == "+strconv.Quote(sort), attribute("parentUUID")+list)
 	}
 	return strings.Join(terms, " && ")
 }

@@ -57,13 +57,8 @@ func differences(g *gpu.GPU, want *Entry, label string) []string {
 		return []string{line}
 	}
 	found := devices(g.MIG)
-	names := map[string]bool{}
-	for name := range found {
-		names[name] = true
-	}
-	for name := range want.Profiles {
-		names[name] = true
-	}
+	names := maps.Clone(found)
+	maps.Copy(names, want.Profiles)
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if want.Profiles[name] != found[name] {

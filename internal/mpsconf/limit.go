@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
@@ -21,21 +20,13 @@ func FormatLimit(b gpu.Bytes) string {
 
 // ParseLimit reads what a daemon shows as a limit. Nothing is no limit.
 func ParseLimit(text string) (gpu.Bytes, error) {
-	unit := gpu.MiB
-	digits, isMiB := strings.CutSuffix(text, "M")
-	if !isMiB {
-		var isGiB bool
-		if digits, isGiB = strings.CutSuffix(text, "G"); isGiB {
-			unit = gib
-		} else if text != "" {
-			return 0, fmt.Errorf("%q is not a memory limit", text)
-		}
-	}
 	if text == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil {
+	last := len(text) - 1
+	unit, known := map[byte]gpu.Bytes{'M': gpu.MiB, 'G': gib}[text[last]]
+	n, err := strconv.ParseUint(text[:last], 10, 32)
+	if !known || err != nil {
 		return 0, fmt.Errorf("%q is not a memory limit", text)
 	}
 	return gpu.Bytes(n) * unit, nil

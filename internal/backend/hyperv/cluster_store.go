@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // sharedFolder is the folder of the agents on one of the cluster's shared volumes.
@@ -67,10 +68,7 @@ func (b *Backend) readCluster(ctx context.Context) (*backend.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	var dirs []string
-	for _, row := range volumes {
-		dirs = append(dirs, strings.TrimRight(row.String("Name"), `\`)+sharedFolder)
-	}
+	dirs := words.Each(volumes, func(row Row) string { return strings.TrimRight(row.String("Name"), `\`) + sharedFolder })
 	dir := b.cluster.volumes
 	switch {
 	case dir != "" && !slices.ContainsFunc(dirs, func(d string) bool { return strings.EqualFold(d, dir) }):

@@ -3,6 +3,7 @@
 package dcgm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/utilization"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Client asks one server.
@@ -50,10 +52,7 @@ func New(address string, o Options) (*Client, error) {
 		}
 		return nil, fmt.Errorf("%s is not the address of a Prometheus server such as \"http://prometheus.example:9090\"", address)
 	}
-	transport := o.Transport
-	if transport == nil {
-		transport = api.DefaultRoundTripper
-	}
+	transport := cmp.Or(o.Transport, api.DefaultRoundTripper)
 	headers := http.Header{}
 	for name, value := range o.Headers {
 		headers.Set(name, value)
@@ -113,10 +112,6 @@ func (c *Client) Record(ctx context.Context, gpus []string, past Past) (Record, 
 	if err := past.check(gpus); err != nil {
 		return Record{}, err
 	}
-	place := past.Place
-	if place == nil {
-		place = time.UTC
-	}
 	out := Record{GPUs: map[string]utilization.History{}}
 	points := map[string][]utilization.Point{}
 	if len(gpus) > 0 {
@@ -141,7 +136,7 @@ func (c *Client) Record(ctx context.Context, gpus []string, past Past) (Record, 
 		}
 	}
 	for _, id := range gpus {
-		out.GPUs[id] = utilization.Summarize(points[id], past.From, past.To, past.Step, place)
+		out.GPUs[id] = utilization.Summarize(points[id], past.From, past.To, past.Step, cmp.Or(past.Place, time.UTC))
 	}
 	return out, nil
 }
@@ -168,11 +163,7 @@ const label = "UUID"
 // query is the highest percentage of each step. The engine's activity goes first: GPUs in
 // MIG mode have no other, and of their instances the busiest counts.
 func query(gpus []string, step time.Duration) string {
-	ids := make([]string, len(gpus))
-	for i, id := range gpus {
-		ids[i] = regexp.QuoteMeta(id)
-	}
-	selector := fmt.Sprintf("{%s=~%q}[%ds]", label, strings.Join(ids, "|"), int64(step.Seconds()))
+	selector := fmt.Sprintf("{%s=~%q}[%ds]", label, strings.Join(words.Each(gpus, regexp.QuoteMeta), "|"), int64(step.Seconds()))
 	return fmt.Sprintf("max by (%s) (max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE%s) * 100) or max by (%s) (max_over_time(DCGM_FI_DEV_GPU_UTIL%s))",
 		label, selector, label, selector)
 }

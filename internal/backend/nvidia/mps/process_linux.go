@@ -1,7 +1,6 @@
 package mps
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os/exec"
@@ -27,17 +26,12 @@ func (k *processes) start(ctx context.Context, l launch) error {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = time.Second
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // the daemon has kept its parent's output, and runs
-	}
-	if err == nil {
+	said, err := cmd.CombinedOutput()
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // the daemon has kept its parent's output, and runs
 		return nil
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &backend.Error{Code: backend.Timeout, Detail: "the control daemon has not come up for " + k.opt.StartTimeout.String()}
 	}
-	return &backend.Error{Code: backend.Failed, Detail: sentence(strings.TrimSpace(said.String()), l.program+": "+err.Error())}
+	return &backend.Error{Code: backend.Failed, Detail: sentence(strings.TrimSpace(string(said)), l.program+": "+err.Error())}
 }

@@ -1,7 +1,6 @@
 package timeslice
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -108,11 +107,9 @@ func (s SMI) run(ctx context.Context, op, object string, args ...string) (string
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"compute-policy"}, args...)...)
 	cmd.WaitDelay = time.Second // what it started may keep its output open
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	err := cmd.Run()
-	said := strings.TrimSpace(out.String())
+	out, err := cmd.CombinedOutput()
+	said := strings.TrimSpace(string(out))
 	switch exit, isExit := errors.AsType[*exec.ExitError](err); {
 	case err == nil:
 		return said, nil
