@@ -236,8 +236,8 @@ func (w *world) poolByHand(c *gpu.PoolConfig) error {
 		if err := host.SetPoolMembers(ctx, c.Name, c.Members[name]); err != nil {
 			return err
 		}
-		for _, vm := range h.VMs { // those that are off have to be able to start, each alone
-			if vm.State == gpu.VMOff && slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, c.Name) }) {
+		for _, vm := range h.VMs { // those that are off or saved have to be able to start, each alone
+			if (vm.State == gpu.VMOff || vm.State == gpu.VMSaved) && slices.ContainsFunc(vm.Devices, func(d gpu.DeviceAssignment) bool { return gpu.SameID(d.Pool, c.Name) }) {
 				if err := host.StartVM(ctx, vm.ID); err != nil {
 					return err
 				}
