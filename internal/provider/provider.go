@@ -87,11 +87,7 @@ func WithClock(now func() time.Time) Option { return func(p *gpuProvider) { p.no
 // start a VM that a change stopped, in place of the agent's own.
 func WithPatience(d time.Duration) Option { return func(p *gpuProvider) { p.patience = d } }
 
-// New makes the provider. The observer may be nil.
-func New(version string, observe Observer, options ...Option) func() provider.Provider {
-	return func() provider.Provider { return newProvider(version, observe, options...) }
-}
-
+// newProvider makes the provider. The observer may be nil.
 func newProvider(version string, observe Observer, options ...Option) *gpuProvider {
 	p := &gpuProvider{version: version, observe: observe, now: time.Now}
 	for _, o := range options {

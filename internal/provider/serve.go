@@ -98,7 +98,7 @@ type sharedContext struct {
 func (s *sharedContext) Close() error { return s.provider.Close() }
 
 // within makes a call in a context of its own.
-func within[R, A any](s *sharedContext, call context.Context, do func(context.Context, *R) (*A, error), r *R) (*A, error) {
+func within[R, A any](call context.Context, s *sharedContext, do func(context.Context, *R) (*A, error), r *R) (*A, error) {
 	s.mu.Lock()
 	ctx, cancel := context.WithCancel(s.base)
 	s.mu.Unlock()
@@ -116,21 +116,21 @@ func (s *sharedContext) StopProvider(call context.Context, r *tfprotov6.StopProv
 }
 
 func (s *sharedContext) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	return within(s, call, s.Served.ValidateResourceConfig, r)
+	return within(call, s, s.Served.ValidateResourceConfig, r)
 }
 
 func (s *sharedContext) UpgradeResourceState(call context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
-	return within(s, call, s.Served.UpgradeResourceState, r)
+	return within(call, s, s.Served.UpgradeResourceState, r)
 }
 
 func (s *sharedContext) ReadResource(call context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
-	return within(s, call, s.Served.ReadResource, r)
+	return within(call, s, s.Served.ReadResource, r)
 }
 
 func (s *sharedContext) PlanResourceChange(call context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	return within(s, call, s.Served.PlanResourceChange, r)
+	return within(call, s, s.Served.PlanResourceChange, r)
 }
 
 func (s *sharedContext) ApplyResourceChange(call context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
-	return within(s, call, s.Served.ApplyResourceChange, r)
+	return within(call, s, s.Served.ApplyResourceChange, r)
 }

@@ -66,8 +66,8 @@ func Decode(ctx context.Context, l types.List, diags *diag.Diagnostics) []change
 	diags.Append(l.ElementsAs(ctx, &items, false)...)
 	out := make([]change.Difference, len(items))
 	for i, m := range items {
-		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(value(m.Cause)), Found: m.Found, Declared: value(m.Declared)}
-		out[i].Since, _ = time.Parse(time.RFC3339, value(m.Since)) // zero where it is null
+		out[i] = change.Difference{Object: m.Object, Cause: change.Cause(object.Value(m.Cause)), Found: m.Found, Declared: object.Value(m.Declared)}
+		out[i].Since, _ = time.Parse(time.RFC3339, object.Value(m.Since)) // zero where it is null
 	}
 	return out
 }
@@ -135,11 +135,4 @@ func whosePlace(h *gpu.Host, g *gpu.GPU, before []GPU) string {
 		}
 	}
 	return ""
-}
-
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -1,7 +1,6 @@
 package gpuutilization
 
 import (
-	"math"
 	"time"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -13,7 +12,7 @@ import (
 // GPU, nil without one.
 func (m *model) add(r reading, record map[string]utilization.History) {
 	out := hostModel{
-		WindowSeconds: round(r.measured.Window().Length().Seconds()),
+		WindowSeconds: object.Round(r.measured.Window().Length().Seconds()),
 		MeasuredAt:    r.measured.To.UTC().Format(time.RFC3339),
 		GPUs:          map[string]gpuModel{},
 	}
@@ -40,7 +39,7 @@ func (m *model) add(r reading, record map[string]utilization.History) {
 
 func use(u *utilization.Use, shares []placed) useModel {
 	out := useModel{
-		Allocated: round(u.Allocated), Busy: rounded(u.Busy), MemoryBusy: rounded(u.MemoryBusy), SMActivity: rounded(u.SMActivity),
+		Allocated: object.Round(u.Allocated), Busy: rounded(u.Busy), MemoryBusy: rounded(u.MemoryBusy), SMActivity: rounded(u.SMActivity),
 		MemoryUsedMiB: u.MemoryUsed.MiB(), MemoryTotalMiB: u.MemoryTotal.MiB(), Idle: u.Idle,
 		Oversubscription: rounded(oversubscription(shares, u.MemoryTotal)), Processes: []processModel{}, Shares: []shareModel{},
 	}
@@ -49,7 +48,7 @@ func use(u *utilization.Use, shares []placed) useModel {
 		out.Processes = append(out.Processes, processModel{PID: int64(p.PID), Name: object.Some(p.Name), Holder: object.Some(p.Holder), Share: object.Some(p.Share), MemoryMiB: p.Memory.MiB()})
 	}
 	for _, p := range shares {
-		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: object.Some(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: round(p.facts.Fraction)})
+		out.Shares = append(out.Shares, shareModel{Name: p.share.Name, Owner: object.Some(p.claim.Owner), Mode: string(p.facts.Mode), Fraction: object.Round(p.facts.Fraction)})
 	}
 	return out
 }
@@ -70,7 +69,7 @@ func describeMIG(r *reading, g *gpuReading) *migModel {
 
 func describeHistory(h *utilization.History) *historyModel {
 	out := &historyModel{
-		From: h.From.Format(time.RFC3339), To: h.To.Format(time.RFC3339), RecordedHours: round(h.Recorded.Hours()),
+		From: h.From.Format(time.RFC3339), To: h.To.Format(time.RFC3339), RecordedHours: object.Round(h.Recorded.Hours()),
 		Idle: rounded(h.Idle), Nights: rounded(h.Nights), Weekends: rounded(h.Weekends), WorkingDays: rounded(h.Days),
 	}
 	if h.Idle != nil {
@@ -79,13 +78,10 @@ func describeHistory(h *utilization.History) *historyModel {
 	return out
 }
 
-// round keeps what is worth reading: 33.3333 and not 33.333333333333336.
-func round(f float64) float64 { return math.Round(f*1e4) / 1e4 }
-
 func rounded(f *float64) *float64 {
 	if f == nil {
 		return nil
 	}
-	r := round(*f)
+	r := object.Round(*f)
 	return &r
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // total sums up all GPUs.
@@ -32,7 +33,7 @@ func total(read []reading) totalsModel {
 			}
 		}
 	}
-	out.Allocated, out.Used = round(out.Allocated), round(out.Used)
+	out.Allocated, out.Used = object.Round(out.Allocated), object.Round(out.Used)
 	out.MemoryUsedMiB, out.MemoryTotalMiB = used.MiB(), all.MiB()
 	out.Summary = fmt.Sprintf("Of %d GPUs on %d hosts %s are allocated and %s were used, with %s of %s of memory; %d were idle.",
 		out.GPUs, out.Hosts, tenths(out.Allocated), tenths(out.Used), used, all, out.Idle)

@@ -3,6 +3,7 @@ package inventory
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
@@ -66,13 +67,11 @@ func (m *hostModel) describeSharing(h *gpu.Host) {
 		for i := range h.MPS.Daemons {
 			m.Daemons = append(m.Daemons, describeDaemon(&h.MPS.Daemons[i]))
 		}
-		slices.SortStableFunc(m.Daemons, func(a, b daemonModel) int { return cmp.Compare(value(a.Name), value(b.Name)) })
+		slices.SortStableFunc(m.Daemons, func(a, b daemonModel) int { return cmp.Compare(object.Value(a.Name), object.Value(b.Name)) })
 	}
 	for _, s := range h.Shares {
 		x := shareModel{CDIDevice: s.CDIDevice, Environment: map[string]string{}, Note: object.Some(s.Note)}
-		for name, v := range s.Environment {
-			x.Environment[name] = v
-		}
+		maps.Copy(x.Environment, s.Environment)
 		m.Shares[s.Name] = x
 	}
 }
@@ -104,12 +103,4 @@ func describeDaemon(d *gpu.MPSDaemon) daemonModel {
 	}
 	slices.Sort(out.Clients)
 	return out
-}
-
-// value is "" for nil.
-func value(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -125,15 +125,12 @@ func EncodeMPS(ctx context.Context, l *gpu.MPSLayout, diags *diag.Diagnostics) t
 	if l == nil {
 		return types.ObjectNull(object.Types(MPS("").Attributes))
 	}
-	m := mpsModel{User: object.OfInt(l.User), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode), Oversubscription: number(l.Oversubscription)}
-	if l.MultiUser {
-		m.MultiUser = types.BoolValue(true)
+	m := mpsModel{
+		User: object.OfInt(l.User), MultiUser: object.True(l.MultiUser), Threads: number(l.ActiveThreadPercentage), ComputeMode: object.Text(l.ComputeMode),
+		Partitions: object.True(l.StaticPartitions), Oversubscription: number(l.Oversubscription),
 	}
 	if l.PerGPU {
 		m.Daemons = types.StringValue(daemonPerGPU)
-	}
-	if l.StaticPartitions {
-		m.Partitions = types.BoolValue(true)
 	}
 	if l.PinnedMemoryLimit > 0 {
 		m.MemoryMiB = types.Int64Value(l.PinnedMemoryLimit.MiB())

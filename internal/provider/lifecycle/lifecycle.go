@@ -287,8 +287,12 @@ func (c *Call[M]) limit(d time.Duration, diags diag.Diagnostics) {
 	c.Diags.Append(diags...)
 }
 
-// Answer refuses a change while one of its hosts does not answer.
-func (c *Call[M]) Answer(hosts []string, v fleet.View) bool {
+// Answer refuses a change while one of its hosts does not answer, or where ok is false, since some are not known.
+func (s *Shell[M]) Answer(c *Call[M], hosts []string, v fleet.View, ok bool) bool {
+	if !ok {
+		report.Unreachable(c.Diags, s.Fleet, c.Subject, v)
+		return false
+	}
 	for _, n := range hosts {
 		if err, silent := v.Errors[n]; silent {
 			report.Failure(c.Diags, c.Doing, c.Subject, &fleet.Failure{Label: c.Subject, Host: n, Err: err})

@@ -6,6 +6,7 @@ package object
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 	"sync"
 
@@ -197,6 +198,25 @@ func OfInt(n *int) types.Int64 {
 	}
 	return types.Int64Value(int64(*n))
 }
+
+// Value is Some's inverse.
+func Value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// True is null for false.
+func True(v bool) types.Bool {
+	if !v {
+		return types.BoolNull()
+	}
+	return types.BoolValue(true)
+}
+
+// Round keeps of a fraction what is worth reading: 33.3333 and not 33.333333333333336.
+func Round(f float64) float64 { return math.Round(f*1e4) / 1e4 }
 
 // Identity reads the identity that an import names, nil where it names none.
 func Identity[T any](ctx context.Context, id *tfsdk.ResourceIdentity, diags *diag.Diagnostics) *T {

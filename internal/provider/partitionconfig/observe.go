@@ -60,19 +60,17 @@ func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []stri
 		differs = append(differs, change.Difference{Object: "host " + name, Found: "is not one of the config's hosts, but has it, and has not been given up yet"})
 	}
 
-	sizes := map[int64]bool{}
+	sizes := map[types.Int64]bool{}
 	for _, gpus := range all {
 		for _, g := range gpus {
 			if !g.PartitionVRAMMiB.IsNull() {
-				sizes[g.PartitionVRAMMiB.ValueInt64()] = true
+				sizes[g.PartitionVRAMMiB] = true
 			}
 		}
 	}
 	m.PartitionVRAMMiB = types.Int64Null()
 	if len(sizes) == 1 {
-		for size := range sizes {
-			m.PartitionVRAMMiB = types.Int64Value(size)
-		}
+		m.PartitionVRAMMiB = slices.Collect(maps.Keys(sizes))[0]
 	}
 	m.GPUs = object.MapOf(ctx, gpusOfHostType, all, diags)
 	m.setDaemons(ctx, c, daemons, diags)

@@ -196,11 +196,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	}
 	c.Subject, c.Want.Config = label(want.ID), &want
 	hosts, view, ok := scope.Hosts(ctx, r.Fleet, want.Scope, c.Diags)
-	if !ok {
-		report.Unreachable(c.Diags, r.Fleet, c.Subject, view)
-		return false
-	}
-	if !c.Answer(hosts, view) {
+	if !r.Answer(c, hosts, view, ok) {
 		return false
 	}
 	choose(&want, c.Token, hosts, view)
@@ -248,11 +244,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 // state lists besides: a host that the provider no longer knows is in the view as one
 // that does not answer.
 func (r *Resource) look(ctx context.Context, s gpu.Scope, listed map[string]map[string]gpuModel) ([]string, fleet.View) {
-	hosts := s.Hosts
-	if s.Cluster != "" {
-		members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), s.Cluster)
-		hosts = slices.Concat(members, unknown)
-	}
+	hosts := scope.Stated(ctx, r.Fleet, s)
 	all := slices.Concat(hosts, slices.Collect(maps.Keys(listed)))
 	slices.Sort(all)
 	return hosts, r.Fleet.Look(ctx, slices.Compact(all))

@@ -214,10 +214,8 @@ func listed(before map[string]gpuModel) []drift.GPU {
 
 // spelled finds an id among those that the user wrote, and keeps the user's spelling.
 func spelled(ids []string, id string) (string, bool) {
-	for _, want := range ids {
-		if gpu.SameID(want, id) {
-			return want, true
-		}
+	if i := slices.IndexFunc(ids, func(want string) bool { return gpu.SameID(want, id) }); i >= 0 {
+		return ids[i], true
 	}
 	return id, false
 }

@@ -214,11 +214,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	}
 	c.Subject, c.Want.Pool = label(want.ID), &want
 	hosts, view, ok := r.hosts(ctx, want, c.Diags)
-	if !ok {
-		report.Unreachable(c.Diags, r.Fleet, c.Subject, view)
-		return false
-	}
-	if !c.Answer(hosts, view) {
+	if !r.Answer(c, hosts, view, ok) {
 		return false
 	}
 	declared := want
@@ -290,15 +286,9 @@ func (r *Resource) identify(ctx context.Context, known, next *tfsdk.ResourceIden
 // look takes the hosts of a pool as the state has it: a host that the provider no
 // longer knows is in the view as one that does not answer.
 func (r *Resource) look(ctx context.Context, c gpu.PoolConfig) ([]string, fleet.View) {
-	switch {
-	case c.Members != nil:
-		hosts := slices.Sorted(maps.Keys(c.Members))
-		return hosts, r.Fleet.Look(ctx, hosts)
-	case c.Scope.Cluster != "":
-		members, unknown := r.Fleet.ClusterHosts(r.Fleet.LookAll(ctx), c.Scope.Cluster)
-		hosts := slices.Concat(members, unknown)
-		return hosts, r.Fleet.Look(ctx, hosts)
-	default:
-		return c.Scope.Hosts, r.Fleet.Look(ctx, c.Scope.Hosts)
+	hosts := slices.Sorted(maps.Keys(c.Members))
+	if c.Members == nil {
+		hosts = scope.Stated(ctx, r.Fleet, c.Scope)
 	}
+	return hosts, r.Fleet.Look(ctx, hosts)
 }

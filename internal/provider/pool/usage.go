@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"math"
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
@@ -45,10 +44,24 @@ func usage(v fleet.View, name string) map[string]usageModel {
 		}
 	}
 	for label, u := range used {
-		u.UsedGPUs, u.UsedMemoryMiB = round(u.UsedGPUs), memory[label].MiB()
+		u.UsedGPUs, u.UsedMemoryMiB = object.Round(u.UsedGPUs), memory[label].MiB()
 		used[label] = u
 	}
 	return used
+}
+
+// onHost is a pool as a host has it: Hyper-V has an object of that name, and a Linux host
+// the claim alone, of which the GPUs that it still has count.
+func onHost(h *gpu.Host, name string) (*gpu.Pool, bool) {
+	if h.Platform != gpu.Linux {
+		return h.Pool(name)
+	}
+	c, ok := h.Claim(gpu.ClaimPool, name)
+	if !ok {
+		return nil, false
+	}
+	gone := func(id string) bool { _, there := h.GPU(id); return !there }
+	return &gpu.Pool{Name: c.ID, GPUs: slices.DeleteFunc(append([]string{}, c.GPUs...), gone)}, true
 }
 
 // poolClaim is a pool as a Linux host has it on record.
@@ -97,10 +110,4 @@ func taken(h *gpu.Host) (part map[string]float64, names map[string][]string) {
 
 // free is what is left of a GPU that shares have a part of. With oversubscription they may
 // have more than there is.
-func free(part float64) float64 { return round(max(0, 1-part)) }
-
-// round tells fractions as finely as gpu_share does.
-func round(f float64) float64 {
-	const digits = 1e4
-	return math.Round(f*digits) / digits
-}
+func free(part float64) float64 { return object.Round(max(0, 1-part)) }

@@ -160,18 +160,12 @@ func applied(p gpu.Power) types.Object {
 		}
 		return types.StringValue(text)
 	}
-	flag := func(v bool) types.Bool {
-		if !v {
-			return types.BoolNull()
-		}
-		return types.BoolValue(true)
-	}
 	timeout := types.StringNull()
 	if p.AllowTurnOff {
 		timeout = types.StringValue(durationText(p.Timeout()))
 	}
 	return types.ObjectValueMust(attributeTypes, map[string]attr.Value{
-		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": flag(p.ForceShutdown), "allow_turn_off": flag(p.AllowTurnOff),
+		"allow_shutdown": types.BoolValue(p.AllowShutdown), "force_shutdown": object.True(p.ForceShutdown), "allow_turn_off": object.True(p.AllowTurnOff),
 		"start_after": unless(p.StayOff, never), "shutdown_timeout": timeout, "when": unless(p.NextOff, nextOff),
 	})
 }

@@ -155,6 +155,15 @@ func Known(f *fleet.Fleet, names []string, at path.Path, diags *diag.Diagnostics
 	return !diags.HasError()
 }
 
+// Stated are the hosts of a scope as a state has it, those that do not answer and may be of its cluster included.
+func Stated(ctx context.Context, f *fleet.Fleet, s gpu.Scope) []string {
+	if s.Cluster == "" {
+		return s.Hosts
+	}
+	members, unknown := f.ClusterHosts(f.LookAll(ctx), s.Cluster)
+	return slices.Concat(members, unknown)
+}
+
 // Named are the hosts that a data source names, all of the provider's for null. A name that the
 // provider does not know is an error at the attribute.
 func Named(ctx context.Context, f *fleet.Fleet, hosts types.Set, diags *diag.Diagnostics) []string {

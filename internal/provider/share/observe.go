@@ -2,7 +2,6 @@ package share
 
 import (
 	"context"
-	"math"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -30,7 +29,7 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	m.Host, m.CDIDevice = types.StringValue(host), types.StringValue(gpu.CDIDevice(s.Name))
 	m.Mode, m.Isolation = types.StringValue(string(facts.Mode)), types.StringValue(string(facts.Isolation))
 	m.Enforcement = types.StringValue(string(facts.Enforcement))
-	m.Fraction = types.Float64Value(math.Round(facts.Fraction*digits) / digits)
+	m.Fraction = types.Float64Value(object.Round(facts.Fraction))
 	m.observeDevices(ctx, h, s.Devices, diags)
 
 	handed, _ := h.HandedShare(s.Name)
@@ -56,9 +55,6 @@ func unknown(h *gpu.Host, s *gpu.Share) bool {
 	}
 	return is
 }
-
-// digits is how finely a fraction is told.
-const digits = 1e4
 
 func (m *model) setEnvironment(ctx context.Context, env map[string]string, diags *diag.Diagnostics) {
 	if env == nil {
