@@ -21,9 +21,10 @@ const (
 	powerKey    = "declared_power"
 	approvedKey = "approved"
 	seenKey     = "seen"
+	importKey   = "import_kind"
 )
 
-// Keys are all that a read or a plan writes.
+// Keys are all that a read or a plan writes. What an import wrote a read only takes back.
 var Keys = []string{ledgerKey, claimKey, powerKey, approvedKey, seenKey}
 
 // Getter reads private state.
@@ -73,6 +74,16 @@ func SetDeclaredPower(ctx context.Context, private Setter, p *gpu.Power) diag.Di
 		return private.SetKey(ctx, powerKey, nil)
 	}
 	return set(ctx, private, powerKey, string(document.Encode(p)))
+}
+
+// ImportedKind is the kind of object that an import id named, "" for none.
+func ImportedKind(ctx context.Context, private Getter) string {
+	return text(ctx, private, importKey)
+}
+
+// SetImportedKind keeps it until the read that follows; "" takes it back.
+func SetImportedKind(ctx context.Context, private Setter, kind string) diag.Diagnostics {
+	return set(ctx, private, importKey, kind)
 }
 
 // Approved is what the plan of a destroy has announced; nil where it could not look. Unlike

@@ -4,6 +4,7 @@ package layout
 
 import (
 	"context"
+	"maps"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -16,12 +17,10 @@ func encode(ctx context.Context, as schema.SingleNestedAttribute, from any, diag
 	return object.NestedOf(ctx, object.Types(as.Attributes), from, diags)
 }
 
-// counted is a map of numbers by name.
+// counted is a map of numbers by name, empty for nil.
 func counted(ctx context.Context, of map[string]int, diags *diag.Diagnostics) types.Map {
-	counts := map[string]int64{}
-	for name, n := range of {
-		counts[name] = int64(n)
-	}
+	counts := map[string]int{}
+	maps.Copy(counts, of)
 	return object.MapOf(ctx, types.Int64Type, counts, diags)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -90,7 +89,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %s.\n%s", words.Capital(found), importForm))
 		return
 	}
-	resp.Diagnostics.Append(keepImportedKind(ctx, resp.Private, at.kind)...)
+	resp.Diagnostics.Append(instance.SetImportedKind(ctx, resp.Private, at.kind)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("hosts"), at.hosts)...)
 	if at.name != "" {
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), at.name)...)
@@ -126,27 +125,6 @@ func (r *Resource) claimed(ctx context.Context, identity identityModel, resp *re
 		return false
 	}
 	return true
-}
-
-// importKindKey is where private state keeps the kind of an import id until the read that
-// follows.
-const importKindKey = "import_kind"
-
-func keepImportedKind(ctx context.Context, private instance.Setter, kind string) diag.Diagnostics {
-	if kind == "" {
-		return nil
-	}
-	return private.SetKey(ctx, importKindKey, []byte(strconv.Quote(kind)))
-}
-
-// importedKind is the kind of the import id, "" for none.
-func importedKind(ctx context.Context, private instance.Getter) gpu.Kind {
-	raw, diags := private.GetKey(ctx, importKindKey)
-	kind, err := strconv.Unquote(string(raw))
-	if diags.HasError() || err != nil {
-		return ""
-	}
-	return gpu.Kind(kind)
 }
 
 // readImported completes a state of which only the hosts, and perhaps the name, the GPUs or

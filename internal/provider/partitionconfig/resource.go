@@ -221,8 +221,8 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 // read completes an import, and writes what the hosts have.
 func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequest, resp *resource.ReadResponse) (*gpu.Claim, map[string]*gpu.Claim, bool) {
 	if state.kind() == "" {
-		r.readImported(ctx, state, importedKind(ctx, req.Private), &resp.Diagnostics)
-		resp.Diagnostics.Append(resp.Private.SetKey(ctx, importKindKey, nil)...)
+		r.readImported(ctx, state, gpu.Kind(instance.ImportedKind(ctx, req.Private)), &resp.Diagnostics)
+		resp.Diagnostics.Append(instance.SetImportedKind(ctx, resp.Private, "")...)
 		if resp.Diagnostics.HasError() {
 			return nil, nil, false
 		}

@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -33,11 +34,12 @@ func (m *model) observe(ctx context.Context, host string, h *gpu.Host, s gpu.Sha
 	m.observeDevices(ctx, h, s.Devices, diags)
 
 	handed, _ := h.HandedShare(s.Name)
-	switch {
-	case handed != nil:
-		m.setEnvironment(ctx, handed.Environment, diags)
-	case m.Environment.IsNull() || m.Environment.IsUnknown():
-		m.setEnvironment(ctx, nil, diags)
+	if handed != nil || m.Environment.IsNull() || m.Environment.IsUnknown() {
+		env := map[string]string{}
+		if handed != nil {
+			maps.Copy(env, handed.Environment)
+		}
+		m.Environment = object.MapOf(ctx, types.StringType, env, diags)
 	}
 	differs := change.ShareDifferences(h, &s, claim)
 	for i := range differs {
@@ -54,13 +56,6 @@ func unknown(h *gpu.Host, s *gpu.Share) bool {
 		is = is || dark
 	}
 	return is
-}
-
-func (m *model) setEnvironment(ctx context.Context, env map[string]string, diags *diag.Diagnostics) {
-	if env == nil {
-		env = map[string]string{}
-	}
-	m.Environment = object.MapOf(ctx, types.StringType, env, diags)
 }
 
 // observeDevices lists where the share is. GPUs that the user named keep their spelling.
