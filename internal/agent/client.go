@@ -82,7 +82,8 @@ func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
 		return gpu.Host{}, fromStatus(c.host, err)
 	}
 	var h gpu.Host
-	return h, c.readHost("inventory", r.GetHost(), &h, &h, "claims[")
+	err = c.readHost("inventory", r.GetHost(), &h, &h, "claims[")
+	return h, err
 }
 
 // Prepare says what a change would do, and touches nothing.
@@ -96,7 +97,8 @@ func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
 		return Prepared{}, fromStatus(c.host, err)
 	}
 	var p Prepared
-	return p, c.readStrictly("prepared change", r.GetPrepared(), &p)
+	err = c.readStrictly("prepared change", r.GetPrepared(), &p)
+	return p, err
 }
 
 // encodeChange writes a change, unless the host would refuse it for its size.
@@ -209,7 +211,8 @@ func (c *Client) Settle(ctx context.Context, fence int64, changeID string, undo 
 		return Outcome{}, fromStatus(c.host, err)
 	}
 	var out Outcome
-	return out, c.readHost("outcome", r.GetOutcome(), &out, &out.Host, "host.claims[")
+	err = c.readHost("outcome", r.GetOutcome(), &out, &out.Host, "host.claims[")
+	return out, err
 }
 
 // Claims lists the claims on the host without reading the host itself.
@@ -219,7 +222,8 @@ func (c *Client) Claims(ctx context.Context) ([]gpu.Claim, error) {
 		return nil, fromStatus(c.host, err)
 	}
 	var claims []gpu.Claim
-	return claims, c.read("list of claims", r.GetClaims(), &claims)
+	err = c.read("list of claims", r.GetClaims(), &claims)
+	return claims, err
 }
 
 // ForgetClaim drops one claim, under the lease. What it stands for stays as it is.
@@ -235,7 +239,8 @@ func (c *Client) Journal(ctx context.Context) (Journal, error) {
 		return Journal{}, fromStatus(c.host, err)
 	}
 	var j Journal
-	return j, c.read("journal", r.GetJournal(), &j)
+	err = c.read("journal", r.GetJournal(), &j)
+	return j, err
 }
 
 // read reads an answer that only informs. What a newer agent says beyond what this client

@@ -85,5 +85,6 @@ func (c *Client) Utilization(ctx context.Context, window time.Duration) (Measure
 		return Measurement{}, fromStatus(c.host, err)
 	}
 	var m Measurement
-	return m, c.read("measurement", r.GetMeasurement(), &m)
+	err = c.read("measurement", r.GetMeasurement(), &m)
+	return m, err
 }

@@ -271,6 +271,5 @@ func Cause(err error) (*backend.Error, bool) {
 	if errors.As(err, &ae) && ae.Cause != nil {
 		return ae.Cause, true
 	}
-	var be *backend.Error
-	return be, errors.As(err, &be)
+	return errors.AsType[*backend.Error](err)
 }

@@ -77,7 +77,8 @@ func decodeEntry(fields map[string]tftypes.Value) (migparted.Entry, error) {
 		return e, err
 	}
 	e.All = e.Devices == nil
-	return e, setFilter(&e, models, filter)
+	err = setFilter(&e, models, filter)
+	return e, err
 }
 
 // setFilter takes the PCI ids as they are, else those of the models.

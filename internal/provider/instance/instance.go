@@ -65,7 +65,8 @@ func SetToken(ctx context.Context, private Setter, token string) diag.Diagnostic
 // which is shown only the state, must not do more. ok is false outside of a replacement.
 func DeclaredPower(ctx context.Context, private Getter) (p gpu.Power, ok bool) {
 	raw := text(ctx, private, powerKey)
-	return p, raw != "" && json.Unmarshal([]byte(raw), &p) == nil
+	ok = raw != "" && json.Unmarshal([]byte(raw), &p) == nil // not in the return, whose values have no order
+	return p, ok
 }
 
 // SetDeclaredPower keeps it from the plan to the apply; nil takes it back.
