@@ -696,6 +696,37 @@ func TestAVMWithTwoPartitionsLeavesOthersTheirs(t *testing.T) {
 	}
 }
 
+// A VM that has a partition by hand, and gets one of the state in place of a GPU, takes one more: what
+// does not fit is refused, whichever of two is planned first.
+func TestAVMWithAPartitionByHandTakesOneMore(t *testing.T) {
+	t.Parallel()
+	w, on := pinning(t, 1)
+	a := *w.assigned("vm-12", gpu.PartitionWant{}).Want.Assignment
+	a.Kind, a.Partition, a.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[1:2]}
+	vm := w.stands("gpu_vm_assignment for VM vm-12", gpu.Want{Assignment: &a})
+	if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-12"); err != nil {
+		t.Fatal(err)
+	}
+	w.turn("vm-12", gpu.VMRunning)
+	w.turn("vm-11", gpu.VMRunning)
+	turns := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-12", gpu.PartitionWant{}).Want}
+	comes := w.assigned("vm-11", gpu.PartitionWant{})
+	for _, p := range []change.Change{turns, comes} { // each alone fits
+		if says := w.plan(p); len(says.errors) > 0 {
+			t.Errorf("the plan says %+v", says.errors)
+		}
+	}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(turns, comes); len(says.errors) == 0 || says.errors[0].Rule != "capacity" {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+	on("vm-11", "")
+	if err := w.apply(turns); !forRoom(err) {
+		t.Errorf("the host says %v", err)
+	}
+}
+
 // A GPU that others had put into compute mode exclusive_process before a config of MPS took it leaves
 // that mode with the config, and for MIG, which no such mode outlasts, at once.
 func TestAGPUGoesToMIGWhateverItsComputeModeWasBefore(t *testing.T) {

@@ -100,13 +100,15 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 	r.checkOwnPinned(at)
 	had := at.vm.PartitionAdapters
 	moves := len(had) > 0 && !slices.ContainsFunc(had, func(p gpu.PartitionAdapter) bool { return gpu.SameID(p.PinnedGPU, a.Partition.PinnedGPU) })
-	if len(had) > 0 && !moves {
+	adds := len(had) > 0 && !moves && r.addsPartition(at)
+	if len(had) > 0 && !moves && !adds {
 		return
 	}
 	slots := r.slots(at.key, at.host)
 	seating := r.seating(at.key, at.host)
-	own := gpu.FoldID(at.vm.ID)
-	delete(seating, own)
+	if !adds { // else what it has by hand, it keeps
+		delete(seating, gpu.FoldID(at.vm.ID))
+	}
 	if moves && a.Partition.PinnedGPU == "" {
 		return
 	}
@@ -163,6 +165,16 @@ func (r *run) checkPartitionSeat(a *gpu.Assignment) {
 		return
 	}
 	r.report(f, key("seat", at.key, at.vm.ID, string(f.Level)))
+}
+
+// addsPartition tells whether the plan gives a VM a partition beside those that it has by hand.
+func (r *run) addsPartition(at located) bool {
+	if prior := r.plan.Prior.Assignment; r.plan.Unchanged || prior != nil && prior.Partition != nil {
+		return false
+	}
+	then := r.forced(*r.projected(at.key, at.host), at.key, r.plan)
+	vm, ok := then.VM(at.vm.ID)
+	return ok && len(vm.PartitionAdapters) > len(at.vm.PartitionAdapters)
 }
 
 // checkPoolSeats asks whether the pool on the VM's host has GPUs for it.
