@@ -179,12 +179,13 @@ func takenFirst(of slot, last string, starters map[string]*starter, free map[str
 		}
 		for _, from := range v.loose {
 			points := func(s slot) int {
-				if left := room[s.gpu.ID] - v.pinned[s.gpu.ID]; s.gpu == of.gpu && left > 0 {
-					return 2*room[s.gpu.ID] + 1
-				} else if s.gpu == of.gpu {
+				switch left := room[s.gpu.ID] - v.pinned[s.gpu.ID]; {
+				case s.gpu != of.gpu:
+					return 2 * room[s.gpu.ID]
+				case left <= 0:
 					return 2 * left // it would not find its own there
 				}
-				return 2 * room[s.gpu.ID]
+				return 2*room[s.gpu.ID] + 1
 			}
 			best := slices.MaxFunc(from, func(a, b slot) int { return points(a) - points(b) })
 			if room[best.gpu.ID]--; best.gpu == of.gpu {

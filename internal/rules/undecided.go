@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -41,20 +42,6 @@ func (r *run) mayGo(vm *gpu.VM) bool {
 // warned of nothing does.
 func (r *run) undecided(v violation, decided map[string]bool) bool {
 	return decided != nil && (v.Level != Warning || r.rule.ID == Feasible) && !containsAll(decided, v.keys)
-}
-
-// undecided is a plan with which something may be wrong, by rule and token.
-type undecided struct {
-	id   [2]string
-	plan change.Change
-}
-
-// last is 1 for what hosts would refuse, of which some other rule may say why.
-func (u undecided) last() int {
-	if u.id[0] == Feasible {
-		return 1
-	}
-	return 0
 }
 
 // Decided finds what is wrong with plans that came before, and hung on what resources of this
@@ -111,21 +98,27 @@ func Decided(w World, last change.Change, levels Levels, said []Finding) []Findi
 			}
 		}
 	}
-	var waiting []undecided
+	var waiting [][2]string
+	plans := map[[2]string]change.Change{}
 	w.Others.undecided.Range(func(key, value any) bool {
 		id, _ := key.([2]string)
-		p, _ := value.(change.Change)
-		waiting = append(waiting, undecided{id, p})
+		waiting = append(waiting, id)
+		plans[id], _ = value.(change.Change)
 		return true
 	})
-	slices.SortFunc(waiting, func(a, b undecided) int {
-		return cmp.Or(cmp.Compare(a.last(), b.last()), cmp.Compare(labelOf(a.plan), labelOf(b.plan)), slices.Compare(a.id[:], b.id[:]))
+	slices.SortFunc(waiting, func(a, b [2]string) int {
+		return cmp.Or(strings.Compare(labelOf(plans[a]), labelOf(plans[b])), slices.Compare(a[:], b[:]))
 	})
-	for _, u := range waiting {
-		if u.last() == 0 || !says[u.plan.Token] {
-			find(u.id, u.plan)
-		} else if !w.Planned {
-			w.Others.undecided.Delete(u.id)
+	// What hosts would refuse comes last, since some other rule may say why.
+	for _, last := range []bool{false, true} {
+		for _, id := range waiting {
+			switch p := plans[id]; {
+			case last != (id[0] == Feasible):
+			case !last || !says[p.Token]:
+				find(id, p)
+			case !w.Planned:
+				w.Others.undecided.Delete(id)
+			}
 		}
 	}
 	return out

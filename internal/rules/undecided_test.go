@@ -42,3 +42,42 @@ func TestUndecidedOfWhatStoodBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestUndecidedIsToldInOrder has several VMs want GPUs that another resource keeps, which is planned
+// last: what hung on it is told in the order of their names, every time.
+func TestUndecidedIsToldInOrder(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	plan := func(vm string, gpus ...string) change.Change {
+		return change.Change{Subject: vm, Token: "claim-" + vm, Want: gpu.Want{Assignment: &gpu.Assignment{
+			Kind: gpu.AssignDevice, VM: vm, VMID: "ID-" + vm, Host: "hv01", Device: &gpu.DeviceWant{Host: "hv01", GPUIDs: gpus},
+		}}}
+	}
+	for range 8 {
+		h := host("hv01", vm("keeps", gpu.VMOff))
+		one := h.GPUs[0]
+		one.Dismounted, one.Status, one.Partitionable = true, gpu.Assigned, nil
+		h.GPUs = nil
+		for _, name := range names {
+			one.ID = name
+			h.GPUs, h.VMs = append(h.GPUs, one), append(h.VMs, vm(name, gpu.VMOff))
+			h.VMs[0].Devices = append(h.VMs[0].Devices, gpu.DeviceAssignment{ID: "D" + name, GPU: name})
+		}
+		claimVM(h, "vdi", "keeps", *plan("keeps", names...).Want.Assignment)
+		w := world(h)
+		for _, name := range slices.Backward(names) {
+			p := plan(name, name)
+			rules.Check(w, p, nil)
+			w.Others.Put(p.Token, p)
+		}
+		last := plan("keeps", names...)
+		last.Prior, last.Unchanged = last.Want, true
+		w.Others.Put(last.Token, last)
+		var told []string
+		for _, f := range rules.Decided(w, last, nil, nil) {
+			told = append(told, f.Other)
+		}
+		if told = slices.Compact(told); !slices.Equal(told, names) {
+			t.Fatalf("told of %v, want %v", told, names)
+		}
+	}
+}
