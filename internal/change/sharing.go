@@ -216,7 +216,11 @@ func (p *planner) leaveSharing(c *configChange) {
 	for i := range c.shrunk {
 		after := &c.shrunk[i]
 		before, _ := p.host.Claim(after.Kind, after.ID)
-		s.daemons(declaredDaemons(&p.host, before), declaredDaemons(&p.host, after))
+		stay := declaredDaemons(&p.host, after)
+		ends := slices.DeleteFunc(declaredDaemons(&p.host, before), func(d gpu.MPSDaemonSpec) bool {
+			return slices.ContainsFunc(stay, func(o gpu.MPSDaemonSpec) bool { return o.Name == d.Name })
+		})
+		s.daemons(ends, placement.Daemons(&p.host, after.Want.Config, after.GPUs)) // in what is missing now none can start
 		if kind := c.want.Kind; kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
 			continue // which sets the modes itself
 		}

@@ -475,6 +475,69 @@ func TestADestroyWaitsForTheConfigThatTakesItsGPU(t *testing.T) {
 	}
 }
 
+// A reboot has lost the GPU instances of a config with MPS inside, and another config takes one of its
+// GPUs: no daemon is started in an instance that is not there.
+func TestADaemonIsNotStartedInAnInstanceThatIsMissing(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	ampere, hopper := cardsOf("lin01")[randomAmpere], cardsOf("lin01")[randomHopper]
+	layout := func(profile string, n int, gpus ...string) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{
+			ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": gpus}, MaxDisruption: gpu.DisruptGPUReset,
+			MIG: &gpu.MIGLayout{Profiles: map[string]int{profile: n}}, MPS: &gpu.MPSLayout{MultiUser: true}, QuiesceUnits: []string{"nvidia-dcgm"},
+		}}
+	}
+	mig := w.stands("gpu_partition_config mig", layout("2g.20gb", 1, ampere, hopper))
+	if err := w.sim.Reboot(t.Context(), "lin01"); err != nil {
+		t.Fatal(err)
+	}
+	takes := change.Change{Subject: "gpu_partition_config mps", Token: "mps", Want: mpsOf(hopper)}
+	less := change.Change{Subject: mig.label, Token: mig.token, Prior: mig.has, Want: layout("1g.10gb", 7, ampere)}
+	if says := w.plan(takes, less); len(says.errors) > 0 {
+		t.Fatalf("the plan says %+v", says.errors)
+	}
+	for _, p := range []change.Change{takes, less} {
+		if err := w.apply(p); err != nil {
+			t.Error(err)
+		}
+	}
+	serve := 0
+	for _, d := range w.hosts()["lin01"].MPS.Daemons {
+		if d.PID != 0 && d.Problem == "" {
+			serve++
+		}
+	}
+	if serve != 8 {
+		t.Errorf("%d daemons serve seven instances and a GPU", serve)
+	}
+}
+
+// A share that does not fit where it is, since others have closed its GPU to all processes, stays there:
+// no layout goes from under it, whichever of the two is planned first.
+func TestALayoutStaysUnderAShareThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	w := cards(t)
+	ampere := cardsOf("lin01")[randomAmpere]
+	layout := func(of gpu.MIGLayout) gpu.Want {
+		return gpu.Want{Config: &gpu.PartitionConfig{
+			ID: "mig", Kind: gpu.KindMIG, Name: "mig", GPUs: map[string][]string{"lin01": {ampere}}, MaxDisruption: gpu.DisruptGPUReset, MIG: &of, QuiesceUnits: []string{"nvidia-dcgm"},
+		}}
+	}
+	mig := w.stands("gpu_partition_config mig", layout(gpu.MIGLayout{Off: true}))
+	share := w.stands("gpu_share s0", gpu.Want{Share: &gpu.Share{Name: "s0", Host: "lin01", Config: "mig", Count: 1}})
+	w.drifting = append(w.drifting, share)
+	if err := w.sim.SetComputeModeOutside(t.Context(), "lin01", ampere, gpu.ComputeProhibited); err != nil {
+		t.Fatal(err)
+	}
+	stays := change.Change{Subject: share.label, Token: share.token, Prior: share.has, Want: share.has}
+	changes := change.Change{Subject: mig.label, Token: mig.token, Prior: mig.has, Want: layout(gpu.MIGLayout{Profiles: map[string]int{"1g.10gb": 7}})}
+	for range 8 { // the plan shuffles them
+		if says := w.plan(stays, changes); len(says.errors) != 1 || says.errors[0].Rule != "share-placement" || !strings.Contains(says.errors[0].Found, ampere) {
+			t.Fatalf("the plan says %+v", says.errors)
+		}
+	}
+}
+
 // GPUs that leave a config wait for a VM that another change of the run leaves off, whichever of the
 // two is planned, or made, first.
 func TestAConfigWaitsForAVMThatStaysOff(t *testing.T) {

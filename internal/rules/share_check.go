@@ -119,6 +119,24 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 				}, key("taken", room.Key, placement.DeviceText(at)))
 				return
 			}
+		}
+		if d == nil && r.today(room.Key).Find(at) == nil {
+			continue // that is so already, whatever is planned
+		}
+		if was := placement.ShareModeOf(room.Host, at); d == nil || was != d.Mode {
+			becomes := "which this run takes away"
+			if d != nil {
+				becomes = fmt.Sprintf("which this run changes from mode %s to %s", was, d.Mode)
+			}
+			o.add(Finding{
+				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
+				Found:  fmt.Sprintf("%s is on %s of %s, %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), becomes),
+				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
+				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
+			}, key("mode", room.Key, placement.DeviceText(at)))
+			return
+		}
+		if d.Unfit != nil {
 			continue
 		}
 		if pool := r.leftPool(s, room.Key, at.GPU); pool != "" {
@@ -128,15 +146,6 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 				Wanted: "A share stays where it was placed, on a GPU of its pool.",
 				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU in the pool.",
 			}, key("left pool", room.Key, placement.DeviceText(at)))
-			return
-		}
-		if was := placement.ShareModeOf(room.Host, at); was != d.Mode {
-			o.add(Finding{
-				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
-				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), was, d.Mode),
-				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
-				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
-			}, key("mode", room.Key, placement.DeviceText(at)))
 			return
 		}
 	}
