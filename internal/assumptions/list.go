@@ -118,11 +118,11 @@ var all = []Assumption{
 	},
 	{
 		ID: "hyperv-emptier-gpu", Platform: gpu.HyperV,
-		Says:     "A VM that is pinned to no GPU takes its partition of a GPU with the most free ones, of any of them. Where a run pins one VM and starts another one that is not pinned, the plan counts with that.",
+		Says:     "A VM that is pinned to no GPU takes its partition of a GPU with the most free ones, of any of them, and what is pinned of the same VM first. Where a run pins one VM and starts another one that is not pinned, the plan counts with that.",
 		Source:   "Microsoft's pages say only that the choice is automatic.",
 		Answered: "starting VMs on a host with several divided GPUs",
 		Unasked:  "it takes a start of several VMs",
-		Where:    []string{"internal/rules/pinned.go", simulated + "placement.go"},
+		Where:    []string{"internal/gpu/vm.go", "internal/rules/pinned.go", simulated + "placement.go"},
 	},
 	{
 		ID: "hyperv-pool-allocation", Platform: gpu.HyperV, Tried: true,

@@ -194,7 +194,7 @@ func hasWhole(vm *gpu.VM, id string) bool {
 // is pinned to, or of the emptiest, since which one Hyper-V takes is its own affair. It
 // returns the adapter that finds none. The host's list of GPUs is a copy already.
 func occupy(host *gpu.Host, vm *gpu.VM) *gpu.PartitionAdapter {
-	for i, a := range vm.PartitionAdapters {
+	for _, a := range vm.PinnedFirst() {
 		var best *gpu.GPU
 		for i := range host.GPUs {
 			g := &host.GPUs[i]
@@ -207,7 +207,7 @@ func occupy(host *gpu.Host, vm *gpu.VM) *gpu.PartitionAdapter {
 			}
 		}
 		if best == nil {
-			return &vm.PartitionAdapters[i]
+			return &a
 		}
 		part := *best.Partitionable
 		part.Partitions = append(slices.Clone(part.Partitions), gpu.Partition{VMID: vm.ID, VRAM: part.PartitionVRAM(), SupportsOutgoingLiveMigration: part.SupportsIncomingLiveMigration})

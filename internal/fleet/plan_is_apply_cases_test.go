@@ -721,6 +721,33 @@ func TestAVMThatIsRestartedMayTakeTheGPUOfOneThatIsPinned(t *testing.T) {
 	}
 }
 
+// A VM that gets a partition of a certain GPU in place of a whole one has another partition by hand: the
+// two that there are suffice, since what is pinned comes first.
+func TestAVMFindsTheGPUThatItIsPinnedToBesideAPartitionByHand(t *testing.T) {
+	t.Parallel()
+	for _, id := range randomGPUs {
+		w := nodes(t, 1)
+		w.stands("gpu_partition_config vdi", gpu.Want{Config: &gpu.PartitionConfig{ID: "vdi", Name: "vdi", Kind: gpu.KindGPUP, Count: 1, GPUs: map[string][]string{"hv01": randomGPUs}}})
+		whole := *w.assigned("vm-11", gpu.PartitionWant{}).Want.Assignment
+		whole.Kind, whole.Partition, whole.Device = gpu.AssignDevice, nil, &gpu.DeviceWant{Host: "hv01", GPUIDs: randomDDA[:1]}
+		vm := w.stands("gpu_vm_assignment for VM vm-11", gpu.Want{Assignment: &whole})
+		if _, err := w.sim.AddForeignAdapter(t.Context(), "vm-11"); err != nil {
+			t.Fatal(err)
+		}
+		w.turn("vm-11", gpu.VMRunning)
+		p := change.Change{Subject: vm.label, Token: vm.token, Prior: vm.has, Want: w.assigned("vm-11", gpu.PartitionWant{PinnedGPU: id}).Want}
+		if says := w.plan(p); len(says.errors) > 0 {
+			t.Errorf("pinned to %s, the plan says %+v", id, says.errors)
+		}
+		if err := w.apply(p); err != nil {
+			t.Error(err)
+		}
+		if vm, _ := w.hosts()["hv01"].VM(whole.VMID); !vm.Runs() {
+			t.Errorf("pinned to %s the VM is %s", id, vm.State)
+		}
+	}
+}
+
 // A VM with a second partition, by hand, does not take the one that it is pinned to itself away from
 // another VM: where it had to, it would not start.
 func TestAVMWithTwoPartitionsLeavesOthersTheirs(t *testing.T) {

@@ -1,5 +1,7 @@
 package gpu
 
+import "slices"
+
 // VM is one virtual machine on its owner host.
 type VM struct {
 	ID         string  `json:"id"` // GUID, upper case as Hyper-V prints it
@@ -184,6 +186,17 @@ type PartitionAdapter struct {
 	// PinnedGPU is the GPU that the partition must come from; "" lets Hyper-V choose.
 	PinnedGPU string `json:"pinned_gpu,omitempty"`
 	Quotas    Quotas `json:"quotas"`
+}
+
+// PinnedFirst are a VM's adapters in the order in which they find a partition (assumption hyperv-emptier-gpu).
+func (v *VM) PinnedFirst() []PartitionAdapter {
+	isPinned := func(a PartitionAdapter) int {
+		if a.PinnedGPU != "" {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(v.PartitionAdapters), func(a, b PartitionAdapter) int { return isPinned(a) - isPinned(b) })
 }
 
 // Quotas are an adapter's minimum, maximum and optimal shares. Nil leaves a value

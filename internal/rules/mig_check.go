@@ -174,7 +174,8 @@ var watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "d
 // warnOfWatchers says that a GPU may not let itself be reset: what runs is known, and not what
 // each service has open.
 func (r *run) warnOfWatchers(host string, f change.Forecast) {
-	if len(f.Resets) == 0 || len(f.Refused) > 0 {
+	// Another plan of the run may still let go of what is in use.
+	if len(f.Resets) == 0 || slices.ContainsFunc(f.Refused, func(why *change.Refusal) bool { return why.Code != change.InUse }) {
 		return
 	}
 	var runs []string

@@ -308,6 +308,34 @@ func TestAShareTakesTheWholeGPUOfOneThatGoes(t *testing.T) {
 	}
 }
 
+// A config leaves a GPU for another one that has to be reset. That a service watches it is said before the
+// run has planned that the share on the former one goes, as it is after.
+func TestAServiceIsToldOfUnderAShareThatGoes(t *testing.T) {
+	onGPU := func(id string) gpu.Want {
+		return edited(migConfig("ml", profiles("3g.40gb", 1), "gpu01"), func(c *gpu.PartitionConfig) {
+			c.GPUs, c.MaxDisruption = map[string][]string{"gpu01": {id}}, gpu.DisruptGPUReset
+		})
+	}
+	before := onGPU(migGPU0)
+	h := laidOut(shareServer(ampere(h100(migGPU0, at("3g.40gb", 4))), migOff(ampere(h100(migGPU1)))), before)
+	h.Units = []string{"nvidia-dcgm.service"}
+	w := world(has(h, "vdi", into(share("old", 0), at("3g.40gb", 4))))
+	moves := change.Change{Subject: label(before), Token: h.Claims[0].Token, Prior: before, Want: onGPU(migGPU1)}
+	gone := change.Change{Subject: "old", Token: h.Claims[1].Token, Prior: h.Claims[1].Want}
+	for _, order := range [][]change.Change{{moves, gone}, {gone, moves}} {
+		w.Others = rules.NewBook()
+		var all []rules.Finding
+		for _, p := range order {
+			found := rules.Check(w, p, nil)
+			all = append(all, found...)
+			w.Others.Put(p.Token, p)
+		}
+		if said := of("mig-mode", all); len(said) != 1 || said[0].Level != rules.Warning || said[0].Path != "quiesce_units" {
+			t.Errorf("%s first: %+v", order[0].Subject, all)
+		}
+	}
+}
+
 // BenchmarkPlanOfShares plans shares of all sizes that a pool of ten hosts has no room for in
 // every order. It is to stay far below a second: each share is checked beside all others.
 func BenchmarkPlanOfShares(b *testing.B) {

@@ -15,7 +15,7 @@ const noResources = "insufficient system resources exist to complete the request
 // seat finds a partition for each of the VM's adapters and a GPU for each of its
 // device settings. That is decided at each start anew.
 func (r *record) seat(vm *gpu.VM) error {
-	for _, a := range vm.PartitionAdapters {
+	for _, a := range vm.PinnedFirst() {
 		if err := r.seatAdapter(vm, a); err != nil {
 			return err
 		}
