@@ -22,12 +22,12 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 )
 
-// direct hands to resources what is asked of them for what they have and for what they make. The framework (v1.19.0)
-// walks through each value a dozen times on the way there and back, for blocks, defaults, write-only attributes, plan
-// modifiers and values that are as good as equal, and copies all attributes of the schema at every step: most of what a
-// plan takes. No schema here has any of these, but for plan modifiers, which leave alone what is planned as it was and
-// what is new. An update, an import and a state of another version are the framework's. TestAnswers... hold it to the
-// framework's answers.
+// direct hands to resources what is asked of them for what they have and for what they make, and to their validators what is
+// configured. The framework (v1.19.0) walks through each value a dozen times on the way there and back, for blocks, defaults,
+// write-only attributes, plan modifiers and values that are as good as equal, and copies all attributes of the schema at every
+// step: most of what a plan takes. No schema here has any of these, but for plan modifiers, which leave alone what is planned as
+// it was and what is new. An update, an import, a state of another version and a configuration with a fault are the framework's.
+// TestAnswers... hold it to the framework's answers.
 type direct struct {
 	Served
 	provider *gpuProvider
@@ -40,6 +40,7 @@ type kind struct {
 	schema    schema.Schema
 	identity  identityschema.Schema
 	is, known tftypes.Type // of a state, and of an identity
+	together  *sync.Map    // attributes that may be set together
 }
 
 func newDirect(p *gpuProvider, inner Served) *direct {
@@ -55,7 +56,7 @@ func newDirect(p *gpuProvider, inner Served) *direct {
 			if r, ok := r.(resource.ResourceWithIdentity); ok {
 				r.IdentitySchema(ctx, resource.IdentitySchemaRequest{}, &id)
 			}
-			out[name.TypeName] = kind{construct, s.Schema, id.IdentitySchema, s.Schema.Type().TerraformType(ctx), id.IdentitySchema.Type().TerraformType(ctx)}
+			out[name.TypeName] = kind{construct, s.Schema, id.IdentitySchema, s.Schema.Type().TerraformType(ctx), id.IdentitySchema.Type().TerraformType(ctx), new(sync.Map)}
 		}
 		return out
 	})}

@@ -34,6 +34,7 @@ type twin struct {
 	types     map[string]*tfprotov6.Schema
 	fleet     string // of the framework's
 	compared  *atomic.Int64
+	faultless map[string]int // configurations
 }
 
 func newTwin(t *testing.T, fleet string, compared *atomic.Int64) (*twin, error) {
@@ -49,7 +50,7 @@ func newTwin(t *testing.T, fleet string, compared *atomic.Int64) (*twin, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &twin{Served: server(), t: t, framework: framework, types: all.ResourceSchemas, fleet: fleet, compared: compared}, nil
+	return &twin{Served: server(), t: t, framework: framework, types: all.ResourceSchemas, fleet: fleet, compared: compared, faultless: map[string]int{}}, nil
 }
 
 func (w *twin) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
@@ -95,6 +96,24 @@ func (w *twin) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResour
 
 // claimTokens are made anew for each object.
 var claimTokens = regexp.MustCompile(`"claim_token":"[^"]*"`)
+
+func (w *twin) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+	resp, err := caught(ctx, w.Served.ValidateResourceConfig, r)
+	if want, wantErr := caught(ctx, w.framework.ValidateResourceConfig, r); fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		w.t.Errorf("%s: %v, and by the framework: %v", r.TypeName, err, wantErr)
+	} else if err == nil {
+		lines := func(said []*tfprotov6.Diagnostic) string { // which come in any order
+			all := strings.Split(w.text(r.TypeName, nil, nil, nil, said, nil), "\n")
+			slices.Sort(all)
+			return strings.Join(all, "\n")
+		}
+		w.same("validation", r.TypeName, w.text(r.TypeName, r.Config, nil, nil, nil, nil), lines(resp.Diagnostics), lines(want.Diagnostics))
+		if len(want.Diagnostics) == 0 {
+			w.faultless[r.TypeName]++
+		}
+	}
+	return resp, err
+}
 
 func (w *twin) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	resp, err := caught(ctx, w.Served.UpgradeResourceState, r)
@@ -286,6 +305,16 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 			}
 			created, err := tfprotov6.NewDynamicValue(top, tftypes.NewValue(top, config))
 			r.Must(err)
+			for tries, v := 0, tftypes.NewValue(top, config); tries < 12; tries++ { // until nothing is wrong with it
+				written, err := tfprotov6.NewDynamicValue(top, v)
+				r.Must(err)
+				resp, err := w.ValidateResourceConfig(t.Context(), &tfprotov6.ValidateResourceConfigRequest{TypeName: kind, Config: &written})
+				r.Must(err)
+				if len(resp.Diagnostics) == 0 {
+					break
+				}
+				v = g.mend(s.Block, v, resp.Diagnostics[0].Attribute)
+			}
 			_, _ = w.PlanResourceChange(t.Context(), &tfprotov6.PlanResourceChangeRequest{TypeName: kind, Config: &created, PriorState: &none, ProposedNewState: &created, PriorPrivate: private})
 			if g.IntN(4) == 0 { // a caller may send JSON
 				prior, err := json.Marshal(g.json(value))
@@ -296,7 +325,12 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d answers", compared.Load())
+	t.Logf("%d answers, configurations without a fault: %v", compared.Load(), w.faultless)
+	for kind := range all.ResourceSchemas {
+		if w.faultless[kind] < 20 {
+			t.Error("few configurations are without a fault:", kind)
+		}
+	}
 	if compared.Load() < 600 {
 		t.Error("few answers were compared")
 	}
@@ -341,6 +375,40 @@ func (g generator) value(typ tftypes.Type, must, whole bool) tftypes.Value {
 		return tftypes.NewValue(typ, g.IntN(2) == 0)
 	}
 	return tftypes.NewValue(typ, words[g.IntN(len(words))])
+}
+
+// mend leaves out what is at fault, or sets it where it is missing: one of any where it is not said.
+func (g generator) mend(s *tfprotov6.SchemaBlock, v tftypes.Value, at *tftypes.AttributePath) tftypes.Value {
+	if at == nil {
+		var free []string
+		for _, a := range s.Attributes {
+			if a.Optional {
+				free = append(free, a.Name)
+			}
+		}
+		at = tftypes.NewAttributePath().WithAttributeName(free[g.IntN(len(free))])
+	}
+	var steps []tftypes.AttributePathStep // as far as there is no list or set
+	for _, step := range at.Steps() {
+		if _, ok := step.(tftypes.AttributeName); !ok {
+			break
+		}
+		steps = append(steps, step)
+	}
+	at = tftypes.NewAttributePathWithSteps(steps)
+	v, err := tftypes.Transform(v, func(p *tftypes.AttributePath, v tftypes.Value) (tftypes.Value, error) {
+		switch {
+		case !p.Equal(at):
+			return v, nil
+		case v.IsNull():
+			return g.value(v.Type(), true, false), nil
+		}
+		return tftypes.NewValue(v.Type(), nil), nil
+	})
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // json is a value as a state file has it.
