@@ -138,6 +138,6 @@ func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v attr.
 
 // silent tells whether no validator has anything to say of a value.
 func silent[V any, T attr.Value](validators []V, v attr.Value, ask func(V, T) diag.Diagnostics) bool {
-	value, ok := v.(T)
-	return ok && !slices.ContainsFunc(validators, func(each V) bool { return len(ask(each, value)) > 0 })
+	value, ok := v.(T) // which those are not that have a type of their own
+	return len(validators) == 0 || ok && !slices.ContainsFunc(validators, func(each V) bool { return len(ask(each, value)) > 0 })
 }
