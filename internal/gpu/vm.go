@@ -190,6 +190,9 @@ type PartitionAdapter struct {
 
 // PinnedFirst are a VM's adapters in the order in which they find a partition (assumption hyperv-emptier-gpu).
 func (v *VM) PinnedFirst() []PartitionAdapter {
+	if len(v.PartitionAdapters) < 2 {
+		return v.PartitionAdapters
+	}
 	isPinned := func(a PartitionAdapter) int {
 		if a.PinnedGPU != "" {
 			return 0

@@ -348,9 +348,12 @@ func (g generator) value(typ tftypes.Type, must, whole bool) tftypes.Value {
 	}
 	switch typ := typ.(type) {
 	case tftypes.Object:
-		values := map[string]tftypes.Value{}
+		values, none := map[string]tftypes.Value{}, !whole && g.IntN(4) == 0
 		for _, name := range slices.Sorted(maps.Keys(typ.AttributeTypes)) {
-			values[name] = g.value(typ.AttributeTypes[name], false, whole)
+			values[name] = tftypes.NewValue(typ.AttributeTypes[name], nil)
+			if !none {
+				values[name] = g.value(typ.AttributeTypes[name], false, whole)
+			}
 		}
 		return tftypes.NewValue(typ, values)
 	case tftypes.Map:

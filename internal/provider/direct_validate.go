@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -93,7 +94,8 @@ func faultless(ctx context.Context, config tfsdk.Config, attributes map[string]s
 	return true
 }
 
-// sound asks the validators of an attribute. Of lists, maps and nested sets it only knows that they are not set.
+// sound asks the validators of an attribute. Of lists, maps and nested sets it only knows those that are not set, and that nobody
+// has to ask whether they may be left out.
 func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v attr.Value, at path.Path, match path.Expression) bool {
 	switch a := a.(type) {
 	case schema.StringAttribute:
@@ -133,7 +135,7 @@ func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v attr.
 			return resp.Diagnostics
 		})
 	}
-	return v.IsNull()
+	return v.IsNull() && reflect.ValueOf(a).FieldByName("Validators").Len() == 0
 }
 
 // silent tells whether no validator has anything to say of a value.

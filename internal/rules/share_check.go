@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
@@ -107,6 +108,7 @@ func (r *run) takenOver(s *gpu.Share, hosts []string) (*gpu.Share, []string) {
 
 // settlePlaced checks a share where it is.
 func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
+	lost := false
 	for _, at := range s.Devices {
 		d := room.Find(at)
 		if d == nil || d.Unfit != nil {
@@ -120,26 +122,11 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 				return
 			}
 		}
-		if d == nil && r.today(room.Key).Find(at) == nil {
-			continue // that is so already, whatever is planned
-		}
-		if was := placement.ShareModeOf(room.Host, at); d == nil || was != d.Mode {
-			becomes := "which this run takes away"
-			if d != nil {
-				becomes = fmt.Sprintf("which this run changes from mode %s to %s", was, d.Mode)
-			}
-			o.add(Finding{
-				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
-				Found:  fmt.Sprintf("%s is on %s of %s, %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), becomes),
-				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
-				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
-			}, key("mode", room.Key, placement.DeviceText(at)))
-			return
-		}
-		if d.Unfit != nil {
+		if d == nil {
+			lost = lost || r.today(room.Key).Find(at) != nil // else that is so already, whatever is planned
 			continue
 		}
-		if pool := r.leftPool(s, room.Key, at.GPU); pool != "" {
+		if pool := r.leftPool(s, room.Key, at.GPU); d.Unfit == nil && pool != "" {
 			o.add(Finding{
 				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.Key, GPU: at.GPU,
 				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), quote(pool)),
@@ -148,11 +135,20 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 			}, key("left pool", room.Key, placement.DeviceText(at)))
 			return
 		}
+		if was := placement.ShareModeOf(room.Host, at); was != d.Mode {
+			o.add(Finding{
+				Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: r.reshapes(room.Key, at.GPU),
+				Found:  fmt.Sprintf("%s is on %s of %s, which this run changes from mode %s to %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), was, d.Mode),
+				Wanted: "A share stays where it was placed, on a device of the mode that it was placed in.",
+				Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the layout as it is.",
+			}, key("mode", room.Key, placement.DeviceText(at)))
+			return
+		}
 	}
 	devices, err := room.Place(s)
 	if err != nil {
 		f := r.roomFinding(s, []error{err})
-		o.add(f, key("placed", f.Rule, room.Key, s.Name))
+		o.add(f, key("placed", f.Rule, room.Key, s.Name, strconv.FormatBool(lost)))
 		return
 	}
 	o.host, o.devices = room, devices
