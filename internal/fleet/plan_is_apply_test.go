@@ -971,10 +971,12 @@ func (w *world) untouched(before, after map[string]*gpu.Host) {
 		return
 	}
 	// What a recovery gives back has other ids and addresses, and is listed last. In MIG mode a GPU tells no time slice.
-	ids := []cmp.Option{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b gpu.TimeSlice) bool {
-		return stdcmp.Or(a, gpu.TimeSliceDefault) == stdcmp.Or(b, gpu.TimeSliceDefault)
-	}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address", "GPUInstance"),
-		cmpopts.SortSlices(func(a, b gpu.GPUInstance) bool { return a.Start < b.Start }), cmpopts.IgnoreFields(gpu.GPUInstance{}, "ID"), cmpopts.IgnoreFields(gpu.ComputeInstance{}, "UUID")}
+	ids := []cmp.Option{
+		cmpopts.EquateEmpty(), cmp.Comparer(func(a, b gpu.TimeSlice) bool {
+			return stdcmp.Or(a, gpu.TimeSliceDefault) == stdcmp.Or(b, gpu.TimeSliceDefault)
+		}), cmpopts.SortSlices(func(a, b gpu.Partition) bool { return a.VMID < b.VMID }), cmpopts.IgnoreFields(gpu.PartitionAdapter{}, "ID"), cmpopts.IgnoreFields(gpu.DeviceAssignment{}, "ID"), cmpopts.IgnoreFields(gpu.Partition{}, "ID", "VFLUID"), cmpopts.IgnoreFields(gpu.VGPUInstance{}, "Address", "GPUInstance"),
+		cmpopts.SortSlices(func(a, b gpu.GPUInstance) bool { return a.Start < b.Start }), cmpopts.IgnoreFields(gpu.GPUInstance{}, "ID"), cmpopts.IgnoreFields(gpu.ComputeInstance{}, "UUID"),
+	}
 	if diff := cmp.Diff(before, after, ids...); diff != "" {
 		w.fatal("a change that is refused touched the hosts (-before +after):\n%s", diff)
 	}
