@@ -1,7 +1,5 @@
 package gpu
 
-import "slices"
-
 // VM is one virtual machine on its owner host.
 type VM struct {
 	ID         string  `json:"id"` // GUID, upper case as Hyper-V prints it
@@ -193,13 +191,15 @@ func (v *VM) PinnedFirst() []PartitionAdapter {
 	if len(v.PartitionAdapters) < 2 {
 		return v.PartitionAdapters
 	}
-	isPinned := func(a PartitionAdapter) int {
+	var pinned, others []PartitionAdapter
+	for _, a := range v.PartitionAdapters {
 		if a.PinnedGPU != "" {
-			return 0
+			pinned = append(pinned, a)
+		} else {
+			others = append(others, a)
 		}
-		return 1
 	}
-	return slices.SortedStableFunc(slices.Values(v.PartitionAdapters), func(a, b PartitionAdapter) int { return isPinned(a) - isPinned(b) })
+	return append(pinned, others...)
 }
 
 // Quotas are an adapter's minimum, maximum and optimal shares. Nil leaves a value

@@ -41,7 +41,7 @@ func (k kind) faultless(ctx context.Context, config tfsdk.Config) bool {
 		r.ValidateConfig(ctx, req, &resp)
 		said = resp.Diagnostics
 	}
-	set := set(fields) // all that these validators ask
+	set := set(fields) // all that validators of whole configurations ask here
 	if _, known := k.together.Load(set); !known {
 		if r, ok := r.(resource.ResourceWithConfigValidators); ok {
 			for _, v := range r.ConfigValidators(ctx) {
@@ -72,6 +72,7 @@ func set(fields map[string]tftypes.Value) string {
 	return strings.Join(names, " ")
 }
 
+// faultless tells so of the attributes of an object.
 func faultless(ctx context.Context, config tfsdk.Config, attributes map[string]schema.Attribute, fields map[string]tftypes.Value, at path.Path, match func(string) path.Expression) bool {
 	for name, a := range attributes {
 		v := fields[name]

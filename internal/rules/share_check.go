@@ -121,12 +121,10 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 				}, key("taken", room.Key, placement.DeviceText(at)))
 				return
 			}
-		}
-		if d == nil {
-			lost = lost || r.today(room.Key).Find(at) != nil // else that is so already, whatever is planned
+			lost = lost || d == nil && r.today(room.Key).Find(at) != nil // else that is so already, whatever is planned
 			continue
 		}
-		if pool := r.leftPool(s, room.Key, at.GPU); d.Unfit == nil && pool != "" {
+		if pool := r.leftPool(s, room.Key, at.GPU); pool != "" {
 			o.add(Finding{
 				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.Key, GPU: at.GPU,
 				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), quote(pool)),
@@ -148,6 +146,7 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 	devices, err := room.Place(s)
 	if err != nil {
 		f := r.roomFinding(s, []error{err})
+		// What did not fit before either is only warned of, but not where this run takes its device as well.
 		o.add(f, key("placed", f.Rule, room.Key, s.Name, strconv.FormatBool(lost)))
 		return
 	}

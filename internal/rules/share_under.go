@@ -114,10 +114,10 @@ func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at 
 		return placement.LackMissing, "is no longer whole"
 	case d.Unfit != nil && d.Unfit.Code == placement.LackForVMs:
 		return placement.LackForVMs, "goes to VMs: it " + d.Unfit.Found
-	case d.Mode != was:
-		return placement.LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.Mode)
 	case d.Unfit != nil:
 		return "", "" // that is so already, whatever is planned
+	case d.Mode != was:
+		return placement.LackMode, fmt.Sprintf("changes from mode %s to %s", was, d.Mode)
 	}
 	switch code := d.Exceeded(d.Taken()); code {
 	case placement.LackReplicas:
