@@ -108,11 +108,7 @@ func (d *Directory) List() (out []gpu.HandedShare, foreign []string, err error) 
 		have := spec.Devices[0].ContainerEdits
 		found.Environment = environment(have)
 		_, found.Note = host.edits(devicesOf(have))
-		if limitsMemory(have) {
-			if found.LimitsContainers = d.hasCgroup2(); !found.LimitsContainers && found.Note == "" && wantsLimits(have) {
-				found.Note = "The host has no cgroup v2, without which the hook of the NVIDIA container toolkit that limits memory fails, and containers of the share do not start."
-			}
-		}
+		found.LimitsContainers = limitsMemory(have) && wantsLimits(have) && d.hasCgroup2()
 		out = append(out, found)
 	}
 	slices.Sort(foreign)
@@ -123,6 +119,11 @@ func (d *Directory) List() (out []gpu.HandedShare, foreign []string, err error) 
 // specification is written for the oldest version of CDI that has all it needs. The note says
 // what to do when the driver's libraries are not in it, in a sentence or two; else "".
 func (d *Directory) specification(s *Share) (spec *specs.Spec, note string, err error) {
+	if !d.hasCgroup2() {
+		unlimited := *s
+		unlimited.MemoryRequest, unlimited.MemoryLimit = 0, 0
+		s = &unlimited
+	}
 	nodes, err := d.nodes(s)
 	if err != nil {
 		return nil, "", err

@@ -36,6 +36,7 @@ func newHost(t *testing.T) *host {
 	for _, node := range []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia3", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31"} {
 		h.write("/dev/"+node, "")
 	}
+	h.write("/sys/fs/cgroup/cgroup.controllers", "cpu memory")
 	h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu3/gi2/access 30\ngpu3/gi2/ci0/access 31\n")
 	return h
 }

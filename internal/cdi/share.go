@@ -15,8 +15,9 @@ type Share struct {
 	// MPS is the control daemon that serves the share, or nil.
 	MPS *MPS
 	// MemoryRequest and MemoryLimit are for each GPU and the whole container; 0 is none. The
-	// container toolkit's hook has the driver enforce them from R615 on; before, they only
-	// tell the container.
+	// container toolkit's hook has the driver enforce them. Of a driver without such limits, or
+	// where cgroups are of version 1, the hook fails, and with it the start of the container: for
+	// such a driver both are 0, and Write leaves them out for such cgroups.
 	MemoryRequest gpu.Bytes
 	MemoryLimit   gpu.Bytes
 }

@@ -182,6 +182,7 @@ func TestRealDaemonWithoutRoom(t *testing.T) {
 func TestRealContainer(t *testing.T) {
 	f := realHost(t)
 	fakecdi.MakeNodes(t, f.at("dev"))
+	f.put("sys/fs/cgroup", "cgroup.controllers")
 	d := f.ensure(gpu.MPSDaemonSpec{
 		Name: "team-a", Devices: []gpu.SharedDevice{{GPU: uuid(1)}, {GPU: uuid(2)}}, User: new(os.Geteuid()), ActiveThreadPercentage: 50,
 	})

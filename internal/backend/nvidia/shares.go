@@ -81,7 +81,10 @@ func (b *Backend) shareOf(ctx context.Context, driver *session, s gpu.ShareSpec,
 
 // share is a share with its devices as the driver numbers them now.
 func (s *session) share(spec gpu.ShareSpec) (*cdi.Share, error) {
-	out := &cdi.Share{Name: spec.Name, MemoryRequest: spec.MemoryRequest, MemoryLimit: spec.MemoryLimit}
+	out := &cdi.Share{Name: spec.Name}
+	if s.offers("nvmlDeviceSetMemoryLimits_v1") {
+		out.MemoryRequest, out.MemoryLimit = spec.MemoryRequest, spec.MemoryLimit
+	}
 	for _, device := range spec.Devices {
 		at, err := s.locate(device)
 		if err != nil {

@@ -46,7 +46,7 @@ func (r *record) writeShare(want gpu.ShareSpec) error {
 		return err
 	}
 	handed := gpu.HandedShare{
-		Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share), LimitsContainers: r.limitsContainers(want.Devices),
+		Name: want.Name, CDIDevice: gpu.CDIDevice(want.Name), Environment: cdi.Environment(share), LimitsContainers: r.limitsContainers(want),
 	}
 	if r.ContainerToolkit == "" {
 		handed.Note = "The host has no NVIDIA container toolkit, so containers get the share without the driver's libraries: install it and apply again, or include the libraries in the image."
@@ -75,16 +75,17 @@ func (h *Host) OutdatedShares(ctx context.Context, shares []gpu.ShareSpec) (map[
 		case !handed, err != nil:
 		case len(have.Environment) > 0 && !maps.Equal(have.Environment, cdi.Environment(share)):
 			out[want.Name] = "leads elsewhere"
-		case r.ContainerToolkit != "" && have.LimitsContainers != r.limitsContainers(want.Devices):
+		case r.ContainerToolkit != "" && have.LimitsContainers != r.limitsContainers(want):
 			out[want.Name] = "was written for another driver or container toolkit"
 		}
 	}
 	return out, nil
 }
 
-// limitsContainers reports whether the toolkit's specification has a hook for limits of memory.
-func (r *record) limitsContainers(devices []gpu.SharedDevice) bool {
-	return !slices.ContainsFunc(devices, func(d gpu.SharedDevice) bool {
+// limitsContainers reports whether the toolkit's specification has a hook for limits of memory, and
+// the share has a limit for it.
+func (r *record) limitsContainers(want gpu.ShareSpec) bool {
+	return want.MemoryRequest+want.MemoryLimit > 0 && !slices.ContainsFunc(want.Devices, func(d gpu.SharedDevice) bool {
 		g, ok := r.GPU(d.GPU)
 		return !ok || d.Instance != nil || !r.Host.LimitsContainers(g)
 	})
