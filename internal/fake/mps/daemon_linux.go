@@ -59,6 +59,7 @@ func daemonize(me self, b Behaviour) int {
 	}
 	d.say("Starting control daemon using socket %s", filepath.Join(d.pipe, "control"))
 	d.say("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s", d.pipe)
+	d.say("CUDA MPS Control binary version: 13000")
 	if p, err := strconv.ParseFloat(os.Getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), 64); err == nil {
 		d.threads = p
 	}

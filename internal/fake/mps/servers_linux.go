@@ -58,6 +58,7 @@ func (d *daemon) startServer(uid int) *mpsServer {
 	s := &mpsServer{pid: pid, user: uid, threads: d.threads, limits: maps.Clone(d.limits), clients: map[int]net.Conn{}, process: cmd.Process}
 	if d.b.GPU {
 		d.servers = append(d.servers, s)
+		d.say("NEW SERVER %d: Ready", pid)
 	}
 	go func() {
 		status := 1
@@ -90,6 +91,7 @@ func (d *daemon) forget(s *mpsServer) {
 // client is a CUDA process. Another user's waits until the server has no clients left.
 func (d *daemon) client(c net.Conn, in *bufio.Reader, uid, pid int) {
 	d.mu.Lock()
+	d.say("User did not send valid credentials") // it does, and drivers say so of each
 	if d.static && !slices.ContainsFunc(d.partitions, func(p partition) bool { return d.computes(pid, p) }) {
 		d.say("Client %d: CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION", pid)
 		d.mu.Unlock()
@@ -112,6 +114,7 @@ func (d *daemon) client(c net.Conn, in *bufio.Reader, uid, pid int) {
 			}
 		}
 		if mine == nil && len(d.servers) == 0 {
+			d.say("NEW CLIENT %d from user %d: Server is not ready, push client to pending list", pid, uid)
 			mine = d.startServer(uid)
 		}
 		if mine == nil {

@@ -21,3 +21,6 @@ func (h *Host) Plan(ctx context.Context, spec mpsconf.Spec) (Effect, error) {
 	}
 	return effect, nil
 }
+
+// LastWords are the reasons that a control daemon's log ends with.
+func LastWords(log string) string { return lastWords(logSince(log, 0)) }

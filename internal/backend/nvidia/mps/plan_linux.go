@@ -34,7 +34,7 @@ type Effect struct {
 	Action Action
 	Why    string
 	// Clients are those that would end with a restart, or with servers that have outlived
-	// their daemon.
+	// their daemon (assumption linux-mps-orphans).
 	Clients []Client
 }
 
