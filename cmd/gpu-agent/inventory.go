@@ -136,7 +136,6 @@ func showPartitions(gpus table.Writer, h *gpu.Host) {
 // showLinux lists the GPUs of a Linux host.
 func showLinux(gpus table.Writer, h *gpu.Host) {
 	gpus.AppendHeader(table.Row{"Model", "Id", "Address", "Memory", "Compute", "MIG", "Instances, vGPUs", "In use by"})
-	gpus.SetColumnConfigs([]table.ColumnConfig{{Name: "In use by", WidthMax: 30, WidthMaxEnforcer: text.WrapSoft}})
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
 		row := table.Row{g.Model, g.ID, g.Address, memoryText(g), computeText(g), "none", "", ""}
@@ -166,7 +165,8 @@ func showLinux(gpus table.Writer, h *gpu.Host) {
 				}
 			}
 		}
-		row[7] = strings.Join(users, "\n")
+		const width = 30 // of the column; each begins on a line of its own
+		row[7] = strings.Join(words.Each(users, func(who string) string { return text.WrapSoft(who, width) }), "\n")
 		gpus.AppendRow(row)
 	}
 }

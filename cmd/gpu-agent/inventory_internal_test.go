@@ -1,0 +1,25 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+// Each process is on a line of its own, and one that is too long for the column goes on below.
+func TestTheUsersOfAGPUAreToldApart(t *testing.T) {
+	var out strings.Builder
+	show(&out, &gpu.Host{Name: "gpu01", Platform: gpu.Linux, GPUs: []gpu.GPU{{ID: "GPU-1", Processes: []gpu.Process{
+		{PID: 4525, Name: "gpu-client", Share: "notebook"}, {PID: 4533, Name: "nvidia-cuda-mps-server"}, {PID: 4600, Name: "x"},
+	}}}})
+	var begins []string
+	for line := range strings.Lines(out.String()) {
+		if _, who, found := strings.Cut(line, "  4"); found {
+			begins = append(begins, "4"+strings.TrimSpace(who))
+		}
+	}
+	if got := strings.Join(begins, "|"); got != "4525 gpu-client, share|4533 nvidia-cuda-mps-server|4600 x" || !strings.Contains(out.String(), " notebook ") {
+		t.Errorf("the lines that begin with a process are %q:\n%s", got, out.String())
+	}
+}
