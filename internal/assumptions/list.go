@@ -243,6 +243,14 @@ var all = []Assumption{
 		Where:    []string{"internal/backend/nvidia/mps/partitions_linux.go", "internal/fake/mps/partitions_linux.go"},
 	},
 	{
+		ID: "linux-mps-orphans", Platform: gpu.Linux,
+		Says:     "The servers of a control daemon that is killed end with it, and what their clients compute. One that hangs may outlive it: until its clients have ended, no other daemon is started in its place.",
+		Source:   "On an H100 with driver 580 the server was gone at once, and a client that computed failed with CUDA error 806; its process stays until it ends by itself. That a server may hang is inferred.",
+		Answered: "killing a control daemon that has clients, as make test-gpu does",
+		Unasked:  "it takes a daemon of its own on a GPU",
+		Where:    []string{"internal/backend/nvidia/mps/plan_linux.go", "internal/fake/others/processes.go"},
+	},
+	{
 		ID: "linux-last-client", Platform: gpu.Linux,
 		Says:     "When the last program that has a GPU without persistence mode open ends, the driver forgets its time slice like its compute mode, and keeps its MIG mode and instances.",
 		Source:   "NVIDIA's Driver Persistence names the compute mode among what is lost then, and neither of the others; the MIG user guide has instances last until a reset or a restart.",

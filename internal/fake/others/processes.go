@@ -224,7 +224,8 @@ func (f *Fleet) KillDaemon(ctx context.Context, host, daemon string) error {
 	})
 }
 
-// KillControl ends the control daemon of ours alone. Its server goes on, and its clients.
+// KillControl ends the control daemon of ours alone. Its server hangs on, with its clients
+// (assumption linux-mps-orphans).
 func (f *Fleet) KillControl(ctx context.Context, host, daemon string) error {
 	return f.onDaemon(ctx, host, daemon, func(_ simulated.Machine, d *gpu.MPSDaemon) error {
 		d.PID, d.Problem = 0, simulated.Killed
