@@ -136,6 +136,7 @@ type Fleet struct {
 	names    []string
 	byName   map[string][]string
 	declared map[string][]string
+	lists    gpu.HostLists // of claims that were seen
 
 	// judge is held by the plan that waits for all others, and guards whether one has, and how
 	// often seen had changed when the run had every claim; see abandoned.
@@ -189,13 +190,21 @@ func New(opt Options) *Fleet {
 	}
 	for _, key := range f.names {
 		ep := opt.Hosts[key]
-		f.hosts[key] = newHost(key, ep, &f.applying, f.seen.Put)
+		f.hosts[key] = newHost(key, ep, &f.applying, f.see)
 		f.byName[gpu.FoldID(key)] = append(f.byName[gpu.FoldID(key)], key)
 		if ep.Cluster != "" {
 			f.declared[gpu.FoldID(ep.Cluster)] = append(f.declared[gpu.FoldID(ep.Cluster)], key)
 		}
 	}
 	return f
+}
+
+// see is what is seen of a host now, nil for nothing.
+func (f *Fleet) see(name string, h *gpu.Host) {
+	if h != nil {
+		f.lists.Share(h.Claims)
+	}
+	f.seen.Put(name, h)
 }
 
 // Close hangs up on all hosts, and waits for what agents in this process still do.

@@ -79,6 +79,7 @@ func parse(data []byte, old *document) (*document, error) {
 			return nil, fmt.Errorf("%s: %w", clustersField, err)
 		}
 	}
+	var lists gpu.HostLists
 	for i, raw := range raws {
 		if old != nil && i < len(old.hosts) && bytes.Equal(old.hosts[i].raw, raw) {
 			d.add(old.hosts[i])
@@ -92,6 +93,7 @@ func parse(data []byte, old *document) (*document, error) {
 		if len(unknown) > 0 { // a part that is misspelt would be lost at the next write
 			return nil, fmt.Errorf("host %q: %w", rec.Name, &strict.UnknownError{Fields: unknown})
 		}
+		lists.Share(rec.Claims)
 		d.add(entry{raw: raw, rec: rec})
 	}
 	delete(d.extra, "recorded") // of a real fleet, which this is no more
