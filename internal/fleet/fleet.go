@@ -202,7 +202,7 @@ func New(opt Options) *Fleet {
 // see is what is seen of a host now, nil for nothing.
 func (f *Fleet) see(name string, h *gpu.Host) {
 	if h != nil {
-		f.lists.Share(h.Claims)
+		h.Claims = f.lists.Share(h.Claims)
 	}
 	f.seen.Put(name, h)
 }

@@ -14,17 +14,24 @@ type HostLists struct {
 	lists map[string][]string
 }
 
-// Share has claims, which nobody else has yet, refer to the lists of others that are equal. From
-// then on nobody may change these.
-func (l *HostLists) Share(claims []Claim) {
+// Share returns claims that refer to the lists of others that are equal, and leaves its own as they
+// are: others may have them. From then on nobody may change the lists.
+func (l *HostLists) Share(claims []Claim) []Claim {
+	claims = slices.Clone(claims)
 	for i := range claims {
-		if c := claims[i].Want.Config; c != nil {
-			c.Scope.Hosts = l.one(c.Scope.Hosts)
+		want := &claims[i].Want
+		if want.Config != nil {
+			shared := *want.Config
+			shared.Scope.Hosts = l.one(shared.Scope.Hosts)
+			want.Config = &shared
 		}
-		if p := claims[i].Want.Pool; p != nil {
-			p.Scope.Hosts = l.one(p.Scope.Hosts)
+		if want.Pool != nil {
+			shared := *want.Pool
+			shared.Scope.Hosts = l.one(shared.Scope.Hosts)
+			want.Pool = &shared
 		}
 	}
+	return claims
 }
 
 func (l *HostLists) one(hosts []string) []string {

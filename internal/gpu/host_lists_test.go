@@ -18,7 +18,7 @@ func TestHostListsAreSharedWhereTheyAreEqual(t *testing.T) {
 		for i, hosts := range names {
 			claims[i].Want.Config = &gpu.PartitionConfig{Scope: gpu.Scope{Hosts: slices.Clone(hosts)}}
 			claims[i].Want.Pool = &gpu.PoolConfig{Scope: gpu.Scope{Hosts: slices.Clone(hosts)}}
-			lists.Share(claims[i : i+1])
+			copy(claims[i:], lists.Share(claims[i:i+1]))
 		}
 		odd := slices.ContainsFunc(names, func(hosts []string) bool { return slices.Contains(hosts, "a\x00b") }) // which no host is called
 		for i, hosts := range names {

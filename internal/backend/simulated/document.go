@@ -93,7 +93,7 @@ func parse(data []byte, old *document) (*document, error) {
 		if len(unknown) > 0 { // a part that is misspelt would be lost at the next write
 			return nil, fmt.Errorf("host %q: %w", rec.Name, &strict.UnknownError{Fields: unknown})
 		}
-		lists.Share(rec.Claims)
+		rec.Claims = lists.Share(rec.Claims)
 		d.add(entry{raw: raw, rec: rec})
 	}
 	delete(d.extra, "recorded") // of a real fleet, which this is no more
