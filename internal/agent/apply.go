@@ -449,8 +449,9 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	if away != nil {
 		gone = away
 	}
-	w.left = w.entry.leftBehind(gone)
-	w.unrecorded = !slices.ContainsFunc(w.entry.Steps[:min(total, len(w.entry.Steps))], func(s change.Step) bool { return s.Op == change.OpPutClaim })
+	w.left = w.entry.Left != "" || w.entry.leftBehind(gone)
+	w.unrecorded = w.entry.Left == leftUnrecorded || w.entry.Left == "" &&
+		!slices.ContainsFunc(w.entry.Steps[:min(total, len(w.entry.Steps))], func(s change.Step) bool { return s.Op == change.OpPutClaim })
 	onlyStart := false
 	if step, err := w.stopAgain(ctx, gone); err != nil {
 		if lost := staleFence(err); lost != nil {
@@ -496,6 +497,11 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 			w.entry.Undo[i] = nil // what waits was done later
 		} else if len(why) == 0 {
 			w.entry.Begun = i // else a later attempt begins again where this one first failed
+		}
+		if w.left && w.entry.Left == "" {
+			if w.entry.Left = leftRecorded; w.unrecorded {
+				w.entry.Left = leftUnrecorded
+			}
 		}
 		if lost := staleFence(w.server.record(ctx, w.fence, w.entry)); lost != nil {
 			w.lostLease(ctx, lost)

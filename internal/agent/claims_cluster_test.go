@@ -337,3 +337,54 @@ func TestAPoolThatAVMDrawsFromSinceIsNotPutBack(t *testing.T) {
 		})
 	}
 }
+
+// What a VM took along when it moved is recorded whenever the attempt to put the change back is cut off.
+func TestAPutBackThatIsCutOffRecordsWhatTheVMTookAlong(t *testing.T) {
+	cuts, next := 0, 1
+	if testing.Short() {
+		next = 3
+	}
+	for write, cut := 1, 1; ; cut++ {
+		n := newNodes(t, clustered, func(_, second *gpu.Host) { // where a VM with such a GPU starts
+			g, _ := second.GPU(gpuD1)
+			g.Dismounted = true
+		})
+		n.acquire("run-1")
+		n.breaker.arm(write, dieAfter)
+		_, err := n.apply(assign("a", "vm1", nil, deviceFor(run1, gpuD1)))
+		if err == nil {
+			break // there are no more writes
+		}
+		host, err := n.sim.Inventory(t.Context())
+		check(t, err)
+		took := 0
+		if vm, ok := host.VM(run1); ok {
+			took = len(vm.Devices)
+		}
+		n.clock.advance(10 * time.Minute)
+		check(t, n.fleet.MoveVM(t.Context(), run1, "hv02"))
+		n.start()
+		j, err := n.Journal(t.Context())
+		check(t, err)
+		if took == 0 || len(j.Changes) == 0 || j.Changes[0].Status == "applied" { // what was made is kept
+			write, cut = write+next, 0
+			continue
+		}
+		n.breaker.arm(cut, dieAfter)
+		_, _ = n.AcquireLease(t.Context(), inCluster("run-2")) // it may die of it
+		died := n.breaker.alive() != nil
+		n.clock.advance(10 * time.Minute)
+		n.start()
+		n.acquire("run-3")
+		n.wantJournal(0)
+		if c := n.shared().Claims; len(c) != 1 || !c[0].Incomplete {
+			t.Errorf("write %d, and write %d of putting it back: the VM has a GPU, and the cluster the claims %+v", write, cut, c)
+		}
+		if cuts++; !died {
+			write, cut = write+next, 0
+		}
+	}
+	if cuts < 10 {
+		t.Errorf("only %d attempts were cut off", cuts)
+	}
+}

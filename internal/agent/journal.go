@@ -81,6 +81,9 @@ type entry struct {
 	// Restarted says that an attempt to put the change back failed and started the VMs all the
 	// same: the next one has to stop them again.
 	Restarted bool `json:"restarted,omitempty"`
+	// Left says that the claim is to say that the change is not complete, though all is put back that
+	// is this host's to put back. It is for the attempt after one that was cut off.
+	Left leftover `json:"left,omitempty"`
 	// Attempts counts how often a later run tried to put the change back.
 	Attempts int `json:"attempts,omitempty"`
 }
@@ -90,6 +93,13 @@ type phase string
 const (
 	running phase = "running" // being made, or being put back
 	applied phase = "applied" // made, and to be kept or put back
+)
+
+type leftover string
+
+const (
+	leftRecorded   leftover = "recorded"   // the change had come to write the claim
+	leftUnrecorded leftover = "unrecorded" // it had not
 )
 
 type journal []*entry
