@@ -357,6 +357,14 @@ func (s *site) computeAs(user int, environment map[string]string, args ...string
 	return p
 }
 
+// multiprocessors are those of the GPU, as a process sees them that is in no share.
+func (s *site) multiprocessors() int {
+	s.T.Helper()
+	alone := s.compute(nil)
+	defer alone.end()
+	return alone.seen.Multiprocessors
+}
+
 // part checks that a process has a part of a GPU's multiprocessors, to within what the driver
 // rounds to, and its own GPU alone.
 func (s *site) part(p *process, whole, percent int) {
@@ -422,9 +430,7 @@ func TestShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.modes()
-	alone := s.compute(nil)
-	whole := alone.seen.Multiprocessors
-	alone.end()
+	whole := s.multiprocessors()
 
 	s.wants(map[string]int{"notebook": 25, "batch": 40})
 	defer s.leave(before)
@@ -556,9 +562,7 @@ func alive(pid int) bool {
 func TestUsers(t *testing.T) {
 	s := newSite(t)
 	s.users = "multi_user = true"
-	alone := s.compute(nil)
-	whole := alone.seen.Multiprocessors
-	alone.end()
+	whole := s.multiprocessors()
 	s.wants(map[string]int{"notebook": 25})
 	defer s.leave(s.modes())
 	s.OK("apply", "-auto-approve")
@@ -591,9 +595,7 @@ func TestContainer(t *testing.T) {
 			t.Skipf("containers are not tested: there is no %s", program)
 		}
 	}
-	alone := s.compute(nil)
-	whole := alone.seen.Multiprocessors
-	alone.end()
+	whole := s.multiprocessors()
 	s.wants(map[string]int{"notebook": 25})
 	defer s.leave(s.modes())
 	s.OK("apply", "-auto-approve")
