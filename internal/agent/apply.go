@@ -497,11 +497,7 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 			w.entry.Undo[i] = nil // what waits was done later
 		} else if len(why) == 0 {
 			w.entry.Begun = i // else a later attempt begins again where this one first failed
-		}
-		if w.left && w.entry.Left == "" {
-			if w.entry.Left = leftRecorded; w.unrecorded {
-				w.entry.Left = leftUnrecorded
-			}
+			w.keepLeft()
 		}
 		if lost := staleFence(w.server.record(ctx, w.fence, w.entry)); lost != nil {
 			w.lostLease(ctx, lost)
@@ -510,6 +506,18 @@ func (w *work) undo(ctx context.Context) (stand []change.Step, why []string, err
 	}
 	slices.Reverse(stand)
 	return stand, why, nil
+}
+
+// keepLeft has the journal say what is left behind, for the attempts that do not come back to the
+// steps that told it. One that tries them again finds out for itself: what was in its way may be gone.
+func (w *work) keepLeft() {
+	switch {
+	case !w.left || w.entry.Left != "":
+	case w.unrecorded:
+		w.entry.Left = leftUnrecorded
+	default:
+		w.entry.Left = leftRecorded
+	}
 }
 
 // halfDone tells whether some of the steps that stand made something. A VM that only waits for its
