@@ -62,17 +62,59 @@ func newDirect(p *gpuProvider, inner Served) *direct {
 	})}
 }
 
+// UpgradeResourceState gives a state of this version back as it came, in JSON, which Terraform reads as well as what the framework
+// makes of it.
 func (d *direct) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	k, ok := d.kinds()[r.TypeName]
-	if !ok || r.RawState == nil || r.Version != k.schema.Version {
+	var state any
+	if !ok || r.RawState == nil || r.Version != k.schema.Version || json.Unmarshal(r.RawState.JSON, &state) != nil || !fits(state, k.is) {
 		return d.Served.UpgradeResourceState(ctx, r)
 	}
-	value, err := r.RawState.UnmarshalWithOpts(k.is, tfprotov6.UnmarshalOpts{ValueFromJSONOpts: tftypes.ValueFromJSONOpts{IgnoreUndefinedAttributes: true}})
-	if err != nil {
-		return d.Served.UpgradeResourceState(ctx, r) // it says so
+	return &tfprotov6.UpgradeResourceStateResponse{UpgradedState: &tfprotov6.DynamicValue{JSON: r.RawState.JSON}}, nil
+}
+
+// fits tells whether what was read from JSON is of a type, without attributes that it does not have. It may lack some.
+func fits(v any, typ tftypes.Type) bool {
+	all := func(in any, of func(key string) tftypes.Type) bool {
+		switch in := in.(type) {
+		case []any:
+			return !slices.ContainsFunc(in, func(v any) bool { return !fits(v, of("")) })
+		case map[string]any:
+			for key, v := range in {
+				if t := of(key); t == nil || !fits(v, t) {
+					return false
+				}
+			}
+		}
+		return true
 	}
-	state, err := tfprotov6.NewDynamicValue(k.is, value)
-	return &tfprotov6.UpgradeResourceStateResponse{UpgradedState: &state}, err
+	if v == nil {
+		return true
+	}
+	ok := false
+	switch typ := typ.(type) {
+	case tftypes.Object:
+		_, ok = v.(map[string]any)
+		return ok && all(v, func(key string) tftypes.Type { return typ.AttributeTypes[key] })
+	case tftypes.Map:
+		_, ok = v.(map[string]any)
+		return ok && all(v, func(string) tftypes.Type { return typ.ElementType })
+	case tftypes.List:
+		_, ok = v.([]any)
+		return ok && all(v, func(string) tftypes.Type { return typ.ElementType })
+	case tftypes.Set:
+		_, ok = v.([]any)
+		return ok && all(v, func(string) tftypes.Type { return typ.ElementType })
+	}
+	switch v.(type) {
+	case string:
+		return typ.Is(tftypes.String)
+	case float64:
+		return typ.Is(tftypes.Number)
+	case bool:
+		return typ.Is(tftypes.Bool)
+	}
+	return false
 }
 
 func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {

@@ -328,9 +328,9 @@ func (c *Call[M]) End(res *fleet.Result, err error) (skipped map[string]error, d
 
 // Identify carries an identity that is known, which may not change, and sets one where Terraform
 // has none.
-func Identify(ctx context.Context, known, next *tfsdk.ResourceIdentity, is any) diag.Diagnostics {
-	if known != nil && !known.Raw.IsFullyNull() {
-		return nil
+func Identify[T any](ctx context.Context, known, next *tfsdk.ResourceIdentity, is T) (diags diag.Diagnostics) {
+	if known == nil || known.Raw.IsFullyNull() {
+		object.Set(ctx, &next.Raw, &is, &diags)
 	}
-	return next.Set(ctx, is)
+	return diags
 }

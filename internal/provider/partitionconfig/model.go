@@ -116,31 +116,41 @@ func (m *model) sameLayout(o *model) bool {
 // prior is declared with the GPUs that the state lists.
 func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
 	c, _ := m.declared(ctx, diags)
-	for host, gpus := range m.gpus(ctx, diags) {
+	for host, gpus := range m.gpus(diags) {
 		c.GPUs[host] = slices.Sorted(maps.Keys(gpus))
 	}
 	return gpu.Want{Config: &c}
 }
 
-func (m *model) gpus(ctx context.Context, diags *diag.Diagnostics) map[string]map[string]gpuModel {
+func (m *model) gpus(diags *diag.Diagnostics) map[string]map[string]gpuModel {
 	out := map[string]map[string]gpuModel{}
-	if m != nil && !m.GPUs.IsNull() && !m.GPUs.IsUnknown() {
-		diags.Append(m.GPUs.ElementsAs(ctx, &out, false)...)
+	if m == nil {
+		return out
+	}
+	for host, of := range m.GPUs.Elements() {
+		gpus, _ := of.(types.Map)
+		out[host] = map[string]gpuModel{}
+		for id, of := range gpus.Elements() {
+			o, _ := of.(types.Object)
+			if g := object.Decode[gpuModel](o, diags); g != nil {
+				out[host][id] = *g
+			}
+		}
 	}
 	return out
 }
 
 // held are the hosts of which the state has something.
-func (m *model) held(ctx context.Context, diags *diag.Diagnostics) []string {
-	return slices.Sorted(maps.Keys(m.gpus(ctx, diags)))
+func (m *model) held(diags *diag.Diagnostics) []string {
+	return slices.Sorted(maps.Keys(m.gpus(diags)))
 }
 
 // hasOtherCount tells whether a GPU has another partition count than the wanted one.
-func (m *model) hasOtherCount(ctx context.Context, want gpu.PartitionConfig, diags *diag.Diagnostics) bool {
+func (m *model) hasOtherCount(want gpu.PartitionConfig, diags *diag.Diagnostics) bool {
 	if want.Kind != gpu.KindGPUP {
 		return false
 	}
-	for _, gpus := range m.gpus(ctx, diags) {
+	for _, gpus := range m.gpus(diags) {
 		for _, g := range gpus {
 			if g.PartitionCount.ValueInt64() != int64(want.Count) {
 				return true

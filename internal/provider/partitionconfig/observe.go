@@ -22,7 +22,7 @@ import (
 // not answer keep what the model had, and so do hosts that the config has left
 // without being told.
 func (m *model) observe(ctx context.Context, c gpu.PartitionConfig, hosts []string, v fleet.View, diags *diag.Diagnostics) {
-	before, daemonsBefore, earlier := m.gpus(ctx, diags), m.daemons(ctx, diags), mended(drift.Decode(ctx, m.Drift, diags))
+	before, daemonsBefore, earlier := m.gpus(diags), m.daemons(ctx, diags), mended(drift.Decode(ctx, m.Drift, diags))
 	all, daemons := map[string]map[string]gpuModel{}, map[string][]daemonModel{}
 	var differs []change.Difference
 	for _, name := range hosts {
@@ -84,7 +84,7 @@ func (m *model) begun(ctx context.Context, f *fleet.Fleet, token string, c gpu.P
 	if len(more) == 0 {
 		return v
 	}
-	all := m.gpus(ctx, diags)
+	all := m.gpus(diags)
 	for _, name := range more {
 		all[name] = map[string]gpuModel{}
 		h := v.Hosts[name]
@@ -183,8 +183,8 @@ func inSlot(h *gpu.Host, address string) *gpu.GPU {
 }
 
 // records are the config's claims on the hosts that have GPUs of it.
-func (m *model) records(ctx context.Context, hosts []string, v fleet.View, diags *diag.Diagnostics) map[string]*gpu.Claim {
-	out, gpus := map[string]*gpu.Claim{}, m.gpus(ctx, diags)
+func (m *model) records(hosts []string, v fleet.View, diags *diag.Diagnostics) map[string]*gpu.Claim {
+	out, gpus := map[string]*gpu.Claim{}, m.gpus(diags)
 	for _, name := range hosts {
 		if h, answered := v.Hosts[name]; answered && len(gpus[name]) > 0 {
 			out[name], _ = h.Claim(gpu.ClaimConfig, m.ID.ValueString())
@@ -194,8 +194,8 @@ func (m *model) records(ctx context.Context, hosts []string, v fleet.View, diags
 }
 
 // warnLost tells of GPUs that the model lists and that their hosts no longer offer.
-func (m *model) warnLost(ctx context.Context, c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) {
-	before := m.gpus(ctx, diags)
+func (m *model) warnLost(c gpu.PartitionConfig, v fleet.View, diags *diag.Diagnostics) {
+	before := m.gpus(diags)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		h, answered := v.Hosts[name]
 		if !answered {

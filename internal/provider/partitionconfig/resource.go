@@ -130,7 +130,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		view = r.Fleet.Seen() // a change of policy alone asks nobody
 	} else {
 		hosts, v, ok := scope.Hosts(ctx, r.Fleet, want.Scope, &resp.Diagnostics)
-		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(ctx, &resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
+		if !report.Unreachable(&resp.Diagnostics, r.Fleet, ch.Subject, v, state.held(&resp.Diagnostics)...) || !ok || resp.Diagnostics.HasError() {
 			r.Fleet.Ledger.Forget(p.Inst)
 			return false
 		}
@@ -146,7 +146,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		view = view.With(ended)
 	}
 	if state != nil { // the second call for a replacement does not tell what is replaced
-		r.Fleet.Ledger.Reshape(want.ID, state.hasOtherCount(ctx, want, &resp.Diagnostics))
+		r.Fleet.Ledger.Reshape(want.ID, state.hasOtherCount(want, &resp.Diagnostics))
 	}
 	stays = r.Record(ctx, p, view, ch)
 	if leaves && state != nil { // after the record, by which another that leaves the wanted config hands it over
@@ -209,7 +209,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	// What the state knows stays for hosts that have not left yet.
-	before := c.State.gpus(ctx, c.Diags)
+	before := c.State.gpus(c.Diags)
 	for name := range skipped {
 		delete(before, name)
 	}
@@ -228,16 +228,16 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 		}
 	}
 	c, _ := state.declared(ctx, &resp.Diagnostics)
-	hosts, view := r.look(ctx, c.Scope, state.gpus(ctx, &resp.Diagnostics))
-	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
+	hosts, view := r.look(ctx, c.Scope, state.gpus(&resp.Diagnostics))
+	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(&resp.Diagnostics)...) {
 		return nil, nil, false
 	}
 	view = state.begun(ctx, r.Fleet, instance.Token(ctx, req.Private), c, view, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, view.Disturbable(hosts))...)
-	state.warnLost(ctx, c, view, &resp.Diagnostics)
+	state.warnLost(c, view, &resp.Diagnostics)
 	state.observe(ctx, c, hosts, view, &resp.Diagnostics)
 	claim, _ := claimOf(view, c.ID, r.Fleet.Owner())
-	return claim, state.records(ctx, hosts, view, &resp.Diagnostics), true
+	return claim, state.records(hosts, view, &resp.Diagnostics), true
 }
 
 // look takes the hosts of a scope as the state has it, and looks at those that the
