@@ -293,12 +293,23 @@ func (r *run) others(subjects ...string) iter.Seq[*entry] {
 // order of their names.
 func (r *run) hostsAtHand(gpus map[string][]string) iter.Seq2[string, *gpu.Host] {
 	return func(yield func(string, *gpu.Host) bool) {
-		for _, key := range sortedKeys(gpus) {
+		for _, key := range r.atHand(gpus) {
 			if h, ok := r.host(key); ok && !yield(key, h) {
 				return
 			}
 		}
 	}
+}
+
+// atHand are the hosts of a config or a pool that are at hand. An agent has one of as many as there are.
+func (r *run) atHand(gpus map[string][]string) []string {
+	if len(r.fleet.hosts) >= len(gpus) {
+		return slices.DeleteFunc(sortedKeys(gpus), func(key string) bool { return r.fleet.hosts[key] == nil })
+	}
+	return slices.DeleteFunc(sortedKeys(r.fleet.hosts), func(key string) bool {
+		_, ok := gpus[key]
+		return !ok
+	})
 }
 
 // selected goes through the GPUs that a list of ids names and that the host has. What one

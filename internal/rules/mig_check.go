@@ -249,10 +249,10 @@ func checkKindOnPlatform(r *run) {
 	)
 	switch w := r.plan.Want; {
 	case w.Config != nil && change.PlatformOf(w.Config.Kind) == gpu.Linux:
-		needs, hosts, what, path = gpu.Linux, sortedKeys(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
+		needs, hosts, what, path = gpu.Linux, r.atHand(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
 		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
 	case w.Config != nil:
-		hosts, what, path = sortedKeys(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
+		hosts, what, path = r.atHand(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
 		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig`, `vgpu`, `mps` or `time_slicing`."
 	case w.Pool != nil:
 		r.checkPoolPlatform(w.Pool)

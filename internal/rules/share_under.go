@@ -32,12 +32,10 @@ func checkSharesUnder(r *run) {
 	if r.plan.Prior.Share != nil {
 		return
 	}
-	for _, host := range sortedKeys(gpus) {
-		h, ok := r.host(host)
-		if !ok || h.Platform == gpu.HyperV {
-			continue
+	for host, h := range r.hostsAtHand(gpus) {
+		if h.Platform != gpu.HyperV {
+			r.checkSharesOn(host, h, gpus[host], path)
 		}
-		r.checkSharesOn(host, h, gpus[host], path)
 	}
 }
 
