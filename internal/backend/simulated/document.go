@@ -1,10 +1,12 @@
 package simulated
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -292,12 +294,12 @@ func (d *document) encode() (changed bool, err error) {
 	return changed, nil
 }
 
-// bytes puts the file together, in spare if it has room there.
-func (d *document) bytes(spare []byte) ([]byte, error) {
-	out := bytes.NewBuffer(spare)
+// write writes the file.
+func (d *document) write(to io.Writer) error {
+	out := bufio.NewWriterSize(to, 64<<10) // no more than this is copied at once
 	format, err := json.Marshal(d.format)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	fmt.Fprintf(out, "{\n  \"format\": %s,\n", format)
 	extra := d.extra
@@ -308,23 +310,18 @@ func (d *document) bytes(spare []byte) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
 		key, err := json.Marshal(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		fmt.Fprintf(out, "  %s: %s,\n", key, extra[name])
 	}
-	size := len("\n  ]\n}\n")
-	for _, e := range d.hosts {
-		size += len(",\n    ") + len(e.raw)
-	}
-	out.Grow(size + len("  \"hosts\": ["))
-	out.WriteString("  \"hosts\": [")
+	_, _ = out.WriteString("  \"hosts\": [") // Flush has the first error of all
 	for i, e := range d.hosts {
 		if i > 0 {
-			out.WriteByte(',')
+			_ = out.WriteByte(',')
 		}
-		out.WriteString("\n    ")
-		out.Write(e.raw)
+		_, _ = out.WriteString("\n    ")
+		_, _ = out.Write(e.raw)
 	}
-	out.WriteString("\n  ]\n}\n")
-	return out.Bytes(), nil
+	_, _ = out.WriteString("\n  ]\n}\n")
+	return out.Flush()
 }

@@ -67,9 +67,7 @@ type file struct {
 	// stamped is true when info has the time stamp that our own last write gave the file.
 	stamped bool
 
-	// spare is where the next file is put together, and cleaned is true once leftovers were
-	// removed. Both are of the goroutine that holds busy.
-	spare   []byte
+	// cleaned is true once leftovers were removed. It is of the goroutine that holds busy.
 	cleaned bool
 }
 
@@ -232,11 +230,7 @@ func (f *file) make(all []*waiting) error {
 		f.store(now)
 		return nil
 	}
-	data, err := now.bytes(f.spare[:0])
-	if err != nil {
-		return f.fail(err)
-	}
-	return f.write(now, data)
+	return f.write(now)
 }
 
 // unchanged is the document if the file is certainly the one that was last read or written,
@@ -322,23 +316,25 @@ func (f *file) fresh(info os.FileInfo) bool {
 
 // write replaces the file. What was read before is forgotten first, so that a write
 // that failed half-way is never mistaken for one that did not happen.
-func (f *file) write(doc *document, data []byte) error {
+func (f *file) write(doc *document) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.info, f.spare = nil, data
+	f.info = nil
 	if !f.cleaned {
 		removeLeftovers(f.path)
 		f.cleaned = true
 	}
-	info, stamped, err := replaceFile(f.path, data, 0o600)
+	info, stamped, err := replaceFile(f.path, 0o600, doc.write)
 	if err != nil {
 		return f.fail(err)
 	}
 	// Our own file is known by its time stamp: its sum is seldom asked for.
 	f.doc, f.info, f.stamped = doc, info, stamped
 	f.sum = sync.OnceValues(func() (uint64, error) {
-		data, err := doc.bytes(nil)
-		return maphash.Bytes(seed, data), err
+		var h maphash.Hash
+		h.SetSeed(seed)
+		err := doc.write(&h)
+		return h.Sum64(), err
 	})
 	return nil
 }

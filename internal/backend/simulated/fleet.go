@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -40,7 +41,11 @@ func Create(path string, s gpu.Snapshot) (*Fleet, error) {
 	if err != nil {
 		return nil, &FileError{Path: path, Err: err}
 	}
-	if _, _, err := replaceFile(path, data, 0o600); err != nil {
+	write := func(to io.Writer) error {
+		_, err := to.Write(data)
+		return err
+	}
+	if _, _, err := replaceFile(path, 0o600, write); err != nil {
 		return nil, &FileError{Path: path, Err: err}
 	}
 	return Open(path)

@@ -1,6 +1,7 @@
 package simulated
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -29,13 +30,13 @@ func FuzzFleetFile(f *testing.F) {
 		if _, err := next.encode(); err != nil {
 			t.Fatalf("what was read cannot be written: %v", err)
 		}
-		written, err := next.bytes(nil)
-		if err != nil {
+		var written bytes.Buffer
+		if err := next.write(&written); err != nil {
 			t.Fatal(err)
 		}
-		again, err := parse(written, nil)
+		again, err := parse(written.Bytes(), nil)
 		if err != nil {
-			t.Fatalf("what was written cannot be read: %v\n%s", err, written)
+			t.Fatalf("what was written cannot be read: %v\n%s", err, &written)
 		}
 		if diff := cmp.Diff(snapshot(next.format, next.hosts), snapshot(again.format, again.hosts), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("there and back (-read +again):\n%s", diff)

@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -16,7 +17,7 @@ import (
 //
 // It returns what the new file looks like, and whether its time stamp is one that no other
 // write gives: then the file is this one as long as it looks like that.
-func replaceFile(path string, data []byte, mode fs.FileMode) (info fs.FileInfo, stamped bool, err error) {
+func replaceFile(path string, mode fs.FileMode, write func(io.Writer) error) (info fs.FileInfo, stamped bool, err error) {
 	if old, err := os.Stat(path); err == nil {
 		mode = old.Mode().Perm()
 	}
@@ -29,10 +30,11 @@ func replaceFile(path string, data []byte, mode fs.FileMode) (info fs.FileInfo, 
 			err = errors.Join(err, os.Remove(tmp.Name()))
 		}
 	}()
-	if _, err := tmp.Write(data); err != nil {
+	if err := write(tmp); err != nil {
 		return nil, false, errors.Join(err, tmp.Close())
 	}
-	if err := errors.Join(tmp.Chmod(mode), tmp.Close()); err != nil {
+	size, err := tmp.Seek(0, io.SeekCurrent)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err != nil {
 		return nil, false, err
 	}
 	// The clock of a file system ticks in milliseconds: two writes look alike. No file
@@ -47,5 +49,5 @@ func replaceFile(path string, data []byte, mode fs.FileMode) (info fs.FileInfo, 
 	if info, err = os.Stat(path); err != nil {
 		return nil, false, nil // somebody took it away at once: what is there is read
 	}
-	return info, info.ModTime().Equal(stamp) && info.Size() == int64(len(data)), nil
+	return info, info.ModTime().Equal(stamp) && info.Size() == size, nil
 }
