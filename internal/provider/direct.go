@@ -75,44 +75,42 @@ func (d *direct) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeR
 
 // fits tells whether what was read from JSON is of a type, without attributes that it does not have. It may lack some.
 func fits(v any, typ tftypes.Type) bool {
-	all := func(in any, of func(key string) tftypes.Type) bool {
-		switch in := in.(type) {
-		case []any:
-			return !slices.ContainsFunc(in, func(v any) bool { return !fits(v, of("")) })
-		case map[string]any:
-			for key, v := range in {
-				if t := of(key); t == nil || !fits(v, t) {
-					return false
-				}
-			}
-		}
+	switch v := v.(type) {
+	case nil:
 		return true
-	}
-	if v == nil {
-		return true
-	}
-	ok := false
-	switch typ := typ.(type) {
-	case tftypes.Object:
-		_, ok = v.(map[string]any)
-		return ok && all(v, func(key string) tftypes.Type { return typ.AttributeTypes[key] })
-	case tftypes.Map:
-		_, ok = v.(map[string]any)
-		return ok && all(v, func(string) tftypes.Type { return typ.ElementType })
-	case tftypes.List:
-		_, ok = v.([]any)
-		return ok && all(v, func(string) tftypes.Type { return typ.ElementType })
-	case tftypes.Set:
-		_, ok = v.([]any)
-		return ok && all(v, func(string) tftypes.Type { return typ.ElementType })
-	}
-	switch v.(type) {
 	case string:
 		return typ.Is(tftypes.String)
 	case float64:
 		return typ.Is(tftypes.Number)
 	case bool:
 		return typ.Is(tftypes.Bool)
+	case []any:
+		var of tftypes.Type
+		switch typ := typ.(type) {
+		case tftypes.List:
+			of = typ.ElementType
+		case tftypes.Set:
+			of = typ.ElementType
+		default:
+			return false
+		}
+		return !slices.ContainsFunc(v, func(v any) bool { return !fits(v, of) })
+	case map[string]any:
+		var of func(key string) tftypes.Type
+		switch typ := typ.(type) {
+		case tftypes.Object:
+			of = func(key string) tftypes.Type { return typ.AttributeTypes[key] }
+		case tftypes.Map:
+			of = func(string) tftypes.Type { return typ.ElementType }
+		default:
+			return false
+		}
+		for key, v := range v {
+			if t := of(key); t == nil || !fits(v, t) {
+				return false
+			}
+		}
+		return true
 	}
 	return false
 }
