@@ -294,7 +294,7 @@ func (r *run) others(subjects ...string) iter.Seq[*entry] {
 func (r *run) hostsAtHand(gpus map[string][]string) iter.Seq2[string, *gpu.Host] {
 	return func(yield func(string, *gpu.Host) bool) {
 		for _, key := range r.atHand(gpus) {
-			if h, ok := r.host(key); ok && !yield(key, h) {
+			if !yield(key, r.fleet.hosts[key]) {
 				return
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -302,5 +303,28 @@ func TestDestroyIsNotBlocked(t *testing.T) {
 		if found := rules.Check(world(h), change.Change{Token: "t", Prior: prior}, rules.Levels{rules.Feasible: rules.Off}); len(found) != 0 {
 			t.Errorf("%s: a destroy must not be blocked, got %+v", name, found)
 		}
+	}
+}
+
+// An agent has one of the hosts that a config names: what rules list is what is at hand. Those of shares under a config, and those that ask
+// which hosts a plan concerns, list all as yet; with the others it was 78 times what the names take.
+func TestRulesDoNotListHostsThatAreNotAtHand(t *testing.T) {
+	asked := func(others int) int64 { // bytes of memory
+		p := create("t", config("vdi", 4, "hv01"))
+		for i := range others {
+			p.Want.Config.GPUs[fmt.Sprintf("other-%04d", i)] = []string{gpu0}
+		}
+		w := world(host("hv01"))
+		return testing.Benchmark(func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				rules.Check(w, p, nil, rules.HostScope)
+			}
+		}).AllocedBytesPerOp()
+	}
+	alone, among := asked(0), asked(1000)
+	t.Logf("%d bytes, and %d with 1,000 other hosts", alone, among)
+	if names := int64(unsafe.Sizeof("")) * 1000; among-alone > 66*names {
+		t.Errorf("the rules ask for %d bytes more where a config names 1,000 other hosts, %d times what their names take", among-alone, (among-alone)/names)
 	}
 }
