@@ -55,13 +55,13 @@ func changeWindowAttribute() schema.SingleNestedAttribute {
 // window is a change window that makes sense.
 type window struct{ valid.Must }
 
-func (window) ValidateObject(ctx context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
-	decodeWindow(ctx, req.ConfigValue, req.Path, &resp.Diagnostics)
+func (window) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
+	decodeWindow(req.ConfigValue, req.Path, &resp.Diagnostics)
 }
 
 // decodeWindow reads a change window and says what is wrong with what is known of it. It
 // returns nil when there is none, or when it is wrong or not known yet.
-func decodeWindow(ctx context.Context, o types.Object, at path.Path, diags *diag.Diagnostics) *rules.Window {
+func decodeWindow(o types.Object, at path.Path, diags *diag.Diagnostics) *rules.Window {
 	m := object.Decode[windowModel](o, diags)
 	if m == nil {
 		return nil
@@ -73,7 +73,7 @@ func decodeWindow(ctx context.Context, o types.Object, at path.Path, diags *diag
 		End:   decodeTime(m.End, at.AtName("end"), diags),
 		Zone:  decodeZone(m.Timezone, at.AtName("timezone"), diags),
 	}
-	known := object.Known(ctx, m.Start, m.End)
+	known := object.Known(m.Start, m.End)
 	switch {
 	case diags.ErrorsCount() > before:
 	case w.Start == rules.EndOfDay:
@@ -83,7 +83,7 @@ func decodeWindow(ctx context.Context, o types.Object, at path.Path, diags *diag
 		diags.AddAttributeError(at.AtName("end"), "Invalid change window", fmt.Sprintf(
 			"Found: %s and %s are both %q.\nWanted: Two different times; for whole days write start = \"00:00\" and end = \"24:00\".", at.AtName("start"), at.AtName("end"), w.End))
 	}
-	if diags.ErrorsCount() > before || !object.Known(ctx, o) {
+	if diags.ErrorsCount() > before || !object.Known(o) {
 		return nil
 	}
 	return w

@@ -20,6 +20,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // direct hands to resources what is asked of them for what they have and for what they make, and to their validators what is
@@ -127,7 +128,7 @@ func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 	if !resp.Diagnostics.HasError() && resp.Identity.Raw.IsFullyNull() {
 		return d.Served.ReadResource(ctx, r) // it says so
 	}
-	state, identity, private, said, err := o.close(ctx, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
+	state, identity, private, said, err := o.close(ctx, r.CurrentState, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
 	return &tfprotov6.ReadResourceResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
 }
 
@@ -157,7 +158,7 @@ func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	req.ClientCapabilities.DeferralAllowed = r.ClientCapabilities != nil && r.ClientCapabilities.DeferralAllowed
 	resp := resource.ModifyPlanResponse{Plan: req.Plan, Identity: o.identify(), Private: req.Private, Diagnostics: o.fill(ctx, req.Private)}
 	o.ModifyPlan(ctx, req, &resp)
-	state, identity, private, said, err := o.close(ctx, resp.Plan.Raw, resp.Identity, resp.Private, resp.Diagnostics)
+	state, identity, private, said, err := o.close(ctx, r.PriorState, resp.Plan.Raw, resp.Identity, resp.Private, resp.Diagnostics)
 	return &tfprotov6.PlanResourceChangeResponse{PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said, RequiresReplace: replaces(ctx, resp.RequiresReplace)}, err
 }
 
@@ -174,7 +175,7 @@ func (d *direct) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyReso
 	req := resource.CreateRequest{Config: tfsdk.Config{Raw: config, Schema: o.schema}, Plan: tfsdk.Plan{Raw: plan, Schema: o.schema}, Identity: o.identify()}
 	resp := resource.CreateResponse{State: tfsdk.State{Raw: o.state, Schema: o.schema}, Identity: o.identify(), Private: fresh(resource.CreateResponse{}.Private)}
 	o.Create(ctx, req, &resp)
-	state, identity, private, said, err := o.close(ctx, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
+	state, identity, private, said, err := o.close(ctx, r.PriorState, resp.State.Raw, resp.Identity, resp.Private, resp.Diagnostics)
 	return &tfprotov6.ApplyResourceChangeResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
 }
 
@@ -267,13 +268,16 @@ func (o opened) fill(ctx context.Context, p private) (said diag.Diagnostics) {
 	return said
 }
 
-// close writes an answer.
-func (o opened) close(ctx context.Context, state tftypes.Value, id *tfsdk.ResourceIdentity, p private, said diag.Diagnostics) (
+// close writes an answer. What is as it was stays written as it was.
+func (o opened) close(ctx context.Context, was *tfprotov6.DynamicValue, state tftypes.Value, id *tfsdk.ResourceIdentity, p private, said diag.Diagnostics) (
 	*tfprotov6.DynamicValue, *tfprotov6.ResourceIdentityData, []byte, []*tfprotov6.Diagnostic, error,
 ) {
-	newState, err := tfprotov6.NewDynamicValue(o.is, state)
-	if err != nil {
-		return nil, nil, nil, nil, err
+	if !object.Same(state, o.state) {
+		now, err := tfprotov6.NewDynamicValue(o.is, state)
+		if err != nil {
+			return nil, nil, nil, nil, err
+		}
+		was = &now
 	}
 	newIdentity, err := tfprotov6.NewDynamicValue(o.known, id.Raw)
 	if err != nil {
@@ -293,7 +297,7 @@ func (o opened) close(ctx context.Context, state tftypes.Value, id *tfsdk.Resour
 	if len(kept) > 0 {
 		newPrivate, err = json.Marshal(kept)
 	}
-	return &newState, &tfprotov6.ResourceIdentityData{IdentityData: &newIdentity}, newPrivate, diagnostics(ctx, said), err
+	return was, &tfprotov6.ResourceIdentityData{IdentityData: &newIdentity}, newPrivate, diagnostics(ctx, said), err
 }
 
 func diagnostics(ctx context.Context, all diag.Diagnostics) []*tfprotov6.Diagnostic {

@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
 // ValidateResourceConfig answers for a configuration without a fault. What is wrong with another one, the framework says.
@@ -79,8 +81,7 @@ func faultless(ctx context.Context, config tfsdk.Config, attributes map[string]s
 		if v.IsNull() && a.IsRequired() || !v.IsNull() && (!a.IsRequired() && !a.IsOptional() || a.GetDeprecationMessage() != "") {
 			return false
 		}
-		value, err := a.GetType().ValueFromTerraform(ctx, v)
-		if err != nil || !sound(ctx, config, a, value, at.AtName(name), match(name)) {
+		if !sound(ctx, config, a, v, at.AtName(name), match(name)) {
 			return false
 		}
 		nested, ok := a.(schema.SingleNestedAttribute)
@@ -97,40 +98,40 @@ func faultless(ctx context.Context, config tfsdk.Config, attributes map[string]s
 
 // sound asks the validators of an attribute. Of lists, maps and nested sets it only knows those that are not set, and that nobody
 // has to ask whether they may be left out.
-func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v attr.Value, at path.Path, match path.Expression) bool {
+func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v tftypes.Value, at path.Path, match path.Expression) bool {
 	switch a := a.(type) {
 	case schema.StringAttribute:
-		return silent(a.Validators, v, func(each validator.String, v basetypes.StringValue) diag.Diagnostics {
+		return silent(ctx, a, a.Validators, v, func(each validator.String, v basetypes.StringValue) diag.Diagnostics {
 			var resp validator.StringResponse
 			each.ValidateString(ctx, validator.StringRequest{Config: config, ConfigValue: v, Path: at, PathExpression: match}, &resp)
 			return resp.Diagnostics
 		})
 	case schema.BoolAttribute:
-		return silent(a.Validators, v, func(each validator.Bool, v basetypes.BoolValue) diag.Diagnostics {
+		return silent(ctx, a, a.Validators, v, func(each validator.Bool, v basetypes.BoolValue) diag.Diagnostics {
 			var resp validator.BoolResponse
 			each.ValidateBool(ctx, validator.BoolRequest{Config: config, ConfigValue: v, Path: at, PathExpression: match}, &resp)
 			return resp.Diagnostics
 		})
 	case schema.Int64Attribute:
-		return silent(a.Validators, v, func(each validator.Int64, v basetypes.Int64Value) diag.Diagnostics {
+		return silent(ctx, a, a.Validators, v, func(each validator.Int64, v basetypes.Int64Value) diag.Diagnostics {
 			var resp validator.Int64Response
 			each.ValidateInt64(ctx, validator.Int64Request{Config: config, ConfigValue: v, Path: at, PathExpression: match}, &resp)
 			return resp.Diagnostics
 		})
 	case schema.NumberAttribute:
-		return silent(a.Validators, v, func(each validator.Number, v basetypes.NumberValue) diag.Diagnostics {
+		return silent(ctx, a, a.Validators, v, func(each validator.Number, v basetypes.NumberValue) diag.Diagnostics {
 			var resp validator.NumberResponse
 			each.ValidateNumber(ctx, validator.NumberRequest{Config: config, ConfigValue: v, Path: at, PathExpression: match}, &resp)
 			return resp.Diagnostics
 		})
 	case schema.SetAttribute:
-		return silent(a.Validators, v, func(each validator.Set, v basetypes.SetValue) diag.Diagnostics {
+		return silent(ctx, a, a.Validators, v, func(each validator.Set, v basetypes.SetValue) diag.Diagnostics {
 			var resp validator.SetResponse
 			each.ValidateSet(ctx, validator.SetRequest{Config: config, ConfigValue: v, Path: at, PathExpression: match}, &resp)
 			return resp.Diagnostics
 		})
 	case schema.SingleNestedAttribute:
-		return silent(a.Validators, v, func(each validator.Object, v basetypes.ObjectValue) diag.Diagnostics {
+		return silent(ctx, a, a.Validators, v, func(each validator.Object, v basetypes.ObjectValue) diag.Diagnostics {
 			var resp validator.ObjectResponse
 			each.ValidateObject(ctx, validator.ObjectRequest{Config: config, ConfigValue: v, Path: at, PathExpression: match}, &resp)
 			return resp.Diagnostics
@@ -140,7 +141,11 @@ func sound(ctx context.Context, config tfsdk.Config, a schema.Attribute, v attr.
 }
 
 // silent tells whether no validator has anything to say of a value.
-func silent[V any, T attr.Value](validators []V, v attr.Value, ask func(V, T) diag.Diagnostics) bool {
-	value, ok := v.(T) // which those are not that have a type of their own
-	return len(validators) == 0 || ok && !slices.ContainsFunc(validators, func(each V) bool { return len(ask(each, value)) > 0 })
+func silent[V any, T attr.Value](ctx context.Context, a schema.Attribute, validators []V, v tftypes.Value, ask func(V, T) diag.Diagnostics) bool {
+	if len(validators) == 0 {
+		return true
+	}
+	read, err := object.Read(ctx, a.GetType(), v)
+	value, ok := read.(T) // which those are not that have a type of their own
+	return err == nil && ok && !slices.ContainsFunc(validators, func(each V) bool { return len(ask(each, value)) > 0 })
 }

@@ -205,7 +205,7 @@ func (p *gpuProvider) configuredHosts(ctx context.Context, hosts types.Map, diag
 	out := map[string]fleet.Endpoint{}
 	for _, name := range slices.Sorted(maps.Keys(models)) {
 		m := object.Decode[hostModel](models[name], diags)
-		if m == nil || !object.Known(ctx, m.Local, m.Simulated, m.SSH, m.TLS) {
+		if m == nil || !object.Known(m.Local, m.Simulated, m.SSH, m.TLS) {
 			out[name] = notYetKnown(name)
 			continue
 		}

@@ -178,10 +178,10 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
 		// What decides about hosts may be the result of another resource.
 		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.MaxSnapshotAge.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
-			m.OnUnreachable.IsUnknown() || !object.Known(ctx, m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
-		PowerUnknown: !object.Known(ctx, m.Power),
+			m.OnUnreachable.IsUnknown() || !object.Known(m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
+		PowerUnknown: !object.Known(m.Power),
 		Levels:       rules.Levels{},
-		Window:       decodeWindow(ctx, m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now, Patience: p.patience,
+		Window:       decodeWindow(m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now, Patience: p.patience,
 	}
 	if !opt.Unknown {
 		levels := map[string]string{}

@@ -84,6 +84,25 @@ type Planning[M any] struct {
 	Differs     []change.Difference // what the last Read found
 	Req         resource.ModifyPlanRequest
 	Resp        *resource.ModifyPlanResponse
+	shown       *M // of the plan
+}
+
+// propose begins with the plan that Terraform proposes.
+func (p *Planning[M]) propose(ctx context.Context) {
+	if p.State != nil && object.Same(p.Req.Plan.Raw, p.Req.State.Raw) {
+		p.Plan = new(*p.State)
+	} else {
+		p.Plan = object.Get[M](ctx, p.Req.Plan, &p.Resp.Diagnostics)
+	}
+	if p.Plan != nil {
+		p.shown = new(*p.Plan)
+	}
+}
+
+// Show makes the plan Terraform's.
+func (p *Planning[M]) Show(ctx context.Context) {
+	object.Set(ctx, &p.Resp.Plan.Raw, p.shown, p.Plan, &p.Resp.Diagnostics)
+	*p.shown = *p.Plan
 }
 
 // Call is a create, an update or a destroy. Prior is that of its state.
@@ -117,7 +136,8 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	defer s.Fleet.Ledger.Begin()()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
-	p := &Planning[M]{Plan: object.Get[M](ctx, req.Plan, &resp.Diagnostics), State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp}
+	p := &Planning[M]{State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp}
+	p.propose(ctx)
 	if p.State != nil {
 		p.Prior = s.Of.Prior(ctx, p.State, &resp.Diagnostics)
 		p.Differs = drift.Decode(ctx, *s.Of.Drift(p.State), &resp.Diagnostics)
@@ -137,8 +157,8 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	differs := *s.Of.Drift(p.State) // stays: planned once more, as if nothing differed
 	*s.Of.Drift(p.State) = object.None(drift.Type)
-	p.Plan, p.Differs = object.Get[M](ctx, req.Plan, &resp.Diagnostics), nil
-	resp.Plan, resp.RequiresReplace = req.Plan, nil
+	resp.Plan, resp.RequiresReplace, p.Differs = req.Plan, nil, nil
+	p.propose(ctx)
 	s.Of.Plan(ctx, p)
 	resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("drift"), differs)...)
 }
@@ -226,7 +246,7 @@ func (s *Shell[M]) apply(ctx context.Context, c *Call[M]) bool {
 // keep writes what an apply leaves.
 func (s *Shell[M]) keep(ctx context.Context, c *Call[M], private instance.Setter, state *tfsdk.State, known, next *tfsdk.ResourceIdentity) {
 	c.Diags.Append(instance.SetToken(ctx, private, c.Token)...)
-	object.Set(ctx, &state.Raw, c.Plan, c.Diags)
+	object.Set(ctx, &state.Raw, nil, c.Plan, c.Diags)
 	c.Diags.Append(s.Of.Identify(ctx, known, next, c.Plan)...)
 }
 
@@ -246,6 +266,7 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	token := instance.Token(ctx, req.Private)
 	s.Fleet.Ledger.Met(token)
+	was := *state
 	claim, records, ok := s.Of.Read(ctx, state, req, resp)
 	if !ok {
 		return
@@ -255,7 +276,7 @@ func (s *Shell[M]) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if token == "" && claim != nil && claim.Owner == s.Fleet.Owner() {
 		resp.Diagnostics.Append(instance.SetToken(ctx, resp.Private, claim.Token)...)
 	}
-	object.Set(ctx, &resp.State.Raw, state, &resp.Diagnostics)
+	object.Set(ctx, &resp.State.Raw, &was, state, &resp.Diagnostics)
 	resp.Diagnostics.Append(s.Of.Identify(ctx, req.Identity, resp.Identity, state)...)
 }
 
@@ -330,7 +351,7 @@ func (c *Call[M]) End(res *fleet.Result, err error) (skipped map[string]error, d
 // has none.
 func Identify[T any](ctx context.Context, known, next *tfsdk.ResourceIdentity, is T) (diags diag.Diagnostics) {
 	if known == nil || known.Raw.IsFullyNull() {
-		object.Set(ctx, &next.Raw, &is, &diags)
+		object.Set(ctx, &next.Raw, nil, &is, &diags)
 	}
 	return diags
 }

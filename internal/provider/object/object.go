@@ -5,9 +5,12 @@ package object
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
@@ -26,18 +29,24 @@ func Decode[T any](o types.Object, diags *diag.Diagnostics) *T {
 	if o.IsNull() || o.IsUnknown() {
 		return nil
 	}
+	values := o.Attributes()
+	return fill[T](len(values), func(name string) (attr.Value, error) { return values[name], nil }, diags)
+}
+
+// fill makes a struct of the values of as many attributes.
+func fill[T any](count int, value func(name string) (attr.Value, error), diags *diag.Diagnostics) *T {
 	var out T
-	to, fields, values := reflect.ValueOf(&out).Elem(), fieldsOf(reflect.TypeFor[T]()), o.Attributes()
+	to, fields := reflect.ValueOf(&out).Elem(), fieldsOf(reflect.TypeFor[T]())
 	for name, at := range fields {
-		v := reflect.ValueOf(values[name])
-		if field := to.FieldByIndex(at); v.IsValid() && v.Type() == field.Type() {
-			field.Set(v)
+		v, err := value(name)
+		if field := to.FieldByIndex(at); err == nil && reflect.TypeOf(v) == field.Type() {
+			field.Set(reflect.ValueOf(v))
 			continue
 		}
-		mismatch(diags, "attribute %q of %T is a %T", name, out, values[name])
+		mismatch(diags, "attribute %q of %T is a %T (%v)", name, out, v, err)
 	}
-	if len(values) != len(fields) {
-		mismatch(diags, "%T has %d fields for %d attributes", out, len(fields), len(values))
+	if count != len(fields) {
+		mismatch(diags, "%T has %d fields for %d attributes", out, len(fields), count)
 	}
 	if diags.HasError() {
 		return nil
@@ -46,38 +55,97 @@ func Decode[T any](o types.Object, diags *diag.Diagnostics) *T {
 }
 
 // Get reads a plan, a state or a configuration into T, nil where there is none.
-func Get[T any](ctx context.Context, from interface {
-	Get(context.Context, any) diag.Diagnostics
-}, diags *diag.Diagnostics,
-) *T {
-	var o types.Object
-	said := from.Get(ctx, &o)
-	out := Decode[T](o, &said)
+func Get[T any, V tfsdk.Plan | tfsdk.State | tfsdk.Config](ctx context.Context, value V, diags *diag.Diagnostics) *T {
+	from := tfsdk.State(value)
+	var values map[string]tftypes.Value
+	if from.Raw.IsNull() || from.Raw.As(&values) != nil {
+		return nil
+	}
+	kinds := kindsOf(reflect.TypeFor[T](), from)
+	var said diag.Diagnostics
+	out := fill[T](len(values), func(name string) (attr.Value, error) {
+		if of, ok := kinds[name]; ok {
+			return Read(ctx, of, values[name])
+		}
+		return nil, errNoAttribute
+	}, &said)
 	diags.Append(said...)
 	return out
 }
 
-// Set writes a struct into the value of a plan or a state.
-func Set[T any](ctx context.Context, to *tftypes.Value, from *T, diags *diag.Diagnostics) {
-	v, values := reflect.ValueOf(from).Elem(), map[string]tftypes.Value{}
-	for name, at := range fieldsOf(v.Type()) {
-		field, ok := v.FieldByIndex(at).Interface().(attr.Value)
+var errNoAttribute = errors.New("no such attribute")
+
+// Read makes a value of a type. The framework's objects build their type for each of their values anew, to compare it.
+func Read(ctx context.Context, of attr.Type, v tftypes.Value) (attr.Value, error) {
+	o, ok := of.(types.ObjectType)
+	var inner map[string]tftypes.Value
+	switch {
+	case !ok || !v.IsKnown():
+		return of.ValueFromTerraform(ctx, v)
+	case v.IsNull():
+		return types.ObjectNull(o.AttrTypes), nil
+	}
+	if err := v.As(&inner); err != nil {
+		return nil, err
+	}
+	values := make(map[string]attr.Value, len(inner))
+	for name, v := range inner {
+		of, ok := o.AttrTypes[name]
 		if !ok {
-			mismatch(diags, "attribute %q of %T is a %s", name, *from, v.FieldByIndex(at).Type())
+			return nil, fmt.Errorf("%w %q", errNoAttribute, name)
+		}
+		var err error
+		if values[name], err = Read(ctx, of, v); err != nil {
+			return nil, err
+		}
+	}
+	out, said := types.ObjectValue(o.AttrTypes, values)
+	if said.HasError() {
+		return nil, fmt.Errorf("%v", said)
+	}
+	return out, nil
+}
+
+// Set writes a struct into the value of a plan or a state, which holds what was; nil for nothing.
+func Set[T any](ctx context.Context, to *tftypes.Value, was, is *T, diags *diag.Diagnostics) {
+	values, changed := map[string]tftypes.Value{}, was == nil
+	if was != nil {
+		var held map[string]tftypes.Value
+		_ = to.As(&held) // what is missing, the type says
+		maps.Copy(values, held)
+	}
+	for name, at := range fieldsOf(reflect.TypeFor[T]()) {
+		field, ok := reflect.ValueOf(is).Elem().FieldByIndex(at).Interface().(attr.Value)
+		if !ok {
+			mismatch(diags, "attribute %q of %T is a %T", name, *is, field)
 			return
+		}
+		if was != nil {
+			if before, ok := reflect.ValueOf(was).Elem().FieldByIndex(at).Interface().(attr.Value); ok && field.Equal(before) {
+				continue
+			}
 		}
 		value, err := field.ToTerraformValue(ctx)
 		if err != nil {
-			mismatch(diags, "attribute %q of %T: %v", name, *from, err)
+			mismatch(diags, "attribute %q of %T: %v", name, *is, err)
 			return
 		}
-		values[name] = value
+		values[name], changed = value, true
+	}
+	if !changed {
+		return
 	}
 	if err := tftypes.ValidateValue(to.Type(), values); err != nil {
-		mismatch(diags, "%T: %v", *from, err)
+		mismatch(diags, "%T: %v", *is, err)
 		return
 	}
 	*to = tftypes.NewValue(to.Type(), values)
+}
+
+// Same tells whether two objects are one. Those that only hold the same may not be.
+func Same(a, b tftypes.Value) bool {
+	var in, also map[string]tftypes.Value
+	return a.As(&in) == nil && b.As(&also) == nil && reflect.ValueOf(in).Pointer() == reflect.ValueOf(also).Pointer()
 }
 
 // mismatch says that a struct is not as its schema.
@@ -100,17 +168,35 @@ func fieldsOf(t reflect.Type) map[string][]int {
 	return all
 }
 
-var fields sync.Map // of fieldsOf, by type
+// kindsOf are the types of the attributes that a struct's fields are, which the schema copies for whoever asks.
+func kindsOf(t reflect.Type, of tfsdk.State) map[string]attr.Type {
+	if known, ok := kinds.Load(t); ok {
+		return known.(map[string]attr.Type) //nolint:forcetypeassert // nothing else is stored
+	}
+	all := map[string]attr.Type{}
+	for name, a := range of.Schema.GetAttributes() {
+		all[name] = a.GetType()
+	}
+	kinds.Store(t, all)
+	return all
+}
+
+var fields, kinds sync.Map // of fieldsOf and kindsOf, by type
 
 // Known tells whether values and everything inside them are known.
-func Known(ctx context.Context, values ...attr.Value) bool {
-	for _, v := range values {
-		tv, err := v.ToTerraformValue(ctx)
-		if err != nil || !tv.IsFullyKnown() {
-			return false
+func Known(values ...attr.Value) bool {
+	return !slices.ContainsFunc(values, func(v attr.Value) bool {
+		var parts []attr.Value
+		switch v := v.(type) {
+		case interface{ Attributes() map[string]attr.Value }:
+			parts = slices.Collect(maps.Values(v.Attributes()))
+		case interface{ Elements() map[string]attr.Value }:
+			parts = slices.Collect(maps.Values(v.Elements()))
+		case interface{ Elements() []attr.Value }:
+			parts = v.Elements()
 		}
-	}
-	return true
+		return v.IsUnknown() || !Known(parts...)
+	})
 }
 
 // Strings reads a known set or list of strings; null gives nil.

@@ -53,7 +53,7 @@ type rolloutModel struct {
 // unknown. GPUs are not chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PartitionConfig, known bool) {
 	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(ctx, m.GPUP, m.MIG, m.VGPU, m.MPS, m.TimeSlicing, m.QuiesceUnits, m.Name) {
+	if !known || !object.Known(m.GPUP, m.MIG, m.VGPU, m.MPS, m.TimeSlicing, m.QuiesceUnits, m.Name) {
 		return gpu.PartitionConfig{}, false
 	}
 	c = gpu.PartitionConfig{

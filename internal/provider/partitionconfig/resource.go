@@ -105,7 +105,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	} else {
 		plan.forgetObserved(want, known)
 	}
-	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+	p.Show(ctx)
 	if resp.Diagnostics.HasError() {
 		return false
 	}

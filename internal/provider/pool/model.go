@@ -71,7 +71,7 @@ func poolID(s gpu.Scope, members map[string][]string, name string) string {
 // unknown. With members the GPUs are those; otherwise they are not chosen yet.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PoolConfig, known bool) {
 	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(ctx, m.Name, m.Members, m.Quotas) {
+	if !known || !object.Known(m.Name, m.Members, m.Quotas) {
 		return gpu.PoolConfig{}, false
 	}
 	c = gpu.PoolConfig{

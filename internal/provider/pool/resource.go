@@ -156,7 +156,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	} else {
 		plan.GPUs, plan.Drift = types.MapUnknown(gpusOfHostType), object.None(drift.Type)
 	}
-	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+	p.Show(ctx)
 	if resp.Diagnostics.HasError() {
 		return false
 	}

@@ -60,7 +60,7 @@ type selectorModel struct {
 // Decode reads the scope of a configuration. known is false while any part of it is
 // unknown.
 func Decode(ctx context.Context, hosts types.Set, cluster types.String, selector types.Object, diags *diag.Diagnostics) (s gpu.Scope, known bool) {
-	if !object.Known(ctx, hosts, cluster, selector) {
+	if !object.Known(hosts, cluster, selector) {
 		return gpu.Scope{}, false
 	}
 	s.Hosts = object.Strings(ctx, hosts, diags)

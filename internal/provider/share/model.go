@@ -72,7 +72,7 @@ var (
 
 // declared reads what a configuration asks for. known is false while any part is unknown.
 func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Share, known bool) {
-	if !object.Known(ctx, m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority, m.Most) {
+	if !object.Known(m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority, m.Most) {
 		return gpu.Share{}, false
 	}
 	s = m.limits(diags)

@@ -42,7 +42,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool 
 	}
 	unchanged := stays && known && len(p.Differs) == 0 && want.SameLimits(*prior)
 	plan.foresee(config, state, stays, unchanged, len(p.Differs) > 0)
-	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+	p.Show(ctx)
 	if resp.Diagnostics.HasError() {
 		return false
 	}
@@ -116,7 +116,7 @@ func (m *model) replaces(ctx context.Context, state *model, diags *diag.Diagnost
 	changed("mig_profile", m.Profile.IsUnknown() || layout.ProfileName(m.Profile.ValueString()) != layout.ProfileName(state.Profile.ValueString()))
 	changed("host", !m.Host.IsNull() && !m.Host.Equal(state.Host))
 	switch {
-	case !object.Known(ctx, m.GPUIDs):
+	case !object.Known(m.GPUIDs):
 		changed("gpu_ids", true)
 	case !m.GPUIDs.IsNull():
 		changed("gpu_ids", !sameGPUs(object.Strings(ctx, m.GPUIDs, diags), object.Strings(ctx, state.GPUIDs, diags)))

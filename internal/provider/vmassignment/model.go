@@ -88,7 +88,7 @@ var (
 // declared reads what the configuration asks for. known is false while any part
 // that matters is unknown.
 func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Diagnostics) (a gpu.Assignment, known bool) {
-	if !object.Known(ctx, m.VM, m.Hosts, m.Cluster, m.Partition, m.Pool, m.Device, m.Power, m.LowMMIO, m.HighMMIO, m.Cache, m.Stop, m.Offline) {
+	if !object.Known(m.VM, m.Hosts, m.Cluster, m.Partition, m.Pool, m.Device, m.Power, m.LowMMIO, m.HighMMIO, m.Cache, m.Stop, m.Offline) {
 		return gpu.Assignment{}, false
 	}
 	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}

@@ -25,7 +25,7 @@ import (
 func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
 	plan, state, prior, resp := p.Plan, p.State, p.Prior.Assignment, p.Resp
 	want, known := plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
-	policy := r.policy(ctx, plan, &resp.Diagnostics)
+	policy := r.policy(plan, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
 		r.declare(p.Inst, policy, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
@@ -53,21 +53,21 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	}
 	if !known || r.Fleet.Unknown() {
 		r.Fleet.Ledger.Forget(p.Inst) // its checks wait until apply
-		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+		p.Show(ctx)
 		return false
 	}
 
 	ch := change.Change{Subject: label(want.VM), Token: instance.Token(ctx, p.Req.Private), Prior: p.Prior, Want: gpu.Want{Assignment: &want}, Unchanged: unchanged}
 	ch.Adopt = state != nil && ch.Token == ""
 	if unchanged {
-		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+		p.Show(ctx)
 		r.planUnchanged(ctx, p, ch)
 		return false
 	}
 	view, at, ok := r.find(ctx, plan, want, prior, &resp.Diagnostics)
 	if !ok {
 		r.Fleet.Ledger.Forget(p.Inst)
-		object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+		p.Show(ctx)
 		return false
 	}
 	report.Unfinished(&resp.Diagnostics, r.Fleet, view)
@@ -87,7 +87,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		plan.VMID = types.StringUnknown()
 		leaves = true
 	}
-	object.Set(ctx, &resp.Plan.Raw, plan, &resp.Diagnostics)
+	p.Show(ctx)
 	stays = r.Record(ctx, p, view, ch)
 	if leaves { // after the record, by which another that leaves the wanted VM hands it over
 		was := *prior
@@ -98,8 +98,8 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
-func (r *Resource) policy(ctx context.Context, plan *model, diags *diag.Diagnostics) rules.Policy {
-	p := rules.Policy{Label: label(plan.VM.ValueString()), Unknown: r.Fleet.PowerUnknown() || !object.Known(ctx, plan.Power)}
+func (r *Resource) policy(plan *model, diags *diag.Diagnostics) rules.Policy {
+	p := rules.Policy{Label: label(plan.VM.ValueString()), Unknown: r.Fleet.PowerUnknown() || !object.Known(plan.Power)}
 	if p.Unknown {
 		plan.EffectivePower = power.Unknown()
 		return p
