@@ -67,8 +67,10 @@ type file struct {
 	// stamped is true when info has the time stamp that our own last write gave the file.
 	stamped bool
 
-	// cleaned is true once leftovers were removed. It is of the goroutine that holds busy.
-	cleaned bool
+	// These are of the goroutine that holds busy: cleaned is true once leftovers were removed, took is what the last
+	// replacement took, and shared that it was of several changes.
+	cleaned, shared bool
+	took            time.Duration
 }
 
 func newFile(path string) *file { return &file{path: path, busy: make(chan struct{}, 1)} }
@@ -145,6 +147,12 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 		return w.err
 	default:
 	}
+	if f.shared { // others are at work, and may join before it is paid for again
+		select {
+		case <-time.After(2 * f.took):
+		case <-ctx.Done():
+		}
+	}
 	if !f.inMemory {
 		unlock, err := f.lock(ctx)
 		if err != nil {
@@ -161,6 +169,7 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 	all := f.queue
 	f.queue = nil
 	f.mu.Unlock()
+	f.shared = len(all) > 1
 	f.carry(all)
 	return w.err
 }
@@ -324,10 +333,12 @@ func (f *file) write(doc *document) error {
 		removeLeftovers(f.path)
 		f.cleaned = true
 	}
+	begun := time.Now()
 	info, stamped, err := replaceFile(f.path, 0o600, doc.write)
 	if err != nil {
 		return f.fail(err)
 	}
+	f.took = time.Since(begun)
 	// Our own file is known by its time stamp: its sum is seldom asked for.
 	f.doc, f.info, f.stamped = doc, info, stamped
 	f.sum = sync.OnceValues(func() (uint64, error) {

@@ -128,6 +128,49 @@ func TestChangesThatWaitAreWrittenTogether(t *testing.T) {
 	}
 }
 
+// Where changes of several come in, one that could be made at once waits for others to join it. One that is alone does not.
+func TestChangesWaitForCompany(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "fleet.json")
+	fleet, err := Create(path, gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{{Name: "hv01", Platform: gpu.HyperV}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := fleet.file
+	replaced := func(in *sync.WaitGroup) {
+		in.Go(func() {
+			if err := f.update(t.Context(), func(d *document) error {
+				rec, _ := d.edit("hv01", time.Now())
+				rec.OS.Build++
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	var all sync.WaitGroup
+	f.shared, f.took = true, time.Second
+	replaced(&all)
+	time.Sleep(time.Second / 4)
+	if d, err := f.load(); err != nil || d.hosts[0].rec.OS.Build != 0 {
+		t.Errorf("a change did not wait for company (%v)", err)
+	}
+	replaced(&all)
+	all.Wait()
+	if !f.shared {
+		t.Error("two changes were not made together")
+	}
+	f.took = 0
+	replaced(&all)
+	all.Wait()
+	f.took = time.Hour
+	replaced(&all) // after one that nobody joined
+	all.Wait()
+	if again, err := Open(path); err != nil || again.file.doc.hosts[0].rec.OS.Build != 4 {
+		t.Errorf("not all of 4 changes are in the file (%v)", err)
+	}
+}
+
 // Who gives up before its turn has changed nothing, and one whose change panics keeps nobody waiting.
 func TestAChangeThatIsGivenUp(t *testing.T) {
 	fleet, err := InMemory(gpu.Snapshot{Format: gpu.SnapshotFormat, Hosts: []gpu.Host{{Name: "hv01", Platform: gpu.HyperV}}})
