@@ -151,6 +151,8 @@ func (f *file) update(ctx context.Context, change func(*document) error) error {
 		select {
 		case <-time.After(2 * f.took):
 		case <-ctx.Done():
+			f.leave(w)
+			return f.fail(ctx.Err())
 		}
 	}
 	if !f.inMemory {
