@@ -153,6 +153,6 @@ func list() []mutation {
 		{in: provider + "/share", function: "model.keepPlanned", from: `!planned.Devices.IsUnknown()`, to: `true`},
 		{in: provider, function: "gpuProvider.Configure", from: `m.Hosts.IsUnknown()`, to: `false`},
 		{in: provider, function: "gpuProvider.Configure", from: `m.Owner.IsUnknown()`, to: `false`},
-		{in: provider, function: "gpuProvider.Configure", from: `!object.Known(ctx, m.Power, m.Rules, m.ChangeWindow)`, to: `false`},
+		{in: provider, function: "gpuProvider.Configure", from: `!object.Known(m.Power, m.Rules, m.ChangeWindow)`, to: `false`},
 	}...)
 }
