@@ -63,23 +63,18 @@ func Get[T any, V tfsdk.Plan | tfsdk.State | tfsdk.Config](ctx context.Context, 
 	}
 	kinds := kindsOf(reflect.TypeFor[T](), from)
 	var said diag.Diagnostics
-	out := fill[T](len(values), func(name string) (attr.Value, error) {
-		if of, ok := kinds[name]; ok {
-			return Read(ctx, of, values[name])
-		}
-		return nil, errNoAttribute
-	}, &said)
+	out := fill[T](len(values), func(name string) (attr.Value, error) { return Read(ctx, kinds[name], values[name]) }, &said)
 	diags.Append(said...)
 	return out
 }
-
-var errNoAttribute = errors.New("no such attribute")
 
 // Read makes a value of a type. The framework's objects build their type for each of their values anew, to compare it.
 func Read(ctx context.Context, of attr.Type, v tftypes.Value) (attr.Value, error) {
 	o, ok := of.(types.ObjectType)
 	var inner map[string]tftypes.Value
 	switch {
+	case of == nil:
+		return nil, errors.New("no such attribute")
 	case !ok || !v.IsKnown():
 		return of.ValueFromTerraform(ctx, v)
 	case v.IsNull():
@@ -90,12 +85,8 @@ func Read(ctx context.Context, of attr.Type, v tftypes.Value) (attr.Value, error
 	}
 	values := make(map[string]attr.Value, len(inner))
 	for name, v := range inner {
-		of, ok := o.AttrTypes[name]
-		if !ok {
-			return nil, fmt.Errorf("%w %q", errNoAttribute, name)
-		}
 		var err error
-		if values[name], err = Read(ctx, of, v); err != nil {
+		if values[name], err = Read(ctx, o.AttrTypes[name], v); err != nil {
 			return nil, err
 		}
 	}
