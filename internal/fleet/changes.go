@@ -119,14 +119,17 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 		id = a.VMID
 	}
 	owner := ""
-	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {
+	names := slices.Sorted(maps.Keys(view.Hosts))
+	for _, n := range names {
 		if _, ok := view.Hosts[n].VM(id); ok {
 			owner = n
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(view.Hosts)) {
-		if u, unknown := view.Hosts[n].UnknownVM(id); owner == "" && unknown {
-			return &UnreadablePartError{Host: n, Unknown: u}
+	if owner == "" {
+		for _, n := range names {
+			if u, unknown := view.Hosts[n].UnknownVM(id); unknown {
+				return &UnreadablePartError{Host: n, Unknown: u}
+			}
 		}
 	}
 	if owner == "" && (!req.Want.Empty() || !view.Complete() && !f.opt.KeepUnreachable) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -306,8 +305,7 @@ func TestDestroyIsNotBlocked(t *testing.T) {
 	}
 }
 
-// An agent has one of the hosts that a config names: what rules list is what is at hand. Those of shares under a config, and those that ask
-// which hosts a plan concerns, list all as yet; with the others it was 78 times what the names take.
+// An agent has one of the hosts that a config names: what rules list is what is at hand.
 func TestRulesDoNotListHostsThatAreNotAtHand(t *testing.T) {
 	asked := func(others int) int64 { // bytes of memory
 		p := create("t", config("vdi", 4, "hv01"))
@@ -324,7 +322,7 @@ func TestRulesDoNotListHostsThatAreNotAtHand(t *testing.T) {
 	}
 	alone, among := asked(0), asked(1000)
 	t.Logf("%d bytes, and %d with 1,000 other hosts", alone, among)
-	if names := int64(unsafe.Sizeof("")) * 1000; among-alone > 66*names {
-		t.Errorf("the rules ask for %d bytes more where a config names 1,000 other hosts, %d times what their names take", among-alone, (among-alone)/names)
+	if among > alone+alone/10 {
+		t.Errorf("the rules ask for %d bytes where a config names 1,000 other hosts, and for %d where it names none", among, alone)
 	}
 }

@@ -21,10 +21,7 @@ func checkFeasible(r *run) {
 		return
 	}
 	for _, host := range r.asked() {
-		h, ok := r.host(host)
-		if !ok {
-			continue
-		}
+		h := r.fleet.hosts[host]
 		if !r.plan.Unchanged {
 			if refused, open, _ := r.refusedBy(host, h, r.plan); refused != nil && (!open || !r.lenient) {
 				r.reportRefused(host, refused)
@@ -247,10 +244,8 @@ func Infeasible(w World, p change.Change) []Finding {
 	defer done()
 	var out []Finding
 	for _, host := range r.hostsOf(p) {
-		if h, ok := r.host(host); ok {
-			if refused, _, _ := r.refusedBy(host, h, p); refused != nil {
-				out = append(out, Refused(host, p, refused))
-			}
+		if refused, _, _ := r.refusedBy(host, r.fleet.hosts[host], p); refused != nil {
+			out = append(out, Refused(host, p, refused))
 		}
 	}
 	return out
@@ -410,11 +405,10 @@ func (r *run) failsBeside(p change.Change, host string) bool {
 	alone := *r
 	alone.alone = true
 	return slices.ContainsFunc(r.hostsOf(p), func(other string) bool {
-		h, ok := r.host(other)
-		if !ok || other == host {
+		if other == host {
 			return false
 		}
-		refused, open, _ := alone.refusedBy(other, h, p)
+		refused, open, _ := alone.refusedBy(other, r.fleet.hosts[other], p)
 		return refused != nil && !open
 	})
 }

@@ -62,7 +62,7 @@ func (r *run) onceMadeWay(f change.Forecast, may bool) change.Forecast {
 func (r *run) forecasts() iter.Seq2[string, change.Forecast] {
 	return func(yield func(string, change.Forecast) bool) {
 		for _, host := range r.asked() {
-			if h, ok := r.host(host); ok && !yield(host, r.forecast(host, h)) {
+			if !yield(host, r.forecast(host, r.fleet.hosts[host])) {
 				return
 			}
 		}
@@ -84,8 +84,8 @@ func (r *run) forecast(host string, h *gpu.Host) change.Forecast {
 	return made
 }
 
-// asked are the hosts that the plan concerns, or, of one that is asked about once more, those of
-// them that it is asked about for.
+// asked are the hosts at hand that the plan concerns, or, of one that is asked about once more,
+// those of them that it is asked about for.
 func (r *run) asked() []string {
 	hosts := r.hostsOf(r.plan)
 	if r.again && endsLayout(r.plan) {
@@ -149,16 +149,18 @@ func (r *run) sent(p change.Change, host string) change.Change {
 	return p
 }
 
-// hostsOf are the hosts that a plan concerns. Of a VM that another one replaces the plan of
-// its own destroy tells.
+// hostsOf are the hosts at hand that a plan concerns. Of a VM that another one replaces the plan
+// of its own destroy tells.
 func (r *run) hostsOf(p change.Change) []string {
 	var out []string
 	for _, w := range []gpu.Want{p.Want, p.Prior} {
 		gpus, _ := wantedGPUs(w)
-		out = append(out, sortedKeys(gpus)...)
+		out = append(out, r.atHand(gpus)...)
 		switch {
-		case w.Share != nil && w.Share.Host != "":
-			out = append(out, w.Share.Host)
+		case w.Share != nil:
+			if _, ok := r.host(w.Share.Host); ok {
+				out = append(out, w.Share.Host)
+			}
 		case w.Assignment != nil && len(out) == 0:
 			if at, ok := r.locate(w.Assignment); ok {
 				out = append(out, at.key)

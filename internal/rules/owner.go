@@ -46,10 +46,8 @@ func (r *run) priorClaims() []*gpu.Claim {
 	}
 	kind, id := r.plan.Prior.Object()
 	for _, host := range r.hostsOf(change.Change{Prior: r.plan.Prior}) {
-		if h, ok := r.host(host); ok {
-			if c, ok := h.Claim(kind, id); ok {
-				out = append(out, c)
-			}
+		if c, ok := r.fleet.hosts[host].Claim(kind, id); ok {
+			out = append(out, c)
 		}
 	}
 	return out

@@ -17,14 +17,22 @@ func checkSharesUnder(r *run) {
 		checkShareRoom(r)
 		return
 	}
-	gpus, path := r.gpusTouched()
+	path := "hosts"
+	if r.plan.Want.Pool != nil || r.plan.Prior.Pool != nil {
+		path = "members"
+	}
+	was, _ := wantedGPUs(r.plan.Prior)
+	is, _ := wantedGPUs(r.plan.Want)
+	hosts := r.hostsOf(r.plan)
 	if r.rule.ID == sharePlacement {
-		hosts := sortedKeys(gpus)
+		asked, all := hosts, len(r.atHand(was)) == len(was) && len(r.atHand(is)) == len(is)
 		if s := r.plan.Prior.Share; s != nil {
-			hosts = r.hostsFor(s)
+			asked, all = r.hostsFor(s), true
 		}
 		var o shareOutcome
-		r.together(&o, hosts)
+		if all {
+			r.together(&o, asked)
+		}
 		for _, v := range o.found {
 			r.report(v.Finding, v.keys...)
 		}
@@ -32,27 +40,11 @@ func checkSharesUnder(r *run) {
 	if r.plan.Prior.Share != nil {
 		return
 	}
-	for host, h := range r.hostsAtHand(gpus) {
-		if h.Platform != gpu.HyperV {
-			r.checkSharesOn(host, h, gpus[host], path)
+	for _, host := range hosts {
+		if h := r.fleet.hosts[host]; h.Platform != gpu.HyperV {
+			r.checkSharesOn(host, h, slices.Concat(is[host], was[host]), path)
 		}
 	}
-}
-
-// gpusTouched are the GPUs that the plan's config or pool has or had, and the attribute
-// that says so.
-func (r *run) gpusTouched() (gpus map[string][]string, path string) {
-	gpus, path = map[string][]string{}, "hosts"
-	for _, w := range []gpu.Want{r.plan.Want, r.plan.Prior} {
-		of, _ := wantedGPUs(w)
-		if w.Pool != nil {
-			path = "members"
-		}
-		for host, ids := range of {
-			gpus[host] = append(gpus[host], ids...)
-		}
-	}
-	return gpus, path
 }
 
 // undone is what becomes of the device of some shares.
