@@ -55,9 +55,22 @@ func (t *tap) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	}
 	for i, s := range d.Streams {
 		d.Streams[i].Handler = func(srv any, stream grpc.ServerStream) error {
-			defer context.AfterFunc(stream.Context(), t.ending.hear)()
-			return s.Handler(srv, stream)
+			ctx, end := context.WithCancel(context.WithoutCancel(stream.Context()))
+			defer end()
+			defer context.AfterFunc(stream.Context(), func() {
+				end() // what the agent made of it has ended too when this returns
+				t.ending.hear()
+			})()
+			return s.Handler(srv, tapped{stream, ctx})
 		}
 	}
 	t.ServiceRegistrar.RegisterService(&d, impl)
 }
+
+// tapped is a stream with a context of its own.
+type tapped struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (t tapped) Context() context.Context { return t.ctx }
