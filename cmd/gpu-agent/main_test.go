@@ -107,16 +107,6 @@ func (r *rig) command(args ...string) *exec.Cmd {
 // run runs a command, which must end with an exit code, and returns what it printed.
 func (r *rig) run(code int, args ...string) (stdout, stderr string) {
 	r.t.Helper()
-	got, stdout, stderr := r.exit(args...)
-	if got != code {
-		r.t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got, code, stdout, stderr)
-	}
-	return stdout, stderr
-}
-
-// exit runs a command and returns how it ended and what it printed.
-func (r *rig) exit(args ...string) (code int, stdout, stderr string) {
-	r.t.Helper()
 	cmd := r.command(args...)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -125,7 +115,10 @@ func (r *rig) exit(args ...string) (code int, stdout, stderr string) {
 	if err != nil && !errors.As(err, &exit) {
 		r.t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), out.String(), said.String()
+	if got := cmd.ProcessState.ExitCode(); got != code {
+		r.t.Fatalf("%v: exit code %d, want %d\n%s%s", args, got, code, out.String(), said.String())
+	}
+	return out.String(), said.String()
 }
 
 func (r *rig) host() *simulated.Host {
