@@ -25,6 +25,7 @@ func checkSharesUnder(r *run) {
 	is, _ := wantedGPUs(r.plan.Want)
 	hosts := r.hostsOf(r.plan)
 	if r.rule.ID == sharePlacement {
+		// Of hosts that do not answer nobody knows which shares they have room for.
 		asked, all := hosts, len(r.atHand(was)) == len(was) && len(r.atHand(is)) == len(is)
 		if s := r.plan.Prior.Share; s != nil {
 			asked, all = r.hostsFor(s), true
