@@ -53,7 +53,7 @@ func (s *Server) propose(ctx context.Context, ch Change) (proposal, error) {
 func (s *Server) proposeOn(host gpu.Host, ch Change) (proposal, error) {
 	var err error
 	p := proposal{host: host}
-	known := change.WithClaims(host, ch.Claims)
+	known := change.WithPeerClaims(host, ch.Claims, ch.Owner, ch.Token)
 	if !ch.ClaimOnly {
 		world := rules.World{Hosts: map[string]*gpu.Host{ch.Host: &known}, Owner: ch.Owner}
 		p.findings = rules.Check(world, ch.Change, ch.Levels, rules.HostScope)

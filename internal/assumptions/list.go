@@ -125,6 +125,14 @@ var all = []Assumption{
 		Where:    []string{"internal/gpu/vm.go", "internal/rules/pinned.go", simulated + "placement.go"},
 	},
 	{
+		ID: "hyperv-replica-id", Platform: gpu.HyperV,
+		Says:     "The copy that Hyper-V Replica keeps of a VM has the VM's id, and ReplicationMode 2 or 4. Until it is failed over to it does not run, and is no place to assign a GPU to.",
+		Source:   "Msvm_ComputerSystem.ReplicationMode names the modes; that the id is the same is what administrators see in Get-VM on both hosts.",
+		Answered: "reading Msvm_ComputerSystem on both hosts of a pair that replicates",
+		Unasked:  "it takes two hosts that replicate",
+		Where:    []string{hyperv + "read_host.go"},
+	},
+	{
 		ID: "hyperv-pool-allocation", Platform: gpu.HyperV, Tried: true,
 		Says:     "CreatePool wants the parent's PoolID in the allocation setting of a device pool, and after a refusal that of the new pool.",
 		Source:   "The cmdlet sends the template as it is; a public recipe for memory pools needs the new pool's name.",

@@ -9,8 +9,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// WithClaims returns the host with the claims that other hosts hold for its VMs. Of
-// two claims for one object the newer one counts.
+// WithClaims returns the host with the claims that its own records have elsewhere, such as in the
+// store of its cluster. Of two claims for one object the newer one counts.
 func WithClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
 	host.Claims = slices.Clone(host.Claims)
 	for _, o := range others {
@@ -21,6 +21,57 @@ func WithClaims(host gpu.Host, others []gpu.Claim) gpu.Host {
 		}
 	}
 	return host
+}
+
+// WithPeerClaims returns the host with what others have on record of its VMs. A host speaks for
+// itself: this counts only for VMs of which neither the host nor the records of its cluster have a claim.
+// It counts for clustered VMs, as far as all nodes agree that have one; and for the resource of a
+// change itself, by its token, whose VM has come from another host.
+func WithPeerClaims(host gpu.Host, others []gpu.Claim, owner, token string) gpu.Host {
+	own := host
+	for i := range others {
+		o := &others[i]
+		vm, here := own.VM(o.ID)
+		if o.Kind != gpu.ClaimAssignment || !here {
+			continue
+		}
+		if _, recorded := own.Claim(o.Kind, o.ID); recorded {
+			continue
+		}
+		peers := vm.Clustered && own.Cluster != nil && !own.Cluster.Records
+		if !peers && (token == "" || o.Token != token) {
+			continue
+		}
+		if len(host.Claims) == len(own.Claims) {
+			host.Claims = slices.Clone(own.Claims)
+		}
+		if c, ok := host.Claim(o.Kind, o.ID); ok {
+			*c = agreed(*c, *o, owner)
+		} else {
+			host.Claims = append(host.Claims, *o)
+		}
+	}
+	return host
+}
+
+// agreed is what two nodes say of one VM: one that another state has is that state's, and what
+// either forbids is forbidden. Of the rest the later write counts.
+func agreed(a, b gpu.Claim, owner string) gpu.Claim {
+	foreign := func(c *gpu.Claim) bool { return c.Owner != owner }
+	out := a
+	if foreign(&b) != foreign(&a) && foreign(&b) || foreign(&b) == foreign(&a) && b.Revision > a.Revision {
+		out = b
+	}
+	var allowed gpu.Power
+	if a.Want.Assignment != nil && b.Want.Assignment != nil {
+		allowed = a.Want.Assignment.Power.Stricter(b.Want.Assignment.Power)
+	}
+	if out.Want.Assignment != nil {
+		want := *out.Want.Assignment
+		want.Power = allowed
+		out.Want.Assignment = &want
+	}
+	return out
 }
 
 // PutClaim writes a claim in the place of the one for the same object.

@@ -214,7 +214,7 @@ func (s *survey) readable() {
 func (s *survey) assignments(host string) {
 	h := s.hosts[host]
 	for i := range h.VMs {
-		if s.claimed(gpu.ClaimAssignment, h.VMs[i].ID, h) {
+		if h.VMs[i].IsCopy() || s.claimed(gpu.ClaimAssignment, h.VMs[i].ID, h) {
 			continue
 		}
 		if a := Assigned(host, h, &h.VMs[i]); a.Partition != nil || a.Pool != nil || a.Device != nil {
@@ -268,7 +268,7 @@ func unread(host string, h *gpu.Host, kinds ...gpu.ClaimKind) []Left {
 // claimed tells whether a host or another node of its cluster has a record of an object.
 func (s *survey) claimed(kind gpu.ClaimKind, id string, h *gpu.Host) bool {
 	for _, o := range s.hosts {
-		if _, ok := o.Claim(kind, id); ok && (o == h || h.Cluster != nil && gpu.SameID(o.ClusterName(), h.ClusterName())) {
+		if _, ok := o.Claim(kind, id); ok && (o == h || h.SharesCluster(o)) {
 			return true
 		}
 	}

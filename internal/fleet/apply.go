@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Request is the change of one resource, on all the hosts that it concerns.
@@ -123,11 +125,15 @@ func (e *ReadOnlyError) Error() string { return e.Reason }
 type VMGoneError struct {
 	VM     string
 	Silent []string // hosts that did not answer
+	Copies []string // hosts that have only a copy of Hyper-V Replica's
 }
 
 func (e *VMGoneError) Error() string {
 	if len(e.Silent) > 0 {
 		return fmt.Sprintf("no host that answers has the VM %s; these hosts do not answer: %s", e.VM, strings.Join(e.Silent, ", "))
+	}
+	if len(e.Copies) > 0 {
+		return fmt.Sprintf("no host has the VM %s, only a copy of it that Hyper-V Replica keeps on %s", e.VM, words.Join(e.Copies))
 	}
 	return fmt.Sprintf("no host has the VM %s", e.VM)
 }
@@ -212,6 +218,11 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	}
 	defer drained()
 	view = f.lookAgain(ctx, view)
+	if a := cmp.Or(req.Want.Assignment, req.Prior.Assignment); a != nil {
+		if _, err := vmOf(req, view); errors.As(err, new(*AmbiguousVMError)) {
+			return nil, t.failed("", err)
+		}
+	}
 	index := f.index(view)
 	req.Undrained = rules.Undrained(rules.World{Fleet: index, Owner: f.opt.Owner}, req.Change)
 	for _, n := range names {
@@ -225,7 +236,7 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	if !req.ClaimOnly {
 		// Against the hosts as they are now; against the other resources of this run the
 		// plan of this very instance was checked when the apply began.
-		findings := f.CheckAlone(view, req.Change)
+		findings := f.CheckAlone(view.withRecord(req.Change), req.Change)
 		errs, warnings := split(findings)
 		if len(errs) > 0 {
 			return nil, t.failed(errs[0].Host, &agent.Error{Code: agent.RuleViolation, Host: errs[0].Host, Findings: errs})

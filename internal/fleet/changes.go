@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"maps"
 	"slices"
 
@@ -110,21 +112,34 @@ func (f *Fleet) Peers(v View, names []string) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(*agent.Change))) error {
-	id := ""
-	if a := req.Prior.Assignment; a != nil {
-		id = a.VMID
+// vmOf finds the VM of a request, in the plan's words: of the hosts on which the configuration, or what
+// its plan found, has it looked for; and while it is where this state last had it, it is that one.
+func vmOf(req Request, view View) (FoundVM, error) {
+	is, last := req.Prior.Assignment, ""
+	if is != nil {
+		last = is.Host
 	}
-	if a := req.Want.Assignment; a != nil {
-		id = a.VMID
-	}
-	owner := ""
-	names := slices.Sorted(maps.Keys(view.Hosts))
-	for _, n := range names {
-		if _, ok := view.Hosts[n].VM(id); ok {
-			owner = n
+	if want := req.Want.Assignment; want != nil {
+		if is == nil || !gpu.SameID(is.VMID, want.VMID) {
+			last = ""
 		}
+		is = want
 	}
+	if is.Among != nil {
+		view.index, view.Hosts = nil, maps.Clone(view.Hosts)
+		maps.DeleteFunc(view.Hosts, func(name string, _ *gpu.Host) bool { return !slices.Contains(is.Among, name) })
+	}
+	return FindVMNear(view, is.VMID, last)
+}
+
+func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(*agent.Change))) error {
+	id := cmp.Or(req.Want.Assignment, req.Prior.Assignment).VMID
+	names := slices.Sorted(maps.Keys(view.Hosts))
+	at, err := vmOf(req, view)
+	if _, gone := errors.AsType[*VMGoneError](err); err != nil && !gone {
+		return err
+	}
+	owner := at.Host
 	if owner == "" {
 		for _, n := range names {
 			if u, unknown := view.Hosts[n].UnknownVM(id); unknown {
@@ -136,20 +151,27 @@ func (f *Fleet) assignmentChanges(req Request, view View, put func(string, func(
 		return &VMGoneError{VM: id, Silent: view.Silent()}
 	}
 	if owner != "" {
-		put(owner, func(ch *agent.Change) { ch.Claims = f.index(view).ClaimsElsewhere(owner) })
+		put(owner, func(ch *agent.Change) {
+			ch.Claims = f.index(view).ClaimsElsewhere(owner)
+			if _, claim, ok := view.cameAlong(req.Change); ok {
+				ch.Claims = append(ch.Claims, claim)
+			}
+		})
 	}
 	if req.Act != "" { // which may write no claim
 		return nil
 	}
-	// A claim that an earlier owner host, or its cluster, still holds goes away with this write.
-	dropped := map[string]bool{}
+	// A claim that an earlier owner host, or its cluster, still holds goes away with this write. One
+	// that shows the VM keeps it: the claim may be of another VM, or of a copy.
+	var dropped []string
 	for n, c := range view.Claims(gpu.ClaimAssignment, id) {
-		if n == owner || c.Owner != f.opt.Owner && c.Token != req.Token || dropped[gpu.FoldID(c.Cluster)] {
+		h := view.Hosts[n]
+		_, shown := h.VM(id)
+		kept := func(o string) bool { return c.Cluster != "" && h.SharesCluster(view.Hosts[o]) } // any of its nodes shows it
+		if shown || n == owner || c.Owner != f.opt.Owner && c.Token != req.Token || slices.ContainsFunc(dropped, kept) {
 			continue
 		}
-		if c.Cluster != "" { // any of its nodes shows it
-			dropped[gpu.FoldID(c.Cluster)] = true
-		}
+		dropped = append(dropped, n)
 		put(n, func(ch *agent.Change) {
 			ch.Want, ch.ClaimOnly, ch.Token = gpu.Want{}, true, c.Token
 			if ch.Prior.Empty() {

@@ -47,9 +47,10 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ch.Owner, ch.Want = f.opt.Owner, gpu.Want{}
+	v = v.withRecord(ch)
 	if a := ch.Prior.Assignment; a != nil {
 		is := *a
-		if at, err := FindVM(v, is.VMID); err == nil {
+		if at, err := FindVMNear(v, is.VMID, is.Host); err == nil {
 			is.VMName, is.Host = at.VM.Name, at.Host // where it is by now
 		}
 		ch.Prior.Assignment = &is
@@ -133,7 +134,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 	defer l.mu.Unlock()
 	p.Approved = l.approved(p)
 	var does []change.Forecast
-	w := f.world(f.withNeighbours(v))
+	w := f.world(f.withNeighbours(v.withRecord(p)))
 	findings := l.record(instance, p, func(p change.Change) (findings []rules.Finding) {
 		findings, does = rules.CheckAndForesee(w, p, f.opt.Levels)
 		return findings

@@ -288,6 +288,7 @@ type View struct {
 	Errors map[string]error
 
 	index *rules.Fleet // of the same hosts, nil for none
+	owner string       // of the state that looks
 }
 
 // Complete tells whether every host answered.
@@ -310,7 +311,7 @@ func (v View) Silent() []string { return slices.Sorted(maps.Keys(v.Errors)) }
 // With adds what other hosts answered to the view. Those that did not answer are left
 // out: nothing is wanted of them.
 func (v View) With(other View) View {
-	out := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors}
+	out := View{Hosts: maps.Clone(v.Hosts), Errors: v.Errors, owner: v.owner}
 	maps.Copy(out.Hosts, other.Hosts)
 	return out
 }
@@ -352,7 +353,7 @@ func NeedsHand(err error) bool {
 
 // Look takes the snapshots of some hosts, in parallel.
 func (f *Fleet) Look(ctx context.Context, names []string) View {
-	v := View{Hosts: make(map[string]*gpu.Host, len(names)), Errors: map[string]error{}}
+	v := View{Hosts: make(map[string]*gpu.Host, len(names)), Errors: map[string]error{}, owner: f.opt.Owner}
 	var mu sync.Mutex
 	var g errgroup.Group
 	for _, name := range names {
@@ -377,15 +378,16 @@ func (f *Fleet) Look(ctx context.Context, names []string) View {
 		})
 	}
 	_ = g.Wait() // the errors are in the view
+	v.doubtStrangers()
 	v.agree()
 	v.failBack()
-	v.doubtLeft()
 	return v
 }
 
-// doubtLeft takes a node that shows itself in a cluster, whose other nodes do not list it, as one
-// that cannot read its cluster: it has been evicted and does not know it.
-func (v View) doubtLeft() {
+// doubtStrangers takes a host that shows itself in a cluster as one that cannot read its cluster,
+// where another host is the node that it says it is, or more of the nodes that it lists deny it than
+// list it: it has been evicted and does not know it, or what it says is not so.
+func (v View) doubtStrangers() {
 	var in map[string][]string
 	for name, h := range v.Hosts {
 		if h.Cluster != nil {
@@ -395,24 +397,53 @@ func (v View) doubtLeft() {
 			in[gpu.FoldID(h.Cluster.Name)] = append(in[gpu.FoldID(h.Cluster.Name)], name)
 		}
 	}
-	left := map[string]*gpu.Host{}
-	for _, nodes := range in {
-		slices.Sort(nodes)
-		for _, name := range nodes {
-			h := v.Hosts[name]
-			i := slices.IndexFunc(nodes, func(other string) bool {
-				return !slices.ContainsFunc(v.Hosts[other].Cluster.Nodes, func(n gpu.Node) bool { return gpu.SameID(n.Name, h.Name) })
-			})
-			if i < 0 || nodes[i] == name {
-				continue
+	for _, names := range in {
+		slices.Sort(names)
+		for _, why := range []func(string, []string) string{v.twin, v.denied} {
+			doubts := map[string]string{}
+			for _, name := range names {
+				if reason := why(name, names); reason != "" {
+					doubts[name] = reason
+				}
 			}
-			is := *h
-			is.Cluster, is.Unknown = nil, append(slices.Clone(h.Unknown), gpu.Unknown{Part: gpu.PartCluster, Why: fmt.Sprintf(
-				"it shows itself as a node of cluster %s, whose node %s does not list it: it has been evicted, or has not joined yet", h.Cluster.Name, nodes[i])})
-			left[name] = &is
+			for name, reason := range doubts {
+				is := *v.Hosts[name]
+				is.Cluster, is.Unknown = nil, append(slices.Clone(is.Unknown), gpu.Unknown{Part: gpu.PartCluster, Why: reason})
+				v.Hosts[name] = &is
+			}
+			names = slices.DeleteFunc(names, func(name string) bool { return doubts[name] != "" })
 		}
 	}
-	maps.Copy(v.Hosts, left)
+}
+
+// twin is why a host is not the node that it says it is: another one says so too, and the
+// configuration does not call this one by the node's name.
+func (v View) twin(name string, nodes []string) string {
+	h := v.Hosts[name]
+	i := slices.IndexFunc(nodes, func(other string) bool { return other != name && gpu.SameID(v.Hosts[other].Name, h.Name) })
+	if i < 0 || gpu.SameID(name, h.Name) {
+		return ""
+	}
+	return fmt.Sprintf("it says that it is node %s of cluster %s, and so does %s", h.Name, h.Cluster.Name, nodes[i])
+}
+
+// denied is why a host is none of the nodes of its cluster.
+func (v View) denied(name string, nodes []string) string {
+	h, listing := v.Hosts[name], 0
+	var denying []string
+	for _, other := range nodes {
+		switch o := v.Hosts[other]; {
+		case other == name || !h.Lists(o.Name):
+		case o.Lists(h.Name):
+			listing++
+		default:
+			denying = append(denying, other)
+		}
+	}
+	if len(denying) <= listing {
+		return ""
+	}
+	return fmt.Sprintf("it shows itself as a node of cluster %s, whose node %s does not list it: it has been evicted, or has not joined yet", h.Cluster.Name, denying[0])
 }
 
 // agree has the nodes of a cluster see each other as each sees itself: a change that one puts back
@@ -443,7 +474,7 @@ func (v View) agree() {
 func (v View) failBack() {
 	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
 		for _, id := range v.Hosts[name].Returning {
-			if at, err := FindVM(v, id); err == nil && at.Host != name && gpu.SameID(v.Hosts[at.Host].ClusterName(), v.Hosts[name].ClusterName()) {
+			if at, err := FindVM(v, id); err == nil && at.Host != name && v.Hosts[at.Host].SharesCluster(v.Hosts[name]) {
 				home, away := change.FailBack(*v.Hosts[name], *v.Hosts[at.Host], id)
 				v.Hosts[name], v.Hosts[at.Host] = &home, &away
 			}
@@ -470,7 +501,7 @@ func (v View) Answered() bool {
 
 // Except is the view in which hosts count as not answering that could not read what matters.
 func (v View) Except(lacks func(h *gpu.Host) (gpu.Unknown, bool)) View {
-	out := View{Hosts: map[string]*gpu.Host{}, Errors: maps.Clone(v.Errors)}
+	out := View{Hosts: map[string]*gpu.Host{}, Errors: maps.Clone(v.Errors), owner: v.owner}
 	if out.Errors == nil {
 		out.Errors = map[string]error{}
 	}
@@ -651,7 +682,7 @@ func (f *Fleet) Seen() View {
 		}
 		f.saw.Hosts = hosts
 	}
-	return View{Hosts: f.saw.Hosts, Errors: map[string]error{}, index: f.saw.index}
+	return View{Hosts: f.saw.Hosts, Errors: map[string]error{}, index: f.saw.index, owner: f.opt.Owner}
 }
 
 func (f *Fleet) looked(names []string) View {

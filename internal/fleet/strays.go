@@ -39,10 +39,18 @@ func (f *Fleet) isStray(c *gpu.Claim) bool {
 // straysOn are those for the object of a want.
 func (f *Fleet) straysOn(v View, w gpu.Want) []stray {
 	var out []stray
+	if a := w.Assignment; a != nil {
+		if at, err := FindVMNear(v, a.VMID, a.Host); err == nil {
+			if c, ok := RecordOf(v, at); ok && f.isStray(c) {
+				out = append(out, stray{at.Host, *c})
+			}
+		}
+		return out
+	}
 	kind, id := w.Object()
 	on := members(w)
 	for host, c := range v.Claims(kind, id) {
-		if (w.Assignment != nil || on[host]) && f.isStray(c) {
+		if on[host] && f.isStray(c) {
 			out = append(out, stray{host, *c})
 		}
 	}
@@ -84,11 +92,6 @@ func (f *Fleet) lost(v View, p change.Change) []rules.Finding {
 		return nil
 	}
 	list := slices.DeleteFunc(f.straysOn(v, p.Prior), func(s stray) bool { return s.claim.Token == p.Token })
-	if a := p.Prior.Assignment; a != nil {
-		if c, ok := v.Claim(gpu.ClaimAssignment, a.VMID); !ok || c.Token == p.Token {
-			return nil // the others are of where a clustered VM was
-		}
-	}
 	if len(list) == 0 {
 		return nil
 	}
@@ -262,6 +265,13 @@ func (f *Fleet) sweep(ctx context.Context) {
 	}
 	f.forgetSnapshots() // a VM may have moved between two of them
 	for _, s := range f.gone(f.LookAll(ctx)) {
-		_, _ = f.applyOnce(ctx, Request{Change: change.Change{Subject: s.String(), Token: s.claim.Token, Prior: s.claim.Want, ClaimOnly: true}})
+		// Which VM it is for, its id says, by which no host has the VM. What else the record says may be
+		// about another host's VM.
+		if s.claim.Want.Assignment == nil {
+			continue
+		}
+		gone := *s.claim.Want.Assignment
+		gone.VMID, gone.Host = s.claim.ID, s.host
+		_, _ = f.applyOnce(ctx, Request{Change: change.Change{Subject: s.String(), Token: s.claim.Token, Prior: gpu.Want{Assignment: &gone}, ClaimOnly: true}})
 	}
 }

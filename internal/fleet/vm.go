@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
@@ -17,16 +18,32 @@ import (
 type FoundVM struct {
 	Host string
 	VM   *gpu.VM
+	// Among are the hosts that count for where the VM is; nil means all.
+	Among []string
 }
 
-// AmbiguousVMError is a name that several VMs have.
+// AmbiguousVMError is a name that several VMs have, or an id that hosts show which are not nodes
+// of one cluster.
 type AmbiguousVMError struct {
 	Name  string
 	Found []FoundVM
 }
 
+// SameID reports whether two of the VMs have one id, so that the id does not tell them apart.
+func (e *AmbiguousVMError) SameID() bool {
+	for i, f := range e.Found {
+		if slices.ContainsFunc(e.Found[:i], func(o FoundVM) bool { return gpu.SameID(o.VM.ID, f.VM.ID) }) {
+			return true
+		}
+	}
+	return false
+}
+
 func (e *AmbiguousVMError) Error() string {
 	list := words.Each(e.Found, func(f FoundVM) string { return fmt.Sprintf("%s on %s (id %s)", f.VM.Name, f.Host, f.VM.ID) })
+	if e.SameID() {
+		return fmt.Sprintf("several hosts, which are not nodes of one cluster, show a VM under one id: %s", strings.Join(list, ", "))
+	}
 	return fmt.Sprintf("several VMs are called %q: %s", e.Name, strings.Join(list, ", "))
 }
 
@@ -38,11 +55,14 @@ func IsVMID(ref string) bool { return guid.MatchString(ref) }
 // VMID is a VM id without the braces that some tools print around it.
 func VMID(ref string) string { return strings.Trim(ref, "{}") }
 
-// FindVM finds a VM by id or name among the hosts of a view. The error is a
-// *VMGoneError when no host has it, and an *AmbiguousVMError for a name that
-// several VMs have.
-func FindVM(v View, ref string) (FoundVM, error) {
-	var found []FoundVM
+// FindVM finds a VM by id or name among the hosts of a view. Copies that Hyper-V Replica keeps do
+// not count. The error is a *VMGoneError when no host has it, and an *AmbiguousVMError for a name
+// that several VMs have, or an id on hosts that are not nodes of one cluster.
+func FindVM(v View, ref string) (FoundVM, error) { return FindVMNear(v, ref, "") }
+
+// FindVMNear is FindVM for a VM that was on a host when this state last found it: while that
+// host, or another node of its cluster, has it, no other host's word counts.
+func FindVMNear(v View, ref, last string) (FoundVM, error) {
 	var names []string
 	if v.index == nil {
 		names = slices.Sorted(maps.Keys(v.Hosts))
@@ -52,17 +72,27 @@ func FindVM(v View, ref string) (FoundVM, error) {
 	}
 	// A node that cannot read its cluster may show VMs that are elsewhere by now.
 	slices.SortStableFunc(names, func(a, b string) int { return clusterUnknown(v.Hosts[a]) - clusterUnknown(v.Hosts[b]) })
+	var byID, byName []FoundVM
+	var copies []string
 	for _, name := range names {
 		h := v.Hosts[name]
 		for i := range h.VMs {
 			vm := &h.VMs[i]
-			if gpu.SameID(vm.ID, VMID(ref)) {
-				return FoundVM{Host: name, VM: vm}, nil
-			}
-			if gpu.SameID(vm.Name, ref) {
-				found = append(found, FoundVM{Host: name, VM: vm})
+			id := gpu.SameID(vm.ID, VMID(ref))
+			switch at := (FoundVM{Host: name, VM: vm}); {
+			case !id && !gpu.SameID(vm.Name, ref):
+			case vm.IsCopy():
+				copies = append(copies, name)
+			case id:
+				byID = append(byID, at)
+			default:
+				byName = append(byName, at)
 			}
 		}
+	}
+	found := v.distinct(byID, last)
+	if len(found) == 0 {
+		found = v.distinct(byName, last)
 	}
 	switch len(found) {
 	case 0:
@@ -71,12 +101,48 @@ func FindVM(v View, ref string) (FoundVM, error) {
 				v.doubt(name, u)
 			}
 		}
-		return FoundVM{}, &VMGoneError{VM: ref, Silent: v.Silent()}
+		return FoundVM{}, &VMGoneError{VM: ref, Silent: v.Silent(), Copies: copies}
 	case 1:
 		return found[0], nil
 	default:
 		return FoundVM{}, &AmbiguousVMError{Name: ref, Found: found}
 	}
+}
+
+// distinct are VMs under different ids, and those under one id that are not one VM.
+func (v View) distinct(found []FoundVM, last string) []FoundVM {
+	if len(found) < 2 {
+		return found
+	}
+	var out []FoundVM
+	for i, f := range found {
+		same := func(o FoundVM) bool { return gpu.SameID(o.VM.ID, f.VM.ID) }
+		if !slices.ContainsFunc(found[:i], same) {
+			out = append(out, v.owners(slices.DeleteFunc(slices.Clone(found), func(o FoundVM) bool { return !same(o) }), last)...)
+		}
+	}
+	return out
+}
+
+// owners are those of the hosts that show one id of which nobody can tell that they are not the VM's
+// owner. A VM that moves may be shown by two nodes of its cluster, and a node that cannot read its
+// cluster may show VMs that are elsewhere by now.
+func (v View) owners(found []FoundVM, last string) []FoundVM {
+	inCluster := func(f FoundVM) bool { return v.Hosts[f.Host].Cluster != nil }
+	if slices.ContainsFunc(found, inCluster) {
+		found = slices.DeleteFunc(found, func(f FoundVM) bool { return !inCluster(f) && clusterUnknown(v.Hosts[f.Host]) > 0 })
+	}
+	is := func(f FoundVM) bool { return f.Host == last }
+	near := func(f FoundVM) bool { return v.Hosts[last] != nil && v.Hosts[last].SharesCluster(v.Hosts[f.Host]) }
+	for _, known := range []func(FoundVM) bool{is, near} {
+		if i := slices.IndexFunc(found, known); i >= 0 {
+			return found[i : i+1]
+		}
+	}
+	if !slices.ContainsFunc(found[1:], func(f FoundVM) bool { return !v.Hosts[found[0].Host].SharesCluster(v.Hosts[f.Host]) }) {
+		return found[:1]
+	}
+	return found
 }
 
 func clusterUnknown(h *gpu.Host) int {
@@ -87,34 +153,37 @@ func clusterUnknown(h *gpu.Host) int {
 }
 
 // LookForVM looks at the hosts on which a VM may be: the named hosts, the nodes of a
-// cluster, or else first the hosts of hint with their cluster and then every host.
+// cluster, or else first the hosts of hint with their cluster and then every host. A hint of one
+// host is where the VM was: what hosts outside of its cluster say does not count while it is there.
 func (f *Fleet) LookForVM(ctx context.Context, ref string, hosts []string, cluster string, hint []string) (View, FoundVM, error) {
+	last := ""
+	if len(hint) == 1 {
+		last = hint[0]
+	}
 	if at, ok := f.lastSeen(ref, hosts, cluster, hint); ok {
 		v := f.LookAround(ctx, []string{at})
-		if found, err := FindVM(v, ref); err == nil && found.Host == at {
+		if found, err := FindVMNear(v, ref, last); err == nil && found.Host == at {
 			return v, found, nil
 		}
 	}
+	var v View
 	switch {
 	case len(hosts) > 0:
-		v := f.Look(ctx, hosts)
-		found, err := FindVM(v, ref)
-		return v, found, err
+		v = f.Look(ctx, hosts)
 	case cluster != "":
 		all := f.LookAll(ctx)
 		members, unknown := f.ClusterHosts(all, cluster)
-		v := f.Look(ctx, slices.Concat(members, unknown))
-		found, err := FindVM(v, ref)
-		return v, found, err
-	}
-	if len(hint) > 0 {
-		v := f.LookAround(ctx, hint)
-		if found, err := FindVM(v, ref); err == nil {
-			return v, found, nil
+		v = f.Look(ctx, slices.Concat(members, unknown))
+	default:
+		if len(hint) > 0 {
+			v = f.LookAround(ctx, hint)
+			if found, err := FindVMNear(v, ref, last); err == nil {
+				return v, found, nil
+			}
 		}
+		v = f.LookAll(ctx)
 	}
-	v := f.LookAll(ctx)
-	found, err := FindVM(v, ref)
+	found, err := FindVMNear(v, ref, last)
 	return v, found, err
 }
 
@@ -146,20 +215,56 @@ func (f *Fleet) lastSeen(ref string, hosts []string, cluster string, hint []stri
 }
 
 // RecordOf is the claim for a VM where it belongs: on its host, or in its cluster; where the
-// nodes have no records in common, on any of them.
+// nodes have no records in common, what those agree on that have one. What any other host has on
+// record of the VM says nothing.
 func RecordOf(v View, at FoundVM) (*gpu.Claim, bool) {
 	host := v.Hosts[at.Host]
-	if c, ok := host.Claim(gpu.ClaimAssignment, at.VM.ID); ok || host.Cluster == nil || host.Cluster.Records {
-		return c, ok
-	}
-	for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
-		if h := v.Hosts[name]; h.Cluster != nil && gpu.SameID(h.Cluster.Name, host.Cluster.Name) {
-			if c, ok := h.Claim(gpu.ClaimAssignment, at.VM.ID); ok {
-				return c, true
+	known := *host
+	if host.Cluster != nil && !host.Cluster.Records {
+		var peers []gpu.Claim
+		for _, name := range slices.Sorted(maps.Keys(v.Hosts)) {
+			if c, ok := v.Hosts[name].Claim(gpu.ClaimAssignment, at.VM.ID); ok && host.SharesCluster(v.Hosts[name]) {
+				peers = append(peers, *c)
 			}
 		}
+		known = change.WithPeerClaims(known, peers, v.owner, "")
 	}
-	return nil, false
+	return known.Claim(gpu.ClaimAssignment, at.VM.ID)
+}
+
+// cameAlong is the record of an assignment whose VM has come to a host that has none: the one that a host
+// still has which no longer shows the VM. What the VM's settings were before stands there. That it is this
+// resource's, its token says, which only hosts know that had the VM.
+func (v View) cameAlong(ch change.Change) (at FoundVM, claim gpu.Claim, ok bool) {
+	was := ch.Prior.Assignment
+	if was == nil || ch.Token == "" {
+		return at, claim, false
+	}
+	at, err := FindVMNear(v, was.VMID, was.Host)
+	if err != nil {
+		return at, claim, false
+	}
+	if _, recorded := RecordOf(v, at); recorded {
+		return at, claim, false
+	}
+	for name, c := range v.Claims(gpu.ClaimAssignment, was.VMID) {
+		if _, stays := v.Hosts[name].VM(was.VMID); !stays && c.Token == ch.Token && (!ok || c.Revision > claim.Revision) {
+			claim, ok = *c, true
+		}
+	}
+	return at, claim, ok
+}
+
+// withRecord is the view in which a VM has brought its record along.
+func (v View) withRecord(ch change.Change) View {
+	at, claim, ok := v.cameAlong(ch)
+	if !ok {
+		return v
+	}
+	known := change.WithPeerClaims(*v.Hosts[at.Host], []gpu.Claim{claim}, v.owner, ch.Token)
+	v.index, v.Hosts = nil, maps.Clone(v.Hosts)
+	v.Hosts[at.Host] = &known
+	return v
 }
 
 // Claims are the claims for an object, by host.
@@ -179,7 +284,7 @@ func (v View) Claims(kind gpu.ClaimKind, id string) iter.Seq2[string, *gpu.Claim
 	}
 }
 
-// Claim is the newest claim for an object on any host.
+// Claim is the newest claim for a config, pool or share on any host. Whose a VM is, RecordOf tells.
 func (v View) Claim(kind gpu.ClaimKind, id string) (newest gpu.Claim, ok bool) {
 	for _, c := range v.Claims(kind, id) {
 		if !ok || c.Revision > newest.Revision {

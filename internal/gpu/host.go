@@ -275,6 +275,25 @@ func (h *Host) ClusterName() string {
 	return h.Cluster.Name
 }
 
+// Lists reports whether the cluster of a host, as the host shows it, has a node of that name.
+func (h *Host) Lists(node string) bool {
+	if h.Cluster == nil {
+		return false
+	}
+	for i := range h.Cluster.Nodes {
+		if SameID(h.Cluster.Nodes[i].Name, node) {
+			return true
+		}
+	}
+	return false
+}
+
+// SharesCluster reports whether two hosts are nodes of one cluster. Both have to say so: what one
+// host says of another is no proof.
+func (h *Host) SharesCluster(o *Host) bool {
+	return h.Cluster != nil && o.Cluster != nil && SameID(h.Cluster.Name, o.Cluster.Name) && h.Lists(o.Name) && o.Lists(h.Name) && !SameID(h.Name, o.Name)
+}
+
 // NodeState is this host's state in its cluster, or "" on a standalone host.
 func (h *Host) NodeState() NodeState {
 	if h.Cluster == nil {

@@ -7,6 +7,9 @@ type VM struct {
 	State      VMState `json:"state"`
 	Generation int     `json:"generation"`
 	Clustered  bool    `json:"clustered,omitempty"`
+	// Replica is true for a copy that Hyper-V Replica keeps of a VM of another host, under the same
+	// id (ReplicationMode "Replica" or "Extended Replica").
+	Replica bool `json:"replica,omitempty"`
 	// PossibleOwners are the nodes that may run a clustered VM; empty means all.
 	PossibleOwners []string   `json:"possible_owners,omitempty"`
 	Settings       VMSettings `json:"settings"`
@@ -243,6 +246,10 @@ type DeviceAssignment struct {
 	Pool string `json:"pool,omitempty"`
 	GPU  string `json:"gpu,omitempty"`
 }
+
+// IsCopy reports whether this is a replica that nobody has failed over to: the VM itself is on
+// another host.
+func (v *VM) IsCopy() bool { return v.Replica && !v.Runs() }
 
 // Runs tells whether the VM executes or is about to.
 func (v *VM) Runs() bool { return v.State == VMRunning || v.State == VMStarting }

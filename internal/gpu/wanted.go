@@ -246,6 +246,9 @@ type Assignment struct {
 	VMID   string `json:"vm_id,omitempty"`
 	VMName string `json:"vm_name,omitempty"`
 	Host   string `json:"host,omitempty"` // owner host, as the provider names it
+	// Among are the hosts on which the configuration has the VM looked for; nil means all. It is for the
+	// run alone: no host records it.
+	Among []string `json:"-"`
 
 	Partition *PartitionWant `json:"partition,omitempty"`
 	Pool      *PoolWant      `json:"pool,omitempty"`

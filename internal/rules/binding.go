@@ -126,7 +126,7 @@ func (r *run) warnOfLeft(c, prior *gpu.PartitionConfig) {
 		}
 		var vms []string
 		for i := range h.VMs {
-			if claim, ok := r.claimOnVM(h.VMs[i].ID); ok && !r.superseded(claim) && gpu.SameID(r.configOfClaim(&h.VMs[i]), c.ID) {
+			if claim, ok := r.claimOnVM(host, h.VMs[i].ID); ok && !r.superseded(claim) && gpu.SameID(r.configOfClaim(host, &h.VMs[i]), c.ID) {
 				vms = append(vms, quote(h.VMs[i].Name))
 			}
 		}
@@ -146,8 +146,8 @@ func (r *run) warnOfLeft(c, prior *gpu.PartitionConfig) {
 }
 
 // configOfClaim is the config of which a VM was assigned a partition, "" for none.
-func (r *run) configOfClaim(vm *gpu.VM) string {
-	if c, ok := r.claimOnVM(vm.ID); ok && c.Want.Assignment != nil && c.Want.Assignment.Partition != nil {
+func (r *run) configOfClaim(host string, vm *gpu.VM) string {
+	if c, ok := r.claimOnVM(host, vm.ID); ok && c.Want.Assignment != nil && c.Want.Assignment.Partition != nil {
 		return c.Want.Assignment.Partition.Config
 	}
 	return ""

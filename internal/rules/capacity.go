@@ -275,10 +275,10 @@ func (r *run) checkMembersFree(pool *gpu.PoolConfig, host string, h *gpu.Host) {
 		for i := range h.VMs {
 			vm := &h.VMs[i]
 			after, ok := then.VM(vm.ID)
-			if !ok || r.mayGo(vm) || !slices.ContainsFunc(vm.Devices, byItself) || !slices.ContainsFunc(after.Devices, byItself) {
+			if !ok || r.mayGo(host, vm) || !slices.ContainsFunc(vm.Devices, byItself) || !slices.ContainsFunc(after.Devices, byItself) {
 				continue
 			}
-			if c, ok := r.claimOnVM(vm.ID); ok && r.applying && r.owner != "" && c.Owner == r.owner {
+			if c, ok := r.claimOnVM(host, vm.ID); ok && r.applying && r.owner != "" && c.Owner == r.owner {
 				continue // the plan has found that it gives the GPU up
 			}
 			f.Found = fmt.Sprintf("%s is assigned to %s.", capital(gpuOn(host, g)), vmText(vm))
@@ -391,7 +391,7 @@ func (r *run) deviceHolder(host string, h *gpu.Host, id, own string) *gpu.VM {
 	then := r.projected(host, h)
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		if after, ok := then.VM(vm.ID); ok && has(vm, id) && has(after, id) && !gpu.SameID(vm.ID, own) && !r.mayGo(vm) {
+		if after, ok := then.VM(vm.ID); ok && has(vm, id) && has(after, id) && !gpu.SameID(vm.ID, own) && !r.mayGo(host, vm) {
 			return vm
 		}
 	}

@@ -39,12 +39,12 @@ func checkSinglePartition(r *run) {
 		Title:  "The VM already has a partition",
 		Wanted: fmt.Sprintf("%s gives it one. %s", r.label(), wanted),
 	}
-	claim, claimed := r.claimOnVM(at.vm.ID)
+	claim, claimed := r.claimOnVM(at.key, at.vm.ID)
 	switch {
 	case claimed && !r.ours(claim):
 		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"), whose(claim))
 		f.Fix = r.handOver(vmText(at.vm))
-	case !r.hadPartition(at.vm):
+	case !r.hadPartition(at):
 		f.Found = fmt.Sprintf("%s on %s has %s that no Terraform resource manages; it was assigned by other means, such as Windows Admin Center or PowerShell.",
 			vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"))
 		f.Fix = fmt.Sprintf("Adopt it with `terraform import ADDRESS %s`, where ADDRESS is this resource's address, or unassign the partition where it was assigned.",

@@ -328,7 +328,7 @@ func checkNotOurClaim(r *run) {
 		if !ok {
 			return
 		}
-		if c, has := r.claimOnVM(at.vm.ID); has && !r.ours(c) {
+		if c, has := r.claimOnVM(at.key, at.vm.ID); has && !r.ours(c) {
 			r.reportForeignClaim(c, at.key, vmText(at.vm), "vm", at.vm.Name)
 		}
 	}

@@ -153,6 +153,9 @@ func (f *Fleet) put(key string, h *gpu.Host) {
 	}
 	for i := range h.VMs {
 		vm := &h.VMs[i]
+		if vm.IsCopy() {
+			continue // the VM itself is elsewhere
+		}
 		f.vmsByID.put(gpu.FoldID(vm.ID), key, vm)
 		f.vmsByName.put(gpu.FoldID(vm.Name), key, vm)
 	}
@@ -215,12 +218,21 @@ func (f *Fleet) vmOn(host, id string) *gpu.VM {
 }
 
 // cluster lists the host keys of the cluster that a host belongs to, itself
-// included; nil for a standalone host.
+// included; nil for a standalone host. A host that says so, and that this one does not
+// list as a node, does not belong to it.
 func (f *Fleet) cluster(h *gpu.Host) []string {
 	if h.ClusterName() == "" {
 		return nil
 	}
-	return f.clusters[gpu.FoldID(h.ClusterName())]
+	named := f.clusters[gpu.FoldID(h.ClusterName())]
+	stranger := func(key string) bool {
+		o := f.hosts[key]
+		return !gpu.SameID(o.Name, h.Name) && !h.SharesCluster(o)
+	}
+	if slices.ContainsFunc(named, stranger) {
+		return slices.DeleteFunc(slices.Clone(named), stranger)
+	}
+	return named
 }
 
 // node finds a member of h's cluster by its node name.

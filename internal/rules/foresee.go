@@ -171,16 +171,16 @@ func (r *run) hostsOf(p change.Change) []string {
 	return slices.Compact(out)
 }
 
-// withClaims is a host with the claims that others hold for its VMs.
+// withClaims is a host with the claims that other nodes of its cluster hold for its VMs.
 func (r *run) withClaims(host string, h *gpu.Host) gpu.Host {
 	others := r.fleet.claimsElsewhere(host, h)
 	if len(others) == 0 {
 		return *h
 	}
-	return change.WithClaims(*h, values(others))
+	return change.WithPeerClaims(*h, values(others), r.owner, "")
 }
 
-// ClaimsElsewhere are the claims that other hosts hold for the VMs of a host.
+// ClaimsElsewhere are the claims that other nodes of its cluster hold for the VMs of a host.
 func (f *Fleet) ClaimsElsewhere(host string) []gpu.Claim {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -198,13 +198,24 @@ func values(of []*gpu.Claim) []gpu.Claim {
 	return out
 }
 
+// claimsElsewhere are none where the nodes have their records in common: then the host shows them.
 func (f *Fleet) claimsElsewhere(host string, h *gpu.Host) []*gpu.Claim {
+	if h.Cluster == nil || h.Cluster.Records {
+		return nil
+	}
 	var out []*gpu.Claim
 	for i := range h.VMs {
-		for _, p := range f.vmClaims[gpu.FoldID(h.VMs[i].ID)] {
-			if p.host != host {
-				out = append(out, p.item)
-			}
+		out = append(out, f.peerClaims(host, h, h.VMs[i].ID)...)
+	}
+	return out
+}
+
+// peerClaims are those for one VM.
+func (f *Fleet) peerClaims(host string, h *gpu.Host, vmID string) []*gpu.Claim {
+	var out []*gpu.Claim
+	for _, p := range f.vmClaims[gpu.FoldID(vmID)] {
+		if p.host != host && h.SharesCluster(f.hosts[p.host]) {
+			out = append(out, p.item)
 		}
 	}
 	return out

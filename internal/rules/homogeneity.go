@@ -105,7 +105,9 @@ func (g group) text() string {
 func (r *run) groups(gpus map[string][]string) []group {
 	var out []group
 	for key, h := range r.hostsAtHand(gpus) {
-		at := slices.IndexFunc(out, func(g group) bool { return gpu.SameID(g.cluster, h.ClusterName()) })
+		at := slices.IndexFunc(out, func(g group) bool {
+			return gpu.SameID(g.cluster, h.ClusterName()) && (g.cluster == "" || slices.Contains(r.fleet.cluster(h), g.hosts[0]))
+		})
 		if at < 0 {
 			out = append(out, group{cluster: h.ClusterName()})
 			at = len(out) - 1
@@ -322,7 +324,7 @@ func (r *run) reportUnlikeNeighbours(g group, most likeness, path string) {
 		return
 	}
 	var unlike []member
-	for _, key := range r.fleet.clusters[gpu.FoldID(g.cluster)] {
+	for _, key := range r.fleet.cluster(r.fleet.hosts[g.hosts[0]]) {
 		h := r.fleet.hosts[key]
 		for i := range h.GPUs {
 			n := member{key, &h.GPUs[i], likenessOf(&h.GPUs[i])}

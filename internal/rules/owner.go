@@ -39,7 +39,13 @@ func (r *run) handedOver() bool {
 func (r *run) priorClaims() []*gpu.Claim {
 	var out []*gpu.Claim
 	if a := r.plan.Prior.Assignment; a != nil {
-		for _, c := range r.fleet.vmClaims[gpu.FoldID(r.vmID(a))] {
+		if at, ok := r.locate(a); ok {
+			if c, claimed := r.claimOnVM(at.key, at.vm.ID); claimed {
+				out = append(out, c)
+			}
+			return out
+		}
+		for _, c := range r.fleet.vmClaims[gpu.FoldID(r.vmID(a))] { // of a VM that is gone
 			out = append(out, c.item)
 		}
 		return out
@@ -99,16 +105,17 @@ func shared(out map[string]bool, a, b map[string][]string) {
 	}
 }
 
-// claimOnVM is the newest claim for a VM on any host: a clustered VM's claim stays
-// where it was written until the next write.
-func (r *run) claimOnVM(vmID string) (*gpu.Claim, bool) {
-	var newest *gpu.Claim
-	for _, p := range r.fleet.vmClaims[gpu.FoldID(vmID)] {
-		if newest == nil || p.item.Revision > newest.Revision {
-			newest = p.item
-		}
+// claimOnVM is what its host, or its cluster, has on record of a VM.
+func (r *run) claimOnVM(host, vmID string) (*gpu.Claim, bool) {
+	h := r.fleet.hosts[host]
+	if h == nil {
+		return nil, false
 	}
-	return newest, newest != nil
+	if c, own := h.Claim(gpu.ClaimAssignment, vmID); own || h.Cluster == nil || h.Cluster.Records {
+		return c, own
+	}
+	known := change.WithPeerClaims(*h, values(r.fleet.peerClaims(host, h, vmID)), r.owner, "")
+	return known.Claim(gpu.ClaimAssignment, vmID)
 }
 
 // whose names the state that a claim belongs to.
@@ -212,10 +219,10 @@ func (r *run) othersForVM(a *gpu.Assignment) []*entry {
 
 // hadPartition tells whether this resource, or another of this state, gave the VM
 // the partition that it has.
-func (r *run) hadPartition(vm *gpu.VM) bool {
-	if p := r.plan.Prior.Assignment; p != nil && p.Partition != nil && gpu.SameID(r.vmID(p), vm.ID) {
+func (r *run) hadPartition(at located) bool {
+	if p := r.plan.Prior.Assignment; p != nil && p.Partition != nil && gpu.SameID(r.vmID(p), at.vm.ID) {
 		return true
 	}
-	c, ok := r.claimOnVM(vm.ID)
+	c, ok := r.claimOnVM(at.key, at.vm.ID)
 	return ok && r.ours(c)
 }

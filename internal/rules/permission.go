@@ -14,6 +14,7 @@ const shutdownPermitted = "shutdown-permitted"
 type Policy struct {
 	Label string // names the assignment for people, as in change.Change
 	VMID  string
+	Host  string // where the VM is, as the provider names it; "" when that is not known
 	Power gpu.Power
 	// Unknown is true when the policy is known only at apply.
 	Unknown bool
@@ -68,7 +69,7 @@ func (r *run) reportAllLifted(config change.Change) {
 func CheckPolicy(w World, p Policy) []Finding {
 	r, done := begin(w, change.Change{Subject: p.Label})
 	defer done()
-	at, ok := r.locate(&gpu.Assignment{VMID: p.VMID})
+	at, ok := r.locate(&gpu.Assignment{VMID: p.VMID, Host: p.Host})
 	if !ok {
 		return nil
 	}
@@ -137,7 +138,7 @@ func (r *run) inTheWay(host string, config change.Change) []*gpu.VM {
 // reportLifted reports what the VM's claim permits and the declared policy does not.
 // What the claim does not permit either is partition-in-use's.
 func (r *run) reportLifted(host, config string, vm *gpu.VM, p Policy) {
-	claim, _ := r.claimOnVM(vm.ID)
+	claim, _ := r.claimOnVM(host, vm.ID)
 	if _, hold := change.MayStop(vm, claim, r.owner); hold != "" {
 		return
 	}

@@ -943,18 +943,22 @@ func powerScenarios() []scenario {
 			says: []string{`"a"`, `"b" (no gpu_vm_assignment manages it)`, "allow_shutdown"},
 			build: func() (rules.World, change.Change) {
 				h := host("hv01", vm("a", gpu.VMRunning), vm("b", gpu.VMRunning))
+				h.VMs[1].Clustered = true
 				holds(h, "a", 0)
 				holds(h, "b", 1)
 				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
+				other := host("hv03") // which is none of the cluster's nodes, whatever it says
+				claimVM(other, "vdi", "b", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
 				p := config("vdi", 8, "hv01")
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
-				return world(h), create("t", p)
+				w := clustered(h, host("hv02"))
+				other.Cluster = h.Cluster
+				w.Hosts["hv03"] = other
+				return w, create("t", p)
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
-				// The claim may lie on another host.
-				other := host("hv02")
-				claimVM(other, "vdi", "b", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
-				w.Hosts["hv02"] = other
+				// The claim may lie on another node, where these have no records in common.
+				claimVM(w.Hosts["hv02"], "vdi", "b", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
 			},
 		},
 		{

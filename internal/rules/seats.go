@@ -120,7 +120,7 @@ func (r *run) users(host string, p *projection, has func(*gpu.VM) (all, held int
 	for i := range p.host.VMs {
 		vm := &p.host.VMs[i]
 		n, uses := has(vm)
-		if n == 0 || r.mayGo(vm) {
+		if n == 0 || r.mayGo(host, vm) {
 			continue
 		}
 		id := gpu.FoldID(vm.ID)

@@ -30,11 +30,11 @@ func (r *run) decided() map[string]bool {
 
 // mayGo tells whether a VM's assignment is one of this state that the run has not planned
 // yet, while that matters.
-func (r *run) mayGo(vm *gpu.VM) bool {
+func (r *run) mayGo(host string, vm *gpu.VM) bool {
 	if !r.lenient {
 		return false
 	}
-	c, ok := r.claimOnVM(vm.ID)
+	c, ok := r.claimOnVM(host, vm.ID)
 	return ok && c.Owner == r.owner && !r.superseded(c)
 }
 

@@ -105,6 +105,11 @@ var vmStates = map[uint64]gpu.VMState{
 	2: gpu.VMRunning, 3: gpu.VMOff, 4: gpu.VMStopping, 6: gpu.VMSaved, 9: gpu.VMPaused, 10: gpu.VMStarting,
 }
 
+// replicas are the values of Msvm_ComputerSystem.ReplicationMode of the copies that Hyper-V Replica
+// keeps of a VM, under its id: replica and extended replica (assumption hyperv-replica-id). A test
+// replica is a VM of its own.
+var replicas = map[uint64]bool{2: true, 4: true}
+
 func vmState(enabled uint64) gpu.VMState {
 	if s, ok := vmStates[enabled]; ok {
 		return s
@@ -120,7 +125,7 @@ func (r *reader) computers(ctx context.Context) error {
 		return nil // no VM has such an id
 	}
 	named := r.ofVMs(func(id string) string { return "Name=" + literal(id) })
-	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+named, "Name", "ElementName", "EnabledState")
+	rows, err := r.wmi.Query(ctx, Virtualization, "SELECT * FROM Msvm_ComputerSystem"+named, "Name", "ElementName", "EnabledState", "ReplicationMode")
 	if err != nil {
 		return err
 	}
@@ -141,7 +146,7 @@ func (r *reader) computers(ctx context.Context) error {
 			continue
 		}
 		r.host.VMs = append(r.host.VMs, gpu.VM{
-			ID: strings.ToUpper(id), Name: row.String("ElementName"), State: vmState(row.Uint("EnabledState")),
+			ID: strings.ToUpper(id), Name: row.String("ElementName"), State: vmState(row.Uint("EnabledState")), Replica: replicas[row.Uint("ReplicationMode")],
 		})
 		r.machines[gpu.FoldID(id)] = &machine{path: row.Path, adapters: map[string]string{}, devices: map[string]string{}}
 	}

@@ -75,6 +75,19 @@ func TestCheckpointsAreNotTheVM(t *testing.T) {
 	}
 }
 
+// A copy that Hyper-V Replica keeps is told from a VM.
+func TestReplicasAreTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, onHost(func(h *gpu.Host) { h.VMs[1].Replica = true }))
+	if a, b := r.vm(alpha), r.vm(beta); a.Replica || !b.Replica || !b.IsCopy() {
+		t.Errorf("the VM is %+v, its neighbour's copy %+v", a, b)
+	}
+	r.run(r.backend.StartVM(t.Context(), beta))
+	if b := r.vm(beta); !b.Replica || b.IsCopy() {
+		t.Errorf("after a failover it is %+v", b)
+	}
+}
+
 // VMs of one name are told apart by their ids, in any case.
 func TestVMsOfOneName(t *testing.T) {
 	t.Parallel()

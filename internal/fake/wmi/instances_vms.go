@@ -34,7 +34,10 @@ func (v *view) computers() []*Object {
 			"CreationClassName": class, "Name": vmGUID(vm), "ElementName": vm.Name,
 			"Caption": "Virtual Machine", "Description": "Microsoft Virtual Machine",
 			"EnabledState": enabledStates[vm.State], "RequestedState": 12, "HealthState": 5, "OperationalStatus": []any{2},
-			"OnTimeInMilliseconds": 0,
+			"OnTimeInMilliseconds": 0, "ReplicationMode": 0,
+		}
+		if vm.Replica {
+			f["ReplicationMode"] = 2
 		}
 		if holdsMemory(vm) {
 			f["ProcessID"], f["OnTimeInMilliseconds"] = 4000+4*i, 60000

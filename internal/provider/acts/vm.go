@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
-	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -55,7 +55,7 @@ func findVM(ctx context.Context, a *act, vm, state string, diags *diag.Diagnosti
 			"%s of VM %q\n\nFound: %v.\nFix: Name a VM that a host of the provider has, by its id if several have its name.", a.name, vm, words.Capital(err.Error())))
 		return f, false
 	}
-	claim, claimed := view.Claim(gpu.ClaimAssignment, at.VM.ID)
+	claim, claimed := fleet.RecordOf(view, at)
 	claimed = claimed && claim.Want.Assignment != nil
 	if claimed && claim.Owner != a.fleet.Owner() {
 		diags.AddAttributeError(path.Root("vm"), "The VM belongs to another owner", fmt.Sprintf(
@@ -63,7 +63,7 @@ func findVM(ctx context.Context, a *act, vm, state string, diags *diag.Diagnosti
 			a.name, at.VM.Name, at.Host, claim.Owner, a.fleet.Owner()))
 		return f, false
 	}
-	if does != change.ActStart && at.VM.Runs() && !claim.Pending && !a.fleet.Applies() && (does == change.ActPending || !claimed) {
+	if does != change.ActStart && at.VM.Runs() && !(claimed && claim.Pending) && !a.fleet.Applies() && (does == change.ActPending || !claimed) {
 		// What a resource of this run leaves for it to do is not known yet.
 		diags.AddAttributeWarning(path.Root("vm"), fmt.Sprintf("%s: VM %s is shut down if a change of this run is followed by %s", at.Host, at.VM.Name, a.name),
 			"Found: The VM needs nothing done as it is now.")
@@ -73,7 +73,7 @@ func findVM(ctx context.Context, a *act, vm, state string, diags *diag.Diagnosti
 			"%s of VM %q\n\nFound: Host %q has no record of a gpu_vm_assignment of it, which says what may be done to the VM.\nFix: Assign a GPU to the VM and apply that first.", a.name, at.VM.Name, at.Host))
 	}
 	if claimed {
-		f.change = change.ActOn(does, claim)
+		f.change = change.ActOn(does, *claim)
 		want := *f.change.Want.Assignment
 		want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
 		f.change.Want.Assignment = &want

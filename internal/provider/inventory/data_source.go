@@ -347,7 +347,7 @@ func holders(host string, h *gpu.Host, v fleet.View) []holderModel {
 	for i := range h.VMs {
 		vm := &h.VMs[i]
 		base := holderModel{Host: host, VM: vm.Name, VMID: vm.ID}
-		if c, ok := v.Claim(gpu.ClaimAssignment, vm.ID); ok {
+		if c, ok := fleet.RecordOf(v, fleet.FoundVM{Host: host, VM: vm}); ok {
 			base.Owner = new(c.Owner)
 		}
 		held := heldPartitions(h, vm.ID)

@@ -61,7 +61,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 // readImported completes a state of which only the VM is known: from its claim when
 // there is one, else from what the VM has.
 func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at fleet.FoundVM, diags *diag.Diagnostics) {
-	claim, claimed := v.Claim(gpu.ClaimAssignment, at.VM.ID)
+	claim, claimed := fleet.RecordOf(v, at)
 	if claimed && claim.Owner != r.Fleet.Owner() {
 		diags.AddError("VM belongs to another owner", fmt.Sprintf(
 			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is declared, or use the same owner.",

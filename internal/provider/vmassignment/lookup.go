@@ -28,7 +28,7 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 	if prior != nil {
 		hint = append(hint, prior.Host)
 		if prior.VM == want.VM { // the same VM, whatever it is called now
-			ref, hosts, cluster = prior.VMID, nil, ""
+			ref, hosts, cluster, hint = prior.VMID, nil, "", []string{prior.Host}
 		}
 	}
 	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, hint)
@@ -44,6 +44,7 @@ func (r *Resource) find(ctx context.Context, plan *model, want gpu.Assignment, p
 		r.notFound(diags, want.VM, view, err, held)
 		return view, at, false
 	}
+	at.Among = slices.AppendSeq(slices.Collect(maps.Keys(view.Hosts)), maps.Keys(view.Errors))
 	// Rules need the whole cluster of the VM, and to say that a config is unknown all hosts.
 	around := r.Fleet.Look(ctx, r.Fleet.Peers(view, []string{at.Host}))
 	maps.Copy(around.Hosts, view.Hosts)
@@ -75,10 +76,18 @@ func (r *Resource) within(ctx context.Context, m *model, diags *diag.Diagnostics
 
 func (r *Resource) notFound(diags *diag.Diagnostics, ref string, v fleet.View, err error, held string) {
 	var ambiguous *fleet.AmbiguousVMError
+	var gone *fleet.VMGoneError
 	switch {
+	case errors.As(err, &ambiguous) && ambiguous.SameID():
+		diags.AddAttributeError(path.Root("vm"), "Several hosts show this VM", fmt.Sprintf(
+			"%s\n\nFound: %v.\nWanted: A VM is on one host, or moves between the nodes of one cluster.\nFix: Say with hosts which one is meant. Then remove the copy "+
+				"from the host where it does not belong, or take a host that shows VMs that are not there out of the provider's hosts.", label(ref), words.Capital(err.Error())))
 	case errors.As(err, &ambiguous):
 		diags.AddAttributeError(path.Root("vm"), "VM name is not unique", fmt.Sprintf(
 			"%s\n\nFound: %v.\nFix: Write the VM's id, or say where to look with hosts or cluster.", label(ref), words.Capital(err.Error())))
+	case errors.As(err, &gone) && len(gone.Copies) > 0:
+		diags.AddAttributeError(path.Root("vm"), "Only a replica of the VM was found", fmt.Sprintf(
+			"%s\n\nFound: %v.\nFix: Add the host that has the VM itself to the provider's hosts, or fail the VM over to the replica first.", label(ref), words.Capital(err.Error())))
 	case v.Complete():
 		diags.AddAttributeError(path.Root("vm"), "VM does not exist", fmt.Sprintf(
 			"%s\n\nFound: None of the hosts %s has a VM with the name or id %q.\nFix: Correct the name. For a VM that is made in the same run, refer to its "+

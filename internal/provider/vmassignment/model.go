@@ -161,7 +161,7 @@ func mib(n *uint64) types.Int64 { return object.InMiB((*gpu.Bytes)(n)) }
 func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a gpu.Assignment, diags *diag.Diagnostics) {
 	h := v.Hosts[at.Host]
 	vm := at.VM
-	claim, claimed := v.Claim(gpu.ClaimAssignment, vm.ID)
+	claim, claimed := fleet.RecordOf(v, at)
 	m.VMID = types.StringValue(vm.ID)
 	m.OwnerHost = types.StringValue(at.Host)
 	m.Pending = types.BoolValue(claimed && claim.Pending)
@@ -191,9 +191,5 @@ func (m *model) observe(ctx context.Context, v fleet.View, at fleet.FoundVM, a g
 	}
 	slices.Sort(ids)
 	m.GPUIDs = object.SetOf(ctx, types.StringType, slices.Compact(ids), diags)
-	var record *gpu.Claim
-	if claimed {
-		record = &claim
-	}
-	m.Drift = drift.Encode(ctx, change.AssignmentDifferences(h, vm, &a, record), diags)
+	m.Drift = drift.Encode(ctx, change.AssignmentDifferences(h, vm, &a, claim), diags)
 }

@@ -28,7 +28,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	policy := r.policy(plan, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
-		r.declare(p.Inst, policy, prior.VMID, r.Fleet.Seen(), &resp.Diagnostics)
+		r.declare(p.Inst, policy, prior.VMID, prior.Host, r.Fleet.Seen(), &resp.Diagnostics)
 	}
 	sameVM := state != nil && plan.VM.Equal(state.VM)
 	// An assignment that waited for the VM's power-off, and may not wait any more.
@@ -79,7 +79,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		again.Power = again.Power.Stricter(want.Power)
 		r.PlanDestroy(ctx, p, gpu.Want{Assignment: &again})
 	case state == nil:
-		r.declare(p.Inst, policy, at.VM.ID, view, &resp.Diagnostics)
+		r.declare(p.Inst, policy, at.VM.ID, at.Host, view, &resp.Diagnostics)
 	case gpu.SameID(at.VM.ID, state.VMID.ValueString()):
 		ch.Approved = instance.Seen(ctx, p.Req.Private)
 	default:
@@ -110,8 +110,8 @@ func (r *Resource) policy(plan *model, diags *diag.Diagnostics) rules.Policy {
 }
 
 // declare lets the partition configs of this run know what may be done to a VM now.
-func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.View, diags *diag.Diagnostics) {
-	p.VMID = vmID
+func (r *Resource) declare(inst string, p rules.Policy, vmID, host string, v fleet.View, diags *diag.Diagnostics) {
+	p.VMID, p.Host = vmID, host
 	report.Findings(diags, p.Label, r.Fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.Fleet.CheckPolicy(v, p) }))
 }
 
@@ -120,7 +120,7 @@ func (r *Resource) declare(inst string, p rules.Policy, vmID string, v fleet.Vie
 func (r *Resource) planUnchanged(ctx context.Context, p *lifecycle.Planning[model], ch change.Change) {
 	want, view := ch.Want.Assignment, r.Fleet.Seen()
 	want.VMID, want.Host = p.Prior.Assignment.VMID, p.Prior.Assignment.Host
-	if at, err := fleet.FindVM(view, want.VMID); err == nil {
+	if at, err := fleet.FindVMNear(view, want.VMID, want.Host); err == nil {
 		want.VMName, want.Host = at.VM.Name, at.Host
 		r.warnOfName(&p.Resp.Diagnostics, *want)
 	}
@@ -140,7 +140,7 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 // around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
 func (r *Resource) around(ctx context.Context, p *lifecycle.Planning[model], was gpu.Want) fleet.View {
 	prior := was.Assignment
-	r.declare(p.Inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, r.Fleet.Seen(), &p.Resp.Diagnostics)
+	r.declare(p.Inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Seen(), &p.Resp.Diagnostics)
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	return view

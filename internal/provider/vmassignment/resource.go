@@ -4,6 +4,7 @@ package vmassignment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -68,7 +69,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 		return
 	}
 	want.VMID, want.Host = prior.VMID, prior.Host
-	if at, err := fleet.FindVM(r.Fleet.LookAll(ctx), want.VMID); err == nil {
+	if at, err := fleet.FindVMNear(r.Fleet.LookAll(ctx), want.VMID, want.Host); err == nil {
 		want.VMName = at.VM.Name
 	}
 	c.Subject, c.Want.Assignment, c.ClaimOnly = label(want.VM), &want, true
@@ -91,7 +92,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		}
 		return false
 	}
-	want.VMID, want.VMName, want.Host = at.VM.ID, at.VM.Name, at.Host
+	want.VMID, want.VMName, want.Host, want.Among = at.VM.ID, at.VM.Name, at.Host, at.Among
 	c.Subject, c.Want.Assignment = label(want.VM), &want
 	_, done := r.Carry(ctx, c)
 	if want.Device != nil && !want.Device.Force {
@@ -101,7 +102,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 		return false
 	}
 	view := r.Fleet.LookAround(ctx, []string{at.Host})
-	now, err := fleet.FindVM(view, want.VMID)
+	now, err := fleet.FindVMNear(view, want.VMID, at.Host)
 	if err != nil {
 		title := "VM disappeared"
 		if !view.Complete() {
@@ -129,7 +130,15 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	}
 	s, _ := scope.Decode(ctx, state.Hosts, state.Cluster, types.ObjectNull(scope.SelectorType), &resp.Diagnostics)
 	id := state.VMID.ValueString()
-	view, at, err := r.Fleet.LookForVM(ctx, id, nil, "", append(hint, s.Hosts...))
+	if len(hint) == 0 {
+		hint = s.Hosts
+	}
+	view, at, err := r.Fleet.LookForVM(ctx, id, nil, "", hint)
+	if err != nil && notOneVM(err) {
+		resp.Diagnostics.AddAttributeWarning(path.Root("vm"), "The VM's host is not known", fmt.Sprintf(
+			"%s\n\nFound: %v.\nThe state stays as it is.", label(state.VM.ValueString()), words.Capital(err.Error())))
+		return nil, nil, false
+	}
 	if err != nil {
 		for _, h := range hint {
 			if !r.Fleet.Has(h) { // the VM may well be there still, where nobody can ask
@@ -167,20 +176,24 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 	seen := change.Approved{Keys: []string{}}
 	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)
 	resp.Diagnostics.Append(instance.SetSeen(ctx, resp.Private, seen)...)
-	c, claimed := view.Claim(gpu.ClaimAssignment, at.VM.ID)
+	c, claimed := fleet.RecordOf(view, at)
 	if claimed && c.Want.Assignment != nil && c.Owner == r.Fleet.Owner() && (c.Token == instance.Token(ctx, req.Private) || imported) {
 		state.EffectivePower = power.Applied(c.Want.Assignment.Power, state.Power, &resp.Diagnostics)
 	}
 	records = map[string]*gpu.Claim{}
-	if record, recorded := fleet.RecordOf(view, at); recorded {
-		records[at.Host] = record
+	if claimed {
+		records[at.Host] = c
 	} else if len(view.Errors) == 0 || view.Hosts[at.Host].Keeps(at.VM) { // else a node that does not answer may have it
 		records[at.Host] = nil
 	}
-	if claimed {
-		own = &c
-	}
-	return own, records, true
+	return c, records, true
+}
+
+// notOneVM reports whether a VM was not found because hosts disagree on where it is, or because only a
+// replica of it is left. Neither says that it is gone.
+func notOneVM(err error) bool {
+	gone, ok := errors.AsType[*fleet.VMGoneError](err)
+	return ok && len(gone.Copies) > 0 || errors.As(err, new(*fleet.AmbiguousVMError))
 }
 
 // destroy takes from the VM what it was given.
