@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/eventlog"
 	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/agent/statedir"
 )
 
 // serviceName is the name of the service, and of its source in the event log.
@@ -139,9 +141,10 @@ func newService() *cobra.Command {
 		Use:   "install -- serve --listen ADDRESS ...",
 		Short: "Install the service, which runs the given command line",
 		Long: `install registers the service gpu-agent and its source in the event log. The service
-starts with Windows, after Hyper-V's management service, and again when it fails.
+starts with Windows, after Hyper-V's management service, and again when it fails. It runs
+as SYSTEM: a program that others than administrators may change or replace is refused.
 
-  gpu-agent service install -- serve --listen :8443 --cert C:\gpu-agent\host.pem --key C:\gpu-agent\host.key --client-ca C:\gpu-agent\ca.pem`,
+  gpu-agent service install -- serve --listen :8443 --cert C:\ProgramData\gpu-agent-tls\host.pem --key C:\ProgramData\gpu-agent-tls\host.key --client-ca C:\ProgramData\gpu-agent-tls\ca.pem`,
 		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return installService(args) },
 	}, &cobra.Command{
@@ -162,6 +165,9 @@ starts with Windows, after Hyper-V's management service, and again when it fails
 func installService(args []string) error {
 	self, err := os.Executable()
 	if err != nil {
+		return err
+	}
+	if err := statedir.CheckProgram(self); err != nil {
 		return err
 	}
 	manager, err := mgr.Connect()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +38,8 @@ type job struct {
 	// Says and Complains are written to the standard output and error first.
 	Says      string `json:"says,omitempty"`
 	Complains string `json:"complains,omitempty"`
+	// Environment is a file that gets the process's environment.
+	Environment string `json:"environment,omitempty"`
 	// Exits ends the process with that status, before the protocol begins. Hangs lets
 	// it wait for the end of its input instead.
 	Exits *int `json:"exits,omitempty"`
@@ -95,6 +98,11 @@ func (j job) encode() (connect.Command, error) {
 func (j job) run(ctx context.Context) error {
 	fmt.Fprint(os.Stderr, j.Complains)
 	fmt.Print(j.Says)
+	if j.Environment != "" {
+		if err := os.WriteFile(j.Environment, []byte(strings.Join(os.Environ(), "\n")+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
 	switch {
 	case j.Exits != nil:
 		time.Sleep(j.Slow)

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,8 +15,25 @@ import (
 type Command struct {
 	Path string
 	Args []string // such as serve --stdio
-	// Env is added to this process's environment.
+	// Env is what the agent gets besides what every agent gets of this process's environment.
 	Env []string
+}
+
+// agentVariables is how the names of variables begin that are an agent's own.
+const agentVariables = "GPU_AGENT_"
+
+// childEnvironment is what an agent on this machine gets of an environment: what any program needs here, and what
+// is an agent's own. Which program is started may be a pull request's idea, and the environment of a pipeline has
+// keys of other hosts, of clouds and of state backends.
+func childEnvironment(environment []string) []string {
+	var out []string
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, agentVariables) || slices.ContainsFunc(programVariables, func(n string) bool { return strings.EqualFold(n, name) }) {
+			out = append(out, variable)
+		}
+	}
+	return out
 }
 
 // exitGrace is how long the exit status of a process whose output has ended is waited
@@ -25,7 +44,7 @@ const exitGrace = 2 * time.Second
 // it outlives a parent that is killed for as long as it has a change to end.
 func Process(ctx context.Context, host string, command Command, o Options) (*Conn, error) {
 	cmd := exec.Command(command.Path, command.Args...) //nolint:noctx // it ends when its standard input does, with no change half done
-	cmd.Env = append(os.Environ(), command.Env...)
+	cmd.Env = append(childEnvironment(os.Environ()), command.Env...)
 	cmd.SysProcAttr = ownSession()
 	cmd.WaitDelay = exitGrace
 	said := &tail{}

@@ -71,6 +71,36 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestProcessGetsNoKeys gives every variable of this process a mark, and looks at what an agent gets of them: what is
+// started may be a pull request's idea.
+func TestProcessGetsNoKeys(t *testing.T) {
+	const mark = "hunter2"
+	for _, name := range []string{
+		"GPU_SSH_PRIVATE_KEY", "GPU_SSH_PASSWORD", "GPU_SSH_USER", "GPU_PROMETHEUS_TOKEN", "GPU_OPERATOR_KEY", "GPU_READER_KEY", "SSH_AUTH_SOCK",
+		"AWS_SECRET_ACCESS_KEY", "TF_TOKEN_app_terraform_io", "TF_VAR_password", "GITHUB_TOKEN", "ATLANTIS_GH_TOKEN", "PGPASSWORD", "A",
+	} {
+		t.Setenv(name, mark)
+	}
+	t.Setenv("GPU_AGENT_HOST", "hv07")
+	seen := filepath.Join(t.TempDir(), "environment")
+	if conn, err := connect.Process(t.Context(), host, job{Environment: seen, Exits: new(1)}.command(t), options); err == nil {
+		_ = conn.Close() // the test has failed
+		t.Fatal("it is taken for an agent")
+	}
+	text, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), mark) {
+		t.Errorf("the agent has a secret:\n%s", text)
+	}
+	for _, want := range []string{"GPU_AGENT_HOST=hv07\n", "PATH=" + os.Getenv("PATH") + "\n"} {
+		if !strings.Contains(strings.Replace(string(text), "Path=", "PATH=", 1), want) {
+			t.Errorf("the agent has no %s", want)
+		}
+	}
+}
+
 // TestProcessThatDies checks that a connection whose agent is killed is done, that calls
 // say so, and that no second agent is started.
 func TestProcessThatDies(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,10 +47,21 @@ func withoutMatch(text []byte) []byte {
 	lines := bytes.Split(text, []byte("\n"))
 	inMatch := false
 	for i, line := range lines {
-		switch fields := strings.FieldsFunc(string(line), func(r rune) bool { return r == ' ' || r == '\t' || r == '=' }); {
-		case len(fields) > 0 && strings.EqualFold(fields[0], "Match"):
+		line = bytes.TrimLeft(line, " \t\r=")
+		// OpenSSH takes a keyword between quotes, too, and the library does not.
+		if quoted, ok := bytes.CutPrefix(line, []byte(`"`)); ok {
+			keyword, rest, _ := bytes.Cut(quoted, []byte(`"`))
+			line = slices.Concat(keyword, []byte(" "), rest)
+			lines[i] = line
+		}
+		keyword := line
+		if end := bytes.IndexAny(line, " \t\r=\""); end >= 0 {
+			keyword = line[:end]
+		}
+		switch {
+		case bytes.EqualFold(keyword, []byte("Match")):
 			inMatch = true
-		case len(fields) > 0 && strings.EqualFold(fields[0], "Host"):
+		case bytes.EqualFold(keyword, []byte("Host")):
 			inMatch = false
 		}
 		if inMatch {

@@ -47,6 +47,13 @@ func TestSSHConfig(t *testing.T) {
 			map[string]string{"key": s.clientPEM, "key.pub": line(signer(t, s.client)), ".ssh/known_hosts": s.knownLine(s.hostKeys[0])},
 			"hv01",
 		},
+		{
+			"keywords between quotes are keywords",
+			"\"Host\" other\n  User mallory\n\"Match\" exec \"touch {home}/ran\"\n  User mallory\n  HostName 192.0.2.1\n \"Host\" hv01\n  \"user\" bob\n  \"HostName\"=127.0.0.1\n  Port \"{port}\"\n" +
+				"  \"mAtCh\" all\n  Port 1\n",
+			map[string]string{".ssh/id_ed25519": s.clientPEM, ".ssh/known_hosts": s.knownLine(s.hostKeys[0])},
+			"hv01",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			home := newHome(t)

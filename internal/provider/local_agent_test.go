@@ -187,8 +187,8 @@ func TestHostThatIsLostKeepsItsResources(t *testing.T) {
 }
 
 // foreignAgent is the environment variable that makes the test binary an agent of
-// another protocol version.
-const foreignAgent = "GPU_TEST_FOREIGN_AGENT"
+// another protocol version. An agent gets no others than its own.
+const foreignAgent = "GPU_AGENT_TEST_FOREIGN"
 
 type newerAgent struct {
 	agentpb.UnimplementedAgentServer

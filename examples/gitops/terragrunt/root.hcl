@@ -1,12 +1,13 @@
-# What the units of all fleets have in common.
+# What the units of all fleets have in common. The image of the pipeline has forecast.jq and the policies, and not the branch that is
+# planned; RECORDING is a file of the default branch.
 terraform {
   source = "${get_parent_terragrunt_dir("root")}/../stack"
 
-  # A plan of a pull request goes by the recording beside the unit: PLAN_ON=recording terragrunt plan
+  # A plan of a pull request goes by a recording, and has no key: PLAN_ON=recording RECORDING=... terragrunt plan
   extra_arguments "recording" {
     commands = get_env("PLAN_ON", "hosts") == "recording" ? ["plan"] : []
     env_vars = {
-      GPU_INVENTORY_SNAPSHOT = "${get_terragrunt_dir()}/recorded.json"
+      GPU_INVENTORY_SNAPSHOT = get_env("RECORDING", "${get_terragrunt_dir()}/recorded.json")
     }
   }
 
@@ -19,8 +20,8 @@ terraform {
     commands = ["plan"]
     execute = ["bash", "-c", join(" && ", [
       "terraform show -json gpus.tfplan > plan.json",
-      "jq -r -f '${get_parent_terragrunt_dir("root")}/../forecast.jq' plan.json | tee '${get_terragrunt_dir()}/forecast.md'",
-      "conftest test --policy '${get_parent_terragrunt_dir("root")}/../../policy' plan.json",
+      "env -i PATH=\"$PATH\" jq -r -f /opt/gpus/forecast.jq plan.json | tee '${get_terragrunt_dir()}/forecast.md'",
+      "conftest test --policy /opt/policy plan.json",
     ])]
   }
 }

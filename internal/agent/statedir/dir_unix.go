@@ -41,6 +41,43 @@ func checkPrivate(path string, info fs.FileInfo) error {
 		return untrusted(path, fmt.Sprintf("it belongs to user id %d, and the agent runs as %d", owner.Uid, me),
 			fmt.Sprintf("find out who made it, then run: chown %d %s", me, path))
 	}
+	return checkParents(path, filepath.Dir(path))
+}
+
+// checkParents refuses a directory that another user could move away, and put another in its place: one of those above
+// it is theirs, or they can write to it. sshd holds the directories above authorized_keys to the same. Unlike sshd
+// it accepts a directory with the sticky bit, such as /tmp: there only root, the directory's owner and an entry's own
+// owner can rename that entry, and all three are checked. It begins at the root, so that it follows no link that
+// another user could change.
+func checkParents(path, dir string) error {
+	if above := filepath.Dir(dir); above != dir {
+		if err := checkParents(path, above); err != nil {
+			return err
+		}
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return unusable(path, err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if me := os.Geteuid(); ok && int(owner.Uid) != me && owner.Uid != 0 {
+		return untrusted(path, fmt.Sprintf("user id %d can replace it: %s is theirs", owner.Uid, dir), fmt.Sprintf("name a directory below your own or root's, or run: chown %d %s", me, dir))
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(dir)
+		if err == nil && !filepath.IsAbs(target) {
+			var above string
+			above, err = filepath.EvalSymlinks(filepath.Dir(dir))
+			target = filepath.Join(above, target)
+		}
+		if err != nil {
+			return unusable(path, err)
+		}
+		return checkParents(path, target)
+	}
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+		return untrusted(path, fmt.Sprintf("others can replace it: they can write to %s (mode %04o)", dir, mode.Perm()), "run: chmod go-w "+dir)
+	}
 	return nil
 }
 

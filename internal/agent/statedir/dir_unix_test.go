@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -103,9 +104,9 @@ func untilFull(ctx context.Context, d *statedir.Dir) error {
 }
 
 func TestFilesAreTheOwnersAlone(t *testing.T) {
+	dir := newDir(t)
 	old := unix.Umask(0)
 	defer unix.Umask(old)
-	dir := newDir(t)
 	if err := open(t, dir).Update(t.Context(), raiseFence); err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +144,80 @@ func TestDirectoryOfAnotherUser(t *testing.T) {
 	}
 	_, err := statedir.Open(dir)
 	wantError(t, err, statedir.Unsafe, dir, "1234", "chown 0 "+dir)
+}
+
+// TestDirectoriesAbove asks for a state directory below directories that others may, or may not, replace it in.
+func TestDirectoriesAbove(t *testing.T) {
+	another := 1234
+	for name, test := range map[string]struct {
+		modes []os.FileMode // of the directories above the state's, outermost first
+		owner int           // of the outermost
+		link  bool          // the state's directory is reached by a link to the outermost
+		wants []string      // of the error; none where it is accepted
+	}{
+		"closed":                     {modes: []os.FileMode{0o755, 0o700}},
+		"sticky":                     {modes: []os.FileMode{os.ModeSticky | 0o777, 0o755}},
+		"just above":                 {modes: []os.FileMode{0o755, 0o777}, wants: []string{"others can replace it", "mode 0777", "chmod go-w "}},
+		"further above":              {modes: []os.FileMode{0o777, 0o755}, wants: []string{"others can replace it", "mode 0777", "chmod go-w "}},
+		"of a group":                 {modes: []os.FileMode{0o775, 0o755}, wants: []string{"mode 0775"}},
+		"through a link":             {modes: []os.FileMode{0o777, 0o755}, link: true, wants: []string{"mode 0777"}},
+		"through a link, closed":     {modes: []os.FileMode{0o755}, link: true},
+		"another user's":             {modes: []os.FileMode{0o755, 0o755}, owner: another, wants: []string{"user id 1234 can replace it", "chown 0 "}},
+		"another user's, but sticky": {modes: []os.FileMode{os.ModeSticky | 0o777, 0o755}, owner: another, wants: []string{"user id 1234 can replace it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.owner != 0 && os.Geteuid() != 0 {
+				t.Skip("only root can give a directory to another user; run the tests as root to include this one")
+			}
+			root, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, outermost := root, ""
+			for i, mode := range test.modes {
+				dir = filepath.Join(dir, fmt.Sprint("above", i))
+				if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					outermost = dir
+				}
+			}
+			if test.owner != 0 {
+				if err := os.Chown(outermost, test.owner, test.owner); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.link {
+				link := filepath.Join(root, "link")
+				if err := os.Symlink("above0", link); err != nil {
+					t.Fatal(err)
+				}
+				dir = filepath.Join(link, strings.TrimPrefix(dir, outermost))
+			}
+			dir = filepath.Join(dir, "gpu-agent")
+			if _, err = statedir.Open(dir); len(test.wants) > 0 {
+				wantError(t, err, statedir.Unsafe, append(test.wants, dir)...)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestLinkOfAnotherUser: what is above a directory by a link is whatever the link's owner says.
+func TestLinkOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a link to another user; run the tests as root to include this one")
+	}
+	open(t, newDir(t))
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Symlink(t.TempDir(), link), os.Lchown(link, 1234, 1234)); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(link, "gpu-agent")
+	_, err := statedir.Open(dir)
+	wantError(t, err, statedir.Unsafe, dir, "user id 1234 can replace it: "+link)
 }
 
 func TestLinksAreRefused(t *testing.T) {

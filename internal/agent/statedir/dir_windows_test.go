@@ -83,6 +83,43 @@ func TestDirectoryThatOthersCanChange(t *testing.T) {
 	})
 }
 
+// TestDirectoryAboveThatOthersCanChange is refused where they could move the state's directory away.
+func TestDirectoryAboveThatOthersCanChange(t *testing.T) {
+	me := myself(t)
+	above := t.TempDir()
+	dir := filepath.Join(above, "between", "gpu-agent")
+	open(t, dir)
+	setAccess(t, above, "D:P(A;OICI;FA;;;"+me+")(A;;FA;;;WD)")
+	t.Cleanup(func() { setAccess(t, above, "D:P(A;OICI;FA;;;"+me+")") })
+	_, err := statedir.Open(dir)
+	wantError(t, err, statedir.Unsafe, dir, "others can replace it by way of "+above+": ", "can change it", `icacls "`+above+`" /inheritance:d /remove *S-1-1-0`)
+}
+
+// TestProgramOfTheSystem asks of a program that would run as SYSTEM who may change it, its folder and what is above.
+func TestProgramOfTheSystem(t *testing.T) {
+	me := myself(t)
+	above := t.TempDir()
+	folder := filepath.Join(above, "between", "bin")
+	program := filepath.Join(folder, "gpu-agent.exe")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(program, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := statedir.CheckProgram(program); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{program, folder, above} {
+		setAccess(t, path, "D:P(A;OICI;FA;;;"+me+")(A;;FA;;;WD)")
+		err := statedir.CheckProgram(program)
+		setAccess(t, path, "D:P(A;OICI;FA;;;"+me+")")
+		if err == nil || !strings.Contains(err.Error(), program+" would run as SYSTEM") || !strings.Contains(err.Error(), path+": ") && !strings.Contains(err.Error(), path+" this is true: ") {
+			t.Errorf("everybody may change %s, and: %v", path, err)
+		}
+	}
+}
+
 func TestDefaultDirIsTheSystems(t *testing.T) {
 	t.Setenv("ProgramData", `C:\somebody\elses`)
 	dir := statedir.DefaultDir()

@@ -33,6 +33,10 @@ const DataSourceType = "gpu_utilization"
 // EnvToken has a token for the Prometheus server where the configuration has none.
 const EnvToken = "GPU_PROMETHEUS_TOKEN"
 
+// EnvServer names the server that the token of EnvToken is for. A configuration, such as a pull request's, can then have
+// it sent to no other.
+const EnvServer = "GPU_PROMETHEUS_URL"
+
 // Bounds and defaults.
 const (
 	minWindow, defaultWindow, maxWindow       = 100 * time.Millisecond, 2 * time.Second, agent.MaxWindow

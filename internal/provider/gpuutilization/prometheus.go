@@ -1,8 +1,11 @@
 package gpuutilization
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -49,7 +52,7 @@ func decodePrometheus(ctx context.Context, m *prometheusModel, diags *diag.Diagn
 	}
 	options := dcgm.Options{Token: m.Token.ValueString(), Headers: map[string]string{}}
 	if options.Token == "" {
-		options.Token = os.Getenv(EnvToken)
+		options.Token = tokenFor(m.URL.ValueString(), diags)
 	}
 	diags.Append(m.Headers.ElementsAs(ctx, &options.Headers, false)...)
 	client, err := dcgm.New(m.URL.ValueString(), options)
@@ -58,6 +61,36 @@ func decodePrometheus(ctx context.Context, m *prometheusModel, diags *diag.Diagn
 	}
 	out.client = client
 	return out
+}
+
+// tokenFor is the token of the environment, if it may go to that server.
+func tokenFor(address string, diags *diag.Diagnostics) string {
+	token, of := os.Getenv(EnvToken), os.Getenv(EnvServer)
+	if token == "" || of == "" {
+		return token
+	}
+	asked, err := url.Parse(address)
+	owner, ownerErr := url.Parse(of)
+	if err == nil && ownerErr == nil && owner.Host != "" && serverOf(asked) == serverOf(owner) {
+		return token
+	}
+	name := func(u *url.URL, err error) string {
+		if err != nil {
+			return "no address" // it may have a password
+		}
+		return u.Redacted()
+	}
+	diags.AddAttributeError(path.Root("prometheus").AtName("url"), "Token is for another server", fmt.Sprintf(
+		"%s\n\nFound: prometheus.url is %s, and the token in %s is for the server of %s, which is %s.\n"+
+			"Fix: Write the url of that server, with its scheme and port; or give this one a token of its own in bearer_token.",
+		DataSourceType, name(asked, err), EnvToken, EnvServer, name(owner, ownerErr)))
+	return ""
+}
+
+// serverOf is what two addresses have in common that reach one server in one way.
+func serverOf(u *url.URL) string {
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
 // stored is what the state keeps of the configuration: no secret.

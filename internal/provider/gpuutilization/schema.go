@@ -62,7 +62,7 @@ func prometheusAttribute() schema.Attribute {
 		"timezone": optional.Text("Where nights are nights, by the IANA name of a time zone such as `\"Europe/Berlin\"`. Default `\"UTC\"`. Nights are the hours from 20 to 6 of working days.",
 			zone()),
 		"bearer_token": schema.StringAttribute{
-			MarkdownDescription: "A token for the server. Also from `" + EnvToken + "`. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue()},
+			MarkdownDescription: "A token for the server. Also from `" + EnvToken + "`, which goes to no other server than that of `" + EnvServer + "` where this is set. It is not kept in the state.", Optional: true, Sensitive: true, Validators: []validator.String{headerValue()},
 		},
 		"headers": schema.MapAttribute{
 			MarkdownDescription: "Headers that the server wants, such as `X-Scope-OrgID`. They are not kept in the state.", ElementType: types.StringType, Optional: true, Sensitive: true,

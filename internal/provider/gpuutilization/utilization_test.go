@@ -245,6 +245,32 @@ const secret = "variable \"secret\" {\n  sensitive = true\n}\n"
 // hunter2 is a secret that the configuration has elsewhere.
 const hunter2 = "locals {\n  secret = \"hunter2\"\n}\n"
 
+// The token of the environment goes to the server that the environment names, whatever a configuration says.
+func TestUtilizationSendsTheTokenToItsServer(t *testing.T) {
+	r := rig.New(t, rig.HGX(rig.H100, 1))
+	s, other := newPrometheus(t, rig.MIGGPU(0)), newPrometheus(t, rig.MIGGPU(0))
+	t.Setenv("GPU_PROMETHEUS_TOKEN", "hunter2")
+	t.Setenv("GPU_PROMETHEUS_URL", s.URL+"/api")
+	asks := func(url, more string) string {
+		return r.Block() + utilizationOf(fmt.Sprintf("prometheus = {\n    url = %q\n%s  }", url, more))
+	}
+	r.Steps(
+		resource.TestStep{Config: asks(s.URL, "")},
+		resource.TestStep{Config: asks(other.URL, ""), ExpectError: regexp.MustCompile(`Token is for another server`)},
+		resource.TestStep{Config: asks(strings.Replace(s.URL, "http:", "https:", 1), ""), ExpectError: regexp.MustCompile(`Token is for another server`)},
+	)
+	if len(s.headers) == 0 || s.headers[0].Get("Authorization") != "Bearer hunter2" {
+		t.Errorf("the server heard %v", s.headers)
+	}
+	if len(other.headers) > 0 {
+		t.Errorf("the other server heard %v", other.headers)
+	}
+	r.Steps(resource.TestStep{Config: asks(other.URL, "    bearer_token = \"its-own\"\n")})
+	if len(other.headers) == 0 || other.headers[0].Get("Authorization") != "Bearer its-own" {
+		t.Errorf("the other server heard %v", other.headers)
+	}
+}
+
 // Secrets are in the configuration and nowhere else.
 func TestUtilizationKeepsSecrets(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-# terragrunt plan with a reader's key, terragrunt apply gpus.tfplan with an operator's, and at night, for drift,
-# terragrunt plan -detailed-exitcode.
+# Once it is merged: terragrunt plan with a reader's key, terragrunt apply gpus.tfplan with an operator's, and at night, for
+# drift, terragrunt plan -detailed-exitcode.
 include "root" {
   path = find_in_parent_folders("root.hcl")
 }
