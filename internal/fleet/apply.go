@@ -218,12 +218,13 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 	}
 	defer drained()
 	view = f.lookAgain(ctx, view)
+	index := f.index(view)
+	view.index = index
 	if a := cmp.Or(req.Want.Assignment, req.Prior.Assignment); a != nil {
 		if _, err := vmOf(req, view); errors.As(err, new(*AmbiguousVMError)) {
 			return nil, t.failed("", err)
 		}
 	}
-	index := f.index(view)
 	req.Undrained = rules.Undrained(rules.World{Fleet: index, Owner: f.opt.Owner}, req.Change)
 	for _, n := range names {
 		ch := t.changes[n]

@@ -28,6 +28,7 @@ func (f *Fleet) changes(ctx context.Context, req Request) (map[string]agent.Chan
 
 	if req.Want.Assignment != nil || req.Prior.Assignment != nil {
 		view := f.LookAll(ctx)
+		view.index = f.index(view)
 		err := f.assignmentChanges(req, view, put)
 		return out, view, skipped, err
 	}

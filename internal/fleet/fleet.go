@@ -398,6 +398,9 @@ func (v View) doubtStrangers() {
 		}
 	}
 	for _, names := range in {
+		if v.listEachOther(names) {
+			continue
+		}
 		slices.Sort(names)
 		for _, why := range []func(string, []string) string{v.twin, v.denied} {
 			doubts := map[string]string{}
@@ -414,6 +417,28 @@ func (v View) doubtStrangers() {
 			names = slices.DeleteFunc(names, func(name string) bool { return doubts[name] != "" })
 		}
 	}
+}
+
+// listEachOther reports whether hosts list the same nodes, and each of them is another one of these: as
+// a rule they do.
+func (v View) listEachOther(names []string) bool {
+	nodes := v.Hosts[names[0]].Cluster.Nodes
+	if len(names) > len(nodes) {
+		return false
+	}
+	is := make([]bool, len(nodes))
+	for _, name := range names {
+		h := v.Hosts[name]
+		if !slices.EqualFunc(nodes, h.Cluster.Nodes, func(a, b gpu.Node) bool { return a.Name == b.Name }) {
+			return false
+		}
+		i := slices.IndexFunc(nodes, func(n gpu.Node) bool { return gpu.SameID(n.Name, h.Name) })
+		if i < 0 || is[i] {
+			return false
+		}
+		is[i] = true
+	}
+	return true
 }
 
 // twin is why a host is not the node that it says it is: another one says so too, and the
