@@ -158,6 +158,8 @@ func facts(err error) string {
 			found += fmt.Sprintf(" (%v)", ce.Err)
 		}
 	case !answered:
+	case ae.Code == agent.BadReply:
+		found, fix = ae.Message, "look what answers there: an agent of another maker, a damaged one, or a host that others have taken over. The guide on the agent says how much a host may answer"
 	case ae.Code == agent.LeaseHeld && ae.Lease != nil:
 		found, fix = ae.Message, "let that run end, and apply again; if it was killed, its lease ends by itself"
 	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
@@ -199,7 +201,11 @@ func sentence(text string) string {
 func silence(err error) string {
 	var ce *connect.Error
 	if !errors.As(err, &ce) {
-		if fleet.NeedsHand(err) {
+		ae, answered := errors.AsType[*agent.Error](err)
+		switch {
+		case answered && ae.Code == agent.BadReply:
+			return "Host does not answer sensibly"
+		case fleet.NeedsHand(err):
 			return "Host answers, but cannot be read"
 		}
 		return "Host does not answer"
