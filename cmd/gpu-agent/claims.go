@@ -33,6 +33,7 @@ func newClaims(o *hostOptions) *cobra.Command {
 			}
 			return incomplete(j.Unreadable)
 		}
+		gpu.ShowPlainly(claims)
 		if len(claims) == 0 {
 			_, _ = fmt.Fprintln(out, "no claims")
 		}

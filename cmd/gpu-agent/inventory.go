@@ -67,8 +67,9 @@ func list[T any](out io.Writer, title string, header table.Row, of []T, row func
 	t.Render()
 }
 
-// show prints a host for people.
+// show prints a host for people. Nothing else is done with it.
 func show(out io.Writer, h *gpu.Host) {
+	gpu.ShowPlainly(h)
 	_, _ = fmt.Fprintf(out, "Host %s, %s\n", h.Name, strings.TrimSpace(h.OS.Name+" "+h.OS.Version))
 	if h.Cluster != nil {
 		_, _ = fmt.Fprintf(out, "Node of cluster %s, %s\n", h.Cluster.Name, h.NodeState())

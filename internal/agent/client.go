@@ -16,6 +16,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Client talks to the agent of one host over any connection. Its errors are *Error.
@@ -95,7 +96,7 @@ func (c *Client) Prepare(ctx context.Context, ch Change) (p Prepared, err error)
 	err = ask(ctx, c, c.rpc.Prepare, &agentpb.PrepareRequest{Change: doc}, func(r *agentpb.PrepareReply) error {
 		return c.readStrictly("prepared change", r.GetPrepared(), &p)
 	})
-	sayFindings(p.Findings)
+	gpu.SayPlainly(p.Findings)
 	return p, err
 }
 
@@ -254,7 +255,7 @@ func (c *Client) Journal(ctx context.Context) (j Journal, err error) {
 	err = ask(ctx, c, c.rpc.Journal, &agentpb.JournalRequest{}, func(r *agentpb.JournalReply) error {
 		return c.read("journal", r.GetJournal(), &j)
 	})
-	j.say()
+	gpu.SayPlainly(&j)
 	return j, err
 }
 
@@ -326,11 +327,11 @@ func (c *Client) readHost(what string, doc []byte, into any, host *gpu.Host, cla
 			continue
 		}
 		host.Unreadable = append(host.Unreadable, gpu.UnreadableRecord{
-			Record: fmt.Sprintf("the claim for %s %s", claim.Kind, claim.ID), Newer: newer, Agent: c.agent.AgentVersion, Found: found,
+			Record: fmt.Sprintf("the claim for %s %s", claim.Kind, words.Name(claim.ID)), Newer: newer, Agent: c.agent.AgentVersion, Found: found,
 		})
 	}
 	host.Claims = whole
-	sayHost(host)
+	gpu.SayPlainly(host)
 	return nil
 }
 

@@ -145,7 +145,7 @@ func TestTheGuideHasTheLimits(t *testing.T) {
 		fmt.Sprintf("| depth of lists and objects | %d |", maxDepth),
 		fmt.Sprintf("by a number | 1,%03d |", maxCount-1000),
 		fmt.Sprintf("says of itself | %d KiB |", introduction>>10),
-		fmt.Sprintf("such as an error | 2,%03d characters |", maxWords-2000),
+		fmt.Sprintf("such as an error | 2,%03d characters |", gpu.MostSaid-2000),
 		fmt.Sprintf("Answers above %d MiB", usualReply>>20),
 		fmt.Sprintf("of %s hosts at a time", map[int]string{3: "three"}[cap(largeAnswers)]),
 	} {
@@ -181,12 +181,12 @@ func FuzzReply(f *testing.F) {
 		_ = c.readStrictly("prepared change", doc, new(Prepared))
 		var j Journal
 		if c.read("journal", doc, &j) == nil {
-			j.say()
+			gpu.SayPlainly(&j)
 		}
 		_ = c.read("measurement", doc, new(Measurement))
 		var h gpu.Host
 		if err := c.readHost("inventory", doc, &h, &h, "claims["); err != nil {
-			if text := err.Error(); len(text) > 4*maxWords || gpu.Printable(text) != text {
+			if text := err.Error(); len(text) > 4*gpu.MostSaid || gpu.Printable(text) != text {
 				t.Errorf("the error is not fit to be shown: %q", text)
 			}
 			return

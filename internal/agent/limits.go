@@ -41,8 +41,6 @@ const (
 	introduction = 256 << 10
 	maxDepth     = 32    // of lists and objects in a document
 	maxCount     = 1_024 // of anything that a document has by a number
-	// maxWords is how many characters of a text of a host are shown.
-	maxWords = 2_000
 
 	// maxStreams is how many calls one connection may have, and maxCalls one caller on all of
 	// its connections: more than any run has, which makes one change after the other.

@@ -4,110 +4,21 @@ import (
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
-	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // said is a text of a host as the client keeps it: a part of one line, of a length that can be read.
-// Names and ids, by which objects are found, stay as they are: messages quote them.
-func said(text string) string { return gpu.Said(text, maxWords) }
+func said(text string) string { return gpu.Said(text, gpu.MostSaid) }
 
-func sayAll(texts []string) {
-	for i := range texts {
-		texts[i] = said(texts[i])
-	}
-}
-
-func say(texts ...*string) {
-	for _, t := range texts {
-		*t = said(*t)
-	}
-}
-
-// say makes what a host says of its failure fit to be shown.
+// say makes what a host says of its failure fit to be shown. The steps of the outcome stay as they are.
 func (e *Error) say() {
-	say(&e.Message, &e.Step)
-	sayFindings(e.Findings)
-	if e.Cause != nil {
-		say(&e.Cause.Op, &e.Cause.Object, &e.Cause.Detail, &e.Cause.Fix)
-	}
-	if e.Lease != nil {
-		say(&e.Lease.Run, &e.Lease.Owner, &e.Lease.Holder)
-	}
+	gpu.SayPlainly(&e.Message)
+	gpu.SayPlainly(&e.Step)
+	gpu.SayPlainly(e.Findings)
+	gpu.SayPlainly(e.Cause)
+	gpu.SayPlainly(e.Lease)
 	if o := e.Outcome; o != nil {
-		sayAll(o.Stands)
-		sayHost(&o.Host)
-	}
-}
-
-func sayFindings(findings []rules.Finding) {
-	for i := range findings {
-		f := &findings[i]
-		say(&f.Rule, &f.Path, &f.Title, &f.Host, &f.GPU, &f.VM, &f.Found, &f.Wanted, &f.Fix, &f.Other)
-	}
-}
-
-func (j *Journal) say() {
-	if l := j.Lease; l != nil {
-		say(&l.Run, &l.Owner, &l.Holder)
-	}
-	for i := range j.Changes {
-		c := &j.Changes[i]
-		say(&c.ID, &c.Subject, &c.Run, &c.Status)
-		sayAll(c.Steps)
-	}
-	sayRecords(j.Unreadable)
-}
-
-func sayRecords(records []gpu.UnreadableRecord) {
-	for i := range records {
-		r := &records[i]
-		say(&r.ID, &r.File, &r.Record, &r.Found, &r.Agent)
-	}
-}
-
-// sayHost does so with all that only informs of a host.
-func sayHost(h *gpu.Host) {
-	say(&h.OS.Name, &h.OS.Version, &h.ContainerToolkit)
-	sayAll(h.Stale)
-	sayAll(h.Unfinished)
-	for i := range h.Unknown {
-		say(&h.Unknown[i].Why)
-	}
-	for i := range h.Controllers {
-		say(&h.Controllers[i].Name)
-	}
-	if b := h.HeldBy; b != nil {
-		say(&b.Of, &b.Run, &b.Name, &b.Owner)
-	}
-	for i := range h.Owed {
-		say(&h.Owed[i].Subject, &h.Owed[i].Run, &h.Owed[i].Why)
-	}
-	sayRecords(h.Unreadable)
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		say(&g.Model, &g.Vendor, &g.Driver.Version, &g.ComputeCapability, &g.Problem)
-		sayProcesses(g.Processes)
-		if g.VGPU != nil {
-			for i := range g.VGPU.Instances {
-				say(&g.VGPU.Instances[i].Holder)
-			}
-		}
-	}
-	for i := range h.VMs {
-		say(&h.VMs[i].Guest)
-	}
-	if h.MPS != nil {
-		for i := range h.MPS.Daemons {
-			d := &h.MPS.Daemons[i]
-			say(&d.PipeDir, &d.Problem)
-			sayProcesses(d.Clients)
-		}
-	}
-}
-
-func sayProcesses(processes []gpu.Process) {
-	for i := range processes {
-		say(&processes[i].Name, &processes[i].Holder)
+		gpu.SayPlainly(o.Stands)
+		gpu.SayPlainly(&o.Host)
 	}
 }
 

@@ -83,5 +83,6 @@ func (c *Client) Utilization(ctx context.Context, window time.Duration) (m Measu
 	err = ask(ctx, c, c.rpc.Utilization, &agentpb.UtilizationRequest{WindowMs: window.Milliseconds()}, func(r *agentpb.UtilizationReply) error {
 		return c.read("measurement", r.GetMeasurement(), &m)
 	})
+	gpu.SayPlainly(&m)
 	return m, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Request is the change of one resource, on all the hosts that it concerns.
@@ -127,9 +128,9 @@ type VMGoneError struct {
 
 func (e *VMGoneError) Error() string {
 	if len(e.Silent) > 0 {
-		return fmt.Sprintf("no host that answers has the VM %s; these hosts do not answer: %s", e.VM, strings.Join(e.Silent, ", "))
+		return fmt.Sprintf("no host that answers has the VM %s; these hosts do not answer: %s", words.Name(e.VM), strings.Join(e.Silent, ", "))
 	}
-	return fmt.Sprintf("no host has the VM %s", e.VM)
+	return fmt.Sprintf("no host has the VM %s", words.Name(e.VM))
 }
 
 // Apply makes a change on all its hosts: it waits for each host's turn and lease in

@@ -26,7 +26,7 @@ type AmbiguousVMError struct {
 }
 
 func (e *AmbiguousVMError) Error() string {
-	list := words.Each(e.Found, func(f FoundVM) string { return fmt.Sprintf("%s on %s (id %s)", f.VM.Name, f.Host, f.VM.ID) })
+	list := words.Each(e.Found, func(f FoundVM) string { return fmt.Sprintf("%s on %s (id %s)", words.Name(f.VM.Name), f.Host, f.VM.ID) })
 	return fmt.Sprintf("several VMs are called %q: %s", e.Name, strings.Join(list, ", "))
 }
 

@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,6 +19,15 @@ func Printable(text string) string {
 		}
 		return utf8.RuneError
 	}, text)
+}
+
+// Lines makes each line of a text printable.
+func Lines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Said is what somebody else says, as a part of one line: what is not printable is written as Go
@@ -39,4 +50,53 @@ func Said(text string, limit int) string {
 		return b.String()
 	}
 	return text
+}
+
+// MostSaid is how many characters of a text of a host are shown.
+const MostSaid = 2_000
+
+// chosen are the names that people choose and by which objects are found, by the structures that they are
+// in. They stay as they are; messages quote them. A claim is a record, and is written again as it was read.
+var chosen = map[reflect.Type][]string{
+	reflect.TypeFor[Host]():             {"Claims", "Moving"},
+	reflect.TypeFor[VM]():               {"Name"},
+	reflect.TypeFor[Pool]():             {"Name"},
+	reflect.TypeFor[DeviceAssignment](): {"Pool"},
+}
+
+// SayPlainly makes all texts of a value that somebody else wrote Said, but names that people choose.
+func SayPlainly(v any) { sayPlainly(reflect.ValueOf(v), chosen) }
+
+// ShowPlainly does so with all texts, for a value that is only shown.
+func ShowPlainly(v any) { sayPlainly(reflect.ValueOf(v), nil) }
+
+func sayPlainly(v reflect.Value, but map[reflect.Type][]string) {
+	switch v.Kind() {
+	case reflect.String:
+		if text := v.String(); v.CanSet() {
+			if said := Said(text, MostSaid); said != text {
+				v.SetString(said)
+			}
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			sayPlainly(v.Elem(), but)
+		}
+	case reflect.Slice, reflect.Array:
+		if k := v.Type().Elem().Kind(); k == reflect.Uint8 || k == reflect.Int {
+			return
+		}
+		for i := range v.Len() {
+			sayPlainly(v.Index(i), but)
+		}
+	case reflect.Struct:
+		t := v.Type()
+		kept := but[t]
+		for i := range t.NumField() {
+			if f := t.Field(i); (f.IsExported() || f.Anonymous) && !slices.Contains(kept, f.Name) {
+				sayPlainly(v.Field(i), but)
+			}
+		}
+	default: // a number; no map is in what is told of a host, but in its claims
+	}
 }
