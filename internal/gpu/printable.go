@@ -65,12 +65,9 @@ var chosen = map[reflect.Type][]string{
 }
 
 // SayPlainly makes all texts of a value that somebody else wrote Said, but names that people choose.
-func SayPlainly(v any) { sayPlainly(reflect.ValueOf(v), chosen) }
+func SayPlainly(v any) { sayPlainly(reflect.ValueOf(v)) }
 
-// ShowPlainly does so with all texts, for a value that is only shown.
-func ShowPlainly(v any) { sayPlainly(reflect.ValueOf(v), nil) }
-
-func sayPlainly(v reflect.Value, but map[reflect.Type][]string) {
+func sayPlainly(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		if text := v.String(); v.CanSet() {
@@ -80,21 +77,21 @@ func sayPlainly(v reflect.Value, but map[reflect.Type][]string) {
 		}
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			sayPlainly(v.Elem(), but)
+			sayPlainly(v.Elem())
 		}
 	case reflect.Slice, reflect.Array:
 		if k := v.Type().Elem().Kind(); k == reflect.Uint8 || k == reflect.Int {
 			return
 		}
 		for i := range v.Len() {
-			sayPlainly(v.Index(i), but)
+			sayPlainly(v.Index(i))
 		}
 	case reflect.Struct:
 		t := v.Type()
-		kept := but[t]
+		kept := chosen[t]
 		for i := range t.NumField() {
 			if f := t.Field(i); (f.IsExported() || f.Anonymous) && !slices.Contains(kept, f.Name) {
-				sayPlainly(v.Field(i), but)
+				sayPlainly(v.Field(i))
 			}
 		}
 	default: // a number; no map is in what is told of a host, but in its claims
