@@ -128,13 +128,15 @@ func answers() map[string]answer {
 		"a strange claim with a long name": {call: "Inventory", doc: func() string {
 			return `{"claims":[{"before":{"` + strings.Repeat("k", 10*mib) + `":{` + fields(9_000) + `}}}]}`
 		}},
-		"claims of no kind": {call: "Inventory", doc: fixed(`{"claims":[{"kind":"x","id":"a"},{"kind":"vm_assignment","id":"b","want":{"partition_config":{"kind":"gpu_p","partition_count":2000000000}}},{"kind":"vm_assignment","id":"c"}]}`),
+		"claims of no kind": {
+			call: "Inventory", doc: fixed(`{"claims":[{"kind":"x","id":"a"},{"kind":"vm_assignment","id":"b","want":{"partition_config":{"kind":"gpu_p","partition_count":2000000000}}},{"kind":"vm_assignment","id":"c"}]}`),
 			look: func(h *gpu.Host) string {
 				if len(h.Claims) != 1 || len(h.Unreadable) != 2 {
 					return fmt.Sprintf("%d claims and %d records that cannot be read", len(h.Claims), len(h.Unreadable))
 				}
 				return ""
-			}},
+			},
+		},
 		"adapters":      {call: "Inventory", doc: vmsWith(30, `"partition_adapters":`+repeated("[", "{}", "]", 9_900)())},
 		"null adapters": {call: "Inventory", doc: vmsWith(30, `"partition_adapters":`+repeated("[", "null", "]", 19_900)())},
 		"layouts in claims": {call: "Inventory", doc: func() string {
