@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -274,7 +275,7 @@ func TestHostileClient(t *testing.T) {
 	if name == "" {
 		t.Skip("it is what TestWhatAHostAnswersCostsLittle starts")
 	}
-	of, begun := answers()[name], time.Now()
+	of := answers()[name]
 	n, err := strconv.Atoi(many)
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +321,7 @@ func TestHostileClient(t *testing.T) {
 			out.Wrong += of.look(view.Hosts[host])
 		}
 	}
-	out.Took, out.Peak = time.Since(begun), peakOf(t)
+	out.Took, out.Peak = worked(t), peakOf(t)
 	fmt.Println("asked", string(document.Encode(out)))
 	os.Exit(0)
 }
@@ -345,6 +346,16 @@ func askOnce(ctx context.Context, c *agent.Client, call string) (err error) {
 		})
 	}
 	return err
+}
+
+// worked is the time that this process has computed, which goes by no other process of the machine.
+func worked(t *testing.T) time.Duration {
+	t.Helper()
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func peakOf(t *testing.T) int {
