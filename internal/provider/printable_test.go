@@ -112,7 +112,7 @@ func TestTheForecastIsNoMarkup(t *testing.T) {
 	t.Parallel()
 	jq, err := exec.LookPath("jq")
 	if err != nil {
-		t.Skip("there is no jq")
+		t.Skip("there is no jq: apt-get install --no-install-recommends jq")
 	}
 	type object = map[string]any
 	var vms, resets, seats, violations, changes []object
