@@ -122,7 +122,7 @@ func compare(file, label string, host *gpu.Host) (diff []string, compared string
 
 func readLayout(file string, data []byte, host string) (layout, error) {
 	var l layout
-	if _, err := document.ReadKnown(data, &l); err != nil {
+	if err := document.ReadKnown(data, &l, nil); err != nil {
 		return l, fmt.Errorf("%s is not a layout: %w", file, err)
 	}
 	switch l.Format {

@@ -44,7 +44,7 @@ func newClaims(o *hostOptions) *cobra.Command {
 			case c.Pending:
 				state = "waits for the VM to be off"
 			}
-			return table.Row{c.Kind, c.ID, c.Owner, state}
+			return table.Row{c.Kind, named(c.ID), named(c.Owner), state}
 		})
 		showUnreadable(out, j.Unreadable)
 		return incomplete(j.Unreadable)
@@ -86,7 +86,7 @@ waited for, 90 seconds at most.`,
 				if err := client.ForgetClaim(cmd.Context(), fence, gpu.ClaimKind(args[0]), args[1]); err != nil {
 					return err
 				}
-				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "forgot the claim %s %s; what it stood for is as it was\n", args[0], args[1])
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "forgot the claim %s %s; what it stood for is as it was\n", args[0], named(args[1]))
 				return nil
 			})
 		}),

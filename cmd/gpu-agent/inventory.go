@@ -67,6 +67,14 @@ func list[T any](out io.Writer, title string, header table.Row, of []T, row func
 	t.Render()
 }
 
+// named is a name as it stands in a table: one that is more than a word is quoted, and takes no other column or row.
+func named(name string) string {
+	if name == "" {
+		return ""
+	}
+	return words.Name(name)
+}
+
 // show prints a host for people.
 func show(out io.Writer, h *gpu.Host) {
 	_, _ = fmt.Fprintf(out, "Host %s, %s\n", h.Name, strings.TrimSpace(h.OS.Name+" "+h.OS.Version))
@@ -106,15 +114,15 @@ func show(out io.Writer, h *gpu.Host) {
 	var held []table.Row
 	for i := range h.VMs {
 		for _, has := range holdings(h, &h.VMs[i]) {
-			held = append(held, table.Row{h.VMs[i].Name, h.VMs[i].State, has[0], has[1]})
+			held = append(held, table.Row{named(h.VMs[i].Name), h.VMs[i].State, has[0], has[1]})
 		}
 	}
 	list(out, "\nVMs with a GPU", table.Row{"VM", "State", "Has", "From"}, held, func(r table.Row) table.Row { return r })
 	_, _ = fmt.Fprintf(out, "\n%d VMs in all\n", len(h.VMs))
 	list(out, "\nPools", table.Row{"Pool", "GPUs"}, h.Pools, func(p gpu.Pool) table.Row {
-		return table.Row{p.Name, strings.Join(p.GPUs, "\n")}
+		return table.Row{named(p.Name), strings.Join(p.GPUs, "\n")}
 	})
-	list(out, "\nClaims", table.Row{"Kind", "Id", "Owner"}, h.Claims, func(c gpu.Claim) table.Row { return table.Row{c.Kind, c.ID, c.Owner} })
+	list(out, "\nClaims", table.Row{"Kind", "Id", "Owner"}, h.Claims, func(c gpu.Claim) table.Row { return table.Row{c.Kind, named(c.ID), named(c.Owner)} })
 	showUnreadable(out, h.Unreadable)
 	list(out, "\nParts that cannot be read", table.Row{"Part", "Why"}, h.Unknown, func(u gpu.Unknown) table.Row { return table.Row{u.What(), u.Why} })
 }
@@ -221,9 +229,9 @@ func holdings(h *gpu.Host, vm *gpu.VM) [][2]string {
 	for _, d := range vm.Devices {
 		switch {
 		case d.Pool != "" && d.GPU != "":
-			out = append(out, [2]string{"whole GPU", "pool " + d.Pool + ": " + d.GPU})
+			out = append(out, [2]string{"whole GPU", "pool " + named(d.Pool) + ": " + d.GPU})
 		case d.Pool != "":
-			out = append(out, [2]string{"whole GPU", "pool " + d.Pool})
+			out = append(out, [2]string{"whole GPU", "pool " + named(d.Pool)})
 		default:
 			out = append(out, [2]string{"whole GPU", d.GPU})
 		}

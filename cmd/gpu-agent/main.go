@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // version is set by the release build.
@@ -25,7 +27,7 @@ const (
 // Where messages go; a Windows service has its own place.
 var (
 	logHandler slog.Handler = slog.NewTextHandler(os.Stderr, nil)
-	complain                = func(text string) { fmt.Fprintln(os.Stderr, "gpu-agent:", text) }
+	complain                = func(text string) { fmt.Fprintln(os.Stderr, "gpu-agent:", gpu.Lines(text)) }
 )
 
 func main() {
@@ -38,6 +40,7 @@ func main() {
 // run runs a command line and returns its exit code.
 func run(ctx context.Context, args []string) int {
 	root := newRoot()
+	root.SetOut(plainly{os.Stdout})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {

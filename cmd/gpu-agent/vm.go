@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // vmActs are what `vm` does, by what people write.
@@ -163,17 +164,17 @@ func actOn(host *gpu.Host, act change.Act, name string) (agent.Change, error) {
 		switch {
 		case byID || !gpu.SameID(host.VMs[i].Name, name):
 		case vm != nil:
-			return agent.Change{}, fmt.Errorf("several VMs are called %s: name one by its id, %s or %s", name, vm.ID, host.VMs[i].ID)
+			return agent.Change{}, fmt.Errorf("several VMs are called %s: name one by its id, %s or %s", words.Name(name), vm.ID, host.VMs[i].ID)
 		default:
 			vm = &host.VMs[i]
 		}
 	}
 	if vm == nil {
-		return agent.Change{}, fmt.Errorf("this host has no VM %s", name)
+		return agent.Change{}, fmt.Errorf("this host has no VM %s", words.Name(name))
 	}
 	c, ok := host.Claim(gpu.ClaimAssignment, vm.ID)
 	if !ok || c.Want.Assignment == nil {
-		return agent.Change{}, fmt.Errorf("VM %s has no assignment that this host knows of", vm.Name)
+		return agent.Change{}, fmt.Errorf("VM %s has no assignment that this host knows of", words.Name(vm.Name))
 	}
 	return agent.Change{ID: rand.Text(), Host: c.Want.Assignment.Host, Change: change.ActOn(act, *c)}, nil
 }

@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // Client talks to the agent of one host over any connection. Its errors are *Error.
@@ -57,12 +61,12 @@ func (c *Client) Close() error {
 
 // Hello introduces both ends and fails when there is no protocol that both speak.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, OldestProtocol: OldestProtocol, ClientVersion: c.version})
+	r, err := c.rpc.Hello(ctx, &agentpb.HelloRequest{Protocol: Protocol, OldestProtocol: OldestProtocol, ClientVersion: c.version}, grpc.MaxCallRecvMsgSize(introduction))
 	if err != nil {
 		return Hello{}, fromStatus(c.host, err)
 	}
 	h := Hello{
-		Protocol: int(r.GetProtocol()), AgentVersion: r.GetAgentVersion(), Platform: r.GetPlatform(), HostName: r.GetHostName(), Role: Role(r.GetRole()),
+		Protocol: int(r.GetProtocol()), AgentVersion: said(r.GetAgentVersion()), Platform: said(r.GetPlatform()), HostName: said(r.GetHostName()), Role: Role(said(r.GetRole())),
 		Capabilities: r.GetCapabilities(),
 	}
 	if _, err := agree(spoken, c.version, protocols{oldest: h.Protocol, newest: h.Protocol}, h.AgentVersion); err != nil {
@@ -76,29 +80,46 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 func (c *Client) Agent() Hello { return c.agent }
 
 // Inventory reads the whole host and the claims on it.
-func (c *Client) Inventory(ctx context.Context) (gpu.Host, error) {
-	r, err := c.rpc.Inventory(ctx, &agentpb.InventoryRequest{})
-	if err != nil {
-		return gpu.Host{}, fromStatus(c.host, err)
-	}
-	var h gpu.Host
-	err = c.readHost("inventory", r.GetHost(), &h, &h, "claims[")
+func (c *Client) Inventory(ctx context.Context) (h gpu.Host, err error) {
+	err = ask(ctx, c, c.rpc.Inventory, &agentpb.InventoryRequest{}, func(r *agentpb.InventoryReply) error {
+		return c.readHost("inventory", r.GetHost(), &h, &h, "claims[")
+	})
 	return h, err
 }
 
 // Prepare says what a change would do, and touches nothing.
-func (c *Client) Prepare(ctx context.Context, ch Change) (Prepared, error) {
+func (c *Client) Prepare(ctx context.Context, ch Change) (p Prepared, err error) {
 	doc, err := encodeChange(ch)
 	if err != nil {
 		return Prepared{}, err
 	}
-	r, err := c.rpc.Prepare(ctx, &agentpb.PrepareRequest{Change: doc})
-	if err != nil {
-		return Prepared{}, fromStatus(c.host, err)
-	}
-	var p Prepared
-	err = c.readStrictly("prepared change", r.GetPrepared(), &p)
+	err = ask(ctx, c, c.rpc.Prepare, &agentpb.PrepareRequest{Change: doc}, func(r *agentpb.PrepareReply) error {
+		return c.readStrictly("prepared change", r.GetPrepared(), &p)
+	})
+	gpu.SayPlainly(p.Findings)
 	return p, err
+}
+
+// largeAnswers lets few large answers at a time into this process, of all hosts: what it takes to
+// receive them adds up to little.
+var largeAnswers = make(gate, 3)
+
+// ask makes a call that may be repeated, and reads its answer. A large answer is asked for once
+// more, in its turn.
+func ask[Q, A any](ctx context.Context, c *Client, call func(context.Context, Q, ...grpc.CallOption) (A, error), of Q, read func(A) error) error {
+	answer, err := call(ctx, of, grpc.MaxCallRecvMsgSize(usualReply))
+	if status.Code(err) == codes.ResourceExhausted {
+		leave, given := largeAnswers.pass(ctx)
+		if given != nil {
+			return fromStatus(c.host, status.FromContextError(ctx.Err()).Err())
+		}
+		defer leave()
+		answer, err = call(ctx, of)
+	}
+	if err != nil {
+		return fromStatus(c.host, err)
+	}
+	return read(answer)
 }
 
 // encodeChange writes a change, unless the host would refuse it for its size.
@@ -150,7 +171,7 @@ func (c *Client) Apply(ctx context.Context, fence int64, ch Change, basis string
 		case ev.GetStep() != nil:
 			if progress != nil {
 				s := ev.GetStep()
-				progress(StepProgress{Index: int(s.GetIndex()), Total: int(s.GetTotal()), Text: s.GetText(), Undo: s.GetUndo()})
+				progress(StepProgress{Index: int(s.GetIndex()), Total: int(s.GetTotal()), Text: said(s.GetText()), Undo: s.GetUndo()})
 			}
 		case ev.GetOutcome() != nil:
 			var out Outcome
@@ -177,7 +198,7 @@ func (c *Client) unheard(err error) error {
 	if e.Code == Cancelled {
 		e.Message = "the call was given up before the host said how the change ended"
 	}
-	if e.Code == Cancelled || e.Code == Internal {
+	if e.Code == Cancelled || e.Code == BadReply {
 		e.Code = Unavailable
 	}
 	return failed
@@ -216,13 +237,10 @@ func (c *Client) Settle(ctx context.Context, fence int64, changeID string, undo 
 }
 
 // Claims lists the claims on the host without reading the host itself.
-func (c *Client) Claims(ctx context.Context) ([]gpu.Claim, error) {
-	r, err := c.rpc.Claims(ctx, &agentpb.ClaimsRequest{})
-	if err != nil {
-		return nil, fromStatus(c.host, err)
-	}
-	var claims []gpu.Claim
-	err = c.read("list of claims", r.GetClaims(), &claims)
+func (c *Client) Claims(ctx context.Context) (claims []gpu.Claim, err error) {
+	err = ask(ctx, c, c.rpc.Claims, &agentpb.ClaimsRequest{}, func(r *agentpb.ClaimsReply) error {
+		return c.read("list of claims", r.GetClaims(), &claims)
+	})
 	return claims, err
 }
 
@@ -233,13 +251,11 @@ func (c *Client) ForgetClaim(ctx context.Context, fence int64, kind gpu.ClaimKin
 }
 
 // Journal lists the changes that are not settled, and says who holds the lease.
-func (c *Client) Journal(ctx context.Context) (Journal, error) {
-	r, err := c.rpc.Journal(ctx, &agentpb.JournalRequest{})
-	if err != nil {
-		return Journal{}, fromStatus(c.host, err)
-	}
-	var j Journal
-	err = c.read("journal", r.GetJournal(), &j)
+func (c *Client) Journal(ctx context.Context) (j Journal, err error) {
+	err = ask(ctx, c, c.rpc.Journal, &agentpb.JournalRequest{}, func(r *agentpb.JournalReply) error {
+		return c.read("journal", r.GetJournal(), &j)
+	})
+	gpu.SayPlainly(&j)
 	return j, err
 }
 
@@ -247,25 +263,34 @@ func (c *Client) Journal(ctx context.Context) (Journal, error) {
 // knows is left out: nothing is decided by it here, and the agent decides by all that it
 // knows.
 func (c *Client) read(what string, doc []byte, into any) error {
-	_, err := document.ReadKnown(doc, into)
-	return c.unreadable(what, err)
+	return c.readLimited(what, doc, func() error { return document.ReadKnown(doc, into, nil) })
 }
 
 // readStrictly reads an answer by which the client decides: what a change would do, and what
 // it would disturb.
 func (c *Client) readStrictly(what string, doc []byte, into any) error {
-	return c.unreadable(what, document.Read(doc, into))
+	return c.readLimited(what, doc, func() error { return document.Read(doc, into) })
 }
 
-func (c *Client) unreadable(what string, err error) error {
+// readLimited reads an answer unless it would take much memory.
+func (c *Client) readLimited(what string, doc []byte, read func() error) error {
+	if over := largestReply.exceeded(doc); over != "" {
+		return c.senseless("the %s is larger than any host's: it has %s", what, over)
+	}
+	err := read()
 	if unknown, ok := errors.AsType[*document.UnknownError](err); ok {
 		return &Error{Code: VersionMismatch, Host: c.host, Message: fmt.Sprintf(
-			"this client (version %s) does not know %s of the %s of the agent (version %s); upgrade the client", c.version, unknown.Names(), what, c.agent.AgentVersion)}
+			"this client (version %s) does not know %s of the %s of the agent (version %s); upgrade the client", c.version, said(unknown.Names()), what, c.agent.AgentVersion)}
 	}
 	if err != nil {
-		return &Error{Code: Internal, Host: c.host, Message: fmt.Sprintf("the %s cannot be read: %v", what, err)}
+		return c.senseless("the %s cannot be read: %s", what, said(err.Error()))
 	}
 	return nil
+}
+
+// senseless is the error of an answer that no agent gives.
+func (c *Client) senseless(format string, args ...any) error {
+	return &Error{Code: BadReply, Host: c.host, Message: fmt.Sprintf(format, args...)}
 }
 
 // readHost reads an answer with a host in it, whose claims are at a path. Facts that this
@@ -273,27 +298,42 @@ func (c *Client) unreadable(what string, err error) error {
 // would be taken for the whole, and written again without the rest. It counts as a record that
 // cannot be read, beside which nothing is changed.
 func (c *Client) readHost(what string, doc []byte, into any, host *gpu.Host, claims string) error {
-	unknown, err := document.ReadKnown(doc, into)
+	unknown := map[string][]string{} // of claims, by their places
+	err := c.readLimited(what, doc, func() error {
+		return document.ReadKnown(doc, into, func(path string) {
+			rest, inside := strings.CutPrefix(path, claims)
+			at, field, inClaim := strings.Cut(rest, "].")
+			if inside && inClaim && len(unknown[at]) < mostFields {
+				unknown[at] = append(unknown[at], field)
+			}
+		})
+	})
 	if err != nil {
-		return c.unreadable(what, err)
+		return err
+	}
+	if err := checkHost(host); err != nil {
+		return c.senseless("the %s is none of a host: %v", what, err)
 	}
 	var whole []gpu.Claim
 	for i, claim := range host.Claims {
-		var fields []string
-		for _, path := range unknown {
-			if field, inside := strings.CutPrefix(path, fmt.Sprintf("%s%d].", claims, i)); inside {
-				fields = append(fields, field)
-			}
+		found, newer := "", false
+		if fields := unknown[strconv.Itoa(i)]; len(fields) > 0 {
+			found, newer = "this provider does not know its "+strings.Join(fields, ", "), true
+		} else if err := checkClaim(&claim); err != nil {
+			found = err.Error()
 		}
-		if len(fields) == 0 {
+		if found == "" {
 			whole = append(whole, claim)
 			continue
 		}
 		host.Unreadable = append(host.Unreadable, gpu.UnreadableRecord{
-			Record: fmt.Sprintf("the claim for %s %s", claim.Kind, claim.ID), Newer: true, Agent: c.agent.AgentVersion,
-			Found: "this provider does not know its " + strings.Join(fields, ", "),
+			Record: fmt.Sprintf("the claim for %s %s", claim.Kind, words.Name(claim.ID)), Newer: newer, Agent: c.agent.AgentVersion, Found: found,
 		})
 	}
 	host.Claims = whole
+	gpu.SayPlainly(host)
 	return nil
 }
+
+// mostFields is how many unknown fields of a claim are named.
+const mostFields = 12

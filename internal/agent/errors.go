@@ -28,6 +28,7 @@ const (
 	VersionMismatch Code = "version_mismatch" // the two ends speak different protocols
 	Denied          Code = "denied"           // the caller's role does not allow the call
 	BadRequest      Code = "bad_request"
+	BadReply        Code = "bad_reply"         // the host answers, and not as an agent does; the client says so
 	Unreadable      Code = "unreadable_record" // the agent cannot read what it has recorded; nothing was touched
 	Internal        Code = "internal"
 )

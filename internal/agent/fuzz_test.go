@@ -3,11 +3,17 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
 // fuzzHosts are one of each platform, with a VM and GPUs.
@@ -122,6 +128,80 @@ func FuzzChange(f *testing.F) {
 		}
 		if is, err := json.Marshal(after); err != nil || !bytes.Equal(was, is) {
 			t.Errorf("the hosts were\n%s\nand are\n%s", was, is)
+		}
+	})
+}
+
+// TestTheGuideHasTheLimits: who meets a limit finds it there.
+func TestTheGuideHasTheLimits(t *testing.T) {
+	guide, err := os.ReadFile("../../templates/guides/agent.md.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{
+		fmt.Sprintf("| bytes | %d MiB |", largestReply.bytes>>20),
+		fmt.Sprintf("| values | %d,000 |", largestReply.values/1000),
+		fmt.Sprintf("| elements of one list or object | %d,000 |", largestReply.elements/1000),
+		fmt.Sprintf("| depth of lists and objects | %d |", maxDepth),
+		fmt.Sprintf("by a number | 1,%03d |", maxCount-1000),
+		fmt.Sprintf("says of itself | %d KiB |", introduction>>10),
+		fmt.Sprintf("such as an error | 2,%03d characters |", gpu.MostSaid-2000),
+		fmt.Sprintf("Answers above %d MiB", usualReply>>20),
+		fmt.Sprintf("of %s hosts at a time", map[int]string{3: "three"}[cap(largeAnswers)]),
+	} {
+		if !strings.Contains(string(guide), row) {
+			t.Errorf("the guide on the agent has no %q", row)
+		}
+	}
+}
+
+// FuzzReply reads answers of a host as the client does. What it takes for a host can be worked with: plans
+// on it end, and what it says is fit to be shown.
+func FuzzReply(f *testing.F) {
+	for _, h := range fuzzHosts().Hosts {
+		f.Add(document.Encode(h))
+	}
+	for _, doc := range []string{
+		`{"claims":[{"x":0},{"kind":"vm_assignment","id":"v","want":{}},{"kind":"partition_config","id":"c","gpus":["p"],"want":{"partition_config":{"id":"c","kind":"gpu_p","partition_count":4}}}],"gpus":[{"id":"p","partitionable":{"partition_count":-1}}]}`,
+		`{"gpus":[{"id":"p","model":"\u001b[2J\n","mig":{"enabled":true,"profiles":[{"name":"1g","max":9,"size":-1}],"instances":[{"start":-1}]}}]}`,
+		`{"gpus":[{"id":"p","vgpu":{"functions":4,"types":[{"name":"A"}],"instances":[{}]}}],"held_by":{},"owed_starts":[{}],"unknown":[{}],"mps":{"daemons":[{}]}}`,
+		`{"gpus":[{},{}]}`, `[[[[`, `{}`,
+	} {
+		f.Add([]byte(doc))
+	}
+	wants := []gpu.Want{
+		{Config: &gpu.PartitionConfig{ID: "c", Kind: gpu.KindGPUP, Count: 2, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset}},
+		{Config: &gpu.PartitionConfig{ID: "c", Kind: gpu.KindMIG, MIG: &gpu.MIGLayout{Profiles: map[string]int{"1g": 1}}, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset}},
+		{Config: &gpu.PartitionConfig{ID: "c", Kind: gpu.KindVGPU, VGPU: &gpu.VGPULayout{Type: "A"}, GPUs: map[string][]string{"hv01": {"p"}}, MaxDisruption: gpu.DisruptGPUReset}},
+		{Assignment: &gpu.Assignment{Kind: gpu.AssignPartition, VM: "v", VMID: "v", Host: "hv01", Partition: &gpu.PartitionWant{Config: "c"}}},
+		{Pool: &gpu.PoolConfig{ID: "hv01/x", Name: "x", Members: map[string][]string{"hv01": {"p"}}}},
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		c := NewClient(nil, "hv01")
+		_ = c.readStrictly("prepared change", doc, new(Prepared))
+		var j Journal
+		if c.read("journal", doc, &j) == nil {
+			gpu.SayPlainly(&j)
+		}
+		_ = c.read("measurement", doc, new(Measurement))
+		var h gpu.Host
+		if err := c.readHost("inventory", doc, &h, &h, "claims["); err != nil {
+			if text := err.Error(); len(text) > 4*gpu.MostSaid || gpu.Printable(text) != text {
+				t.Errorf("the error is not fit to be shown: %q", text)
+			}
+			return
+		}
+		for _, platform := range []gpu.Platform{gpu.HyperV, gpu.Linux} {
+			h.Name, h.Platform, h.Cluster = "hv01", platform, nil
+			for _, want := range wants {
+				w := rules.World{Hosts: map[string]*gpu.Host{"hv01": &h}}
+				_, _ = rules.CheckAndForesee(w, change.Change{Subject: "s", Owner: "o", Token: "t", Want: want}, nil)
+			}
+		}
+		for _, text := range append(append([]string{}, h.Stale...), h.Unfinished...) {
+			if gpu.Printable(text) != text {
+				t.Errorf("%q is not fit to be shown", text)
+			}
 		}
 	})
 }

@@ -12,20 +12,35 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// What a caller may send. Answers may be large: a host with 1,000 VMs and their claims is
-// a few MiB of JSON, and an error, which travels in headers, may carry one. Requests are
-// small: the largest are changes, of which a config of 16 GPUs on a host whose 300 VMs are
-// all claimed elsewhere, with every setting, takes less than half of these limits. A few bytes of JSON can become a
-// large structure, so its values are counted before it is decoded.
+// sizes limit a document. A few bytes of JSON can become a large structure, so its values
+// are counted before it is decoded.
+type sizes struct {
+	bytes    int
+	values   int
+	elements int // of one list or object
+}
+
+var (
+	// A request is small. The largest are changes, of which a config of 16 GPUs on a host whose
+	// 300 VMs are all claimed elsewhere, with every setting, takes less than half of these limits.
+	largestRequest = sizes{bytes: 1 << 20, values: 60_000, elements: 2_000}
+	// largestReply is what a client takes for an answer. A host with 16 GPUs, 4,000 VMs and a claim
+	// for each, all with every setting, stays below it. An answer of empty values, which become the
+	// most memory for their size, takes the client about 100 MiB.
+	largestReply = sizes{bytes: 16 << 20, values: 600_000, elements: 20_000}
+)
+
 const (
-	maxReplySize       = 64 << 20
-	maxReplyHeader     = 64 << 20
-	maxRequestSize     = 1 << 20
-	maxRequestHeader   = 16 << 10
-	maxRequestValues   = 60_000
-	maxRequestElements = 2_000 // of one list or object
-	maxRequestDepth    = 32
-	maxRequestCount    = 1_024 // of anything that a change asks for by a number
+	maxRequestHeader = 16 << 10
+	// maxReplyHeader is that of a failed change: its error travels in headers, with the host as the
+	// change left it.
+	maxReplyHeader = 16 << 20
+	// usualReply is what several answers may have at a time. A larger one is asked for alone.
+	usualReply = 2 << 20
+	// introduction is what an agent may say of itself, in bytes.
+	introduction = 256 << 10
+	maxDepth     = 32    // of lists and objects in a document
+	maxCount     = 1_024 // of anything that a document has by a number
 
 	// maxStreams is how many calls one connection may have, and maxCalls one caller on all of
 	// its connections: more than any run has, which makes one change after the other.
@@ -40,7 +55,7 @@ const (
 // requestLimits are the server's options for what it accepts.
 func requestLimits() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(maxRequestSize + 1<<10), // with what is around the document
+		grpc.MaxRecvMsgSize(largestRequest.bytes + 1<<10), // with what is around the document
 		grpc.MaxHeaderListSize(maxRequestHeader),
 		grpc.MaxConcurrentStreams(maxStreams),
 		// A fixed window: gRPC would let a busy connection buffer up to 16 MiB of each call.
@@ -93,17 +108,22 @@ func (g gate) pass(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// checkSize refuses a document of a request that would take much memory to decode. What is
-// no JSON passes: the decoder says it better.
+// checkSize refuses a document of a request that would take much memory to decode.
 func checkSize(what string, doc []byte) error {
-	tooLarge := func(format string, args ...any) error {
-		return &Error{Code: BadRequest, Message: fmt.Sprintf("the %s is larger than an agent accepts: it has ", what) + fmt.Sprintf(format, args...)}
+	if over := largestRequest.exceeded(doc); over != "" {
+		return &Error{Code: BadRequest, Message: fmt.Sprintf("the %s is larger than an agent accepts: it has %s", what, over)}
 	}
-	if len(doc) > maxRequestSize {
-		return tooLarge("%d bytes of at most %d", len(doc), maxRequestSize)
+	return nil
+}
+
+// exceeded says what of a document is beyond the limits, "" for nothing. What is no JSON
+// passes: the decoder says it better.
+func (s sizes) exceeded(doc []byte) string {
+	if len(doc) > s.bytes {
+		return fmt.Sprintf("%d bytes of at most %d", len(doc), s.bytes)
 	}
 	values, depth := 0, 0
-	var elements [maxRequestDepth]int // at each depth
+	var elements [maxDepth]int // at each depth
 	for i := 0; i < len(doc); i++ {
 		switch doc[i] {
 		case '"': // to the end of the string
@@ -114,8 +134,8 @@ func checkSize(what string, doc []byte) error {
 			}
 			continue
 		case '{', '[':
-			if depth++; depth >= maxRequestDepth {
-				return tooLarge("lists and objects more than %d deep", maxRequestDepth)
+			if depth++; depth >= maxDepth {
+				return fmt.Sprintf("lists and objects more than %d deep", maxDepth)
 			}
 			elements[depth] = 1
 			values++
@@ -125,14 +145,14 @@ func checkSize(what string, doc []byte) error {
 			elements[depth]++
 			values++
 		}
-		if values > maxRequestValues {
-			return tooLarge("more than %d values", maxRequestValues)
+		if values > s.values {
+			return fmt.Sprintf("more than %d values", s.values)
 		}
-		if elements[depth] > maxRequestElements {
-			return tooLarge("a list or an object of more than %d elements", maxRequestElements)
+		if elements[depth] > s.elements {
+			return fmt.Sprintf("a list or an object of more than %d elements", s.elements)
 		}
 	}
-	return nil
+	return ""
 }
 
 // checkCounts refuses numbers that a few bytes ask for and that would be worked out one by
@@ -144,8 +164,8 @@ func checkCounts(ch *Change) error {
 	}
 	for _, w := range wants {
 		for what, n := range counts(w) {
-			if n > maxRequestCount {
-				return &Error{Code: BadRequest, Message: fmt.Sprintf("the change asks for %d %s; an agent accepts at most %d", n, what, maxRequestCount)}
+			if n > maxCount {
+				return &Error{Code: BadRequest, Message: fmt.Sprintf("the change asks for %d %s; an agent accepts at most %d", n, what, maxCount)}
 			}
 		}
 	}

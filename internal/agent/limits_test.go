@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,11 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent/agentpb"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/connect" //nolint:depguard // the tests speak through a real connection
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
@@ -73,6 +76,71 @@ func TestWhatIsTooLargeIsRefusedBeforeItUnfolds(t *testing.T) {
 		})
 	}
 	wantSame(t, before, r.look())
+}
+
+// replyStandIn is a host that answers with one document.
+type replyStandIn struct {
+	agentpb.UnimplementedAgentServer
+	doc []byte
+}
+
+func (s replyStandIn) Register(r grpc.ServiceRegistrar) { agentpb.RegisterAgentServer(r, s) }
+
+func (s replyStandIn) Inventory(context.Context, *agentpb.InventoryRequest) (*agentpb.InventoryReply, error) {
+	return &agentpb.InventoryReply{Host: s.doc}, nil
+}
+
+func answered(tb testing.TB, doc []byte) (gpu.Host, error) {
+	tb.Helper()
+	conn, err := connect.InProcess(replyStandIn{doc: doc})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return agent.NewClient(conn, host).Inventory(tb.Context())
+}
+
+// TestTheLargestHostIsRead: 16 GPUs, each in a config of its own on 1,000 hosts, and 4,000 VMs, each
+// with a claim with every setting. There are limits above it, and no room for much more below them.
+func TestTheLargestHostIsRead(t *testing.T) {
+	t.Parallel()
+	quota := func() gpu.Quota { n := uint64(1) << 63; return gpu.Quota{Min: &n, Max: &n, Optimal: &n} }
+	all := gpu.Quotas{VRAM: quota(), Encode: quota(), Decode: quota(), Compute: quota()}
+	mib, yes, stop := gpu.FromMiB(33280), true, gpu.StopTurnOff
+	settings := gpu.VMSettings{LowMemoryMappedIOSpace: &mib, HighMemoryMappedIOSpace: &mib, GuestControlledCache: &yes, AutomaticStopAction: &stop}
+	largest := func(vms int) []byte {
+		h := crowded(vms)
+		for i := range h.VMs {
+			vm, claim := &h.VMs[i], &h.Claims[i]
+			vm.Settings, vm.Guest, vm.Checkpoints = settings, "Windows 11 Enterprise multi-session", gpu.CheckpointsDisabled
+			vm.PartitionAdapters[0] = gpu.PartitionAdapter{ID: vm.ID, PinnedGPU: h.GPUs[0].ID, Quotas: all}
+			claim.SettingsBefore, claim.Want.Assignment.Settings = settings, settings
+			claim.Want.Assignment.Partition.Quotas = all
+		}
+		for g := range h.GPUs {
+			c := gpu.PartitionConfig{ID: fmt.Sprintf("config-%d", g), Kind: gpu.KindGPUP, Count: 4, GPUs: map[string][]string{}}
+			for n := range 1000 {
+				name := fmt.Sprintf("hypervisor-%04d.datacenter.corp.example", n)
+				c.Scope.Hosts, c.GPUs[name] = append(c.Scope.Hosts, name), []string{h.GPUs[g].ID}
+			}
+			h.Claims = append(h.Claims, gpu.Claim{Kind: gpu.ClaimConfig, ID: c.ID, Want: gpu.Want{Config: &c}})
+		}
+		doc, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return doc
+	}
+	doc := largest(4000)
+	t.Logf("%d bytes, %d values", len(doc), bytes.Count(doc, []byte(","))+bytes.Count(doc, []byte("{"))+bytes.Count(doc, []byte("[")))
+	h, err := answered(t, doc)
+	if err != nil || len(h.VMs) != 4000 || len(h.Claims) != 4016 || len(h.Unreadable) > 0 {
+		t.Errorf("%d VMs, %d claims, %d records that cannot be read, %v", len(h.VMs), len(h.Claims), len(h.Unreadable), err)
+	}
+	_, err = answered(t, largest(12_000))
+	if e, ok := errors.AsType[*agent.Error](err); !ok || e.Code != agent.BadReply || e.Host != host || !strings.Contains(e.Message, "larger than any host's") {
+		t.Errorf("a host of three times as much: %v", err)
+	}
 }
 
 // TestTheLargestChangeIsAccepted: a partition config of 16 GPUs on each of 16 hosts, for a host

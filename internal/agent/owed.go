@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // A VM that ran and that a change stops is owed a start. The debt is written before the
@@ -84,7 +85,7 @@ func paid(st *backend.State, host *gpu.Host) {
 
 // isOff says that a VM is off that ran, and what to do.
 func isOff(name string) string {
-	return fmt.Sprintf("VM %s is off: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand", name)
+	return fmt.Sprintf("VM %s is off: the next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand", words.Name(name))
 }
 
 // payTimeout bounds one start of a VM that is owed one.

@@ -78,7 +78,7 @@ type StepProgress struct {
 // that stops waits for its changes: they finish or undo what they began.
 func ServerOptions() []grpc.ServerOption {
 	return append(requestLimits(),
-		grpc.MaxSendMsgSize(maxReplySize),
+		grpc.MaxSendMsgSize(largestReply.bytes),
 		grpc.WaitForHandlers(true),
 		grpc.ChainUnaryInterceptor(recoverUnary, strictUnary),
 		grpc.ChainStreamInterceptor(recoverStream, strictStream))
@@ -87,7 +87,7 @@ func ServerOptions() []grpc.ServerOption {
 // DialOptions are the gRPC options that a client of this contract needs.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplySize)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestReply.bytes)),
 		grpc.WithMaxHeaderListSize(maxReplyHeader),
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/backend"
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const (
@@ -28,7 +29,7 @@ func (w *work) lostLease(ctx context.Context, e *Error) {
 	e.Outcome = &Outcome{Stands: []string{"a change that was cut off; the run that took the lease over puts it back, or this agent when the lease is free"}}
 	ctx = context.WithoutCancel(ctx)
 	if w.last.Op == change.OpStopVM {
-		e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+w.last.VMName()+", which this change stopped; whoever has the lease next starts it")
+		e.Outcome.Stands = append(e.Outcome.Stands, "it may be off: VM "+words.Name(w.last.VMName())+", which this change stopped; whoever has the lease next starts it")
 	}
 	note := func(ctx context.Context) error { return w.server.note(ctx, w.fence, w.entry, w.last) }
 	noted := note(ctx)

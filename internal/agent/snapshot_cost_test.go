@@ -35,8 +35,8 @@ func crowded(vms int) gpu.Host {
 func read(tb testing.TB, doc []byte) *gpu.Host {
 	tb.Helper()
 	var h gpu.Host
-	if unknown, err := document.ReadKnown(doc, &h); err != nil || len(unknown) > 0 {
-		tb.Fatal(unknown, err)
+	if err := document.ReadKnown(doc, &h, func(path string) { tb.Error(path) }); err != nil {
+		tb.Fatal(err)
 	}
 	return &h
 }

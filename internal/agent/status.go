@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,7 +29,7 @@ func (c Code) grpc() codes.Code {
 		return codes.Unavailable
 	case BadRequest:
 		return codes.InvalidArgument
-	case Internal:
+	case Internal, BadReply:
 		return codes.Internal
 	}
 	return codes.Unknown
@@ -52,7 +53,7 @@ func toStatus(err error) error {
 }
 
 // fromStatus makes a gRPC status the server's error again. What has no detail of
-// ours comes from the connection.
+// ours comes from the connection, or from something that is no agent.
 func fromStatus(host string, err error) error {
 	if err == nil {
 		return nil
@@ -64,23 +65,31 @@ func fromStatus(host string, err error) error {
 			continue
 		}
 		e := &Error{}
+		if over := largestReply.exceeded(detail.GetError()); over != "" {
+			return &Error{Code: BadReply, Host: host, Message: "the error of the host is larger than any: it has " + over, transport: err}
+		}
 		if json.Unmarshal(detail.GetError(), e) == nil {
 			if host != "" {
 				e.Host = host
 			}
+			e.say()
 			return e
 		}
 	}
-	e := &Error{Code: Unavailable, Host: host, Message: "the connection to the host failed: " + st.Message(), transport: err}
+	text := said(st.Message())
+	e := &Error{Code: BadReply, Host: host, Message: fmt.Sprintf("the host answers with an error that no agent gives, %s: %q", st.Code(), text), transport: err}
 	switch st.Code() {
+	case codes.Unavailable:
+		e.Code, e.Message = Unavailable, "the connection to the host failed: "+text
 	case codes.Canceled:
 		e.Code, e.Message, e.transport = Cancelled, "the call was cancelled", context.Canceled
 	case codes.DeadlineExceeded:
-		e.Message, e.transport = "the host did not answer in time", context.DeadlineExceeded
+		e.Code, e.Message, e.transport = Unavailable, "the host did not answer in time", context.DeadlineExceeded
 	case codes.Unimplemented:
-		e.Code, e.Message = VersionMismatch, "the agent on the host is too old for this call: "+st.Message()
+		e.Code, e.Message = VersionMismatch, "the agent on the host is too old for this call: "+text
 	case codes.ResourceExhausted:
-		e.Code, e.Message = Internal, "an answer is too large: "+st.Message()
+		e.Message = "the answer is larger than any host's: " + text
+	default:
 	}
 	return e
 }

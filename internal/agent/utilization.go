@@ -79,12 +79,10 @@ func (g *service) Utilization(ctx context.Context, r *agentpb.UtilizationRequest
 
 // Utilization measures how busy the GPUs of the host are: it reads them twice, a window
 // apart. NotSupported on a host that cannot tell.
-func (c *Client) Utilization(ctx context.Context, window time.Duration) (Measurement, error) {
-	r, err := c.rpc.Utilization(ctx, &agentpb.UtilizationRequest{WindowMs: window.Milliseconds()})
-	if err != nil {
-		return Measurement{}, fromStatus(c.host, err)
-	}
-	var m Measurement
-	err = c.read("measurement", r.GetMeasurement(), &m)
+func (c *Client) Utilization(ctx context.Context, window time.Duration) (m Measurement, err error) {
+	err = ask(ctx, c, c.rpc.Utilization, &agentpb.UtilizationRequest{WindowMs: window.Milliseconds()}, func(r *agentpb.UtilizationReply) error {
+		return c.read("measurement", r.GetMeasurement(), &m)
+	})
+	gpu.SayPlainly(&m)
 	return m, err
 }

@@ -244,7 +244,7 @@ func aside[T any](foreign, gone []T, text func([]T) string) string {
 func AssignmentDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, claim *gpu.Claim) []Difference {
 	out := vmDifferences(h, vm, a, claim != nil && claim.Pending)
 	differ := func(found string, since time.Time) {
-		out = append(out, Difference{Object: "VM " + vm.Name, Found: found, Cause: CauseFailedChange, Since: since})
+		out = append(out, Difference{Object: "VM " + words.Name(vm.Name), Found: found, Cause: CauseFailedChange, Since: since})
 	}
 	if claim != nil && claim.Incomplete {
 		differ("had a change that failed and could not be put back", time.Time{})
@@ -258,7 +258,7 @@ func AssignmentDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, claim *gp
 func vmDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, pending bool) []Difference {
 	var out []Difference
 	differ := func(found, declared string, cause Cause) {
-		out = append(out, Difference{Object: "VM " + vm.Name, Found: found, Declared: declared, Cause: cause})
+		out = append(out, Difference{Object: "VM " + words.Name(vm.Name), Found: found, Declared: declared, Cause: cause})
 	}
 	if pending {
 		if vm.State == gpu.VMOff { // one that is saved or paused has not been powered off
@@ -279,7 +279,7 @@ func vmDifferences(h *gpu.Host, vm *gpu.VM, a *gpu.Assignment, pending bool) []D
 			}
 		}
 		if n != a.Pool.Count {
-			differ(fmt.Sprintf("has %d GPUs of pool %s", n, a.Pool.Name), strconv.Itoa(a.Pool.Count), CauseOtherTool)
+			differ(fmt.Sprintf("has %d GPUs of pool %s", n, words.Name(a.Pool.Name)), strconv.Itoa(a.Pool.Count), CauseOtherTool)
 		}
 	case a.Device != nil:
 		for _, id := range a.Device.GPUIDs {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // feasible walks through the steps, with the host as each of them finds it, and refuses what
@@ -80,7 +81,7 @@ func leavesPool(host *gpu.Host, s Step) *Refusal {
 	}
 	for _, id := range pool.GPUs {
 		if vm := user(host, id); vm != nil && !hasID(s.GPUs, id) {
-			return refuse(InUse, "take the GPU from pool "+pool.Name, "GPU "+id, "VM %q has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
+			return refuse(InUse, "take the GPU from pool "+words.Name(pool.Name), "GPU "+id, "VM %q has it", vm.Name).or("shut the VM down or take the GPU from it first").of(Capacity)
 		}
 	}
 	return nil
@@ -92,7 +93,7 @@ func joinsPool(host *gpu.Host, s Step) *Refusal {
 	for i := range host.Pools {
 		for _, id := range s.GPUs {
 			if o := &host.Pools[i]; !gpu.SameID(o.Name, s.Pool) && o.Has(id) {
-				return refuse(Insufficient, "put the GPU into pool "+s.Pool, "GPU "+id, "it is in pool %q", o.Name).
+				return refuse(Insufficient, "put the GPU into pool "+words.Name(s.Pool), "GPU "+id, "it is in pool %q", o.Name).
 					or("take it out of pool %q first, in an apply of its own", o.Name).of(Capacity)
 			}
 		}

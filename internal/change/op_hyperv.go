@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // hypervRows are the operations on Hyper-V hosts.
@@ -31,9 +32,9 @@ var hypervRows = map[Op]row{
 		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
 		text: func(s Step) string {
 			if s.Adapter.PinnedGPU != "" {
-				return fmt.Sprintf("give VM %s a partition of GPU %s", s.VMName(), s.Adapter.PinnedGPU)
+				return fmt.Sprintf("give VM %s a partition of GPU %s", words.Name(s.VMName()), s.Adapter.PinnedGPU)
 			}
-			return fmt.Sprintf("give VM %s a GPU partition", s.VMName())
+			return fmt.Sprintf("give VM %s a GPU partition", words.Name(s.VMName()))
 		},
 		inverse: onVM(func(vm *gpu.VM, _ Step, back Step) []Step {
 			back.Op, back.Keep = OpRemoveAdapters, adapterIDs(vm.PartitionAdapters)
@@ -52,7 +53,7 @@ var hypervRows = map[Op]row{
 	},
 	OpSetQuotas: {
 		by: ByHyperV, needs: []string{"vm", "adapter"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
-		text: func(s Step) string { return "set the partition quotas of VM " + s.VMName() },
+		text: func(s Step) string { return "set the partition quotas of VM " + words.Name(s.VMName()) },
 		inverse: onVM(func(vm *gpu.VM, s, back Step) []Step {
 			a := findAdapter(vm, s.Adapter.ID)
 			if a == nil {
@@ -76,7 +77,7 @@ var hypervRows = map[Op]row{
 	},
 	OpRemoveAdapters: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartVMs}, disrupts: nobody, shows: ofVM("the GPU partition", partitionOf),
-		text:    func(s Step) string { return "take the GPU partition from VM " + s.VMName() },
+		text:    func(s Step) string { return "take the GPU partition from VM " + words.Name(s.VMName()) },
 		inverse: onVM(readdAdapters),
 		project: eachVM(func(_ *gpu.Host, vm *gpu.VM, s Step) {
 			vm.PartitionAdapters = slices.DeleteFunc(slices.Clone(vm.PartitionAdapters), func(a gpu.PartitionAdapter) bool { return !s.Keeps(a.ID) })
@@ -120,7 +121,7 @@ var hypervRows = map[Op]row{
 	},
 	OpCreatePool: {
 		by: ByHyperV, needs: []string{"pool"}, depends: []gpu.Part{gpu.PartPools}, disrupts: nobody, shows: ofPool,
-		text: func(s Step) string { return "create pool " + s.Pool },
+		text: func(s Step) string { return "create pool " + words.Name(s.Pool) },
 		inverse: func(h *gpu.Host, s Step) []Step {
 			_, there := h.Pool(s.Pool)
 			return unless(there, s.back(OpDeletePool))
@@ -134,7 +135,7 @@ var hypervRows = map[Op]row{
 	},
 	OpDeletePool: {
 		by: ByHyperV, needs: []string{"pool"}, depends: []gpu.Part{gpu.PartPools, gpu.PartDevices}, disrupts: nobody, shows: ofPool,
-		text: func(s Step) string { return "delete pool " + s.Pool },
+		text: func(s Step) string { return "delete pool " + words.Name(s.Pool) },
 		inverse: func(h *gpu.Host, s Step) []Step {
 			pool, ok := h.Pool(s.Pool)
 			if !ok {
@@ -155,9 +156,9 @@ var hypervRows = map[Op]row{
 		by: ByHyperV, needs: []string{"pool"}, depends: []gpu.Part{gpu.PartPools, gpu.PartDevices}, disrupts: nobody, shows: ofPool,
 		text: func(s Step) string {
 			if len(s.GPUs) == 0 {
-				return "empty pool " + s.Pool
+				return "empty pool " + words.Name(s.Pool)
 			}
-			return fmt.Sprintf("put GPUs %s into pool %s", strings.Join(s.GPUs, ", "), s.Pool)
+			return fmt.Sprintf("put GPUs %s into pool %s", strings.Join(s.GPUs, ", "), words.Name(s.Pool))
 		},
 		inverse: func(h *gpu.Host, s Step) []Step {
 			pool, ok := h.Pool(s.Pool)
@@ -180,9 +181,9 @@ var hypervRows = map[Op]row{
 		by: ByHyperV, needs: []string{"vm", "device"}, depends: []gpu.Part{gpu.PartDevices, gpu.PartPools, gpu.PartPolicies}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
 		text: func(s Step) string {
 			if s.Device.Pool != "" {
-				return fmt.Sprintf("give VM %s a GPU of pool %s", s.VMName(), s.Device.Pool)
+				return fmt.Sprintf("give VM %s a GPU of pool %s", words.Name(s.VMName()), words.Name(s.Device.Pool))
 			}
-			return fmt.Sprintf("give VM %s the GPU %s", s.VMName(), s.Device.GPU)
+			return fmt.Sprintf("give VM %s the GPU %s", words.Name(s.VMName()), s.Device.GPU)
 		},
 		inverse: onVM(func(vm *gpu.VM, _ Step, back Step) []Step {
 			back.Op, back.Keep = OpRemoveDevices, deviceIDs(vm.Devices)
@@ -199,7 +200,7 @@ var hypervRows = map[Op]row{
 	},
 	OpRemoveDevices: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartDevices}, disrupts: nobody, shows: ofVM("the GPUs", gpusOf),
-		text: func(s Step) string { return "take the GPUs from VM " + s.VMName() },
+		text: func(s Step) string { return "take the GPUs from VM " + words.Name(s.VMName()) },
 		inverse: func(h *gpu.Host, s Step) []Step {
 			return onVM(func(vm *gpu.VM, s, back Step) []Step { return readdDevices(h, vm, s, back) })(h, s)
 		},
@@ -212,7 +213,7 @@ var hypervRows = map[Op]row{
 	},
 	OpVMSettings: {
 		by: ByHyperV, needs: []string{"vm", "settings"}, disrupts: nobody, shows: ofVM("the settings", writtenOf),
-		text: func(s Step) string { return "write the settings of VM " + s.VMName() },
+		text: func(s Step) string { return "write the settings of VM " + words.Name(s.VMName()) },
 		inverse: onVM(func(vm *gpu.VM, s, back Step) []Step {
 			was := vm.Settings.Only(*s.Settings)
 			back.Op, back.Settings = OpVMSettings, &was
@@ -256,7 +257,7 @@ var hypervRows = map[Op]row{
 	},
 	OpStopVM: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: its(gpu.DisruptVMRestart), shows: ofVM("the power state", powerOf),
-		text:    func(s Step) string { return "shut down VM " + s.VMName() },
+		text:    func(s Step) string { return "shut down VM " + words.Name(s.VMName()) },
 		inverse: onVM(func(vm *gpu.VM, s, _ Step) []Step { return unless(!vm.Runs(), s.back(OpStartVM)) }),
 		project: eachVM(func(h *gpu.Host, vm *gpu.VM, _ Step) {
 			vm.State = gpu.VMOff
@@ -266,7 +267,7 @@ var hypervRows = map[Op]row{
 	},
 	OpStartVM: {
 		by: ByHyperV, needs: []string{"vm"}, depends: []gpu.Part{gpu.PartCluster}, disrupts: nobody, shows: ofVM("the power state", powerOf),
-		text: func(s Step) string { return "start VM " + s.VMName() },
+		text: func(s Step) string { return "start VM " + words.Name(s.VMName()) },
 		inverse: func(h *gpu.Host, s Step) []Step {
 			vm, ok := h.VM(s.VM)
 			_, owed := h.Owes(s.VM) // one that is owed a start keeps it

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const changeGPU = "change the VM's GPU"
@@ -131,7 +132,7 @@ func (p *planner) holding(claim *gpu.Claim) *gpu.Assignment {
 func (p *planner) assign(vm *gpu.VM, claim *gpu.Claim) error {
 	want, holds := p.change.Want.Assignment, p.holding(claim)
 	if w := want.Pool; w != nil && w.Count > len(p.host.GPUs) {
-		return refuse(Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d", w.Count, w.Name, len(p.host.GPUs))
+		return refuse(Insufficient, changeGPU, vmText(vm.Name), "%d GPUs of pool %s are wanted, and the host has %d", w.Count, words.Name(w.Name), len(p.host.GPUs))
 	}
 	c := p.assignmentClaim(vm.ID, claim)
 	m := move{planner: p, vm: vm, away: awayFrom(holds, p.key)}

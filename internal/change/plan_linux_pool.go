@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 const makePool = "make the pool"
@@ -28,7 +29,7 @@ func (p *planner) linuxPool(want, shape gpu.PoolConfig, wanted bool, claim *gpu.
 
 // poolAllows refuses members that the pool cannot have, or that shares of it are on.
 func (p *planner) poolAllows(pool *gpu.PoolConfig, members []string, claim *gpu.Claim) error {
-	object := "pool " + pool.Name
+	object := "pool " + words.Name(pool.Name)
 	switch {
 	case len(members) == 0: // it leaves the host
 	case pool.Force:

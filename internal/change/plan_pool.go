@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // pool plans a pool of whole GPUs. Members are dismounted before they join, and with
@@ -90,7 +91,7 @@ func (p *planner) poolMembers(want gpu.PoolConfig, claim *gpu.Claim, pool *gpu.P
 	for _, id := range members {
 		g, ok := p.host.GPU(id)
 		if !ok {
-			return refuse(NotFound, "put the GPU into pool "+want.Name, "GPU "+id, "the host has no such GPU")
+			return refuse(NotFound, "put the GPU into pool "+words.Name(want.Name), "GPU "+id, "the host has no such GPU")
 		}
 		if g.Dismounted {
 			continue
@@ -142,7 +143,7 @@ func (p *planner) deletePool(shape gpu.PoolConfig, pool *gpu.Pool) error {
 		}
 	}
 	if len(users) > 0 {
-		return refuse(InUse, "delete the pool", "pool "+pool.Name, "these VMs use it: %s", p.vmNames(users)).or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
+		return refuse(InUse, "delete the pool", "pool "+words.Name(pool.Name), "these VMs use it: %s", p.vmNames(users)).or("unassign them in an apply of its own first, while the pool stays: Terraform destroys a pool before it changes an assignment")
 	}
 	if len(pool.GPUs) > 0 {
 		p.add(Step{Op: OpSetPoolMembers, Pool: pool.Name})

@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
 // dialer opens one connection, on the network or through a jump host.
@@ -193,20 +193,7 @@ func (e endpoint) handshake(ctx context.Context, host string, dial dialer, keys 
 // meant. A terminal must not obey them.
 type foreign struct{ error }
 
-func (f foreign) Error() string {
-	var b strings.Builder
-	for i, r := range []rune(f.error.Error()) {
-		switch {
-		case i == 2*maxQuote:
-			return b.String() + " (cut)"
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-	}
-	return b.String()
-}
+func (f foreign) Error() string { return gpu.Said(f.error.Error(), 2*maxQuote) }
 
 func (f foreign) Unwrap() error { return f.error }
 

@@ -34,6 +34,13 @@ func (e *UnknownError) Error() string {
 	return "unknown field " + e.Names()
 }
 
+// mostUnknown is how many unknown fields an error has, and mostOfName how many bytes of a name: a
+// document of somebody else may have any number of them, of any length.
+const (
+	mostUnknown = 100
+	mostOfName  = 100
+)
+
 // Names lists what is unknown, for people.
 func (e *UnknownError) Names() string {
 	quoted := make([]string, len(e.Fields))
@@ -56,7 +63,12 @@ func Encode(v any) []byte {
 // once, each Enum has a known value, and nothing follows. What is unknown is an *UnknownError,
 // and then nothing is decoded.
 func Read(data []byte, into any) error {
-	unknown, err := check(data, into)
+	var unknown []string
+	err := check(data, into, func(path string) {
+		if len(unknown) < mostUnknown {
+			unknown = append(unknown, path)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -66,32 +78,33 @@ func Read(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// ReadKnown decodes what is known of a document, and returns the paths of the fields that are
-// not. A text is kept as it is, whether or not its value is known.
-func ReadKnown(data []byte, into any) (unknown []string, err error) {
+// ReadKnown decodes what is known of a document. unknown, unless it is nil, hears of the paths of the
+// fields that are not. A text is kept as it is, whether or not its value is known.
+func ReadKnown(data []byte, into any, unknown func(path string)) error {
 	// Most documents have nothing that is unknown, and this is the fast way to see it.
 	in := json.NewDecoder(bytes.NewReader(data))
 	in.DisallowUnknownFields()
 	if in.Decode(into) == nil && !in.More() {
-		return nil, nil
+		return nil
 	}
 	reflect.ValueOf(into).Elem().SetZero() // of what was decoded before it failed
-	if unknown, err = check(data, into); err != nil {
-		return nil, err
+	if err := check(data, into, func(path string) {
+		if unknown != nil && !strings.Contains(path, "=") {
+			unknown(path)
+		}
+	}); err != nil {
+		return err
 	}
-	unknown = slices.DeleteFunc(unknown, func(path string) bool { return strings.Contains(path, "=") })
-	return unknown, json.Unmarshal(data, into)
+	return json.Unmarshal(data, into)
 }
 
-// check walks through a document and lists what is unknown of it.
-func check(data []byte, into any) ([]string, error) {
+// check walks through a document and tells what is unknown of it.
+func check(data []byte, into any, unknown func(path string)) error {
 	if !json.Valid(data) { // or something follows it
-		return nil, json.Unmarshal(data, new(json.RawMessage))
+		return json.Unmarshal(data, new(json.RawMessage))
 	}
-	var unknown []string
-	w := walk{rest: data, unknown: func(path string) { unknown = append(unknown, path) }}
-	err := w.value(reflect.TypeOf(into), nil)
-	return unknown, err
+	w := walk{rest: data, unknown: unknown}
+	return w.value(reflect.TypeOf(into), nil)
 }
 
 // walk goes through a well-formed document beside the type that it is read into.
@@ -117,7 +130,7 @@ func (p *place) String() string {
 	case p.list:
 		return fmt.Sprintf("%s[%d]", p.in, p.i)
 	}
-	return join(p.in.String(), p.name)
+	return join(p.in.String(), p.name[:min(len(p.name), mostOfName)])
 }
 
 // next is the first byte of what comes next.

@@ -42,12 +42,12 @@ func (a *Adoptable) String() string {
 		}
 		return string(c.Kind) + " " + what + on
 	case gpu.ClaimAssignment:
-		return "VM " + cmp.Or(a.Want.Assignment.VMName, a.Want.Assignment.VM) + on
+		return "VM " + words.Name(cmp.Or(a.Want.Assignment.VMName, a.Want.Assignment.VM)) + on
 	case gpu.ClaimPool:
-		return "pool " + a.Want.Pool.Name + on
+		return "pool " + words.Name(a.Want.Pool.Name) + on
 	case gpu.ClaimShare:
 	}
-	return "share " + a.Want.Share.Name + " on " + a.Hosts[0]
+	return "share " + words.Name(a.Want.Share.Name) + " on " + a.Hosts[0]
 }
 
 // Left is what no import can take, and why. Claimed is true of what another owner has.

@@ -130,12 +130,12 @@ type VMGoneError struct {
 
 func (e *VMGoneError) Error() string {
 	if len(e.Silent) > 0 {
-		return fmt.Sprintf("no host that answers has the VM %s; these hosts do not answer: %s", e.VM, strings.Join(e.Silent, ", "))
+		return fmt.Sprintf("no host that answers has the VM %s; these hosts do not answer: %s", words.Name(e.VM), strings.Join(e.Silent, ", "))
 	}
 	if len(e.Copies) > 0 {
-		return fmt.Sprintf("no host has the VM %s, only a copy of it that Hyper-V Replica keeps on %s", e.VM, words.Join(e.Copies))
+		return fmt.Sprintf("no host has the VM %s, only a copy of it that Hyper-V Replica keeps on %s", words.Name(e.VM), words.Join(e.Copies))
 	}
-	return fmt.Sprintf("no host has the VM %s", e.VM)
+	return fmt.Sprintf("no host has the VM %s", words.Name(e.VM))
 }
 
 // Apply makes a change on all its hosts: it waits for each host's turn and lease in

@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // handovers lets the end of an object wait for a plan of the same run that wants it. Terraform
@@ -207,7 +208,7 @@ func (f *Fleet) comesLate(p change.Change) []rules.Finding {
 	switch w := p.Want; {
 	case w.Assignment != nil:
 		kind, x.VM, x.Host = "gpu_vm_assignment", w.Assignment.VMName, w.Assignment.Host
-		x.Title = fmt.Sprintf("VM %s may be stopped twice", w.Assignment.VMName)
+		x.Title = fmt.Sprintf("VM %s may be stopped twice", words.Name(w.Assignment.VMName))
 	case w.Pool != nil:
 		kind = "gpu_pool"
 	case w.Share != nil:

@@ -259,14 +259,15 @@ func (h *host) isWhere(fresh *gpu.Host) error {
 
 // fail remembers why the host could not be looked at: for a while when that took long to
 // find out, since hundreds of resources would else wait for it one after the other, and
-// for the whole plan when only an apply can ask the host.
+// for the whole plan when only an apply can ask the host, or it does not answer sensibly.
 func (h *host) fail(err error, applying bool, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed, h.silent = nil, err
 	_, notYet := errors.AsType[*NotYetKnownError](err)
+	ae, answered := errors.AsType[*agent.Error](err)
 	switch {
-	case notYet && !applying:
+	case (notYet || answered && ae.Code == agent.BadReply) && !applying: // which may be large, and would be the same again
 		h.failed = &failedLook{err: err}
 	case took > slowFailure:
 		h.failed = &failedLook{err: err, applying: applying, ends: time.Now().Add(took)}

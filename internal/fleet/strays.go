@@ -62,7 +62,7 @@ func (s stray) String() string {
 	case s.claim.Kind == gpu.ClaimConfig:
 		return fmt.Sprintf("partition config %q", s.claim.ID)
 	case a != nil:
-		return fmt.Sprintf("VM %s (id %s)", a.VMName, s.claim.ID)
+		return fmt.Sprintf("VM %s (id %s)", words.Name(a.VMName), s.claim.ID)
 	}
 	return fmt.Sprintf("%s %q", s.claim.Kind, s.claim.ID)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/agent"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // transaction is one change on its way through the hosts.
@@ -434,7 +435,7 @@ func (t *transaction) sayWhereMoved(ctx context.Context) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.before)) {
 		if at, err := FindVM(now, id); err == nil && at.Host != t.before[id] {
-			t.stand(t.before[id], []string{fmt.Sprintf("VM %s has moved to %s", at.VM.Name, at.Host)})
+			t.stand(t.before[id], []string{fmt.Sprintf("VM %s has moved to %s", words.Name(at.VM.Name), at.Host)})
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (e *AmbiguousVMError) SameID() bool {
 }
 
 func (e *AmbiguousVMError) Error() string {
-	list := words.Each(e.Found, func(f FoundVM) string { return fmt.Sprintf("%s on %s (id %s)", f.VM.Name, f.Host, f.VM.ID) })
+	list := words.Each(e.Found, func(f FoundVM) string { return fmt.Sprintf("%s on %s (id %s)", words.Name(f.VM.Name), f.Host, f.VM.ID) })
 	if e.SameID() {
 		return fmt.Sprintf("several hosts, which are not nodes of one cluster, show a VM under one id: %s", strings.Join(list, ", "))
 	}

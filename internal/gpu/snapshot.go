@@ -37,9 +37,13 @@ func (s Snapshot) Validate() error {
 		return fmt.Errorf("there are no hosts in it")
 	}
 	hosts := map[string]bool{}
-	for i, h := range s.Hosts {
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
 		if h.Name == "" {
 			return fmt.Errorf("host %d has no name", i)
+		}
+		if len(h.Name) > mostOfID || Printable(h.Name) != h.Name {
+			return fmt.Errorf("the name of host %d, %q, is longer than %d characters, or has others than printable ones", i, Said(h.Name, mostOfID), mostOfID)
 		}
 		if hosts[FoldID(h.Name)] {
 			return fmt.Errorf("there are two hosts called %q", h.Name)
@@ -48,20 +52,43 @@ func (s Snapshot) Validate() error {
 		if h.Platform != HyperV && h.Platform != Linux {
 			return fmt.Errorf("host %q: the platform is %q, but must be %q or %q", h.Name, h.Platform, HyperV, Linux)
 		}
-		ids := map[string]bool{}
-		for _, g := range h.GPUs {
-			if g.ID == "" || ids[FoldID(g.ID)] {
-				return fmt.Errorf("host %q: GPU id %q is empty or used twice", h.Name, g.ID)
-			}
-			ids[FoldID(g.ID)] = true
-		}
-		vms := map[string]bool{}
-		for _, v := range h.VMs {
-			if v.ID == "" || vms[FoldID(v.ID)] {
-				return fmt.Errorf("host %q: VM id %q is empty or used twice", h.Name, v.ID)
-			}
-			vms[FoldID(v.ID)] = true
+		if err := h.Validate(); err != nil {
+			return fmt.Errorf("host %q: %w", h.Name, err)
 		}
 	}
 	return nil
 }
+
+// Validate checks what every reader of a host relies on: its GPUs and VMs each have an id of their
+// own, as platforms give them. Names, which people choose, may have anything in them.
+func (h *Host) Validate() error {
+	gpus, vms := ids{}, ids{}
+	for i := range h.GPUs {
+		if err := gpus.add("GPU", h.GPUs[i].ID); err != nil {
+			return err
+		}
+	}
+	for i := range h.VMs {
+		if err := vms.add("VM", h.VMs[i].ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ids are those of the objects of one host.
+type ids map[string]bool
+
+func (seen ids) add(kind, id string) error {
+	switch {
+	case id == "" || seen[FoldID(id)]:
+		return fmt.Errorf("%s id %q is empty or used twice", kind, Said(id, mostOfID))
+	case len(id) > mostOfID || Printable(id) != id:
+		return fmt.Errorf("%s id %q is longer than %d characters, or has others than printable ones", kind, Said(id, mostOfID), mostOfID)
+	}
+	seen[FoldID(id)] = true
+	return nil
+}
+
+// mostOfID is far more than the path of a device behind many bridges has.
+const mostOfID = 1_000

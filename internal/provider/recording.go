@@ -41,6 +41,7 @@ func (p *gpuProvider) recordedHosts(file string, maxAge types.String, at path.Pa
 	p.tellAge(file, s, edited, maxAge, at, diags)
 	out := make(map[string]fleet.Endpoint, len(s.Hosts))
 	for _, h := range s.Hosts {
+		gpu.SayPlainly(&h)
 		out[h.Name] = fleet.Endpoint{Dial: func(context.Context, bool) (fleet.Conn, error) { return connect.Recorded{Host: h}, nil }}
 	}
 	return out

@@ -31,13 +31,13 @@ func Server(version string, observe Observer, options ...Option) (func() Served,
 	}
 	if logsWanted() {
 		all := &walks{wholeNumbers: newWholeNumbers(p, served), provider: p}
-		return func() Served { return all }, nil
+		return func() Served { return plainly{all} }, nil
 	}
 	all := &walks{wholeNumbers: newWholeNumbers(p, newDirect(p, served)), provider: p}
 	return func() Served {
 		s := &sharedContext{Served: all, provider: p}
 		s.base, s.stop = context.WithCancel(context.Background())
-		return s
+		return plainly{s}
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Listed is how many names a sentence has at most before it says "and N more".
@@ -39,6 +40,20 @@ func Each[T, R any](of []T, say func(T) R) []R {
 	}
 	return out
 }
+
+// Name is a name that somebody else chose, such as that of a VM, as it stands in a sentence: a plain
+// word as it is, and all else quoted, so that it can be taken for nothing but a name.
+func Name(name string) string {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.", r)
+	}) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+// Names is Name of each.
+func Names(names []string) []string { return Each(names, Name) }
 
 // QuoteAll quotes each name.
 func QuoteAll(names []string) []string { return Each(names, strconv.Quote) }

@@ -88,8 +88,8 @@ func parse(data []byte, old *document) (*document, error) {
 			continue
 		}
 		rec := &record{}
-		unknown, err := strict.ReadKnown(raw, rec)
-		if err != nil {
+		var unknown []string
+		if err := strict.ReadKnown(raw, rec, func(path string) { unknown = append(unknown, path) }); err != nil {
 			return nil, locate(data, err)
 		}
 		if len(unknown) > 0 { // a part that is misspelt would be lost at the next write

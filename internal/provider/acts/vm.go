@@ -65,7 +65,7 @@ func findVM(ctx context.Context, a *act, vm, state string, diags *diag.Diagnosti
 	}
 	if does != change.ActStart && at.VM.Runs() && !(claimed && claim.Pending) && !a.fleet.Applies() && (does == change.ActPending || !claimed) {
 		// What a resource of this run leaves for it to do is not known yet.
-		diags.AddAttributeWarning(path.Root("vm"), fmt.Sprintf("%s: VM %s is shut down if a change of this run is followed by %s", at.Host, at.VM.Name, a.name),
+		diags.AddAttributeWarning(path.Root("vm"), fmt.Sprintf("%s: VM %s is shut down if a change of this run is followed by %s", at.Host, words.Name(at.VM.Name), a.name),
 			"Found: The VM needs nothing done as it is now.")
 	}
 	f.view, f.missing = view, func() {

@@ -47,7 +47,7 @@ func (d disturbance) summary() string {
 		var names []string
 		for _, s := range d.stops {
 			if s.Starts == starts {
-				names = append(names, s.Name)
+				names = append(names, words.Name(s.Name))
 			}
 		}
 		if len(names) > 0 {
@@ -133,7 +133,7 @@ func (d disturbance) detail(notDrained string, destroys bool) string {
 		say(about + gpus(same[what]) + " " + what)
 	}
 	if len(d.Moves) > 0 {
-		say("live migration moves " + words.Verb(len(d.Moves), "VM ", "VMs ") + words.JoinAll(d.Moves) + " to other nodes of the cluster first")
+		say("live migration moves " + words.Verb(len(d.Moves), "VM ", "VMs ") + words.JoinAll(words.Names(d.Moves)) + " to other nodes of the cluster first")
 	}
 	if notDrained != "" {
 		say("the node is not drained: " + notDrained)

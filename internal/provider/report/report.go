@@ -158,6 +158,8 @@ func facts(err error) string {
 			found += fmt.Sprintf(" (%v)", ce.Err)
 		}
 	case !answered:
+	case ae.Code == agent.BadReply:
+		found, fix = ae.Message, "look what answers there: an agent of another maker, a damaged one, or a host that others have taken over. The guide on the agent says how much a host may answer"
 	case ae.Code == agent.LeaseHeld && ae.Lease != nil:
 		found, fix = ae.Message, "let that run end, and apply again; if it was killed, its lease ends by itself"
 	case ae.Cause != nil && (ae.Step != "" || ae.Message == ""):
@@ -195,11 +197,17 @@ func sentence(text string) string {
 	return text + "."
 }
 
+const notAnAgent = "Host did not answer as an agent"
+
 // silence is the summary for a host that was not reached.
 func silence(err error) string {
 	var ce *connect.Error
 	if !errors.As(err, &ce) {
-		if fleet.NeedsHand(err) {
+		ae, answered := errors.AsType[*agent.Error](err)
+		switch {
+		case answered && ae.Code == agent.BadReply:
+			return notAnAgent
+		case fleet.NeedsHand(err):
 			return "Host answers, but cannot be read"
 		}
 		return "Host does not answer"
@@ -216,7 +224,7 @@ func silence(err error) string {
 	case connect.WrongPlatform:
 		return "Agent is for another platform"
 	case connect.Garbage:
-		return "Host did not answer as an agent"
+		return notAnAgent
 	case connect.Version:
 		return "Agent and provider do not match"
 	case connect.Certificate:
@@ -289,7 +297,7 @@ func Unfinished(diags *diag.Diagnostics, f *fleet.Fleet, v fleet.View) {
 				diags.AddWarning("A VM is still off after a change stopped it", fmt.Sprintf(
 					"Host: %s\nFound: VM %s is off since %s: a change of %s stopped it and could not start it again.%s\n"+
 						"Fix: The next apply that changes something on this host starts it, and so does `gpu-agent reconcile` there; or start it by hand.",
-					name, d.Name, d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
+					name, words.Name(d.Name), d.Since.UTC().Format(time.RFC3339), d.Subject, lastTry(d.Why)))
 			}
 		}
 	}

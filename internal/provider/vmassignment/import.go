@@ -65,7 +65,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 	if claimed && claim.Owner != r.Fleet.Owner() {
 		diags.AddError("VM belongs to another owner", fmt.Sprintf(
 			"Found: VM %s on %s is claimed by owner %q, and this provider's owner is %q.\nFix: Destroy the assignment where it is declared, or use the same owner.",
-			at.VM.Name, at.Host, claim.Owner, r.Fleet.Owner()))
+			words.Name(at.VM.Name), at.Host, claim.Owner, r.Fleet.Owner()))
 		return
 	}
 	a := fleet.Assigned(at.Host, v.Hosts[at.Host], at.VM)
@@ -89,7 +89,7 @@ func (r *Resource) readImported(ctx context.Context, m *model, v fleet.View, at 
 		m.Device = object.NestedOf(ctx, deviceType, deviceModel{Host: types.StringValue(at.Host), GPUIDs: ids, Dismount: scope.Forced(a.Device.Force)}, diags)
 	default:
 		diags.AddError("VM has no GPU", fmt.Sprintf("Found: VM %s on %s has neither a GPU partition adapter nor a GPU.\nFix: Declare the assignment without importing it.",
-			at.VM.Name, at.Host))
+			words.Name(at.VM.Name), at.Host))
 		return
 	}
 	m.settings(a.Settings)
