@@ -156,8 +156,7 @@ func (w *twin) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResource
 func caught[R, A any](ctx context.Context, call func(context.Context, *R) (*A, error), r *R) (a *A, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			what, _, _ := strings.Cut(fmt.Sprint(p), "\n") // without the stack
-			err = fmt.Errorf("panic: %s", what)
+			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
 	return call(ctx, r)

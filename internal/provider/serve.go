@@ -28,7 +28,7 @@ func Server(version string, observe Observer, options ...Option) (func() Served,
 		served = fastpath.New(p, func() any { return p.fleet }, served)
 	}
 	all := &walks{wholeNumbers: newWholeNumbers(p, served), provider: p}
-	return func() Served { return fastpath.InContext(all, logsWanted(), p.Close) }, nil
+	return func() Served { return fastpath.InContext(all, logsWanted(), p.Close, p.stuck) }, nil
 }
 
 // Served is what is served.

@@ -2,14 +2,11 @@ package fastpath
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // contexts gives the calls of one server their contexts, and ends them once Terraform stops the provider.
@@ -21,123 +18,109 @@ type contexts struct {
 	Served
 	logs  bool
 	close func() error
+	stuck func()
 
-	mu   sync.Mutex
-	base context.Context
-	stop context.CancelFunc
+	mu  sync.Mutex
+	now *run
 }
 
-// InContext serves with contexts that end where Terraform stops the provider. With logs they keep the loggers of the calls.
-func InContext(served Served, logs bool, closes func() error) Served {
-	s := &contexts{Served: served, logs: logs, close: closes}
-	s.base, s.stop = context.WithCancel(context.Background())
-	return s
+// run is the time until Terraform stops the provider.
+type run struct {
+	context.Context
+	stop  context.CancelFunc
+	asked atomic.Int64 // calls under way that change nothing
+}
+
+func newRun() *run {
+	r := &run{}
+	r.Context, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+// InContext serves with contexts that end where Terraform stops the provider. With logs they keep the loggers of the calls. Stuck is
+// called where a call goes on that was stopped and changes nothing; nil for nothing.
+func InContext(served Served, logs bool, closes func() error, stuck func()) Served {
+	return &contexts{Served: served, logs: logs, close: closes, stuck: stuck, now: newRun()}
 }
 
 // Close hangs up on all hosts. A process that serves the provider need not: it ends.
 func (s *contexts) Close() error { return s.close() }
 
-// context is the context of a call, which ends with the call and with the provider.
-func (s *contexts) context(call context.Context) (ctx context.Context, end func()) {
+// during is the run of a call, with a context that ends with both.
+func (s *contexts) during(call context.Context) (r *run, ctx context.Context, end func()) {
 	s.mu.Lock()
-	base := s.base
+	r = s.now
 	s.mu.Unlock()
-	from, other := base, call
+	from, other := context.Context(r), call
 	if s.logs {
-		from, other = call, base
+		from, other = call, r
 	}
 	ctx, cancel := context.WithCancel(from)
 	stop := context.AfterFunc(other, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
-func (s *contexts) StopProvider(call context.Context, r *tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
-	s.mu.Lock()
-	s.stop()
-	s.base, s.stop = context.WithCancel(context.Background())
-	s.mu.Unlock()
-	return s.Served.StopProvider(call, r)
+	return r, ctx, func() { stop(); cancel() }
 }
 
 // toEnd is how long a call may go on after it was stopped.
 const toEnd = time.Second
 
-// stoppable makes a call that changes nothing, and gives it up where it does not look whether it was stopped: Terraform waits for an
-// answer to each call before it ends the provider, even if somebody has asked it to end.
-func stoppable[R, A any](call context.Context, s *contexts, do func(context.Context, *R) (*A, error), r *R) (*A, error) {
-	type answer struct {
-		of       *A
-		err      error
-		panicked *crash
-	}
-	ctx, end := s.context(call)
-	defer end()
-	answers := make(chan answer, 1)
-	go func() {
-		var a answer
-		defer func() {
-			if p := recover(); p != nil {
-				a.panicked = &crash{p, debug.Stack()}
+// StopProvider ends all calls. Terraform waits for an answer to each before it ends the provider, even if somebody has asked it to end:
+// one that does not look whether it was stopped would keep both.
+func (s *contexts) StopProvider(call context.Context, r *tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
+	s.mu.Lock()
+	was := s.now
+	s.now = newRun()
+	s.mu.Unlock()
+	was.stop()
+	if s.stuck != nil {
+		time.AfterFunc(toEnd, func() {
+			if was.asked.Load() > 0 {
+				s.stuck()
 			}
-			answers <- a
-		}()
-		a.of, a.err = do(ctx, r)
-	}()
-	var a answer
-	select {
-	case a = <-answers:
-	case <-ctx.Done():
-		select {
-		case a = <-answers:
-		case <-time.After(toEnd):
-			return nil, status.Error(codes.Canceled, "the provider was stopped before it had an answer")
-		}
+		})
 	}
-	if a.panicked != nil {
-		panic(a.panicked)
-	}
-	return a.of, a.err
+	return s.Served.StopProvider(call, r)
 }
 
-// crash is a panic with the stack that it had.
-type crash struct {
-	of    any
-	stack []byte
+// asks makes a call that changes nothing.
+func asks[R, A any](call context.Context, s *contexts, do func(context.Context, *R) (*A, error), r *R) (*A, error) {
+	run, ctx, end := s.during(call)
+	defer end()
+	run.asked.Add(1)
+	defer run.asked.Add(-1)
+	return do(ctx, r)
 }
-
-func (c *crash) Error() string { return fmt.Sprintf("%v\n\n%s", c.of, c.stack) }
 
 func (s *contexts) ValidateResourceConfig(call context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	return stoppable(call, s, s.Served.ValidateResourceConfig, r)
+	return asks(call, s, s.Served.ValidateResourceConfig, r)
 }
 
 func (s *contexts) UpgradeResourceState(call context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
-	return stoppable(call, s, s.Served.UpgradeResourceState, r)
+	return asks(call, s, s.Served.UpgradeResourceState, r)
 }
 
 func (s *contexts) ReadResource(call context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
-	return stoppable(call, s, s.Served.ReadResource, r)
+	return asks(call, s, s.Served.ReadResource, r)
 }
 
 func (s *contexts) PlanResourceChange(call context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	return stoppable(call, s, s.Served.PlanResourceChange, r)
+	return asks(call, s, s.Served.PlanResourceChange, r)
 }
 
 func (s *contexts) ImportResourceState(call context.Context, r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
-	return stoppable(call, s, s.Served.ImportResourceState, r)
+	return asks(call, s, s.Served.ImportResourceState, r)
 }
 
 func (s *contexts) ReadDataSource(call context.Context, r *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
-	return stoppable(call, s, s.Served.ReadDataSource, r)
+	return asks(call, s, s.Served.ReadDataSource, r)
 }
 
 func (s *contexts) CallFunction(call context.Context, r *tfprotov6.CallFunctionRequest) (*tfprotov6.CallFunctionResponse, error) {
-	return stoppable(call, s, s.Served.CallFunction, r)
+	return asks(call, s, s.Served.CallFunction, r)
 }
 
-// ApplyResourceChange is never given up: what it has begun it brings to an end, or puts back.
+// ApplyResourceChange changes something: what it has begun it brings to an end, or puts back, however long that takes.
 func (s *contexts) ApplyResourceChange(call context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
-	ctx, end := s.context(call)
+	_, ctx, end := s.during(call)
 	defer end()
 	return s.Served.ApplyResourceChange(ctx, r)
 }

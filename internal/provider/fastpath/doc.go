@@ -41,7 +41,7 @@
 //
 // With GPU_FAST_PATH=off in its environment the provider answers all calls by the framework alone. Nothing else changes, so that a
 // difference between the two is a fault of this package. Whoever deletes the package deletes three lines of Server in package
-// provider, and InContext there, at the price above.
+// provider, and what InContext does there, at the price above.
 package fastpath
 
 import "os"
