@@ -198,20 +198,23 @@ func (p *planner) unrecorded(vm *gpu.VM, prior *gpu.Assignment) error {
 		or("apply the assignment once, which writes the record again, and destroy it then; or remove it from the state with `terraform state rm`, and the VM keeps its GPU")
 }
 
-// OnlyLiveSettings tells whether an update of an assignment only writes settings that a
+// OnlyLiveSettings reports whether an update of an assignment only writes settings that a
 // running VM takes, by what was applied and what is wanted alone: the VM is taken to be as it
-// was left.
+// was left. GPUs of a pool are counted and not listed: how many is what a user wrote, and no host
+// has said yet that there are so many.
 func OnlyLiveSettings(prior, want gpu.Assignment) bool {
+	if had, gets := prior.Pool, want.Pool; had != nil || gets != nil {
+		if had == nil || gets == nil || !gpu.SameID(had.Name, gets.Name) || poolCount(had) != poolCount(gets) {
+			return false
+		}
+		prior.Pool, want.Pool = nil, nil // the VM keeps these
+	}
 	vm := gpu.VM{ID: prior.VMID, Settings: prior.Settings}
 	switch {
 	case prior.Partition != nil && want.Partition != nil && !gpu.SameID(prior.Partition.Config, want.Partition.Config):
 		return false // which GPU its partition is of is the host's affair
 	case prior.Partition != nil:
 		vm.PartitionAdapters = []gpu.PartitionAdapter{{ID: "0", PinnedGPU: prior.Partition.PinnedGPU, Quotas: prior.Partition.Quotas}}
-	case prior.Pool != nil:
-		for i := range poolCount(prior.Pool) {
-			vm.Devices = append(vm.Devices, gpu.DeviceAssignment{ID: strconv.Itoa(i), Pool: prior.Pool.Name})
-		}
 	case prior.Device != nil:
 		if want.Device != nil && want.Device.Host != prior.Device.Host {
 			return false

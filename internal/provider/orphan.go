@@ -17,11 +17,11 @@ func Serve(version string) error {
 		return err
 	}
 	defer runtime.KeepAlive(collectSeldom())
-	server, err := Server(version, nil)
+	var applying atomic.Int64
+	server, err := Server(version, nil, func(p *gpuProvider) { p.stuck = func() { endOnceApplied(&applying) } })
 	if err != nil {
 		return err
 	}
-	var applying atomic.Int64
 	go endWithParent(&applying)
 	return tf6server.Serve(Address, func() tfprotov6.ProviderServer {
 		return &countedServer{Served: server(), applying: &applying}
@@ -43,6 +43,11 @@ func Debug(version string) error {
 // to Terraform, and is put back first.
 func endWithParent(applying *atomic.Int64) {
 	waitForParent()
+	endOnceApplied(applying)
+}
+
+// endOnceApplied ends the process when nothing is being applied.
+func endOnceApplied(applying *atomic.Int64) {
 	for applying.Load() > 0 {
 		time.Sleep(parentPoll)
 	}

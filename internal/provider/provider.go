@@ -64,6 +64,8 @@ type gpuProvider struct {
 	// patience is fleet.Options.Patience.
 	patience time.Duration
 	fleet    *fleet.Fleet // once configured
+	// stuck ends a process in which a call goes on that Terraform has stopped.
+	stuck func()
 }
 
 var (

@@ -221,7 +221,7 @@ var badArguments = map[string]badArgument{
 	"two_kinds":          {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = {}\n pool = { id = \"x\" }", "partition", "pool"},
 	"no_gpus":            {"gpu_vm_assignment", "vm = \"avd-01\"\n device = { host = \"hv01\", gpu_ids = [] }", "device.gpu_ids", "at least 1"},
 	"empty_config":       {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { config = \"\" }", "partition.config", "at least 1"},
-	"pool_count_zero":    {"gpu_vm_assignment", "vm = \"avd-01\"\n pool = { id = \"x\", count = 0 }", "pool.count", "at least 1"},
+	"pool_count_zero":    {"gpu_vm_assignment", "vm = \"avd-01\"\n pool = { id = \"x\", count = 0 }", "pool.count", "between 1 and 64"},
 	"units_negative":     {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { min_partition_encode = -1 }", "partition.min_partition_encode", "18446744073709551615"},
 	"units_too_large":    {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { max_partition_decode = 18446744073709551616 }", "partition.max_partition_decode", "18446744073709551615"},
 	"units_fraction":     {"gpu_vm_assignment", "vm = \"avd-01\"\n partition = { optimal_partition_compute = 0.5 }", "partition.optimal_partition_compute", "whole number"},

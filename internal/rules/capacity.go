@@ -83,7 +83,7 @@ func (r *run) warnOfOff(host string, seats int, seating map[string]seated) {
 // overflow has one key per missing seat, so that a larger shortage counts as worse.
 // No host has a thousand seats; the bound keeps absurd counts harmless.
 func overflow(what, host string, n int) []string {
-	keys := make([]string, min(n, 1000))
+	keys := make([]string, max(0, min(n, 1000)))
 	for i := range keys {
 		keys[i] = key("short", what, host, strconv.Itoa(i))
 	}

@@ -1,5 +1,7 @@
 package toys_test
 
+import "fmt"
+
 // What somebody writes who adds the kind `halves`.
 
 const kindInChange = `package change
@@ -103,3 +105,39 @@ func TestOpenGPU(t *testing.T) {
 	}
 }
 `
+
+// noteProved changes nothing but a note, of an object that hosts have.
+func noteProved(pkg, fleet, host, kind, want, resource string) string {
+	return fmt.Sprintf(`package %s_test
+
+import (
+	"testing"
+
+	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
+	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+)
+
+func TestNote(t *testing.T) {
+	r := rig.New(t, %s)
+	config := func(note string) string { return r.Block() + %q + "  note = \"" + note + "\"\n}\n" }
+	c := rig.NewCLI(t, "")
+	for _, note := range []string{"first", "second", "third"} {
+		c.Write(config(note))
+		c.Apply()
+		found := 0
+		for _, claim := range r.Host(%q).Claims {
+			if claim.Kind == gpu.%s {
+				found++
+				if claim.Want.%s.Note != note {
+					t.Errorf("the host has note %%q, want %%q", claim.Want.%[6]s.Note, note)
+				}
+			}
+		}
+		if found != 1 {
+			t.Errorf("the host has %%d claims", found)
+		}
+		c.WantNoChanges()
+	}
+}
+`, pkg, fleet, resource, host, kind, want)
+}

@@ -144,9 +144,9 @@ func list() []mutation {
 		// What is not known yet.
 		{in: provider + "/object", function: "Decode", from: `o.IsNull() || o.IsUnknown()`, to: `o.IsNull()`},
 		{in: provider + "/partitionconfig", function: "Resource.plan", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
-		{in: provider + "/partitionconfig", function: "of", from: `plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/partitionconfig", function: "of", from: `c.Plan.GPUs.IsUnknown()`, to: `false`},
 		{in: provider + "/pool", function: "Resource.plan", from: `plan.ID.IsUnknown() ||`, to: `false ||`},
-		{in: provider + "/pool", function: "of", from: `plan.GPUs.IsUnknown()`, to: `false`},
+		{in: provider + "/pool", function: "of", from: `c.Plan.GPUs.IsUnknown()`, to: `false`},
 		{in: provider + "/vmassignment", function: "Resource.plan", from: `state != nil && plan.VM.IsUnknown()`, to: `false`},
 		{in: provider + "/vmassignment", function: "Resource.plan", from: `!known || r.Fleet.Unknown()`, to: `!known`},
 		{in: provider + "/share", function: "model.replaces", from: `case m.Count.IsUnknown():`, to: `case false:`},

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
@@ -48,7 +49,10 @@ type Parts[M any] struct {
 	// Creating, Changing and Destroying finish "Could not …", Differs begins "… from the declaration".
 	Creating, Changing, Destroying, Differs string
 	// Limit bounds the work on one host where the configuration does not.
-	Limit    time.Duration
+	Limit time.Duration
+	// Policy names the attributes that say how hosts are changed or what becomes of the object later: where nothing else changes, no host
+	// has to know. Whatever is not named here matters to hosts, as a new attribute does.
+	Policy   []string
 	Timeouts func(*M) timeouts.Value
 	Drift    func(*M) *types.List
 
@@ -66,7 +70,7 @@ type Parts[M any] struct {
 	// Touches reports whether an update needs the hosts; Apply makes the plan real and fills in
 	// its computed attributes, and returns false when nothing of the change is there; Permit
 	// writes what the claims say of policy where nothing else changes, nil where they say nothing.
-	Touches func(plan, state *M) bool
+	Touches func(*Call[M]) bool
 	Apply   func(context.Context, *Call[M]) bool
 	Permit  func(context.Context, *Call[M])
 	// Read writes what the hosts have. It returns the claim that an imported object goes by and
@@ -82,6 +86,7 @@ type Planning[M any] struct {
 	Plan, State *M                  // the former is nil in a destroy, the latter for a new object
 	Prior       gpu.Want            // of the state
 	Differs     []change.Difference // what the last Read found
+	Known       bool                // all that the configuration sets, but for policy
 	Req         resource.ModifyPlanRequest
 	Resp        *resource.ModifyPlanResponse
 	shown       *M // of the plan
@@ -97,6 +102,25 @@ func (p *Planning[M]) propose(ctx context.Context) {
 	if p.Plan != nil {
 		p.shown = new(*p.Plan)
 	}
+}
+
+// known reports whether all of a configuration is known that matters to hosts.
+func (s *Shell[M]) known(config tfsdk.Config) bool {
+	var all map[string]tftypes.Value
+	if config.Raw.As(&all) != nil {
+		return false
+	}
+	for name, v := range all {
+		if !v.IsFullyKnown() && !slices.Contains(s.Of.Policy, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// AsksTheSame reports whether two models ask the hosts for the same: they differ in nothing but policy and what is computed.
+func (s *Shell[M]) AsksTheSame(one, other *M, of tfsdk.Config) bool {
+	return object.Alike(one, other, of, s.Of.Policy...)
 }
 
 // Show makes the plan Terraform's.
@@ -136,7 +160,7 @@ func (s *Shell[M]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	defer s.Fleet.Ledger.Begin()()
 	report.NoHosts(&resp.Diagnostics, s.Fleet, true)
-	p := &Planning[M]{State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp}
+	p := &Planning[M]{State: object.Get[M](ctx, req.State, &resp.Diagnostics), Req: req, Resp: resp, Known: s.known(req.Config)}
 	p.propose(ctx)
 	if p.State != nil {
 		p.Prior = s.Of.Prior(ctx, p.State, &resp.Diagnostics)
@@ -217,7 +241,7 @@ func (s *Shell[M]) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	c.Prior = s.Of.Prior(ctx, c.State, c.Diags)
 	c.Token = instance.Token(ctx, req.Private)
 	switch {
-	case s.Of.Touches(c.Plan, c.State):
+	case s.Of.Touches(c):
 		c.Approved = instance.Seen(ctx, req.Private)
 		if c.Adopt = c.Token == ""; c.Adopt {
 			c.Token = instance.NewToken()

@@ -139,6 +139,19 @@ func Same(a, b tftypes.Value) bool {
 	return a.As(&in) == nil && b.As(&also) == nil && reflect.ValueOf(in).Pointer() == reflect.ValueOf(also).Pointer()
 }
 
+// Alike reports whether two structs have the same values of all attributes that a configuration may set, but for those named.
+func Alike[T any](a, b *T, of tfsdk.Config, but ...string) bool {
+	one, other, fields := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), fieldsOf(reflect.TypeFor[T]())
+	for _, name := range settableOf(reflect.TypeFor[T](), of) {
+		v, ok := one.FieldByIndex(fields[name]).Interface().(attr.Value)
+		o, also := other.FieldByIndex(fields[name]).Interface().(attr.Value)
+		if !slices.Contains(but, name) && (!ok || !also || !v.Equal(o)) {
+			return false
+		}
+	}
+	return true
+}
+
 // mismatch says that a struct is not as its schema.
 func mismatch(diags *diag.Diagnostics, format string, args ...any) {
 	diags.AddError("Value conversion failed", fmt.Sprintf("Found: "+format+".\nFix: Report it; this is a bug in the provider.", args...))
@@ -172,7 +185,22 @@ func kindsOf(t reflect.Type, of tfsdk.State) map[string]attr.Type {
 	return all
 }
 
-var fields, kinds sync.Map // of fieldsOf and kindsOf, by type
+// settableOf are the attributes that a configuration may set.
+func settableOf(t reflect.Type, of tfsdk.Config) []string {
+	if known, ok := settable.Load(t); ok {
+		return known.([]string) //nolint:forcetypeassert // nothing else is stored
+	}
+	var all []string
+	for name, a := range of.Schema.GetAttributes() {
+		if a.IsRequired() || a.IsOptional() {
+			all = append(all, name)
+		}
+	}
+	settable.Store(t, all)
+	return all
+}
+
+var fields, kinds, settable sync.Map // of fieldsOf, kindsOf and settableOf, by type
 
 // Known tells whether values and everything inside them are known.
 func Known(values ...attr.Value) bool {

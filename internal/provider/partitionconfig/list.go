@@ -40,7 +40,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	if !all || diags.HasError() {
 		return
 	}
-	c, _ = m.declared(ctx, diags)
+	c = m.declared(ctx, diags)
 	hosts, _ := of(f).look(ctx, c.Scope, nil)
 	m.observe(ctx, c, hosts, v, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)

@@ -49,14 +49,10 @@ type rolloutModel struct {
 	OnFailure      types.String `tfsdk:"on_failure"`
 }
 
-// declared reads what the configuration asks for. known is false while any part is
-// unknown. GPUs are not chosen yet.
-func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PartitionConfig, known bool) {
-	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(m.GPUP, m.MIG, m.VGPU, m.MPS, m.TimeSlicing, m.QuiesceUnits, m.Name) {
-		return gpu.PartitionConfig{}, false
-	}
-	c = gpu.PartitionConfig{
+// declared reads what the configuration asks for, once all is known that matters. GPUs are not chosen yet.
+func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.PartitionConfig {
+	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
+	c := gpu.PartitionConfig{
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, GPUs: map[string][]string{},
 		MaxDisruption: gpu.Disruption(m.MaxDisruption.ValueString()),
 	}
@@ -68,7 +64,7 @@ func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.Pa
 	c.Kind = m.kind()
 	m.layout(ctx, &c, diags)
 	c.Restore = m.restores(c.Kind)
-	return c, true
+	return c
 }
 
 // restores tells whether a GPU that leaves gets back what it had. Of how processes share a
@@ -108,14 +104,9 @@ func (m *model) blocks() []*types.Object {
 	return []*types.Object{&m.GPUP, &m.MIG, &m.VGPU, &m.MPS, &m.TimeSlicing}
 }
 
-// sameLayout tells whether two models declare the same kind and layout.
-func (m *model) sameLayout(o *model) bool {
-	return slices.EqualFunc(m.blocks(), o.blocks(), func(a, b *types.Object) bool { return a.Equal(*b) })
-}
-
 // prior is declared with the GPUs that the state lists.
 func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
-	c, _ := m.declared(ctx, diags)
+	c := m.declared(ctx, diags)
 	for host, gpus := range m.gpus(diags) {
 		c.GPUs[host] = slices.Sorted(maps.Keys(gpus))
 	}

@@ -56,7 +56,8 @@ func of(f *fleet.Fleet) *Resource {
 		Creating: "create the partition config", Changing: "change the partition config", Destroying: "destroy the partition config",
 		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
 		Label: func(w gpu.Want) string { return label(w.Config.ID) }, At: path.Empty(), Identify: identify,
-		Prior: prior, Plan: r.plan, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() },
+		Policy: []string{"max_disruption", "on_destroy", "rollout", "timeouts"},
+		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() },
 		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
 			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Config.GPUs)))
 		},
@@ -71,7 +72,10 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 // the hosts and the rest of this run.
 func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
 	plan, state, prior, resp := p.Plan, p.State, p.Prior.Config, p.Resp
-	want, known := plan.declared(ctx, &resp.Diagnostics)
+	want, known := gpu.PartitionConfig{}, p.Known
+	if known {
+		want = plan.declared(ctx, &resp.Diagnostics)
+	}
 	if known && (plan.ID.IsUnknown() || state != nil && (!plan.Name.Equal(state.Name) || want.Kind != prior.Kind)) {
 		want.ID = configID(want)
 		plan.ID = types.StringValue(want.ID)
@@ -96,10 +100,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 		}
 	}
 	p.Differs = mended(p.Differs)
-	unchanged := state != nil && known && len(p.Differs) == 0 &&
-		plan.Hosts.Equal(state.Hosts) && plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) &&
-		plan.sameLayout(state) && plan.Name.Equal(state.Name) &&
-		plan.QuiesceUnits.Equal(state.QuiesceUnits) // the host keeps it for the next boot
+	unchanged := state != nil && known && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
 	if unchanged {
 		plan.keepObserved(state)
 	} else {
@@ -177,7 +178,7 @@ func (r *Resource) allAnswer(hosts []string, v fleet.View, label string, diags *
 // and the agent go by them. Other changes of policy need no host.
 func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model]) {
 	prior := c.Prior.Config
-	want, _ := c.Plan.declared(ctx, c.Diags)
+	want := c.Plan.declared(ctx, c.Diags)
 	if c.Token == "" || want.Drain == prior.Drain && (want.MPS == nil || want.MaxDisruption == prior.MaxDisruption) {
 		return
 	}
@@ -190,7 +191,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
-	want, _ := c.Plan.declared(ctx, c.Diags)
+	want := c.Plan.declared(ctx, c.Diags)
 	if c.Diags.HasError() {
 		return false
 	}
@@ -227,7 +228,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 			return nil, nil, false
 		}
 	}
-	c, _ := state.declared(ctx, &resp.Diagnostics)
+	c := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c.Scope, state.gpus(&resp.Diagnostics))
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(&resp.Diagnostics)...) {
 		return nil, nil, false

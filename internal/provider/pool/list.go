@@ -30,7 +30,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	if !all {
 		return
 	}
-	c, _ := m.declared(ctx, diags)
+	c := m.declared(ctx, diags)
 	hosts, _ := r.look(ctx, c)
 	m.observe(ctx, c, hosts, v, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)

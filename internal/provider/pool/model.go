@@ -67,24 +67,20 @@ func poolID(s gpu.Scope, members map[string][]string, name string) string {
 	return hosts[0] + "/" + name
 }
 
-// declared reads what the configuration asks for. known is false while any part is
-// unknown. With members the GPUs are those; otherwise they are not chosen yet.
-func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (c gpu.PoolConfig, known bool) {
-	s, known := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
-	if !known || !object.Known(m.Name, m.Members, m.Quotas) {
-		return gpu.PoolConfig{}, false
-	}
-	c = gpu.PoolConfig{
+// declared reads what the configuration asks for, once all is known that matters. With members the GPUs are those; otherwise they are not chosen yet.
+func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.PoolConfig {
+	s, _ := scope.Decode(ctx, m.Hosts, m.Cluster, m.Selector, diags)
+	c := gpu.PoolConfig{
 		ID: m.ID.ValueString(), Name: m.Name.ValueString(), Scope: s, MountBack: m.OnDestroy.ValueString() == onDestroyMountBack,
 		Members: scope.GPUIDs(ctx, m.Members, diags), Quotas: decodeQuotas(ctx, m.Quotas, diags),
 	}
 	c.Force = scope.ByForce(m.Dismount, diags)
-	return c, true
+	return c
 }
 
 // prior is declared with the GPUs that the state lists.
 func prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
-	c, _ := m.declared(ctx, diags)
+	c := m.declared(ctx, diags)
 	members := map[string][]string{}
 	for host, gpus := range m.gpus(ctx, diags) {
 		members[host] = slices.Sorted(maps.Keys(gpus))

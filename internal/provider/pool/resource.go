@@ -64,7 +64,8 @@ func of(f *fleet.Fleet) *Resource {
 		Type: ResourceType, Creating: "create the pool", Changing: "change the pool", Destroying: "destroy the pool", Differs: "Pool differs",
 		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
 		Label: func(w gpu.Want) string { return label(w.Pool.ID) }, At: path.Empty(), Identify: r.identify,
-		Prior: prior, Plan: r.plan, Touches: func(plan, _ *model) bool { return plan.GPUs.IsUnknown() }, Apply: r.apply, Read: r.read,
+		Policy: []string{"dismount", "on_destroy", "timeouts"},
+		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.GPUs.IsUnknown() }, Apply: r.apply, Read: r.read,
 		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
 			return r.Fleet.LookAround(ctx, slices.Sorted(maps.Keys(prior.Pool.Members)))
 		},
@@ -140,7 +141,10 @@ func label(id string) string { return fmt.Sprintf("%s %q", ResourceType, id) }
 // the hosts and the rest of this run.
 func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
 	plan, state, prior, resp := p.Plan, p.State, p.Prior.Pool, p.Resp
-	want, known := plan.declared(ctx, &resp.Diagnostics)
+	want, known := gpu.PoolConfig{}, p.Known
+	if known {
+		want = plan.declared(ctx, &resp.Diagnostics)
+	}
 	if known && (plan.ID.IsUnknown() || state != nil && !plan.Name.Equal(state.Name)) {
 		want.ID = poolID(want.Scope, want.Members, want.Name)
 		plan.ID = types.StringValue(want.ID)
@@ -148,9 +152,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	if replaced := r.Fleet.Ledger.Prior(p.Inst); state == nil && replaced.Pool != nil && gpu.SameID(replaced.Pool.ID, want.ID) {
 		r.PlanDestroy(ctx, p, replaced)
 	}
-	unchanged := state != nil && known && len(p.Differs) == 0 && plan.Members.Equal(state.Members) && plan.Hosts.Equal(state.Hosts) &&
-		plan.Cluster.Equal(state.Cluster) && plan.Selector.Equal(state.Selector) && plan.Name.Equal(state.Name) &&
-		plan.Quotas.Equal(state.Quotas) // the hosts keep them, for the shares of other states
+	unchanged := state != nil && known && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
 	if unchanged {
 		plan.GPUs, plan.Drift = state.GPUs, state.Drift
 	} else {
@@ -208,7 +210,7 @@ func (r *Resource) hosts(ctx context.Context, c gpu.PoolConfig, diags *diag.Diag
 // apply makes the plan real and fills in its computed attributes. It returns false
 // when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
-	want, _ := c.Plan.declared(ctx, c.Diags)
+	want := c.Plan.declared(ctx, c.Diags)
 	if c.Diags.HasError() {
 		return false
 	}
@@ -245,7 +247,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 			return nil, nil, false
 		}
 	}
-	c, _ := state.declared(ctx, &resp.Diagnostics)
+	c := state.declared(ctx, &resp.Diagnostics)
 	hosts, view := r.look(ctx, c)
 	if !report.Unreachable(&resp.Diagnostics, r.Fleet, label(c.ID), view, state.held(ctx, &resp.Diagnostics)...) {
 		return nil, nil, false

@@ -70,19 +70,16 @@ var (
 	priorities = []string{"normal", "below_normal"}
 )
 
-// declared reads what a configuration asks for. known is false while any part is unknown.
-func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) (s gpu.Share, known bool) {
-	if !object.Known(m.Name, m.Host, m.Pool, m.Config, m.GPUIDs, m.Count, m.Profile, m.Label, m.Memory, m.Threads, m.Priority, m.Most) {
-		return gpu.Share{}, false
-	}
-	s = m.limits(diags)
+// declared reads what a configuration asks for, once all of it is known.
+func (m *model) declared(ctx context.Context, diags *diag.Diagnostics) gpu.Share {
+	s := m.limits(diags)
 	s.Host, s.GPUIDs = m.Host.ValueString(), object.Strings(ctx, m.GPUIDs, diags)
 	slices.Sort(s.GPUIDs)
 	s.Count = max(1, len(s.GPUIDs))
 	if !m.Count.IsNull() {
 		s.Count = int(m.Count.ValueInt64())
 	}
-	return s, true
+	return s
 }
 
 // limits are what of a share does not tell where it is.

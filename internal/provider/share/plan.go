@@ -29,7 +29,10 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool 
 	if resp.Diagnostics.HasError() {
 		return false
 	}
-	want, known := config.declared(ctx, &resp.Diagnostics)
+	want, known := gpu.Share{}, p.Known && object.Known(config.Host, config.GPUIDs, config.Count, config.Profile, config.Most)
+	if known {
+		want = config.declared(ctx, &resp.Diagnostics)
+	}
 	if state != nil {
 		resp.RequiresReplace = config.replaces(ctx, state, &resp.Diagnostics)
 		if r.configReplaced(want.Config) {
@@ -40,7 +43,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) bool 
 	if stays {
 		stay(&want, *prior)
 	}
-	unchanged := stays && known && len(p.Differs) == 0 && want.SameLimits(*prior)
+	unchanged := stays && known && len(p.Differs) == 0 && r.AsksTheSame(config.inFull(ctx, &resp.Diagnostics), state.inFull(ctx, &resp.Diagnostics), p.Req.Config)
 	plan.foresee(config, state, stays, unchanged, len(p.Differs) > 0)
 	p.Show(ctx)
 	if resp.Diagnostics.HasError() {
@@ -99,6 +102,30 @@ func stay(s *gpu.Share, prior gpu.Share) {
 func (r *Resource) configReplaced(id string) bool {
 	p, planned := r.Fleet.Ledger.Config(id)
 	return planned && p.Prior.Config != nil && p.Prior.Config.Kind != p.Want.Config.Kind
+}
+
+// placed are the attributes that say where a share is. A share that has others is another share, as replaces says: one that stays is
+// where it is, however they are written.
+var placed = []string{"gpu_count", "gpu_ids", "host", "mig_profile"}
+
+// inFull is the share with a request and a limit of memory, of which one that is not written is the same as the other.
+func (m *model) inFull(ctx context.Context, diags *diag.Diagnostics) *model {
+	out := *m
+	if m.Memory.IsNull() || m.Memory.IsUnknown() {
+		return &out
+	}
+	all := m.Memory.Attributes()
+	for _, pair := range [][2]string{{"request_mib", "limit_mib"}, {"fraction", "limit_fraction"}} {
+		for i, name := range pair {
+			if all[name].IsNull() {
+				all[name] = all[pair[1-i]]
+			}
+		}
+	}
+	var d diag.Diagnostics
+	out.Memory, d = types.ObjectValue(m.Memory.AttributeTypes(ctx), all)
+	diags.Append(d...)
+	return &out
 }
 
 // replaces lists the attributes that make another share. Of those that the host chose only

@@ -46,7 +46,8 @@ func of(f *fleet.Fleet) *Resource {
 		Type: ResourceType, Creating: "create the share", Changing: "change the share", Destroying: "destroy the share", Differs: "Share differs",
 		Limit: perHost, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
 		Label: func(w gpu.Want) string { return label(*w.Share) }, At: path.Empty(), Identify: identify,
-		Prior: prior, Plan: r.plan, Touches: func(plan, _ *model) bool { return plan.Environment.IsUnknown() }, Apply: r.apply, Read: r.read,
+		Policy: append([]string{"max_disruption", "timeouts"}, placed...),
+		Prior:  prior, Plan: r.plan, Touches: func(c *lifecycle.Call[model]) bool { return c.Plan.Environment.IsUnknown() }, Apply: r.apply, Read: r.read,
 		Around: func(ctx context.Context, _ *lifecycle.Planning[model], prior gpu.Want) fleet.View {
 			return r.Fleet.Look(ctx, []string{prior.Share.Host})
 		},
@@ -75,7 +76,7 @@ func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	if config == nil {
 		return false
 	}
-	want, _ := config.declared(ctx, c.Diags)
+	want := config.declared(ctx, c.Diags)
 	if c.Diags.HasError() {
 		return false
 	}

@@ -48,7 +48,7 @@ func describeListed(ctx context.Context, f *fleet.Fleet, v fleet.View, a *fleet.
 	if of(f).readImported(ctx, &m, v, at, diags); diags.HasError() {
 		return
 	}
-	want, _ := m.declared(ctx, f.Power(), diags)
+	want := m.declared(ctx, f.Power(), diags)
 	m.observe(ctx, v, at, want, diags)
 	diags.Append(out.Resource.Set(ctx, &m)...)
 }

@@ -85,13 +85,9 @@ var (
 	deviceType    = map[string]attr.Type{"host": types.StringType, "gpu_ids": types.SetType{ElemType: types.StringType}, "dismount": types.ObjectType{AttrTypes: scope.DismountType}}
 )
 
-// declared reads what the configuration asks for. known is false while any part
-// that matters is unknown.
-func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Diagnostics) (a gpu.Assignment, known bool) {
-	if !object.Known(m.VM, m.Hosts, m.Cluster, m.Partition, m.Pool, m.Device, m.Power, m.LowMMIO, m.HighMMIO, m.Cache, m.Stop, m.Offline) {
-		return gpu.Assignment{}, false
-	}
-	a = gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
+// declared reads what the configuration asks for, once all is known that matters.
+func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Diagnostics) gpu.Assignment {
+	a := gpu.Assignment{VM: m.VM.ValueString(), Power: power.Decode(m.Power, defaults, diags)}
 	if p := object.Decode[partitionModel](m.Partition, diags); p != nil {
 		a.Kind, a.Partition = gpu.AssignPartition, &gpu.PartitionWant{
 			Config: p.Config.ValueString(), VRAM: object.MiB(p.VRAMMiB), PinnedGPU: p.GPUID.ValueString(),
@@ -117,12 +113,12 @@ func (m *model) declared(ctx context.Context, defaults gpu.Power, diags *diag.Di
 		LowMemoryMappedIOSpace: object.MiB(m.LowMMIO), HighMemoryMappedIOSpace: object.MiB(m.HighMMIO), GuestControlledCache: m.Cache.ValueBoolPointer(),
 		AutomaticStopAction: (*gpu.StopAction)(m.Stop.ValueStringPointer()), OfflineAction: (*gpu.OfflineAction)(m.Offline.ValueStringPointer()),
 	}
-	return a, true
+	return a
 }
 
 // prior is what the state says was assigned, to which VM and where.
 func (r *Resource) prior(ctx context.Context, m *model, diags *diag.Diagnostics) gpu.Want {
-	a, _ := m.declared(ctx, r.Fleet.Power(), diags)
+	a := m.declared(ctx, r.Fleet.Power(), diags)
 	a.VMID, a.Host = m.VMID.ValueString(), m.OwnerHost.ValueString()
 	return gpu.Want{Assignment: &a}
 }

@@ -24,7 +24,10 @@ import (
 // and the rest of this run.
 func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stays bool) {
 	plan, state, prior, resp := p.Plan, p.State, p.Prior.Assignment, p.Resp
-	want, known := plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
+	want, known := gpu.Assignment{}, p.Known && object.Known(plan.Hosts, plan.Cluster, plan.Power)
+	if known {
+		want = plan.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
+	}
 	policy := r.policy(plan, &resp.Diagnostics)
 	resp.Diagnostics.Append(instance.SetDeclaredPower(ctx, resp.Private, &policy.Power)...)
 	if prior != nil {
@@ -33,7 +36,7 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 	sameVM := state != nil && plan.VM.Equal(state.VM)
 	// An assignment that waited for the VM's power-off, and may not wait any more.
 	due := state != nil && state.Pending.ValueBool() && !want.Power.NextOff
-	same := known && sameVM && !due && len(p.Differs) == 0 && plan.assigns(state)
+	same := known && state != nil && !due && len(p.Differs) == 0 && r.AsksTheSame(plan, state, p.Req.Config)
 	unchanged := same && !r.configChanges(want)
 
 	switch {
@@ -150,12 +153,6 @@ func (r *Resource) around(ctx context.Context, p *lifecycle.Planning[model], was
 func (m *model) keep(state *model) {
 	m.VMID, m.OwnerHost, m.GPUIDs, m.PartitionID = state.VMID, state.OwnerHost, state.GPUIDs, state.PartitionID
 	m.PartitionVRAMMiB, m.Pending, m.Drift = state.PartitionVRAMMiB, state.Pending, state.Drift
-}
-
-// assigns reports whether the VM is to get what the state says, and no other settings.
-func (m *model) assigns(state *model) bool {
-	return m.Partition.Equal(state.Partition) && m.Pool.Equal(state.Pool) && m.Device.Equal(state.Device) && m.LowMMIO.Equal(state.LowMMIO) &&
-		m.HighMMIO.Equal(state.HighMMIO) && m.Cache.Equal(state.Cache) && m.Stop.Equal(state.Stop) && m.Offline.Equal(state.Offline)
 }
 
 // forget makes what an apply may change unknown, and only that. The VM's id stays as it is

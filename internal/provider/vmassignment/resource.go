@@ -46,8 +46,11 @@ func of(f *fleet.Fleet) *Resource {
 		Type: ResourceType, Creating: "assign a GPU", Changing: "change the assignment", Destroying: "take the GPU from the VM", Differs: "Assignment differs",
 		Limit: perVM, Timeouts: func(m *model) timeouts.Value { return m.Timeouts }, Drift: func(m *model) *types.List { return &m.Drift },
 		Label: func(w gpu.Want) string { return label(w.Assignment.VM) }, At: path.Root("vm"), Identify: identify, Prior: r.prior, Plan: r.plan, Around: r.around,
-		Touches: func(plan, state *model) bool { return plan.OwnerHost.IsUnknown() || !plan.assigns(state) },
-		Apply:   r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
+		Policy: []string{"cluster", "hosts", "power", "timeouts"},
+		Touches: func(c *lifecycle.Call[model]) bool {
+			return c.Plan.OwnerHost.IsUnknown() || !r.AsksTheSame(c.Plan, c.State, c.Config)
+		},
+		Apply: r.apply, Permit: r.updatePermission, Read: r.read, Destroy: r.destroy,
 	}
 	return r
 }
@@ -63,7 +66,7 @@ func label(vm string) string { return fmt.Sprintf("%s for VM %q", ResourceType, 
 // goes by the claim. Other changes of policy need no host.
 func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model]) {
 	prior := c.Prior.Assignment
-	want, _ := c.Plan.declared(ctx, r.Fleet.Power(), c.Diags)
+	want := c.Plan.declared(ctx, r.Fleet.Power(), c.Diags)
 	c.Plan.EffectivePower = power.Applied(want.Power, c.Plan.Power, c.Diags)
 	if c.Token == "" || power.Same(c.Plan.EffectivePower, c.Plan.Power, c.State.EffectivePower, c.State.Power, c.Diags) {
 		return
@@ -81,7 +84,7 @@ func (r *Resource) updatePermission(ctx context.Context, c *lifecycle.Call[model
 // when nothing of the change is there.
 func (r *Resource) apply(ctx context.Context, c *lifecycle.Call[model]) bool {
 	planned := *c.Plan
-	want, _ := planned.declared(ctx, r.Fleet.Power(), c.Diags)
+	want := planned.declared(ctx, r.Fleet.Power(), c.Diags)
 	if c.Diags.HasError() {
 		return false
 	}
@@ -171,7 +174,7 @@ func (r *Resource) read(ctx context.Context, state *model, req resource.ReadRequ
 			return nil, nil, false
 		}
 	}
-	a, _ := state.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
+	a := state.declared(ctx, r.Fleet.Power(), &resp.Diagnostics)
 	state.observe(ctx, view, at, a, &resp.Diagnostics)
 	seen := change.Approved{Keys: []string{}}
 	seen.Approve(change.Stoppable(view.Hosts[at.Host], at.VM)...)

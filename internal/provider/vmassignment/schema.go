@@ -51,7 +51,7 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 				"Exactly one of `partition`, `pool` and `device` is required.", partitionAttributes()),
 			"pool": optional.Object("Whole GPUs of a pool (DDA). A clustered VM finds the pool of the same name on every node.", optional.Attributes{
 				"id":    schema.StringAttribute{MarkdownDescription: "The `id` of a `gpu_pool`.", Required: true, Validators: []validator.String{stringvalidator.LengthAtLeast(1)}},
-				"count": optional.Number("How many GPUs of the pool. Default `1`.", int64validator.AtLeast(1)),
+				"count": optional.Number(fmt.Sprintf("How many GPUs of the pool, from 1 to %d. Default `1`.", gpusAtMost), int64validator.Between(1, gpusAtMost)),
 			}),
 			"device": optional.Object("Named whole GPUs of one host (plain DDA), for a VM that stays on that host. A GPU that is not dismounted from the host yet "+
 				"is dismounted for the assignment, and mounted back when the assignment ends.", optional.Attributes{
@@ -86,7 +86,9 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 
 const (
 	// maxMiB keeps an amount of memory below what 64 bits of bytes can tell.
-	maxMiB      = 1 << 43
+	maxMiB = 1 << 43
+	// gpusAtMost is more GPUs than any host has.
+	gpusAtMost  = 64
 	settingText = "Written only when set; what it was before is recorded and put back when the assignment ends."
 	timeoutText = "Time for the VM's shutdown, the change and its start, as a duration such as `\"10m\"`. Default `20m`."
 )

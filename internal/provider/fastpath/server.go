@@ -1,11 +1,10 @@
-package provider
+package fastpath
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
-	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -13,28 +12,33 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/identityschema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
-	"github.com/vmihailenco/msgpack/v5"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/instance"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 )
 
-// direct hands to resources what is asked of them for what they have and for what they make, and to their validators what is
-// configured. The framework (v1.19.0) walks through each value a dozen times on the way there and back, for blocks, defaults,
-// write-only attributes, plan modifiers and values that are as good as equal, and copies all attributes of the schema at every
-// step: most of what a plan takes. No schema here has any of these, but for plan modifiers, which leave alone what is planned as
-// it was and what is new. An update, an import, a state of another version and a configuration with a fault are the framework's.
-// TestAnswers... hold it to the framework's answers.
-type direct struct {
+// Served is what is served. The framework keeps lists and actions apart from the rest of the
+// protocol yet.
+type Served interface {
+	tfprotov6.ProviderServer
+	tfprotov6.ListResourceServer
+	tfprotov6.ActionServer
+}
+
+// server answers for the types of kinds, and hands all else to the framework's.
+type server struct {
 	Served
-	provider *gpuProvider
-	kinds    func() map[string]kind
+	configured func() any
+	kinds      func() map[string]kind
+	left       func() map[string]string // types that are left to the framework, and why
 }
 
 // kind is a type of resources.
@@ -46,101 +50,39 @@ type kind struct {
 	together  *sync.Map    // attributes that may be set together
 }
 
-func newDirect(p *gpuProvider, inner Served) *direct {
-	return &direct{Served: inner, provider: p, kinds: sync.OnceValue(func() map[string]kind {
-		ctx, out := context.Background(), map[string]kind{}
+// New serves the resources of a provider beside the framework's server of it. configured gives what the provider's Configure hands to
+// resources.
+func New(p provider.Provider, configured func() any, framework Served) Served {
+	guarded := sync.OnceValues(func() (map[string]kind, map[string]string) {
+		ctx, kinds, left := context.Background(), map[string]kind{}, map[string]string{}
+		var meta provider.MetadataResponse
+		p.Metadata(ctx, provider.MetadataRequest{}, &meta)
 		for _, construct := range p.Resources(ctx) {
-			r := construct()
-			var name resource.MetadataResponse
-			r.Metadata(ctx, resource.MetadataRequest{}, &name)
-			var s resource.SchemaResponse
-			r.Schema(ctx, resource.SchemaRequest{}, &s)
-			var id resource.IdentitySchemaResponse
-			if r, ok := r.(resource.ResourceWithIdentity); ok {
-				r.IdentitySchema(ctx, resource.IdentitySchemaRequest{}, &id)
+			name, k, why := examine(ctx, meta.TypeName, construct)
+			if why != "" {
+				left[name] = why
+				continue
 			}
-			out[name.TypeName] = kind{construct, s.Schema, id.IdentitySchema, s.Schema.Type().TerraformType(ctx), id.IdentitySchema.Type().TerraformType(ctx), new(sync.Map)}
+			kinds[name] = k
 		}
-		return out
-	})}
+		return kinds, left
+	})
+	return &server{
+		Served: framework, configured: configured,
+		kinds: func() map[string]kind { kinds, _ := guarded(); return kinds },
+		left:  func() map[string]string { _, left := guarded(); return left },
+	}
 }
 
-// UpgradeResourceState gives a state of this version back as it came, written as all other answers are: Terraform reads that in a
-// third of the time that it takes to read the JSON of the state. The framework's own way there makes 3,000 more allocations for an
-// assignment.
-func (d *direct) UpgradeResourceState(ctx context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
-	k, ok := d.kinds()[r.TypeName]
-	if !ok || r.RawState == nil || r.Version != k.schema.Version {
-		return d.Served.UpgradeResourceState(ctx, r)
+// ConfigureProvider logs which types are left to the framework.
+func (d *server) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+	for name, why := range d.left() {
+		tflog.Info(ctx, "answers for "+name+" are the framework's alone", map[string]any{"why": why})
 	}
-	var state any
-	in := json.NewDecoder(bytes.NewReader(r.RawState.JSON))
-	in.UseNumber()
-	var out bytes.Buffer
-	if in.Decode(&state) != nil || in.More() || !rewrite(msgpack.NewEncoder(&out), state, k.is) {
-		return d.Served.UpgradeResourceState(ctx, r)
-	}
-	return &tfprotov6.UpgradeResourceStateResponse{UpgradedState: &tfprotov6.DynamicValue{MsgPack: out.Bytes()}}, nil
+	return d.Served.ConfigureProvider(ctx, r)
 }
 
-// rewrite writes what was read from JSON as a value of a type, whose attributes it may lack. It returns false where it is of another type.
-func rewrite(to *msgpack.Encoder, v any, typ tftypes.Type) bool {
-	switch v := v.(type) {
-	case nil:
-		return to.EncodeNil() == nil
-	case string:
-		return typ.Is(tftypes.String) && to.EncodeString(v) == nil
-	case json.Number:
-		n, _, err := big.ParseFloat(string(v), 10, 512, big.ToNearestEven) // as Terraform reads it
-		if err != nil || !typ.Is(tftypes.Number) {
-			return false
-		}
-		written, err := tfprotov6.NewDynamicValue(typ, tftypes.NewValue(typ, n))
-		return err == nil && to.Encode(msgpack.RawMessage(written.MsgPack)) == nil
-	case bool:
-		return typ.Is(tftypes.Bool) && to.EncodeBool(v) == nil
-	case []any:
-		var of tftypes.Type
-		switch typ := typ.(type) {
-		case tftypes.List:
-			of = typ.ElementType
-		case tftypes.Set:
-			of = typ.ElementType
-		default:
-			return false
-		}
-		return to.EncodeArrayLen(len(v)) == nil && !slices.ContainsFunc(v, func(v any) bool { return !rewrite(to, v, of) })
-	case map[string]any:
-		of := map[string]tftypes.Type{}
-		switch typ := typ.(type) {
-		case tftypes.Object:
-			of = typ.AttributeTypes
-		case tftypes.Map:
-			for key := range v {
-				of[key] = typ.ElementType
-			}
-		default:
-			return false
-		}
-		for key := range v {
-			if of[key] == nil {
-				return false
-			}
-		}
-		if to.EncodeMapLen(len(of)) != nil {
-			return false
-		}
-		for _, key := range slices.Sorted(maps.Keys(of)) {
-			if to.EncodeString(key) != nil || !rewrite(to, v[key], of[key]) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
-}
-
-func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
+func (d *server) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
 	o, ok := d.open(ctx, r.TypeName, r.CurrentState, r.CurrentIdentity, r.Private)
 	if !ok || o.state.IsNull() {
 		return d.Served.ReadResource(ctx, r)
@@ -156,7 +98,7 @@ func (d *direct) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 	return &tfprotov6.ReadResourceResponse{NewState: state, NewIdentity: identity, Private: private, Diagnostics: said}, err
 }
 
-func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (d *server) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	stays, made := same(r.PriorState, r.ProposedNewState), same(r.Config, r.ProposedNewState)
 	if !stays && !made {
 		return d.Served.PlanResourceChange(ctx, r)
@@ -186,7 +128,7 @@ func (d *direct) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	return &tfprotov6.PlanResourceChangeResponse{PlannedState: state, PlannedIdentity: identity, PlannedPrivate: private, Diagnostics: said, RequiresReplace: replaces(ctx, resp.RequiresReplace)}, err
 }
 
-func (d *direct) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (d *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	o, ok := d.open(ctx, r.TypeName, r.PriorState, r.PlannedIdentity, nil)
 	if !ok || !o.state.IsNull() || r.PlannedState == nil || r.Config == nil {
 		return d.Served.ApplyResourceChange(ctx, r)
@@ -242,7 +184,7 @@ type opened struct {
 }
 
 // open reads an object, if it need not be left to the framework.
-func (d *direct) open(ctx context.Context, name string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData, private []byte) (o opened, ok bool) {
+func (d *server) open(ctx context.Context, name string, state *tfprotov6.DynamicValue, id *tfprotov6.ResourceIdentityData, private []byte) (o opened, ok bool) {
 	if o.kind, ok = d.kinds()[name]; !ok || state == nil {
 		return o, false
 	}
@@ -266,7 +208,7 @@ func (d *direct) open(ctx context.Context, name string, state *tfprotov6.Dynamic
 	}
 	r := o.construct()
 	if r, ok := r.(resource.ResourceWithConfigure); ok {
-		r.Configure(ctx, resource.ConfigureRequest{ProviderData: d.provider.fleet}, &resource.ConfigureResponse{})
+		r.Configure(ctx, resource.ConfigureRequest{ProviderData: d.configured()}, &resource.ConfigureResponse{})
 	}
 	o.ResourceWithModifyPlan, ok = r.(resource.ResourceWithModifyPlan)
 	return o, ok

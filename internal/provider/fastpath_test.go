@@ -10,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -23,6 +25,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/rig"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
+	"github.com/gpufleet/terraform-provider-gpu/internal/provider/fastpath"
 )
 
 // twin asks the framework's own server too what it is asked, and wants the same answer. That one has a fleet of its own,
@@ -189,9 +192,40 @@ func (w *twin) text(kind string, state *tfprotov6.DynamicValue, id *tfprotov6.Re
 	return b.String()
 }
 
+// The fast path answers for all resources: a new attribute that it does not know makes every plan slower, and this says which one.
+func TestEveryResourceIsOnTheFastPath(t *testing.T) {
+	t.Parallel()
+	all := provider.New("test", nil)().Resources(t.Context())
+	for _, construct := range all {
+		if why := fastpath.Hindrance(t.Context(), construct); why != "" {
+			t.Errorf("%T: %s", construct(), why)
+		}
+	}
+	if len(all) != 4 {
+		t.Errorf("there are %d resources", len(all))
+	}
+}
+
 // What plans with and without changes, refreshes and imports get is what the framework's server gives.
 func TestAnswersAreTheFrameworks(t *testing.T) {
 	t.Parallel()
+	answersAreTheFrameworks(t)
+}
+
+// So it is where somebody reads logs, and where the fast path is off.
+func TestAnswersAreTheSameWithLogs(t *testing.T) {
+	t.Setenv("TF_LOG_PROVIDER", "error")
+	answersAreTheFrameworks(t)
+}
+
+func TestAnswersAreTheSameWithTheFastPathOff(t *testing.T) {
+	t.Setenv(fastpath.EnvFastPath, fastpath.EnvOff)
+	answersAreTheFrameworks(t)
+}
+
+func answersAreTheFrameworks(t *testing.T) {
+	t.Helper()
+	ends(t)
 	a, b := rig.Node("hv01", rig.Off(rig.Desktop("avd-01", 1)), rig.Desktop("avd-02", 2)), rig.Node("hv02", rig.Off(rig.Desktop("avd-03", 3)))
 	r := rig.New(t, rig.Standalone(a, b))
 	var compared atomic.Int64
@@ -245,6 +279,7 @@ func TestAnswersAreTheFrameworks(t *testing.T) {
 // private state keeps, and what no host has.
 func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 	t.Parallel()
+	ends(t)
 	r := rig.New(t, rig.TwoNodes())
 	var compared atomic.Int64
 	w, err := newTwin(t, "", &compared)
@@ -339,6 +374,23 @@ func TestAnswersToAnythingAreTheFrameworks(t *testing.T) {
 	if compared.Load() < 600 {
 		t.Errorf("only %d answers were compared", compared.Load())
 	}
+}
+
+// ends ends all tests where this one takes more than five minutes, or the process has more than 4 GiB: what has no end would take the
+// memory of the machine before the limit of all tests is reached.
+func ends(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	go func() {
+		for t.Context().Err() == nil {
+			in := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+			metrics.Read(in)
+			if heap := in[0].Value.Uint64(); heap > 4<<30 || time.Since(began) > 5*time.Minute {
+				panic(fmt.Sprintf("%s goes on after %s, with %d MiB", t.Name(), time.Since(began), heap>>20))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
 }
 
 // generator makes values of a type.

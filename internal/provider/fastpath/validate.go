@@ -1,4 +1,4 @@
-package provider
+package fastpath
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 )
 
 // ValidateResourceConfig answers for a configuration without a fault. What is wrong with another one, the framework says.
-func (d *direct) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (d *server) ValidateResourceConfig(ctx context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	if k, ok := d.kinds()[r.TypeName]; ok && r.Config != nil {
 		if config, err := r.Config.Unmarshal(k.is); err == nil && k.faultless(ctx, tfsdk.Config{Raw: config, Schema: k.schema}) {
 			return &tfprotov6.ValidateResourceConfigResponse{}, nil
