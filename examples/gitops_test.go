@@ -40,7 +40,7 @@ func newPipeline(t *testing.T) pipeline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Env = append(e.Env, "TF="+rig.CLIPath(t), `TF_VAR_change_window={start="00:00",end="24:00",timezone="UTC"}`)
+	e.Env = append(e.Env, "TF="+rig.CLIPath(t), `TF_VAR_maintenance_window={start="00:00",end="24:00",timezone="UTC"}`)
 	return pipeline{example: e, script: script}
 }
 
@@ -130,18 +130,18 @@ func TestGitOpsFromPullRequestToDrift(t *testing.T) {
 	rig.WantSaid(t, forecast(), "**VMs that lose their GPU, and stop for it if they run**", "- VM avd-07")
 }
 
-func TestGitOpsKeepsToTheChangeWindow(t *testing.T) {
+func TestGitOpsKeepsToTheMaintenanceWindow(t *testing.T) {
 	t.Parallel()
 	p := newPipeline(t)
 	opens := time.Now().UTC().Add(12 * time.Hour)
-	p.Env = append(p.Env, fmt.Sprintf("TF_VAR_change_window={start=%q,end=%q,timezone=\"UTC\"}", opens.Format("15:04"), opens.Add(time.Hour).Format("15:04")))
+	p.Env = append(p.Env, fmt.Sprintf("TF_VAR_maintenance_window={start=%q,end=%q,timezone=\"UTC\"}", opens.Format("15:04"), opens.Add(time.Hour).Format("15:04")))
 	p.ok("plan")
 	before := p.powers()
 	out, code := p.gpus("apply") // what disturbs nobody is done: the count of idle GPUs
 	if code != 1 || !cmp.Equal(before, p.powers()) || len(p.vmsWithGPU()) > 0 {
 		t.Errorf("exit code %d, and VMs with a GPU: %q", code, p.vmsWithGPU())
 	}
-	rig.WantSaid(t, out, "The change window is closed")
+	rig.WantSaid(t, out, "The maintenance window is closed")
 }
 
 // The policies judge what `gpus plan` leaves: make test-gitops.

@@ -140,7 +140,7 @@ func (e *VMGoneError) Error() string {
 
 // Apply makes a change on all its hosts: it waits for each host's turn and lease in
 // sorted order, asks the rules again, lets every host prepare, and only then, inside
-// of the change window if it disturbs anybody, changes MaxUnavailable hosts at a time.
+// of the maintenance window if it disturbs anybody, changes MaxUnavailable hosts at a time.
 // When one fails, the others are put back, or left with StopOnFailure. A change that finds
 // no room waits for the other changes of the run.
 func (f *Fleet) Apply(ctx context.Context, req Request) (*Result, error) {

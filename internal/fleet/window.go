@@ -7,7 +7,7 @@ import (
 )
 
 // inWindow refuses what the hosts have prepared if it disturbs anybody outside of the
-// change window. Only what is yet to begin is asked about: what was begun is ended or
+// maintenance window. Only what is yet to begin is asked about: what was begun is ended or
 // put back at any time.
 func (t *transaction) inWindow(names ...string) (warnings []rules.Finding, refused *agent.Error) {
 	var disturbed []rules.Disturbed

@@ -70,7 +70,7 @@ func TestChangeOutsideOfTheWindowTouchesNothing(t *testing.T) {
 				t.Errorf("host %s: %v", failure.Host, failure.Ends)
 			}
 			found := violationsOf(t, err)
-			if len(found) != 1 || found[0].Rule != "change-window" || found[0].Host != "b" {
+			if len(found) != 1 || found[0].Rule != "maintenance-window" || found[0].Host != "b" {
 				t.Errorf("got %+v", found)
 			}
 			for n, c := range conns {
@@ -102,7 +102,7 @@ func TestWhatDisturbsNobodyIsDoneAtAnyTime(t *testing.T) {
 func TestLevelsLiftTheWindow(t *testing.T) {
 	for level, warnings := range map[rules.Level]int{rules.Warning: 1, rules.Off: 0} {
 		opt, _ := nightly(14)
-		opt.Levels = rules.Levels{"change-window": level}
+		opt.Levels = rules.Levels{"maintenance-window": level}
 		f, conns := hosts(t, opt, "a")
 		conns["a"].left = stopping("vm1")
 		res, err := f.Apply(t.Context(), request("a"))
@@ -110,7 +110,7 @@ func TestLevelsLiftTheWindow(t *testing.T) {
 			t.Errorf("%s: got %v, asked %v", level, err, conns["a"].asked)
 			continue
 		}
-		said := slices.DeleteFunc(res.Warnings, func(x rules.Finding) bool { return x.Rule != "change-window" })
+		said := slices.DeleteFunc(res.Warnings, func(x rules.Finding) bool { return x.Rule != "maintenance-window" })
 		if len(said) != warnings {
 			t.Errorf("%s: got the warnings %+v, want %d", level, said, warnings)
 		}
@@ -146,7 +146,7 @@ func TestWindowThatClosesDuringARollout(t *testing.T) {
 					t.Errorf("host %s: %s, want %s", n, failure.Ends[n], want)
 				}
 			}
-			if found := violationsOf(t, err); len(found) != 1 || found[0].Rule != "change-window" || found[0].VM != "vm2" {
+			if found := violationsOf(t, err); len(found) != 1 || found[0].Rule != "maintenance-window" || found[0].VM != "vm2" {
 				t.Errorf("got %+v", found)
 			}
 			if undone := conns["a"].times("settle undo=true") == 1; undone == test.stop {
@@ -205,7 +205,7 @@ func TestWindowThatClosesWhileAChangeWaitsForItsTurn(t *testing.T) {
 			t.Errorf("what was begun inside of the window: %v", err)
 		}
 		err := <-errs["b"]
-		if found := violationsOf(t, err); failureOf(t, err).Begun() || len(found) != 1 || found[0].Rule != "change-window" {
+		if found := violationsOf(t, err); failureOf(t, err).Begun() || len(found) != 1 || found[0].Rule != "maintenance-window" {
 			t.Errorf("got %+v", found)
 		}
 		if conns["b"].times("prepare") != 1 || conns["b"].times("apply") != 0 || conns["b"].times("release") != 1 {
@@ -225,7 +225,7 @@ func TestPlanOutsideOfTheWindowWarns(t *testing.T) {
 	p := change.Change{Subject: "x", Token: "t", Want: want}
 	view := f.Look(t.Context(), []string{"a"})
 	of := func(found []rules.Finding) []rules.Finding {
-		return slices.DeleteFunc(found, func(x rules.Finding) bool { return x.Rule != "change-window" })
+		return slices.DeleteFunc(found, func(x rules.Finding) bool { return x.Rule != "maintenance-window" })
 	}
 	if found := of(f.Check(view, p)); len(found) != 1 || found[0].Level != rules.Warning {
 		t.Errorf("got %+v, want a warning", found)

@@ -185,7 +185,7 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 			c.WantNoChanges()
 		})
 	}
-	t.Run("a closed change window", func(t *testing.T) {
+	t.Run("a closed maintenance window", func(t *testing.T) {
 		t.Parallel()
 		r := rig.New(t, rig.HGX(rig.A100, 1))
 		never := r.Block(closedNow())
@@ -193,8 +193,8 @@ func TestAPlanOfADestroySaysWhatItDisturbs(t *testing.T) {
 		c := rig.NewCLI(t, r.Block()+ml)
 		c.Apply()
 		c.Write(never + ml)
-		rig.WantSaid(t, c.Ok("plan", "-destroy"), "The change window is closed", "resets this GPU")
-		rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "The change window is closed")
+		rig.WantSaid(t, c.Ok("plan", "-destroy"), "The maintenance window is closed", "resets this GPU")
+		rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "The maintenance window is closed")
 		r.WantLayout("3g.40gb@0 3g.40gb@4", 0)
 	})
 	t.Run("by another kind", func(t *testing.T) {

@@ -191,4 +191,3 @@ func must[T any](v T, ok bool) T {
 	}
 	return v
 }
-

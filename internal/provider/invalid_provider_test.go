@@ -12,7 +12,7 @@ import (
 // What is wrong in a provider block is said before a host is asked.
 func TestInvalidProviderBlocks(t *testing.T) {
 	t.Parallel()
-	window := func(s string) string { return "change_window = { " + s + " }" }
+	window := func(s string) string { return "maintenance_window = { " + s + " }" }
 	host := func(s string) string { return "hosts = { h = { " + s + " } }" }
 	const key = `private_key_file = "/nowhere/key"`
 	open := filepath.Join(t.TempDir(), "key")
@@ -23,9 +23,9 @@ func TestInvalidProviderBlocks(t *testing.T) {
 		block string
 		says  []string
 	}{
-		"equal times":       {window(`start = "22:00", end = "22:00"`), []string{"Invalid change window", "Two different times"}},
-		"no day":            {window(`start = "22:00", end = "23:00", days = []`), []string{"Invalid change window", "the window would never open"}},
-		"start at the end":  {window(`start = "24:00", end = "04:00"`), []string{"Invalid change window", "midnight is"}},
+		"equal times":       {window(`start = "22:00", end = "22:00"`), []string{"Invalid maintenance window", "Two different times"}},
+		"no day":            {window(`start = "22:00", end = "23:00", days = []`), []string{"Invalid maintenance window", "the window would never open"}},
+		"start at the end":  {window(`start = "24:00", end = "04:00"`), []string{"Invalid maintenance window", "midnight is"}},
 		"no such day":       {window(`start = "22:00", end = "04:00", days = ["friyay"]`), []string{"Invalid day", "friyay"}},
 		"no such time":      {window(`start = "25:00", end = "04:00"`), []string{"Invalid time of day", "two digits each"}},
 		"no such time zone": {window(`start = "22:00", end = "04:00", timezone = "Europe/Berlinn"`), []string{"Unknown time zone", "Europe/Berlinn"}},

@@ -77,9 +77,9 @@ func TestResourcesAndDataSourcesNeedHosts(t *testing.T) {
 	fresh.Write(block + rig.Config4)
 	once(fresh.Fails("import", "gpu_partition_config.vdi", "hv01,hv02"))
 	// Other mistakes of the block are said beside nothing else.
-	fresh.Write("provider \"gpu\" {\n  change_window = { start = \"22:00\", end = \"22:00\" }\n}\n" + resources)
-	if out := fresh.Fails("plan"); !strings.Contains(out, "Invalid change window") || strings.Contains(out, noHosts) {
-		t.Errorf("a plan with a wrong change window:\n%s", out)
+	fresh.Write("provider \"gpu\" {\n  maintenance_window = { start = \"22:00\", end = \"22:00\" }\n}\n" + resources)
+	if out := fresh.Fails("plan"); !strings.Contains(out, "Invalid maintenance window") || strings.Contains(out, noHosts) {
+		t.Errorf("a plan with a wrong maintenance window:\n%s", out)
 	}
 
 	t.Setenv(provider.EnvSimulatedFleet, r.Fleet.Path())

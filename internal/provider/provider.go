@@ -118,7 +118,7 @@ type model struct {
 	Rules             types.Map    `tfsdk:"rules"`
 	Power             types.Object `tfsdk:"power"`
 	MaxVMStops        types.Int64  `tfsdk:"max_concurrent_vm_stops"`
-	ChangeWindow      types.Object `tfsdk:"change_window"`
+	MaintenanceWindow types.Object `tfsdk:"maintenance_window"`
 }
 
 func (p *gpuProvider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
@@ -150,8 +150,8 @@ func (p *gpuProvider) Schema(_ context.Context, _ provider.SchemaRequest, resp *
 			"rules": optional.MapOf(types.StringType, "Levels of rules, by rule id: `error`, `warning` or `off`. The [guide on rules](guides/rules.md) lists them and says what no level lifts.",
 				mapvalidator.KeysAre(stringvalidator.OneOf(ruleIDs()...)),
 				mapvalidator.ValueStringsAre(stringvalidator.OneOf(string(rules.Error), string(rules.Warning), string(rules.Off)))),
-			"power":         power.Attribute("These are the defaults for assignments that do not say otherwise, and for their destruction."),
-			"change_window": changeWindowAttribute(),
+			"power":              power.Attribute("These are the defaults for assignments that do not say otherwise, and for their destruction."),
+			"maintenance_window": maintenanceWindowAttribute(),
 			"max_concurrent_vm_stops": optional.Number("How many VMs of one cluster, or of one host that stands alone, this run stops at the same time. Default `1`. "+
 				"The hosts of a rollout begin their turns within it. A change of a partition count stops all VMs that hold GPUs of a host together; if they are more, that host has its turn alone.",
 				int64validator.AtLeast(1)),
@@ -180,10 +180,10 @@ func (p *gpuProvider) Configure(ctx context.Context, req provider.ConfigureReque
 		MaxParallelHosts: int(m.MaxParallelHosts.ValueInt64()), MaxConcurrentVMStops: int(m.MaxVMStops.ValueInt64()),
 		// What decides about hosts may be the result of another resource.
 		Unknown: m.SimulatedFleet.IsUnknown() || m.InventorySnapshot.IsUnknown() || m.MaxSnapshotAge.IsUnknown() || m.Hosts.IsUnknown() || m.Owner.IsUnknown() ||
-			m.OnUnreachable.IsUnknown() || !object.Known(m.Power, m.Rules, m.ChangeWindow), // and these decide about what the hosts say
+			m.OnUnreachable.IsUnknown() || !object.Known(m.Power, m.Rules, m.MaintenanceWindow), // and these decide about what the hosts say
 		PowerUnknown: !object.Known(m.Power),
 		Levels:       rules.Levels{},
-		Window:       decodeWindow(m.ChangeWindow, path.Root("change_window"), &resp.Diagnostics), Now: p.now, Patience: p.patience,
+		Window:       decodeWindow(m.MaintenanceWindow, path.Root("maintenance_window"), &resp.Diagnostics), Now: p.now, Patience: p.patience,
 	}
 	if !opt.Unknown {
 		levels := map[string]string{}

@@ -206,8 +206,8 @@ var registry = []Rule{
 		Sentence: "No VM is stopped for a partition config by a permission that the same run takes back from its assignment. No level lifts it.",
 	},
 	{
-		ID: changeWindow, Default: Error, Scope: FleetScope, Subjects: configsAndVMs, Source: srcProject, check: checkChangeWindow,
-		Sentence: "What disturbs a workload is done inside of the provider's `change_window`; a plan outside of it is a warning, an apply an error before the first step.",
+		ID: maintenanceWindow, Default: Error, Scope: FleetScope, Subjects: configsAndVMs, Source: srcProject, check: checkMaintenanceWindow,
+		Sentence: "What disturbs a workload is done inside of the provider's `maintenance_window`; a plan outside of it is a warning, an apply an error before the first step.",
 	},
 	{
 		ID: "live-migration-support", Default: Warning, Scope: HostScope, Subjects: configs, Source: srcPartitioning, kind: gpu.KindGPUP, check: checkLiveMigrationSupport,

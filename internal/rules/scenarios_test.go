@@ -40,7 +40,7 @@ func scenarios() []scenario {
 	all = append(all, hardwareScenarios()...)
 	all = append(all, capacityScenarios()...)
 	all = append(all, powerScenarios()...)
-	all = append(all, changeWindowScenarios()...)
+	all = append(all, maintenanceWindowScenarios()...)
 	all = append(all, vmScenarios()...)
 	all = append(all, migScenarios()...)
 	all = append(all, vgpuScenarios()...)

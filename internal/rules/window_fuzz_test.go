@@ -6,7 +6,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
 )
 
-// FuzzTimeOfDay reads the times of change windows.
+// FuzzTimeOfDay reads the times of maintenance windows.
 func FuzzTimeOfDay(f *testing.F) {
 	for _, s := range []string{"22:00", "24:00", "24:01", "7:00", "-1:00", "", "00:60"} {
 		f.Add(s)

@@ -22,7 +22,7 @@ func list() []mutation {
 	var all []mutation
 	// Every rule's check.
 	for _, check := range []string{
-		"checkCapacity", "checkChangeWindow", "checkDDAXorPartition", "checkExistingPool", "checkFailoverHeadroom",
+		"checkCapacity", "checkMaintenanceWindow", "checkDDAXorPartition", "checkExistingPool", "checkFailoverHeadroom",
 		"checkForeignController", "checkGPUAssignable", "checkGPUExists", "checkGeneration2",
 		"checkHomogeneousGPUs", "checkHomogeneousLayout", "checkKeptInitialized", "checkKindOnPlatform", "checkKnownConfig",
 		"checkKnownPool", "checkLiveMigrationSupport", "checkMIGMode", "checkMIGPlacement",
@@ -153,6 +153,6 @@ func list() []mutation {
 		{in: provider + "/share", function: "model.keepPlanned", from: `!planned.Devices.IsUnknown()`, to: `true`},
 		{in: provider, function: "gpuProvider.Configure", from: `m.Hosts.IsUnknown()`, to: `false`},
 		{in: provider, function: "gpuProvider.Configure", from: `m.Owner.IsUnknown()`, to: `false`},
-		{in: provider, function: "gpuProvider.Configure", from: `!object.Known(m.Power, m.Rules, m.ChangeWindow)`, to: `false`},
+		{in: provider, function: "gpuProvider.Configure", from: `!object.Known(m.Power, m.Rules, m.MaintenanceWindow)`, to: `false`},
 	}...)
 }

@@ -14,7 +14,7 @@ variable "hosts" {
   default     = null
 }
 
-variable "change_window" {
+variable "maintenance_window" {
   description = "When running desktops may be shut down."
   type        = object({ days = optional(set(string)), start = string, end = string, timezone = string })
   default     = { start = "22:00", end = "04:00", timezone = "Europe/Berlin" }
@@ -44,9 +44,9 @@ variable "desktops" {
 # The user and the key are not here: GPU_SSH_USER and GPU_SSH_PRIVATE_KEY are a reader's in
 # jobs that plan, and an operator's in the job that applies.
 provider "gpu" {
-  owner         = "vdi-prod"
-  hosts         = var.hosts
-  change_window = var.change_window
+  owner              = "vdi-prod"
+  hosts              = var.hosts
+  maintenance_window = var.maintenance_window
 }
 
 # What an approver and the policies go by: warnings are not part of a saved plan.

@@ -8,5 +8,5 @@ inputs = {
   nodes           = ["hv01", "hv02"]
   partition_count = 8
   desktops        = ["avd-01", "avd-02", "avd-07"]
-  change_window   = { start = "22:00", end = "04:00", timezone = "Europe/Berlin" }
+  maintenance_window   = { start = "22:00", end = "04:00", timezone = "Europe/Berlin" }
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider"
 )
 
-// nightly is a change window that is closed by day.
-const nightly = `change_window = {
+// nightly is a maintenance window that is closed by day.
+const nightly = `maintenance_window = {
     start    = "22:00"
     end      = "04:00"
     timezone = "Europe/Berlin"
@@ -50,9 +50,9 @@ func TestAssignmentIsMadeAndDestroyedInsideOfTheWindow(t *testing.T) {
 	now := clocked(r)
 	layout := r.Block(nightly) + rig.Config4
 	assigned := layout + rig.Assign("avd-01", "allow_shutdown = true")
-	refused := rig.Says("The change window is closed", `gpu_vm_assignment for VM "avd-01"`,
+	refused := rig.Says("The maintenance window is closed", `gpu_vm_assignment for VM "avd-01"`,
 		"It is Tue 2025-11-18 14:02 CET", "every day from 22:00 to 04:00 of the next day (Europe/Berlin)",
-		`disturbs VM "avd-01" on host "hv01", which is shut down`, "on Tue 2025-11-18 22:00 CET (in 7 h 58 min)", "Rule: change-window")
+		`disturbs VM "avd-01" on host "hv01", which is shut down`, "on Tue 2025-11-18 22:00 CET (in 7 h 58 min)", "Rule: maintenance-window")
 	var before gpu.Snapshot
 	r.Steps(
 		resource.TestStep{ // the GPUs are idle
@@ -129,7 +129,7 @@ func TestLevelLiftsTheWindow(t *testing.T) {
 			r := rig.New(t, rig.TwoNodes())
 			clocked(r)
 			r.Steps(resource.TestStep{
-				Config: r.Block(nightly, fmt.Sprintf("rules = { change-window = %q }", level)) + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true"),
+				Config: r.Block(nightly, fmt.Sprintf("rules = { maintenance-window = %q }", level)) + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true"),
 				Check:  rig.Then(func() { r.WantHeld(gpu.VMRunning, "avd-01") }),
 			})
 		})
@@ -167,7 +167,7 @@ func TestWindowThatClosesBeforeTheSecondHost(t *testing.T) {
 						closes.Store(true)
 					},
 					Config:      r.Block(nightly) + held(8, test.onFailure),
-					ExpectError: rig.Says("The change window is closed", `disturbs VM "avd-04" on host "hv02"`, test.ended),
+					ExpectError: rig.Says("The maintenance window is closed", `disturbs VM "avd-04" on host "hv02"`, test.ended),
 				},
 				resource.TestStep{
 					PreConfig: func() {
@@ -186,24 +186,24 @@ func TestWindowThatClosesBeforeTheSecondHost(t *testing.T) {
 	}
 }
 
-// closedNow is a change window that is closed while a test runs, whenever that is.
+// closedNow is a maintenance window that is closed while a test runs, whenever that is.
 func closedNow() string {
 	opens := time.Now().UTC().Add(2 * time.Hour)
-	return fmt.Sprintf("change_window = { start = %q, end = %q }", opens.Format("15:04"), opens.Add(time.Hour).Format("15:04"))
+	return fmt.Sprintf("maintenance_window = { start = %q, end = %q }", opens.Format("15:04"), opens.Add(time.Hour).Format("15:04"))
 }
 
 func TestPlanOutsideOfTheWindowSaysWhenItOpens(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.TwoNodes())
 	warned := []string{
-		"Warning: The change window is closed", "disturbs VM \"avd-01\" on host \"hv01\", which is shut down", "Apply when it opens, on ", "UTC (in ", "Rule: change-window",
+		"Warning: The maintenance window is closed", "disturbs VM \"avd-01\" on host \"hv01\", which is shut down", "Apply when it opens, on ", "UTC (in ", "Rule: maintenance-window",
 	}
 	hcl := rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true")
 	c := rig.NewCLI(t, r.Block(closedNow())+hcl)
 	before := r.File()
 	out := c.Ok("plan")
 	rig.WantSaid(t, out, append(warned, "2 to add")...)
-	if n := strings.Count(out, "The change window is closed"); n != 1 {
+	if n := strings.Count(out, "The maintenance window is closed"); n != 1 {
 		t.Errorf("it warns %d times:\n%s", n, out)
 	}
 	r.WantUntouched(before)
@@ -211,19 +211,19 @@ func TestPlanOutsideOfTheWindowSaysWhenItOpens(t *testing.T) {
 	c.Write(r.Block() + hcl)
 	c.Apply()
 	c.Write(r.Block(closedNow()) + hcl)
-	if out := c.Ok("plan"); strings.Contains(out, "change window") {
+	if out := c.Ok("plan"); strings.Contains(out, "maintenance window") {
 		t.Errorf("it warns of a plan that changes nothing:\n%s", out)
 	}
 	rig.WantSaid(t, c.Ok("plan", "-destroy"), warned...)
-	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "Error: The change window is closed")
+	rig.WantSaid(t, c.Fails("destroy", "-auto-approve"), "Error: The maintenance window is closed")
 	r.WantHeld(gpu.VMRunning, "avd-01")
-	c.Write(r.Block(`change_window = { start = "00:00", end = "24:00" }`) + hcl)
-	if out := c.Destroy(); strings.Contains(out, "change window") {
+	c.Write(r.Block(`maintenance_window = { start = "00:00", end = "24:00" }`) + hcl)
+	if out := c.Destroy(); strings.Contains(out, "maintenance window") {
 		t.Errorf("it warns inside of the window:\n%s", out)
 	}
 }
 
-func TestBadChangeWindowIsRefused(t *testing.T) {
+func TestBadMaintenanceWindowIsRefused(t *testing.T) {
 	t.Parallel()
 	days := func(names ...string) any {
 		var out []tftypes.Value
@@ -239,32 +239,32 @@ func TestBadChangeWindowIsRefused(t *testing.T) {
 		"good":         {window: fields{"start": "22:00", "end": "04:00", "timezone": "America/New_York", "days": days("monday", "sunday")}},
 		"whole day":    {window: fields{"start": "00:00", "end": "24:00"}},
 		"until 24:00":  {window: fields{"start": "22:00", "end": "24:00"}},
-		"bad start":    {fields{"start": "10pm", "end": "04:00"}, []string{`change_window.start: Invalid time of day: Found: change_window.start is "10pm".`}},
-		"bad end":      {fields{"start": "22:00", "end": "4:00"}, []string{`change_window.end: Invalid time of day: Found: change_window.end is "4:00".`}},
-		"both are bad": {fields{"start": "22", "end": "25:00"}, []string{"change_window.start: Invalid", "change_window.end: Invalid"}},
+		"bad start":    {fields{"start": "10pm", "end": "04:00"}, []string{`maintenance_window.start: Invalid time of day: Found: maintenance_window.start is "10pm".`}},
+		"bad end":      {fields{"start": "22:00", "end": "4:00"}, []string{`maintenance_window.end: Invalid time of day: Found: maintenance_window.end is "4:00".`}},
+		"both are bad": {fields{"start": "22", "end": "25:00"}, []string{"maintenance_window.start: Invalid", "maintenance_window.end: Invalid"}},
 		"starts at the end of the day": {
-			fields{"start": "24:00", "end": "04:00"}, []string{`change_window.start: Invalid change window: Found: change_window.start is "24:00".`},
+			fields{"start": "24:00", "end": "04:00"}, []string{`maintenance_window.start: Invalid maintenance window: Found: maintenance_window.start is "24:00".`},
 		},
 		"no time at all": {
-			fields{"start": "22:00", "end": "22:00"}, []string{`change_window.end: Invalid change window: Found: change_window.start and change_window.end are both "22:00".`},
+			fields{"start": "22:00", "end": "22:00"}, []string{`maintenance_window.end: Invalid maintenance window: Found: maintenance_window.start and maintenance_window.end are both "22:00".`},
 		},
 		"unknown day": {
 			fields{"start": "22:00", "end": "04:00", "days": days("monday", "Tue")},
-			[]string{`change_window.days: Invalid day: Found: change_window.days has "Tue".` + "\nWanted: monday, tuesday, wednesday, thursday, friday, saturday, sunday."},
+			[]string{`maintenance_window.days: Invalid day: Found: maintenance_window.days has "Tue".` + "\nWanted: monday, tuesday, wednesday, thursday, friday, saturday, sunday."},
 		},
-		"no days":         {fields{"start": "22:00", "end": "04:00", "days": days()}, []string{"change_window.days: Invalid change window: Found: change_window.days is empty"}},
-		"unknown zone":    {fields{"start": "22:00", "end": "04:00", "timezone": "Europe/Atlantis"}, []string{`change_window.timezone: Unknown time zone: Found: change_window.timezone is "Europe/Atlantis".`}},
-		"zone of whoever": {fields{"start": "22:00", "end": "04:00", "timezone": "Local"}, []string{`change_window.timezone: Unknown time zone: Found: change_window.timezone is "Local".`}},
-		"empty zone":      {fields{"start": "22:00", "end": "04:00", "timezone": ""}, []string{"change_window.timezone: Unknown time zone"}},
+		"no days":         {fields{"start": "22:00", "end": "04:00", "days": days()}, []string{"maintenance_window.days: Invalid maintenance window: Found: maintenance_window.days is empty"}},
+		"unknown zone":    {fields{"start": "22:00", "end": "04:00", "timezone": "Europe/Atlantis"}, []string{`maintenance_window.timezone: Unknown time zone: Found: maintenance_window.timezone is "Europe/Atlantis".`}},
+		"zone of whoever": {fields{"start": "22:00", "end": "04:00", "timezone": "Local"}, []string{`maintenance_window.timezone: Unknown time zone: Found: maintenance_window.timezone is "Local".`}},
+		"empty zone":      {fields{"start": "22:00", "end": "04:00", "timezone": ""}, []string{"maintenance_window.timezone: Unknown time zone"}},
 		// What is known is checked, and only that.
 		"start is not known": {window: fields{"start": tftypes.UnknownValue, "end": "00:00"}},
-		"zone is not known":  {fields{"start": "22:00", "end": "4", "timezone": tftypes.UnknownValue}, []string{"change_window.end: Invalid time of day"}},
+		"zone is not known":  {fields{"start": "22:00", "end": "4", "timezone": tftypes.UnknownValue}, []string{"maintenance_window.end: Invalid time of day"}},
 		"days are not known": {window: fields{"start": "22:00", "end": "04:00", "days": tftypes.UnknownValue}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, schema := newProtocol(t)
-			config, err := tfprotov6.NewDynamicValue(schema.ValueType(), valueOf(schema.ValueType(), fields{"change_window": x.window, "owner": "test"}))
+			config, err := tfprotov6.NewDynamicValue(schema.ValueType(), valueOf(schema.ValueType(), fields{"maintenance_window": x.window, "owner": "test"}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -291,10 +291,10 @@ func TestWindowThatIsNotKnownYet(t *testing.T) {
 	r := rig.New(t, rig.TwoNodes())
 	now := clocked(r)
 	block := `resource "terraform_data" "night" { input = "22:00" }
-` + r.Block(`change_window = { start = terraform_data.night.output, end = "04:00", timezone = "Europe/Berlin" }`)
+` + r.Block(`maintenance_window = { start = terraform_data.night.output, end = "04:00", timezone = "Europe/Berlin" }`)
 	hcl := block + rig.Config4 + rig.Assign("avd-01", "allow_shutdown = true")
 	r.Steps(
-		resource.TestStep{Config: hcl, ExpectError: rig.Says("The change window is closed")},
+		resource.TestStep{Config: hcl, ExpectError: rig.Says("The maintenance window is closed")},
 		resource.TestStep{
 			PreConfig: func() {
 				r.WantFree(gpu.VMRunning, "avd-01")

@@ -34,11 +34,11 @@ type windowModel struct {
 	Timezone types.String `tfsdk:"timezone"`
 }
 
-func changeWindowAttribute() schema.SingleNestedAttribute {
+func maintenanceWindowAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		MarkdownDescription: "When disruptive changes may be made. Outside the window, disruptive changes are a warning at plan and fail at apply before any host is changed. " +
-			"Non-disruptive changes are always applied. See the [guide on disruption](guides/disruption.md#the-change-window). Default: always.",
-		Optional: true, Validators: []validator.Object{window{"days, start and end of a change window in a time zone"}},
+			"Non-disruptive changes are always applied. See the [guide on disruption](guides/disruption.md#the-maintenance-window). Default: always.",
+		Optional: true, Validators: []validator.Object{window{"days, start and end of a maintenance window in a time zone"}},
 		Attributes: map[string]schema.Attribute{
 			"days": optional.SetOf(types.StringType, "The days on which the window starts, `monday` to `sunday`. Default: every day."),
 			"start": schema.StringAttribute{
@@ -52,14 +52,14 @@ func changeWindowAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// window is a change window that makes sense.
+// window is a maintenance window that makes sense.
 type window struct{ valid.Must }
 
 func (window) ValidateObject(_ context.Context, req validator.ObjectRequest, resp *validator.ObjectResponse) {
 	decodeWindow(req.ConfigValue, req.Path, &resp.Diagnostics)
 }
 
-// decodeWindow reads a change window and says what is wrong with what is known of it. It
+// decodeWindow reads a maintenance window and says what is wrong with what is known of it. It
 // returns nil when there is none, or when it is wrong or not known yet.
 func decodeWindow(o types.Object, at path.Path, diags *diag.Diagnostics) *rules.Window {
 	m := object.Decode[windowModel](o, diags)
@@ -77,10 +77,10 @@ func decodeWindow(o types.Object, at path.Path, diags *diag.Diagnostics) *rules.
 	switch {
 	case diags.ErrorsCount() > before:
 	case w.Start == rules.EndOfDay:
-		diags.AddAttributeError(at.AtName("start"), "Invalid change window", fmt.Sprintf(
+		diags.AddAttributeError(at.AtName("start"), "Invalid maintenance window", fmt.Sprintf(
 			"Found: %s is %q.\nWanted: The window opens before the day ends; midnight is \"00:00\".", at.AtName("start"), w.Start))
 	case known && w.Start == w.End:
-		diags.AddAttributeError(at.AtName("end"), "Invalid change window", fmt.Sprintf(
+		diags.AddAttributeError(at.AtName("end"), "Invalid maintenance window", fmt.Sprintf(
 			"Found: %s and %s are both %q.\nWanted: Two different times; for whole days write start = \"00:00\" and end = \"24:00\".", at.AtName("start"), at.AtName("end"), w.End))
 	}
 	if diags.ErrorsCount() > before || !object.Known(o) {
@@ -106,7 +106,7 @@ func decodeDays(days types.Set, at path.Path, diags *diag.Diagnostics) []time.We
 		out = append(out, day)
 	}
 	if len(days.Elements()) == 0 {
-		diags.AddAttributeError(at, "Invalid change window", fmt.Sprintf("Found: %s is empty, so that the window would never open.\nWanted: A day, or no days for every day.", at))
+		diags.AddAttributeError(at, "Invalid maintenance window", fmt.Sprintf("Found: %s is empty, so that the window would never open.\nWanted: A day, or no days for every day.", at))
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func byDay(w rules.World) rules.World {
 	return w
 }
 
-func changeWindowScenarios() []scenario {
+func maintenanceWindowScenarios() []scenario {
 	atNight := func(w *rules.World, _ *change.Change) { w.Now = w.Now.Add(8 * time.Hour) }
 	runs := func() (rules.World, change.Change) {
 		return byDay(world(host("hv01", vm("a", gpu.VMRunning)))), create("t", partition("a", "hv01"))
@@ -46,55 +46,55 @@ func changeWindowScenarios() []scenario {
 	}
 	return []scenario{
 		{
-			rule: "change-window", name: "VM", level: rules.Warning, path: "power", change: true,
+			rule: "maintenance-window", name: "VM", level: rules.Warning, path: "power", change: true,
 			says: []string{
 				`VM "a" on host "hv01"`, `gpu_vm_assignment for VM "a" disturbs VM "a" on host "hv01", which is shut down.`,
 				"It is Tue 2025-11-18 14:03 UTC", "every day from 22:00 to 04:00 of the next day (UTC)",
-				"on Tue 2025-11-18 22:00 UTC (in 7 h 57 min)", `rules = { change-window = "warning" }`,
+				"on Tue 2025-11-18 22:00 UTC (in 7 h 57 min)", `rules = { maintenance-window = "warning" }`,
 			},
 			build: runs, satisfy: atNight,
 		},
 		{
-			rule: "change-window", name: "VM that waits for its next power-off", level: rules.Warning, path: "power", change: true,
+			rule: "maintenance-window", name: "VM that waits for its next power-off", level: rules.Warning, path: "power", change: true,
 			build:   runs,
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Power.NextOff = true },
 		},
 		{
-			rule: "change-window", name: "VM that may not be stopped", level: rules.Warning, path: "power", change: true,
+			rule: "maintenance-window", name: "VM that may not be stopped", level: rules.Warning, path: "power", change: true,
 			build:   runs,
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Assignment.Power.AllowShutdown = false },
 		},
 		{
-			rule: "change-window", name: "VM that is off", level: rules.Warning, path: "power", change: true,
+			rule: "maintenance-window", name: "VM that is off", level: rules.Warning, path: "power", change: true,
 			build:   runs,
 			satisfy: func(w *rules.World, _ *change.Change) { w.Hosts["hv01"].VMs[0].State = gpu.VMOff },
 		},
 		{
-			rule: "change-window", name: "destroy of an assignment", level: rules.Warning, path: "power", change: true,
+			rule: "maintenance-window", name: "destroy of an assignment", level: rules.Warning, path: "power", change: true,
 			build:   destroyed,
 			satisfy: func(w *rules.World, _ *change.Change) { w.Window = nil },
 		},
 		{
-			rule: "change-window", name: "config", level: rules.Warning, path: "max_disruption", change: true,
+			rule: "maintenance-window", name: "config", level: rules.Warning, path: "max_disruption", change: true,
 			says: []string{
 				`gpu_partition_config "vdi" disturbs VMs "a" and "b" on host "hv01", which are shut down; VM "c" on host "hv02", which is shut down.`,
 			},
 			build: held, satisfy: atNight,
 		},
 		{
-			rule: "change-window", name: "config that may disturb nobody", level: rules.Warning, path: "max_disruption", change: true,
+			rule: "maintenance-window", name: "config that may disturb nobody", level: rules.Warning, path: "max_disruption", change: true,
 			build:   held,
 			satisfy: func(_ *rules.World, p *change.Change) { p.Want.Config.MaxDisruption = gpu.DisruptNone },
 		},
 		{
-			rule: "change-window", name: "config with VMs that may not be stopped", level: rules.Warning, path: "max_disruption", change: true,
+			rule: "maintenance-window", name: "config with VMs that may not be stopped", level: rules.Warning, path: "max_disruption", change: true,
 			build: held,
 			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].Claims, w.Hosts["hv02"].Claims = nil, nil
 			},
 		},
 		{
-			rule: "change-window", name: "config on idle GPUs", level: rules.Warning, path: "max_disruption", change: true,
+			rule: "maintenance-window", name: "config on idle GPUs", level: rules.Warning, path: "max_disruption", change: true,
 			build: held,
 			satisfy: func(w *rules.World, _ *change.Change) {
 				w.Hosts["hv01"].GPUs[0].Partitionable.Partitions = nil
@@ -122,10 +122,10 @@ func TestCheckWindow(t *testing.T) {
 		"closed": {
 			world: closed, plan: plan, disturbed: stops, level: rules.Error, path: "max_disruption",
 			says: []string{
-				`Found: It is Tue 2025-11-18 14:03 UTC, and the provider's ` + "`change_window`" + ` is open every day from 22:00 to 04:00 of the next day (UTC).`,
+				`Found: It is Tue 2025-11-18 14:03 UTC, and the provider's ` + "`maintenance_window`" + ` is open every day from 22:00 to 04:00 of the next day (UTC).`,
 				`gpu_partition_config "vdi" disturbs VMs "a" and "b" on host "hv01", which are shut down; VM "c" on host "hv02", which is shut down.`,
 				"Fix: Apply when it opens, on Tue 2025-11-18 22:00 UTC (in 7 h 57 min).",
-				"Rule: change-window",
+				"Rule: maintenance-window",
 			},
 		},
 		"one host": {
@@ -138,9 +138,9 @@ func TestCheckWindow(t *testing.T) {
 			disturbed: []rules.Disturbed{{Host: "gpu01", Class: gpu.DisruptGPUReset}},
 			says:      []string{`the config disturbs what runs on host "gpu01" (gpu_reset).`},
 		},
-		"a warning":        {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"change-window": rules.Warning}, level: rules.Warning, path: "max_disruption"},
-		"as an error":      {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"change-window": rules.Error}, level: rules.Error, path: "max_disruption"},
-		"off":              {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"change-window": rules.Off}},
+		"a warning":        {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Warning}, level: rules.Warning, path: "max_disruption"},
+		"as an error":      {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Error}, level: rules.Error, path: "max_disruption"},
+		"off":              {world: closed, plan: plan, disturbed: stops, levels: rules.Levels{"maintenance-window": rules.Off}},
 		"open":             {world: open, plan: plan, disturbed: stops},
 		"no window":        {world: rules.World{Now: afternoon}, plan: plan, disturbed: stops},
 		"nobody disturbed": {world: closed, plan: plan},
@@ -153,7 +153,7 @@ func TestCheckWindow(t *testing.T) {
 				}
 				return
 			}
-			if len(found) != 1 || found[0].Rule != "change-window" || found[0].Level != test.level || found[0].Path != test.path {
+			if len(found) != 1 || found[0].Rule != "maintenance-window" || found[0].Level != test.level || found[0].Path != test.path {
 				t.Fatalf("got %+v", found)
 			}
 			for _, text := range test.says {

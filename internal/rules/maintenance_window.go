@@ -10,9 +10,9 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 )
 
-// changeWindow is the id of the rule that two ways lead to: Check forecasts, and
+// maintenanceWindow is the id of the rule that two ways lead to: Check forecasts, and
 // CheckWindow goes by what the hosts have prepared.
-const changeWindow = "change-window"
+const maintenanceWindow = "maintenance-window"
 
 // Disturbed is a host where a change disturbs what runs.
 type Disturbed struct {
@@ -22,27 +22,27 @@ type Disturbed struct {
 	VMs []string
 }
 
-// CheckWindow is the rule change-window at apply: the hosts have prepared the change, so
+// CheckWindow is the rule maintenance-window at apply: the hosts have prepared the change, so
 // what it disturbs is known. Outside of the window that is an error unless the levels say
 // otherwise.
 func CheckWindow(w World, p change.Change, disturbed []Disturbed, levels Levels) []Finding {
-	if len(disturbed) == 0 || w.Window == nil || w.Window.Open(w.Now) || levels[changeWindow] == Off {
+	if len(disturbed) == 0 || w.Window == nil || w.Window.Open(w.Now) || levels[maintenanceWindow] == Off {
 		return nil
 	}
 	f := outsideOf(w.Window, w.Now, p, disturbed)
-	f.Rule = changeWindow
+	f.Rule = maintenanceWindow
 	for i := range registry {
-		if registry[i].ID == changeWindow {
+		if registry[i].ID == maintenanceWindow {
 			f.Level = levels.inForce(&registry[i], f.Level)
 		}
 	}
 	return []Finding{f}
 }
 
-// checkChangeWindow forecasts what a plan will disturb. Its finding is a warning: the
+// checkMaintenanceWindow forecasts what a plan will disturb. Its finding is a warning: the
 // window may well be open when the plan is applied. What may not be disturbed at all
 // is the business of other rules.
-func checkChangeWindow(r *run) {
+func checkMaintenanceWindow(r *run) {
 	if r.window == nil || !r.transition() || r.window.Open(r.now) {
 		return
 	}
@@ -72,10 +72,10 @@ func (r *run) disturbs() []Disturbed {
 func outsideOf(w *Window, now time.Time, p change.Change, disturbed []Disturbed) Finding {
 	f := Finding{
 		Path:  "name",
-		Title: "The change window is closed",
-		Found: fmt.Sprintf("It is %s, and the provider's `change_window` is open %s.", clockText(now.In(w.Zone)), w),
+		Title: "The maintenance window is closed",
+		Found: fmt.Sprintf("It is %s, and the provider's `maintenance_window` is open %s.", clockText(now.In(w.Zone)), w),
 		Fix: fmt.Sprintf("Apply when it opens, on %s (in %s). To go ahead earlier, set `rules = { %s = \"warning\" }` in the provider.",
-			clockText(w.Opens(now)), untilText(w.Opens(now).Sub(now)), changeWindow),
+			clockText(w.Opens(now)), untilText(w.Opens(now).Sub(now)), maintenanceWindow),
 	}
 	switch {
 	case p.Want.Config != nil || p.Prior.Config != nil:
