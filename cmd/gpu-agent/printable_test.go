@@ -37,7 +37,7 @@ func TestNamesCannotForgeTables(t *testing.T) {
 	run := func(code int, args ...string) string {
 		t.Helper()
 		out, said := r.run(code, args...)
-		for _, fault := range others.Faults(out + said) {
+		for _, fault := range others.Faults(out+said, false) {
 			t.Errorf("%q: %s", args, fault)
 		}
 		return out

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"regexp"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 
@@ -21,9 +22,15 @@ func (p plainly) Close() error {
 	return nil
 }
 
+// labels are what our own lines begin with, such as "Fix:", in the middle of a line.
+var labels = regexp.MustCompile(`([^\n ]) +(\p{Lu}\pL*:)`)
+
+// speak also keeps a label in a name with the word before it: Terraform wraps lines at spaces, and a wrapped
+// line would begin with it.
 func speak(said []*tfprotov6.Diagnostic) {
 	for _, d := range said {
-		d.Summary, d.Detail = gpu.Printable(d.Summary), gpu.Lines(d.Detail)
+		d.Summary = gpu.Printable(d.Summary)
+		d.Detail = labels.ReplaceAllString(gpu.Lines(d.Detail), "$1\u00a0$2")
 	}
 }
 

@@ -51,13 +51,14 @@ func HostileNames() []string {
 }
 
 // Faults are what is wrong with an output that has hostile names in it: a character that is not printed, or
-// a line or a sentence of ours that a name makes.
-func Faults(out string) []string {
+// a line or a sentence of ours that a name makes. Where a CLI has wrapped it, any word may begin a line but
+// those that ours begin with.
+func Faults(out string, wrapped bool) []string {
 	var found []string
 	for line := range strings.Lines(out) {
 		line = strings.TrimSuffix(line, "\n")
 		for _, r := range line {
-			if !unicode.IsPrint(r) && r != '\t' {
+			if !unicode.IsPrint(r) && r != '\t' && r != '\u00a0' {
 				found = append(found, fmt.Sprintf("%U in %q", r, line))
 			}
 		}
@@ -66,7 +67,7 @@ func Faults(out string) []string {
 		}
 		bare := strings.TrimLeft(line, "│ |*-#")
 		for _, begins := range []string{"Error: ", "Warning: ", "Fix: ", "Forecast of ", "@everyone", "", "row |"} {
-			if strings.HasPrefix(bare, begins+forged) {
+			if strings.HasPrefix(bare, begins+forged) && (begins != "" || !wrapped) {
 				found = append(found, fmt.Sprintf("a forged line %q", line))
 			}
 		}
