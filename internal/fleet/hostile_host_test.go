@@ -75,7 +75,7 @@ func besideALiar(t *testing.T, seed uint64) map[string]int {
 	var has []*resource
 	for step := range 7 {
 		if step > 2 {
-			tells.host = lie(rng, alone.hosts(), own, has)
+			tells.host = lie(rng, alone.hosts(), own)
 		}
 		r, want := someChange(rng, alone.hosts(), has, step)
 		if r == nil {
@@ -293,7 +293,7 @@ func (w *world) makes(r *resource, want gpu.Want, prior *gpu.PartitionConfig) (s
 }
 
 // lie is what a hostile host makes up of itself, of what it has seen of others.
-func lie(rng *rand.Rand, honest map[string]*gpu.Host, own gpu.Host, has []*resource) *gpu.Host {
+func lie(rng *rand.Rand, honest map[string]*gpu.Host, own gpu.Host) *gpu.Host {
 	may := func() bool { return rng.IntN(2) == 0 }
 	h := own
 	h.VMs, h.Claims = slices.Clone(own.VMs), nil
