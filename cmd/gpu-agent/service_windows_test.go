@@ -35,6 +35,7 @@ func TestService(t *testing.T) {
 	if os.Getenv(built) == "" {
 		t.Skip("it installs a service on this machine; `make test-windows` runs it in a Windows of its own")
 	}
+	installProgram(t)
 	r := newRig(t)
 	r.run(0, "service", "remove") // what a test that was killed left
 	r.env = append(r.env, inOneProcess)
@@ -154,6 +155,31 @@ func wantSource(t *testing.T, want bool) {
 
 // wantInstalled asserts how Windows will start the service. The manager of Wine cannot
 // be asked for it.
+// installProgram puts the agent where only administrators may write, as the guide says. The folder that it was
+// built in may be below one that others can write to, and then it is not to be installed from there.
+func installProgram(t *testing.T) {
+	t.Helper()
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(os.Getenv("ProgramFiles"), "gpu-agent")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	was := binary
+	binary = filepath.Join(dir, "gpu-agent.exe")
+	t.Cleanup(func() {
+		binary = was
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(binary, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func wantInstalled(t *testing.T) {
 	t.Helper()
 	k, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\gpu-agent`, registry.QUERY_VALUE)
