@@ -58,7 +58,8 @@ func newLocalRig(t *testing.T, host gpu.Host) *rig {
 	return r
 }
 
-// newHost makes a host. Its agent keeps its state as on a real one, in a directory.
+// newHost makes a host. Its agent keeps its state as on a real one, in a directory on drive C: what others
+// can write to, such as /tmp, is none that an agent takes.
 func newHost(t *testing.T, host gpu.Host, provider string) *rig {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,16 +67,28 @@ func newHost(t *testing.T, host gpu.Host, provider string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{Folder: cli.New(t, provider, "windows-tests"), fleet: fleet, stateDir: filepath.Join(dir, "state")}
+	state, err := os.MkdirTemp(driveC, "gpu-agent-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(state); err != nil {
+			t.Error(err)
+		}
+	})
+	return &rig{Folder: cli.New(t, provider, "windows-tests"), fleet: fleet, stateDir: filepath.Join(state, "state")}
 }
 
 // agentEnv tells the agent under Wine which host stands behind COM.
 func (r *rig) agentEnv() []string {
 	return []string{
 		"GPU_AGENT_WMI_FIXTURE=" + onWindows(r.fleet.Path()), "GPU_AGENT_WMI_FIXTURE_HOST=hv01",
-		"GPU_AGENT_STATE_DIR=" + onWindows(r.stateDir),
+		`GPU_AGENT_STATE_DIR=C:\` + filepath.Base(filepath.Dir(r.stateDir)) + `\state`,
 	}
 }
+
+// driveC is drive C of the Windows that tools/wine/prepare makes.
+const driveC = "../../bin/.wine/drive_c"
 
 // onWindows is what Wine calls a file.
 func onWindows(path string) string { return "Z:" + path }
