@@ -2,6 +2,7 @@ package vmassignment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -36,7 +37,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	cluster := ""
 	switch {
 	case !named && !fleet.IsVMID(ref), named && (where == "" || name == ""):
-		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID), host/name or cluster/name, such as hv01/avd-01.", ref))
+		resp.Diagnostics.AddError("Invalid import id", fmt.Sprintf("Found: %q.\nAn import id is a VM's id (GUID), host/name, host/id or cluster/name, such as hv01/avd-01.", ref))
 		return
 	case named && (r.Fleet.Has(where) || r.Fleet.Unknown()):
 		hosts, ref = []string{where}, name
@@ -48,6 +49,11 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 		cluster, ref = where, name
 	}
 	view, at, err := r.Fleet.LookForVM(ctx, ref, hosts, cluster, nil)
+	if ambiguous, ok := errors.AsType[*fleet.AmbiguousVMError](err); ok {
+		resp.Diagnostics.AddError("Several VMs fit the import id", fmt.Sprintf(
+			"Found: %v.\nFix: Import it as host/id, with the host that has the VM, such as %s/%s.", words.Capital(err.Error()), ambiguous.Found[0].Host, ambiguous.Found[0].VM.ID))
+		return
+	}
 	if err != nil {
 		if report.Unreachable(&resp.Diagnostics, r.Fleet, label(ref), view, view.Silent()...) {
 			resp.Diagnostics.AddError("VM does not exist", fmt.Sprintf("Found: %v.", words.Capital(err.Error())))
@@ -56,6 +62,7 @@ func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequ
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm_id"), at.VM.ID)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("vm"), at.VM.Name)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("owner_host"), at.Host)...) // where Read looks first
 }
 
 // readImported completes a state of which only the VM is known: from its claim when
