@@ -67,7 +67,7 @@ func newHost(t *testing.T, host gpu.Host, provider string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := os.MkdirTemp(driveC, "gpu-agent-test-")
+	state, err := os.MkdirTemp(driveC, "gpu-agent-test-") //nolint:usetesting // it has to be on drive C
 	if err != nil {
 		t.Fatal(err)
 	}
