@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/document"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // proposal is a change worked out on a host as it is now.
@@ -55,7 +56,7 @@ func (s *Server) proposeOn(host gpu.Host, ch Change) (proposal, error) {
 	p := proposal{host: host}
 	known := change.WithPeerClaims(host, ch.Claims, ch.Owner, ch.Token)
 	if !ch.ClaimOnly {
-		world := rules.World{Hosts: map[string]*gpu.Host{ch.Host: &known}, Owner: ch.Owner}
+		world := rules.World{World: whatif.World{Hosts: map[string]*gpu.Host{ch.Host: &known}, Owner: ch.Owner}}
 		p.findings = rules.Check(world, ch.Change, ch.Levels, rules.HostScope)
 		if len(violations(p.findings)) > 0 {
 			return p, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fake/others"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // fuzzHosts are one of each platform, with a VM and GPUs.
@@ -194,7 +195,7 @@ func FuzzReply(f *testing.F) {
 		for _, platform := range []gpu.Platform{gpu.HyperV, gpu.Linux} {
 			h.Name, h.Platform, h.Cluster = "hv01", platform, nil
 			for _, want := range wants {
-				w := rules.World{Hosts: map[string]*gpu.Host{"hv01": &h}}
+				w := rules.World{World: whatif.World{Hosts: map[string]*gpu.Host{"hv01": &h}}}
 				_, _ = rules.CheckAndForesee(w, change.Change{Subject: "s", Owner: "o", Token: "t", Want: want}, nil)
 			}
 		}

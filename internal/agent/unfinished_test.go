@@ -7,6 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // TestInventoryOfAHalfChangedHost lets the agent die after each write of each change. Until
@@ -33,7 +34,7 @@ func TestInventoryOfAHalfChangedHost(t *testing.T) {
 				if len(now.Unfinished) != 1 || now.Unfinished[0] != s.change.Subject {
 					t.Errorf("unfinished is %q", now.Unfinished)
 				}
-				world := rules.World{Hosts: map[string]*gpu.Host{host: &now}, Owner: owner}
+				world := rules.World{World: whatif.World{Hosts: map[string]*gpu.Host{host: &now}, Owner: owner}}
 				plan := change.Change{Subject: s.change.Subject, Token: s.change.Token, Want: s.change.Want, Prior: s.change.Prior}
 				for _, f := range rules.Check(world, plan, nil, rules.HostScope) {
 					if f.Level == rules.Error {

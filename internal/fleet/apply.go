@@ -15,6 +15,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -225,7 +226,7 @@ func (f *Fleet) apply(ctx context.Context, req Request) (*Result, error) {
 			return nil, t.failed("", err)
 		}
 	}
-	req.Undrained = rules.Undrained(rules.World{Fleet: index, Owner: f.opt.Owner}, req.Change)
+	req.Undrained = whatif.Undrained(whatif.World{Fleet: index, Owner: f.opt.Owner}, req.Change)
 	for _, n := range names {
 		ch := t.changes[n]
 		ch.Undrained = req.Undrained

@@ -8,6 +8,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -72,7 +73,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	}
 	v = f.withNeighbours(v)
 	world := f.world(v)
-	d.View, d.Approved = v, change.Approved{Keys: []string{}, Handed: rules.TakenOver(world, ch)}
+	d.View, d.Approved = v, change.Approved{Keys: []string{}, Handed: whatif.TakenOver(world.World, ch)}
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
 	d.Findings, d.Forecasts = rules.CheckAndForesee(world, ch, f.opt.Levels)
 	d.Findings = append(d.Findings, rules.Unrestorable(v.Hosts, ch)...)

@@ -25,6 +25,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/connect"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -130,7 +131,7 @@ type Fleet struct {
 	// swept is true once this run has looked for claims of VMs that are gone.
 	swept atomic.Bool
 	// seen are the hosts as this run knows them, to find VMs by.
-	seen *rules.Fleet
+	seen *whatif.Fleet
 	// names are the hosts in sorted order, byName by folded name, and declared by the folded
 	// cluster that the configuration says they are in.
 	names    []string
@@ -181,8 +182,8 @@ func New(opt Options) *Fleet {
 		drains:   map[string]*semaphore.Weighted{},
 		told:     map[string]bool{},
 		waits:    newWaits(opt.Patience),
-		seen:     rules.NewFleet(nil),
-		saw:      View{index: rules.NewFleet(nil)},
+		seen:     whatif.NewFleet(nil),
+		saw:      View{index: whatif.NewFleet(nil)},
 		indexed:  map[string]View{},
 		names:    slices.Sorted(maps.Keys(opt.Hosts)),
 		byName:   map[string][]string{},
@@ -287,8 +288,8 @@ type View struct {
 	// Errors of those that did not.
 	Errors map[string]error
 
-	index *rules.Fleet // of the same hosts, nil for none
-	owner string       // of the state that looks
+	index *whatif.Fleet // of the same hosts, nil for none
+	owner string        // of the state that looks
 }
 
 // Complete tells whether every host answered.
@@ -582,7 +583,7 @@ func (f *Fleet) Check(v View, p change.Change) []rules.Finding {
 
 // CheckPolicy finds what an assignment's power policy takes back while a partition config
 // of this run still goes by it.
-func (f *Fleet) CheckPolicy(v View, p rules.Policy) []rules.Finding {
+func (f *Fleet) CheckPolicy(v View, p whatif.Policy) []rules.Finding {
 	return rules.CheckPolicy(f.world(v), p)
 }
 
@@ -593,17 +594,8 @@ func (f *Fleet) CheckOpen(v View, config change.Change) []rules.Finding {
 
 func (f *Fleet) world(v View) rules.World { return f.worldOf(v, f.index(v)) }
 
-func (f *Fleet) worldOf(v View, index *rules.Fleet) rules.World {
-	return rules.World{
-		Fleet:    index,
-		Owner:    f.opt.Owner,
-		Others:   f.Ledger.book,
-		Complete: v.Complete() && len(v.Hosts) == len(f.hosts),
-		Silent:   f.without,
-		Window:   f.opt.Window,
-		Now:      f.opt.Now(),
-		Agents:   f,
-	}
+func (f *Fleet) worldOf(v View, index *whatif.Fleet) rules.World {
+	return rules.World{World: whatif.World{Fleet: index, Owner: f.opt.Owner, Others: f.Ledger.book, Silent: f.without}, Complete: v.Complete() && len(v.Hosts) == len(f.hosts), Window: f.opt.Window, Now: f.opt.Now(), Agents: f}
 }
 
 // without tells whether a host did not answer this run, which goes on without it.
@@ -643,9 +635,9 @@ func (f *Fleet) Lacks(name string) (fields []string, version string) {
 
 // index gives the rules' index of a view. Resources look at the same hosts in turn, those of
 // their cluster, so the last one of each is kept.
-func (f *Fleet) index(v View) *rules.Fleet {
+func (f *Fleet) index(v View) *whatif.Fleet {
 	if v.index != nil || len(v.Hosts) == 0 {
-		return cmp.Or(v.index, rules.NewFleet(nil))
+		return cmp.Or(v.index, whatif.NewFleet(nil))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -657,7 +649,7 @@ func (f *Fleet) index(v View) *rules.Fleet {
 	case maps.EqualFunc(last.Hosts, v.Hosts, same):
 		last.index = last.index.With(v.Hosts)
 	default:
-		last.index = rules.NewFleet(v.Hosts)
+		last.index = whatif.NewFleet(v.Hosts)
 	}
 	last.Hosts = maps.Clone(v.Hosts)
 	f.indexed[id] = last

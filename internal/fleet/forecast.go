@@ -4,12 +4,13 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Forecasts tells, host by host in sorted order, what a plan would change and whom that would
 // disturb.
 func (f *Fleet) Forecasts(v View, p change.Change) []change.Forecast {
-	return rules.Foresee(f.world(v), p)
+	return whatif.Foresee(f.world(v).World, p)
 }
 
 // Refused is what hosts would refuse of a plan as things are, beside the rest of the run.
@@ -27,6 +28,6 @@ func (f *Fleet) SelectForForecast(kind gpu.Kind, name string, h *gpu.Host, sel *
 // this run plan, and whatever the time is.
 func (f *Fleet) CheckAlone(v View, p change.Change) []rules.Finding {
 	w := f.world(v)
-	w.Others, w.Window = rules.NewBook(), nil
+	w.Others, w.Window = whatif.NewBook(), nil
 	return rules.Check(w, p, f.opt.Levels.Without(rules.Feasible))
 }

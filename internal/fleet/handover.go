@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -145,7 +146,7 @@ func (f *Fleet) awaitSuccessor(ctx context.Context, v View, ch change.Change) (h
 	}
 	w := f.world(v)
 	f.Ledger.handovers.await(ctx, func() bool {
-		hosts = rules.TakenOver(w, ch)
+		hosts = whatif.TakenOver(w.World, ch)
 		return len(hosts) > 0
 	})
 	return hosts

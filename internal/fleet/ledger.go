@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Ledger records what each resource instance of one run means to hold, so that two
@@ -21,7 +22,7 @@ import (
 // run has another nonce and counts for nothing.
 type Ledger struct {
 	nonce string
-	book  *rules.Book
+	book  *whatif.Book
 
 	mu      sync.Mutex
 	next    int
@@ -43,7 +44,7 @@ type entry struct {
 }
 
 func newLedger(patience time.Duration) *Ledger {
-	return &Ledger{nonce: rand.Text()[:10], book: rules.NewBook(), entries: map[string]entry{}, keys: map[string]bool{}, met: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience)}
+	return &Ledger{nonce: rand.Text()[:10], book: whatif.NewBook(), entries: map[string]entry{}, keys: map[string]bool{}, met: map[string]bool{}, reshaped: map[string]bool{}, handovers: newHandovers(patience)}
 }
 
 // Instance returns the name of the instance being planned. previous is the name
@@ -136,7 +137,7 @@ func (l *Ledger) forget(instance string) {
 
 // Declare records what an assignment lets be done to its VM, and returns what the check
 // finds wrong with it, as Fleet.Record does.
-func (l *Ledger) Declare(instance string, p rules.Policy, check func() []rules.Finding) []rules.Finding {
+func (l *Ledger) Declare(instance string, p whatif.Policy, check func() []rules.Finding) []rules.Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.book.Declare(instance, p)

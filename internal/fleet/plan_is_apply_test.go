@@ -28,6 +28,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/fleet"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 var (
@@ -782,7 +783,7 @@ func (w *world) declare(f *fleet.Fleet, view fleet.View, p change.Change) []rule
 	if a == nil || p.Want.Empty() && p.Prior.Empty() {
 		return nil
 	}
-	policy := rules.Policy{Label: p.Subject, VMID: a.VMID, Power: a.Power}
+	policy := whatif.Policy{Label: p.Subject, VMID: a.VMID, Power: a.Power}
 	return f.Ledger.Declare(p.Token, policy, func() []rules.Finding { return f.CheckPolicy(view, policy) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -141,7 +142,7 @@ func (f *Fleet) abandoned(ctx context.Context, p change.Change) []rules.Finding 
 	defer f.judge.Unlock()
 	v := f.Seen()
 	taken := func(s stray) bool { // which its plan has said
-		return len(rules.TakenOver(f.world(v), change.Change{Token: s.claim.Token, Prior: s.claim.Want})) > 0
+		return len(whatif.TakenOver(f.world(v).World, change.Change{Token: s.claim.Token, Prior: s.claim.Want})) > 0
 	}
 	none := func() bool {
 		at := f.seen.Changes()

@@ -4,29 +4,30 @@ import (
 	"fmt"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // checkGPUAssignable finds GPUs that a pool or a VM wants whole and that their host
 // cannot give away. That a GPU cannot be partitioned is said by
 // valid-partition-count and gpu-not-paravirtual.
 func checkGPUAssignable(r *run) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Pool != nil:
-		r.reportUnassignable(w.Pool.Members, "members")
+		reportUnassignable(r, w.Pool.Members, "members")
 	case w.Assignment != nil && w.Assignment.Device != nil:
 		d := w.Assignment.Device
-		r.reportUnassignable(map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
+		reportUnassignable(r, map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
 	}
 }
 
-func (r *run) reportUnassignable(gpus map[string][]string, path string) {
+func reportUnassignable(r *run, gpus map[string][]string, path string) {
 	var unfit []member
 	var lines []string
-	for host, h := range r.hostsAtHand(gpus) {
-		if h.Platform == gpu.Linux && r.plan.Want.Pool != nil {
+	for host, h := range r.HostsAtHand(gpus) {
+		if h.Platform == gpu.Linux && r.Plan.Want.Pool != nil {
 			continue // nothing is given away
 		}
-		for g := range selected(h, gpus[host]) {
+		for g := range whatif.Selected(h, gpus[host]) {
 			if why := unassignable(g); why != "" {
 				unfit = append(unfit, member{host: host, gpu: g})
 				lines = append(lines, gpuOn(host, g)+" "+why)

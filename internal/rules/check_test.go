@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // scenario is one way to violate a rule. It is built anew for each use, since a test
@@ -129,7 +130,10 @@ func (s scenario) stood(t *testing.T) {
 	p.Prior = p.Want
 	p.Unchanged = s.drift || s.firm
 	if w.Others != nil {
-		w.Others.Settle()
+		for _, other := range w.Others.Plans() { // each wants what it had
+			other.Prior = other.Want
+			w.Others.Put(other.Token, other)
+		}
 	}
 	found := of(s.rule, rules.Check(w, p, nil))
 	// Some objects are this resource's own once it had them; then nothing is wrong.
@@ -253,7 +257,7 @@ func TestConflictWithAChangeIsNew(t *testing.T) {
 	comes := create("t-pool", pool("dda", "hv01"))
 	for name, p := range map[string]change.Change{"the unchanged config": stands, "the new pool": comes} {
 		w := world(host("hv01"))
-		w.Others = rules.NewBook(stands, comes)
+		w.Others = whatif.NewBook(stands, comes)
 		found := of("dda-xor-partition", rules.Check(w, p, nil))
 		if len(found) != 1 || found[0].Level != rules.Error || found[0].Stood {
 			t.Errorf("%s: got %+v", name, found)
@@ -261,7 +265,7 @@ func TestConflictWithAChangeIsNew(t *testing.T) {
 	}
 	stood := change.Change{Token: "t-pool", Want: comes.Want, Prior: comes.Want, Unchanged: true}
 	w := world(host("hv01"))
-	w.Others = rules.NewBook(stands, stood)
+	w.Others = whatif.NewBook(stands, stood)
 	for _, f := range of("dda-xor-partition", rules.Check(w, stands, nil)) {
 		if f.Level != rules.Warning || !f.Stood {
 			t.Errorf("both stood before: got %+v", f)
@@ -274,7 +278,7 @@ func TestConflictIsSymmetric(t *testing.T) {
 	a, b := create("t-a", partition("avd-02", "hv01")), create("t-b", partition("avd-02", "hv01"))
 	b.Subject = `gpu_vm_assignment "other" for VM "avd-02"`
 	w := world(host("hv01", vm("avd-02", gpu.VMOff)))
-	w.Others = rules.NewBook(a, b)
+	w.Others = whatif.NewBook(a, b)
 	fromA := of("single-partition-per-vm", rules.Check(w, a, nil))
 	fromB := of("single-partition-per-vm", rules.Check(w, b, nil))
 	if len(fromA) != 1 || len(fromB) != 1 {

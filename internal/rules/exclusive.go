@@ -6,101 +6,102 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func checkSinglePartition(r *run) {
-	a := r.plan.Want.Assignment
+	a := r.Plan.Want.Assignment
 	if a == nil || a.Partition == nil {
 		return
 	}
 	const wanted = "A VM gets at most one GPU partition."
-	for _, e := range r.othersForVM(a) {
-		if o := e.plan.Want.Assignment; o != nil && o.Partition != nil {
+	for _, e := range r.OthersForVM(a) {
+		if o := e.Plan.Want.Assignment; o != nil && o.Partition != nil {
 			r.report(Finding{
 				Path:   "vm",
 				Title:  "Two partitions for one VM",
 				Host:   a.Host,
-				VM:     vmWritten(a),
-				Other:  labelOf(e.plan),
+				VM:     whatif.VMWritten(a),
+				Other:  whatif.Label(e.Plan),
 				Found:  fmt.Sprintf("%s both give VM %s a partition.", r.both(e), quote(r.vmName(a, o))),
 				Wanted: wanted,
 				Fix:    "Keep one of the two; the other may be in another module." + wayOut,
-			}, key("plan", r.vmName(a, o), labelOf(e.plan)))
+			}, key("plan", r.vmName(a, o), whatif.Label(e.Plan)))
 		}
 	}
-	at, ok := r.locate(a)
-	if !ok || len(at.vm.PartitionAdapters) == 0 {
+	at, ok := r.Locate(a)
+	if !ok || len(at.VM.PartitionAdapters) == 0 {
 		return
 	}
-	n := len(at.vm.PartitionAdapters)
+	n := len(at.VM.PartitionAdapters)
 	f := Finding{
 		Path:   "vm",
 		Title:  "The VM already has a partition",
 		Wanted: fmt.Sprintf("%s gives it one. %s", r.label(), wanted),
 	}
-	claim, claimed := r.claimOnVM(at.key, at.vm.ID)
+	claim, claimed := r.ClaimOnVM(at.Key, at.VM.ID)
 	switch {
-	case claimed && !r.ours(claim):
-		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"), whose(claim))
-		f.Fix = r.handOver(vmText(at.vm))
-	case !r.hadPartition(at):
+	case claimed && !r.Ours(claim):
+		f.Found = fmt.Sprintf("%s on %s has %s, assigned by %s.", vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"), whose(claim))
+		f.Fix = r.handOver(vmText(at.VM))
+	case !r.HadPartition(at):
 		f.Found = fmt.Sprintf("%s on %s has %s that no Terraform resource manages; it was assigned by other means, such as Windows Admin Center or PowerShell.",
-			vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"))
+			vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"))
 		f.Fix = fmt.Sprintf("Adopt it with `terraform import ADDRESS %s`, where ADDRESS is this resource's address, or unassign the partition where it was assigned.",
-			at.vm.ID)
+			at.VM.ID)
 	case n > 1:
 		f.Title = "The VM has several partitions"
-		f.Found = fmt.Sprintf("%s on %s has %s; only one of them can come from this state.", vmText(at.vm), hostText(at.key), plural(n, "GPU partition adapter"))
+		f.Found = fmt.Sprintf("%s on %s has %s; only one of them can come from this state.", vmText(at.VM), hostText(at.Key), plural(n, "GPU partition adapter"))
 		f.Fix = "Remove the adapters that were added by other means while the VM is off."
 	default:
 		return
 	}
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = key("adapter", at.vm.ID, fmt.Sprint(i))
+		keys[i] = key("adapter", at.VM.ID, fmt.Sprint(i))
 	}
 	r.reportVM(at, f, keys...)
 }
 
 // vmName names the VM of two assignments in the same words for both.
 func (r *run) vmName(a, b *gpu.Assignment) string {
-	if at, ok := r.locate(a); ok {
-		return at.vm.Name
+	if at, ok := r.Locate(a); ok {
+		return at.VM.Name
 	}
-	return min(vmWritten(a), vmWritten(b))
+	return min(whatif.VMWritten(a), whatif.VMWritten(b))
 }
 
 func checkDDAXorPartition(r *run) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil:
-		for host, h := range r.hostsAtHand(w.Config.GPUs) {
-			for g := range selected(h, w.Config.GPUs[host]) {
+		for host, h := range r.HostsAtHand(w.Config.GPUs) {
+			for g := range whatif.Selected(h, w.Config.GPUs[host]) {
 				if h.Platform == gpu.Linux {
-					r.checkPassedThrough(host, g, w.Config.Kind)
+					checkPassedThrough(r, host, g, w.Config.Kind)
 					continue
 				}
-				r.checkPartitionedGPU(host, h, g)
+				checkPartitionedGPU(r, host, h, g)
 			}
 		}
 	case w.Pool != nil:
-		for host, h := range r.hostsAtHand(w.Pool.Members) {
+		for host, h := range r.HostsAtHand(w.Pool.Members) {
 			if h.Platform == gpu.Linux {
 				continue // shares are drawn from its pools, and layouts are welcome in them
 			}
-			for g := range selected(h, w.Pool.Members[host]) {
-				r.checkWholeGPU(host, h, g, "members")
+			for g := range whatif.Selected(h, w.Pool.Members[host]) {
+				checkWholeGPU(r, host, h, g, "members")
 			}
 		}
 	case w.Assignment != nil:
 		if d := w.Assignment.Device; d != nil {
-			if h, ok := r.host(d.Host); ok {
-				for g := range selected(h, d.GPUIDs) {
-					r.checkWholeGPU(d.Host, h, g, "device.gpu_ids")
+			if h, ok := r.Host(d.Host); ok {
+				for g := range whatif.Selected(h, d.GPUIDs) {
+					checkWholeGPU(r, d.Host, h, g, "device.gpu_ids")
 				}
 			}
 		}
-		r.checkBothKinds(w.Assignment)
+		checkBothKinds(r, w.Assignment)
 	}
 }
 
@@ -108,7 +109,7 @@ const xorWanted = "A physical GPU is either partitioned or given whole to VMs, n
 
 // checkPassedThrough looks for GPUs that a Linux host has given up for VMs. Of those that
 // are shared with containers gpu-vm-xor-share says it.
-func (r *run) checkPassedThrough(host string, g *gpu.GPU, kind gpu.Kind) {
+func checkPassedThrough(r *run, host string, g *gpu.GPU, kind gpu.Kind) {
 	if !g.Dismounted || kind == gpu.KindMPS || kind == gpu.KindTimeSlicing {
 		return
 	}
@@ -124,7 +125,7 @@ func (r *run) checkPassedThrough(host string, g *gpu.GPU, kind gpu.Kind) {
 }
 
 // checkPartitionedGPU looks for whoever takes a GPU of this config whole.
-func (r *run) checkPartitionedGPU(host string, h *gpu.Host, g *gpu.GPU) {
+func checkPartitionedGPU(r *run, host string, h *gpu.Host, g *gpu.GPU) {
 	f := Finding{
 		Path:   "selector",
 		Title:  "The GPU is assigned as a whole device",
@@ -133,25 +134,25 @@ func (r *run) checkPartitionedGPU(host string, h *gpu.Host, g *gpu.GPU) {
 		Wanted: r.label() + " partitions it. " + xorWanted,
 		Fix:    "Leave this GPU out of `selector`, or take it back from the pool or the VM first and mount it on the host.",
 	}
-	if e := r.conflict(host, func(w gpu.Want) bool { return takesWhole(w, host, g.ID) }); e != nil {
-		r.reportXor(f, e, host, g)
+	if e := r.Conflict(host, func(w gpu.Want) bool { return whatif.TakesWhole(w, host, g.ID) }); e != nil {
+		reportXor(r, f, e, host, g)
 		return
 	}
-	pool := inPool(h, g.ID)
+	pool := whatif.InPool(h, g.ID)
 	switch {
 	case pool != nil:
 		f.Found = fmt.Sprintf("%s is in pool %s.", gpuOn(host, g), quote(pool.Name))
 	case g.Dismounted:
 		f.Found = fmt.Sprintf("%s is dismounted from its host.", gpuOn(host, g))
 	default:
-		r.reportXorClaim(f, h, host, g, gpu.ClaimPool)
+		reportXorClaim(r, f, h, host, g, gpu.ClaimPool)
 		return
 	}
 	r.report(f, key("whole", host, g.ID))
 }
 
 // checkWholeGPU looks for whoever has partitions of a GPU that this plan takes whole.
-func (r *run) checkWholeGPU(host string, h *gpu.Host, g *gpu.GPU, path string) {
+func checkWholeGPU(r *run, host string, h *gpu.Host, g *gpu.GPU, path string) {
 	f := Finding{
 		Path:   path,
 		Title:  "The GPU is partitioned",
@@ -160,47 +161,37 @@ func (r *run) checkWholeGPU(host string, h *gpu.Host, g *gpu.GPU, path string) {
 		Wanted: r.label() + " takes it whole. " + xorWanted,
 		Fix:    "Choose another GPU in `" + path + "`, or take this one out of its gpu_partition_config and unassign its partitions first.",
 	}
-	if e := r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }); e != nil {
-		r.reportXor(f, e, host, g)
+	if e := r.Conflict(host, func(w gpu.Want) bool { return w.Config != nil && whatif.Contains(w.Config.GPUs[host], g.ID) }); e != nil {
+		reportXor(r, f, e, host, g)
 		return
 	}
-	if ids := holderIDs(g); len(ids) > 0 {
+	if ids := whatif.HolderIDs(g); len(ids) > 0 {
 		f.Found = fmt.Sprintf("Running VMs hold partitions of %s: %s.", gpuOn(host, g), joinAll(vmNames(h, ids)))
 		r.report(f, key("held", host, g.ID))
 		return
 	}
-	r.reportXorClaim(f, h, host, g, gpu.ClaimConfig)
-}
-
-// conflict finds another plan of this run that wants a GPU of the host.
-func (r *run) conflict(host string, wants func(gpu.Want) bool) *entry {
-	for e := range r.others(gpusOn(host)) {
-		if wants(e.plan.Want) {
-			return e
-		}
-	}
-	return nil
+	reportXorClaim(r, f, h, host, g, gpu.ClaimConfig)
 }
 
 // reportXor words a conflict inside the run the same for both sides.
-func (r *run) reportXor(f Finding, e *entry, host string, g *gpu.GPU) {
+func reportXor(r *run, f Finding, e *whatif.Entry, host string, g *gpu.GPU) {
 	f.Title = "A GPU is both partitioned and assigned whole"
-	f.Other = labelOf(e.plan)
+	f.Other = whatif.Label(e.Plan)
 	f.Found = fmt.Sprintf("%s both want %s; one partitions it, the other takes it whole.", r.both(e), gpuOn(host, g))
 	f.Wanted = xorWanted
 	f.Fix = "Leave this GPU out of one of the two." + wayOut
-	r.report(f, key("plan", host, g.ID, labelOf(e.plan)))
+	r.report(f, key("plan", host, g.ID, whatif.Label(e.Plan)))
 }
 
 // reportXorClaim reports a claim of the other kind. One of this state is only worth
 // a warning: its resource is not planned in this run yet, or is being removed in it.
-func (r *run) reportXorClaim(f Finding, h *gpu.Host, host string, g *gpu.GPU, other gpu.ClaimKind) {
+func reportXorClaim(r *run, f Finding, h *gpu.Host, host string, g *gpu.GPU, other gpu.ClaimKind) {
 	for c := range h.ClaimsOf(other) {
-		if !c.Covers(g.ID) || r.superseded(c) {
+		if !c.Covers(g.ID) || r.Superseded(c) {
 			continue
 		}
 		f.Found = fmt.Sprintf("%s is claimed by %s %s of %s.", gpuOn(host, g), claimNoun(other), quote(c.ID), whose(c))
-		if r.ours(c) {
+		if r.Ours(c) {
 			f.Level = Warning
 			f.Fix = "This works only when that resource gives the GPU up first: apply its removal before this change. " + f.Fix
 		}
@@ -223,9 +214,9 @@ func claimNoun(k gpu.ClaimKind) string {
 }
 
 // checkBothKinds finds a plan of this run that gives the VM the other kind.
-func (r *run) checkBothKinds(a *gpu.Assignment) {
-	for _, e := range r.othersForVM(a) {
-		o := e.plan.Want.Assignment
+func checkBothKinds(r *run, a *gpu.Assignment) {
+	for _, e := range r.OthersForVM(a) {
+		o := e.Plan.Want.Assignment
 		if o == nil || (o.Partition == nil) == (a.Partition == nil) {
 			continue
 		}
@@ -233,53 +224,53 @@ func (r *run) checkBothKinds(a *gpu.Assignment) {
 			Path:   "vm",
 			Title:  "A partition and a whole GPU for one VM",
 			Host:   a.Host,
-			VM:     vmWritten(a),
-			Other:  labelOf(e.plan),
+			VM:     whatif.VMWritten(a),
+			Other:  whatif.Label(e.Plan),
 			Found:  fmt.Sprintf("%s both assign to VM %s; one gives it a partition, the other whole GPUs.", r.both(e), quote(r.vmName(a, o))),
 			Wanted: "A VM gets either one partition or whole GPUs, from one resource.",
 			Fix:    "Keep one of the two." + wayOut,
-		}, key("kinds", r.vmName(a, o), labelOf(e.plan)))
+		}, key("kinds", r.vmName(a, o), whatif.Label(e.Plan)))
 	}
 }
 
 func checkOneConfigPerGPU(r *run) {
-	if p := r.plan.Want.Pool; p != nil {
-		r.checkOnePoolPerGPU(p)
+	if p := r.Plan.Want.Pool; p != nil {
+		checkOnePoolPerGPU(r, p)
 		return
 	}
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil {
 		return
 	}
-	shared := map[*entry][]member{}
+	shared := map[*whatif.Entry][]member{}
 	claimed := map[string][]member{} // by the claim's state and config
 	claims := map[string]*gpu.Claim{}
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		for g := range selected(h, c.GPUs[host]) {
+	for host, h := range r.HostsAtHand(c.GPUs) {
+		for g := range whatif.Selected(h, c.GPUs[host]) {
 			m := member{host: host, gpu: g}
-			for e := range r.others(gpusOn(host)) {
-				if o := e.plan.Want.Config; o != nil && contains(o.GPUs[host], g.ID) {
+			for e := range r.Others(whatif.GPUsOn(host)) {
+				if o := e.Plan.Want.Config; o != nil && whatif.Contains(o.GPUs[host], g.ID) {
 					shared[e] = append(shared[e], m)
 				}
 			}
-			if claim := r.configClaimOver(h, g.ID); claim != nil && !r.ours(claim) {
+			if claim := r.ConfigClaimOver(h, g.ID); claim != nil && !r.Ours(claim) {
 				k := claim.Owner + "\x00" + gpu.FoldID(claim.ID)
 				claims[k] = claim
 				claimed[k] = append(claimed[k], m)
 			}
 		}
 	}
-	for _, e := range slices.SortedFunc(maps.Keys(shared), compareEntries) {
+	for _, e := range slices.SortedFunc(maps.Keys(shared), whatif.CompareEntries) {
 		r.reportGPUs(Finding{
 			Path:   "selector",
 			Title:  "Two configurations for one GPU",
-			Other:  labelOf(e.plan),
+			Other:  whatif.Label(e.Plan),
 			Found:  fmt.Sprintf("%s both cover %s.", r.both(e), join(gpuTexts(shared[e]))),
 			Wanted: "A GPU has one layout, so one gpu_partition_config covers it.",
 			Fix:    "Tell the two apart with `hosts` or `selector`, or merge them." + wayOut,
-		}, "shared "+labelOf(e.plan), shared[e])
+		}, "shared "+whatif.Label(e.Plan), shared[e])
 	}
-	for _, k := range sortedKeys(claimed) {
+	for _, k := range whatif.SortedKeys(claimed) {
 		claim := claims[k]
 		r.reportGPUs(Finding{
 			Path:   "selector",
@@ -296,39 +287,39 @@ func gpuTexts(members []member) []string {
 }
 
 func checkUniqueName(r *run) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil:
-		for e := range r.others(configNamed(w.Config.ID)) {
-			if o := e.plan.Want.Config; o != nil && gpu.SameID(o.ID, w.Config.ID) {
-				r.reportTwin(e, "name", "partition config "+quote(w.Config.ID), "Give one of the two another `name`.")
+		for e := range r.Others(whatif.ConfigNamed(w.Config.ID)) {
+			if o := e.Plan.Want.Config; o != nil && gpu.SameID(o.ID, w.Config.ID) {
+				reportTwin(r, e, "name", "partition config "+quote(w.Config.ID), "Give one of the two another `name`.")
 			}
 		}
 	case w.Pool != nil:
-		r.checkPoolTwins(w.Pool)
+		checkPoolTwins(r, w.Pool)
 	case w.Share != nil:
-		r.checkShareTwins(w.Share)
+		checkShareTwins(r, w.Share)
 	case w.Assignment != nil:
-		for _, e := range r.othersForVM(w.Assignment) {
+		for _, e := range r.OthersForVM(w.Assignment) {
 			// Partitions on both or on one side have rules of their own.
-			if o := e.plan.Want.Assignment; o != nil && o.Partition == nil && w.Assignment.Partition == nil {
-				r.reportTwin(e, "vm", "VM "+quote(r.vmName(w.Assignment, o)), "Put everything that the VM gets into one gpu_vm_assignment; `pool = { count = 2 }` gives it two GPUs.")
+			if o := e.Plan.Want.Assignment; o != nil && o.Partition == nil && w.Assignment.Partition == nil {
+				reportTwin(r, e, "vm", "VM "+quote(r.vmName(w.Assignment, o)), "Put everything that the VM gets into one gpu_vm_assignment; `pool = { count = 2 }` gives it two GPUs.")
 			}
 		}
 	}
 }
 
 // checkPoolTwins finds pools of the same id, or of the same name on the same host.
-func (r *run) checkPoolTwins(p *gpu.PoolConfig) {
-	about := []string{poolNamed(p.ID)}
-	for _, host := range sortedKeys(p.Members) {
-		about = append(about, gpusOn(host))
+func checkPoolTwins(r *run, p *gpu.PoolConfig) {
+	about := []string{whatif.PoolNamed(p.ID)}
+	for _, host := range whatif.SortedKeys(p.Members) {
+		about = append(about, whatif.GPUsOn(host))
 	}
-	for e := range r.others(about...) {
-		o := e.plan.Want.Pool
+	for e := range r.Others(about...) {
+		o := e.Plan.Want.Pool
 		if o == nil || !(gpu.SameID(o.ID, p.ID) || (gpu.SameID(o.Name, p.Name) && shareHost(o.Members, p.Members))) {
 			continue
 		}
-		r.reportTwin(e, "name", "pool "+quote(p.Name), "Give one of the two another `name`, or merge their `members`.")
+		reportTwin(r, e, "name", "pool "+quote(p.Name), "Give one of the two another `name`, or merge their `members`.")
 	}
 }
 
@@ -341,13 +332,13 @@ func shareHost(a, b map[string][]string) bool {
 	return false
 }
 
-func (r *run) reportTwin(e *entry, path, object, fix string) {
+func reportTwin(r *run, e *whatif.Entry, path, object, fix string) {
 	r.report(Finding{
 		Path:   path,
 		Title:  "Two resources for one object",
-		Other:  labelOf(e.plan),
+		Other:  whatif.Label(e.Plan),
 		Found:  fmt.Sprintf("%s both manage %s.", r.both(e), object),
 		Wanted: "An object must be managed by one resource only.",
 		Fix:    fix + wayOut,
-	}, key("twin", object, labelOf(e.plan)))
+	}, key("twin", object, whatif.Label(e.Plan)))
 }

@@ -3,39 +3,39 @@ package rules
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 func checkGPUExists(r *run) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil:
-		r.reportMissing(w.Config.GPUs, "selector.gpu_ids")
+		reportMissing(r, w.Config.GPUs, "selector.gpu_ids")
 	case w.Pool != nil:
-		r.reportMissing(w.Pool.Members, "members")
+		reportMissing(r, w.Pool.Members, "members")
 	case w.Share != nil && w.Share.Host != "" && len(w.Share.Devices) == 0:
-		r.reportMissing(map[string][]string{w.Share.Host: w.Share.GPUIDs}, "gpu_ids")
+		reportMissing(r, map[string][]string{w.Share.Host: w.Share.GPUIDs}, "gpu_ids")
 	case w.Assignment != nil:
 		if d := w.Assignment.Device; d != nil {
-			r.reportMissing(map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
+			reportMissing(r, map[string][]string{d.Host: d.GPUIDs}, "device.gpu_ids")
 		}
 		if p := w.Assignment.Partition; p != nil && p.PinnedGPU != "" {
-			at, ok := r.locate(w.Assignment)
+			at, ok := r.Locate(w.Assignment)
 			if !ok {
 				return
 			}
 			// A GPU that is on another host is the business of vm-and-gpu-same-host.
-			if _, here := at.host.GPU(p.PinnedGPU); !here && len(r.hostsWith(p.PinnedGPU)) == 0 {
-				r.reportMissing(map[string][]string{at.key: {p.PinnedGPU}}, "partition.gpu_id")
+			if _, here := at.Host.GPU(p.PinnedGPU); !here && len(r.HostsWith(p.PinnedGPU)) == 0 {
+				reportMissing(r, map[string][]string{at.Key: {p.PinnedGPU}}, "partition.gpu_id")
 			}
 		}
 	}
 }
 
-func (r *run) reportMissing(gpus map[string][]string, path string) {
-	for host, h := range r.hostsAtHand(gpus) {
+func reportMissing(r *run, gpus map[string][]string, path string) {
+	for host, h := range r.HostsAtHand(gpus) {
 		var missing, keys []string
 		for _, id := range gpus[host] {
 			_, unknown := h.UnknownGPU(id)
@@ -71,25 +71,13 @@ func gpusSeen(h *gpu.Host) []string {
 	return out
 }
 
-// hostsWith lists the hosts at hand that have a GPU of that id.
-func (r *run) hostsWith(id string) []string {
-	var out []string
-	for key, h := range r.fleet.hosts {
-		if _, ok := h.GPU(id); ok {
-			out = append(out, key)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 func checkNothingSelected(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil {
 		return
 	}
 	var empty, lines, keys []string
-	for host, h := range r.hostsAtHand(c.GPUs) {
+	for host, h := range r.HostsAtHand(c.GPUs) {
 		if len(c.GPUs[host]) > 0 || !onPlatform(h, c.Kind) {
 			continue
 		}
@@ -130,10 +118,10 @@ func onPlatform(h *gpu.Host, kind gpu.Kind) bool {
 
 // whyLeftOut says why the default selection passes a GPU by.
 func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) string {
-	if pool := inPool(h, g.ID); pool != nil {
+	if pool := whatif.InPool(h, g.ID); pool != nil {
 		return "(in pool " + quote(pool.Name) + ")"
 	}
-	if claim := r.configClaimOver(h, g.ID); claim != nil {
+	if claim := r.ConfigClaimOver(h, g.ID); claim != nil {
 		return "(claimed by partition config " + quote(claim.ID) + " of " + whose(claim) + ")"
 	}
 	if g.Dismounted {
@@ -142,26 +130,26 @@ func (r *run) whyLeftOut(host string, h *gpu.Host, g *gpu.GPU, kind gpu.Kind) st
 		return "(" + why + ")"
 	}
 	switch {
-	case r.conflict(host, func(w gpu.Want) bool { return w.Config != nil && contains(w.Config.GPUs[host], g.ID) }) != nil:
+	case r.Conflict(host, func(w gpu.Want) bool { return w.Config != nil && whatif.Contains(w.Config.GPUs[host], g.ID) }) != nil:
 		return "(covered by another gpu_partition_config of this run)"
-	case h.Platform != gpu.Linux && r.conflict(host, func(w gpu.Want) bool { return takesWhole(w, host, g.ID) }) != nil:
+	case h.Platform != gpu.Linux && r.Conflict(host, func(w gpu.Want) bool { return whatif.TakesWhole(w, host, g.ID) }) != nil:
 		return "(taken whole by another resource of this run)"
 	}
 	return "(not matched by `selector`)"
 }
 
 func checkExistingPool(r *run) {
-	p := r.plan.Want.Pool
+	p := r.Plan.Want.Pool
 	if p == nil {
 		return
 	}
-	for host, h := range r.hostsAtHand(p.Members) {
+	for host, h := range r.HostsAtHand(p.Members) {
 		pool, ok := h.Pool(p.Name)
 		if !ok || r.isOwnPool(host, h, p.Name) {
 			continue
 		}
 		fix := fmt.Sprintf("Adopt it with `terraform import ADDRESS %s/%s`, where ADDRESS is this resource's address, or choose another `name`.", host, pool.Name)
-		if !r.plan.Prior.Empty() {
+		if !r.Plan.Prior.Empty() {
 			fix = "Delete that pool on the host once no VM draws from it, or leave the host out of this pool."
 		}
 		r.report(Finding{
@@ -178,7 +166,7 @@ func checkExistingPool(r *run) {
 // isOwnPool tells whether the pool on the host is this resource's already, or has a
 // claim: this state's pool is taken over, another's is reported by not-our-claim.
 func (r *run) isOwnPool(host string, h *gpu.Host, name string) bool {
-	if prior := r.plan.Prior.Pool; prior != nil && gpu.SameID(prior.Name, name) {
+	if prior := r.Plan.Prior.Pool; prior != nil && gpu.SameID(prior.Name, name) {
 		if _, had := prior.Members[host]; had {
 			return true
 		}
@@ -188,32 +176,32 @@ func (r *run) isOwnPool(host string, h *gpu.Host, name string) bool {
 }
 
 func checkKnownConfig(r *run) {
-	if s := r.plan.Want.Share; s != nil {
-		r.checkKnownShareConfig(s)
+	if s := r.Plan.Want.Share; s != nil {
+		checkKnownShareConfig(r, s)
 		return
 	}
-	a := r.plan.Want.Assignment
-	if a == nil || a.Partition == nil || a.Partition.Config == "" || !r.complete {
+	a := r.Plan.Want.Assignment
+	if a == nil || a.Partition == nil || a.Partition.Config == "" || !r.world.Complete {
 		return
 	}
 	id := a.Partition.Config
-	kind, known := r.configKind(id)
+	kind, known := r.ConfigKind(id)
 	if known && kind != gpu.KindGPUP {
 		r.report(Finding{
 			Path:   "partition.config",
 			Title:  "The partition config has no partitions for VMs",
-			VM:     vmWritten(a),
+			VM:     whatif.VMWritten(a),
 			Found:  fmt.Sprintf("Partition config %s is of kind `%s`: %s.", quote(id), kind, change.Use(kind)),
 			Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 			Fix:    "Refer to a gpu_partition_config with `gpu_p`.",
 		}, key("config kind", id))
 	}
-	if known || r.claimed(r.fleet.configClaims[gpu.FoldID(id)]) {
+	if known || r.ConfigClaimed(id) {
 		return
 	}
-	r.report(r.missing(configNamed(id), "partition config", id, Finding{
+	r.report(r.missing(whatif.ConfigNamed(id), "partition config", id, Finding{
 		Path:   "partition.config",
-		VM:     vmWritten(a),
+		VM:     whatif.VMWritten(a),
 		Wanted: fmt.Sprintf("%s takes a partition of it.", r.label()),
 		Fix:    "Refer to the resource, as in `partition = { config = gpu_partition_config.NAME.id }`, so that Terraform makes it first, or leave `config` out to take any partition.",
 	}), key("config", id))
@@ -223,9 +211,9 @@ func checkKnownConfig(r *run) {
 func (r *run) missing(object, kind, id string, f Finding) Finding {
 	f.Title = "Unknown " + kind
 	f.Found = fmt.Sprintf("No host has a %s %s, and nothing in this run has made one so far.", kind, quote(id))
-	for e := range r.others(object) {
-		if e.plan.Want.Empty() {
-			f.Title, f.Found = "The "+kind+" is destroyed", labelOf(e.plan)+" is destroyed in this run."
+	for e := range r.Others(object) {
+		if e.Plan.Want.Empty() {
+			f.Title, f.Found = "The "+kind+" is destroyed", whatif.Label(e.Plan)+" is destroyed in this run."
 			f.Fix = "Destroy both, or keep both."
 		}
 	}
@@ -233,37 +221,37 @@ func (r *run) missing(object, kind, id string, f Finding) Finding {
 }
 
 func checkKnownPool(r *run) {
-	if s := r.plan.Want.Share; s != nil {
-		r.checkKnownSharePool(s)
+	if s := r.Plan.Want.Share; s != nil {
+		checkKnownSharePool(r, s)
 		return
 	}
-	a := r.plan.Want.Assignment
-	if a == nil || a.Pool == nil || !r.complete {
+	a := r.Plan.Want.Assignment
+	if a == nil || a.Pool == nil || !r.world.Complete {
 		return
 	}
 	var ends *gpu.PoolConfig
-	for e := range r.others(poolNamed(a.Pool.ID)) {
-		if p := e.plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
+	for e := range r.Others(whatif.PoolNamed(a.Pool.ID)) {
+		if p := e.Plan.Want.Pool; p != nil && gpu.SameID(p.ID, a.Pool.ID) {
 			return
 		}
-		if e.plan.Want.Empty() && e.plan.Prior.Pool != nil {
-			ends = e.plan.Prior.Pool
+		if e.Plan.Want.Empty() && e.Plan.Prior.Pool != nil {
+			ends = e.Plan.Prior.Pool
 		}
 	}
-	if r.claimed(r.fleet.poolClaims[gpu.FoldID(a.Pool.ID)]) {
+	if r.PoolClaimed(a.Pool.ID) {
 		return
 	}
-	if at, ok := r.locate(a); ok {
+	if at, ok := r.Locate(a); ok {
 		name := cmp.Or(a.Pool.Name, a.Pool.ID)
 		// A pool that the VM draws from does not leave its host: that is an error of its plan.
-		stays := ends == nil || leavesMounted(nil, ends) && drawn(at.vm, name) > 0
-		if _, has := at.host.Pool(name); has && stays {
+		stays := ends == nil || leavesMounted(nil, ends) && whatif.Drawn(at.VM, name) > 0
+		if _, has := at.Host.Pool(name); has && stays {
 			return
 		}
 	}
-	r.report(r.missing(poolNamed(a.Pool.ID), "pool", cmp.Or(a.Pool.ID, a.Pool.Name), Finding{
+	r.report(r.missing(whatif.PoolNamed(a.Pool.ID), "pool", cmp.Or(a.Pool.ID, a.Pool.Name), Finding{
 		Path:   "pool.id",
-		VM:     vmWritten(a),
+		VM:     whatif.VMWritten(a),
 		Wanted: fmt.Sprintf("%s takes GPUs from it.", r.label()),
 		Fix:    "Refer to the resource, as in `pool = { id = gpu_pool.NAME.id }`, so that Terraform makes it first.",
 	}), key("pool", a.Pool.ID))
@@ -277,21 +265,21 @@ func StillUsed(w World, p change.Change, levels Levels) []Finding {
 	var id, object, rule string
 	switch c, pool := p.Prior.Config, p.Prior.Pool; {
 	case c != nil:
-		id, object, rule = c.ID, configNamed(c.ID), "known-config"
+		id, object, rule = c.ID, whatif.ConfigNamed(c.ID), "known-config"
 	case pool != nil:
-		id, object, rule = pool.ID, poolNamed(pool.ID), "known-pool"
+		id, object, rule = pool.ID, whatif.PoolNamed(pool.ID), "known-pool"
 	}
 	if rule == "" || levels[rule] == Off {
 		return nil
 	}
-	for e := range r.others(object) {
-		if !e.plan.Want.Empty() {
+	for e := range r.Others(object) {
+		if !e.Plan.Want.Empty() {
 			return nil // another resource takes it over
 		}
 	}
 	var out []Finding
-	for e := range r.others(usersOf(id)) {
-		if !e.plan.Want.RefersTo(p.Prior) {
+	for e := range r.Others(whatif.UsersOf(id)) {
+		if !e.Plan.Want.RefersTo(p.Prior) {
 			continue
 		}
 		level := Error
@@ -299,52 +287,47 @@ func StillUsed(w World, p change.Change, levels Levels) []Finding {
 			level = Warning
 		}
 		out = append(out, Finding{
-			Rule: rule, Level: level, Title: "A resource that stays uses it", Other: labelOf(e.plan),
-			Found: labelOf(e.plan) + " names it, and is not destroyed in this run.",
+			Rule: rule, Level: level, Title: "A resource that stays uses it", Other: whatif.Label(e.Plan),
+			Found: whatif.Label(e.Plan) + " names it, and is not destroyed in this run.",
 			Fix:   "Destroy both, or keep both.",
 		})
 	}
 	return out
 }
 
-// claimed tells whether one of the claims still stands, whoever has it.
-func (r *run) claimed(claims []placed[gpu.Claim]) bool {
-	return slices.ContainsFunc(claims, func(c placed[gpu.Claim]) bool { return !r.superseded(c.item) })
-}
-
 func checkNotOurClaim(r *run) {
-	if r.before {
+	if r.Mode.Past && !r.Plan.Unchanged {
 		return // however long another state has had it, a change of it is refused
 	}
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil:
-		r.reportForeignClaims(w.Config.GPUs, gpu.ClaimConfig, w.Config.ID, "name")
+		reportForeignClaims(r, w.Config.GPUs, gpu.ClaimConfig, w.Config.ID, "name")
 	case w.Pool != nil:
-		r.reportForeignClaims(w.Pool.Members, gpu.ClaimPool, w.Pool.Name, "name")
+		reportForeignClaims(r, w.Pool.Members, gpu.ClaimPool, w.Pool.Name, "name")
 	case w.Share != nil && w.Share.Host != "":
-		r.reportForeignClaims(map[string][]string{w.Share.Host: nil}, gpu.ClaimShare, w.Share.Name, "name")
+		reportForeignClaims(r, map[string][]string{w.Share.Host: nil}, gpu.ClaimShare, w.Share.Name, "name")
 	case w.Assignment != nil:
-		at, ok := r.locate(w.Assignment)
+		at, ok := r.Locate(w.Assignment)
 		if !ok {
 			return
 		}
-		if c, has := r.claimOnVM(at.key, at.vm.ID); has && !r.ours(c) {
-			r.reportForeignClaim(c, at.key, vmText(at.vm), "vm", at.vm.Name)
+		if c, has := r.ClaimOnVM(at.Key, at.VM.ID); has && !r.Ours(c) {
+			reportForeignClaim(r, c, at.Key, vmText(at.VM), "vm", at.VM.Name)
 		}
 	}
 }
 
-func (r *run) reportForeignClaims(gpus map[string][]string, kind gpu.ClaimKind, id, path string) {
-	for host, h := range r.hostsAtHand(gpus) {
+func reportForeignClaims(r *run, gpus map[string][]string, kind gpu.ClaimKind, id, path string) {
+	for host, h := range r.HostsAtHand(gpus) {
 		for i := range h.Claims {
-			if c := &h.Claims[i]; c.Is(kind, id) && !r.ours(c) {
-				r.reportForeignClaim(c, host, claimNoun(kind)+" "+quote(id), path, "")
+			if c := &h.Claims[i]; c.Is(kind, id) && !r.Ours(c) {
+				reportForeignClaim(r, c, host, claimNoun(kind)+" "+quote(id), path, "")
 			}
 		}
 	}
 }
 
-func (r *run) reportForeignClaim(c *gpu.Claim, host, object, path, vm string) {
+func reportForeignClaim(r *run, c *gpu.Claim, host, object, path, vm string) {
 	r.report(Finding{
 		Path:   path,
 		Title:  "Another Terraform state manages this object",
@@ -357,8 +340,8 @@ func (r *run) reportForeignClaim(c *gpu.Claim, host, object, path, vm string) {
 }
 
 func (r *run) thisState() string {
-	if r.owner == "" {
+	if r.Owner == "" {
 		return "a state that has no owner name"
 	}
-	return "the state " + quote(r.owner)
+	return "the state " + quote(r.Owner)
 }

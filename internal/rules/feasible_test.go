@@ -10,6 +10,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 func feasibleScenarios() []scenario {
@@ -67,7 +68,7 @@ func TestWhatTheHostRefusesInEveryOrder(t *testing.T) {
 	} {
 		for _, plans := range [][]change.Change{{a, test.b}, {test.b, a}} {
 			w, _, _ := swap()
-			w.Others = rules.NewBook()
+			w.Others = whatif.NewBook()
 			var said []string
 			for _, p := range plans {
 				found := of(rules.Feasible, rules.Check(w, p, nil))
@@ -144,7 +145,7 @@ func TestADestroyWaitsForThePlansOfItsUsers(t *testing.T) {
 							return f.Rule != rules.Feasible && f.Rule != "share-placement" && f.Rule != "known-pool"
 						})
 					}
-					w.Others = rules.NewBook()
+					w.Others = whatif.NewBook()
 					if userFirst {
 						ask(user)
 					}
@@ -183,7 +184,7 @@ func TestOnlyOneOrderWorksWhicheverIsPlannedFirst(t *testing.T) {
 				continue
 			}
 			said := of(rules.Feasible, rules.Check(w, p, nil))
-			w.Others = rules.NewBook(p)
+			w.Others = whatif.NewBook(p)
 			says := of(rules.Feasible, rules.Check(w, other, nil))
 			if asked++; len(said) != 1 || len(says) != 1 || says[0].Title != said[0].Title || says[0].Found != said[0].Found {
 				t.Errorf("%s: one says %+v, and the other %+v", s.name, said, says)
@@ -268,7 +269,7 @@ func TestAConfigThatIsHandedOverHasAnOrder(t *testing.T) {
 		makes := change.Change{Subject: "gpu_partition_config.new", Owner: "vdi", Token: "new", Want: becomes}
 		for _, plans := range [][]change.Change{{ends, makes}, {makes, ends}} {
 			w := world(h)
-			w.Others = rules.NewBook()
+			w.Others = whatif.NewBook()
 			var said []string
 			for _, p := range plans {
 				found := of(rules.Feasible, rules.Check(w, p, nil))

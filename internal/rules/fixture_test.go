@@ -7,6 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 const (
@@ -51,7 +52,7 @@ func host(name string, vms ...gpu.VM) *gpu.Host {
 
 // world has the given hosts, each under its own name.
 func world(hosts ...*gpu.Host) rules.World {
-	w := rules.World{Hosts: map[string]*gpu.Host{}, Owner: "vdi", Others: rules.NewBook(), Complete: true}
+	w := rules.World{World: whatif.World{Hosts: map[string]*gpu.Host{}, Owner: "vdi", Others: whatif.NewBook()}, Complete: true}
 	for _, h := range hosts {
 		w.Hosts[h.Name] = h
 		stay(w.Others, h)
@@ -60,7 +61,7 @@ func world(hosts ...*gpu.Host) rules.World {
 }
 
 // stay plans that what this state has of shares on a host stays as it is.
-func stay(b *rules.Book, h *gpu.Host) {
+func stay(b *whatif.Book, h *gpu.Host) {
 	for _, c := range h.Claims {
 		if h.Platform == gpu.Linux && c.Owner == "vdi" && c.Token != "" {
 			b.Put(c.Token, change.Change{Subject: fmt.Sprintf("gpu_%s %q", c.Kind, c.ID), Token: c.Token, Want: c.Want, Prior: c.Want, Unchanged: true})

@@ -11,6 +11,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // An index that was changed host by host answers like one that was made at once.
@@ -21,15 +22,15 @@ func TestFleetPutAndDelete(t *testing.T) {
 	holds(after, "a", 0)
 	after.Cluster = &gpu.Cluster{Name: "clu", Nodes: []gpu.Node{{Name: "hv01", State: gpu.NodePaused}}}
 
-	fleet := rules.NewFleet(map[string]*gpu.Host{"hv01": before, "hv02": host("hv02", vm("b", gpu.VMOff))})
-	w := rules.World{Fleet: fleet, Owner: "vdi"}
+	fleet := whatif.NewFleet(map[string]*gpu.Host{"hv01": before, "hv02": host("hv02", vm("b", gpu.VMOff))})
+	w := rules.World{World: whatif.World{Fleet: fleet, Owner: "vdi"}}
 	p := create("t", partition("a", "hv01"))
 	if found := rules.Check(w, p, nil); len(of("not-our-claim", found)) != 1 {
 		t.Errorf("before: got %+v", found)
 	}
 
 	fleet.Put("hv01", after)
-	want := rules.Check(rules.World{Hosts: map[string]*gpu.Host{"hv01": after}, Owner: "vdi"}, p, nil)
+	want := rules.Check(rules.World{World: whatif.World{Hosts: map[string]*gpu.Host{"hv01": after}, Owner: "vdi"}}, p, nil)
 	if len(of("single-partition-per-vm", want)) != 1 || len(of("not-our-claim", want)) != 0 {
 		t.Fatalf("after: got %+v", want)
 	}
@@ -66,7 +67,7 @@ func TestBookReplacesAndForgets(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	w := world(host("hv01", vm("a", gpu.VMOff)))
-	w.Fleet = rules.NewFleet(w.Hosts)
+	w.Fleet = whatif.NewFleet(w.Hosts)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -137,7 +138,7 @@ func planWholeFleet(b *testing.B, nodes, vms int) {
 	b.Helper()
 	hosts, plans := bigFleet(nodes, vms)
 	for b.Loop() {
-		w := rules.World{Fleet: rules.NewFleet(hosts), Others: rules.NewBook(), Owner: "vdi", Complete: true}
+		w := rules.World{World: whatif.World{Fleet: whatif.NewFleet(hosts), Others: whatif.NewBook(), Owner: "vdi"}, Complete: true}
 		failed := 0
 		for _, p := range plans {
 			w.Others.Put(p.Token, p)
@@ -157,7 +158,7 @@ func planWholeFleet(b *testing.B, nodes, vms int) {
 // BenchmarkCheckInFullBook is one check when everything else is planned already.
 func BenchmarkCheckInFullBook(b *testing.B) {
 	hosts, plans := bigFleet(1000, 10)
-	w := rules.World{Fleet: rules.NewFleet(hosts), Others: rules.NewBook(plans...), Owner: "vdi", Complete: true}
+	w := rules.World{World: whatif.World{Fleet: whatif.NewFleet(hosts), Others: whatif.NewBook(plans...), Owner: "vdi"}, Complete: true}
 	for b.Loop() {
 		rules.Check(w, plans[len(plans)/2], nil)
 	}

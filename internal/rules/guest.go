@@ -7,18 +7,18 @@ import (
 )
 
 func checkSupportedGuest(r *run) {
-	a := r.plan.Want.Assignment
+	a := r.Plan.Want.Assignment
 	if a == nil || a.Partition == nil {
 		return
 	}
-	at, ok := r.locate(a)
-	if !ok || at.vm.Guest == "" || takesPartitions(at.vm.Guest) {
+	at, ok := r.Locate(a)
+	if !ok || at.VM.Guest == "" || takesPartitions(at.VM.Guest) {
 		return
 	}
 	r.reportVM(at, Finding{
 		Path:   "vm",
 		Title:  "The guest is not listed for GPU partitions",
-		Found:  fmt.Sprintf("%s on %s runs %s.", vmText(at.vm), hostText(at.key), at.vm.Guest),
+		Found:  fmt.Sprintf("%s on %s runs %s.", vmText(at.VM), hostText(at.Key), at.VM.Guest),
 		Wanted: fmt.Sprintf("%s gives it a GPU partition. Microsoft lists Windows 10 or later, Windows Server 2019 or later, and Ubuntu 18.04, 20.04 and 22.04 LTS.", r.label()),
 		Fix:    "Upgrade the guest, or give it a whole GPU (`pool`, `device`) if its vendor has a driver for it.",
 	})

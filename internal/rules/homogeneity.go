@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/catalog"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -44,18 +45,10 @@ func (k likeness) differs(most likeness) aspect {
 		return otherFamily
 	case unlike(k.model, most.model):
 		return otherModel
-	case k.vram > 0 && most.vram > 0 && !within(k.vram, most.vram, 1):
+	case k.vram > 0 && most.vram > 0 && !whatif.Within(k.vram, most.vram, 1):
 		return otherSize
 	}
 	return same
-}
-
-// within tells whether a is at most so many percent away from b.
-func within(a, b gpu.Bytes, percent gpu.Bytes) bool {
-	if a < b {
-		a, b = b, a
-	}
-	return a-b <= a/100*percent
 }
 
 type aspect int
@@ -104,61 +97,49 @@ func (g group) text() string {
 // groups sorts the GPUs of a config or a pool by cluster.
 func (r *run) groups(gpus map[string][]string) []group {
 	var out []group
-	for key, h := range r.hostsAtHand(gpus) {
+	for key, h := range r.HostsAtHand(gpus) {
 		at := slices.IndexFunc(out, func(g group) bool {
-			return gpu.SameID(g.cluster, h.ClusterName()) && (g.cluster == "" || slices.Contains(r.fleet.cluster(h), g.hosts[0]))
+			return gpu.SameID(g.cluster, h.ClusterName()) && (g.cluster == "" || slices.Contains(r.Fleet.Cluster(h), g.hosts[0]))
 		})
 		if at < 0 {
 			out = append(out, group{cluster: h.ClusterName()})
 			at = len(out) - 1
 		}
 		out[at].hosts = append(out[at].hosts, key)
-		for g := range selected(h, gpus[key]) {
+		for g := range whatif.Selected(h, gpus[key]) {
 			out[at].members = append(out[at].members, member{key, g, likenessOf(g)})
 		}
 	}
 	return out
 }
 
-// wantedGPUs are the GPUs that a config or a pool names, and the attribute that
-// chooses them.
-func wantedGPUs(w gpu.Want) (gpus map[string][]string, path string) {
-	switch {
-	case w.Config != nil:
-		return w.Config.GPUs, "selector"
-	case w.Pool != nil:
-		return w.Pool.Members, "members"
-	}
-	return nil, ""
-}
-
 func checkHomogeneousGPUs(r *run) {
-	gpus, path := wantedGPUs(r.plan.Want)
+	gpus, path := whatif.WantedGPUs(r.Plan.Want)
 	for _, g := range r.groups(gpus) {
 		if len(g.members) == 0 {
 			continue
 		}
 		most := majority(g.members)
-		r.reportUnlike(g, most, path)
-		if c := r.plan.Want.Config; c != nil && c.Kind != gpu.KindGPUP {
-			r.reportProblems(g, path)
+		reportUnlike(r, g, most, path)
+		if c := r.Plan.Want.Config; c != nil && c.Kind != gpu.KindGPUP {
+			reportProblems(r, g, path)
 			continue // no VM moves between these
 		}
 		if r.linuxPool(g) {
-			r.reportProblems(g, path)
+			reportProblems(r, g, path)
 			continue
 		}
-		r.reportDriverBranches(g, path)
-		if r.plan.Want.Config != nil { // of a pool gpu-assignable says it
-			r.reportProblems(g, path)
-			r.reportUnlikeNeighbours(g, most, path)
+		reportDriverBranches(r, g, path)
+		if r.Plan.Want.Config != nil { // of a pool gpu-assignable says it
+			reportProblems(r, g, path)
+			reportUnlikeNeighbours(r, g, most, path)
 		}
 	}
 }
 
 // linuxPool tells whether the plan is of a pool and the group on Linux hosts.
 func (r *run) linuxPool(g group) bool {
-	return r.plan.Want.Pool != nil && len(g.hosts) > 0 && r.fleet.hosts[g.hosts[0]].Platform == gpu.Linux
+	return r.Plan.Want.Pool != nil && len(g.hosts) > 0 && r.At(g.hosts[0]).Platform == gpu.Linux
 }
 
 // majority is what most of the GPUs are; of two equally frequent ones
@@ -184,7 +165,7 @@ func mostFrequent(members []member, of func(member) likeness) likeness {
 	return best
 }
 
-func (r *run) reportUnlike(g group, most likeness, path string) {
+func reportUnlike(r *run, g group, most likeness, path string) {
 	for _, a := range []aspect{otherFamily, otherModel, otherSize} {
 		var unlike []member
 		for _, m := range g.members {
@@ -202,7 +183,7 @@ func (r *run) reportUnlike(g group, most likeness, path string) {
 		}
 		f.Wanted = fmt.Sprintf("%s groups all of them, and they must be of the same vendor, model and memory size, so that a VM finds the same wherever it runs.", r.label())
 		f.Fix = "Leave the GPUs that differ out with `selector = { models = [" + quote(most.model) + "] }` or `selector = { gpu_ids = ... }`, and give them a resource of their own."
-		if c := r.plan.Want.Config; c != nil && c.Kind == gpu.KindMIG {
+		if c := r.Plan.Want.Config; c != nil && c.Kind == gpu.KindMIG {
 			// That each of them has the profiles is the business of mig-profile-supported.
 			f.Level = Warning
 			f.Wanted = fmt.Sprintf("%s gives all of them one layout; a profile of the same name has other memory or speed on another model.", r.label())
@@ -232,8 +213,8 @@ func (r *run) reportGPUs(f Finding, what string, members []member) {
 // those are the GPUs of a selection that are so.
 func (r *run) those(gpus map[string][]string, are func(h *gpu.Host, g *gpu.GPU) bool) []member {
 	var out []member
-	for host, h := range r.hostsAtHand(gpus) {
-		for g := range selected(h, gpus[host]) {
+	for host, h := range r.HostsAtHand(gpus) {
+		for g := range whatif.Selected(h, gpus[host]) {
 			if are(h, g) {
 				out = append(out, member{host: host, gpu: g})
 			}
@@ -249,7 +230,7 @@ func keysOf(what string, members []member) []string {
 func texts(members []member) []string { return words.Each(members, member.text) }
 
 // reportDriverBranches warns only: during a rolling driver upgrade branches differ.
-func (r *run) reportDriverBranches(g group, path string) {
+func reportDriverBranches(r *run, g group, path string) {
 	byBranch := map[string][]member{}
 	for _, m := range g.members {
 		if b := m.gpu.Driver.Branch(); b != "" {
@@ -259,7 +240,7 @@ func (r *run) reportDriverBranches(g group, path string) {
 	if len(byBranch) < 2 {
 		return
 	}
-	branches := sortedKeys(byBranch)
+	branches := whatif.SortedKeys(byBranch)
 	most := branches[0]
 	for _, b := range branches {
 		if len(byBranch[b]) > len(byBranch[most]) {
@@ -298,7 +279,7 @@ func hostsOf(members []member) []string {
 	return slices.Compact(out)
 }
 
-func (r *run) reportProblems(g group, path string) {
+func reportProblems(r *run, g group, path string) {
 	var broken []member
 	var lines []string
 	for _, m := range g.members {
@@ -319,16 +300,16 @@ func (r *run) reportProblems(g group, path string) {
 
 // reportUnlikeNeighbours warns of GPUs of the cluster that no part of this plan
 // touches: they stood before, but failover will meet them.
-func (r *run) reportUnlikeNeighbours(g group, most likeness, path string) {
+func reportUnlikeNeighbours(r *run, g group, most likeness, path string) {
 	if g.cluster == "" {
 		return
 	}
 	var unlike []member
-	for _, key := range r.fleet.cluster(r.fleet.hosts[g.hosts[0]]) {
-		h := r.fleet.hosts[key]
+	for _, key := range r.Fleet.Cluster(r.At(g.hosts[0])) {
+		h := r.At(key)
 		for i := range h.GPUs {
 			n := member{key, &h.GPUs[i], likenessOf(&h.GPUs[i])}
-			if partitions(n.gpu) && !contains(r.plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same {
+			if whatif.Partitions(n.gpu) && !whatif.Contains(r.Plan.Want.Config.GPUs[key], n.gpu.ID) && n.likeness.differs(most) != same {
 				unlike = append(unlike, n)
 			}
 		}
@@ -345,27 +326,27 @@ func (r *run) reportUnlikeNeighbours(g group, most likeness, path string) {
 }
 
 func checkHomogeneousLayout(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil {
 		return
 	}
-	said := map[*entry]bool{}
+	said := map[*whatif.Entry]bool{}
 	clusters := map[string]bool{}
-	for _, h := range r.hostsAtHand(c.GPUs) {
-		if cluster(h) == "" || clusters[cluster(h)] {
+	for _, h := range r.HostsAtHand(c.GPUs) {
+		if whatif.Cluster(h) == "" || clusters[whatif.Cluster(h)] {
 			continue
 		}
-		clusters[cluster(h)] = true
-		r.reportOtherLayouts(c, h, said)
-		r.reportLeftoverLayouts(c, h)
+		clusters[whatif.Cluster(h)] = true
+		reportOtherLayouts(r, c, h, said)
+		reportLeftoverLayouts(r, c, h)
 	}
 }
 
 // reportOtherLayouts finds configs of this run with another count in the cluster.
-func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*entry]bool) {
-	for _, host := range r.fleet.cluster(h) {
-		for e := range r.others(gpusOn(host)) {
-			o := e.plan.Want.Config
+func reportOtherLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host, said map[*whatif.Entry]bool) {
+	for _, host := range r.Fleet.Cluster(h) {
+		for e := range r.Others(whatif.GPUsOn(host)) {
+			o := e.Plan.Want.Config
 			if o == nil || o.Kind != gpu.KindGPUP || o.Count == c.Count || len(o.GPUs[host]) == 0 || said[e] {
 				continue
 			}
@@ -379,12 +360,12 @@ func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*
 				Path:  "gpu_p.partition_count",
 				Title: "Two partition counts in one cluster",
 				Host:  host,
-				Other: labelOf(e.plan),
+				Other: whatif.Label(e.Plan),
 				Found: fmt.Sprintf("%s want different partition counts in cluster %s: %s.", r.both(e), quote(h.Cluster.Name),
-					join(slices.Sorted(slices.Values([]string{countText(r.label(), c.Count), countText(labelOf(e.plan), o.Count)})))),
+					join(slices.Sorted(slices.Values([]string{countText(r.label(), c.Count), countText(whatif.Label(e.Plan), o.Count)})))),
 				Wanted: "All GPUs of a cluster must have the same partition count, or a VM gets another amount of memory after a failover.",
 				Fix:    "Give both the same `partition_count`, or cover the whole cluster with one gpu_partition_config." + wayOut,
-			}, key("layout", cluster(h), labelOf(e.plan)))
+			}, key("layout", whatif.Cluster(h), whatif.Label(e.Plan)))
 		}
 	}
 }
@@ -393,7 +374,7 @@ func (r *run) reportOtherLayouts(c *gpu.PartitionConfig, h *gpu.Host, said map[*
 func (r *run) has(c *gpu.PartitionConfig) bool {
 	for host, ids := range c.GPUs {
 		for _, id := range ids {
-			if h := r.fleet.hosts[host]; h != nil {
+			if h := r.At(host); h != nil {
 				if g, ok := h.GPU(id); ok && g.Partitionable != nil && g.Partitionable.Count == c.Count {
 					continue
 				}
@@ -408,29 +389,27 @@ func countText(label string, count int) string {
 	return fmt.Sprintf("%d by %s", count, label)
 }
 
-func cluster(h *gpu.Host) string { return gpu.FoldID(h.ClusterName()) }
-
 // reportLeftoverLayouts warns of GPUs of the cluster that no config of this run
 // covers and that have another count.
-func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
+func reportLeftoverLayouts(r *run, c *gpu.PartitionConfig, h *gpu.Host) {
 	var other []member
 	var lines []string
-	for _, host := range r.fleet.cluster(h) {
-		node := r.fleet.hosts[host]
-		for _, s := range r.slots(host, node) {
-			claim := s.config
-			if claim != nil && r.superseded(claim) || contains(c.GPUs[host], s.gpu.ID) || likenessOf(s.gpu).vendor != "NVIDIA" {
+	for _, host := range r.Fleet.Cluster(h) {
+		node := r.At(host)
+		for _, s := range r.Future().Slots(host, node) {
+			claim := s.Config
+			if claim != nil && r.Superseded(claim) || whatif.Contains(c.GPUs[host], s.GPU.ID) || likenessOf(s.GPU).vendor != "NVIDIA" {
 				continue
 			}
-			count, by := s.count, ""
+			count, by := s.Count, ""
 			if claim != nil && claim.Want.Config != nil && claim.Want.Config.Kind == gpu.KindGPUP {
 				count, by = claim.Want.Config.Count, ", claimed as "+quote(claim.ID)+" by "+whose(claim)
 			}
 			if count == c.Count {
 				continue
 			}
-			other = append(other, member{host: host, gpu: s.gpu})
-			lines = append(lines, fmt.Sprintf("%s (%s%s)", gpuOn(host, s.gpu), plural(count, "partition"), by))
+			other = append(other, member{host: host, gpu: s.GPU})
+			lines = append(lines, fmt.Sprintf("%s (%s%s)", gpuOn(host, s.GPU), plural(count, "partition"), by))
 		}
 	}
 	r.reportGPUs(Finding{
@@ -441,14 +420,4 @@ func (r *run) reportLeftoverLayouts(c *gpu.PartitionConfig, h *gpu.Host) {
 		Wanted: fmt.Sprintf("%s wants %s on each GPU, and all GPUs of a cluster should have the same count.", r.label(), plural(c.Count, "partition")),
 		Fix:    "Cover all nodes with this configuration: `cluster = " + quote(h.Cluster.Name) + "` instead of `hosts`, or list the missing hosts.",
 	}, "leftover", other)
-}
-
-// configClaimOver is a config's claim on a GPU that no plan of this run replaces.
-func (r *run) configClaimOver(h *gpu.Host, id string) *gpu.Claim {
-	for c := range h.ClaimsOf(gpu.ClaimConfig) {
-		if c.Covers(id) && !r.superseded(c) {
-			return c
-		}
-	}
-	return nil
 }

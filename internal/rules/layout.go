@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 func checkValidPartitionCount(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil {
 		return
 	}
@@ -19,8 +20,8 @@ func checkValidPartitionCount(r *run) {
 	refused := map[string][]member{}
 	offers := map[string]string{}
 	var unable []member
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		for g := range selected(h, c.GPUs[host]) {
+	for host, h := range r.HostsAtHand(c.GPUs) {
+		for g := range whatif.Selected(h, c.GPUs[host]) {
 			m := member{host: host, gpu: g}
 			switch p := g.Partitionable; {
 			case h.Platform == gpu.Linux: // kind-on-platform says that it is of no use there
@@ -36,7 +37,7 @@ func checkValidPartitionCount(r *run) {
 		}
 	}
 	wanted := fmt.Sprintf("%s wants %s on each GPU.", r.label(), plural(c.Count, "partition"))
-	for _, k := range sortedKeys(refused) {
+	for _, k := range whatif.SortedKeys(refused) {
 		r.reportGPUs(Finding{
 			Path:   "gpu_p.partition_count",
 			Title:  "The GPU does not accept this partition count",
@@ -82,23 +83,23 @@ func nearest(counts []int, want int) int {
 func abs(n int) int { return max(n, -n) }
 
 func checkNotParavirtual(r *run) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil:
-		for host, h := range r.hostsAtHand(w.Config.GPUs) {
-			for g := range selected(h, w.Config.GPUs[host]) {
-				r.reportParavirtual(host, g, "selector")
+		for host, h := range r.HostsAtHand(w.Config.GPUs) {
+			for g := range whatif.Selected(h, w.Config.GPUs[host]) {
+				reportParavirtual(r, host, g, "selector")
 			}
 		}
 	case w.Assignment != nil && w.Assignment.Partition != nil && w.Assignment.Partition.PinnedGPU != "":
-		if at, ok := r.locate(w.Assignment); ok {
-			if g, has := at.host.GPU(w.Assignment.Partition.PinnedGPU); has {
-				r.reportParavirtual(at.key, g, "partition.gpu_id")
+		if at, ok := r.Locate(w.Assignment); ok {
+			if g, has := at.Host.GPU(w.Assignment.Partition.PinnedGPU); has {
+				reportParavirtual(r, at.Key, g, "partition.gpu_id")
 			}
 		}
 	}
 }
 
-func (r *run) reportParavirtual(host string, g *gpu.GPU, path string) {
+func reportParavirtual(r *run, host string, g *gpu.GPU, path string) {
 	if g.Partitionable == nil || !g.Partitionable.Paravirtual {
 		return
 	}
@@ -113,53 +114,49 @@ func (r *run) reportParavirtual(host string, g *gpu.GPU, path string) {
 	})
 }
 
-// estimateTolerance is how far, in percent, an estimated partition size may be from
-// the asserted one. The driver rounds and reserves; only the present count is exact.
-const estimateTolerance = 5
-
 func checkVRAMMatchesPartition(r *run) {
-	a := r.plan.Want.Assignment
+	a := r.Plan.Want.Assignment
 	if a == nil || a.Partition == nil {
 		return
 	}
-	r.checkQuotaOrder(a.Partition.Quotas)
-	at, ok := r.locate(a)
+	checkQuotaOrder(r, a.Partition.Quotas)
+	at, ok := r.Locate(a)
 	if !ok {
 		return
 	}
 	for _, host := range r.chosenOn(at) {
-		slots := r.choices(at, a.Partition, host)
-		if want := a.Partition.VRAM; want != nil && r.checkAssertedVRAM(at, host, slots, *want) {
+		slots := r.Future().Choices(at, a.Partition, host)
+		if want := a.Partition.VRAM; want != nil && checkAssertedVRAM(r, at, host, slots, *want) {
 			break
 		}
 	}
-	r.checkQuotaVRAM(at, r.choices(at, a.Partition, at.key), a.Partition.Quotas.VRAM)
+	checkQuotaVRAM(r, at, r.Future().Choices(at, a.Partition, at.Key), a.Partition.Quotas.VRAM)
 }
 
 // checkAssertedVRAM asks it of every GPU that Hyper-V may choose, and tells whether it found
 // another size.
-func (r *run) checkAssertedVRAM(at located, host string, slots []slot, want gpu.Bytes) bool {
+func checkAssertedVRAM(r *run, at whatif.Located, host string, slots []whatif.Slot, want gpu.Bytes) bool {
 	for _, s := range slots {
-		size, exact := s.size()
+		size, exact := s.Size()
 		switch {
 		case size == 0:
 			continue
 		case exact && size.MiB() == want.MiB():
 			continue
-		case !exact && within(size, want, estimateTolerance):
+		case !exact && whatif.Within(size, want, whatif.EstimateTolerance):
 			continue
 		}
 		fix := fmt.Sprintf("Write `vram_mib = %d`, leave it out, or choose another `partition_count` in the config.", size.MiB())
-		if slices.ContainsFunc(slots, func(o slot) bool { return !o.likeness(s) }) {
+		if slices.ContainsFunc(slots, func(o whatif.Slot) bool { return !o.Likeness(s) }) {
 			fix += " Of GPUs of several sizes, name the config that has the wanted ones in `config`."
 		}
 		r.report(Finding{
 			Path:   "partition.vram_mib",
 			Title:  "The partition has another size",
 			Host:   host,
-			GPU:    s.gpu.ID,
-			VM:     at.vm.Name,
-			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(host, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
+			GPU:    s.GPU.ID,
+			VM:     at.VM.Name,
+			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(host, s.GPU), plural(s.Count, "partition"), sizeText(size, exact)),
 			Wanted: fmt.Sprintf("%s asserts partitions of %d MiB.", r.label(), want.MiB()),
 			Fix:    fix,
 		})
@@ -175,7 +172,7 @@ func sizeText(size gpu.Bytes, exact bool) string {
 	return fmt.Sprintf("about %d MiB (an estimate, since hosts report the present count only)", size.MiB())
 }
 
-func (r *run) checkQuotaVRAM(at located, slots []slot, q gpu.Quota) {
+func checkQuotaVRAM(r *run, at whatif.Located, slots []whatif.Slot, q gpu.Quota) {
 	var most uint64
 	for _, v := range []*uint64{q.Min, q.Optimal, q.Max} {
 		if v != nil {
@@ -183,10 +180,10 @@ func (r *run) checkQuotaVRAM(at located, slots []slot, q gpu.Quota) {
 		}
 	}
 	for _, s := range slots {
-		size, exact := s.size()
+		size, exact := s.Size()
 		limit := size
 		if !exact {
-			limit += size / 100 * estimateTolerance
+			limit += size / 100 * whatif.EstimateTolerance
 		}
 		if most == 0 || size == 0 || gpu.Bytes(most) <= limit {
 			continue
@@ -194,16 +191,16 @@ func (r *run) checkQuotaVRAM(at located, slots []slot, q gpu.Quota) {
 		r.reportVM(at, Finding{
 			Path:   "partition",
 			Title:  "The memory quota exceeds the partition's size",
-			GPU:    s.gpu.ID,
-			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(at.key, s.gpu), plural(s.count, "partition"), sizeText(size, exact)),
+			GPU:    s.GPU.ID,
+			Found:  fmt.Sprintf("%s with %s gives each %s.", gpuOn(at.Key, s.GPU), plural(s.Count, "partition"), sizeText(size, exact)),
 			Wanted: fmt.Sprintf("%s asks for a quota of %d MiB; the VM would not start.", r.label(), gpu.Bytes(most).MiB()),
 			Fix:    fmt.Sprintf("Leave the VRAM quotas out, which gives the whole partition, or write at most %d MiB.", size.MiB()),
-		}, key("quota vram", at.key, s.gpu.ID))
+		}, key("quota vram", at.Key, s.GPU.ID))
 		return
 	}
 }
 
-func (r *run) checkQuotaOrder(q gpu.Quotas) {
+func checkQuotaOrder(r *run, q gpu.Quotas) {
 	for _, of := range []struct {
 		name  string
 		quota gpu.Quota
@@ -216,7 +213,7 @@ func (r *run) checkQuotaOrder(q gpu.Quotas) {
 			r.report(Finding{
 				Path:   "partition",
 				Title:  "Quotas out of order",
-				VM:     vmWritten(r.plan.Want.Assignment),
+				VM:     whatif.VMWritten(r.Plan.Want.Assignment),
 				Found:  fmt.Sprintf("The %s quotas are minimum %s, optimal %s, maximum %s.", of.name, text(of.quota.Min), text(of.quota.Optimal), text(of.quota.Max)),
 				Wanted: "The minimum must be at most the optimal, and the optimal at most the maximum.",
 				Fix:    "Put the three values in this order, or leave some of them out.",

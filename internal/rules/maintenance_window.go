@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // maintenanceWindow is the id of the rule that two ways lead to: Check forecasts, and
@@ -43,14 +44,14 @@ func CheckWindow(w World, p change.Change, disturbed []Disturbed, levels Levels)
 // window may well be open when the plan is applied. What may not be disturbed at all
 // is the business of other rules.
 func checkMaintenanceWindow(r *run) {
-	if r.window == nil || !r.transition() || r.window.Open(r.now) {
+	if r.world.Window == nil || !r.Transition() || r.world.Window.Open(r.world.Now) {
 		return
 	}
 	disturbed := r.disturbs()
 	if len(disturbed) == 0 {
 		return
 	}
-	f := outsideOf(r.window, r.now, r.plan, disturbed)
+	f := outsideOf(r.world.Window, r.world.Now, r.Plan, disturbed)
 	f.Level = Warning
 	r.report(f)
 }
@@ -58,7 +59,7 @@ func checkMaintenanceWindow(r *run) {
 // disturbs forecasts what the plan will disturb, by host, as far as it is allowed to.
 func (r *run) disturbs() []Disturbed {
 	var out []Disturbed
-	for host, f := range r.forecasts() {
+	for host, f := range r.Forecasts() {
 		refused := slices.ContainsFunc(f.Refused, func(why *change.Refusal) bool { return why.Restores == "" })
 		if refused || !f.Class.Exceeds(gpu.DisruptNone) {
 			continue
@@ -91,7 +92,7 @@ func outsideOf(w *Window, now time.Time, p change.Change, disturbed []Disturbed)
 		}
 		parts = append(parts, fmt.Sprintf("%s %s on %s, which %s shut down", verb(len(d.VMs), "VM", "VMs"), joinAll(quoteAll(d.VMs)), hostText(d.Host), verb(len(d.VMs), "is", "are")))
 	}
-	f.Wanted = fmt.Sprintf("%s disturbs %s.", labelOf(p), strings.Join(parts, "; "))
+	f.Wanted = fmt.Sprintf("%s disturbs %s.", whatif.Label(p), strings.Join(parts, "; "))
 	if len(disturbed) == 1 {
 		f.Host = disturbed[0].Host
 		if len(disturbed[0].VMs) == 1 {

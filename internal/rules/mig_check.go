@@ -9,6 +9,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // layoutFault is a layout that GPUs cannot have, for one reason.
@@ -21,17 +22,17 @@ type layoutFault struct {
 // and, of a plan that changes something, why the planner finds no room beside what is in use.
 // GPUs of one reason are one fault. It reports those that the rule at hand is about, and
 // whether a host could be asked.
-func (r *run) reportLayout(
+func reportLayout(r *run,
 	c *gpu.PartitionConfig, text string, never func(*gpu.Host, *gpu.GPU) error, refused func(string, *gpu.Host) change.Refusals, word func(error) Finding,
 ) (asked bool) {
 	byReason := map[string]*layoutFault{}
-	for host, h := range r.hostsAtHand(c.GPUs) {
+	for host, h := range r.HostsAtHand(c.GPUs) {
 		asked = true
 		var why change.Refusals
-		if r.transition() {
+		if r.Transition() {
 			why = refused(host, h)
 		}
-		for g := range selected(h, c.GPUs[host]) {
+		for g := range whatif.Selected(h, c.GPUs[host]) {
 			err := never(h, g)
 			if err == nil {
 				err = why.Layout(g.ID)
@@ -50,7 +51,7 @@ func (r *run) reportLayout(
 			byReason[reason].members = append(byReason[reason].members, member{host: host, gpu: g})
 		}
 	}
-	for _, reason := range sortedKeys(byReason) {
+	for _, reason := range whatif.SortedKeys(byReason) {
 		f := byReason[reason]
 		f.Host, f.GPU = f.members[0].host, f.members[0].gpu.ID
 		f.Found = fmt.Sprintf("%s Affected: %s.", f.Found, join(gpuTexts(f.members)))
@@ -65,7 +66,7 @@ func (r *run) wantedOnEach(text string) string {
 }
 
 func checkMIGProfileSupported(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil || c.MIG == nil {
 		return
 	}
@@ -77,17 +78,17 @@ func checkMIGProfileSupported(r *run) {
 		Wanted: r.wantedOnEach(placement.MIGLayoutText(c.MIG)),
 		Fix:    "Leave the GPU out of `selector`. If the model has MIG, its driver may be older than the first with MIG for it, or a hypervisor keeps MIG to itself.",
 	}, "no mig", without)
-	r.reportMIGFaults(c)
+	reportMIGFaults(r, c)
 }
 
 func checkMIGPlacement(r *run) {
-	if c := r.plan.Want.Config; c != nil && c.MIG != nil {
-		r.reportMIGFaults(c)
+	if c := r.Plan.Want.Config; c != nil && c.MIG != nil {
+		reportMIGFaults(r, c)
 	}
 }
 
 // reportMIGFaults reports those faults of the layout that the rule at hand is about.
-func (r *run) reportMIGFaults(c *gpu.PartitionConfig) {
+func reportMIGFaults(r *run, c *gpu.PartitionConfig) {
 	never := func(_ *gpu.Host, g *gpu.GPU) error {
 		if g.MIG == nil {
 			return nil // said already
@@ -96,9 +97,9 @@ func (r *run) reportMIGFaults(c *gpu.PartitionConfig) {
 		return err
 	}
 	refused := func(host string, h *gpu.Host) change.Refusals {
-		return r.refusals(r.underShares(host, h), host, r.plan)
+		return r.Refusals(r.Shares().UnderShares(host, h), host, r.Plan)
 	}
-	if text := placement.MIGLayoutText(c.MIG); !r.reportLayout(c, text, never, refused, migFinding) && !r.plan.Unchanged {
+	if text := placement.MIGLayoutText(c.MIG); !reportLayout(r, c, text, never, refused, migFinding) && !r.Plan.Unchanged {
 		for _, f := range documentedFaults(c) {
 			if f.Rule == r.rule.ID {
 				f.Wanted = r.wantedOnEach(text)
@@ -143,15 +144,15 @@ func documentedFaults(c *gpu.PartitionConfig) []Finding {
 }
 
 func checkMIGMode(r *run) {
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
 	limit := r.allowedDisruption()
-	for host, f := range r.forecasts() {
+	for host, f := range r.Forecasts() {
 		var busy, resets []member
 		var by []string
 		for _, why := range f.Refused.Of(change.MIGMode) {
-			g, _ := r.fleet.hosts[host].GPU(why.GPU)
+			g, _ := r.At(host).GPU(why.GPU)
 			switch {
 			case why.Restores != "":
 			case why.Needs != "":
@@ -161,10 +162,10 @@ func checkMIGMode(r *run) {
 				by = append(by, fmt.Sprintf("%s: %s", gpuText(g), joinAll(why.By)))
 			}
 		}
-		r.reportMIGBusy(host, busy, by)
-		r.reportMIGReset(resets, limit)
-		r.warnOfWatchers(host, f)
-		r.reportNotRestored(host, f)
+		reportMIGBusy(r, host, busy, by)
+		reportMIGReset(r, resets, limit)
+		warnOfWatchers(r, host, f)
+		reportNotRestored(r, host, f)
 	}
 }
 
@@ -173,13 +174,13 @@ var watchers = []string{"nvidia-dcgm.service", "nvidia-persistenced.service", "d
 
 // warnOfWatchers says that a GPU may not let itself be reset: what runs is known, and not what
 // each service has open.
-func (r *run) warnOfWatchers(host string, f change.Forecast) {
+func warnOfWatchers(r *run, host string, f change.Forecast) {
 	// Another plan of the run may still let go of what is in use.
 	if len(f.Resets) == 0 || slices.ContainsFunc(f.Refused, func(why *change.Refusal) bool { return why.Code != change.InUse }) {
 		return
 	}
 	var runs []string
-	for _, unit := range r.fleet.hosts[host].Units {
+	for _, unit := range r.At(host).Units {
 		stopped := func(s change.Step) bool { return s.Op == change.OpStopUnit && change.SameUnit(s.Unit, unit) }
 		if slices.Contains(watchers, unit) && !slices.ContainsFunc(f.Steps, stopped) {
 			runs = append(runs, quote(unit))
@@ -202,7 +203,7 @@ func (r *run) warnOfWatchers(host string, f change.Forecast) {
 
 // allowedDisruption is the limit of the config, or of what it was when it is destroyed.
 func (r *run) allowedDisruption() gpu.Disruption {
-	for _, c := range []*gpu.PartitionConfig{r.plan.Want.Config, r.plan.Prior.Config} {
+	for _, c := range []*gpu.PartitionConfig{r.Plan.Want.Config, r.Plan.Prior.Config} {
 		if c != nil {
 			return c.MaxDisruption
 		}
@@ -212,13 +213,13 @@ func (r *run) allowedDisruption() gpu.Disruption {
 
 // migMode is what the config makes of MIG mode.
 func (r *run) migMode() string {
-	if c := r.plan.Want.Config; c != nil && !c.HasMIG() {
+	if c := r.Plan.Want.Config; c != nil && !c.HasMIG() {
 		return "off"
 	}
 	return "on"
 }
 
-func (r *run) reportMIGBusy(host string, busy []member, by []string) {
+func reportMIGBusy(r *run, host string, busy []member, by []string) {
 	r.reportGPUs(Finding{
 		Path:   "mig",
 		Title:  "Processes use GPUs whose MIG mode changes",
@@ -228,7 +229,7 @@ func (r *run) reportMIGBusy(host string, busy []member, by []string) {
 	}, "mig mode", busy)
 }
 
-func (r *run) reportMIGReset(resets []member, limit gpu.Disruption) {
+func reportMIGReset(r *run, resets []member, limit gpu.Disruption) {
 	r.reportGPUs(Finding{
 		Path:   "max_disruption",
 		Title:  "The change of MIG mode resets GPUs",
@@ -247,29 +248,29 @@ func checkKindOnPlatform(r *run) {
 		path  string
 		fix   = "Leave the host out of this resource."
 	)
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil && change.PlatformOf(w.Config.Kind) == gpu.Linux:
-		needs, hosts, what, path = gpu.Linux, r.atHand(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
+		needs, hosts, what, path = gpu.Linux, r.AtHand(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
 		fix = "Give Hyper-V hosts a gpu_partition_config of their own, with `gpu_p`."
 	case w.Config != nil:
-		hosts, what, path = r.atHand(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
+		hosts, what, path = r.AtHand(w.Config.GPUs), "A gpu_partition_config with `"+string(w.Config.Kind)+"`", "hosts"
 		fix = "Give Linux hosts a gpu_partition_config of their own, with `mig`, `vgpu`, `mps` or `time_slicing`."
 	case w.Pool != nil:
-		r.checkPoolPlatform(w.Pool)
+		checkPoolPlatform(r, w.Pool)
 		return
 	case w.Share != nil:
 		needs, hosts, what, path = gpu.Linux, []string{w.Share.Host}, "A gpu_share", "host"
 		fix = "Give VMs of Hyper-V hosts partitions with a gpu_vm_assignment."
 	case w.Assignment != nil:
-		at, ok := r.locate(w.Assignment)
+		at, ok := r.Locate(w.Assignment)
 		if !ok {
 			return
 		}
-		hosts, what, path = []string{at.key}, "A gpu_vm_assignment", "vm"
+		hosts, what, path = []string{at.Key}, "A gpu_vm_assignment", "vm"
 	}
 	var wrong, keys []string
 	for _, host := range hosts {
-		if h, ok := r.host(host); ok && h.Platform != "" && h.Platform != needs {
+		if h, ok := r.Host(host); ok && h.Platform != "" && h.Platform != needs {
 			wrong = append(wrong, host)
 			keys = append(keys, key("platform", host))
 		}
@@ -278,7 +279,7 @@ func checkKindOnPlatform(r *run) {
 		return
 	}
 	names := map[gpu.Platform]string{gpu.HyperV: "Hyper-V", gpu.Linux: "Linux"}
-	has := names[r.fleet.hosts[wrong[0]].Platform]
+	has := names[r.At(wrong[0]).Platform]
 	r.report(Finding{
 		Path:   path,
 		Title:  "Not supported on this platform",

@@ -9,6 +9,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // mpsPath is the attribute with a config's MPS layout.
@@ -21,13 +22,13 @@ func mpsPath(c *gpu.PartitionConfig) string {
 
 // checkMPSSupported asks whether the hosts have MPS, and its GPUs what is wanted of it.
 func checkMPSSupported(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil || c.MPS == nil {
 		return
 	}
-	r.reportMPSAmounts(c)
+	reportMPSAmounts(r, c)
 	var without, keys []string
-	for host, h := range r.hostsAtHand(c.GPUs) {
+	for host, h := range r.HostsAtHand(c.GPUs) {
 		if h.Platform != gpu.HyperV && len(c.GPUs[host]) > 0 && (h.MPS == nil || h.MPS.Program == "") {
 			without = append(without, host)
 			keys = append(keys, key("no mps", host))
@@ -41,11 +42,11 @@ func checkMPSSupported(r *run) {
 			Fix:    "Install it with NVIDIA's driver (package nvidia-cuda-mps, nvidia-compute-utils or xorg-x11-drv-nvidia-cuda), or leave the host out.",
 		}, keys...)
 	}
-	r.reportMPSGPUs(c)
+	reportMPSGPUs(r, c)
 }
 
 // reportMPSAmounts finds limits that no daemon takes.
-func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
+func reportMPSAmounts(r *run, c *gpu.PartitionConfig) {
 	var found []string
 	if p := c.MPS.ActiveThreadPercentage; !placement.IsPercentage(p) {
 		found = append(found, "`active_thread_percentage` is "+placement.Decimal(p)+", and must be more than 0 and at most 100")
@@ -53,7 +54,7 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 		found = append(found, fmt.Sprintf("`active_thread_percentage` is %v, of which daemons keep one digit after the point", p))
 	}
 	if limit := c.MPS.PinnedMemoryLimit; gpu.RoundMPSLimit(limit) != limit {
-		for host, h := range r.hostsAtHand(c.GPUs) {
+		for host, h := range r.HostsAtHand(c.GPUs) {
 			if h.Platform == gpu.Linux {
 				found = append(found, fmt.Sprintf("`pinned_memory_limit_mib` is %d, and daemons on %s take only whole GiB from 1024 on: %d or %d would do",
 					limit.MiB(), hostText(host), gpu.RoundMPSLimit(limit).MiB(), gpu.RoundMPSLimit(limit).MiB()+1024))
@@ -82,7 +83,7 @@ func (r *run) reportMPSAmounts(c *gpu.PartitionConfig) {
 }
 
 // reportMPSGPUs finds GPUs that cannot give what is wanted.
-func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
+func reportMPSGPUs(r *run, c *gpu.PartitionConfig) {
 	prohibited := r.those(c.GPUs, func(_ *gpu.Host, g *gpu.GPU) bool { return c.MIG == nil && g.ComputeMode == gpu.ComputeProhibited })
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "The compute mode of the GPU is prohibited",
@@ -98,8 +99,8 @@ func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
 		Fix:    "Upgrade the driver, leave the GPU out of `selector`, or leave `static_partitions` out.",
 	}, "no partitions", without)
 	var small []member
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		for g := range selected(h, c.GPUs[host]) {
+	for host, h := range r.HostsAtHand(c.GPUs) {
+		for g := range whatif.Selected(h, c.GPUs[host]) {
 			if c.MPS.PinnedMemoryLimit > 0 && g.VRAM > 0 && c.MPS.PinnedMemoryLimit > r.smallest(host, h, g, c) {
 				small = append(small, member{host: host, gpu: g})
 			}
@@ -108,7 +109,7 @@ func (r *run) reportMPSGPUs(c *gpu.PartitionConfig) {
 	if len(small) > 0 {
 		r.reportGPUs(Finding{
 			Path: mpsPath(c), Title: "The memory limit exceeds the GPU's memory",
-			Found:  fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"), r.smallest(small[0].host, r.fleet.hosts[small[0].host], small[0].gpu, c), inInstances(c)),
+			Found:  fmt.Sprintf("%s %s %s of memory%s.", capital(join(gpuTexts(small))), verb(len(small), "has", "have"), r.smallest(small[0].host, r.At(small[0].host), small[0].gpu, c), inInstances(c)),
 			Wanted: fmt.Sprintf("%s holds each client to %s (`pinned_memory_limit_mib`).", capital(r.label()), c.MPS.PinnedMemoryLimit),
 			Fix:    "Write a limit within the device's memory, or leave it out.",
 		}, "pinned limit", small)
@@ -126,7 +127,7 @@ func inInstances(c *gpu.PartitionConfig) string {
 func (r *run) smallest(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionConfig) gpu.Bytes {
 	out := g.VRAM
 	if c.MIG != nil {
-		then := r.laidOut(host, h)
+		then := r.Shares().LaidOut(host, h)
 		if g, ok := then.GPU(g.ID); ok {
 			for _, in := range placement.LayoutOf(then, g).Instances {
 				if in.Memory > 0 {
@@ -140,7 +141,7 @@ func (r *run) smallest(host string, h *gpu.Host, g *gpu.GPU, c *gpu.PartitionCon
 
 // checkMPSNotOnMIG finds GPUs in MIG mode that a config would share as a whole.
 func checkMPSNotOnMIG(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil || c.Kind != gpu.KindMPS && c.Kind != gpu.KindTimeSlicing {
 		return
 	}
@@ -157,7 +158,7 @@ func checkMPSNotOnMIG(r *run) {
 // checkKeptInitialized finds GPUs that lose what a config sets when nobody has them open
 // (assumption linux-last-client).
 func checkKeptInitialized(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil {
 		return
 	}
@@ -182,7 +183,7 @@ func checkKeptInitialized(r *run) {
 
 // checkMPSOneUser asks that it is stated whose processes may be clients.
 func checkMPSOneUser(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil || c.MPS == nil {
 		return
 	}
@@ -207,12 +208,12 @@ func checkMPSOneUser(r *run) {
 // checkMPSInUse finds processes that keep a config of MPS from being made, and clients that
 // would end though the config does not allow it.
 func checkMPSInUse(r *run) {
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
 	limit := r.allowedDisruption()
-	for host, f := range r.forecasts() {
-		h := r.fleet.hosts[host]
+	for host, f := range r.Forecasts() {
+		h := r.At(host)
 		var busy, ending []member
 		var by, ends, daemons []string
 		refused := f.Refused.Of(change.MPSInUse)
@@ -222,8 +223,8 @@ func checkMPSInUse(r *run) {
 				by = append(by, gpuText(g)+": "+joinAll(why.By))
 			}
 		}
-		r.reportMPSBusy(host, busy, by)
-		r.reportNotRestored(host, f)
+		reportMPSBusy(r, host, busy, by)
+		reportNotRestored(r, host, f)
 		if !slices.ContainsFunc(refused, func(why *change.Refusal) bool { return why.Needs != "" }) {
 			continue
 		}
@@ -238,11 +239,11 @@ func checkMPSInUse(r *run) {
 				daemons = append(daemons, quote(d.Name)+" ("+string(d.Action)+")")
 			}
 		}
-		r.reportMPSClients(host, ending, ends, daemons, limit)
+		reportMPSClients(r, host, ending, ends, daemons, limit)
 	}
 }
 
-func (r *run) reportMPSBusy(host string, busy []member, by []string) {
+func reportMPSBusy(r *run, host string, busy []member, by []string) {
 	r.reportGPUs(Finding{
 		Path: "selector", Title: "Processes outside of MPS use the GPUs",
 		Found:  fmt.Sprintf("On %s these use the GPUs without this config's MPS: %s.", hostText(host), strings.Join(by, "; ")),
@@ -251,7 +252,7 @@ func (r *run) reportMPSBusy(host string, busy []member, by []string) {
 	}, "mps busy", busy)
 }
 
-func (r *run) reportMPSClients(host string, ending []member, clients, daemons []string, limit gpu.Disruption) {
+func reportMPSClients(r *run, host string, ending []member, clients, daemons []string, limit gpu.Disruption) {
 	slices.Sort(clients)
 	clients = slices.Compact(clients)
 	slices.Sort(daemons)
@@ -262,7 +263,7 @@ func (r *run) reportMPSClients(host string, ending []member, clients, daemons []
 			quote(string(orNone(limit)))),
 		Fix: "Write `max_disruption = \"process_restart\"`, or stop the clients first.",
 	}
-	if r.plan.Want.Config == nil {
+	if r.Plan.Want.Config == nil {
 		f.Fix = "Apply `max_disruption = \"process_restart\"` first, stop the clients, or set `on_destroy = \"keep\"`."
 	}
 	r.reportGPUs(f, "mps clients", ending)

@@ -5,60 +5,26 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 const shutdownPermitted = "shutdown-permitted"
-
-// Policy is what an assignment lets be done to its VM, as the configuration of this
-// run says. What its claim says was written by an earlier run.
-type Policy struct {
-	Label string // names the assignment for people, as in change.Change
-	VMID  string
-	Host  string // where the VM is, as the provider names it; "" when that is not known
-	Power gpu.Power
-	// Unknown is true when the policy is known only at apply.
-	Unknown bool
-}
-
-// Declare records a policy, or replaces the one of the same instance for the VM.
-func (b *Book) Declare(instance string, p Policy) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	id := gpu.FoldID(p.VMID)
-	if b.policies[id] == nil {
-		b.policies[id] = map[string]Policy{}
-	}
-	b.policies[id][instance] = p
-}
-
-// Open records that the plan of a partition config is not known until apply, or with
-// an empty plan that it is.
-func (b *Book) Open(instance string, prior change.Change) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if prior.Prior.Config == nil {
-		delete(b.open, instance)
-		return
-	}
-	b.open[instance] = prior
-}
 
 // checkShutdownPermitted finds VMs that a partition config stops by a permission in
 // their claims that this run takes back: the config is applied before the claim is
 // written again.
 func checkShutdownPermitted(r *run) {
-	if !r.transition() || r.plan.Want.Config == nil {
+	if !r.Transition() || r.Plan.Want.Config == nil {
 		return
 	}
-	r.reportAllLifted(r.plan)
+	reportAllLifted(r, r.Plan)
 }
 
-func (r *run) reportAllLifted(config change.Change) {
-	for _, host := range sortedKeys(r.fleet.hosts) {
-		for _, vm := range r.inTheWay(host, config) {
-			of := r.book.policies[gpu.FoldID(vm.ID)]
-			for _, instance := range sortedKeys(of) {
-				r.reportLifted(host, config.Subject, vm, of[instance])
+func reportAllLifted(r *run, config change.Change) {
+	for _, host := range r.HostNames() {
+		for _, vm := range r.InTheWay(host, config) {
+			for _, policy := range r.PoliciesFor(vm.ID) {
+				reportLifted(r, host, config.Subject, vm, policy)
 			}
 		}
 	}
@@ -66,26 +32,23 @@ func (r *run) reportAllLifted(config change.Change) {
 
 // CheckPolicy is shutdown-permitted seen from the assignment: whichever of the two is
 // planned second finds the other.
-func CheckPolicy(w World, p Policy) []Finding {
+func CheckPolicy(w World, p whatif.Policy) []Finding {
 	r, done := begin(w, change.Change{Subject: p.Label})
 	defer done()
-	at, ok := r.locate(&gpu.Assignment{VMID: p.VMID, Host: p.Host})
+	at, ok := r.Locate(&gpu.Assignment{VMID: p.VMID, Host: p.Host})
 	if !ok {
 		return nil
 	}
-	var configs []change.Change
-	for _, e := range r.book.about(gpusOn(at.key)) {
-		if e.plan.Want.Config != nil && !e.plan.Unchanged {
-			configs = append(configs, e.plan)
+	configs := r.UnknownConfigs()
+	for e := range r.Others(whatif.GPUsOn(at.Key)) {
+		if e.Plan.Want.Config != nil && !e.Plan.Unchanged {
+			configs = append(configs, e.Plan)
 		}
 	}
-	for _, instance := range sortedKeys(r.book.open) {
-		configs = append(configs, r.book.open[instance])
-	}
 	for _, config := range configs {
-		for _, vm := range r.inTheWay(at.key, config) {
+		for _, vm := range r.InTheWay(at.Key, config) {
 			if gpu.SameID(vm.ID, p.VMID) {
-				r.reportLifted(at.key, config.Subject, vm, p)
+				reportLifted(r, at.Key, config.Subject, vm, p)
 			}
 		}
 	}
@@ -96,7 +59,7 @@ func CheckPolicy(w World, p Policy) []Finding {
 func CheckOpen(w World, config change.Change) []Finding {
 	r, done := begin(w, config)
 	defer done()
-	r.reportAllLifted(config)
+	reportAllLifted(r, config)
 	return r.lifted()
 }
 
@@ -109,37 +72,11 @@ func (r *run) lifted() []Finding {
 	return out
 }
 
-// inTheWay are the running VMs on a host that a config's plan stops, or, while that is
-// not known, that hold its GPUs.
-func (r *run) inTheWay(host string, config change.Change) []*gpu.VM {
-	h, ok := r.host(host)
-	if !ok {
-		return nil
-	}
-	var ids []string
-	if config.Want.Config != nil {
-		for _, s := range r.foresee(host, h, config).Stops {
-			ids = append(ids, s.VM)
-		}
-	} else if config.Prior.Config != nil {
-		for g := range selected(h, config.Prior.Config.GPUs[host]) {
-			ids = append(ids, holderIDs(g)...)
-		}
-	}
-	var out []*gpu.VM
-	for _, id := range ids {
-		if vm, ok := h.VM(id); ok {
-			out = append(out, vm)
-		}
-	}
-	return out
-}
-
 // reportLifted reports what the VM's claim permits and the declared policy does not.
 // What the claim does not permit either is partition-in-use's.
-func (r *run) reportLifted(host, config string, vm *gpu.VM, p Policy) {
-	claim, _ := r.claimOnVM(host, vm.ID)
-	if _, hold := change.MayStop(vm, claim, r.owner); hold != "" {
+func reportLifted(r *run, host, config string, vm *gpu.VM, p whatif.Policy) {
+	claim, _ := r.ClaimOnVM(host, vm.ID)
+	if _, hold := change.MayStop(vm, claim, r.Owner); hold != "" {
 		return
 	}
 	why := lifted(claim.Want.Assignment.Power, p)
@@ -158,7 +95,7 @@ func (r *run) reportLifted(host, config string, vm *gpu.VM, p Policy) {
 }
 
 // lifted lists what a claim permits and a policy does not.
-func lifted(claim gpu.Power, p Policy) []string {
+func lifted(claim gpu.Power, p whatif.Policy) []string {
 	now := p.Power
 	switch {
 	case p.Unknown:

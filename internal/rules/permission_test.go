@@ -7,6 +7,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // A config stops a VM by the permission in its claim. Where the run takes that back, whichever of
@@ -15,15 +16,15 @@ func TestAPermissionThatTheRunTakesBack(t *testing.T) {
 	t.Parallel()
 	all := gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true}
 	for name, c := range map[string]struct {
-		policy rules.Policy
+		policy whatif.Policy
 		says   string // "" for nothing
 	}{
-		"it stays":                   {policy: rules.Policy{Power: all}},
-		"known only at apply":        {policy: rules.Policy{Power: all, Unknown: true}, says: "what `power` allows is known only at apply"},
-		"no shutdown any more":       {policy: rules.Policy{}, says: "`power.allow_shutdown` is `false`"},
-		"at the next power-off only": {policy: rules.Policy{Power: gpu.Power{AllowShutdown: true, NextOff: true}}, says: "`power.when` is `\"next_off\"`"},
-		"not by force":               {policy: rules.Policy{Power: gpu.Power{AllowShutdown: true, AllowTurnOff: true}}, says: "`power.force_shutdown` is `false`"},
-		"not turned off":             {policy: rules.Policy{Power: gpu.Power{AllowShutdown: true, ForceShutdown: true}}, says: "`power.allow_turn_off` is `false`"},
+		"it stays":                   {policy: whatif.Policy{Power: all}},
+		"known only at apply":        {policy: whatif.Policy{Power: all, Unknown: true}, says: "what `power` allows is known only at apply"},
+		"no shutdown any more":       {policy: whatif.Policy{}, says: "`power.allow_shutdown` is `false`"},
+		"at the next power-off only": {policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, NextOff: true}}, says: "`power.when` is `\"next_off\"`"},
+		"not by force":               {policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, AllowTurnOff: true}}, says: "`power.force_shutdown` is `false`"},
+		"not turned off":             {policy: whatif.Policy{Power: gpu.Power{AllowShutdown: true, ForceShutdown: true}}, says: "`power.allow_turn_off` is `false`"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,11 +100,11 @@ func TestTakenOver(t *testing.T) {
 			w := world(host("hv01", vm("a", gpu.VMOff), vm("b", gpu.VMOff)))
 			w.Others.Put("other", create("other", c.other))
 			gone := change.Change{Subject: label(c.prior), Token: "gone", Prior: c.prior}
-			if got := rules.TakenOver(w, gone); !slices.Equal(got, c.want) {
+			if got := whatif.TakenOver(w.World, gone); !slices.Equal(got, c.want) {
 				t.Errorf("it is taken over on %q, want %q", got, c.want)
 			}
 			w.Owner = ""
-			if got := rules.TakenOver(w, gone); len(got) > 0 {
+			if got := whatif.TakenOver(w.World, gone); len(got) > 0 {
 				t.Errorf("without an owner it is taken over on %q", got)
 			}
 		})

@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 func checkSameHost(r *run) {
-	a := r.plan.Want.Assignment
-	at, ok := r.locate(a)
+	a := r.Plan.Want.Assignment
+	at, ok := r.Locate(a)
 	if !ok {
 		return
 	}
@@ -20,23 +21,23 @@ func checkSameHost(r *run) {
 		Wanted: "A VM can only use GPUs of the host that it runs on.",
 	}
 	switch {
-	case a.Device != nil && a.Device.Host != at.key:
+	case a.Device != nil && a.Device.Host != at.Key:
 		f.Path = "device.host"
-		f.Found = fmt.Sprintf("%s is on %s, but %s names GPUs of %s.", vmText(at.vm), hostText(at.key), r.label(), hostText(a.Device.Host))
-		f.Fix = fmt.Sprintf("Write `host = %s` and GPU ids of that host, or move the VM.", quote(at.key))
+		f.Found = fmt.Sprintf("%s is on %s, but %s names GPUs of %s.", vmText(at.VM), hostText(at.Key), r.label(), hostText(a.Device.Host))
+		f.Fix = fmt.Sprintf("Write `host = %s` and GPU ids of that host, or move the VM.", quote(at.Key))
 	case a.Partition != nil && a.Partition.PinnedGPU != "":
 		pin := a.Partition.PinnedGPU
-		if _, here := at.host.GPU(pin); here {
+		if _, here := at.Host.GPU(pin); here {
 			return
 		}
-		elsewhere := r.hostsWith(pin)
+		elsewhere := r.HostsWith(pin)
 		if len(elsewhere) == 0 {
 			return // gpu-exists says that nobody has it
 		}
 		f.Path = "partition.gpu_id"
 		f.GPU = pin
-		f.Found = fmt.Sprintf("%s is on %s, but GPU %s is on %s.", vmText(at.vm), hostText(at.key), pin, join(quoteAll(elsewhere)))
-		f.Fix = fmt.Sprintf("Name a GPU of %s (%s), or leave `gpu_id` out.", hostText(at.key), join(gpusSeen(at.host)))
+		f.Found = fmt.Sprintf("%s is on %s, but GPU %s is on %s.", vmText(at.VM), hostText(at.Key), pin, join(quoteAll(elsewhere)))
+		f.Fix = fmt.Sprintf("Name a GPU of %s (%s), or leave `gpu_id` out.", hostText(at.Key), join(gpusSeen(at.Host)))
 	default:
 		return
 	}
@@ -44,14 +45,14 @@ func checkSameHost(r *run) {
 }
 
 func checkPinnedOnClustered(r *run) {
-	a := r.plan.Want.Assignment
-	at, ok := r.locate(a)
-	if !ok || !at.vm.Clustered {
+	a := r.Plan.Want.Assignment
+	at, ok := r.Locate(a)
+	if !ok || !at.VM.Clustered {
 		return
 	}
 	f := Finding{
 		Title: "A clustered VM is pinned to a GPU",
-		Found: fmt.Sprintf("%s on %s is clustered: it may start on another node.", vmText(at.vm), hostText(at.key)),
+		Found: fmt.Sprintf("%s on %s is clustered: it may start on another node.", vmText(at.VM), hostText(at.Key)),
 	}
 	switch {
 	case a.Partition != nil && a.Partition.PinnedGPU != "":
@@ -71,40 +72,40 @@ func checkPinnedOnClustered(r *run) {
 }
 
 func checkPoolCoversOwners(r *run) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Assignment != nil && w.Assignment.Pool != nil:
-		if at, ok := r.locate(w.Assignment); ok {
+		if at, ok := r.Locate(w.Assignment); ok {
 			name := cmp.Or(w.Assignment.Pool.Name, w.Assignment.Pool.ID)
-			without := r.ownersWithoutPool(at, name)
-			r.reportUncovered(at.key, at.vm.Name, "pool.id", name, fmt.Sprintf("%s may run on nodes that have no pool %s: %s.",
-				vmText(at.vm), quote(name), join(quoteAll(without))), without)
+			without := r.Future().OwnersWithoutPool(at, name)
+			reportUncovered(r, at.Key, at.VM.Name, "pool.id", name, fmt.Sprintf("%s may run on nodes that have no pool %s: %s.",
+				vmText(at.VM), quote(name), join(quoteAll(without))), without)
 		}
 	case w.Pool != nil:
-		r.checkPoolLosesOwners(w.Pool)
+		checkPoolLosesOwners(r, w.Pool)
 	}
 }
 
 // checkPoolLosesOwners finds clustered VMs that draw from the pool and may run where
 // it will not be.
-func (r *run) checkPoolLosesOwners(p *gpu.PoolConfig) {
+func checkPoolLosesOwners(r *run, p *gpu.PoolConfig) {
 	var vms, without []string
 	first := ""
 	seen := map[string]bool{}
-	for host, h := range r.hostsAtHand(p.Members) {
-		for _, node := range r.clusterOf(host, h) {
+	for host, h := range r.HostsAtHand(p.Members) {
+		for _, node := range r.ClusterOf(host, h) {
 			if seen[node] {
 				continue
 			}
 			seen[node] = true
-			n := r.fleet.hosts[node]
+			n := r.At(node)
 			for i := range n.VMs {
-				at := located{node, n, &n.VMs[i]}
-				if drawn(at.vm, p.Name) == 0 {
+				at := whatif.Located{Key: node, Host: n, VM: &n.VMs[i]}
+				if whatif.Drawn(at.VM, p.Name) == 0 {
 					continue
 				}
-				if missing := r.ownersWithoutPool(at, p.Name); len(missing) > 0 {
+				if missing := r.Future().OwnersWithoutPool(at, p.Name); len(missing) > 0 {
 					first = cmp.Or(first, node)
-					vms = append(vms, quote(at.vm.Name))
+					vms = append(vms, quote(at.VM.Name))
 					without = append(without, missing...)
 				}
 			}
@@ -112,11 +113,11 @@ func (r *run) checkPoolLosesOwners(p *gpu.PoolConfig) {
 	}
 	slices.Sort(without)
 	without = slices.Compact(without)
-	r.reportUncovered(first, "", "members", p.Name, fmt.Sprintf("VMs that draw from pool %s may run on nodes where it is not: %s on %s.",
+	reportUncovered(r, first, "", "members", p.Name, fmt.Sprintf("VMs that draw from pool %s may run on nodes where it is not: %s on %s.",
 		quote(p.Name), join(vms), join(quoteAll(without))), without)
 }
 
-func (r *run) reportUncovered(host, vm, path, pool, found string, without []string) {
+func reportUncovered(r *run, host, vm, path, pool, found string, without []string) {
 	if len(without) == 0 {
 		return
 	}
@@ -132,47 +133,15 @@ func (r *run) reportUncovered(host, vm, path, pool, found string, without []stri
 	}, keys...)
 }
 
-// ownersWithoutPool lists the nodes at hand that may own a clustered VM and will have
-// no pool of that name.
-func (r *run) ownersWithoutPool(at located, pool string) []string {
-	if !at.vm.Clustered {
-		return nil
-	}
-	var out []string
-	for _, node := range r.fleet.cluster(at.host) {
-		h := r.fleet.hosts[node]
-		if len(at.vm.PossibleOwners) > 0 && !contains(at.vm.PossibleOwners, h.Name) {
-			continue
-		}
-		if !r.willHavePool(node, h, pool) {
-			out = append(out, node)
-		}
-	}
-	return out
-}
-
-func (r *run) willHavePool(host string, h *gpu.Host, name string) bool {
-	pool, ok := r.projected(host, h).Pool(name)
-	return ok && len(pool.GPUs) > 0
-}
-
-// clusterOf is the host's cluster, or the host alone.
-func (r *run) clusterOf(host string, h *gpu.Host) []string {
-	if all := r.fleet.cluster(h); all != nil {
-		return all
-	}
-	return []string{host}
-}
-
 func checkPoolCounts(r *run) {
-	p := r.plan.Want.Pool
+	p := r.Plan.Want.Pool
 	if p == nil {
 		return
 	}
 	byCluster := map[string]map[int][]string{}
 	names := map[string]string{}
-	for host, h := range r.hostsAtHand(p.Members) {
-		c := cluster(h)
+	for host, h := range r.HostsAtHand(p.Members) {
+		c := whatif.Cluster(h)
 		if c == "" {
 			continue
 		}
@@ -183,13 +152,13 @@ func checkPoolCounts(r *run) {
 		n := len(p.Members[host])
 		byCluster[c][n] = append(byCluster[c][n], host)
 	}
-	for _, c := range sortedKeys(byCluster) {
+	for _, c := range whatif.SortedKeys(byCluster) {
 		if len(byCluster[c]) < 2 {
 			continue
 		}
 		var lines, keys []string
 		first := ""
-		for _, n := range sortedKeys(byCluster[c]) {
+		for _, n := range whatif.SortedKeys(byCluster[c]) {
 			lines = append(lines, plural(n, "GPU")+" on "+join(quoteAll(byCluster[c][n])))
 			for _, host := range byCluster[c][n] {
 				first = cmp.Or(first, host)
@@ -208,31 +177,31 @@ func checkPoolCounts(r *run) {
 }
 
 func checkOfflineAction(r *run) {
-	a := r.plan.Want.Assignment
-	at, ok := r.locate(a)
+	a := r.Plan.Want.Assignment
+	at, ok := r.Locate(a)
 	if !ok {
 		return
 	}
-	f := Finding{Path: "offline_action", Host: at.key, VM: at.vm.Name}
-	if !at.vm.Clustered {
+	f := Finding{Path: "offline_action", Host: at.Key, VM: at.VM.Name}
+	if !at.VM.Clustered {
 		if a.Settings.OfflineAction == nil {
 			return
 		}
 		f.Title = "An offline action for a VM that is not clustered"
-		f.Found = fmt.Sprintf("%s on %s is not clustered.", vmText(at.vm), hostText(at.key))
+		f.Found = fmt.Sprintf("%s on %s is not clustered.", vmText(at.VM), hostText(at.Key))
 		f.Wanted = fmt.Sprintf("%s sets its offline action to %q, which only a cluster has.", r.label(), *a.Settings.OfflineAction)
 		f.Fix = "Remove `offline_action`, or add the VM to the cluster first."
-		r.report(f, key("not clustered", at.vm.ID))
+		r.report(f, key("not clustered", at.VM.ID))
 		return
 	}
-	action := at.vm.Settings.Overlay(a.Settings).OfflineAction
+	action := at.VM.Settings.Overlay(a.Settings).OfflineAction
 	if action == nil || *action == gpu.OfflineForcedShutdown {
 		return
 	}
 	f.Level = Warning
 	f.Title = "The cluster may not be able to take the VM offline"
-	f.Found = fmt.Sprintf("The offline action of clustered %s on %s is %q.", vmText(at.vm), hostText(at.key), *action)
+	f.Found = fmt.Sprintf("The offline action of clustered %s on %s is %q.", vmText(at.VM), hostText(at.Key), *action)
 	f.Wanted = fmt.Sprintf("%s gives it a GPU. When the cluster takes such a VM offline, as a drain does, it should shut it down by force: it can be neither saved nor, without support for it, moved while it runs.", r.label())
 	f.Fix = "Write `offline_action = \"force_shutdown\"`."
-	r.report(f, key("offline action", at.vm.ID))
+	r.report(f, key("offline action", at.VM.ID))
 }

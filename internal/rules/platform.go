@@ -8,16 +8,17 @@ import (
 	"sync"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // wantedHosts are the hosts at hand that the wanted object is on, and the attribute
 // that chose them. For an assignment it is the VM's owner host.
 func (r *run) wantedHosts() (hosts []string, path string) {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil || w.Pool != nil:
-		gpus, _ := wantedGPUs(w)
-		for key := range r.hostsAtHand(gpus) {
+		gpus, _ := whatif.WantedGPUs(w)
+		for key := range r.HostsAtHand(gpus) {
 			if len(gpus[key]) > 0 {
 				hosts = append(hosts, key)
 			}
@@ -27,12 +28,12 @@ func (r *run) wantedHosts() (hosts []string, path string) {
 		}
 		return hosts, "hosts"
 	case w.Assignment != nil:
-		if at, ok := r.locate(w.Assignment); ok {
-			hosts = append(hosts, at.key)
+		if at, ok := r.Locate(w.Assignment); ok {
+			hosts = append(hosts, at.Key)
 		}
 		return hosts, "vm"
 	case w.Share != nil:
-		if _, ok := r.host(w.Share.Host); ok {
+		if _, ok := r.Host(w.Share.Host); ok {
 			hosts = append(hosts, w.Share.Host)
 		}
 		return hosts, "host"
@@ -41,16 +42,16 @@ func (r *run) wantedHosts() (hosts []string, path string) {
 }
 
 func checkPolicyGate(r *run) {
-	at, ok := r.locate(r.plan.Want.Assignment)
+	at, ok := r.Locate(r.Plan.Want.Assignment)
 	if !ok {
 		return
 	}
 	set := func(v *bool) bool { return v != nil && *v }
 	var values []string
-	if set(at.host.Policies.RequireSecureDeviceAssignment) {
+	if set(at.Host.Policies.RequireSecureDeviceAssignment) {
 		values = append(values, "RequireSecureDeviceAssignment")
 	}
-	if set(at.host.Policies.RequireSupportedDeviceAssignment) {
+	if set(at.Host.Policies.RequireSupportedDeviceAssignment) {
 		values = append(values, "RequireSupportedDeviceAssignment")
 	}
 	if len(values) == 0 {
@@ -59,8 +60,8 @@ func checkPolicyGate(r *run) {
 	r.reportVM(at, Finding{
 		Path:   "vm",
 		Title:  "A host policy forbids the assignment",
-		Found:  fmt.Sprintf("On %s the policy %s is set.", hostText(at.key), join(values)),
-		Wanted: fmt.Sprintf("%s gives %s a GPU; Hyper-V then refuses GPUs that the platform does not list as secure and supported.", r.label(), vmText(at.vm)),
+		Found:  fmt.Sprintf("On %s the policy %s is set.", hostText(at.Key), join(values)),
+		Wanted: fmt.Sprintf("%s gives %s a GPU; Hyper-V then refuses GPUs that the platform does not list as secure and supported.", r.label(), vmText(at.VM)),
 		Fix:    `Set the value to 0 under HKLM\SOFTWARE\Policies\Microsoft\Windows\HyperV on every node, or relax this rule if the GPU is known to comply.`,
 	})
 }
@@ -90,11 +91,11 @@ func checkOSBuild(r *run) {
 	hosts, path := r.wantedHosts()
 	feature := "GPU partitions"
 	var clusteredOnly bool
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Pool != nil:
 		feature, clusteredOnly = "GPU pools in clusters", true
 	case w.Assignment != nil && w.Assignment.Partition == nil:
-		if at, ok := r.locate(w.Assignment); !ok || w.Assignment.Pool == nil || !at.vm.Clustered {
+		if at, ok := r.Locate(w.Assignment); !ok || w.Assignment.Pool == nil || !at.VM.Clustered {
 			return
 		}
 		feature = "GPU pools for clustered VMs"
@@ -103,7 +104,7 @@ func checkOSBuild(r *run) {
 	first := ""
 	var keys []string
 	for _, host := range hosts {
-		h := r.fleet.hosts[host]
+		h := r.At(host)
 		why := unsupported(h.OS)
 		if why == "" || (clusteredOnly && h.Cluster == nil) {
 			continue
@@ -118,7 +119,7 @@ func checkOSBuild(r *run) {
 	if len(byBuild) == 0 {
 		return
 	}
-	lines := words.Each(sortedKeys(byBuild), func(line string) string {
+	lines := words.Each(whatif.SortedKeys(byBuild), func(line string) string {
 		return join(quoteAll(byBuild[line])) + " " + verb(len(byBuild[line]), "runs ", "run ") + line
 	})
 	r.report(Finding{
@@ -141,12 +142,12 @@ func UnreadableText(records []gpu.UnreadableRecord) string {
 }
 
 func checkReadableRecords(r *run) {
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
 	hosts, path := r.wantedHosts()
 	for _, host := range hosts {
-		h, ok := r.host(host)
+		h, ok := r.Host(host)
 		if !ok || len(h.Unreadable) == 0 {
 			continue
 		}
@@ -160,26 +161,26 @@ func checkReadableRecords(r *run) {
 }
 
 func checkAgentKnows(r *run) {
-	if r.agents == nil || !r.transition() {
+	if r.world.Agents == nil || !r.Transition() {
 		return
 	}
 	before := *r
-	before.plan.Want = r.plan.Prior
+	before.Plan.Want = r.Plan.Prior
 	hosts, path := r.wantedHosts()
 	left, pathBefore := before.wantedHosts()
-	asks := sync.OnceValue(func() []string { return r.agents.Asks(r.plan) })
+	asks := sync.OnceValue(func() []string { return r.world.Agents.Asks(r.Plan) })
 	byAgent := map[string][]string{}
 	hosts = append(hosts, left...)
 	slices.Sort(hosts)
 	for _, host := range slices.Compact(hosts) {
-		lacks, version := r.agents.Lacks(host)
+		lacks, version := r.world.Agents.Lacks(host)
 		lacks = slices.DeleteFunc(slices.Clone(lacks), func(field string) bool { return !slices.Contains(asks(), field) })
 		if len(lacks) > 0 {
 			what := fmt.Sprintf("(version %s) does not know %s", version, strings.ReplaceAll(join(quoteAll(lacks)), `"want.`, `"`))
 			byAgent[what] = append(byAgent[what], host)
 		}
 	}
-	for _, what := range sortedKeys(byAgent) {
+	for _, what := range whatif.SortedKeys(byAgent) {
 		on := byAgent[what]
 		r.report(Finding{
 			Path: cmp.Or(path, pathBefore), Host: on[0], Title: "The agent of a host is too old for this change",
@@ -196,7 +197,7 @@ func checkForeignController(r *run) {
 		byName := map[string][]string{}
 		var keys []string
 		for _, host := range hosts {
-			for _, c := range r.fleet.hosts[host].Controllers {
+			for _, c := range r.At(host).Controllers {
 				if c.Role == role {
 					byName[c.Name] = append(byName[c.Name], host)
 					keys = append(keys, key(string(role), host, c.Name))
@@ -206,7 +207,7 @@ func checkForeignController(r *run) {
 		if len(byName) == 0 {
 			continue
 		}
-		names := sortedKeys(byName)
+		names := whatif.SortedKeys(byName)
 		lines := join(namesOn(byName))
 		f := Finding{
 			Path:   path,
@@ -225,13 +226,13 @@ func checkForeignController(r *run) {
 		}
 		r.report(f, keys...)
 	}
-	r.reportConsumers()
+	reportConsumers(r)
 }
 
 // reportConsumers warns of software that has to learn of other MIG instances than it
 // found when it started, or that hands out what is shared here.
-func (r *run) reportConsumers() {
-	if !r.transition() {
+func reportConsumers(r *run) {
+	if !r.Transition() {
 		return
 	}
 	f := Finding{
@@ -240,23 +241,23 @@ func (r *run) reportConsumers() {
 		Fix:    "Leave these GPUs out of what the other software hands out, or let it share them: the functions `device_plugin_config` and `slurm_gres` write its configuration.",
 	}
 	var changed []string
-	switch w := r.plan.Want; {
-	case w.Share != nil && r.plan.Prior.Empty():
+	switch w := r.Plan.Want; {
+	case w.Share != nil && r.Plan.Prior.Empty():
 		changed, f.Path = r.wantedHosts()
 	case w.Config == nil:
 		return
 	case w.Config.Kind == gpu.KindMIG:
-		changed = r.touched()
+		changed = r.Touched()
 		f.Title = "Other software must be restarted after the change"
 		f.Wanted = fmt.Sprintf("%s changes the instances there, and such software often lists them only when it starts.", r.label())
 		f.Fix = "Keep new work off these hosts while applying, and restart the software afterwards."
 	case w.Config.Kind == gpu.KindMPS || w.Config.Kind == gpu.KindTimeSlicing:
-		changed = r.touched()
+		changed = r.Touched()
 	}
 	byName := map[string][]string{}
 	var keys []string
 	for _, host := range changed {
-		for _, c := range r.fleet.hosts[host].Controllers {
+		for _, c := range r.At(host).Controllers {
 			if c.Role == gpu.ConsumerController {
 				byName[c.Name] = append(byName[c.Name], host)
 				f.Host = cmp.Or(f.Host, host)
@@ -273,16 +274,16 @@ func (r *run) reportConsumers() {
 
 // namesOn tells of names on which hosts each is.
 func namesOn(hosts map[string][]string) []string {
-	return words.Each(sortedKeys(hosts), func(name string) string { return name + " on " + join(quoteAll(hosts[name])) })
+	return words.Each(whatif.SortedKeys(hosts), func(name string) string { return name + " on " + join(quoteAll(hosts[name])) })
 }
 
 func checkLiveMigrationSupport(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil {
 		return
 	}
 	without := r.those(c.GPUs, func(h *gpu.Host, g *gpu.GPU) bool {
-		return h.Cluster != nil && partitions(g) && (g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration)
+		return h.Cluster != nil && whatif.Partitions(g) && (g.Partitionable.SupportsIncomingLiveMigration == nil || !*g.Partitionable.SupportsIncomingLiveMigration)
 	})
 	r.reportGPUs(Finding{
 		Path:   "hosts",

@@ -6,36 +6,37 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 func checkVMMustBeOff(r *run) {
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
-	a := r.plan.Want.Assignment
+	a := r.Plan.Want.Assignment
 	if a == nil {
-		a = r.plan.Prior.Assignment
+		a = r.Plan.Prior.Assignment
 	}
-	at, ok := r.locate(a)
+	at, ok := r.Locate(a)
 	if !ok {
 		return
 	}
-	e := r.forecast(at.key, at.host)
+	e := r.Forecast(at.Key, at.Host)
 	if len(e.Refused.Of(change.VMMustBeOff)) == 0 || len(e.Stops) == 0 {
 		return
 	}
-	destroys, waits, why := r.plan.Want.Empty(), a.Power.NextOff, e.Stops[0].Why
+	destroys, waits, why := r.Plan.Want.Empty(), a.Power.NextOff, e.Stops[0].Why
 	f := Finding{
 		Path:   "power",
 		Title:  "The VM must be off",
 		Wanted: fmt.Sprintf("%s changes what Hyper-V changes only while the VM is off: %s.", r.label(), join(why)),
-		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State)),
+		Found:  fmt.Sprintf("%s on %s is %s.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State)),
 	}
-	switch at.vm.State {
+	switch at.VM.State {
 	case gpu.VMRunning, gpu.VMStarting, gpu.VMStopping:
-		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State))
+		f.Found = fmt.Sprintf("%s on %s is %s, and its assignment does not allow to shut it down.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State))
 		if waits {
-			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.vm), hostText(at.key), change.StateText(at.vm.State))
+			f.Found = fmt.Sprintf("%s on %s is %s, and its assignment waits for its next power-off.", vmText(at.VM), hostText(at.Key), change.StateText(at.VM.State))
 			f.Fix = "Shut the VM down first, or apply `power = { allow_shutdown = true, when = \"now\" }` before the destroy."
 			break
 		}
@@ -48,20 +49,20 @@ func checkVMMustBeOff(r *run) {
 	default:
 		f.Fix = "Look at the VM on its host and bring it into a regular state first."
 	}
-	r.reportVM(at, f, key("off", at.vm.ID))
+	r.reportVM(at, f, key("off", at.VM.ID))
 }
 
 func checkPartitionInUse(r *run) {
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
-	for host, f := range r.forecasts() {
-		r.reportHeld(host, f)
+	for host, f := range r.Forecasts() {
+		reportHeld(r, host, f)
 	}
 }
 
-func (r *run) reportHeld(host string, f change.Forecast) {
-	c := r.plan.Want.Config
+func reportHeld(r *run, host string, f change.Forecast) {
+	c := r.Plan.Want.Config
 	if c == nil || len(f.Stops) == 0 {
 		return
 	}
@@ -77,7 +78,7 @@ func (r *run) reportHeld(host string, f change.Forecast) {
 		return
 	}
 	for _, g := range f.GPUs {
-		if p := g.Partitions; p != nil && contains(c.GPUs[host], g.GPU) {
+		if p := g.Partitions; p != nil && whatif.Contains(c.GPUs[host], g.GPU) {
 			changes = append(changes, fmt.Sprintf("GPU %s from %d to %s", g.GPU, p.From, plural(p.To, "partition")))
 		}
 	}
@@ -88,7 +89,7 @@ func (r *run) reportHeld(host string, f change.Forecast) {
 		Found:  fmt.Sprintf("Running VMs on %s hold partitions of GPUs whose count changes: %s.", hostText(host), joinAll(names)),
 		Wanted: fmt.Sprintf("%s changes %s, which needs these VMs off.", r.label(), join(changes)),
 	}
-	if why := NotDrained(r.plan, f); why != "" {
+	if why := NotDrained(r.Plan, f); why != "" {
 		v.Found += fmt.Sprintf(" The node is not drained: %s.", why)
 	}
 	if tooMuch {
@@ -124,12 +125,12 @@ func orNone(d gpu.Disruption) gpu.Disruption {
 
 // reportNotRestored finds GPUs that leave the config and cannot have their former layout
 // back, by a refusal of the rule at hand. Releasing a GPU stops nothing that runs.
-func (r *run) reportNotRestored(host string, f change.Forecast) {
+func reportNotRestored(r *run, host string, f change.Forecast) {
 	for _, why := range f.Refused.Of(r.rule.ID) {
 		if why.Restores == "" {
 			continue
 		}
-		g, _ := r.fleet.hosts[host].GPU(why.GPU)
+		g, _ := r.At(host).GPU(why.GPU)
 		v := Finding{
 			Path:   "on_destroy",
 			Title:  "The previous layout cannot be restored",
@@ -152,12 +153,12 @@ func (r *run) reportNotRestored(host string, f change.Forecast) {
 }
 
 func checkNodeInService(r *run) {
-	if !r.transition() || r.plan.Act.OnNode() {
+	if !r.Transition() || r.Plan.Act.OnNode() {
 		return
 	}
 	var hosts, lines, keys []string
-	for _, host := range r.touched() {
-		h, ok := r.host(host)
+	for _, host := range r.Touched() {
+		h, ok := r.Host(host)
 		if !ok {
 			continue
 		}
@@ -173,7 +174,7 @@ func checkNodeInService(r *run) {
 		return
 	}
 	path := "hosts"
-	if r.plan.Want.Assignment != nil || r.plan.Prior.Assignment != nil {
+	if r.Plan.Want.Assignment != nil || r.Plan.Prior.Assignment != nil {
 		path = "vm"
 	}
 	r.report(Finding{
@@ -184,17 +185,6 @@ func checkNodeInService(r *run) {
 		Wanted: fmt.Sprintf("%s changes something there, and a node in maintenance is left alone: its VMs are on the move and its GPUs may be under service.", r.label()),
 		Fix:    "Wait until the node is back (`Resume-ClusterNode`), then apply again.",
 	}, keys...)
-}
-
-// touched lists the hosts on which the plan changes something.
-func (r *run) touched() []string {
-	var out []string
-	for host, f := range r.forecasts() {
-		if f.Changes() {
-			out = append(out, host)
-		}
-	}
-	return out
 }
 
 // leavesMounted tells whether GPUs that leave the pool go back to their host; a pool

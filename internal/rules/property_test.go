@@ -12,6 +12,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Small alphabets make ids and names collide, which is where the rules do something.
@@ -185,19 +186,19 @@ func TestCheckOnAnyWorld(t *testing.T) {
 				hosts[name] = drawHost(t, name)
 			}
 		}
-		others := rules.NewBook()
+		others := whatif.NewBook()
 		plans := list(t, "others", drawPlan)
 		for i, p := range plans {
 			others.Put(fmt.Sprintf("t%d", i), p)
 		}
-		w := rules.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others, Complete: rapid.Bool().Draw(t, "complete"), Now: afternoon}
+		w := rules.World{World: whatif.World{Hosts: hosts, Owner: owners.Draw(t, "owner"), Others: others}, Complete: rapid.Bool().Draw(t, "complete"), Now: afternoon}
 		if rapid.Bool().Draw(t, "closed") {
 			w.Window = nightly()
 		}
 		p := drawPlan(t)
 
 		found := rules.Check(w, p, nil)
-		w.Fleet = rules.NewFleet(hosts)
+		w.Fleet = whatif.NewFleet(hosts)
 		if diff := gocmp.Diff(found, rules.Check(w, p, nil)); diff != "" {
 			t.Fatalf("two checks differ:\n%s", diff)
 		}

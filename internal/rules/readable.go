@@ -9,10 +9,10 @@ import (
 // checkReadable finds changes of what an inventory could not read. What they concern is
 // known by the code that plans their steps.
 func checkReadable(r *run) {
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
-	for host, f := range r.forecasts() {
+	for host, f := range r.Forecasts() {
 		for _, why := range f.Refused.Of(change.Readable) {
 			r.report(Finding{
 				Path:   r.mainPath(),
@@ -28,7 +28,7 @@ func checkReadable(r *run) {
 
 // mainPath is the attribute that says where a resource is.
 func (r *run) mainPath() string {
-	switch w := r.plan.Want; {
+	switch w := r.Plan.Want; {
 	case w.Config != nil:
 		return "selector"
 	case w.Pool != nil:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Level is how much a violation matters.
@@ -78,26 +79,13 @@ const (
 
 // World is what the rules may look at.
 type World struct {
-	// Hosts are the inventories at hand, keyed by the provider's name for the host.
-	// A host that could not be asked is missing: a rule that needs it says nothing.
-	// Check indexes them each time; ignored when Fleet is set.
-	Hosts map[string]*gpu.Host
-	// Fleet is the same, indexed once for many checks.
-	Fleet *Fleet
-	// Owner is the name of this state in claims.
-	Owner string
-	// Others are the plans of this run. The entry with the checked plan's own token is
-	// skipped, so the plan may be in it already. Nil on the agent at apply.
-	Others *Book
+	whatif.World
 	// Complete is true when every host of the fleet is in Hosts, so that "no host
 	// has it" can be said.
 	Complete bool
 	// Planned is true when no resource of this state is still to be planned: what no plan of Others
 	// lets go of stays where it is.
 	Planned bool
-	// Silent tells of a host that it does not answer and that the run goes on without it: no share is
-	// placed there. Nil where all answer.
-	Silent func(host string) bool
 	// Window is when disruption is wanted; nil means always. Now is the time that it goes
 	// by.
 	Window *Window
@@ -162,7 +150,7 @@ func CheckAndForesee(w World, p change.Change, levels Levels) ([]Finding, []chan
 	r, done := begin(w, p)
 	defer done()
 	findings := r.check(levels, nil)
-	return findings, r.promised()
+	return findings, r.Promised()
 }
 
 // All lists the rules in the order of the documentation.

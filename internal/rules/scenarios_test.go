@@ -5,6 +5,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // a10 turns a GPU into another model of the same family.
@@ -970,11 +971,11 @@ func powerScenarios() []scenario {
 				claimVM(h, "vdi", "a", gpu.Assignment{Power: gpu.Power{AllowShutdown: true}})
 				w, p := world(h), config("vdi", 8, "hv01")
 				p.Config.MaxDisruption = gpu.DisruptVMRestart
-				w.Others.Declare("i", rules.Policy{Label: "gpu_vm_assignment for VM \"a\"", VMID: "id-A"})
+				w.Others.Declare("i", whatif.Policy{Label: "gpu_vm_assignment for VM \"a\"", VMID: "id-A"})
 				return w, create("t", p)
 			},
 			satisfy: func(w *rules.World, _ *change.Change) {
-				w.Others.Declare("i", rules.Policy{VMID: "ID-a", Power: gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true}})
+				w.Others.Declare("i", whatif.Policy{VMID: "ID-a", Power: gpu.Power{AllowShutdown: true, ForceShutdown: true, AllowTurnOff: true}})
 			},
 		},
 		{

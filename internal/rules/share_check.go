@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
@@ -29,7 +30,7 @@ type shareMemo struct{ now, before *shareOutcome }
 // checkShareRoom reports what the rule at hand is about of all that keeps a share from its
 // place.
 func checkShareRoom(r *run) {
-	if r.plan.Want.Share == nil {
+	if r.Plan.Want.Share == nil {
 		return
 	}
 	for _, v := range r.outcome().found {
@@ -41,12 +42,12 @@ func checkShareRoom(r *run) {
 
 // outcome finds out where the plan's share goes, once for all rules.
 func (r *run) outcome() *shareOutcome {
-	at := &r.memo.shares.now
-	if r.before || r.othersBefore {
-		at = &r.memo.shares.before
+	at := &r.place.now
+	if r.Mode.Past {
+		at = &r.place.before
 	}
 	if *at == nil {
-		*at = r.placeOf(r.plan.Want.Share)
+		*at = placeOf(r, r.Plan.Want.Share)
 	}
 	return *at
 }
@@ -56,75 +57,48 @@ func (o *shareOutcome) add(f Finding, keys ...string) {
 }
 
 // placeOf finds a share's place beside the others of the run.
-func (r *run) placeOf(s *gpu.Share) *shareOutcome {
+func placeOf(r *run, s *gpu.Share) *shareOutcome {
 	o := &shareOutcome{}
 	if err := placement.CheckShare(s); err != nil {
 		f := ShareFinding(err)
 		o.add(f, key(f.Rule, f.Path, s.Name))
 		return o
 	}
-	hosts := r.hostsFor(s)
-	if !r.canBeAsked(hosts) || s.Host == "" && len(s.Devices) > 0 {
+	hosts := r.Shares().HostsFor(s)
+	if !r.Shares().CanBeAsked(hosts) || s.Host == "" && len(s.Devices) > 0 {
 		return o // known-pool says that there is none; a host that cannot be asked may have room
 	}
-	s, hosts = r.takenOver(s, hosts)
+	s, hosts = r.Shares().TakenOver(s, hosts)
 	switch { // what is pending says it once it is planned
-	case len(s.Devices) > 0 && !r.pendingUnder(s, hosts[0]):
-		r.settlePlaced(o, s, r.room(hosts[0]))
-	case len(s.Devices) == 0 && !r.pending(hosts, layouts...):
-		r.settleNew(o, s, hosts)
+	case len(s.Devices) > 0 && !r.Shares().PendingUnder(s, hosts[0]):
+		settlePlaced(r, o, s, r.Shares().Room(hosts[0]))
+	case len(s.Devices) == 0 && !r.Shares().Pending(hosts, whatif.Layouts...):
+		settleNew(r, o, s, hosts)
 	}
-	r.together(o, hosts)
-	r.reportRatio(o, s)
+	together(r, o, hosts)
+	reportRatio(r, o, s)
 	return o
 }
 
-// canBeAsked tells whether all hosts are at hand, and can have shares.
-func (r *run) canBeAsked(hosts []string) bool {
-	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(key string) bool {
-		h, ok := r.host(key)
-		return !ok || h.Platform == gpu.HyperV
-	})
-}
-
-// room is a host at hand as shares see it.
-func (r *run) room(key string) *placement.SharedHost { return r.sharedHost(key, r.fleet.hosts[key]) }
-
-// takenOver is a share as it stands on a host already, when this state has it there under
-// another token.
-func (r *run) takenOver(s *gpu.Share, hosts []string) (*gpu.Share, []string) {
-	if len(s.Devices) > 0 {
-		return s, hosts
-	}
-	for _, c := range r.fleet.shareClaims[gpu.FoldID(s.Name)] {
-		if o := c.item.Want.Share; slices.Contains(hosts, c.host) && o != nil && !r.superseded(c.item) && r.takesOver(c.host, c.item) {
-			stays := *s
-			stays.Devices = o.Devices
-			return &stays, []string{c.host}
-		}
-	}
-	return s, hosts
-}
-
 // settlePlaced checks a share where it is.
-func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
+func settlePlaced(r *run, o *shareOutcome, s *gpu.Share, room *placement.SharedHost) {
 	lost := false
 	for _, at := range s.Devices {
 		d := room.Find(at)
 		if d == nil || d.Unfit != nil {
-			if e := r.takenBy(room.Key, at.GPU); e != nil { // for good, while others may bring it back
+			if e := r.Shares().TakenBy(room.Key, at.GPU); e != nil { // for good, while others may bring it back
 				o.add(Finding{
-					Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: labelOf(e.plan),
-					Found:  fmt.Sprintf("%s is on %s of %s, which %s takes.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), labelOf(e.plan)),
+					Rule: sharePlacement, Path: "name", Title: "The layout changes under the share", Host: room.Key, GPU: at.GPU, Other: whatif.Label(e.Plan),
+					Found:  fmt.Sprintf("%s is on %s of %s, which %s takes.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), whatif.Label(e.Plan)),
 					Wanted: "A share stays where it was placed.",
 					Fix:    "Destroy or replace the share (`terraform apply -replace=ADDRESS`), or leave the GPU out of the config.",
 				}, key("taken", room.Key, placement.DeviceText(at)))
 				return
 			}
-			lost = lost || d == nil && r.today(room.Key).Find(at) != nil // else that is so already, whatever is planned
+			lost = lost || d == nil && r.Shares().Today(room.Key).Find(at) != nil // else that is so already, whatever is planned
 			continue
 		}
-		if pool := r.leftPool(s, room.Key, at.GPU); pool != "" {
+		if pool := r.Shares().LeftPool(s, room.Key, at.GPU); pool != "" {
 			o.add(Finding{
 				Rule: sharePlacement, Path: "pool", Title: "The GPU leaves the pool under the share", Host: room.Key, GPU: at.GPU,
 				Found:  fmt.Sprintf("%s is on %s of %s, which this run takes out of pool %s.", capital(r.label()), placement.DeviceText(at), hostText(room.Key), quote(pool)),
@@ -145,7 +119,7 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 	}
 	devices, err := room.Place(s)
 	if err != nil {
-		f := r.roomFinding(s, []error{err})
+		f := roomFinding(r, s, []error{err})
 		// What did not fit before either is only warned of, but not where this run takes its device as well.
 		o.add(f, key("placed", f.Rule, room.Key, s.Name, strconv.FormatBool(lost)))
 		return
@@ -153,50 +127,25 @@ func (r *run) settlePlaced(o *shareOutcome, s *gpu.Share, room *placement.Shared
 	o.host, o.devices = room, devices
 }
 
-// takenBy is another plan of the run by which a config takes a GPU that it did not have; before
-// the run nothing takes any.
-func (r *run) takenBy(host, id string) *entry {
-	if r.othersBefore {
-		return nil
-	}
-	for e := range r.others(gpusOn(host)) {
-		if is, was := e.plan.Want.Config, e.plan.Prior.Config; is != nil && contains(is.GPUs[host], id) && (was == nil || !contains(was.GPUs[host], id)) {
-			return e
-		}
-	}
-	return nil
-}
-
 // reshapes names another plan of the run that changes the layout of a GPU, "" for none.
 func (r *run) reshapes(host, id string) string {
-	for e := range r.others(gpusOn(host)) {
-		for _, c := range []*gpu.PartitionConfig{e.plan.Want.Config, e.plan.Prior.Config} {
-			if c != nil && !e.plan.Unchanged && contains(c.GPUs[host], id) {
-				return labelOf(e.plan)
+	for e := range r.Others(whatif.GPUsOn(host)) {
+		for _, c := range []*gpu.PartitionConfig{e.Plan.Want.Config, e.Plan.Prior.Config} {
+			if c != nil && !e.Plan.Unchanged && whatif.Contains(c.GPUs[host], id) {
+				return whatif.Label(e.Plan)
 			}
 		}
 	}
 	return ""
 }
 
-// leftPool is the name of a share's pool when this run takes a GPU out of it.
-func (r *run) leftPool(s *gpu.Share, host, gpuID string) string {
-	for e := range r.others(poolNamed(s.Pool)) {
-		prior, want := e.plan.Prior.Pool, e.plan.Want.Pool
-		if prior != nil && want != nil && s.Pool != "" && gpu.SameID(want.ID, s.Pool) && contains(prior.Members[host], gpuID) && !contains(want.Members[host], gpuID) {
-			return prior.Name
-		}
-	}
-	return ""
-}
-
 // settleNew looks for room for a share that is not placed, for it alone.
-func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
+func settleNew(r *run, o *shareOutcome, s *gpu.Share, hosts []string) {
 	var rooms, today []*placement.SharedHost
 	for _, key := range hosts {
-		rooms, today = append(rooms, r.room(key)), append(today, r.today(key))
+		rooms, today = append(rooms, r.Shares().Room(key)), append(today, r.Shares().Today(key))
 	}
-	if f, lacks := r.noRoom(s, rooms, today); lacks {
+	if f, lacks := noRoom(r, s, rooms, today); lacks {
 		o.add(f, key("room", f.Rule, f.Host, s.Name))
 		return
 	}
@@ -210,13 +159,13 @@ func (r *run) settleNew(o *shareOutcome, s *gpu.Share, hosts []string) {
 
 // noRoom finds that no host has room for a share. One that names no config has to have room now:
 // nothing says that what a config of the run makes, or releases, comes before it.
-func (r *run) noRoom(s *gpu.Share, rooms, today []*placement.SharedHost) (f Finding, lacks bool) {
+func noRoom(r *run, s *gpu.Share, rooms, today []*placement.SharedHost) (f Finding, lacks bool) {
 	picks := func(room *placement.SharedHost) bool { return room.Pick(s) != nil }
 	alone := func(room *placement.SharedHost) bool {
 		return slices.ContainsFunc(room.Scoped(s), func(d *placement.Device) bool { return d.Alone(s) })
 	}
 	fix := ""
-	if fits := slices.ContainsFunc(rooms, picks); s.Config == "" && !r.applying {
+	if fits := slices.ContainsFunc(rooms, picks); s.Config == "" && !r.Mode.OnHost {
 		if fits {
 			rooms = today
 		}
@@ -232,7 +181,7 @@ func (r *run) noRoom(s *gpu.Share, rooms, today []*placement.SharedHost) (f Find
 		_, err := room.Place(s)
 		errs = append(errs, err)
 	}
-	if f = r.roomFinding(s, errs); f.Path != "memory" {
+	if f = roomFinding(r, s, errs); f.Path != "memory" {
 		f.Fix += fix
 	}
 	return f, true
@@ -248,96 +197,16 @@ func (o *shareOutcome) beside(r *run, items []placement.PackItem) {
 		return
 	}
 	for _, p := range done {
-		if p.Item.Share == r.plan.Want.Share {
+		if p.Item.Share == r.Plan.Want.Share {
 			placement.Release(p.Devices, p.Item.Share)
 			o.host, o.devices = p.Room, p.Devices
 		}
 	}
 }
 
-// competitorsMost bounds the shares that are packed in one check, times the hosts that they
-// may go to. Beyond it the hosts tell at apply.
-const competitorsMost = 4000
-
-// unplacedShare is a plan of the run for a share that is not placed, and where it may go.
-type unplacedShare struct {
-	entry *entry
-	hosts []string
-}
-
-// unplaced are the other shares of the run that are not placed and may go to some hosts, or
-// where one of those may, and all the hosts of these; no hosts when they are too many.
-func (r *run) unplaced(hosts []string) (out []unplacedShare, on []string) {
-	seen, reached := map[*entry]bool{}, map[string]bool{}
-	var subjects []string
-	reach := func(hosts []string) {
-		for _, key := range hosts {
-			if reached[key] {
-				continue
-			}
-			reached[key] = true
-			on = append(on, key)
-			subjects = append(subjects, sharesOn(key))
-			for _, id := range r.poolsOn(key) {
-				if !reached[sharesOf(id)] {
-					reached[sharesOf(id)] = true
-					subjects = append(subjects, sharesOf(id))
-				}
-			}
-		}
-	}
-	reach(hosts)
-	for ; len(subjects) > 0; subjects = subjects[1:] {
-		var poolHosts []string
-		for e := range r.others(subjects[0]) {
-			s := e.plan.Want.Share
-			if s == nil || seen[e] || len(s.Devices) > 0 || placement.CheckShare(s) != nil {
-				continue
-			}
-			seen[e] = true
-			u := unplacedShare{entry: e, hosts: []string{s.Host}}
-			if s.Host == "" {
-				if poolHosts == nil {
-					poolHosts = r.hostsFor(s)
-				}
-				u.hosts = poolHosts
-			}
-			if !r.canBeAsked(u.hosts) {
-				continue // it may go to the host that cannot be asked
-			}
-			if r.made(s, u.hosts) {
-				continue // its claim counts
-			}
-			out = append(out, u)
-			reach(u.hosts)
-			if len(out)*len(reached) > competitorsMost {
-				return nil, nil
-			}
-		}
-	}
-	slices.Sort(on)
-	return out, on
-}
-
-// poolsOn are the ids of the pools that a host is in.
-func (r *run) poolsOn(host string) []string {
-	var out []string
-	for _, w := range r.wants(host) {
-		if w.Pool != nil && len(w.Pool.Members[host]) > 0 {
-			out = append(out, w.Pool.ID)
-		}
-	}
-	for c := range r.fleet.hosts[host].ClaimsOf(gpu.ClaimPool) {
-		if c.Want.Pool != nil && !r.superseded(c) {
-			out = append(out, c.Want.Pool.ID)
-		}
-	}
-	return out
-}
-
 // leftOver words shares that do not fit beside each other: which one is left over when the
 // largest goes first, and what it finds.
-func (r *run) leftOver(items []placement.PackItem, title string) Finding {
+func leftOver(r *run, items []placement.PackItem, title string) Finding {
 	items = slices.Clone(items)
 	slices.SortStableFunc(items, placement.CompareItems)
 	done, failed := placement.PackInOrder(items, true)
@@ -351,7 +220,7 @@ func (r *run) leftOver(items []placement.PackItem, title string) Finding {
 	for _, p := range done {
 		placement.Release(p.Devices, p.Item.Share)
 	}
-	f := r.roomFinding(last.Item.Share, errs)
+	f := roomFinding(r, last.Item.Share, errs)
 	f.Rule, f.Path, f.Title = sharePlacement, r.pathOfShares(), title
 	f.Found = fmt.Sprintf("Placed largest first, share %s does not fit. %s", quote(last.Item.Share.Name), f.Found)
 	f.Wanted = fmt.Sprintf("These shares of this run need room at the same time: %s.", join(shareTexts(items)))
@@ -360,7 +229,7 @@ func (r *run) leftOver(items []placement.PackItem, title string) Finding {
 }
 
 // roomFinding words why a share has no place on any of its hosts.
-func (r *run) roomFinding(s *gpu.Share, errs []error) Finding {
+func roomFinding(r *run, s *gpu.Share, errs []error) Finding {
 	f := Finding{Rule: sharePlacement, Path: "name", Title: "The share does not fit", Found: "No host was found for it.", Fix: "Ask for less, or choose another GPU or host."}
 	if len(errs) > 0 {
 		f = ShareFinding(errs[0])
@@ -380,14 +249,14 @@ func (r *run) roomFinding(s *gpu.Share, errs []error) Finding {
 		f.Host, f.GPU, f.Found = "", "", strings.Join(found, " ")
 	}
 	if f.Path == "name" {
-		f.Path = r.placeAttribute(s)
+		f.Path = placeAttribute(s)
 	}
 	f.Wanted = fmt.Sprintf("%s wants %s.", capital(r.label()), shareText(s))
 	return f
 }
 
 // placeAttribute is the attribute that says where a share goes.
-func (r *run) placeAttribute(s *gpu.Share) string {
+func placeAttribute(s *gpu.Share) string {
 	switch {
 	case len(s.GPUIDs) > 0:
 		return "gpu_ids"
@@ -429,13 +298,11 @@ func shareText(s *gpu.Share) string {
 }
 
 // reportRatio tells of limits that add up to more than a device has, as its config allows.
-func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
+func reportRatio(r *run, o *shareOutcome, s *gpu.Share) {
 	if len(o.devices) == 0 {
 		return
 	}
-	r.everyClaim = true
-	all := r.room(o.host.Key)
-	r.everyClaim = false
+	all := r.In(r.Mode.WithEveryClaim()).Shares().Room(o.host.Key)
 	for _, d := range o.devices {
 		t := d.Taken()
 		if now := all.Find(d.SharedDevice); now != nil && len(now.Shares) > len(d.Shares) && now.Takes(s) { // else one of them goes
@@ -467,7 +334,7 @@ func (r *run) reportRatio(o *shareOutcome, s *gpu.Share) {
 
 // checkTimeSlicingNoIsolation warns of what time-slicing does not hold apart.
 func checkTimeSlicingNoIsolation(r *run) {
-	if c := r.plan.Want.Config; c != nil && c.TimeSlicing != nil && (r.plan.Prior.Config == nil || r.plan.Prior.Config.TimeSlicing == nil) {
+	if c := r.Plan.Want.Config; c != nil && c.TimeSlicing != nil && (r.Plan.Prior.Config == nil || r.Plan.Prior.Config.TimeSlicing == nil) {
 		r.report(Finding{
 			Path: "time_slicing", Title: "Time-slicing does not isolate workloads",
 			Found:  fmt.Sprintf("%s lets %s take turns on each device.", capital(r.label()), plural(c.TimeSlicing.Replicas, "share")),
@@ -475,7 +342,7 @@ func checkTimeSlicingNoIsolation(r *run) {
 			Fix:    "Use `mig` where workloads must be kept apart, or `mps` for address spaces of their own and limits.",
 		}, key("time-slicing"))
 	}
-	s := r.plan.Want.Share
+	s := r.Plan.Want.Share
 	if s == nil || !s.LimitsMemory() {
 		return
 	}

@@ -5,19 +5,20 @@ import (
 	"slices"
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // checkKnownShareConfig asks that the config of a share is there, and is one whose GPUs
 // containers share.
-func (r *run) checkKnownShareConfig(s *gpu.Share) {
-	if s.Config == "" || !r.complete {
+func checkKnownShareConfig(r *run, s *gpu.Share) {
+	if s.Config == "" || !r.world.Complete {
 		return
 	}
-	kind, known := r.configKind(s.Config)
+	kind, known := r.ConfigKind(s.Config)
 	if known && kind != gpu.KindGPUP && kind != gpu.KindVGPU {
 		return
 	}
-	f := r.missing(configNamed(s.Config), "partition config", s.Config, Finding{
+	f := r.missing(whatif.ConfigNamed(s.Config), "partition config", s.Config, Finding{
 		Path:   "config",
 		Wanted: fmt.Sprintf("%s is drawn from its GPUs.", capital(r.label())),
 		Fix:    "Refer to the resource, as in `config = gpu_partition_config.NAME.id`, or leave `config` out to take any GPU.",
@@ -32,29 +33,11 @@ func (r *run) checkKnownShareConfig(s *gpu.Share) {
 	r.report(f, k)
 }
 
-// configKind is the kind of a config that this run plans or a host knows.
-func (r *run) configKind(id string) (kind gpu.Kind, known bool) {
-	if c := r.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-		return c.Kind, true
-	}
-	for e := range r.others(configNamed(id)) {
-		if c := e.plan.Want.Config; c != nil && gpu.SameID(c.ID, id) {
-			return c.Kind, true
-		}
-	}
-	for _, p := range r.fleet.configClaims[gpu.FoldID(id)] {
-		if c := p.item.Want.Config; c != nil && !r.superseded(p.item) {
-			return c.Kind, true
-		}
-	}
-	return "", false
-}
-
-func (r *run) checkKnownSharePool(s *gpu.Share) {
-	if s.Pool == "" || !r.complete || r.poolOf(s.Pool) != nil {
+func checkKnownSharePool(r *run, s *gpu.Share) {
+	if s.Pool == "" || !r.world.Complete || r.Shares().PoolOf(s.Pool) != nil {
 		return
 	}
-	r.report(r.missing(poolNamed(s.Pool), "pool", s.Pool, Finding{
+	r.report(r.missing(whatif.PoolNamed(s.Pool), "pool", s.Pool, Finding{
 		Path:   "pool",
 		Wanted: fmt.Sprintf("%s is drawn from it.", capital(r.label())),
 		Fix:    "Refer to the resource, as in `pool = gpu_pool.NAME.id`.",
@@ -63,41 +46,41 @@ func (r *run) checkKnownSharePool(s *gpu.Share) {
 
 // checkShareTwins finds two shares of one name that go to one host: those of a pool may go
 // to any of its hosts.
-func (r *run) checkShareTwins(s *gpu.Share) {
-	about := []string{sharesOn(s.Host)}
+func checkShareTwins(r *run, s *gpu.Share) {
+	about := []string{whatif.SharesOn(s.Host)}
 	if s.Pool != "" && s.Host == "" {
-		about = []string{sharesOf(s.Pool)}
-		for _, host := range r.poolHosts(s.Pool) {
-			about = append(about, sharesOn(host))
+		about = []string{whatif.SharesOf(s.Pool)}
+		for _, host := range r.Shares().PoolHosts(s.Pool) {
+			about = append(about, whatif.SharesOn(host))
 		}
 	}
-	for e := range r.others(about...) {
-		if o := e.plan.Want.Share; o != nil && gpu.SameID(o.Name, s.Name) && (s.Host == "" || o.Host == "" || s.Host == o.Host) {
-			r.reportTwin(e, "name", "share "+quote(s.Name), "Give one of the two another `name`.")
+	for e := range r.Others(about...) {
+		if o := e.Plan.Want.Share; o != nil && gpu.SameID(o.Name, s.Name) && (s.Host == "" || o.Host == "" || s.Host == o.Host) {
+			reportTwin(r, e, "name", "share "+quote(s.Name), "Give one of the two another `name`.")
 		}
 	}
 }
 
 // checkOnePoolPerGPU finds GPUs of Linux hosts that two pools have.
-func (r *run) checkOnePoolPerGPU(p *gpu.PoolConfig) {
-	for host, h := range r.hostsAtHand(p.Members) {
+func checkOnePoolPerGPU(r *run, p *gpu.PoolConfig) {
+	for host, h := range r.HostsAtHand(p.Members) {
 		if h.Platform != gpu.Linux {
 			continue
 		}
-		for g := range selected(h, p.Members[host]) {
+		for g := range whatif.Selected(h, p.Members[host]) {
 			f := Finding{
 				Path: "members", Title: "Two pools for one GPU", Host: host, GPU: g.ID,
 				Wanted: "A GPU is in one pool, or its shares would escape the quotas.",
 				Fix:    "Leave the GPU out of one of the two.",
 			}
-			if e := r.conflict(host, func(w gpu.Want) bool { return w.Pool != nil && contains(w.Pool.Members[host], g.ID) }); e != nil {
-				f.Other, f.Found = labelOf(e.plan), fmt.Sprintf("%s both have %s.", r.both(e), gpuOn(host, g))
+			if e := r.Conflict(host, func(w gpu.Want) bool { return w.Pool != nil && whatif.Contains(w.Pool.Members[host], g.ID) }); e != nil {
+				f.Other, f.Found = whatif.Label(e.Plan), fmt.Sprintf("%s both have %s.", r.both(e), gpuOn(host, g))
 				f.Fix += wayOut
 				r.report(f, key("pools", host, g.ID, f.Other))
 				continue
 			}
 			i := slices.IndexFunc(h.Claims, func(c gpu.Claim) bool {
-				return c.Kind == gpu.ClaimPool && c.Covers(g.ID) && !r.ours(&c) && !gpu.SameID(c.ID, p.Name)
+				return c.Kind == gpu.ClaimPool && c.Covers(g.ID) && !r.Ours(&c) && !gpu.SameID(c.ID, p.Name)
 			})
 			if i >= 0 {
 				f.Found = fmt.Sprintf("Pool %s of %s has %s.", quote(h.Claims[i].ID), whose(&h.Claims[i]), gpuOn(host, g))
@@ -109,9 +92,9 @@ func (r *run) checkOnePoolPerGPU(p *gpu.PoolConfig) {
 
 // checkPoolPlatform asks that a pool is of hosts of one platform, and finds settings that
 // the platform has no use for.
-func (r *run) checkPoolPlatform(p *gpu.PoolConfig) {
+func checkPoolPlatform(r *run, p *gpu.PoolConfig) {
 	on := map[gpu.Platform][]string{}
-	for host, h := range r.hostsAtHand(p.Members) {
+	for host, h := range r.HostsAtHand(p.Members) {
 		on[h.Platform] = append(on[h.Platform], host)
 	}
 	linux, hyperv := on[gpu.Linux], on[gpu.HyperV]

@@ -13,6 +13,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 const migGPU2 = "GPU-00000000-0000-4000-8000-000000000002"
@@ -227,7 +228,7 @@ func TestLayoutUnderOwnShares(t *testing.T) {
 	h := has(laidOut(shareServer(), mpsConfig("ml", "gpu01")), "vdi", onto(share("a", gib), migGPU0))
 	destroyed := change.Change{Subject: "x", Token: "claim-ml", Prior: mpsConfig("ml", "gpu01")}
 	w := world(h)
-	w.Others = rules.NewBook()
+	w.Others = whatif.NewBook()
 	if found := rules.Check(w, destroyed, nil); len(found) != 0 {
 		t.Errorf("at plan, the share's plan not known: %+v", found)
 	}
@@ -292,7 +293,7 @@ func TestShareOfAPoolWithASilentHost(t *testing.T) {
 // A share takes the GPU of one that the run has not planned yet and destroys.
 func TestAShareTakesTheWholeGPUOfOneThatGoes(t *testing.T) {
 	w := world(has(shareServer(freeGPU(migGPU0)), "vdi", onto(share("old", 60*gib), migGPU0)))
-	w.Others = rules.NewBook()
+	w.Others = whatif.NewBook()
 	if found := rules.Check(w, shareP(share("new", 60*gib)), nil); len(found) != 0 {
 		t.Errorf("the old one is not planned yet: %+v", found)
 	}
@@ -323,7 +324,7 @@ func TestAServiceIsToldOfUnderAShareThatGoes(t *testing.T) {
 	moves := change.Change{Subject: label(before), Token: h.Claims[0].Token, Prior: before, Want: onGPU(migGPU1)}
 	gone := change.Change{Subject: "old", Token: h.Claims[1].Token, Prior: h.Claims[1].Want}
 	for _, order := range [][]change.Change{{moves, gone}, {gone, moves}} {
-		w.Others = rules.NewBook()
+		w.Others = whatif.NewBook()
 		var all []rules.Finding
 		for _, p := range order {
 			found := rules.Check(w, p, nil)

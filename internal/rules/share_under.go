@@ -7,43 +7,44 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 	"github.com/gpufleet/terraform-provider-gpu/internal/words"
 )
 
 // checkSharesUnder finds shares from under which a partition config or a pool would take
 // what they were placed on, and those of the run that then find no place.
 func checkSharesUnder(r *run) {
-	if r.plan.Want.Share != nil {
+	if r.Plan.Want.Share != nil {
 		checkShareRoom(r)
 		return
 	}
 	path := "hosts"
-	if r.plan.Want.Pool != nil || r.plan.Prior.Pool != nil {
+	if r.Plan.Want.Pool != nil || r.Plan.Prior.Pool != nil {
 		path = "members"
 	}
-	was, _ := wantedGPUs(r.plan.Prior)
-	is, _ := wantedGPUs(r.plan.Want)
-	hosts := r.hostsOf(r.plan)
+	was, _ := whatif.WantedGPUs(r.Plan.Prior)
+	is, _ := whatif.WantedGPUs(r.Plan.Want)
+	hosts := r.HostsOf(r.Plan)
 	if r.rule.ID == sharePlacement {
 		// Of hosts that do not answer nobody knows which shares they have room for.
-		asked, all := hosts, len(r.atHand(was)) == len(was) && len(r.atHand(is)) == len(is)
-		if s := r.plan.Prior.Share; s != nil {
-			asked, all = r.hostsFor(s), true
+		asked, all := hosts, len(r.AtHand(was)) == len(was) && len(r.AtHand(is)) == len(is)
+		if s := r.Plan.Prior.Share; s != nil {
+			asked, all = r.Shares().HostsFor(s), true
 		}
 		var o shareOutcome
 		if all {
-			r.together(&o, asked)
+			together(r, &o, asked)
 		}
 		for _, v := range o.found {
 			r.report(v.Finding, v.keys...)
 		}
 	}
-	if r.plan.Prior.Share != nil {
+	if r.Plan.Prior.Share != nil {
 		return
 	}
 	for _, host := range hosts {
-		if h := r.fleet.hosts[host]; h.Platform != gpu.HyperV {
-			r.checkSharesOn(host, h, slices.Concat(is[host], was[host]), path)
+		if h := r.At(host); h.Platform != gpu.HyperV {
+			checkSharesOn(r, host, h, slices.Concat(is[host], was[host]), path)
 		}
 	}
 }
@@ -57,19 +58,19 @@ type undone struct {
 	owners []string // others than the run's
 }
 
-func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string) {
-	held := r.holdings(host, h)
+func checkSharesOn(r *run, host string, h *gpu.Host, gpus []string, path string) {
+	held := r.Shares().Holdings(host, h)
 	if len(held) == 0 {
 		return
 	}
-	after := r.sharedHost(host, h)
+	after := r.Shares().SharedHost(host, h)
 	var found []*undone
 	for _, x := range held {
-		for _, at := range x.share.Devices {
-			if !contains(gpus, at.GPU) {
+		for _, at := range x.Share.Devices {
+			if !whatif.Contains(gpus, at.GPU) {
 				continue
 			}
-			code, what := r.undoes(h, after, x.share, at)
+			code, what := r.undoes(h, after, x.Share, at)
 			if code == "" {
 				continue
 			}
@@ -77,23 +78,23 @@ func (r *run) checkSharesOn(host string, h *gpu.Host, gpus []string, path string
 			if i < 0 {
 				i, found = len(found), append(found, &undone{device: at, code: code, what: what})
 			}
-			found[i].shares = append(found[i].shares, x.share)
-			if c := x.claim; c != nil && c.Owner != "" && c.Owner != r.owner && !slices.Contains(found[i].owners, c.Owner) {
+			found[i].shares = append(found[i].shares, x.Share)
+			if c := x.Claim; c != nil && c.Owner != "" && c.Owner != r.Owner && !slices.Contains(found[i].owners, c.Owner) {
 				found[i].owners = append(found[i].owners, c.Owner)
 			}
 		}
 	}
 	for _, u := range found {
-		r.reportUndone(host, u, path)
+		reportUndone(r, host, u, path)
 	}
 }
 
 // undoes tells what the plans of the run do to a device that a share is on.
 func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at gpu.SharedDevice) (placement.LackCode, string) {
-	if pool := r.poolLeft(s, after.Key, at.GPU); pool != "" {
+	if pool := r.Shares().PoolLeft(s, after.Key, at.GPU); pool != "" {
 		return placement.LackPool, "leaves pool " + quote(pool)
 	}
-	if r.plan.Want.Pool != nil || r.plan.Prior.Pool != nil {
+	if r.Plan.Want.Pool != nil || r.Plan.Prior.Pool != nil {
 		return "", ""
 	}
 	was := placement.ShareModeOf(h, at)
@@ -126,16 +127,7 @@ func (r *run) undoes(h *gpu.Host, after *placement.SharedHost, s *gpu.Share, at 
 	}
 }
 
-// poolLeft is the name of the plan's pool when a share of it is on a GPU that leaves it.
-func (r *run) poolLeft(s *gpu.Share, host, gpuID string) string {
-	prior, want := r.plan.Prior.Pool, r.plan.Want.Pool
-	if prior == nil || !gpu.SameID(s.Pool, prior.ID) || want != nil && contains(want.Members[host], gpuID) {
-		return ""
-	}
-	return prior.Name
-}
-
-func (r *run) reportUndone(host string, u *undone, path string) {
+func reportUndone(r *run, host string, u *undone, path string) {
 	rule := sharePlacement
 	switch u.code {
 	case placement.LackForVMs:
@@ -166,25 +158,25 @@ func (r *run) reportUndone(host string, u *undone, path string) {
 // checkVMXorShare finds GPUs that VMs have, or are to have, and that are shared.
 func checkVMXorShare(r *run) {
 	checkSharesUnder(r)
-	if r.plan.Want.Share != nil {
+	if r.Plan.Want.Share != nil {
 		return
 	}
-	gpus, path := wantedGPUs(r.plan.Want)
-	c := r.plan.Want.Config
+	gpus, path := whatif.WantedGPUs(r.Plan.Want)
+	c := r.Plan.Want.Config
 	if c != nil && c.Kind == gpu.KindVGPU {
-		r.reportPooled(c)
+		reportPooled(r, c)
 	}
 	if c != nil && c.Kind != gpu.KindMPS && c.Kind != gpu.KindTimeSlicing {
 		return // who else has the GPU is said by the rules of those kinds
 	}
 	var taken []member
 	var lines []string
-	for host, h := range r.hostsAtHand(gpus) {
+	for host, h := range r.HostsAtHand(gpus) {
 		if h.Platform == gpu.HyperV {
 			continue
 		}
-		then := r.laidOut(host, h)
-		for g := range selected(h, gpus[host]) {
+		then := r.Shares().LaidOut(host, h)
+		for g := range whatif.Selected(h, gpus[host]) {
 			over := c
 			if c == nil {
 				over = placement.LayoutOf(then, g).Config
@@ -205,12 +197,12 @@ func checkVMXorShare(r *run) {
 
 // reportPooled reports GPUs of a config for VMs that a Linux pool of the run has, or at apply one
 // of the host. A pool that is planned later says it itself.
-func (r *run) reportPooled(c *gpu.PartitionConfig) {
+func reportPooled(r *run, c *gpu.PartitionConfig) {
 	var taken []member
 	var lines []string
-	for host, h := range r.hostsAtHand(c.GPUs) {
-		for g := range selected(h, c.GPUs[host]) {
-			if pool := r.poolWith(host, h, g.ID); h.Platform == gpu.Linux && pool != "" {
+	for host, h := range r.HostsAtHand(c.GPUs) {
+		for g := range whatif.Selected(h, c.GPUs[host]) {
+			if pool := r.Shares().PoolWith(host, h, g.ID); h.Platform == gpu.Linux && pool != "" {
 				taken = append(taken, member{host: host, gpu: g})
 				lines = append(lines, gpuOn(host, g)+" is in pool "+quote(pool))
 			}
@@ -222,19 +214,4 @@ func (r *run) reportPooled(c *gpu.PartitionConfig) {
 		Wanted: fmt.Sprintf("%s makes vGPUs of it. A GPU is for VMs or for containers, never for both.", capital(r.label())),
 		Fix:    "Leave this GPU out of the config, or take it out of the pool first.",
 	}, "for containers", taken)
-}
-
-// poolWith is the name of a Linux pool that has a GPU, "" for none.
-func (r *run) poolWith(host string, h *gpu.Host, id string) string {
-	for e := range r.others(gpusOn(host)) {
-		if p := e.plan.Want.Pool; p != nil && contains(p.Members[host], id) {
-			return p.Name
-		}
-	}
-	for x := range h.ClaimsOf(gpu.ClaimPool) {
-		if x.Want.Pool != nil && x.Covers(id) && (r.applying || !r.ours(x)) && !r.superseded(x) {
-			return x.Want.Pool.Name
-		}
-	}
-	return ""
 }

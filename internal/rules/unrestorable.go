@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpufleet/terraform-provider-gpu/internal/change"
 	"github.com/gpufleet/terraform-provider-gpu/internal/gpu"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Unrestorable finds the GPUs that a config is to put back as they were, and of which no host knows
@@ -14,9 +15,11 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 	if c == nil || !c.Restore {
 		return nil
 	}
-	stays := func(host, id string) bool { return p.Want.Config != nil && contains(p.Want.Config.GPUs[host], id) }
+	stays := func(host, id string) bool {
+		return p.Want.Config != nil && whatif.Contains(p.Want.Config.GPUs[host], id)
+	}
 	var out []Finding
-	for _, host := range sortedKeys(c.GPUs) {
+	for _, host := range whatif.SortedKeys(c.GPUs) {
 		h, ok := hosts[host]
 		if !ok {
 			continue
@@ -26,7 +29,7 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 			continue // it is another resource's by now
 		}
 		var kept []string
-		for g := range selected(h, c.GPUs[host]) {
+		for g := range whatif.Selected(h, c.GPUs[host]) {
 			if recorded && claim.Before.Of(g.ID) != (gpu.Layout{}) || g.Dismounted || stays(host, g.ID) {
 				continue
 			}
@@ -42,7 +45,7 @@ func Unrestorable(hosts map[string]*gpu.Host, p change.Change) []Finding {
 				Path:  "on_destroy",
 				Title: "The previous layout is not recorded",
 				Host:  host,
-				Found: fmt.Sprintf("%s has no record of the layout before %s for %s.", capital(hostText(host)), labelOf(p), joinAll(kept)),
+				Found: fmt.Sprintf("%s has no record of the layout before %s for %s.", capital(hostText(host)), whatif.Label(p), joinAll(kept)),
 				Fix:   "These GPUs keep the layout that they have. Change it on the host afterwards, if needed.",
 			})
 		}

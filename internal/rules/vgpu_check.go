@@ -7,7 +7,7 @@ import (
 )
 
 func checkVGPU(r *run) {
-	c := r.plan.Want.Config
+	c := r.Plan.Want.Config
 	if c == nil || c.VGPU == nil {
 		return
 	}
@@ -18,18 +18,18 @@ func checkVGPU(r *run) {
 		_, err := placement.ResolveVGPU(g, c.VGPU)
 		return err
 	}
-	refused := func(host string, h *gpu.Host) change.Refusals { return r.forecast(host, h).Refused }
-	r.reportLayout(c, placement.VGPULayoutText(c.VGPU), never, refused, vgpuFinding)
+	refused := func(host string, h *gpu.Host) change.Refusals { return r.Forecast(host, h).Refused }
+	reportLayout(r, c, placement.VGPULayoutText(c.VGPU), never, refused, vgpuFinding)
 }
 
 // checkVGPUInUse adds to checkVGPU the GPUs that leave a config and cannot be put back.
 func checkVGPUInUse(r *run) {
 	checkVGPU(r)
-	if !r.transition() {
+	if !r.Transition() {
 		return
 	}
-	for host, f := range r.forecasts() {
-		r.warnOfWatchers(host, f)
-		r.reportNotRestored(host, f)
+	for host, f := range r.Forecasts() {
+		warnOfWatchers(r, host, f)
+		reportNotRestored(r, host, f)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/object"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // Managed is what every resource is.
@@ -205,7 +206,7 @@ func (s *Shell[M]) Record(ctx context.Context, p *Planning[M], v fleet.View, ch 
 	diags := &p.Resp.Diagnostics
 	s.Fleet.AwaitNamed(ctx, v, ch)
 	findings, does := s.Fleet.Record(p.Inst, v, ch)
-	if len(p.Differs) > 0 && s.Fleet.Refreshes() && rules.Repairs(ch) && !rules.HasErrors(findings) && !diags.HasError() && len(s.Fleet.Refused(v, ch)) > 0 {
+	if len(p.Differs) > 0 && s.Fleet.Refreshes() && whatif.Repairs(ch) && !rules.HasErrors(findings) && !diags.HasError() && len(s.Fleet.Refused(v, ch)) > 0 {
 		report.Drift(diags, s.Fleet, v, ch, s.Of.Differs, p.Differs)
 		return true
 	}

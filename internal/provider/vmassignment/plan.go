@@ -18,6 +18,7 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/power"
 	"github.com/gpufleet/terraform-provider-gpu/internal/provider/report"
 	"github.com/gpufleet/terraform-provider-gpu/internal/rules"
+	"github.com/gpufleet/terraform-provider-gpu/internal/whatif"
 )
 
 // plan finds the VM, decides whether it has to be touched, and proves the plan against the hosts
@@ -101,8 +102,8 @@ func (r *Resource) plan(ctx context.Context, p *lifecycle.Planning[model]) (stay
 }
 
 // policy is what the configuration lets be done to the VM, and shows it in the plan.
-func (r *Resource) policy(plan *model, diags *diag.Diagnostics) rules.Policy {
-	p := rules.Policy{Label: label(plan.VM.ValueString()), Unknown: r.Fleet.PowerUnknown() || !object.Known(plan.Power)}
+func (r *Resource) policy(plan *model, diags *diag.Diagnostics) whatif.Policy {
+	p := whatif.Policy{Label: label(plan.VM.ValueString()), Unknown: r.Fleet.PowerUnknown() || !object.Known(plan.Power)}
 	if p.Unknown {
 		plan.EffectivePower = power.Unknown()
 		return p
@@ -113,7 +114,7 @@ func (r *Resource) policy(plan *model, diags *diag.Diagnostics) rules.Policy {
 }
 
 // declare lets the partition configs of this run know what may be done to a VM now.
-func (r *Resource) declare(inst string, p rules.Policy, vmID, host string, v fleet.View, diags *diag.Diagnostics) {
+func (r *Resource) declare(inst string, p whatif.Policy, vmID, host string, v fleet.View, diags *diag.Diagnostics) {
 	p.VMID, p.Host = vmID, host
 	report.Findings(diags, p.Label, r.Fleet.Ledger.Declare(inst, p, func() []rules.Finding { return r.Fleet.CheckPolicy(v, p) }))
 }
@@ -143,7 +144,7 @@ func (r *Resource) warnOfName(diags *diag.Diagnostics, a gpu.Assignment) {
 // around looks for the VM, and lets the partition configs of this run know what a destroy may do to it.
 func (r *Resource) around(ctx context.Context, p *lifecycle.Planning[model], was gpu.Want) fleet.View {
 	prior := was.Assignment
-	r.declare(p.Inst, rules.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Seen(), &p.Resp.Diagnostics)
+	r.declare(p.Inst, whatif.Policy{Label: label(prior.VM), Power: prior.Power, Unknown: r.Fleet.PowerUnknown()}, prior.VMID, prior.Host, r.Fleet.Seen(), &p.Resp.Diagnostics)
 	// That the VM is not found, the destroy itself says, if anything is wrong with it.
 	view, _, _ := r.Fleet.LookForVM(ctx, prior.VMID, nil, "", r.hint(*prior))
 	return view

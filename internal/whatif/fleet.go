@@ -1,4 +1,4 @@
-package rules
+package whatif
 
 import (
 	"maps"
@@ -14,7 +14,7 @@ import (
 // be changed afterwards; put a new one instead.
 type Fleet struct {
 	mu       sync.RWMutex
-	hosts    map[string]*gpu.Host
+	byName   map[string]*gpu.Host
 	changes  int                 // how often one was put or forgotten
 	clusters map[string][]string // folded cluster name to host keys, sorted
 
@@ -29,7 +29,7 @@ type Fleet struct {
 // NewFleet indexes inventories, keyed by the provider's name for the host.
 func NewFleet(hosts map[string]*gpu.Host) *Fleet {
 	f := &Fleet{
-		hosts:        map[string]*gpu.Host{},
+		byName:       map[string]*gpu.Host{},
 		clusters:     map[string][]string{},
 		vmsByID:      placedMap[gpu.VM]{},
 		vmsByName:    placedMap[gpu.VM]{},
@@ -58,11 +58,11 @@ func (f *Fleet) With(hosts map[string]*gpu.Host) *Fleet {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	out := &Fleet{
-		hosts: maps.Clone(f.hosts), changes: f.changes, clusters: maps.Clone(f.clusters), vmsByID: maps.Clone(f.vmsByID), vmsByName: maps.Clone(f.vmsByName),
+		byName: maps.Clone(f.byName), changes: f.changes, clusters: maps.Clone(f.clusters), vmsByID: maps.Clone(f.vmsByID), vmsByName: maps.Clone(f.vmsByName),
 		vmClaims: maps.Clone(f.vmClaims), configClaims: maps.Clone(f.configClaims), poolClaims: maps.Clone(f.poolClaims), shareClaims: maps.Clone(f.shareClaims),
 	}
 	for key, h := range hosts {
-		if was := out.hosts[key]; was != h {
+		if was := out.byName[key]; was != h {
 			out.own(was)
 			out.own(h)
 			out.drop(key)
@@ -96,7 +96,7 @@ func (f *Fleet) own(h *gpu.Host) {
 func (f *Fleet) Hosts() (hosts map[string]*gpu.Host, changes int) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return maps.Clone(f.hosts), f.changes
+	return maps.Clone(f.byName), f.changes
 }
 
 // Changes is how often a host was put or forgotten.
@@ -130,7 +130,7 @@ func (f *Fleet) VMs(id, name string) (on []string, hosts int) {
 	for _, p := range list {
 		on = append(on, p.host)
 	}
-	return on, len(f.hosts)
+	return on, len(f.byName)
 }
 
 // Delete forgets a host.
@@ -145,7 +145,7 @@ func (f *Fleet) put(key string, h *gpu.Host) {
 		return
 	}
 	f.changes++
-	f.hosts[key] = h
+	f.byName[key] = h
 	if c := h.ClusterName(); c != "" {
 		members := f.clusters[gpu.FoldID(c)]
 		at, _ := slices.BinarySearch(members, key)
@@ -169,12 +169,12 @@ func (f *Fleet) put(key string, h *gpu.Host) {
 }
 
 func (f *Fleet) drop(key string) {
-	h := f.hosts[key]
+	h := f.byName[key]
 	if h == nil {
 		return
 	}
 	f.changes++
-	delete(f.hosts, key)
+	delete(f.byName, key)
 	if c := gpu.FoldID(h.ClusterName()); c != "" {
 		f.clusters[c] = slices.DeleteFunc(f.clusters[c], func(k string) bool { return k == key })
 	}
@@ -207,8 +207,8 @@ func (f *Fleet) claimIndex(c *gpu.Claim) (placedMap[gpu.Claim], []string) {
 	return f.vmClaims, []string{gpu.FoldID(c.ID)}
 }
 
-// vmOn finds a VM of a host by its folded id.
-func (f *Fleet) vmOn(host, id string) *gpu.VM {
+// VMOn finds a VM of a host by its folded id.
+func (f *Fleet) VMOn(host, id string) *gpu.VM {
 	for _, p := range f.vmsByID[id] {
 		if p.host == host {
 			return p.item
@@ -217,16 +217,16 @@ func (f *Fleet) vmOn(host, id string) *gpu.VM {
 	return nil
 }
 
-// cluster lists the host keys of the cluster that a host belongs to, itself
+// Cluster lists the host keys of the cluster that a host belongs to, itself
 // included; nil for a standalone host. A host that says so, and that this one does not
 // list as a node, does not belong to it.
-func (f *Fleet) cluster(h *gpu.Host) []string {
+func (f *Fleet) Cluster(h *gpu.Host) []string {
 	if h.ClusterName() == "" {
 		return nil
 	}
 	named := f.clusters[gpu.FoldID(h.ClusterName())]
 	stranger := func(key string) bool {
-		o := f.hosts[key]
+		o := f.byName[key]
 		return !gpu.SameID(o.Name, h.Name) && !h.SharesCluster(o)
 	}
 	if slices.ContainsFunc(named, stranger) {
@@ -237,8 +237,8 @@ func (f *Fleet) cluster(h *gpu.Host) []string {
 
 // node finds a member of h's cluster by its node name.
 func (f *Fleet) node(h *gpu.Host, name string) (string, bool) {
-	for _, key := range f.cluster(h) {
-		if gpu.SameID(f.hosts[key].Name, name) {
+	for _, key := range f.Cluster(h) {
+		if gpu.SameID(f.byName[key].Name, name) {
 			return key, true
 		}
 	}
@@ -274,3 +274,47 @@ func (m placedMap[T]) drop(key, host string) {
 	}
 	m[key] = list
 }
+
+// ClaimsElsewhere are the claims that other nodes of its cluster hold for the VMs of a host.
+func (f *Fleet) ClaimsElsewhere(host string) []gpu.Claim {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if h := f.byName[host]; h != nil {
+		return values(f.claimsElsewhere(host, h))
+	}
+	return nil
+}
+
+// claimsElsewhere are none where the nodes have their records in common: then the host shows them.
+func (f *Fleet) claimsElsewhere(host string, h *gpu.Host) []*gpu.Claim {
+	if h.Cluster == nil || h.Cluster.Records {
+		return nil
+	}
+	var out []*gpu.Claim
+	for i := range h.VMs {
+		out = append(out, f.peerClaims(host, h, h.VMs[i].ID)...)
+	}
+	return out
+}
+
+// peerClaims are those for one VM.
+func (f *Fleet) peerClaims(host string, h *gpu.Host, vmID string) []*gpu.Claim {
+	var out []*gpu.Claim
+	for _, p := range f.vmClaims[gpu.FoldID(vmID)] {
+		if p.host != host && h.SharesCluster(f.byName[p.host]) {
+			out = append(out, p.item)
+		}
+	}
+	return out
+}
+
+func values(of []*gpu.Claim) []gpu.Claim {
+	var out []gpu.Claim
+	for _, c := range of {
+		out = append(out, *c)
+	}
+	return out
+}
+
+// Cluster is the name of a host's cluster, for comparison; "" for none.
+func Cluster(h *gpu.Host) string { return gpu.FoldID(h.ClusterName()) }
