@@ -40,6 +40,17 @@ func checkBound(r *run, a *gpu.Assignment, label string) {
 	if known && kind != gpu.KindGPUP || !known && !r.Mode.OnHost {
 		return // known-config says so
 	}
+	switch {
+	case reportBare(r, at, id, label):
+	case a.Partition.PinnedGPU != "":
+		checkPinOfConfig(r, at, a.Partition, label)
+	case at.VM.Clustered:
+		checkSizes(r, at, id, label)
+	}
+}
+
+// reportBare reports the hosts on which a VM may run and where its config has no GPU, if there are any.
+func reportBare(r *run, at whatif.Located, id, label string) bool {
 	var bare, keys []string
 	for _, host := range r.MayRunOn(at) {
 		h := r.At(host)
@@ -49,39 +60,39 @@ func checkBound(r *run, a *gpu.Assignment, label string) {
 			keys = append(keys, key("bare", host, at.VM.ID, id))
 		}
 	}
-	if len(bare) > 0 {
-		f := Finding{
-			Path:   "partition.config",
-			Title:  "The partition config has no GPU where the VM may run",
-			Host:   at.Key,
-			VM:     at.VM.Name,
-			Found:  fmt.Sprintf("%s may run on %s, where partition config %s has no GPU.", vmText(at.VM), join(quoteAll(bare)), quote(id)),
-			Wanted: fmt.Sprintf("%s takes a partition of this config.", label),
-			Fix:    "Add these hosts to the config, name a config that has them, or leave `config` out to take any partition.",
-		}
-		if at.VM.Clustered {
-			f.Fix += " You can also restrict the VM's possible owners."
-		}
-		r.report(f, keys...)
-		return
+	if len(bare) == 0 {
+		return false
 	}
-	if pin := a.Partition.PinnedGPU; pin != "" {
-		slots := r.Future().ConfigSlots(at.Key, id)
-		if len(slots) > 0 && !slices.ContainsFunc(slots, func(s whatif.Slot) bool { return gpu.SameID(s.GPU.ID, pin) }) {
-			r.reportVM(at, Finding{
-				Path:   "partition.gpu_id",
-				Title:  "The GPU is not in the partition config",
-				GPU:    pin,
-				Found:  fmt.Sprintf("Partition config %s does not have GPU %s on %s.", quote(id), pin, hostText(at.Key)),
-				Wanted: fmt.Sprintf("%s takes a partition of this config, and of this GPU.", label),
-				Fix:    "Name a GPU of the config, or leave `gpu_id` or `config` out.",
-			}, key("pinned beside", at.Key, at.VM.ID, pin))
-		}
-		return
+	f := Finding{
+		Path:   "partition.config",
+		Title:  "The partition config has no GPU where the VM may run",
+		Host:   at.Key,
+		VM:     at.VM.Name,
+		Found:  fmt.Sprintf("%s may run on %s, where partition config %s has no GPU.", vmText(at.VM), join(quoteAll(bare)), quote(id)),
+		Wanted: fmt.Sprintf("%s takes a partition of this config.", label),
+		Fix:    "Add these hosts to the config, name a config that has them, or leave `config` out to take any partition.",
 	}
 	if at.VM.Clustered {
-		checkSizes(r, at, id, label)
+		f.Fix += " You can also restrict the VM's possible owners."
 	}
+	r.report(f, keys...)
+	return true
+}
+
+// checkPinOfConfig asks whether the GPU that an assignment names is one of its config.
+func checkPinOfConfig(r *run, at whatif.Located, p *gpu.PartitionWant, label string) {
+	slots := r.Future().ConfigSlots(at.Key, p.Config)
+	if len(slots) == 0 || slices.ContainsFunc(slots, func(s whatif.Slot) bool { return gpu.SameID(s.GPU.ID, p.PinnedGPU) }) {
+		return
+	}
+	r.reportVM(at, Finding{
+		Path:   "partition.gpu_id",
+		Title:  "The GPU is not in the partition config",
+		GPU:    p.PinnedGPU,
+		Found:  fmt.Sprintf("Partition config %s does not have GPU %s on %s.", quote(p.Config), p.PinnedGPU, hostText(at.Key)),
+		Wanted: fmt.Sprintf("%s takes a partition of this config, and of this GPU.", label),
+		Fix:    "Name a GPU of the config, or leave `gpu_id` or `config` out.",
+	}, key("pinned beside", at.Key, at.VM.ID, p.PinnedGPU))
 }
 
 // checkSizes asks whether all GPUs that a clustered VM may get a partition of give one of the

@@ -99,52 +99,19 @@ func checkPartitionRoom(r *run, a *gpu.Assignment) {
 		return
 	}
 	checkOwnPinned(r, at)
-	had := at.VM.PartitionAdapters
-	moves := len(had) > 0 && !slices.ContainsFunc(had, func(p gpu.PartitionAdapter) bool { return gpu.SameID(p.PinnedGPU, a.Partition.PinnedGPU) })
-	adds := len(had) > 0 && !moves && r.Future().AddsPartition(at)
-	if len(had) > 0 && !moves && !adds {
-		return
-	}
-	slots := r.Future().Slots(at.Key, at.Host)
-	demands := r.Future().Demands(at.Key, at.Host)
-	if !adds { // else what it has by hand, it keeps
-		delete(demands, gpu.FoldID(at.VM.ID))
-	}
-	if moves && a.Partition.PinnedGPU == "" {
+	c, asks := r.Future().Contest(at, a)
+	if !asks {
 		return
 	}
 	where := capital(hostText(at.Key))
-	if pin := a.Partition.PinnedGPU; pin != "" {
-		slots = slices.DeleteFunc(slots, func(s whatif.Slot) bool { return !gpu.SameID(s.GPU.ID, pin) })
-		if len(slots) == 0 {
-			return
-		}
-		for id, s := range demands {
-			if n := whatif.HeldBy(slots[0].GPU, id); s.Pinned == "" || n > 0 { // it may have partitions of other GPUs as well
-				if s.Amount = n; s.Uses > 0 {
-					s.Uses = n
-				}
-				demands[id] = s
-			}
-			if s.Amount == 0 || s.Pinned != "" && !gpu.SameID(s.Pinned, pin) {
-				delete(demands, id)
-			}
-		}
-		takes := func(id string) bool { return whatif.HeldBy(slots[0].GPU, id) == 0 }
-		if moves && slots[0].Count == slots[0].GPU.Partitionable.Count && !slices.ContainsFunc(slices.Collect(maps.Keys(demands)), takes) {
-			return // of those that have it now, and keep it, the steps tell
-		}
-		where = gpuOn(at.Key, slots[0].GPU)
-	} else if choices := r.Future().Choices(at, a.Partition, at.Key); len(choices) < len(slots) {
-		// Its sizes differ, so that whoever names the config is pinned to these.
-		slots, where = choices, fmt.Sprintf("Partition config %s on %s", quote(a.Partition.Config), hostText(at.Key))
-		maps.DeleteFunc(demands, func(id string, s whatif.Demand) bool {
-			return !gpu.SameID(s.BoundTo(), a.Partition.Config) && !slices.ContainsFunc(choices, func(o whatif.Slot) bool {
-				return gpu.SameID(s.Pinned, o.GPU.ID) || whatif.Contains(whatif.HolderIDs(o.GPU), id)
-			})
-		})
+	switch {
+	case c.Pinned:
+		where = gpuOn(at.Key, c.Slots[0].GPU)
+	case c.OfConfig:
+		where = fmt.Sprintf("Partition config %s on %s", quote(a.Partition.Config), hostText(at.Key))
 	}
-	room := whatif.Total(slots)
+	demands := c.Others
+	room := whatif.Total(c.Slots)
 	running, configured := whatif.Tally(demands)
 	f := Finding{
 		Path:   "partition",

@@ -39,7 +39,7 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 	var out []Finding
 	for i := range registry {
 		rule := &registry[i]
-		if levels[rule.ID] == Off && !rule.Fixed || handed && rule.ID != Feasible || !rule.concerns(p) || (len(scopes) > 0 && !slices.Contains(scopes, rule.Scope)) {
+		if !rule.asked(levels, scopes) || handed && rule.ID != Feasible || !rule.concerns(p) {
 			continue
 		}
 		if r.waits(rule.ID) {
@@ -53,21 +53,29 @@ func (r *run) check(levels Levels, scopes []Scope) []Finding {
 		if len(r.found) == 0 {
 			continue
 		}
-		stood, decided := r.keysBefore(), r.decided()
-		for _, v := range r.found {
-			if r.undecided(v, decided) {
-				r.Book.Await(whatif.Undecided{Rule: rule.ID, Plan: p})
-				continue // those who have it may let go of it: the last of them is told
-			}
-			if f, says := r.weighed(v, levels, stood); says {
-				if f.Level == Error {
-					out = slices.DeleteFunc(out, func(o Finding) bool { return o.Rule == v.same && o.Host == v.Host && o.Level == Warning })
-				}
-				out = append(out, f)
-			}
-		}
+		out = r.settle(out, levels)
 	}
 	slices.SortStableFunc(out, compareFindings)
+	return out
+}
+
+// settle adds what the rule has found, at its level, and sets aside what hangs on plans to come.
+func (r *run) settle(out []Finding, levels Levels) []Finding {
+	stood, decided := r.keysBefore(), r.decided()
+	for _, v := range r.found {
+		if r.undecided(v, decided) {
+			r.Book.Await(whatif.Undecided{Rule: r.rule.ID, Plan: r.Plan})
+			continue // those who have it may let go of it: the last of them is told
+		}
+		f, says := r.weighed(v, levels, stood)
+		if !says {
+			continue
+		}
+		if f.Level == Error {
+			out = slices.DeleteFunc(out, func(o Finding) bool { return o.Rule == v.same && o.Host == v.Host && o.Level == Warning })
+		}
+		out = append(out, f)
+	}
 	return out
 }
 
@@ -135,6 +143,11 @@ func (r *run) reportVM(at whatif.Located, f Finding, keys ...string) {
 
 // key makes a violation's key of its parts; ids are compared without case.
 func key(parts ...string) string { return gpu.FoldID(strings.Join(parts, "\x00")) }
+
+// asked tells whether a check asks the rule.
+func (r *Rule) asked(levels Levels, scopes []Scope) bool {
+	return (levels[r.ID] != Off || r.Fixed) && (len(scopes) == 0 || slices.Contains(scopes, r.Scope))
+}
 
 // concerns tells whether the rule looks at plans of that kind.
 func (r *Rule) concerns(p change.Change) bool {

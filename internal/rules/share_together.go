@@ -24,48 +24,57 @@ func together(r *run, o *shareOutcome, hosts []string) {
 		return
 	}
 	me := r.Plan.Want.Share
-	entries, reached := r.Shares().Unplaced(hosts)
-	if len(reached) == 0 || len(entries) == 0 && (me == nil || len(me.Devices) > 0) || r.Shares().Pending(reached, whatif.Layouts...) {
+	unplaced, reached := r.Shares().Unplaced(hosts)
+	if len(unplaced) == 0 && (me == nil || len(me.Devices) > 0) || len(reached) == 0 || r.Shares().Pending(reached, whatif.Layouts...) {
 		return
 	}
 	on := strings.Join(reached, " ")
 	if r.ToldByAnother(key("together", on)) || r.ToldByAnother(key("order", on)) {
 		return
 	}
-	known, now := map[string]*placement.SharedHost{}, map[string]*placement.SharedHost{}
-	for _, key := range reached {
-		known[key], now[key] = r.Shares().Room(key), r.Shares().Today(key)
-	}
-	if me != nil && len(me.Devices) > 0 && known[me.Host] != nil {
-		known[me.Host].Put(me)
-	}
-	var items, soon []placement.PackItem // in the end, and those that may come before the configs of the run
-	add := func(s *gpu.Share, label string, hosts []string) {
-		in := func(known map[string]*placement.SharedHost) placement.PackItem {
-			rooms := make([]*placement.SharedHost, len(hosts))
-			for i, key := range hosts {
-				rooms[i] = known[key]
-			}
-			return placement.NewPackItem(s, label, rooms)
-		}
-		then, today := in(known), in(now)
-		if !fitsAlone(r, o, then, today.Rooms) {
-			return
-		}
-		if items = append(items, then); s.Config == "" {
-			soon = append(soon, today)
-		}
-	}
-	for _, u := range entries {
-		add(u.Entry.Plan.Want.Share, whatif.Label(u.Entry.Plan), u.Hosts)
+	p := newPacking(r, reached)
+	for _, u := range unplaced {
+		p.add(r, o, u.Entry.Plan.Want.Share, whatif.Label(u.Entry.Plan), u.Hosts)
 	}
 	if me != nil && len(me.Devices) == 0 && !r.Plan.Unchanged {
-		add(me, r.label(), hosts)
+		p.add(r, o, me, r.label(), hosts)
 	}
-	if fit, placed := inEveryOrder(r, o, items, known, on, ""); fit {
-		if fit, _ = inEveryOrder(r, o, soon, now, on, releasedLater); fit {
+	if fit, placed := inEveryOrder(r, o, p.inTheEnd, p.then, on, ""); fit {
+		if fit, _ = inEveryOrder(r, o, p.early, p.now, on, releasedLater); fit {
 			o.beside(r, placed)
 		}
+	}
+}
+
+// packing is the shares of a run that are not placed, in two worlds: once all configs of the run are
+// made, and as the hosts are now, for those that may come before the configs.
+type packing struct {
+	then, now       map[string]*placement.SharedHost
+	inTheEnd, early []placement.PackItem
+}
+
+func newPacking(r *run, hosts []string) *packing {
+	p := &packing{then: map[string]*placement.SharedHost{}, now: map[string]*placement.SharedHost{}}
+	for _, host := range hosts {
+		p.then[host], p.now[host] = r.Shares().Room(host), r.Shares().Today(host)
+	}
+	if me := r.Plan.Want.Share; me != nil && len(me.Devices) > 0 && p.then[me.Host] != nil {
+		p.then[me.Host].Put(me)
+	}
+	return p
+}
+
+// add adds a share that may go to some hosts, unless it does not even fit alone.
+func (p *packing) add(r *run, o *shareOutcome, s *gpu.Share, label string, hosts []string) {
+	in := func(world map[string]*placement.SharedHost) placement.PackItem {
+		return placement.NewPackItem(s, label, words.Each(hosts, func(host string) *placement.SharedHost { return world[host] }))
+	}
+	then, now := in(p.then), in(p.now)
+	if !fitsAlone(r, o, then, now.Rooms) {
+		return
+	}
+	if p.inTheEnd = append(p.inTheEnd, then); s.Config == "" {
+		p.early = append(p.early, now)
 	}
 }
 

@@ -132,7 +132,7 @@ func evacueeOf(host string, node *gpu.Host, id string) *evacuee {
 	}
 	v := &evacuee{Demand: Demand{Name: vm.Name, VM: vm, clustered: vm.Clustered && vm.Runs(), host: host}}
 	for _, a := range vm.PartitionAdapters {
-		v.min, v.Pinned = a.Quotas.VRAM.Min, a.PinnedGPU
+		v.min, v.pinned = a.Quotas.VRAM.Min, a.PinnedGPU
 	}
 	return v
 }

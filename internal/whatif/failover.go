@@ -65,17 +65,17 @@ func (r Future) runningDemands(host string, p *projection) (demands []*Demand, s
 	for i := range p.host.VMs {
 		id := gpu.FoldID(p.host.VMs[i].ID)
 		d, ok := all[id]
-		if !ok || d.Uses == 0 {
+		if !ok || d.uses == 0 {
 			continue
 		}
 		d.host = host
-		if now := r.Fleet.VMOn(host, id); now != nil && slices.EqualFunc(now.PartitionAdapters, d.VM.PartitionAdapters, AlikeAdapters) {
+		if now := r.Fleet.vmOn(host, id); now != nil && slices.EqualFunc(now.PartitionAdapters, d.VM.PartitionAdapters, AlikeAdapters) {
 			d.on = on[id]
 		}
 		for _, a := range d.VM.PartitionAdapters {
 			d.min = a.Quotas.VRAM.Min
 		}
-		k := likeness{clustered: d.clustered, pinned: d.Pinned, on: d.on, may: strings.Join(d.VM.PossibleOwners, "\x00"), limited: d.min != nil}
+		k := likeness{clustered: d.clustered, pinned: d.pinned, on: d.on, may: strings.Join(d.VM.PossibleOwners, "\x00"), limited: d.min != nil}
 		if d.min != nil {
 			k.min = *d.min
 		}
@@ -106,7 +106,7 @@ func (r Future) ShortageWith(at Located, adapter gpu.PartitionAdapter) (Shortage
 	if len(at.VM.PartitionAdapters) > 0 {
 		then = *r.with(then, at.Key, halves(r.Plan))
 	} else {
-		adds := Demand{VM: at.VM, Amount: 1, clustered: at.VM.Clustered, Pinned: adapter.PinnedGPU, host: at.Key, min: adapter.Quotas.VRAM.Min}
+		adds := Demand{VM: at.VM, Amount: 1, clustered: at.VM.Clustered, pinned: adapter.PinnedGPU, host: at.Key, min: adapter.Quotas.VRAM.Min}
 		then.demands, then.slots = append(slices.Clip(then.demands), &adds), cloneSlots(then.slots)
 		fill(&adds, then.slots, "")
 	}
@@ -173,7 +173,7 @@ func (d *Demand) finds(n int, slots []Slot, failed string) bool {
 
 // fits tells whether a VM may have a partition of a GPU when a node has failed.
 func (d *Demand) fits(s *Slot, failed string) bool {
-	if size, exact := s.Size(); d.min != nil && exact && gpu.Bytes(*d.min) > size || d.Pinned != "" && !gpu.SameID(d.Pinned, s.GPU.ID) {
+	if size, exact := s.Size(); d.min != nil && exact && gpu.Bytes(*d.min) > size || d.pinned != "" && !gpu.SameID(d.pinned, s.GPU.ID) {
 		return false
 	}
 	if d.host != failed {

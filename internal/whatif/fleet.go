@@ -208,7 +208,7 @@ func (f *Fleet) claimIndex(c *gpu.Claim) (placedMap[gpu.Claim], []string) {
 }
 
 // VMOn finds a VM of a host by its folded id.
-func (f *Fleet) VMOn(host, id string) *gpu.VM {
+func (f *Fleet) vmOn(host, id string) *gpu.VM {
 	for _, p := range f.vmsByID[id] {
 		if p.host == host {
 			return p.item

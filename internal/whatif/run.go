@@ -482,7 +482,7 @@ func TakesWhole(w gpu.Want, host, id string) bool {
 }
 
 // HeldBy is how many partitions of a GPU a VM holds now.
-func HeldBy(g *gpu.GPU, vm string) int {
+func heldBy(g *gpu.GPU, vm string) int {
 	n := 0
 	for _, p := range g.Partitionable.Partitions {
 		if gpu.SameID(p.VMID, vm) {

@@ -102,9 +102,9 @@ type Demand struct {
 	Name      string
 	VM        *gpu.VM
 	Amount    int
-	Uses      int // of the amount what it has in its hands once the run is done
+	uses      int // of the amount what it has in its hands once the run is done
 	clustered bool
-	Pinned    string
+	pinned    string
 	Planned   bool               // it does not have it yet; a plan of this run gives it
 	Asks      *gpu.PartitionWant // the partition that its assignment asks for, or nil
 
@@ -115,7 +115,7 @@ type Demand struct {
 }
 
 // BoundTo is the config that the partition of a VM is bound to, "" for none.
-func (d Demand) BoundTo() string {
+func (d Demand) boundTo() string {
 	if d.Asks == nil {
 		return ""
 	}
@@ -154,13 +154,13 @@ func (r Future) users(host string, p *projection, has func(*gpu.VM) (all, held i
 		if vm.Runs() {
 			uses = n
 		}
-		s := Demand{Name: cmp.Or(vm.Name, vm.ID), VM: vm, Amount: n, Uses: uses, clustered: vm.Clustered, Planned: true}
-		if now := r.Fleet.VMOn(host, id); now != nil {
+		s := Demand{Name: cmp.Or(vm.Name, vm.ID), VM: vm, Amount: n, uses: uses, clustered: vm.Clustered, Planned: true}
+		if now := r.Fleet.vmOn(host, id); now != nil {
 			had, _ := has(now)
 			s.Planned = had == 0
 		}
 		if len(vm.PartitionAdapters) > 0 {
-			s.Pinned = vm.PartitionAdapters[0].PinnedGPU
+			s.pinned = vm.PartitionAdapters[0].PinnedGPU
 		}
 		if a := claims[id]; a != nil && a.Partition != nil {
 			s.Asks = a.Partition
@@ -193,7 +193,7 @@ func holders(h *gpu.Host) map[string]int {
 func Tally(demands map[string]Demand) (running, configured int) {
 	for _, s := range demands {
 		configured += s.Amount
-		running += s.Uses
+		running += s.uses
 	}
 	return running, configured
 }
@@ -201,7 +201,7 @@ func Tally(demands map[string]Demand) (running, configured int) {
 // RunningOnly leaves those that run.
 func RunningOnly(demands map[string]Demand) map[string]Demand {
 	out := maps.Clone(demands)
-	maps.DeleteFunc(out, func(_ string, s Demand) bool { return s.Uses == 0 })
+	maps.DeleteFunc(out, func(_ string, s Demand) bool { return s.uses == 0 })
 	return out
 }
 
@@ -227,7 +227,7 @@ func (r Future) PoolUsers(host string, h *gpu.Host, pool string) map[string]Dema
 }
 
 // AddsPartition tells whether the plan gives a VM a partition beside those that it has by hand.
-func (r Future) AddsPartition(at Located) bool {
+func (r Future) addsPartition(at Located) bool {
 	if prior := r.Plan.Prior.Assignment; r.Plan.Unchanged || prior != nil && prior.Partition != nil {
 		return false
 	}
@@ -244,12 +244,12 @@ func Within(a, b gpu.Bytes, percent gpu.Bytes) bool {
 	return a-b <= a/100*percent
 }
 
-// Starter is a VM that a run starts with partitions.
-type Starter struct {
-	Name   string
-	Held   map[string]int // those that it has now, by GPU
-	Pinned map[string]int // those of GPUs that people pinned it to
-	Loose  [][]Slot       // for each of the others the GPUs that the platform may take it from
+// starter is a VM that a run starts with partitions.
+type starter struct {
+	name   string
+	held   map[string]int // those that it has now, by GPU
+	pinned map[string]int // those of GPUs that people pinned it to
+	loose  [][]Slot       // for each of the others the GPUs that the platform may take it from
 }
 
 // PinsAny tells whether an assignment on a host pins its VM to a GPU.
@@ -262,52 +262,52 @@ func PinsAny(h *gpu.Host) bool {
 	return false
 }
 
-// StartsWith is what a VM takes at its start. For its config it is pinned to one of the config's
+// startsWith is what a VM takes at its start. For its config it is pinned to one of the config's
 // GPUs, which is chosen only then.
-func StartsWith(v Demand, slots []Slot) *Starter {
-	out := &Starter{Name: v.Name, Held: map[string]int{}, Pinned: map[string]int{}}
-	own := slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return s.Config == nil || !gpu.SameID(s.Config.ID, v.BoundTo()) })
+func startsWith(v Demand, slots []Slot) *starter {
+	out := &starter{name: v.Name, held: map[string]int{}, pinned: map[string]int{}}
+	own := slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return s.Config == nil || !gpu.SameID(s.Config.ID, v.boundTo()) })
 	for _, a := range v.VM.PartitionAdapters {
 		at := slices.IndexFunc(slots, func(s Slot) bool { return gpu.SameID(s.GPU.ID, a.PinnedGPU) })
 		switch {
 		case a.PinnedGPU == "":
-			out.Loose = append(out.Loose, slots)
+			out.loose = append(out.loose, slots)
 		case (v.Asks == nil || !gpu.SameID(a.PinnedGPU, v.Asks.PinnedGPU)) && len(own) > 0:
-			out.Loose = append(out.Loose, own)
+			out.loose = append(out.loose, own)
 		case at >= 0:
-			out.Pinned[slots[at].GPU.ID]++
+			out.pinned[slots[at].GPU.ID]++
 		}
 	}
 	return out
 }
 
-// TakenFirst is how many partitions of a GPU VMs that are not pinned to it may take before one that
+// takenFirst is how many partitions of a GPU VMs that are not pinned to it may take before one that
 // is gets its own: at worst all others have come before, what that one has of others has too, and of
 // two GPUs with as many free partitions they get this one.
-func TakenFirst(of Slot, last string, starters map[string]*Starter, free map[string]int) int {
-	pinned := func(v *Starter, id string) int {
+func takenFirst(of Slot, last string, starters map[string]*starter, free map[string]int) int {
+	pinned := func(v *starter, id string) int {
 		if id == of.GPU.ID {
 			return 0 // else it has come before
 		}
-		return v.Pinned[id]
+		return v.pinned[id]
 	}
 	room := map[string]int{}
 	for id, n := range free {
 		room[id] = n
 		for _, v := range starters {
-			room[id] -= max(v.Held[id], pinned(v, id))
+			room[id] -= max(v.held[id], pinned(v, id))
 		}
 	}
 	taken := 0
 	order := slices.DeleteFunc(SortedKeys(starters), func(id string) bool { return id == last })
 	for _, id := range append(order, last) {
 		v := starters[id]
-		for id, n := range v.Held { // it is stopped first
+		for id, n := range v.held { // it is stopped first
 			room[id] += max(0, n-pinned(v, id))
 		}
-		for _, from := range v.Loose {
+		for _, from := range v.loose {
 			points := func(s Slot) int {
-				switch left := room[s.GPU.ID] - v.Pinned[s.GPU.ID]; {
+				switch left := room[s.GPU.ID] - v.pinned[s.GPU.ID]; {
 				case s.GPU != of.GPU:
 					return 2 * room[s.GPU.ID]
 				case left <= 0:
@@ -327,3 +327,141 @@ func TakenFirst(of Slot, last string, starters map[string]*Starter, free map[str
 // EstimateTolerance is how far, in percent, an estimated partition size may be from
 // the asserted one. The driver rounds and reserves; only the present count is exact.
 const EstimateTolerance = 5
+
+// Contest is the slots that a VM may take one more partition of, and the other demands for them, by
+// folded VM id.
+type contest struct {
+	Slots    []Slot
+	Others   map[string]Demand
+	Pinned   bool // the slot is the one GPU that the assignment pins the VM to
+	OfConfig bool // the slots are those of the assignment's config, whose sizes differ from others
+}
+
+// Contest is that of an assignment's VM. It asks for nothing where the VM has its partition already,
+// unless that is to be one of another GPU.
+func (r Future) Contest(at Located, a *gpu.Assignment) (c contest, asks bool) {
+	has, pin := at.VM.PartitionAdapters, a.Partition.PinnedGPU
+	moves := len(has) > 0 && !slices.ContainsFunc(has, func(p gpu.PartitionAdapter) bool { return gpu.SameID(p.PinnedGPU, pin) })
+	adds := len(has) > 0 && !moves && r.addsPartition(at)
+	if len(has) > 0 && !moves && !adds || moves && pin == "" {
+		return c, false
+	}
+	c = contest{Slots: r.Slots(at.Key, at.Host), Others: r.Demands(at.Key, at.Host)}
+	if !adds { // else what it has by hand, it keeps
+		delete(c.Others, gpu.FoldID(at.VM.ID))
+	}
+	if pin != "" {
+		return c, c.narrowToGPU(pin, moves)
+	}
+	if choices := r.Choices(at, a.Partition, at.Key); len(choices) < len(c.Slots) {
+		c.narrowToConfig(a.Partition.Config, choices)
+	}
+	return c, true
+}
+
+// narrowToGPU leaves one GPU and those who have or want partitions of it. It tells whether there is
+// anything to ask.
+func (c *contest) narrowToGPU(id string, moves bool) bool {
+	c.Pinned = true
+	c.Slots = slices.DeleteFunc(c.Slots, func(s Slot) bool { return !gpu.SameID(s.GPU.ID, id) })
+	if len(c.Slots) == 0 {
+		return false
+	}
+	of, takes := c.Slots[0], false
+	for vm, d := range c.Others {
+		held := heldBy(of.GPU, vm)
+		if d.pinned == "" || held > 0 { // it may have partitions of other GPUs as well
+			if d.Amount = held; d.uses > 0 {
+				d.uses = held
+			}
+			c.Others[vm] = d
+		}
+		if d.Amount == 0 || d.pinned != "" && !gpu.SameID(d.pinned, id) {
+			delete(c.Others, vm)
+			continue
+		}
+		takes = takes || held == 0
+	}
+	return takes || !moves || of.Count != of.GPU.Partitionable.Count // of those that have it now, and keep it, the steps tell
+}
+
+// narrowToConfig leaves the slots of a config: their sizes differ, so that whoever names the config is
+// pinned to these.
+func (c *contest) narrowToConfig(id string, choices []Slot) {
+	c.Slots, c.OfConfig = choices, true
+	maps.DeleteFunc(c.Others, func(vm string, d Demand) bool {
+		return !gpu.SameID(d.boundTo(), id) && !slices.ContainsFunc(choices, func(s Slot) bool {
+			return gpu.SameID(d.pinned, s.GPU.ID) || Contains(HolderIDs(s.GPU), vm)
+		})
+	})
+}
+
+// PinnedContest is a GPU that a run starts VMs with, some pinned to it, and others that the platform
+// may give it before: then one of the pinned VMs finds no partition.
+type pinnedContest struct {
+	GPU           *gpu.GPU
+	Free          int      // partitions before any of them has started
+	Pinned, Loose []string // names of VMs
+}
+
+// PinnedContests finds them on a host.
+func (r Future) PinnedContests(host string, slots []Slot, demands map[string]Demand) []pinnedContest {
+	starters := map[string]*starter{}
+	for id, d := range demands {
+		if d.VM.Runs() && !GoesOn(r.Fleet.vmOn(host, id), d.VM) {
+			starters[id] = startsWith(d, slots)
+		}
+	}
+	free := map[string]int{}
+	for _, s := range slots {
+		free[s.GPU.ID] = s.Count
+		for _, part := range s.GPU.Partitionable.Partitions {
+			id := gpu.FoldID(part.VMID)
+			if v := starters[id]; v != nil {
+				v.held[s.GPU.ID]++
+			} else if _, stays := demands[id]; stays {
+				free[s.GPU.ID]--
+			}
+		}
+	}
+	var out []pinnedContest
+	for _, s := range slots {
+		if c, contested := contestOf(s, starters, free); contested {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func contestOf(s Slot, starters map[string]*starter, free map[string]int) (c pinnedContest, contested bool) {
+	c = pinnedContest{GPU: s.GPU, Free: free[s.GPU.ID]}
+	room := c.Free
+	var pinned []string
+	for _, id := range SortedKeys(starters) {
+		if n := starters[id].pinned[s.GPU.ID]; n > 0 {
+			pinned, c.Pinned = append(pinned, id), append(c.Pinned, starters[id].name)
+			room -= n
+		}
+	}
+	last := slices.IndexFunc(pinned, func(id string) bool { return takenFirst(s, id, starters, free) > room })
+	if room < 0 || last < 0 {
+		return c, false
+	}
+	for _, id := range SortedKeys(starters) {
+		if v := starters[id]; len(v.loose) > 0 && id != pinned[last] {
+			c.Loose = append(c.Loose, v.name)
+		}
+	}
+	return c, len(c.Loose) > 0 // else it takes it itself, whichever comes first
+}
+
+// PinnedTo are the VMs that run and are pinned to a slot's GPU, and how many partitions they need.
+func PinnedTo(s Slot, slots []Slot, demands map[string]Demand) (pinned []Demand, need int) {
+	for _, id := range SortedKeys(demands) {
+		d := demands[id]
+		if n := startsWith(d, slots).pinned[s.GPU.ID]; n > 0 && d.VM.Runs() {
+			pinned, need = append(pinned, d), need+n
+		}
+	}
+	return pinned, need
+}
