@@ -144,7 +144,19 @@ func (o *orders) visit() bool {
 		return true
 	}
 	o.seen[key] = true
-	went := false
+	placed, ok := o.placeNext()
+	if !ok {
+		return false
+	}
+	moved, ok := o.moveNext()
+	if !ok {
+		return false
+	}
+	return placed || moved || !o.leftOver()
+}
+
+// placeNext has one share of each class come next, where it finds room, and goes on from there.
+func (o *orders) placeNext() (went, ok bool) {
 	for c, n := range o.left {
 		if n == 0 {
 			continue
@@ -161,9 +173,14 @@ func (o *orders) visit() bool {
 		o.left[c]++
 		Release(done[0].Devices, item.Share)
 		if !ok {
-			return false
+			return true, false
 		}
 	}
+	return went, true
+}
+
+// moveNext has each move that there is room for come next, and goes on from there.
+func (o *orders) moveNext() (went, ok bool) {
 	for i, m := range o.moves {
 		if o.done[i] || !m.possible() {
 			continue
@@ -175,25 +192,27 @@ func (o *orders) visit() bool {
 		o.done[i] = false
 		m.swap(m.To, m.From)
 		if !ok {
-			return false
+			return true, false
 		}
 	}
-	if went {
-		return true
-	}
+	return went, true
+}
+
+// leftOver tells whether anything is left where nothing can come next, and notes what.
+func (o *orders) leftOver() bool {
 	for c, n := range o.left {
 		if n > 0 {
 			o.stuck = o.items[o.class[c][n-1]].Share
-			return false
+			return true
 		}
 	}
 	for i, m := range o.moves {
 		if !o.done[i] {
 			o.stuck = m.To
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // state is the same for two ways that lead to the same.
@@ -212,31 +231,63 @@ func (o *orders) state() string {
 // roomy tells, without trying, that every share finds a place wherever the others are: they
 // are too little to fill up all the devices that it could be on. It spares the search what
 // is plain.
+//
+// Two things have to hold in any order. A move that wants more than before finds its room even if
+// all that may be on its device has come before it (raisesFit). And each share finds a device: of
+// those it may be on, the others cannot fill up all (classRoomy), or cannot have begun all
+// (staysEmpty).
 func (o *orders) roomy() bool {
-	most := map[*Device]Taken{} // with the moves at their largest
+	most, reach := o.mostTaken(), o.reachOfClasses()
+	if !o.raisesFit(most, reach) {
+		return false
+	}
+	for c := range o.class {
+		if !o.classRoomy(c, most, reach) && !o.staysEmpty(c, most, reach) {
+			return false
+		}
+	}
+	return true
+}
+
+// mostTaken is what is taken of each device by the shares that are placed, with the moves at their
+// largest: in any order and at any time it is no more.
+func (o *orders) mostTaken() map[*Device]Taken {
+	most := map[*Device]Taken{}
 	for _, room := range o.rooms {
 		for _, d := range room.devices {
 			most[d] = d.Taken()
 		}
 	}
-	for _, m := range o.moves {
-		for _, at := range m.From.Devices {
-			d := m.Room.Find(at)
-			if d == nil {
-				continue
+	for m, d := range o.devicesMoved() {
+		t := most[d]
+		if m.To == nil {
+			t = d.add(t, m.From, 1)
+		} else {
+			t.Request += max(d.Request(m.From), d.Request(m.To)) - d.Request(m.To)
+			t.Limit += max(d.Limit(m.From), d.Limit(m.To)) - d.Limit(m.To)
+			t.Threads += max(m.From.ActiveThreadPercentage, m.To.ActiveThreadPercentage) - m.To.ActiveThreadPercentage
+		}
+		most[d] = t
+	}
+	return most
+}
+
+// devicesMoved are the moves, once for each of their devices.
+func (o *orders) devicesMoved() iter.Seq2[Move, *Device] {
+	return func(yield func(Move, *Device) bool) {
+		for _, m := range o.moves {
+			for _, at := range m.From.Devices {
+				if d := m.Room.Find(at); d != nil && !yield(m, d) {
+					return
+				}
 			}
-			t := most[d]
-			if m.To == nil {
-				t = d.add(t, m.From, 1)
-			} else {
-				t.Request += max(d.Request(m.From), d.Request(m.To)) - d.Request(m.To)
-				t.Limit += max(d.Limit(m.From), d.Limit(m.To)) - d.Limit(m.To)
-				t.Threads += max(m.From.ActiveThreadPercentage, m.To.ActiveThreadPercentage) - m.To.ActiveThreadPercentage
-			}
-			most[d] = t
 		}
 	}
-	reach := make([]map[*Device]bool, len(o.class)) // the devices that a class may be on
+}
+
+// reachOfClasses are the devices that the shares of each class may be on.
+func (o *orders) reachOfClasses() []map[*Device]bool {
+	reach := make([]map[*Device]bool, len(o.class))
 	for c := range o.class {
 		reach[c] = map[*Device]bool{}
 		item := o.items[o.class[c][0]]
@@ -248,25 +299,23 @@ func (o *orders) roomy() bool {
 			}
 		}
 	}
-	for _, m := range o.moves {
-		for _, at := range m.From.Devices {
-			d := m.Room.Find(at)
-			if d == nil || m.To == nil || d.eases(m.From, m.To) {
-				continue
-			}
-			all := most[d]
-			for c, items := range o.class {
-				if reach[c][d] {
-					all = d.add(all, o.items[items[0]].Share, len(items))
-				}
-			}
-			if d.Exceeded(all) != "" {
-				return false // who comes before the raise may take its room
+	return reach
+}
+
+// raisesFit tells whether each move that wants more than before has room for it beside all shares that
+// may be on its device: who comes before the raise may take its room.
+func (o *orders) raisesFit(most map[*Device]Taken, reach []map[*Device]bool) bool {
+	for m, d := range o.devicesMoved() {
+		if m.To == nil || d.eases(m.From, m.To) {
+			continue
+		}
+		all := most[d]
+		for c, items := range o.class {
+			if reach[c][d] {
+				all = d.add(all, o.items[items[0]].Share, len(items))
 			}
 		}
-	}
-	for c := range o.class {
-		if !o.classRoomy(c, most, reach) && !o.staysEmpty(c, most, reach) {
+		if d.Exceeded(all) != "" {
 			return false
 		}
 	}
