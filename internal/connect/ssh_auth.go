@@ -41,10 +41,8 @@ func (l *login) tried() string {
 	return strings.Join(l.names, ", ")
 }
 
-// login gathers keys, those of an SSH agent and the password. Keys are one method of
-// the protocol, so they are offered together, the ones that were given first.
-func (e endpoint) login(ctx context.Context, host string) (*login, error) {
-	l := &login{close: func() {}}
+// givenKeys are those that the provider names. One that is locked an agent may hold.
+func (e endpoint) givenKeys(host string, l *login) ([]ssh.Signer, error) {
 	var signers []ssh.Signer
 	if e.keyText != "" {
 		signer, err := ssh.ParsePrivateKey([]byte(e.keyText))
@@ -52,7 +50,7 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 		case err == nil:
 			signers = append(signers, signer)
 			l.note("the private key")
-		case e.agentSocket == "" || !isLocked(err): // an agent may hold a locked key
+		case e.agentSocket == "" || !isLocked(err):
 			return nil, badKey(host, e.keyAttribute(), err)
 		}
 	}
@@ -70,6 +68,12 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 			return nil, badKey(host, "the private key "+file, err)
 		}
 	}
+	return signers, nil
+}
+
+// foundKeys are those that ssh_config names, or that ssh looks for, as far as they can be used.
+func (e endpoint) foundKeys(l *login) []ssh.Signer {
+	var signers []ssh.Signer
 	for i, file := range slices.Concat(e.configKeys, e.defaultKeys) {
 		signer, err := readKey(file)
 		switch {
@@ -82,21 +86,43 @@ func (e endpoint) login(ctx context.Context, host string) (*login, error) {
 			l.note("not key " + file + ", which cannot be used")
 		}
 	}
+	return signers
+}
+
+// agentKeys are those of the SSH agent. Unless the provider asks for it, the agent is asked because
+// SSH_AUTH_SOCK is set, perhaps by a login of yesterday, and may be away.
+func (e endpoint) agentKeys(ctx context.Context, host string, l *login) ([]ssh.Signer, error) {
+	conn, held, err := askAgent(ctx, e.agentSocket)
+	if err != nil && e.agentAsked {
+		return nil, &Error{Host: host, Code: Settings, Found: "the SSH agent does not answer", Err: err, Fix: "start it, or set use_agent = false"}
+	}
+	if err != nil {
+		l.note("not the SSH agent, which does not answer")
+		return nil, nil
+	}
+	l.close = func() { _ = conn.Close() }
+	if e.identitiesOnly {
+		held = slices.DeleteFunc(held, func(s ssh.Signer) bool { return !e.names(s.PublicKey()) })
+	}
+	l.note(fmt.Sprintf("the SSH agent with %d keys", len(held)))
+	return held, nil
+}
+
+// login gathers keys, those of an SSH agent and the password. Keys are one method of
+// the protocol, so they are offered together, the ones that were given first.
+func (e endpoint) login(ctx context.Context, host string) (*login, error) {
+	l := &login{close: func() {}}
+	signers, err := e.givenKeys(host, l)
+	if err != nil {
+		return nil, err
+	}
+	signers = append(signers, e.foundKeys(l)...)
 	if e.agentSocket != "" {
-		conn, held, err := askAgent(ctx, e.agentSocket)
-		switch {
-		case err == nil:
-			l.close = func() { _ = conn.Close() }
-			if e.identitiesOnly {
-				held = slices.DeleteFunc(held, func(s ssh.Signer) bool { return !e.names(s.PublicKey()) })
-			}
-			signers = append(signers, held...)
-			l.note(fmt.Sprintf("the SSH agent with %d keys", len(held)))
-		case e.agentAsked:
-			return nil, &Error{Host: host, Code: Settings, Found: "the SSH agent does not answer", Err: err, Fix: "start it, or set use_agent = false"}
-		default: // it is asked because SSH_AUTH_SOCK is set, perhaps by a login of yesterday
-			l.note("not the SSH agent, which does not answer")
+		held, err := e.agentKeys(ctx, host, l)
+		if err != nil {
+			return nil, err
 		}
+		signers = append(signers, held...)
 	}
 	if len(signers) > 0 {
 		l.methods = append(l.methods, ssh.PublicKeys(signers...))

@@ -120,22 +120,46 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 	if name := config.get(alias, "HostName"); name != "" {
 		e.host = strings.NewReplacer("%h", alias, "%%", "%").Replace(name)
 	}
+	var err error
 	if e.port == 0 {
-		e.port = defaultSSHPort
-		if text := config.get(alias, "Port"); text != "" {
-			var err error
-			if e.port, err = strconv.Atoi(text); err != nil || e.port < 1 || e.port > 65535 {
-				return e, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number from 1 to 65535"}
-			}
+		if e.port, err = configuredPort(host, config, alias); err != nil {
+			return e, err
 		}
 	}
 	if e.user == "" {
-		u, err := user.Current()
-		if err != nil {
-			return e, &Error{Host: host, Code: Settings, Found: "there is no user to log in as", Err: err, Fix: "set user"}
+		if e.user, err = ownUser(host); err != nil {
+			return e, err
 		}
-		e.user = u.Username[strings.LastIndex(u.Username, `\`)+1:] // without a Windows domain
 	}
+	s.chooseKeys(&e, config, alias)
+	s.chooseKnownHosts(&e, config, alias)
+	return e, nil
+}
+
+func configuredPort(host string, config sshConfig, alias string) (int, error) {
+	text := config.get(alias, "Port")
+	if text == "" {
+		return defaultSSHPort, nil
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil || port < 1 || port > 65535 {
+		return 0, &Error{Host: host, Code: Settings, Found: fmt.Sprintf("ssh_config has the port %q for %s", text, alias), Fix: "write a number from 1 to 65535"}
+	}
+	return port, nil
+}
+
+// ownUser is who Terraform runs as, without a Windows domain.
+func ownUser(host string) (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", &Error{Host: host, Code: Settings, Found: "there is no user to log in as", Err: err, Fix: "set user"}
+	}
+	return u.Username[strings.LastIndex(u.Username, `\`)+1:], nil
+}
+
+// chooseKeys prefers what the provider was given to ssh_config, and that to the files that ssh looks
+// for. An SSH agent is asked where nothing was given, or where the provider says so.
+func (s SSH) chooseKeys(e *endpoint, config sshConfig, alias string) {
 	expand := e.tokens(alias)
 	switch {
 	case s.PrivateKeyFile != "":
@@ -145,8 +169,7 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 			e.configKeys = append(e.configKeys, ExpandHome(expand(file)))
 		}
 	}
-	given := e.keyText != "" || len(e.keyFiles)+len(e.configKeys) > 0 || e.password != ""
-	if !given {
+	if given := e.keyText != "" || len(e.keyFiles)+len(e.configKeys) > 0 || e.password != ""; !given {
 		for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
 			e.defaultKeys = append(e.defaultKeys, inHome(".ssh", name))
 		}
@@ -159,9 +182,14 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 		e.agentSocket = agentSocket(config.get(alias, "IdentityAgent"))
 		e.identitiesOnly = strings.EqualFold(config.get(alias, "IdentitiesOnly"), "yes")
 	}
+}
+
+func (s SSH) chooseKnownHosts(e *endpoint, config sshConfig, alias string) {
+	expand := e.tokens(alias)
 	switch files := config.get(alias, "UserKnownHostsFile"); {
 	case s.KnownHostsFile != "":
 		e.knownHosts, e.knownHostsSaid = []string{ExpandHome(s.KnownHostsFile)}, true
+		return
 	case files != "":
 		for _, file := range strings.Fields(files) {
 			e.knownHosts = append(e.knownHosts, ExpandHome(expand(file)))
@@ -169,10 +197,9 @@ func (s SSH) endpoint(host string, config sshConfig, alias, name string, port in
 	default:
 		e.knownHosts = []string{inHome(".ssh", "known_hosts"), inHome(".ssh", "known_hosts2")}
 	}
-	if s.KnownHostsFile == "" && runtime.GOOS != "windows" {
+	if runtime.GOOS != "windows" {
 		e.knownHosts = append(e.knownHosts, "/etc/ssh/ssh_known_hosts")
 	}
-	return e, nil
 }
 
 // tokens writes out what ssh_config(5) allows in the names of files.
