@@ -196,7 +196,7 @@ func FuzzReply(f *testing.F) {
 			h.Name, h.Platform, h.Cluster = "hv01", platform, nil
 			for _, want := range wants {
 				w := rules.World{World: whatif.World{Hosts: map[string]*gpu.Host{"hv01": &h}}}
-				_, _ = rules.CheckAndForesee(w, change.Change{Subject: "s", Owner: "o", Token: "t", Want: want}, nil)
+				_, _ = rules.CheckAndSimulate(w, change.Change{Subject: "s", Owner: "o", Token: "t", Want: want}, nil)
 			}
 		}
 		for _, text := range append(append([]string{}, h.Stale...), h.Unfinished...) {

@@ -75,7 +75,7 @@ func (f *Fleet) PlanDestroy(ctx context.Context, v View, ch change.Change, forGo
 	world := f.world(v)
 	d.View, d.Approved = v, change.Approved{Keys: []string{}, Handed: whatif.TakenOver(world.World, ch)}
 	ch.Prior = without(ch.Prior, d.Approved.Handed)
-	d.Findings, d.Forecasts = rules.CheckAndForesee(world, ch, f.opt.Levels)
+	d.Findings, d.Forecasts = rules.CheckAndSimulate(world, ch, f.opt.Levels)
 	d.Findings = append(d.Findings, rules.Unrestorable(v.Hosts, ch)...)
 	for _, does := range d.Forecasts {
 		if len(does.Refused) == 0 && does.On != nil {
@@ -137,7 +137,7 @@ func (f *Fleet) Record(instance string, v View, p change.Change) ([]rules.Findin
 	var does []change.Forecast
 	w := f.world(f.withNeighbours(v.withRecord(p)))
 	findings := l.record(instance, p, func(p change.Change) (findings []rules.Finding) {
-		findings, does = rules.CheckAndForesee(w, p, f.opt.Levels)
+		findings, does = rules.CheckAndSimulate(w, p, f.opt.Levels)
 		return findings
 	})
 	if !p.Unchanged {

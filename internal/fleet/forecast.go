@@ -10,7 +10,7 @@ import (
 // Forecasts tells, host by host in sorted order, what a plan would change and whom that would
 // disturb.
 func (f *Fleet) Forecasts(v View, p change.Change) []change.Forecast {
-	return whatif.Foresee(f.world(v).World, p)
+	return whatif.Simulate(f.world(v).World, p)
 }
 
 // Refused is what hosts would refuse of a plan as things are, beside the rest of the run.

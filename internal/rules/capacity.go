@@ -233,7 +233,7 @@ func checkMembersFree(r *run, pool *gpu.PoolConfig, host string, h *gpu.Host) {
 		for i := range h.VMs {
 			vm := &h.VMs[i]
 			after, ok := then.VM(vm.ID)
-			if !ok || r.MayGo(host, vm) || !slices.ContainsFunc(vm.Devices, byItself) || !slices.ContainsFunc(after.Devices, byItself) {
+			if !ok || r.MayYieldVM(host, vm) || !slices.ContainsFunc(vm.Devices, byItself) || !slices.ContainsFunc(after.Devices, byItself) {
 				continue
 			}
 			if c, ok := r.ClaimOnVM(host, vm.ID); ok && r.Mode.OnHost && r.Owner != "" && c.Owner == r.Owner {

@@ -154,7 +154,7 @@ func TestADestroyWaitsForThePlansOfItsUsers(t *testing.T) {
 						if len(said) > 0 {
 							t.Errorf("%s, owner %q: before its user is planned the destroy says %+v", name, owner, said)
 						}
-						if _, does := rules.CheckAndForesee(w, ends, nil); len(does) != 1 || len(does[0].Refused) > 0 {
+						if _, does := rules.CheckAndSimulate(w, ends, nil); len(does) != 1 || len(does[0].Refused) > 0 {
 							t.Errorf("%s, owner %q: it does %+v", name, owner, does)
 						}
 						ask(user)

@@ -115,7 +115,7 @@ func TestStopsTellsOfRunningVMsOnly(t *testing.T) {
 				test.edit(&p)
 			}
 			name := ""
-			for _, f := range whatif.Foresee(w.World, p) {
+			for _, f := range whatif.Simulate(w.World, p) {
 				for _, s := range f.Stops {
 					if name = s.Name; f.Host != "hv01" || len(s.Why) == 0 {
 						t.Errorf("got host %q, why %v", f.Host, s.Why)

@@ -19,7 +19,7 @@ func checkOwnPinned(r *run, at whatif.Located) {
 	if w.Partition.PinnedGPU == "" && !whatif.PinsAny(projected) {
 		return
 	}
-	then := r.Future().Forced(*projected, at.Key, r.Plan)
+	then := r.Future().MadeAnyway(*projected, at.Key, r.Plan)
 	vm, ok := then.VM(at.VM.ID)
 	if !ok || whatif.GoesOn(at.VM, vm) {
 		return

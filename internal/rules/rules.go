@@ -145,12 +145,12 @@ func Check(w World, p change.Change, levels Levels, scopes ...Scope) []Finding {
 	return r.check(levels, scopes)
 }
 
-// CheckAndForesee is Check with Foresee, which goes by what the rules have worked out.
-func CheckAndForesee(w World, p change.Change, levels Levels) ([]Finding, []change.Forecast) {
+// CheckAndSimulate is Check with Foresee, which goes by what the rules have worked out.
+func CheckAndSimulate(w World, p change.Change, levels Levels) ([]Finding, []change.Forecast) {
 	r, done := begin(w, p)
 	defer done()
 	findings := r.check(levels, nil)
-	return findings, r.Promised()
+	return findings, r.SimulatedOnceOthersYield()
 }
 
 // All lists the rules in the order of the documentation.

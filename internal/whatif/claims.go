@@ -134,9 +134,9 @@ func (r *Run) ConfigOfClaim(host string, vm *gpu.VM) string {
 	return ""
 }
 
-// MayGo tells whether a VM's assignment is one of this state that the run has not planned
+// MayYieldVM tells whether a VM's assignment is one of this state that the run has not planned
 // yet, while that matters.
-func (r *Run) MayGo(host string, vm *gpu.VM) bool {
+func (r *Run) MayYieldVM(host string, vm *gpu.VM) bool {
 	if !r.Mode.Yielding {
 		return false
 	}

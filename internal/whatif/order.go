@@ -50,7 +50,7 @@ func (r *Run) overtaken(host string, h *gpu.Host, late, first change.Change) *To
 	}
 	// Terraform makes first what the other refers to, and before that what a depends_on names,
 	// which is not known here: it comes too late only where it does so in either case.
-	return r.overtakenOn(r.used(known, host, first), host, late, first)
+	return r.overtakenOn(r.onceReferencesAreMade(known, host, first), host, late, first)
 }
 
 func (r *Run) overtakenOn(known gpu.Host, host string, late, first change.Change) *TooLate {

@@ -64,7 +64,7 @@ func (r Future) projection(host string, h *gpu.Host) *projection {
 	if r.Mode.Past {
 		return r.with(projection{of: h, host: r.withClaims(host, h)}, host, partsOf(others))
 	}
-	p, more := r.kept(host, h, others)
+	p, more := r.resumed(host, h, others)
 	if p == nil {
 		p = r.with(projection{of: h, at: r.fleetNow(), claims: r.Fleet.claimsElsewhere(host, h), host: r.withClaims(host, h)}, host, partsOf(others))
 	} else if len(more) > 0 {
@@ -79,9 +79,9 @@ func (r Future) projection(host string, h *gpu.Host) *projection {
 	return p
 }
 
-// kept is the last projection of a host, since most plans come one after the other on the same
+// resumed is the last projection of a host, since most plans come one after the other on the same
 // host, and what of a sorted list is not made on it yet. Nil where that cannot be added to it.
-func (r Future) kept(host string, h *gpu.Host, others []*Entry) (*projection, []*Entry) {
+func (r Future) resumed(host string, h *gpu.Host, others []*Entry) (*projection, []*Entry) {
 	last, _ := r.Book.projected.Load(host)
 	p, ok := last.(*projection)
 	if !ok || p.of != h || p.at != r.fleetNow() && !slices.Equal(p.claims, r.Fleet.claimsElsewhere(host, h)) {
@@ -107,7 +107,7 @@ func (r Future) kept(host string, h *gpu.Host, others []*Entry) (*projection, []
 
 // With makes parts of plans on a projection.
 func (r Future) with(p projection, host string, parts []change.Change) *projection {
-	p.host = r.allMade(p.host, host, parts)
+	p.host = r.withAllMade(p.host, host, parts)
 	p.slots = slotsOf(p.of, &p.host)
 	if p.of.Cluster != nil {
 		all := *r.Run
@@ -117,11 +117,11 @@ func (r Future) with(p projection, host string, parts []change.Change) *projecti
 	return &p
 }
 
-// allMade is a host with parts of plans made on it.
-func (r Future) allMade(known gpu.Host, host string, parts []change.Change) gpu.Host {
+// withAllMade is a host with parts of plans made on it.
+func (r Future) withAllMade(known gpu.Host, host string, parts []change.Change) gpu.Host {
 	slices.SortStableFunc(parts, func(a, b change.Change) int { return cmp.Compare(order(a), order(b)) })
 	for _, part := range parts {
-		known = r.Forced(known, host, part)
+		known = r.MadeAnyway(known, host, part)
 	}
 	return known
 }
@@ -148,9 +148,9 @@ func order(p change.Change) int {
 
 const lastOrder = 3
 
-// Forced is a host after a plan. A VM that waits for its next power-off gets its GPU then, and has
+// MadeAnyway is a host after a plan. A VM that waits for its next power-off gets its GPU then, and has
 // until then what it has now; a node that is drained gets its VMs back.
-func (r Future) Forced(host gpu.Host, key string, p change.Change) gpu.Host {
+func (r Future) MadeAnyway(host gpu.Host, key string, p change.Change) gpu.Host {
 	var waits *gpu.VM
 	if a := p.Want.Assignment; a != nil && a.Power.NextOff {
 		now := *a
@@ -226,7 +226,7 @@ func (r Future) DeviceHolder(host string, h *gpu.Host, id, own string) *gpu.VM {
 	then := r.Projected(host, h)
 	for i := range h.VMs {
 		vm := &h.VMs[i]
-		if after, ok := then.VM(vm.ID); ok && has(vm, id) && has(after, id) && !gpu.SameID(vm.ID, own) && !r.MayGo(host, vm) {
+		if after, ok := then.VM(vm.ID); ok && has(vm, id) && has(after, id) && !gpu.SameID(vm.ID, own) && !r.MayYieldVM(host, vm) {
 			return vm
 		}
 	}

@@ -97,7 +97,7 @@ func Begin(w World, p change.Change) (r *Run, done func()) {
 // memo keeps what several rules of one check ask for.
 type memo struct {
 	forecasts map[string]change.Forecast
-	wayMade   map[lenientOn]change.Forecast
+	yielded   map[yieldingOn]change.Forecast
 	projected map[string]*projection
 	laidOut   map[string]*gpu.Host
 	undrained map[drainIn]map[string]string
@@ -109,15 +109,15 @@ type drainIn struct {
 	cluster string
 }
 
-// lenientOn is a host, and whether what the run has not planned yet counts as gone there.
-type lenientOn struct {
-	host    string
-	lenient bool
+// yieldingOn is a host, and whether what the run has not planned yet counts as gone there.
+type yieldingOn struct {
+	host     string
+	yielding bool
 }
 
 func newMemo() *memo {
 	return &memo{
-		forecasts: map[string]change.Forecast{}, wayMade: map[lenientOn]change.Forecast{}, projected: map[string]*projection{}, laidOut: map[string]*gpu.Host{},
+		forecasts: map[string]change.Forecast{}, yielded: map[yieldingOn]change.Forecast{}, projected: map[string]*projection{}, laidOut: map[string]*gpu.Host{},
 		undrained: map[drainIn]map[string]string{},
 	}
 }
@@ -529,7 +529,7 @@ func (r *Run) InTheWay(host string, config change.Change) []*gpu.VM {
 	}
 	var ids []string
 	if config.Want.Config != nil {
-		for _, s := range r.foresee(host, h, config).Stops {
+		for _, s := range r.simulate(host, h, config).Stops {
 			ids = append(ids, s.VM)
 		}
 	} else if config.Prior.Config != nil {

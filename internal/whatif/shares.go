@@ -100,7 +100,7 @@ func (r Shares) LaidOut(host string, h *gpu.Host) *gpu.Host {
 		w := cmp.Or(e.Plan.Want.Config, e.Plan.Prior.Config)
 		return e.Plan.Unchanged || w == nil && e.Plan.Want.Pool == nil && e.Plan.Prior.Pool == nil
 	})
-	then := r.Future().allMade(r.UnderShares(host, h), host, partsOf(others))
+	then := r.Future().withAllMade(r.UnderShares(host, h), host, partsOf(others))
 	if now {
 		r.memo.laidOut[host] = &then
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/gpufleet/terraform-provider-gpu/internal/placement"
 )
 
-// Foresee tells what a plan does to the hosts that it concerns, host by host in sorted order,
+// Simulate tells what a plan does to the hosts that it concerns, host by host in sorted order,
 // as far as they are at hand.
-func Foresee(w World, p change.Change) []change.Forecast {
+func Simulate(w World, p change.Change) []change.Forecast {
 	r, done := Begin(w, p)
 	defer done()
-	return r.foreseen()
+	return r.simulated()
 }
 
-func (r *Run) foreseen() []change.Forecast {
+func (r *Run) simulated() []change.Forecast {
 	var out []change.Forecast
 	for _, f := range r.Forecasts() {
 		out = append(out, f)
@@ -29,20 +29,20 @@ func (r *Run) foreseen() []change.Forecast {
 	return out
 }
 
-// Promised is the same once others of the run have made way, where the plan needs that.
-func (r *Run) Promised() []change.Forecast {
-	out := r.foreseen()
+// SimulatedOnceOthersYield is the same once others of the run have made way, where the plan needs that.
+func (r *Run) SimulatedOnceOthersYield() []change.Forecast {
+	out := r.simulated()
 	for i, f := range out {
 		if len(halves(r.Plan)) == 1 {
-			out[i] = r.onceMadeWay(f, true)
+			out[i] = r.onceOthersYield(f, true)
 		}
 	}
 	return out
 }
 
-// onceMadeWay is a forecast once others of the run have made way for what a host refuses; if it
+// onceOthersYield is a forecast once others of the run have made way for what a host refuses; if it
 // may be, also those that the run has not planned yet.
-func (r *Run) onceMadeWay(f change.Forecast, may bool) change.Forecast {
+func (r *Run) onceOthersYield(f change.Forecast, may bool) change.Forecast {
 	if len(f.Refused) == 0 {
 		return f
 	}
@@ -74,14 +74,14 @@ func (r *Run) Forecasts() iter.Seq2[string, change.Forecast] {
 // Forecast is what the plan does to a host. What uses a config or a pool goes before that is
 // destroyed.
 func (r *Run) Forecast(host string, h *gpu.Host) change.Forecast {
-	f := r.asItIs(host, h)
+	f := r.forecastAsItIs(host, h)
 	if r.Mode.Past || r.Mode.OnHost || !EndsLayout(r.Plan) {
 		return f
 	}
-	made, ok := r.memo.wayMade[lenientOn{host, r.Mode.Yielding}]
+	made, ok := r.memo.yielded[yieldingOn{host, r.Mode.Yielding}]
 	if !ok {
-		made = r.onceMadeWay(f, r.Mode.Yielding)
-		r.memo.wayMade[lenientOn{host, r.Mode.Yielding}] = made
+		made = r.onceOthersYield(f, r.Mode.Yielding)
+		r.memo.yielded[yieldingOn{host, r.Mode.Yielding}] = made
 	}
 	return made
 }
@@ -96,14 +96,14 @@ func (r *Run) Asked() []string {
 	return hosts
 }
 
-// asItIs is what the plan does to a host as that is now; it is worked out once for all rules.
-func (r *Run) asItIs(host string, h *gpu.Host) change.Forecast {
+// forecastAsItIs is what the plan does to a host as that is now; it is worked out once for all rules.
+func (r *Run) forecastAsItIs(host string, h *gpu.Host) change.Forecast {
 	if r.Mode.Past {
-		return r.foresee(host, h, r.Plan)
+		return r.simulate(host, h, r.Plan)
 	}
 	f, ok := r.memo.forecasts[host]
 	if !ok {
-		f = r.foresee(host, h, r.Plan)
+		f = r.simulate(host, h, r.Plan)
 		r.memo.forecasts[host] = f
 	}
 	return f
@@ -118,8 +118,8 @@ func isLayout(p change.Change) bool {
 	return p.Want.Config != nil || p.Want.Pool != nil || p.Prior.Config != nil || p.Prior.Pool != nil
 }
 
-// foresee asks the planner what a plan does to a host.
-func (r *Run) foresee(host string, h *gpu.Host, p change.Change) change.Forecast {
+// simulate asks the planner what a plan does to a host.
+func (r *Run) simulate(host string, h *gpu.Host, p change.Change) change.Forecast {
 	if r.takenOverByAnother(p) {
 		return change.Forecast{Host: host}
 	}
@@ -185,12 +185,12 @@ func (r *Run) obstacleBut(host string, h *gpu.Host, p change.Change, notMade fun
 	if start.ends != nil {
 		others = append([]change.Change{*start.ends}, others...) // others make way for it first
 	}
-	after, possible := r.madeWay(start.known, host, others, p)
+	after, possible := r.yieldInTurn(start.known, host, others, p)
 	if possible {
 		return Obstacle{then: after}
 	}
 	out := Obstacle{Refused: start.stillRefused(r, after, host)}
-	out.then, out.Open = r.madeWay(after, host, r.mayYield(start.known, p), p)
+	out.then, out.Open = r.yieldInTurn(after, host, r.mayYield(start.known, p), p)
 	return out
 }
 
@@ -213,7 +213,7 @@ func (r *Run) firstAttempt(host string, h *gpu.Host, p change.Change) attempt {
 		}
 		a.refused = r.Refusals(a.known, host, a.plan)
 	case p.Token == r.Plan.Token:
-		a.refused = r.asItIs(host, h).Refused
+		a.refused = r.forecastAsItIs(host, h).Refused
 	default:
 		a.refused = r.Refusals(a.known, host, p)
 	}
@@ -246,7 +246,7 @@ func (r *Run) mayMakeWay(host string, p change.Change, notMade func(o change.Cha
 			switch {
 			case !EndsLayout(p):
 			case part.Want.Empty():
-				part.Prior = permitted(part.Prior) // where it may not go, it says so itself
+				part.Prior = assumeShutdownAllowed(part.Prior) // where it may not go, it says so itself
 			case o.Prior.RefersTo(p.Prior):
 				continue // which Terraform makes after the destroy
 			}
@@ -267,7 +267,7 @@ func (r *Run) mayYield(known gpu.Host, p change.Change) []change.Change {
 	var out []change.Change
 	for _, c := range known.Claims {
 		if (r.Owner != "" || EndsLayout(p)) && c.Owner == r.Owner && !r.Superseded(&c) && c.Token != p.Token && !p.Want.RefersTo(c.Want) {
-			out = append(out, change.Change{Token: c.Token, Prior: letsGo(c.Want)})
+			out = append(out, change.Change{Token: c.Token, Prior: assumeMayStayOff(c.Want)})
 			if c.Want.Config != nil {
 				out = append(out, change.Change{Token: c.Token, Prior: c.Want, Want: c.Want})
 			}
@@ -282,8 +282,8 @@ func (r *Run) takenOverByAnother(p change.Change) bool {
 	return p.Want.Empty() && p.Prior.Assignment != nil && len(r.OthersForVM(p.Prior.Assignment)) > 0
 }
 
-// permitted is what an object has whose VM may be shut down now.
-func permitted(w gpu.Want) gpu.Want {
+// assumeShutdownAllowed is what an object has whose VM may be shut down now.
+func assumeShutdownAllowed(w gpu.Want) gpu.Want {
 	if w.Assignment != nil {
 		a := *w.Assignment
 		a.Power.AllowShutdown, a.Power.NextOff = true, false
@@ -292,10 +292,10 @@ func permitted(w gpu.Want) gpu.Want {
 	return w
 }
 
-// letsGo is what an object has that may go, or be changed, in any way that nobody knows yet: its
+// assumeMayStayOff is what an object has that may go, or be changed, in any way that nobody knows yet: its
 // VM may be left off.
-func letsGo(w gpu.Want) gpu.Want {
-	if w = permitted(w); w.Assignment != nil {
+func assumeMayStayOff(w gpu.Want) gpu.Want {
+	if w = assumeShutdownAllowed(w); w.Assignment != nil {
 		w.Assignment.Power.StayOff = true
 	}
 	return w
@@ -317,9 +317,9 @@ func (r *Run) failsBeside(p change.Change, host string) bool {
 	})
 }
 
-// madeWay makes those changes of a host that can be made, in whatever order, until a plan
+// yieldInTurn makes those changes of a host that can be made, in whatever order, until a plan
 // can be. What ends goes first: what is made again in the same run may be in the way.
-func (r *Run) madeWay(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
+func (r *Run) yieldInTurn(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
 	var ends, makes []change.Change
 	for _, o := range others {
 		if o.Want.Empty() {
@@ -328,14 +328,14 @@ func (r *Run) madeWay(known gpu.Host, host string, others []change.Change, p cha
 			makes = append(makes, o)
 		}
 	}
-	known, possible := r.makeWay(known, host, ends, p)
+	known, possible := r.yieldWhoCan(known, host, ends, p)
 	if possible {
 		return known, true
 	}
-	return r.makeWay(known, host, makes, p)
+	return r.yieldWhoCan(known, host, makes, p)
 }
 
-func (r *Run) makeWay(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
+func (r *Run) yieldWhoCan(known gpu.Host, host string, others []change.Change, p change.Change) (gpu.Host, bool) {
 	for made := true; made; {
 		made = false
 		for i := 0; i < len(others); {
@@ -414,8 +414,8 @@ func declared(w gpu.Want) gpu.Want {
 	return w
 }
 
-// used is a host once what a plan refers to is made there.
-func (r *Run) used(known gpu.Host, host string, by change.Change) gpu.Host {
+// onceReferencesAreMade is a host once what a plan refers to is made there.
+func (r *Run) onceReferencesAreMade(known gpu.Host, host string, by change.Change) gpu.Host {
 	for e := range r.Others(GPUsOn(host)) {
 		if e.Plan.Unchanged || !by.Want.RefersTo(e.Plan.Want) {
 			continue

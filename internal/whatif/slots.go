@@ -147,7 +147,7 @@ func (r Future) users(host string, p *projection, has func(*gpu.VM) (all, held i
 	for i := range p.host.VMs {
 		vm := &p.host.VMs[i]
 		n, uses := has(vm)
-		if n == 0 || r.MayGo(host, vm) {
+		if n == 0 || r.MayYieldVM(host, vm) {
 			continue
 		}
 		id := gpu.FoldID(vm.ID)
@@ -231,7 +231,7 @@ func (r Future) addsPartition(at Located) bool {
 	if prior := r.Plan.Prior.Assignment; r.Plan.Unchanged || prior != nil && prior.Partition != nil {
 		return false
 	}
-	then := r.Forced(*r.Projected(at.Key, at.Host), at.Key, r.Plan)
+	then := r.MadeAnyway(*r.Projected(at.Key, at.Host), at.Key, r.Plan)
 	vm, ok := then.VM(at.VM.ID)
 	return ok && len(vm.PartitionAdapters) > len(at.VM.PartitionAdapters)
 }
