@@ -17,7 +17,7 @@ func (r *Run) Shares() Shares { return Shares{r} }
 
 // Holding is a share that is placed on a host, and how it is known: by a claim, or by a
 // plan of the run.
-type holding struct {
+type Holding struct {
 	Share *gpu.Share
 	Claim *gpu.Claim
 	plan  *Entry
@@ -26,19 +26,19 @@ type holding struct {
 // Holdings are the shares that are placed on a host and stay there, but for the checked
 // plan's own. Of this state they are those that the run has planned; on the host, at
 // apply, every claim counts.
-func (r Shares) Holdings(host string, h *gpu.Host) []holding {
-	var out []holding
+func (r Shares) Holdings(host string, h *gpu.Host) []Holding {
+	var out []Holding
 	for c := range h.ClaimsOf(gpu.ClaimShare) {
 		if c.Want.Share == nil || r.Superseded(c) || r.Mode.Yielding && c.Owner == r.Owner {
 			continue
 		}
 		if !r.Ours(c) || (r.Mode.OnHost || r.Mode.everyClaim) && !r.takesOver(host, c) {
-			out = append(out, holding{Share: c.Want.Share, Claim: c})
+			out = append(out, Holding{Share: c.Want.Share, Claim: c})
 		}
 	}
 	for e := range r.Others(SharesOn(host)) {
 		if s := e.Plan.Want.Share; s != nil && s.Host == host && len(s.Devices) > 0 {
-			out = append(out, holding{Share: s, plan: e})
+			out = append(out, Holding{Share: s, plan: e})
 		}
 	}
 	return out
@@ -324,7 +324,7 @@ func (r Shares) LeftPool(s *gpu.Share, host, gpuID string) string {
 
 // Unplaced are the other shares of the run that are not placed and may go to some hosts, or
 // where one of those may, and all the hosts of these; no hosts when they are too many.
-func (r Shares) Unplaced(hosts []string) (out []unplacedShare, on []string) {
+func (r Shares) Unplaced(hosts []string) (out []UnplacedShare, on []string) {
 	seen, reached := map[*Entry]bool{}, map[string]bool{}
 	var subjects []string
 	reach := func(hosts []string) {
@@ -352,7 +352,7 @@ func (r Shares) Unplaced(hosts []string) (out []unplacedShare, on []string) {
 				continue
 			}
 			seen[e] = true
-			u := unplacedShare{Entry: e, Hosts: []string{s.Host}}
+			u := UnplacedShare{Entry: e, Hosts: []string{s.Host}}
 			if s.Host == "" {
 				if poolHosts == nil {
 					poolHosts = r.HostsFor(s)
@@ -377,7 +377,7 @@ func (r Shares) Unplaced(hosts []string) (out []unplacedShare, on []string) {
 }
 
 // UnplacedShare is a plan of the run for a share that is not placed, and where it may go.
-type unplacedShare struct {
+type UnplacedShare struct {
 	Entry *Entry
 	Hosts []string
 }

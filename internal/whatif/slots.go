@@ -330,7 +330,7 @@ const EstimateTolerance = 5
 
 // Contest is the slots that a VM may take one more partition of, and the other demands for them, by
 // folded VM id.
-type contest struct {
+type Contest struct {
 	Slots    []Slot
 	Others   map[string]Demand
 	Pinned   bool // the slot is the one GPU that the assignment pins the VM to
@@ -339,14 +339,14 @@ type contest struct {
 
 // Contest is that of an assignment's VM. It asks for nothing where the VM has its partition already,
 // unless that is to be one of another GPU.
-func (r Future) Contest(at Located, a *gpu.Assignment) (c contest, asks bool) {
+func (r Future) Contest(at Located, a *gpu.Assignment) (c Contest, asks bool) {
 	has, pin := at.VM.PartitionAdapters, a.Partition.PinnedGPU
 	moves := len(has) > 0 && !slices.ContainsFunc(has, func(p gpu.PartitionAdapter) bool { return gpu.SameID(p.PinnedGPU, pin) })
 	adds := len(has) > 0 && !moves && r.addsPartition(at)
 	if len(has) > 0 && !moves && !adds || moves && pin == "" {
 		return c, false
 	}
-	c = contest{Slots: r.Slots(at.Key, at.Host), Others: r.Demands(at.Key, at.Host)}
+	c = Contest{Slots: r.Slots(at.Key, at.Host), Others: r.Demands(at.Key, at.Host)}
 	if !adds { // else what it has by hand, it keeps
 		delete(c.Others, gpu.FoldID(at.VM.ID))
 	}
@@ -361,7 +361,7 @@ func (r Future) Contest(at Located, a *gpu.Assignment) (c contest, asks bool) {
 
 // narrowToGPU leaves one GPU and those who have or want partitions of it. It tells whether there is
 // anything to ask.
-func (c *contest) narrowToGPU(id string, moves bool) bool {
+func (c *Contest) narrowToGPU(id string, moves bool) bool {
 	c.Pinned = true
 	c.Slots = slices.DeleteFunc(c.Slots, func(s Slot) bool { return !gpu.SameID(s.GPU.ID, id) })
 	if len(c.Slots) == 0 {
@@ -387,7 +387,7 @@ func (c *contest) narrowToGPU(id string, moves bool) bool {
 
 // narrowToConfig leaves the slots of a config: their sizes differ, so that whoever names the config is
 // pinned to these.
-func (c *contest) narrowToConfig(id string, choices []Slot) {
+func (c *Contest) narrowToConfig(id string, choices []Slot) {
 	c.Slots, c.OfConfig = choices, true
 	maps.DeleteFunc(c.Others, func(vm string, d Demand) bool {
 		return !gpu.SameID(d.boundTo(), id) && !slices.ContainsFunc(choices, func(s Slot) bool {
@@ -398,14 +398,14 @@ func (c *contest) narrowToConfig(id string, choices []Slot) {
 
 // PinnedContest is a GPU that a run starts VMs with, some pinned to it, and others that the platform
 // may give it before: then one of the pinned VMs finds no partition.
-type pinnedContest struct {
+type PinnedContest struct {
 	GPU           *gpu.GPU
 	Free          int      // partitions before any of them has started
 	Pinned, Loose []string // names of VMs
 }
 
 // PinnedContests finds them on a host.
-func (r Future) PinnedContests(host string, slots []Slot, demands map[string]Demand) []pinnedContest {
+func (r Future) PinnedContests(host string, slots []Slot, demands map[string]Demand) []PinnedContest {
 	starters := map[string]*starter{}
 	for id, d := range demands {
 		if d.VM.Runs() && !GoesOn(r.Fleet.vmOn(host, id), d.VM) {
@@ -424,7 +424,7 @@ func (r Future) PinnedContests(host string, slots []Slot, demands map[string]Dem
 			}
 		}
 	}
-	var out []pinnedContest
+	var out []PinnedContest
 	for _, s := range slots {
 		if c, contested := contestOf(s, starters, free); contested {
 			out = append(out, c)
@@ -433,8 +433,8 @@ func (r Future) PinnedContests(host string, slots []Slot, demands map[string]Dem
 	return out
 }
 
-func contestOf(s Slot, starters map[string]*starter, free map[string]int) (c pinnedContest, contested bool) {
-	c = pinnedContest{GPU: s.GPU, Free: free[s.GPU.ID]}
+func contestOf(s Slot, starters map[string]*starter, free map[string]int) (c PinnedContest, contested bool) {
+	c = PinnedContest{GPU: s.GPU, Free: free[s.GPU.ID]}
 	room := c.Free
 	var pinned []string
 	for _, id := range SortedKeys(starters) {
