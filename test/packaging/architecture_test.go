@@ -46,7 +46,7 @@ func TestPictureOfTheArchitecture(t *testing.T) {
 	}
 	want := before + begin + "\n```mermaid\n" + drawn(t, imports(t)) + "```\n\n" + end + after
 	if *update {
-		if err := os.WriteFile(filepath.Join(root, "CONTRIBUTING.md"), []byte(want), 0o644); err != nil { //nolint:gosec // as it is in the repository
+		if err := os.WriteFile(filepath.Join(root, "CONTRIBUTING.md"), []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if diff := cmp.Diff(want, text); diff != "" {
