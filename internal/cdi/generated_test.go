@@ -45,7 +45,10 @@ devices:
     - { hookName: createContainer, path: /usr/bin/other }
     - { hookName: createContainer, path: /opt/nvidia/nvidia-ctk }
     - { hookName: createContainer, path: /nowhere/nvidia-cdi-hook }
-`, []string{"--vendor=example.com", "--class=gpu", "--device-name-strategy=type-index", "--driver-root=/run/driver", "--nvidia-ctk-path=/opt/nvidia/nvidia-ctk"}},
+`, []string{
+			"--vendor=example.com", "--class=gpu", "--device-name-strategy=type-index", "--driver-root=/run/driver",
+			"--nvidia-ctk-path=/opt/nvidia/nvidia-ctk",
+		}},
 		"a container with the driver, and the device nodes of the host": {`
 kind: nvidia.com/gpu
 devices:

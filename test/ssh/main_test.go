@@ -55,13 +55,15 @@ func missing() string {
 
 func build(dir string) error {
 	for out, pkg := range map[string]string{"terraform-provider-gpu": ".", connect.AgentFile("linux", "amd64"): "./cmd/gpu-agent"} {
-		cmd := exec.Command("go", "build", "-ldflags", "-X main.version=1.2.3-test", "-o", filepath.Join(dir, out), pkg) //nolint:noctx // bounded by go test's timeout
+		flags := []string{"build", "-ldflags", "-X main.version=1.2.3-test", "-o", filepath.Join(dir, out), pkg}
+		cmd := exec.Command("go", flags...) //nolint:noctx // bounded by go test's timeout
 		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w: %s", pkg, err, said)
 		}
 	}
-	sum, err := exec.Command("sh", "-c", "cd "+dir+" && sha256sum gpu-agent_* >"+connect.ChecksumsFile).CombinedOutput() //nolint:noctx // it ends at once
+	sums := "cd " + dir + " && sha256sum gpu-agent_* >" + connect.ChecksumsFile
+	sum, err := exec.Command("sh", "-c", sums).CombinedOutput() //nolint:noctx // it ends at once
 	if err != nil {
 		return fmt.Errorf("sha256sum: %w: %s", err, sum)
 	}
@@ -94,7 +96,9 @@ func newRig(t *testing.T, hosts []gpu.Host, edit func(host string, o *sshd.Optio
 
 func (r *rig) serve(host string, edit func(string, *sshd.Options)) *sshd.Server {
 	r.T.Helper()
-	o := sshd.Options{Dir: r.T.TempDir(), Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + r.fleet.Path(), "GPU_AGENT_HOST=" + host}}
+	o := sshd.Options{
+		Dir: r.T.TempDir(), Env: []string{"GPU_AGENT_BACKEND=simulated", "GPU_AGENT_FLEET=" + r.fleet.Path(), "GPU_AGENT_HOST=" + host},
+	}
 	if edit != nil {
 		edit(host, &o)
 	}
@@ -115,7 +119,8 @@ func (r *rig) serve(host string, edit func(string, *sshd.Options)) *sshd.Server 
 func (r *rig) reach(host string, arguments ...string) string {
 	s := r.server[host]
 	usual := map[string]string{
-		"address": `"127.0.0.1"`, "port": fmt.Sprint(s.Port), "user": fmt.Sprintf("%q", s.User), "private_key_file": fmt.Sprintf("%q", s.ClientKey()),
+		"address": `"127.0.0.1"`, "port": fmt.Sprint(s.Port), "user": fmt.Sprintf("%q", s.User),
+		"private_key_file": fmt.Sprintf("%q", s.ClientKey()),
 		"known_hosts_file": fmt.Sprintf("%q", s.KnownHosts()), "agent_path": fmt.Sprintf("%q", agentPath()),
 	}
 	for _, a := range arguments {

@@ -77,14 +77,16 @@ func tool(name string) string {
 
 func build(dir string) error {
 	windowsProvider = filepath.Join(dir, "windows")
-	fixtureAgent, shippedAgent = filepath.Join(windowsProvider, connect.AgentFile("windows", "amd64")), filepath.Join(dir, connect.AgentFile("windows", "amd64"))
+	fixtureAgent, shippedAgent = filepath.Join(windowsProvider, connect.AgentFile("windows", "amd64")),
+		filepath.Join(dir, connect.AgentFile("windows", "amd64"))
 	for _, b := range []struct{ goos, tags, out, pkg string }{
 		{"linux", "", filepath.Join(dir, "terraform-provider-gpu"), "."},
 		{"windows", "", filepath.Join(windowsProvider, "provider.exe"), "."},
 		{"windows", "grpcnotrace", shippedAgent, "./cmd/gpu-agent"},
 		{"windows", "grpcnotrace,wmifixture", fixtureAgent, "./cmd/gpu-agent"},
 	} {
-		cmd := exec.Command("go", "build", "-tags", b.tags, "-trimpath", "-ldflags", "-s -w -X main.version=1.2.3-test", "-o", b.out, b.pkg) //nolint:noctx // bounded by go test's timeout
+		flags := []string{"build", "-tags", b.tags, "-trimpath", "-ldflags", "-s -w -X main.version=1.2.3-test", "-o", b.out, b.pkg}
+		cmd := exec.Command("go", flags...) //nolint:noctx // bounded by go test's timeout
 		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0", "GOOS="+b.goos, "GOARCH=amd64")
 		if said, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s for %s: %w: %s", b.pkg, b.goos, err, said)

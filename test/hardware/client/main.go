@@ -23,11 +23,19 @@ static const char *why(void) { return dlerror(); }
 static int init(void) { return ((int (*)(unsigned))dlsym(lib, "cuInit"))(0); }
 static int count(int *n) { return ((int (*)(int *))dlsym(lib, "cuDeviceGetCount"))(n); }
 static int uuid(char *out, int dev) { return ((int (*)(char *, int))dlsym(lib, "cuDeviceGetUuid_v2"))(out, dev); }
-static int attribute(int *out, int which, int dev) { return ((int (*)(int *, int, int))dlsym(lib, "cuDeviceGetAttribute"))(out, which, dev); }
+static int attribute(int *out, int which, int dev) {
+	return ((int (*)(int *, int, int))dlsym(lib, "cuDeviceGetAttribute"))(out, which, dev);
+}
 static int context(void **out, int dev) { return ((int (*)(void **, unsigned, int))dlsym(lib, "cuCtxCreate_v2"))(out, 0, dev); }
-static int memory(size_t *available, size_t *total) { return ((int (*)(size_t *, size_t *))dlsym(lib, "cuMemGetInfo_v2"))(available, total); }
-static int take(unsigned long long *out, size_t bytes) { return ((int (*)(unsigned long long *, size_t))dlsym(lib, "cuMemAlloc_v2"))(out, bytes); }
-static int set(unsigned long long at, size_t bytes) { return ((int (*)(unsigned long long, unsigned char, size_t))dlsym(lib, "cuMemsetD8_v2"))(at, 1, bytes); }
+static int memory(size_t *available, size_t *total) {
+	return ((int (*)(size_t *, size_t *))dlsym(lib, "cuMemGetInfo_v2"))(available, total);
+}
+static int take(unsigned long long *out, size_t bytes) {
+	return ((int (*)(unsigned long long *, size_t))dlsym(lib, "cuMemAlloc_v2"))(out, bytes);
+}
+static int set(unsigned long long at, size_t bytes) {
+	return ((int (*)(unsigned long long, unsigned char, size_t))dlsym(lib, "cuMemsetD8_v2"))(at, 1, bytes);
+}
 static int wait(void) { return ((int (*)(void))dlsym(lib, "cuCtxSynchronize"))(); }
 */
 import "C"

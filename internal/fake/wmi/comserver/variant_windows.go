@@ -161,7 +161,8 @@ func elementsOf[T any](v *ole.VARIANT, n int) (elements []T, done func(), err er
 	if hr, _, _ := procSafeArrayAccessData.Call(uintptr(v.Val), uintptr(unsafe.Pointer(&data))); hr != 0 {
 		return nil, nil, ole.NewError(hr)
 	}
-	return unsafe.Slice(data, n), func() { procSafeArrayUnaccessData.Call(uintptr(v.Val)) }, nil //nolint:errcheck // it fails only for what is no array
+	unlock := func() { procSafeArrayUnaccessData.Call(uintptr(v.Val)) } //nolint:errcheck // it fails only for what is no array
+	return unsafe.Slice(data, n), unlock, nil
 }
 
 // clearVariant frees what a variant holds.
